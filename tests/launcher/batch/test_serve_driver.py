@@ -90,5 +90,5 @@ def test_who_leaves_a_server_leaves_its_runs_to_train(world: BatchWorld) -> None
     dies_after(world, 8.0, "calm-heron-3f1a")
     notes = world.serve(for_s=20.0)
     assert world.ledger.get("calm-heron-3f1a").phase is Phase.TRAIN
-    assert notes[-1] == "calm-heron-3f1a goes on in phase train, without this launcher"
+    assert notes[-1] == "calm-heron-3f1a continues in phase train without this launcher"
     assert world.serve(for_s=600.0)[-1] == "calm-heron-3f1a ended: SUCCEEDED"

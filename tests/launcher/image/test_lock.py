@@ -108,7 +108,7 @@ def test_an_image_of_somebody_else_is_locked_as_a_variant_whose_versions_are_kno
     assert (image.digest, image.whole, image.cuda) == (digest, False, "12.6")
     with pytest.raises(UsageError, match="which variant"):
         lock_images(SHIPPED, [f"{fake_registry.host}/torch/torch:new"], REGISTRY)
-    with pytest.raises(UsageError, match="no labels of ours"):
+    with pytest.raises(UsageError, match="no vastrun labels"):
         lock_images(SHIPPED, [f"cpu={fake_registry.host}/torch/torch:new"], REGISTRY)
 
 
