@@ -39,7 +39,7 @@ from vastrun.trainer.heartbeat import Activity
 from vastrun.trainer.loading import describe_loader, make_loader
 from vastrun.trainer.loading.loader import Loader
 from vastrun.trainer.models.operator import Domain, Operator
-from vastrun.trainer.models.precision import autocast, scaler_of, set_tf32, supports_bf16
+from vastrun.trainer.models.precision import autocast, make_scaler, set_tf32, supports_bf16
 from vastrun.trainer.models.weights import count_frozen, count_parameters
 from vastrun.trainer.sampling.task_schedule import TaskSchedule
 from vastrun.trainer.sampling.windows import SamplePlan, WindowSpace
@@ -94,11 +94,11 @@ class Session:
         """Use the EMA weights inside the block, if the job keeps an EMA."""
         return self.ema.average_parameters() if self.ema else nullcontext()
 
-    def activity(self, step: int, task: int, usual: Activity) -> Activity:
+    def activity(self, step: int, task: int, default: Activity) -> Activity:
         """Return the activity of a pass: `compile` in the first turn of a task with a compiled model."""
         turns_of = self.task_schedule.turns_of
         compiles = self.config.compile != "off" and turns_of(task, step) == turns_of(task, self.start)
-        return "compile" if compiles else usual
+        return "compile" if compiles else default
 
     def with_micro_batch(self, size: int) -> Session:
         """Return the same training with micro-batches of `size` windows, a divisor of a rank's share."""
@@ -227,7 +227,7 @@ def build_session(
         strategy=strategy,
         optimizer=make_optimizer(objective.learner, config.optim),
         schedule=LearningRateSchedule(config.optim, config.steps),
-        scaler=scaler_of(plan.precision, device),
+        scaler=make_scaler(plan.precision, device),
         ema=Ema(objective.operator, config.ema) if config.ema else None,
         checkpoints=checkpoints,
         clock=StepClock(device),

@@ -34,7 +34,7 @@ class PatchEncoder(nn.Module):
     def reset_parameters(self) -> None:
         """Set the position features; the submodules are already initialised."""
         centres = grid_points(self.tokens).flatten(0, -2)
-        self.position.copy_(fourier(centres, torch.arange(1, _FREQUENCIES + 1)))
+        self.position.copy_(fourier_features(centres, torch.arange(1, _FREQUENCIES + 1)))
 
     def forward(self, fields: Tensor) -> Tensor:
         """Map (B, K, *X) to (B, S, D)."""
@@ -70,7 +70,7 @@ def _patch_size(config: ModelConfig, domain: Domain) -> tuple[int, ...]:
     return (domain.patch or config.patch,) * len(domain.grid)
 
 
-def fourier(points: Tensor, frequencies: Tensor) -> Tensor:
+def fourier_features(points: Tensor, frequencies: Tensor) -> Tensor:
     """Return Fourier features of points (Q, N): (Q, N * 2 * frequencies), sines before cosines."""
     angles = 2 * math.pi * points[..., None] * frequencies
     return torch.cat([angles.sin(), angles.cos()], dim=-1).flatten(1)

@@ -34,7 +34,7 @@ def set_tf32(precision: str, device: torch.device) -> None:
         torch.backends.cudnn.allow_tf32 = precision == "tf32"
 
 
-def scaler_of(precision: str, device: torch.device) -> torch.amp.GradScaler:
+def make_scaler(precision: str, device: torch.device) -> torch.amp.GradScaler:
     """Make the gradient scaler, which is enabled only for fp16."""
     return torch.amp.GradScaler(device.type, enabled=precision == "fp16")
 

@@ -153,8 +153,8 @@ class ConsistencyLoss(Objective):
         noisy = examples.clean + _as_column(high, examples.clean) * examples.noise
         answer = self.learner(noisy, high, **inputs)
         with torch.no_grad():
-            led = heun_step(partial(model.teacher, **inputs), noisy, high, low)
-            aim = model.average(led, low, **inputs)
+            x_low = heun_step(partial(model.teacher, **inputs), noisy, high, low)
+            aim = model.average(x_low, low, **inputs)
         return (answer - aim).square().mean()[None]
 
 

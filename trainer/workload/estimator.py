@@ -28,7 +28,7 @@ from vastrun.trainer.engine.memory.retry import all_reduce_gradients
 from vastrun.trainer.engine.plan import Plan, largest_divisor
 from vastrun.trainer.engine.session import Session, build_session, domains_of
 from vastrun.trainer.engine.step import forward_backward, optimizer_step
-from vastrun.trainer.models.precision import scaler_of
+from vastrun.trainer.models.precision import make_scaler
 from vastrun.trainer.models.weights import count_parameters
 from vastrun.trainer.workload.fakes import (
     WORKSPACE_BYTES,
@@ -109,7 +109,7 @@ def estimate_workload(
         steps = _Steps(_session(ranks, config, strategy, tensors, gpus=gpus), tensors)
         tensors.reset_peak()  # the set-up of a GPU's rank takes main memory
         steps.train()
-    work, peak = steps.work_of_a_step(accumulation), tensors.peak
+    work, peak = steps.work_per_step(accumulation), tensors.peak
     if gpus:
         peak = replace(peak, other=peak.other + WORKSPACE_BYTES)
     return Workload(
@@ -184,7 +184,7 @@ def _session(
     if isinstance(session.model, DistributedDataParallel):
         session.model.register_comm_hook(None, lambda _, bucket: _skip_all_reduce(bucket))
     # An fp16 scaler reads values, and fake tensors have none.
-    return replace(session, scaler=scaler_of("fp32", ranks.device))
+    return replace(session, scaler=make_scaler("fp32", ranks.device))
 
 
 class _Steps:
@@ -205,7 +205,7 @@ class _Steps:
             if len(self._micro_batch_work) == len(self._session.tasks):
                 break
 
-    def work_of_a_step(self, accumulation: int) -> Work:
+    def work_per_step(self, accumulation: int) -> Work:
         """Return the work of a step, mean over the tasks, with `accumulation` micro-batches per turn."""
         schedule = self._session.task_schedule
         known = [

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from vastrun.trainer.models.precision import autocast, scaler_of, set_tf32
+from vastrun.trainer.models.precision import autocast, make_scaler, set_tf32
 
 GPU, CPU = torch.device("cuda", 0), torch.device("cpu")
 
@@ -45,4 +45,4 @@ def test_nothing_is_set_on_a_cpu() -> None:
 def test_tf32_needs_neither_autocast_nor_a_scaler() -> None:
     with autocast("tf32", CPU):
         assert not torch.is_autocast_enabled("cpu")
-    assert not scaler_of("tf32", CPU).is_enabled()
+    assert not make_scaler("tf32", CPU).is_enabled()

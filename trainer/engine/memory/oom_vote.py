@@ -34,8 +34,8 @@ def run_with_oom_vote(ranks: Ranks, work: Callable[[OomVote], Tensor]) -> Tensor
     that message.
     """
 
-    def vote(*, short: bool = False) -> None:
-        [first] = ranks.all_reduce_max(float(ranks.rank.rank + 1 if short else 0))
+    def vote(*, out_of_memory: bool = False) -> None:
+        [first] = ranks.all_reduce_max(float(ranks.rank.rank + 1 if out_of_memory else 0))
         if first:
             raise OutOfMemoryVote(int(first) - 1)
 
@@ -46,7 +46,7 @@ def run_with_oom_vote(ranks: Ranks, work: Callable[[OomVote], Tensor]) -> Tensor
             raise
         value = None
     # Not in the `except`: a vote does not belong there, and the traceback holds the activations.
-    vote(short=value is None)
+    vote(out_of_memory=value is None)
     assert value is not None
     return value
 
