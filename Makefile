@@ -43,7 +43,7 @@ lint: $(STAMPS)/dev ## Formatter, linter, types, import rules, shellcheck
 	$(BIN)/mypy --platform darwin vastrun/launcher
 	$(BIN)/lint-imports
 	$(BIN)/shellcheck --severity=style onstart/*.sh onstart/steps.d/*.sh launcher/decisions/*.sh \
-		launcher/providers/*.sh launcher/providers/docker/*.sh launcher/providers/slurm/scripts/*.sh launcher/ssh/scripts/*.sh trainer/boot/*.sh requirements/*.sh tests/*.sh tests/docker/*.sh tests/emulators/*.sh \
+		launcher/providers/*.sh launcher/providers/docker/*.sh launcher/providers/slurm/scripts/*.sh examples/*/src/*/*.sh launcher/ssh/scripts/*.sh trainer/boot/*.sh requirements/*.sh tests/*.sh tests/docker/*.sh tests/emulators/*.sh \
 		tests/onstart/*.sh .ci/run
 
 pythons: $(STAMPS)/dev ## Try the launcher on every other Python of this computer that it supports

@@ -1,5 +1,5 @@
 # What the processes of a run see: the secrets, the job's variables, the box's folders, the Python. Sourced by run.sh.
-# In: inbox/secrets.env, job.json, node.env, VASTRUN_PROVIDER. Out: exported variables; functions load_*; 1 after saying why.
+# In: inbox/secrets.env, job.json, node.env, VASTRUN_PROVIDER, VASTRUN_KEEP_PYTHON. Out: exported variables; functions load_*; 1 after saying why.
 # shellcheck shell=bash
 
 load_environment() { load_secrets && load_job && load_node && load_folders && load_python; }
@@ -52,12 +52,15 @@ load_folders() {
   if ((${#VASTRUN_BOX} + 4 <= 75)); then export TMPDIR=$VASTRUN_BOX/tmp; fi
 }
 
+# The machine's Python is the user's own, into which nothing is installed.
+keeps_python() { [[ ${VASTRUN_KEEP_PYTHON-} || ${VASTRUN_PROVIDER-} =~ ^(local|pool|slurm)$ ]]; }
+
 # The user's programs find the package vastrun, and nothing else of ours. On a computer that is not the box's own, or has
 # other slots, set-up commands install into the box, on top of what is there.
 load_python() {
   export PYTHONPATH=$VASTRUN_BOX/pkg${PYTHONPATH:+:$PYTHONPATH} PYTHONDONTWRITEBYTECODE=1
   if [[ $VASTRUN_PYTHON == /* ]]; then export PATH=${VASTRUN_PYTHON%/*}:$PATH; fi
-  if [[ ! ${VASTRUN_PROVIDER-} =~ ^(local|pool|slurm)$ || $VASTRUN_SETUP == 0 ]]; then return 0; fi
+  if ! keeps_python || [[ $VASTRUN_SETUP == 0 ]]; then return 0; fi
   if ! bash onstart/trainer.sh boot.overlay_venv "$VASTRUN_BOX/python" 2>run.err; then
     no_environment "cannot make a Python for the set-up commands: $(tail -n 1 run.err)"
     return 1

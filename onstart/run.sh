@@ -36,7 +36,7 @@ main() {
 
 # From which step on the trainer may be loaded: what it imports is installed then, and the user's code is there.
 first_after_installing() {
-  if [[ ${VASTRUN_PROVIDER-} =~ ^(local|pool|slurm)$ && $VASTRUN_SETUP == 0 && ! -e code.tar.gz ]]; then echo 20; else echo 31; fi
+  if keeps_python && [[ $VASTRUN_SETUP == 0 && ! -e code.tar.gz ]]; then echo 20; else echo 31; fi
 }
 
 # The lock has its name only once it is held, and is held for as long as this process lives.

@@ -18,6 +18,8 @@ from pathlib import Path
 PINS = Path(__file__).parents[1] / "requirements.txt"
 _MAX_NAMES = 8
 _EXIT_UNFIT_IMAGE = 78
+_OWN_PYTHON = ("local", "pool", "slurm")
+"""Providers whose machines have the user's own Python; a plug-in sets VASTRUN_KEEP_PYTHON instead."""
 _NAME = re.compile(r"([A-Za-z0-9._-]+)==")
 
 
@@ -26,7 +28,7 @@ def main() -> int:
     if os.environ["VASTRUN_KIND"] == "command":
         print("the job's command provides its own packages")
         return 0
-    if os.environ.get("VASTRUN_PROVIDER") in ("local", "pool", "slurm"):
+    if os.environ.get("VASTRUN_KEEP_PYTHON") or os.environ.get("VASTRUN_PROVIDER") in _OWN_PYTHON:
         # Nothing is installed into the Python of the user's computer. A held machine got its packages at the
         # start of the hold, and other slots use them.
         print("using this computer's Python as it is")
