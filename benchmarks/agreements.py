@@ -18,7 +18,7 @@ import torch
 from benchmarks.box import train_by_hand
 from benchmarks.workload import Workload
 from vastrun.trainer.checks.agreement import check_replicas
-from vastrun.trainer.distributed.group import VOTE_EVERY_S, join
+from vastrun.trainer.distributed.group import VOTE_INTERVAL_S, join
 from vastrun.trainer.distributed.rank import Rank, read_job
 
 TIMES = 50
@@ -30,7 +30,7 @@ def shares(box: Path, *, step_s: float) -> dict[str, float]:
     assert config is not None
     (costs,) = train_by_hand(box, "benchmarks.agreements")
     every_s = {
-        "votes": max(VOTE_EVERY_S, step_s),
+        "votes": max(VOTE_INTERVAL_S, step_s),
         "means": config.log_every * step_s,
         "replicas": config.check_every * step_s,
     }
