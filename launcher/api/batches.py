@@ -94,7 +94,7 @@ class BatchHandle:
         )
 
     def wait(self, timeout: float | None = None) -> list[PointRow]:
-        """Wait at most `timeout` seconds until each point has ended or no more may start.
+        """Wait at most `timeout` seconds until each point has ended or cannot start.
 
         Returns the results, the best first. Starts a launcher if none drives the batch. An interrupt ends
         only the wait. Raises TimeoutError, and the error that ended its launcher: StorageError, AuthError,

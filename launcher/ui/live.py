@@ -30,7 +30,7 @@ _MIN_WRAP_COLUMNS = 20
 """Minimum columns for wrapping a text; in fewer, one long line is easier to read."""
 
 
-def is_wanted(stream: TextIO, environ: Mapping[str, str]) -> bool:
+def supports_live_view(stream: TextIO, environ: Mapping[str, str]) -> bool:
     """Return whether a live view is useful: an interactive terminal with colours, UTF-8 and enough rows."""
     if not TerminalCapabilities.of(stream, environ).color or environ.get("CI"):
         return False

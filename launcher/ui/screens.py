@@ -53,21 +53,21 @@ class LiveScreens(PlainScreens):
     def of_run(self, began: float) -> StreamScreen:
         from vastrun.launcher.ui import live
 
-        if not live.is_wanted(sys.stderr, self._environ):
+        if not live.supports_live_view(sys.stderr, self._environ):
             return self.plain(began)
         return live.LiveScreen(self._output, began=began, now=self._now, curve_of=downloaded_curves())
 
     def of_many(self, began: float, listed: Listed) -> StreamScreen:
         from vastrun.launcher.ui import live
 
-        if not live.is_wanted(sys.stderr, self._environ):
+        if not live.supports_live_view(sys.stderr, self._environ):
             return self.plain(began)
         return live.ListScreen(self._output, listed, began=began, now=self._now)
 
     def of_replay(self, began: float, now: Callable[[], float]) -> StreamScreen:
         from vastrun.launcher.ui import live
 
-        if live.is_wanted(sys.stdout, self._environ):
+        if live.supports_live_view(sys.stdout, self._environ):
             return live.LiveScreen(HeldStream(lambda: sys.stdout), began=began, now=now)
         return StreamScreen(
             sys.stdout, TerminalCapabilities.of(sys.stdout, self._environ), began=began, now=now

@@ -61,7 +61,7 @@ def test_a_batch_on_this_computer_gives_each_program_its_values(terminal: Termin
 def test_a_sweep_with_reuse_holds_this_computer_for_its_points(terminal: Terminal) -> None:
     write(terminal.folder)
     line = ("sweep", "job.yaml", "n=1,2,3", "naps=0", "fails=0", "--parallel", "1", "--reuse", "auto")
-    assert "1 machine held: one point at a time, 3 in turn" in terminal.type(*line, "--dry-run").out
+    assert "1 machine held: one point at a time, 3 rounds" in terminal.type(*line, "--dry-run").out
     done = terminal.type(*line)
     assert done.exit_code == 0, done.err
     assert done.out.count("SUCCEEDED") == 3

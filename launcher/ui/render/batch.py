@@ -61,7 +61,9 @@ def _fleet(fleet: FleetPlan) -> str:
         if fleet.points_at_once > 1
         else "one point at a time"
     )
-    lines = [f"{how_many(fleet.machines, 'machine')} held: {at_once}, {fleet.points_in_turn} in turn"]
+    lines = [
+        f"{how_many(fleet.machines, 'machine')} held: {at_once}, {how_many(fleet.points_in_turn, 'round')}"
+    ]
     if fleet.offer.usd_per_hour:
         lines.append(f"expected {usd(fleet.expected_usd)}, at most {usd(fleet.at_most_usd)}")
     if fleet.points_at_once > 1:

@@ -12,8 +12,8 @@ from vastrun.launcher.decisions.policy import worst_case_usd
 from vastrun.launcher.ui.render.amounts import usd
 from vastrun.launcher.ui.render.table import short, table
 
-_MOST_QUOTES = 8
-_MOST_RELAXATIONS = 3
+_MAX_QUOTES = 8
+_MAX_RELAXATIONS = 3
 _BASES: Mapping[Basis, str] = {
     "measured": "measured (m)",
     "scaled": "scaled from another kind of machine (s)",
@@ -50,7 +50,7 @@ def _funnel(market_report: MarketReport) -> str:
     )
     rows += [(str(len(market_report.quotes)), "left", "")]
     lines = table(rows[0], rows[1:], right=(0,))
-    gains = [f"{one.name} to get {one.left}" for one in market_report.relaxations[:_MOST_RELAXATIONS]]
+    gains = [f"{one.name} to get {one.left}" for one in market_report.relaxations[:_MAX_RELAXATIONS]]
     strictest = market_report.strictest
     if strictest is not None:
         share = f"{strictest.removed} of {market_report.offers} offers"
@@ -60,7 +60,7 @@ def _funnel(market_report: MarketReport) -> str:
 
 def _ranking(quotes: Sequence[Quote]) -> str:
     names = [term.name.upper() for term in quotes[0].terms]
-    shown = quotes[:_MOST_QUOTES]
+    shown = quotes[:_MAX_QUOTES]
     bases = {quote.offer.forecast.basis for quote in shown if quote.offer.forecast}
     known = [words for basis, words in _BASES.items() if basis in bases]
     cells = [
@@ -75,7 +75,7 @@ def _ranking(quotes: Sequence[Quote]) -> str:
         for quote in shown
     ]
     header = ("TO FINISH", *names, "$/H", *(["BY"] if known else []), "HOST", "GPUS")
-    more = f"\n{len(quotes) - _MOST_QUOTES} more" if len(quotes) > _MOST_QUOTES else ""
+    more = f"\n{len(quotes) - _MAX_QUOTES} more" if len(quotes) > _MAX_QUOTES else ""
     legend = f"\nBY: the speed is {', '.join(known)}" if known else ""
     return table(header, cells, right=range(len(names) + 2)) + more + legend
 

@@ -88,20 +88,25 @@ def _left_out(plan: LaunchPlan) -> str:
 
 
 def _needs(plan: LaunchPlan) -> str:
-    """What a step takes of a GPU, as foretold; why that is not known."""
+    """Write the estimated needs of a step on a GPU, or the reason why they are unknown."""
     workloads, spec, offer = plan.estimate.workloads, plan.spec, plan.offers[0]
     if workloads is None:
         return plan.estimate.note
     found = chosen_workloads(workloads, spec, offer.gpu_memory_gb)
     if not found:
         return ""
-    most, least = found[0], found[-1]
+    largest, smallest = found[0], found[-1]
     sizes = [f"{needed_gb(each, spec.world_size):.3g} GB with {windows_text(each)}" for each in found]
     fits = largest_that_fits(workloads, spec, offer.gpu_memory_gb)
-    fitting = f"; {fits} at once fit here" if fits and most is not least and fits < most.micro_batch else ""
+    fitting = (
+        f"; {fits} at once fit here"
+        if fits and largest is not smallest and fits < largest.micro_batch
+        else ""
+    )
     return (
-        f"{' and '.join(sizes)} of a GPU ({most.strategy}){fitting}\n"
-        f"{most.flops / 1e12:.3g} TFLOP a step and rank, {most.traffic_bytes / 1e9:.3g} GB read and written"
+        f"{' and '.join(sizes)} of a GPU ({largest.strategy}){fitting}\n"
+        f"{largest.flops / 1e12:.3g} TFLOP a step and rank, "
+        f"{largest.traffic_bytes / 1e9:.3g} GB read and written"
     )
 
 

@@ -38,7 +38,7 @@ def plan(
 
 def test_a_plan_shows_the_price_of_a_point_packed_and_alone(tmp_path: Path) -> None:
     text = plan_text(plan(tmp_path, {1: 0.5, 8: 2.0}, pack="auto"))
-    assert "1 machine held: 8 points at once, 1 in turn" in text
+    assert "1 machine held: 8 points at once, 1 round" in text
     assert "$0.250/h a point, $0.500/h alone" in text
 
 
@@ -53,7 +53,7 @@ def test_a_plan_with_reuse_names_its_machines_and_what_they_may_cost(tmp_path: P
     assert found.fleet is not None
     assert (found.fleet.machines, found.fleet.points_in_turn, found.fleet.points_at_once) == (2, 4, 1)
     assert 0 < found.fleet.expected_usd <= found.fleet.at_most_usd <= 20.0
-    assert "2 machines held: one point at a time, 4 in turn" in plan_text(found)
+    assert "2 machines held: one point at a time, 4 rounds" in plan_text(found)
     fleet = PlannedBatch.of(found).fleet
     assert fleet is not None and fleet.machines == 2
 

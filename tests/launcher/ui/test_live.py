@@ -289,13 +289,13 @@ def test_a_terminal_that_was_closed_ends_nothing(screen: Screen) -> None:
 def test_it_is_for_terminals_that_somebody_looks_at(
     screen: Screen, environ: dict[str, str], wanted: bool
 ) -> None:
-    assert live.is_wanted(cast(TextIO, screen.terminal), environ) is wanted
-    assert not live.is_wanted(io.StringIO(), environ)
+    assert live.supports_live_view(cast(TextIO, screen.terminal), environ) is wanted
+    assert not live.supports_live_view(io.StringIO(), environ)
 
 
 def test_a_terminal_without_room_gets_plain_lines() -> None:
     screen = Screen(rows=6)
-    assert not live.is_wanted(cast(TextIO, screen.terminal), {"TERM": "xterm"})
+    assert not live.supports_live_view(cast(TextIO, screen.terminal), {"TERM": "xterm"})
     screen.terminal.close()
 
 
