@@ -164,7 +164,7 @@ def test_a_file_that_was_shipped_with_the_code_is_no_proof(terminal: Terminal) -
     )
     done = terminal.type("launch", str(job), *WITH_STUB_TORCH)
     assert done.exit_code == 5, done.out
-    assert "was there before the start" in done.out
+    assert "existed before the start" in done.out
 
 
 @pytest.mark.slow

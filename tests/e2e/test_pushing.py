@@ -36,7 +36,7 @@ def test_a_url_that_does_not_work_hurts_nothing(terminal: Terminal) -> None:
     done = terminal.type("launch", str(JOBS / "learn.yaml"), *nowhere)
 
     assert done.exit_code == 0, done.err
-    assert "push checkpoints are not pushed" in (terminal.outputs() / "log.txt").read_text()
+    assert "push cannot push checkpoints" in (terminal.outputs() / "log.txt").read_text()
 
 
 SECRETS = "secrets=[{name: AWS_ACCESS_KEY_ID}, {name: AWS_SECRET_ACCESS_KEY}]"
@@ -68,6 +68,6 @@ def test_a_training_continues_from_a_bucket_when_nothing_came_home(terminal: Ter
 
     assert second.exit_code == 0, second.err
     log = (terminal.outputs() / "log.txt").read_text()
-    assert re.search("checkpoint step-000090 at .* is not whole", log)
+    assert re.search("checkpoint step-000090 at .* is incomplete", log)
     assert "resumes after step 30:" in log
     assert terminal.leftovers() == []

@@ -43,4 +43,4 @@ def test_ranks_import_torch_by_themselves_where_a_copy_would_differ_from_a_new_p
     assert done.returncode == 0, (box / layout.LOG).read_text()
     assert Outcome.from_json((box / layout.OUTCOME).read_text()).reason == "finished"
     assert json.loads((box / layout.WANDB).read_text())["state"] == "finished"
-    assert ("each rank imports torch by itself" in (box / layout.AGENT_LOG).read_text()) == alone
+    assert ("each rank imports torch itself" in (box / layout.AGENT_LOG).read_text()) == alone
