@@ -104,6 +104,10 @@ class Factories:
     """Opens an address in the user's browser; returns False where there is none."""
 
 
+def _forget(_: bytes) -> None:
+    """Do nothing with it."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class AppContext:
     """What every command works with."""
@@ -122,6 +126,10 @@ class AppContext:
     """Which launchers live on this computer, and which were killed; None: unknown."""
     secrets: Callable[[], Sequence[str]] = tuple
     """Values that are written nowhere, whatever a job says."""
+    printed_secrets: Callable[[], bytes] = bytes
+    """Returns the secrets that commands printed here, for the memory of a driver that this process starts."""
+    accept_secrets: Callable[[bytes], None] = _forget
+    """Takes what `printed_secrets` returned in the process that started this one."""
     private_words: Callable[[], Mapping[str, str]] = dict
     """Names of this computer, its user and their folders, each with its replacement in a bug report."""
 

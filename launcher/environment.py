@@ -31,6 +31,7 @@ from vastrun.launcher.ui.question import HeldStream
 from vastrun.launcher.ui.screens import LiveScreens, interrupts_on
 
 if TYPE_CHECKING:
+    from vastrun.launcher.bundle.secret_command import CommandSecrets
     from vastrun.launcher.bundle.shared_jobs import SharedJobs
     from vastrun.launcher.commands.estimate import WorkloadEstimator
     from vastrun.launcher.commands.export import Exporter
@@ -82,6 +83,8 @@ def wire(environ: Mapping[str, str]) -> AppContext:
         screens=LiveScreens(adapters.output, environ, adapters.now),
         presence=presence,
         secrets=lambda: secrets_among(environ),
+        printed_secrets=lambda: adapters.commands().hand_over(),
+        accept_secrets=lambda content: adapters.commands().take_over(content),
         private_words=lambda: private_words(adapters.state),
     )
 
@@ -109,6 +112,7 @@ class _Adapters:
         self.interrupts = partial(interrupts_on, self.output, environ, self.now)
         self.ledger = cache(self._ledger)
         self.shared_jobs = cache(self._kept)
+        self.commands = cache(self._commands)
         self.provider = cache(self._provider)
         self.shared_provider = cache(partial(self._provider, many_runs=True))
 
@@ -129,6 +133,11 @@ class _Adapters:
         from vastrun.launcher.bundle.shared_jobs import SharedJobs
 
         return SharedJobs(self.team.secrets(self.ledger().id), self.presence.computer)
+
+    def _commands(self) -> CommandSecrets:
+        from vastrun.launcher.bundle.secret_command import CommandSecrets
+
+        return CommandSecrets(self.environ)
 
     def _provider(self, name: str, *, many_runs: bool = False) -> Provider:
         """The provider of that name. Raises UsageError when there is none."""
@@ -186,7 +195,13 @@ class _Adapters:
         def values_of(batch: str, point: str) -> Mapping[str, Any]:
             return self.ledger().batches.values_of(batch, point)
 
-        return Bundler(self.environ, origin=origin, values_of=values_of, shared_jobs=self.shared_jobs())
+        return Bundler(
+            self.environ,
+            origin=origin,
+            values_of=values_of,
+            shared_jobs=self.shared_jobs(),
+            commands=self.commands(),
+        )
 
     def output_store(self) -> OutputStore:
         from vastrun.launcher.outputs.index import FolderContents

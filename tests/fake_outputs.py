@@ -32,6 +32,9 @@ class FakePacker:
     def secrets(self, spec: JobSpec, run: Run | None = None) -> bytes:
         return self._secrets
 
+    def known_secrets(self, spec: JobSpec, run: Run) -> bytes | None:
+        return self._secrets
+
     def lease(self) -> str:
         return "#!/bin/bash\n"
 

@@ -17,7 +17,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import IO
 
-from vastrun.launcher.api.drivers import Target
+from vastrun.launcher.api.drivers import Target, handed_over
 from vastrun.launcher.api.runs import attempts_from
 from vastrun.launcher.commands.chains import is_retry_missing
 from vastrun.launcher.core import Phase
@@ -94,12 +94,20 @@ class DriverFolder:
             claim.write()
             yield claim
 
-    def start(self, target: Target, *, holds: Callable[[], bool], wait: Callable[[float], None]) -> int:
+    def start(
+        self,
+        target: Target,
+        *,
+        holds: Callable[[], bool],
+        wait: Callable[[float], None],
+        secrets: bytes = b"",
+    ) -> int:
         """Start a driver, wait until it `holds` the target or has ended, and return its process id.
 
+        `secrets`: what it gets to keep in its memory.
         Raises VastrunError if it ended with an error.
         """
-        process = self._spawn(target)
+        process = self._spawn(target, secrets)
         waited_s = 0.0
         while process.poll() is None and waited_s < START_TIMEOUT_S:
             if self.is_alive(target) and holds():
@@ -117,18 +125,18 @@ class DriverFolder:
     def _record(self, target: Target) -> Path:
         return self._path / f"{target.kind}-{target.name}.json"
 
-    def _spawn(self, target: Target) -> subprocess.Popen[bytes]:
+    def _spawn(self, target: Target, secrets: bytes) -> subprocess.Popen[bytes]:
         """Start the process in a new session, without a terminal, in the folder of its predecessor."""
         former = self.find(target)
         folder = former.folder if former is not None and Path(former.folder).is_dir() else None
         try:
             self._path.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._prune()
-            with self.log(target).open("ab") as output:
+            with self.log(target).open("ab") as output, handed_over(secrets) as stdin:
                 return subprocess.Popen(
                     # -P: files in the current folder must not shadow vastrun's modules.
                     [sys.executable, "-P", "-m", _MODULE, target.kind, target.name],
-                    stdin=subprocess.DEVNULL,
+                    stdin=stdin,
                     stdout=output,
                     stderr=output,
                     start_new_session=True,

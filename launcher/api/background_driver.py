@@ -17,7 +17,7 @@ from pathlib import Path
 
 from vastrun.launcher.api.background import Claim, DriverFolder, find_open_target
 from vastrun.launcher.api.driver_process import drive
-from vastrun.launcher.api.drivers import Target
+from vastrun.launcher.api.drivers import Target, take_secrets
 from vastrun.launcher.app_context import AppContext
 from vastrun.launcher.batch.shared import NoteScreen
 from vastrun.launcher.core import UserRequest
@@ -76,6 +76,7 @@ def main(arguments: Sequence[str]) -> int:
     """Drive the run or batch in the arguments; return 0 once nothing is left to do, or after a signal."""
     kind, name = arguments
     target, app = Target("batch" if kind == "batch" else "run", name), wire(os.environ)
+    app.accept_secrets(take_secrets())
     assert app.paths.drivers is not None
     folder = DriverFolder(app.paths.drivers)
     log = BoundedLog(folder.log(target))

@@ -12,7 +12,7 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from vastrun.launcher.api.drivers import Target, error_line
+from vastrun.launcher.api.drivers import Target, error_line, take_secrets
 from vastrun.launcher.api.session import silent
 from vastrun.launcher.app_context import AppContext
 from vastrun.launcher.batch.shared import NoteScreen
@@ -30,6 +30,7 @@ def main(arguments: Sequence[str]) -> int:
     """Drive the run or batch in the arguments; return the exit code."""
     kind, name = arguments
     app = silent(wire(os.environ))
+    app.accept_secrets(take_secrets())
     interrupts = app.make.interrupts()
     try:
         with interrupts.listening():

@@ -9,10 +9,13 @@ does. If it is killed, the lease still limits the run, and another launcher may 
 from __future__ import annotations
 
 import json
+import os
+import stat
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import IO, Any, Literal, Protocol
 
@@ -21,6 +24,9 @@ from vastrun.launcher.core.errors import JobFileError, VastrunError
 from vastrun.launcher.gate.text import printable
 
 _MODULE = "vastrun.launcher.api.driver_process"
+_STDIN = 0
+_MAX_PIPE_BYTES = 1 << 16
+"""Bytes that a pipe takes at once, on Linux and on a Mac."""
 _MAX_TAIL_BYTES = 1 << 16
 """Bytes at the end of a driver's stderr that are read for its error."""
 
@@ -51,26 +57,28 @@ class DriverProcess(Protocol):
         ...
 
 
-StartDriver = Callable[[Target], DriverProcess]
+StartDriver = Callable[[Target, bytes], DriverProcess]
+"""Starts the launcher of a target, which gets these secrets to keep in its memory."""
 
 
 class ProcessDriver:
     """A launcher in a separate process, which outlives this one and gets no Ctrl-C."""
 
-    def __init__(self, target: Target) -> None:
-        """Start the process. Raises VastrunError if this computer cannot."""
+    def __init__(self, target: Target, secrets: bytes = b"") -> None:
+        """Start the process, which keeps `secrets` in memory. Raises VastrunError if this computer cannot."""
         self._target = target
         try:
             # A file without a name needs no clean-up; an unread pipe would block the launcher.
             self._stderr: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - open as long as this
-            self._process = subprocess.Popen(
-                # -P: files in the program's folder must not shadow vastrun's modules.
-                [sys.executable, "-P", "-m", _MODULE, target.kind, target.name],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=self._stderr,
-                start_new_session=True,
-            )
+            with handed_over(secrets) as stdin:
+                self._process = subprocess.Popen(
+                    # -P: files in the program's folder must not shadow vastrun's modules.
+                    [sys.executable, "-P", "-m", _MODULE, target.kind, target.name],
+                    stdin=stdin,
+                    stdout=subprocess.DEVNULL,
+                    stderr=self._stderr,
+                    start_new_session=True,
+                )
         except OSError as error:
             raise VastrunError(
                 f"cannot start a launcher for {target.name}: {error.strerror or error}",
@@ -93,6 +101,36 @@ class ProcessDriver:
             f"the launcher of {self._target.name} ended with exit code {code}{last and f': {last}'}",
             hint=self._target.resume_command,
         )
+
+
+@contextmanager
+def handed_over(secrets: bytes) -> Iterator[int]:
+    """Yield the stdin of a driver: a pipe with these secrets, which so are in no file and no argument.
+
+    Secrets that do not fit into a pipe are left out: the driver runs their commands itself.
+    """
+    reader, writer = os.pipe()
+    try:
+        os.set_blocking(writer, False)
+        if len(secrets) <= _MAX_PIPE_BYTES:
+            with suppress(BlockingIOError):
+                os.write(writer, secrets)
+        os.close(writer)
+        yield reader
+    finally:
+        os.close(reader)
+
+
+def take_secrets() -> bytes:
+    """Return what `handed_over` put into stdin, and leave an empty stdin behind."""
+    with suppress(OSError):
+        if stat.S_ISFIFO(os.fstat(_STDIN).st_mode):
+            content = os.read(_STDIN, _MAX_PIPE_BYTES + 1)
+            empty = os.open(os.devnull, os.O_RDONLY)
+            os.dup2(empty, _STDIN)
+            os.close(empty)
+            return content
+    return b""
 
 
 def error_line(error: VastrunError) -> str:

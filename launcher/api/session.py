@@ -51,11 +51,12 @@ class ApiSession:
 
     def drive(self, target: Target) -> None:
         """Start a launcher for the run or batch, unless this session has one running."""
+        secrets = self.app.printed_secrets()
         with self._lock:
             # Poll all of them, so that none stays a zombie.
             alive = {other for other, driver in self._drivers.items() if driver.is_alive()}
             if target not in alive:
-                self._drivers[target] = self._start_driver(target)
+                self._drivers[target] = self._start_driver(target, secrets)
 
     def is_driving(self, target: Target) -> bool:
         """Return whether a launcher that this session started drives it."""

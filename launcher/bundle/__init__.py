@@ -6,7 +6,7 @@ import hashlib
 import json
 import os
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, Self
@@ -16,10 +16,12 @@ from vastrun.contract.config import TrainConfig
 from vastrun.launcher.bundle.archive import Archive, must_be_readable
 from vastrun.launcher.bundle.checkout import MACOS_METADATA, Worktree, inner_target, worktree
 from vastrun.launcher.bundle.script import check_script
+from vastrun.launcher.bundle.secret_command import CommandSecrets
+from vastrun.launcher.bundle.secret_values import SecretValues
 from vastrun.launcher.bundle.shared_jobs import SharedJob, SharedJobs
 from vastrun.launcher.core import NOTHING, Bundle, Origin, Run
 from vastrun.launcher.core.errors import JobValueError, StorageError, UsageError
-from vastrun.launcher.core.job import Checkpoints, JobSpec, Secret
+from vastrun.launcher.core.job import Checkpoints, Code, JobSpec
 from vastrun.launcher.package_files import library_dir, onstart_dir, trainer_dir
 
 _CHECKPOINTS = 2
@@ -44,9 +46,10 @@ class Bundler:
         origin: Origin = NOTHING,
         values_of: ValuesOf = lambda _batch, _point: {},
         shared_jobs: SharedJobs | None = None,
+        commands: CommandSecrets | None = None,
     ) -> None:
-        """`kept`: the jobs of a team; None: all jobs are this computer's."""
-        self._environment = environment
+        """`shared_jobs`: of a team; None: all jobs are this computer's. `commands`: of the process."""
+        self._values = SecretValues(environment, commands or CommandSecrets(environment))
         self._origin = origin
         self._values_of = values_of
         self._shared = shared_jobs
@@ -72,7 +75,7 @@ class Bundler:
         self.secrets(spec)
         check_script(spec)
         if spec.code is not None:
-            tree = worktree(spec.code.path, spec.code.exclude, spec.code.include)
+            tree = _shipped(spec, spec.code)
             if spec.train is not None:
                 _must_not_hide_vastrun(tree)
             for name in tree.paths:
@@ -101,10 +104,18 @@ class Bundler:
         return self._packed[2] if Path(self._packed[2].path).exists() else None
 
     def secrets(self, spec: JobSpec, run: Run | None = None) -> bytes:
-        if run is not None and spec.secrets and (job := self._from_home(run)):
+        is_own_job = run is None or self._shared is None
+        return self._stored(spec, run) + self._values.printed(spec.secrets, is_own_job=is_own_job)
+
+    def known_secrets(self, spec: JobSpec, run: Run) -> bytes | None:
+        printed = self._values.remembered(spec.secrets)
+        return None if printed is None else self._stored(spec, run) + printed
+
+    def _stored(self, spec: JobSpec, run: Run | None) -> bytes:
+        """The secrets that no command prints; of another computer's run, those that it has kept."""
+        if run is not None and _has_stored_secrets(spec) and (job := self._from_home(run)):
             return job.secrets
-        lines = [f"{secret.name}={_quoted(self._value(secret))}\n" for secret in spec.secrets]
-        return "".join(lines).encode("utf-8", "surrogateescape")
+        return self._values.stored(spec.secrets)
 
     def lease(self) -> str:
         return (onstart_dir() / layout.LEASE_SCRIPT).read_text(encoding="utf-8")
@@ -120,7 +131,7 @@ class Bundler:
     def _code(self, path: Path, run: Run, spec: JobSpec) -> tuple[Path | None, dict[str, Any] | None]:
         """Return the job's code, packed next to `path`, and its description; None without code."""
         code = path.with_suffix(".code")
-        if spec.code is None and not spec.secrets:
+        if spec.code is None and not _has_stored_secrets(spec):
             return None, None
         job = self._from_home(run)
         if job is not None:
@@ -129,12 +140,12 @@ class Bundler:
             return (None if job.code is None else code), job.about
         about: dict[str, Any] | None = None
         if spec.code is not None:
-            tree = worktree(spec.code.path, spec.code.exclude, spec.code.include)
+            tree = _shipped(spec, spec.code)
             about = {"commit": tree.commit, "dirty": tree.dirty}
             _pack_code(code, tree)
         if self._shared is not None:
             content = None if about is None else code.read_bytes()
-            self._shared.save(run, SharedJob(code=content, about=about, secrets=self.secrets(spec)))
+            self._shared.save(run, SharedJob(code=content, about=about, secrets=self._stored(spec, None)))
         return (None if about is None else code), about
 
     def _folder(self) -> Path:
@@ -168,19 +179,24 @@ class Bundler:
             return None
         return {"name": run.batch, "values": dict(self._values_of(run.batch, run.point))}
 
-    def _value(self, secret: Secret) -> str:
-        if secret.file is not None:
-            path = os.path.expanduser(secret.file)  # noqa: PTH111 (Path raises RuntimeError on an unknown ~user)
-            return _from_file(secret.name, Path(path))
-        value = self._environment.get(secret.name, "")
-        if not value:
-            hint = (
-                f"export {secret.name}=…, or in the job file: secrets: [{{name: {secret.name}, file: PATH}}]"
-            )
-            if secret.name == "WANDB_API_KEY":
-                hint += ", or record without a key: env: {WANDB_MODE: offline} instead of the secret"
-            raise JobValueError(f"secrets: {secret.name} is not set in the environment", hint=hint)
-        return value
+
+def _shipped(spec: JobSpec, code: Code) -> Worktree:
+    """Find the code to ship: without the files that hold the job's secrets, which travel beside it."""
+    tree = worktree(code.path, code.exclude, code.include)
+    named = [text for each in spec.secrets for text in (each.file, each.env_file) if text is not None]
+    held = {Path(os.path.realpath(os.path.expanduser(text))) for text in named}  # noqa: PTH111
+    return replace(tree, paths=tuple(name for name in tree.paths if not _is_one_of(tree.root / name, held)))
+
+
+def _is_one_of(path: Path, held: Set[Path]) -> bool:
+    """Return whether a file is one of these, or a link to one."""
+    may_be = any(path.name == other.name for other in held) or (bool(held) and path.is_symlink())
+    return may_be and path.resolve() in held
+
+
+def _has_stored_secrets(spec: JobSpec) -> bool:
+    """Return whether the job has secrets that no command prints."""
+    return any(secret.command is None for secret in spec.secrets)
 
 
 def _must_not_hide_vastrun(tree: Worktree) -> None:
@@ -270,24 +286,6 @@ def _older_checkpoints(folder: Path) -> set[Path]:
     """Return checkpoints that are not shipped: the newest is, and one more in case that is damaged."""
     made = [manifest.parent for manifest in folder.glob("step-*/manifest.json")]
     return set(sorted(made, key=lambda path: (len(path.name), path.name))[:-_CHECKPOINTS])
-
-
-def _from_file(name: str, path: Path) -> str:
-    """The file's text without the line break at its end. Its content is in no error."""
-    try:
-        value = path.read_bytes().decode().rstrip("\r\n")
-    except OSError as error:
-        raise JobValueError(f"secrets: {name} cannot be read from {path}: {error.strerror}") from error
-    except UnicodeDecodeError:
-        raise JobValueError(f"secrets: {name} in {path} is not text in UTF-8") from None
-    if not value or "\0" in value:
-        raise JobValueError(f"secrets: {name} in {path} is empty or contains a NUL character")
-    return value
-
-
-def _quoted(value: str) -> str:
-    """The value for a POSIX shell."""
-    return "'" + value.replace("'", "'\\''") + "'"
 
 
 def _sha256(path: Path) -> str:

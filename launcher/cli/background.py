@@ -66,7 +66,12 @@ def start_driver(app: AppContext, path: Path, target: Target) -> str:
     """Start a background driver; return its process and log as text. Raises VastrunError."""
     folder = DriverFolder(path)
     ledger = app.ledger()
-    pid = folder.start(target, holds=lambda: is_driven(ledger, target), wait=app.clock().sleep)
+    pid = folder.start(
+        target,
+        holds=lambda: is_driven(ledger, target),
+        wait=app.clock().sleep,
+        secrets=app.printed_secrets(),
+    )
     return f"process {pid}, log {folder.log(target)}"
 
 

@@ -69,7 +69,7 @@ def _private(app: AppContext, run: Run) -> PrivateData:
     spec, knows = read_job(run.spec_json), False
     mask = Mask([*app.secrets(), *secrets_of(spec)])
     with suppress(VastrunError):
-        mask.learn(secrets_in(app.make.packer(NOTHING).secrets(spec)))
+        mask.learn(secrets_in(app.make.packer(NOTHING).secrets(spec, run)))
         knows = True
     words = {run.out_dir: "<outputs>", str(Path.cwd()): "<here>", **app.private_words()}
     return PrivateData(mask=mask, words=words, knows_secrets=knows)

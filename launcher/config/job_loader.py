@@ -19,7 +19,7 @@ from vastrun.launcher.config.rules import conflicts
 from vastrun.launcher.config.source import SET, Fault, KeyPath, SyntaxFault, grafted, parse
 from vastrun.launcher.config.yaml_reader import YamlReader
 from vastrun.launcher.core.errors import JobFileError
-from vastrun.launcher.core.job import JobSpec
+from vastrun.launcher.core.job import JobSpec, Secret
 
 _PLACEHOLDER = "unnamed"
 _Noun = TypeVar("_Noun")
@@ -144,8 +144,16 @@ def _anchored(spec: JobSpec, base_dir: str) -> JobSpec:
     """Return the job with absolute paths, so that its file is not needed any more."""
     base = PurePosixPath(base_dir)
     code = spec.code and replace(spec.code, path=_under(base, spec.code.path))
-    secrets = (s if s.file is None else replace(s, file=_under(base, s.file)) for s in spec.secrets)
-    return replace(spec, code=code, secrets=tuple(secrets))
+    return replace(spec, code=code, secrets=tuple(_anchored_secret(base, secret) for secret in spec.secrets))
+
+
+def _anchored_secret(base: PurePosixPath, secret: Secret) -> Secret:
+    return replace(
+        secret,
+        file=secret.file and _under(base, secret.file),
+        env_file=secret.env_file and _under(base, secret.env_file),
+        folder=secret.command and _under(base, secret.folder or "."),
+    )
 
 
 def _under(base: PurePosixPath, path: str) -> str:

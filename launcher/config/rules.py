@@ -9,12 +9,12 @@ from pathlib import PurePosixPath
 
 from vastrun.contract.config_checks import faults_of
 from vastrun.contract.job import EXCLUDE_PREFIX, OUTPUTS_PREFIXES
-from vastrun.launcher.config.shell import script_of
+from vastrun.launcher.config.shell import program_of, script_of
 from vastrun.launcher.config.source import KeyPath
 from vastrun.launcher.config.tags import tag_faults
 from vastrun.launcher.core.addresses import address_of
 from vastrun.launcher.core.image_ref import ImageReference
-from vastrun.launcher.core.job import Checkpoints, JobSpec
+from vastrun.launcher.core.job import Checkpoints, JobSpec, Secret
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 _VOLUME_NAME = re.compile(r"[A-Za-z0-9_]+", re.ASCII)
@@ -27,6 +27,7 @@ _RESERVED = re.compile(
     r"|TORCH_NCCL_(ASYNC_ERROR_HANDLING|DUMP_ON_TIMEOUT|DEBUG_INFO_PIPE_FILE)|TORCH_FR_DUMP_TEMP_FILE"
     r"|TORCH_DISABLE_SHARE_RDZV_TCP_STORE"
 )
+_DOTENV = re.compile(r"\.env(\..+)?")
 _NOTEBOOK = ".ipynb"
 _RUNS_NOTEBOOK = re.compile(
     r"(?:^|[\s;&|(/])python[\d.]*(?:[ \t]+-[A-Za-z]+)*[ \t]+['\"]?([^\s'\";&|-][^\s'\";&|]*\.ipynb)\b"
@@ -218,6 +219,26 @@ def _secrets(spec: JobSpec) -> Iterator[Conflict]:
         elif secret.name in seen:
             yield Conflict(path, f"{secret.name} is given twice")
         seen.add(secret.name)
+        yield from _source_of(secret, i)
+
+
+def _source_of(secret: Secret, i: int) -> Iterator[Conflict]:
+    """Yield what is wrong with where the value of a secret comes from."""
+    given = [key for key in ("file", "env_file", "command") if getattr(secret, key) is not None]
+    for key in given[1:]:
+        yield Conflict(
+            ("secrets", i, key), f"conflicts with {given[0]}: give one of file, env_file and command"
+        )
+    if secret.file is not None and _DOTENV.fullmatch(PurePosixPath(secret.file).name):
+        text = f"takes the whole file; write env_file: {secret.file} for its line {secret.name}=..."
+        yield Conflict(("secrets", i, "file"), text)
+    if secret.folder is not None and secret.command is None:
+        yield Conflict(("secrets", i, "folder"), "needs command, which is run there")
+    try:
+        if secret.command is not None and not program_of(secret.command):
+            yield Conflict(("secrets", i, "command"), "expected a command that prints the value, got spaces")
+    except ValueError as error:
+        yield Conflict(("secrets", i, "command"), f"is no shell script: {str(error).lower()}")
 
 
 def _environment(spec: JobSpec) -> Iterator[Conflict]:

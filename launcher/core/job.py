@@ -96,10 +96,20 @@ class Code:
 
 @dataclass(frozen=True, kw_only=True)
 class Secret:
-    """A secret by name. Its value comes from the environment or from a file, and is never stored."""
+    """A secret by name. Its value comes from one of four sources, and is never stored.
+
+    By default the source is the variable of that name in the launcher's environment.
+    """
 
     name: Annotated[str, MinLen(1)]
     file: str | None = None
+    """The file whose whole text is the value."""
+    env_file: str | None = None
+    """The file of `NAME=value` lines, such as `.env`, that has one for `name`."""
+    command: Annotated[str, MinLen(1)] | None = None
+    """Prints the value as one line: a program with arguments, or a script for sh."""
+    folder: str | None = None
+    """The folder in which `command` is run; None: that of the job file."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -154,6 +154,13 @@ class Packer(Protocol):
         """
         ...
 
+    def known_secrets(self, spec: JobSpec, run: Run) -> bytes | None:
+        """Return the same without running a command that prints one; None: one is not known.
+
+        Raises as `secrets`.
+        """
+        ...
+
     def lease(self) -> str:
         """Return the text of the lease script."""
         ...

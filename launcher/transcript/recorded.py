@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
@@ -11,6 +11,7 @@ from typing import Any, cast
 from vastrun.contract import layout
 from vastrun.launcher.config import read_job
 from vastrun.launcher.core import Event, Instance, Progress, RentalOrder, Run, UserRequest
+from vastrun.launcher.core.errors import StorageError, UsageError
 from vastrun.launcher.core.job import JobSpec
 from vastrun.launcher.flow.services import Services
 from vastrun.launcher.ports import (
@@ -63,12 +64,14 @@ def recorded(
     since = run.created_at if shown_since is None else shown_since
     begin = {"version": VERSION, "shown_since": since, "run": row_of(run), "job": masked_job(spec)}
     recorder = Recorder(Path(run.out_dir), run.id, begin, mask, now=services.clock.now)
+    packer = RecordedPacker(services.packer, recorder)
+    packer.learn_known(spec, run)
     try:
         yield replace(
             services,
             provider=cast("Provider", RecordedProvider(services.provider, recorder, "provider")),
             ledger=cast("Ledger", RecordedLedger(services.ledger, recorder, run)),
-            packer=cast("Packer", RecordedPacker(services.packer, recorder)),
+            packer=cast("Packer", packer),
             screen=RecordedScreen(services.screen, recorder),
             user_requests=RecordedRequests(services.user_requests, recorder),
         )
@@ -225,8 +228,19 @@ class RecordedPacker(_Forwarding):
 
     def secrets(self, spec: JobSpec, run: Run | None = None) -> bytes:
         content: bytes = self._real.secrets(spec, run)
-        self._recorder.mask.learn(secrets_in(content))
+        self._learn(content)
         return content
+
+    def learn_known(self, spec: JobSpec, run: Run) -> None:
+        """Mask what an earlier launcher shipped, as far as it is known without asking the user for it."""
+        self._recorder.knows_secrets = False
+        with suppress(UsageError, StorageError):
+            if (content := self._real.known_secrets(spec, run)) is not None:
+                self._learn(content)
+
+    def _learn(self, content: bytes) -> None:
+        self._recorder.mask.learn(secrets_in(content))
+        self._recorder.knows_secrets = True
 
 
 class RecordedScreen:

@@ -33,6 +33,8 @@ _DEDUP_WINDOW_S = 60.0
 _MAX_KNOWN_CALLS = 1000
 """Maximum different calls that are remembered."""
 
+_LEFT_OUT = "(the log is not recorded here: this launcher does not know the job's secrets, to mask them)\n"
+
 _T = TypeVar("_T")
 
 
@@ -58,6 +60,8 @@ class Recorder:
         """
         self._begin: Mapping[str, Any] | None = begin
         self.mask, self.now = mask, now
+        self.knows_secrets = True
+        """False: the mask lacks secrets of the job, and the training's log is left out."""
         self._log_mask = StreamMask(mask)
         self._folder, self._run_id = folder, run_id
         self._lock = threading.Lock()
@@ -69,6 +73,7 @@ class Recorder:
         """Bytes of the file; None: the folder was not the run's own yet."""
         self._last_answers: dict[tuple[Any, ...], tuple[str, float, str]] = {}
         """Last written answer by question, with its time and the question's name."""
+        self._has_left_out = False
         self._counted: Counter[str] = Counter()
         """Number of equal calls since then, by the question's name."""
 
@@ -80,7 +85,11 @@ class Recorder:
 
     def log(self, text: str) -> None:
         """Write what is new of the training's log, as it is shown."""
-        self._log(self._log_mask.hide(text))
+        if self.knows_secrets:
+            self._log(self._log_mask.hide(text))
+        elif not self._has_left_out:
+            self._has_left_out = True
+            self._log(_LEFT_OUT)
 
     def _log(self, text: str) -> None:
         at = self.now()

@@ -47,7 +47,7 @@ class Notebook(Desk):
         """What the next launchers can not go on with."""
         self.client = Client(self.app, self._start)
 
-    def _start(self, target: Target) -> DriverProcess:
+    def _start(self, target: Target, secrets: bytes) -> DriverProcess:
         self.started.append(target)
         return ThreadDriver(self.time.submit(self._work(target)))
 

@@ -371,6 +371,27 @@ def test_secrets_are_not_in_the_bundle() -> None:
     assert not any(b"hunter2" in content for content in files.values())
 
 
+@pytest.mark.parametrize("place", ["code", "checkout"])
+def test_the_files_of_secrets_stay_here_though_they_lie_in_the_code(
+    place: str, request: pytest.FixtureRequest
+) -> None:
+    folder: Path = request.getfixturevalue(place)
+    (folder / ".env").write_text("TOKEN=hunter2\n")
+    (folder / "key.txt").write_text("hunter2\n")
+    (folder / "link.txt").symlink_to(folder / "key.txt")
+    (folder / "sub").mkdir()
+    (folder / "sub" / ".env").write_text("harmless=1\n")
+    secrets = (
+        Secret(name="TOKEN", env_file=str(folder / "sub" / ".." / ".env")),
+        Secret(name="KEY", file=str(folder / "key.txt")),
+    )
+    spec = replace(job_with(folder), secrets=secrets)
+    Bundler({}).check(spec)
+    names = shipped_code(spec).keys()
+    assert "sub/.env" in names and "train.py" in names
+    assert names.isdisjoint({".env", "key.txt", "link.txt"})
+
+
 def test_the_lease_is_the_script_that_is_shipped() -> None:
     assert Bundler({}).lease().encode() == packed(SPEC)["onstart/lease.sh"]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 from dataclasses import replace
 from pathlib import Path
@@ -10,10 +11,21 @@ import pytest
 
 from vastrun.contract.config import TrainConfig
 from vastrun.launcher.bundle import Bundler
+from vastrun.launcher.core import Phase, Run
 from vastrun.launcher.core.errors import UsageError
 from vastrun.launcher.core.job import JobSpec, Secret
 
 SPEC = JobSpec(name="job", train=TrainConfig(steps=7))
+RUN = Run(
+    id="calm-heron-3f1a",
+    job="job",
+    spec_json="{}",
+    provider="local",
+    phase=Phase.PLAN,
+    out_dir="/o",
+    created_at=0.0,
+    phase_at=0.0,
+)
 
 
 @pytest.mark.parametrize("value", ["plain", "it's", "two\nlines", '$HOME `id` "\\', "grün", "'"])
@@ -49,3 +61,48 @@ def test_a_secret_file_that_does_not_serve_is_named_without_its_content(
         Bundler({}).secrets(replace(SPEC, secrets=(Secret(name="TOKEN", file=str(path)),)))
     assert "hunter2" not in repr(caught.value)
     assert caught.value.__cause__ is None or isinstance(caught.value.__cause__, OSError)
+
+
+def test_secrets_come_from_an_env_file_and_from_commands(tmp_path: Path) -> None:
+    (tmp_path / ".env").write_text("OTHER=x\nA='it is'  # secret\n")
+    secrets = (
+        Secret(name="A", env_file=str(tmp_path / ".env")),
+        Secret(name="B", command="printenv C"),
+        Secret(name="C"),
+    )
+    bundler = Bundler({"PATH": os.environ["PATH"], "C": "x"})
+    lines = bundler.secrets(replace(SPEC, secrets=secrets)).splitlines()
+    assert sorted(lines) == [b"A='it is'", b"B='x'", b"C='x'"]
+
+
+@pytest.mark.parametrize(
+    ("content", "fault"),
+    [
+        (None, "cannot be read from"),
+        (b"TOKEN_2=hunter2", "has no line TOKEN="),
+        (b"TOKEN='hunter2", "never closed"),
+        (b"TOKEN=", "is empty"),
+        (b"TOKEN=hunter2\xff", "not text in UTF-8"),
+        (b"TOKEN=" + b"hunter2" * 200_000, "more than 1 MB"),
+    ],
+)
+def test_an_env_file_without_the_secret_is_named_without_its_content(
+    content: bytes | None, fault: str, tmp_path: Path
+) -> None:
+    path = tmp_path / ".env"
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(UsageError, match="secrets: ") as caught:
+        Bundler({}).secrets(replace(SPEC, secrets=(Secret(name="TOKEN", env_file=str(path)),)))
+    assert fault in str(caught.value) and str(path) in str(caught.value)
+    assert "hunter2" not in repr(caught.value)
+
+
+def test_only_what_needs_no_command_is_known_without_running_it(tmp_path: Path) -> None:
+    command = Secret(name="B", command="printf x >>calls; echo b", folder=str(tmp_path))
+    spec = replace(SPEC, secrets=(Secret(name="A"), command))
+    bundler = Bundler({"PATH": os.environ["PATH"], "A": "a"})
+    assert bundler.known_secrets(spec, RUN) is None and not (tmp_path / "calls").exists()
+    bundler.secrets(spec, RUN)
+    assert bundler.known_secrets(spec, RUN) == b"A='a'\nB='b'\n"
+    assert (tmp_path / "calls").read_text() == "x"

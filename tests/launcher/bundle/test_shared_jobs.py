@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import tarfile
 from dataclasses import replace
 from pathlib import Path
@@ -133,3 +134,35 @@ def test_what_was_not_kept_is_on_its_own_computer(spec: JobSpec, store: SecretSt
 def test_a_job_without_code_and_secrets_goes_on_anywhere(spec: JobSpec) -> None:
     bare = replace(spec, code=None, secrets=(), command=("true",))
     assert bundler(None, SERVER, {}).pack(RUN, bare).size > 0
+
+
+def test_what_a_command_prints_is_kept_nowhere(spec: JobSpec) -> None:
+    store = FakeStore()
+    printing = replace(spec, secrets=(*spec.secrets, Secret(name="PRINTED", command="echo from-a-command")))
+    first = bundler(store, LAPTOP, {"TOKEN": "hunter2", "PATH": os.environ["PATH"]})
+    assert first.secrets(printing) == b"TOKEN='hunter2'\nPRINTED='from-a-command'\n"
+    first.pack(RUN, printing)
+    (kept,) = store.secrets.values()
+    assert b"from-a-command" not in kept
+
+    elsewhere = bundler(store, SERVER, {"PRINTED": "of the server"})
+    assert elsewhere.secrets(printing, RUN) == b"TOKEN='hunter2'\nPRINTED='of the server'\n"
+
+
+@pytest.mark.parametrize("here", [LAPTOP, SERVER])
+def test_a_command_that_stands_in_the_ledger_of_a_team_is_not_run(
+    here: str, spec: JobSpec, tmp_path: Path
+) -> None:
+    command = f"touch {tmp_path}/was-run"
+    printing = replace(spec, code=None, secrets=(Secret(name="PRINTED", command=command),))
+    with pytest.raises(UsageError, match="that this launcher did not read") as caught:
+        bundler(FakeStore(), here, {"PATH": os.environ["PATH"]}).secrets(printing, RUN)
+    assert f'export PRINTED="$({command})"' in caught.value.hint
+    assert not (tmp_path / "was-run").exists()
+
+
+def test_a_launcher_runs_the_command_of_the_job_that_it_checked(spec: JobSpec) -> None:
+    printing = replace(spec, code=None, secrets=(Secret(name="PRINTED", command="echo word"),))
+    here = bundler(FakeStore(), LAPTOP, {"PATH": os.environ["PATH"]})
+    here.check(printing)
+    assert here.secrets(printing, RUN) == b"PRINTED='word'\n"

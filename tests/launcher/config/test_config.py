@@ -62,7 +62,8 @@ def test_a_section_with_nothing_in_it_is_as_if_it_were_not_there() -> None:
 def test_a_job_goes_through_the_ledger_and_back() -> None:
     spec = load(
         COMMAND
-        + "command: [a]\nsecrets: [A, {name: B, file: ~/b}]\ncode: {}\nretry: {hang: 2}\nlimits: {usd: 3}\n"
+        + "command: [a]\nsecrets: [A, {name: B, file: ~/b}, {name: C, command: c}]\n"
+        + "code: {}\nretry: {hang: 2}\nlimits: {usd: 3}\n"
     )
     assert read_job(dump_job(spec)) == spec
     trained = load(TRAIN + "  data: {betas: [1]}\n")
@@ -120,11 +121,16 @@ def test_a_deadline_that_is_a_number_is_told_to_be_text() -> None:
 
 
 def test_paths_are_those_of_the_job_file() -> None:
-    secrets = "[{name: A, file: key}, {name: B, file: ~/key}, {name: C, file: /key}]"
+    secrets = (
+        "[{name: A, file: key}, {name: B, file: ~/key}, {name: C, file: /key}, {name: D, env_file: .env},"
+        " {name: E, command: ./token.sh}, {name: F, command: op read x, folder: ~/vault}]"
+    )
     spec = load(TRAIN + f"code: {{path: ../src}}\nsecrets: {secrets}\n")
     assert spec.code is not None
     assert spec.code.path == "/home/me/../src"
-    assert [secret.file for secret in spec.secrets] == ["/home/me/key", "~/key", "/key"]
+    assert [secret.file for secret in spec.secrets[:3]] == ["/home/me/key", "~/key", "/key"]
+    assert spec.secrets[3].env_file == "/home/me/.env"
+    assert [secret.folder for secret in spec.secrets[3:]] == [None, "/home/me", "~/vault"]
     assert load(TRAIN + "code: {path: ~/src}\n", "code.exclude=[data]").code == Code(
         path="~/src", exclude=("data",)
     )

@@ -20,7 +20,7 @@ from vastrun.launcher.core import Phase, RentalOrder, Run
 from vastrun.launcher.core.errors import NoOfferError
 from vastrun.launcher.gate.manifest import OWNER
 from vastrun.launcher.outputs.disk import claim
-from vastrun.launcher.outputs.folder import Outputs
+from vastrun.launcher.outputs.folder import TRANSCRIPT, Outputs
 from vastrun.launcher.ports import ChecksIdentity, CountsNoise, Interruptible, Provider, Remote
 from vastrun.launcher.transcript.mask import Mask, cut, secrets_in
 from vastrun.launcher.transcript.recorded import CALLS, recorded_remote
@@ -137,6 +137,21 @@ def test_no_secret_is_in_it_that_two_parts_of_the_log_hold_together(tmp_path: Pa
     logged = "".join(line["text"] for line in of_kind(lines, "log"))
     assert "<secret>" in logged
     assert not [half for half in (SECRET[:9], SECRET[9:]) if half in json.dumps(lines)]
+
+
+def test_the_log_is_not_in_it_where_the_launcher_does_not_know_the_secrets(tmp_path: Path) -> None:
+    recorder = Recorder(tmp_path, RUN, {}, Mask([]), now=lambda: 0.0)
+    recorder.knows_secrets = False
+    claim(tmp_path, RUN)
+    recorder.log(f"first {SECRET}\n")
+    recorder.log(f"second {SECRET}\n")
+    recorder.knows_secrets = True
+    recorder.mask.learn([SECRET])
+    recorder.log(f"third {SECRET}\n")
+    recorder.close()
+    text = (tmp_path / TRANSCRIPT).read_text()
+    assert SECRET not in text and "third <secret>" in text
+    assert text.count("is not recorded here") == 1
 
 
 def test_the_secrets_of_a_job_are_known_by_their_lines() -> None:

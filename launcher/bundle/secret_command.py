@@ -1,0 +1,243 @@
+"""Secrets that a command prints, such as `op read …`: run within limits, remembered in memory alone."""
+
+from __future__ import annotations
+
+import json
+import os
+import selectors
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from vastrun.launcher.config.shell import program_of, script_of
+from vastrun.launcher.core.errors import JobValueError
+from vastrun.launcher.core.job import Secret
+from vastrun.launcher.gate.text import printable
+
+TIMEOUT_S = 60.0
+"""Seconds until a command is killed: time enough to type a passphrase or to touch a key."""
+MAX_BYTES = 32 << 10
+"""Bytes that a command may print."""
+MAX_AGE_S = 900.0
+"""Seconds for which a value is used again, so that one launch asks a password manager once."""
+MAX_FALLBACK_AGE_S = 86_400.0
+"""Seconds for which the former value is used where the command fails now: the vault may be locked again."""
+_MAX_STDERR_BYTES = 4096
+_SHOWN = 200
+"""Characters of stderr in a message."""
+_POLL_S = 0.1
+_TERMINAL = "/dev/tty"
+
+_Key = tuple[str, str]
+"""A command and the folder that it is run in."""
+
+
+@dataclass(frozen=True)
+class _KnownValue:
+    value: str
+    read_at: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class _CommandResult:
+    exit_code: int
+    stdout: bytes
+    stderr: bytes
+
+
+class CommandSecrets:
+    """Runs the commands of secrets, once for many runs, and keeps their values in this process's memory.
+
+    A command gets the user's environment and no input. It may ask the user at the terminal (`/dev/tty`); a
+    launcher in the background has none. Many threads may ask at once: one of them runs the command.
+    """
+
+    def __init__(
+        self,
+        environment: Mapping[str, str],
+        *,
+        timeout_s: float = TIMEOUT_S,
+        now: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._environment, self._timeout_s, self._now = environment, timeout_s, now
+        self._lock = threading.Lock()
+        self._known: dict[_Key, _KnownValue] = {}
+        self._failed: dict[_Key, tuple[float, JobValueError]] = {}
+        self._trusted: set[str] = set()
+
+    def trust(self, command: str) -> None:
+        """Note that this user's own job file has the command."""
+        self._trusted.add(command)
+
+    def is_trusted(self, command: str) -> bool:
+        """Tell whether a job file that was read here has the command."""
+        return command in self._trusted
+
+    def known(self, secret: Secret) -> str | None:
+        """Return the value without running anything; None: it was not read, or too long ago."""
+        known = self._known.get(_key(secret))
+        return None if known is None or self._age_s(known) > MAX_FALLBACK_AGE_S else known.value
+
+    def read(self, secret: Secret) -> str:
+        """Return what the secret's command prints. Raises JobValueError, which never holds the value."""
+        key, asked_at = _key(secret), self._now()
+        with self._lock:
+            known = self._known.get(key)
+            if known is not None and self._age_s(known) < MAX_AGE_S:
+                return known.value
+            failed_at, failure = self._failed.get(key, (asked_at - 1, None))
+            if failure is not None and failed_at >= asked_at:  # while this thread waited for another one
+                raise JobValueError(str(failure), hint=failure.hint)
+            try:
+                value = self._run(secret)
+            except JobValueError as error:
+                if (former := self.known(secret)) is not None:
+                    return former
+                self._failed[key] = self._now(), error
+                raise
+            self._known[key] = _KnownValue(value, self._now())
+            return value
+
+    def hand_over(self) -> bytes:
+        """Return all values, for the memory of a driver that this process starts; empty: there are none."""
+        entries = [
+            {"command": command, "folder": folder, "value": known.value, "age_s": self._age_s(known)}
+            for (command, folder), known in list(self._known.items())
+        ]
+        return json.dumps(entries).encode() if entries else b""
+
+    def take_over(self, content: bytes) -> None:
+        """Take the values that `hand_over` returned in the process that started this one."""
+        try:
+            entries = json.loads(content or b"[]")
+        except ValueError:  # a pipe may have had no room for all of it
+            return
+        for entry in entries:
+            key = (entry["command"], entry["folder"])
+            self._known[key] = _KnownValue(entry["value"], self._now() - entry["age_s"])
+            self.trust(entry["command"])
+
+    def _age_s(self, known: _KnownValue) -> float:
+        return self._now() - known.read_at
+
+    def _run(self, secret: Secret) -> str:
+        command = secret.command or ""
+        try:
+            done = _output_of(_argv(command), self._environment, secret.folder, self._timeout_s)
+        except subprocess.TimeoutExpired:
+            raise _failure(secret, f"did not end within {self._timeout_s:g} s") from None
+        except OverflowError:
+            raise _failure(secret, f"printed more than {MAX_BYTES >> 10} KiB") from None
+        except (OSError, ValueError) as error:
+            reason = (isinstance(error, OSError) and error.strerror) or error
+            raise _failure(secret, f"cannot be run: {reason}") from None
+        text = done.stdout.decode(errors="replace").rstrip("\r\n")
+        if done.exit_code:
+            # Where it printed something all the same, stderr may hold it, too.
+            said = "" if text.strip() else _last_line(done.stderr)
+            end = f"exit code {done.exit_code}" if done.exit_code > 0 else f"signal {-done.exit_code}"
+            raise _failure(secret, f"failed with {end}{said and f': {said}'}")
+        if not text.strip():
+            raise _failure(secret, "printed nothing")
+        if "\0" in text or "\ufffd" in text:
+            raise _failure(secret, "did not print text in UTF-8")
+        if (lines := len(text.splitlines())) > 1:
+            raise _failure(secret, f"printed {lines} lines", f"to take the first: {command} | head -n 1")
+        return text
+
+
+def _key(secret: Secret) -> _Key:
+    return secret.command or "", secret.folder or ""
+
+
+def _failure(secret: Secret, what: str, advice: str = "") -> JobValueError:
+    """Say what a command did instead of what was expected of it."""
+    hint = f"run it by itself in this terminal: {secret.command}"
+    return JobValueError(
+        f"secrets: the command of {secret.name} {what}; expected one line on stdout, and exit code 0",
+        hint=f"{hint}   ({advice})" if advice else hint,
+    )
+
+
+def _argv(command: str) -> list[str]:
+    """Split a simple command into words; give any other one to sh."""
+    program = program_of(command)
+    return list(program) if script_of(program) is None else ["sh", "-c", command]
+
+
+def _last_line(stderr: bytes) -> str:
+    """Return what the command said last."""
+    lines = printable(stderr.decode(errors="replace")).strip().splitlines()
+    return lines[-1].strip()[:_SHOWN] if lines else ""
+
+
+def _output_of(
+    argv: list[str], environment: Mapping[str, str], folder: str | None, timeout_s: float
+) -> _CommandResult:
+    """Run a program without input. Raises OSError, TimeoutExpired; OverflowError when it prints too much."""
+    until = time.monotonic() + timeout_s
+    # At a terminal it stays in the group of this command: a program of another group cannot ask there.
+    own_group = not _has_terminal()
+    process = subprocess.Popen(
+        argv,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=environment,
+        cwd=None if folder is None else Path(folder).expanduser(),
+        process_group=0 if own_group else None,
+    )
+    try:
+        stdout, stderr = _read(process, until)
+        process.wait(max(0.0, until - time.monotonic()))
+    finally:
+        if process.returncode is None:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL) if own_group else process.kill()
+            process.wait()
+        for pipe in (process.stdout, process.stderr):
+            assert pipe is not None
+            pipe.close()
+    return _CommandResult(exit_code=process.returncode, stdout=stdout, stderr=stderr)
+
+
+def _read(process: subprocess.Popen[bytes], until: float) -> tuple[bytes, bytes]:
+    """Read both streams until the process has ended; of stderr the last part is kept."""
+    assert process.stdout is not None
+    assert process.stderr is not None
+    out, err = process.stdout.fileno(), process.stderr.fileno()
+    texts = {out: b"", err: b""}
+    with selectors.DefaultSelector() as selector:
+        for stream in texts:
+            selector.register(stream, selectors.EVENT_READ)
+        while selector.get_map():
+            left_s = until - time.monotonic()
+            if left_s <= 0:
+                raise subprocess.TimeoutExpired(process.args, 0)
+            has_ended = process.poll() is not None
+            ready = selector.select(0 if has_ended else min(left_s, _POLL_S))
+            if has_ended and not ready:
+                break  # a daemon that it started, such as gpg-agent, may keep the pipes open
+            for key, _ in ready:
+                chunk = os.read(key.fd, 1 << 16)
+                texts[key.fd] += chunk
+                if not chunk:
+                    selector.unregister(key.fd)
+            texts[err] = texts[err][-_MAX_STDERR_BYTES:]
+            if len(texts[out]) > MAX_BYTES:
+                raise OverflowError
+    return texts[out], texts[err]
+
+
+def _has_terminal() -> bool:
+    """Return whether this process can ask at a terminal."""
+    try:
+        os.close(os.open(_TERMINAL, os.O_RDWR | os.O_NOCTTY))
+    except OSError:
+        return False
+    return True
