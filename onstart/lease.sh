@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The lease: gives this instance back by itself, whatever becomes of the launcher.
+# The lease: ends this instance on its own, whatever happens to the launcher.
 # In: VASTRUN_BOX, VASTRUN_INSTANCE, VASTRUN_PROVIDER, LEASE_*; on Vast also CONTAINER_ID, CONTAINER_API_KEY and
 #     VASTRUN_SSH_KEY, the launcher's public key without its type.
 #     LEASE_AGE_S, where somebody knows: since when it was armed. Else lease.state says so, after a restart.
@@ -113,7 +113,7 @@ arm() {
   flock -w 2 9 || exit $(($? > 1))
   printf -v armed_at '%(%s)T' -1
   tick; age=0
-  # Who can write there could as well start it anew: a moment that is none, or is still to come, counts as now.
+  # Whoever can write this file could also restart the lease: an invalid or future moment counts as now.
   [[ $(cat lease.state 2>&1) =~ armed_at=([12][0-9]{9}) ]] && age=$((armed_at - BASH_REMATCH[1]))
   age=${LEASE_AGE_S:-$((age > 0 ? age : 0))}
   ((start = now - age, armed_at -= age))

@@ -25,7 +25,7 @@ main() {
   load_environment || exit 78
   early_from=$(first_after_installing)
   for file in "$onstart"/steps.d/[0-9][0-9]-*.sh; do
-    # A machine that is held has no job of its own: it is checked, and gets what its slots' trainings need.
+    # A held machine has no job: it is checked, and gets the packages that the trainings of its slots need.
     [[ $VASTRUN_KIND != hold || ${file##*/} =~ ^(10|25|50)- ]] || continue
     [[ $VASTRUN_KIND != train || ${file##*/} < $early_from || -n ${early_step-} ]] ||
       begin_early "$onstart/steps.d/50-train.sh"
@@ -34,7 +34,7 @@ main() {
   exit "$code"
 }
 
-# From which step on the trainer may be loaded: what it imports is installed then, and the user's code is there.
+# First step at which the trainer may be loaded: its packages are installed and the user's code is in place.
 first_after_installing() {
   if keeps_python && [[ $VASTRUN_SETUP == 0 && ! -e code.tar.gz ]]; then echo 20; else echo 31; fi
 }

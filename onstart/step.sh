@@ -28,7 +28,7 @@ run_step() {
 begin() {
   # Not <(...): bash now and then loses the exit code of a process substitution, and wait then says -1.
   rm -f .output && mkfifo .output
-  # Unbuffered: what a Python program says of its failure is to be the last line, not before what it said earlier.
+  # Unbuffered, so that the error of a Python program is the last line of the log, after its earlier output.
   PYTHONUNBUFFERED=1 setsid bash "$1" <"${2:-/dev/null}" >.output 2>&1 8>&- &
   child=$!
   exec {out}<.output
@@ -59,7 +59,7 @@ take_turn() {
   fi
 }
 
-# One that a stop ended, or kept from its beginning, says whose stop that was; one that failed, what it said last.
+# A step that a stop ended or prevented reports whose stop it was; a failed one reports its last line.
 step_ended() {
   local why=''
   if [[ $2 == 0 ]]; then

@@ -79,6 +79,7 @@ class SqlBatches:
     def extend(self, name: str, points: Sequence[BatchPoint]) -> int:
         """Add points to the batch; return the number of new points."""
         with self._db.writing(_batch_lock(name)):
+            # The driver reads points again only when the revision changed.
             self._db.execute("UPDATE batches SET revision = revision + 1 WHERE name = ?", (name,))
             return self._add_points(name, points)
 
@@ -179,6 +180,7 @@ class SqlBatches:
     @with_retries
     def remove(self, name: str) -> str:
         """Delete the batch and its points; return the new batch name of its runs."""
+        # None: excludes all writers of runs, which could add a run under the old name meanwhile.
         with self._db.writing(None):
             used = {row["batch"] for row in self._db.rows("SELECT DISTINCT batch FROM runs")}
             former = next(f"{name}~{n}" for n in count(1) if f"{name}~{n}" not in used)
@@ -221,6 +223,7 @@ class SqlBatches:
             if renews and not is_own:
                 raise HeldError(f"another launcher drove {name} since", hint=f"vastrun batch resume {name}")
             since = holder["since"] if holder is not None and is_own else now
+            # The same duration by the clock of all launchers: this computer's clock may be wrong.
             until = now + (driver.until - self._now())
             self._db.execute(
                 "UPDATE batches SET driver = ?, driven_since = ?, driven_until = ? WHERE name = ?",

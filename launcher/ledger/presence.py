@@ -49,6 +49,7 @@ def killed_since(before: KillCount, proc: Path = PROC, cgroups: Path = CGROUPS) 
     now = _read_count(proc, cgroups, before.cgroup)
     if now is None or now.boot != before.boot:
         return False
+    # A count of the whole computer includes kills in other containers, so the group's count is preferred.
     if before.cgroup and now.in_cgroup >= before.in_cgroup >= 0:
         return now.in_cgroup > before.in_cgroup
     return now.computer > before.computer
@@ -140,6 +141,7 @@ class Presence:
         except OSError as error:
             hint = "XDG_STATE_HOME=/somewhere/writable vastrun ..."
             raise StorageError(f"cannot write {path}: {error.strerror or error}", hint=hint) from error
+        # Only a clean exit deletes the file: one that stays without its lock marks a killed launcher.
         atexit.register(path.unlink, missing_ok=True)
         return f"{self.computer}:{number}:{word}"
 

@@ -163,6 +163,7 @@ def create_tables(db: Database) -> None:
     """Create the tables of an empty database, and the ledger's id, in the caller's transaction."""
     for statement in _TABLES:
         db.execute(statement)
+    # The id is part of each machine's label: ledgers on one account never touch each other's machines.
     db.execute("INSERT INTO identity (ledger) VALUES (?)", (secrets.token_hex(4),))
     db.set_schema_version(VERSION)
 

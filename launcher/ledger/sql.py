@@ -190,6 +190,7 @@ class SqlLedger:
     @with_retries
     def ask(self, run_id: str, request: UserRequest) -> None:
         with self._db.writing(_run_lock(run_id)):
+            # A weaker request must not replace a stronger one: "stop" after "destroy" changes nothing.
             if request.strength > self._request(run_id).strength:
                 self._db.execute(_UPSERT_REQUEST, {"run_id": run_id, "request": request})
 

@@ -108,6 +108,7 @@ def _connect(path: Path) -> sqlite3.Connection:
     db = sqlite3.connect(path, timeout=BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False)
     db.row_factory = sqlite3.Row
     _use_wal(db)
+    # FULL: the row of an order must survive a power failure, or its machine would be orphaned.
     db.execute("PRAGMA synchronous = FULL")
     db.execute("PRAGMA foreign_keys = ON")
     return db

@@ -79,6 +79,7 @@ def container_limits(box: ContainerBox) -> dict[str, Any]:
     limits: dict[str, Any] = {
         "port_bindings": {SSH_PORT: (box.published_at,)},
         "shm_size": _bytes(box.shm_gb),
+        # A container that runs as root needs only these few capabilities for SSH and apt.
         "cap_drop": ["ALL"],
         "cap_add": list(_CAPABILITIES),
         "security_opt": ["no-new-privileges"],

@@ -194,6 +194,7 @@ class LocalProvider:
 
     def _build(self, box: Path, record: Mapping[str, Any], onstart: str) -> None:
         """Build the box under a hidden name, then rename it: a crash leaves no incomplete box."""
+        # Left by a launcher that died during this function; a run is driven by one launcher at a time.
         for left_behind in self._root.glob(f".{box.stem}.*"):
             shutil.rmtree(left_behind, ignore_errors=True)
         hidden = box.with_name(f".{box.name}")

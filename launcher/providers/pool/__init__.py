@@ -150,6 +150,7 @@ class PoolProvider:
             return
         try:
             machine.destroy(name)
+        # The box of the machine is gone: the slot is gone only if the machine lists none.
         except GoneError:
             if machine.slots().slots:
                 raise

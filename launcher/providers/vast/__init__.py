@@ -101,6 +101,7 @@ class VastProvider:
         self._host_keys = HostKeyLog(lambda machine: self._api.log(machine, "SHA256:"), clock)
         self._env = {} if account.server == SERVER else {"VAST_URL": account.server}
         self._login = account.login
+        # One seed for each launcher: its searches keep the order of equal offers, others get another.
         self._seed = Random().random()
         self._access = KeyAccess(self._api, clock)
         self._noise: defaultdict[str, NoiseFilter] = defaultdict(NoiseFilter)
@@ -234,6 +235,7 @@ class VastProvider:
             raise NoOfferError("another run of this launcher ordered it")
         variables = self._variables(order.label)
         self._overlays.make(order)
+        # Listed before the order, so that a wrong id in Vast's response is recognized.
         known = self._known_ids()
         if self._many_runs:
             self._ordered_at[offer_id] = math.inf

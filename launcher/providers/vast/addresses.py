@@ -33,6 +33,7 @@ class DirectAddresses:
         now = self._now()
         if row.id not in self._found and now - self._asked_at.get(row.id, -math.inf) >= _POLL_INTERVAL_S:
             self._asked_at[row.id] = now
+            # Without a list the proxy's address remains.
             with suppress(UnreachableError):
                 self._query(row.id)
         return replace(row, direct=self._found.get(row.id))

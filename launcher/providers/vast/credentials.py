@@ -40,6 +40,7 @@ class VastAccount:
                 hint="export VAST_API_KEY=… with a key from https://cloud.vast.ai/manage-keys/",
             )
         server = environ.get("VAST_URL", "").rstrip("/") or SERVER
+        # Checked before any request, since the first one sends the key.
         if not is_private(server):
             raise UsageError(
                 f"VAST_URL: expected an address with https://, got {server!r}: "

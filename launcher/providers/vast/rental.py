@@ -50,6 +50,7 @@ def rent(
     `known`: ids of the account's machines before the order; None when they could not be listed.
     """
     now = clock.now()
+    # Before the order: without credit Vast would stop this machine and all others of the account.
     _check_credit(api, order)
     answer = api.create(order.offer.id, request(order, env))
     instance_id = str(answer.get("new_contract") or "")
