@@ -89,6 +89,7 @@ def test_a_file_with_another_hash_is_not_installed(tmp_path: Path) -> None:
         ({"VASTRUN_KIND": "command", "VASTRUN_PROVIDER": "vast"}, "provides its own packages"),
         ({"VASTRUN_KIND": "train", "VASTRUN_PROVIDER": "local"}, "as it is"),
         ({"VASTRUN_KIND": "train", "VASTRUN_PROVIDER": "pool"}, "as it is"),
+        ({"VASTRUN_KIND": "train", "VASTRUN_PROVIDER": "lab", "VASTRUN_KEEP_PYTHON": "1"}, "as it is"),
     ],
 )
 def test_nothing_is_installed_for_a_command_or_into_the_users_own_python(
