@@ -102,7 +102,7 @@ class SshSession:
     def wait(self, seconds: float) -> int:
         """Wait for the end of the command and return its exit code.
 
-        Raises TimeoutError, BrokenError; BoxError when the command prints too much.
+        Raises TimeoutError, ConnectionLostError; BoxError when the command prints too much.
         """
         deadline = time.monotonic() + seconds
         while self._receive_more(deadline):
