@@ -1,8 +1,8 @@
 """Hold: start, list and release a run whose machine serves other runs. Used by the driver of a batch.
 
-    begin_holding(attempts, request, …)   a row of the ledger; `attempts.pursue(run)` drives it, as any run
-    held_now(runs, now)                  which machines are held, what is free there, since when one is idle
-    give_back(ledger, run_id)             its driver ends it; runs on its slots are asked to save before
+    start_hold(attempts, request, …)      a row of the ledger; `attempts.drive_to_end(run)` drives it
+    list_held(runs, now)                  which machines are held, what is free there, since when one is idle
+    release_machine(ledger, run_id)       its driver ends it; runs on its slots are asked to save before
 
 None of these reaches the network: a machine itself is asked when a slot is searched for and rented. A run
 takes a slot by the provider `pool`: `attempts.start(spec, provider="pool", …)`. Whoever reserves money

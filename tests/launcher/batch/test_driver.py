@@ -227,7 +227,7 @@ def test_points_wait_for_machines_that_other_points_have(world: BatchWorld) -> N
     assert world.verdicts() == {"SUCCEEDED": 10}
     assert world.ledger.batches.get(NAME).reason == ""
     assert world.market.rentals == 10 and len(world.ledger.runs()) <= 20
-    assert len(world.screen.notes) == 1 and "no further machine is on offer" in world.screen.notes[0]
+    assert len(world.screen.notes) == 1 and "no more machines available" in world.screen.notes[0]
 
 
 def test_a_batch_that_is_resumed_starts_the_points_again_for_which_there_was_no_machine(
