@@ -58,7 +58,7 @@ def main() -> None:
     job = read_job(rank.box)
     assert job.train is not None
     session, heart = resume_session(set_up(join(rank, job), job, job.train)), Heartbeat.of_this_rank()
-    stop = StopSignal(lambda: None, least_s=1, grace_s=1, saving_grace_s=1)
+    stop = StopSignal(lambda: None, min_s=1, grace_s=1, saving_grace_s=1)
     _usual(session, heart, 0)
     for number in range(ROUNDS):
         first = (4 * number + 1) * STEPS

@@ -78,7 +78,7 @@ class AppUser:
 
 @dataclass(frozen=True, kw_only=True)
 class Factories:
-    """What makes the adapters. Each is called when a command first needs it."""
+    """Factories of the adapters. Each is called when a command first needs it."""
 
     ledger: Callable[[], Ledger]
     provider: Callable[[str], Provider]
@@ -110,7 +110,7 @@ def _forget(_: bytes) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class AppContext:
-    """What every command works with."""
+    """The paths, user, clock, ids and factories that every command works with."""
 
     paths: AppPaths
     user: AppUser

@@ -167,7 +167,7 @@ class _Adapters:
         return read_lock(self.image_lock)
 
     def _speeds(self, provider: str, spec: JobSpec) -> SpeedHistory:
-        """What is known of the job's speed: measured, and foretold where `plan` did so before."""
+        """Return the known speeds of the job: measured ones, and estimates where `plan` made them before."""
         from vastrun.launcher.decisions.speed_history import speed_history_of
         from vastrun.launcher.decisions.workload import efficiency_of
 

@@ -79,9 +79,9 @@ def _expected_usd(cheapest_machines: CheapestFleet, rounds: int, seconds: float)
 def _worst_usd(
     spec: BatchSpec, job: JobSpec, cheapest_machines: CheapestFleet, rounds: int, seconds: float
 ) -> float:
-    most_usd = math.inf if spec.limits.usd is None else spec.limits.usd / len(cheapest_machines.machines)
+    limit_usd = math.inf if spec.limits.usd is None else spec.limits.usd / len(cheapest_machines.machines)
     sizes = [
-        choose_hold_size(job, one.offer, slots=one.slots, rounds=rounds, seconds=seconds, max_usd=most_usd)
+        choose_hold_size(job, one.offer, slots=one.slots, rounds=rounds, seconds=seconds, max_usd=limit_usd)
         for one in cheapest_machines.machines
     ]
     return sum(size.usd or 0.0 for size in sizes if size is not None)

@@ -53,14 +53,14 @@ class BatchNotifier:
         runs = sorted((run for state in states for run in state.runs), key=lambda run: run.created_at)
         if not runs:  # there is no diary yet
             return
-        told = self._sent_before(runs[0])
+        sent = self._sent_before(runs[0])
         due = batch_notifications_due(
-            batch, progress, told, runs[-1].created_at, is_used_up=is_used_up, is_over=is_over
+            batch, progress, sent, runs[-1].created_at, is_used_up=is_used_up, is_over=is_over
         )
         for kind in due:
             notification = BatchNotification(kind=kind, batch=batch, progress=progress, at=now)
             memo = batch_notification_event(notification, runs[0])
-            told.append(memo)
+            sent.append(memo)
             self._notifier.send(notification, self._job(states))
             with suppress(StorageError):
                 self._ledger.add_event(memo)

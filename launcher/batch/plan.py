@@ -135,14 +135,14 @@ def _share_usd(spec: BatchSpec, count: int, job: JobSpec, offer: Offer) -> float
     """
     if job.limits.usd is not None:
         return job.limits.usd
-    worst_usd, most_usd = math.ceil(worst_case_usd(job, offer) * 100) / 100, spec.limits.usd
-    if most_usd is None or worst_usd <= most_usd or not offer.usd_per_hour:
+    worst_usd, limit_usd = math.ceil(worst_case_usd(job, offer) * 100) / 100, spec.limits.usd
+    if limit_usd is None or worst_usd <= limit_usd or not offer.usd_per_hour:
         return worst_usd
     is_known = offer.forecast is not None and offer.forecast.basis != "guess"
     finishing_usd = _SHARE_MARGIN * expected_usd(job, offer) if is_known else 0.0
     needed_usd = max(min_usd(offer) * job.nodes, finishing_usd)
-    at_once = min(spec.limits.parallel, count, int(most_usd / needed_usd))
-    return math.floor(most_usd / max(1, at_once) * 100) / 100
+    at_once = min(spec.limits.parallel, count, int(limit_usd / needed_usd))
+    return math.floor(limit_usd / max(1, at_once) * 100) / 100
 
 
 def _limited(point: BatchPoint, job: JobSpec, share_usd: float) -> BatchPoint:

@@ -136,12 +136,12 @@ def _study(
     states = library.trial.TrialState
     trials = [_trial(axes, tried) for tried in history]
     trials += [_frozen(axes, values, states.RUNNING) for values in pending]
-    told = [trial for trial in trials if trial is not None]
+    seen = [trial for trial in trials if trial is not None]
     # The sampler draws from its beginning at each ask: without their number all its draws would be the same.
-    mixed = (seed * 1_000_003 + len(told)) % 2**32
+    mixed = (seed * 1_000_003 + len(seen)) % 2**32
     sampler = library.samplers.TPESampler(seed=mixed, constant_liar=True)
     study = library.create_study(direction="minimize" if goal == "min" else "maximize", sampler=sampler)
-    study.add_trials(told)
+    study.add_trials(seen)
     return study
 
 
@@ -157,14 +157,14 @@ def _trial(axes: Sequence[_Axis], tried: CompletedTrial) -> FrozenTrial | None:
 
 
 def _frozen(
-    axes: Sequence[_Axis], values: Mapping[str, Any], state: TrialState, **told: Any
+    axes: Sequence[_Axis], values: Mapping[str, Any], state: TrialState, **result: Any
 ) -> FrozenTrial | None:
     """The trial of a point; None when its values are not of this space."""
     params = {axis.key: axis.param(values.get(axis.key)) for axis in axes}
     if any(param is None for param in params.values()):
         return None
     distributions = {axis.key: axis.distribution for axis in axes}
-    return _optuna().trial.create_trial(state=state, params=params, distributions=distributions, **told)
+    return _optuna().trial.create_trial(state=state, params=params, distributions=distributions, **result)
 
 
 class _Axis:

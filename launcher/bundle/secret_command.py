@@ -139,9 +139,9 @@ class CommandSecrets:
         text = done.stdout.decode(errors="replace").rstrip("\r\n")
         if done.exit_code:
             # Where it printed something all the same, stderr may hold it, too.
-            said = "" if text.strip() else _last_line(done.stderr)
+            reason = "" if text.strip() else _last_line(done.stderr)
             end = f"exit code {done.exit_code}" if done.exit_code > 0 else f"signal {-done.exit_code}"
-            raise _failure(secret, f"failed with {end}{said and f': {said}'}")
+            raise _failure(secret, f"failed with {end}{reason and f': {reason}'}")
         if not text.strip():
             raise _failure(secret, "printed nothing")
         if "\0" in text or "\ufffd" in text:

@@ -272,8 +272,8 @@ class Attempts:
                 own = replace(self.services_for(run.provider, NOTHING), screen=recorded.screen)
                 return transcripts.enter_context(self.recorded(row, own))
 
-            def replacement(former: Run, tell: Callable[[str], None]) -> Run | None:
-                return replacement_of(former, self.services_for(run.provider, NOTHING), tell)
+            def replacement(former: Run, report: Callable[[str], None]) -> Run | None:
+                return replacement_of(former, self.services_for(run.provider, NOTHING), report)
 
             ended = drive_nodes(run, services_of, self.workers, replacement)
         self.in_background(lambda: _describe(ended, services))

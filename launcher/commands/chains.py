@@ -89,12 +89,12 @@ def time_shortfall(spec: JobSpec, chain: Sequence[Run], now: float) -> str:
 
     Empty: none is due, or it does not.
     """
-    deadline, least_s = policy.deadline_of(spec), policy.START_S + policy.MIN_TRAINING_S
-    if deadline is None or deadline - now >= least_s or not _is_due(spec, chain):
+    deadline, min_s = policy.deadline_of(spec), policy.START_S + policy.MIN_TRAINING_S
+    if deadline is None or deadline - now >= min_s or not _is_due(spec, chain):
         return ""
     return (
         f"no other attempt: {max(0.0, deadline - now):.0f} s are left until limits.deadline; a machine and "
-        f"one minute of training need {least_s:.0f} s"
+        f"one minute of training need {min_s:.0f} s"
     )
 
 

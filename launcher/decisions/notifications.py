@@ -132,14 +132,14 @@ def batch_notifications_due(
     batch: Batch,
     progress: BatchProgress,
     sent: Collection[Event],
-    begun_at: float,
+    started_at: float,
     *,
     is_used_up: bool,
     is_over: bool,
 ) -> list[BatchNotificationKind]:
     """Return the kinds that are due and were not sent yet.
 
-    A changed budget counts again, as does an end after a run was started since (`begun_at`: the newest).
+    A changed budget counts again, as does an end after a run was started since (`started_at`: the newest).
     """
     due: list[BatchNotificationKind] = []
     limit_usd = batch.spec.limits.usd
@@ -152,7 +152,7 @@ def batch_notifications_due(
         full = _memo(BatchNotificationKind.BUDGET_100, batch)
         due = [kind for kind in due if not known & {_memo(kind, batch), full}]
     ends = [event.at for event in sent if event.told == _memo(BatchNotificationKind.END, batch)]
-    if is_over and begun_at >= max(ends, default=float("-inf")):
+    if is_over and started_at >= max(ends, default=float("-inf")):
         due.append(BatchNotificationKind.END)
     return due
 

@@ -24,7 +24,7 @@ _PRELOADED = "tests.trainer.preloaded"
 _KILL_S = 10.0
 _ON_A_BUSY_COMPUTER_S = 600.0
 """Limit of each check on a CPU: how fast it is, nobody knows."""
-_LEAST_S = 5.0
+_MIN_S = 5.0
 """Seconds that must be left to begin a check, where it is not known how long one takes."""
 _AT_ONCE = 8
 """Checks that share a GPU: those that measure nothing wait for the host most of the time."""
@@ -48,7 +48,7 @@ def run_all(
         check, left_s = checks[name], deadline - now()
         if why := check.lacks(place):
             return Result(name=name, text=check.text, state=State.NOT_RUN, why=why)
-        needed_s = check.expected_s if place.gpus else _LEAST_S
+        needed_s = check.expected_s if place.gpus else _MIN_S
         if left_s < needed_s:
             why = f"takes about {needed_s:.0f} s, and {max(0.0, left_s):.0f} of {within_s:.0f} s were left"
             return Result(name=name, text=check.text, state=State.LEFT, why=why)

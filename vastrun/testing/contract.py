@@ -37,7 +37,7 @@ from vastrun.testing.setup import provider_context as provider_context
 
 
 class ProviderContract:
-    """What every provider promises. The fixture `provider_setup` is the subclass's, or its module's."""
+    """Tests of a provider's promises. The fixture `provider_setup` is the subclass's, or its module's."""
 
     @pytest.fixture
     def fresh_setup(self, provider_setup: ProviderSetup) -> Iterator[ProviderSetup]:
@@ -110,7 +110,7 @@ class ProviderContract:
 
 
 class RemoteContract:
-    """What every shell on a machine promises. The fixture `provider_setup` as in ProviderContract."""
+    """Tests of the promises of a machine's shell. The fixture `provider_setup` as in ProviderContract."""
 
     @pytest.fixture
     def remote(self, provider_setup: ProviderSetup) -> Iterator[Remote]:
@@ -218,7 +218,7 @@ class RemoteContract:
 
     def test_the_users_own_command_runs_in_the_folder_of_the_box(self, shell: Remote) -> None:
         if not isinstance(shell, OpensTerminal):
-            pytest.skip("nobody can log in there")
+            pytest.skip("this provider has no login")
         if shutil.which("ssh") is None:
             pytest.skip("OpenSSH's client is not installed")
         shell.write("note", b"from the box")

@@ -35,7 +35,7 @@ LARGE: Settings = {
 """62 TFLOP a step: large enough for its products to fill an H100."""
 _LATENT: Settings = {"dim": 512, "depth": 8, "heads": 8}
 _MODES = 32
-_LEAST_S = 2.0
+_MIN_S = 2.0
 """A speed is measured for so long at least."""
 _ANY_GPU = "NVIDIA H100 80GB HBM3"
 """Stands for one where this is tried on a CPU."""
@@ -143,7 +143,7 @@ def measured(ranks: Any, box: Path, settings: Settings) -> dict[str, Any]:
     torch._inductor.config.compile_threads = 1  # no pool of workers that each import torch
     session, _ = learn(begin(ranks, box, {**settings, "steps": 100_000}), 0, 3)  # each of them is waited for
     session, step_s = _stepped(session, 3, 5)
-    steps = max(5, math.ceil(_LEAST_S / step_s)) if on_gpu else 2
+    steps = max(5, math.ceil(_MIN_S / step_s)) if on_gpu else 2
     session, seconds = _stepped(session, 5, 5 + steps)
     per_s = steps * session.task_schedule.samples / seconds
     most = max_samples_per_s(session, gpu)

@@ -83,7 +83,7 @@ MEMORY_MB: Mapping[str, float] = {
     for name in names.split()
 }
 """MB that each cap may add to the launcher's memory, one at a time; 0: it bounds the disk, or no memory."""
-MOST_MB = 120
+MAX_MB = 120
 """A launcher takes some 80 MB by itself; with this it stays under 200."""
 STATUS = Path("/proc/self/status")
 
@@ -157,7 +157,7 @@ def test_each_cap_says_what_it_may_cost_and_none_too_much() -> None:
     assert set(MEMORY_MB) == limits
     assert set(EXCHANGES_MB) == set(caps.EXCHANGES)
     costs = {**MEMORY_MB, **EXCHANGES_MB}
-    assert max(mb for name, mb in costs.items() if name != "ledger") <= MOST_MB
+    assert max(mb for name, mb in costs.items() if name != "ledger") <= MAX_MB
 
 
 def test_no_folder_that_reads_what_others_send_has_a_cap_beside_the_table() -> None:
