@@ -60,7 +60,7 @@ def build_command(app: AppContext, variant: str, repository: str, base: str | No
 @click.argument("repository", required=False)
 @click.pass_obj
 def push_command(app: AppContext, image: str, repository: str | None) -> None:
-    """Push IMAGE to its registry, or to REPOSITORY, and print its name with its digest.
+    """Push IMAGE to its registry or to REPOSITORY; print its digest.
 
     Uses the credentials of `docker login`.
     """
