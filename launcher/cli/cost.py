@@ -125,7 +125,7 @@ def _moment(
 @json_option
 @click.pass_context
 def reconcile_command(ctx: click.Context, since: str, as_json: bool) -> None:
-    """Compare the ledger with the bill, and explain each difference.
+    """Compare the ledger with the bill. Each difference is explained.
 
     For each run that rented a machine since --since: the cost by the ledger, the charges of the provider so
     far, and the reasons for the difference. An hour after a run's end, its charges replace the cost by the
