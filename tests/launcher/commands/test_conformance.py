@@ -86,7 +86,7 @@ def test_the_report_names_what_deviates_and_what_rests_on_it() -> None:
     assert all(len(line) <= 80 for line in text.splitlines() if not line.startswith(("rests", "how")))
     assert "deviates  key.bad" in text
     assert "500 internal" in text
-    assert "refusals._TABLE" in text
+    assert "errors._TABLE" in text
     assert f"{len(ASSUMPTIONS) - 1} agrees, 1 deviates" in text
     document = json.loads(to_text(Conformance.of(report, "seen.json")))
     hold("doctor", document)
