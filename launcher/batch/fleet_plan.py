@@ -53,7 +53,7 @@ def fleet_plan(
     seconds = expected_s(job, first.offer, ())
     if first.slots == 1 and not pays_off(first.offer, rounds=rounds, seconds=seconds):
         return None
-    # Machines that take one round only are had anew for each.
+    # Machines that take one round only are rented again for each.
     times = 1 if spec.reuse == "auto" else math.ceil(count / at_once)
     return FleetPlan(
         machines=len(cheapest_machines.machines) * times,

@@ -53,7 +53,7 @@ class BatchMachine:
         return 0 if hold is None else hold.slots // max(1, job.resources.gpus)
 
     def misfit(self, job: JobSpec, now: float) -> str:
-        """Return why no run of the job starts on it, whoever is there now; empty: one may."""
+        """Return the reason why the machine takes no run of the job now; empty: it does."""
         if self.held is None or self.is_leaving or not self.is_ready:
             return "it takes no runs now"
         units = units_of(job.resources, self.held)

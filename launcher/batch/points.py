@@ -34,7 +34,7 @@ class PointTable:
         return self._states[point_id]
 
     def reload_if_changed(self, batch: Batch) -> bool:
-        """Read everything again if the batch's points were changed by somebody; say whether they were."""
+        """Read everything again if the batch's points have changed. Return whether they have."""
         if batch.revision == self._revision:
             return False
         self._revision = batch.revision

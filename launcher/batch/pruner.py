@@ -63,10 +63,10 @@ def poll_interval_s(rule: EarlyStop, runs: Iterable[Run], now: float) -> float:
 
 
 def prune(ledger: Ledger, run: Run, pruning: Pruning, now: float) -> bool:
-    """Ask whoever drives the run to prune it. False: its end was asked for before. Raises StorageError.
+    """Ask the run's driver to prune it. Return False if its end was requested before. Raises StorageError.
 
-    The reason is noted first: a launcher that is killed in between leaves a run that goes on, and is judged
-    again; the other way round it would leave one that was pruned for no reason.
+    The reason is written first: a launcher that is killed in between leaves a run that continues and is
+    judged again. In the other order it would leave a run that was pruned for no reason.
     """
     if ledger.user_request(run.id).cause is not None:
         return False

@@ -46,7 +46,7 @@ class ThreadWakeSignal:
 
 
 class SharedRequests:
-    """The UserRequests and the Clock port of all runs of a batch: a request wakes whoever waits."""
+    """The UserRequests and the Clock port of all runs of a batch: a request wakes all that wait."""
 
     def __init__(self, now: Callable[[], float], wake_signal: WakeSignal) -> None:
         self._now, self._wake_signal = now, wake_signal

@@ -74,7 +74,7 @@ def must_be_readable(path: Path) -> None:
 
 
 class _Source:
-    """A file to pack. Its own troubles are the user's to mend, and told apart from those of the archive."""
+    """A file to pack. Its own errors are the user's, and are kept apart from those of the archive."""
 
     def __init__(self, path: Path) -> None:
         self._path = path

@@ -58,7 +58,7 @@ def worktree(folder: str, exclude: Sequence[str] = (), include: Sequence[str] = 
     if not paths:
         hint = "git ignores everything in it" if in_git else ""
         raise JobValueError(f"code.path: {root} holds no file to ship", hint=hint)
-    # A data set that lies in the checkout is told here, not after an hour of upload.
+    # A data set that lies in the checkout is reported here, not after an hour of upload.
     _check_size(root, paths)
     commit, dirty = commit_of(root)
     return Worktree(root=root, paths=paths, commit=commit, dirty=dirty)

@@ -28,7 +28,7 @@ class SecretValues:
         """Return the secrets that commands print. Raises JobValueError when one does not.
 
         `is_own_job`: the job was read on this computer. Of others, only those commands are run that a job has
-        that was: whoever can write to a team's ledger must not have other computers run programs.
+        that was: a writer of a team's ledger must not make other computers run programs.
         """
         lines = []
         for each in secrets:

@@ -73,7 +73,7 @@ class WorkloadEstimator:
         return None
 
     def _compute(self, query: WorkloadQuery) -> Workloads:
-        # Python looks for modules where it is started: that must be no folder of somebody else's.
+        # Python looks for modules where it is started: that must not be a folder of another user.
         with tempfile.TemporaryDirectory(prefix="vastrun-") as folder:
             (Path(folder) / "vastrun").symlink_to(library_dir())
             try:

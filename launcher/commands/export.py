@@ -1,4 +1,4 @@
-"""Exporting: the weights of a checkpoint that came home, in one file. Done by a Python that has torch."""
+"""Export: write the weights of a downloaded checkpoint to one file, by a Python that has torch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The log of a run as it grows: from its outputs while somebody drives it, else from its box."""
+"""The log of a run as it grows: from its outputs while a launcher drives it, else from its machine."""
 
 from __future__ import annotations
 

@@ -81,7 +81,7 @@ class NodeDriver:
             )
 
     def _report(self, row: Run, services: Services, text: str) -> None:
-        """Write a line to the diary of the run, and to the screen: once, whoever else drives it later."""
+        """Write a line once to the run's diary and to the screen, whatever launcher drives the run later."""
         ledger, now = services.ledger, services.clock.now()
         run = ledger.get(row.leader)
         if any(event.text == text for event in ledger.events(run.id)):

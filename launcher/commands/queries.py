@@ -126,7 +126,7 @@ class Explanation:
     row: RunRow
     outcome: Outcome | None
     checkpoint: bool
-    """One came home."""
+    """True if one was downloaded."""
     stacks: tuple[str, ...] = ()
     """Files on this computer with the stacks of a hang."""
     last_event: Event | None = None
@@ -155,7 +155,7 @@ class RunEnding:
     lease_ends_at: float | None
     """Epoch seconds at which the lease ends the box; None without a machine."""
     checkpoint: bool
-    """One came home."""
+    """True if one was downloaded."""
     scores: dict[str, float] = field(default_factory=dict)
     not_shipped: str = ""
     """Same as in `Explanation`."""
@@ -257,7 +257,7 @@ def _billed(row: RunRow, billed: Mapping[str, float]) -> float | None:
 def detail_of(services: Services, run: Run, now: float) -> RunDetail:
     """Return the run with its diary and, while it has a machine that answers, a look at it.
 
-    A lease that was killed while nobody drove the run is armed again, and the diary says so.
+    A lease that was killed while no launcher drove the run is armed again; the diary records it.
     """
     rows = () if run.leader else services.ledger.runs(leader=run.id)
     detail, nodes = _detail(services, run, now), [_detail(services, node, now) for node in rows]

@@ -178,7 +178,7 @@ class Rehearsal:
         place.write_bytes(secrets)
 
     def _bash(self, script: str, *arguments: str) -> subprocess.Popen[bytes]:
-        # In a session of its own: a Ctrl-C is told to it as a stop, so that a training saves.
+        # In a session of its own: a Ctrl-C reaches it as a stop, so that a training saves.
         return subprocess.Popen(
             ["bash", f"{layout.ONSTART}/{script}", *arguments],
             cwd=self._box,

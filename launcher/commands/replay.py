@@ -69,7 +69,7 @@ def replay(
     for drive in drives_in(entries):
         begin = drive[0]
         assert isinstance(begin, DriveStart)
-        clock.jump(begin.at)  # nobody looked in between
+        clock.jump(begin.at)  # no launcher looked in between
         _replay_drive(drive, _run_of(begin), screen, clock, show_call)
 
 

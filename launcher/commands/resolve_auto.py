@@ -32,8 +32,8 @@ def resolve_auto(
 ) -> ResolvedJob:
     """Return the job with a number in place of `auto`. `parent`: the run that it continues.
 
-    What is rented, resumed and tried again is the answer: it is found once. Raises JobValueError where nobody
-    can say, and as `search` of a provider whose machines are of this computer.
+    The number is found once: it is what is rented, resumed and retried. Raises JobValueError if there is no
+    estimate, and as `search` of a provider whose machines are of this computer.
     """
     for key in spec.auto_keys:
         try:

@@ -1,6 +1,6 @@
-"""Settling: runs that have ended cost what their provider charged, once their bill is whole.
+"""Settlement: ended runs cost what their provider charged, once their bill is complete.
 
-`cost reconcile` is asked to; whoever talks to the provider anyway does it unbidden.
+`cost reconcile` does it on request; commands that query the provider anyway do it at their end.
 """
 
 from __future__ import annotations

@@ -39,7 +39,7 @@ def check_reachable(run: Run, services: Services, services_for: ServicesFor) -> 
 
 
 def move_nodes(run: Run, services: Services) -> None:
-    """Have what its further nodes bring home come below the run's folder, too. Raises HeldError."""
+    """Take over the other nodes: their outputs are downloaded to the run's folder. Raises HeldError."""
     ledger = services.ledger
     for node in ledger.runs(leader=run.id):
         if node.phase is not Phase.ENDED:

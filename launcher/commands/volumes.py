@@ -35,10 +35,10 @@ class VolumeState:
 
 
 def volume_states(ledger: Ledger, provider: Provider, clock: Clock) -> list[VolumeState]:
-    """Return the volumes of this ledger that exist, and note in it what the provider lists.
+    """Return the existing volumes of this ledger, and record in it what the provider lists.
 
-    Those that its lists have lacked for long are noted as gone. Raises AuthError, ProviderError when it
-    cannot be told.
+    Volumes missing from its lists for long are recorded as gone. Raises AuthError and ProviderError when the
+    list fails.
     """
     able = provider.abilities.volumes
     known = [one for one in ledger.volumes.all() if one.provider == provider.name]

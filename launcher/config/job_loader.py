@@ -56,7 +56,7 @@ def load_node(root: Node, base_dir: str, now: datetime | None = None) -> JobSpec
     reading = YamlReader(root)
     spec = checked(reading, JobSpec)
     if spec is not None:
-        # A clash with a value that is wrong by itself would be told twice, once misleadingly.
+        # A clash with a value that is wrong by itself would be reported twice, once misleadingly.
         meant = [conflict for conflict in conflicts(spec) if reading.is_valid(*conflict.about)]
         for conflict in meant:
             reading.fault(conflict.path, conflict.text)

@@ -97,7 +97,7 @@ def metered(run: Run, machine: Instance, now: float) -> Meter:
     """Return the run's meter after this look at its machine."""
     is_idle = machine.idle and not _may_serve(run, machine)
     meter = _metered_idle(run, machine, now) if is_idle else _metered_running(run, machine, now)
-    # A row that is late, or a counter that began anew, takes nothing off what was seen before.
+    # A row that is late, or a counter that restarted, takes nothing off what was seen before.
     down_gb, up_gb = max(meter.down_gb, machine.down_gb), max(meter.up_gb, machine.up_gb)
     return replace(meter, down_gb=down_gb, up_gb=up_gb, given_back_at=None, absent_at=None)
 

@@ -120,7 +120,7 @@ def _budget_due(
 ) -> list[NotificationKind]:
     if limit_usd is None:
         return []
-    # The lease stops a run a little before its money is gone, so that its outputs can still come home.
+    # The lease stops a run a little before its money is gone, so that its outputs can still be downloaded.
     share = 1.0 if run.cause is Cause.MONEY_LIMIT else spent_usd / limit_usd
     reached = [kind for kind, at in BUDGET_SHARES.items() if share >= at]
     # The cost falls when a machine turns out to have ended earlier: a lower threshold is then no news.

@@ -261,7 +261,7 @@ def exceeded_limit(spec: JobSpec, run: Run, now: float) -> Cause | None:
     if deadline is not None and now > deadline + LIMIT_SLACK_S:
         return Cause.TIME_LIMIT
     lease = lease_of(spec, run.offer)
-    # A lease counts from when its machine runs. Where nobody saw that, it may have loaded for all of BOOT_S.
+    # A lease counts from when its machine runs. If unseen, it may have loaded for all of BOOT_S.
     if now > (run.meter.began_at or run.rented_at + BOOT_S) + lease.life_s + LIMIT_SLACK_S:
         return lease.life_cause
     slack_usd, limit_usd = LIMIT_SLACK_S / 3600 * run.usd_per_hour, share_usd(spec)
@@ -295,7 +295,7 @@ def released_at(run: Run, lease_life_s: float, looked_at: float, seen_at: float 
     meter = run.meter
     if meter.given_back_at is not None or run.rented_at is None:
         return meter.given_back_at or looked_at
-    # Nobody was told of its end: it was charged until it was missed, but its lease let it live no longer.
+    # Its end was not seen: it was charged until it was missed, but its lease let it live no longer.
     if meter.armed_at is not None:
         ended_at = meter.armed_at + lease_life_s + LEASE_DELAY_S
     else:

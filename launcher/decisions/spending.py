@@ -101,7 +101,7 @@ def idle_usd(run: Run, usd: float, events: Iterable[Event]) -> float:
     """
     began_usd = ended_usd = 0.0
     for event in events:
-        if event.told:  # what the user was told is of all nodes of a run
+        if event.told:  # notifications are about all nodes of a run
             continue
         if event.phase in BEFORE_TRAINING:
             began_usd = event.usd

@@ -85,7 +85,7 @@ class BootTimeouts:
         progress = machine.state
         if machine.note and machine.state != "running":
             progress += f": {machine.note}"
-        # A start that moves on is not stuck: the limit on standing still begins anew.
+        # A start that moves on is not stuck: the limit on standing still starts again.
         if progress != self.progress:
             self.progress, self.state = progress, machine.state
             if _RETRY.search(machine.note) is None:

@@ -31,7 +31,7 @@ def rearm(run: Run, spec: JobSpec, machine: Instance, remote: Remote, services: 
     """
     if run.offer is None:
         return "its lease was killed"
-    # The script is written anew: who killed the lease may have changed it as well.
+    # The script is written again: whatever killed the lease may have changed it as well.
     remote.write(layout.LEASE_SCRIPT, services.packer.lease().encode())
     variables = policy.lease_env(policy.lease_of(spec, run.offer)) | {
         "LEASE_AGE_S": f"{policy.lease_age_s(run, services.clock.now()):.0f}",

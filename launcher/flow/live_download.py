@@ -93,7 +93,7 @@ def download_metrics(context: RunContext, downloads: LiveDownloads, remote: Remo
         got_slice = context.services.output_store.download_metrics(context.run, remote)
     except (UnreachableError, GoneError):
         raise
-    except NoRoomError:  # the log has told of it, and waits for room, too
+    except NoRoomError:  # the log has reported it, and waits for room, too
         got_slice = 0
     except (StorageError, ProviderError) as error:
         downloads.metrics_due_at = math.inf

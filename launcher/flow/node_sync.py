@@ -106,7 +106,7 @@ def send_node_env(context: RunContext, remote: Remote) -> None:
         return
     first = context.run if not context.run.leader else context.services.ledger.get(context.run.leader)
     place = {"VASTRUN_NODE": str(context.run.node), "VASTRUN_RENDEZVOUS": _rendezvous(context, first, remote)}
-    if context.nodes.replaces:  # nobody is there to measure the link with: the others train
+    if context.nodes.replaces:  # no other node can measure the link now: they train
         place["VASTRUN_JOINS"] = "1"
     elif min_mbps := link_mbps(context.spec, free=context.services.provider.free):
         place["VASTRUN_LINK_MBPS"] = f"{min_mbps:g}"

@@ -66,7 +66,7 @@ def activity_of(box_status: BoxStatus, spec: JobSpec) -> str:
     if activities == {""} and not needs_heartbeats(spec):
         return "running"
     for activity, words in PREPARING.items():
-        # Every step reads data; only before the first one does that take long enough to be told.
+        # Every step reads data; only before the first one does that take long enough to be reported.
         if activity in activities and (activity != "data" or box_status.step == 0):
             return words
     return next((words for activity, words in _ACTIVITIES.items() if activity in activities), "")

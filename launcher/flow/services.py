@@ -34,7 +34,7 @@ class Services:
     who: str
     """Name of this launcher: `computer:pid:word`."""
     user: str = ""
-    """The login name of whoever runs it."""
+    """Login name of the user."""
     computer: str = ""
     """This computer's name within a team; empty: the ledger is this computer's own."""
     notifier: Notifier | None = None

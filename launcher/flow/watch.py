@@ -108,7 +108,7 @@ def watch(context: RunContext) -> PhaseResult | None:
 def _may_detach(context: RunContext, state: WatchState) -> bool:
     """Return whether the user asked to detach, and the training runs normally."""
     request = context.user_request()
-    # A run that does not answer, or was started twice, may be failing: somebody has to see that.
+    # A run that does not answer, or was started twice, may be failing: the user has to see that.
     leaves = request is UserRequest.DETACH or (
         request is UserRequest.DETACH_ONCE_TRAINING and state.training_start.has_started
     )
@@ -154,7 +154,7 @@ def _follow_log(context: RunContext, state: WatchState, seconds: float) -> None:
     """Show the log as it grows until the next poll. Returns early on a new user request, or when the
     training seems over."""
     until, request = context.now() + seconds, context.user_request()
-    # Where many are followed nobody reads along: each look brings its log, and that is enough.
+    # Where many runs are followed no user reads along: each poll brings its log, and that is enough.
     pause_s = min(_LOG_INTERVAL_S, seconds) if seconds <= policy.POLL_INTERVAL_S else seconds
     while context.now() < until and context.user_request() is request:
         context.wait(pause_s)

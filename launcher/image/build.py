@@ -55,7 +55,7 @@ def build(client: DockerClient, recipe: BuildRecipe, wheels: Path, screen: Build
     base = _base(client, recipe.pins.base, screen)
     arguments = _arguments(recipe, base)
     paths = files_of(recipe.root)
-    # The commit is only told: the same files are the same image.
+    # The commit is only a label: the same files are the same image.
     made_of = {name: value for name, value in arguments.items() if name != "REVISION"}
     tag = f"{recipe.pins.variant}-{fingerprint(recipe.root, paths, made_of)}"
     reference = f"{recipe.repository}:{tag}"

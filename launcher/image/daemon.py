@@ -19,7 +19,7 @@ _INSTALL = (
     "install Docker, or export DOCKER_HOST=ssh://user@host where there is one; where `docker ps` works: "
     "export DOCKER_HOST=$(docker context inspect --format '{{.Endpoints.docker.Host}}')"
 )
-# What Docker, its SDK or a registry writes, in words of ours, and what to do. The first that fits counts.
+# What Docker, its SDK or a registry writes, in plain words, and what to do. The first that fits counts.
 _EXPLANATIONS: Sequence[tuple[str, str, str]] = (
     (r"FileNotFoundError|No such file or directory: .*sock", "there is no Docker on this computer", _INSTALL),
     (
@@ -82,7 +82,7 @@ def docker_errors(doing: str) -> Iterator[None]:
 def image_error(doing: str, message: str, printed: Sequence[str] = (), *, reason: str = "") -> ImageError:
     """Return what Docker said as an error that can be acted on. `printed`: the last lines of a build.
 
-    `reason`: the system's own words, told in place of what libraries made of them.
+    `reason`: the system's own words, shown instead of those of libraries.
     """
     message = " ".join(message.rpartition("' returned a ")[2].split())
     output = "".join(f"\n  {line}" for line in printed)

@@ -132,7 +132,7 @@ class _Repository:
         """Send one request. Raises HTTPError for the caller to interpret; ImageError without a response."""
         request = Request(url, headers={"Accept": ", ".join(accept)})
         if self._authorization:
-            # Not sent along when the registry points to a server of somebody else.
+            # Not sent along when the registry points to another server.
             request.add_unredirected_header("Authorization", self._authorization)
         self._budget.spend(items=1)
         try:

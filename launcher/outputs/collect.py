@@ -133,7 +133,7 @@ def _size_of(folder: Path) -> int:
 
 
 def _content(out: Path, path: str) -> bytes:
-    """A small file that came home; nothing of one that did not."""
+    """Return a small downloaded file; nothing if it was not downloaded."""
     place, max_bytes = place_of(out, path), caps.SMALL_FILES[path]
     if not place.is_file():
         return b""

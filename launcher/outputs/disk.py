@@ -59,7 +59,7 @@ def _marks(out: Path) -> set[Path]:
 
 
 def _is_empty(out: Path) -> bool:
-    """Tell whether nothing came home to the folder of a further node."""
+    """Tell whether nothing was downloaded to the folder of another node."""
     return out.is_dir() and not out.is_symlink() and _marks(out).issuperset(out.iterdir())
 
 

@@ -33,7 +33,7 @@ def extend_part(
     part: Path, file: FileChecksum, remote: Remote, budget: ExchangeBudget, *, limit: int, chunk: int = CHUNK
 ) -> None:
     """Add up to `limit` bytes that follow those which `part` holds already."""
-    budget.check()  # an empty file asks the machine nothing, so that nobody else would
+    budget.check()  # an empty file causes no exchange that would check it
     part.parent.mkdir(parents=True, exist_ok=True)
     if file.size == 0:
         part.touch()  # there is nothing to wait for the disk for
@@ -85,7 +85,7 @@ def download(run: Run, remote: Remote, file: FileChecksum, check: Callable[[], N
     """
     outputs = Outputs(run)
     place = outputs.path(file.path)
-    # Not in `.incoming`: whoever collects the run meanwhile empties that.
+    # Not in `.incoming`: a launcher that collects the run meanwhile empties that.
     part = place.with_name(f".{place.name}.part")
     with disk_errors(outputs.folder):
         need_space(outputs.folder, file.size)

@@ -76,7 +76,7 @@ class Outputs:
 
     @property
     def log(self) -> Path:
-        """The merged log; it grows while somebody drives the run."""
+        """The merged log; it grows while a launcher drives the run."""
         return self.path(layout.LOG)
 
     @property
@@ -91,7 +91,7 @@ class Outputs:
 
     @property
     def checkpoints(self) -> Path | None:
-        """The folder of checkpoints; None when no complete one came home."""
+        """The folder of checkpoints; None if no complete one was downloaded."""
         folder = self.path(layout.CHECKPOINTS)
         return folder if (folder / "latest.json").is_file() else None
 
@@ -149,7 +149,7 @@ class Outputs:
 
 
 class GrowingFile:
-    """A text file that somebody else appends to."""
+    """A text file that another process appends to."""
 
     def __init__(self, path: Path, *, last_lines: int | None = None) -> None:
         """Starts at the beginning, or at the last lines only."""
@@ -198,12 +198,12 @@ class CurveReader:
     def points(self) -> Sequence[tuple[int, float]]:
         """Return steps, rising, and values: the newest and, of those before, as many as are worth keeping.
 
-        Where a training began again at a checkpoint, what it told of later steps before counts no more.
+        Where a training resumed from a checkpoint, its earlier values of later steps do not count.
         """
         try:
             with self._path.open("rb") as file:
                 self._read(file)
-        except OSError:  # it has not come home yet, or not again
+        except OSError:  # not downloaded yet, or not again
             pass
         return tuple(self._points)
 
@@ -214,11 +214,11 @@ class CurveReader:
 
     def _read(self, file: BinaryIO) -> None:
         file.seek(self._at - len(self._last))
-        if file.read(len(self._last)) != self._last:  # the file is another one: it was cut, or begun anew
+        if file.read(len(self._last)) != self._last:  # the file is another one: it was cut, or started again
             self._restart()
             file.seek(0)
         while chunk := file.read(_CHUNK):
-            # A line that fills a chunk is none of ours: its pieces are skipped.
+            # A line that fills a chunk is not one that vastrun writes: its pieces are skipped.
             end = chunk.rfind(b"\n") + 1 or (len(chunk) if len(chunk) == _CHUNK else 0)
             if not end:
                 break

@@ -20,7 +20,7 @@ _CHUNK = 1 << 20
 _LAST_BYTES = 1 << 14
 _LINE_BYTES = caps.LINE_CHARACTERS
 _OFFLINE = re.compile(r"offline-run-\d{8}_\d{6}-[\w.-]{1,128}", re.ASCII)
-"""Folders that W&B makes. Any other name is not told: it would go into a command."""
+"""Folders that W&B makes. No other name is shown: it would become part of a command."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,7 +45,7 @@ class FolderContents:
 
 
 Index = Callable[[Run, FolderContents, float], Mapping[str, str]]
-"""Texts by the names of their files: of a run, what came home of it, and now."""
+"""Makes texts by the names of their files, from a run, its downloaded files and the time."""
 INDEXED_PATHS = (
     layout.EVALUATION,
     layout.METRICS,

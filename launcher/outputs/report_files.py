@@ -54,7 +54,7 @@ def log_tail(outputs: Outputs) -> str:
 
 
 def stack_in(outputs: Outputs, rank: int) -> str:
-    """Return the stack of a rank that hung; empty where none came home."""
+    """Return the stack of a rank that hung; empty if none was downloaded."""
     return _start(outputs.path(f"{layout.STACKS}/rank-{rank}.txt"), _STACK_BYTES).decode("utf-8", "replace")
 
 

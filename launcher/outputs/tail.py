@@ -72,8 +72,8 @@ def _set_aside_bytes(log: Path) -> int:
 def log_tail(remote: Remote, path: str, *, held: int, last: bytes, limit: int) -> bytes | None:
     """Read what follows the first `held` bytes, whose end is `last` (up to OVERLAP bytes); at most `limit`.
 
-    None: the file on the box does not begin with what is held: it was cut, or begun anew.
-    A file that is not there has not grown: what became of the box is for others to say.
+    None: the file on the box does not begin with what is held: it was cut, or started again.
+    A missing file has not grown: the end of the box is detected elsewhere.
     """
     seen = _read(remote, path, held - len(last), len(last), len(last) + limit)
     if seen.startswith(last):
@@ -97,7 +97,7 @@ def grow_metrics(out: Path, remote: Remote) -> int:
     """Append whole lines that are new, from one read of the box or two; return how many bytes.
 
     A training that is started again on its machine cuts the file back to its checkpoint: then the copy
-    begins anew, too. Raises BoxError when the box gives more than metrics take.
+    starts again, too. Raises BoxError when the box gives more than metrics take.
     """
     place = place_of(out, layout.METRICS)
     held = place.stat().st_size if place.is_file() else 0
@@ -107,7 +107,7 @@ def grow_metrics(out: Path, remote: Remote) -> int:
         return _append(place, held, _whole_lines(seen[len(last) :]))
     content = _whole_lines(remote.read(layout.METRICS, limit=METRICS_SLICE_BYTES))
     need_space(out, len(content))
-    write_file(place, content)  # at once: whoever reads it finds the old ones or the new ones
+    write_file(place, content)  # at once: a reader finds the old ones or the new ones
     return len(content)
 
 

@@ -35,7 +35,7 @@ class ProviderPlugin:
         entry = EntryPoint(name=self.name, value=self.place, group=GROUP)
         try:
             found = entry.load()
-        except Exception as error:  # whatever somebody else's module raises while it is imported
+        except Exception as error:  # whatever another package's module raises while it is imported
             raise self.fault(f"cannot be imported: {type(error).__name__}: {error}") from error
         if not callable(getattr(found, "of", None)):
             raise self.fault(f"{self.place} has no classmethod `of`, which makes the provider")

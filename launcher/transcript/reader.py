@@ -115,7 +115,7 @@ class DriveEnd:
     at: EpochSeconds
     calls: Annotated[dict[str, int], MaxLength(1000)] = field(default_factory=dict)
     guard_gap_s: Annotated[float, Range(0, 1e9)] = 0.0
-    """Longest time between two looks of the launcher's guard, for all of its runs; 0: not told."""
+    """Longest time between two looks of the launcher's guard, for all of its runs; 0: unknown."""
 
 
 Entry = DriveStart | LoggedEvent | LogChunk | RunSnapshot | CallEntry | RowChange | RequestEntry | DriveEnd

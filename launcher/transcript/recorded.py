@@ -169,7 +169,7 @@ class RecordedProvider(RecordedPort):
 class RecordedRemote(RecordedPort):
     """Recorded Remote. Of its log and metrics only sizes are written.
 
-    A part of a file that grows may end within a secret; the log is told whole where it is shown.
+    A part of a growing file may end within a secret; the log is recorded whole where it is shown.
     """
 
     def read(self, path: str, **limits: int) -> bytes:

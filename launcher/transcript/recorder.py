@@ -104,7 +104,7 @@ class Recorder:
         """Do `act`, and write what was asked, what was answered or raised, and how long it took."""
         began = self.now()
         about: Mapping[str, Any] = {}
-        with suppress(*PAGE_FAULTS):  # how it is told is no reason to fail
+        with suppress(*PAGE_FAULTS):  # a page that cannot be made is no reason to fail
             about = spec.about(*args, **options)
         try:
             answer = act(*args, **options)

@@ -73,7 +73,7 @@ def funnel(
 ) -> Funnel:
     """Apply all hard limits to the rows.
 
-    `workloads`: what was foretold. `truncated`: these are the cheapest rows of more.
+    `workloads`: the estimate. `truncated`: there are more rows, and these are the cheapest.
     """
     read = [row for row in map(OfferRow.of, rows) if row is not None]
     constraints = (*_constraints(spec, lock, now), *_gpu_memory(spec, workloads))

@@ -43,7 +43,7 @@ class ShownPlan(Document):
     """The plan of a launch, with its costs."""
 
     job: JobSpec
-    """The job; URLs in `notify` are left out, as whoever knows one may write there."""
+    """The job; URLs in `notify` are left out, since they grant access."""
     provider: str
     offers: Sequence[ShownOffer]
     """Best first."""

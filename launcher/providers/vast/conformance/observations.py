@@ -32,7 +32,7 @@ UNITS: Mapping[str, Mapping[str, tuple[float, float, float]]] = {
 }
 """The units of the market's numbers: from, to, and the factor that makes one of the first unit into it.
 
-`down` in Mbit/s or MB/s cannot be told from its size.
+`down` in Mbit/s or MB/s cannot be recognised by its size.
 """
 _MAX_NUMBER, _MAX_ROWS, _MAX_WORD, _MAX_AHEAD_S = 1e15, 1000, 40, 366 * 86_400.0
 

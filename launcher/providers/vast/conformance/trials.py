@@ -1,7 +1,7 @@
 """Trials: an order of an image by its digest, and a bid, each ended within a minute, before the run's order.
 
-Both machines have the run's label and its lease: whoever drives the run next ends what is left of them. The
-flow is told of them as of orders that left a machine behind, and adds them to the run's bill.
+Both machines have the run's label and its lease: the next driver of the run ends what is left of them. To
+the flow they are orders that left a machine behind, and it adds them to the run's bill.
 """
 
 from __future__ import annotations
