@@ -116,7 +116,7 @@ def _is_shown(world: World, row: Mapping[str, Any], name: str) -> bool:
 def _row(world: World, row: Mapping[str, Any]) -> dict[str, Any]:
     behaviour, changes = world.behaviour, dict[str, Any]()
     if behaviour.word("create.label") != "echoed":
-        changes["label"] = f"{row['label']}-of-its-own"
+        changes["label"] = None
     if behaviour.word("create.image") != "echoed":
         changes["image_uuid"] = f"{row['image_uuid']}-of-its-own"
     if row.get("start_date") is not None:

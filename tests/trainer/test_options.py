@@ -112,7 +112,7 @@ def whole_after_use(session: Session) -> list[bool]:
 def read_ahead(session: Session) -> int:
     """Micro-batches that are read, though only the first was asked for."""
     session.loader.read(0, 0)
-    return len([transfer.result() for _, transfer in session.loader._coming])  # type: ignore[attr-defined]
+    return len([transfer.result() for _, transfer in session.loader._pending])  # type: ignore[attr-defined]
 
 
 def workers_of(session: Session) -> int:

@@ -47,7 +47,7 @@ def test_its_pip_installs_into_it(layer: Path) -> None:
 @pytest.mark.slow
 def test_a_python_without_pip_gets_one(tmp_path: Path) -> None:
     EnvBuilder(symlinks=True, with_pip=False).create(tmp_path / "bare")  # as uv makes them
-    root = Path(overlay_venv.__file__).parents[2]
+    root = Path(overlay_venv.__file__).parents[3]
     command = [tmp_path / "bare/bin/python", "-m", "vastrun.trainer.boot.overlay_venv", tmp_path / "layer"]
     subprocess.run(command, check=True, cwd=root)
     said = subprocess.run([tmp_path / "layer/bin/pip", "--version"], capture_output=True, text=True)
