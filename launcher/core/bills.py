@@ -85,9 +85,10 @@ def rented_seconds(run: Run, now: float) -> float:
 def gpu_seconds(run: Run, now: float) -> float:
     """Return the seconds for which the GPUs are billed: those rented, less those seen to be free."""
     meter = run.meter
-    free_s = meter.idle_s
-    # One that was never seen to run may have begun after the last look, and was ended before the next.
+    # One that was never seen to run may have begun after the last look, and was ended before the next. One
+    # that answered although it was listed as loading ran since an unknown moment, and is charged (2026-09).
     may_have_run = run.released_at is not None and meter.began_at is None
+    free_s = 0.0 if may_have_run and meter.armed_at is not None else meter.idle_s
     if meter.idle_at is not None and not may_have_run:
         free_s += _lately(meter.idle_at, run.released_at or now)
     return max(0.0, rented_seconds(run, now) - free_s)
@@ -270,6 +271,8 @@ def _here(run: Run, moment: float) -> float:
 
 def _metered_idle(run: Run, machine: Instance, now: float) -> Meter:
     meter = run.meter
+    if meter.began_at is None and machine.state == "loading" and _serves(meter, now):
+        return replace(meter, began_at=run.rented_at, idle_s=0.0, idle_at=None)
     if meter.began_at is None and machine.state == "loading":
         # It loads before it runs: all of its life was free so far.
         return replace(meter, idle_s=max(0.0, now - (run.rented_at or now)), idle_at=now)
@@ -278,6 +281,11 @@ def _metered_idle(run: Run, machine: Instance, now: float) -> Meter:
         return replace(meter, began_at=meter.idle_at or run.rented_at, idle_at=now)
     free_s = 0.0 if meter.idle_at is None else _lately(meter.idle_at, now)
     return replace(meter, idle_s=meter.idle_s + free_s, idle_at=now)
+
+
+def _serves(meter: Meter, now: float) -> bool:
+    """Return whether the machine answered so long ago that a late row does not explain why it is idle."""
+    return meter.armed_at is not None and now - meter.armed_at > LATE_ROW_S
 
 
 def _metered_running(run: Run, machine: Instance, now: float) -> Meter:

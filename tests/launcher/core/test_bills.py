@@ -64,6 +64,25 @@ def test_a_machine_that_disappears_and_is_seen_to_load_again_has_cost_nothing_ye
     assert bills.gpu_seconds(again, RENTED + 100) == 0
 
 
+def armed(run: Run, after_s: float) -> Run:
+    """The run after its machine answered, so many seconds after it was rented."""
+    return replace(run, meter=replace(run.meter, armed_at=RENTED + after_s))
+
+
+def test_a_machine_that_answers_and_goes_on_being_listed_as_loading_may_have_run_all_the_time() -> None:
+    run = armed(seen((50, LOADS), (100, LOADS)), 110)
+    later = replace(run, meter=bills.metered(run, LOADS, RENTED + 110 + bills.LATE_ROW_S + 1))
+    assert bills.gpu_seconds(later, RENTED + 300) == 300
+    ended = replace(run, released_at=RENTED + 130)
+    assert bills.gpu_seconds(ended, RENTED + 300) == 130
+
+
+def test_a_machine_that_answers_before_its_row_says_that_it_runs_costs_what_it_ran() -> None:
+    run = armed(seen((50, LOADS)), 52)
+    run = replace(run, meter=bills.metered(run, MACHINE, RENTED + 55))
+    assert bills.gpu_seconds(run, RENTED + 100) == 50
+
+
 def test_a_machine_that_ran_and_disappears_costs_what_it_ran() -> None:
     run = seen((50, LOADS), (60, runs_for(5)))
     assert bills.gpu_seconds(gone(run, 110), RENTED + 200) == bills.gpu_seconds(run, RENTED + 110)
