@@ -71,6 +71,7 @@ ALLOWED = {
     "least_budget_usd": "a field of batch plan --json",
     "seconds_at_least": "a field of batch plan --json",
     "not_foretold": "a field of plan --json",
+    "least_gb": "a field of plan --json",
     "least_nodes": "a key of job files",
     "told": "a column of the ledger",
 }

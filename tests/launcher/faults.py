@@ -76,7 +76,7 @@ def check_later_calls(
 
 
 def _outbid() -> ProviderError:
-    error = ProviderError("another bid is above $0.500/h")
+    error = ProviderError("outbid at $0.500/h")
     error.cause = Cause.PREEMPTED
     return error
 

@@ -93,7 +93,7 @@ def stop_error(row: InstanceRow, *, credit_usd: float, now: float) -> ProviderEr
     if 0 < row.end_date <= now + _CLOCK_SKEW_S:
         why, cause = f"machine {row.machine_id} is gone: its host's contract ended", Cause.LOST
     elif row.is_bid:
-        why = f"another bid is above ${row.usd_per_hour:.3f}/h on machine {row.machine_id}"
+        why = f"outbid at ${row.usd_per_hour:.3f}/h on machine {row.machine_id}"
         cause = Cause.PREEMPTED
     else:
         why, cause = f"instance {row.id} was stopped, but not by this launcher", Cause.LOST
