@@ -66,7 +66,7 @@ def _note_no_answer(
     """
     if isinstance(error, UnexplainedError):
         return with_host_log(context, PhaseResult(result=Result.FAILED, cause=error.cause, detail=str(error)))
-    if isinstance(error, GoneError) and context.is_gone():
+    if isinstance(error, GoneError) and context.machines.is_gone():
         return lost_result(context, "while it booted")
     if isinstance(error, HostKeyError):
         timeouts.note_untrusted(error, context.now())
@@ -137,7 +137,7 @@ def check_against_offer(context: RunContext, machine: Instance) -> PhaseResult |
 def _accept(context: RunContext) -> PhaseResult:
     """Return OK when the machine is what was offered."""
     end = _check_box(context)
-    machine = context.own_machine()
+    machine = context.machines.own()
     if machine is not None:
         end = end or check_against_offer(context, machine)
     if end is not None:

@@ -181,7 +181,7 @@ def _run_step(context: RunContext) -> PhaseResult | None:
             _close_run(context, error)
         raise
     except GoneError as error:
-        if phase is not Phase.DESTROY and context.is_gone():
+        if phase is not Phase.DESTROY and context.machines.is_gone():
             return lost_result(context, f"in phase {phase.value}")
         return PhaseResult(result=Result.FAILED, cause=Cause.HOST, detail=str(error))
     except EndedError as error:

@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
+from typing import TYPE_CHECKING, TypeVar
 
 from vastrun.launcher.core import Instance, Run, bills
-from vastrun.launcher.core.errors import IncompleteListError, ProviderError
+from vastrun.launcher.core.errors import IncompleteListError, ProviderError, StorageError, VastrunError
 from vastrun.launcher.decisions import policy
 from vastrun.launcher.flow.services import Services
 from vastrun.launcher.ports import Provider
+
+if TYPE_CHECKING:
+    from vastrun.launcher.flow.run_state import RunState
+
+_POLL_INTERVAL_S = 2.0
+_FAST_POLL_INTERVAL_S = 0.2
+"""Seconds between two looks at a provider whose list is never late."""
+_T = TypeVar("_T")
 
 
 def find_machines(run: Run, provider: Provider) -> list[Instance]:
@@ -76,3 +87,183 @@ def is_absent(services: Services, machine_id: str) -> bool:
         return services.provider.machine(machine_id) is None
     except ProviderError:
         return False
+
+
+class RunMachines:
+    """The machines that the provider lists for a run: the one that is its own, its meter, its end."""
+
+    def __init__(self, state: RunState) -> None:
+        self._state, self._services = state, state.services
+        self.was_order_rejected = False
+        """True if the last order was rejected: no machine is waited for."""
+        self.last_order_at = state.now()
+        """Latest time at which a machine with an unknown id may have been ordered. An order may have
+        waited long for its turn since the row noted it, and a launcher that died may have sent one until
+        this one came."""
+        self.seen_at = 0.0
+        """Time at which this launcher last saw the run's machine at its provider."""
+        self._reported_unreadable: set[str] = set()
+        self._stale_rows = StaleRows(self._services)
+        self._reported_stale: set[str] = set()
+
+    def list_all(self) -> list[Instance]:
+        """List this run's machines, and destroy those that are not its own.
+
+        Raises ProviderError when the list is unknown.
+        """
+        asked_at = self._state.now()
+        found = [
+            one for one in find_machines(self._state.run, self._services.provider) if not self._is_stale(one)
+        ]
+        own = self._own_of(found)
+        self._report_unreadable(own)
+        # A disk that is full must not keep a machine from its end: the next row has it.
+        for machine in own:
+            with suppress(StorageError):
+                self.observe(machine, asked_at)
+        for machine in found:
+            if machine not in own:
+                self._destroy_other(machine, asked_at)
+        return found
+
+    def _is_stale(self, machine: Instance) -> bool:
+        """Return whether the row is stale, and report it once; `vastrun reap` may destroy that machine."""
+        why = self._stale_rows.reason(machine, self._state.run)
+        if why and machine.id not in self._reported_stale:
+            self._reported_stale.add(machine.id)
+            with suppress(StorageError):
+                self._state.report(f"the provider lists machine {machine.id} for this run, ignored: {why}")
+        return bool(why)
+
+    def _report_unreadable(self, own: Sequence[Instance]) -> None:
+        new = {name for machine in own for name in machine.unreadable} - self._reported_unreadable
+        if new:
+            self._reported_unreadable |= new
+            with suppress(StorageError):
+                names = ", ".join(sorted(new))
+                self._state.report(
+                    f"the provider lists values of the machine that make no sense, ignored: {names}"
+                )
+
+    def own(self) -> Instance | None:
+        """Return the run's machine, without others that have its label. Raises ProviderError."""
+        return next(iter(self._own_of(self.list_all())), None)
+
+    def _own_of(self, found: Sequence[Instance]) -> Sequence[Instance]:
+        """Return at most one of them: the machine in the run's row, else the first."""
+        if self._state.run.instance_id is None:
+            return [machine for machine in found if machine.id not in bills.machine_ids(self._state.run)][:1]
+        return [machine for machine in found if machine.id == self._state.run.instance_id]
+
+    def _destroy_other(self, machine: Instance, asked_at: float) -> None:
+        """Destroy a machine that the provider made late, or twice, and add its cost to the run's."""
+        # It may be seen at several looks, and is reported and added to the rentals once.
+        is_new = all(one.instance_id != machine.id for one in self._state.run.rentals)
+        rental = bills.rental_of(self._state.run, machine, machine.asked_at or asked_at, self._state.now())
+        with suppress(VastrunError):  # one that stays is seen again
+            self._services.provider.destroy(machine.id)
+            rental = replace(rental, released_at=self._state.now())
+            if is_absent(self._services, machine.id):
+                rental = replace(rental, meter=replace(rental.meter, absent_at=self._state.now()))
+        with suppress(StorageError):
+            self._state.save(rentals=bills.with_rental(self._state.run, rental))
+            if is_new:
+                price = f"${machine.usd_per_hour:.3f}/h"
+                self._state.report(
+                    f"found another machine of this run, {machine.id} at {price}: destroying it"
+                )
+
+    def observe(self, machine: Instance, asked_at: float) -> None:
+        """Update the run's meter by what was seen of the machine.
+
+        Counts from when the provider was asked: its response is of a moment after that, unknown how long
+        before it arrived. Counted from the arrival, GPUs that started to run meanwhile would be charged
+        too little.
+        """
+        meter = self._state.run.meter
+        if meter.given_back_at is not None and is_absent(self._services, machine.id):
+            if meter.absent_at is None:  # it ended by now; from here on the list is late
+                self._state.save(
+                    meter=replace(meter, given_back_at=self._state.now(), absent_at=self._state.now())
+                )
+            return
+        asked_at = self.seen_at = machine.asked_at or asked_at
+        run = bills.seen(self._state.run, machine, asked_at, self._state.now())
+        if run == self._state.run:
+            return
+        former = self._state.run.usd_per_hour
+        self._state.save(
+            meter=run.meter, usd_per_hour=run.usd_per_hour, rented_at=run.rented_at, host=run.host
+        )
+        if run.usd_per_hour != former:
+            self._state.report(f"the machine costs ${run.usd_per_hour:.3f}/h now, ${former:.3f}/h before")
+
+    def refresh_meter(self) -> None:
+        """Update the meter by the machine's own row: the list may be older."""
+        if self._state.run.instance_id is None or self._services.provider.free:
+            return
+        asked_at = self._state.now()
+        with suppress(ProviderError, StorageError):
+            machine = self._services.provider.machine(self._state.run.instance_id)
+            if machine is not None:
+                self.observe(machine, asked_at)
+
+    def is_gone(self) -> bool:
+        """Return whether the provider has not listed the machine for as long as `policy` says.
+
+        A failed list is not an absent machine.
+        """
+        # A market's list may be late or incomplete; this computer's own is not.
+        absent_s = 0.0 if self._services.provider.free else policy.ABSENT_S
+        since = self._state.now()
+        try:
+            gone = self._search_until(self.own, absent_s) is None
+        except ProviderError:
+            return False
+        if gone:
+            with suppress(StorageError):
+                self._state.save(meter=bills.disappeared(self._state.run.meter, since))
+        return gone
+
+    def has_none(self) -> bool:
+        """Return whether the provider confirms twice that the run has no machine. False when it cannot be
+        asked."""
+        try:
+            return not self._search_until(self.list_all, 0.0)
+        except ProviderError:
+            return False
+
+    def find(self) -> Instance | None:
+        """Find the run's machine, even where the market's list is late.
+
+        None: it was absent twice, and for as long as that list may lag. Raises ProviderError when the list
+        is unknown.
+        """
+        return self._search_until(self.own, 0.0)
+
+    def _search_until(self, look: Callable[[], _T], absent_s: float) -> _T:
+        """Return what `look` finds; empty when two looks and all within `absent_s` seconds found nothing.
+
+        A machine that was ordered a moment ago may appear in the list only later.
+        """
+        until = max(self._state.now() + absent_s, self._latest_listing_at())
+        found = look()
+        while not found:
+            self._state.wait(
+                _POLL_INTERVAL_S if self._services.provider.list_lag_s else _FAST_POLL_INTERVAL_S
+            )
+            found = look()
+            if self._state.now() >= until:
+                break
+        return found
+
+    def _latest_listing_at(self) -> float:
+        """Return the latest time at which a machine that was ordered, and has no known id yet, appears in
+        the list."""
+        if (
+            self.was_order_rejected
+            or self._state.run.instance_id is not None
+            or self._state.run.rented_at is None
+        ):
+            return 0.0
+        return self.last_order_at + self._services.provider.list_lag_s

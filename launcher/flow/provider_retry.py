@@ -83,7 +83,7 @@ class RetryTimer:
         reached for too long.
         """
         context = self._context
-        has_machine = context.run.rented_at is not None and not context.was_order_rejected
+        has_machine = context.run.rented_at is not None and not context.machines.was_order_rejected
         # Where nothing is rented, nothing is lost by giving up at once.
         if isinstance(error, AuthError) and not (has_machine and context.run.phase in _PHASES_WITH_MACHINE):
             raise error

@@ -176,7 +176,7 @@ def rent_machine(context: RunContext) -> Instance:
         try:
             return _rent_with_volume(context, offer, volume)
         except NoOfferError as error:
-            context.was_order_rejected = True
+            context.machines.was_order_rejected = True
             if error.ended:
                 _save_ended_rental(context, offer, error)
             context.report(str(error) if error.has_run else f"offer {offer.id} was taken")
@@ -187,10 +187,10 @@ def rent_machine(context: RunContext) -> Instance:
                 return found
         except UnreachableError as error:
             # A provider that is busy has not read the order; one that fell silent may have.
-            context.was_order_rejected = isinstance(error, BusyError)
+            context.machines.was_order_rejected = isinstance(error, BusyError)
             raise
         except VastrunError:
-            context.was_order_rejected = True
+            context.machines.was_order_rejected = True
             raise
     raise NoOfferError(
         f"none of {len(tried)} offers could be rented", hint="run vastrun launch again in a minute"
@@ -230,7 +230,7 @@ def _send_order(context: RunContext, offer: Offer, volume: VolumeOrder | None) -
     try:
         return provider.rent(order)
     finally:
-        context.last_order_at = context.now()
+        context.machines.last_order_at = context.now()
 
 
 def _save_ended_rental(context: RunContext, offer: Offer, error: NoOfferError) -> None:
@@ -262,8 +262,8 @@ def find_ordered_machine(context: RunContext) -> Instance | None:
     ProviderError when the list is unknown: the next launcher looks for it again.
     """
     if context.run.rented_at is None:
-        return context.own_machine() if context.run.leader else None
-    return context.find_machine()
+        return context.machines.own() if context.run.leader else None
+    return context.machines.find()
 
 
 def _save_order(context: RunContext, offer: Offer) -> None:
@@ -276,7 +276,7 @@ def _save_order(context: RunContext, offer: Offer) -> None:
         rented_at=context.now(),
         meter=Meter(extras=offer.extras),
     )
-    context.was_order_rejected = False
+    context.machines.was_order_rejected = False
 
 
 def _make_order(context: RunContext, offer: Offer, volume: VolumeOrder | None) -> RentalOrder:

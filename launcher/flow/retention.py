@@ -98,7 +98,7 @@ def _is_there(context: RunContext) -> bool:
         return False
     except GoneError:
         context.disconnect()
-        return not context.is_gone()
+        return not context.machines.is_gone()
     except ProviderError:
         context.disconnect()
     return True

@@ -88,7 +88,7 @@ def rent(context: RunContext) -> PhaseResult:
         rented_at=bills.rented_at(context.run, machine, context.now()),
         meter=Meter(extras=machine.extras),
     )
-    context.meter(machine, max(asked_at, context.run.rented_at or asked_at))
+    context.machines.observe(machine, max(asked_at, context.run.rented_at or asked_at))
     context.report(f"machine {machine.id}")
     return check_against_offer(context, machine) or _OK
 
@@ -166,7 +166,7 @@ def _assess(context: RunContext, evidence: Evidence) -> RunAssessment:
 def destroy(context: RunContext) -> PhaseResult:
     """Destroy the run's machine, and have the provider confirm twice that it is gone."""
     context.disconnect()
-    context.refresh_meter()
+    context.machines.refresh_meter()
     (machine, unknown), machine_seen_at = _last_listed(context), context.now()
     # Also where the provider shows none, or cannot say: what it shows may be late.
     machine_id = machine.id if machine else context.run.instance_id
@@ -179,7 +179,7 @@ def destroy(context: RunContext) -> PhaseResult:
         slept = context.now() - machine_seen_at > policy.LIMIT_SLACK_S
         _save_returned_at(context, machine, None if slept else context.now())
     looked_at = context.now()
-    if not context.has_no_machine():
+    if not context.machines.has_none():
         return PhaseResult(result=Result.FAILED, detail="the machine still exists")
     _save_gone(context, machine, looked_at)
     if (end := finish_nodes(context)) is not None:
@@ -194,7 +194,7 @@ def _last_listed(context: RunContext) -> tuple[Instance | None, VastrunError | N
     A machine whose id is known is destroyed without it.
     """
     try:
-        return context.own_machine(), None
+        return context.machines.own(), None
     except (ProviderError, AuthError) as error:
         return None, error
 
@@ -210,7 +210,7 @@ def _save_gone(context: RunContext, machine: Instance | None, looked_at: float) 
         context.save(rented_at=None)
     elif context.run.offer is not None:
         life_s = policy.lease_of(context.spec, context.run.offer).life_s
-        context.save(released_at=policy.released_at(context.run, life_s, looked_at, context.machine_seen_at))
+        context.save(released_at=policy.released_at(context.run, life_s, looked_at, context.machines.seen_at))
     context.report(
         "machine destroyed (confirmed twice)" if machine else "no machine exists (confirmed twice)"
     )
@@ -275,7 +275,7 @@ def _retry_unreachable(context: RunContext, action: Callable[[], _T]) -> _T:
             return action()
         except (UnreachableError, GoneError) as error:
             context.disconnect()
-            if isinstance(error, GoneError) and context.is_gone():
+            if isinstance(error, GoneError) and context.machines.is_gone():
                 raise
             if context.now() > until or context.user_request() is UserRequest.DESTROY:
                 raise

@@ -262,7 +262,7 @@ def _start(context: RunContext, state: WatchState, remote: Remote) -> PhaseResul
 def _ended_before_start(context: RunContext) -> PhaseResult | None:
     """Return the result of a node whose machine has ended although its folder still exists; None: it has
     not ended."""
-    machine = context.own_machine()
+    machine = context.machines.own()
     if machine is None or machine.state != ENDED:
         return None
     return gone_result(context)
@@ -276,7 +276,7 @@ def _is_over_budget(context: RunContext, state: WatchState) -> bool:
         return False
     state.metered_at = now
     with suppress(ProviderError):
-        context.machines()
+        context.machines.list_all()
     lease_ends_at = _lease_end(context, state)
     return lease_ends_at is not None and policy.is_money_spent(context.spec, context.run, lease_ends_at - now)
 
@@ -374,7 +374,7 @@ def _no_answer(context: RunContext, state: WatchState, error: ProviderError) -> 
         context.report(f"the machine does not answer ({error}); the training continues there")
     if isinstance(error, GoneError) or now - state.listed_at >= _LIST_INTERVAL_S:
         state.listed_at = now
-        if context.is_gone():
+        if context.machines.is_gone():
             return gone_result(context)
     return None
 

@@ -1,0 +1,98 @@
+"""Run state: the row of a driven run, with the driver lock, the diary, the screen and the clock."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+from vastrun.launcher.core import Driver, Event, Progress, Run, bills
+from vastrun.launcher.core.job import JobSpec
+from vastrun.launcher.decisions import policy
+from vastrun.launcher.decisions.nodes import at_total_price, total_usd
+from vastrun.launcher.flow.nodes import NodeGroup
+from vastrun.launcher.flow.notifications import Notifications
+from vastrun.launcher.flow.progress import DISPLAY_INTERVAL_S, ProgressDisplay
+from vastrun.launcher.flow.services import Services
+
+
+class RunState:
+    """The row of a run that this launcher drives. `run` always equals the row in the ledger."""
+
+    def __init__(self, run: Run, spec: JobSpec, services: Services) -> None:
+        self.run = run
+        self._spec = spec
+        self.services = services
+        self._progress = ProgressDisplay(services.screen)
+        self._held_at = 0.0
+        self.nodes = NodeGroup(run, spec, services.ledger, self.now)
+        self.notifications = Notifications(spec, services.notifier, services.ledger, services.clock)
+
+    @property
+    def spec(self) -> JobSpec:
+        """The job; its machine may be kept no longer than until its deadline."""
+        return policy.within_deadline(self._spec, self.run.meter.began_at or self.run.rented_at or self.now())
+
+    def save(self, **changes: Any) -> None:
+        """Write the changes to the row. Raises HeldError when another launcher took over."""
+        self.run = replace(self.run, **changes)
+        self.hold()
+        self.services.ledger.save(self.run, who=self.services.who)
+        self.notifications.send_due(self.run, self.spent_usd)
+
+    def hold(self) -> None:
+        """Note that this launcher drives the run for a while longer. Raises HeldError.
+
+        Once it drives, it must not take the run back from one that has driven it since: a laptop that slept
+        would write what it knew into the row of a run that has ended.
+        """
+        renews, self._held_at = self._held_at > 0, self.now()
+        driver = Driver(who=self.services.who, until=self._held_at + policy.DRIVER_TIMEOUT_S)
+        self.services.ledger.hold(self.run.id, driver, renews=renews)
+
+    def report(self, text: str) -> None:
+        """Write a line to the diary and to the screen."""
+        self.services.ledger.add_event(self.show_event(text))
+
+    def show_event(self, text: str) -> Event:
+        """Write a line to the screen alone."""
+        now = self.services.clock.now()
+        usd = bills.cost_usd(self.run, now)
+        event = Event(run_id=self.run.id, at=now, phase=self.run.phase, text=text, usd=usd)
+        # The user sees what the run costs; the diary is of this node alone.
+        self.services.screen.event(replace(event, usd=self.spent_usd(now)))
+        return event
+
+    def show(self, progress: Progress | None = None) -> None:
+        """Show the run's progress; time and cost advance even where nothing else does.
+
+        Without `progress` it returns at once right after the last call: a box gets many requests a second.
+        """
+        now = self.now()
+        if self._progress.is_due(self.run.phase, progress, now):
+            shown = at_total_price(self.run, self.nodes.other_rows())
+            self._progress.show(shown, progress, self.spent_usd(now), now)
+
+    def spent_usd(self, now: float) -> float:
+        """Return the dollars that the run cost so far, with all of its nodes."""
+        return total_usd((self.run, *self.nodes.other_rows()), now)
+
+    def wait(self, seconds: float) -> None:
+        """Sleep, update the screen and keep the driver lock. Returns early on a user request."""
+        slices = max(1, math.ceil(seconds / DISPLAY_INTERVAL_S))
+        slice_s = max(0.0, seconds) / slices
+        for _ in range(slices):
+            began = self.now()
+            self.services.clock.sleep(slice_s)
+            self.services.check_nodes()
+            self.show()
+            if self.now() - began < slice_s / 2:  # the clock came back early: the user wants something
+                break
+        # Not each time: to hold the run is a write that waits for the disk.
+        if self.now() - self._held_at > policy.DRIVER_TIMEOUT_S / 10:
+            self.hold()
+        self.notifications.send_due(self.run, self.spent_usd)
+
+    def now(self) -> float:
+        """Return the time, in epoch seconds."""
+        return self.services.clock.now()
