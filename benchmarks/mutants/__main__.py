@@ -1,7 +1,9 @@
 """Draw mutants at random, run the tests of each, and print which of them no test noticed.
 
-Each mutant lives in a copy of the checkout. Its tests are, until one fails: those named after its module,
-those that import it, those of its folder. A test that also fails without the mutant does not count.
+Each mutant lives in a copy of the checkout. Its tests are those that execute its lines, the nearest first,
+until one fails. For a line that only an import or another process executes, they are those named after its
+module, those that import it, those of its folder. A test that also fails without the mutant does not
+count.
 """
 
 from __future__ import annotations
@@ -23,6 +25,7 @@ from dataclasses import dataclass, field
 from importlib.util import cache_from_source
 from pathlib import Path
 
+from benchmarks.mutants.line_coverage import LineCoverage, measured
 from benchmarks.mutants.mutations import Mutation, mutations_of
 
 FOLDERS = (
@@ -36,7 +39,7 @@ FOLDERS = (
     "trainer/supervision",
 )
 """Where mutants are drawn unless folders are named."""
-_LEFT_OUT = ("tests/e2e/", "tests/docker/", "tests/gpu/")
+LEFT_OUT = ("tests/e2e/", "tests/docker/", "tests/gpu/")
 _PYTEST = (
     "-m",
     "pytest",
@@ -64,7 +67,7 @@ class Mutant:
 
     def __str__(self) -> str:
         old, new = (" ".join(text.split()) for text in (self.mutation.old, self.mutation.new))
-        return f"{self.path}:{self.mutation.line}: {old[:110]}  ->  {new[:110]}"
+        return f"{self.path}:{self.mutation.lines.start}: {old[:110]}  ->  {new[:110]}"
 
 
 @dataclass
@@ -72,6 +75,7 @@ class Checkout:
     """A copy of the checkout, in which one mutant at a time is tried."""
 
     root: Path
+    covered: LineCoverage
     marks: str
     limit_s: float
     _writes: int = 0
@@ -79,7 +83,7 @@ class Checkout:
 
     def try_out(self, mutant: Mutant) -> str:
         """Return the test that failed; `survived` or `undecided` where none did, or not within the limit."""
-        path, tests = self.root / mutant.path, _tests_of(self.root, mutant)
+        path, tests = self.root / mutant.path, _tests_of(self.root, mutant, self.covered)
         source = path.read_bytes()
         try:
             while True:
@@ -100,7 +104,7 @@ class Checkout:
         """Return the first test that fails; empty: all pass; None: that is not known within the limit."""
         without = [word for test in self._unusable for word in ("--deselect", test)]
         with subprocess.Popen(
-            [sys.executable, *_PYTEST, "-m", self.marks, *without, *tests],
+            [sys.executable, *_PYTEST, "-m", self.marks, *without, f"@{self._listed(tests)}"],
             cwd=self.root,
             env=os.environ | {"PYTHONPATH": str(self.root)},
             stdout=subprocess.PIPE,
@@ -121,6 +125,12 @@ class Checkout:
         found = _FAILED.search(said)
         return found[1] if found else tests[0]
 
+    def _listed(self, tests: list[str]) -> Path:
+        """Write the tests to a file for pytest: they may be more than a command line holds."""
+        listed = self.root / "tests.txt"
+        listed.write_text("\n".join(tests), encoding="utf-8")
+        return listed
+
     def _write(self, path: Path, source: bytes) -> None:
         """Write a module, and never twice with one date: by it Python tells whether to compile again."""
         self._writes += 1
@@ -129,9 +139,13 @@ class Checkout:
         Path(cache_from_source(str(path))).unlink(missing_ok=True)
 
 
-def _tests_of(root: Path, mutant: Mutant) -> list[str]:
-    """Return the test files that may notice a mutant, those first that should."""
-    folder = f"tests/{Path(mutant.path).parent.as_posix()}/"
+def _tests_of(root: Path, mutant: Mutant, covered: LineCoverage) -> list[str]:
+    """Return the tests that may notice a mutant, those first that should."""
+    own = "tests/" + re.sub(r"([^/]+)$", r"test_\1", mutant.path)
+    folder = own.rpartition("/")[0] + "/"
+    tests = covered.tests_of(mutant.path, mutant.mutation.lines)
+    if tests:
+        return sorted(tests, key=lambda test: (not test.startswith(own), not test.startswith(folder), test))
     module = mutant.path.removesuffix(".py").replace("/", ".")
     package, _, name = module.rpartition(".")
     imports = re.compile(
@@ -140,9 +154,9 @@ def _tests_of(root: Path, mutant: Mutant) -> list[str]:
     found = []
     for path in (root / "tests").rglob("test_*.py"):
         test = path.relative_to(root).as_posix()
-        is_own, is_near = test == f"{folder}test_{name}.py", test.startswith(folder)
+        is_own, is_near = test == own, test.startswith(folder)
         knows = imports.search(path.read_text(encoding="utf-8")) is not None
-        if (is_own or is_near or knows) and not test.startswith(_LEFT_OUT):
+        if (is_own or is_near or knows) and not test.startswith(LEFT_OUT):
             found.append((not is_own, not knows, path.stat().st_size, test))
     return [test for *_, test in sorted(found)]
 
@@ -184,10 +198,12 @@ def main() -> None:
     root = Path(__file__).resolve().parents[2]
     counts: dict[str, Counter[str]] = {folder: Counter() for folder in options.folders}
     with tempfile.TemporaryDirectory(prefix="mutants-") as name, ThreadPoolExecutor(options.jobs) as pool:
+        copy_checkout(root, Path(name) / "covered")
+        covered = measured(Path(name) / "covered", options.folders, options.marks, LEFT_OUT)
         free: queue.Queue[Checkout] = queue.Queue()
         for number in range(options.jobs):
             copy_checkout(root, Path(name) / str(number))
-            free.put(Checkout(Path(name) / str(number), options.marks, options.limit_s))
+            free.put(Checkout(Path(name) / str(number), covered, options.marks, options.limit_s))
 
         def tried(mutant: Mutant) -> tuple[Mutant, str]:
             checkout = free.get()

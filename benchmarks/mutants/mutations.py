@@ -31,9 +31,9 @@ _SKIPPED = (ast.JoinedStr, ast.Assert, ast.Raise, ast.Import, ast.ImportFrom)
 
 @dataclass(frozen=True, kw_only=True)
 class Mutation:
-    """One change of a module: the bytes from `start` to `end` become `new`."""
+    """One change of a module: the bytes from `start` to `end`, on `lines`, become `new`."""
 
-    line: int
+    lines: range
     start: int
     end: int
     old: str
@@ -54,7 +54,8 @@ def mutations_of(source: bytes) -> list[Mutation]:
         start = starts[node.lineno - 1] + node.col_offset
         end = starts[(node.end_lineno or node.lineno) - 1] + (node.end_col_offset or 0)
         old, new = source[start:end].decode(), ast.unparse(mutant)
-        found.append(Mutation(line=node.lineno, start=start, end=end, old=old, new=new))
+        lines = range(node.lineno, (node.end_lineno or node.lineno) + 1)
+        found.append(Mutation(lines=lines, start=start, end=end, old=old, new=new))
     return found
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.mutants.__main__ import FOLDERS, copy_checkout, drawn
+from benchmarks.mutants.line_coverage import measured
 from benchmarks.mutants.mutations import mutations_of
 
 ROOT = Path(__file__).parents[2]
@@ -66,3 +67,21 @@ def test_a_copy_of_the_checkout_has_what_git_tracks_or_would_track(tmp_path: Pat
         (root / name).write_text("x = 1\n")
     copy_checkout(root, target)
     assert sorted(path.name for path in target.rglob("*") if path.is_file()) == [".gitignore", "new.py"]
+
+
+def test_the_tests_of_a_line_are_those_that_execute_it(tmp_path: Path) -> None:
+    (tmp_path / "package").mkdir()
+    (tmp_path / "package" / "__init__.py").write_text(
+        "def f(a):\n    if a:\n        return 1\n    return 2\n"
+    )
+    (tmp_path / "test_f.py").write_text(
+        "import pytest\nfrom package import f\n\n\n"
+        "def test_true():\n    assert f(1)\n\n\n"
+        "@pytest.mark.parametrize('a', [0, ''])\ndef test_false(a):\n    assert f(a) == 3\n"
+    )
+    covered = measured(tmp_path, ["package"], "not slow", [])
+    path = "package/__init__.py"
+    assert covered.tests_of(path, range(3, 4)) == ["test_f.py::test_true"]
+    assert covered.tests_of(path, range(4, 5)) == ["test_f.py::test_false"]
+    assert covered.tests_of(path, range(3, 5)) == ["test_f.py::test_false", "test_f.py::test_true"]
+    assert covered.tests_of(path, range(1, 2)) == []
