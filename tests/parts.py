@@ -68,6 +68,16 @@ def _docker_is_ready() -> bool:
     return True
 
 
+def _package(module: str, name: str) -> Part:
+    """Return a Python package of the extra `dev`."""
+    return Part(
+        what=f"the package {name}",
+        is_here=lambda: find_spec(module) is not None,
+        debian="make .venv/stamps/dev",
+        macos="make .venv/stamps/dev",
+    )
+
+
 PARTS: Mapping[str, Part] = {
     "gdb": Part(what="the debugger gdb", is_here=_has("gdb"), debian="sudo apt-get install gdb"),
     "sshd": Part(
@@ -149,6 +159,7 @@ PARTS: Mapping[str, Part] = {
         debian="make .venv/stamps/dev",
         macos=None,
     ),
+    "apprise": _package("apprise", "apprise"),
     "disks": Part(what="a right to mount small disks", is_here=disks.may_be_made, debian=_AS_ROOT),
     "mounts": Part(what="root's right to mount small disks", is_here=disks.may_be_mounted, debian=_AS_ROOT),
 }

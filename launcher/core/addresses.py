@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from enum import StrEnum
 from ipaddress import ip_address
 from urllib.parse import urlsplit
 
-EXPECTED = "a URL that begins with https:// or http:// (or ntfy+https://, slack+https:// to name its kind)"
+EXPECTED = (
+    "a URL that begins with https:// or http:// (or ntfy+https://, slack+https:// to name its kind; "
+    "apprise+… for a URL of Apprise)"
+)
+EXPECTED_FOR_APPRISE = "a URL of Apprise after apprise+, such as apprise+tgram://TOKEN/CHAT"
+_APPRISE_URL = re.compile(r"[a-z][a-z0-9-]*://\S+", re.IGNORECASE)
 
 
 class Service(StrEnum):
@@ -16,6 +22,8 @@ class Service(StrEnum):
     WEBHOOK = "webhook"
     NTFY = "ntfy"
     SLACK = "slack"
+    APPRISE = "apprise"
+    """Any of the services of the package apprise, which knows their URLs."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,7 +35,9 @@ class Address:
 
     @property
     def shown(self) -> str:
-        """The address without its secret part."""
+        """The address without its secret part; in a URL of Apprise, even the host may be a token."""
+        if self.service is Service.APPRISE:
+            return f"apprise+{self.url.partition(':')[0]}://…"
         parts = urlsplit(self.url)
         port = "" if parts.port is None else f":{parts.port}"
         return f"{parts.scheme}://{parts.hostname}{port}/…"
@@ -51,6 +61,10 @@ def _is_near(host: str) -> bool:
 def address_of(url: str) -> Address:
     """Parse a URL. Raises ValueError, whose text does not repeat the URL."""
     kind, plus, rest = url.partition("+")
+    if plus and kind == Service.APPRISE:
+        if not _APPRISE_URL.fullmatch(rest) or not rest.isascii() or not rest.isprintable():
+            raise ValueError(f"expected {EXPECTED_FOR_APPRISE}, in ASCII and without spaces")
+        return Address(service=Service.APPRISE, url=rest)
     known = plus and kind in (Service.NTFY, Service.SLACK)
     plain = rest if known else url
     try:

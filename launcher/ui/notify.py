@@ -1,4 +1,4 @@
-"""The Notifier port over HTTP: a webhook, ntfy or Slack. A run never waits for it or fails because of it."""
+"""The Notifier port: a webhook, ntfy, Slack or Apprise. A run never waits for it or fails because of it."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from vastrun.launcher.core.addresses import Address, Service, address_of
 from vastrun.launcher.core.errors import UsageError
 from vastrun.launcher.core.job import JobSpec, NotifyUrl
 from vastrun.launcher.decisions.notifications import BatchNotificationKind, NotificationKind
+from vastrun.launcher.ui.apprise_delivery import Level, check_url, deliver
 from vastrun.launcher.ui.render.notifications import AnyNotification, body, notification_document, title
 
 DEFAULTS = "VASTRUN_NOTIFY"
@@ -30,6 +31,7 @@ _URGENT = (
     NotificationKind.OUT_OF_REACH,
     BatchNotificationKind.BUDGET_100,
 )
+_ENDS = (NotificationKind.END, BatchNotificationKind.END)
 
 
 class UrlNotifier:
@@ -45,7 +47,9 @@ class UrlNotifier:
 
     def check(self, spec: JobSpec) -> None:
         for target in self._targets(spec):
-            self._address(target)
+            address = self._address(target)
+            if address.service is Service.APPRISE:
+                check_url(address)
 
     def has_targets(self, spec: JobSpec) -> bool:
         return bool(spec.notify) or bool(self._environ.get(DEFAULTS, "").strip())
@@ -103,19 +107,28 @@ class UrlNotifier:
             raise UsageError(f"notify: {error}", hint=f"look at {where}") from None
 
     def _deliver(self, notification: AnyNotification, address: Address) -> None:
+        if address.service is Service.APPRISE:
+            level = _level(notification)
+            fault = deliver(address, title=title(notification), body=body(notification), level=level)
+        else:
+            fault = self._post(notification, address)
+        if fault:
+            self._faults.setdefault(address.shown, fault)
+
+    def _post(self, notification: AnyNotification, address: Address) -> str:
+        """Return why the request failed; empty where it did not."""
         try:
             with _OPENER.open(request_for(notification, address), timeout=self._timeout_s):
-                return
+                return ""
         except HTTPError as error:
             error.close()
-            fault = f"HTTP status {error.code}"
+            return f"HTTP status {error.code}"
         except URLError as error:
-            fault = str(error.reason)
+            return str(error.reason)
         except OSError as error:
-            fault = str(error) or type(error).__name__
+            return str(error) or type(error).__name__
         except (HTTPException, ValueError) as error:
-            fault = type(error).__name__  # its text may hold the URL
-        self._faults.setdefault(address.shown, fault)
+            return type(error).__name__  # its text may hold the URL
 
     def _report(self) -> None:
         """Report each failing address once, from the thread that owns the screen."""
@@ -123,6 +136,12 @@ class UrlNotifier:
             if shown not in self._reported:
                 self._reported.add(shown)
                 self._say(f"could not deliver a notification to {shown}: {fault}")
+
+
+def _level(notification: AnyNotification) -> Level:
+    if notification.kind in _URGENT:
+        return "failure"
+    return "success" if notification.kind in _ENDS else "warning"
 
 
 def request_for(notification: AnyNotification, address: Address) -> Request:

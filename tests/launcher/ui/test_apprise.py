@@ -1,0 +1,127 @@
+"""Notifications by Apprise: the same events and bounds as the others, and a URL that appears nowhere."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+import pytest
+
+from tests.fakebox import Training
+from tests.jobs import train_job
+from tests.launcher.decisions.test_notifications import ENDED
+from tests.launcher.terminal import CRASH, JOB, Terminal
+from tests.launcher.ui.inbox import inbox
+from vastrun.launcher.config import load_job
+from vastrun.launcher.core.addresses import Service, address_of
+from vastrun.launcher.core.errors import JobFileError, UsageError
+from vastrun.launcher.core.job import NotifyUrl
+from vastrun.launcher.decisions.notifications import Notification, NotificationKind
+from vastrun.launcher.ui.notify import UrlNotifier
+
+needs_apprise = pytest.mark.needs("apprise")
+TOKEN = "token-4711"
+
+
+def json_url(inbox_url: str) -> str:
+    """Apprise's own JSON message to an inbox, with a token as its path."""
+    return f"apprise+json://{inbox_url.removeprefix('http://')}/{TOKEN}"
+
+
+def notified(terminal: Terminal, url: str) -> Terminal:
+    """The terminal, with a job that gives the URL by a variable."""
+    terminal.job.write_text(f"{JOB}notify: [{{url_env: CHAT}}]\n")
+    terminal.environ["CHAT"] = url
+    return terminal
+
+
+def test_a_url_of_apprise_is_shown_without_anything_but_its_scheme() -> None:
+    address = address_of("apprise+tgram://12345:secret/678")
+    assert (address.service, address.url) == (Service.APPRISE, "tgram://12345:secret/678")
+    assert address.shown == "apprise+tgram://…"
+    assert "secret" not in repr(address)
+
+
+@pytest.mark.parametrize("url", ["apprise+", "apprise+secret", "apprise+json://a b", "apprise+json://ü"])
+def test_a_malformed_url_of_apprise_is_a_fault_of_the_job_file_that_does_not_repeat_it(url: str) -> None:
+    with pytest.raises(JobFileError) as caught:
+        load_job(f"{JOB}notify: ['{url}']\n", "job.yaml")
+    assert "notify[0].url: expected a URL of Apprise" in str(caught.value)
+    assert f"{url}'" not in str(caught.value)
+
+
+@needs_apprise
+@pytest.mark.parametrize(
+    ("training", "event", "level"),
+    [(Training(), "SUCCEEDED", "success"), (CRASH, "FAILED", "failure")],
+)
+def test_the_end_of_a_run_reaches_a_service_of_apprise(
+    training: Training, event: str, level: str, tmp_path: Path
+) -> None:
+    with inbox() as there:
+        notified(Terminal(tmp_path, training), json_url(there.url)).launch()
+    (letter,) = there.letters
+    assert letter.path.strip("/") == TOKEN
+    assert (letter.document["title"].split(": ")[1], letter.document["type"]) == (event, level)
+    assert "job demo on" in letter.document["message"]
+
+
+@needs_apprise
+def test_the_url_is_in_no_file_and_no_output(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG, "apprise")
+    with inbox(500) as there:
+        end = notified(Terminal(tmp_path), json_url(there.url)).launch()
+    assert there.letters
+    left = [path for path in tmp_path.rglob("*") if path.is_file() and TOKEN.encode() in path.read_bytes()]
+    assert left == []
+    assert TOKEN not in end.output + end.stderr + caplog.text
+
+
+@needs_apprise
+def test_a_service_that_refuses_costs_one_line_and_no_run(tmp_path: Path) -> None:
+    with inbox(500) as there:
+        end = notified(Terminal(tmp_path), json_url(there.url)).launch()
+    assert end.exit_code == 0
+    lines = [line for line in end.stderr.splitlines() if "notification" in line]
+    assert lines == [
+        "could not deliver a notification to apprise+json://…: Apprise could not deliver it; "
+        "`apprise -vv -b test URL` shows why"
+    ]
+
+
+@needs_apprise
+def test_a_slow_service_does_not_hold_up_the_sender() -> None:
+    said: list[str] = []
+    notifier = UrlNotifier({}, said.append, timeout_s=1.0)
+    with inbox(slow=True) as there:
+        spec = train_job(notify=(NotifyUrl(url=json_url(there.url)),))
+        notifier.send(
+            Notification(kind=NotificationKind.END, run=ENDED, at=0.0, usd=0.1, limit_usd=None), spec
+        )
+        assert said == []  # it has not been waited for
+        notifier.close()
+    (line,) = said
+    assert line == "could not deliver a notification to apprise+json://…: no response"
+
+
+@needs_apprise
+@pytest.mark.parametrize("url", ["apprise+nosuchservice://secret/x", "apprise+tgram://secret"])
+def test_a_url_that_apprise_does_not_know_is_an_error_before_money_is_spent(url: str, tmp_path: Path) -> None:
+    terminal = notified(Terminal(tmp_path), url)
+    end = terminal.launch()
+    assert end.exit_code == 5  # its plan failed
+    assert f"Apprise does not understand {url.partition(':')[0]}://…" in end.stderr
+    assert "secret" not in end.stderr
+    assert terminal.market.rentals == 0
+
+
+def test_without_the_package_the_error_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(__import__("sys").modules, "apprise", None)
+    from vastrun.launcher.ui import apprise_delivery
+
+    apprise_delivery._apprise.cache_clear()
+    with pytest.raises(UsageError, match="needs Apprise, which is not installed") as caught:
+        UrlNotifier({"CHAT": "apprise+json://h/x"}, print).check(
+            train_job(notify=(NotifyUrl(url_env="CHAT"),))
+        )
+    assert "install" in caught.value.hint
