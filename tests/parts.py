@@ -95,6 +95,9 @@ PARTS: Mapping[str, Part] = {
         is_here=_has("ssh"),
         debian="sudo apt-get install openssh-client",
     ),
+    "rsync": Part(
+        what="rsync", is_here=_has("rsync"), debian="sudo apt-get install rsync", macos="brew install rsync"
+    ),
     "docker": Part(
         what="a Docker daemon with the base image",
         is_here=_docker_is_ready,

@@ -64,7 +64,7 @@ class LazyCommands(click.Group):
     def get_command(self, _ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return None
-        command = import_module(f"vastrun.launcher.cli.{cmd_name}").command
+        command = import_module(f"vastrun.launcher.cli.{cmd_name.replace('-', '_')}").command
         assert isinstance(command, click.Command)
         return command
 

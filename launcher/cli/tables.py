@@ -29,6 +29,7 @@ COMMANDS: Mapping[str, str] = {
     "cost": "Show the cost of runs, or compare it with the bill.",
     "hosts": "List the machines that were rented, and which are avoided because they failed.",
     "ssh": "Open a shell on a run's machine, or run a command there.",
+    "ssh-config": "Print a Host block for a run's machine: VS Code, rsync, scp.",
     "forward": "Forward a port from a run's machine, as for TensorBoard or a notebook.",
     "pull": "Download a run's outputs from its machine.",
     "profile": "Record the next steps of a running training, and download the trace.",
@@ -44,7 +45,7 @@ COMMANDS: Mapping[str, str] = {
 REPLACES_DRIVERS = frozenset(
     {
         *("launch", "plan", "status", "logs", "attach", "wait", "why", "report", "ui", "diff", "cost"),
-        *("hosts", "ssh", "forward", "pull", "profile", "export"),
+        *("hosts", "ssh", "ssh-config", "forward", "pull", "profile", "export"),
     }
 )
 """Commands that first replace background drivers that died."""

@@ -9,6 +9,7 @@ from vastrun.launcher.core.boxes import (
     Fetched,
     LocalProgram,
     RankStatus,
+    SshAccess,
 )
 from vastrun.launcher.core.labels import LABEL_PREFIX, label_of, ledger_in, run_id_in
 from vastrun.launcher.core.left_out import NONE_LEFT_OUT, KeepAnswer, LeftOutFile, LeftOutFiles
@@ -94,6 +95,7 @@ __all__ = [
     "RunAssessment",
     "RunNetwork",
     "SearchFinding",
+    "SshAccess",
     "StepEnd",
     "UserRequest",
     "Verdict",

@@ -29,6 +29,21 @@ class LocalProgram:
 
 
 @dataclass(frozen=True, kw_only=True)
+class SshAccess:
+    """Login for OpenSSH's client to a box whose host key was checked."""
+
+    host: str
+    port: int
+    user: str
+    key_path: str
+    """Path of the private key on this computer."""
+    known_hosts_path: str
+    """Path of the file on this computer that has the host key, under the name `[host]:port`."""
+    folder: str
+    """Absolute path of the box's folder."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Bundle:
     """The archive that is uploaded to a box."""
 

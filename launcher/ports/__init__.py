@@ -37,6 +37,7 @@ from vastrun.launcher.ports.ledger import Ledger as Ledger
 from vastrun.launcher.ports.ledger import RateLimitStore as RateLimitStore
 from vastrun.launcher.ports.ledger import SecretStore as SecretStore
 from vastrun.launcher.ports.ledger import VolumeRecords as VolumeRecords
+from vastrun.launcher.ports.remotes import AllowsSsh as AllowsSsh
 from vastrun.launcher.ports.remotes import ChecksExchange as ChecksExchange
 from vastrun.launcher.ports.remotes import ChecksIdentity as ChecksIdentity
 from vastrun.launcher.ports.remotes import CountsNoise as CountsNoise

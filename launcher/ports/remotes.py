@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Protocol, runtime_checkable
 
-from vastrun.launcher.core import Completed, LocalProgram
+from vastrun.launcher.core import Completed, LocalProgram, SshAccess
 
 
 class Remote(Protocol):
@@ -92,6 +92,19 @@ class OpensTerminal(Protocol):
     def tunnel(self, port: int, local_port: int) -> LocalProgram | None:
         """Return the program that forwards `local_port` to the box's `port`; None: no forwarding is
         needed."""
+        ...
+
+
+@runtime_checkable
+class AllowsSsh(Protocol):
+    """A remote whose box the user's own programs reach by SSH: an editor, rsync, scp."""
+
+    def ssh_access(self) -> SshAccess:
+        """Return how to log in, at the address that answers now.
+
+        Connects to the box first, to check and store its host key. Raises UsageError where the box has no
+        SSH server after all, and as the other methods.
+        """
         ...
 
 

@@ -9,13 +9,13 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import BinaryIO, TypeVar
 
-from vastrun.launcher.core import Completed, LocalProgram
+from vastrun.launcher.core import Completed, LocalProgram, SshAccess
 from vastrun.launcher.core.errors import GoneError, NoBoxError, ProviderError, UnreachableError, VastrunError
 from vastrun.launcher.ssh.connection import Connection, Login, script
 from vastrun.launcher.ssh.hosts import Address
 from vastrun.launcher.ssh.noise import NoiseFilter
 from vastrun.launcher.ssh.session import ConnectionLostError, SshSession
-from vastrun.launcher.ssh.terminal import login_argv, tunnel_argv
+from vastrun.launcher.ssh.terminal import login_argv, ssh_access, tunnel_argv
 from vastrun.launcher.ssh.transfers import Download, Upload
 
 _T = TypeVar("_T")
@@ -97,6 +97,10 @@ class SshRemote:
     def tunnel(self, port: int, local_port: int) -> LocalProgram | None:
         """Return OpenSSH's client as a tunnel from this computer to the box."""
         return LocalProgram(argv=tunnel_argv(self._login, self._reach(), port, local_port))
+
+    def ssh_access(self) -> SshAccess:
+        """Return the login for OpenSSH's client at the address of this connection."""
+        return ssh_access(self._login, self._reach(), self._root)
 
     def _reach(self) -> Address:
         """Connect, and return the address that answered; its host key is checked and stored."""

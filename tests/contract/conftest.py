@@ -10,7 +10,10 @@ from tests.contract.markets import MAKERS, PRETENDED, SYSTEMS
 from vastrun.testing.contract import ProviderSetup
 
 _NEEDS_A_STOCK = ("test_a_job_that_fits_nowhere_gets_no_offer",)
-_NEEDS_SSH = ("test_the_users_own_command_runs_in_the_folder_of_the_box",)
+_NEEDS_SSH = (
+    "test_the_users_own_command_runs_in_the_folder_of_the_box",
+    "test_the_users_own_programs_reach_the_folder_of_the_box_by_ssh",
+)
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

@@ -1,4 +1,4 @@
-"""Texts of providers, hosts and boxes that no honest one writes: where nodes meet, and why a host failed."""
+"""Texts of providers, hosts and boxes that no honest one writes: addresses, and why a host failed."""
 
 from __future__ import annotations
 
@@ -22,6 +22,24 @@ PLACES: Mapping[str, str] = {
     "a name without an end": "x" * 300 + ":29400",
     "digits of another script as a name": "\u0661:29400",
     "digits of another script as a port": "a:\u0662\u0663\u0664",
+    "steering": STEERING,
+}
+ADDRESSES: Mapping[str, str] = {
+    # Where a machine is reached by SSH: a word of a command line, and of the user's own ~/.ssh/config.
+    "nothing": "",
+    "an option": "-oProxyCommand=touch owned",
+    "another option": "203.0.113.4\n    ProxyCommand touch owned",
+    "another host": "203.0.113.4\rHost *",
+    "another word": "203.0.113.4 evil.example",
+    "a comment": "203.0.113.4#",
+    "a quote": '203.0.113.4"',
+    "a token of the client": "%h.evil.example",
+    "a variable": "${HOME}",
+    "a command": "$(touch owned)",
+    "a user": "root@evil.example",
+    "digits of another script": "\u0661.example",
+    "a name without an end": "x" * (1 << 16),
+    "a line break at its end": "203.0.113.4\n",
     "steering": STEERING,
 }
 HOST_LOGS: Mapping[str, str] = {

@@ -18,6 +18,7 @@ The machines are real ones, or processes of this computer that stand for them: L
 
 from __future__ import annotations
 
+import shlex
 import shutil
 import subprocess
 from collections.abc import Callable, Iterator, Sequence
@@ -27,9 +28,17 @@ from pathlib import Path
 import pytest
 
 from vastrun.launcher.core import Instance
-from vastrun.launcher.core.errors import BoxError, GoneError, NoOfferError, ProviderError, UnreachableError
+from vastrun.launcher.core.errors import (
+    BoxError,
+    GoneError,
+    NoOfferError,
+    ProviderError,
+    UnreachableError,
+    UsageError,
+)
 from vastrun.launcher.core.job import Resources
-from vastrun.launcher.ports import OpensTerminal, Remote
+from vastrun.launcher.ports import AllowsSsh, OpensTerminal, Remote
+from vastrun.launcher.ssh.client_options import client_words
 from vastrun.testing.setup import LEASE as LEASE
 from vastrun.testing.setup import TIMEOUT_S, eventually, small_job
 from vastrun.testing.setup import ProviderSetup as ProviderSetup
@@ -227,6 +236,21 @@ class RemoteContract:
             program.argv, cwd=program.cwd, env=program.env, capture_output=True, text=True, timeout=TIMEOUT_S
         )
         assert (done.returncode, done.stdout) == (3, "from the box"), done.stderr
+
+    def test_the_users_own_programs_reach_the_folder_of_the_box_by_ssh(self, shell: Remote) -> None:
+        if not isinstance(shell, AllowsSsh):
+            pytest.skip("this provider has no SSH server")
+        if shutil.which("ssh") is None:
+            pytest.skip("OpenSSH's client is not installed")
+        shell.write("note", b"from the box")
+        try:
+            access = shell.ssh_access()
+        except UsageError:
+            pytest.skip("the machines of this provider have no SSH server")
+        command = f"cat {shlex.quote(access.folder)}/note"
+        argv = ["ssh", "-F", "none", *client_words(access), "--", access.host, command]
+        done = subprocess.run(argv, capture_output=True, text=True, timeout=TIMEOUT_S)
+        assert (done.returncode, done.stdout) == (0, "from the box"), done.stderr
 
 
 def _unmetered(instances: Sequence[Instance]) -> Sequence[Instance]:

@@ -6,15 +6,16 @@ import json
 import shlex
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, TypeVar
 
 from vastrun.contract import layout
-from vastrun.launcher.core import Completed, Instance, LocalProgram, RentalOrder
+from vastrun.launcher.core import Completed, Instance, LocalProgram, RentalOrder, SshAccess
 from vastrun.launcher.core.errors import BoxError, GoneError, ProviderError, UnreachableError, UsageError
 from vastrun.launcher.core.slots import SlotId, SlotList
 from vastrun.launcher.decisions.pool import HeldMachineRow
 from vastrun.launcher.gate.slots import parse_slots
-from vastrun.launcher.ports import OpensTerminal, Provider, Remote
+from vastrun.launcher.ports import AllowsSsh, OpensTerminal, Provider, Remote
 from vastrun.launcher.ssh.terminal import LOGIN_SHELL
 
 _T = TypeVar("_T")
@@ -164,6 +165,14 @@ class SlotRemote:
             f"exec bash {layout.SLOT_SCRIPT} {shlex.quote(self._name)} {shlex.quote(command or LOGIN_SHELL)}"
         )
         return self._machine.terminal(words)
+
+    def ssh_access(self) -> SshAccess:
+        """Return the login of the held machine, with the slot's folder. Raises UsageError, GoneError."""
+        self.check()
+        if not isinstance(self._machine, AllowsSsh):
+            raise UsageError("the held machine of this slot has no SSH server", hint="vastrun ssh RUN")
+        access = self._machine.ssh_access()
+        return replace(access, folder=f"{access.folder}/{self._folder}")
 
     def put(self, local_path: str, path: str) -> None:
         """Upload the file into the slot atomically."""

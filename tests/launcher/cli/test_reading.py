@@ -311,13 +311,28 @@ def test_pull_without_a_machine_says_where_the_outputs_lie(terminal: Terminal) -
     assert only_run(terminal).out_dir in end.stderr
 
 
-@pytest.mark.parametrize("command", [("ssh", "last"), ("forward", "last", "6006")])
+@pytest.mark.parametrize("command", [("ssh", "last"), ("ssh-config", "last"), ("forward", "last", "6006")])
 def test_nobody_logs_in_where_there_is_no_machine(terminal: Terminal, command: tuple[str, ...]) -> None:
     terminal.launch()
     end = terminal.type(*command)
     assert end.exit_code == 2
     assert "no longer has a machine" in end.stderr
     assert only_run(terminal).out_dir in end.stderr
+
+
+def test_a_host_block_needs_a_machine_with_an_ssh_server(terminal: Terminal) -> None:
+    terminal.launch("--detach")
+    end = terminal.type("ssh-config", "last")
+    assert (end.exit_code, end.stdout) == (2, "")
+    assert "have no SSH server" in end.stderr
+    assert f"vastrun pull {only_run(terminal).id}" in end.stderr
+
+
+def test_a_host_block_of_a_node_that_the_run_does_not_have_is_refused(terminal: Terminal) -> None:
+    terminal.launch("--detach")
+    end = terminal.type("ssh-config", "last", "--node", "1")
+    assert end.exit_code == 2
+    assert "--node 1" in end.stderr and "has one node, 0" in end.stderr
 
 
 def test_a_port_that_is_none_is_refused(terminal: Terminal) -> None:

@@ -1,0 +1,106 @@
+"""`vastrun ssh-config`, and what the user's own programs do with what it prints."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.terminal import Done, Terminal
+from tests.waiting import LONGEST_S, eventually
+
+pytestmark = pytest.mark.needs("ssh", "sshd")
+
+JOB = """\
+name: long
+resources: {gpus: 0, disk_gb: 8}
+ranks: 1
+limits: {hours: 0.2, usd: 1}
+command: sh -c 'echo 0.5 > "$VASTRUN_OUTPUTS/loss.txt"; sleep 600'
+success: {files: loss.txt}
+"""
+
+
+@pytest.fixture
+def home(rented: Terminal) -> Path:
+    """A home with a file of the user's own in ~/.ssh, and a job in the current folder."""
+    home = rented.folder / "home"
+    (home / ".ssh").mkdir(parents=True, mode=0o700)
+    (home / ".ssh" / "config").write_text("Host *\n    ProxyCommand false\n")
+    (rented.folder / "job.yaml").write_text(JOB)
+    rented.variables["HOME"] = str(home)
+    return home
+
+
+def copied(home: Path, source: str, target: Path) -> str:
+    """The text of a file that `scp` copied by the user's own ~/.ssh/config."""
+    words = ["scp", "-F", str(home / ".ssh" / "config"), source, str(target)]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=LONGEST_S)
+    return target.read_text() if done.returncode == 0 else done.stderr
+
+
+def folder_in(done: Done) -> str:
+    """The folder of the box, by the hint that was printed."""
+    line = next(line for line in done.err.splitlines() if line.startswith("VS Code:"))
+    return line.split()[-1]
+
+
+@pytest.mark.slow
+def test_a_host_block_leads_to_the_machine_until_the_run_ends(
+    rented: Terminal, home: Path, tmp_path: Path
+) -> None:
+    assert rented.type("launch", "job.yaml", "--provider", "vast", "-y", "-d").exit_code == 0
+    printed = rented.type("ssh-config", "last")
+    assert printed.exit_code == 0, printed.err
+    host = f"vastrun-{rented.status()['run']['id']}"
+    assert f"\nHost {host}\n" in printed.out
+    assert list((home / ".ssh").iterdir()) == [home / ".ssh" / "config"]
+
+    written = rented.type("ssh-config", "last", "--write", "--name", "gpu")
+    assert written.exit_code == 0, written.err
+    source = f"gpu:{folder_in(written)}/run/outputs/loss.txt"
+    eventually(lambda: copied(home, source, tmp_path / "loss.txt") == "0.5\n", what="the file of the run")
+
+    assert rented.type("stop", "last", "--now").exit_code == 0
+    ended = rented.type("ssh-config", "last")
+    assert ended.exit_code == 2
+    assert "no longer has a machine" in ended.err
+    assert rented.type("launch", "job.yaml", "--provider", "vast", "-y", "-d").exit_code == 0
+    again = rented.type("ssh-config", "last", "--write")
+    assert "removed gpu" in again.err
+    assert [path.stem for path in (home / ".ssh" / "vastrun.d").iterdir()] == [
+        f"vastrun-{rented.status()['run']['id']}"
+    ]
+    assert rented.type("stop", "last", "--now").exit_code == 0
+
+
+@pytest.mark.slow
+def test_a_slot_of_a_held_machine_is_reached_in_its_own_folder(
+    rented: Terminal, home: Path, tmp_path: Path
+) -> None:
+    held = rented.type("hold", "job.yaml", "--provider", "vast", "-y", "-d")
+    assert held.exit_code == 0, held.err
+    holder = rented.status()["run"]["id"]
+    assert rented.type("launch", "job.yaml", "--provider", "pool", "-y", "-d").exit_code == 0
+
+    slot = rented.type("ssh-config", "last", "--write", "--name", "slot")
+    machine = rented.type("ssh-config", holder, "--write", "--name", "machine")
+    assert (slot.exit_code, machine.exit_code) == (0, 0), slot.err + machine.err
+    assert folder_in(slot).startswith(f"{folder_in(machine)}/")
+    source = f"slot:{folder_in(slot)}/run/outputs/loss.txt"
+    eventually(lambda: copied(home, source, tmp_path / "loss.txt") == "0.5\n", what="the file of the slot")
+
+    assert rented.type("stop", "last", "--now").exit_code == 0
+    assert rented.type("stop", holder, "--now").exit_code == 0
+
+
+@pytest.mark.slow
+def test_a_run_on_this_computer_is_named_by_its_folder(terminal: Terminal) -> None:
+    (terminal.folder / "job.yaml").write_text(JOB)
+    assert terminal.type("launch", "job.yaml", "--provider", "local", "-d").exit_code == 0
+    done = terminal.type("ssh-config", "last")
+    assert done.exit_code == 2
+    assert "runs on this computer" in done.err
+    assert str(terminal.state) in done.err
+    assert terminal.type("stop", "last", "--now").exit_code == 0
