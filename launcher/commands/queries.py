@@ -42,7 +42,7 @@ from vastrun.launcher.decisions.remaining_lease import (
     is_left_to_lease,
     sum_leases,
 )
-from vastrun.launcher.flow.lease_rearm import is_disarmed, rearm
+from vastrun.launcher.flow.lease_watch import is_disarmed, rearm
 from vastrun.launcher.flow.machines import find_machines
 from vastrun.launcher.flow.services import Services
 from vastrun.launcher.gate.box_reader import fetch_status

@@ -1,16 +1,21 @@
-"""Progress: how far a training is, by the status of its box, and when to show it."""
+"""Progress: how far a training is and how fast, by the status of its box."""
 
 from __future__ import annotations
 
 import math
 import re
+from collections import deque
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
-from vastrun.launcher.core import BoxStatus, Phase, Progress, Run
+from vastrun.launcher.core import BoxStatus, Progress
 from vastrun.launcher.core.job import JobSpec
-from vastrun.launcher.flow.pace import Pace
-from vastrun.launcher.ports import Screen
+from vastrun.launcher.decisions.pool import TAKES_SLOTS
+
+if TYPE_CHECKING:
+    from vastrun.launcher.flow.context import RunContext
+
 
 TRAIN = "50-train"
 PREPARING: Mapping[str, str] = {
@@ -137,30 +142,143 @@ def split_at(text: str, step: str) -> tuple[str, str]:
     return text[:end], text[end:]
 
 
-DISPLAY_INTERVAL_S = 1.0
-"""Seconds after which the same progress is shown again, with its new time and cost."""
+MIN_SEEN_S = 20.0
+"""Min. seconds of observation: a shorter one measures the looks, not the training."""
+_WINDOW_S = 180.0
+"""Seconds of the last steps by which the remaining time is estimated."""
+_MIN_WINDOW_S = 5.0
+_MAX_POINTS = 1000
 
 
-class ProgressDisplay:
-    """The progress of one run, as the screen shows it."""
+@dataclass
+class Pace:
+    """The first step seen and the last, by the launcher's clock."""
 
-    def __init__(self, screen: Screen) -> None:
-        self._screen = screen
-        self._known: tuple[Phase | None, Progress] = (None, Progress())
-        """The last progress, and its phase."""
-        self._shown: tuple[Phase | None, float] = (None, -math.inf)
+    began_at: float = 0.0
+    first: float = 0
+    """First step that was seen; 0: none."""
+    moved_at: float = 0.0
+    last: float = 0
+    _recent: deque[tuple[float, float]] = field(default_factory=lambda: deque(maxlen=_MAX_POINTS))
+    """Moments with the steps that were reached then."""
 
-    def is_due(self, phase: Phase, progress: Progress | None, now: float) -> bool:
-        """Return whether to show something: new progress, a new phase, or the same after a while."""
-        shown_phase, shown_at = self._shown
-        # Half of it, so that a poll that comes a little early is not skipped.
-        recent = 0 <= now - shown_at < DISPLAY_INTERVAL_S / 2
-        return progress is not None or shown_phase is not phase or not recent
+    def observe(self, step: float, now: float) -> None:
+        """Record a step. Counts from the first one seen: loading and compiling come before it."""
+        # Ranks that were restarted continue from a checkpoint: the steps in between are done twice.
+        if self.first == 0 or step < self.last:
+            self.began_at, self.first = now, step
+            self._recent.clear()
+        if step != self.last:
+            self.moved_at, self.last = now, step
+            self._recent.append((now, step))
+        while len(self._recent) > 2 and self._recent[1][0] < now - _WINDOW_S:
+            self._recent.popleft()
 
-    def show(self, run: Run, progress: Progress | None, usd: float, now: float) -> None:
-        """Show the progress; None: the last one of this phase."""
-        if progress is not None:
-            self._known = (run.phase, progress)
-        self._shown = (run.phase, now)
-        phase, known = self._known
-        self._screen.progress(run, known if phase is run.phase else Progress(), usd=usd)
+    @property
+    def seen_s(self) -> float:
+        """Seconds from the first step that was seen to the last."""
+        return self.moved_at - self.began_at
+
+    @property
+    def seen_steps(self) -> float:
+        """Number of steps that were observed."""
+        return self.last - self.first if self.first > 0 else 0.0
+
+    @property
+    def steps_per_s(self) -> float | None:
+        """Mean steps per second since the first one seen; None while too little was seen."""
+        return self.seen_steps / self.seen_s if self.first > 0 and self.seen_s >= MIN_SEEN_S else None
+
+    @property
+    def best_steps_per_s(self) -> float | None:
+        """Steps per second overall or in the last minutes, whichever is faster; None while unknown."""
+        steps_per_s = self.steps_per_s
+        if steps_per_s is None or len(self._recent) < 2:
+            return steps_per_s
+        (began_at, first), (moved_at, last) = self._recent[0], self._recent[-1]
+        if moved_at - began_at < MIN_SEEN_S:
+            return steps_per_s
+        return max(steps_per_s, (last - first) / (moved_at - began_at))
+
+    def left_s(self, steps: float, now: float) -> float | None:
+        """Estimate the seconds until `steps` are done, by the last minutes; None while unknown.
+
+        The next step always counts as still to come, so that the rest of a stuck training does not reach
+        0.
+        """
+        if len(self._recent) < 2:
+            return None
+        (began_at, first), (moved_at, last) = self._recent[0], self._recent[-1]
+        if first <= 0 or moved_at - began_at < _MIN_WINDOW_S or last >= steps:
+            return None
+        step_s = (moved_at - began_at) / (last - first)
+        return max((steps - last) * step_s - (now - moved_at), (steps - last - 1) * step_s)
+
+
+_SAVE_INTERVAL_S = 5.0
+
+
+@dataclass
+class ProgressReport:
+    """Shows a training's progress, and saves it to the run's row, from poll to poll."""
+
+    pace: Pace = field(default_factory=Pace)
+    has_done_steps: bool = False
+    """True once all planned steps are done: the program may end at any moment."""
+    _start: TrainingStartDetector = field(default_factory=TrainingStartDetector)
+    _saved_at: float = 0.0
+    _onstart_step: str = ""
+    _reported: set[str] = field(default_factory=set)
+    """Activities before the start of the training that were reported."""
+
+    @property
+    def has_started(self) -> bool:
+        """True once the training has started."""
+        return self._start.has_started
+
+    def save(self, context: RunContext, box_status: BoxStatus) -> None:
+        """Update the screen and the run's row."""
+        now, planned = context.now(), planned_steps(context.spec)
+        self.has_done_steps = box_status.step >= planned
+        self.pace.observe(min(box_status.step, planned), now)
+        context.show(progress_of(box_status, context.spec, self.pace, now))
+        # Not at each step: a save waits for the disk, and several nodes save to one ledger.
+        due = box_status.box == "ended" or now - self._saved_at >= _SAVE_INTERVAL_S
+        if box_status.step != context.run.step and due:
+            self._saved_at = now
+            steps = last_step(context.spec, box_status)
+            steps_per_s = self.pace.steps_per_s or context.run.steps_per_s
+            context.save(
+                step=box_status.step, steps=steps, steps_per_s=steps_per_s or context.run.steps_per_s
+            )
+
+    def show(self, context: RunContext, box_status: BoxStatus) -> None:
+        """Report a new step of the box between the last log lines before it and its own first ones."""
+        text, step = context.new_log(), box_status.onstart_step
+        if step != self._onstart_step:
+            before, text = split_at(text, step)
+            context.services.screen.log(before)
+            self._onstart_step = step
+            context.report(step)
+        self._report_start(context, box_status)
+        context.services.screen.log(text)
+
+    def _report_start(self, context: RunContext, box_status: BoxStatus) -> None:
+        """Report each activity before the training once, then its start."""
+        activity, had_started = activity_of(box_status, context.spec), self.has_started
+        self._start.observe(box_status, context.spec, context.now())
+        if self.has_started:
+            if not had_started:
+                context.report(_start_text(context.spec, box_status))
+        elif activity not in ("", "running", box_status.onstart_step, *self._reported):
+            self._reported.add(activity)
+            context.report(activity)
+
+
+def _start_text(spec: JobSpec, box_status: BoxStatus) -> str:
+    if spec.hold is not None:
+        return f"{TAKES_SLOTS}: {spec.hold.slots}"
+    if not reports_step(box_status):
+        return "the program runs"
+    steps = last_step(spec, box_status)
+    return f"training: step {box_status.step}{f' of {steps}' if steps else ''}"

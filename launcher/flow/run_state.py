@@ -6,14 +6,42 @@ import math
 from dataclasses import replace
 from typing import Any
 
-from vastrun.launcher.core import Driver, Event, Progress, Run, bills
+from vastrun.launcher.core import Driver, Event, Phase, Progress, Run, bills
 from vastrun.launcher.core.job import JobSpec
 from vastrun.launcher.decisions import policy
 from vastrun.launcher.decisions.nodes import at_total_price, total_usd
 from vastrun.launcher.flow.nodes import NodeGroup
 from vastrun.launcher.flow.notifications import Notifications
-from vastrun.launcher.flow.progress import DISPLAY_INTERVAL_S, ProgressDisplay
 from vastrun.launcher.flow.services import Services
+from vastrun.launcher.ports import Screen
+
+DISPLAY_INTERVAL_S = 1.0
+"""Seconds after which the same progress is shown again, with its new time and cost."""
+
+
+class ProgressDisplay:
+    """The progress of one run, as the screen shows it."""
+
+    def __init__(self, screen: Screen) -> None:
+        self._screen = screen
+        self._known: tuple[Phase | None, Progress] = (None, Progress())
+        """The last progress, and its phase."""
+        self._shown: tuple[Phase | None, float] = (None, -math.inf)
+
+    def is_due(self, phase: Phase, progress: Progress | None, now: float) -> bool:
+        """Return whether to show something: new progress, a new phase, or the same after a while."""
+        shown_phase, shown_at = self._shown
+        # Half of it, so that a poll that comes a little early is not skipped.
+        recent = 0 <= now - shown_at < DISPLAY_INTERVAL_S / 2
+        return progress is not None or shown_phase is not phase or not recent
+
+    def show(self, run: Run, progress: Progress | None, usd: float, now: float) -> None:
+        """Show the progress; None: the last one of this phase."""
+        if progress is not None:
+            self._known = (run.phase, progress)
+        self._shown = (run.phase, now)
+        phase, known = self._known
+        self._screen.progress(run, known if phase is run.phase else Progress(), usd=usd)
 
 
 class RunState:

@@ -16,7 +16,7 @@ from vastrun.launcher.decisions.slow_machine import (
 )
 from vastrun.launcher.decisions.speed_history import SpeedHistory, kind_of, speed_history_of
 from vastrun.launcher.flow.context import RunContext
-from vastrun.launcher.flow.pace import Pace
+from vastrun.launcher.flow.progress import Pace
 
 
 @dataclass

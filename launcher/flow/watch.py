@@ -2,35 +2,24 @@
 
 from __future__ import annotations
 
-import math
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 from vastrun.contract import layout
-from vastrun.launcher.core import BoxStatus, Cause, UserRequest, bills
+from vastrun.launcher.core import BoxStatus, Cause, UserRequest
 from vastrun.launcher.core.errors import BoxError, GoneError, ProviderError, UnreachableError
 from vastrun.launcher.core.market import ENDED
 from vastrun.launcher.core.phases import Result
 from vastrun.launcher.decisions import policy
 from vastrun.launcher.decisions.nodes import STOP_S
-from vastrun.launcher.decisions.pool import TAKES_SLOTS
 from vastrun.launcher.decisions.run_assessment import KILLED, assess_run
 from vastrun.launcher.flow.context import RunContext
 from vastrun.launcher.flow.lease_expiry import find_machine_end, gone_result, is_deadline_due, set_deadline
-from vastrun.launcher.flow.lease_rearm import is_disarmed, rearm
+from vastrun.launcher.flow.lease_watch import LeaseWatch
 from vastrun.launcher.flow.live_download import LiveDownloads, download_checkpoint_slice, download_metrics
 from vastrun.launcher.flow.node_sync import must_wait_for_nodes, send_node_env, with_failed_node
-from vastrun.launcher.flow.pace import Pace
 from vastrun.launcher.flow.phase_result import PhaseResult
-from vastrun.launcher.flow.progress import (
-    TrainingStartDetector,
-    activity_of,
-    last_step,
-    planned_steps,
-    progress_of,
-    reports_step,
-    split_at,
-)
+from vastrun.launcher.flow.progress import ProgressReport, last_step, reports_step
 from vastrun.launcher.flow.slow_machine import SpeedWatch, should_change_machine
 from vastrun.launcher.gate.box_reader import fetch_small_file, fetch_status
 from vastrun.launcher.gate.evidence import parse_evidence
@@ -41,7 +30,6 @@ _LOG_INTERVAL_S = 0.25
 _SLICE_INTERVAL_S = 0.2
 """Seconds between two slices of a checkpoint: a status costs the box a little, too."""
 _LIST_INTERVAL_S = 15.0
-_SAVE_INTERVAL_S = 5.0
 _MAX_STARTS = 3
 _MAX_END_WAIT_S = 60.0
 """Max. seconds to wait for the provider to report why it took a machine back."""
@@ -57,10 +45,6 @@ class WatchState:
     listed_at: float = 0.0
     dead_since: float | None = None
     invalid_since: float | None = None
-    rearmed_at: float = -math.inf
-    lease_ends_at: float | None = None
-    """Time at which the lease ends the box, as the box says, by the launcher's clock: it may be earlier
-    than planned."""
     stop_asked_at: float | None = None
     stop_cause: Cause = Cause.STOPPED
     waits_for_nodes: bool = False
@@ -68,17 +52,10 @@ class WatchState:
     is_stopping_with_nodes: bool = False
     """True once it was asked to stop because another node has failed."""
     node_failed_at: float | None = None
-    metered_at: float = 0.0
-    saved_at: float = 0.0
-    onstart_step: str = ""
-    has_done_steps: bool = False
-    """True once all planned steps are done: the program may end at any moment."""
     downloads: LiveDownloads = field(default_factory=LiveDownloads)
-    pace: Pace = field(default_factory=Pace)
-    training_start: TrainingStartDetector = field(default_factory=TrainingStartDetector)
+    lease: LeaseWatch = field(default_factory=LeaseWatch)
+    progress: ProgressReport = field(default_factory=ProgressReport)
     speed: SpeedWatch = field(default_factory=SpeedWatch)
-    reported: set[str] = field(default_factory=set)
-    """Activities before the start of the training that were reported."""
 
 
 def watch(context: RunContext) -> PhaseResult | None:
@@ -110,7 +87,7 @@ def _may_detach(context: RunContext, state: WatchState) -> bool:
     request = context.user_request()
     # A run that does not answer, or was started twice, may be failing: the user has to see that.
     leaves = request is UserRequest.DETACH or (
-        request is UserRequest.DETACH_ONCE_TRAINING and state.training_start.has_started
+        request is UserRequest.DETACH_ONCE_TRAINING and state.progress.has_started
     )
     return leaves and state.silent_since is None and state.starts <= 1 and not state.waits_for_nodes
 
@@ -122,12 +99,13 @@ def _poll_once(context: RunContext, state: WatchState) -> PhaseResult | None:
     except BoxError as error:
         return _invalid_status(context, state, error)
     state.silent_since = state.invalid_since = None
-    _save_progress(context, state, box_status)
-    _rearm_lease(context, state, box_status, remote)
+    state.lease.observe(box_status, context.now())
+    state.progress.save(context, box_status)
+    state.lease.rearm_if_killed(context, box_status, remote)
     state.waits_for_nodes = box_status.box == "idle" and must_wait_for_nodes(context)
     if box_status.box == "idle":
         return context.nodes.end() or (None if state.waits_for_nodes else _start(context, state, remote))
-    _show(context, state, box_status)
+    state.progress.show(context, box_status)
     if box_status.box == "ended":
         return _ended(context, state, remote, box_status)
     if box_status.box == "dead":
@@ -140,7 +118,7 @@ def _poll_once(context: RunContext, state: WatchState) -> PhaseResult | None:
         _stop_with_nodes(context, state, remote)
     elif is_deadline_due(context):
         _ask_to_stop(context, state, remote, Cause.TIME_LIMIT)
-    elif _is_over_budget(context, state):
+    elif state.lease.is_over_budget(context):
         _ask_to_stop(context, state, remote, Cause.MONEY_LIMIT)
     elif _should_change_machine(context, state, box_status):
         _ask_to_stop(context, state, remote, Cause.SLOW)
@@ -159,9 +137,9 @@ def _follow_log(context: RunContext, state: WatchState, seconds: float) -> None:
     while context.now() < until and context.user_request() is request:
         context.wait(pause_s)
         # Until it has begun each look brings its log: one that ran ahead would show steps before the ranks.
-        if state.training_start.has_started:
+        if state.progress.has_started:
             context.show_log()
-        if state.has_done_steps and _seems_over(context):
+        if state.progress.has_done_steps and _seems_over(context):
             return
 
 
@@ -170,69 +148,6 @@ def _seems_over(context: RunContext) -> bool:
     with suppress(BoxError):
         return bool(context.remote().read(layout.EXIT, limit=1))
     return False
-
-
-def _save_progress(context: RunContext, state: WatchState, box_status: BoxStatus) -> None:
-    """Update the screen and the run's row."""
-    now = context.now()
-    if box_status.lease == "armed" and box_status.lease_ends_at is not None:
-        state.lease_ends_at = now + box_status.lease_ends_at - box_status.at
-    state.has_done_steps = box_status.step >= planned_steps(context.spec)
-    state.pace.observe(min(box_status.step, planned_steps(context.spec)), now)
-    context.show(progress_of(box_status, context.spec, state.pace, now))
-    # Not at each step: a save waits for the disk, and several nodes save to one ledger.
-    due = box_status.box == "ended" or now - state.saved_at >= _SAVE_INTERVAL_S
-    if box_status.step != context.run.step and due:
-        state.saved_at = now
-        steps_per_s = state.pace.steps_per_s or context.run.steps_per_s
-        context.save(step=box_status.step, steps=last_step(context.spec, box_status), steps_per_s=steps_per_s)
-
-
-def _show(context: RunContext, state: WatchState, box_status: BoxStatus) -> None:
-    """Report a new step of the box between the last log lines before it and its own first ones."""
-    text, step = context.new_log(), box_status.onstart_step
-    if step != state.onstart_step:
-        before, text = split_at(text, step)
-        context.services.screen.log(before)
-        state.onstart_step = step
-        context.report(step)
-    _report_start(context, state, box_status)
-    context.services.screen.log(text)
-
-
-def _report_start(context: RunContext, state: WatchState, box_status: BoxStatus) -> None:
-    """Report each activity before the training once, then its start."""
-    activity = activity_of(box_status, context.spec)
-    had_started = state.training_start.has_started
-    state.training_start.observe(box_status, context.spec, context.now())
-    if state.training_start.has_started:
-        if not had_started:
-            steps = last_step(context.spec, box_status)
-            of = f"step {box_status.step}{f' of {steps}' if steps else ''}"
-            context.report(_start_text(context, box_status, of))
-    elif activity not in ("", "running", box_status.onstart_step, *state.reported):
-        state.reported.add(activity)
-        context.report(activity)
-
-
-def _start_text(context: RunContext, box_status: BoxStatus, of: str) -> str:
-    if context.spec.hold is not None:
-        return f"{TAKES_SLOTS}: {context.spec.hold.slots}"
-    return f"training: {of}" if reports_step(box_status) else "the program runs"
-
-
-def _rearm_lease(context: RunContext, state: WatchState, box_status: BoxStatus, remote: Remote) -> None:
-    """Arm a killed lease again. Reported once, even if the box reports a killed lease repeatedly."""
-    due = context.now() - state.rearmed_at >= policy.REARM_S
-    if context.machine is None or not is_disarmed(box_status) or not due:
-        return
-    if context.machine.state == ENDED:
-        return
-    first = state.rearmed_at == -math.inf
-    state.rearmed_at = context.now()
-    result = rearm(context.run, context.spec, context.machine, remote, context.services)
-    if first:
-        context.report(result)
 
 
 def _start(context: RunContext, state: WatchState, remote: Remote) -> PhaseResult | None:
@@ -268,34 +183,12 @@ def _ended_before_start(context: RunContext) -> PhaseResult | None:
     return gone_result(context)
 
 
-def _is_over_budget(context: RunContext, state: WatchState) -> bool:
-    """Return whether the job's money is spent: the lease counts hours only and does not know about
-    traffic."""
-    now = context.now()
-    if context.services.provider.free or 0 <= now - state.metered_at < bills.WATCHED_S:
-        return False
-    state.metered_at = now
-    with suppress(ProviderError):
-        context.machines.list_all()
-    lease_ends_at = _lease_end(context, state)
-    return lease_ends_at is not None and policy.is_money_spent(context.spec, context.run, lease_ends_at - now)
-
-
 def _should_change_machine(context: RunContext, state: WatchState, box_status: BoxStatus) -> bool:
     """Return whether the run should continue on another machine, from the newest checkpoint here."""
-    if state.stop_asked_at is not None or not state.training_start.has_started or not context.nodes.is_alone:
+    if state.stop_asked_at is not None or not state.progress.has_started or not context.nodes.is_alone:
         return False
     saved = box_status.step if context.spec.train is not None else state.downloads.saved_step
-    return should_change_machine(context, state.speed, state.pace, step=box_status.step, saved=saved)
-
-
-def _lease_end(context: RunContext, state: WatchState) -> float | None:
-    """Return when the lease ends the box: by the launcher's count, or earlier, as the box reports."""
-    if context.run.offer is None:
-        return None
-    own = policy.lease_ends_at(context.run, policy.lease_of(context.spec, context.run.offer))
-    moments = (None if context.is_in_grace_period else own, state.lease_ends_at)
-    return min((moment for moment in moments if moment is not None), default=None)
+    return should_change_machine(context, state.speed, state.progress.pace, step=box_status.step, saved=saved)
 
 
 def _ask_to_stop(context: RunContext, state: WatchState, remote: Remote, cause: Cause) -> None:
@@ -390,11 +283,8 @@ def _past_limit(context: RunContext, state: WatchState) -> PhaseResult | None:
         return PhaseResult(
             result=Result.FAILED, cause=state.stop_cause, detail="killed: it did not stop in time"
         )
-    if (
-        context.run.offer is None
-        or state.lease_ends_at is None
-        or now <= state.lease_ends_at + policy.LIMIT_SLACK_S
-    ):
+    lease_ends_at = state.lease.ends_at
+    if context.run.offer is None or lease_ends_at is None or now <= lease_ends_at + policy.LIMIT_SLACK_S:
         return None
     cause = policy.lease_of(context.spec, context.run.offer).life_cause
     return PhaseResult(

@@ -7,7 +7,7 @@ import pytest
 from tests.jobs import command_job, train_job
 from vastrun.launcher.core import BoxStatus, RankStatus
 from vastrun.launcher.core.job import JobSpec, Success
-from vastrun.launcher.flow.progress import MIN_ALIVE_S, TrainingStartDetector, activity_of
+from vastrun.launcher.flow.progress import MIN_ALIVE_S, Pace, TrainingStartDetector, activity_of
 
 TRAINER, SILENT = train_job(), command_job()
 TRAINER_OF_TWO, SILENT_OF_TWO = train_job(nodes=2), command_job(nodes=2)
@@ -71,3 +71,107 @@ def test_what_is_done_is_told_by_the_rank_that_is_furthest_behind(
     look: BoxStatus, spec: JobSpec, text: str
 ) -> None:
     assert activity_of(look, spec) == text
+
+
+def seen(*looks: tuple[float, float]) -> Pace:
+    """Steps by moment."""
+    pace = Pace()
+    for at, step in looks:
+        pace.observe(step, at)
+    return pace
+
+
+def test_what_is_left_follows_the_pace_that_was_seen() -> None:
+    pace = seen(*((float(t), 1 + t // 2) for t in range(21)))
+    assert pace.left_s(100, 20.0) == pytest.approx((100 - 11) * 2)
+    assert pace.left_s(100, 21.0) == pytest.approx((100 - 11) * 2 - 1)
+
+
+@pytest.mark.parametrize(
+    "looks",
+    [[], [(0.0, 0)], [(0.0, 0), (60.0, 3)], [(0.0, 1), (2.0, 3)], [(0.0, 1), (60.0, 100)]],
+    ids=["nothing", "no step", "one step", "too short", "all done"],
+)
+def test_it_is_not_known_too_early_nor_when_all_is_done(looks: list[tuple[float, float]]) -> None:
+    assert seen(*looks).left_s(100, 60.0) is None
+
+
+def test_only_the_last_minutes_count() -> None:
+    slow = [(float(t), 1 + t // 10) for t in range(0, 1000, 10)]
+    fast = [(1000.0 + t, 100 + t) for t in range(400)]
+    assert seen(*slow, *fast).left_s(1000, 1399.0) == pytest.approx(1000 - 499)
+
+
+def test_after_a_restart_the_pace_is_taken_anew() -> None:
+    pace = seen(*((float(t), t) for t in range(1, 300)), (300.0, 0), (330.0, 250))
+    assert pace.left_s(1000, 331.0) is None
+    pace.observe(255, 340.0)
+    assert pace.left_s(1000, 340.0) == pytest.approx((1000 - 255) * 2)
+
+
+def test_where_nothing_moves_the_next_step_is_always_still_to_come() -> None:
+    pace = seen((0.0, 1), (10.0, 2), (20.0, 3))
+    assert pace.left_s(5, 25.0) == pytest.approx(15.0)
+    assert pace.left_s(5, 9000.0) == pytest.approx(10.0)
+
+
+def test_what_was_seen_counts_from_the_first_step_to_the_last() -> None:
+    pace = seen((100.0, 0), (110.0, 5), (140.0, 20), (170.0, 20))
+    assert (pace.seen_s, pace.seen_steps) == (30.0, 15)
+    assert (seen().seen_s, seen().seen_steps, seen((5.0, 0)).seen_steps) == (0.0, 0.0, 0.0)
+
+
+@pytest.mark.parametrize(("seconds", "known"), [(19.9, False), (20.0, True), (40.0, True)])
+def test_a_pace_is_known_once_steps_were_seen_for_twenty_seconds(seconds: float, known: bool) -> None:
+    pace = seen((100.0, 3), (100.0 + seconds, 43))
+    expected = pytest.approx(40 / seconds) if known else None
+    assert (pace.steps_per_s, pace.best_steps_per_s) == (expected, expected)
+
+
+def test_steps_before_the_first_that_was_seen_are_no_pace() -> None:
+    assert seen((0.0, 0), (60.0, 0)).steps_per_s is None
+    assert seen((0.0, 0), (60.0, 1), (120.0, 31)).steps_per_s == pytest.approx(0.5)
+
+
+def test_the_best_pace_is_the_faster_of_all_and_of_the_last_minutes() -> None:
+    slow = [(10.0 * n, 1 + n) for n in range(60)]
+    faster = [(600.0 + 10 * n, 61 + 5 * n) for n in range(40)]
+    sped_up, slowed_down = (
+        seen(*slow, *faster),
+        seen((0.0, 1), (100.0, 501), *((100.0 + 10 * n, 501 + n) for n in range(60))),
+    )
+    assert sped_up.best_steps_per_s == pytest.approx(0.5)
+    assert sped_up.steps_per_s == pytest.approx((61 + 5 * 39 - 1) / 990)
+    assert slowed_down.best_steps_per_s == slowed_down.steps_per_s == pytest.approx(559 / 690)
+
+
+def test_of_the_last_minutes_too_little_is_no_best_pace() -> None:
+    fast_at_last = [(0.02 * n, 1 + n) for n in range(1000)] + [
+        (20.0 + 0.001 * n, 1001 + n) for n in range(1000)
+    ]
+    pace = seen(*fast_at_last)
+    assert pace.best_steps_per_s == pace.steps_per_s == pytest.approx(1999 / 20.999)
+
+
+def test_the_last_minutes_are_three() -> None:
+    assert seen((0.0, 1), (220.0, 21), (400.0, 381)).best_steps_per_s == pytest.approx(380 / 400)
+    assert seen((0.0, 1), (219.0, 21), (400.0, 381)).best_steps_per_s == pytest.approx(360 / 181)
+
+
+def test_a_restart_at_the_same_step_goes_on_and_one_at_a_lower_begins_anew() -> None:
+    same = seen((0.0, 1), (30.0, 31), (60.0, 31))
+    assert (same.began_at, same.seen_steps) == (0.0, 30)
+    lower = seen((0.0, 1), (30.0, 31), (60.0, 30))
+    assert (lower.began_at, lower.seen_steps, lower.steps_per_s) == (60.0, 0, None)
+
+
+@pytest.mark.parametrize(("seconds", "left"), [(4.9, None), (5.0, 45.0)])
+def test_what_is_left_is_known_after_five_seconds(seconds: float, left: float | None) -> None:
+    pace = seen((0.0, 1), (seconds, 2))
+    assert pace.left_s(11, seconds) == left
+
+
+def test_what_is_left_is_none_once_the_last_step_is_done() -> None:
+    pace = seen((0.0, 1), (10.0, 9))
+    assert pace.left_s(9, 10.0) is None
+    assert pace.left_s(10, 10.0) == pytest.approx(1.25)
