@@ -181,9 +181,9 @@ def copy_checkout(root: Path, target: Path) -> None:
         check=True,
     )
     for name in filter(None, listed.stdout.decode().split("\0")):
-        if (root / name).is_file():
+        if (root / name).is_file() or (root / name).is_symlink():
             (target / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy2(root / name, target / name)
+            shutil.copy2(root / name, target / name, follow_symlinks=False)
 
 
 def main() -> None:

@@ -65,8 +65,11 @@ def test_a_copy_of_the_checkout_has_what_git_tracks_or_would_track(tmp_path: Pat
     (root / ".gitignore").write_text("ignored\n")
     for name in ("folder/new.py", "ignored"):
         (root / name).write_text("x = 1\n")
+    (root / "link").symlink_to("folder")
     copy_checkout(root, target)
-    assert sorted(path.name for path in target.rglob("*") if path.is_file()) == [".gitignore", "new.py"]
+    assert sorted(path.name for path in target.iterdir()) == [".gitignore", "folder", "link"]
+    assert (target / "link").readlink() == Path("folder")
+    assert (target / "link" / "new.py").is_file()
 
 
 def test_the_tests_of_a_line_are_those_that_execute_it(tmp_path: Path) -> None:
