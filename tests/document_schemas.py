@@ -105,7 +105,8 @@ def whole(title: str, found: Schema) -> Schema:
         each.pop("title", None)
     if "$ref" in top:
         top = definitions.pop(top["$ref"].rpartition("/")[2])
-    return {"$schema": DRAFT, "title": title, **top, "definitions": definitions}
+    about = {} if "description" in top else {"description": f"One document of: {title}"}
+    return {"$schema": DRAFT, "title": title, **about, **top, "definitions": definitions}
 
 
 def _adapter(kind: Any) -> TypeAdapter[Any]:

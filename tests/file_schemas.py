@@ -23,6 +23,12 @@ from vastrun.launcher.config.yaml_reader import AS_WRITTEN, SHORT
 from vastrun.launcher.core.batch import MAX_POINTS, BatchSpec
 from vastrun.launcher.core.job import JobSpec
 
+_STORE = "https://www.schemastore.org"
+JOB_URL, BATCH_URL = f"{_STORE}/vastrun-job.json", f"{_STORE}/vastrun-batch.json"
+"""Addresses that SchemaStore gives the files src/schemas/json/vastrun-job.json and vastrun-batch.json."""
+_JOB = "Job file of vastrun, which trains on rented GPU machines"
+_BATCH = "Batch file of vastrun: many runs of a job under one budget"
+
 _TEXT: Schema = {"type": "string", "minLength": 1}
 _ANY_SCALAR: Schema = {"type": ["string", "number", "boolean"]}
 """What YAML reads as a number or a boolean, where we take it as it is written."""
@@ -42,14 +48,40 @@ _JOB_RULES: Schema = {
 
 def job_schema(meanings: Mapping[str, str]) -> Schema:
     """Return the schema of a job file. `meanings`: what each key means, by its dotted name."""
-    return {**_file("vastrun job file", JobSpec, meanings), **_JOB_RULES}
+    schema = _file("vastrun job file", JobSpec, meanings)
+    return {"$schema": schema["$schema"], "$id": JOB_URL, **schema, "description": _JOB, **_JOB_RULES}
 
 
 def batch_schema(meanings: Mapping[str, str]) -> Schema:
     """Return the schema of a batch file, as `job_schema`."""
     schema = _file("vastrun batch file", BatchSpec, meanings)
     schema["properties"].update(_KINDS_OF_POINTS)
-    return {**schema, "oneOf": [{"required": [kind]} for kind in _KINDS_OF_POINTS]}
+    kinds = [{"required": [kind]} for kind in _KINDS_OF_POINTS]
+    return {"$schema": schema["$schema"], "$id": BATCH_URL, **schema, "description": _BATCH, "oneOf": kinds}
+
+
+def catalog() -> Schema:
+    """Return the entries of these schemas in SchemaStore's catalog, in the form of that file.
+
+    A pattern applies to every file on a user's computer, so `*.yaml` and `job.yaml` are too general.
+    """
+    job = {
+        "name": "vastrun job",
+        "description": _JOB,
+        "fileMatch": ["*.vastrun.yaml", "*.vastrun.yml"],
+        "url": JOB_URL,
+    }
+    batch = {
+        "name": "vastrun batch",
+        "description": _BATCH,
+        "fileMatch": ["*.vastrun-batch.yaml", "*.vastrun-batch.yml"],
+        "url": BATCH_URL,
+    }
+    return {
+        "$schema": "https://www.schemastore.org/schema-catalog.json",
+        "version": 1,
+        "schemas": [batch, job],
+    }
 
 
 def _file(title: str, kind: type, meanings: Mapping[str, str]) -> Schema:

@@ -10,7 +10,7 @@ from typing import Any
 
 from tests.docs import written
 from tests.document_schemas import DOCUMENTS, document_schema
-from tests.file_schemas import batch_schema, job_schema
+from tests.file_schemas import batch_schema, catalog, job_schema
 
 ROOT = Path(__file__).parents[1]
 FOLDER = ROOT / "configs" / "schemas"
@@ -19,12 +19,17 @@ _MADE: Mapping[str, tuple[Callable[[Mapping[str, str]], dict[str, Any]], str]] =
     "batch": (batch_schema, "batch.md"),
 }
 """Each schema of a file, with the page that says what its keys mean."""
-NAMES = (*_MADE, *(f"output/{name}" for name in DOCUMENTS))
+CATALOG = "catalog"
+"""The entries of the files' schemas in SchemaStore's catalog."""
+NAMES = (*_MADE, CATALOG, *(f"output/{name}" for name in DOCUMENTS))
 
 
 def made(name: str) -> str:
-    """Return the text of a schema, as it is shipped."""
-    schema = _of_file(name) if name in _MADE else document_schema(name.removeprefix("output/"))
+    """Return the text of a schema, or of the catalog, as it is shipped."""
+    if name == CATALOG:
+        schema = catalog()
+    else:
+        schema = _of_file(name) if name in _MADE else document_schema(name.removeprefix("output/"))
     return json.dumps(schema, indent=1, ensure_ascii=False) + "\n"
 
 
