@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from vastrun.launcher.app_context import AppContext
 from vastrun.launcher.core import NOTHING, Origin, Run, UserRequest
-from vastrun.launcher.flow.services import Services
+from vastrun.launcher.flow.services import PollTiming, Services
 from vastrun.launcher.ports import Notifier, Provider, Screen
 from vastrun.launcher.ui.interrupts import Interrupts
 
@@ -49,12 +49,13 @@ def attempts_of_many(
     screen: RunScreen,
     runs_at_once: Callable[[], int],
     notifier: Notifier | None = None,
+    report_poll: Callable[[PollTiming], None] = lambda _timing: None,
 ) -> Attempts:
     """Return what drives one run among many. `notifier`: for a run that belongs to no batch."""
 
     def make_services(provider: str, origin: Origin) -> Services:
         made = _services(app, app.shared_provider(provider), shared, screen, origin, notifier)
-        return replace(made, active_runs=runs_at_once)
+        return replace(made, active_runs=runs_at_once, report_poll=report_poll)
 
     return _attempts(app, make_services, shown_since=None)
 
@@ -66,13 +67,14 @@ def drive_batch(
     screen: BatchScreen,
     *,
     prunes: bool = True,
+    report_poll: Callable[[PollTiming], None] = lambda _timing: None,
 ) -> Sequence[PointState]:
     """Drive a batch for a user who may interrupt. Raises as `BatchDriver.drive`."""
     from vastrun.launcher.batch.driver import BatchDriver
     from vastrun.launcher.batch.services import BatchServices
 
     def attempts(shared: SharedRequests, run_screen: RunScreen) -> Attempts:
-        return attempts_of_many(app, shared, run_screen, driver.runs_at_once)
+        return attempts_of_many(app, shared, run_screen, driver.runs_at_once, report_poll=report_poll)
 
     with closing(app.make.notifier(screen.note)) as notifier, app.make.workers() as workers:
         driver = BatchDriver(

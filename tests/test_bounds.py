@@ -28,5 +28,16 @@ def test_the_lowest_of_a_range_is_its_first_version() -> None:
 def test_torchft_comes_with_its_extra_only() -> None:
     files = [*ROOT.glob("requirements/*.txt"), ROOT / "trainer/requirements.txt", ROOT / "Dockerfile"]
     assert [file.name for file in files if "torchft" in file.read_text()] == []
-    user_extras = ["launcher", "trainer", "export", "push", "tpe", "vast", "docker", "team", "apprise"]
+    user_extras = [
+        "launcher",
+        "trainer",
+        "export",
+        "push",
+        "tpe",
+        "vast",
+        "docker",
+        "team",
+        "apprise",
+        "prometheus",
+    ]
     assert [line for line in bounds("lowest", user_extras) if "torchft" in line] == []

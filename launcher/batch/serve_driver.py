@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any
@@ -75,6 +75,11 @@ class ServeDriver:
     def runs_at_once(self) -> int:
         """Return the number of runs and batches driven here."""
         return len(self._driven)
+
+    def driven(self) -> Mapping[str, int]:
+        """Return the number of runs and of batches driven here, by kind."""
+        kinds = [one.kind for one in list(self._driven)]
+        return {kind: kinds.count(kind) for kind in ("run", "batch")}
 
     def serve(self) -> None:
         """Drive what has no driver until the user stops; then detach."""

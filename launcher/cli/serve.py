@@ -18,18 +18,26 @@ from vastrun.launcher.commands.service import UserService
     "--install", is_flag=True, help="Write a user service that does so whenever this computer is on."
 )
 @click.option("--uninstall", is_flag=True, help="Remove that service.")
+@click.option(
+    "--metrics-port",
+    type=click.IntRange(0, 65535),
+    help="With --driver: answer Prometheus on this port of 127.0.0.1; 0 takes a free one [off].",
+)
 @click.pass_obj
-def command(app: AppContext, driver: bool, install: bool, uninstall: bool) -> None:
+def command(app: AppContext, driver: bool, install: bool, uninstall: bool, metrics_port: int | None) -> None:
     """Drive all open runs and batches of the ledger that have no launcher, until Ctrl-C.
 
     Without VASTRUN_LEDGER these are your own on this computer, whose driver was killed or ended by a
     restart. With it they are the whole team's, from any of its computers. Outputs are downloaded to runs/
-    and batches/ in the current folder. No port is opened.
+    and batches/ in the current folder. No port is opened without
+    --metrics-port.
 
     --install writes a systemd user unit, or a launchd agent on a Mac, that serves from the current folder.
     """
     if driver + install + uninstall != 1:
         raise click.UsageError("choose one of --driver, --install and --uninstall")
+    if metrics_port is not None and not driver:
+        raise click.UsageError("--metrics-port needs --driver")
     if not driver:
         assert app.make.service is not None
         service = app.make.service(Path.cwd())
@@ -38,7 +46,7 @@ def command(app: AppContext, driver: bool, install: bool, uninstall: bool) -> No
     interrupts = app.make.interrupts(views=True)
     say(f"driving runs and batches without a launcher in {app.user.place}; Ctrl-C ends this server", err=True)
     with interrupts.listening():
-        serve(app, interrupts)
+        serve(app, interrupts, metrics_port)
 
 
 def _install(service: UserService) -> None:

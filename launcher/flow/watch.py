@@ -20,6 +20,7 @@ from vastrun.launcher.flow.live_download import LiveDownloads, download_checkpoi
 from vastrun.launcher.flow.node_sync import must_wait_for_nodes, send_node_env, with_failed_node
 from vastrun.launcher.flow.phase_result import PhaseResult
 from vastrun.launcher.flow.progress import ProgressReport, last_step, reports_step
+from vastrun.launcher.flow.services import PollTiming
 from vastrun.launcher.flow.slow_machine import SpeedWatch, should_change_machine
 from vastrun.launcher.gate.box_reader import fetch_small_file, fetch_status
 from vastrun.launcher.gate.evidence import parse_evidence
@@ -56,6 +57,8 @@ class WatchState:
     lease: LeaseWatch = field(default_factory=LeaseWatch)
     progress: ProgressReport = field(default_factory=ProgressReport)
     speed: SpeedWatch = field(default_factory=SpeedWatch)
+    next_poll_at: float | None = None
+    """Planned time of the next poll; None before the first one."""
 
 
 def watch(context: RunContext) -> PhaseResult | None:
@@ -65,21 +68,33 @@ def watch(context: RunContext) -> PhaseResult | None:
         try:
             # Before the box is asked: one that answers slowly, or lies, must not lengthen a limit.
             context.raise_if_stopped()
+            began_at = context.now()
             end = _poll_once(context, state)
+            _report_poll(context, state, began_at)
             if end is not None:
                 return end
             if _may_detach(context, state):
                 return None
             poll_interval_s = policy.poll_interval_s(context.services.active_runs())
-            _follow_log(context, state, _SLICE_INTERVAL_S if state.downloads.got_slice else poll_interval_s)
+            pause_s = _SLICE_INTERVAL_S if state.downloads.got_slice else poll_interval_s
+            state.next_poll_at = context.now() + pause_s
+            _follow_log(context, state, pause_s)
         except (UnreachableError, GoneError) as error:
             end = _no_answer(context, state, error)
             if end is not None:
                 return end
+            state.next_poll_at = context.now() + policy.POLL_INTERVAL_S
             context.wait(policy.POLL_INTERVAL_S)
         end = _past_limit(context, state)
         if end is not None:
             return end
+
+
+def _report_poll(context: RunContext, state: WatchState, began_at: float) -> None:
+    """Report the timing of a poll that has ended."""
+    planned_at = began_at if state.next_poll_at is None else state.next_poll_at
+    delay_s, duration_s = max(0.0, began_at - planned_at), max(0.0, context.now() - began_at)
+    context.services.report_poll(PollTiming(delay_s=delay_s, duration_s=duration_s))
 
 
 def _may_detach(context: RunContext, state: WatchState) -> bool:

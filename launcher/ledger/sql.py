@@ -170,6 +170,15 @@ class SqlLedger:
             return [measured_from_row(row) for row in self._db.rows(_SELECT_MEASURED)]
 
     @with_retries
+    def ended_by_cause(self) -> Mapping[Cause | None, int]:
+        query = (
+            "SELECT cause, COUNT(*) AS runs FROM runs WHERE phase = 'ended' AND leader = '' GROUP BY cause"
+        )
+        with self._db.reading():
+            rows = self._db.rows(query)
+        return {None if row["cause"] is None else Cause(row["cause"]): int(row["runs"]) for row in rows}
+
+    @with_retries
     def count(self) -> int:
         with self._db.reading():
             row = self._db.row("SELECT COUNT(*) AS runs FROM runs WHERE leader = ''")

@@ -71,6 +71,13 @@ class Ledger(Protocol):
         """
         ...
 
+    def ended_by_cause(self) -> Mapping[Cause | None, int]:
+        """Return the number of ended runs by cause; None: those that succeeded.
+
+        A run with several nodes counts once.
+        """
+        ...
+
     def count(self) -> int:
         """Return the number of runs; a run with several nodes counts once."""
         ...

@@ -19,7 +19,6 @@ _TIMEOUT_S = 10.0
 _MAX_ADDRESS_CHARACTERS = 1000
 _HEADERS: Mapping[str, str] = {
     "Cache-Control": "no-store",
-    "Content-Type": "text/html; charset=utf-8",
     # Each page has its own, stricter policy by hashes; this one is for other responses, and against frames.
     "Content-Security-Policy": "frame-ancestors 'none'; base-uri 'none'; form-action 'self'",
     "Cross-Origin-Opener-Policy": "same-origin",
@@ -40,15 +39,23 @@ class Server(ThreadingHTTPServer):
     daemon_threads = True
     block_on_close = False
 
-    def __init__(self, page: Page, port: int = 0) -> None:
-        """`port`: 0 for a free one. Raises UsageError if the port is not available."""
+    def __init__(
+        self, page: Page, port: int = 0, *, token: str = "", content_type: str = "text/html; charset=utf-8"
+    ) -> None:
+        """`port`: 0 for a free one. `token`: empty for a new one. `content_type`: that of the pages.
+
+        Raises UsageError if the port is not available.
+        """
         self.page = page
-        self.token = secrets.token_urlsafe(32)
+        self.token = token or secrets.token_urlsafe(32)
+        self.content_type = content_type
         try:
             super().__init__((LOOPBACK, port), _Handler)
         except (OSError, OverflowError) as error:
             reason = getattr(error, "strerror", None) or error
-            raise UsageError(f"cannot listen on port {port}: {reason}", hint="vastrun ui --port 0") from error
+            raise UsageError(
+                f"cannot listen on port {port}: {reason}", hint="port 0 takes a free one"
+            ) from error
 
     @property
     def port(self) -> int:
@@ -79,7 +86,8 @@ class _Handler(BaseHTTPRequestHandler):
         status, text = self._answer()
         content = text.encode("utf-8", "replace")
         self.send_response_only(status)
-        for name, value in {**_HEADERS, "Content-Length": str(len(content))}.items():
+        kind = self.server.content_type if status == HTTPStatus.OK else "text/html; charset=utf-8"
+        for name, value in {**_HEADERS, "Content-Type": kind, "Content-Length": str(len(content))}.items():
             self.send_header(name, value)
         self.end_headers()
         if self.command != "HEAD":
@@ -118,10 +126,13 @@ class _Handler(BaseHTTPRequestHandler):
         return self.headers.get("Sec-Fetch-Site", "none") in ("none", "same-origin")
 
     def _parts(self) -> Sequence[str] | None:
-        """Return the path segments after the token; None if the token is wrong."""
+        """Return the path segments after the token, or all if a header has it; None: it is wrong."""
         if len(self.path) > _MAX_ADDRESS_CHARACTERS:
             return None
-        token, *parts = urlsplit(self.path).path.removeprefix("/").split("/")
+        parts = urlsplit(self.path).path.removeprefix("/").split("/")
+        scheme, _, token = self.headers.get("Authorization", "").partition(" ")
+        if scheme.lower() != "bearer":
+            token, *parts = parts
         if not hmac.compare_digest(token.encode(), self.server.token.encode()) or not parts:
             return None
         return [] if parts == [""] else [unquote(part) for part in parts]

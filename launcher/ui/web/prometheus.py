@@ -1,0 +1,148 @@
+"""Prometheus metrics of `serve --driver`: totals of its ledger, and timings of the polls of its machines."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from importlib import import_module
+from pathlib import Path
+from threading import Lock
+from typing import Any
+
+from vastrun.launcher.commands.ledger_totals import LedgerTotals
+from vastrun.launcher.core.errors import StorageError, UsageError, VastrunError
+from vastrun.launcher.core.verdict import VERDICT_OF
+from vastrun.launcher.flow.services import PollTiming
+from vastrun.launcher.package_files import install_command
+
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+"""Content type of Prometheus' text format."""
+_CACHE_S = 5.0
+"""Seconds for which totals are cached: several scrapers cost as much as one."""
+_BUCKETS_S = (0.1, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 300.0)
+"""Upper bounds of the buckets of both histograms."""
+
+
+class PrometheusExporter:
+    """Makes the page `metrics`; many threads may call its methods."""
+
+    def __init__(
+        self,
+        totals: Callable[[], LedgerTotals],
+        driven: Callable[[], Mapping[str, int]],
+        now: Callable[[], float],
+        version: str,
+    ) -> None:
+        """`driven`: number of runs and batches that this server drives, by kind.
+
+        Raises UsageError without the package prometheus_client.
+        """
+        try:
+            self._client: Any = import_module("prometheus_client")
+            self._core: Any = import_module("prometheus_client.core")
+        except ImportError as error:
+            raise UsageError(
+                "--metrics-port needs prometheus_client, which is not installed",
+                hint=install_command("prometheus"),
+            ) from error
+        self._totals, self._driven, self._now = totals, driven, now
+        self._lock = Lock()
+        self._cached: LedgerTotals | None = None
+        self._cached_at = 0.0
+        self._registry = self._client.CollectorRegistry()
+        self._client.ProcessCollector(registry=self._registry)
+        self._client.Info("vastrun_build", "Version of this server.", registry=self._registry).info(
+            {"version": version}
+        )
+        self._delay = self._histogram("vastrun_poll_delay_seconds", "Delay of a poll against its plan.")
+        self._duration = self._histogram("vastrun_poll_duration_seconds", "Duration of a poll of a machine.")
+        self._registry.register(self)
+
+    def report_poll(self, timing: PollTiming) -> None:
+        """Count one poll of a machine."""
+        self._delay.observe(timing.delay_s)
+        self._duration.observe(timing.duration_s)
+
+    def page(self, parts: Sequence[str], _query: str = "") -> str | None:
+        """Return the metrics for the address `metrics`; None for any other."""
+        if list(parts) != ["metrics"]:
+            return None
+        text: bytes = self._client.generate_latest(self._registry)
+        return text.decode()
+
+    def collect(self) -> Iterator[Any]:
+        """Yield the metrics that are read at each scrape, as prometheus_client asks for them."""
+        yield self._gauge("vastrun_driven", "Runs and batches driven by this server.", "kind", self._driven())
+        totals = self._read()
+        yield self._gauge("vastrun_ledger_up", "1 if the ledger could be read.", "", {"": int(bool(totals))})
+        if totals is not None:
+            yield from self._of_ledger(totals)
+
+    def _of_ledger(self, totals: LedgerTotals) -> Iterator[Any]:
+        runs = self._core.GaugeMetricFamily("vastrun_open_runs", "Open runs.", labels=("provider", "phase"))
+        for (provider, phase), number in totals.open_runs.items():
+            runs.add_metric((provider, phase), number)
+        yield runs
+        ended = self._core.CounterMetricFamily(
+            "vastrun_ended_runs", "Ended runs.", labels=("verdict", "cause")
+        )
+        for cause, number in totals.ended_by_cause.items():
+            ended.add_metric((VERDICT_OF[cause], cause or "none"), number)
+        yield ended
+        yield self._gauge("vastrun_machines", "Rented machines.", "provider", totals.machines)
+        usd_per_hour = totals.usd_per_hour
+        yield self._gauge("vastrun_usd_per_hour", "USD per hour of machines.", "provider", usd_per_hour)
+        uses = {use.budget.name: use for use in totals.budgets}
+        for name, text, amounts in (
+            ("limit", "Budget in USD.", {name: use.budget.usd for name, use in uses.items()}),
+            ("spent", "USD spent of a budget.", {name: use.spent_usd for name, use in uses.items()}),
+            (
+                "reserved",
+                "USD that open runs may still cost.",
+                {n: use.reserved_usd for n, use in uses.items()},
+            ),
+            ("left", "USD left for further runs.", {name: use.left_usd for name, use in uses.items()}),
+        ):
+            yield self._gauge(f"vastrun_budget_{name}_usd", text, "budget", amounts)
+
+    def _read(self) -> LedgerTotals | None:
+        """Return the totals, at most some seconds old; None where the ledger cannot be read."""
+        with self._lock:
+            if self._cached is None or not 0 <= self._now() - self._cached_at < _CACHE_S:
+                try:
+                    self._cached = self._totals()
+                except VastrunError:
+                    self._cached = None
+                self._cached_at = self._now()
+            return self._cached
+
+    def _gauge(self, name: str, text: str, label: str, values: Mapping[str, float]) -> Any:
+        labels = (label,) if label else ()
+        family = self._core.GaugeMetricFamily(name, text, labels=labels)
+        for value, number in values.items():
+            family.add_metric((value,) if label else (), number)
+        return family
+
+    def _histogram(self, name: str, text: str) -> Any:
+        return self._client.Histogram(name, text, registry=self._registry, buckets=_BUCKETS_S)
+
+
+def kept_token(file: Path) -> str:
+    """Return the token of a file that only its user can read, and write a new one where there is none.
+
+    Raises StorageError.
+    """
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        try:
+            with os.fdopen(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as new:
+                new.write(secrets.token_urlsafe(32))
+        except FileExistsError:
+            pass
+        token = file.read_text(encoding="ascii").strip()
+    except (OSError, ValueError) as error:
+        raise StorageError(f"cannot read or write {file}: {error}") from error
+    if len(token) < 32:
+        raise StorageError(f"{file}: expected a token of at least 32 letters", hint=f"rm {file}")
+    return token
