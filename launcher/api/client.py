@@ -28,6 +28,7 @@ from vastrun.launcher.api.sweep_values import check_values_used
 from vastrun.launcher.app_context import DEFAULT_PROVIDER, AppContext
 from vastrun.launcher.batch.plan import price
 from vastrun.launcher.batch.search import first_points
+from vastrun.launcher.commands.estimate import try_model
 from vastrun.launcher.commands.plan import LaunchPlan, plan_of
 from vastrun.launcher.commands.queries import all_rows
 from vastrun.launcher.commands.resolve_auto import resolve_auto
@@ -214,9 +215,10 @@ class Client:
         app = self._session.app
         with name_in_errors(source):
             check_upload(app.make.packer(NOTHING), spec, source.folder)
-            ledger = self._session.ledger
+            ledger, market = self._session.ledger, app.provider(provider)
+            try_model(app.make.estimator(), spec, free=market.free)
             now = app.now()
-            plan = plan_of(spec, app.provider(provider), ledger, now, app.budgets(now), parent)
+            plan = plan_of(spec, market, ledger, now, app.budgets(now), parent)
             if plan.refusals:
                 raise plan.refusals[0]
             return plan

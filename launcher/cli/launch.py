@@ -90,6 +90,10 @@ def command(
     check_upload(app.make.packer(NOTHING), spec, job_file and job_file.resolve().parent, note)
     market = app.provider(provider)
     spec = resolve_auto(app, spec, market, parent)
+    if spec.train is not None and spec.train.model.is_own:
+        from vastrun.launcher.commands.estimate import try_model
+
+        try_model(app.make.estimator(), spec, free=market.free, note=note)
     plan = plan_of(spec, market, ledger, began, app.budgets(began), parent)
     print_warnings(spec, market, plan.offers)
     if dry_run:

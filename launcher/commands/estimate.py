@@ -7,14 +7,15 @@ import json
 import re
 import subprocess
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from vastrun.contract.records import read_json
-from vastrun.contract.workload import WorkloadQuery, Workloads
-from vastrun.launcher.core.errors import VastrunError
+from vastrun.contract.workload import WRONG_MODEL, WorkloadQuery, Workloads
+from vastrun.launcher.bundle.checkout import worktree
+from vastrun.launcher.core.errors import JobValueError, VastrunError
 from vastrun.launcher.core.job import JobSpec
 from vastrun.launcher.decisions.workload import query_of
 from vastrun.launcher.package_files import install_command, library_dir, trainer_dir
@@ -22,6 +23,8 @@ from vastrun.launcher.package_files import install_command, library_dir, trainer
 _TIMEOUT_S = 120.0
 _MAX_BYTES = 1 << 16
 _MAX_ERROR_CHARACTERS = 300
+_OWN_REPORT = "workload: "
+"""Start of the line with which the program reports an error itself."""
 _MISSING = re.compile(r"No module named '([\w.]+)'")
 
 
@@ -40,7 +43,7 @@ class WorkloadEstimator:
     def workloads(self, spec: JobSpec) -> Workloads | None:
         """Return what a step of the job takes; None for a program of the user's own.
 
-        Raises EstimateError.
+        Raises EstimateError; JobValueError for a model of the user's code that cannot be trained.
         """
         query = query_of(spec)
         if query is None:
@@ -89,8 +92,14 @@ class WorkloadEstimator:
                 raise EstimateError(f"not known after {_TIMEOUT_S:.0f} s") from error
             except OSError as error:
                 raise EstimateError(f"cannot start {self.python}: {error.strerror}") from error
+        stderr = done.stderr.decode(errors="replace")
+        if done.returncode == WRONG_MODEL and (reason := _last_line(stderr)).startswith(_OWN_REPORT):
+            raise JobValueError(
+                reason.removeprefix(_OWN_REPORT)[:_MAX_ERROR_CHARACTERS],
+                hint="docs/own-model.md describes what a model takes and returns",
+            )
         if done.returncode != 0:
-            raise EstimateError(_reason(self.python, done.stderr.decode(errors="replace")))
+            raise EstimateError(_reason(self.python, stderr))
         try:
             workloads = _read(done.stdout)
         except ValueError as error:
@@ -108,13 +117,33 @@ class WorkloadEstimator:
             Path(file.name).replace(place)
 
     def _cache_path(self, query: WorkloadQuery) -> Path:
-        """Name it by all that it follows from: the query, the trainer, and the Python with its torch."""
+        """Name it by all that it follows from: the query, the trainer, the user's model, Python and torch."""
         digest = hashlib.sha256(json.dumps(asdict(query), sort_keys=True).encode())
         for package in (library_dir() / "contract", trainer_dir()):
             for path in sorted(package.rglob("*.py")):
                 digest.update(path.read_bytes())
+        if query.code is not None:
+            tree = worktree(query.code)
+            for name in tree.paths:
+                if name.endswith(".py"):
+                    digest.update((tree.root / name).read_bytes())
         digest.update(f"{self.python} {_torch_version(Path(self.python))}".encode())
         return self.cache / f"{digest.hexdigest()[:32]}.json"
+
+
+def try_model(
+    estimator: WorkloadEstimator, spec: JobSpec, *, free: bool, note: Callable[[str], None] = lambda _: None
+) -> None:
+    """Try a model of the user's code on this computer, if it has torch, before a machine is paid for.
+
+    Raises JobValueError for a model that cannot be trained. What this computer cannot tell is a note.
+    """
+    if free or spec.train is None or not spec.train.model.is_own:
+        return
+    try:
+        estimator.workloads(spec)
+    except EstimateError as error:
+        note(f"{spec.train.model.name} was not tried on this computer: {error}")
 
 
 def _read(text: bytes) -> Workloads:
@@ -134,8 +163,12 @@ def _torch_version(python: Path) -> str:
 
 
 def _reason(python: str, stderr: str) -> str:
+    last = _last_line(stderr)
     missing = _MISSING.search(stderr)
-    if missing:
+    if missing and not last.startswith(_OWN_REPORT):
         return f"{python} has no {missing[1]}; {install_command('trainer', python=python)} brings it"
-    last = (stderr.strip().splitlines() or ["no message"])[-1]
-    return last.removeprefix("workload: ")[:_MAX_ERROR_CHARACTERS]
+    return last.removeprefix(_OWN_REPORT)[:_MAX_ERROR_CHARACTERS]
+
+
+def _last_line(stderr: str) -> str:
+    return (stderr.strip().splitlines() or ["no message"])[-1]

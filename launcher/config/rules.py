@@ -132,6 +132,13 @@ def _trainer(spec: JobSpec) -> Iterator[Conflict]:
     about: tuple[KeyPath, ...] = (("train",), ("ranks",), ("nodes",), ("resources", "gpus"))
     for key, text in faults_of(spec.train, spec.world_size):
         yield Conflict(("train", *_path(key)), text, about)
+    model = spec.train.model
+    if model.is_own and spec.code is None:
+        yield Conflict(
+            ("train", "model", "name"),
+            f"{model.name} must be in the uploaded code, and the job uploads none; add code: {{path: .}}",
+            (("code",), ("train", "model")),
+        )
     names = {secret.name for secret in spec.secrets} | set(spec.env)
     if spec.train.wandb.mode == "online" and _WANDB_KEY not in names:
         yield Conflict(

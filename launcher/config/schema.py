@@ -86,6 +86,8 @@ def expected(kind: Any) -> str:
         return f"one of {', '.join(map(str, args))}" if len(args) > 1 else str(args[0])
     if is_mapping(inner):
         return "a section of `name: value` lines"
+    if inner is Any:
+        return "a value"
     if origin is tuple:
         return _list_of(args, limits_of(kind))
     limits = limits_of(kind)

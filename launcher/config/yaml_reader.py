@@ -88,6 +88,8 @@ class YamlReader:
             return _SKIP
         if _is_null(node) and (node.value or not is_dataclass(inner)) and optional(kind):
             return None
+        if inner is Any:
+            return plain(node)
         if is_dataclass(inner):
             return self._section(inner, node, path)
         if typing.get_origin(inner) is tuple:

@@ -27,6 +27,7 @@ CAUSE_OF_STEP: Mapping[str, Cause] = {
     "22-check-nodes": Cause.COMMUNICATION,
     "25-packages": Cause.HOST,
     "30-unpack": Cause.SETUP,
+    "35-check-model": Cause.USER_ERROR,
     "40-data": Cause.DATA,
     "42-check-data": Cause.DATA,
     "45-fetch": Cause.DATA,

@@ -46,7 +46,13 @@ def query_of(spec: JobSpec, gpu_memory_gb: float | None = None) -> WorkloadQuery
         return None
     train = replace(spec.train, seed=0, steps=_USUAL_STEPS, evaluate_every=None)
     room = None if gpu_memory_gb is None else room_of(gpu_memory_gb, spec.world_size)
-    return WorkloadQuery(train=train, world_size=spec.world_size, gpus=spec.resources.gpus > 0, room=room)
+    return WorkloadQuery(
+        train=train,
+        world_size=spec.world_size,
+        gpus=spec.resources.gpus > 0,
+        room=room,
+        code=spec.code.path if train.model.is_own and spec.code is not None else None,
+    )
 
 
 def chosen_workloads(workloads: Workloads, spec: JobSpec, gpu_memory_gb: float) -> list[Workload]:

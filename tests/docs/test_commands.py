@@ -23,6 +23,7 @@ _OF_OTHERS = {
     "--rm": "of Docker",
     "--code": "of the program that makes data",
     "--task": "of the program that makes data",
+    "--model": "of the program that evaluates",
     "--jobs": "of the program that makes data",
 }
 """Options of other programs that our pages name by themselves."""

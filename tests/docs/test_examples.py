@@ -6,6 +6,7 @@ import ast
 import re
 
 from tests.docs.markdown import DOCS, PAGES, blocks
+from vastrun.launcher.bundle import Bundler
 from vastrun.launcher.config import load_job
 
 EXAMPLES = DOCS.parent / "examples"
@@ -37,6 +38,15 @@ def test_every_program_of_a_page_is_python() -> None:
         for language, code in blocks(page.read_text(encoding="utf-8")):
             if language == "python" and page.name != "README.md":
                 ast.parse(code, page.name)
+
+
+def test_every_model_of_examples_has_a_job_that_finds_it() -> None:
+    jobs_of_models = sorted((EXAMPLES / "own_model").glob("*.yaml"))
+    assert len(jobs_of_models) == 2
+    for path in jobs_of_models:
+        job = load_job(path.read_text(encoding="utf-8"), path.name, base_dir=str(path.parent))
+        assert job.train is not None and job.train.model.is_own
+        Bundler({}).check(job)
 
 
 def test_every_program_of_examples_has_a_job_that_names_its_checkpoints() -> None:

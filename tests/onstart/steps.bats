@@ -143,6 +143,19 @@ stub_gpus() {
   ((status == 0))
 }
 
+@test "35-check-model: a model of the user's code is tried before the data are made" {
+  stub_module workload/own_model 'print("no width", flush=True); raise SystemExit(1)'
+  step 35-check-model
+  ((status == 1))
+  [[ $output == "no width" ]]
+}
+
+@test "35-check-model: a command has no model to try" {
+  stub_module workload/own_model 'raise SystemExit(1)'
+  VASTRUN_KIND=command step 35-check-model
+  ((status == 0))
+}
+
 @test "42-check-data: the data are looked at before anybody trains" {
   stub_module data 'import sys; print("data", *sys.argv[1:]); raise SystemExit(1)'
   step 42-check-data

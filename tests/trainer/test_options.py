@@ -187,6 +187,7 @@ LEFT: tuple[tuple[str, Any, Options, Callable[[Box], Any]], ...] = (
 
 SHARDS_ONLY = {
     "stage": "tests/trainer/stages/test_spreading.py",
+    "model.options": "tests/trainer/models/test_own_models.py",
     "sampler.steps": "tests/trainer/stages/test_diffusion.py",
     "sampler.draws": "tests/trainer/stages/test_losses.py",
     "sampler.temperature": "tests/trainer/stages/test_diffusion.py",

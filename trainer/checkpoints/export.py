@@ -32,6 +32,7 @@ from vastrun.contract.checkpoint_folder import (
 )
 from vastrun.trainer.checkpoints.contents import EMA, MODEL, TrainerState
 from vastrun.trainer.checkpoints.reading import CheckpointReader, read_tensors, state_of
+from vastrun.trainer.models.complex_pairs import complex_tensors
 
 _READ_ERRORS = (
     DamagedError,
@@ -129,7 +130,7 @@ def _weights(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Return weights by the model's names. Tensors without an average (buffers) have their last values."""
     bare = {name.removeprefix(MODEL): tensor for name, tensor in tensors.items() if name.startswith(MODEL)}
     averages = {name.removeprefix(EMA): tensor for name, tensor in tensors.items() if name.startswith(EMA)}
-    return bare | averages
+    return complex_tensors(bare | averages)
 
 
 def _write(file: Path, tensors: Mapping[str, Tensor], state: TrainerState) -> None:

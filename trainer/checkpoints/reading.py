@@ -18,7 +18,7 @@ from torch.distributed.checkpoint.metadata import Metadata, TensorStorageMetadat
 from vastrun.contract.checkpoint_folder import DamagedError, newest_first, step_of, verify
 from vastrun.contract.errors import ConfigError
 from vastrun.contract.records import read_json
-from vastrun.trainer.checkpoints.contents import EMA, MODEL, OUTER, STATE, TrainerState
+from vastrun.trainer.checkpoints.contents import EMA, MODEL, OPTIMIZER, OUTER, STATE, TrainerState
 from vastrun.trainer.checkpoints.disk import Disk
 from vastrun.trainer.checkpoints.metadata import read_metadata
 
@@ -111,8 +111,11 @@ class CheckpointReader(FileSystemReader):
 
 
 def _mismatches(saved: Mapping[str, TensorStorageMetadata], tensors: Mapping[str, Tensor]) -> Iterator[str]:
+    stateful = {name.rpartition(".")[0] for name in saved if name.startswith(OPTIMIZER)}
     for name, tensor in tensors.items():
-        if name not in saved and not name.startswith((EMA, OUTER)):
+        # An optimiser has no state for a parameter that no step has used.
+        unused = bool(stateful) and name.startswith(OPTIMIZER) and name.rpartition(".")[0] not in stateful
+        if name not in saved and not unused and not name.startswith((EMA, OUTER)):
             yield f"the checkpoint has no {name}"
         elif name in saved and saved[name].size != tensor.size():
             yield f"{name} is {tuple(saved[name].size)} there, and {tuple(tensor.size())} in the model"

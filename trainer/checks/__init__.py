@@ -12,6 +12,7 @@ import torch
 from vastrun.trainer.checks.agreement import check_facts, check_replicas, digest, layout_of
 from vastrun.trainer.checks.shares import Window, check_shares, share_of, windows_of
 from vastrun.trainer.engine.session import Session
+from vastrun.trainer.models.own_model import OwnModel
 from vastrun.trainer.sampling.windows import SamplePlan
 
 
@@ -31,6 +32,8 @@ def check_start(session: Session) -> None:
         "the steps done": str(step),
         "the version of torch": torch.__version__,
     }
+    if isinstance(session.operator, OwnModel) and step == 0:
+        facts["the initial weights"] = str(session.operator.initial_weights)
     check_facts(ranks, facts)
     for turn in range(session.task_schedule.turns):
         _check_turn(session, turn)

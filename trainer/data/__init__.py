@@ -30,8 +30,6 @@ This module does not import torch, so that data can be made without waiting for 
 
 from __future__ import annotations
 
-import importlib
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
@@ -39,6 +37,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from vastrun.contract.config import PARAMETERS, DataConfig, Keep
 from vastrun.contract.errors import DataError
+from vastrun.trainer import user_code
 
 if TYPE_CHECKING:
     import torch
@@ -173,9 +172,7 @@ def _import_task(task: str, code: Path | None) -> tuple[ModuleType, str]:
     module, _, name = TASKS.get(task, task).partition(":")
     if not name:
         raise DataError(f"data.task: expected one of {', '.join(TASKS)}, or module:function, got {task!r}")
-    if code is not None and str(code) not in sys.path:
-        sys.path.append(str(code))
     try:
-        return importlib.import_module(module), name
+        return user_code.import_module(module, code), name
     except ImportError as error:
         raise DataError(f"data.task: cannot import {task!r}: {error}") from error

@@ -36,8 +36,8 @@ def checkpoint_and_compile(objective: Objective, config: TrainConfig) -> None:
         selective = {"context_fn": _save_matmuls} if config.activation_checkpointing == "selective" else {}
         blocks = objective.learner.blocks
         for number, block in enumerate(blocks):
-            # Nothing in a block is random, so its second pass needs no state of the generator.
-            blocks[number] = checkpoint_wrapper(block, preserve_rng_state=False, **selective)
+            # Nothing in our blocks is random, so that their second pass needs no state of the generator.
+            blocks[number] = checkpoint_wrapper(block, preserve_rng_state=config.model.is_own, **selective)
     all_blocks = [block for network in networks for block in network.blocks]
     parts: dict[str, list[nn.Module]] = {
         "off": [],

@@ -110,6 +110,8 @@ def _difference(config: TrainConfig, name: str, state: TrainerState) -> str | No
         there, here = (", ".join(names) for names in (their_tasks, tasks))
         return f"train.data: the tasks are {here}, but {name} is a checkpoint of {there}"
     saved, own = asdict(read_as(ModelConfig, state.config["model"])), asdict(config.model)
+    if ":" in saved["name"] and config.model.is_own:
+        saved["name"] = own["name"]  # the user's module may have been renamed; other weights do not fit
     changes = [f"{key} is {saved[key]} there, and {own[key]} here" for key in own if saved[key] != own[key]]
     return f"{name} is a checkpoint of another model: {'; '.join(changes)}" if changes else None
 

@@ -7,6 +7,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass, replace
 from importlib.util import find_spec
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -16,7 +17,7 @@ from vastrun.contract.config_effects import ineffective_options
 from vastrun.contract.errors import ConfigError
 from vastrun.contract.records import write_json
 from vastrun.mix import Mix
-from vastrun.trainer import data, stages
+from vastrun.trainer import data, stages, user_code
 from vastrun.trainer.checkpoints import Checkpointer, CheckpointFolder, TrainerState, tensors_of
 from vastrun.trainer.data import Source, Task
 from vastrun.trainer.distributed.clock import StepClock
@@ -39,6 +40,7 @@ from vastrun.trainer.heartbeat import Activity
 from vastrun.trainer.loading import describe_loader, make_loader
 from vastrun.trainer.loading.loader import Loader
 from vastrun.trainer.models.operator import Domain, Operator
+from vastrun.trainer.models.own_model import OwnModel
 from vastrun.trainer.models.precision import autocast, make_scaler, set_tf32, supports_bf16
 from vastrun.trainer.models.weights import count_frozen, count_parameters
 from vastrun.trainer.sampling.task_schedule import TaskSchedule
@@ -93,6 +95,15 @@ class Session:
     def ema_weights(self) -> AbstractContextManager:
         """Use the EMA weights inside the block, if the job keeps an EMA."""
         return self.ema.average_parameters() if self.ema else nullcontext()
+
+    def seed_own_model(self, step: int, micro_batch: int) -> None:
+        """Seed torch's generator for a pass of a user's model, whose layers may be random (dropout).
+
+        The numbers follow from the step, so that a resumed training draws the same ones.
+        """
+        if self.config.model.is_own:
+            place = (self.config.seed, step, micro_batch, self.ranks.rank.number)
+            torch.manual_seed(int(np.random.SeedSequence(place).generate_state(1, np.uint64)[0]))
 
     def activity(self, step: int, task: int, default: Activity) -> Activity:
         """Return the activity of a pass: `compile` in the first turn of a task with a compiled model."""
@@ -180,9 +191,9 @@ def set_up(ranks: Ranks, job: TrainJob, config: TrainConfig) -> Session:
     # The same seed on all ranks: each draws the whole model, whichever part it keeps.
     torch.manual_seed(config.seed)
     box = ranks.rank.box
+    user_code.add_to_path(box / layout.CODE)
     tasks = tuple(data.make(each, box / layout.DATA, box / layout.CODE) for each in config.data)
-    with torch.device("meta"):  # the strategy decides which rank holds what
-        objective = stages.make(config, domains_of(config, tasks))
+    objective = _objective(ranks, config, tasks)
     plan = _plan(ranks, config, tasks, objective.operator)
     set_tf32(plan.precision, ranks.device)
     for task in tasks:
@@ -193,6 +204,16 @@ def set_up(ranks: Ranks, job: TrainJob, config: TrainConfig) -> Session:
     rank = ranks.rank
     outer = OuterOptimizer(session.objective, config.diloco, node=rank.node or 0, nodes=rank.nodes)
     return replace(session, outer=outer)
+
+
+def _objective(ranks: Ranks, config: TrainConfig, tasks: Sequence[Task]) -> Objective:
+    """Make the objective without weights. An error of a user's model is printed by one rank."""
+    try:
+        with torch.device("meta"):  # the strategy decides which rank holds what
+            return stages.make(config, domains_of(config, tasks))
+    except ConfigError as error:
+        error.reported_elsewhere = not ranks.rank.is_first
+        raise
 
 
 def build_session(
@@ -305,6 +326,8 @@ def _plan(ranks: Ranks, config: TrainConfig, tasks: Sequence[Task], operator: Op
         micro_batch_cap=ranks.rank.micro_batch_cap,
     )
     try:
+        if isinstance(operator, OwnModel):
+            operator.check_options(config, inputs.world_size)
         found: Plan | ConfigError = make_plan(config, inputs)
     except ConfigError as error:
         found = error

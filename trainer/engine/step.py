@@ -50,6 +50,7 @@ def forward_backward(
         heart.beat(step, session.activity(step, windows.task, "forward"))
         if sharded:
             session.clock.meet()  # FSDP2 gathers weights from here on, and waits for the slowest rank
+        session.seed_own_model(step, number)
         if session.config.cuda_graphs:
             torch.compiler.cudagraph_mark_step_begin()
         with session.strategy.gradient_sync(session.model, last):

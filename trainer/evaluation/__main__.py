@@ -1,8 +1,8 @@
 """`python -m vastrun.trainer.evaluation`: evaluate a checkpoint, as at the end of its training.
 
 In a box (VASTRUN_BOX, or --box) it needs no options; elsewhere --checkpoints, --data and --out give the
-folders. A task in your own code runs only if the box's job or --task names it: its name in a checkpoint is
-not enough. It runs as one process, or on any number of ranks started by `torchrun`.
+folders. A task or model in your own code runs only if the box's job, --task or --model names it: its name in
+a checkpoint is not enough. It runs as one process, or on any number of ranks started by `torchrun`.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ import torch
 
 from vastrun.contract import layout
 from vastrun.contract.checkpoint_folder import parse_checkpoint_name
+from vastrun.contract.config import TrainConfig
 from vastrun.contract.errors import ConfigError, DataError
 from vastrun.trainer.distributed.exit import exit_code_of, reason_of
 from vastrun.trainer.distributed.group import join
@@ -46,6 +47,7 @@ class _EvaluationRequest:
     code: Path
     out: Path
     user_tasks: tuple[str, ...]
+    user_models: tuple[str, ...]
     threads: int
 
 
@@ -82,7 +84,13 @@ def _evaluate(request: _EvaluationRequest) -> None:
     job = TrainJob(run_id="", name="", gpus=gpus, stall_s=_STAGE_TIMEOUT_S, start_s=_STAGE_TIMEOUT_S)
     ranks = join(rank, job)
     found, trained = load_model(
-        ranks, request.checkpoints, request.checkpoint, request.data, request.code, request.user_tasks
+        ranks,
+        request.checkpoints,
+        request.checkpoint,
+        request.data,
+        request.code,
+        request.user_tasks,
+        request.user_models,
     )
     summary = evaluate_all(trained, beat=_no_heartbeat)
     if rank.is_first:
@@ -105,24 +113,27 @@ def _request(arguments: Sequence[str]) -> _EvaluationRequest:
     places = (options.checkpoints, options.data, options.out)
     if box is None and None in places:
         parser.error("outside of a box --checkpoints, --data and --out are needed")
-    box = box or Path()
+    box, job = box or Path(), _box_job()
     return _EvaluationRequest(
         checkpoints=options.checkpoints or box / layout.CHECKPOINTS,
         checkpoint=options.checkpoint,
         data=options.data or box / layout.DATA,
         code=options.code or box / layout.CODE,
         out=options.out or box / layout.EVALUATION,
-        user_tasks=(*options.task, *_job_tasks()),
+        user_tasks=(*options.task, *(data.task for data in job.data)),
+        user_models=(*options.model, job.model.name),
         threads=options.threads,
     )
 
 
-def _job_tasks() -> tuple[str, ...]:
-    """Return the tasks named by the job of the box. Any other folder may come from a stranger."""
+def _box_job() -> TrainConfig:
+    """Return the training of the box's own job; the defaults outside of one, and of a command.
+
+    Any other folder may come from a stranger.
+    """
     if "VASTRUN_BOX" not in os.environ:
-        return ()
-    train = read_job(Path(os.environ["VASTRUN_BOX"])).train
-    return tuple(data.task for data in train.data) if train else ()
+        return TrainConfig()
+    return read_job(Path(os.environ["VASTRUN_BOX"])).train or TrainConfig()
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -137,9 +148,12 @@ def _parser() -> argparse.ArgumentParser:
         help="latest, best, or a step; default latest",
     )
     parser.add_argument("--data", type=Path, help="folder of the training data")
-    parser.add_argument("--code", type=Path, help="folder of your code, for a task of your own")
+    parser.add_argument("--code", type=Path, help="folder of your code, for a task or model of your own")
     parser.add_argument(
         "--task", action="append", default=[], help="module:function, a task of your own to run"
+    )
+    parser.add_argument(
+        "--model", action="append", default=[], help="module:attribute, a model of your own to run"
     )
     parser.add_argument("--out", type=Path, help="folder for the report")
     parser.add_argument("--threads", type=int, default=1, help="CPU threads of a rank; default 1")

@@ -11,10 +11,10 @@ import torch
 from torch.distributed.checkpoint.state_dict import get_model_state_dict
 
 from vastrun.contract.checkpoint_folder import CheckpointFolder, name_of
-from vastrun.contract.config import TrainConfig
+from vastrun.contract.config import MODELS, TrainConfig
 from vastrun.contract.errors import ConfigError
 from vastrun.contract.records import read_as
-from vastrun.trainer import data, stages
+from vastrun.trainer import data, stages, user_code
 from vastrun.trainer.checkpoints.contents import EMA, MODEL
 from vastrun.trainer.checkpoints.disk import Disk, find_disk
 from vastrun.trainer.checkpoints.reading import FoundCheckpoint, found_at, load_tensors, newest_intact
@@ -51,11 +51,12 @@ def load_model(
     data_folder: Path,
     code: Path,
     user_tasks: Collection[str] = (),
+    user_models: Collection[str] = (),
 ) -> tuple[FoundCheckpoint, LoadedModel]:
     """Load the checkpoint `latest`, `best`, or of a step. Raises ConfigError, DataError.
 
-    `user_tasks`: the `module:function` tasks that may be imported. A checkpoint may come from a stranger's
-    machine: on its own it can name built-in tasks only.
+    `user_tasks` and `user_models`: the tasks `module:function` and models `module:attribute` that may be
+    imported. A checkpoint may come from a stranger's machine: on its own it can name built-in ones only.
     """
     disk = find_disk(checkpoints, ranks)
     found = _find_checkpoint(checkpoints, which, disk)
@@ -64,6 +65,10 @@ def load_model(
         if each.task not in data.TASKS and each.task not in user_tasks:
             text = f"the checkpoint was trained on {each.task!r}, user code: --task with its name runs it"
             raise ConfigError(text, reported_elsewhere=not ranks.rank.is_first)
+    if config.model.name not in (*MODELS, *user_models):
+        text = f"the checkpoint is of {config.model.name!r}, user code: --model with its name runs it"
+        raise ConfigError(text, reported_elsewhere=not ranks.rank.is_first)
+    user_code.add_to_path(code)
     tasks = [data.make(each, data_folder, code) for each in config.data]
     for task in tasks:
         task.place(ranks.device)

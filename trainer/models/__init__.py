@@ -8,6 +8,7 @@ from vastrun.contract.config import ModelConfig
 from vastrun.trainer.models.fno import FNO
 from vastrun.trainer.models.latent_operator import LatentOperator
 from vastrun.trainer.models.operator import Domain, NetworkOperator
+from vastrun.trainer.models.own_model import OwnModel
 
 MODELS: dict[str, Callable[[ModelConfig, Sequence[Domain]], NetworkOperator]] = {
     "latent": LatentOperator,
@@ -16,5 +17,5 @@ MODELS: dict[str, Callable[[ModelConfig, Sequence[Domain]], NetworkOperator]] = 
 
 
 def make(config: ModelConfig, domains: Sequence[Domain]) -> NetworkOperator:
-    """Make the operator named by `config.name` for these tasks."""
-    return MODELS[config.name](config, domains)
+    """Make the operator named by `config.name` for these tasks. Raises ConfigError for a user's model."""
+    return MODELS.get(config.name, OwnModel)(config, domains)

@@ -108,6 +108,11 @@ class Network(nn.Module, ABC):
         """Modules that compute in fp32 whatever the precision of the training is."""
         return []
 
+    @property
+    def drawn_modules(self) -> list[nn.Module]:
+        """Modules whose weights were drawn when they were built; the others are built on the meta device."""
+        return []
+
     def scale(self, task: int) -> Scale:
         """Return the scale of a task."""
         scale = self.scales[task]

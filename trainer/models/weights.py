@@ -8,16 +8,24 @@ from itertools import chain
 import torch
 from torch import nn
 
+from vastrun.trainer.models.operator import Network
 
-def materialise(module: nn.Module, on_ready: Callable[[nn.Module], None] = lambda _: None) -> None:
+
+def materialise(
+    module: nn.Module, on_ready: Callable[[nn.Module], None] = lambda _: None, *, is_drawn: bool = False
+) -> None:
     """Allocate and initialise, on the CPU, the tensors of a module that was built on the meta device.
 
     They are drawn from torch's global generator, children first, as if the module were built on the CPU.
     `on_ready` is called with each module once all of it is initialised. Every module that owns tensors must
-    fill all of them, buffers too, in `reset_parameters`.
+    fill all of them, buffers too, in `reset_parameters`. With `is_drawn` all have their values already.
     """
+    drawn = module.drawn_modules if isinstance(module, Network) else []
     for child in module.children():
-        materialise(child, on_ready)
+        materialise(child, on_ready, is_drawn=is_drawn or child in drawn)
+    if is_drawn:
+        on_ready(module)
+        return
     if any(tensor.is_meta for tensor in _own_tensors(module)):
         module.to_empty(device="cpu", recurse=False)
         assert hasattr(module, "reset_parameters"), f"{type(module).__name__} cannot fill its own tensors"

@@ -24,8 +24,8 @@ def wrap(objective: Objective, config: TrainConfig, device: torch.device) -> nn.
     # Without find_unused_parameters, DDP reorders its buckets after the first backward pass. The place of a
     # number in a message decides in which order ranks add it: a resumed run would add in another order.
     # With several tasks, the last pass of a step uses one task's ends; the gradients of the others are sent
-    # with it.
-    find_unused = config.deterministic or len(objective.operator.domains) > 1
+    # with it. A user's model may have parameters that a pass does not use.
+    find_unused = config.deterministic or len(objective.operator.domains) > 1 or config.model.is_own
     if find_unused and torch_dist.get_backend() == "fake":
         # trainer/workload: the wrapper reads values that say which parameters were used, and fake tensors
         # have none. The bare model does the same work in the same memory: gradients are views of the buckets.

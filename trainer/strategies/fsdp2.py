@@ -60,6 +60,9 @@ def wrap(objective: Objective, config: TrainConfig, device: torch.device) -> nn.
 
 def _precision(config: TrainConfig) -> MixedPrecisionPolicy:
     """Gather weights in half precision, reduce gradients in fp32. Autocast casts the inputs."""
+    # Autocast casts the weights of a user's blocks, too, as with ddp: their code may expect fp32 elsewhere.
+    if config.model.is_own:
+        return _FP32_POLICY
     if not is_half(config.precision):
         return MixedPrecisionPolicy()
     return MixedPrecisionPolicy(

@@ -28,6 +28,7 @@ from vastrun.trainer.engine.memory.retry import all_reduce_gradients
 from vastrun.trainer.engine.plan import Plan, largest_divisor
 from vastrun.trainer.engine.session import Session, build_session, domains_of
 from vastrun.trainer.engine.step import forward_backward, optimizer_step
+from vastrun.trainer.models.own_model import OwnModel
 from vastrun.trainer.models.precision import make_scaler
 from vastrun.trainer.models.weights import count_parameters
 from vastrun.trainer.workload.fakes import (
@@ -65,8 +66,13 @@ class Work:
 
 
 def estimate_workloads(query: WorkloadQuery) -> Workloads:
-    """Estimate the workload of a step on a rank, by strategy and micro-batch. Raises DataError."""
+    """Estimate the workload of a step on a rank, by strategy and micro-batch.
+
+    Raises DataError, and ConfigError for a model of the user's code.
+    """
     started_at = time.monotonic()
+    if query.train.model.is_own:
+        _check_options(query)
     config, world_size = without_gpu_options(query.train), query.world_size
     ranks = make_fake_ranks(world_size)
     if query.room is not None:
@@ -152,6 +158,14 @@ def _fake_tasks(config: TrainConfig) -> tuple[Task, ...]:
 def _count_parameters(config: TrainConfig) -> int:
     with FakeTensorMode(allow_non_fake_inputs=True):
         return count_parameters(stages.make(config, domains_of(config, _fake_tasks(config))).operator)
+
+
+def _check_options(query: WorkloadQuery) -> None:
+    """Raise ConfigError for an option that does not work with a model of the user's code."""
+    with FakeTensorMode(allow_non_fake_inputs=True):
+        operator = stages.make(query.train, domains_of(query.train, _fake_tasks(query.train))).operator
+    if isinstance(operator, OwnModel):
+        operator.check_options(query.train, query.world_size)
 
 
 def _micro_batch_sizes(config: TrainConfig, world_size: int) -> list[int]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from vastrun.contract.limits import Ge, Gt, Le, Lt, MinLen
 from vastrun.contract.profiling import MAX_STEPS
@@ -24,6 +25,10 @@ PARAMETERS = {
 }
 """Built-in tasks, each with the key that lists the values of its PDE's parameter; None: it has none."""
 _STEADY = ("darcy",)
+MODELS = ("latent", "fno")
+"""Built-in models."""
+MODEL_ARGUMENTS = ("grid", "channels", "conditions")
+"""Keyword arguments that each model of the user's code is built with, besides `model.options`."""
 _ON_A_LINE = ("advection", "burgers")
 
 
@@ -78,7 +83,10 @@ class DataConfig:
 class ModelConfig:
     """The operator: `latent` is a transformer over patches of a field, `fno` mixes its lowest frequencies."""
 
-    name: Literal["latent", "fno"] = "latent"
+    name: str = "latent"
+    """A built-in model, or `module:attribute` in the user's code (docs/own-model.md)."""
+    options: Mapping[str, Any] = field(default_factory=dict)
+    """Further keyword arguments of a model in the user's code."""
     dim: Annotated[int, Ge(8)] = 64
     depth: Count = 4
     mlp_ratio: Count = 2
@@ -86,6 +94,11 @@ class ModelConfig:
     patch: Count = 4
     modes: Count = 12
     """`fno`: number of frequencies that are kept along an axis."""
+
+    @property
+    def is_own(self) -> bool:
+        """Tell whether the model is in the user's code."""
+        return ":" in self.name
 
 
 @dataclass(frozen=True, kw_only=True)

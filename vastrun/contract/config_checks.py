@@ -3,8 +3,18 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
+from difflib import get_close_matches
+from keyword import iskeyword
 
-from vastrun.contract.config import PARAMETERS, DataConfig, ModelConfig, TrainConfig
+from vastrun.contract.config import (
+    MODEL_ARGUMENTS,
+    MODELS,
+    PARAMETERS,
+    DataConfig,
+    ModelConfig,
+    TrainConfig,
+)
 from vastrun.contract.config_effects import rejected_data_options, rejected_options
 
 _Check = tuple[bool, str, str]
@@ -271,11 +281,14 @@ def _diloco_checks(config: TrainConfig) -> list[_Check]:
 
 def _model_checks(config: TrainConfig) -> list[_Check]:
     model = config.model
-    if model.name == "fno":
+    if model.name != "latent":
         several = len(config.data) > 1
+        one_task = f"{model.name} trains one task, got {len(config.data)}; latent trains several"
         return [
-            (several, "model.name", f"fno trains one task, got {len(config.data)}; latent trains several"),
-            *_fno_checks(model, config.data[0].points),
+            *((True, "model.name", fault) for fault in _name_faults(model.name)),
+            (several, "model.name", one_task),
+            *(_own_checks(model) if model.is_own else ()),
+            *(_fno_checks(model, config.data[0].points) if model.name == "fno" else ()),
         ]
     return [
         (
@@ -284,6 +297,37 @@ def _model_checks(config: TrainConfig) -> list[_Check]:
             f"expected a divisor of model.dim ({model.dim}), got {model.heads}",
         ),
         *(_patch_check(model, key, data) for key, data in _each(config)),
+    ]
+
+
+def _name_faults(name: str) -> Iterator[str]:
+    """Yield the fault of a name that is neither a built-in model nor `module:attribute`."""
+    module, _, attribute = name.partition(":")
+    words = [*module.split("."), attribute]
+    if name in MODELS or all(word.isidentifier() and not iskeyword(word) for word in words):
+        return
+    near = get_close_matches(name, MODELS, n=1)
+    meant = f"; did you mean {near[0]}?" if near else ""
+    yield f"expected {', '.join(MODELS)}, or module:attribute of your own code, got {name!r}{meant}"
+
+
+def _own_checks(model: ModelConfig) -> list[_Check]:
+    given = ", ".join(MODEL_ARGUMENTS)
+    return [
+        check
+        for key in model.options
+        for check in (
+            (
+                key in MODEL_ARGUMENTS,
+                f"model.options.{key}",
+                f"the data decide {given}: expected another argument of {model.name}",
+            ),
+            (
+                not key.isidentifier() or iskeyword(key),
+                "model.options",
+                f"expected the name of an argument in Python, got {key!r}",
+            ),
+        )
     ]
 
 

@@ -9,13 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from vastrun.contract.config import PARAMETERS, DataConfig, TrainConfig
+from vastrun.contract.config import MODELS, PARAMETERS, DataConfig, TrainConfig
 
 _Row = tuple[str, Callable[[TrainConfig], bool], str]
 """Keys, a test that they have an effect, and the fault if they have none; `{c}` is the configuration."""
 
 _STAGE = "has no effect in the stage {c.stage}"
-_FNO = "has no effect with fno"
+_MODEL = "has no effect with {c.model.name}"
+_OWN = f"{_MODEL}; give its arguments under model.options"
 
 _REJECTED: tuple[_Row, ...] = (
     ("freeze", lambda c: c.stage == "operator", f"{_STAGE}, which trains no operator"),
@@ -75,10 +76,20 @@ _REJECTED: tuple[_Row, ...] = (
     ("limits.compile_s", lambda c: c.compile != "off", "has no effect with compile: off"),
     (
         "model.heads model.patch",
-        lambda c: c.model.name == "latent",
-        _FNO,
+        lambda c: c.model.name != "fno",
+        _MODEL,
     ),
-    ("model.modes", lambda c: c.model.name == "fno", "has no effect with latent"),
+    ("model.modes", lambda c: c.model.name != "latent", _MODEL),
+    (
+        "model.dim model.depth model.mlp_ratio model.heads model.patch model.modes",
+        lambda c: not c.model.is_own,
+        _OWN,
+    ),
+    (
+        "model.options",
+        lambda c: c.model.name not in MODELS,
+        "has no effect with {c.model.name}; expected it with a model of your own, module:attribute",
+    ),
     (
         "model.patch",
         lambda c: any(data.patch is None for data in c.data),
@@ -102,7 +113,7 @@ def rejected_options(config: TrainConfig) -> Iterator[tuple[str, str]]:
 
 def rejected_data_options(at: str, config: TrainConfig, data: DataConfig) -> Iterator[tuple[str, str]]:
     """Yield (key, fault) for each option of the task at key `at` that was set and has no effect."""
-    unread = {"patch": _FNO} if config.model.name == "fno" else {}
+    unread = {} if config.model.name == "latent" else {"patch": _MODEL.format(c=config)}
     if data.steady:
         unread |= dict.fromkeys(("frames", "dt"), f"has no effect with {data.task}, which is steady")
     if data.task in PARAMETERS:

@@ -11,6 +11,9 @@ from typing import Annotated
 from vastrun.contract.config import TrainConfig
 from vastrun.contract.limits import Ge, Le, MaxLen, MinLen
 
+WRONG_MODEL = 2
+"""Exit code of that program for a model of the user's code that cannot be trained on any computer."""
+
 Bytes = Annotated[int, Ge(0), Le(1 << 60)]
 Amount = Annotated[float, Ge(0), Le(1e24)]
 
@@ -36,6 +39,8 @@ class WorkloadQuery:
     room: MemoryBudget | None = None
     """Memory of each rank, needed where `train.batch` is `auto`: the estimate is then for the largest batch
     of which a rank's whole share fits at once."""
+    code: str | None = None
+    """Folder of the user's code on this computer, for a model in it; None: the model is built in."""
 
 
 @dataclass(frozen=True, kw_only=True)

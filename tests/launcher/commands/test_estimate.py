@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 
 from tests.jobs import command_job, train_job, workloads
-from vastrun.contract.config import TrainConfig
-from vastrun.launcher.commands.estimate import EstimateError, WorkloadEstimator
-from vastrun.launcher.core.job import Resources
+from vastrun.contract.config import ModelConfig, TrainConfig
+from vastrun.launcher.commands.estimate import EstimateError, WorkloadEstimator, try_model
+from vastrun.launcher.core.errors import JobValueError
+from vastrun.launcher.core.job import Code, JobSpec, Resources
 
 JOB = train_job(resources=Resources(gpus=1))
 WHOLE = json.dumps(asdict(workloads()))
@@ -93,6 +94,48 @@ def test_a_kept_answer_that_came_to_harm_is_asked_for_again(tmp_path: Path, kept
     assert asked.known(JOB) is None
     assert asked.workloads(JOB) == workloads()
     assert asked.known(JOB) == workloads()
+
+
+OWN_MODEL = "train.model.name: mymodel:Net"
+
+
+def own_model(folder: Path) -> JobSpec:
+    code = folder / "code"
+    code.mkdir()
+    (code / "mymodel.py").write_text("class Net: ...\n")
+    train = TrainConfig(model=ModelConfig(name="mymodel:Net"))
+    return replace(JOB, train=train, code=Code(path=str(code)))
+
+
+def test_an_answer_for_a_users_model_is_kept_until_the_code_changes(tmp_path: Path) -> None:
+    spec = own_model(tmp_path)
+    asked = estimator(tmp_path, f"cat >'{tmp_path}/query'; echo '{WHOLE}'")
+    assert asked.workloads(spec) == workloads()
+    assert json.loads((tmp_path / "query").read_text())["code"] == str(tmp_path / "code")
+    assert asked.known(spec) == workloads()
+    (tmp_path / "code" / "layers.py").write_text("WIDTH = 64\n")
+    assert asked.known(spec) is None
+
+
+def test_a_users_model_that_cannot_be_trained_is_an_error_before_anything_is_paid(tmp_path: Path) -> None:
+    spec, notes = own_model(tmp_path), list[str]()
+    wrong = estimator(tmp_path, f"cat >/dev/null; echo 'workload: {OWN_MODEL} returned None' >&2; exit 2")
+    with pytest.raises(JobValueError, match=f"{OWN_MODEL} returned None"):
+        try_model(wrong, spec, free=False, note=notes.append)
+    try_model(wrong, spec, free=True, note=notes.append)
+    try_model(wrong, JOB, free=False, note=notes.append)
+    assert notes == []
+
+
+def test_what_this_computer_cannot_tell_of_a_users_model_is_a_note(tmp_path: Path) -> None:
+    spec, notes = own_model(tmp_path), list[str]()
+    lacks = "workload: cannot import mymodel: No module named 'neuralop'"
+    unknown = estimator(tmp_path, f'cat >/dev/null; echo "{lacks}" >&2; exit 1')
+    try_model(unknown, spec, free=False, note=notes.append)
+    without_torch = estimator(tmp_path, "cat >/dev/null; echo \"No module named 'torch'\" >&2; exit 1")
+    try_model(without_torch, spec, free=False, note=notes.append)
+    assert notes[0].startswith("mymodel:Net was not tried on this computer: cannot import mymodel")
+    assert "has no torch; " in notes[1]
 
 
 def test_a_program_of_the_users_own_is_not_asked_for(tmp_path: Path) -> None:

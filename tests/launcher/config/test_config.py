@@ -360,6 +360,52 @@ def test_what_a_job_leaves_to_auto_is_a_key_that_is_still_open() -> None:
     assert load(TRAIN).auto_keys == ()
 
 
+OWN = "code: {path: .}\ntrain: {model: {name: 'mymodel:Net'"
+
+
+def test_a_model_of_the_users_code_has_options_of_any_kind() -> None:
+    options = "{width: 4, modes: [3, 4], act: {name: gelu, rate: 0.5}, bias: true, cut: null}"
+    spec = load(f"name: job\n{OWN}, options: {options}}}}}\n", "train.model.options.modes=[5]")
+    assert spec.train is not None and spec.train.model.is_own
+    act = {"name": "gelu", "rate": 0.5}
+    found = {"width": 4, "modes": [5], "act": act, "bias": True, "cut": None}
+    assert spec.train.model.options == found
+    assert read_job(dump_job(spec)) == spec
+
+
+@pytest.mark.parametrize(
+    ("lines", "fault"),
+    [
+        ("train: {model: {name: 'mymodel:Net'}}", "model.name: mymodel:Net must be in the uploaded code"),
+        (
+            "train: {model: {name: latnet}}",
+            "module:attribute of your own code, got 'latnet'; did you mean latent?",
+        ),
+        ("train: {model: {name: 'my model:Net'}}\ncode: {}", "got 'my model:Net'"),
+        ("train: {model: {name: ':Net'}}\ncode: {}", "got ':Net'"),
+        (
+            "train: {model: {options: {a: 1}}}",
+            "model.options: has no effect with latent; expected it with a model",
+        ),
+        (
+            OWN + ", dim: 32}}",
+            "model.dim: has no effect with mymodel:Net; give its arguments under model.opt",
+        ),
+        (OWN + ", options: {grid: 32}}}", "model.options.grid: the data decide grid, channels, conditions"),
+        (
+            OWN + ", options: {a-b: 32}}}",
+            "model.options: expected the name of an argument in Python, got 'a-b'",
+        ),
+        (OWN + "}, data: [{task: burgers}, {}]}", "model.name: mymodel:Net trains one task, got 2"),
+        (OWN + "}, data: {patch: 8}}", "data.patch: has no effect with mymodel:Net"),
+        (OWN + "}, freeze: codec}", "freeze: expected the model latent, got mymodel:Net"),
+        (OWN + "}, stage: refine}", "model.name: expected latent with the stage refine, got mymodel:Net"),
+    ],
+)
+def test_what_a_model_of_the_users_code_cannot_have_is_a_fault(lines: str, fault: str) -> None:
+    assert any(fault in found for found in faults(f"name: job\n{lines}\n")), faults(f"name: job\n{lines}\n")
+
+
 @pytest.mark.parametrize(
     ("lines", "fault"),
     [
