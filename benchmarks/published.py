@@ -34,6 +34,7 @@ _COLUMNS = (
     "dollars",
     "on",
 )
+_DARUS = "https://darus.uni-stuttgart.de/api/access/datafile"
 _FLOORS = ("persistence", "spatial_mean", "training_mean")
 
 
@@ -66,9 +67,7 @@ def _of_a_line(
         tuned=tuned,
         changes=(
             f"train.data.{key}s=[{value}]",
-            f"env.FILE={pattern.format(value)}",
-            f"env.NUMBER='{number}'",
-            f"env.MD5='{md5}'",
+            f"data=[{{url: '{_DARUS}/{number}', path: {pattern.format(value)}, md5: '{md5}', max_gb: 8.5}}]",
         ),
     )
 

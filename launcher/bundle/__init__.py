@@ -232,6 +232,7 @@ def _job(run: Run, spec: JobSpec, code: dict[str, Any] | None) -> dict[str, Any]
         "outputs": spec.outputs,
         "outputs_gb": spec.outputs_gb,
         "checkpoints": _own_checkpoints(spec.checkpoints),
+        "data": [asdict(f) | {"path": f.target, "max_bytes": f.max_bytes} for f in spec.data],
         "push": spec.checkpoints.push,
         "start_from": spec.checkpoints.start_from,
         "restarts": None if spec.restarts is None else dict(spec.restarts),

@@ -62,10 +62,10 @@ def command(
     """Run the steps of a job one by one on this computer, or only the named ones. Costs nothing.
 
     First comes config, which checks the job file. Then the steps of a machine: check-gpu, check-comm,
-    check-nodes (does nothing here), packages, unpack, check-model, data, check-data, fetch, train. Then
-    evaluate, which scores the newest checkpoint, and report, which shows the verdict and its proofs. The
-    first step that fails is the last, except that report follows a failed train. The folder is kept, so
-    that a step finds the files of the steps before it.
+    check-nodes (does nothing here), packages, unpack, check-model, download, data, check-data, fetch,
+    train. Then evaluate, which scores the newest checkpoint, and report, which shows the verdict and its
+    proofs. The first step that fails is the last, except that report follows a failed train. The folder is
+    kept, so that a step finds the files of the steps before it.
 
     The step fit runs only when named. Without a GPU, it estimates the memory and time that a training step
     of the onboard trainer needs on each rank, and shows which GPUs have room. It needs torch.

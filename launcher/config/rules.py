@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import PurePosixPath
 
 from vastrun.contract.config_checks import faults_of
 from vastrun.contract.job import EXCLUDE_PREFIX, OUTPUTS_PREFIXES
+from vastrun.launcher.config.conflict import Conflict
+from vastrun.launcher.config.data_rules import data_conflicts
 from vastrun.launcher.config.shell import program_of, script_of
 from vastrun.launcher.config.source import KeyPath
 from vastrun.launcher.config.tags import tag_faults
@@ -36,16 +37,6 @@ _RUNS_NOTEBOOK = re.compile(
 _WANDB_KEY = "WANDB_API_KEY"
 
 
-@dataclass(frozen=True)
-class Conflict:
-    """A value that conflicts with others."""
-
-    path: KeyPath
-    text: str
-    about: tuple[KeyPath, ...] = ()
-    """Other values on which it depends: it is not reported when one of those is invalid."""
-
-
 def conflicts(spec: JobSpec) -> Iterator[Conflict]:
     """Yield every conflict in the job."""
     for rule in (
@@ -60,6 +51,7 @@ def conflicts(spec: JobSpec) -> Iterator[Conflict]:
         _environment,
         _globs,
         _own_checkpoints,
+        data_conflicts,
         _volume,
         _notify,
         _urls,

@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 from annotated_types import Ge, Gt, Le, MaxLen, MinLen
 
 from vastrun.contract.config import Auto, TrainConfig
+from vastrun.contract.data_files import path_in_url
 from vastrun.contract.job import min_nodes
 
 Positive = Annotated[float, Gt(0)]
@@ -152,6 +153,33 @@ class Checkpoints:
 
 
 @dataclass(frozen=True, kw_only=True)
+class DataFile:
+    """A file that each machine downloads to `$VASTRUN_DATA` before its ranks start."""
+
+    url: Annotated[str, MinLen(1)]
+    """An https://, http://, hf:// or s3:// URL, without credentials."""
+    path: str | None = None
+    """Path in `$VASTRUN_DATA`; None: the name at the end of the URL."""
+    sha256: str | None = None
+    md5: str | None = None
+    """Checksum, for files whose SHA-256 is not published."""
+    size: Annotated[int, Ge(0), Le(10**14)] | None = None
+    """Exact size in bytes. Either this or `max_gb`."""
+    max_gb: Annotated[float, Gt(0), Le(100_000)] | None = None
+    """Max. size in GB, where the exact one is unknown."""
+
+    @property
+    def target(self) -> str:
+        """Path in `$VASTRUN_DATA`."""
+        return path_in_url(self.url) if self.path is None else self.path
+
+    @property
+    def max_bytes(self) -> int:
+        """Max. size in bytes: the exact one, if it is known."""
+        return self.size if self.size is not None else int((self.max_gb or 0.0) * 1e9)
+
+
+@dataclass(frozen=True, kw_only=True)
 class DataVolume:
     """A disk on a rented machine that keeps `$VASTRUN_DATA` for later runs there."""
 
@@ -216,6 +244,8 @@ class JobSpec:
     restarts: Mapping[RestartCause, Annotated[int, Ge(0), Le(20)]] | None = None
     """Max. restarts of the ranks by the box, by cause; None: `vastrun/contract/job.py`."""
     checkpoints: Checkpoints = field(default_factory=Checkpoints)
+    data: tuple[DataFile, ...] = ()
+    """Files that each machine downloads to `$VASTRUN_DATA` before its ranks start, after `setup`."""
     volume: DataVolume | None = None
     """Volume that keeps the data of a rented machine for later runs; None: data are deleted with the
     machine."""
@@ -241,6 +271,11 @@ class JobSpec:
             "train.batch": train is not None and train.batch == "auto",
         }
         return tuple(key for key, is_open in open_keys.items() if is_open)
+
+    @property
+    def data_gb(self) -> float:
+        """Return the GB that each machine downloads for `data`, or their limit."""
+        return sum(file.max_bytes for file in self.data) / 1e9
 
     @property
     def ranks_per_node(self) -> int:

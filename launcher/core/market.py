@@ -66,6 +66,8 @@ class Offer:
     """Expected USD for finishing the job on one such machine, without its limits. 0: unknown."""
     loading_usd: float = 0.0
     """Part of `expected_usd` that is spent before it trains, for disk and traffic."""
+    data_s: float = 0.0
+    """Expected seconds for the download of the job's data; 0: it has none, or unknown."""
     extras: ExtraRates = ExtraRates()
     bid_usd_per_hour: float | None = None
     """Bid for the GPUs in USD per hour; None: a machine on demand, at its price."""

@@ -26,7 +26,8 @@ _SHARE = 0.5
 def is_needed(spec: JobSpec) -> bool:
     """Return whether the job requests a speed, or does something that usually needs the internet."""
     urls = (spec.checkpoints.push, spec.checkpoints.start_from)
-    return spec.resources.down_mbps > 0 or bool(spec.setup) or any(url and _is_remote(url) for url in urls)
+    downloads = bool(spec.setup or spec.data)
+    return spec.resources.down_mbps > 0 or downloads or any(url and _is_remote(url) for url in urls)
 
 
 def command(requested: Resources) -> str:

@@ -35,6 +35,11 @@ def finishing_usd(spec: JobSpec, offer: Offer) -> float:
     return offer.expected_usd * spec.nodes
 
 
+def data_usd(spec: JobSpec, offer: Offer, seconds: float) -> float:
+    """Return the cost of downloading the job's data to one machine: its price meanwhile, and the traffic."""
+    return seconds / 3600 * offer.usd_per_hour + spec.data_gb * offer.extras.down_usd_per_gb
+
+
 def is_cut_short(spec: JobSpec, offer: Offer) -> bool:
     """Return whether the limits end the job before it is finished, by a speed that is more than a guess."""
     is_guess = offer.forecast is not None and offer.forecast.basis == "guess"

@@ -134,7 +134,8 @@ def worst_case_usd(spec: JobSpec, offer: Offer) -> float:
     Each node counts as one machine of the offer.
     """
     life_s = lease_of(spec, offer).life_s
-    return spec.nodes * (life_s / 3600 * offer.usd_per_hour + _reserve_usd(offer, share_usd(spec)))
+    reserve_usd = _reserve_usd(offer, share_usd(spec), spec.data_gb)
+    return spec.nodes * (life_s / 3600 * offer.usd_per_hour + reserve_usd)
 
 
 def share_usd(spec: JobSpec) -> float | None:
@@ -179,7 +180,8 @@ def lease_of(spec: JobSpec, offer: Offer) -> Lease:
     life_s, life_cause, limit_usd = spec.limits.hours * 3600, Cause.TIME_LIMIT, share_usd(spec)
     if limit_usd is not None and offer.usd_per_hour > 0:
         # Loading and traffic cost, too: set aside first, so that the lease ends before the money does.
-        money_s = (limit_usd - _reserve_usd(offer, limit_usd)) / offer.usd_per_hour * 3600
+        reserve_usd = _reserve_usd(offer, limit_usd, spec.data_gb)
+        money_s = (limit_usd - reserve_usd) / offer.usd_per_hour * 3600
         if money_s < life_s:
             life_s, life_cause = money_s, Cause.MONEY_LIMIT
     collect_s = spec.limits.collect_s
@@ -331,9 +333,9 @@ def with_limit(spec: JobSpec, spent_usd: float) -> JobSpec:
     return replace(spec, limits=replace(spec.limits, usd=max(0.01, spec.limits.usd - spent_usd)))
 
 
-def _reserve_usd(offer: Offer, limit_usd: float | None) -> float:
-    """Return the reserve in USD for the longest loading and the usual traffic."""
+def _reserve_usd(offer: Offer, limit_usd: float | None, data_gb: float = 0.0) -> float:
+    """Return the reserve in USD for the longest loading, the usual traffic and the job's data."""
     extras = offer.extras
     reserve = BOOT_S / 3600 * extras.storage_usd_per_hour
-    reserve += DOWN_GB * extras.down_usd_per_gb + UP_GB * extras.up_usd_per_gb
+    reserve += (DOWN_GB + data_gb) * extras.down_usd_per_gb + UP_GB * extras.up_usd_per_gb
     return reserve if limit_usd is None else min(reserve, limit_usd * _MAX_RESERVED_SHARE)

@@ -89,7 +89,8 @@ def hold_spec(job: JobSpec, *, slots: int, hours: float, usd: float | None, idle
         gpus=gpus * slots,
         cpu_cores=requested.cpu_cores * slots,
         memory_gb=requested.memory_gb * slots,
-        disk_gb=max(_MIN_DISK_GB, requested.disk_gb) * slots,
+        # Once more: the machine keeps a copy of the data for its next slots.
+        disk_gb=max(_MIN_DISK_GB, requested.disk_gb) * slots + job.data_gb,
     )
     return JobSpec(
         name=f"hold-{job.name}"[:63],

@@ -6,6 +6,7 @@ import signal
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from vastrun.contract.data_files import EXIT_OF_BLAME, Blame
 from vastrun.contract.outcome import REASONS, Outcome, RankEnd, StartRecord
 from vastrun.launcher.core import Cause, Evidence, Proof, RunAssessment, StepEnd
 from vastrun.launcher.core.job import JobSpec
@@ -20,6 +21,16 @@ STOP_CAUSES: Mapping[str, Cause] = {
     "preempted": Cause.PREEMPTED,
 }
 
+DOWNLOAD_STEP = "38-download"
+CAUSE_OF_BLAME: Mapping[Blame, Cause] = {
+    "job": Cause.USER_ERROR,
+    "server": Cause.DATA,
+    "disk": Cause.DISK,
+    "host": Cause.HOST,
+}
+"""Cause of a failed download of the job's `data:`, by who is to blame."""
+_CAUSE_OF_DOWNLOAD_EXIT = {code: CAUSE_OF_BLAME[blame] for blame, code in EXIT_OF_BLAME.items()}
+
 CAUSE_OF_STEP: Mapping[str, Cause] = {
     "00-environment": Cause.SETUP,
     "10-check-gpu": Cause.HOST,
@@ -28,6 +39,7 @@ CAUSE_OF_STEP: Mapping[str, Cause] = {
     "25-packages": Cause.HOST,
     "30-unpack": Cause.SETUP,
     "35-check-model": Cause.USER_ERROR,
+    DOWNLOAD_STEP: Cause.DATA,
     "40-data": Cause.DATA,
     "42-check-data": Cause.DATA,
     "45-fetch": Cause.DATA,
@@ -104,6 +116,8 @@ def _of_step(end: StepEnd) -> RunAssessment:
     if end.stop in STOP_CAUSES:
         return RunAssessment(cause=STOP_CAUSES[end.stop], detail=f"stopped in {name}")
     cause = Cause.SETUP if code == _UNFIT_IMAGE else CAUSE_OF_STEP.get(name)
+    if name == DOWNLOAD_STEP:
+        cause = _CAUSE_OF_DOWNLOAD_EXIT.get(code, cause)
     killed_by = _SIGNALS.get(code)
     if cause is None and killed_by:
         return RunAssessment(

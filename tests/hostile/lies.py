@@ -314,6 +314,13 @@ LIES: Mapping[str, Lie] = {
     "environment that failed beside a good outcome": Lie(
         files={layout.STEPS: b'{"step": "00-environment", "exit_code": 78, "seconds": 1.0}\n'}, harmless=True
     ),
+    "download that blames the job and steers": _failed_step(
+        step="38-download", exit_code=65, last_line=STEERING
+    ),
+    "download that blames nobody": _failed_step(step="38-download", exit_code=2**31 - 1),
+    "download that failed beside a good outcome": Lie(
+        files={layout.STEPS: b'{"step": "38-download", "exit_code": 65, "seconds": 1.0}\n'}, harmless=True
+    ),
     "steps that are large": Lie(files={layout.STEPS: b'{"step": "x"}\n' * 900_000}, harmless=True),
     # The list of its files.
     "file of no size on earth": entry("run/outputs/a", size=10**18),

@@ -156,6 +156,18 @@ stub_gpus() {
   ((status == 0))
 }
 
+@test "38-download: a job that lists no files downloads nothing" {
+  stub_module transfer/data_files 'raise SystemExit(1)'
+  step 38-download
+  ((status == 0))
+}
+
+@test "38-download: the exit code says who is to blame" {
+  stub_module transfer/data_files 'raise SystemExit(74)'
+  VASTRUN_DOWNLOADS=1 step 38-download
+  ((status == 74))
+}
+
 @test "42-check-data: the data are looked at before anybody trains" {
   stub_module data 'import sys; print("data", *sys.argv[1:]); raise SystemExit(1)'
   step 42-check-data

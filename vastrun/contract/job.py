@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from vastrun.contract import layout
+from vastrun.contract.data_files import JobDataFile
 from vastrun.contract.records import RecordError, read_json
 
 DEFAULT_RESTARTS: Mapping[str, int] = {
@@ -147,6 +148,8 @@ class Job:
     """The batch of the run; None: it has no batch."""
     checkpoints: JobCheckpoints | None = None
     """Checkpoints of the command; None: it has none."""
+    data: tuple[JobDataFile, ...] = ()
+    """Files to download before the ranks start."""
 
     @classmethod
     def read(cls, box: Path) -> Job:

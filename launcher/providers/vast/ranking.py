@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from vastrun.launcher.core import Forecast, Offer
 from vastrun.launcher.core.job import JobSpec
 from vastrun.launcher.decisions import policy
-from vastrun.launcher.decisions.estimates import basis_text, interruption_hours, lost_hours
+from vastrun.launcher.decisions.estimates import basis_text, data_usd, interruption_hours, lost_hours
 from vastrun.launcher.decisions.market_report import Term
 from vastrun.launcher.decisions.speed_history import SpeedHistory
 from vastrun.launcher.image.lock import Lock
@@ -35,6 +35,7 @@ class Estimate:
     terms: tuple[Term, ...]
     """Parts of the cost, each with its reason."""
     loading_usd: float
+    data_s: float
     instead_text: str = ""
     """Text about the other way to rent the same offer, with its cost."""
 
@@ -42,7 +43,11 @@ class Estimate:
     def offer(self) -> Offer:
         """The offer with the expected cost of the job."""
         return replace(
-            self.unpriced, expected_usd=self.usd, loading_usd=self.loading_usd, forecast=self.forecast
+            self.unpriced,
+            expected_usd=self.usd,
+            loading_usd=self.loading_usd,
+            data_s=self.data_s,
+            forecast=self.forecast,
         )
 
     @property
@@ -100,15 +105,20 @@ def _estimate(
     price, extras = offer.usd_per_hour, row.extras
     down_gb = policy.down_gb(image_size_gb(row, spec, lock))
     fetch_hours, fetch_text = _download_estimate(row, down_gb, known)
-    forecast = speeds.forecast(row, fetch_hours * 3600 + policy.START_S)
+    data_hours = _download_hours(row, spec.data_gb)
+    start_hours = fetch_hours + data_hours + policy.START_S / 3600
+    forecast = speeds.forecast(row, start_hours * 3600)
     train_hours = forecast.train_s / 3600
     train_usd = (price - extras.storage_usd_per_hour) * train_hours
     storage_usd = extras.storage_usd_per_hour * train_hours
     fetch_usd = price * fetch_hours  # at the full price: waiting is not free
     traffic_usd = down_gb * extras.down_usd_per_gb + policy.UP_GB * extras.up_usd_per_gb
+    download_usd = data_usd(spec, offer, data_hours * 3600)
     risks = _risks(row, fetch_hours)
-    again = _repeat_hours(offer, spec, forecast, fetch_hours, known)
-    risk_usd = min(1.0, sum(risks.values())) * (train_usd + storage_usd + fetch_usd) + again * price
+    again = _repeat_hours(offer, spec, forecast, start_hours, known)
+    risk_usd = (
+        min(1.0, sum(risks.values())) * (train_usd + storage_usd + fetch_usd + download_usd) + again * price
+    )
     parts = [f"{name} {risk:.1%}" for name, risk in risks.items() if risk > 0]
     if again:
         parts.append(f"{again:.1f} h more for interruptions, {known.bids.per_hour:.2f} per hour expected")
@@ -117,6 +127,11 @@ def _estimate(
         ("disk", storage_usd, f"${extras.storage_usd_per_hour:.4f}/h"),
         ("fetch", fetch_usd, f"{fetch_hours * 60:.0f} min {fetch_text}"),
         ("traffic", traffic_usd, f"${extras.down_usd_per_gb:.4f}/GB to fetch"),
+        *(
+            [("data", download_usd, f"{data_hours * 60:.0f} min for {spec.data_gb:.3g} GB")]
+            if spec.data
+            else []
+        ),
         ("risk", risk_usd, ", ".join(parts)),
     )
     return Estimate(
@@ -124,7 +139,10 @@ def _estimate(
         unpriced=offer,
         forecast=forecast,
         terms=tuple(Term(name=name, usd=usd, text=text) for name, usd, text in terms),
-        loading_usd=extras.storage_usd_per_hour * fetch_hours + down_gb * extras.down_usd_per_gb,
+        loading_usd=extras.storage_usd_per_hour * fetch_hours
+        + down_gb * extras.down_usd_per_gb
+        + download_usd,
+        data_s=data_hours * 3600,
     )
 
 
@@ -140,17 +158,19 @@ def _download_estimate(row: OfferRow, down_gb: float, known: SpeedHistory) -> tu
     boot_s = known.boot_s.get(row.machine_id)
     if boot_s is not None:
         return boot_s / 3600, "as it took before"
-    hours = down_gb * 8000 / max(1.0, row.down_mbps * _BANDWIDTH_SHARE) / 3600
-    return hours, f"for {down_gb:.1f} GB at {row.down_mbps:.0f} Mbit/s"
+    return _download_hours(row, down_gb), f"for {down_gb:.1f} GB at {row.down_mbps:.0f} Mbit/s"
+
+
+def _download_hours(row: OfferRow, gb: float) -> float:
+    return gb * 8000 / max(1.0, row.down_mbps * _BANDWIDTH_SHARE) / 3600
 
 
 def _repeat_hours(
-    offer: Offer, spec: JobSpec, forecast: Forecast, fetch_hours: float, known: SpeedHistory
+    offer: Offer, spec: JobSpec, forecast: Forecast, start_hours: float, known: SpeedHistory
 ) -> float:
     """Return the hours that interruptions by higher bids repeat; 0 on demand."""
     if offer.bid_usd_per_hour is None:
         return 0.0
-    start_hours = fetch_hours + policy.START_S / 3600
     lost = lost_hours(spec, forecast.steps_per_s)
     return interruption_hours(forecast.train_s / 3600, known.bids.per_hour, start_hours, lost)
 

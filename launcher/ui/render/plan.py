@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from urllib.parse import urlsplit
 
 from vastrun.launcher.commands.plan import LaunchPlan
 from vastrun.launcher.config.shell import script_of
@@ -12,6 +13,7 @@ from vastrun.launcher.core.job import JobSpec
 from vastrun.launcher.core.market import UNMEASURED
 from vastrun.launcher.decisions.estimates import (
     basis_text,
+    data_usd,
     expected_usd,
     finishing_usd,
     is_cut_short,
@@ -54,6 +56,7 @@ def _request(plan: LaunchPlan) -> str:
             ("needs", _needs(plan)),
             ("image", _image(spec, plan.offers[0])),
             ("disk", f"{spec.resources.disk_gb:g} GB"),
+            ("data", _data(plan)),
             ("volume", _volume(plan)),
             ("ranks", str(spec.world_size)),
             ("trains", _program(spec)),
@@ -78,6 +81,24 @@ def _volume(plan: LaunchPlan) -> str:
         return f"{request.name}, {request.gb} GB: created on that machine for at most {max_usd} a month"
     where = "that machine" if known.host == plan.offers[0].host else f"machine {known.host}, not used here"
     return f"{known.name}, {known.gb:.0f} GB: on {where}, {usd(known.usd_per_month)} a month"
+
+
+def _data(plan: LaunchPlan) -> str:
+    """Write what each machine downloads, and how long it takes and costs there."""
+    spec, offer = plan.spec, plan.offers[0]
+    if not spec.data:
+        return ""
+    bound = "" if all(file.size is not None for file in spec.data) else "at most "
+    servers = ", ".join(dict.fromkeys(filter(None, (urlsplit(file.url).hostname for file in spec.data))))
+    lines = [f"{bound}{spec.data_gb:.3g} GB from {servers}"]
+    if offer.data_s:
+        cost = data_usd(spec, offer, offer.data_s)
+        each = " on each machine" if spec.nodes > 1 else ""
+        lines[0] += f": about {duration(offer.data_s)} and {usd(cost)}{each}"
+    unchecked = [file.target for file in spec.data if file.sha256 is None and file.md5 is None]
+    if unchecked:
+        lines.append(f"without a checksum: {', '.join(unchecked)}")
+    return "\n".join(lines)
 
 
 def _left_out(plan: LaunchPlan) -> str:

@@ -104,6 +104,7 @@ def test_a_step_that_fails_before_the_training_has_the_cause_of_what_it_does() -
         "25-packages": "host",
         "30-unpack": "setup",
         "35-check-model": "user_error",
+        "38-download": "data",
         "40-data": "data",
         "42-check-data": "data",
         "45-fetch": "data",

@@ -10,6 +10,7 @@ import pytest
 
 from tests.jobs import command_job, train_job
 from vastrun.contract.config import DilocoConfig
+from vastrun.contract.data_files import EXIT_OF_BLAME
 from vastrun.contract.outcome import Check, CheckpointEnd, Outcome, RankEnd, Reason, StartRecord
 from vastrun.launcher.core import Cause, Evidence, LeftOutFile, LeftOutFiles, StepEnd
 from vastrun.launcher.core.left_out import file_text
@@ -186,6 +187,27 @@ def test_ranks_that_cannot_talk_are_the_hosts_fault_unless_the_image_is_to_blame
     steps = (StepEnd(step="20-check-comm", exit_code=exit_code, seconds=1.0),)
 
     assert assess_run(evidence(None, steps=steps, exit_code=exit_code), train_job()).cause is cause
+
+
+@pytest.mark.parametrize(
+    ("exit_code", "cause"),
+    [
+        (EXIT_OF_BLAME["job"], Cause.USER_ERROR),
+        (EXIT_OF_BLAME["server"], Cause.DATA),
+        (EXIT_OF_BLAME["disk"], Cause.DISK),
+        (EXIT_OF_BLAME["host"], Cause.HOST),
+        (1, Cause.DATA),
+        (137, Cause.DATA),
+    ],
+)
+def test_a_download_that_fails_blames_the_job_the_server_the_disk_or_the_host(
+    exit_code: int, cause: Cause
+) -> None:
+    steps = (StepEnd(step="38-download", exit_code=exit_code, seconds=1.0, last_line="a.h5: why"),)
+    assessment = assess_run(evidence(None, steps=steps, exit_code=exit_code), train_job())
+    assert (assessment.cause, assessment.detail) == (cause, "download failed: a.h5: why")
+    other = (StepEnd(step="40-data", exit_code=exit_code, seconds=1.0),)
+    assert assess_run(evidence(None, steps=other, exit_code=exit_code), train_job()).cause is Cause.DATA
 
 
 def test_nodes_that_reach_each_other_too_slowly_are_no_single_hosts_fault() -> None:

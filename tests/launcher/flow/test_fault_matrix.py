@@ -5,6 +5,7 @@ Nothing may stay rented, and no verdict may lie.
 
 from __future__ import annotations
 
+import json
 import random
 from collections.abc import Mapping
 from dataclasses import replace
@@ -12,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.fakebox import Training
 from tests.jobs import train_job
 from tests.launcher.faults import KILL_IN, PAUSES, Fault, Killed, Moment, check_first_call, check_later_calls
 from tests.launcher.slow_world import long_job, slow_world
@@ -29,10 +31,12 @@ from tests.launcher.stop_world import (
 from tests.launcher.world import World
 from tests.slow import slow
 from vastrun.contract import layout
+from vastrun.contract.data_files import EXIT_OF_BLAME, Blame
 from vastrun.launcher.core import Cause, Phase, Run, Verdict, bills
 from vastrun.launcher.core.errors import HeldError, StorageError
 from vastrun.launcher.core.job import DataVolume
 from vastrun.launcher.decisions import policy
+from vastrun.launcher.decisions.run_assessment import CAUSE_OF_BLAME
 
 PROVIDER_TROUBLES = ("error", "uncertain", "unreachable", "denied", "busy", "vanish", "bug", "killed")
 REMOTE_TROUBLES = ("error", "unreachable", "gone", "vanish", "bug", "killed")
@@ -380,3 +384,30 @@ def test_the_table_of_stops_has_every_stop_with_every_exit_code() -> None:
     assert {(stop, exit_code) for stop, exit_code, _ in STOP_ROWS} == {
         (stop, exit_code) for stop in ENDS for exit_code in EXIT_CODES
     }
+
+
+@pytest.mark.parametrize(("blame", "exit_code"), EXIT_OF_BLAME.items())
+@pytest.mark.parametrize(
+    ("verb", "trouble"),
+    [
+        ("remote.read", "unreachable"),
+        ("output_store.collect", "unreachable"),
+        ("output_store.collect", "killed"),
+        ("provider.destroy", "uncertain"),
+        ("provider.instances", "busy"),
+    ],
+)
+def test_a_failed_download_of_data_blames_the_same_party_whatever_follows(
+    blame: Blame, exit_code: int, verb: str, trouble: str, tmp_path: Path
+) -> None:
+    end = {"step": "38-download", "exit_code": exit_code, "seconds": 1.0, "last_line": "a.h5: why"}
+    steps = json.dumps(end).encode() + b"\n"
+    training = Training(writes_outcome=False, exit_code=exit_code, leaves={layout.STEPS: steps})
+    world = World(tmp_path, training=training)
+    world.expect(Fault(verb=verb, nth=1, moment="before", trouble=trouble))
+
+    run = drive_to_the_end(world)
+
+    assert run is not None
+    assert (run.cause, run.detail) == (CAUSE_OF_BLAME[blame], "download failed: a.h5: why")
+    check_nothing_leaked_and_nothing_lied(world, run)

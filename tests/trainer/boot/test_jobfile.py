@@ -46,9 +46,16 @@ def test_the_steps_learn_what_they_decide_by(tmp_path: Path, job: dict[str, Any]
         "setup": ["a", "b"],
         "pushed": ["s3://a", "s3://b"],
         "start_from": "s3://c",
+        "data": [{}],
     }
     variables = said(tmp_path, "variables", job)
-    expected = {"VASTRUN_RANKS=3", "VASTRUN_GPUS=2", "VASTRUN_SETUP=2", "VASTRUN_FETCH=3"}
+    expected = {
+        "VASTRUN_RANKS=3",
+        "VASTRUN_GPUS=2",
+        "VASTRUN_SETUP=2",
+        "VASTRUN_FETCH=3",
+        "VASTRUN_DOWNLOADS=1",
+    }
     assert set(variables) == {*expected, f"VASTRUN_KIND={kind}"}
 
 

@@ -11,8 +11,9 @@ import pytest
 from tests.jobs import train_job, workloads
 from tests.launcher.providers.vast.rows import LOCK, NOW, offer, offer_row
 from vastrun.contract.config import TrainConfig
-from vastrun.launcher.core.job import JobSpec, Resources
+from vastrun.launcher.core.job import DataFile, JobSpec, Resources
 from vastrun.launcher.decisions.market_report import Term
+from vastrun.launcher.decisions.policy import worst_case_usd
 from vastrun.launcher.decisions.speed_history import Speed, SpeedHistory
 from vastrun.launcher.providers.vast.funnel import funnel
 from vastrun.launcher.providers.vast.ranking import Estimate, rank_offers, shuffle_equals
@@ -92,6 +93,21 @@ def test_an_estimate_explains_itself_term_by_term() -> None:
     text = " ".join(term.text for term in estimate.terms)
     for part in ("dlperf 98", "Mbit/s", "failure 0.3%"):
         assert part in text
+
+
+def test_the_download_of_the_jobs_data_costs_time_and_traffic() -> None:
+    spec, paid = job(), {"inet_down": 800.0, "inet_down_cost": 0.01}
+    (without,) = rank_offers([offer_row(**paid)], spec, LOCK, NEW)
+    spec = replace(spec, data=(DataFile(url="https://x.org/a", size=9 * 10**9),))
+    (made,) = rank_offers([offer_row(**paid)], spec, LOCK, NEW)
+    # At a quarter of the listed speed, 25 MB/s.
+    assert made.offer.data_s == pytest.approx(360)
+    (term,) = [term for term in made.terms if term.name == "data"]
+    assert term.usd == pytest.approx(0.1 * made.offer.usd_per_hour + 0.09)
+    assert term.text == "6 min for 9 GB"
+    assert made.usd > without.usd + term.usd * 0.99
+    assert made.offer.loading_usd == pytest.approx(without.offer.loading_usd + term.usd)
+    assert worst_case_usd(spec, made.offer) == pytest.approx(worst_case_usd(job(), without.offer) + 0.09)
 
 
 def test_what_was_learned_on_a_kind_of_machine_counts_instead_of_its_score() -> None:

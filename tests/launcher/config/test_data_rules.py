@@ -1,0 +1,89 @@
+"""The files of `data:` are checked before a machine is rented, each fault at its place."""
+
+from __future__ import annotations
+
+import pytest
+
+from vastrun.launcher.config import load_job
+from vastrun.launcher.core.errors import JobFileError
+from vastrun.launcher.core.job import DataFile, JobSpec
+
+SHA256 = "0123456789abcdef" * 4
+HEAD = "name: demo\ntrain:\nresources: {gpus: 0, disk_gb: 10}\ndata:\n"
+
+
+def spec_of(*entries: str, more: str = "") -> JobSpec:
+    return load_job(HEAD + "".join(f"  - {entry}\n" for entry in entries) + more, "job.yaml")
+
+
+def faults(*entries: str, more: str = "") -> tuple[str, ...]:
+    with pytest.raises(JobFileError) as raised:
+        spec_of(*entries, more=more)
+    return tuple(raised.value.faults)
+
+
+def test_a_file_has_the_name_at_the_end_of_its_url_unless_it_gets_one() -> None:
+    spec = spec_of(
+        f"{{url: 'https://x.org/a%20b.h5?version=2', sha256: {SHA256}, size: 1000}}",
+        f"{{url: 's3://bucket/key/c.h5', path: sets/d.h5, sha256: {SHA256}, max_gb: 2.5}}",
+    )
+    assert [file.target for file in spec.data] == ["a b.h5", "sets/d.h5"]
+    assert spec.data[0] == DataFile(url="https://x.org/a%20b.h5?version=2", sha256=SHA256, size=1000)
+    assert spec.data_gb == pytest.approx(2.500001)
+
+
+@pytest.mark.parametrize(
+    ("entry", "said"),
+    [
+        ("{url: 'ftp://x.org/a', size: 1}", "data[0].url: expected an https://, hf:// or s3:// URL"),
+        ("{url: 'file:///etc/passwd', size: 1}", "data[0].url: expected an https://, hf:// or s3:// URL"),
+        ("{url: 'https:///a', size: 1}", "data[0].url: expected an https://, hf:// or s3:// URL"),
+        ("{url: 'https://x:y/a', size: 1}", "data[0].url: expected an https://, hf:// or s3:// URL"),
+        ("{url: 'https://me:secret@x.org/a', size: 1}", "data[0].url: expected a URL without a password"),
+        ("{url: 'https://x.org/a b', size: 1}", "data[0].url: expected an https://, hf:// or s3:// URL"),
+        ("{url: 'hf://name/file', size: 1}", "data[0].url: expected hf://datasets/OWNER/NAME@REVISION/PATH"),
+        ("{url: 's3://bucket', size: 1}", "data[0].url: expected s3://BUCKET/KEY"),
+        ("{url: 's3://bucket/a?x', size: 1}", "data[0].url: expected an https://, hf:// or s3:// URL"),
+        ("{url: 'http://x.org/a', size: 1}", "data[0].url: http:// needs sha256 or md5"),
+        ("{url: 'https://x.org/a'}", "data[0]: expected one of size (its exact bytes) and max_gb"),
+        ("{url: 'https://x.org/a', size: 1, max_gb: 1}", "data[0]: expected one of size"),
+        ("{url: 'https://x.org/a', size: -1}", "data[0].size: expected a whole number"),
+        ("{url: 'https://x.org/a', max_gb: 0}", "data[0].max_gb: expected a number above 0"),
+        ("{url: 'https://x.org/a', size: 1, sha256: abc}", "data[0].sha256: expected 64 hexadecimal digits"),
+        ("{url: 'https://x.org/a', size: 1, md5: '!'}", "data[0].md5: expected 32 hexadecimal digits"),
+        ("{url: 'https://x.org/', size: 1}", "data[0]: needs path: the URL does not end with a name"),
+        ("{url: 'https://x.org/..', size: 1}", "data[0]: expected a path inside $VASTRUN_DATA"),
+        ("{url: 'https://x.org/%2e%2e', size: 1}", "data[0]: expected a path inside $VASTRUN_DATA"),
+        ("{url: 'https://x.org/a', size: 1, path: ../a}", "data[0].path: expected a path inside"),
+        ("{url: 'https://x.org/a', size: 1, path: /a}", "data[0].path: expected a path inside"),
+        ("{url: 'https://x.org/a', size: 1, path: .a}", "data[0].path: expected a path inside"),
+        ('{url: "https://x.org/a", size: 1, path: "a\\nb"}', "data[0].path: expected a path of at most 255"),
+        ("{url: 'https://x.org/a', size: 1, path: latents/a}", "data[0].path: latents in $VASTRUN_DATA is"),
+        ("{url: 'https://x.org/a', max_gb: 11}", "data: needs 11 GB, but resources.disk_gb is 10"),
+        ("{url: 'https://x.org/a', size: 1, sha: x}", "data[0].sha: unknown key"),
+    ],
+)
+def test_what_cannot_be_downloaded_is_a_fault(entry: str, said: str) -> None:
+    found = faults(entry)
+    assert len(found) == 1
+    assert said in found[0]
+    assert "secret" not in found[0]
+
+
+def test_each_file_needs_a_path_of_its_own() -> None:
+    one = "{url: 'https://x.org/a', size: 1}"
+    assert "data[1]: a conflicts with a of data[0]" in faults(one, one)[0]
+    below = "{url: 'https://x.org/b', size: 1, path: a/b}"
+    assert "data[1].path: a/b conflicts with a of data[0]" in faults(one, below)[0]
+
+
+def test_two_checksums_of_one_file_are_too_many() -> None:
+    entry = f"{{url: 'https://x.org/a', size: 1, sha256: {SHA256}, md5: {SHA256[:32]}}}"
+    assert "data[0].md5: conflicts with sha256" in faults(entry)[0]
+
+
+def test_data_on_a_volume_must_fit_there() -> None:
+    entry = "{url: 'https://x.org/a', max_gb: 50}"
+    assert spec_of(entry, more="volume: {name: sets, gb: 60}\n").data_gb == 50
+    (fault,) = faults(entry, more="volume: {name: sets, gb: 40}\n")
+    assert "data: needs 50 GB, but volume.gb is 40: raise volume.gb" in fault

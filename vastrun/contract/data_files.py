@@ -1,0 +1,88 @@
+"""Data files: what a job's `data:` downloads to a machine, and who is to blame when that fails.
+
+Standard library only.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+from typing import Literal
+from urllib.parse import quote, unquote, urlsplit
+
+Blame = Literal["job", "server", "disk", "host"]
+"""`job`: its URL, checksum or credentials, wrong on any machine. `server`: the one that has the file."""
+
+EXIT_OF_BLAME: Mapping[Blame, int] = {"job": 65, "host": 68, "server": 69, "disk": 74}
+"""Exit code of the step that downloads data; the numbers are those of sysexits.h."""
+
+HUB_ENDPOINT = "https://huggingface.co"
+_HUB_URL = re.compile(
+    r"hf://(?P<kind>datasets/|spaces/|)(?P<repo>[\w.-]+/[\w.-]+)(@(?P<revision>[^/]+))?/(?P<path>.+)"
+)
+_RESERVED = ("latents", "manifest.json")
+"""Names in the data folder that the onboard trainer writes itself."""
+MAX_PATH_CHARS = 255
+
+
+@dataclass(frozen=True, kw_only=True)
+class JobDataFile:
+    """A file that is downloaded before the ranks start."""
+
+    url: str
+    path: str
+    """Path relative to the data folder."""
+    max_bytes: int
+    """Size in bytes, or its limit where the size is unknown."""
+    size: int | None = None
+    """Exact size in bytes; None: unknown."""
+    sha256: str | None = None
+    md5: str | None = None
+
+    @property
+    def checksum(self) -> tuple[str, str] | None:
+        """Return the algorithm and the expected digest; None: the job names none."""
+        if self.sha256 is not None:
+            return "sha256", self.sha256
+        return None if self.md5 is None else ("md5", self.md5)
+
+    @property
+    def shown_url(self) -> str:
+        """Return the URL without its query, which may hold a signature."""
+        return self.url.partition("?")[0]
+
+
+def path_in_url(url: str) -> str:
+    """Return the file name at the end of a URL; empty when it has none."""
+    return unquote(urlsplit(url).path.rpartition("/")[2])
+
+
+def hub_address(url: str, endpoint: str = HUB_ENDPOINT) -> str:
+    """Return the web address of a file that an `hf://` URL names. Raises ValueError for another form.
+
+    The form is that of `huggingface_hub`: hf://datasets/OWNER/NAME@REVISION/PATH; a model has no prefix.
+    A revision with a slash is written `refs%2Fpr%2F1`.
+    """
+    found = _HUB_URL.fullmatch(url)
+    if found is None:
+        raise ValueError(
+            "expected hf://datasets/OWNER/NAME@REVISION/PATH, or hf://OWNER/NAME/PATH of a model"
+        )
+    revision = quote(unquote(found["revision"] or "main"), safe="")
+    path = quote(unquote(found["path"]))
+    return f"{endpoint.rstrip('/')}/{found['kind']}{found['repo']}/resolve/{revision}/{path}"
+
+
+def path_fault(path: str) -> str | None:
+    """Return what is wrong with a path in the data folder; None: nothing."""
+    parts = PurePosixPath(path).parts
+    # Hidden names are those of incomplete files.
+    if not parts or PurePosixPath(path).is_absolute() or any(part.startswith(".") for part in parts):
+        return f"expected a path inside $VASTRUN_DATA, without names that begin with a dot, got {path!r}"
+    if not path.isprintable() or "\\" in path or len(path.encode()) > MAX_PATH_CHARS or path.endswith("/"):
+        return f"expected a path of at most {MAX_PATH_CHARS} printable characters without \\, got {path!r}"
+    if parts[0] in _RESERVED:
+        return f"{parts[0]} in $VASTRUN_DATA is written by vastrun itself"
+    return None
