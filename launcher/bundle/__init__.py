@@ -169,7 +169,8 @@ class Bundler:
             _add_folder(archive, layout.ONSTART, onstart_dir(), "**/*.sh", 0o755)
             package = f"{layout.PACKAGES}/{_OWN_PACKAGE}"
             _add_folder(archive, package, library_dir(), "*.py", 0o644)
-            _add_folder(archive, f"{package}/contract", library_dir() / "contract", "**/*.py", 0o644)
+            for name in ("contract", "integrations"):
+                _add_folder(archive, f"{package}/{name}", library_dir() / name, "**/*.py", 0o644)
             for pattern in ("**/*.py", "**/*.sh", "requirements.txt"):
                 _add_folder(archive, f"{package}/trainer", trainer_dir(), pattern, 0o644)
             if code is not None:

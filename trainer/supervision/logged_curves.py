@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import struct
 import threading
 import time
@@ -20,6 +19,7 @@ from typing import Any
 
 from vastrun.contract import layout
 from vastrun.contract.job import Job
+from vastrun.contract.loss_names import common_loss_name
 from vastrun.trainer.supervision.curve_file import CurveFile, CurvePoint
 from vastrun.trainer.supervision.curve_search import CurveSearch
 
@@ -43,8 +43,6 @@ _UNEXPECTED = (ArithmeticError, LookupError, MemoryError, RecursionError, ValueE
 _RESERVED = frozenset({"", "step", "at"})
 _NO_TEXT = "\ufffd"
 """Character that replaces bytes that are not UTF-8."""
-_LOSS = re.compile(r"train(?:ing)?_loss(?:_step)?|loss_train(?:ing)?|epoch_loss")
-_VALIDATION_LOSS = re.compile(r"(?:val|valid|validation|eval)_loss|loss_(?:val|valid|validation|eval)")
 
 
 @dataclass(kw_only=True)
@@ -204,7 +202,7 @@ class CurveMerge:
             step = self._without_step.get(key, 0)
             self._without_step[key] = step + 1
         self._put(step, name, point.value)
-        common = _common_name(name)
+        common = common_loss_name(name)
         # The exact name comes first; among several aliases, the first one.
         if common is not None and self._alias.setdefault(common, name) == name:
             self._put(step, common, point.value)
@@ -231,11 +229,3 @@ class CurveMerge:
             return tag
         name = f"{file.path.parent.name}/{tag}"
         return name if len(name) <= MAX_NAME and name.isprintable() else None
-
-
-def _common_name(name: str) -> str | None:
-    """Return vastrun's name of a loss, where the name is a usual one of loggers; None for other names."""
-    plain = re.sub(r"[^a-z]+", "_", name.lower())
-    if _LOSS.fullmatch(plain):
-        return "loss"
-    return "validation_loss" if _VALIDATION_LOSS.fullmatch(plain) else None

@@ -109,6 +109,7 @@ def test_a_bundle_holds_the_scripts_the_trainer_and_the_job() -> None:
         "pkg/vastrun/trainer/__init__.py",
         "pkg/vastrun/trainer/train.py",
     } <= set(files)
+    assert {"pkg/vastrun/integrations/__init__.py", "pkg/vastrun/integrations/lightning.py"} <= set(files)
     assert {"pkg/vastrun/contract/job.py", "pkg/vastrun/trainer/boot/pip.sh"} <= set(files)
     assert {name.split("/")[0] for name in files} == {"job.json", "onstart", "pkg"}
     assert all(name.endswith((".py", ".sh", ".json", "requirements.txt")) for name in files)
