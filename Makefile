@@ -103,8 +103,9 @@ stress: $(STAMPS)/dev ## Run TESTS (those that wait for something) TIMES (30) ti
 mutants: $(STAMPS)/dev ## Draw N (60) small faults in the code by SEED (0), and print which of them no test notices
 	$(BIN)/python -m benchmarks.mutants --number $(or $(N),60) --seed $(SEED) --jobs $(or $(PARALLEL),2) $(FOLDERS)
 
-frameworks: $(STAMPS)/frameworks ## Train neuraloperator's FNO, then the programs of examples/ RUNS (10) times each, with machines destroyed by SEED (0) on an emulated Vast
+frameworks: $(STAMPS)/frameworks ## Train neuraloperator's FNO, stop and continue the programs of examples/, then train each RUNS (10) times, with machines destroyed by SEED (0) on an emulated Vast
 	$(VENV)-frameworks/bin/python -m pytest -q -n 0 -k neuraloperator tests/trainer/models/test_own_models.py
+	$(VENV)-frameworks/bin/python -m pytest -q -n 0 --timeout 3000 tests/e2e/test_frameworks.py
 	$(VENV)-frameworks/bin/python -m benchmarks chaos --frameworks --seed $(SEED) --parallel $(or $(PARALLEL),4) \
 		--runs $(if $(filter file,$(origin RUNS)),10,$(RUNS)) $(if $(PROGRAMS),--programs $(PROGRAMS))
 

@@ -2,36 +2,14 @@
 
 import argparse
 import os
-import signal
-import sys
 
 import lightning
 import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from vastrun import beat
-
-STOPPED = 143
-
-
-class Supervised(lightning.Callback):
-    """Tells vastrun of each step, and stops when it asks. Any LightningModule can have it."""
-
-    def __init__(self) -> None:
-        self.asked = False
-
-    def on_train_start(self, *_: object) -> None:
-        # Lightning 2.6 answers SIGTERM by a collective within the handler, where ranks wait for each other.
-        signal.signal(signal.SIGTERM, self._note)
-
-    def on_train_batch_end(self, trainer: lightning.Trainer, *_: object) -> None:
-        beat(trainer.global_step)
-        if trainer.global_step % 10 == 0 and trainer.strategy.reduce_boolean_decision(self.asked, all=False):
-            trainer.should_stop = True
-
-    def _note(self, *_: object) -> None:
-        self.asked = True
+from vastrun.integrations import leave, resume_path
+from vastrun.integrations.lightning import LightningCallback
 
 
 class Sine(lightning.LightningModule):
@@ -64,17 +42,16 @@ def main() -> None:
         num_nodes=world // local,
         strategy="ddp",
         max_steps=steps,
-        callbacks=Supervised(),
+        callbacks=[LightningCallback("checkpoints")],
         logger=False,
         enable_checkpointing=False,
         enable_progress_bar=False,
     )
     x = torch.rand(8192, 1) * 6 - 3
-    trainer.fit(Sine(), DataLoader(TensorDataset(x, torch.sin(x)), batch_size=256, shuffle=True))
+    loader = DataLoader(TensorDataset(x, torch.sin(x)), batch_size=256, shuffle=True)
+    trainer.fit(Sine(), loader, ckpt_path=resume_path())
     trainer.save_checkpoint("results/model.ckpt")
-    sys.stdout.flush()
-    # gloo's threads may abort a Python that takes itself down (pytorch issue 190489)
-    os._exit(0 if trainer.global_step == steps else STOPPED)
+    leave()  # gloo's threads may abort a Python that takes itself down (pytorch issue 190489)
 
 
 if __name__ == "__main__":

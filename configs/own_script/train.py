@@ -1,8 +1,9 @@
 """Data-parallel training in plain PyTorch: a small network learns a sine and tells vastrun its step."""
 
+from __future__ import annotations
+
 import argparse
 import os
-import sys
 from pathlib import Path
 
 import torch
@@ -11,6 +12,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from vastrun import beat
+from vastrun.integrations import STOPPED, StopAgreement, leave
 
 
 def main() -> None:
@@ -20,11 +22,11 @@ def main() -> None:
 
     device, rank = join_group()
     loss = train(steps, device, rank)
-    if rank == 0:
+    if rank == 0 and loss is not None:
         print(f"final loss {loss:.5f}", flush=True)
     dist.destroy_process_group()
-    sys.stdout.flush()
-    os._exit(0)  # gloo's threads may abort a Python that takes itself down (pytorch issue 190489)
+    # gloo's threads may abort a Python that takes itself down (pytorch issue 190489)
+    leave(STOPPED if loss is None else 0)
 
 
 def join_group() -> tuple[torch.device, int]:
@@ -39,22 +41,28 @@ def join_group() -> tuple[torch.device, int]:
     return device, dist.get_rank()
 
 
-def train(steps: int, device: torch.device, rank: int) -> float:
-    """The last loss, averaged over the ranks; rank 0 leaves the model in results/."""
+def train(steps: int, device: torch.device, rank: int) -> float | None:
+    """The last loss, averaged over the ranks; rank 0 leaves the model in results/. None: it was stopped."""
     torch.manual_seed(0)
     model = DistributedDataParallel(nn.Sequential(nn.Linear(1, 64), nn.Tanh(), nn.Linear(64, 1)).to(device))
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
     batches = torch.Generator().manual_seed(rank)
     loss = torch.zeros((), device=device)
+    stop = StopAgreement()
     for step in range(1, steps + 1):
         x = (torch.rand(256, 1, generator=batches) * 6 - 3).to(device)
         loss = nn.functional.mse_loss(model(x), torch.sin(x))
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
-        beat(step)
+        if step % 10 == 0:
+            beat(step, loss=loss)  # the curve in the report; it waits for the GPU
+        else:
+            beat(step)
         if rank == 0 and step % 50 == 0:
             print(f"step {step} loss {loss.item():.5f}", flush=True)
+        if stop.should_stop():
+            return None
     save(model.module, rank)
     mean = loss.detach()
     dist.all_reduce(mean)

@@ -1,8 +1,6 @@
 """accelerate: ranks that save a folder by `save_state` every five steps, and continue within an epoch."""
 
-import argparse
 import os
-import sys
 import time
 from pathlib import Path
 
@@ -12,12 +10,11 @@ from accelerate.utils import DataLoaderConfiguration
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
+from vastrun.integrations import STOPPED, leave
+from vastrun.integrations.accelerate import AccelerateLoop
+
 STEPS, SAVE_EVERY = 40, 5
 STEP_S = float(os.environ.get("STEP_S", "0"))  # makes the steps as slow as those of a larger model
-
-parser = argparse.ArgumentParser()
-parser.add_argument("--resume")
-args = parser.parse_args()
 
 accelerator = Accelerator(
     cpu=not torch.cuda.is_available(),
@@ -31,14 +28,11 @@ net, optimizer, loader = accelerator.prepare(
     torch.optim.Adam(net.parameters(), lr=1e-2),
     DataLoader(TensorDataset(x, torch.sin(x)), batch_size=32, shuffle=True),
 )
-step = 0
-if args.resume:
-    accelerator.load_state(args.resume)
-    step = int(args.resume.rpartition("_")[2])
+loop = AccelerateLoop(accelerator, save_every=SAVE_EVERY, report_every=5)
+step = loop.resume()
 accelerator.print(f"starts after step {step}", flush=True)
 
-Path("checkpoints").mkdir(exist_ok=True)
-while step < STEPS:
+while step < STEPS and not loop.stopped:
     epoch, batches_done = divmod(step, len(loader))
     rest = accelerator.skip_first_batches(loader, batches_done)
     rest.set_epoch(epoch)
@@ -50,16 +44,16 @@ while step < STEPS:
         step += 1
         time.sleep(STEP_S)
         accelerator.print(f"step {step} loss {loss.item():.5f}", flush=True)
+        should_stop = loop.end_step(step, loss=loss)
         if step % SAVE_EVERY == 0:
-            accelerator.save_state(f"checkpoints/step_{step}")
-            accelerator.wait_for_everyone()
             accelerator.print(f"saved step {step}", flush=True)
-        if step == STEPS:
+        if should_stop or step == STEPS:
             break
 
+if loop.stopped:
+    leave(STOPPED)
 if accelerator.is_main_process:
     Path("results").mkdir(exist_ok=True)
     torch.save(accelerator.unwrap_model(net).state_dict(), "results/weights.pt")
 accelerator.wait_for_everyone()
-sys.stdout.flush()
-os._exit(0)  # gloo's threads may abort a Python that takes itself down
+leave()

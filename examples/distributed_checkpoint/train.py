@@ -2,7 +2,6 @@
 
 import argparse
 import os
-import sys
 import time
 from pathlib import Path
 
@@ -18,6 +17,9 @@ from torch.distributed.checkpoint.state_dict import (
 )
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
+
+from vastrun import beat
+from vastrun.integrations import STOPPED, StopAgreement, leave
 
 STEPS, SAVE_EVERY = 40, 5
 STEP_S = float(os.environ.get("STEP_S", "0"))  # makes the steps as slow as those of a larger model
@@ -55,7 +57,8 @@ if args.resume:
 if rank == 0:
     print(f"starts after step {step}", flush=True)
 
-while step < STEPS:
+stop = StopAgreement()
+while step < STEPS and not stop.stopped:
     x = (torch.rand(64, 1) * 6 - 3).to(kind)
     loss = nn.functional.mse_loss(model(x), torch.sin(x))
     optimizer.zero_grad()
@@ -66,14 +69,19 @@ while step < STEPS:
     if rank == 0:
         print(f"step {step} loss {loss.item():.5f}", flush=True)
     if step % SAVE_EVERY == 0:
+        beat(step, loss=loss)
+    else:
+        beat(step)
+    if stop.should_stop() or step % SAVE_EVERY == 0:
         dcp.save(state_of_training(), checkpoint_id=f"checkpoints/step_{step}")
         if rank == 0:
             print(f"saved step {step}", flush=True)
 
+if stop.stopped:
+    leave(STOPPED)
 weights = get_model_state_dict(model, options=StateDictOptions(full_state_dict=True))
 if rank == 0:
     Path("results").mkdir(exist_ok=True)
     torch.save(weights, "results/weights.pt")
 dist.barrier()
-sys.stdout.flush()
-os._exit(0)  # gloo's threads may abort a Python that takes itself down
+leave()

@@ -1,13 +1,14 @@
 """Hugging Face: a small causal language model with random weights, trained by the Trainer of transformers."""
 
-import argparse
 import os
-import sys
 import time
 
 import torch
 from torch.utils.data import Dataset
 from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainerCallback, TrainingArguments, set_seed
+
+from vastrun.integrations import STOPPED, leave, resume_path
+from vastrun.integrations.transformers import TransformersCallback
 
 STEPS, SAVE_EVERY = 40, 5
 STEP_S = float(os.environ.get("STEP_S", "0"))  # makes the steps as slow as those of a larger model
@@ -42,12 +43,10 @@ class Report(TrainerCallback):
 
 
 def main():
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--resume_from_checkpoint")
-    resume = parser.parse_args().resume_from_checkpoint
     set_seed(0)
     sizes = {"vocab_size": 50, "n_positions": 16, "n_embd": 32, "n_layer": 2, "n_head": 2}
     model = GPT2LMHeadModel(GPT2Config(**sizes, bos_token_id=0, eos_token_id=0))
+    supervised = TransformersCallback()
     trainer = Trainer(
         model=model,
         args=TrainingArguments(
@@ -64,12 +63,13 @@ def main():
             seed=0,
         ),
         train_dataset=Sequences(),
-        callbacks=[Report()],
+        callbacks=[Report(), supervised],
     )
-    trainer.train(resume_from_checkpoint=resume)
+    trainer.train(resume_from_checkpoint=resume_path())
+    if supervised.stopped:
+        leave(STOPPED)
     trainer.save_model(f"{os.environ['VASTRUN_OUTPUTS']}/final")
-    sys.stdout.flush()
-    os._exit(0)  # gloo's threads may abort a Python that takes itself down
+    leave()
 
 
 if __name__ == "__main__":

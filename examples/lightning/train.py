@@ -1,8 +1,9 @@
 """Lightning: a small network with a ModelCheckpoint that saves one file after each epoch of five steps."""
 
 import os
-import sys
 import time
+from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 
 import lightning
@@ -10,6 +11,9 @@ import torch
 from lightning.pytorch.callbacks import ModelCheckpoint
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
+
+from vastrun.integrations import leave, resume_path
+from vastrun.integrations.lightning import LightningCallback
 
 EPOCHS, STEPS_OF_EPOCH = 8, 5
 STEP_S = float(os.environ.get("STEP_S", "0"))  # makes the steps as slow as those of a larger model
@@ -29,6 +33,24 @@ class Sine(lightning.LightningModule):
 
     def configure_optimizers(self):
         return torch.optim.Adam(self.parameters(), lr=1e-2)
+
+
+class ResumableLoader(DataLoader):
+    """A DataLoader with which Lightning continues within an epoch, as torchdata's StatefulDataLoader does."""
+
+    done = first = 0
+
+    def __iter__(self) -> Iterator[list[torch.Tensor]]:
+        self.done, self.first = self.first, 0
+        for batch in islice(super().__iter__(), self.done, None):
+            self.done += 1
+            yield batch
+
+    def state_dict(self):
+        return {"done": self.done}
+
+    def load_state_dict(self, state):
+        self.first = state["done"] % len(self)
 
 
 class Report(lightning.Callback):
@@ -57,20 +79,24 @@ def main():
         devices=int(os.environ["LOCAL_WORLD_SIZE"]),
         strategy="ddp",
         max_epochs=EPOCHS,
-        callbacks=[Report(), ModelCheckpoint(dirpath="checkpoints", filename="{step}", save_top_k=-1)],
+        callbacks=[
+            Report(),
+            LightningCallback(),
+            ModelCheckpoint(dirpath="checkpoints", filename="{step}", save_top_k=-1),
+        ],
+        log_every_n_steps=STEPS_OF_EPOCH,
         logger=False,
         enable_progress_bar=False,
     )
     # Lightning shuffles by the number of the epoch, so that a later start reads the same batches.
-    loader = DataLoader(TensorDataset(x, torch.sin(x)), batch_size=32, shuffle=True)
+    loader = ResumableLoader(TensorDataset(x, torch.sin(x)), batch_size=32, shuffle=True)
     model = Sine()
-    trainer.fit(model, loader, ckpt_path=os.environ["VASTRUN_RESUME"] or None)
+    trainer.fit(model, loader, ckpt_path=resume_path())
     if trainer.is_global_zero:
         Path("results").mkdir(exist_ok=True)
         torch.save(model.net.state_dict(), "results/weights.pt")
     trainer.strategy.barrier()
-    sys.stdout.flush()
-    os._exit(0)  # gloo's threads may abort a Python that takes itself down
+    leave()
 
 
 if __name__ == "__main__":

@@ -2,13 +2,15 @@
 
 import argparse
 import os
-import sys
 import time
 from pathlib import Path
 
 import torch
 import torch.distributed as dist
 from torch import nn
+
+from vastrun import beat
+from vastrun.integrations import STOPPED, StopAgreement, leave
 
 STEPS, SAVE_EVERY = 40, 5
 STEP_S = float(os.environ.get("STEP_S", "0"))  # makes the steps as slow as those of a larger model
@@ -37,8 +39,9 @@ if args.resume:
 if rank == 0:
     print(f"starts after step {step}", flush=True)
 
+stop = StopAgreement()
 Path("checkpoints").mkdir(exist_ok=True)
-while step < STEPS:
+while step < STEPS and not stop.stopped:
     x = (torch.rand(64, 1) * 6 - 3).to(device)
     loss = nn.functional.mse_loss(model(x), torch.sin(x))
     optimizer.zero_grad()
@@ -49,6 +52,10 @@ while step < STEPS:
     if rank == 0:
         print(f"step {step} loss {loss.item():.5f}", flush=True)
     if step % SAVE_EVERY == 0:
+        beat(step, loss=loss)
+    else:
+        beat(step)
+    if stop.should_stop() or step % SAVE_EVERY == 0:
         random_states = [None] * dist.get_world_size()
         dist.all_gather_object(random_states, torch.get_rng_state())
         if rank == 0:
@@ -56,9 +63,10 @@ while step < STEPS:
             torch.save({**state, "random_states": random_states}, f"checkpoints/step_{step}.pt")
             print(f"saved step {step}", flush=True)
 
+if stop.stopped:
+    leave(STOPPED)
 if rank == 0:
     Path("results").mkdir(exist_ok=True)
     torch.save(net.state_dict(), "results/weights.pt")
 dist.barrier()
-sys.stdout.flush()
-os._exit(0)  # gloo's threads may abort a Python that takes itself down
+leave()

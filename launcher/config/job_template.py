@@ -40,6 +40,8 @@ class Framework:
     """Modules that only its programs import."""
     ranks: str
     """Comment in the job file on how its ranks find each other."""
+    callback: str = ""
+    """Import that makes its programs report their steps; empty: they call `beat` themselves."""
 
 
 FRAMEWORKS = (
@@ -47,16 +49,19 @@ FRAMEWORKS = (
         name="Lightning",
         marks=("lightning", "pytorch_lightning"),
         ranks='Trainer(devices=int(os.environ["LOCAL_WORLD_SIZE"]), strategy="ddp"): "auto" takes all GPUs.',
+        callback="vastrun.integrations.lightning import LightningCallback",
     ),
     Framework(
         name="accelerate",
         marks=("accelerate",),
         ranks="Accelerator() finds the ranks that vastrun started: no `accelerate launch`.",
+        callback="vastrun.integrations.accelerate import AccelerateLoop",
     ),
     Framework(
         name="Hugging Face's Trainer",
         marks=("transformers", "trl"),
         ranks="The Trainer finds the ranks that vastrun started: no `torchrun`.",
+        callback="vastrun.integrations.transformers import TransformersCallback",
     ),
     Framework(
         name="DeepSpeed",
@@ -193,8 +198,10 @@ def _head(name: str) -> list[str]:
 def _steps(program: UserProgram) -> list[str]:
     if program.beats():
         return ["  # steps: 1000                   # the step that every rank must report by vastrun.beat"]
+    callback = program.framework.callback if program.framework else ""
+    needs = f"`from {callback}`:" if callback else "`from vastrun import beat` and beat(step) in the loop:"
     return [
-        "  # steps: 1000                   # needs `from vastrun import beat` and beat(step) in the loop:",
+        f"  # steps: 1000                   # needs {needs}",
         "  #                               # then a rank that hangs is named, and progress is shown",
     ]
 

@@ -148,6 +148,8 @@ _RESUME_OPTION = re.compile(
     rf"(?:auto_?)?(?:resume|restore|continue)(?:_?(?:from|{_PATH}))*|(?:load|from|restart)(?:_?(?:from|{_PATH}))+"
     r"|(?:ckpt|checkpoint|snapshot)_?(?:path|file)"
 )
+_READERS = frozenset(("resume_path", "AccelerateLoop"))
+"""Names of `vastrun.integrations` that read VASTRUN_RESUME."""
 _VARIABLE = 'os.environ.get("VASTRUN_RESUME")'
 _PLAIN_LINE = (
     f"if path := {_VARIABLE}: state = torch.load(path)   # then load the model, the optimizer and the step"
@@ -178,7 +180,7 @@ class ResumeMethod:
 
 def resume_method(index: ProgramIndex, reader: PathReader, checkpoint: Write) -> ResumeMethod:
     """Return how the program continues from this checkpoint."""
-    if "VASTRUN_RESUME" in index.texts:
+    if "VASTRUN_RESUME" in index.texts or not _READERS.isdisjoint(index.called):
         return ResumeMethod(note="The program itself reads VASTRUN_RESUME, the path of the checkpoint.")
     if "HfArgumentParser" in index.called and checkpoint.pattern.endswith("checkpoint-*"):
         return _by_option("--resume_from_checkpoint")

@@ -215,6 +215,12 @@ def _project(index: ProgramIndex, call: Call) -> Iterator[WriteTarget]:
         yield WriteTarget(node=folder, below="checkpoints/checkpoint_*", is_checkpoint=True)
 
 
+def _accelerate_loop(_index: ProgramIndex, call: Call) -> Iterator[WriteTarget]:
+    folder = call.argument(-1, "folder")
+    below = "checkpoints/step_*" if folder is None else "step_*"
+    yield WriteTarget(node=folder, below=below, is_checkpoint=True)
+
+
 def _model_checkpoint(index: ProgramIndex, call: Call) -> Iterator[WriteTarget]:
     folder = call.argument(0, "dirpath")
     if folder is not None and uses_lightning(index.imports):
@@ -248,6 +254,7 @@ def _lightning_logger(_index: ProgramIndex, call: Call) -> Iterator[WriteTarget]
 
 
 _SPECIAL: Mapping[str, Callable[[ProgramIndex, Call], Iterator[WriteTarget]]] = {
+    "AccelerateLoop": _accelerate_loop,
     "HfArgumentParser": _hugging_face_options,
     "TrlParser": _hugging_face_options,
     "open": _open,

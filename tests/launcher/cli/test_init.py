@@ -42,6 +42,7 @@ def test_the_framework_is_recognised_by_what_the_program_imports(folder: Path, f
         end = init("--force")
         assert end.exit_code == 0
         assert framework.name in end.stderr
+        assert f"from {framework.callback or 'vastrun import beat'}`" in (folder / "job.yaml").read_text()
         spec = written(folder)
         assert spec.command == ("python", "train.py")
         assert spec.ranks is None

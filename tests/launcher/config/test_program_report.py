@@ -90,6 +90,8 @@ CHECKPOINTS = {
         "$VASTRUN_OUTPUTS/step_*.pt",
     ),
     "accelerate": ('accelerator.save_state(f"c/step_{n}")', "c/step_*"),
+    "vastrun's loop of accelerate": ("AccelerateLoop(accelerator)", "checkpoints/step_*"),
+    "its own folder": ('AccelerateLoop(accelerator, folder="c")', "c/step_*"),
     "accelerate, which names them itself": (
         'a = Accelerator(project_dir="p")\na.save_state()',
         "p/checkpoints/checkpoint_*",
@@ -241,6 +243,8 @@ def test_a_program_without_an_option_is_shown_the_line_to_add(case: str) -> None
     "text",
     [
         'torch.save(s, "last.pt")\nprint(os.environ["VASTRUN_RESUME"])',
+        'torch.save(s, "last.pt")\nload(vastrun.integrations.resume_path())',
+        "loop = AccelerateLoop(accelerator)",
         'P = "last.pt"\nif os.path.exists(P):\n  torch.load(P)\ntorch.save(s, P)',
         'P = Path("last.pt")\nif P.exists():\n  torch.load(P)\ntorch.save(s, P)',
     ],
