@@ -42,6 +42,8 @@ SMALL: Mapping[str, Any] = {
     "plots": False,
 }
 Settings = Mapping[str, Any]
+OWN_MODEL = "examples.own_model.transformer:Transformer"
+"""A model of the user's code, imported from the checkout."""
 _ROOT = str(Path(layout.__file__).parents[2])
 _ENDS_WITHIN_S = 200.0
 

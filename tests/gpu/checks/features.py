@@ -14,6 +14,7 @@ from tests.gpu.checks.running import take_steps_without_waiting
 from tests.gpu.comparing import beside
 from tests.gpu.ranks import together
 from tests.gpu.trainings import (
+    OWN_MODEL,
     STEPS,
     Settings,
     begin,
@@ -31,10 +32,13 @@ _ADVECTION: Settings = {"task": "advection", "betas": [1.0], **_SMALL}
 _BURGERS: Settings = {"task": "burgers", "nus": [0.1], **_SMALL}
 _DARCY: Settings = {"task": "darcy", **_SMALL}
 _TINY: Settings = {"dim": 32, "depth": 1, "heads": 2}
+_OWN_MODEL: Settings = {"name": OWN_MODEL, "options": {"width": 32, "depth": 2, "heads": 2}}
 _ON_A_LINE: Mapping[str, Settings] = {
     "spectral loss": {"model": _TINY, "objective": {"spectral": 0.1, "conservation": 0.1}},
     "selective checkpointing": {"model": _TINY, "activation_checkpointing": "selective"},
     "full checkpointing": {"model": _TINY, "activation_checkpointing": "full"},
+    "own model": {"model": _OWN_MODEL},
+    "own model, sharded": {"model": _OWN_MODEL, "strategy": "fsdp2"},
 }
 _IN_THE_PLANE: Mapping[str, Settings] = {
     "three tasks": {"data": [_ADVECTION, _BURGERS, _DARCY], "unroll": 2},

@@ -14,6 +14,7 @@ from tests.gpu.check import GIB, Broken, Figure, Place, Seen, expect
 from tests.gpu.comparing import beside
 from tests.gpu.ranks import apart, together
 from tests.gpu.trainings import (
+    OWN_MODEL,
     STEPS,
     Settings,
     begin,
@@ -277,6 +278,12 @@ _WIDE: Settings = {
     "model": {"dim": 512, "depth": 6, "heads": 8},
 }
 _WIDE_FNO: Settings = {**_WIDE, "batch": 384, "model": {"name": "fno", "dim": 128, "depth": 4}}
+_OWN_MODEL: Settings = {
+    **_WIDE,
+    "batch": 256,
+    "precision": "bf16",
+    "model": {"name": OWN_MODEL, "options": {"width": 512, "depth": 6, "heads": 8}},
+}
 _FORETOLD: Mapping[str, Settings] = {
     "latent fp32": _WIDE,
     "latent bf16": {**_WIDE, "precision": "bf16"},
@@ -294,6 +301,8 @@ _FORETOLD: Mapping[str, Settings] = {
     },
     "fno fp32": _WIDE_FNO,
     "fno bf16": {**_WIDE_FNO, "precision": "bf16"},
+    "own transformer bf16": _OWN_MODEL,
+    "own transformer bf16 recomputed": {**_OWN_MODEL, "activation_checkpointing": "full"},
 }
 """Jobs of 4 GiB and more: of smaller ones what the libraries keep is a large share."""
 
