@@ -39,5 +39,6 @@ def test_torchft_comes_with_its_extra_only() -> None:
         "team",
         "apprise",
         "prometheus",
+        "notebook",
     ]
     assert [line for line in bounds("lowest", user_extras) if "torchft" in line] == []

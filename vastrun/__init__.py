@@ -36,7 +36,7 @@ _LAUNCHER = "vastrun.launcher.api.public"
 _LAUNCHER_NAMES = (
     *("launch", "plan", "run", "runs", "batch", "sweep", "batches", "find_batch"),
     *("RunHandle", "RunStatus", "RunResult", "LogLine", "Verdict", "Cause", "Phase"),
-    *("BatchHandle", "BatchStatus", "PointRow", "JobSpec", "LaunchPlan"),
+    *("BatchHandle", "BatchStatus", "PointRow", "BatchResults", "JobSpec", "LaunchPlan"),
 )
 """Names that the launcher exports. Listed here, so that looking up any other name imports nothing."""
 

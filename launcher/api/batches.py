@@ -2,67 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from vastrun.launcher.api.cards import batch_card, batch_line
 from vastrun.launcher.api.drivers import Target
+from vastrun.launcher.api.results import BatchResults, BatchStatus, PointRow
 from vastrun.launcher.api.session import ApiSession
 from vastrun.launcher.batch.plan import BatchPlan
 from vastrun.launcher.batch.results import PointResult, results_of, row_in, states_in
-from vastrun.launcher.core import Cause, Phase, UserRequest, Verdict
+from vastrun.launcher.core import Cause, Phase, UserRequest
 from vastrun.launcher.core.batch import MAX_NAME, Batch
 from vastrun.launcher.core.errors import HeldError, UsageError, VastrunError
 from vastrun.launcher.decisions.schedule import (
-    BatchProgress,
     holding_runs,
 )
 from vastrun.launcher.outputs.disk import disk_errors, ignore_in_git
 from vastrun.launcher.ports import Ledger
+from vastrun.launcher.ui.render.notebook import text
 
 if TYPE_CHECKING:
     from vastrun.launcher.config.batch_file import LoadedBatch
 
 _STOPPING = (UserRequest.STOP, UserRequest.DESTROY)
-
-
-@dataclass(frozen=True, kw_only=True)
-class BatchStatus(BatchProgress):
-    """Progress and cost of a batch."""
-
-    budget_usd: float | None
-    """Budget of all runs together; None without a limit."""
-    is_driven: bool
-    """True while a launcher drives it."""
-    reason: str
-    """Reason why it ended before its last point; empty otherwise."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class PointRow:
-    """The result of one point: a row of the table of results."""
-
-    number: int
-    """Number within the batch, from 1."""
-    values: Mapping[str, Any]
-    """Values that the point sets, by dotted key."""
-    verdict: Verdict | None
-    """Verdict of its last run; None until it has ended."""
-    cause: Cause | None
-    """Cause of a failure."""
-    metric: float | None
-    """Value of the objective's metric; None if unknown."""
-    step: int
-    hours: float
-    """Hours from rent to release, all attempts together."""
-    usd: float
-    attempts: int
-    run: str | None
-    """Id of its last attempt; None if it was not started."""
-    outputs: Path | None
-    """Folder of that attempt on this computer."""
 
 
 class BatchHandle:
@@ -93,7 +57,7 @@ class BatchHandle:
             reason=row.batch.reason,
         )
 
-    def wait(self, timeout: float | None = None) -> list[PointRow]:
+    def wait(self, timeout: float | None = None) -> BatchResults:
         """Wait at most `timeout` seconds until each point has ended or cannot start.
 
         Returns the results, the best first. Starts a launcher if none drives the batch. An interrupt ends
@@ -102,11 +66,16 @@ class BatchHandle:
         """
         return self._session.wait(self._poll, timeout, f"batch {self.name}")
 
-    def results(self) -> list[PointRow]:
+    def watch(self, timeout: float | None = None) -> BatchResults:
+        """Wait as `wait`, with a live display: a card in a notebook, a line on stderr elsewhere."""
+        return self._session.watch(self._poll, timeout, f"batch {self.name}", self)
+
+    def results(self) -> BatchResults:
         """Return a row for each point, the best first, also while the batch runs. Raises StorageError."""
         ledger = self._session.ledger
         objective = ledger.batches.get(self.name).spec.objective
-        return [_row(row) for row in results_of(states_in(ledger, self.name), objective, self._session.now())]
+        found = results_of(states_in(ledger, self.name), objective, self._session.now())
+        return BatchResults(map(_row, found))
 
     def stop(self) -> None:
         """Start no further points; stop the runs: save checkpoints, download outputs, destroy machines.
@@ -140,12 +109,22 @@ class BatchHandle:
         ended = status.points - status.waiting - status.running
         return f"<batch {self.name}: {ended}/{status.points} ended, ${status.spent_usd:.3f}>"
 
+    def _repr_html_(self) -> str:
+        try:
+            return batch_card(self.name, self.status(), self.results())
+        except VastrunError:
+            return text(repr(self))
+
+    def progress_line(self) -> str:
+        """Return the numbers of points and the cost as one line. Raises StorageError."""
+        return batch_line(self.name, self.status())
+
     def _ensure_driven(self) -> None:
         self._session.pop_ended_driver(self._target)  # drop its error: a new driver starts
         if not self._session.ledger.batches.is_driven(self.name):
             self._session.drive(self._target)
 
-    def _poll(self) -> list[PointRow] | None:
+    def _poll(self) -> BatchResults | None:
         """Return the results once the batch has ended; until then None, with a launcher started if needed."""
         if self._session.is_driving(self._target):
             return None

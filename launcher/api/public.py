@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 
-from vastrun.launcher.api.batches import BatchHandle, BatchStatus, PointRow
+from vastrun.launcher.api.batches import BatchHandle
 from vastrun.launcher.api.client import Client
 from vastrun.launcher.api.drivers import ProcessDriver
-from vastrun.launcher.api.runs import RunHandle, RunResult, RunStatus
+from vastrun.launcher.api.results import BatchResults, BatchStatus, PointRow, RunResult, RunStatus
+from vastrun.launcher.api.runs import RunHandle
 from vastrun.launcher.commands.plan import LaunchPlan
 from vastrun.launcher.core import Cause, Phase, Verdict
 from vastrun.launcher.core.job import JobSpec
@@ -16,6 +17,7 @@ from vastrun.launcher.ui.render.loglines import LogLine
 
 __all__ = [
     "BatchHandle",
+    "BatchResults",
     "BatchStatus",
     "Cause",
     "JobSpec",

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from vastrun.contract import layout
+from vastrun.launcher.api.cards import run_card, run_line
 from vastrun.launcher.api.drivers import Target
+from vastrun.launcher.api.frames import data_frame
 from vastrun.launcher.api.logs import new_lines, written_lines
+from vastrun.launcher.api.results import RunResult, RunStatus
 from vastrun.launcher.api.session import ApiSession
 from vastrun.launcher.commands.attempts import Attempts
 from vastrun.launcher.commands.chains import attempt_after, chain_of, is_retry_missing
 from vastrun.launcher.commands.logfeed import feed_of
 from vastrun.launcher.commands.queries import ending_of, explain, row_of
-from vastrun.launcher.core import Cause, Cost, Event, Phase, Proof, Run, UserRequest, Verdict
+from vastrun.launcher.core import Event, Phase, Run, UserRequest
 from vastrun.launcher.core.bills import cost_usd
 from vastrun.launcher.core.errors import HeldError, UsageError, VastrunError
 from vastrun.launcher.core.job import JobSpec
@@ -26,59 +30,8 @@ from vastrun.launcher.outputs.folder import Outputs
 from vastrun.launcher.outputs.index import metric_lines
 from vastrun.launcher.ports import Ledger
 from vastrun.launcher.ui.render.loglines import LogFilter, LogLine, chosen, shown
+from vastrun.launcher.ui.render.notebook import text
 from vastrun.launcher.ui.render.why import explanation_text
-
-
-@dataclass(frozen=True, kw_only=True)
-class RunStatus:
-    """Phase, progress and cost of a run, by the ledger."""
-
-    phase: Phase
-    verdict: Verdict | None
-    """Verdict; None while it is open."""
-    step: int
-    steps: int
-    """Number of all steps; 0 while unknown."""
-    usd: float
-    """Cost of this attempt, so far or in total."""
-    usd_per_hour: float
-    is_driven: bool
-    """True while a launcher drives it."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class RunResult:
-    """The end of a run, or its state while it is open."""
-
-    id: str
-    """Id of the last attempt."""
-    verdict: Verdict | None
-    """Verdict; None while it is open."""
-    cause: Cause | None
-    """Cause of a failure."""
-    detail: str
-    exit_code: int | None
-    """Exit code of `vastrun launch`: 11 while a machine may still be rented; else None while it is open."""
-    step: int
-    cost: Cost
-    """Cost of the last attempt."""
-    usd: float
-    """USD for all attempts together."""
-    scores: Mapping[str, float]
-    """Scores of the final evaluation, by name; empty without one."""
-    proofs: tuple[Proof, ...]
-    """Evidence for the verdict."""
-    outputs: Path
-    """Folder of its outputs on this computer."""
-    checkpoint: Path | None
-    """Folder of checkpoints; None if no complete one was downloaded."""
-    attempts: tuple[str, ...]
-    """Ids of all attempts, oldest first."""
-
-    @property
-    def succeeded(self) -> bool:
-        """True if every proof of success exists and holds."""
-        return self.verdict is Verdict.SUCCEEDED
 
 
 class RunHandle:
@@ -120,6 +73,10 @@ class RunHandle:
         """
         return self._session.wait(self._poll, timeout, f"run {self.id}")
 
+    def watch(self, timeout: float | None = None) -> RunResult:
+        """Wait as `wait`, with a live display: a card in a notebook, a line on stderr elsewhere."""
+        return self._session.watch(self._poll, timeout, f"run {self.id}", self)
+
     def result(self) -> RunResult:
         """Return how it ended, or its state while it is open. Does not wait. Raises StorageError."""
         return self._result(self._newest())
@@ -154,6 +111,10 @@ class RunHandle:
             return parse_records(metric_lines(Outputs(self._newest()).path(layout.METRICS)))
         return []
 
+    def to_dataframe(self) -> Any:
+        """Return the metrics as a pandas.DataFrame: a row for each step. Raises UsageError without pandas."""
+        return data_frame(self.metrics(), ["step"])
+
     def why(self) -> str:
         """Return the text of `vastrun why`: cause, proofs, first failing rank, what to try next."""
         return printable(explanation_text(explain(self._session.ledger, self._newest(), self._session.now())))
@@ -180,6 +141,17 @@ class RunHandle:
         except VastrunError:
             return f"<run {self.id}>"
         return f"<run {self.id}: {status.verdict or status.phase}, step {status.step}, ${status.usd:.3f}>"
+
+    def _repr_html_(self) -> str:
+        try:
+            return run_card(self.id, self.status(), *_curve_of(self._newest()))
+        except VastrunError:
+            return text(repr(self))
+
+    def progress_line(self) -> str:
+        """Return phase, step, loss and cost as one line. Raises StorageError."""
+        loss = Outputs(self._newest()).newest_metrics().get("loss")
+        return run_line(self.id, self.status(), loss)
 
     def _newest(self) -> Run:
         return self._attempts()[-1]
@@ -256,6 +228,13 @@ def attempts_from(ledger: Ledger, run: Run) -> list[Run]:
         run = following
         attempts.append(run)
     return attempts
+
+
+def _curve_of(run: Run) -> tuple[str, Sequence[tuple[int, float]]]:
+    """Return the loss by step, or else the first metric that the run has."""
+    outputs = Outputs(run)
+    names = ("loss", *(name for name in outputs.newest_metrics() if name != "step"))
+    return next(((name, points) for name in names if len(points := outputs.curve(name)) > 1), ("", ()))
 
 
 def start_run(

@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import TypeVar
 
 from vastrun.launcher.api.drivers import DriverProcess, StartDriver, Target
+from vastrun.launcher.api.live_display import Shown, live_display, refreshed
 from vastrun.launcher.app_context import AppContext
 from vastrun.launcher.ports import Ledger
 from vastrun.launcher.ui.screen import StreamScreen, TerminalCapabilities
@@ -79,6 +80,14 @@ class ApiSession:
             if left_s <= 0:
                 raise TimeoutError(f"{what} has not ended within {timeout:g} s")
             clock.sleep(min(POLL_INTERVAL_S, left_s))
+
+    def watch(self, poll: Callable[[], _T | None], timeout: float | None, what: str, shown: Shown) -> _T:
+        """Wait as `wait`, and show the progress meanwhile."""
+        display = live_display(shown)
+        try:
+            return self.wait(refreshed(poll, display, self.now), timeout, what)
+        finally:
+            display.close()
 
 
 def silent(app: AppContext) -> AppContext:

@@ -18,7 +18,7 @@ from vastrun.launcher.api import public
 _HERE: Mapping[str, Sequence[str]] = {
     "Functions": ("launch", "plan", "run", "runs", "batch", "sweep", "find_batch", "batches"),
     "Runs": ("RunHandle", "RunStatus", "RunResult", "LogLine"),
-    "Batches": ("BatchHandle", "BatchStatus", "PointRow"),
+    "Batches": ("BatchHandle", "BatchStatus", "PointRow", "BatchResults"),
     "Jobs and plans": ("JobSpec", "LaunchPlan"),
     "How a run ends": ("Verdict", "Cause", "Phase"),
 }

@@ -1,0 +1,176 @@
+"""Results: the status and the end of runs and batches, each with its form in a notebook."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from vastrun.launcher.api.frames import data_frame
+from vastrun.launcher.core import Cause, Cost, Phase, Proof, Verdict
+from vastrun.launcher.decisions.schedule import BatchProgress
+from vastrun.launcher.ui.render.notebook import card, table
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunStatus:
+    """Phase, progress and cost of a run, by the ledger."""
+
+    phase: Phase
+    verdict: Verdict | None
+    """Verdict; None while it is open."""
+    step: int
+    steps: int
+    """Number of all steps; 0 while unknown."""
+    usd: float
+    """Cost of this attempt, so far or in total."""
+    usd_per_hour: float
+    is_driven: bool
+    """True while a launcher drives it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunResult:
+    """The end of a run, or its state while it is open."""
+
+    id: str
+    """Id of the last attempt."""
+    verdict: Verdict | None
+    """Verdict; None while it is open."""
+    cause: Cause | None
+    """Cause of a failure."""
+    detail: str
+    exit_code: int | None
+    """Exit code of `vastrun launch`: 11 while a machine may still be rented; else None while it is open."""
+    step: int
+    cost: Cost
+    """Cost of the last attempt."""
+    usd: float
+    """USD for all attempts together."""
+    scores: Mapping[str, float]
+    """Scores of the final evaluation, by name; empty without one."""
+    proofs: tuple[Proof, ...]
+    """Evidence for the verdict."""
+    outputs: Path
+    """Folder of its outputs on this computer."""
+    checkpoint: Path | None
+    """Folder of checkpoints; None if no complete one was downloaded."""
+    attempts: tuple[str, ...]
+    """Ids of all attempts, oldest first."""
+
+    @property
+    def succeeded(self) -> bool:
+        """True if every proof of success exists and holds."""
+        return self.verdict is Verdict.SUCCEEDED
+
+    def _repr_html_(self) -> str:
+        return result_card(self)
+
+
+@dataclass(frozen=True, kw_only=True)
+class BatchStatus(BatchProgress):
+    """Progress and cost of a batch."""
+
+    budget_usd: float | None
+    """Budget of all runs together; None without a limit."""
+    is_driven: bool
+    """True while a launcher drives it."""
+    reason: str
+    """Reason why it ended before its last point; empty otherwise."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PointRow:
+    """The result of one point: a row of the table of results."""
+
+    number: int
+    """Number within the batch, from 1."""
+    values: Mapping[str, Any]
+    """Values that the point sets, by dotted key."""
+    verdict: Verdict | None
+    """Verdict of its last run; None until it has ended."""
+    cause: Cause | None
+    """Cause of a failure."""
+    metric: float | None
+    """Value of the objective's metric; None if unknown."""
+    step: int
+    hours: float
+    """Hours from rent to release, all attempts together."""
+    usd: float
+    attempts: int
+    run: str | None
+    """Id of its last attempt; None if it was not started."""
+    outputs: Path | None
+    """Folder of that attempt on this computer."""
+
+
+class BatchResults(list[PointRow]):
+    """The results of a batch, the best first: a list of `PointRow`, which a notebook shows as a table."""
+
+    def to_dataframe(self) -> Any:
+        """Return a pandas.DataFrame with a row for each point. Raises UsageError without pandas.
+
+        Each value that a point sets is a column; a value called like another column is `values.NAME`.
+        """
+        plain = [field.name for field in fields(PointRow) if field.name != "values"]
+        return data_frame([_record(row, plain) for row in self], plain)
+
+    def _repr_html_(self) -> str:
+        return rows_table(self)
+
+
+def _record(row: PointRow, plain: Sequence[str]) -> dict[str, Any]:
+    own = {name: getattr(row, name) for name in plain}
+    texts = {name: str(own[name]) for name in ("verdict", "cause", "outputs") if own[name] is not None}
+    values = {f"values.{key}" if key in own else key: value for key, value in row.values.items()}
+    return {**own, **texts, **values}
+
+
+def result_card(result: RunResult) -> str:
+    """Return the card of how a run ended, with its scores and the proofs that do not hold."""
+    facts = {
+        "cause": "" if result.cause is None else f"{result.cause}: {result.detail}",
+        "step": f"{result.step:,}",
+        "cost": f"${result.usd:.3f}" + _attempts(len(result.attempts)),
+        "outputs": str(result.outputs),
+    }
+    scores = [(name, f"{value:.4g}") for name, value in result.scores.items()]
+    doubts = [(proof.name, proof.text) for proof in result.proofs if not proof.holds]
+    return card(
+        f"run {result.id}",
+        str(result.verdict or "open"),
+        tone_of(result.verdict),
+        facts,
+        table(("score", "value"), scores) if scores else "",
+        table(("proof that does not hold", ""), doubts, wraps=True) if doubts else "",
+    )
+
+
+def rows_table(rows: Sequence[PointRow]) -> str:
+    """Return the results of a batch as a table, one column for each value that the points set."""
+    keys = list(dict.fromkeys(key for row in rows for key in row.values))
+    heads = (*keys, "verdict", "metric", "step", "cost", "run")
+    return table(
+        heads,
+        [
+            (
+                *(row.values.get(key, "") for key in keys),
+                row.verdict or ("open" if row.run else "waiting"),
+                "" if row.metric is None else f"{row.metric:.4g}",
+                row.step,
+                f"${row.usd:.3f}",
+                row.run or "",
+            )
+            for row in rows
+        ],
+    )
+
+
+def tone_of(verdict: Verdict | None) -> str:
+    """Return the tone of the badge of a verdict."""
+    return "busy" if verdict is None else "good" if verdict is Verdict.SUCCEEDED else "bad"
+
+
+def _attempts(count: int) -> str:
+    return f" for {count} attempts" if count > 1 else ""
