@@ -15,26 +15,32 @@ from pydantic.json_schema import GenerateJsonSchema
 from pydantic_core import core_schema
 
 from vastrun.launcher.cli.bugreport import BugReport
-from vastrun.launcher.cli.export import Exported
-from vastrun.launcher.cli.profile import Profiled
-from vastrun.launcher.cli.pull import Pulled
-from vastrun.launcher.cli.report import WrittenReport
+from vastrun.launcher.cli.export import CheckpointExport
+from vastrun.launcher.cli.profile import ProfileDocument
+from vastrun.launcher.cli.pull import PullDocument
+from vastrun.launcher.cli.report import ReportFile
 from vastrun.launcher.commands.cost import CostReport
 from vastrun.launcher.core.hidden import HIDDEN
-from vastrun.launcher.ui.documents.batches import BatchInDetail, BatchList, PlannedBatch, Results
-from vastrun.launcher.ui.documents.costs import Costs, Reconciled
+from vastrun.launcher.ui.documents.batches import BatchDetails, BatchList, BatchPlanDocument, Results
+from vastrun.launcher.ui.documents.costs import Costs, ReconciliationDocument
 from vastrun.launcher.ui.documents.document import SCHEMA_VERSION
 from vastrun.launcher.ui.documents.machines import Hosts, Orphans
-from vastrun.launcher.ui.documents.market import ExplainedMarket, ShownPlan
-from vastrun.launcher.ui.documents.runs import Ending, Explained, ResultFile, RunInDetail, Runs
+from vastrun.launcher.ui.documents.market import MarketReportDocument, PlanDocument
+from vastrun.launcher.ui.documents.runs import (
+    ExplanationDocument,
+    ResultFile,
+    RunDetails,
+    RunEndDocument,
+    Runs,
+)
 from vastrun.launcher.ui.render.conformance import Conformance
 from vastrun.launcher.ui.render.differences import Differences
 from vastrun.launcher.ui.render.doctor import Findings
-from vastrun.launcher.ui.render.images import Images, VerifiedImage
+from vastrun.launcher.ui.render.images import Images, ImageVerification
 from vastrun.launcher.ui.render.loglines import LogLine
-from vastrun.launcher.ui.render.rehearsal import Rehearsed
-from vastrun.launcher.ui.render.settings import ShownSettings
-from vastrun.launcher.ui.render.why import ExplainedBatch
+from vastrun.launcher.ui.render.rehearsal import RehearsalDocument
+from vastrun.launcher.ui.render.settings import SettingsDocument
+from vastrun.launcher.ui.render.why import BatchExplanation
 
 Schema = dict[str, Any]
 
@@ -42,39 +48,39 @@ DRAFT = "http://json-schema.org/draft-07/schema#"
 RESULT = "result"
 """The file of that name in a run's folder; all others are commands."""
 DOCUMENTS: Mapping[str, tuple[type, ...]] = {
-    "attach": (Ending,),
+    "attach": (RunEndDocument,),
     "batch-results": (Results,),
     "batch-resume": (Results,),
     "batch-retry": (Results,),
-    "batch-status": (BatchList, BatchInDetail),
-    "batch-submit": (Results, PlannedBatch),
+    "batch-status": (BatchList, BatchDetails),
+    "batch-submit": (Results, BatchPlanDocument),
     "batch-watch": (Results,),
     "bugreport": (BugReport,),
-    "config": (ShownSettings,),
+    "config": (SettingsDocument,),
     "cost": (Costs, CostReport),
-    "cost-reconcile": (Reconciled,),
+    "cost-reconcile": (ReconciliationDocument,),
     "diff": (Differences,),
     "doctor": (Findings, Conformance),
-    "export": (Exported,),
-    "hold": (Ending,),
+    "export": (CheckpointExport,),
+    "hold": (RunEndDocument,),
     "hosts": (Hosts,),
     "image-ls": (Images,),
-    "image-verify": (VerifiedImage,),
-    "launch": (Ending, ShownPlan),
+    "image-verify": (ImageVerification,),
+    "launch": (RunEndDocument, PlanDocument),
     "logs": (LogLine,),
-    "plan": (ShownPlan, ExplainedMarket),
-    "profile": (Profiled,),
-    "pull": (Pulled,),
+    "plan": (PlanDocument, MarketReportDocument),
+    "profile": (ProfileDocument,),
+    "pull": (PullDocument,),
     "reap": (Orphans,),
-    "rehearse": (Rehearsed,),
-    "report": (WrittenReport,),
+    "rehearse": (RehearsalDocument,),
+    "report": (ReportFile,),
     RESULT: (ResultFile,),
-    "resume": (Ending,),
-    "status": (Runs, RunInDetail),
-    "stop": (Ending,),
-    "sweep": (Results, PlannedBatch),
-    "wait": (Ending,),
-    "why": (Explained, ExplainedBatch),
+    "resume": (RunEndDocument,),
+    "status": (Runs, RunDetails),
+    "stop": (RunEndDocument,),
+    "sweep": (Results, BatchPlanDocument),
+    "wait": (RunEndDocument,),
+    "why": (ExplanationDocument, BatchExplanation),
 }
 """What each command prints with --json. Each may print one of several."""
 WITHOUT_VERSION = ("logs",)

@@ -8,7 +8,15 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from vastrun.contract import layout
-from vastrun.launcher.core import NONE_LEFT_OUT, Bundle, CheckpointCopy, Collected, Fetched, LeftOutFiles, Run
+from vastrun.launcher.core import (
+    NONE_LEFT_OUT,
+    Bundle,
+    CheckpointCopy,
+    CollectResult,
+    LeftOutFiles,
+    PullResult,
+    Run,
+)
 from vastrun.launcher.core.job import JobSpec
 from vastrun.launcher.gate.evidence import parse_evidence, parse_exit_code
 from vastrun.launcher.ports import Remote
@@ -84,7 +92,7 @@ class FakeOutputStore:
             self.home[layout.METRICS] = self.home.get(layout.METRICS, b"") + new
         return len(new)
 
-    def collect(self, run: Run, remote: Remote) -> Collected:
+    def collect(self, run: Run, remote: Remote) -> CollectResult:
         self.download_log(run, remote)
         damaged: list[str] = []
         for entry in json.loads(remote.read(layout.MANIFEST) or b'{"files": []}')["files"]:
@@ -99,18 +107,18 @@ class FakeOutputStore:
             damaged=tuple(damaged),
         )
         size = sum(map(len, self.home.values()))
-        return Collected(
+        return CollectResult(
             evidence=replace(evidence, left_out=self.not_offered),
             files=len(self.home),
             bytes=size,
             log_bytes_not_shown=self.not_shown,
         )
 
-    def fetch(self, run: Run, remote: Remote, path: str | None) -> Fetched:
+    def fetch(self, run: Run, remote: Remote, path: str | None) -> PullResult:
         remote.read(layout.EXIT)
         taken = {file.path for file in self.not_offered.files if path in (None, file.path)}
         self.fetched |= taken
-        return Fetched(files=len(taken), bytes=0)
+        return PullResult(files=len(taken), bytes=0)
 
     def left_out(self, run: Run) -> LeftOutFiles:
         return self.not_offered.without(self.fetched)

@@ -19,7 +19,7 @@ from vastrun.contract import layout
 from vastrun.launcher.core import (
     Cause,
     Charge,
-    Completed,
+    CommandResult,
     Event,
     ExtraRates,
     Instance,
@@ -301,42 +301,42 @@ class FakeRemote:
         self._provider = provider
         self._id = instance_id
 
-    def run(self, command: str, *, timeout_s: float) -> Completed:
+    def run(self, command: str, *, timeout_s: float) -> CommandResult:
         box = self._box()
         if command == "bash onstart/status.sh":
-            return Completed(exit_code=0, stdout=box.status() + "\n", stderr="")
+            return CommandResult(exit_code=0, stdout=box.status() + "\n", stderr="")
         if command == "bash onstart/run.sh start":
             box.start()
-            return Completed(exit_code=0, stdout="", stderr="")
+            return CommandResult(exit_code=0, stdout="", stderr="")
         if command.startswith("bash onstart/run.sh stop "):
             box.files.setdefault(layout.STOP, shlex.split(command)[-1].encode())
-            return Completed(exit_code=0, stdout="", stderr="")
+            return CommandResult(exit_code=0, stdout="", stderr="")
         if command.endswith(f"bash {layout.REARM}"):
             if not box.training.obeys:
-                return Completed(exit_code=1, stdout="", stderr="no")
+                return CommandResult(exit_code=1, stdout="", stderr="no")
             box.rearm(float(dict(word.split("=", 1) for word in shlex.split(command)[1:-2])["LEASE_AGE_S"]))
-            return Completed(exit_code=0, stdout="", stderr="")
+            return CommandResult(exit_code=0, stdout="", stderr="")
         if f" bash {layout.DEADLINE} " in command:
             box.ends_at = self._provider.clock.now() + float(shlex.split(command)[-2])
-            return Completed(exit_code=0, stdout="", stderr="")
+            return CommandResult(exit_code=0, stdout="", stderr="")
         if command == offer_check.COMMAND:
-            return Completed(exit_code=0, stdout=self._provider.shown_by(box), stderr="")
+            return CommandResult(exit_code=0, stdout=self._provider.shown_by(box), stderr="")
         if 'echo "down ' in command:
-            return Completed(exit_code=0, stdout=self._provider.downloaded_by(box), stderr="")
+            return CommandResult(exit_code=0, stdout=self._provider.downloaded_by(box), stderr="")
         return self._on_files(command, box)
 
-    def _on_files(self, command: str, box: FakeBox) -> Completed:
+    def _on_files(self, command: str, box: FakeBox) -> CommandResult:
         if layout.OUTBOX in command:  # a fake box holds nothing: its checkpoints stay for long enough
-            return Completed(exit_code=1, stdout="", stderr="no links here")
+            return CommandResult(exit_code=1, stdout="", stderr="no links here")
         if command == f"rm -f {layout.PROFILE_REQUEST}":
             box.files.pop(layout.PROFILE_REQUEST, None)
-            return Completed(exit_code=0, stdout="", stderr="")
+            return CommandResult(exit_code=0, stdout="", stderr="")
         unpack = re.match(r"echo '(\w+)  (\S+)' \| sha256sum", command)
         assert unpack is not None, f"a fake box does not know {command!r}"
         if hashlib.sha256(box.files.get(unpack[2], b"")).hexdigest() != unpack[1]:
-            return Completed(exit_code=1, stdout="", stderr="checksum")
+            return CommandResult(exit_code=1, stdout="", stderr="checksum")
         box.files[layout.SHIPPED] = b""
-        return Completed(exit_code=0, stdout="", stderr="")
+        return CommandResult(exit_code=0, stdout="", stderr="")
 
     def put(self, local_path: str, path: str) -> None:
         self._box().files[path] = Path(local_path).read_bytes()
@@ -369,7 +369,7 @@ class FakeScreen:
     dollars: list[tuple[float, float]] = field(default_factory=list)
     """Spent by then, and the price an hour."""
 
-    def event(self, event: Event) -> None:
+    def report(self, event: Event) -> None:
         self.events.append(event)
 
     def log(self, text: str) -> None:

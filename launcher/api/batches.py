@@ -145,7 +145,7 @@ class BatchHandle:
             self._session.ledger.batches.get(self.name),
             states_in(self._session.ledger, self.name),
         )
-        if any(state.is_open for state in states) or holds_machines(self._session.ledger, self.name):
+        if any(state.is_open for state in states) or has_held_machines(self._session.ledger, self.name):
             return False
         ends_early = bool(batch.reason) or batch.request in _STOPPING
         may_ask = batch.search is not None and len(states) < batch.search.samples
@@ -260,6 +260,6 @@ def retry_points(ledger: Ledger, name: str, cause: str | None) -> int:
     return len(failed)
 
 
-def holds_machines(ledger: Ledger, name: str) -> bool:
+def has_held_machines(ledger: Ledger, name: str) -> bool:
     """Return whether a machine is held for the batch, or not yet confirmed to be gone."""
     return bool(holding_runs(ledger.runs(open_only=True, batch=name)))

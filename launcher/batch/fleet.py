@@ -183,7 +183,7 @@ class Fleet:
     @property
     def _may_hold(self) -> bool:
         spec = self._batch.spec
-        return spec.holds_machines and self._batch.provider != POOL and self._failures < _MAX_FAILURES
+        return spec.may_share_machines and self._batch.provider != POOL and self._failures < _MAX_FAILURES
 
     @property
     def _has_no_offer(self) -> bool:

@@ -41,7 +41,7 @@ def fleet_plan(
     spec: BatchSpec, job: JobSpec, count: int, provider: Provider, ledger: Ledger, now: float
 ) -> FleetPlan | None:
     """Return the machines to hold for `count` points of the job; None: each point has its own machine."""
-    if not spec.holds_machines or provider.name == POOL or job.nodes != 1:
+    if not spec.may_share_machines or provider.name == POOL or job.nodes != 1:
         return None
     at_once = min(spec.limits.parallel, count)
     rounds = math.ceil(count / at_once) if spec.reuse == "auto" else 1

@@ -87,7 +87,7 @@ def price(
     shares = [_share_usd(spec, count, job, offer) for job, offer in zip(jobs, offers, strict=True)]
     expected = [expected_usd(job, offer) for job, offer in zip(jobs, offers, strict=True)]
     all_usd = sum(map(min, expected, shares)) * more
-    earlier_s = _earlier_s(jobs[0].name, provider.name, ledger)
+    durations_s = _earlier_durations_s(jobs[0].name, provider.name, ledger)
     if not provider.free:
         largest_min_usd = max(min_usd(offer) * job.nodes for job, offer in zip(jobs, offers, strict=True))
         _check_budget(spec, max(shares), sum(shares) * more, all_usd, largest_min_usd)
@@ -102,8 +102,8 @@ def price(
         share_usd=max(shares),
         worst_case_usd=sum(shares) * more,
         expected_usd=all_usd,
-        wall_s=_wall_s(spec, [fmean(earlier_s)] if earlier_s else _expected_s(offers), provider, count),
-        earlier_runs=len(earlier_s),
+        wall_s=_wall_s(spec, [fmean(durations_s)] if durations_s else _expected_s(offers), provider, count),
+        earlier_runs=len(durations_s),
         limit_s=_limit_s(spec, jobs, count),
         search=search,
         count=count,
@@ -116,11 +116,11 @@ def price(
 def _offers(jobs: Sequence[JobSpec], provider: Provider, ledger: Ledger, now: float) -> list[Offer]:
     """Return the best offer for each job, asked for some of them that are spread over all."""
     asked = sorted({round(n * (len(jobs) - 1) / (_MAX_PRICED_POINTS - 1)) for n in range(_MAX_PRICED_POINTS)})
-    found = {n: plan_of(_with_a_limit(jobs[n]), provider, ledger, now).offers[0] for n in asked}
+    found = {n: plan_of(_with_money_limit(jobs[n]), provider, ledger, now).offers[0] for n in asked}
     return [found[min(asked, key=lambda one: abs(one - n))] for n in range(len(jobs))]
 
 
-def _with_a_limit(job: JobSpec) -> JobSpec:
+def _with_money_limit(job: JobSpec) -> JobSpec:
     """Return the job for a market search; without its own money limit it gets a practically unlimited one."""
     if job.limits.usd is not None or job.limits.usd_per_hour is not None:
         return job
@@ -174,7 +174,7 @@ def _check_budget(
         )
 
 
-def _earlier_s(job: str, provider: str, ledger: Ledger) -> list[float]:
+def _earlier_durations_s(job: str, provider: str, ledger: Ledger) -> list[float]:
     """Return the seconds that the last runs of a job took which succeeded on that provider."""
     return [
         run.phase_at - run.created_at

@@ -75,7 +75,7 @@ class SharedRequests:
 class RunScreen:
     """The Screen port of one run among many: its log goes to its folder only."""
 
-    def event(self, event: Event) -> None:
+    def report(self, event: Event) -> None:
         """Leave a step of the run to its diary."""
 
     def log(self, text: str) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 
 from vastrun.launcher.api import jobs
-from vastrun.launcher.api.batches import holds_machines, request_stop, retry_points
+from vastrun.launcher.api.batches import has_held_machines, request_stop, retry_points
 from vastrun.launcher.app_context import AppContext
 from vastrun.launcher.batch.results import results_of, row_in, states_in
 from vastrun.launcher.cli.background import replace_dead_drivers
@@ -30,7 +30,7 @@ from vastrun.launcher.core import Cause, UserRequest
 from vastrun.launcher.core.errors import HeldError, UsageError
 from vastrun.launcher.core.verdict import EXIT_TEARDOWN_NOT_CONFIRMED
 from vastrun.launcher.ledger.run_ids import LAST
-from vastrun.launcher.ui.documents.batches import BatchInDetail, BatchList, ShownBatch, ShownPoint
+from vastrun.launcher.ui.documents.batches import BatchDetails, BatchDocument, BatchList, PointDocument
 from vastrun.launcher.ui.render.batch import (
     batch_text,
     batches_table,
@@ -136,17 +136,17 @@ def status_command(app: AppContext, name: str | None, as_json: bool) -> None:
     if name is None:
         rows = [row_in(ledger, batch.name, now) for batch in ledger.batches.all()]
         show(
-            BatchList(batches=list(map(ShownBatch.of, rows))),
+            BatchList(batches=list(map(BatchDocument.of, rows))),
             batches_table(rows, width=width()),
             as_json=as_json,
         )
         return
     row = row_in(ledger, name, now)
     points = [
-        ShownPoint.fill(one, one.point, waiting=one.is_waiting, runs=[run.id for run in one.runs])
+        PointDocument.fill(one, one.point, waiting=one.is_waiting, runs=[run.id for run in one.runs])
         for one in row.states
     ]
-    document = BatchInDetail.of(row, points_list=points)
+    document = BatchDetails.of(row, points_list=points)
     show(document, batch_text(row, app.now(), width()), as_json=as_json)
 
 
@@ -267,7 +267,7 @@ def rm_command(app: AppContext, name: str, yes: bool) -> None:
     """Remove an ended batch from the ledger; its runs stay."""
     ledger = app.ledger()
     batch = ledger.batches.get(name)
-    is_open = any(state.is_open for state in states_in(app.ledger(), name)) or holds_machines(ledger, name)
+    is_open = any(state.is_open for state in states_in(app.ledger(), name)) or has_held_machines(ledger, name)
     if ledger.batches.is_driven(name) or is_open:
         raise UsageError(f"batch {name} has runs that have not ended", hint=f"vastrun batch stop {name}")
     confirm(f"remove batch {name} from the ledger", yes=yes)

@@ -27,7 +27,7 @@ from vastrun.launcher.core.verdict import EXIT_CODE_OF, EXIT_TEARDOWN_NOT_CONFIR
 from vastrun.launcher.decisions.estimates import usd
 from vastrun.launcher.decisions.schedule import BatchProgress, PointState
 from vastrun.launcher.run_services import drive_batch
-from vastrun.launcher.ui.documents.batches import PlannedBatch, Results
+from vastrun.launcher.ui.documents.batches import BatchPlanDocument, Results
 from vastrun.launcher.ui.render.amounts import how_many
 from vastrun.launcher.ui.render.batch import (
     ended_text,
@@ -84,7 +84,7 @@ def _submit(app: AppContext, loaded: LoadedBatch, file: Path, submission: Submis
     now = app.now()
     plan = price(spec, points, market, ledger, now, loaded.search, app.budgets(now))
     if submission.dry_run:
-        show(PlannedBatch.of(plan), plan_text(plan), as_json=submission.as_json)
+        show(BatchPlanDocument.of(plan), plan_text(plan), as_json=submission.as_json)
         return None
     folder = (submission.out or Path("batches") / spec.name).resolve()
     batches.check_can_start(ledger, plan, folder)
@@ -116,7 +116,7 @@ def drive(app: AppContext, name: str, *, as_json: bool, prunes: bool = True, det
     finally:
         screen.close()
     ledger = app.ledger()
-    batch, is_held = ledger.batches.get(name), batches.holds_machines(ledger, name)
+    batch, is_held = ledger.batches.get(name), batches.has_held_machines(ledger, name)
     show_results(app, batch, states, as_json=as_json)
     if interrupts.current() is UserRequest.DETACH and (notice := hand_over_batch(app, name)):
         say(notice, err=True)

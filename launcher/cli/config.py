@@ -14,7 +14,7 @@ from vastrun.launcher.cli.output import say, show
 from vastrun.launcher.commands.settings import budgets_of, set_value, unset_value
 from vastrun.launcher.config.settings_file import KEYS, value_of
 from vastrun.launcher.core.errors import UsageError
-from vastrun.launcher.ui.render.settings import BudgetState, ShownSetting, ShownSettings, settings_text
+from vastrun.launcher.ui.render.settings import BudgetState, SettingDocument, SettingsDocument, settings_text
 
 
 @click.group("config", invoke_without_command=True)
@@ -40,9 +40,11 @@ def command(ctx: click.Context, provider: str | None, as_json: bool) -> None:
         named = ctx.get_parameter_source("provider") is ParameterSource.COMMANDLINE
         origins["provider"] = "--provider" if named else "VASTRUN_PROVIDER"
     ledger = app.ledger()
-    shown = ShownSettings(
+    shown = SettingsDocument(
         file=str(_file(app)),
-        settings=[ShownSetting(key=key, value=value_of(settings, key), origin=origins[key]) for key in KEYS],
+        settings=[
+            SettingDocument(key=key, value=value_of(settings, key), origin=origins[key]) for key in KEYS
+        ],
         budgets=[BudgetState.show(ledger.use_of(one)) for one in budgets_of(settings.budget, app.now())],
         faults=loaded.faults,
     )

@@ -15,7 +15,7 @@ from vastrun.launcher.commands.queries import all_rows, row_of, with_bills
 from vastrun.launcher.commands.settle import settle
 from vastrun.launcher.decisions.calendar import Calendar
 from vastrun.launcher.decisions.cost_groups import GroupBy
-from vastrun.launcher.ui.documents.costs import Costs, Reconciled
+from vastrun.launcher.ui.documents.costs import Costs, ReconciliationDocument
 from vastrun.launcher.ui.render.costs import costs_table, report_csv, report_text
 from vastrun.launcher.ui.render.reconciliation import reconciliation_text
 from vastrun.launcher.ui.render.volumes import volume_costs_text
@@ -136,7 +136,11 @@ def reconcile_command(ctx: click.Context, since: str, as_json: bool) -> None:
     begin = _moment("--since", since, Calendar().since, now)
     found = reconciliation(ledger, app.provider, now, now if begin is None else begin)
     settled = settle(found.runs, ledger, app.user.who(), now)
-    show(Reconciled.of(found, settled), reconciliation_text(found, settled, width()), as_json=as_json)
+    show(
+        ReconciliationDocument.of(found, settled),
+        reconciliation_text(found, settled, width()),
+        as_json=as_json,
+    )
     ctx.exit(0 if found.explained else 1)
 
 

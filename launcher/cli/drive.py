@@ -14,7 +14,7 @@ from vastrun.launcher.commands.queries import ending_of
 from vastrun.launcher.core import Phase, Run, UserRequest
 from vastrun.launcher.core.verdict import EXIT_TIMED_OUT
 from vastrun.launcher.run_services import attempts_for, settle_bills
-from vastrun.launcher.ui.documents.runs import Ending
+from vastrun.launcher.ui.documents.runs import RunEndDocument
 from vastrun.launcher.ui.interrupts import Interrupts
 from vastrun.launcher.ui.render.summary import summary
 
@@ -56,7 +56,7 @@ def show_end(app: AppContext, run: Run, *, as_json: bool) -> None:
     """Print the summary of an ended run, or the state of a run that continues without this launcher."""
     now, ledger = app.now(), app.ledger()
     ending = ending_of(ledger, run, chain_of(ledger, run), now)
-    show(Ending.of(ending), summary(ending, now), as_json=as_json)
+    show(RunEndDocument.of(ending), summary(ending, now), as_json=as_json)
 
 
 def _exit_code(run: Run, interrupts: Interrupts) -> int:

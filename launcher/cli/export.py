@@ -13,7 +13,7 @@ from vastrun.launcher.commands.export import ExportedCheckpoint
 from vastrun.launcher.ui.documents.document import Document
 
 
-class Exported(Document, ExportedCheckpoint):
+class CheckpointExport(Document, ExportedCheckpoint):
     """An exported checkpoint."""
 
     run: str
@@ -61,4 +61,4 @@ def command(
     written = app.make.exporter().export(run, to, which=checkpoint, everything=everything, force=force)
     kind = "tensors" if everything else "averaged weights" if written.averaged else "weights"
     text = f"{to}: {kind} of {written.checkpoint}, {written.tensors} tensors, {written.bytes / 1e6:.1f} MB"
-    show(Exported.fill(written, run=run.id, file=str(to)), text, as_json=as_json)
+    show(CheckpointExport.fill(written, run=run.id, file=str(to)), text, as_json=as_json)

@@ -21,7 +21,13 @@ from vastrun.launcher.image.registry import Registry
 from vastrun.launcher.image.relock import lock_images, reference_of, relock
 from vastrun.launcher.image.stream import push
 from vastrun.launcher.image.verify import check_registry, checks, contents_of, image_to_verify
-from vastrun.launcher.ui.render.images import Images, ShownImage, VerifiedImage, checks_text, images_text
+from vastrun.launcher.ui.render.images import (
+    ImageDocument,
+    Images,
+    ImageVerification,
+    checks_text,
+    images_text,
+)
 
 
 @click.group("image")
@@ -111,7 +117,7 @@ def verify_command(
     check_registry(subject, Registry(login_of))
     rows = checks(contents_of(client, subject.reference, screen), subject.locked, __version__, machine)
     holds = all(row.holds for row in rows)
-    document = VerifiedImage(image=str(subject.reference), holds=holds, checks=rows)
+    document = ImageVerification(image=str(subject.reference), holds=holds, checks=rows)
     show(document, checks_text(rows), as_json=as_json)
     ctx.exit(0 if holds else 1)
 
@@ -126,6 +132,6 @@ def ls_command(app: AppContext, as_json: bool) -> None:
         here, note = local_images(connect()), ""
     except ImageError as error:
         here, note = [], str(error)
-    locked = [ShownImage.fill(image, variant=variant) for variant, image in lock.images.items()]
+    locked = [ImageDocument.fill(image, variant=variant) for variant, image in lock.images.items()]
     document = Images(locked=locked, here=here, note=note)
     show(document, images_text(lock, here, note), as_json=as_json)

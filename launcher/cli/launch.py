@@ -31,7 +31,7 @@ from vastrun.launcher.core import NOTHING, Run, UserRequest
 from vastrun.launcher.core.job import JobSpec
 from vastrun.launcher.decisions.estimates import offer_text
 from vastrun.launcher.ledger.run_ids import find_run
-from vastrun.launcher.ui.documents.market import ShownPlan
+from vastrun.launcher.ui.documents.market import PlanDocument
 from vastrun.launcher.ui.render.plan import plan_text
 
 
@@ -97,7 +97,7 @@ def command(
     plan = plan_of(spec, market, ledger, began, app.budgets(began), parent)
     print_warnings(spec, market, plan.offers)
     if dry_run:
-        show(ShownPlan.of(plan), plan_text(plan, width()), as_json=as_json)
+        show(PlanDocument.of(plan), plan_text(plan, width()), as_json=as_json)
         return
     asked_at = app.now()
     _confirm_cost(plan, free=market.free, yes=yes)

@@ -26,7 +26,7 @@ from vastrun.launcher.core.errors import NoOfferError
 from vastrun.launcher.core.job import JobSpec
 from vastrun.launcher.decisions.policy import within_deadline
 from vastrun.launcher.ports import Provider
-from vastrun.launcher.ui.documents.market import ExplainedMarket, ShownPlan
+from vastrun.launcher.ui.documents.market import MarketReportDocument, PlanDocument
 from vastrun.launcher.ui.render.market_report import market_report_text
 from vastrun.launcher.ui.render.plan import plan_text
 
@@ -64,14 +64,14 @@ def command(
     if explain:
         spec = within_deadline(spec, now)
         market_report = market_report_of(spec, market, ledger, now)
-        document = ExplainedMarket.of(market_report, spec)
+        document = MarketReportDocument.of(market_report, spec)
         show(document, market_report_text(market_report, spec), as_json=as_json)
         ctx.exit(0 if market_report.quotes else NoOfferError.exit_code)
     budgets = budgets_of(app.settings().settings.budget, now)
     left_out = left_out_of_rehearsal(app.paths.cache, spec)
     plan = replace(plan_of(spec, market, ledger, now, budgets), estimate=estimate, left_out=left_out)
     print_warnings(spec, market, plan.offers)
-    show(ShownPlan.of(plan), plan_text(plan, width()), as_json=as_json)
+    show(PlanDocument.of(plan), plan_text(plan, width()), as_json=as_json)
 
 
 def _estimate(app: AppContext, spec: JobSpec, market: Provider) -> WorkloadEstimate:

@@ -17,7 +17,7 @@ from vastrun.launcher.ui.documents.document import Document
 VIEWER = "https://ui.perfetto.dev"
 
 
-class Profiled(Document):
+class ProfileDocument(Document):
     """The trace of some steps of a training."""
 
     run: str
@@ -58,6 +58,6 @@ def command(app: AppContext, run_name: str, steps: int, timeout: float, as_json:
     request = ProfileRequest(id=secrets.token_hex(8), steps=steps)
     found = profile(run, services_for(app, run.provider, run.created_at), request, timeout_s=timeout)
     trace, operations = str(found.trace), str(found.operations)
-    document = Profiled(run=run.id, step=found.step, steps=steps, trace=trace, operations=operations)
+    document = ProfileDocument(run=run.id, step=found.step, steps=steps, trace=trace, operations=operations)
     text = f"trace: {trace} (open it at {VIEWER})\noperations: {operations}"
     show(document, text, as_json=as_json)

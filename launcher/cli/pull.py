@@ -11,13 +11,13 @@ from vastrun.launcher.app_context import AppContext
 from vastrun.launcher.cli.options import json_option, run_argument, the_run
 from vastrun.launcher.cli.output import show
 from vastrun.launcher.commands.pull import pull, pull_path
-from vastrun.launcher.core import Collected, Fetched, LeftOutFiles
+from vastrun.launcher.core import CollectResult, LeftOutFiles, PullResult
 from vastrun.launcher.run_services import services_for
 from vastrun.launcher.ui.documents.document import Document
 from vastrun.launcher.ui.render.left_out import left_out_lines
 
 
-class Pulled(Document):
+class PullDocument(Document):
     """A download of a run's files."""
 
     run: str
@@ -46,7 +46,7 @@ def command(app: AppContext, run_name: str, path: str | None, out: Path | None, 
     run = the_run(app, run_name)
     folder = run.out_dir if out is None else str(out.resolve())
     services = services_for(app, run.provider, run.created_at)
-    got: Collected | Fetched
+    got: CollectResult | PullResult
     if path is None:
         got = pull(run, services, folder=folder)
         not_intact, renamed, left_out = got.evidence.damaged or (), dict(got.renamed), got.evidence.left_out
@@ -58,7 +58,7 @@ def command(app: AppContext, run_name: str, path: str | None, out: Path | None, 
     lines += [
         f"{place} was saved as {name}, because another file has its name" for place, name in renamed.items()
     ]
-    document = Pulled.fill(
+    document = PullDocument.fill(
         got, run=run.id, folder=folder, damaged=not_intact, renamed=renamed, left_out=left_out
     )
     show(document, "\n".join(filter(None, lines)), as_json=as_json)

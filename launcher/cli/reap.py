@@ -20,8 +20,8 @@ from vastrun.launcher.core.verdict import EXIT_TEARDOWN_NOT_CONFIRMED
 from vastrun.launcher.flow.services import Services
 from vastrun.launcher.ports import Provider
 from vastrun.launcher.run_services import services_for, settle_bills
-from vastrun.launcher.ui.documents.machines import OrphanMachine, Orphans, ShownVolume
-from vastrun.launcher.ui.documents.runs import ShownRun
+from vastrun.launcher.ui.documents.machines import OrphanMachine, Orphans, VolumeDocument
+from vastrun.launcher.ui.documents.runs import RunDocument
 from vastrun.launcher.ui.render.orphans import orphans_text, warning_text
 from vastrun.launcher.ui.render.summary import left_text
 from vastrun.launcher.ui.render.volumes import volume_states_text
@@ -97,8 +97,8 @@ def _reap(
     document = Orphans(
         machines=[OrphanMachine.fill(one.instance, one, run=one.run and one.run.id) for one in found],
         networks=names,
-        volumes=[ShownVolume.listed(state, now) for state in volumes],
-        left=list(map(ShownRun.of, leases)),
+        volumes=[VolumeDocument.listed(state, now) for state in volumes],
+        left=list(map(RunDocument.of, leases)),
     )
     if dry_run or not (chosen or networks):
         show(document, text, as_json=as_json)
@@ -154,7 +154,7 @@ def _delete_volumes(
     services, ledger = services_for(app, provider, app.now()), app.ledger()
     chosen = named_volumes(volume_states(ledger, services.provider, services.clock), names, provider)
     now = app.now()
-    text, volumes = volume_states_text(chosen, now), [ShownVolume.listed(state, now) for state in chosen]
+    text, volumes = volume_states_text(chosen, now), [VolumeDocument.listed(state, now) for state in chosen]
     if dry_run:
         show(Orphans(volumes=volumes), text, as_json=as_json)
         return 0

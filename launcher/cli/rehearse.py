@@ -28,7 +28,7 @@ from vastrun.launcher.core.job import JobSpec
 from vastrun.launcher.core.verdict import EXIT_CODE_OF, VERDICT_OF
 from vastrun.launcher.decisions.fit import Fit, fit_of
 from vastrun.launcher.decisions.workload import efficiency_of
-from vastrun.launcher.ui.render.rehearsal import Rehearsed, rehearsal_text
+from vastrun.launcher.ui.render.rehearsal import RehearsalDocument, rehearsal_text
 
 _CHECK_GPU = "check-gpu"
 _HERE = "local"
@@ -108,7 +108,7 @@ def command(
     listing = None
     if spec.command is not None and TRAIN in {each.step for each in performed}:
         listing = rehearsal.list_outputs()
-    shown = Rehearsed(
+    shown = RehearsalDocument(
         steps=performed,
         verdict=None if assessment is None else VERDICT_OF[assessment.cause],
         assessment=assessment,

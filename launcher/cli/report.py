@@ -22,7 +22,7 @@ from vastrun.launcher.ui.report.batch_page import batch_page_file
 from vastrun.launcher.ui.report.run_page import run_page
 
 
-class WrittenReport(Document):
+class ReportFile(Document):
     """The page that was written."""
 
     file: str
@@ -53,7 +53,7 @@ def command(app: AppContext, name: str, opens: bool, output: Path | None, as_jso
     with disk_errors(file.parent):
         need_space(file.parent, len(content))
         write_file(file, content)
-    show(WrittenReport(file=str(file), bytes=len(content)), str(file), as_json=as_json)
+    show(ReportFile(file=str(file), bytes=len(content)), str(file), as_json=as_json)
     if opens and not app.make.browse(file.resolve().as_uri()):
         say(f"cannot find a browser; open {file} in one", err=True)
 

@@ -19,7 +19,7 @@ from vastrun.launcher.core import Phase
 from vastrun.launcher.core.errors import VastrunError
 from vastrun.launcher.gate.text import printable
 from vastrun.launcher.run_services import services_for
-from vastrun.launcher.ui.documents.runs import RunInDetail, Runs, ShownRun
+from vastrun.launcher.ui.documents.runs import RunDetails, RunDocument, Runs
 from vastrun.launcher.ui.painter import Painter
 from vastrun.launcher.ui.question import HeldStream
 from vastrun.launcher.ui.render.runs import run_text, runs_table
@@ -61,11 +61,11 @@ def command(app: AppContext, run_name: str | None, every: bool, watch: bool, as_
         rows, more = _rows(app, now, every=every)
         rows = _with_downloads(app, rows, now)
         text = runs_table(rows, now, width(), users=every, more=more, points=_points(app, rows))
-        show(Runs(runs=list(map(ShownRun.of, rows)), more=more), text, as_json=as_json)
+        show(Runs(runs=list(map(RunDocument.of, rows)), more=more), text, as_json=as_json)
         return
     run = the_run(app, run_name)
     detail = detail_of(services_for(app, run.provider, run.created_at), run, now)
-    show(RunInDetail.of(detail), run_text(detail, now, width()), as_json=as_json)
+    show(RunDetails.of(detail), run_text(detail, now, width()), as_json=as_json)
 
 
 def _watch(app: AppContext, text: Callable[[], str], interval_s: float) -> None:

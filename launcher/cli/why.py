@@ -10,8 +10,8 @@ from vastrun.launcher.cli.options import json_option, run_argument, the_run
 from vastrun.launcher.cli.output import show, width
 from vastrun.launcher.commands.queries import explain
 from vastrun.launcher.core.errors import NoSuchRunError
-from vastrun.launcher.ui.documents.runs import Explained
-from vastrun.launcher.ui.render.why import ExplainedBatch, batch_why_text, explanation_text
+from vastrun.launcher.ui.documents.runs import ExplanationDocument
+from vastrun.launcher.ui.render.why import BatchExplanation, batch_why_text, explanation_text
 
 
 @click.command("why")
@@ -30,7 +30,7 @@ def command(app: AppContext, run_name: str, as_json: bool) -> None:
         if all(batch.name != run_name for batch in ledger.batches.all()):
             raise
         batch, states = ledger.batches.get(run_name), states_in(ledger, run_name)
-        show(ExplainedBatch.of(batch, states), batch_why_text(batch, states), as_json=as_json)
+        show(BatchExplanation.of(batch, states), batch_why_text(batch, states), as_json=as_json)
         return
     explanation = explain(ledger, run, app.now())
-    show(Explained.of(explanation), explanation_text(explanation, width()), as_json=as_json)
+    show(ExplanationDocument.of(explanation), explanation_text(explanation, width()), as_json=as_json)

@@ -167,7 +167,7 @@ class Attempts:
         now = services.clock.now()
         event = Event(run_id=run.id, at=now, phase=run.phase, text=text, usd=cost_usd(run, now))
         services.ledger.add_event(event)
-        services.screen.event(replace(event, usd=spent_on(services.ledger, run, now)))
+        services.screen.report(replace(event, usd=spent_on(services.ledger, run, now)))
         return moved
 
     def drive_or_follow(self, run: Run) -> Run:
@@ -377,4 +377,4 @@ def _report_attempt(services: Services, run: Run, chain: Sequence[Run], now: flo
 def _report(services: Services, run: Run, text: str) -> None:
     now = services.clock.now()
     usd = spent_on(services.ledger, run, now)
-    services.screen.event(Event(run_id=run.id, at=now, phase=run.phase, text=text, usd=usd))
+    services.screen.report(Event(run_id=run.id, at=now, phase=run.phase, text=text, usd=usd))

@@ -20,7 +20,7 @@ from vastrun.launcher.providers.vast.conformance.assumption import Comparison, S
 from vastrun.launcher.providers.vast.conformance.assumptions import ASSUMPTIONS
 from vastrun.launcher.providers.vast.conformance.observations import charges_of, number_of, seen_in
 from vastrun.launcher.providers.vast.conformance.observed_vast import ObservedVast, ProbeLevel
-from vastrun.launcher.providers.vast.conformance.record import Counted, Record, timeline
+from vastrun.launcher.providers.vast.conformance.record import MachineCost, Record, timeline
 from vastrun.launcher.providers.vast.conformance.recorder import ApiRecorder
 
 JOB = "conformance.yaml"
@@ -151,13 +151,13 @@ def require_vast(provider: Provider) -> VastProvider:
     return provider
 
 
-def _counted(run: Run, now: float) -> Counted:
+def _counted(run: Run, now: float) -> MachineCost:
     """Return the counted cost of the run's own machine, without its earlier rentals."""
     cost = counted_of(replace(run, rentals=()), now)
-    return Counted(gpu_usd=cost.gpu_usd, storage_usd=cost.storage_usd, traffic_usd=cost.traffic_usd)
+    return MachineCost(gpu_usd=cost.gpu_usd, storage_usd=cost.storage_usd, traffic_usd=cost.traffic_usd)
 
 
-def _charged(recorder: ApiRecorder, counted: Counted) -> dict[str, Value]:
+def _charged(recorder: ApiRecorder, counted: MachineCost) -> dict[str, Value]:
     """Return the ratio of charged to counted dollars for GPUs and for disk."""
     usd = {"gpu": 0.0, "disk": 0.0}
     for row in charges_of(recorder):

@@ -23,7 +23,7 @@ def follow(run: Run, services: Services) -> Run:
         events = diary_of(services.ledger, run)[seen:]
         seen += len(events)
         for event in events:
-            services.screen.event(event)
+            services.screen.report(event)
         services.screen.log(log.more())
         run = services.ledger.get(run.id)
         nodes = services.ledger.runs(leader=run.id)

@@ -89,7 +89,7 @@ class NodeDriver:
         event = Event(run_id=run.id, at=now, phase=run.phase, text=text, usd=cost_usd(run, now))
         ledger.add_event(event)
         shown = replace(event, usd=total_usd((run, *ledger.runs(leader=run.id)), now))
-        NodeScreen(services.screen, row.node, self.lock).event(shown)
+        NodeScreen(services.screen, row.node, self.lock).report(shown)
 
 
 def drive_nodes(
@@ -125,10 +125,10 @@ class NodeScreen:
         self._screen, self._node, self._lock = screen, node, lock
         self._rest = ""
 
-    def event(self, event: Event) -> None:
+    def report(self, event: Event) -> None:
         """Show an event of this node."""
         with self._lock:
-            self._screen.event(replace(event, text=f"{node_name(self._node)} {event.text}"))
+            self._screen.report(replace(event, text=f"{node_name(self._node)} {event.text}"))
 
     def log(self, text: str) -> None:
         """Show whole lines of this node's log: those of two nodes must not meet in one."""

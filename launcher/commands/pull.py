@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from vastrun.launcher.core import Collected, Driver, Fetched, Instance, Run
+from vastrun.launcher.core import CollectResult, Driver, Instance, PullResult, Run
 from vastrun.launcher.core.errors import HeldError, UsageError
 from vastrun.launcher.decisions.policy import DRIVER_TIMEOUT_S
 from vastrun.launcher.flow.machines import find_machines
 from vastrun.launcher.flow.services import Services
 
 
-def pull_path(run: Run, services: Services, path: str, *, folder: str) -> Fetched:
+def pull_path(run: Run, services: Services, path: str, *, folder: str) -> PullResult:
     """Download one file or folder that the program wrote, also while another launcher drives the run.
 
     Of several nodes each may have it; those of the further ones come to folders of their own.
     """
-    got: list[Fetched] = []
+    got: list[PullResult] = []
     for node in (run, *services.ledger.runs(leader=run.id)):
         for machine in find_machines(node, services.provider)[:1]:
             target = replace(node, out_dir=folder + node.out_dir.removeprefix(run.out_dir))
@@ -29,7 +29,7 @@ def pull_path(run: Run, services: Services, path: str, *, folder: str) -> Fetche
         raise UsageError(f"{path}: {why}", hint=f"vastrun why {run.id}")
     if len(got) == 1:
         return fetched
-    return Fetched(
+    return PullResult(
         files=sum(one.files for one in got),
         bytes=sum(one.bytes for one in got),
         damaged=tuple(name for one in got for name in one.damaged),
@@ -38,7 +38,7 @@ def pull_path(run: Run, services: Services, path: str, *, folder: str) -> Fetche
     )
 
 
-def _fetch(target: Run, machine: Instance, services: Services, path: str) -> Fetched:
+def _fetch(target: Run, machine: Instance, services: Services, path: str) -> PullResult:
     services.output_store.check(target)
     remote = services.provider.connect(machine)
     try:
@@ -47,7 +47,7 @@ def _fetch(target: Run, machine: Instance, services: Services, path: str) -> Fet
         remote.close()
 
 
-def pull(run: Run, services: Services, *, folder: str) -> Collected:
+def pull(run: Run, services: Services, *, folder: str) -> CollectResult:
     """Fetch into `folder` what there is now. Raises HeldError when another launcher fills that folder."""
     machines = find_machines(run, services.provider)
     if not machines:

@@ -147,7 +147,7 @@ class Explanation:
 
 
 @dataclass(frozen=True, kw_only=True)
-class RunEnding:
+class RunEnd:
     """Result of `launch`: the run, its scores and the cost of all attempts."""
 
     row: RunRow
@@ -313,11 +313,11 @@ def explain(ledger: Ledger, run: Run, now: float) -> Explanation:
     )
 
 
-def ending_of(ledger: Ledger, run: Run, chain: Sequence[Run], now: float) -> RunEnding:
+def ending_of(ledger: Ledger, run: Run, chain: Sequence[Run], now: float) -> RunEnd:
     """Return how a run ended, and the attempts before it."""
     outputs = Outputs(run)
     outcome = outputs.outcome()
-    return RunEnding(
+    return RunEnd(
         checkpoint=outputs.checkpoints is not None,
         lease_ends_at=_lease_end(run),
         row=row_of(ledger, run, now),

@@ -93,7 +93,7 @@ def _replay_drive(
         elif isinstance(entry, LoggedEvent):
             phase = phase_of(entry.phase)
             event = Event(run_id=run.id, at=entry.at, phase=phase, text=entry.text, usd=entry.usd)
-            screen.event(event)
+            screen.report(event)
         elif isinstance(entry, LogChunk):
             screen.log(entry.text)
         elif isinstance(entry, RunSnapshot):

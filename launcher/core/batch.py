@@ -111,7 +111,7 @@ class BatchSpec:
     """Use of a machine with several GPUs for several points at once."""
 
     @property
-    def holds_machines(self) -> bool:
+    def may_share_machines(self) -> bool:
         """Return whether its points may share machines."""
         return "auto" in (self.reuse, self.pack)
 

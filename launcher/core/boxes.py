@@ -10,7 +10,7 @@ from vastrun.launcher.core.verdict import Evidence
 
 
 @dataclass(frozen=True, kw_only=True)
-class Completed:
+class CommandResult:
     """A finished command on an instance."""
 
     exit_code: int
@@ -106,7 +106,7 @@ class CheckpointCopy:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Fetched:
+class PullResult:
     """A file or folder that was downloaded by its path."""
 
     files: int
@@ -120,7 +120,7 @@ class Fetched:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Collected:
+class CollectResult:
     """Outputs that were downloaded from a box."""
 
     evidence: Evidence

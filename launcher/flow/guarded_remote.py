@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from vastrun.launcher.core import Completed
+from vastrun.launcher.core import CommandResult
 from vastrun.launcher.ports import Interruptible, Remote
 
 
@@ -28,7 +28,7 @@ class GuardedRemote:
         if isinstance(self.connection, Interruptible):
             self.connection.abort()
 
-    def run(self, command: str, *, timeout_s: float) -> Completed:
+    def run(self, command: str, *, timeout_s: float) -> CommandResult:
         self._check()
         return self._remote.run(command, timeout_s=timeout_s)
 

@@ -88,7 +88,7 @@ class RunState:
         usd = bills.cost_usd(self.run, now)
         event = Event(run_id=self.run.id, at=now, phase=self.run.phase, text=text, usd=usd)
         # The user sees what the run costs; the diary is of this node alone.
-        self.services.screen.event(replace(event, usd=self.spent_usd(now)))
+        self.services.screen.report(replace(event, usd=self.spent_usd(now)))
         return event
 
     def show(self, progress: Progress | None = None) -> None:

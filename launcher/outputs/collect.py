@@ -13,7 +13,7 @@ from pathlib import Path
 
 from vastrun.contract import layout
 from vastrun.contract.outcome import FileChecksum
-from vastrun.launcher.core import Collected
+from vastrun.launcher.core import CollectResult
 from vastrun.launcher.core.errors import BoxError
 from vastrun.launcher.gate import caps
 from vastrun.launcher.gate.box_reader import fetch_small_file
@@ -42,7 +42,7 @@ IgnoresCase = Callable[[Path], bool]
 
 def collect(
     out: Path, remote: Remote, disk_ignores_case: IgnoresCase, disk_bytes: float, budget: ExchangeBudget
-) -> Collected:
+) -> CollectResult:
     """Download all but the log, which is pumped. `disk_bytes`: of the machine's disk, where its files fit."""
     listing = parse_manifest(fetch_small_file(remote, layout.MANIFEST, budget=budget), disk_bytes, budget)
     listed_files = local_paths(out, listing.files, disk_ignores_case)
@@ -60,7 +60,7 @@ def collect(
         parse_exit_code(_content(out, layout.EXIT)),
         damaged=tuple(damaged),
     )
-    return Collected(
+    return CollectResult(
         evidence=replace(evidence, left_out=listing.left_out),
         files=len(home),
         bytes=sum(place.stat().st_size for place in home),

@@ -13,7 +13,7 @@ from pathlib import Path, PurePosixPath
 
 from vastrun.contract import layout
 from vastrun.contract.outcome import FileChecksum
-from vastrun.launcher.core import CheckpointCopy, Collected, Fetched, LeftOutFiles, Run
+from vastrun.launcher.core import CheckpointCopy, CollectResult, LeftOutFiles, PullResult, Run
 from vastrun.launcher.core.errors import BoxError, StorageError
 from vastrun.launcher.gate import caps
 from vastrun.launcher.gate.box_reader import fetch_small_file
@@ -94,7 +94,7 @@ class FolderStore:
         with disk_errors(out):
             return grow_metrics(out, remote)
 
-    def collect(self, run: Run, remote: Remote) -> Collected:
+    def collect(self, run: Run, remote: Remote) -> CollectResult:
         out = Path(run.out_dir)
         with disk_errors(out):
             not_shown = 0
@@ -104,7 +104,7 @@ class FolderStore:
             collected = collect(out, remote, self._disk_ignores_case, _disk_bytes(run), budget)
             return replace(collected, log_bytes_not_shown=not_shown)
 
-    def fetch(self, run: Run, remote: Remote, path: str | None) -> Fetched:
+    def fetch(self, run: Run, remote: Remote, path: str | None) -> PullResult:
         out = Path(run.out_dir)
         with disk_errors(out):
             budget = self._budget("outputs", remote)
@@ -156,7 +156,7 @@ def fetch(
     disk_ignores_case: IgnoresCase,
     disk_bytes: float,
     budget: ExchangeBudget,
-) -> Fetched:
+) -> PullResult:
     """Download what lies at a path of the box; None: all that its manifest leaves out.
 
     Raises BoxError when the box cannot list it.
@@ -178,7 +178,7 @@ def fetch(
     }
     damaged = [*download_files(out, requested, remote, budget, sweep=False), *listing.rejected, *rejected]
     home = [place for place in requested if place.is_file()]
-    return Fetched(
+    return PullResult(
         files=len(home),
         bytes=sum(place.stat().st_size for place in home),
         damaged=tuple(damaged),

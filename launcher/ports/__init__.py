@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 from vastrun.launcher.core import (
     Bundle,
     CheckpointCopy,
-    Collected,
+    CollectResult,
     Event,
-    Fetched,
     Instance,
     LeftOutFiles,
     Offer,
     Progress,
+    PullResult,
     RentalOrder,
     Run,
     UserRequest,
@@ -203,11 +203,11 @@ class OutputStore(Protocol):
         """
         ...
 
-    def collect(self, run: Run, remote: Remote) -> Collected:
+    def collect(self, run: Run, remote: Remote) -> CollectResult:
         """Download and check everything in the box's manifest."""
         ...
 
-    def fetch(self, run: Run, remote: Remote, path: str | None) -> Fetched:
+    def fetch(self, run: Run, remote: Remote, path: str | None) -> PullResult:
         """Download and check one file or folder that the program wrote; None: all files that were left
         out."""
         ...
@@ -227,7 +227,7 @@ class OutputStore(Protocol):
 class Screen(Protocol):
     """Output to the user."""
 
-    def event(self, event: Event) -> None:
+    def report(self, event: Event) -> None:
         """Show an event of the run."""
         ...
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Protocol, runtime_checkable
 
-from vastrun.launcher.core import Completed, LocalProgram, SshAccess
+from vastrun.launcher.core import CommandResult, LocalProgram, SshAccess
 
 
 class Remote(Protocol):
@@ -15,7 +15,7 @@ class Remote(Protocol):
     BoxError when its response is invalid.
     """
 
-    def run(self, command: str, *, timeout_s: float) -> Completed:
+    def run(self, command: str, *, timeout_s: float) -> CommandResult:
         """Run a shell command; return its result with any exit code.
 
         Raises UnreachableError after `timeout_s`, BoxError when it prints more than `caps` allows.

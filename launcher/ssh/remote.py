@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import BinaryIO, TypeVar
 
-from vastrun.launcher.core import Completed, LocalProgram, SshAccess
+from vastrun.launcher.core import CommandResult, LocalProgram, SshAccess
 from vastrun.launcher.core.errors import GoneError, NoBoxError, ProviderError, UnreachableError, VastrunError
 from vastrun.launcher.ssh.connection import Connection, Login, script
 from vastrun.launcher.ssh.hosts import Address
@@ -72,7 +72,7 @@ class SshRemote:
         """Break the connection from another thread: calls that wait for the machine raise soon."""
         self._connection.abort()
 
-    def run(self, command: str, *, timeout_s: float) -> Completed:
+    def run(self, command: str, *, timeout_s: float) -> CommandResult:
         """Run the command to its end; kill it after `timeout_s`."""
         limit = str(math.ceil(timeout_s) + 1)
         with self._map_gone():
@@ -88,7 +88,7 @@ class SshRemote:
             finally:
                 session.close()
             stderr = self._noise.strip(session.errors())
-            return Completed(exit_code=exit_code, stdout=session.output(), stderr=stderr)
+            return CommandResult(exit_code=exit_code, stdout=session.output(), stderr=stderr)
 
     def terminal(self, command: str | None = None) -> LocalProgram:
         """Return OpenSSH's client for the address of this connection."""

@@ -252,8 +252,8 @@ class RecordedScreen:
         self._shown_usd = 0.0
         self._noted_at = 0.0
 
-    def event(self, event: Event) -> None:
-        self._real.event(event)
+    def report(self, event: Event) -> None:
+        self._real.report(event)
         self._recorder.note("event", phase=event.phase, text=event.text, usd=event.usd)
 
     def log(self, text: str) -> None:

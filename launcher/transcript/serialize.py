@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from vastrun.launcher.core import Completed, Instance, Offer, Run
+from vastrun.launcher.core import CommandResult, Instance, Offer, Run
 from vastrun.launcher.core.job import JobSpec
 from vastrun.launcher.transcript.mask import SECRET, secrets_among
 
@@ -61,7 +61,7 @@ def summarize_machine(machine: Instance | None) -> Mapping[str, Any] | None:
     }
 
 
-def summarize_command(done: Completed) -> Mapping[str, Any]:
+def summarize_command(done: CommandResult) -> Mapping[str, Any]:
     """Tell how a command ended; of one that failed, what it said last."""
     end = {"exit_code": done.exit_code, "bytes": len(done.stdout) + len(done.stderr)}
     return end if done.exit_code == 0 else {**end, "stderr": done.stderr[-_TEXT_BYTES:]}

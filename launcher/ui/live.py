@@ -56,12 +56,12 @@ class LiveScreen(StreamScreen):
         self._run_id = ""
         self._painted_at = -math.inf
 
-    def event(self, event: Event) -> None:
+    def report(self, event: Event) -> None:
         """Print an event above the view, and update the view's phase."""
         if self._view is not None:
             began = {event.phase: event.at, **self._view.began}
             self._view = replace(self._view, phase=event.phase, began=began, usd=event.usd)
-        super().event(event)
+        super().report(event)
 
     def log(self, text: str) -> None:
         """Add new lines of the training's log; the last may be incomplete."""

@@ -74,7 +74,7 @@ class StreamScreen:
         self._shown_step: int | None = None
         self._rest = ""
 
-    def event(self, event: Event) -> None:
+    def report(self, event: Event) -> None:
         """Print an event of the run."""
         elapsed = duration(event.at - self._began)
         phase = self._styled(_BOLD, f"{event.phase.value:<8}")

@@ -70,8 +70,8 @@ class CueScreen(FakeScreen):
 
     cues: dict[str, Callable[[], None]] = field(default_factory=dict)
 
-    def event(self, event: Event) -> None:
-        super().event(event)
+    def report(self, event: Event) -> None:
+        super().report(event)
         if do := self.cues.pop(event.text, None) or self.cues.pop(event.phase, None):
             do()
 

@@ -10,7 +10,7 @@ from tests.fakes import PRICE, FakeClock, FakeRemote
 from tests.hostile.lies import Lie
 from tests.launcher.terminal import Market
 from vastrun.contract import layout
-from vastrun.launcher.core import Completed, Instance
+from vastrun.launcher.core import CommandResult, Instance
 from vastrun.launcher.ports import Remote
 
 Since = Literal["boot", "train", "end"]
@@ -42,14 +42,14 @@ class LyingRemote(FakeRemote):
 
     _provider: LyingMarket
 
-    def run(self, command: str, *, timeout_s: float) -> Completed:
+    def run(self, command: str, *, timeout_s: float) -> CommandResult:
         done, lie = super().run(command, timeout_s=timeout_s), self._lie()
         if command != "bash onstart/status.sh" or lie is None:
             return done
         status = json.loads(done.stdout)
         lie.status(status)
         printed = json.dumps(status) if lie.printed is None else lie.printed
-        return Completed(exit_code=0, stdout=printed, stderr="")
+        return CommandResult(exit_code=0, stdout=printed, stderr="")
 
     def read(self, path: str, *, offset: int = 0, limit: int = 1 << 20) -> bytes:
         lie = self._lie()

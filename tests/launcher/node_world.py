@@ -19,7 +19,7 @@ from vastrun.contract import layout
 from vastrun.contract.outcome import Outcome
 from vastrun.launcher.commands.attempts import Attempts
 from vastrun.launcher.core import (
-    Completed,
+    CommandResult,
     Instance,
     Offer,
     Origin,
@@ -178,13 +178,13 @@ class _NodeRemote(FakeRemote):
         super().__init__(market, instance_id)
         self._market = market
 
-    def run(self, command: str, *, timeout_s: float) -> Completed:
+    def run(self, command: str, *, timeout_s: float) -> CommandResult:
         box = self._box()
         if command != ADDRESSES:
             return super().run(command, timeout_s=timeout_s)
         honest = f"172.17.0.2 10.5.0.{box.instance.id}\n"
         printed = self._market.interfaces.get(box.node, honest)
-        return Completed(exit_code=0, stdout=printed, stderr="")
+        return CommandResult(exit_code=0, stdout=printed, stderr="")
 
     def put(self, local_path: str, path: str) -> None:
         self._market.while_shipping(self._box().node)

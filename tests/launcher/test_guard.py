@@ -19,7 +19,7 @@ from tests.launcher.ssh.conftest import cable, machine  # noqa: F401 - fixtures
 from tests.launcher.ssh.machine import Machine
 from tests.launcher.world import World
 from tests.waiting import LONGEST_S
-from vastrun.launcher.core import Cause, Completed, Instance, UserRequest
+from vastrun.launcher.core import Cause, CommandResult, Instance, UserRequest
 from vastrun.launcher.core.errors import UnreachableError
 from vastrun.launcher.flow.services import Services
 from vastrun.launcher.guard import GuardThread
@@ -87,7 +87,7 @@ class StuckRemote(FakeRemote):
     def abort(self) -> None:
         self._broken.set()
 
-    def run(self, command: str, *, timeout_s: float) -> Completed:
+    def run(self, command: str, *, timeout_s: float) -> CommandResult:
         done = super().run(command, timeout_s=timeout_s)
         if command == "bash onstart/status.sh" and self._box().started_at is not None:
             self._provider.happens()

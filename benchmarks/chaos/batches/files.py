@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
-from benchmarks.chaos.batches.plans import BatchPlan, PlannedPoint
+from benchmarks.chaos.batches.plans import BatchPlan, PointPlan
 from benchmarks.chaos.job import PROGRAM
 
 NAME = "chaos"
@@ -57,7 +57,7 @@ def write_files(plan: BatchPlan, folder: Path) -> None:
     (folder / EDITED_FILE).write_text(_batch(plan, plan.edited))
 
 
-def _batch(plan: BatchPlan, points: Sequence[PlannedPoint]) -> str:
+def _batch(plan: BatchPlan, points: Sequence[PointPlan]) -> str:
     return _BATCH % {
         "points": json.dumps([point.values for point in points]),
         "usd": plan.budget_usd,

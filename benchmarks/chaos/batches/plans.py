@@ -23,15 +23,15 @@ _LONG_S = 45.0
 """About how long a batch takes: its troubles come within it."""
 _REQUESTS = 90
 
-Ending = Literal["well", "fails", "stays"]
+RunEndDocument = Literal["well", "fails", "stays"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class PlannedPoint:
+class PointPlan:
     """One point of a batch file."""
 
     number: int
-    ending: Ending
+    ending: RunEndDocument
     """`stays`: its program goes on until its money ends it."""
     interruptible: bool
     retries: bool
@@ -52,8 +52,8 @@ class BatchPlan:
     """What befalls one batch."""
 
     number: int
-    points: tuple[PlannedPoint, ...]
-    edited: tuple[PlannedPoint, ...]
+    points: tuple[PointPlan, ...]
+    edited: tuple[PointPlan, ...]
     """Those of the edited file."""
     parallel: int
     machines: int
@@ -65,7 +65,7 @@ class BatchPlan:
     troubles: tuple[Trouble, ...] = field(default_factory=tuple)
 
     @property
-    def by_number(self) -> dict[int, PlannedPoint]:
+    def by_number(self) -> dict[int, PointPlan]:
         """Every point that it ever has."""
         return {point.number: point for point in (*self.points, *self.edited)}
 
@@ -103,11 +103,11 @@ def batch_plan(seed: int, number: int) -> BatchPlan:
     )
 
 
-def _point(chance: random.Random, number: int, by_money: bool) -> PlannedPoint:
-    ending: Ending = "fails" if chance.random() < 0.2 else "well"
+def _point(chance: random.Random, number: int, by_money: bool) -> PointPlan:
+    ending: RunEndDocument = "fails" if chance.random() < 0.2 else "well"
     if by_money and chance.random() < 0.3:
         ending = "stays"
-    return PlannedPoint(
+    return PointPlan(
         number=number,
         ending=ending,
         interruptible=chance.random() < 0.4,

@@ -14,7 +14,7 @@ from pathlib import Path
 from tempfile import TemporaryFile
 from typing import IO, BinaryIO
 
-from vastrun.launcher.core import Completed, LocalProgram
+from vastrun.launcher.core import CommandResult, LocalProgram
 from vastrun.launcher.core.errors import BoxError, GoneError, ProviderError, UnreachableError
 from vastrun.launcher.gate import caps
 
@@ -26,7 +26,7 @@ class LocalRemote:
         self._box = box
         self._env = env
 
-    def run(self, command: str, *, timeout_s: float) -> Completed:
+    def run(self, command: str, *, timeout_s: float) -> CommandResult:
         """Run the command to its end; kill it after `timeout_s`."""
         # Files, not pipes: background processes of the command would keep pipes open, and block this call.
         with self._errors(), TemporaryFile() as out, TemporaryFile() as err:
@@ -42,7 +42,7 @@ class LocalRemote:
             self._wait_or_kill(process, command, timeout_s)
             stdout, stderr = _read_output(out), _read_output(err)
         self._check_exists()
-        return Completed(exit_code=process.returncode, stdout=stdout, stderr=stderr)
+        return CommandResult(exit_code=process.returncode, stdout=stdout, stderr=stderr)
 
     def terminal(self, command: str | None = None) -> LocalProgram:
         """Return a shell in the folder, with the box's environment."""

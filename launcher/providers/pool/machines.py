@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 from vastrun.contract import layout
-from vastrun.launcher.core import Completed, Instance, LocalProgram, RentalOrder, SshAccess
+from vastrun.launcher.core import CommandResult, Instance, LocalProgram, RentalOrder, SshAccess
 from vastrun.launcher.core.errors import BoxError, GoneError, ProviderError, UnreachableError, UsageError
 from vastrun.launcher.core.slots import SlotId, SlotList
 from vastrun.launcher.decisions.pool import HeldMachineRow
@@ -148,7 +148,7 @@ class SlotRemote:
             raise AttributeError(name)
         return getattr(self._machine, name)
 
-    def run(self, command: str, *, timeout_s: float) -> Completed:
+    def run(self, command: str, *, timeout_s: float) -> CommandResult:
         """Run a command to its end, with the slot's environment and on its cores."""
         words = f"exec bash {layout.SLOT_SCRIPT} {shlex.quote(self._name)} {shlex.quote(command)}"
         done = self._machine.run(words, timeout_s=timeout_s)

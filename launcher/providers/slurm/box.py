@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from vastrun.contract import layout
-from vastrun.launcher.core import Completed, LocalProgram
+from vastrun.launcher.core import CommandResult, LocalProgram
 from vastrun.launcher.core.errors import BoxError, GoneError, UnreachableError, UsageError
 from vastrun.launcher.gate import caps
 from vastrun.launcher.ports import Remote
@@ -49,7 +49,7 @@ class SlurmRemote:
             raise AttributeError(name)
         return getattr(self._inner, name)
 
-    def run(self, command: str, *, timeout_s: float) -> Completed:
+    def run(self, command: str, *, timeout_s: float) -> CommandResult:
         """Run a command on the job's node to its end; kill it after `timeout_s`."""
         if self._location.job is None:
             return self._inner.run(command, timeout_s=timeout_s)
@@ -64,7 +64,7 @@ class SlurmRemote:
             raise UnreachableError(f"no answer within {timeout_s:g} s: {command}")
         if response[1] is None:
             raise self._silent_error()
-        return Completed(exit_code=int(response[1]), stdout=printed, stderr=done.stderr)
+        return CommandResult(exit_code=int(response[1]), stdout=printed, stderr=done.stderr)
 
     def terminal(self, command: str | None = None) -> LocalProgram:
         """Return a shell in the job's allocation; for an ended job, in its box on the shared disk."""

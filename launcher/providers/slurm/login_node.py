@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from vastrun.launcher.core import Cause, Completed
+from vastrun.launcher.core import Cause, CommandResult
 from vastrun.launcher.core.errors import AuthError, HostKeyError, ProviderError, UnreachableError, UsageError
 from vastrun.launcher.core.settings import SlurmSettings
 from vastrun.launcher.gate import caps
@@ -93,7 +93,7 @@ class LoginNode:
             )
         return done.stdout
 
-    def run(self, script: str, *, timeout_s: float = _QUERY_TIMEOUT_S) -> Completed:
+    def run(self, script: str, *, timeout_s: float = _QUERY_TIMEOUT_S) -> CommandResult:
         """Run the script to its end in a login shell. Raises UnreachableError, AuthError."""
         # A login shell's profile may print before the script does.
         marked = f"printf '\\n{_OUTPUT_MARK}\\n'; {script}"
@@ -104,7 +104,7 @@ class LoginNode:
         self._budget().spend(items=printed.count("\n"), memory=len(done.stdout) + len(done.stderr))
         if not mark:
             raise UnreachableError(f"{self.name}: its shell does not work", cause=Cause.PROVIDER)
-        return Completed(exit_code=done.exit_code, stdout=printed, stderr=done.stderr)
+        return CommandResult(exit_code=done.exit_code, stdout=printed, stderr=done.stderr)
 
     def _budget(self) -> ExchangeBudget:
         def too_much(text: str) -> UnreachableError:

@@ -17,19 +17,19 @@ from vastrun.launcher.decisions.schedule import BatchProgress, BatchRow
 from vastrun.launcher.ui.documents.document import Document
 
 
-class PlannedPoint(Document):
+class PointPlan(Document):
     """A point of a batch."""
 
     id: str
     values: Mapping[str, Any]
 
 
-class PlannedBatch(Document):
+class BatchPlanDocument(Document):
     """The plan of a batch, with its costs."""
 
     batch: str
     provider: str
-    points: Sequence[PlannedPoint]
+    points: Sequence[PointPlan]
     count: int
     parallel: int
     expected_usd: float
@@ -43,12 +43,12 @@ class PlannedBatch(Document):
     fleet: FleetPlan | None
 
     @classmethod
-    def of(cls, plan: BatchPlan) -> PlannedBatch:
+    def of(cls, plan: BatchPlan) -> BatchPlanDocument:
         """Make the document of a plan."""
         return cls.fill(
             plan,
             batch=plan.spec.name,
-            points=[PlannedPoint.fill(point) for point in plan.points],
+            points=[PointPlan.fill(point) for point in plan.points],
             parallel=plan.spec.limits.parallel,
             at_most_usd=plan.worst_case_usd,
             at_most_usd_per_run=plan.share_usd,
@@ -59,7 +59,7 @@ class PlannedBatch(Document):
         )
 
 
-class ShownBatch(Document, BatchProgress):
+class BatchDocument(Document, BatchProgress):
     """A batch, and how far it is."""
 
     name: str
@@ -87,7 +87,7 @@ class ShownBatch(Document, BatchProgress):
         )
 
 
-class ShownPoint(Document, BatchPoint):
+class PointDocument(Document, BatchPoint):
     """A point of a batch, and its runs."""
 
     waiting: bool
@@ -98,13 +98,13 @@ class ShownPoint(Document, BatchPoint):
 class BatchList(Document):
     """Every batch, the newest first."""
 
-    batches: Sequence[ShownBatch]
+    batches: Sequence[BatchDocument]
 
 
-class BatchInDetail(ShownBatch):
+class BatchDetails(BatchDocument):
     """One batch in detail."""
 
-    points_list: Sequence[ShownPoint]
+    points_list: Sequence[PointDocument]
 
 
 class PointOutcome(Document):

@@ -84,7 +84,7 @@ class Costs(Document):
         )
 
 
-class ReconciledRun(Document):
+class RunReconciliation(Document):
     """One run, counted and charged."""
 
     id: str
@@ -101,11 +101,11 @@ class ReconciledRun(Document):
     """True if all commands use the charges as its cost."""
 
 
-class Reconciled(Document):
+class ReconciliationDocument(Document):
     """Charges compared with what the ledger counts, in dollars."""
 
     since: float
-    runs: Sequence[ReconciledRun]
+    runs: Sequence[RunReconciliation]
     counted_usd: float
     charged_usd: float
     charged_besides: Sequence[UnclaimedCharge]
@@ -114,13 +114,13 @@ class Reconciled(Document):
     explained: bool
 
     @classmethod
-    def of(cls, found: Reconciliation, settled: Collection[str]) -> Reconciled:
+    def of(cls, found: Reconciliation, settled: Collection[str]) -> ReconciliationDocument:
         """Make the document of all bills. `settled`: ids of runs whose charges are their cost."""
         bills = [one.bill for one in found.runs]
         return cls.fill(
             found,
             runs=[
-                ReconciledRun.fill(
+                RunReconciliation.fill(
                     one,
                     bill,
                     bill.run,

@@ -9,7 +9,7 @@ from vastrun.launcher.commands.volumes import VolumeState
 from vastrun.launcher.core import Instance, Volume
 from vastrun.launcher.decisions.host_history import HostRecord
 from vastrun.launcher.ui.documents.document import Document
-from vastrun.launcher.ui.documents.runs import ShownRun
+from vastrun.launcher.ui.documents.runs import RunDocument
 
 
 class Hosts(Document):
@@ -39,7 +39,7 @@ class VolumeCost(Document, Volume):
     """Cost until now, or until it was deleted."""
 
 
-class ShownVolume(VolumeCost):
+class VolumeDocument(VolumeCost):
     """A data volume as its provider lists it."""
 
     in_use: bool
@@ -48,7 +48,7 @@ class ShownVolume(VolumeCost):
     """No run has used it for 7 days."""
 
     @classmethod
-    def listed(cls, state: VolumeState, now: float) -> ShownVolume:
+    def listed(cls, state: VolumeState, now: float) -> VolumeDocument:
         """Make the document of a listed volume."""
         return cls.fill(state.volume, state, usd=state.volume.cost_usd(now), unused=state.is_unused(now))
 
@@ -61,7 +61,7 @@ class Orphans(Document):
     """Ids of destroyed machines, names of removed networks and volumes."""
     networks: Sequence[str] = ()
     """Networks of runs that have ended."""
-    volumes: Sequence[ShownVolume] = ()
+    volumes: Sequence[VolumeDocument] = ()
     """Existing data volumes of this ledger; with --volume, the named ones."""
-    left: Sequence[ShownRun] = ()
+    left: Sequence[RunDocument] = ()
     """Open runs whose machines are left to their leases because the provider rejected the key."""

@@ -15,7 +15,7 @@ from vastrun.launcher.decisions.policy import worst_case_usd
 from vastrun.launcher.ui.documents.document import Document
 
 
-class ShownOffer(Document, Offer):
+class OfferDocument(Document, Offer):
     """An offer, as the job sees it."""
 
     expected_usd: float
@@ -28,7 +28,7 @@ class ShownOffer(Document, Offer):
     """Source of its speed, in words."""
 
     @classmethod
-    def of(cls, offer: Offer, spec: JobSpec) -> ShownOffer:
+    def of(cls, offer: Offer, spec: JobSpec) -> OfferDocument:
         """Make the document of an offer for a job."""
         return cls.fill(
             offer,
@@ -39,13 +39,13 @@ class ShownOffer(Document, Offer):
         )
 
 
-class ShownPlan(Document):
+class PlanDocument(Document):
     """The plan of a launch, with its costs."""
 
     job: JobSpec
     """The job; URLs in `notify` are left out, since they grant access."""
     provider: str
-    offers: Sequence[ShownOffer]
+    offers: Sequence[OfferDocument]
     """Best first."""
     worst_case_usd: float
     """On the first offer."""
@@ -62,13 +62,13 @@ class ShownPlan(Document):
     """Files that would not be downloaded, by a rehearsal of the job; null: there was none."""
 
     @classmethod
-    def of(cls, plan: LaunchPlan) -> ShownPlan:
+    def of(cls, plan: LaunchPlan) -> PlanDocument:
         """Make the document of a plan."""
         targets = tuple(replace(one, url=one.url and "<secret>") for one in plan.spec.notify)
         return cls.fill(
             plan,
             job=replace(plan.spec, notify=targets),
-            offers=[ShownOffer.of(offer, plan.spec) for offer in plan.offers],
+            offers=[OfferDocument.of(offer, plan.spec) for offer in plan.offers],
             refused=list(map(str, plan.refusals)),
             deadline=plan.spec.limits.deadline,
             workloads=plan.estimate.workloads,
@@ -76,23 +76,25 @@ class ShownPlan(Document):
         )
 
 
-class ShownQuote(Document, Quote):
+class QuoteDocument(Document, Quote):
     """The expected cost of finishing the job on one offer."""
 
     printed_properties = ("usd",)
 
-    offer: ShownOffer
+    offer: OfferDocument
 
 
-class ExplainedMarket(Document, MarketReport):
+class MarketReportDocument(Document, MarketReport):
     """The market within the job's limits."""
 
-    quotes: tuple[ShownQuote, ...]
+    quotes: tuple[QuoteDocument, ...]
     """Remaining offers, the cheapest to finish first."""
     left: int
 
     @classmethod
-    def of(cls, report: MarketReport, spec: JobSpec) -> ExplainedMarket:
+    def of(cls, report: MarketReport, spec: JobSpec) -> MarketReportDocument:
         """Make the document of a market report."""
-        quotes = tuple(ShownQuote.fill(one, offer=ShownOffer.of(one.offer, spec)) for one in report.quotes)
+        quotes = tuple(
+            QuoteDocument.fill(one, offer=OfferDocument.of(one.offer, spec)) for one in report.quotes
+        )
         return cls.fill(report, quotes=quotes, left=len(quotes))

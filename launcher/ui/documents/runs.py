@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from vastrun.contract.outcome import Outcome
-from vastrun.launcher.commands.queries import Explanation, RunDetail, RunEnding, RunRow, UsdSource
+from vastrun.launcher.commands.queries import Explanation, RunDetail, RunEnd, RunRow, UsdSource
 from vastrun.launcher.core import BoxStatus, Event, LeftOutFiles, Run, StepEnd, UserRequest
 from vastrun.launcher.core import Verdict as RunVerdict
 from vastrun.launcher.decisions.advice import advice_for
@@ -13,7 +13,7 @@ from vastrun.launcher.decisions.remaining_lease import RemainingLease
 from vastrun.launcher.ui.documents.document import Document
 
 
-class ShownRun(Document, Run):
+class RunDocument(Document, Run):
     """A run: its row of the ledger."""
 
     printed_properties = ("verdict",)
@@ -33,7 +33,7 @@ class ShownRun(Document, Run):
     """Machines of a run on several nodes, by node; a replaced node has several."""
 
     @classmethod
-    def of(cls, row: RunRow) -> ShownRun:
+    def of(cls, row: RunRow) -> RunDocument:
         """Make the document of a run."""
         nodes = row.machines if row.nodes else ()
         driver = None if row.driver is None else row.driver.who
@@ -43,15 +43,15 @@ class ShownRun(Document, Run):
 class Runs(Document):
     """Runs: open ones first, then the newest; with --all, every one."""
 
-    runs: Sequence[ShownRun]
+    runs: Sequence[RunDocument]
     more: int
     """Number of ended runs that are left out."""
 
 
-class RunInDetail(Document):
+class RunDetails(Document):
     """One run in detail."""
 
-    run: ShownRun
+    run: RunDocument
     events: Sequence[Event]
     """Its events, oldest first."""
     box: BoxStatus | None
@@ -61,10 +61,10 @@ class RunInDetail(Document):
     """Status of each machine of a run on several nodes, in the order of `run.nodes`."""
 
     @classmethod
-    def of(cls, detail: RunDetail) -> RunInDetail:
+    def of(cls, detail: RunDetail) -> RunDetails:
         """Make the document of one run in detail."""
         boxes = [one.box_status for one in ((detail, *detail.nodes) if detail.nodes else ())]
-        return cls.fill(detail, run=ShownRun.of(detail.row), box=detail.box_status, boxes=boxes)
+        return cls.fill(detail, run=RunDocument.of(detail.row), box=detail.box_status, boxes=boxes)
 
 
 class Attempt(Document):
@@ -75,10 +75,10 @@ class Attempt(Document):
     usd: float
 
 
-class Ending(Document):
+class RunEndDocument(Document):
     """The end of a run, or its state while it continues."""
 
-    run: ShownRun
+    run: RunDocument
     exit_code: int
     lease_ends_at: float | None
     """Latest time at which its machine destroys itself; null if it has no machine."""
@@ -90,12 +90,12 @@ class Ending(Document):
     """Advice: what to try next."""
 
     @classmethod
-    def of(cls, ending: RunEnding) -> Ending:
+    def of(cls, ending: RunEnd) -> RunEndDocument:
         """Make the document of a run's end."""
         run = ending.row.run
         return cls.fill(
             ending,
-            run=ShownRun.of(ending.row),
+            run=RunDocument.of(ending.row),
             exit_code=run.exit_code(),
             attempts=[Attempt.fill(row.run, row) for row in ending.attempts],
             usd_all_attempts=sum(row.usd for row in ending.attempts),
@@ -106,7 +106,7 @@ class Ending(Document):
 class ResultFile(Document):
     """`result.json` in a run's folder."""
 
-    run: ShownRun
+    run: RunDocument
     exit_code: int | None
     """Exit code; null while it is open."""
     scores: Mapping[str, float]
@@ -117,10 +117,10 @@ class ResultFile(Document):
     """Advice: what to try next."""
 
 
-class Explained(Document):
+class ExplanationDocument(Document):
     """The evidence on a run's end."""
 
-    run: ShownRun
+    run: RunDocument
     outcome: Outcome | None
     """Evidence that its machine wrote; null if there is none, or it was not downloaded."""
     stacks: Sequence[str]
@@ -133,7 +133,7 @@ class Explained(Document):
     """Advice: what to try next."""
 
     @classmethod
-    def of(cls, found: Explanation) -> Explained:
+    def of(cls, found: Explanation) -> ExplanationDocument:
         """Make the document of an explanation."""
         advice = advice_for(found.row.run, checkpoint=found.checkpoint, not_shipped=found.not_shipped)
-        return cls.fill(found, run=ShownRun.of(found.row), next=advice)
+        return cls.fill(found, run=RunDocument.of(found.row), next=advice)

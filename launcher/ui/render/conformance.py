@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from vastrun.launcher.commands.conformance import SETTLEMENT_S, ConformanceReport
 from vastrun.launcher.core import Verdict as RunVerdict
 from vastrun.launcher.providers.vast.conformance.assumption import Comparison, State, Value, When
-from vastrun.launcher.providers.vast.conformance.record import Counted, Record
+from vastrun.launcher.providers.vast.conformance.record import MachineCost, Record
 from vastrun.launcher.ui.documents.document import Document
 from vastrun.launcher.ui.render.amounts import duration, usd
 from vastrun.launcher.ui.render.table import facts, table
@@ -16,7 +16,7 @@ _WIDTHS = (20, 22, 24)
 """Columns for names, assumptions and observations, in a table of 80 columns."""
 
 
-class CountedMachine(Document, Counted):
+class MachineCostDocument(Document, MachineCost):
     """The cost of the machine by the ledger."""
 
     usd: float
@@ -47,7 +47,7 @@ class Conformance(Document):
     run: str
     """Id of the run; empty if no offer fitted."""
     verdict: RunVerdict | None
-    counted: CountedMachine
+    counted: MachineCostDocument
     billed_usd: float | None
     """Charges of the provider; null if not settled yet."""
     rows: Sequence[AssumptionRow]
@@ -61,7 +61,7 @@ class Conformance(Document):
             record,
             file=path,
             verdict=record.verdict or None,
-            counted=CountedMachine.fill(record.counted, record, usd=record.counted_usd),
+            counted=MachineCostDocument.fill(record.counted, record, usd=record.counted_usd),
             rows=[
                 AssumptionRow.fill(one, one.assumption, assumed=str(one.assumption.assumed))
                 for one in report.comparisons

@@ -15,7 +15,7 @@ _DIGEST_CHARACTERS = 19
 """`sha256:` and enough of the hash to distinguish images."""
 
 
-class ShownImage(Document, LockedImage):
+class ImageDocument(Document, LockedImage):
     """An image of the lock."""
 
     printed_properties = ("reference",)
@@ -26,12 +26,12 @@ class ShownImage(Document, LockedImage):
 class Images(Document):
     """The images of the lock, and those on this computer."""
 
-    locked: Sequence[ShownImage]
+    locked: Sequence[ImageDocument]
     here: Sequence[LocalImage]
     note: str
 
 
-class VerifiedImage(Document):
+class ImageVerification(Document):
     """The checks of an image."""
 
     image: str

@@ -16,7 +16,7 @@ from vastrun.launcher.outputs.folder import START_SCRIPT, TRANSCRIPT
 from vastrun.launcher.outputs.index import FolderContents
 from vastrun.launcher.outputs.store import REPORT
 from vastrun.launcher.ui.documents.document import to_text
-from vastrun.launcher.ui.documents.runs import ResultFile, ShownRun
+from vastrun.launcher.ui.documents.runs import ResultFile, RunDocument
 from vastrun.launcher.ui.render.amounts import duration, moment, usd
 from vastrun.launcher.ui.render.axes import Axis, count_text, linear, logarithmic, wants_logarithm
 from vastrun.launcher.ui.render.runs import progress_of
@@ -47,7 +47,7 @@ def index_of(run: Run, contents: FolderContents, now: float, nodes: Sequence[Run
     row = with_cost(run, nodes, now)
     picture = loss_picture(f"{run.job}: loss", f"run {run.id}: {state_of(row)}", contents.curves)
     result = ResultFile(
-        run=ShownRun.of(row),
+        run=RunDocument.of(row),
         exit_code=None if row.verdict is None else run.exit_code(),
         scores=contents.scores,
         checkpoint=contents.newest,

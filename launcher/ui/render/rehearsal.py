@@ -22,7 +22,7 @@ _OF_PROGRAM = (OWN, "checkpoints")
 _HEADER = ("STEP", "EXIT CODE", "SECONDS")
 
 
-class Rehearsed(Document):
+class RehearsalDocument(Document):
     """A rehearsal of the steps of a job on this computer."""
 
     steps: Sequence[StepEnd]
@@ -36,7 +36,7 @@ class Rehearsed(Document):
     """Files of its program that would not be downloaded; null if it did not run."""
 
 
-def rehearsal_text(shown: Rehearsed, listing: Listing | None = None) -> str:
+def rehearsal_text(shown: RehearsalDocument, listing: Listing | None = None) -> str:
     """Write a line for each step, the fit on GPUs, and the verdict."""
     rows = [(each.step, str(each.exit_code), f"{each.seconds:.1f}") for each in shown.steps]
     parts = [table(_HEADER, rows, right=(1, 2)), *([] if shown.fit is None else [fit_text(shown.fit)])]

@@ -11,7 +11,7 @@ from vastrun.launcher.ui.documents.document import Document
 from vastrun.launcher.ui.render.table import table
 
 
-class ShownSetting(Document):
+class SettingDocument(Document):
     """A setting that holds now."""
 
     key: str
@@ -38,17 +38,17 @@ class BudgetState(Document):
         return cls.fill(use, use.budget, of=use.budget.name, limit_usd=limit_usd, left_usd=left_usd)
 
 
-class ShownSettings(Document):
+class SettingsDocument(Document):
     """The user's settings and budgets."""
 
     file: str
-    settings: Sequence[ShownSetting]
+    settings: Sequence[SettingDocument]
     budgets: Sequence[BudgetState]
     """The month's budget, then that of all runs."""
     faults: Sequence[str]
 
 
-def settings_text(shown: ShownSettings) -> str:
+def settings_text(shown: SettingsDocument) -> str:
     """Write the path of the file, a table of the settings and one of the budgets."""
     values = [(each.key, _value(each.value), each.origin) for each in shown.settings]
     budgets = [

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from vastrun.contract.scores import score_lines
-from vastrun.launcher.commands.queries import RunEnding, RunRow
+from vastrun.launcher.commands.queries import RunEnd, RunRow
 from vastrun.launcher.core import Cause, Phase, Proof, Run, Verdict
 from vastrun.launcher.decisions.advice import advice_for
 from vastrun.launcher.decisions.nodes import current_machines
@@ -15,7 +15,7 @@ from vastrun.launcher.ui.render.table import facts
 _HOLDS = {True: "yes", False: "NO", None: "missing"}
 
 
-def summary(ending: RunEnding, now: float) -> str:
+def summary(ending: RunEnd, now: float) -> str:
     """Write the summary at the end of `launch`."""
     run, ends_at = ending.row.run, ending.lease_ends_at
     return facts(
@@ -97,7 +97,7 @@ def on_machines(row: RunRow) -> str:
     return f" on {len(current_machines(row.machines))} machines" if row.nodes else ""
 
 
-def _cost(ending: RunEnding) -> str:
+def _cost(ending: RunEnd) -> str:
     row = ending.row
     own = f"{usd(row.usd)} at {usd(row.usd_per_hour)}/h{on_machines(row)}"
     if len(ending.attempts) < 2:

@@ -156,7 +156,7 @@ class FailureCause(Document):
     """Last runs of all these points."""
 
 
-class ExplainedBatch(Document):
+class BatchExplanation(Document):
     """Ends of the points of a batch, with the causes of failures."""
 
     batch: str
@@ -170,7 +170,7 @@ class ExplainedBatch(Document):
     """Advice; null if no point failed."""
 
     @classmethod
-    def of(cls, batch: Batch, states: Sequence[PointState]) -> ExplainedBatch:
+    def of(cls, batch: Batch, states: Sequence[PointState]) -> BatchExplanation:
         """Make the document of a batch's ends and causes."""
         causes = []
         for cause, runs in _failed(states):

@@ -11,7 +11,7 @@ from tests.fakes import FakeProvider
 from tests.launcher.batch.virtual_time import VirtualTime
 from tests.launcher.providers.pool.slotted import SlottedMarket, SlottedRemote
 from vastrun.contract import layout
-from vastrun.launcher.core import Completed, Instance, Offer, RentalOrder
+from vastrun.launcher.core import CommandResult, Instance, Offer, RentalOrder
 from vastrun.launcher.core.errors import GoneError
 from vastrun.launcher.core.job import Hold, JobSpec
 from vastrun.launcher.ports import Remote
@@ -134,7 +134,7 @@ class MachineRemote(SlottedRemote):
         super().__init__(slots)
         self._machine = machine
 
-    def run(self, command: str, *, timeout_s: float) -> Completed:
+    def run(self, command: str, *, timeout_s: float) -> CommandResult:
         if command.startswith(("bash onstart/trainer.sh holding", "exec bash")):
             return super().run(command, timeout_s=timeout_s)
         return self._machine.run(command, timeout_s=timeout_s)

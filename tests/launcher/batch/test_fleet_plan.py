@@ -10,7 +10,7 @@ from tests.launcher.batch.test_fleet import one_gpu
 from tests.launcher.batch.world import BatchWorld, point
 from vastrun.launcher.batch.plan import BatchPlan, price
 from vastrun.launcher.core.batch import BatchLimits, BatchSpec, Sharing
-from vastrun.launcher.ui.documents.batches import PlannedBatch
+from vastrun.launcher.ui.documents.batches import BatchPlanDocument
 from vastrun.launcher.ui.render.batch import plan_text
 
 
@@ -44,7 +44,7 @@ def test_a_plan_shows_the_price_of_a_point_packed_and_alone(tmp_path: Path) -> N
 
 def test_where_machines_of_one_point_cost_less_none_is_held(tmp_path: Path) -> None:
     found = plan(tmp_path, {1: 0.2, 8: 2.0}, pack="auto")
-    assert found.fleet is None and PlannedBatch.of(found).fleet is None
+    assert found.fleet is None and BatchPlanDocument.of(found).fleet is None
     assert "held" not in plan_text(found)
 
 
@@ -54,7 +54,7 @@ def test_a_plan_with_reuse_names_its_machines_and_what_they_may_cost(tmp_path: P
     assert (found.fleet.machines, found.fleet.points_in_turn, found.fleet.points_at_once) == (2, 4, 1)
     assert 0 < found.fleet.expected_usd <= found.fleet.at_most_usd <= 20.0
     assert "2 machines held: one point at a time, 4 rounds" in plan_text(found)
-    fleet = PlannedBatch.of(found).fleet
+    fleet = BatchPlanDocument.of(found).fleet
     assert fleet is not None and fleet.machines == 2
 
 

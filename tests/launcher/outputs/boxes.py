@@ -8,7 +8,7 @@ from pathlib import Path
 
 from vastrun.contract import layout
 from vastrun.contract.outcome import Outcome
-from vastrun.launcher.core import Completed, Phase, Run
+from vastrun.launcher.core import CommandResult, Phase, Run
 from vastrun.launcher.core.errors import UnreachableError
 
 OUTCOME = Outcome(
@@ -40,7 +40,7 @@ class MemoryBox:
             return bytes([content[0] ^ 1]) + content[1:]
         return content
 
-    def run(self, command: str, *, timeout_s: float) -> Completed:
+    def run(self, command: str, *, timeout_s: float) -> CommandResult:
         raise AssertionError("an output store runs nothing")
 
     def put(self, local_path: str, path: str) -> None:

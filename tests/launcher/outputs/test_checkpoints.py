@@ -16,7 +16,7 @@ import pytest
 from tests.fakes import FakeClock
 from tests.launcher.outputs.boxes import run_in
 from vastrun.contract import layout
-from vastrun.launcher.core import CheckpointCopy, Completed
+from vastrun.launcher.core import CheckpointCopy, CommandResult
 from vastrun.launcher.core.errors import UnreachableError
 from vastrun.launcher.outputs.store import FolderStore
 from vastrun.launcher.ports import Remote
@@ -70,14 +70,14 @@ class TrainingBox:
             self.asked.append((path, len(content)))
         return content
 
-    def run(self, command: str, *, timeout_s: float) -> Completed:
+    def run(self, command: str, *, timeout_s: float) -> CommandResult:
         self.files = {path: content for path, content in self.files.items() if not path.startswith("outbox/")}
         linked = re.search(r"cp -rl run/checkpoints/(\S+) outbox/$", command)
         if linked and self.has_links:
             folder = f"{layout.CHECKPOINTS}/{linked[1]}/"
             for path in [path for path in self.files if path.startswith(folder)]:
                 self.files[path.replace(layout.CHECKPOINTS, "outbox", 1)] = self.files[path]
-        return Completed(exit_code=0 if self.has_links else 1, stdout="", stderr="")
+        return CommandResult(exit_code=0 if self.has_links else 1, stdout="", stderr="")
 
     def put(self, local_path: str, path: str) -> None:
         raise AssertionError("an output store writes nothing")

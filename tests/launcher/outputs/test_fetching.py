@@ -13,7 +13,7 @@ import pytest
 
 from tests.launcher.outputs.boxes import MemoryBox, files_in
 from vastrun.contract import layout
-from vastrun.launcher.core import Completed, Fetched, Run
+from vastrun.launcher.core import CommandResult, PullResult, Run
 from vastrun.launcher.core.errors import BoxError
 from vastrun.launcher.outputs.store import FolderStore
 
@@ -28,11 +28,11 @@ class ListingBox(MemoryBox):
         self.content = entries if isinstance(entries, bytes) else json.dumps({"files": entries}).encode()
         self.commands: list[list[str]] = []
 
-    def run(self, command: str, *, timeout_s: float) -> Completed:
+    def run(self, command: str, *, timeout_s: float) -> CommandResult:
         words = shlex.split(command)
         self.commands.append(words)
         self.files[words[3]] = self.content
-        return Completed(exit_code=0, stdout="", stderr="")
+        return CommandResult(exit_code=0, stdout="", stderr="")
 
 
 def entry(path: str, **changes: Any) -> dict[str, Any]:
@@ -41,7 +41,7 @@ def entry(path: str, **changes: Any) -> dict[str, Any]:
     return told | changes
 
 
-def fetched(run: Run, box: MemoryBox, path: str | None = "w") -> Fetched:
+def fetched(run: Run, box: MemoryBox, path: str | None = "w") -> PullResult:
     store = FolderStore()
     store.check(run)
     return store.fetch(run, box, path)
@@ -49,7 +49,7 @@ def fetched(run: Run, box: MemoryBox, path: str | None = "w") -> Fetched:
 
 def test_a_folder_comes_to_its_place_in_the_folder_of_the_run(run: Run) -> None:
     got = fetched(run, ListingBox([entry(path) for path in CONTENT]))
-    assert got == Fetched(files=2, bytes=5)
+    assert got == PullResult(files=2, bytes=5)
     files = files_in(run.out_dir)
     assert (files["outputs/w/a.pt"], files["outputs/w/b.pt"]) == (b"aaa", b"bb")
 
@@ -123,8 +123,8 @@ def test_a_list_without_end_is_refused(run: Run) -> None:
 
 def test_a_box_that_cannot_list_says_why(run: Run) -> None:
     class Failing(ListingBox):
-        def run(self, command: str, *, timeout_s: float) -> Completed:
-            return Completed(exit_code=1, stdout="", stderr="no python\x1b[2J")
+        def run(self, command: str, *, timeout_s: float) -> CommandResult:
+            return CommandResult(exit_code=1, stdout="", stderr="no python\x1b[2J")
 
     with pytest.raises(BoxError, match="cannot list w: 'no python"):
         fetched(run, Failing([]))

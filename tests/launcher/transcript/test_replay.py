@@ -118,7 +118,7 @@ class Paper:
         self.logs: list[str] = []
         self.progresses = 0
 
-    def event(self, event: Event) -> None:
+    def report(self, event: Event) -> None:
         self.events.append(event.text)
 
     def log(self, text: str) -> None:

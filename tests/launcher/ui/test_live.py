@@ -165,7 +165,7 @@ def test_the_phases_are_all_named_on_60_columns() -> None:
 
 def test_a_long_event_goes_on_below_its_beginning(screen: Screen) -> None:
     screen.terminal.resize(60, 24)
-    screen.view.event(told("the machine answers, its lease is armed and its disk is large enough"))
+    screen.view.report(told("the machine answers, its lease is armed and its disk is large enough"))
     first, *rest = screen.lines
     assert first.endswith("the machine answers, its lease")
     assert [line.strip() for line in rest] == ["is armed and its disk is large", "enough"]
@@ -188,10 +188,10 @@ def test_no_line_is_wider_than_the_terminal(columns: int, text: str) -> None:
 
 def test_events_stay_above_and_the_newest_lines_of_the_log_stand_below(screen: Screen) -> None:
     screen.shows(Phase.BOOT, Progress())
-    screen.view.event(told("the lease is armed"))
+    screen.view.report(told("the lease is armed"))
     screen.view.log("".join(f"rank0 step {n}\n" for n in range(100)))
     screen.shows()
-    screen.view.event(told("a second event"))
+    screen.view.report(told("a second event"))
     lines = screen.lines
     assert "the lease is armed" in lines[0]
     assert "a second event" in lines[1]
@@ -202,7 +202,7 @@ def test_events_stay_above_and_the_newest_lines_of_the_log_stand_below(screen: S
 
 @pytest.mark.parametrize(("columns", "rows"), [(60, 24), (44, 24), (120, 24), (80, 14)])
 def test_a_resize_leaves_one_view(screen: Screen, columns: int, rows: int) -> None:
-    screen.view.event(told("the lease is armed"))
+    screen.view.report(told("the lease is armed"))
     screen.view.log("rank0 " + "x" * 60 + "\n")
     screen.shows()
     assert screen.lines
@@ -251,7 +251,7 @@ def test_a_question_is_not_painted_over(screen: Screen) -> None:
 
 
 def test_in_the_end_the_view_is_gone_and_the_newest_lines_of_the_log_stay(screen: Screen) -> None:
-    screen.view.event(told("the lease is armed"))
+    screen.view.report(told("the lease is armed"))
     screen.view.log("rank0 step 1\nrank1 the last words\n")
     screen.shows()
     screen.view.close()
@@ -272,7 +272,7 @@ def test_a_terminal_that_was_closed_ends_nothing(screen: Screen) -> None:
     screen.shows()
     screen.terminal.is_open = False
     screen.shows()
-    screen.view.event(told("goes on"))
+    screen.view.report(told("goes on"))
     screen.view.close()
 
 

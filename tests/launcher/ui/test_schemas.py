@@ -21,7 +21,7 @@ from vastrun.launcher.cli import cli
 from vastrun.launcher.image.verify import ImageCheck
 from vastrun.launcher.package_files import configs_dir
 from vastrun.launcher.ui.documents.document import to_text
-from vastrun.launcher.ui.render.images import VerifiedImage
+from vastrun.launcher.ui.render.images import ImageVerification
 
 ROWS = (
     "attach {first}",
@@ -117,7 +117,7 @@ def test_what_was_compared_of_an_image_is_as_its_schema_says() -> None:
     checks = [ImageCheck(name="digest", found="a", wanted="", holds=True)]
     hold(
         "image-verify",
-        json.loads(to_text(VerifiedImage(image="lab/image@sha256:0", holds=True, checks=checks))),
+        json.loads(to_text(ImageVerification(image="lab/image@sha256:0", holds=True, checks=checks))),
     )
 
 

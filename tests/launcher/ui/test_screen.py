@@ -53,7 +53,7 @@ def screen_on(stream: TextIO, clock: FakeClock, *, live: bool, color: bool = Fal
 def test_a_step_shows_elapsed_time_and_dollars(clock: FakeClock) -> None:
     out = io.StringIO()
     screen = screen_on(out, clock, live=False)
-    screen.event(Event(run_id="r", at=clock.now() + 92, phase=Phase.RENT, text="machine 7", usd=0.25))
+    screen.report(Event(run_id="r", at=clock.now() + 92, phase=Phase.RENT, text="machine 7", usd=0.25))
     assert out.getvalue().split() == ["1m", "32s", "$0.250", "rent", "machine", "7"]
 
 
@@ -171,7 +171,7 @@ def test_the_look_follows_stream_and_environment(
 def test_colour_is_used_only_where_it_may_be(clock: FakeClock) -> None:
     event = Event(run_id="r", at=clock.now(), phase=Phase.RENT, text="x")
     plain, colored = io.StringIO(), io.StringIO()
-    screen_on(plain, clock, live=True).event(event)
-    screen_on(colored, clock, live=True, color=True).event(event)
+    screen_on(plain, clock, live=True).report(event)
+    screen_on(colored, clock, live=True, color=True).report(event)
     assert "\x1b[" not in plain.getvalue()
     assert "\x1b[1m" in colored.getvalue()

@@ -98,7 +98,7 @@ def test_the_average_follows_the_weights_of_every_step(box: Path) -> None:
     assert together(average_by_hand, 1, box) == [True]
 
 
-class Counted(TorchDispatchMode):
+class MachineCost(TorchDispatchMode):
     """How often each operator is called."""
 
     def __init__(self) -> None:
@@ -113,7 +113,7 @@ class Counted(TorchDispatchMode):
 def exchanges(ranks: Ranks, box: Path, strategy: str) -> Counter[str]:
     session = sessions.begin(ranks, box, {"strategy": strategy, "micro_batch": 2})
     heart = Heartbeat(box / f"beat-{ranks.rank.rank}")
-    with Counted() as counted:
+    with MachineCost() as counted:
         train_step(session, 0, heart)
     return counted.calls
 
@@ -146,7 +146,7 @@ def questions(ranks: Ranks, box: Path, settings: dict[str, Any]) -> int:
     session = sessions.begin(ranks, box, {"precision": "fp16", **settings})
     heart = Heartbeat(box / f"beat-{ranks.rank.rank}")
     session, _ = train_step(session, 0, heart)
-    with Counted() as counted:
+    with MachineCost() as counted:
         train_step(session, 1, heart)
     return counted.calls["aten._local_scalar_dense.default"]
 
@@ -163,7 +163,7 @@ def turned(ranks: Ranks, box: Path) -> tuple[int, int]:
     session = sessions.begin(ranks, box, {"strategy": "fsdp2", **MUON})
     matrices = sum(len(group["params"]) for group in session.optimizer.param_groups if group["orthogonal"])
     train_step(session, 0, Heartbeat(box / f"beat-{ranks.rank.rank}"))
-    with Counted() as counted:
+    with MachineCost() as counted:
         session.optimizer.step()
     return matrices, counted.calls["aten.linalg_vector_norm.default"]
 

@@ -28,7 +28,7 @@ _ADDRESS = re.compile(r"\d{1,3}(?:\.\d{1,3}){3}|[0-9a-fA-F]{1,4}(?::[0-9a-fA-F]{
 
 
 @dataclass(frozen=True, kw_only=True)
-class Counted:
+class MachineCost:
     """Costs of a machine by the ledger, in USD."""
 
     gpu_usd: float = 0.0
@@ -52,7 +52,7 @@ class Record:
     """Cause of the run's end; empty while it is open."""
     exit_code: int = 0
     """Exit code of the run, as of `vastrun launch`."""
-    counted: Counted = Counted()
+    counted: MachineCost = MachineCost()
     """Costs of that machine."""
     run_usd: float = 0.0
     """Cost of all machines of the run, in USD."""
@@ -118,7 +118,7 @@ def _record_of(document: Mapping[str, Any]) -> Record:
         **texts,  # type: ignore[arg-type]
         **numbers,  # type: ignore[arg-type]
         exit_code=int(_number(document, "exit_code")),
-        counted=Counted(**{one.name: _number(counted, one.name) for one in fields(Counted)}),
+        counted=MachineCost(**{one.name: _number(counted, one.name) for one in fields(MachineCost)}),
         billed_usd=_optional(document, "billed_usd"),
         seen=_seen(document.get("seen")),
         trials=_texts(document.get("trials", {})),

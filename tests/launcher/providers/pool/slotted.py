@@ -12,7 +12,7 @@ from tests.fakebox import Training
 from tests.fakes import PRICE, FakeClock, FakeProvider, FakeRemote
 from vastrun.contract import layout
 from vastrun.launcher.config import dump_job
-from vastrun.launcher.core import Completed, Instance, Offer, Phase, RentalOrder, Run
+from vastrun.launcher.core import CommandResult, Instance, Offer, Phase, RentalOrder, Run
 from vastrun.launcher.core.errors import GoneError, UnreachableError
 from vastrun.launcher.core.job import JobSpec
 from vastrun.launcher.decisions.pool import hold_spec
@@ -173,18 +173,18 @@ class SlottedRemote:
     def __init__(self, market: SlottedMarket) -> None:
         self._market = market
 
-    def run(self, command: str, *, timeout_s: float) -> Completed:
+    def run(self, command: str, *, timeout_s: float) -> CommandResult:
         self._market.expect_machine()
         words = shlex.split(command)
         if words[1:3] == ["onstart/trainer.sh", "holding"]:
             printed = self._market.answer(words[3], words[4] if len(words) > 4 else None)
-            return Completed(exit_code=0, stdout=printed, stderr="")
+            return CommandResult(exit_code=0, stdout=printed, stderr="")
         assert words[:3] == ["exec", "bash", layout.SLOT_SCRIPT], command
         box = self._market.box(words[3])
         if box is None:
-            return Completed(exit_code=NO_SLOT, stdout="", stderr="there is no slot")
+            return CommandResult(exit_code=NO_SLOT, stdout="", stderr="there is no slot")
         if words[4] == "true":
-            return Completed(exit_code=0, stdout="", stderr="")
+            return CommandResult(exit_code=0, stdout="", stderr="")
         return box.run(words[4], timeout_s=timeout_s)
 
     def put(self, local_path: str, path: str) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from vastrun.launcher.core import Completed, Instance
+from vastrun.launcher.core import CommandResult, Instance
 from vastrun.launcher.core.errors import BoxError
 from vastrun.launcher.decisions.offer_check import BoxHardware
 from vastrun.launcher.providers.vast.conformance.assumptions import ASSUMPTIONS
@@ -42,8 +42,8 @@ class Printing:
 
     text: str
 
-    def run(self, command: str, *, timeout_s: float) -> Completed:
-        return Completed(exit_code=0, stdout=self.text, stderr="Traceback")
+    def run(self, command: str, *, timeout_s: float) -> CommandResult:
+        return CommandResult(exit_code=0, stdout=self.text, stderr="Traceback")
 
 
 def values(told: dict[str, Any]) -> dict[str, Any]:
