@@ -5,7 +5,7 @@ tensors) and `manifest.json`, which has the size and checksum of every file.
 """
 
 from vastrun.contract.checkpoint_folder import CheckpointFolder, DamagedError, verify
+from vastrun.trainer.checkpoints.checkpointer import Checkpointer
 from vastrun.trainer.checkpoints.contents import TrainerState, tensors_of
-from vastrun.trainer.checkpoints.saving import Checkpointer
 
 __all__ = ["CheckpointFolder", "Checkpointer", "DamagedError", "TrainerState", "tensors_of", "verify"]

@@ -31,7 +31,7 @@ from vastrun.contract.checkpoint_folder import (
     verify,
 )
 from vastrun.trainer.checkpoints.contents import EMA, MODEL, TrainerState
-from vastrun.trainer.checkpoints.reading import CheckpointReader, read_tensors, state_of
+from vastrun.trainer.checkpoints.reader import CheckpointReader, read_tensors, state_of
 from vastrun.trainer.models.complex_pairs import complex_tensors
 
 _READ_ERRORS = (

@@ -17,7 +17,7 @@ from vastrun.contract.records import read_as
 from vastrun.trainer import data, stages, user_code
 from vastrun.trainer.checkpoints.contents import EMA, MODEL
 from vastrun.trainer.checkpoints.disk import Disk, find_disk
-from vastrun.trainer.checkpoints.reading import FoundCheckpoint, found_at, load_tensors, newest_intact
+from vastrun.trainer.checkpoints.reader import FoundCheckpoint, found_at, load_tensors, newest_intact
 from vastrun.trainer.data import Task
 from vastrun.trainer.distributed.group import Ranks
 from vastrun.trainer.engine.ema import Ema

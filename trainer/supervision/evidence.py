@@ -31,7 +31,7 @@ from vastrun.trainer.supervision.restarts import Start
 _WANDB_TIMEOUT_S = 40.0
 """Timeout, longer than W&B's own timeouts: the machine costs money meanwhile."""
 _KILL_S = 2.0
-_COMMAND = module_command("vastrun.trainer.telemetry.tracking")
+_COMMAND = module_command("vastrun.trainer.telemetry.tracker")
 
 _MAX_LINE_BYTES = 8192
 

@@ -18,7 +18,7 @@ from vastrun.contract.records import write_atomically
 from vastrun.contract.scores import score_lines
 from vastrun.trainer.distributed.exit import exit_code_of, reason_of
 from vastrun.trainer.distributed.rank import TrainJob
-from vastrun.trainer.telemetry.tracking import Tracker
+from vastrun.trainer.telemetry.tracker import Tracker
 
 if TYPE_CHECKING:
     from vastrun.trainer.telemetry.figures import Figures, Throughput

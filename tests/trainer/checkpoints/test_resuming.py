@@ -24,7 +24,7 @@ from tests.trainer.conftest import together
 from vastrun.contract.checkpoint_folder import DamagedError, verify
 from vastrun.contract.errors import ConfigError, SaveError
 from vastrun.trainer.checkpoints.disk import find_disk
-from vastrun.trainer.checkpoints.reading import CheckpointReader, newest_intact
+from vastrun.trainer.checkpoints.reader import CheckpointReader, newest_intact
 from vastrun.trainer.distributed.group import Ranks
 
 pytestmark = pytest.mark.torch

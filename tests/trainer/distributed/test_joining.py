@@ -21,7 +21,7 @@ from vastrun.contract import layout
 from vastrun.contract.outcome import Outcome
 from vastrun.trainer.checkpoints.contents import MODEL, OUTER
 from vastrun.trainer.checkpoints.metadata import read_metadata
-from vastrun.trainer.checkpoints.reading import read_tensors
+from vastrun.trainer.checkpoints.reader import read_tensors
 
 pytestmark = [pytest.mark.torch, pytest.mark.needs("torchft"), pytest.mark.slow, pytest.mark.timeout(400)]
 

@@ -21,7 +21,7 @@ from tests.trainer.nodes import RunningNodes, boxes_of
 from tests.trainer.test_training import make_data
 from tests.waiting import eventually
 from vastrun.contract import layout
-from vastrun.trainer.checkpoints.reading import read_tensors, state_of
+from vastrun.trainer.checkpoints.reader import read_tensors, state_of
 from vastrun.trainer.distributed.exit import exit_code_of
 from vastrun.trainer.distributed.group import Ranks
 from vastrun.trainer.distributed.rank import Rank

@@ -34,7 +34,7 @@ def saved_tensors(run: Supervised) -> dict[str, bytes]:
     import torch
 
     from vastrun.contract.checkpoint_folder import name_of, newest_first
-    from vastrun.trainer.checkpoints.reading import CheckpointReader, read_tensors
+    from vastrun.trainer.checkpoints.reader import CheckpointReader, read_tensors
 
     newest, *_ = newest_first(run.box / layout.CHECKPOINTS)
     assert newest.name == name_of(STEPS)

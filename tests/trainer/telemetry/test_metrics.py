@@ -21,7 +21,7 @@ from vastrun.trainer.distributed.rank import TrainJob
 from vastrun.trainer.telemetry.figures import Figures, RankMemory, Throughput
 from vastrun.trainer.telemetry.gpus import Sample, figures_of
 from vastrun.trainer.telemetry.metrics import Metrics, MetricsPoint
-from vastrun.trainer.telemetry.tracking import config_of, mode_of, tags_of
+from vastrun.trainer.telemetry.tracker import config_of, mode_of, tags_of
 
 JOB = TrainJob(run_id="calm-heron-3f1a", name="small", gpus=0, stall_s=60, start_s=60)
 

@@ -1,4 +1,4 @@
-"""Saving: a thread of each rank writes its share while the training continues.
+"""Checkpointer: a thread of each rank writes its share while the training continues.
 
 Files are copied to and from ranks on other disks than rank 0's. None of that raises on a single rank, except
 a lost connection, which every rank notices: a failed disk is reported to all at the end. So no rank waits for
@@ -28,8 +28,8 @@ from vastrun.contract.errors import ConfigError, SaveError
 from vastrun.contract.outcome import FileChecksum
 from vastrun.trainer.checkpoints.contents import TrainerState
 from vastrun.trainer.checkpoints.disk import Disk, as_shared, find_disk
-from vastrun.trainer.checkpoints.reading import FoundCheckpoint, load_tensors, newest_intact
-from vastrun.trainer.checkpoints.writing import SHARDS_ONLY, CheckpointWriter, Planner, Staging, share_of
+from vastrun.trainer.checkpoints.reader import FoundCheckpoint, load_tensors, newest_intact
+from vastrun.trainer.checkpoints.writer import SHARDS_ONLY, CheckpointWriter, Planner, Staging, share_of
 from vastrun.trainer.distributed.group import Ranks
 
 _CHUNK = 16 << 20

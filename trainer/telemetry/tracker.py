@@ -1,6 +1,6 @@
-"""Tracking: log to W&B in a separate thread, so that neither its import nor its network delays the training.
+"""Tracker: logs to W&B in a separate thread, so that neither its import nor its network delays the training.
 
-`python -m vastrun.trainer.telemetry.tracking EXIT_CODE` ends the W&B run of a box whose rank 0 could not, or
+`python -m vastrun.trainer.telemetry.tracker EXIT_CODE` ends the W&B run of a box whose rank 0 could not, or
 ended it with another state.
 """
 

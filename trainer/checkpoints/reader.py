@@ -1,4 +1,4 @@
-"""Reading: load the newest intact checkpoint into the tensors of any strategy and any number of ranks."""
+"""Checkpoint reader: loads the newest intact checkpoint into the tensors of any strategy and rank count."""
 
 from __future__ import annotations
 

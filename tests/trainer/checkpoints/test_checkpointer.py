@@ -20,7 +20,7 @@ from tests.trainer.conftest import together
 from vastrun.contract.checkpoint_folder import newest_first
 from vastrun.contract.errors import SaveError
 from vastrun.trainer.checkpoints import verify
-from vastrun.trainer.checkpoints.writing import share_of
+from vastrun.trainer.checkpoints.writer import share_of
 from vastrun.trainer.distributed.exit import reason_of
 from vastrun.trainer.distributed.group import Ranks
 

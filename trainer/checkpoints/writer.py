@@ -1,4 +1,4 @@
-"""Writing: copy this rank's share of a checkpoint to host memory, then write it with checksums.
+"""Checkpoint writer: copies this rank's share of a checkpoint to host memory, then writes it with checksums.
 
 The ranks agree on the result within `torch.distributed.checkpoint.save`: rank 0 gathers the files or the
 error of every rank; when all have written, `CheckpointWriter.finish` commits; then the result is broadcast. A
