@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from vastrun.launcher.bundle.env_file import value_in
+from vastrun.launcher.bundle.secret_values import value_in
 
 
 @pytest.mark.parametrize(
