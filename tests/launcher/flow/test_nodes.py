@@ -15,10 +15,11 @@ from tests.launcher.node_world import RUN_ID, ApartMarket, Life, NodeMarket, Nod
 from vastrun.contract import layout
 from vastrun.contract.config import DilocoConfig, TrainConfig
 from vastrun.launcher.commands.follow import follow
-from vastrun.launcher.core import NOTHING, Cause, Instance, Phase, UserRequest, bills
+from vastrun.launcher.core import NOTHING, Cause, Driver, Instance, Phase, UserRequest, bills
 from vastrun.launcher.core.batch import Budget
 from vastrun.launcher.core.errors import BudgetError
 from vastrun.launcher.core.phases import BEFORE_TRAINING
+from vastrun.launcher.flow.nodes import NodeGroup
 
 GONE_S = 60.0
 """So long after a node was lost the others may live."""
@@ -297,3 +298,20 @@ def test_who_leaves_before_all_nodes_are_ready_leaves_a_training_that_was_starte
 
     assert run.cause is None, world.told
     check_nothing_leaked(world)
+
+
+def test_the_other_rows_are_read_again_after_a_while_or_when_asked(tmp_path: Path) -> None:
+    world = NodeWorld(tmp_path)
+    run = world.launch()
+    now = [100.0]
+    group = NodeGroup(run, world.spec, world.ledger, lambda: now[0])
+    (former,) = group.other_rows()
+    changed = replace(former, step=former.step + 1)
+    world.ledger.hold(former.id, Driver(who="desk:1:0", until=world.time.now() + 60))
+    world.ledger.save(changed, who="desk:1:0")
+
+    assert group.other_rows() == [former], "the ledger may be on another computer"
+    assert group.other_rows(fresh=True) == [changed]
+    world.ledger.save(former, who="desk:1:0")
+    now[0] += 3600
+    assert group.other_rows() == [former]

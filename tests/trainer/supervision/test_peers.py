@@ -100,6 +100,19 @@ def test_a_node_that_leaves_after_its_ranks_ended_is_not_lost(join: Join) -> Non
     assert not any(peers.lost or peers.failing for peers in sides)
 
 
+@pytest.mark.parametrize(("is_over", "lost"), [(False, {2}), (True, set())])
+def test_at_a_new_start_a_node_that_left_is_lost_unless_the_training_was_over_there(
+    join: Join, is_over: bool, lost: set[int]
+) -> None:
+    sides = together(join)
+    sides[2].publish(ends=(end(2),), is_over=is_over)
+    listening(sides, lambda: all(2 in peers.peer_states and peers.peer_states[2].ends for peers in sides[:2]))
+    sides[2].__exit__()
+    listening(sides[:2], lambda: sides[0].disconnected == {2})
+    sides[0].begin(1)
+    assert sides[0].lost == lost
+
+
 def test_with_the_first_node_all_others_are_lost(join: Join) -> None:
     sides = together(join)
     sides[0].__exit__()
