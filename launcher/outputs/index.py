@@ -71,7 +71,7 @@ def contents_of(run: Run) -> FolderContents:
         names={
             path: place.relative_to(outputs.folder).as_posix()
             for path, place in local_paths.items()
-            if place.exists() and place != outputs.folder
+            if place.exists()
         },
         newest=_checkpoint(outputs, "latest.json"),
         best=_checkpoint(outputs, "best.json"),

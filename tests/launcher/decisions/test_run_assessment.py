@@ -62,6 +62,8 @@ def test_all_proofs_together_are_a_success() -> None:
         ),
         (lambda o: replace(o, checkpoint=replace(o.checkpoint, step=5)), "checkpoint", Cause.CONTRADICTION),
         (lambda o: replace(o, ranks=o.ranks[:1]), "ranks", Cause.CONTRADICTION),
+        (lambda o: replace(o, ranks=(*o.ranks, RankEnd(rank=1, exit_code=1))), "ranks", Cause.CONTRADICTION),
+        (lambda o: replace(o, ranks=(*o.ranks, RankEnd(rank=2, exit_code=0))), "ranks", Cause.CONTRADICTION),
         (
             lambda o: replace(o, ranks=(o.ranks[0], RankEnd(rank=1, exit_code=-11, signal="SIGSEGV"))),
             "ranks",

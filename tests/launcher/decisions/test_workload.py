@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any
 
 import pytest
 
 from tests.jobs import command_job, train_job, workloads
 from vastrun.contract.config import TrainConfig
+from vastrun.contract.workload import PeakBytes
 from vastrun.launcher.config import dump_job
 from vastrun.launcher.core import MeasuredRun
 from vastrun.launcher.core.job import JobSpec, Resources
+from vastrun.launcher.decisions.policy import GPU_FRAGMENTS
 from vastrun.launcher.decisions.workload import (
     EFFICIENCY,
     efficiency_of,
@@ -35,6 +37,13 @@ def test_a_gpu_is_too_small_when_not_even_one_window_at_once_fits() -> None:
     assert min_gb(found, job(), 80.0) == pytest.approx(20.0 * 1.1 + 0.8)
     assert is_too_small(found, job(), 16.0)
     assert not is_too_small(found, job(), 24.0)
+
+
+@pytest.mark.parametrize("use", [field.name for field in fields(PeakBytes)])
+def test_tensors_of_every_use_take_memory_of_the_gpu(use: str) -> None:
+    usual = workloads().workloads[0]
+    larger = replace(usual, peak=replace(usual.peak, **{use: getattr(usual.peak, use) + 10**9}))
+    assert needed_gb(larger, 1) == pytest.approx(needed_gb(usual, 1) + GPU_FRAGMENTS)
 
 
 def test_a_job_that_may_not_take_less_at_once_needs_room_for_all() -> None:

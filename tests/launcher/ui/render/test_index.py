@@ -59,6 +59,7 @@ def test_on_top_is_what_the_user_wants_and_the_rest_lies_in_one_folder(tmp_path:
     }
     told = page(terminal)
     assert all(f"]({name})" in told for name in on_top - {"README.md"})
+    assert "](profile)" not in told, "there is none"
 
 
 def test_the_page_says_how_it_ended_what_is_there_and_what_to_type(tmp_path: Path) -> None:

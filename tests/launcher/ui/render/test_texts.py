@@ -96,7 +96,10 @@ def test_durations_use_two_units(seconds: float, text: str) -> None:
     assert duration(seconds) == text
 
 
-@pytest.mark.parametrize(("amount", "text"), [(0, "$0.00"), (0.0123, "$0.012"), (3.6, "$3.60")])
+@pytest.mark.parametrize(
+    ("amount", "text"),
+    [(0, "$0.00"), (0.0123, "$0.012"), (0.9994, "$0.999"), (0.9995, "$1.00"), (3.6, "$3.60")],
+)
 def test_dollars_below_one_show_tenths_of_a_cent(amount: float, text: str) -> None:
     assert usd(amount) == text
 
