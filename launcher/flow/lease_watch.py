@@ -87,6 +87,7 @@ class LeaseWatch:
         if context.services.provider.free or 0 <= now - self._metered_at < bills.WATCHED_S:
             return False
         self._metered_at = now
+        # A list that failed is no reason to stop a training: the lease still bounds it.
         with suppress(ProviderError):
             context.machines.list_all()
         ends_at = self._earliest_end(context)

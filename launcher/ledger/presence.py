@@ -47,6 +47,7 @@ def read_kill_count(proc: Path = PROC, cgroups: Path = CGROUPS) -> KillCount | N
 def killed_since(before: KillCount, proc: Path = PROC, cgroups: Path = CGROUPS) -> bool:
     """Return whether a process was killed since: in the same control group if known, else on the computer."""
     now = _read_count(proc, cgroups, before.cgroup)
+    # The kernel counts from zero after each boot: an older count cannot be compared.
     if now is None or now.boot != before.boot:
         return False
     # A count of the whole computer includes kills in other containers, so the group's count is preferred.
@@ -135,6 +136,7 @@ class Presence:
         try:
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._lock = path.open("xb")
+            # The kernel releases the lock however the process ends; a pid may be reused.
             fcntl.flock(self._lock, fcntl.LOCK_EX)
             self._lock.write(to_text(self._read_count()).encode())
             self._lock.flush()
@@ -194,6 +196,7 @@ def is_locked(path: Path) -> bool:
     """Return whether a process holds the file's lock; False for a missing file. Raises OSError."""
     try:
         with path.open("rb") as file:
+            # Shared: two launchers that look at once must not take each other for the owner.
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
         return True

@@ -45,6 +45,7 @@ def find_run(ledger: Ledger, name: str) -> Run:
         raise NoSuchRunError("there are no runs yet", hint="vastrun launch JOB.yaml")
     if name == LAST:
         return runs[0]
+    # The id of one node, as the label of its machine shows it, stands for the whole run.
     name = leader_id(name)
     matches = [run for run in runs if run.id == name] or [run for run in runs if run.id.startswith(name)]
     if len(matches) != 1 and (of_job := [run for run in runs if run.job == name]):

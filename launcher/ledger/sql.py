@@ -26,6 +26,7 @@ from vastrun.launcher.ledger.volumes import SqlVolumes
 
 _INSERT_RUN = f"INSERT INTO runs ({', '.join(COLUMNS)}) VALUES ({', '.join(':' + c for c in COLUMNS)})"
 _UPDATE_RUN = f"UPDATE runs SET {', '.join(f'{c} = :{c}' for c in COLUMNS)} WHERE id = :id"
+# Only node 0: the rows of its other nodes would count the speed of one training several times.
 _SELECT_MEASURED = (
     "SELECT provider, host, offer, spec_json, steps_per_s, boot_s, cause, rented_at, released_at FROM runs"
     " WHERE leader = '' AND offer IS NOT NULL AND (steps_per_s IS NOT NULL OR boot_s IS NOT NULL)"
