@@ -36,7 +36,7 @@ def check_model(model: ModelConfig, tree: Worktree) -> None:
         near = get_close_matches(attribute, names, n=1)
         raise JobValueError(
             f"{_KEY}: expected a class {attribute}, an nn.Module, in {tree.root / file}, which has none",
-            hint=f"did you mean {module}:{near[0]}?" if near else "",
+            hint=f"{_KEY}: {module}:{near[0]}" if near else "",
         )
     definition = names[attribute]
     if isinstance(definition, Definition):
@@ -63,7 +63,7 @@ def _file_of(module: str, tree: Worktree) -> str:
     near = get_close_matches(module, modules, n=1)
     raise JobValueError(
         f"{_KEY}: expected the module {module} in the job's code, and there is no {tree.root / files[0]}",
-        hint=f"did you mean {near[0]}?" if near else "code.path is the folder that has the module",
+        hint=f"the module {near[0]}" if near else "set code.path to the folder that has the module",
     )
 
 
@@ -150,7 +150,7 @@ def _check_arguments(model: ModelConfig, takes: ast.arguments, place: str) -> No
         near = get_close_matches(unknown[0], [name for name in named if name not in MODEL_ARGUMENTS], n=1)
         raise JobValueError(
             f"{key}: {place}: expected {model.name} to take the argument {unknown[0]}",
-            hint=f"did you mean {near[0]}?" if near and options else "",
+            hint=f"train.model.options.{near[0]}" if near and options else "",
         )
     # Arguments without a default that nothing gives; the first of a method is the object itself.
     first = 1 if named[:1] == ["self"] else 0

@@ -95,9 +95,19 @@ def test_a_model_that_may_work_is_accepted(code: Path, name: str, options: dict[
 @pytest.mark.parametrize(
     ("name", "options", "says", "hint"),
     [
-        ("mymodle:Net", {}, "expected the module mymodle in the job's code, and there is no ", "mymodel?"),
-        ("package.model:Net", {}, "there is no {code}/package/model.py", "package.models?"),
-        ("mymodel:Nett", {}, "expected a class Nett, an nn.Module, in {code}/mymodel.py", "mymodel:Net?"),
+        (
+            "mymodle:Net",
+            {},
+            "expected the module mymodle in the job's code, and there is no ",
+            "the module mymodel",
+        ),
+        ("package.model:Net", {}, "there is no {code}/package/model.py", "the module package.models"),
+        (
+            "mymodel:Nett",
+            {},
+            "expected a class Nett, an nn.Module, in {code}/mymodel.py",
+            "train.model.name: mymodel:Net",
+        ),
         ("broken:Net", {}, "train.model.name: {code}/broken.py:2: invalid syntax", ""),
         ("random:Net", {}, "random is a module of Python itself", "rename the file"),
         (
@@ -110,7 +120,7 @@ def test_a_model_that_may_work_is_accepted(code: Path, name: str, options: dict[
             "mymodel:Net",
             {"depth": 2, "widht": 4},
             "train.model.options.widht: {code}/mymodel.py:10: expected mymodel:Net to take the argument",
-            "did you mean width?",
+            "train.model.options.width",
         ),
         ("mymodel:Narrow", {}, "{code}/mymodel.py:26: expected mymodel:Narrow to take the argument cond", ""),
         ("mymodel:Alone", {}, "expected Alone.forward to take (fields, conditions)", "docs/own-model.md"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import json
 import re
 import shutil
 from collections.abc import Callable
@@ -185,6 +186,31 @@ def test_a_killed_training_ends_with_the_weights_of_an_undisturbed_one_and_is_ev
     # Another number of ranks rolls out other batches.
     assert scores == pytest.approx(whole.json(layout.FINAL)["scores"], rel=1e-4)
     assert_export_loads(whole, tmp_path / "weights.pt", model)
+
+
+KEPT_BACK = {**sessions.SMALL["data"], "validation": 8}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("ranks", "train"),
+    [
+        (2, {"ema": 0.9, "evaluate_every": 10, "data": KEPT_BACK, "probe": "on"}),
+        (2, {"strategy": "fsdp2", "ema": 0.9, "probe": "on", "activation_checkpointing": "selective"}),
+        (2, {"strategy": "ddp", "out_of_memory": "retry", "micro_batch": 2}),
+        (1, {"compile": "blocks", "precision": "bf16"}),
+    ],
+    ids=["ema", "fsdp2", "retry", "blocks"],
+)
+def test_the_options_of_our_models_work_with_it(
+    tmp_path: Path, start_ranks: Start, ranks: int, train: dict[str, Any]
+) -> None:
+    box = box_with(tmp_path / "box", model=TRANSFORMER, **train)
+    assert start_ranks(box, ranks).wait() == [0] * ranks, box.log(0)
+    lines = (box.path / layout.METRICS).read_text().splitlines()
+    losses = [point["loss"] for point in map(json.loads, lines) if "loss" in point]
+    assert len(losses) == 20 and losses[-1] < losses[0]
+    assert box.json(layout.FINAL)["scores"]["rollout_nrmse"] > 0
 
 
 def everything(box: Box, file: Path) -> dict[str, torch.Tensor]:
