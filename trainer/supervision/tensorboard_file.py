@@ -110,7 +110,8 @@ def _field_value(field: MessageField, dtype: int) -> float | None:
     if wire == VARINT:
         return _integer(number, dtype, field.integer)
     if number == 4:
-        return _rounded(number_of(_CONTENT[dtype], field.content)) if dtype in _CONTENT else None
+        value = number_of(_CONTENT[dtype], field.content) if dtype in _CONTENT else None
+        return _rounded(value) if value is not None and dtype in (_FLOAT, _HALF) else value
     if number == 5:
         return _rounded(number_of("<f", field.content))
     if number == 6:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import struct
 from pathlib import Path
 
 import pytest
@@ -16,8 +17,11 @@ from tests.trainer.supervision.curve_programs import (
     framed,
     frames,
     history,
+    part,
     read_all,
     run_program,
+    varint,
+    whole,
 )
 from vastrun.trainer.supervision.curve_file import CurveFile
 from vastrun.trainer.supervision.logged_curves import CurveMerge
@@ -58,6 +62,40 @@ def test_scalars_of_the_summary_writer_are_read_in_each_of_their_forms(tmp_path:
         (3, "broken", None),
         (3, "endless", None),
     ]
+
+
+TENSORS: dict[str, tuple[bytes, float | None]] = {
+    "a float": (part(5, struct.pack("<f", 0.1)), 0.1),
+    "a double": (part(6, struct.pack("<d", 1 / 3)), 1 / 3),
+    "an int": (whole(7, -7), -7),
+    "a packed int": (part(7, varint(-7)), -7),
+    "a packed long": (part(10, varint(1 << 40)), 1 << 40),
+    "a half": (whole(1, 19) + whole(13, 0x3E00), 1.5),
+    "a bfloat16": (whole(1, 14) + whole(13, 0x3FC0), 1.5),
+    "a packed bfloat16": (whole(1, 14) + part(13, varint(0xBFC0)), -1.5),
+    "the bytes of a float": (whole(1, 1) + part(4, struct.pack("<f", 0.1)), 0.1),
+    "the bytes of a double": (whole(1, 2) + part(4, struct.pack("<d", 1 / 3)), 1 / 3),
+    "the bytes of an int": (whole(1, 3) + part(4, struct.pack("<i", -123456789)), -123456789),
+    "the bytes of a long": (whole(1, 9) + part(4, struct.pack("<q", -(1 << 40))), -(1 << 40)),
+    "the bytes of a half": (whole(1, 19) + part(4, struct.pack("<e", 1.5)), 1.5),
+    "a shape without dimensions": (part(2, b"") + part(5, struct.pack("<f", 0.1)), 0.1),
+    "a shape with one": (part(2, part(2, whole(1, 1))) + part(5, struct.pack("<f", 0.1)), None),
+    "a word": (whole(1, 7) + part(4, b"word"), None),
+    "two packed numbers": (part(10, varint(1) + varint(2)), None),
+    "two numbers": (whole(10, 1) + whole(10, 2), None),
+    "a bfloat16 of too many bits": (whole(1, 14) + whole(13, 0x1_3FC0), None),
+    "a half that is called a float": (whole(1, 1) + whole(13, 0x3E00), None),
+    "nothing": (b"", None),
+}
+
+
+@pytest.mark.parametrize("what", TENSORS)
+def test_the_number_of_a_tensor_without_dimensions_is_read(what: str, tmp_path: Path) -> None:
+    tensor, value = TENSORS[what]
+    path = tmp_path / "events.out.tfevents.1.host.7.0"
+    path.write_bytes(framed(whole(2, 3) + part(5, part(1, part(1, b"loss") + part(8, tensor)))))
+
+    assert read_all(TensorBoardFile(path)) == ([] if value is None else [(3, "loss", value)])
 
 
 @pytest.mark.slow
