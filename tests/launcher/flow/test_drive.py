@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.fakebox import Loading, Training
-from tests.fakes import PRICE
+from tests.fakes import PRICE, FakeClock
 from tests.jobs import train_job
 from tests.launcher.faults import Fault, Killed
 from tests.launcher.world import RUN_ID, World
@@ -27,6 +27,7 @@ from vastrun.launcher.core.errors import HeldError
 from vastrun.launcher.core.job import Limits
 from vastrun.launcher.core.verdict import VERDICT_OF
 from vastrun.launcher.decisions import policy
+from vastrun.launcher.flow.context import RunContext
 
 
 def test_a_good_training_succeeds_with_every_proof_and_nothing_rented(tmp_path: Path) -> None:
@@ -303,6 +304,28 @@ def test_two_launchers_never_drive_one_run(tmp_path: Path) -> None:
 
     with pytest.raises(HeldError, match="process 77 on laptop"):
         world.resume()
+
+
+class EarlyClock(FakeClock):
+    """Comes back at once from each sleep but the first, as when the user presses a key."""
+
+    def __init__(self, now: float) -> None:
+        super().__init__(now)
+        self.sleeps = 0
+
+    def sleep(self, seconds: float) -> None:
+        self.sleeps += 1
+        super().sleep(seconds if self.sleeps == 1 else 0.0)
+
+
+def test_a_wait_ends_as_soon_as_the_clock_comes_back_early(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    clock = EarlyClock(world.clock.now())
+    context = RunContext(world.begin(), world.spec, replace(world.services(), clock=clock))
+
+    context.wait(60.0)
+
+    assert clock.sleeps == 2
 
 
 def test_a_launcher_that_was_taken_over_writes_nothing_more(tmp_path: Path) -> None:

@@ -157,6 +157,29 @@ def test_of_many_cores_the_newest_are_kept_while_the_program_runs(tmp_path: Path
     assert location.find(77, 0.0) == tmp_path / "core.6"
 
 
+def test_a_gdb_that_is_too_slow_is_killed_and_what_it_printed_is_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gdb, began = tmp_path / "gdb", tmp_path / "began"
+    # It waits by itself: a child would live on, and hold the pipe.
+    gdb.write_text(
+        f"#!/bin/bash\necho '#0  crash () at x.c:1'\ntouch {began}\n"
+        "mkfifo $0.pipe\nread -t 30 <> $0.pipe\necho '#1  main () at x.c:9'\n"
+    )
+    gdb.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    (tmp_path / "core").write_bytes(CORE)
+    process = RankProcess(rank=0, pid=7, started_at=1.0, exit_code=-11, ended_at=2.0)
+    location = CoreLocation(folder=tmp_path, name="core", has_pid=False)
+
+    keep_native_stacks(tmp_path, [process], since=0.0, location=location, is_stopping=began.exists)
+
+    crash = read_crash(tmp_path, 0)
+    assert crash is not None
+    assert "crash () at x.c:1" in crash.stacks
+    assert "main () at x.c:9" not in crash.stacks
+
+
 def cores_are_files() -> bool:
     """Whether a program that crashes here leaves a core file in its folder."""
     hard = resource.getrlimit(resource.RLIMIT_CORE)[1]

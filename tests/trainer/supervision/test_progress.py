@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -64,3 +65,20 @@ def test_each_thing_that_is_done_until_the_first_step_is_news_once(
         processes = [RankProcess(rank=rank, pid=1000 + rank, started_at=99.0) for rank in moment]
         told.append(tracker.has_news(tracker.ranks_progress(processes)))
     assert told == news
+
+
+def test_a_rank_stands_still_since_its_last_heartbeat_changed(tmp_path: Path) -> None:
+    beat = tmp_path / layout.HEARTBEATS / "rank-0"
+    beat.parent.mkdir(parents=True)
+    tracker, began = ProgressTracker(box=tmp_path), time.monotonic()
+
+    def still_s() -> float:
+        (progress,) = tracker.ranks_progress([RankProcess(rank=0, pid=1000, started_at=99.0)])
+        return progress.still_s
+
+    assert still_s() == 0, "no heartbeat yet"
+    beat.write_text("3 forward 100.000 1000\n")
+    assert still_s() == 0
+    assert 0 < still_s() <= time.monotonic() - began
+    beat.write_text("4 forward 101.000 1000\n")
+    assert still_s() == 0

@@ -192,6 +192,16 @@ def test_a_gap_is_named_with_its_size(logs: Logs) -> None:
     assert abs(shown + left_out * 1e6 - 50_002 * 100) < 0.1e6
 
 
+@pytest.mark.parametrize(("size", "skipped"), [(1 << 18, 0), ((1 << 18) + 1, 64)])
+def test_an_output_that_just_fits_is_shown_from_its_first_line(
+    size: int, skipped: int, tmp_path: Path
+) -> None:
+    tail = Tail(path=tmp_path / "rank-0.log", source="rank0")
+    tail.path.write_bytes((b"x" * 63 + b"\n") * (1 << 12) + b"y" * (size - (1 << 18)))
+    assert tail.skip_to_end() == skipped
+    assert len(list(tail.lines())) == (size - skipped) // 64
+
+
 def test_a_long_line_without_an_end_is_no_gap_of_its_own(logs: Logs) -> None:
     logs.write(0, b"q" * 2_000_000)
     logs.merged.drain(within_s=0.0)

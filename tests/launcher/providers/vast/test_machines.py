@@ -43,13 +43,21 @@ def test_every_page_of_the_list_is_read(tmp_path: Path) -> None:
         assert {machine.id for machine in provider.instances()} == ids
 
 
-@pytest.mark.parametrize("fault", ["empty_list", "not_json", "server_error", "no_answer"])
+@pytest.mark.parametrize(
+    ("fault", "text"),
+    [
+        ("empty_list", "a list of 0 instances that counts 1"),
+        ("not_json", "JSONDecodeError"),
+        ("server_error", "HTTP 500 internal: Internal server error"),
+        ("no_answer", "ConnectionError: .*Connection aborted"),
+    ],
+)
 def test_a_list_that_cannot_be_had_is_never_an_empty_list(
-    vast: VastEmulator, provider: VastProvider, fault: str
+    vast: VastEmulator, provider: VastProvider, fault: str, text: str
 ) -> None:
     rent(provider)
     vast.faults.add(fault, times=99, endpoint=None if fault == "empty_list" else "list_instances")
-    with pytest.raises(UnreachableError):
+    with pytest.raises(UnreachableError, match=text):
         provider.instances()
 
 
