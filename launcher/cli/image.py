@@ -1,4 +1,4 @@
-"""`vastrun image`: build, push, lock, verify and list the container images."""
+"""`vastrun image`: build, publish, push, lock, verify and list the container images."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from vastrun.launcher.image.local import local_images
 from vastrun.launcher.image.lock import Capability, read_lock, write_lock
 from vastrun.launcher.image.pins import CHECKOUT, VARIANTS, pins_of
 from vastrun.launcher.image.registry import Registry
-from vastrun.launcher.image.relock import lock_images, reference_of, relock
+from vastrun.launcher.image.relock import check_digest, lock_images, reference_of, relock
 from vastrun.launcher.image.stream import push
 from vastrun.launcher.image.verify import check_registry, checks, contents_of, image_to_verify
 from vastrun.launcher.ui.render.images import (
@@ -32,7 +32,7 @@ from vastrun.launcher.ui.render.images import (
 
 @click.group("image")
 def command() -> None:
-    """Build, push, lock, verify and list the container images.
+    """Build, publish, push, lock, verify and list the container images.
 
     A run uses an image by its digest; the lock file lists the images by the machines that they fit.
     """
@@ -48,6 +48,11 @@ def build_command(app: AppContext, variant: str, repository: str, base: str | No
 
     The tag is the hash of the inputs: the same files give the same tag.
     """
+    say(_build(app, variant, repository, base))
+
+
+def _build(app: AppContext, variant: str, repository: str, base: str | None) -> str:
+    """Build an image of this checkout, and return its name."""
     pins = pins_of(variant)
     commit, dirty = commit_of(CHECKOUT)
     recipe = BuildRecipe(
@@ -58,7 +63,7 @@ def build_command(app: AppContext, variant: str, repository: str, base: str | No
         revision=f"{commit or 'unknown'}{'-dirty' if dirty else ''}",
     )
     screen = app.plain_screen()
-    say(build(connect(), recipe, app.paths.cache / "wheels", screen))
+    return build(connect(), recipe, app.paths.cache / "wheels", screen)
 
 
 @command.command("push")
@@ -73,6 +78,26 @@ def push_command(app: AppContext, image: str, repository: str | None) -> None:
     reference = reference_of(image)
     to = reference_of(repository).name if repository else reference.name
     click.echo(push(connect(), reference, to, app.plain_screen()))
+
+
+@command.command("publish")
+@click.option("--variant", type=click.Choice(VARIANTS), default="cu130", show_default=True)
+@click.option("--repository", required=True, help="Where to push it, such as registry.example/lab/vastrun.")
+@click.option("--base", metavar="IMAGE", help="Build on this image instead of the Dockerfile's.")
+@click.pass_obj
+def publish_command(app: AppContext, variant: str, repository: str, base: str | None) -> None:
+    """Build an image from this checkout, push it, and lock it.
+
+    Does what build, push and lock do, and prints the image with its digest. Later runs on machines that it
+    fits use it.
+    """
+    image = _build(app, variant, repository, base)
+    pushed = push(connect(), reference_of(image), reference_of(image).name, app.plain_screen())
+    new = lock_images(read_lock(app.paths.image_lock), [pushed.tagged], Registry(login_of))
+    check_digest(new.images[variant], pushed.digest)
+    write_lock(app.paths.image_lock, new)
+    say(f"wrote {app.paths.image_lock}", err=True)
+    say(str(pushed))
 
 
 @command.command("lock")

@@ -9,10 +9,7 @@ trap 'rm -f "$lock"' EXIT
 export VASTRUN_IMAGE_LOCK=$lock
 cp configs/image.lock "$lock"
 
-image=$(.venv/bin/vastrun image build --variant cpu --base "$registry/vastrun-base:bookworm" --repository "$registry/vastrun")
-{
-  .venv/bin/vastrun image push "$image"
-  .venv/bin/vastrun image lock "$image"
-  .venv/bin/vastrun image verify cpu
-} >&2
+image=$(.venv/bin/vastrun image publish --variant cpu --base "$registry/vastrun-base:bookworm" --repository "$registry/vastrun")
+image=${image%@*}
+.venv/bin/vastrun image verify cpu >&2
 echo "$image"

@@ -13,8 +13,9 @@ pytest.importorskip("docker")
 
 from click.testing import CliRunner, Result
 
-from tests.launcher.image.fake_registry import PASSWORD, USER, FakeRegistry
+from tests.launcher.image.fake_registry import PASSWORD, USER, FakeRegistry, digest
 from tests.launcher.image.test_lock import OURS
+from tests.launcher.providers.docker.daemon import FakeDaemon, Stream
 from vastrun.launcher.cli import cli
 from vastrun.launcher.image.lock import read_lock, shipped_lock, write_lock
 
@@ -54,7 +55,7 @@ def test_the_lock_is_listed_without_docker(lock: Path) -> None:
 def test_every_command_is_said_in_a_whole_sentence() -> None:
     said = vastrun("--help").stdout
     assert "..." not in said.partition("Commands:")[2]
-    for name in ("build", "lock", "ls", "push", "verify"):
+    for name in ("build", "lock", "ls", "publish", "push", "verify"):
         assert f"\n  {name} " in said
         assert all(len(line) <= 80 for line in vastrun(name, "--help").stdout.splitlines())
 
@@ -74,6 +75,37 @@ def test_an_image_is_locked_with_the_login_of_docker_and_without_a_daemon(
     assert vastrun("lock", name).exit_code == 0
     assert read_lock(lock).images["cu130"].name == name
     assert PASSWORD not in lock.read_text()
+
+
+def test_an_image_is_built_pushed_and_locked_by_one_command(
+    lock: Path, fake_registry: FakeRegistry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    login = {"auths": {fake_registry.host: {"username": USER, "password": PASSWORD, "auth": _basic()}}}
+    (tmp_path / "config.json").write_text(json.dumps(login))
+    present = (200, {"Id": digest(b"image"), "RepoTags": [], "RepoDigests": []})
+    answers = {
+        "GET /_ping": (200, b"OK"),
+        "GET /images/.*/json": present,  # what these files make was built before
+        "POST /images/.*/tag": (201, None),
+    }
+    options = ("--variant", "cu130", "--repository", f"{fake_registry.host}/lab/vastrun")
+    with FakeDaemon(tmp_path, answers) as daemon:
+        monkeypatch.setenv("DOCKER_HOST", daemon.url)
+        built = vastrun("build", *options).stdout.strip()
+        pushed = fake_registry.put(built.partition("/")[2], labels=OURS)
+        daemon.answers["POST /images/.*/push"] = (200, Stream([{"aux": {"Digest": pushed}}]))
+        end = vastrun("publish", *options)
+        assert end.exit_code == 0, end.output
+        assert end.stdout == f"{built}@{pushed}\n"
+        assert read_lock(lock).images["cu130"].reference == f"{built}@{pushed}"
+
+        other = digest(b"another one")
+        daemon.answers["POST /images/.*/push"] = (200, Stream([{"aux": {"Digest": other}}]))
+        write_lock(lock, shipped_lock())
+        end = vastrun("publish", *options)
+        assert end.exit_code == 1
+        assert other in end.stderr and pushed in end.stderr
+        assert read_lock(lock) == shipped_lock()
 
 
 def _basic() -> str:
