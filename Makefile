@@ -1,4 +1,4 @@
-# One word each: quickstart, test, integration, slow, lint, check, pythons, lowest, newest, torch, versions, wheel, image, messages, schemas, docs, format, bench, gpu, proof, chaos, stress, mutants, frameworks, fuzz, clean. All are safe to repeat and quick the second time.
+# One word each: quickstart, test, integration, slow, lint, check, pythons, lowest, newest, torch, versions, wheel, release-check, image, messages, schemas, docs, format, bench, gpu, proof, chaos, stress, mutants, frameworks, fuzz, clean. All are safe to repeat and quick the second time.
 
 VENV   := .venv
 PYTHON ?= python3
@@ -17,10 +17,10 @@ GPU_PYTHON = $(if $(filter file default,$(origin PYTHON)),$(firstword $(wildcard
 INSTALL := requirements/install.sh $(BIN)/python
 
 .DEFAULT_GOAL := help
-.PHONY: help quickstart test integration slow lint check pythons lowest newest torch versions wheel image messages schemas docs format bench gpu proof chaos stress mutants frameworks fuzz clean
+.PHONY: help quickstart test integration slow lint check pythons lowest newest torch versions wheel release-check image messages schemas docs format bench gpu proof chaos stress mutants frameworks fuzz clean
 
 help: ## This list
-	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
 
 quickstart: $(STAMPS)/trainer ## Set up, then train two ranks on this computer
 	$(BIN)/vastrun launch configs/quickstart.yaml --provider local
@@ -63,6 +63,9 @@ versions: $(STAMPS)/trainer ## Try a program of one's own (`command:`) with othe
 
 wheel: $(STAMPS)/trainer ## Build the wheel; try it outside the checkout, without torch beside the launcher
 	tests/wheel.sh
+
+release-check: $(STAMPS)/release ## All of a release but the upload: wheel and sdist from a clean clone, checked, installed by pip, pipx and uv; TAG=v1.2.3
+	@TAG=$(TAG) tests/release.sh
 
 image: $(STAMPS)/dev ## Build the image for CPUs, push, lock and verify it; first tests/docker/daemon.sh start and base.sh
 	@tests/docker/image.sh
@@ -142,4 +145,10 @@ $(STAMPS)/docs: pyproject.toml constraints.txt requirements/launcher.txt | $(BIN
 	@echo 'setting up $(VENV): the launcher, and what builds its documentation (once)'
 	@$(INSTALL) --require-hashes --requirement requirements/launcher.txt
 	@$(INSTALL) --constraint constraints.txt --editable '.[docs]'
+	@mkdir -p $(STAMPS) && touch $@
+
+$(STAMPS)/release: pyproject.toml constraints.txt requirements/launcher.txt | $(BIN)/python
+	@echo 'setting up $(VENV): the launcher, and what checks a release (once)'
+	@$(INSTALL) --require-hashes --requirement requirements/launcher.txt
+	@$(INSTALL) --constraint constraints.txt --editable '.[docs,release]'
 	@mkdir -p $(STAMPS) && touch $@

@@ -59,11 +59,11 @@ def test_every_option_that_a_page_names_by_itself_is_one_of_vastrun() -> None:
 
 
 def test_every_make_target_that_a_page_names_is_in_the_makefile() -> None:
-    targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
     for page in PAGES:
         text = page.read_text(encoding="utf-8")
         code = "\n".join([*inline(text), *(code for _, code in blocks(text))])
-        assert set(re.findall(r"^make ([a-z]+)", code, re.MULTILINE)) - targets == set(), page
+        assert set(re.findall(r"^make ([a-z-]+)", code, re.MULTILINE)) - targets == set(), page
 
 
 def test_the_page_of_commands_has_each_with_its_options() -> None:
