@@ -6,11 +6,13 @@ Standard library only.
 from __future__ import annotations
 
 import re
+import socket
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from email.message import Message
-from http.client import HTTPException, HTTPMessage
+from http.client import HTTPConnection, HTTPException, HTTPMessage, HTTPResponse, HTTPSConnection
+from threading import Timer
 from typing import IO, Any
 from urllib.error import HTTPError
 from urllib.parse import urljoin, urlsplit
@@ -29,6 +31,8 @@ from vastrun.trainer.transfer.download_error import DataFileError, InterruptedDo
 
 _TIMEOUT_S = 60.0
 """Maximum seconds without a byte."""
+_HEAD_TIMEOUT_S = 300.0
+"""Maximum seconds until the headers are there, with all redirects: interim responses may have no end."""
 _MAX_REDIRECTS = 5
 _MAX_WAIT_S = 120.0
 """Maximum seconds to wait on a server's request (Retry-After)."""
@@ -55,10 +59,17 @@ class HttpSource:
     """A file at an http or https address. `token`: sent to this server only."""
 
     def __init__(
-        self, address: str, *, token: str = "", advice: str = "", timeout_s: float = _TIMEOUT_S
+        self,
+        address: str,
+        *,
+        token: str = "",
+        advice: str = "",
+        timeout_s: float = _TIMEOUT_S,
+        head_timeout_s: float = _HEAD_TIMEOUT_S,
     ) -> None:
         """`advice`: what to do when the server refuses access."""
-        self._address, self._token, self._advice, self._timeout_s = address, token, advice, timeout_s
+        self._address, self._token, self._advice = address, token, advice
+        self._timeout_s, self._head_timeout_s = timeout_s, head_timeout_s
         self.server = urlsplit(address).hostname or ""
 
     @contextmanager
@@ -87,7 +98,9 @@ class HttpSource:
                 request.add_header("If-Range", version)
         if self._token:
             request.add_unredirected_header(_AUTHORIZATION, f"Bearer {self._token}")
-        return _opener().open(request, timeout=self._timeout_s)
+        connections = _Connections()
+        with connections.closed_after(self._head_timeout_s):
+            return _opener(connections).open(request, timeout=self._timeout_s)
 
     def _opened(self, response: Any, offset: int) -> OpenFile:
         headers: HTTPMessage = response.headers
@@ -154,13 +167,69 @@ class _SafeRedirects(HTTPRedirectHandler):
     """Follow a permanent redirect."""
 
 
-def _opener() -> OpenerDirector:
+class _Connections:
+    """The connections of a request, which a timer closes."""
+
+    def __init__(self) -> None:
+        self._opened: list[HTTPConnection] = []
+
+    def open_http(self, host: str, **options: Any) -> HTTPConnection:
+        """Make a connection to a host."""
+        self._opened.append(HTTPConnection(host, **options))
+        return self._opened[-1]
+
+    def open_https(self, host: str, **options: Any) -> HTTPConnection:
+        """Make an encrypted connection to a host, whose certificate is verified."""
+        self._opened.append(HTTPSConnection(host, **options))
+        return self._opened[-1]
+
+    @contextmanager
+    def closed_after(self, seconds: float) -> Iterator[None]:
+        """Close all of them unless the block ends in time: then reading from them fails."""
+        timer = Timer(seconds, self._close)
+        timer.daemon = True
+        timer.start()
+        try:
+            yield
+        finally:
+            timer.cancel()
+
+    def _close(self) -> None:
+        for connection in self._opened:
+            if connection.sock is not None:
+                with suppress(OSError):
+                    connection.sock.shutdown(socket.SHUT_RDWR)
+
+
+class _Http(HTTPHandler):
+    """Opens http addresses."""
+
+    def __init__(self, connections: _Connections) -> None:
+        super().__init__()
+        self._connections = connections
+
+    def http_open(self, req: Request) -> HTTPResponse:
+        return self.do_open(self._connections.open_http, req)
+
+
+class _Https(HTTPSHandler):
+    """Opens https addresses."""
+
+    def __init__(self, connections: _Connections) -> None:
+        super().__init__()
+        self._connections = connections
+
+    def https_open(self, req: Request) -> HTTPResponse:
+        return self.do_open(self._connections.open_https, req)
+
+
+def _opener(connections: _Connections) -> OpenerDirector:
     """Return an opener without handlers for files, FTP and data: URLs."""
     opener = OpenerDirector()
     for handler in (
         ProxyHandler(),
-        HTTPHandler(),
-        HTTPSHandler(),
+        _Http(connections),
+        _Https(connections),
         _SafeRedirects(),
         HTTPErrorProcessor(),
         HTTPDefaultErrorHandler(),

@@ -1,0 +1,85 @@
+"""A data server that answers nonsense is to blame itself, prints nothing that steers, and leaves no file."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from threading import Thread
+
+import pytest
+
+from tests.hostile.lies import STEERING
+from vastrun.contract.data_files import JobDataFile
+from vastrun.trainer.transfer.download import FileDownload
+from vastrun.trainer.transfer.download_error import DataFileError
+from vastrun.trainer.transfer.http_source import HttpSource
+
+_HEAD = b"HTTP/1.1 200 OK\r\n"
+_STEERING = STEERING.encode().replace(b"\r", b"").replace(b"\n", b"")
+
+ANSWERS = {
+    "nothing": b"",
+    "no HTTP": b"\x00\xff garbage\r\n\r\n",
+    "a status that steers": b"HTTP/1.1 500 " + _STEERING + b"\r\n\r\n",
+    "a status of many digits": b"HTTP/1.1 " + b"9" * 5000 + b" OK\r\n\r\n",
+    "headers without end": _HEAD + b"X: y\r\n" * 5000,
+    "a header without end": _HEAD + b"X: " + b"y" * 200_000,
+    "a negative length": _HEAD + b"Content-Length: -5\r\n\r\nabc",
+    "a length in words": _HEAD + b"Content-Length: many\r\n\r\nabc",
+    "chunks of no size": _HEAD + b"Transfer-Encoding: chunked\r\n\r\nZZ\r\nabc",
+    "a part that nobody asked for": b"HTTP/1.1 206 Partial\r\nContent-Range: bytes 7-9/10\r\n\r\nabc",
+    "a range that is none": b"HTTP/1.1 206 Partial\r\nContent-Range: " + _STEERING + b"\r\n\r\nabc",
+    "a redirect to nowhere": b"HTTP/1.1 302 Found\r\nLocation: http://[::1\r\n\r\n",
+    "a redirect that steers": b"HTTP/1.1 302 Found\r\nLocation: x" + _STEERING + b"://x/\r\n\r\n",
+}
+
+
+@contextmanager
+def answering(answer: bytes, *, without_end: bool = False) -> Iterator[str]:
+    """Give every request this answer, or for as long as it listens, and close; the URL of the server."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def serve() -> None:
+            while True:
+                try:
+                    connection, _ = listener.accept()
+                except OSError:
+                    return
+                with connection, suppress(OSError):
+                    connection.recv(65536)
+                    connection.sendall(answer)
+                    while without_end:
+                        connection.sendall(answer)
+
+        thread = Thread(target=serve)
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{listener.getsockname()[1]}/file.bin"
+        finally:
+            listener.shutdown(socket.SHUT_RDWR)
+            thread.join()
+
+
+@pytest.mark.parametrize("name", ANSWERS)
+def test_a_server_that_answers_nonsense_is_given_up(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with answering(ANSWERS[name]) as url:
+        file = JobDataFile(url=url, path="file.bin", size=10, max_bytes=10, sha256="0" * 64)
+        source = HttpSource(url)
+        with pytest.raises(DataFileError) as raised:
+            FileDownload(file, source, tmp_path / "part", sleep=lambda _seconds: None).run()
+    assert raised.value.blame == "server"
+    said = f"{raised.value}\n{capsys.readouterr().out}"
+    assert all(line.isprintable() and len(line) < 400 for line in said.splitlines())
+
+
+def test_interim_responses_without_end_are_given_up(tmp_path: Path) -> None:
+    with answering(b"HTTP/1.1 100 Continue\r\n\r\n", without_end=True) as url:
+        file = JobDataFile(url=url, path="file.bin", size=10, max_bytes=10, sha256="0" * 64)
+        source = HttpSource(url, head_timeout_s=0.2)
+        with pytest.raises(DataFileError, match="6 times in a row") as raised:
+            FileDownload(file, source, tmp_path / "part", sleep=lambda _seconds: None).run()
+    assert raised.value.blame == "server"
