@@ -29,7 +29,7 @@ class FakePacker:
         self._path = folder / "bundle.tar.gz"
         self._secrets = secrets
 
-    def check(self, spec: JobSpec) -> None:
+    def check(self, spec: JobSpec, *, is_own_job: bool = True) -> None:
         return
 
     def pack(self, run: Run, spec: JobSpec) -> Bundle:

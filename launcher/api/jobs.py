@@ -133,7 +133,7 @@ def check_upload(
 
     `folder`: the folder of the job file; None for the job of an earlier run.
     """
-    packer.check(spec)
+    packer.check(spec, is_own_job=folder is not None)
     if spec.command is None or spec.code is not None:
         return
     note("the job has no code: nothing is uploaded besides the command")

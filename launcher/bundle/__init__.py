@@ -72,8 +72,9 @@ class Bundler:
             self._scratch.cleanup()
             self._scratch = self._packed = None
 
-    def check(self, spec: JobSpec) -> None:
-        self.secrets(spec)
+    def check(self, spec: JobSpec, *, is_own_job: bool = True) -> None:
+        self._values.stored(spec.secrets)
+        self._values.printed(spec.secrets, is_own_job=is_own_job or self._shared is None)
         check_script(spec)
         if spec.code is not None:
             tree = _shipped(spec, spec.code)

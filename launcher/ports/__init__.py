@@ -140,8 +140,11 @@ class RunThreads(Protocol):
 class Packer(Protocol):
     """Packs the files that a box needs."""
 
-    def check(self, spec: JobSpec) -> None:
-        """Check the code, the command and the secrets without packing. Raises UsageError."""
+    def check(self, spec: JobSpec, *, is_own_job: bool = True) -> None:
+        """Check the code, the command and the secrets without packing. Raises UsageError.
+
+        `is_own_job`: the job was read from a file of this computer, not from a ledger that others write to.
+        """
         ...
 
     def pack(self, run: Run, spec: JobSpec) -> Bundle:

@@ -117,6 +117,18 @@ def test_the_points_of_a_batch_are_kept_once_and_as_they_were_last(spec: JobSpec
     assert code_of(bundler(store, SERVER, {}).pack(later, spec)) == "another program\n"
 
 
+def test_the_job_of_a_teams_run_starts_no_command_of_its_secrets(spec: JobSpec, tmp_path: Path) -> None:
+    """`launch --from RUN` without a job file: the job is what a ledger says, which others write to."""
+    started = tmp_path / "started"
+    faulty = replace(spec, secrets=(Secret(name="TOKEN", command=f"touch {started}"),))
+    with pytest.raises(
+        UsageError, match="TOKEN comes from a command of a job file that this launcher did not"
+    ):
+        bundler(FakeStore(), LAPTOP, dict(os.environ)).check(faulty, is_own_job=False)
+    assert not started.exists()
+    bundler(FakeStore(), LAPTOP, {"TOKEN": "hunter2"}).check(faulty, is_own_job=False)
+
+
 def test_a_computer_ships_its_own_jobs_from_its_own_disk(spec: JobSpec) -> None:
     store = FakeStore()
     bundler(store, LAPTOP, {"TOKEN": "a"}).pack(RUN, spec)
