@@ -169,6 +169,8 @@ PARTS: Mapping[str, Part] = {
         macos=None,
     ),
     "apprise": _package("apprise", "apprise"),
+    "hydra": _package("hydra", "hydra-core"),
+    "mlflow": _package("mlflow", "mlflow-skinny"),
     "prometheus": _package("prometheus_client", "prometheus-client"),
     "disks": Part(what="a right to mount small disks", is_here=disks.may_be_made, debian=_AS_ROOT),
     "mounts": Part(what="root's right to mount small disks", is_here=disks.may_be_mounted, debian=_AS_ROOT),

@@ -40,5 +40,6 @@ def test_torchft_comes_with_its_extra_only() -> None:
         "apprise",
         "prometheus",
         "notebook",
+        "mlflow",
     ]
     assert [line for line in bounds("lowest", user_extras) if "torchft" in line] == []

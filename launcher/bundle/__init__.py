@@ -249,11 +249,13 @@ def _own_checkpoints(checkpoints: Checkpoints) -> dict[str, Any] | None:
 
 
 def _with_tags(train: TrainConfig, tags: Sequence[str]) -> TrainConfig:
-    """The job's tags are the W&B run's, too."""
-    if train.wandb.mode == "off":
-        return train
-    merged = tuple(dict.fromkeys((*tags, *train.wandb.tags)))
-    return replace(train, wandb=replace(train.wandb, tags=merged))
+    """The job's tags are those of the W&B run and the MLflow run, too."""
+    for name in ("wandb", "mlflow"):
+        tracker = getattr(train, name)
+        if tracker.mode != "off":
+            merged = tuple(dict.fromkeys((*tags, *tracker.tags)))
+            train = replace(train, **{name: replace(tracker, tags=merged)})
+    return train
 
 
 def _continues(spec: JobSpec, origin: Origin) -> list[str]:

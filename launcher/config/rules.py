@@ -35,6 +35,7 @@ _RUNS_NOTEBOOK = re.compile(
 )
 """A notebook as the program of Python; not as an argument of papermill or nbconvert."""
 _WANDB_KEY = "WANDB_API_KEY"
+_MLFLOW_URI = "MLFLOW_TRACKING_URI"
 
 
 def conflicts(spec: JobSpec) -> Iterator[Conflict]:
@@ -136,6 +137,9 @@ def _trainer(spec: JobSpec) -> Iterator[Conflict]:
         yield Conflict(
             ("train", "wandb", "mode"), f"online needs {_WANDB_KEY} among the secrets", (("secrets",),)
         )
+    if spec.train.mlflow.mode == "online" and _MLFLOW_URI not in names:
+        text = f"online needs {_MLFLOW_URI} in env or among the secrets"
+        yield Conflict(("train", "mlflow", "mode"), text, (("secrets",), ("env",)))
 
 
 def _diloco(spec: JobSpec) -> Iterator[Conflict]:

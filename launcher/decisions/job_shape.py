@@ -33,6 +33,7 @@ AFFECTS_STEP: Mapping[str, bool] = {
     "latents": True,
     "optim": True,
     "wandb": False,
+    "mlflow": False,
     "strategy": True,
     "fsdp2": True,
     "diloco": True,

@@ -57,6 +57,7 @@ INDEXED_PATHS = (
     layout.RAW_LOGS,
     layout.STACKS,
     layout.WANDB_FILES,
+    layout.MLFLOW_FILES,
     layout.RUN,
 )
 """Paths on the box that an index may name."""

@@ -14,6 +14,7 @@ from torch import nn
 
 from tests.trainer import sessions
 from tests.trainer.conftest import Box, RunningRanks
+from tests.trainer.telemetry.mlflow_store import recorded_runs
 from vastrun.contract import layout
 from vastrun.contract.config import TrainConfig
 from vastrun.contract.config_checks import faults_of
@@ -262,7 +263,7 @@ def finished(start_ranks: Start, path: Path, options: Options) -> Box:
 def test_every_key_is_in_one_of_the_tables() -> None:
     tables = [TAUGHT, BUILT, LEFT]
     shown = [row[0] for table in tables for row in table]  # type: ignore[attr-defined]
-    others = [*SHARDS_ONLY, *WANDB, *LIMITS]
+    others = [*SHARDS_ONLY, *WANDB, *MLFLOW, *LIMITS]
     assert sorted([*shown, *others]) == sorted(leaves(TrainConfig))
     assert all(Path(path).is_file() for path in SHARDS_ONLY.values())
 
@@ -313,6 +314,17 @@ def test_wandb_is_told_what_the_job_says(start_ranks: Start, tmp_path: Path) -> 
     [file] = box.path.rglob("*.wandb")
     written = file.read_bytes()
     assert all(word in written for word in (b"eddies", b"a-team", b"shear"))
+
+
+MLFLOW = {"mlflow.mode": "offline", "mlflow.experiment": "eddies", "mlflow.tags": ["shear"]}
+
+
+@pytest.mark.slow
+@pytest.mark.needs("mlflow")
+def test_mlflow_is_told_what_the_job_says(start_ranks: Start, tmp_path: Path) -> None:
+    box = finished(start_ranks, tmp_path / "box", MLFLOW)
+    (run,) = recorded_runs(box.path, "eddies")
+    assert (run.info.status, run.data.tags["shear"]) == ("FINISHED", "true")
 
 
 LIMITS = {"limits.compile_s": 7.0, "limits.eval_s": 8.0, "limits.checkpoint_s": 9.0}

@@ -1,4 +1,4 @@
-"""Metrics: write them every few steps as JSON and text, and to W&B and TensorBoard."""
+"""Metrics: write them every few steps as JSON and text, and to W&B, MLflow and TensorBoard."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from vastrun.contract.records import write_atomically
 from vastrun.contract.scores import score_lines
 from vastrun.trainer.distributed.exit import exit_code_of, reason_of
 from vastrun.trainer.distributed.rank import TrainJob
+from vastrun.trainer.telemetry.mlflow_tracker import MlflowTracker
 from vastrun.trainer.telemetry.tracker import Tracker
 
 if TYPE_CHECKING:
@@ -62,22 +63,26 @@ def _ungrouped(groups: Mapping[str, Any]) -> Iterator[tuple[str, float | None]]:
 
 
 class Metrics:
-    """The metrics of rank 0, a context around the training. Its exit ends the W&B run with the exit code."""
+    """The metrics of rank 0, a context that ends the trackers' runs with its exit code."""
 
     def __init__(self, box: Path, job: TrainJob, config: TrainConfig) -> None:
         self._box = box
         self._path = box / layout.METRICS
         self._config = config
         self._tracker = Tracker(box, job, config)
+        self._job = job
+        self._mlflow: MlflowTracker | None = None
         self._tensorboard: TensorBoardWriter | None = None
 
     def begin_at(self, step: int, wandb_id: str) -> None:
-        """Remove what an earlier start wrote beyond `step`, and continue its W&B run."""
+        """Remove what an earlier start wrote beyond `step`, and continue its W&B run and its MLflow run."""
         if self._path.exists():
             lines = self._path.read_text(encoding="utf-8").splitlines(keepends=True)
             valid = [line for line in lines if line.endswith("\n") and json.loads(line)["step"] <= step]
             write_atomically(self._path, "".join(valid))
         self._tracker.continue_run(wandb_id)
+        if self._config.mlflow.mode != "off":
+            self._mlflow = MlflowTracker(self._box, self._job, self._config, wandb_id)
         if self._config.tensorboard:
             self._tensorboard = TensorBoardWriter(self._box / layout.TENSORBOARD, step)
 
@@ -99,6 +104,8 @@ class Metrics:
             finite = {name: value if math.isfinite(value) else None for name, value in record.items()}
             file.write(json.dumps(finite) + "\n")
         self._tracker.log(figures)
+        if self._mlflow:
+            self._mlflow.log(figures, record["at"])
         if self._tensorboard:
             self._tensorboard.add(int(figures["step"]), figures)
 
@@ -111,13 +118,17 @@ class Metrics:
         )
 
     def show(self, step: int, pictures: Sequence[Path]) -> None:
-        """Send pictures of the predictions after `step` steps to W&B, by name."""
+        """Send pictures of the predictions after `step` steps to W&B and MLflow, by name."""
         self._tracker.show(step, pictures)
+        if self._mlflow:
+            self._mlflow.show(pictures)
 
     def finish(self, exit_code: int, scores: dict[str, float] | None = None) -> WandbRun:
         """Record the end of the training. Safe to repeat: the first call counts."""
         if self._tensorboard:
             self._tensorboard.close()
+        if self._mlflow:
+            self._mlflow.finish(exit_code, scores)
         return self._tracker.finish(exit_code, scores)
 
     def __enter__(self) -> Metrics:

@@ -144,6 +144,16 @@ class WandbConfig:
 
 
 @dataclass(frozen=True, kw_only=True)
+class MlflowConfig:
+    """Options of MLflow, to which rank 0 reports; needs the package mlflow-skinny on the machine."""
+
+    mode: Literal["off", "auto", "online", "offline"] = "off"
+    """auto: online when MLFLOW_TRACKING_URI is set, else offline, in `run/mlruns`."""
+    experiment: Annotated[str, MinLen(1)] = "vastrun"
+    tags: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
 class Fsdp2Config:
     """Options of `fsdp2` that trade memory for communication."""
 
@@ -251,6 +261,7 @@ class TrainConfig:
     """disk: cache the tokens of a frozen encoder for the training frames in files (docs/latents.md)."""
     optim: OptimConfig = field(default_factory=OptimConfig)
     wandb: WandbConfig = field(default_factory=WandbConfig)
+    mlflow: MlflowConfig = field(default_factory=MlflowConfig)
     strategy: Literal["auto", "single", "ddp", "fsdp2", "diloco"] = "auto"
     """auto: single for one rank, ddp when a GPU holds the whole training state, else fsdp2. diloco: for
     nodes with a slow network in between; needs torchft (docs/nodes.md)."""

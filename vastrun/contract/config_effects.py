@@ -132,6 +132,7 @@ def ineffective_options(config: TrainConfig, *, strategy: str, device: str, worl
     """
     rows = [
         ("wandb.project wandb.entity wandb.tags", config.wandb.mode != "off", "with wandb.mode: off"),
+        ("mlflow.experiment mlflow.tags", config.mlflow.mode != "off", "with mlflow.mode: off"),
         (
             "fsdp2.reshard_after_forward fsdp2.cpu_offload",
             strategy == "fsdp2",

@@ -38,6 +38,7 @@ DESCRIPTIONS: Mapping[str, str] = {
     layout.STACKS: "the Python stacks of all ranks at a hang",
     layout.TENSORBOARD: "for `tensorboard --logdir`",
     layout.WANDB_FILES: "the files of W&B",
+    layout.MLFLOW_FILES: "for `mlflow migrate-filestore --source FOLDER --target sqlite:///mlflow.db`",
 }
 """Descriptions of files and folders by their path on the machine, in the order of the page."""
 
