@@ -89,7 +89,7 @@ def _data(plan: LaunchPlan) -> str:
     if not spec.data:
         return ""
     bound = "" if all(file.size is not None for file in spec.data) else "at most "
-    servers = ", ".join(dict.fromkeys(filter(None, (urlsplit(file.url).hostname for file in spec.data))))
+    servers = ", ".join(dict.fromkeys(_server(file.url) for file in spec.data))
     lines = [f"{bound}{spec.data_gb:.3g} GB from {servers}"]
     if offer.data_s:
         cost = data_usd(spec, offer, offer.data_s)
@@ -99,6 +99,14 @@ def _data(plan: LaunchPlan) -> str:
     if unchecked:
         lines.append(f"without a checksum: {', '.join(unchecked)}")
     return "\n".join(lines)
+
+
+def _server(url: str) -> str:
+    """Write where a file of `data:` comes from."""
+    parts = urlsplit(url)
+    if parts.scheme == "hf":
+        return "the Hugging Face Hub"
+    return f"s3://{parts.netloc}" if parts.scheme == "s3" else parts.hostname or ""
 
 
 def _left_out(plan: LaunchPlan) -> str:

@@ -286,3 +286,16 @@ def test_without_torch_a_line_says_so_and_all_else_is_as_before(terminal: Termin
     assert after.exit_code == 0
     assert "no estimate: python has no torch" in after.stdout
     assert len(after.stdout.splitlines()) == len(before.splitlines()) + 1
+
+
+def test_what_the_download_of_the_data_takes_is_told_before_anything_is_rented(terminal: Terminal) -> None:
+    class Slow(Market):
+        def search(self, spec: JobSpec) -> Sequence[Offer]:
+            return [replace(offer, data_s=360.0) for offer in super().search(spec)]
+
+    terminal.market = Slow(terminal.clock, [], usd_per_hour=1.0)
+    files = "data=[{url: 'hf://datasets/lab/waves/a.h5', size: 9000000000}]"
+    said = terminal.type("plan", str(terminal.job), "--set", files, "--set", "resources.disk_gb=20").stdout
+    assert "9 GB from the Hugging Face Hub: about 6m 00s and $0.100" in said
+    assert "without a checksum: a.h5" in said
+    assert not terminal.market.instances()
