@@ -21,6 +21,10 @@ from vastrun.launcher.decisions import policy
 from vastrun.launcher.flow.boot_timeouts import BootTimeouts
 from vastrun.launcher.ports import Remote
 
+LOADING = Instance(
+    id="1", label="l", state="loading", usd_per_hour=1.0, rented_at=0.0, queued=True, note="Priority"
+)
+
 
 @pytest.fixture
 def terminal(tmp_path: Path) -> Terminal:
@@ -178,14 +182,29 @@ def test_a_machine_that_waits_for_its_turn_says_for_what_and_costs_nothing_meanw
 
 
 def test_a_turn_that_never_comes_is_given_up_in_the_end() -> None:
-    machine = Instance(
-        id="1", label="l", state="loading", usd_per_hour=1.0, rented_at=0.0, queued=True, note="Priority"
-    )
     timeouts = BootTimeouts(started_at=0.0, progress_at=0.0)
     for seconds in range(1, 86400, 600):
-        timeouts.note_queued(machine, float(seconds))
+        timeouts.note_queued(LOADING, float(seconds))
     assert timeouts.exceeded_limit(policy.QUEUE_S) == ""
     assert timeouts.exceeded_limit(policy.QUEUE_S + 2.0) == "its turn did not come (Priority) after 86400 s"
+
+
+ANSWERS: dict[str, Callable[[BootTimeouts], object]] = {
+    "queued": lambda timeouts: timeouts.note_queued(LOADING, 9.0),
+    "silent": lambda timeouts: timeouts.note_silent(LOADING, 9.0),
+    "up": lambda timeouts: timeouts.note_answer("armed", 9.0),
+    "without a box": lambda timeouts: timeouts.note_no_box(9.0),
+    "not trusted": lambda timeouts: timeouts.note_untrusted(HostKeyError("another key"), 9.0),
+}
+
+
+@pytest.mark.parametrize("what", ANSWERS)
+def test_a_provider_that_was_down_is_not_to_blame_for_what_is_seen_later(what: str) -> None:
+    timeouts = BootTimeouts(started_at=0.0, progress_at=0.0)
+    timeouts.note_provider_error("HTTP 500", 5.0)
+    assert timeouts.is_provider_down
+    ANSWERS[what](timeouts)
+    assert not timeouts.is_provider_down
 
 
 def test_a_machine_that_runs_but_never_answers_is_given_up_sooner(tmp_path: Path) -> None:

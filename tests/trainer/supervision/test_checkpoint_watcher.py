@@ -9,10 +9,19 @@ from pathlib import Path
 
 import pytest
 
-from tests.trainer.supervision.own_files import Watching, Writer, dcp_like, hugging_face_like, torch_like
+from tests.trainer.supervision.own_files import (
+    Watching,
+    Writer,
+    dcp_like,
+    hugging_face_like,
+    safetensors_like,
+    torch_like,
+)
 from vastrun.contract import layout
 from vastrun.contract.checkpoint_folder import newest_first, verify
 from vastrun.trainer.supervision.checkpoint_entries import find_entries
+
+FILES = [(torch_like, "model.pt"), (safetensors_like, "model.safetensors")]
 
 
 @pytest.fixture
@@ -71,22 +80,31 @@ def test_the_last_look_takes_what_a_program_saved_just_before_it_ended_well(watc
     assert watching.taken() == ["step-000003", "step-000002"]
 
 
-def test_after_a_failure_the_end_of_a_zip_file_proves_that_torch_save_was_done(watching: Watching) -> None:
-    torch_like(watching.path("checkpoints/step_1.pt"))
-    torch_like(watching.path("checkpoints/step_2.pt"))
-    cut = watching.path("checkpoints/step_2.pt")
+@pytest.mark.parametrize(("save", "name"), FILES)
+def test_after_a_failure_the_format_of_a_file_proves_that_all_of_it_was_written(
+    save: Callable[[Path], None], name: str, watching: Watching
+) -> None:
+    save(watching.path(f"checkpoints/1_{name}"))
+    cut = watching.path(f"checkpoints/2_{name}")
+    save(cut)
     cut.write_bytes(cut.read_bytes()[:-10])
     watching.watcher.final_poll(ended_well=False)
     assert watching.taken() == ["step-000001"]
-    assert watching.watcher.incomplete == ("checkpoints/step_2.pt",)
+    assert watching.watcher.incomplete == (f"checkpoints/2_{name}",)
 
 
-def test_a_torch_file_that_is_cut_short_is_not_taken_however_long_it_stands_still(watching: Watching) -> None:
-    path = watching.path("checkpoints/step_2.pt")
-    torch_like(path)
+@pytest.mark.parametrize(("save", "name"), FILES)
+def test_a_file_that_is_cut_short_is_not_taken_however_long_it_stands_still(
+    save: Callable[[Path], None], name: str, watching: Watching
+) -> None:
+    path = watching.path(f"checkpoints/2_{name}")
+    save(path)
     path.write_bytes(path.read_bytes()[:-10])
     watching.poll(100)
     assert watching.taken() == []
+    save(path)
+    watching.poll(2)
+    assert watching.taken() == ["step-000002"]
 
 
 def test_a_file_that_was_renamed_into_place_is_taken_at_the_first_look(watching: Watching) -> None:

@@ -318,6 +318,9 @@ def test_what_the_rank_wrote_of_itself_wins_over_its_log(box: Path) -> None:
     (box / layout.RANKS / "rank-0.json").write_text(json.dumps(record))
     told = outcome(box, exits(1, -15))
     assert (told.reason, told.detail) == ("data", "rank 0 failed at step 4: DataError: NaN in u")
+    failure = told.first_failure
+    assert failure is not None
+    assert (failure.exception, failure.traceback) == ("DataError: NaN in u", "...")
 
 
 def test_an_agent_that_was_killed_is_told(box: Path) -> None:
