@@ -75,17 +75,17 @@ def _exchange_once(operator: FSDPModule) -> None:
     hook = operator.register_forward_hook(at_first_use)
 
 
-def _clip(model: nn.Module, most: float) -> None:
-    clip_grad_norm_(model.parameters(), most, foreach=True)
+def _clip(model: nn.Module, max_norm: float) -> None:
+    clip_grad_norm_(model.parameters(), max_norm, foreach=True)
 
 
 @torch.no_grad()
-def _clip_shards(model: nn.Module, most: float) -> None:
+def _clip_shards(model: nn.Module, max_norm: float) -> None:
     """The same on this rank's shards: each operation on DTensors would cost the host many times as much."""
     shards = [p.grad.to_local() for p in model.parameters()]
     square = torch.stack(torch._foreach_norm(shards)).square().sum()
     dist.all_reduce(square)
-    torch._foreach_mul_(shards, (most / (square.sqrt() + 1e-6)).clamp(max=1.0))
+    torch._foreach_mul_(shards, (max_norm / (square.sqrt() + 1e-6)).clamp(max=1.0))
 
 
 def _save(folder: Path, model: nn.Module, optimizer: torch.optim.Optimizer) -> None:

@@ -13,12 +13,12 @@ from collections import Counter
 from collections.abc import Sequence
 
 from benchmarks.batch_run import Seen, measure
-from benchmarks.figures import Claim, at_most, report_claims
+from benchmarks.figures import Claim, max_limit, report_claims
 from vastrun.launcher.batch.driver import MAX_RENTING
 from vastrun.launcher.core import Cause
 
 POINTS, PARALLEL, SPEED = 40, 10, 4.0
-NONE = at_most(0)
+NONE = max_limit(0)
 
 
 def run(points: int = POINTS, parallel: int = PARALLEL, speed: float = SPEED) -> bool:
@@ -32,37 +32,39 @@ def run(points: int = POINTS, parallel: int = PARALLEL, speed: float = SPEED) ->
         Claim(seen.left, "machines left", NONE),
         Claim(seen.twice, "rented beyond one a run", NONE),
         Claim(seen.refused, "calls over the documented pace", NONE),
-        Claim(max(0.0, round(watched.most_held_usd - seen.budget_usd, 4)), "dollars over the budget", NONE),
-        Claim(seen.over_budget_s, "s of price billed beyond it", at_most(60)),
+        Claim(max(0.0, round(watched.max_held_usd - seen.budget_usd, 4)), "dollars over the budget", NONE),
+        Claim(seen.over_budget_s, "s of price billed beyond it", max_limit(60)),
         Claim(
-            abs(seen.ledger_usd / seen.bill_usd - 1), "of the bill between it and the ledger", at_most(0.005)
+            abs(seen.ledger_usd / seen.bill_usd - 1),
+            "of the bill between it and the ledger",
+            max_limit(0.005),
         ),
-        Claim(watched.submit_cpu_s, f"CPU s until {points} points were submitted", at_most(5)),
-        Claim(watched.most_mb, "MB of memory", at_most(250)),
-        Claim(watched.cpu_s / seen.wall_s, f"of a core at {parallel} at once", at_most(0.5)),
-        Claim(seen.wall_s / seen.bound_s, "of the time that slots or Vast's pace allow", at_most(1.3)),
+        Claim(watched.submit_cpu_s, f"CPU s until {points} points were submitted", max_limit(5)),
+        Claim(watched.max_mb, "MB of memory", max_limit(250)),
+        Claim(watched.cpu_s / seen.wall_s, f"of a core at {parallel} at once", max_limit(0.5)),
+        Claim(seen.wall_s / seen.bound_s, "of the time that slots or Vast's pace allow", max_limit(1.3)),
         Claim(
             waits[int(0.99 * (len(waits) - 1))] if waits else 0.0,
             "s that a free slot waited, p99",
-            at_most(2),
+            max_limit(2),
         ),
     ]
     summary = (
         f"{points} points, {parallel} at once in {seen.wall_s:.0f} s at {speed:g} times the speed, "
-        f"{seen.rentals} machines, {watched.most_threads} threads; {dict(seen.verdicts)}; "
+        f"{seen.rentals} machines, {watched.max_threads} threads; {dict(seen.verdicts)}; "
         f"{sum(seen.faults.values())} faults; {seen.drift}   n=1"
     )
     print(f"submitted in             {watched.submit_s:.1f} s by this computer's clock")
     print(f"struck                   {dict(seen.faults)}")
     report_claims("batch", summary)
     passed = [report_claims("batch", "", claim) for claim in claims]
-    return all([*passed, _tell_growth([*smaller, seen])])
+    return all([*passed, _print_growth([*smaller, seen])])
 
 
-def _tell_growth(found: Sequence[Seen]) -> bool:
+def _print_growth(found: Sequence[Seen]) -> bool:
     costs = ", ".join(f"{seen.points}: {seen.cpu_s_per_run:.3f}" for seen in found)
     growth = found[-1].cpu_s_per_run / found[0].cpu_s_per_run
-    limit = at_most(1.2) if found[-1].points >= 100 else None
+    limit = max_limit(1.2) if found[-1].points >= 100 else None
     return report_claims(
         "batch, by its size", f"CPU s a run, of {costs}", Claim(growth, "of that of the smallest", limit)
     )
@@ -83,10 +85,12 @@ def run_killed(points: int = 100, parallel: int = PARALLEL, speed: float = SPEED
         Claim(seen.twice, "rented beyond one a run", NONE),
         Claim(seen.left, "machines left", NONE),
         Claim(
-            max(0.0, round(seen.watched.most_held_usd - seen.budget_usd, 4)), "dollars over the budget", NONE
+            max(0.0, round(seen.watched.max_held_usd - seen.budget_usd, 4)), "dollars over the budget", NONE
         ),
         Claim(
-            abs(seen.ledger_usd / seen.bill_usd - 1), "of the bill between it and the ledger", at_most(0.005)
+            abs(seen.ledger_usd / seen.bill_usd - 1),
+            "of the bill between it and the ledger",
+            max_limit(0.005),
         ),
     ]
     passed = [report_claims("batch, killed", "", claim) for claim in claims]

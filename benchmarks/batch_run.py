@@ -65,9 +65,9 @@ class Watched:
     submit_cpu_s: float = 0.0
     """Until the points stood in the ledger."""
     cpu_s: float = 0.0
-    most_mb: float = 0.0
-    most_threads: int = 0
-    most_held_usd: float = 0.0
+    max_mb: float = 0.0
+    max_threads: int = 0
+    max_held_usd: float = 0.0
     kills: int = 0
 
 
@@ -213,7 +213,7 @@ class _Watch:
                 held_usd = self._held_usd()
                 if not watched.submit_s and held_usd is not None:
                     watched.submit_s, watched.submit_cpu_s = time.monotonic() - began, watched.cpu_s
-                watched.most_held_usd = max(watched.most_held_usd, held_usd or 0.0)
+                watched.max_held_usd = max(watched.max_held_usd, held_usd or 0.0)
                 self._outbid()
                 if watched.submit_s and time.monotonic() - began > kill_after_s:
                     killed = True
@@ -227,10 +227,10 @@ class _Watch:
     def _look(self, process: psutil.Process, watched: Watched, before_cpu_s: float) -> None:
         times = process.cpu_times()
         watched.cpu_s = before_cpu_s + times.user + times.system
-        watched.most_threads = max(watched.most_threads, process.num_threads())
+        watched.max_threads = max(watched.max_threads, process.num_threads())
         status = Path(f"/proc/{process.pid}/status").read_text()
         peak = re.search(r"VmHWM:\s+(\d+)", status)
-        watched.most_mb = max(watched.most_mb, int(peak[1]) * 1024 / 1e6 if peak else 0.0)
+        watched.max_mb = max(watched.max_mb, int(peak[1]) * 1024 / 1e6 if peak else 0.0)
 
     def _held_usd(self) -> float | None:
         """What the batch's runs hold of its budget, as the ledger has it; None before there is a batch."""

@@ -36,9 +36,11 @@ def run() -> None:
     print("|---|--:|--:|--:|--:|")
     for name, gpus, gpu_names, checkpoints in _JOBS:
         for rate in RATES:
-            ours, on_demand, bid = _rules(gpus, gpu_names, checkpoints, rate)
-            way = "on demand" if ours.offer.bid_usd_per_hour is None else "bid"
-            print(f"| {name} | {rate:g} | ${ours.usd:.2f} ({way}) | ${on_demand.usd:.2f} | ${bid.usd:.2f} |")
+            by_rule, on_demand, bid = _rules(gpus, gpu_names, checkpoints, rate)
+            way = "on demand" if by_rule.offer.bid_usd_per_hour is None else "bid"
+            print(
+                f"| {name} | {rate:g} | ${by_rule.usd:.2f} ({way}) | ${on_demand.usd:.2f} | ${bid.usd:.2f} |"
+            )
 
 
 def _rules(

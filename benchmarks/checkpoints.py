@@ -11,16 +11,16 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from benchmarks.box import RANKS, environment
-from benchmarks.figures import Claim, Pair, at_most, show, show_alone
+from benchmarks.figures import Claim, Pair, max_limit, show, show_alone
 from benchmarks.saves import BYTES
 
 STARTS = 3
 ROUNDS = 3
 """Of a start."""
-FIRST_S = at_most(0.05)
-LATER_S = at_most(0.1)
+FIRST_S = max_limit(0.05)
+LATER_S = max_limit(0.1)
 """These two for each 250 MB."""
-OF_DURABLE = at_most(0.1)
+OF_DURABLE = max_limit(0.1)
 STRATEGIES = ("ddp", "fsdp2")
 
 Round = Mapping[str, float]
@@ -36,12 +36,14 @@ def _run(strategy: str) -> bool:
     with tempfile.TemporaryDirectory() as root:
         starts = [_rounds(Path(root) / str(number), strategy) for number in range(STARTS)]
     first, later = [rounds[0] for rounds in starts], [each for rounds in starts for each in rounds[1:]]
-    steps = Pair(ours=_column(later, "step_meanwhile_s"), theirs=_column(later, "step_s"))
+    steps = Pair(candidate=_column(later, "step_meanwhile_s"), baseline=_column(later, "step_s"))
     return all(
         [
             _show_first(strategy, _column(first, "stall_s")),
-            _show_later(strategy, Pair(ours=_column(later, "stall_s"), theirs=_column(later, "durable_s"))),
-            show("  a step meanwhile", steps, "s", Claim(steps.ratio, "of one alone"), theirs="alone"),
+            _show_later(
+                strategy, Pair(candidate=_column(later, "stall_s"), baseline=_column(later, "durable_s"))
+            ),
+            show("  a step meanwhile", steps, "s", Claim(steps.ratio, "of one alone"), baseline="alone"),
         ]
     )
 
@@ -53,10 +55,10 @@ def _show_first(strategy: str, stalls_s: Sequence[float]) -> bool:
 
 def _show_later(strategy: str, pair: Pair) -> bool:
     claims = [
-        Claim(_for_250_mb(pair.ours), "s for 250 MB", LATER_S),
+        Claim(_for_250_mb(pair.candidate), "s for 250 MB", LATER_S),
         Claim(pair.ratio, "of a durable save", OF_DURABLE),
     ]
-    return show(f"{strategy} x{RANKS}, later stalls", pair, "s", *claims, theirs="durable")
+    return show(f"{strategy} x{RANKS}, later stalls", pair, "s", *claims, baseline="durable")
 
 
 def _for_250_mb(seconds: Sequence[float]) -> float:

@@ -7,13 +7,13 @@ import time
 from collections import Counter
 from pathlib import Path
 
-from benchmarks.figures import Claim, at_most, report_claims
+from benchmarks.figures import Claim, max_limit, report_claims
 from tests.e2e.market import LOADING, machines
 from tests.e2e.terminal import Terminal
 from tests.emulators.vast import VastEmulator
 
 LAUNCHES = 20
-NONE = at_most(0)
+NONE = max_limit(0)
 _END_S = 1800.0
 _JOB = """\
 name: crowd

@@ -50,7 +50,7 @@ class _FastInterrupts(Interrupts):
         super().sleep(seconds / self.factor)
 
 
-class _FastBell:
+class _FastSignal:
     """The WakeSignal of many threads, likewise."""
 
     def __init__(self, factor: float) -> None:
@@ -109,7 +109,7 @@ def _faster(app: AppContext, clock: Clock) -> AppContext:
         ledger=ledger,
         provider=provider,
         shared_provider=partial(provider, many_runs=True),
-        wake_signal=lambda: _FastBell(clock.factor),
+        wake_signal=lambda: _FastSignal(clock.factor),
         interrupts=interrupts,
     )
 

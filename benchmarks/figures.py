@@ -15,13 +15,13 @@ T = TypeVar("T")
 class Pair:
     """Two ways to do one thing, measured in turns so that a busy machine hurts both."""
 
-    ours: Sequence[float]
-    theirs: Sequence[float]
+    candidate: Sequence[float]
+    baseline: Sequence[float]
 
     @property
     def ratio(self) -> float:
-        """Median of the ratios of neighbours: what ours costs or gives for one of theirs."""
-        return statistics.median(a / b for a, b in zip(self.ours, self.theirs, strict=True))
+        """Median of the ratios of neighbours: what the candidate costs or gives for one of the baseline."""
+        return statistics.median(a / b for a, b in zip(self.candidate, self.baseline, strict=True))
 
 
 @dataclass(frozen=True)
@@ -29,22 +29,22 @@ class Limit:
     """What a figure must keep to, in the figure's own unit."""
 
     bound: float
-    is_least: bool
+    is_min: bool
 
     def allows(self, figure: float) -> bool:
         """Tell whether it holds; what is not a number does not."""
-        return figure >= self.bound if self.is_least else figure <= self.bound
+        return figure >= self.bound if self.is_min else figure <= self.bound
 
     def __str__(self) -> str:
-        return f"at {'least' if self.is_least else 'most'} {self.bound:g}"
+        return f"at {'least' if self.is_min else 'most'} {self.bound:g}"
 
 
-def at_least(bound: float) -> Limit:
-    return Limit(bound, is_least=True)
+def min_limit(bound: float) -> Limit:
+    return Limit(bound, is_min=True)
 
 
-def at_most(bound: float) -> Limit:
-    return Limit(bound, is_least=False)
+def max_limit(bound: float) -> Limit:
+    return Limit(bound, is_min=False)
 
 
 @dataclass(frozen=True)
@@ -64,10 +64,10 @@ class Claim:
         return f"{self.figure:.4g} {self.words}" + (f" ({self.limit})" if self.limit else "")
 
 
-def in_turns(ours: Callable[[], float], theirs: Callable[[], float], rounds: int) -> Pair:
+def in_turns(candidate: Callable[[], float], baseline: Callable[[], float], rounds: int) -> Pair:
     """Measure each `rounds` times, one after the other; every round counts."""
-    measured = rounds_of([ours, theirs], rounds)
-    return Pair(ours=[a for a, _ in measured], theirs=[b for _, b in measured])
+    measured = rounds_of([candidate, baseline], rounds)
+    return Pair(candidate=[a for a, _ in measured], baseline=[b for _, b in measured])
 
 
 def rounds_of(ways: Sequence[Callable[[], T]], rounds: int) -> list[list[T]]:
@@ -75,10 +75,10 @@ def rounds_of(ways: Sequence[Callable[[], T]], rounds: int) -> list[list[T]]:
     return [[way() for way in ways] for _ in range(rounds)]
 
 
-def show(name: str, pair: Pair, unit: str, *claims: Claim, theirs: str = "bare") -> bool:
+def show(name: str, pair: Pair, unit: str, *claims: Claim, baseline: str = "bare") -> bool:
     """Print one line, both medians, their spread and number and what is claimed; tell whether that holds."""
-    both = f"ours {_spread(pair.ours)} {unit}   {theirs} {_spread(pair.theirs)} {unit}"
-    return report_claims(name, f"{both}   n={len(pair.ours)}", *claims)
+    both = f"ours {_spread(pair.candidate)} {unit}   {baseline} {_spread(pair.baseline)} {unit}"
+    return report_claims(name, f"{both}   n={len(pair.candidate)}", *claims)
 
 
 def show_alone(name: str, values: Sequence[float], unit: str, *claims: Claim) -> bool:

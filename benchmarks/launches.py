@@ -47,7 +47,7 @@ def timed_launches(rounds: int) -> tuple[list[TimedLaunch], list[TimedLaunch]]:
             return launch(Path(root) / f"launch-{next(numbers)}")
 
         measured = rounds_of([lambda: new(launched), lambda: new(by_hand)], rounds)
-    return [ours for ours, _ in measured], [bare for _, bare in measured]
+    return [vastrun_s for vastrun_s, _ in measured], [bare for _, bare in measured]
 
 
 def launched(folder: Path) -> TimedLaunch:

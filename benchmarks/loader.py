@@ -17,7 +17,7 @@ from pathlib import Path
 import torch
 
 from benchmarks import reads
-from benchmarks.figures import Claim, Limit, Pair, at_least, rounds_of, show
+from benchmarks.figures import Claim, Limit, Pair, min_limit, rounds_of, show
 from benchmarks.reads import BATCH, DATA, STEPS, UNROLL, Take
 from vastrun.contract.config import Keep, LoaderConfig
 from vastrun.trainer import data
@@ -28,8 +28,8 @@ from vastrun.trainer.sampling.windows import SamplePlan
 
 ROUNDS = 15
 CPU = torch.device("cpu")
-OF_GATHERED = at_least(0.67)
-OF_MAPPED = at_least(0.7)
+OF_GATHERED = min_limit(0.67)
+OF_MAPPED = min_limit(0.7)
 
 
 def run() -> bool:
@@ -52,7 +52,7 @@ def _run_shifted(folder: Path, keep: Keep, limit: Limit | None = None) -> bool:
     return all(
         [
             show(name, pair, "GB/s", Claim(pair.ratio, words, limit)),
-            show("  beside a plain copy", copied, "GB/s", Claim(copied.ratio, "of it"), theirs="copy"),
+            show("  beside a plain copy", copied, "GB/s", Claim(copied.ratio, "of it"), baseline="copy"),
         ]
     )
 
@@ -70,9 +70,9 @@ def _beside(task: Task, sample_plan: SamplePlan, others: list[Take]) -> list[Pai
     loader = make_task_loader(task, sample_plan, LoaderConfig(), ROUNDS * STEPS, CPU)
     steps = itertools.count()
     ways: list[Take] = [lambda _: loader.read(next(steps), 0).fields.nbytes, *others]
-    ours, *theirs = zip(*rounds_of([partial(_gb_per_s, way) for way in ways], ROUNDS), strict=True)
+    candidate, *baseline = zip(*rounds_of([partial(_gb_per_s, way) for way in ways], ROUNDS), strict=True)
     loader.close()
-    return [Pair(ours=ours, theirs=column) for column in theirs]
+    return [Pair(candidate=candidate, baseline=column) for column in baseline]
 
 
 def _task(keep: Keep, folder: Path) -> Task:
@@ -90,5 +90,5 @@ def _sample_plan(task: Task, *, shifted: bool = True) -> SamplePlan:
 
 def _gb_per_s(take: Take) -> float:
     began = time.perf_counter()
-    taken = sum(take(step) for step in range(STEPS))
-    return taken / (time.perf_counter() - began) / 1e9
+    total = sum(take(step) for step in range(STEPS))
+    return total / (time.perf_counter() - began) / 1e9

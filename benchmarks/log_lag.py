@@ -8,13 +8,13 @@ import tempfile
 import time
 from pathlib import Path
 
-from benchmarks.figures import Claim, at_most, report_claims
+from benchmarks.figures import Claim, max_limit, report_claims
 from tests.e2e.terminal import Terminal
 from tests.emulators.machines import Machine
 from tests.emulators.vast import VastEmulator
 
 LINES = 300
-P99_S = at_most(0.5)
+P99_S = max_limit(0.5)
 _JOB = """\
 name: ticker
 resources: {gpus: 0}

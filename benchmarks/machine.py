@@ -29,16 +29,16 @@ def _processor() -> str:
 
 def _gpus() -> str:
     """Not by torch, which would open the GPUs in this process, too."""
-    names = Counter(_said("nvidia-smi", "--query-gpu=name", "--format=csv,noheader").splitlines())
+    names = Counter(_output_of("nvidia-smi", "--query-gpu=name", "--format=csv,noheader").splitlines())
     return ", ".join(f"{count} {name}" for name, count in names.items()) or "no GPU"
 
 
 def _commit() -> str:
     """With a + where the working tree is not as committed."""
-    return _said("git", "describe", "--always", "--dirty=+").strip() or "unknown"
+    return _output_of("git", "describe", "--always", "--dirty=+").strip() or "unknown"
 
 
-def _said(*command: str) -> str:
+def _output_of(*command: str) -> str:
     """Nothing where there is no such program, or it fails."""
     try:
         done = subprocess.run(command, capture_output=True, text=True, check=False)

@@ -10,34 +10,34 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from benchmarks.figures import Claim, at_most, in_turns, show
+from benchmarks.figures import Claim, in_turns, max_limit, show
 from vastrun.contract import layout
 from vastrun.launcher.package_files import onstart_dir
 
 ROUNDS = 5
-OTHERS = 8
+NEIGHBOURS = 8
 """Processes of other boxes, as a held machine or a computer with several runs has them."""
 VARIABLES = 40
 """With our prefix, in the environment of each: about as many as a rank has."""
-MOST = at_most(2.0)
+MAX_RATIO = max_limit(2.0)
 
 
 def run() -> bool:
     """Print one line."""
-    pair = in_turns(_beside_others, _ended, ROUNDS)
-    claim = Claim(pair.ratio, f"of an end without {OTHERS} processes of other boxes", MOST)
-    return show("end of a box", pair, "CPU s", claim, theirs="alone")
+    pair = in_turns(_measure_with_neighbours, _ended, ROUNDS)
+    claim = Claim(pair.ratio, f"of an end without {NEIGHBOURS} processes of other boxes", MAX_RATIO)
+    return show("end of a box", pair, "CPU s", claim, baseline="alone")
 
 
-def _beside_others() -> float:
-    with _others():
+def _measure_with_neighbours() -> float:
+    with _neighbours():
         return _ended()
 
 
 @contextmanager
-def _others() -> Iterator[None]:
+def _neighbours() -> Iterator[None]:
     env = {f"VASTRUN_NEIGHBOUR_{number}": "x" * 60 for number in range(VARIABLES)}
-    sleeping = [subprocess.Popen(["sleep", "600"], env={**os.environ, **env}) for _ in range(OTHERS)]
+    sleeping = [subprocess.Popen(["sleep", "600"], env={**os.environ, **env}) for _ in range(NEIGHBOURS)]
     try:
         yield
     finally:

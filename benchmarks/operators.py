@@ -11,7 +11,7 @@ import torch
 from torch.autograd.profiler_util import FunctionEventAvg
 from torch.profiler import ProfilerActivity, profile
 
-from benchmarks.figures import Claim, Limit, at_least, in_turns, show
+from benchmarks.figures import Claim, Limit, in_turns, min_limit, show
 from vastrun.contract.config import ModelConfig, OptimConfig
 from vastrun.trainer import models
 from vastrun.trainer.data.trajectories import Windows
@@ -78,10 +78,12 @@ def run() -> bool:
         fno = as_large(latent, domain, case.modes)
         sizes = f"{count_parameters(latent):,} parameters, fno {count_parameters(fno):,}"
         print(f"{case.name}: {sizes}, on {device}", flush=True)
-        ours, theirs = latent.to(device), fno.to(device)
+        candidate, baseline = latent.to(device), fno.to(device)
         windows = _windows(case, device, FASTER[device])
-        training, rollout = ([way(each, windows) for each in (ours, theirs)] for way in (_training, _rollout))
-        limit = at_least(1.0) if device == "cpu" and case.patch >= AS_FAST_FROM else None
+        training, rollout = (
+            [way(each, windows) for each in (candidate, baseline)] for way in (_training, _rollout)
+        )
+        limit = min_limit(1.0) if device == "cpu" and case.patch >= AS_FAST_FROM else None
         passed.append(_compare("  training", training, "windows/s", limit))
         passed.append(_compare("  rollout", rollout, "frames/s", limit))
         if device == "cpu":
@@ -159,9 +161,9 @@ def _rate(work: Callable[[], float]) -> float:
 
 
 def _compare(name: str, ways: list[Callable[[], float]], unit: str, limit: Limit | None) -> bool:
-    ours, theirs = ways
-    pair = in_turns(ours, theirs, ROUNDS)
-    return show(name, pair, unit, Claim(pair.ratio, "of fno", limit), theirs="fno")
+    candidate, baseline = ways
+    pair = in_turns(candidate, baseline, ROUNDS)
+    return show(name, pair, unit, Claim(pair.ratio, "of fno", limit), baseline="fno")
 
 
 def _shares(work: Callable[[], float]) -> str:

@@ -17,7 +17,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from benchmarks.box import prepare, train_by_hand
-from benchmarks.figures import Claim, Pair, at_most, show
+from benchmarks.figures import Claim, Pair, max_limit, show
 from vastrun.contract.config import OptimConfig, ProfileConfig, TrainConfig
 from vastrun.trainer.distributed.group import join
 from vastrun.trainer.distributed.rank import Rank, read_job
@@ -32,7 +32,7 @@ ROUNDS = 10
 STEPS = 30
 """Of each part of a round."""
 RECORDED = 5
-COST = at_most(0.03)
+COST = max_limit(0.03)
 """Of a step."""
 
 
@@ -45,7 +45,7 @@ def run() -> bool:
     usual = [record["usual"] for record in records]
     results = []
     for part, limit in (("before", COST), ("recorded", None), ("after", COST)):
-        pair = Pair(ours=[record[part] for record in records], theirs=usual)
+        pair = Pair(candidate=[record[part] for record in records], baseline=usual)
         claim = Claim(pair.ratio - 1, "of a step more", limit)
         results.append(show(f"steps, {part}", pair, "s a step", claim))
     pause_s = statistics.median(record["pause"] for record in records)

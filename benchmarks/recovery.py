@@ -24,16 +24,16 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.box import config, environment, prepare
-from benchmarks.figures import Claim, Pair, at_most, rounds_of, show
+from benchmarks.figures import Claim, Pair, max_limit, rounds_of, show
 from benchmarks.launches import by_hand
 from tests.waiting import eventually
 from vastrun.contract import layout
 
 ROUNDS = 5
 STALL_S = 4.0
-AFTER_A_KILL = at_most(0.4)
+AFTER_A_KILL = max_limit(0.4)
 """Of a bare start."""
-AFTER_A_HANG_S = at_most(2 * STALL_S)
+AFTER_A_HANG_S = max_limit(2 * STALL_S)
 """The deadline, and as much again."""
 _SAVED_AT, _FAULT_AT = 20, 30
 _WITHIN_S = 120.0
@@ -77,21 +77,23 @@ def run() -> bool:
             ROUNDS,
         )
     killed, hung, bare = zip(*rounds, strict=True)
-    return all([_show_kill(Pair(ours=killed, theirs=bare)), _show_hang(Pair(ours=hung, theirs=bare))])
+    return all(
+        [_show_kill(Pair(candidate=killed, baseline=bare)), _show_hang(Pair(candidate=hung, baseline=bare))]
+    )
 
 
 def _show_kill(pair: Pair) -> bool:
     claim = Claim(pair.ratio, "of a bare start", AFTER_A_KILL)
-    return show("after a killed rank", pair, "s", claim, theirs="a bare start")
+    return show("after a killed rank", pair, "s", claim, baseline="a bare start")
 
 
 def _show_hang(pair: Pair) -> bool:
-    beyond = Pair(ours=[seconds - STALL_S for seconds in pair.ours], theirs=pair.theirs)
+    beyond = Pair(candidate=[seconds - STALL_S for seconds in pair.candidate], baseline=pair.baseline)
     claims = [
-        Claim(statistics.median(pair.ours), f"s, {STALL_S:g} of them the deadline", AFTER_A_HANG_S),
+        Claim(statistics.median(pair.candidate), f"s, {STALL_S:g} of them the deadline", AFTER_A_HANG_S),
         Claim(beyond.ratio, "of a bare start beyond that"),
     ]
-    return show("after a hang", pair, "s", *claims, theirs="a bare start")
+    return show("after a hang", pair, "s", *claims, baseline="a bare start")
 
 
 def _after_a_kill(folder: Path) -> float:

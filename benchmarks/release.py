@@ -7,14 +7,14 @@ import tempfile
 import time
 from pathlib import Path
 
-from benchmarks.figures import Claim, at_most, show_alone
+from benchmarks.figures import Claim, max_limit, show_alone
 from tests.e2e.terminal import Terminal
 from tests.emulators.machines import Machine
 from tests.emulators.vast import VastEmulator
 from vastrun.contract import layout
 
 ROUNDS = 5
-SLOWEST_S = at_most(2.0)
+SLOWEST_S = max_limit(2.0)
 _JOB = """\
 name: quick
 resources: {gpus: 0}

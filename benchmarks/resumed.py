@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Literal
 
 from benchmarks.box import config, environment, prepare
-from benchmarks.figures import Claim, at_most, report_claims
+from benchmarks.figures import Claim, max_limit, report_claims
 from vastrun.contract import layout
 from vastrun.contract.config import ModelConfig, TrainConfig, WandbConfig
 from vastrun.trainer.heartbeat import read_beat
@@ -31,7 +31,7 @@ Strategy = Literal["ddp", "fsdp2"]
 STRATEGIES: tuple[Strategy, ...] = ("ddp", "fsdp2")
 STEPS, SAVE_EVERY = 60, 10
 LONG_STEPS, LONG_SAVE_EVERY, LONG_LOOK_EVERY, LONG_KILLS = 1_000, 50, 100, 3
-TOLERANCE = at_most(1e-6)
+TOLERANCE = max_limit(1e-6)
 _WITHIN_S = 900.0
 
 
@@ -114,9 +114,9 @@ def _train(box: Path, *, ranks: int, kill_at: int | None = None) -> None:
     )
     if kill_at is not None:
         _kill(process, box / layout.HEARTBEATS / f"rank-{ranks - 1}", kill_at)
-    said, _ = process.communicate(timeout=_WITHIN_S)
+    output, _ = process.communicate(timeout=_WITHIN_S)
     if (process.returncode == 0) != (kill_at is None):
-        raise RuntimeError(f"ended with {process.returncode}:\n{said[-3000:]}")
+        raise RuntimeError(f"ended with {process.returncode}:\n{output[-3000:]}")
 
 
 def _kill(launch: subprocess.Popen[str], heartbeat: Path, step: int) -> None:

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from benchmarks.figures import Claim, at_most, report_claims
+from benchmarks.figures import Claim, max_limit, report_claims
 from tests.fakebox import Loading, Training
 from tests.jobs import train_job
 from tests.launcher.batch.world import NAME, BatchWorld
@@ -27,7 +27,7 @@ _LOST_EACH_S = 300.0
 _BUDGET_USD = 10_000.0
 _NEVER = StopRules(same_cause=1_000_000, failed=1.0)
 _TRAINING = Training(seconds=30.0)
-NONE = at_most(0)
+NONE = max_limit(0)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,9 +54,9 @@ def run(points: int = POINTS, parallel: int = PARALLEL) -> bool:
     claims = [
         Claim(points - sum(held.verdicts.values()), "points without a verdict", NONE),
         Claim(held.left + own.left, "machines left", NONE),
-        Claim(held.rentals / parallel, "machines rented for each slot", at_most(1.2)),
-        Claim(held.usd / own.usd, "of the bill without reuse", at_most(1.0)),
-        Claim(abs(held.ledger_usd / held.usd - 1), "of the bill between it and the ledger", at_most(0.005)),
+        Claim(held.rentals / parallel, "machines rented for each slot", max_limit(1.2)),
+        Claim(held.usd / own.usd, "of the bill without reuse", max_limit(1.0)),
+        Claim(abs(held.ledger_usd / held.usd - 1), "of the bill between it and the ledger", max_limit(0.005)),
     ]
     passed = [report_claims("reused", "", claim) for claim in claims]
     return all(passed)

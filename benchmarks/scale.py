@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import replace
 
-from benchmarks.figures import Claim, at_least, report_claims
+from benchmarks.figures import Claim, min_limit, report_claims
 from benchmarks.status import RUN
 from tests.launcher.ledger.postgres import served
 from vastrun.launcher.core import Driver, Event, Phase
@@ -36,11 +36,11 @@ def run() -> bool:
             "PostgreSQL": {"XDG_STATE_HOME": folder, "VASTRUN_LEDGER": server.database()},
         }
         for ledger, place in places.items():
-            found = [sum(counts := _together(place, writers)) / SECONDS for writers in WRITERS]
+            found = [sum(counts := _write_concurrently(place, writers)) / SECONDS for writers in WRITERS]
             summary = ", ".join(
                 f"{writers}: {rate:.0f}" for writers, rate in zip(WRITERS, found, strict=True)
             )
-            worst = Claim(found[-1], f"changes a second from {WRITERS[-1]}", at_least(NEEDED))
+            worst = Claim(found[-1], f"changes a second from {WRITERS[-1]}", min_limit(NEEDED))
             slowest = Claim(min(counts) / SECONDS, f"of the slowest of {WRITERS[-1]}")
             passed.append(
                 report_claims("scale", f"{ledger}, by writers at once, {summary}   n=1", worst, slowest)
@@ -48,7 +48,7 @@ def run() -> bool:
     return all(passed)
 
 
-def _together(place: dict[str, str], writers: int) -> Sequence[int]:
+def _write_concurrently(place: dict[str, str], writers: int) -> Sequence[int]:
     """The changes that each of so many processes wrote."""
     command = [sys.executable, "-m", "benchmarks.scale"]
     processes = [

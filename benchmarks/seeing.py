@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from benchmarks.figures import Claim, at_most, show_alone
+from benchmarks.figures import Claim, max_limit, show_alone
 from tests.fakes import FakeClock
 from tests.jobs import train_job
 from vastrun.launcher.config import dump_job
@@ -32,8 +32,8 @@ from vastrun.launcher.ui.screens import downloaded_curves
 SECONDS = 600
 """Of a training, in one round."""
 ROUNDS = 5
-CORE_PERCENT = at_most(3.0)
-CALL_US = at_most(100.0)
+CORE_PERCENT = max_limit(3.0)
+CALL_US = max_limit(100.0)
 _CALLS = 20_000
 _PAINTS_PER_S = 4
 """As often as it paints at most; a launcher shows where a run stands as often as it asks the box."""
@@ -70,9 +70,9 @@ def _live() -> float:
                     screen.log("".join(lines))
                 progress = Progress(step=step, steps=_STEPS, loss=1 / step, left_s=60.0)
                 screen.progress(run, progress, usd=tick / 1e4)
-            taken = time.process_time() - began
+            cpu_s = time.process_time() - began
             screen.close()
-    return taken
+    return cpu_s
 
 
 def _metrics(step: int) -> str:

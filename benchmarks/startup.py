@@ -8,10 +8,10 @@ import tempfile
 import time
 from pathlib import Path
 
-from benchmarks.figures import Claim, at_most, in_turns, show
+from benchmarks.figures import Claim, in_turns, max_limit, show
 
 ROUNDS = 15
-SLOWEST = at_most(1.2)
+SLOWEST = max_limit(1.2)
 
 BARE = """\
 import click

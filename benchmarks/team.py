@@ -22,7 +22,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.figures import Claim, at_most, report_claims
+from benchmarks.figures import Claim, max_limit, report_claims
 from benchmarks.status import run as run_status
 from benchmarks.team_vastrun import VARIABLE
 from tests.emulators.clock import Clock
@@ -68,7 +68,7 @@ CREATE TRIGGER note_writer AFTER UPDATE ON runs FOR EACH ROW EXECUTE FUNCTION no
 """
 _DOUBLE = "SELECT COUNT(*) FROM audit WHERE holder IS NULL OR writer <> holder"
 _WRITERS = "SELECT COUNT(*), COUNT(DISTINCT writer) FROM audit"
-NONE = at_most(0)
+NONE = max_limit(0)
 
 
 @dataclass(kw_only=True)
@@ -99,7 +99,7 @@ def run(drivers: int = DRIVERS, runs: int = RUNS, seed: int = 0) -> bool:
         Claim(seen.double, f"of {seen.writes} writes by a launcher that did not drive the run", NONE),
         Claim(seen.twice, "rented beyond one a run", NONE),
         Claim(abs(seen.begun - runs), "reservations lost or doubled", NONE),
-        Claim(abs(seen.reserved_usd - runs * _SHARE_USD), "dollars reserved besides", at_most(1e-6)),
+        Claim(abs(seen.reserved_usd - runs * _SHARE_USD), "dollars reserved besides", max_limit(1e-6)),
         Claim(sum(one.phase is not Phase.ENDED for one in seen.runs), "runs that did not end", NONE),
         Claim(seen.left, "machines left", NONE),
         Claim(seen.calls_refused, "calls over the documented pace", NONE),

@@ -17,7 +17,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from benchmarks.box import config, prepare, train_by_hand
-from benchmarks.figures import Claim, Pair, at_most, show
+from benchmarks.figures import Claim, Pair, max_limit, show
 from vastrun.contract.config import WandbConfig
 from vastrun.trainer.distributed.clock import StepClock, StepTimes
 from vastrun.trainer.distributed.group import join
@@ -33,7 +33,7 @@ from vastrun.trainer.telemetry.reports import Readings, Reports
 PAIRS = 20
 STEPS = 10
 """Of each turn: as many as between two reports."""
-COST = at_most(0.01)
+COST = max_limit(0.01)
 """Of a step."""
 
 
@@ -42,7 +42,9 @@ def run() -> bool:
     with tempfile.TemporaryDirectory() as root:
         settings = replace(config(1), batch=64, wandb=WandbConfig(mode="offline"))
         records = train_by_hand(prepare(Path(root) / "box", settings, ranks=1), "benchmarks.telemetry")
-    pair = Pair(ours=[record["with"] for record in records], theirs=[record["without"] for record in records])
+    pair = Pair(
+        candidate=[record["with"] for record in records], baseline=[record["without"] for record in records]
+    )
     claim = Claim(pair.ratio - 1, "of a step more", COST)
     return show("telemetry", pair, "s a step", claim)
 
@@ -78,14 +80,14 @@ def main() -> None:
         heart = Heartbeat.of_this_rank()
         for number in range(PAIRS):
             first = 2 * number * STEPS
-            ours = _seconds(_told, session, reports, heart, first)
-            theirs = _seconds(_bare, bare, heart, first + STEPS)
-            print(json.dumps({"with": ours, "without": theirs}), flush=True)
+            reported_s = _seconds(_with_reports, session, reports, heart, first)
+            bare_s = _seconds(_bare, bare, heart, first + STEPS)
+            print(json.dumps({"with": reported_s, "without": bare_s}), flush=True)
     sys.stdout.flush()
     os._exit(0)
 
 
-def _told(session: Session, reports: Reports, heart: Heartbeat, first: int) -> None:
+def _with_reports(session: Session, reports: Reports, heart: Heartbeat, first: int) -> None:
     for step in range(first, first + STEPS):
         session.clock.begin()
         _, losses = train_step(session, step, heart)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from benchmarks.agreements import shares
 from benchmarks.box import config, prepare, train_by_hand, train_with_vastrun
-from benchmarks.figures import Claim, Limit, Pair, at_least, at_most, in_turns, show
+from benchmarks.figures import Claim, Limit, Pair, in_turns, max_limit, min_limit, show
 from benchmarks.memory import PeakWatch
 from benchmarks.time_slices import Training, by_hand, run_in_slices, with_vastrun
 from vastrun.contract.config import DataConfig, ModelConfig
@@ -26,7 +26,7 @@ have waited for the device then, as at the end."""
 BATCH = 64
 """Windows of a rank, which make a step of 50 ms or more."""
 
-MEMORY = at_most(1.03)
+MEMORY = max_limit(1.03)
 MEMORY_ROUNDS = 3
 MEMORY_STEPS, MEMORY_SAVE_EVERY = 4, 2
 MEMORY_BATCH = 512
@@ -52,9 +52,9 @@ class Setup:
 
 
 SETUPS = {
-    "single": Setup(strategy="single", ranks=1, speed=at_least(0.99)),
-    "ddp": Setup(strategy="ddp", ranks=2, speed=at_least(0.99)),
-    "fsdp2": Setup(strategy="fsdp2", ranks=2, speed=at_least(0.99)),
+    "single": Setup(strategy="single", ranks=1, speed=min_limit(0.99)),
+    "ddp": Setup(strategy="ddp", ranks=2, speed=min_limit(0.99)),
+    "fsdp2": Setup(strategy="fsdp2", ranks=2, speed=min_limit(0.99)),
 }
 
 
@@ -64,7 +64,7 @@ def run(strategy: str) -> bool:
     with tempfile.TemporaryDirectory() as root:
         boxes = Boxes(Path(root), setup)
         rounds = _speeds(boxes, [with_vastrun, by_hand])
-        speed = Pair(ours=[ours for ours, _ in rounds], theirs=[bare for _, bare in rounds])
+        speed = Pair(candidate=[candidate for candidate, _ in rounds], baseline=[bare for _, bare in rounds])
         memory = in_turns(
             lambda: _peak_mib(boxes, train_with_vastrun),
             lambda: _peak_mib(boxes, train_by_hand),
@@ -76,7 +76,7 @@ def run(strategy: str) -> bool:
             show(f"{name}, peak memory", memory, "MiB", Claim(memory.ratio, "of a bare loop's", MEMORY)),
         ]
         if setup.ranks > 1:
-            _tell_agreements(boxes, step_s=1 / statistics.median(speed.ours))
+            _print_agreements(boxes, step_s=1 / statistics.median(speed.candidate))
     return all(holds)
 
 
@@ -85,10 +85,10 @@ def run_frameworks() -> None:
     programs = [partial(by_hand, program=f"benchmarks.in_{name}") for name in FRAMEWORKS]
     with tempfile.TemporaryDirectory() as root:
         rounds = _speeds(Boxes(Path(root), SETUPS["ddp"]), [with_vastrun, *programs])
-    ours, *theirs = zip(*rounds, strict=True)
-    for name, speeds in zip(FRAMEWORKS, theirs, strict=True):
-        speed = Pair(ours=ours, theirs=speeds)
-        show("ddp x2, speed", speed, "steps/s", Claim(speed.ratio, f"of {name}"), theirs=name)
+    candidate, *baseline = zip(*rounds, strict=True)
+    for name, speeds in zip(FRAMEWORKS, baseline, strict=True):
+        speed = Pair(candidate=candidate, baseline=speeds)
+        show("ddp x2, speed", speed, "steps/s", Claim(speed.ratio, f"of {name}"), baseline=name)
 
 
 class Boxes:
@@ -129,7 +129,7 @@ def _peak_mib(boxes: Boxes, train: Callable[[Path], list[dict[str, float]]]) -> 
     return max(record.get("peak_memory_mib", 0.0) for record in records) if boxes.gpus else watch.mib
 
 
-def _tell_agreements(boxes: Boxes, *, step_s: float) -> None:
+def _print_agreements(boxes: Boxes, *, step_s: float) -> None:
     parts = shares(boxes.new(), step_s=step_s)
     summary = ", ".join(f"{name} {share:.2%}" for name, share in parts.items())
     print(f"  agreements of the ranks  {sum(parts.values()):.2%} of the time: {summary}", flush=True)

@@ -1,4 +1,4 @@
-"""Jobs of the tests, and what is foretold of them without a GPU or torch."""
+"""Jobs of the tests, and what is estimated of them without a GPU or torch."""
 
 from __future__ import annotations
 

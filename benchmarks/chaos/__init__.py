@@ -78,13 +78,13 @@ def _is_good(after: Aftermath) -> bool:
         and after.overspend_s <= MAX_OVERSPEND_S
         and (after.drift >= MIN_DRIFT or after.drift_s >= MIN_DRIFT_S or _ended_unseen(after))
         and (
-            not after.plan.watched or after.drift <= MAX_DRIFT_OF_ONE or after.drift_s <= _most_drift_s(after)
+            not after.plan.watched or after.drift <= MAX_DRIFT_OF_ONE or after.drift_s <= _max_drift_s(after)
         )
         and (not after.plan.watched or abs(after.settled_drift) <= MAX_SETTLED_DRIFT)
     )
 
 
-def _most_drift_s(after: Aftermath) -> float:
+def _max_drift_s(after: Aftermath) -> float:
     """A machine that Vast lists again after its end counts until it is gone again: it may have run."""
     again = (one.seconds for one in after.plan.troubles if one.name == "row_reappears")
     return MAX_DRIFT_S + sum(again)

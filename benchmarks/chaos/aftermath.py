@@ -237,11 +237,11 @@ def _evil(terminal: Terminal) -> int:
     """What a box has written beside its outputs, or where git obeys it, or on the terminal."""
     shown = [path.read_text() for path in terminal.folder.glob("stderr-*")]
     shown += [terminal.type(*words).out for words in (("why", "last"), ("status", "last"), ("logs", "last"))]
-    strange = sum(not (c.isprintable() or c in "\n\t") for text in shown for c in text)
+    unprintable = sum(not (c.isprintable() or c in "\n\t") for text in shown for c in text)
     files = [path.relative_to(terminal.folder) for path in terminal.folder.rglob("*") if path.is_file()]
     outside = [path for path in files if path.parts[0] != "runs" and _is_evil(terminal.folder / path)]
     obeyed = [path for path in files if {part.casefold() for part in path.parts} & {".git", ".gitattributes"}]
-    return strange + len(outside) + len(obeyed)
+    return unprintable + len(outside) + len(obeyed)
 
 
 def _is_evil(path: Path) -> bool:

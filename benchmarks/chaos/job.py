@@ -78,5 +78,5 @@ def write_job(plan: Plan, folder: Path) -> Path:
     )
     parts = {_RETRY: plan.retries, _STUB_TORCH: gpus, _VOLUME: any(map(plan.has_fault, OF_VOLUMES))}
     job = folder / "job.yaml"
-    job.write_text(text + "".join(part for part, wanted in parts.items() if wanted))
+    job.write_text(text + "".join(part for part, is_included in parts.items() if is_included))
     return job

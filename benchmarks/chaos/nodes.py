@@ -96,8 +96,8 @@ class Struck:
         box = self.box(node)
         for process in psutil.process_iter() if box is not None else ():
             with contextlib.suppress(psutil.Error):
-                ours = process.environ().get("VASTRUN_BOX") == str(box)
-                if ours and words in " ".join(process.cmdline()):
+                is_on_box = process.environ().get("VASTRUN_BOX") == str(box)
+                if is_on_box and words in " ".join(process.cmdline()):
                     process.kill()
                     return True
         return False

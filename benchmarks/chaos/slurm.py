@@ -126,11 +126,14 @@ def _launch(seed: int, number: int, nodes: int) -> tuple[str, str]:
         try:
             out = _driven(terminal, cluster, nodes, strike, after_s)
             verdict = found[1] if (found := re.search(r"verdict +([A-Z_]+)", out)) else "none"
-            said = found[0] if (found := re.search(r"verdict .*", out)) else out[-300:]
+            verdict_line = found[0] if (found := re.search(r"verdict .*", out)) else out[-300:]
             named = (
-                nodes == 1 or name not in _NAMES_NODE or verdict != "LOST" or f": node {nodes - 1}: " in said
+                nodes == 1
+                or name not in _NAMES_NODE
+                or verdict != "LOST"
+                or f": node {nodes - 1}: " in verdict_line
             )
-            fault = "" if verdict in verdicts and named else said
+            fault = "" if verdict in verdicts and named else verdict_line
             fault = fault or _left(terminal, cluster) or _lost(terminal)
         finally:
             terminal.clean()

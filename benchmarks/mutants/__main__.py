@@ -113,7 +113,7 @@ class Checkout:
             start_new_session=True,
         ) as process:
             try:
-                said, _ = process.communicate(timeout=self.limit_s)
+                output, _ = process.communicate(timeout=self.limit_s)
             except subprocess.TimeoutExpired:
                 return None
             finally:
@@ -122,7 +122,7 @@ class Checkout:
                     os.killpg(process.pid, signal.SIGKILL)
         if process.returncode in (0, 5):  # 5: none of these tests is wanted
             return ""
-        found = _FAILED.search(said)
+        found = _FAILED.search(output)
         return found[1] if found else tests[0]
 
     def _listed(self, tests: list[str]) -> Path:

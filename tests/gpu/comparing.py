@@ -5,15 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-from benchmarks.figures import Limit, at_most
+from benchmarks.figures import Limit, max_limit
 from tests.gpu.check import Figure
 
 LIMITS: Mapping[str, Limit] = {
-    "bitwise": at_most(0.0),
-    "fp32": at_most(1e-5),
-    "tf32": at_most(1e-3),
-    "bf16": at_most(2e-3),
-    "fp16": at_most(2e-3),
+    "bitwise": max_limit(0.0),
+    "fp32": max_limit(1e-5),
+    "tf32": max_limit(1e-3),
+    "bf16": max_limit(2e-3),
+    "fp16": max_limit(2e-3),
 }
 """How far the losses of 20 steps may be off, as a share.
 

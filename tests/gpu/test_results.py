@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.figures import at_least, at_most
+from benchmarks.figures import max_limit, min_limit
 from tests.gpu.check import Check, Figure, Place, Result, Seen, State, concluded
 from tests.gpu.results import Report, as_json, line_of, placed, read, summary, table, without, write
 
@@ -22,9 +22,9 @@ def _result(*figures: Figure, text: str = "") -> Result:
     return concluded("fp32", check, Seen(text=text, figures=figures), 2.0)
 
 
-NEAR = Figure(name="ddp x2", value=1.16e-7, unit="off", limit=at_most(1e-3))
-FAR = Figure(name="fsdp2 x2", value=0.5, unit="off", limit=at_most(1e-3))
-ABSENT = Figure(name="single", value=math.nan, unit="steps/s", limit=at_least(1.0))
+NEAR = Figure(name="ddp x2", value=1.16e-7, unit="off", limit=max_limit(1e-3))
+FAR = Figure(name="fsdp2 x2", value=0.5, unit="off", limit=max_limit(1e-3))
+ABSENT = Figure(name="single", value=math.nan, unit="steps/s", limit=min_limit(1.0))
 NOT_RUN = Result(name="hang", text="a hang | in NCCL", state=State.NOT_RUN, why="needs 2 GPUs, here is 1")
 LEFT = Result(name="mfu", text="a large model", state=State.LEFT, why="takes about 60 s")
 FAILED = Result(name="muon", text="losses with Muon", state=State.FAILED, why="Traceback\nValueError: 3")

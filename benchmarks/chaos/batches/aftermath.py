@@ -45,12 +45,12 @@ class BatchStory(Story):
 
     noted: list[Launch] = field(default_factory=list)
     """Of `beside`: those whose end was seen."""
-    most_held_usd: float = 0.0
+    max_held_usd: float = 0.0
     """Spent and reserved at any look."""
 
     def see(self, status: Mapping[str, Any]) -> None:
         """Take in a look at the batch."""
-        self.most_held_usd = max(self.most_held_usd, status["usd"] + status["reserved_usd"])
+        self.max_held_usd = max(self.max_held_usd, status["usd"] + status["reserved_usd"])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -144,7 +144,7 @@ def look_back(plan: BatchPlan, terminal: Terminal, vast: VastEmulator, story: Ba
 
 
 def _over_reserved_usd(plan: BatchPlan, story: BatchStory) -> float:
-    over_usd = story.most_held_usd - plan.budget_usd
+    over_usd = story.max_held_usd - plan.budget_usd
     return over_usd if over_usd > _CENT_USD else 0.0
 
 
@@ -171,9 +171,9 @@ def _wrong(
     if not points:
         yield f"there is no batch, and exit codes {story.codes}"
         return
-    wanted = {point["values"]["n"] for point in points if point["wanted"]}
-    if wanted not in [{point.number for point in file} for file in (plan.points, plan.edited)]:
-        yield f"its points are those of no file: {sorted(wanted)}"
+    requested = {point["values"]["n"] for point in points if point["wanted"]}
+    if requested not in [{point.number for point in file} for file in (plan.points, plan.edited)]:
+        yield f"its points are those of no file: {sorted(requested)}"
     yield from _wrong_code(status, story)
     yield from _wrong_commands(story)
     by_cause: Counter[Cause] = Counter()
@@ -282,8 +282,8 @@ def _wrong_code(status: Mapping[str, Any], story: BatchStory) -> Iterator[str]:
     codes = [code for code in story.codes if code != _HELD]
     if not codes:
         return
-    wanted = [point["verdict"] for point in status["points_list"] if point["wanted"]]
-    if all(verdict == "SUCCEEDED" for verdict in wanted):
+    requested = [point["verdict"] for point in status["points_list"] if point["wanted"]]
+    if all(verdict == "SUCCEEDED" for verdict in requested):
         expected = 0
     elif _was_stopped(story) and codes[-1] == 3:
         expected = 3

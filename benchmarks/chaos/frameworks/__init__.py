@@ -66,11 +66,11 @@ def run(*, runs: int = 10, seed: int = 0, parallel: int = 4, only: Sequence[str]
                 print(judged, flush=True)
         finally:
             pool.shutdown(cancel_futures=True)
-    others: list[Continued] = [one for pair in continued for one in pair.result()]
-    print(*others, _table(found), sep="\n")
+    results: list[Continued] = [one for pair in continued for one in pair.result()]
+    print(*results, _table(found), sep="\n")
     print(f"{sum(map(len, found.values()))} runs in {time.monotonic() - began:.0f} s")
     trials_are_good = all(judged.is_good for each in found.values() for judged in each)
-    return not missing and trials_are_good and all(one.is_good for one in others)
+    return not missing and trials_are_good and all(one.is_good for one in results)
 
 
 def _trial(program: Program, seed: int, number: int, expected: Weights) -> Judged:

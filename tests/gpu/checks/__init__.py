@@ -62,9 +62,9 @@ CHECKS: Mapping[str, Check] = {
         expected_s=40,
         alone=True,
     ),
-    "foretold": Check(
+    "estimated": Check(
         text="memory that `vastrun plan` estimates, beside the allocator's peak, jobs of 4 GiB and more",
-        run=memory.check_foretold,
+        run=memory.check_estimated,
         expected_s=30,
         limit_s=150,
     ),

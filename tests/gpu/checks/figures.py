@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from benchmarks import box as boxes
-from benchmarks.figures import Pair, at_least, at_most, in_turns
+from benchmarks.figures import Pair, in_turns, max_limit, min_limit
 from tests.gpu.check import GIB, Figure, Place, Seen, expect
 from tests.gpu.ranks import together
 from tests.gpu.trainings import Settings, begin, box_of, learn
@@ -50,7 +50,7 @@ def measure_mfu(place: Place, folder: Path) -> Seen:
     for name, speed in _speeds(place, folder, jobs).items():
         figures.append(Figure(name=name, value=speed["samples_per_s"], unit="samples/s"))
         if share := speed["mfu"]:
-            figures.append(Figure(name=f"{name}, MFU", value=share, unit="of the peak", limit=at_most(1.0)))
+            figures.append(Figure(name=f"{name}, MFU", value=share, unit="of the peak", limit=max_limit(1.0)))
         figures.append(Figure(name=f"{name}, memory", value=speed["memory"] / GIB, unit="GiB"))
     return Seen(figures=figures)
 
@@ -187,7 +187,7 @@ def measure_loop(strategy: str, place: Place, folder: Path) -> Seen:
         for name, way in (("ours", with_vastrun), ("by-hand", by_hand))
     ]
     ours, theirs = (_steps_per_s(training, after) for training in run_in_slices(starts))
-    name, limit = f"{strategy} x{ranks}", at_least(0.99) if place.gpus else None
+    name, limit = f"{strategy} x{ranks}", min_limit(0.99) if place.gpus else None
     return Seen(
         figures=[
             Figure(name=name, value=ours, unit="steps/s"),
@@ -264,7 +264,7 @@ def measure_stall(place: Place, folder: Path) -> Seen:
         box.mkdir()
         rounds = _saves(box, strategy, ranks, place, place.pick(4, 2))
         later = [one["stall_s"] for one in rounds[1:]]
-        limit = at_most(0.1) if place.gpus else None
+        limit = max_limit(0.1) if place.gpus else None
         name = f"{strategy} x{ranks}, stall for 250 MB"
         figures.append(Figure(name=name, value=statistics.median(later), unit="s", limit=limit))
         durable = statistics.median(one["durable_s"] for one in rounds[1:])

@@ -11,7 +11,7 @@ from io import StringIO
 from pathlib import Path
 from typing import Any
 
-from benchmarks.figures import at_least
+from benchmarks.figures import min_limit
 from tests.gpu.check import Figure, Place, Seen, expect, figures_of
 from tests.gpu.ranks import apart, together
 from tests.gpu.trainings import Settings, begin, box_of, learn
@@ -90,7 +90,7 @@ def check_fall_back(place: Place, folder: Path) -> Seen:
     ranks = place.ranks(2)
     rates, chosen = apart(_ways, ranks, "nccl" if place.gpus else "gloo")
     expect(chosen == 1, f"after a way that hangs, way {chosen} was taken")
-    limit = at_least(0.5) if place.gpus else None
+    limit = min_limit(0.5) if place.gpus else None
     return Seen(figures=figures_of("GB/s", limit, rates))
 
 

@@ -1,4 +1,4 @@
-"""Memory: what fits is found, what does not is survived, and what is foretold is true."""
+"""Memory: what fits is found, what does not is survived, and what is estimated is true."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from benchmarks.figures import Limit, at_least, at_most
-from benchmarks.foretold import trained
+from benchmarks.estimate import trained
+from benchmarks.figures import Limit, max_limit, min_limit
 from tests.gpu.check import GIB, Broken, Figure, Place, Seen, expect
 from tests.gpu.comparing import beside
 from tests.gpu.ranks import apart, together
@@ -173,7 +173,7 @@ def check_out_of_memory(place: Place, folder: Path) -> Seen:
     box = box_of(folder / "retry", place, settings)
     job = {**settings, "out_of_memory": "retry"}
     found = together(place, _recovered, 1, box, job)[0]
-    limit = at_most(5.0) if place.gpus else None
+    limit = max_limit(5.0) if place.gpus else None
     times = [
         Figure(
             name="retry: out of memory to the end of the step", value=found["lost_s"], unit="s", limit=limit
@@ -254,20 +254,20 @@ def _recovered(ranks: Any, box: Path, settings: Settings) -> dict[str, Any]:
     }
 
 
-def check_foretold(place: Place, folder: Path) -> Seen:
-    """Compare the peak that `vastrun plan` foretells with what the allocator had."""
+def check_estimated(place: Place, folder: Path) -> Seen:
+    """Compare the peak that `vastrun plan` estimates with what the allocator had."""
     figures = []
     jobs = _FORETOLD if place.gpus else {"latent fp32": _SMALL}
     for name, settings in jobs.items():
         settings = {**settings, "strategy": "single"}
-        total, other = apart(_foretell, settings, place.gpus > 0)
+        total, other = apart(_estimate, settings, place.gpus > 0)
         if place.gpus:
             box = box_of(folder / name, place, settings)
             peak = together(place, _allocated, 1, box, settings)[0]
             name = f"{name}, {peak / GIB:.2f} GiB"
         else:  # there trajectories are no tensors of torch's own
             total, peak = total - other, trained(config_of(settings))[0]
-        figures += [_ratio(name, total / peak, limit) for limit in (at_most(1.1), at_least(0.9))]
+        figures += [_ratio(name, total / peak, limit) for limit in (max_limit(1.1), min_limit(0.9))]
     return Seen(figures=figures)
 
 
@@ -308,10 +308,10 @@ _FORETOLD: Mapping[str, Settings] = {
 
 
 def _ratio(name: str, ratio: float, limit: Limit) -> Figure:
-    return Figure(name=f"{name}, foretold", value=ratio, unit="of the true peak", limit=limit)
+    return Figure(name=f"{name}, estimated", value=ratio, unit="of the true peak", limit=limit)
 
 
-def _foretell(settings: Settings, gpus: bool) -> tuple[int, int]:
+def _estimate(settings: Settings, gpus: bool) -> tuple[int, int]:
     """Return bytes of the peak, and those of trajectories among them."""
     from vastrun.trainer.workload.estimator import estimate_workload, without_gpu_options
     from vastrun.trainer.workload.fakes import make_fake_ranks

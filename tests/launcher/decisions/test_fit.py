@@ -1,4 +1,4 @@
-"""Which GPUs hold a job, and how long its steps take there, by what was foretold of a step."""
+"""Which GPUs hold a job, and how long its steps take there, by what was estimated of a step."""
 
 from __future__ import annotations
 

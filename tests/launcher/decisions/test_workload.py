@@ -1,4 +1,4 @@
-"""Whether a GPU has room for a job, and how fast it should be, by what was foretold of its steps."""
+"""Whether a GPU has room for a job, and how fast it should be, by what was estimated of its steps."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is foretold of a step is what a real one takes: operations to the last, memory to a tenth."""
+"""What is estimated of a step is what a real one takes: operations to the last, memory to a tenth."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from benchmarks.foretold import compared as compare
-from benchmarks.foretold import jobs, trained_within
+from benchmarks.estimate import compared as compare
+from benchmarks.estimate import jobs, trained_within
 from vastrun.contract.config import DataConfig, TrainConfig
 from vastrun.contract.records import read_as, read_json
 from vastrun.contract.workload import MemoryBudget, WorkloadQuery, Workloads
@@ -24,14 +24,14 @@ ROOT = Path(__file__).parents[3]
 
 
 @pytest.mark.slow
-def test_what_a_step_takes_is_foretold_for_one_rank() -> None:
+def test_what_a_step_takes_is_estimated_for_one_rank() -> None:
     (found,) = estimate_workloads(TrainConfig(batch=4, strategy="single"), 1).of("single")[:1]
     assert found.flops > 0
     assert found.peak.total > found.peak.parameters > 0
 
 
 @pytest.mark.slow
-def test_a_deterministic_step_of_several_ranks_is_foretold_as_any_other() -> None:
+def test_a_deterministic_step_of_several_ranks_is_estimated_as_any_other() -> None:
     usual, deterministic = (
         estimate_workloads(TrainConfig(batch=4, strategy="ddp", deterministic=on), 2).of("ddp")[0]
         for on in (False, True)
@@ -44,7 +44,7 @@ def test_a_deterministic_step_of_several_ranks_is_foretold_as_any_other() -> Non
 @pytest.mark.slow
 def test_operations_are_equal_and_memory_is_within_a_tenth_of_a_real_step(name: str) -> None:
     found = compare(name, dict(jobs())[name])
-    assert found.foretold_flops == found.flops > 0
+    assert found.estimated_flops == found.flops > 0
     assert abs(found.off) < 0.1
 
 
@@ -52,15 +52,15 @@ def test_operations_are_equal_and_memory_is_within_a_tenth_of_a_real_step(name: 
     "name", ["ddp fno bf16", "fsdp2 latent bf16 checkpointing", "fsdp2 fno fp32 checkpointing"]
 )
 @pytest.mark.slow
-def test_no_more_is_foretold_of_a_step_of_several_ranks_than_it_takes_and_a_tenth(name: str) -> None:
+def test_no_more_is_estimated_of_a_step_of_several_ranks_than_it_takes_and_a_tenth(name: str) -> None:
     # By chance a real one takes up to a sixth more: how near it is, the benchmark says, of several trainings.
     found = compare(name, dict(jobs())[name], trainings=1)
-    assert found.foretold_flops == found.flops > 0
+    assert found.estimated_flops == found.flops > 0
     assert -0.25 < found.off < 0.1
 
 
 @pytest.mark.slow
-def test_a_step_that_has_too_little_memory_was_foretold_and_so_was_the_one_that_fits() -> None:
+def test_a_step_that_has_too_little_memory_was_estimated_and_so_was_the_one_that_fits() -> None:
     config = dict(jobs())["single latent fp32"]
     small, large = (
         estimate_workloads(replace(config, micro_batch=size), 1, gpus=False).of("single")[0].peak
@@ -162,7 +162,7 @@ ON_AN_H100: tuple[tuple[dict[str, Any], int], ...] = (
     ({"batch": 512, "precision": "bf16", "activation_checkpointing": "full"}, 6_026_826_240),
     ({"batch": 192, "model": FNO}, 3_731_182_592),
 )
-"""Peaks of the allocator in bytes, as the check `foretold` measured them with torch 2.11."""
+"""Peaks of the allocator in bytes, as the check `estimated` measured them with torch 2.11."""
 
 
 @pytest.mark.slow

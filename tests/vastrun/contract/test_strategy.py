@@ -12,7 +12,7 @@ from vastrun.contract.strategy import strategies_of, strategy_for
     ("parameters", "strategies"),
     [(250_000, ("ddp",)), (10**9, ("ddp", "fsdp2")), (10**11, ("fsdp2",))],
 )
-def test_only_strategies_that_some_gpu_brings_about_are_foretold(
+def test_only_strategies_that_some_gpu_brings_about_are_estimated(
     parameters: int, strategies: tuple[str, ...]
 ) -> None:
     assert strategies_of(TrainConfig(), 8, parameters, gpus=True) == strategies

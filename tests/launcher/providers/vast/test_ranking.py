@@ -240,7 +240,7 @@ def only(spec: JobSpec, known: SpeedHistory = NEW) -> Estimate:
     return rank_offers([offer_row()], spec, LOCK, known)[0]
 
 
-def test_a_speed_that_nobody_measured_is_estimated_where_a_step_was_foretold() -> None:
+def test_a_speed_that_nobody_measured_is_estimated_where_a_step_was_estimated() -> None:
     spec = replace(job(), train=TrainConfig(steps=7200, batch=48, precision="bf16"))
     [estimate] = rank_offers([offer_row()], spec, LOCK, SpeedHistory(workloads=workloads()))
     forecast = estimate.forecast

@@ -52,15 +52,15 @@ class Comparison:
     """One job. Bytes without trajectories."""
 
     name: str
-    foretold_bytes: int
+    estimated_bytes: int
     bytes: int
-    foretold_flops: float
+    estimated_flops: float
     flops: float
 
     @property
     def off(self) -> float:
-        """How far the foretold peak is off, as a share of the true one."""
-        return self.foretold_bytes / self.bytes - 1
+        """How far the estimated peak is off, as a share of the true one."""
+        return self.estimated_bytes / self.bytes - 1
 
 
 def jobs() -> Iterator[tuple[str, TrainConfig]]:
@@ -72,13 +72,13 @@ def jobs() -> Iterator[tuple[str, TrainConfig]]:
 
 def compared(name: str, config: TrainConfig, trainings: int | None = None) -> Comparison:
     """Foretell the job, train it so often, and put both side by side."""
-    estimate = _apart(_foretell, config)
+    estimate = _apart(_estimate, config)
     true_bytes, flops = min(trained(config) for _ in range(trainings or _TRAININGS[config.strategy]))
     return Comparison(
         name=name,
-        foretold_bytes=estimate.peak.total - estimate.peak.other,
+        estimated_bytes=estimate.peak.total - estimate.peak.other,
         bytes=true_bytes,
-        foretold_flops=estimate.flops,
+        estimated_flops=estimate.flops,
         flops=flops,
     )
 
@@ -146,7 +146,7 @@ def _apart(function: Any, *arguments: Any) -> Any:
         return pool.apply(function, arguments)
 
 
-def _foretell(config: TrainConfig) -> Workload:
+def _estimate(config: TrainConfig) -> Workload:
     from vastrun.trainer.workload.estimator import estimate_workload, without_gpu_options
     from vastrun.trainer.workload.fakes import make_fake_ranks
 
@@ -203,27 +203,28 @@ _STEPS_BEGIN = "the steps begin"
 def _peak_of(recorded: Any) -> int:
     """Return the most bytes at once from the first step on, of all that torch allocated and has not freed."""
     events = sorted(recorded.profiler.kineto_results.events(), key=lambda event: event.start_ns())
-    now, peak, begun = 0, 0, False
+    now, peak, has_started = 0, 0, False
     for event in events:
         if event.name() == _STEPS_BEGIN:
-            begun = True
+            has_started = True
         elif event.name() == "[memory]":
             now += event.nbytes()
-            peak = max(peak, now) if begun else 0
+            peak = max(peak, now) if has_started else 0
     return peak
 
 
 def run() -> bool:
     """Print the table; return False when an operation or more than a tenth of a peak is amiss."""
-    sound = True
+    is_accurate = True
     print(f"{'JOB':40} {'FORETOLD MIB':>13} {'TRUE MIB':>9} {'OFF':>6}  FLOPS")
     for name, config in jobs():
         found = compared(name, config)
-        same = "equal" if found.foretold_flops == found.flops else f"{found.foretold_flops} {found.flops}"
+        same = "equal" if found.estimated_flops == found.flops else f"{found.estimated_flops} {found.flops}"
         mib = 1 << 20
         print(
-            f"{name:40} {found.foretold_bytes / mib:13.1f} {found.bytes / mib:9.1f} {found.off:6.1%}  {same}",
+            f"{name:40} {found.estimated_bytes / mib:13.1f} {found.bytes / mib:9.1f} "
+            f"{found.off:6.1%}  {same}",
             flush=True,
         )
-        sound = sound and same == "equal" and abs(found.off) < _FURTHEST_OFF
-    return sound
+        is_accurate = is_accurate and same == "equal" and abs(found.off) < _FURTHEST_OFF
+    return is_accurate
