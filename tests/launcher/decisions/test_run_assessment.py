@@ -16,6 +16,7 @@ from vastrun.launcher.core import Cause, Evidence, LeftOutFile, LeftOutFiles, St
 from vastrun.launcher.core.left_out import file_text
 from vastrun.launcher.decisions.pool import hold_spec
 from vastrun.launcher.decisions.run_assessment import CAUSE_OF_STEP, STOP_CAUSES, assess_run
+from vastrun.launcher.gate import caps
 from vastrun.launcher.gate.evidence import parse_evidence, parse_step_ends
 from vastrun.launcher.package_files import onstart_dir
 from vastrun.trainer.supervision.stop import STOP_TEXTS
@@ -162,6 +163,12 @@ def test_without_an_outcome_the_failed_step_tells() -> None:
 
     assert assessment.cause is Cause.SETUP
     assert assessment.detail == "unpack failed with exit code 2"
+
+
+def test_no_more_steps_are_read_than_a_start_may_have() -> None:
+    line = b'{"step":"unpack","exit_code":0,"seconds":0.1,"last_line":""}\n'
+    assert len(parse_step_ends(line * caps.BOOT_STEPS)) == caps.BOOT_STEPS
+    assert len(parse_step_ends((line * (caps.BOOT_STEPS + 1)).rstrip())) == caps.BOOT_STEPS
 
 
 @pytest.mark.parametrize(

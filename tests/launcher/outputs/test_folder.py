@@ -34,6 +34,13 @@ def test_it_may_start_at_the_last_lines(path: Path) -> None:
     assert GrowingFile(path, last_lines=99).more().startswith("0\n")
 
 
+def test_the_newest_metrics_are_those_of_the_last_line(tmp_path: Path) -> None:
+    outputs = Outputs(run_in(tmp_path))
+    assert outputs.newest_metrics() == {}
+    outputs.path(layout.METRICS).write_text('{"step": 1, "loss": 2.5}\n{"step": 2, "loss": 1.5}\n')
+    assert outputs.newest_metrics() == {"step": 2.0, "loss": 1.5}
+
+
 def test_a_line_without_an_end_does_not_stop_it(path: Path) -> None:
     path.write_text("x" * (CHUNK + 1) + "\nlast\n")
     file = GrowingFile(path)

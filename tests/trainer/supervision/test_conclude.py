@@ -245,6 +245,8 @@ STACK = 'Traceback (most recent call last):\n  File "t.py", line 3, in {frame}\n
             STACK.replace("{frame}", "load") + "config is wrong\n",
             "exited with code 1; last line: config is wrong",
         ),
+        (STACK + "line\n" * 19 + "last one", "your program raised ValueError: old (rank 0)"),
+        (STACK + "line\n" * 20 + "last one", "exited with code 1; last line: last one"),
         (STACK + "step\n" * 50 + "config is wrong", "exited with code 1; last line: config is wrong"),
         (
             STACK + "config is wrong\n",

@@ -115,8 +115,18 @@ def test_after_a_refusal_calls_are_slower_and_become_as_fast_as_before(file: Pat
         call(limiter, "list")
         times.append(clock.now())
     distances = [later - earlier for earlier, later in itertools.pairwise(times)]
-    assert distances[0] > 1.5
+    assert 1.5 < distances[0] < 2.1
     assert distances[-1] < 1.2
+
+
+def test_refusals_make_calls_at_most_eight_times_as_slow(file: Path, clock: FakeClock) -> None:
+    limiter = limiter_of(file, clock)
+    for _ in range(9):
+        with limiter.turn("list", 5.0):
+            pass
+    began = clock.now()
+    call(limiter, "list")
+    assert 6.0 < clock.now() - began < 8.1
 
 
 @pytest.mark.parametrize("restarted", [True, False])
