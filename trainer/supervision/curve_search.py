@@ -52,7 +52,7 @@ class CurveSearch:
     def begin(self) -> None:
         """Record the sizes of existing files before the program starts: only additions count."""
         self._found, self._of_other_ranks = set(), set()
-        self._seen = {path: _size(path) for path in self._below_folders()}
+        self._seen = {path: _size(path) for path in self.files_below_folders()}
 
     def open_files(self) -> Iterator[CurveFile]:
         """Yield new files among those that a process has open."""
@@ -69,7 +69,7 @@ class CurveSearch:
         """Yield new files in the program's folder and in its outputs."""
         ranks = {process.pid: process.rank for process in read_processes(self.box)}
         living = frozenset(descendants(os.getpid()))
-        for path in self._below_folders():
+        for path in self.files_below_folders():
             if path in self._found or path in self._of_other_ranks:
                 continue
             if _size(path) > self._seen.get(path, 0) and _is_written_by_rank_0(path, ranks, living):
@@ -82,10 +82,18 @@ class CurveSearch:
         kind = WandbFile if _WANDB.fullmatch(path.name) else TensorBoardFile
         yield kind(path, offset=self._seen.get(path, 0))
 
-    def _below_folders(self) -> list[Path]:
+    def files_below_folders(self) -> list[Path]:
+        """Return the curve files in the program's folder and in its outputs."""
         root, outputs = working_folder(self.box).resolve(), (self.box / layout.OUTPUTS).resolve()
         skipped = _BOX_FOLDERS if root == self.box.resolve() else frozenset()
         return sorted({*_below(root, skipped), *_below(outputs, frozenset())})
+
+
+def wandb_files(box: Path) -> list[Path]:
+    """Return the files of W&B's runs in the program's folder, in its outputs and in W&B's own folder."""
+    search, wandb = CurveSearch(box), (box / layout.WANDB_FILES).resolve()
+    found = {*search.files_below_folders(), *_below(wandb, frozenset())}
+    return sorted(path for path in found if _WANDB.fullmatch(path.name))
 
 
 def _below(root: Path, skipped: frozenset[str]) -> Iterator[Path]:

@@ -1,8 +1,8 @@
 """Rank environment: every variable that vastrun sets for the ranks, with its reason. Standard library only.
 
-For any torch: a version ignores unknown variables. Later layers override earlier ones: W&B of a batch, the
-inherited environment, the defaults, the preflight's findings, the job's `env:`, and the fixed variables that
-the supervisor depends on.
+For any torch: a version ignores unknown variables. Later layers override earlier ones: the inherited
+environment, the defaults, the preflight's findings, the job's `env:`, and the fixed variables that the
+supervisor depends on. W&B's, which differ by rank, are in `wandb_variables.py`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,6 @@ _PACKAGES = Path(__file__).absolute().parents[3]
 def rank_environment(job: Job, start: Start, box: Path, inherited: Mapping[str, str]) -> dict[str, str]:
     """Return the environment of the launch agent and of the ranks below it."""
     requested = {
-        **_wandb(job),
         **inherited,
         **default_variables(job, start, inherited),
         **_preflight_variables(box),
@@ -68,17 +67,6 @@ def default_variables(job: Job, start: Start, inherited: Mapping[str, str]) -> d
         # Like `accelerate launch --cpu`: otherwise each rank of accelerate trains alone.
         **({} if job.gpus else {"ACCELERATE_USE_CPU": "true"}),
     }
-
-
-def _wandb(job: Job) -> dict[str, str]:
-    """Return W&B's defaults for a run of a batch; the user's program, `env:` and secrets override them.
-
-    W&B then groups the runs of a batch: https://docs.wandb.ai/guides/track/environment-variables.
-    """
-    if job.batch is None or job.train is not None:  # the onboard trainer sets them itself
-        return {}
-    name = f"{job.name} {job.run_id}".strip()
-    return {"WANDB_RUN_GROUP": job.batch.name, "WANDB_TAGS": job.batch.tag, "WANDB_NAME": name}
 
 
 def _allocator(job: Job) -> dict[str, str]:

@@ -13,7 +13,7 @@ import re
 import subprocess
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -21,12 +21,13 @@ from vastrun.contract import layout
 from vastrun.contract.checksum import sha256_of
 from vastrun.contract.job import OUTPUTS_PREFIXES, Job, JobSuccess, working_folder
 from vastrun.contract.outcome import Check, CheckpointEnd, FileChecksum, Outcome, RankEnd, WandbRun
-from vastrun.contract.records import read_as
+from vastrun.contract.records import read_as, write_json
 from vastrun.contract.run_module import module_command
 from vastrun.trainer.supervision.environment import rank_environment
 from vastrun.trainer.supervision.processes import kill_descendants
 from vastrun.trainer.supervision.progress import Loss, last_loss
 from vastrun.trainer.supervision.restarts import Start
+from vastrun.trainer.supervision.wandb_runs import end_runs
 
 _TRACKER_TIMEOUT_S = 40.0
 """Timeout, longer than W&B's own timeouts: the machine costs money meanwhile."""
@@ -212,6 +213,8 @@ def _relative(path: Path, box: Path) -> str:
 
 def finish_wandb_run(box: Path, job: Job, outcome: Outcome, exit_code: int) -> Outcome:
     """End the W&B run if rank 0 did not, and return the outcome with its new state."""
+    if outcome.kind == "command":
+        return _finish_program_runs(box, job, outcome, exit_code)
     run = outcome.wandb
     truth: Literal["finished", "failed"] = "finished" if exit_code == 0 else "failed"
     if run is None or run.mode == "off" or run.state == truth or outcome.kind != "train":
@@ -246,3 +249,22 @@ def _close_tracker(box: Path, job: Job, command: Sequence[str], log_name: str, e
             start_new_session=True,
         ).wait(_TRACKER_TIMEOUT_S)
     kill_descendants(within_s=_KILL_S)
+
+
+def _finish_program_runs(box: Path, job: Job, outcome: Outcome, exit_code: int) -> Outcome:
+    """End the W&B runs of a user's program, which has failed too where it lacks a proof of its success."""
+    is_proven = all(check.holds for check in outcome.checks)
+    environment = rank_environment(job, Start(world_size=job.ranks), box, os.environ)
+    run = end_runs(
+        box,
+        job,
+        environment,
+        started_at=outcome.started_at,
+        exit_code=exit_code if is_proven else exit_code or 1,
+    )
+    kill_descendants(within_s=_KILL_S)
+    if run is None:
+        return outcome
+    with suppress(OSError):
+        write_json(box / layout.WANDB, asdict(run))
+    return replace(outcome, wandb=run)

@@ -32,6 +32,7 @@ from vastrun.trainer.distributed.exit import last_raised, reason_of_text
 from vastrun.trainer.supervision.core_file import allow_core
 from vastrun.trainer.supervision.fork_server import ADDRESS, ForkedProgram
 from vastrun.trainer.supervision.processes import die_with_parent, send
+from vastrun.trainer.supervision.wandb_variables import wandb_variables
 
 VICTIM_WAIT_S = 10.0
 """Seconds that a rank which lost a connection waits for the failure of another rank."""
@@ -93,13 +94,14 @@ def main() -> NoReturn:
     server, job = os.environ.pop(ADDRESS, None), Job.read(box)
     if job.is_diloco:
         os.environ.update(global_rank_variables(job.nodes, os.environ))
-    environment = dict(os.environ)
+    rank, world_size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    environment = {**os.environ, **wandb_variables(job, rank, world_size, os.environ)}
     if job.command is not None:
         allow_core(box, job.ranks, environment)
     start_child = partial(Child.start, partial(_exec_program, program_of(job, environment), environment))
     run(
         box,
-        int(os.environ["RANK"]),
+        rank,
         start_child if server is None else partial(_fork_or_start, start_child, server, box),
     )
 

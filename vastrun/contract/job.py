@@ -136,6 +136,8 @@ class Job:
     """URL to which finished checkpoints are pushed; None: they are not pushed."""
     pushed: tuple[str, ...] = ()
     """URLs to which the continued runs pushed checkpoints, the last run first; they may be empty."""
+    continues: tuple[str, ...] = ()
+    """Ids of the runs that this one continues, the nearest first; with `start_from` its last part, too."""
     start_from: str | None = None
     """URL of the checkpoints to start from, which must have one; None: start without a checkpoint."""
     nodes: int = 1

@@ -80,17 +80,6 @@ def test_ranks_of_accelerate_train_together_on_cpus_unless_the_job_says_otherwis
     assert rank_environment(own, START, BOX, {})["ACCELERATE_USE_CPU"] == "false"
 
 
-def test_a_program_in_a_batch_has_its_wandb_run_in_the_batchs_group_unless_told_otherwise() -> None:
-    batch = {"batch": {"name": "widths", "values": {"lr": 0.1}}, "name": "demo"}
-    env = rank_environment(job(**batch), START, BOX, {})
-    assert (env["WANDB_RUN_GROUP"], env["WANDB_TAGS"]) == ("widths", "widths")
-    assert env["WANDB_NAME"] == f"demo {job().run_id}"
-    own = rank_environment(job(**batch, env={"WANDB_TAGS": "a,b"}), START, BOX, {"WANDB_RUN_GROUP": "mine"})
-    assert (own["WANDB_RUN_GROUP"], own["WANDB_TAGS"]) == ("mine", "a,b")
-    for other in (job(), job(**batch, train={"steps": 5}, command=None)):
-        assert not [name for name in rank_environment(other, START, BOX, {}) if name.startswith("WANDB")]
-
-
 @pytest.mark.parametrize("name", ["PYTHONFAULTHANDLER", "TORCH_DISABLE_SHARE_RDZV_TCP_STORE", "VASTRUN_BOX"])
 def test_what_the_supervisor_lives_by_cannot_be_changed(name: str) -> None:
     assert rank_environment(job(env={name: "0"}), START, BOX, {})[name] != "0"

@@ -51,7 +51,9 @@ class WandbServer:
     def answer(self, path: str, body: bytes) -> Any:
         if path == "/graphql":
             asked = json.loads(body)
-            return {"data": _ANSWERS.get(asked["operationName"], lambda *_: {})(self, asked["variables"])}
+            return {
+                "data": _ANSWERS.get(asked["operationName"], lambda *_: {})(self, asked.get("variables", {}))
+            }
         if path.endswith("/file_stream"):
             self._stream(self.runs[path.split("/")[-2]], json.loads(body))
         return {}
@@ -73,12 +75,13 @@ class WandbServer:
             "logLineCount": 0,
             "tags": [],
             "notes": None,
-            "wandbConfig": "{}",
+            "wandbConfig": '{"t": 1}',  # W&B's mark of a run that has begun
         }
         return {"model": {**_PROJECT, "bucket": known}}
 
     def upsert(self, asked: dict[str, Any]) -> Any:
         name = asked.get("name") or asked.get("displayName")
+        self.runs[str(name)]  # a run is there from its start on
         bucket = {"id": "QnVja2V0", "name": name, "displayName": name, "config": "{}", "project": _PROJECT}
         return {"upsertBucket": {"bucket": bucket | {"historyLineCount": 0}, "inserted": True}}
 
