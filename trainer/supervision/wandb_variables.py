@@ -22,14 +22,14 @@ def wandb_variables(job: Job, rank: int, world_size: int, environment: Mapping[s
     if job.train is not None:  # the onboard trainer sets them itself
         return {}
     first = first_run(job)
-    ours = {"WANDB_NAME": f"{job.name} {first}".strip() + (f" rank {rank}" if rank else "")}
+    defaults = {"WANDB_NAME": f"{job.name} {first}".strip() + (f" rank {rank}" if rank else "")}
     if job.batch is not None:
-        ours |= {"WANDB_RUN_GROUP": job.batch.name, "WANDB_TAGS": job.batch.tag}
+        defaults |= {"WANDB_RUN_GROUP": job.batch.name, "WANDB_TAGS": job.batch.tag}
     elif world_size > 1:
-        ours["WANDB_RUN_GROUP"] = first
+        defaults["WANDB_RUN_GROUP"] = first
     if environment.get(_RESUME) != "never":
-        ours |= {_ID: wandb_id(job, rank), _RESUME: "allow"}
-    return {name: value for name, value in ours.items() if name not in environment}
+        defaults |= {_ID: wandb_id(job, rank), _RESUME: "allow"}
+    return {name: value for name, value in defaults.items() if name not in environment}
 
 
 def wandb_id(job: Job, rank: int = 0) -> str:
