@@ -16,7 +16,7 @@ import resource
 import sys
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
+from contextlib import redirect_stderr, redirect_stdout, suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from queue import SimpleQueue
@@ -54,6 +54,9 @@ State = Literal["running", "finished", "failed", "killed"]
 """MLflow's own states, in lower case."""
 _INVALID = re.compile(r"[^\w\-. :/]")
 """Characters that MLflow does not accept in a name."""
+_RUN_ID = re.compile(r"[0-9a-f]{32}")
+_OUT = sys.stdout
+"""Output of this process; what MLflow prints, such as a URL with a password, is discarded."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,7 +104,7 @@ class MlflowWriter:
         except self._faults as error:
             if start.mode == "offline":
                 raise
-            print(f"MLflow continues offline: {type(error).__name__}", flush=True)
+            print(f"MLflow continues offline: {type(error).__name__}", file=_OUT, flush=True)
             self._open(start, "offline")
 
     def add(self, point: Mapping[str, Any]) -> None:
@@ -132,7 +135,11 @@ class MlflowWriter:
                 del self._pending[:_MAX_METRICS]
         except self._faults as error:
             if not self._retry_at:
-                print(f"MLflow does not accept figures ({type(error).__name__}); trying again", flush=True)
+                print(
+                    f"MLflow does not accept figures ({type(error).__name__}); trying again",
+                    file=_OUT,
+                    flush=True,
+                )
             self._retry_at = time.monotonic() + _RETRY_INTERVAL_S
 
     def end(self, exit_code: int, scores: Mapping[str, float]) -> None:
@@ -142,7 +149,11 @@ class MlflowWriter:
         self.add({"at": now_s, "step": 0, **{f"scores.{name}": value for name, value in scores.items()}})
         self.send(at_once=True)
         if unsent := len(self._pending) + self._dropped:
-            print(f"MLflow: {unsent} figures were not accepted; all are in {layout.METRICS}", flush=True)
+            print(
+                f"MLflow: {unsent} figures were not accepted; all are in {layout.METRICS}",
+                file=_OUT,
+                flush=True,
+            )
         close_run(self._box, self._mlflow, self._record, exit_code)
 
     def _open(self, start: MlflowStart, mode: Literal["online", "offline"]) -> None:
@@ -166,6 +177,8 @@ class MlflowWriter:
                     for name, value in params.items()
                 ]
                 self._client.log_batch(run_id, params=entities)
+        if not _RUN_ID.fullmatch(str(run_id)):
+            raise ValueError("the server names no run")
         self._record = MlflowRecord(id=str(run_id), mode=mode, state="running")
         write_json(self._box / layout.MLFLOW, asdict(self._record))
 
@@ -182,7 +195,9 @@ def close_run(box: Path, mlflow: Any, record: MlflowRecord, exit_code: int) -> N
     try:
         client_of(box, mlflow, record.mode).set_terminated(record.id, state.upper())
     except faults_of(mlflow) as error:
-        print(f"MLflow: the run could not be closed as {state}: {type(error).__name__}", flush=True)
+        print(
+            f"MLflow: the run could not be closed as {state}: {type(error).__name__}", file=_OUT, flush=True
+        )
         return
     write_json(box / layout.MLFLOW, asdict(replace(record, state=state, exit_code=exit_code)))
 
@@ -242,10 +257,15 @@ def main(arguments: list[str]) -> None:
     """Write a run, or close the one of the box with an exit code."""
     box = Path(os.environ["VASTRUN_BOX"])
     resource.setrlimit(resource.RLIMIT_AS, (_MAX_MEMORY_BYTES, _MAX_MEMORY_BYTES))
+    with Path(os.devnull).open("w") as null, redirect_stdout(null), redirect_stderr(null):
+        _write_or_close(box, arguments)
+
+
+def _write_or_close(box: Path, arguments: list[str]) -> None:
     try:
         mlflow = import_mlflow()
     except ImportError:
-        print("MLflow is off: the package mlflow-skinny is not installed", flush=True)
+        print("MLflow is off: the package mlflow-skinny is not installed", file=_OUT, flush=True)
         return
     try:
         if not arguments:
@@ -254,7 +274,7 @@ def main(arguments: list[str]) -> None:
         record: MlflowRecord = read_json(MlflowRecord, (box / layout.MLFLOW).read_text(encoding="utf-8"))
         close_run(box, mlflow, record, int(arguments[0]))
     except faults_of(mlflow) as error:
-        print(f"MLflow is off from here: {type(error).__name__}", flush=True)
+        print(f"MLflow is off from here: {type(error).__name__}", file=_OUT, flush=True)
 
 
 if __name__ == "__main__":
