@@ -115,6 +115,8 @@ LAYER_BYTES = 1 << 44
 """Size of one layer, as a registry states it."""
 REGISTRY_CHARACTERS = 64_000
 """Characters of one text from a registry."""
+SSH_COMMENT_CHARACTERS = 400
+"""Characters of a comment in a `Host` block, such as the folder on a machine."""
 KEY_LINE_CHARACTERS = 500
 """Characters of a log line that may name a host key: matching takes time with the square of its length."""
 VAST_ID = 1 << 63

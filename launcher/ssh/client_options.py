@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from vastrun.launcher.core import SshAccess
 from vastrun.launcher.core.errors import ProviderError, UsageError
+from vastrun.launcher.gate import caps
 from vastrun.launcher.gate.text import one_line
 
 Option = tuple[str, str]
@@ -40,7 +41,6 @@ _HOST = re.compile(r"[A-Za-z0-9:][A-Za-z0-9.:_-]{0,253}", re.ASCII)
 _USER = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@+-]{0,127}", re.ASCII)
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,62}", re.ASCII)
 """Names of `Host` blocks. Without a dot, so that none hides a real host's name."""
-_MAX_COMMENT_CHARACTERS = 400
 
 
 def client_options(access: SshAccess) -> Sequence[Option]:
@@ -76,7 +76,7 @@ def host_block(name: str, access: SshAccess, comments: Sequence[str]) -> str:
             f"not a name for a Host block: {name!r}", hint="letters, digits, - and _, at most 63 of them"
         )
     options = (("HostName", access.host), *client_options(access), *_AGAINST_OTHER_BLOCKS)
-    lines = [f"# {one_line(comment)[:_MAX_COMMENT_CHARACTERS]}" for comment in comments]
+    lines = [f"# {one_line(comment)[: caps.SSH_COMMENT_CHARACTERS]}" for comment in comments]
     return "\n".join([*lines, f"Host {name}", *(f"    {key} {value}" for key, value in options)]) + "\n"
 
 

@@ -20,7 +20,6 @@ from vastrun.launcher.core.errors import StorageError
 _MARK = "# Written by vastrun ssh-config for run "
 _RUN = re.compile(rf"{re.escape(_MARK)}(\S+)\n")
 _KEY = re.compile(r'^ *IdentityFile "(/.+)"$', re.MULTILINE)
-_MAX_CHARACTERS = 1 << 20
 
 
 class UserSshConfig:
@@ -43,7 +42,7 @@ class UserSshConfig:
         removed = []
         for path in sorted(self._entries.glob("*.conf")):
             with _storage_errors(path):
-                text = path.read_text(encoding="utf-8", errors="replace")[:_MAX_CHARACTERS]
+                text = path.read_text(encoding="utf-8", errors="replace")
                 run, key = _RUN.match(text), _KEY.search(text)
                 if run is None or key is None:
                     continue  # the user's own
