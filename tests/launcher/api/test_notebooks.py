@@ -78,7 +78,10 @@ def test_a_run_is_a_card_with_state_curve_and_dollars(notebook: Notebook) -> Non
     assert len(run._repr_html_()) < 5000
 
 
-def test_a_result_is_a_card_with_its_cause_and_its_outputs(tmp_path: Path) -> None:
+def test_a_result_is_a_card_with_its_cause_and_its_outputs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
     notebook = Notebook(tmp_path, CRASH)
     result = notebook.client.launch(JOB).wait()
     shown = Elements(result._repr_html_()).shown
