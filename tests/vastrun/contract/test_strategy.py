@@ -34,3 +34,20 @@ def test_what_the_job_or_its_ranks_decide_is_the_only_one(
     config: TrainConfig, world_size: int, gpus: bool, strategies: tuple[str, ...]
 ) -> None:
     assert strategies_of(config, world_size, 10**9, gpus=gpus) == strategies
+
+
+@pytest.mark.parametrize(("ema", "needed_gib"), [(None, 16), (0.999, 20)])
+def test_a_model_whose_state_takes_more_than_half_of_a_gpu_is_sharded(
+    ema: float | None, needed_gib: int
+) -> None:
+    config = TrainConfig(ema=ema)
+
+    def chosen(memory: int) -> tuple[str, str]:
+        return strategy_for(config, world_size=2, parameters=2**30, memory=memory)
+
+    just_fits = 2 * needed_gib * 2**30
+    assert chosen(just_fits) == (
+        "ddp",
+        f"weights, gradients and optimiser need {needed_gib}.0 of a GPU's {2 * needed_gib} GiB",
+    )
+    assert chosen(just_fits - 1)[0] == "fsdp2"
