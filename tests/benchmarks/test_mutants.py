@@ -72,6 +72,7 @@ def test_a_copy_of_the_checkout_has_what_git_tracks_or_would_track(tmp_path: Pat
     assert (target / "link" / "new.py").is_file()
 
 
+@pytest.mark.slow
 def test_the_tests_of_a_line_are_those_that_execute_it(tmp_path: Path) -> None:
     (tmp_path / "package").mkdir()
     (tmp_path / "package" / "__init__.py").write_text(

@@ -73,7 +73,7 @@ def unpacked(terminal: Terminal) -> None:
             archive.extractall(path.with_suffix(".unpacked"), filter="data")
 
 
-@pytest.mark.parametrize("ends", ["well", "badly"])
+@pytest.mark.parametrize("ends", ["well", pytest.param("badly", marks=pytest.mark.slow)])
 def test_a_secret_from_a_command_is_in_nothing_that_a_run_leaves_behind(
     ends: str, rented: Terminal, vast: VastEmulator, vault: Vault
 ) -> None:
@@ -92,6 +92,7 @@ def test_a_secret_from_a_command_is_in_nothing_that_a_run_leaves_behind(
     assert list(leaks(rented, witness.seen | texts, SECRETS)) == []
 
 
+@pytest.mark.slow
 def test_the_driver_in_the_background_begins_a_retry_while_the_vault_is_locked(
     rented: Terminal, vast: VastEmulator, vault: Vault, tmp_path: Path
 ) -> None:
@@ -128,6 +129,7 @@ def test_a_locked_vault_is_one_clear_error_and_nothing_is_rented(
     assert len(vast.instances) == 0
 
 
+@pytest.mark.slow
 def test_all_points_of_a_batch_ask_a_password_manager_once(rented: Terminal, vault: Vault) -> None:
     job = str(JOBS / "secretive.yaml")
     done = rented.type(

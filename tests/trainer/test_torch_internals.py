@@ -23,6 +23,7 @@ PRIVATE = {
     "torch._foreach_lerp_",
     "torch._foreach_mul_",
     "torch._foreach_norm",
+    "torch._guards.detect_fake_mode",
     "torch._inductor.config",
     "torch._subclasses.fake_tensor.FakeTensorMode",
     "torch._subclasses.fake_tensor.unset_fake_temporarily",

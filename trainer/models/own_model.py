@@ -16,7 +16,6 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 from torch._guards import detect_fake_mode
-from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.parameter import is_lazy
 
 from vastrun.contract.config import ModelConfig, TrainConfig
@@ -26,6 +25,7 @@ from vastrun.trainer.models.complex_pairs import store_as_pairs
 from vastrun.trainer.models.operator import Domain, NetworkOperator
 
 _KEY = "train.model.name"
+_BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
 
 
 class OwnModel(NetworkOperator):
@@ -122,7 +122,7 @@ def _option_faults(config: TrainConfig, model: OwnModel, world_size: int) -> Ite
     statistics = [
         name
         for name, module in model.net.named_modules()
-        if isinstance(module, _BatchNorm) and module.running_mean is not None
+        if isinstance(module, _BATCH_NORMS) and module.running_mean is not None
     ]
     if statistics and world_size > 1:
         yield (

@@ -78,6 +78,7 @@ def test_a_line_without_a_step_says_nothing() -> None:
     assert parse_point(line(loss=2.0), "loss") is None
 
 
+@pytest.mark.slow
 def test_of_too_many_values_lines_are_left_out_evenly_and_never_the_last_one() -> None:
     count = caps.METRICS_VALUES
     lines = (

@@ -48,6 +48,7 @@ def record_of(box: Box) -> dict[str, object]:
     return json.loads((box.path / layout.MLFLOW).read_text())  # type: ignore[no-any-return]
 
 
+@pytest.mark.slow
 def test_figures_options_scores_and_the_end_are_read_back_from_the_store(box: Box) -> None:
     metrics = metrics_in(box)
     for step in (1, 2):
