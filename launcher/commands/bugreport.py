@@ -34,7 +34,7 @@ _MAX_COMMON_LETTERS = 3
 _CONTENTS: Mapping[str, str] = {
     TRANSCRIPT_NAME: "each call and decision, and what was shown: vastrun replay FILE",
     "run.json": "the run's row: phase, cause, proofs, verdict, cost",
-    "events.jsonl": "its diary",
+    "events.jsonl": "its events",
     "job.json": "the job, without values that are secret",
     "outcome.json": "the evidence that its box wrote",
     "log.txt": f"the last {_LOG_LINES} lines of its log",
@@ -167,7 +167,7 @@ def _doctor(findings: Sequence[Finding]) -> str:
     """Return the findings as text; for a key only whether it is accepted, since the rest describes an
     account.
     """
-    public = [replace(one, text="(not told)") if one.name.endswith(" key") else one for one in findings]
+    public = [replace(one, text="(left out)") if one.name.endswith(" key") else one for one in findings]
     return "".join(f"{one.health:4} {one.name}: {one.text}\n" for one in public)
 
 

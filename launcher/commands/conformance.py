@@ -147,7 +147,7 @@ def report_of(record: Record) -> ConformanceReport:
 def require_vast(provider: Provider) -> VastProvider:
     """Return the provider. Raises UsageError where it is not Vast's."""
     if not isinstance(provider, VastProvider):
-        raise UsageError(f"nothing is assumed of {provider.name}", hint="vastrun doctor --rent")
+        raise UsageError(f"no assumptions are checked for {provider.name}", hint="vastrun doctor --rent")
     return provider
 
 

@@ -81,12 +81,12 @@ def _read(folder: Path, path: str) -> tuple[UserProgram, ProgramReport]:
     try:
         program, tree = read_program(relative, text), ast.parse(text)
     except SyntaxError as error:
-        text = f"{path}:{error.lineno or 1}: is no Python program: {error.msg}"
+        text = f"{path}:{error.lineno or 1}: is not a Python program: {error.msg}"
         raise UsageError(
             text, hint="name a Python program, or write a job file with a command by hand"
         ) from None  # the text has all of it
     except (ValueError, RecursionError) as error:
-        raise UsageError(f"{path}: is no Python program: {error}") from error
+        raise UsageError(f"{path}: is not a Python program: {error}") from error
     return program, report_of(own_modules(folder, relative, tree))
 
 

@@ -71,7 +71,7 @@ def _checks(file: DataFile, path: KeyPath) -> Iterator[Conflict]:
             text = f"expected {digits} hexadecimal digits in lower case, got {digest[:80]!r}"
             yield Conflict((*path, key), text)
     if file.sha256 is not None and file.md5 is not None:
-        yield Conflict((*path, "md5"), "conflicts with sha256: give one of the two, best sha256")
+        yield Conflict((*path, "md5"), "conflicts with sha256: give one of the two, preferably sha256")
     if file.url.startswith("http://") and file.sha256 is None and file.md5 is None:
         text = "http:// needs sha256 or md5, as anybody on the way can change the file; or write https://"
         yield Conflict((*path, "url"), text)

@@ -180,7 +180,7 @@ class YamlReader:
         try:
             return list(program_of(node.value))
         except ValueError as error:
-            self.fault(path, f"is no shell script: {str(error).lower()}")
+            self.fault(path, f"is not a shell script: {str(error).lower()}")
             return _SKIP
 
     def _scalar(self, node: Node, path: KeyPath) -> Any:

@@ -156,7 +156,7 @@ class _Repository:
         # The registry names where the password goes: never in the open, and never to a file.
         if not self._may_ask(realm):
             raise ImageError(
-                f"the registry of {self._reference} sends us for a token to {realm[:80]!r}: refused"
+                f"the registry of {self._reference} asks for a token from {realm[:80]!r}: refused"
             )
         query = urlencode({name: facts[name] for name in ("service", "scope") if name in facts})
         self._authorization = basic
@@ -218,9 +218,9 @@ class RegistryAnswer:
         try:
             fields = json.loads(content)
         except (ValueError, RecursionError) as error:
-            raise _malformed(about, "it is no JSON") from error
+            raise _malformed(about, "it is not JSON") from error
         if not isinstance(fields, dict):
-            raise _malformed(about, "it is no JSON object")
+            raise _malformed(about, "it is not a JSON object")
         return cls(fields, about)
 
     def has(self, name: str) -> bool:
@@ -231,28 +231,28 @@ class RegistryAnswer:
         """Return a text; empty where there is none."""
         value = self._fields.get(name)
         if value is not None and not isinstance(value, str):
-            raise _malformed(self._about, f"{name} is no text")
+            raise _malformed(self._about, f"{name} is not text")
         return (value or "")[: caps.REGISTRY_CHARACTERS]
 
     def digest(self, name: str) -> str:
         """Return a digest, which must be there."""
         digest = self.text(name)
         if not _DIGEST.fullmatch(digest):
-            raise _malformed(self._about, f"{name} is no sha256 digest")
+            raise _malformed(self._about, f"{name} is not a sha256 digest")
         return digest
 
     def size(self, name: str) -> int:
         """Return a number of bytes, which must be there."""
         value = self._fields.get(name)
         if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= caps.LAYER_BYTES:
-            raise _malformed(self._about, f"{name} is no number of bytes")
+            raise _malformed(self._about, f"{name} is not a number of bytes")
         return value
 
     def within(self, name: str) -> RegistryAnswer:
         """Return an object in it; an empty one where there is none."""
         value = self._fields.get(name)
         if value is not None and not isinstance(value, dict):
-            raise _malformed(self._about, f"{name} is no object")
+            raise _malformed(self._about, f"{name} is not an object")
         return RegistryAnswer(value or {}, self._about)
 
     def each(self, name: str) -> Sequence[RegistryAnswer]:
@@ -260,10 +260,10 @@ class RegistryAnswer:
         values = self._fields.get(name)
         if not isinstance(values, list) or len(values) > caps.REGISTRY_ENTRIES:
             raise _malformed(
-                self._about, f"{name} is no list, or has more than {caps.REGISTRY_ENTRIES} entries"
+                self._about, f"{name} is not a list, or has more than {caps.REGISTRY_ENTRIES} entries"
             )
         if not all(isinstance(value, dict) for value in values):
-            raise _malformed(self._about, f"{name} has entries that are no objects")
+            raise _malformed(self._about, f"{name} has entries that are not objects")
         return [RegistryAnswer(value, self._about) for value in values]
 
     def texts(self) -> Mapping[str, str]:

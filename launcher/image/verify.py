@@ -84,7 +84,7 @@ def contents_in(output: str) -> Mapping[str, Any]:
         raise ValueError("no list of what is missing")
     texts = {name: found.get(name) for name in _TEXTS}
     if not all(value is None or isinstance(value, str) for value in texts.values()):
-        raise ValueError("a version that is no text")
+        raise ValueError("a version that is not text")
     return {**texts, "python": texts["python"] or "unknown", "missing": missing}
 
 

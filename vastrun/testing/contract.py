@@ -201,7 +201,7 @@ class RemoteContract:
     @pytest.mark.parametrize("make", ["mkfifo odd", "mkdir odd", "ln -s /dev/zero odd"])
     def test_what_is_no_file_is_not_read(self, shell: Remote, make: str) -> None:
         assert shell.run(f"rm -rf odd && {make}", timeout_s=TIMEOUT_S).exit_code == 0
-        with pytest.raises(BoxError, match="cannot read odd: it is no file"):
+        with pytest.raises(BoxError, match="cannot read odd: it is not a file"):
             shell.read("odd")
 
     def test_output_that_is_not_text_is_no_error(self, shell: Remote) -> None:

@@ -72,7 +72,7 @@ class LocalRemote:
             try:
                 place = self._box / path
                 if not stat.S_ISREG(place.stat().st_mode):  # a read of a pipe could block forever
-                    raise BoxError(f"the machine cannot read {path}: it is no file")
+                    raise BoxError(f"the machine cannot read {path}: it is not a file")
                 with place.open("rb") as file:
                     file.seek(offset)
                     return file.read(limit)

@@ -106,7 +106,7 @@ def port(value: Any) -> int:
     """Read a TCP port; 0 where there is none. Raises ValueError."""
     found = int(number(value))
     if not 0 <= found <= 65535:
-        raise ValueError(f"{found} is no port")
+        raise ValueError(f"{found} is not a port")
     return found
 
 

@@ -191,7 +191,7 @@ def _dollars(value: Any) -> float:
     """Parse an amount in USD; credits are negative. Raises ValueError when it is out of range."""
     usd = float(value)
     if not abs(usd) <= caps.VAST_USD:
-        raise ValueError(f"{usd} are no dollars of Vast's")
+        raise ValueError(f"{usd} is not a valid amount in USD")
     return usd
 
 

@@ -131,7 +131,7 @@ def offer_with_room(row: Any, gb: int) -> VolumeOffer | None:
 def _label(value: Any) -> str:
     """Parse a label. Raises ValueError for anything but a text: the owner would be unknown."""
     if not isinstance(value, str | None):
-        raise ValueError("a label that is no text")
+        raise ValueError("a label that is not text")
     return text(value)[: caps.LABEL_CHARACTERS]
 
 

@@ -18,7 +18,7 @@ while IFS= read -rd '' path && IFS= read -rd '' offset && IFS= read -rd '' limit
   if [[ ! -e $path ]]; then
     echo 0
   elif [[ ! -f $path ]]; then
-    echo "is no file" # a pipe or a device would be read for ever
+    echo "is not a file" # a pipe or a device would be read for ever
   else
     { answer; } 3<"$path" || echo "cannot be opened"
   fi

@@ -182,7 +182,7 @@ def test_a_job_file_that_exists_is_kept(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("def f(:\n", "train.py:1: is no Python program"),
+        ("def f(:\n", "train.py:1: is not a Python program"),
         ("a\0b", "train.py"),
         ("(" * 5000, "train.py"),
         (None, "train.py: No such file"),

@@ -63,7 +63,7 @@ def test_a_registry_that_sends_for_a_token_anywhere_else_gets_nothing(realm: str
     with FakeRegistry("Bearer") as fake_registry:
         fake_registry.put("lab/vastrun:cpu-1")
         fake_registry.realm = realm.format(file=file) or "?"
-        with pytest.raises(ImageError, match="sends us for a token to"):
+        with pytest.raises(ImageError, match="asks for a token from"):
             MEMBER.look_up(reference(fake_registry))
         assert {given for _, given in fake_registry.asked} == {""}
 
