@@ -72,7 +72,6 @@ ALLOWED = {
     "seconds_at_least": "a field of batch plan --json",
     "not_foretold": "a field of plan --json",
     "least_gb": "a field of plan --json",
-    "least_nodes": "a key of job files",
     "told": "a column of the ledger",
 }
 """Names that keep a banned word, since files or --json have it."""

@@ -148,9 +148,9 @@ def _diloco(spec: JobSpec) -> Iterator[Conflict]:
         return
     if spec.nodes == 1:
         yield Conflict(strategy, "diloco is for several nodes, got nodes: 1", (("nodes",),))
-    min_nodes = spec.train.diloco.least_nodes
+    min_nodes = spec.train.diloco.min_nodes
     if min_nodes is not None and min_nodes > spec.nodes:
-        key: KeyPath = ("train", "diloco", "least_nodes")
+        key: KeyPath = ("train", "diloco", "min_nodes")
         yield Conflict(key, f"expected at most the {spec.nodes} nodes, got {min_nodes}", (("nodes",),))
     if spec.image is None and not any("torchft" in line for line in spec.setup):
         yield Conflict(
@@ -241,7 +241,7 @@ def _source_of(secret: Secret, i: int) -> Iterator[Conflict]:
         if secret.command is not None and not program_of(secret.command):
             yield Conflict(("secrets", i, "command"), "expected a command that prints the value, got spaces")
     except ValueError as error:
-        yield Conflict(("secrets", i, "command"), f"is no shell script: {str(error).lower()}")
+        yield Conflict(("secrets", i, "command"), f"is not a shell script: {str(error).lower()}")
 
 
 def _environment(spec: JobSpec) -> Iterator[Conflict]:

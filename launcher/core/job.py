@@ -286,9 +286,7 @@ class JobSpec:
     def min_nodes(self) -> int:
         """Return the minimum number of nodes with which the training continues when others left."""
         train = self.train
-        return (
-            self.nodes if train is None else min_nodes(self.nodes, train.strategy, train.diloco.least_nodes)
-        )
+        return self.nodes if train is None else min_nodes(self.nodes, train.strategy, train.diloco.min_nodes)
 
     @property
     def world_size(self) -> int:

@@ -134,7 +134,7 @@ def test_nodes_that_train_apart_end_with_one_verdict_and_the_weights_of_all(term
 def test_nodes_that_train_apart_go_on_without_one_whose_rank_was_killed(terminal: Terminal) -> None:
     steps = 80
     apart = ("--set", "train.strategy=diloco", "--set", "train.diloco.every=4")
-    there = ("--set", "setup=[pip show torchft]", "--set", "train.diloco.least_nodes=1")
+    there = ("--set", "setup=[pip show torchft]", "--set", "train.diloco.min_nodes=1")
     alone = ("--set", "train.diloco.replacements=0")
     launch = terminal.start(
         *JOB, *TWO_NODES, *apart, *there, *alone, "--set", f"train.steps={steps}", "--out", "apart"
@@ -161,7 +161,7 @@ def test_another_machine_comes_for_a_node_whose_rank_was_killed_and_trains_to_th
 ) -> None:
     steps, gate = 60, terminal.folder / "gate"
     apart = ("--set", "train.strategy=diloco", "--set", "train.diloco.every=4")
-    there = ("--set", "setup=[pip show torchft]", "--set", "train.diloco.least_nodes=1")
+    there = ("--set", "setup=[pip show torchft]", "--set", "train.diloco.min_nodes=1")
     gated = ("--set", "code.path=tasks", "--set", "train.data.task=faulty:gated", "--set", f"env.GATE={gate}")
     launch = terminal.start(
         *JOB, *TWO_NODES, *apart, *there, *gated, "--set", f"train.steps={steps}", "--out", "apart"

@@ -199,7 +199,7 @@ SHARDS_ONLY = {
     "deterministic": "tests/trainer/engine/test_determinism.py",
     "fsdp2.cpu_offload": "tests/trainer/engine/test_plan.py",
     **dict.fromkeys(
-        ("diloco.every", "diloco.outer_lr", "diloco.outer_momentum", "diloco.least_nodes"),
+        ("diloco.every", "diloco.outer_lr", "diloco.outer_momentum", "diloco.min_nodes"),
         "tests/trainer/engine/test_diloco_sync.py",
     ),
     "diloco.replacements": "tests/launcher/flow/test_replacing.py",

@@ -31,7 +31,7 @@ class DilocoSync:
         if rank.is_first:
             self._replicas = Replicas(
                 rank,
-                min_nodes=session.config.diloco.least_nodes or rank.nodes,
+                min_nodes=session.config.diloco.min_nodes or rank.nodes,
                 timeout_s=session.job.max_activity_s,
                 give=self._state,
                 take=self._load_state,

@@ -174,10 +174,10 @@ class DilocoConfig:
     """Learning rate of the outer optimiser, which follows the mean of the pseudo-gradients of the nodes."""
     outer_momentum: Annotated[float, Ge(0), Lt(1)] = 0.9
     """Nesterov momentum; with 0 and an `outer_lr` of 1 the weights are averaged."""
-    least_nodes: Count | None = None
+    min_nodes: Count | None = None
     """Minimum number of nodes, node 0 included: a node may leave while this many remain; None: none may."""
     replacements: Annotated[int, Ge(0)] = 2
-    """With `least_nodes`: maximum number of machines that are rented to replace nodes that left."""
+    """With `min_nodes`: maximum number of machines that are rented to replace nodes that left."""
 
 
 @dataclass(frozen=True, kw_only=True)

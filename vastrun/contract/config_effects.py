@@ -44,14 +44,14 @@ _REJECTED: tuple[_Row, ...] = (
         "has no effect with strategy: {c.strategy}; expected fsdp2",
     ),
     (
-        "diloco.every diloco.outer_lr diloco.outer_momentum diloco.least_nodes",
+        "diloco.every diloco.outer_lr diloco.outer_momentum diloco.min_nodes",
         lambda c: c.strategy == "diloco",
         "has no effect with strategy: {c.strategy}; expected diloco",
     ),
     (
         "diloco.replacements",
-        lambda c: c.strategy == "diloco" and c.diloco.least_nodes is not None,
-        "has no effect without strategy: diloco and diloco.least_nodes: no node may leave",
+        lambda c: c.strategy == "diloco" and c.diloco.min_nodes is not None,
+        "has no effect without strategy: diloco and diloco.min_nodes: no node may leave",
     ),
     (
         "loader.prefetch loader.pin",

@@ -41,7 +41,7 @@ class JobActivityLimits:
 class JobDiloco:
     """The options of `diloco` that matter outside the ranks."""
 
-    least_nodes: int | None = None
+    min_nodes: int | None = None
     """Minimum number of nodes: a node may leave while this many remain; None: none may leave."""
 
 
@@ -192,9 +192,7 @@ class Job:
     def min_nodes(self) -> int:
         """Return the minimum number of nodes with which the training continues when others left."""
         train = self.train
-        return (
-            self.nodes if train is None else min_nodes(self.nodes, train.strategy, train.diloco.least_nodes)
-        )
+        return self.nodes if train is None else min_nodes(self.nodes, train.strategy, train.diloco.min_nodes)
 
     @property
     def threads(self) -> int | None:

@@ -276,7 +276,7 @@ def test_a_fault_hides_no_other_and_invents_none() -> None:
     )
     assert faults(text) == (
         "job.yaml:2: succes: unknown key; did you mean success?",
-        "job.yaml:3: command: is no shell script: no closing quotation",
+        "job.yaml:3: command: is not a shell script: no closing quotation",
         "job.yaml:4: train.batch: expected a whole number of at least 1, or auto, got 'x'",
         "job.yaml:5: ranks: expected a whole number from 1 to 64, got 0",
     )
@@ -443,6 +443,6 @@ def test_diloco_is_for_several_nodes() -> None:
     assert faults(DILOCO + TORCHFT, "nodes=1") == (
         "job.yaml:4: train.strategy: diloco is for several nodes, got nodes: 1",
     )
-    assert faults(DILOCO + TORCHFT, "train.diloco.least_nodes=3") == (
-        "--set train.diloco.least_nodes: expected at most the 2 nodes, got 3",
+    assert faults(DILOCO + TORCHFT, "train.diloco.min_nodes=3") == (
+        "--set train.diloco.min_nodes: expected at most the 2 nodes, got 3",
     )

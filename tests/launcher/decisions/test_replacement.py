@@ -23,7 +23,7 @@ assert TRAIN is not None
 SPEC = train_job(
     nodes=3,
     limits=Limits(hours=1.0, usd=6.0),
-    train=replace(TRAIN, strategy="diloco", diloco=DilocoConfig(least_nodes=1)),
+    train=replace(TRAIN, strategy="diloco", diloco=DilocoConfig(min_nodes=1)),
 )
 FIRST = Run(
     id="calm-heron-3f1a",

@@ -365,7 +365,7 @@ def test_a_machine_that_was_held_otherwise_is_not(found: Evidence, cause: Cause)
 def test_nodes_that_train_apart_prove_enough_with_node_0_and_the_least(
     good: tuple[int, ...], holds: bool
 ) -> None:
-    train = replace(train_job().train, strategy="diloco", diloco=DilocoConfig(least_nodes=1))
+    train = replace(train_job().train, strategy="diloco", diloco=DilocoConfig(min_nodes=1))
     outcome = replace(GOOD, world_size=4, ranks=tuple(RankEnd(rank=rank, exit_code=0) for rank in good))
     assessment = assess_run(evidence(outcome), train_job(nodes=2, train=train))
     assert (assessment.cause is None) == holds, assessment

@@ -167,10 +167,10 @@ def test_one_lost_node_ends_the_others_within_a_minute_and_the_verdict_names_it(
     check_nothing_leaked(world)
 
 
-def apart(least_nodes: int) -> TrainConfig:
+def apart(min_nodes: int) -> TrainConfig:
     train = train_job().train
     assert train is not None
-    return replace(train, strategy="diloco", diloco=DilocoConfig(least_nodes=least_nodes))
+    return replace(train, strategy="diloco", diloco=DilocoConfig(min_nodes=min_nodes))
 
 
 @pytest.mark.parametrize(

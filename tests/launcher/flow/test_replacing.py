@@ -33,7 +33,7 @@ SECOND = f"{RUN_ID}-n1-2"
 def apart(**diloco: Any) -> TrainConfig:
     train = train_job(steps=TRAINING.steps).train
     assert train is not None
-    return replace(train, strategy="diloco", diloco=DilocoConfig(**{"least_nodes": 1, **diloco}))
+    return replace(train, strategy="diloco", diloco=DilocoConfig(**{"min_nodes": 1, **diloco}))
 
 
 def world_of(
@@ -226,7 +226,7 @@ def test_with_node_0_the_new_machine_ends_too(tmp_path: Path) -> None:
 def test_while_another_machine_comes_up_its_node_does_not_count_among_those_that_are_needed(
     tmp_path: Path,
 ) -> None:
-    world = losing(world_of(tmp_path, diloco={"least_nodes": 2}))
+    world = losing(world_of(tmp_path, diloco={"min_nodes": 2}))
     world.market.loading = {"host-4": Loading(seconds=60.0)}
     losing(world, node=2, at_s=40.0)
 

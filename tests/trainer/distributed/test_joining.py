@@ -66,7 +66,7 @@ class Cluster:
 
     def rent(self, name: str, node: int, **variables: str) -> None:
         """Start the supervisor of another machine, for that node."""
-        diloco = {"every": 4, "least_nodes": 1}
+        diloco = {"every": 4, "min_nodes": 1}
         data = {**SMALL["data"], "task": "gated:make"}
         train = {"steps": STEPS, "batch": 12, "strategy": "diloco", "diloco": diloco, "data": data}
         box = self.boxes[name] = Box(self._folder / name, **train)

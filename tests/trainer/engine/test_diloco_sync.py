@@ -238,7 +238,7 @@ def test_a_node_leaves_and_comes_back_while_the_other_trains(
 ) -> None:
     steps = 40
     averaged = {"every": EVERY, "outer_lr": 1.0, "outer_momentum": 0.0}
-    job = {**JOB, "steps": steps, "diloco": {**averaged, "least_nodes": 1}}
+    job = {**JOB, "steps": steps, "diloco": {**averaged, "min_nodes": 1}}
     boxes = boxes_of(tmp_path, 2, **job, data={**SMALL["data"], "task": "gated:make"})
     for box in boxes:
         (box.path / layout.CODE).mkdir()
