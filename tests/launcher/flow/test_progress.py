@@ -89,8 +89,15 @@ def test_what_is_left_follows_the_pace_that_was_seen() -> None:
 
 @pytest.mark.parametrize(
     "looks",
-    [[], [(0.0, 0)], [(0.0, 0), (60.0, 3)], [(0.0, 1), (2.0, 3)], [(0.0, 1), (60.0, 100)]],
-    ids=["nothing", "no step", "one step", "too short", "all done"],
+    [
+        [],
+        [(0.0, 0)],
+        [(0.0, 0), (60.0, 3)],
+        [(0.0, 1), (2.0, 3)],
+        [(50.0, 1), (54.9, 3)],
+        [(0.0, 1), (60.0, 100)],
+    ],
+    ids=["nothing", "no step", "one step", "too short", "too short, later", "all done"],
 )
 def test_it_is_not_known_too_early_nor_when_all_is_done(looks: list[tuple[float, float]]) -> None:
     assert seen(*looks).left_s(100, 60.0) is None
