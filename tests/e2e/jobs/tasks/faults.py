@@ -18,7 +18,7 @@ class Hanging(TrajectoryTask):
         return super().batch(step, indices)
 
 
-class BatchQueue(TrajectoryTask):
+class Waiting(TrajectoryTask):
     """Goes past that step only in a run that continues another one."""
 
     def batch(self, step, indices):
