@@ -135,7 +135,7 @@ def _study(
     library = _optuna()
     states = library.trial.TrialState
     trials = [_trial(axes, tried) for tried in history]
-    trials += [_trial_with_state(axes, values, states.RUNNING) for values in pending]
+    trials += [_frozen(axes, values, states.RUNNING) for values in pending]
     seen = [trial for trial in trials if trial is not None]
     # The sampler draws from its beginning at each ask: without their number all its draws would be the same.
     mixed = (seed * 1_000_003 + len(seen)) % 2**32
@@ -149,14 +149,14 @@ def _trial(axes: Sequence[_Axis], tried: CompletedTrial) -> FrozenTrial | None:
     states = _optuna().trial.TrialState
     value = tried.metric if tried.metric is not None and abs(tried.metric) <= _MAX_METRIC else None
     if tried.state == "finished" and value is not None:
-        return _trial_with_state(axes, tried.values, states.COMPLETE, value=float(value))
+        return _frozen(axes, tried.values, states.COMPLETE, value=float(value))
     if tried.state == "pruned":
         reports = {} if value is None else {max(0, tried.step): float(value)}
-        return _trial_with_state(axes, tried.values, states.PRUNED, intermediate_values=reports)
-    return _trial_with_state(axes, tried.values, states.FAIL)  # also one that diverged: it has no value
+        return _frozen(axes, tried.values, states.PRUNED, intermediate_values=reports)
+    return _frozen(axes, tried.values, states.FAIL)  # also one that diverged: it has no value
 
 
-def _trial_with_state(
+def _frozen(
     axes: Sequence[_Axis], values: Mapping[str, Any], state: TrialState, **result: Any
 ) -> FrozenTrial | None:
     """The trial of a point; None when its values are not of this space."""

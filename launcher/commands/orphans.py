@@ -39,8 +39,8 @@ class Orphan:
     """Its run confirmed its end, and the provider lists it again: it is not charged again."""
 
     @property
-    def ledger_id(self) -> str | None:
-        """Id of the ledger that its label names."""
+    def ledger(self) -> str | None:
+        """The ledger that its label names."""
         return ledger_in(self.instance.label)
 
 
@@ -106,7 +106,7 @@ def select_by_ledger(found: Sequence[Orphan], named: str | None) -> list[Orphan]
     if named is None:
         return [orphan for orphan in found if orphan.owner is Owner.THIS]
     ledger_id = None if named == UNKNOWN_LEDGER else named
-    chosen = [orphan for orphan in found if orphan.owner is not Owner.THIS and orphan.ledger_id == ledger_id]
+    chosen = [orphan for orphan in found if orphan.owner is not Owner.THIS and orphan.ledger == ledger_id]
     if not chosen:
         raise UsageError(
             f"--from-ledger: expected a ledger that has machines there besides this one, got {named!r}",
@@ -130,9 +130,9 @@ def owner_text(orphan: Orphan) -> str:
         case Owner.THIS:
             return "this computer's"
         case Owner.COPY:
-            return f"of a copy of this ledger ({orphan.ledger_id})"
+            return f"of a copy of this ledger ({orphan.ledger})"
         case Owner.OTHER:
-            return f"another computer's (ledger {orphan.ledger_id})"
+            return f"another computer's (ledger {orphan.ledger})"
         case Owner.UNKNOWN:
             return "owner unknown, may be another computer's"
 

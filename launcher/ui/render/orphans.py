@@ -32,7 +32,7 @@ def orphans_text(
     if networks:
         parts.append(f"networks of runs that ended: {', '.join(one_line(one.name) for one in networks)}")
     for owner, owned in by_owner(orphans):
-        option = f"vastrun reap --from-ledger {owned[0].ledger_id or UNKNOWN_LEDGER}"
+        option = f"vastrun reap --from-ledger {owned[0].ledger or UNKNOWN_LEDGER}"
         rule = f"a run may be training there; only `{option}` ends it"
         parts.append(f"{owner}:\n{_table(owned, now)}\n{rule}")
     parts += [left_text(row, now) for row in left]
