@@ -12,7 +12,7 @@ files+=(tests/launcher/outputs/test_{collect,disk,places,tail}.py)
 # What a browser makes of a page does not hang on the Python that wrote it.
 files+=(--ignore-glob "*/test_in_chromium.py")
 files+=(tests/launcher/cli/test_rehearse.py::test_a_step_that_fails_is_the_last_and_a_faulty_job_file_has_none)
-tools=(docker hypothesis jsonschema psutil "psycopg[binary]" pyte pytest pytest-timeout)
+tools=(apprise docker hypothesis jsonschema prometheus-client psutil "psycopg[binary]" pyte pytest pytest-timeout)
 
 # Makes the environment $2 of the interpreter $1, unless it is there and as new as what it is made of.
 make_environment() {
