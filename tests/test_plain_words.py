@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -90,11 +91,11 @@ class Place(NamedTuple):
         return f"{self.file}:{self.line}: {self.text}"
 
 
-def trees() -> Iterator[tuple[str, ast.Module]]:
-    """Yield each file of the packages, parsed."""
-    for package in PACKAGES:
-        for path in sorted((ROOT / package).rglob("*.py")):
-            yield str(path.relative_to(ROOT)), ast.parse(path.read_text(encoding="utf-8"))
+@cache
+def trees() -> Sequence[tuple[str, ast.Module]]:
+    """Return each file of the packages, parsed."""
+    paths = [path for package in PACKAGES for path in sorted((ROOT / package).rglob("*.py"))]
+    return [(str(path.relative_to(ROOT)), ast.parse(path.read_text(encoding="utf-8"))) for path in paths]
 
 
 def docstrings(tree: ast.Module) -> Iterator[ast.Constant]:

@@ -288,7 +288,7 @@ ROWS = rows_of(TROUBLES)
 QUICK = [
     row
     for row in ROWS
-    if row[2] == "killed" and row[0] in ("ledger.add", "provider.rent", "provider.destroy")
+    if row[1:] == ("after", "killed") and row[0] in ("ledger.add", "provider.rent", "provider.destroy")
 ]
 
 
