@@ -163,7 +163,7 @@ def trainer_job(name: str) -> str:
         "  steps: 1500",
         "  batch: 48          # windows a turn over all ranks; a multiple of the ranks",
         "  data:",
-        "    task: advection  # or burgers, darcy, diffusion_reaction, shallow_water",
+        "    task: advection  # or another of docs/data.md: burgers, darcy, shallow_water, …",
         "  # model: {dim: 64, depth: 4}",
         "  # optim: {lr: 3e-3}",
         "  # wandb: {mode: online}    # needs secrets: WANDB_API_KEY",

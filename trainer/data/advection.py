@@ -28,8 +28,8 @@ def _solve(u0: InitialConditions, beta: float, grid: Grid) -> Array:
 PROBLEM = Problem(
     task="advection",
     generator=GENERATOR,
-    file="1D_Advection_Sols_beta{}.hdf5",
-    attribute="beta",
+    file="1D_Advection_Sols_beta{}.hdf5".format,
+    attributes=(("beta",),),
     channels=("u",),
     layout=lambda grid: LineLayout(grid=grid),
     draw=_draw,

@@ -92,8 +92,8 @@ def _solve(u0: InitialConditions, nu: float, grid: Grid) -> Array:
 PROBLEM = Problem(
     task="burgers",
     generator="vastrun burgers 1",
-    file="1D_Burgers_Sols_Nu{}.hdf5",
-    attribute="Nu",
+    file="1D_Burgers_Sols_Nu{}.hdf5".format,
+    attributes=(("Nu",),),
     channels=("u",),
     layout=lambda grid: LineLayout(grid=grid),
     draw=_draw,

@@ -98,8 +98,8 @@ def _solve(a: Array, beta: float, grid: Grid) -> Array:  # noqa: ARG001 - `a` ha
 PROBLEM = Problem(
     task="darcy",
     generator="vastrun darcy 1",
-    file="2D_DarcyFlow_beta{}_Train.hdf5",
-    attribute="beta",
+    file="2D_DarcyFlow_beta{}_Train.hdf5".format,
+    attributes=(("beta",),),
     channels=("coefficient", "solution"),
     layout=lambda grid: SteadyLayout(grid=grid),
     draw=_draw,

@@ -75,15 +75,14 @@ def _draw(n: int, grid: Grid, rng: np.random.Generator) -> Array:
     return draw(n, grid.points, rng)
 
 
-def _solve(begin: Array, parameter: None, grid: Grid) -> Array:  # noqa: ARG001 - there is none
+def _solve(begin: Array, grid: Grid) -> Array:
     return solve(begin, grid.frames, grid.dt)
 
 
 PROBLEM = Problem(
     task="diffusion_reaction",
     generator="vastrun diffusion-reaction 1",
-    file="2D_diff-react_NA_NA.h5",
-    attribute=None,
+    file="2D_diff-react_NA_NA.h5".format,
     channels=("u", "v"),
     layout=lambda grid: GroupsLayout(grid=grid, channels=2, side=SIDE),
     draw=_draw,

@@ -1,4 +1,7 @@
-"""PDEBench's HDF5 layouts: 1-D trajectories, steady problems, and 2-D trajectories in a group each."""
+"""PDEBench's HDF5 layouts of one field, of steady problems, and of trajectories in a group each.
+
+Those of flows are in flow_layouts.py.
+"""
 
 from __future__ import annotations
 
@@ -11,8 +14,18 @@ import h5py
 import numpy as np
 
 from vastrun.contract.errors import DataError
+from vastrun.trainer.data.hdf5_checks import (
+    MAX_GROUPS,
+    expect_axes,
+    expect_datasets,
+    expect_lengths,
+    expect_local,
+    expect_samples,
+    read,
+    read_coordinate,
+)
 from vastrun.trainer.data.pdebench import Fields, Grid, MappedFile
-from vastrun.trainer.data.stride import Stride, frame_stride, point_stride
+from vastrun.trainer.data.stride import Stride, check_points, frame_stride, point_stride
 
 Reader = Callable[[int, slice], Fields]
 """Reads a row's sample in the given frames, start and stop; a steady problem has no frames to choose from."""
@@ -73,12 +86,15 @@ class LineLayout:
         file["t-coordinate"] = (np.arange(grid.frames + 1) * grid.dt).astype(np.float32)
 
     def stride(self, path: Path, file: h5py.File, min_samples: int) -> Stride:
-        _expect_datasets(path, file, ("tensor", "x-coordinate", "t-coordinate"))
-        shape = _expect_axes(path, file["tensor"], "samples, frames, points")
-        _expect_samples(path, shape[0], min_samples)
+        expect_datasets(path, file, ("tensor", "x-coordinate", "t-coordinate"))
+        shape = expect_axes(path, file["tensor"], "samples, frames, points")
+        expect_samples(path, shape[0], min_samples)
+        x, t = file["x-coordinate"], file["t-coordinate"]
+        expect_lengths(path, file["tensor"], [(1, "t-coordinate", t), (2, "x-coordinate", x)])
+        check_points(path, "x-coordinate", read_coordinate(path, x), 1.0)
         return Stride(
             points=point_stride(path, "tensor", shape[2:], self.grid),
-            frames=frame_stride(path, "t-coordinate", file["t-coordinate"][:2], shape[1], self.grid),
+            frames=frame_stride(path, "t-coordinate", read_coordinate(path, t), shape[1], self.grid),
         )
 
     def count(self, file: h5py.File) -> int:
@@ -90,7 +106,7 @@ class LineLayout:
             view = tensor[:, :: stride.frames, None, :: stride.points]
             return lambda row, frames: view[row, frames]
         # HDF5 is slow at strided reads along the points.
-        return lambda row, frames: tensor[row, stride.rows(frames)][:, None, :: stride.points]
+        return lambda row, frames: read(tensor, (row, stride.rows(frames)))[:, None, :: stride.points]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,14 +132,20 @@ class SteadyLayout:
             file[name] = self.grid.x.astype(np.float32)
 
     def stride(self, path: Path, file: h5py.File, min_samples: int) -> Stride:
-        _expect_datasets(path, file, ("nu", "tensor", "x-coordinate", "y-coordinate"))
-        input_shape = _expect_axes(path, file["nu"], "samples, points, points")
-        target_shape = _expect_axes(path, file["tensor"], "samples, 1, points, points")
+        coordinates = ("x-coordinate", "y-coordinate")
+        expect_datasets(path, file, ("nu", "tensor", *coordinates))
+        input_shape = expect_axes(path, file["nu"], "samples, points, points")
+        target_shape = expect_axes(path, file["tensor"], "samples, 1, points, points")
         if target_shape != (input_shape[0], 1, *input_shape[1:]):
             raise DataError(
                 f"{path}: expected `tensor` to match the samples of `nu` {input_shape}, got {target_shape}"
             )
-        _expect_samples(path, input_shape[0], min_samples)
+        expect_samples(path, input_shape[0], min_samples)
+        expect_lengths(
+            path, file["nu"], [(axis, name, file[name]) for axis, name in enumerate(coordinates, 1)]
+        )
+        for name in coordinates:
+            check_points(path, name, read_coordinate(path, file[name]), 1.0)
         return Stride(points=point_stride(path, "nu", input_shape[1:], self.grid))
 
     def count(self, file: h5py.File) -> int:
@@ -131,35 +153,42 @@ class SteadyLayout:
 
     def reader(self, file: h5py.File | MappedFile, stride: Stride) -> Reader:
         nu, tensor, thinned = file["nu"], file["tensor"], slice(None, None, stride.points)
-        return lambda row, _: np.concatenate([nu[row][None], tensor[row]])[:, thinned, thinned]
+        return lambda row, _: np.concatenate([read(nu, row)[None], read(tensor, row)])[:, thinned, thinned]
 
 
 @dataclass(frozen=True, kw_only=True)
 class GroupsLayout:
-    """2-D trajectories: groups `0000`, `0001`, … of `data` (T, X, Y, C), `grid/x`, `grid/y`, `grid/t`."""
+    """Trajectories in groups `0000`, `0001`, … of `data` (T, *X, C), `grid/t`, `grid/x` and so on."""
 
     grid: Grid
     channels: int
+    axes: int = 2
     side: float
-    """Side length of the square, which is centred at the origin."""
+    """Length of the domain along an axis."""
+    centred: bool = True
+    """True where the domain's centre is the origin, False where it starts there."""
     steady: ClassVar[bool] = False
 
     @property
     def shape(self) -> tuple[int, ...]:
-        return self.grid.frames, self.channels, self.grid.points, self.grid.points
+        return self.grid.frames, self.channels, *[self.grid.points] * self.axes
 
     def write(self, file: h5py.File, n: int, pieces: Iterable[Fields]) -> None:
-        x = (self.side * (self.grid.x - 0.5)).astype(np.float32)
+        x = (self.side * (self.grid.x - (0.5 if self.centred else 0.0))).astype(np.float32)
         samples = (sample for piece in pieces for sample in piece)
         for row, sample in zip(range(n), samples, strict=True):
             group = file.create_group(_name(row))
             group["data"] = np.moveaxis(sample, 1, -1).astype(np.float32)
-            group["grid/x"] = group["grid/y"] = x
+            for name in self._coordinates:
+                group[name] = x
             group["grid/t"] = self.grid.t.astype(np.float32)
 
     def stride(self, path: Path, file: h5py.File, min_samples: int) -> Stride:
-        _expect_samples(path, self.count(file), min_samples)
-        found = {self._stride_of(path, file, _name(row)) for row in range(self.count(file))}
+        count = self.count(file)
+        expect_samples(path, count, min_samples)
+        if count > MAX_GROUPS:
+            raise DataError(f"{path}: expected at most {MAX_GROUPS} groups, got {count}")
+        found = {self._stride_of(path, file, _name(row)) for row in range(count)}
         if len(found) > 1:
             raise DataError(f"{path}: expected all samples on one grid, found several")
         return found.pop()
@@ -168,47 +197,34 @@ class GroupsLayout:
         return len(file)
 
     def reader(self, file: h5py.File | MappedFile, stride: Stride) -> Reader:
-        def read(row: int, frames: slice) -> Fields:
-            fields = file[_name(row)]["data"][stride.rows(frames)]
-            return np.moveaxis(fields[:, :: stride.points, :: stride.points], -1, 1)
+        thinned = (slice(None), *[slice(None, None, stride.points)] * self.axes)
 
-        return read
+        def read_sample(row: int, frames: slice) -> Fields:
+            return np.moveaxis(read(file[_name(row)]["data"], stride.rows(frames))[thinned], -1, 1)
+
+        return read_sample
+
+    @property
+    def _coordinates(self) -> tuple[str, ...]:
+        return tuple(f"grid/{axis}" for axis in "xyz"[: self.axes])
 
     def _stride_of(self, path: Path, file: h5py.File, name: str) -> Stride:
+        expect_local(path, file, name)
         group = file.get(name)
         if not isinstance(group, h5py.Group):
             raise DataError(f"{path}: expected a group `{name}`, found: {', '.join([*file][:3])}, …")
-        _expect_datasets(path, group, ("data", "grid/x", "grid/y", "grid/t"))
-        shape = _expect_axes(path, group["data"], f"frames, points, points, {self.channels}")
+        expect_datasets(path, group, ("data", *self._coordinates, "grid/t"))
+        data, points = group["data"], ", ".join(["points"] * self.axes)
+        shape = expect_axes(path, data, f"frames, {points}, {self.channels}")
+        lengths = [(axis, f"{name}/{of}", group[of]) for axis, of in enumerate(self._coordinates, 1)]
+        expect_lengths(path, data, [(0, f"{name}/grid/t", group["grid/t"]), *lengths])
+        for of in self._coordinates:
+            check_points(path, f"{name}/{of}", read_coordinate(path, group[of]), self.side)
+        times = read_coordinate(path, group["grid/t"])
         return Stride(
-            points=point_stride(path, f"{name}/data", shape[1:3], self.grid),
-            frames=frame_stride(path, f"{name}/grid/t", group["grid/t"][:2], shape[0], self.grid),
+            points=point_stride(path, f"{name}/data", shape[1:-1], self.grid),
+            frames=frame_stride(path, f"{name}/grid/t", times, shape[0], self.grid),
         )
-
-
-def _expect_samples(path: Path, found: int, min_samples: int) -> None:
-    if found < min_samples:
-        raise DataError(f"{path}: expected at least {min_samples} samples, got {found}")
-
-
-def _expect_axes(path: Path, array: h5py.Dataset, axes: str) -> tuple[int, ...]:
-    """Return the shape; `axes` gives the name or the required length of each axis."""
-    names, shape = axes.split(", "), array.shape
-    fits = len(names) == len(shape) and all(
-        not name.isdecimal() or int(name) == size for name, size in zip(names, shape, strict=True)
-    )
-    if not fits:
-        raise DataError(f"{path}: expected `{array.name.lstrip('/')}` of shape ({axes}), got {shape}")
-    return shape
-
-
-def _expect_datasets(path: Path, group: h5py.Group, names: Iterable[str]) -> None:
-    for name in names:
-        if not isinstance(group.get(name), h5py.Dataset):
-            where = "" if group.name == "/" else f" in `{group.name}`"
-            raise DataError(
-                f"{path}: expected a dataset `{name}`{where}, found: {', '.join(group) or 'none'}"
-            )
 
 
 def _name(row: int) -> str:

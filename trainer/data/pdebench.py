@@ -16,6 +16,8 @@ from vastrun.contract.errors import DataError
 
 Fields: TypeAlias = NDArray[np.float32]
 Attribute = str | int | float
+_MAX_TEXT = 80
+"""Characters that are kept of an attribute that is no number; PDEBench's have whole configurations."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,9 +46,19 @@ def attributes(path: Path) -> dict[str, Attribute] | None:
         return None
     try:
         with h5py.File(path, "r") as file:
-            return {name: getattr(value, "item", lambda v=value: v)() for name, value in file.attrs.items()}
+            return {name: _plain(value) for name, value in file.attrs.items()}
     except OSError as error:
         raise DataError(f"{path}: expected an HDF5 file: {error}") from error
+
+
+def _plain(value: Any) -> Attribute:
+    """Return an attribute as a number or a string; an array as the start of its text."""
+    if isinstance(value, np.ndarray):
+        return value.item() if value.size == 1 else str(value)[:_MAX_TEXT]
+    plain = value.item() if isinstance(value, np.generic) else value
+    if isinstance(plain, (int, float)):
+        return plain
+    return "".join(letter if letter.isprintable() else " " for letter in str(plain)[:_MAX_TEXT])
 
 
 class MappedFile:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sized
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import count, takewhile
 from math import log10
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -35,6 +36,7 @@ class DataSizes:
     """Shape of a sample: (frames, channels, *points); a steady problem has two frames."""
     steady: bool
     symmetry: Symmetry
+    static: int
     conditions: int
     train: int
     """Training samples of all files together."""
@@ -48,24 +50,28 @@ class Problem:
     task: str
     generator: str
     """Name and version of the generator; another version makes other data."""
-    file: str
-    """PDEBench's file name, with {} for the parameter."""
-    attribute: str | None
-    """PDEBench's name of the parameter; None: no parameter, and a single file."""
+    file: Callable[..., str]
+    """Returns PDEBench's file name at the given parameters."""
+    attributes: tuple[tuple[str, ...], ...] = ()
+    """PDEBench's names of each parameter: of a compressible flow's viscosity there are two."""
+    further_file: Callable[[int], str] | None = None
+    """Returns the name of a further file, from 1 on, which continues the first; None: there is one."""
     channels: tuple[str, ...]
     layout: Callable[[Grid], Layout]
     draw: Callable[[int, Grid, np.random.Generator], Sized]
     """Draws n random initial conditions, or coefficients."""
-    solve: Callable[[Any, Any, Grid], np.ndarray]
-    """Solves the drawn problems at a parameter: (n, *layout.shape)."""
+    solve: Callable[..., np.ndarray]
+    """Maps what was drawn, each parameter and the grid to the solution: (n, *layout.shape)."""
     symmetry: Symmetry
     """Symmetry that training may use to augment the data."""
+    static: int = 0
+    """Number of the last channels, which do not change with time: models are given them."""
     chunk: int
     """Samples that are drawn and solved at once; another number draws other samples."""
     method: Mapping[str, Attribute] = field(default_factory=dict)
     """Further attributes that record how a file was made."""
-    cells_of: Callable[[int, Any], int] | None = None
-    """Number of solver cells for a number of points and a parameter; None: as many as points."""
+    cells_of: Callable[..., int] | None = None
+    """Number of solver cells for a number of points and the parameters; None: as many as points."""
 
     def generate(
         self,
@@ -82,16 +88,16 @@ class Problem:
         """
         lines = []
         layout = self.layout(_grid(config))
-        for parameter in self._parameters(config):
-            path = self.path_of(folder, parameter)
-            attrs = self._attrs(config, parameter)
+        for parameters in self._parameters(config):
+            path = self.path_of(folder, *parameters)
+            attrs = self._attrs(config, parameters)
             present = pdebench.attributes(path)
             # A file without a generator is PDEBench's own, and took hours to download: never overwrite it.
             if present is not None and (present == attrs or "generator" not in present):
                 lines.append(f"{path.name}: present")
                 continue
             n = config.train + config.test
-            pieces = self._pieces(config, parameter)
+            pieces = self._pieces(config, parameters)
             make = partial(
                 sample_writer.write_samples,
                 path,
@@ -134,6 +140,7 @@ class Problem:
             frame_shape=(2, 1, *layout.shape[1:]) if layout.steady else layout.shape,
             steady=layout.steady,
             symmetry=self.symmetry,
+            static=self.static,
             conditions=len(self._conditions(config, parameters[0])),
             train=(config.train - config.validation) * len(parameters),
             test=config.test * len(parameters),
@@ -167,59 +174,95 @@ class Problem:
             return TrajectoryTask(*self.load(config, folder))
         return StoredTask(*self.store(config, folder))
 
-    def path_of(self, folder: Path, parameter: float | None) -> Path:
-        """Return the path of one parameter's file, with PDEBench's file name."""
-        return folder / self.file.format(parameter)
+    def path_of(self, folder: Path, *parameters: float) -> Path:
+        """Return the path of the first file at these parameters, with PDEBench's file name."""
+        return folder / self.file(*parameters)
 
     def _split(self, config: DataConfig, folder: Path, rows: slice) -> Samples:
-        """Return the samples `rows` of every file."""
-        layout, parts = self.layout(_grid(config)), []
-        for parameter in self._parameters(config):
-            path = self._check_parameter(folder, parameter)
-            with pdebench.open_file(path) as file:
-                stride, count = layout.stride(path, file, config.train + config.test), layout.count(file)
-            chosen = range(count)[rows]
-            part = FilePart(
-                path=path,
-                first=chosen.start,
-                count=len(chosen),
-                stride=stride,
-                parameters=self._conditions(config, parameter),
-            )
-            parts.append(part)
+        """Return the samples `rows` at each parameter; its files count as one."""
+        layout = self.layout(_grid(config))
+        parts = [
+            part
+            for parameters in self._parameters(config)
+            for part in self._parts(config, layout, folder, parameters, rows)
+        ]
         mapped = config.keep == "host"
-        return Samples(layout, self.channels, parts, symmetry=self.symmetry, mapped=mapped)
+        return Samples(
+            layout, self.channels, parts, symmetry=self.symmetry, static=self.static, mapped=mapped
+        )
 
-    def _parameters(self, config: DataConfig) -> tuple[float | None, ...]:
+    def _parts(
+        self, config: DataConfig, layout: Layout, folder: Path, parameters: tuple[float, ...], rows: slice
+    ) -> Iterator[FilePart]:
+        """Yield the part of each file that has some of the samples `rows` at these parameters."""
+        self._check_parameters(folder, parameters)
+        paths, strides, counts = self._files(folder, parameters), [], []
+        for path in paths:
+            with pdebench.open_file(path) as file:
+                min_samples = config.train + config.test if len(paths) == 1 else 1
+                strides.append(layout.stride(path, file, min_samples))
+                counts.append(layout.count(file))
+        if sum(counts) < config.train + config.test:
+            raise DataError(
+                f"{paths[0]} and {len(paths) - 1} further files: expected at least "
+                f"{config.train + config.test} samples in all, got {sum(counts)}"
+            )
+        chosen, begin = range(sum(counts))[rows], 0
+        for path, stride, samples in zip(paths, strides, counts, strict=True):
+            first, stop = max(chosen.start, begin) - begin, min(chosen.stop, begin + samples) - begin
+            begin += samples
+            if first < stop:
+                yield FilePart(
+                    path=path,
+                    first=first,
+                    count=stop - first,
+                    stride=stride,
+                    parameters=self._conditions(config, parameters),
+                )
+
+    def _files(self, folder: Path, parameters: tuple[float, ...]) -> list[Path]:
+        """Return the first file at these parameters, and those of PDEBench's that continue it."""
+        paths = [self.path_of(folder, *parameters)]
+        if self.further_file is None or "generator" in (pdebench.attributes(paths[0]) or {}):
+            return paths
+        further = map(folder.joinpath, map(self.further_file, count(1)))
+        return [*paths, *takewhile(Path.exists, further)]
+
+    def _parameters(self, config: DataConfig) -> tuple[tuple[float, ...], ...]:
         # Not those of `config.task`: a user's task may extend this one.
         return config.parameters_of(self.task)
 
-    def _pieces(self, config: DataConfig, parameter: float | None) -> Iterator[Piece]:
+    def _pieces(self, config: DataConfig, parameters: tuple[float, ...]) -> Iterator[Piece]:
         grid = _grid(config)
         for stream, n in ((_TRAIN_STREAM, config.train), (_TEST_STREAM, config.test)):
             rng = np.random.default_rng([config.seed, stream])
             for begin in range(0, n, self.chunk):
                 drawn = self.draw(min(self.chunk, n - begin), grid, rng)
-                yield partial(self.solve, drawn, parameter, grid)
+                yield partial(self.solve, drawn, *parameters, grid)
 
-    def _check_parameter(self, folder: Path, parameter: float | None) -> Path:
-        """Return the path of one parameter's file. Raises DataError when it is of another parameter."""
-        path = self.path_of(folder, parameter)
-        found = (pdebench.attributes(path) or {}).get(self.attribute or "", parameter)
-        if found != parameter:
-            raise DataError(f"{path}: expected the attribute {self.attribute} to be {parameter}, got {found}")
-        return path
+    def _check_parameters(self, folder: Path, parameters: tuple[float, ...]) -> None:
+        """Raise DataError when the file at these parameters says that it is of others."""
+        path = self.path_of(folder, *parameters)
+        present = pdebench.attributes(path) or {}
+        for name, expected in self._named(parameters).items():
+            found = present.get(name, expected)
+            if found != expected:
+                raise DataError(f"{path}: expected the attribute {name} to be {expected}, got {found}")
 
-    def _conditions(self, config: DataConfig, parameter: float | None) -> tuple[float, ...]:
+    def _named(self, parameters: tuple[float, ...]) -> dict[str, float]:
+        """Return the parameters by PDEBench's names."""
+        pairs = zip(self.attributes, parameters, strict=True)
+        return {name: float(value) for names, value in pairs for name in names}
+
+    def _conditions(self, config: DataConfig, parameters: tuple[float, ...]) -> tuple[float, ...]:
         steady = self.layout(_grid(config)).steady
-        logs = () if parameter is None else (log10(parameter),)
+        logs = tuple(map(log10, parameters))
         return logs if steady else (*logs, log10(config.dt))
 
-    def _attrs(self, config: DataConfig, parameter: float | None) -> dict[str, Attribute]:
+    def _attrs(self, config: DataConfig, parameters: tuple[float, ...]) -> dict[str, Attribute]:
         # Everything the values depend on: a file that differs in one of these is made again.
         attrs: dict[str, Attribute] = {"generator": self.generator}
-        if self.attribute is not None and parameter is not None:
-            attrs[self.attribute] = float(parameter)
+        attrs |= self._named(parameters)
         attrs |= {
             "seed": config.seed,
             "train": config.train,
@@ -229,7 +272,7 @@ class Problem:
         if not self.layout(_grid(config)).steady:
             attrs |= {"frames": config.frames, "dt": config.dt}
         if self.cells_of is not None:
-            attrs["cells"] = self.cells_of(config.points, parameter)
+            attrs["cells"] = self.cells_of(config.points, *parameters)
         return attrs | dict(self.method)
 
 

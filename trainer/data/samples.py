@@ -40,6 +40,7 @@ class Samples:
         parts: Sequence[FilePart],
         *,
         symmetry: Symmetry = "none",
+        static: int = 0,
         mapped: bool = False,
     ) -> None:
         self.channels = tuple(channels)
@@ -47,6 +48,8 @@ class Samples:
         self.parameters = np.array([part.parameters for part in parts for _ in range(part.count)], np.float32)
         """(N, P): the logarithms of the PDE's parameter, if any, and of the time step, if there is time."""
         self.symmetry: Symmetry = symmetry
+        self.static = static
+        """Number of the last channels, which do not change with time."""
         self._layout = layout
         self._mapped = mapped
         self._parts = tuple(parts)

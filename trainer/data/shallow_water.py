@@ -100,15 +100,14 @@ def _draw(n: int, grid: Grid, rng: np.random.Generator) -> Array:
     return heights(draw(n, rng), grid.points)
 
 
-def _solve(height: Array, parameter: None, grid: Grid) -> Array:  # noqa: ARG001 - there is none
+def _solve(height: Array, grid: Grid) -> Array:
     return solve(height, grid.frames, grid.dt)[:, :, None]
 
 
 PROBLEM = Problem(
     task="shallow_water",
     generator="vastrun shallow-water 1",
-    file="2D_rdb_NA_NA.h5",
-    attribute=None,
+    file="2D_rdb_NA_NA.h5".format,
     channels=("h",),
     layout=lambda grid: GroupsLayout(grid=grid, channels=1, side=SIDE),
     draw=_draw,

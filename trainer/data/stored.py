@@ -19,7 +19,7 @@ from vastrun.contract.config import Keep
 from vastrun.trainer.data.pdebench import Fields
 from vastrun.trainer.data.samples import Samples
 from vastrun.trainer.data.trajectories import MOMENTS_CHUNK_SIZE, Trajectories, Windows, moments_of
-from vastrun.trainer.sampling.windows import BatchIndices, image_points
+from vastrun.trainer.sampling.windows import BatchIndices, image_points, shifts_of
 
 
 class StoredTrajectories:
@@ -29,6 +29,7 @@ class StoredTrajectories:
         self.keep: Keep = keep
         self.steady = samples.steady
         self.symmetry = samples.symmetry
+        self.static = samples.static
         self.frames, self.channels, *self.grid = samples.frame_shape
         self._samples = samples
         self._buffers = BufferPool()
@@ -74,10 +75,15 @@ def _copy_unchanged(block: Fields, image: int, grid: tuple[int, ...], window: Fi
 
 
 def _copy_shifted(block: Fields, image: int, grid: tuple[int, ...], window: Fields) -> None:
-    rest = grid[0] - image
-    window[..., image:] = block[..., :rest]
-    if image:
-        window[..., :image] = block[..., rest:]
+    if len(grid) == 1:
+        rest = grid[0] - image
+        window[..., image:] = block[..., :rest]
+        if image:
+            window[..., :image] = block[..., rest:]
+        return
+    shift, axes = shifts_of(grid, np.array([image]))[:, 0], tuple(range(-len(grid), 0))
+    shape = (*block.shape[:-1], *grid)
+    window[...] = np.roll(block.reshape(shape), tuple(shift.tolist()), axes).reshape(block.shape)
 
 
 def _copy_rotated(block: Fields, image: int, grid: tuple[int, ...], window: Fields) -> None:

@@ -7,10 +7,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from vastrun.contract.errors import DataError
 from vastrun.trainer.data.pdebench import Grid
+
+_SPACING_TOLERANCE = 0.02
+"""Largest deviation of a step along a coordinate, relative to the mean step; they are rounded to float32."""
+_SIDE_TOLERANCE_STEPS = 2.5
+"""Largest deviation of the domain's length, in steps: points may be cell centres or include the boundary."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,17 +49,28 @@ def point_stride(path: Path, name: str, points: Sequence[int], grid: Grid) -> in
     return stride
 
 
-def frame_stride(path: Path, name: str, times: ArrayLike, frames: int, grid: Grid) -> int:
-    """Return the stride over the frames.
+def check_points(path: Path, name: str, values: ArrayLike, side: float) -> None:
+    """Raise DataError unless the coordinate `values` ascends evenly over a domain of length `side`."""
+    step = _even_step(path, name, np.asarray(values, np.float64))
+    length = step * np.size(values)
+    if abs(length - side) > _SIDE_TOLERANCE_STEPS * step:
+        raise DataError(
+            f"{path}: expected `{name}` to cover a length of {side:g}, got {length:.4g}: has it other units?"
+        )
 
-    Raises DataError unless the grid's frames are among them, from the first on.
+
+def frame_stride(path: Path, name: str, times: ArrayLike, frames: int, grid: Grid) -> int:
+    """Return the stride over the frames, whose times are the first `frames` of `times`.
+
+    Raises DataError unless the times ascend evenly and the grid's frames are among them, from the first on.
     """
-    first = np.asarray(times, np.float64)[:2]
-    step = first[1] - first[0] if len(first) == 2 else np.nan
+    first = np.asarray(times, np.float64)[:frames]
+    # Of two frames the later one is a step away; a single frame has none.
+    step = _even_step(path, name, first) if len(first) > 1 else np.nan
     stride = round(grid.dt / step) if step > 0 else 0
     # Times are often float32 sums: ten steps of 0.005 are not exactly 0.05.
     if not stride or not np.isclose(stride * step, grid.dt, rtol=1e-3):
-        begin = ", ".join(f"{time:g}" for time in first)
+        begin = ", ".join(f"{time:g}" for time in first[:2])
         raise DataError(
             f"{path}: expected frames {grid.dt} apart or a fraction 1/n of that, `{name}` starts with {begin}"
         )
@@ -62,3 +78,20 @@ def frame_stride(path: Path, name: str, times: ArrayLike, frames: int, grid: Gri
     if needed > frames:
         raise DataError(f"{path}: expected {needed} frames for {grid.frames} of 1 in {stride}, got {frames}")
     return stride
+
+
+def _even_step(path: Path, name: str, values: NDArray[np.float64]) -> float:
+    """Return the step of a coordinate with several values. Raises DataError unless it ascends evenly."""
+    steps = np.diff(values)
+    if not np.isfinite(values).all() or not (steps > 0).all():
+        place = int(np.flatnonzero(~(steps > 0))[0]) if not (steps > 0).all() else 0
+        raise DataError(
+            f"{path}: expected `{name}` to ascend, got {values[place]:g} and then {values[place + 1]:g} "
+            f"at place {place}"
+        )
+    step = float(steps.mean())
+    if np.abs(steps - step).max() > _SPACING_TOLERANCE * step:
+        raise DataError(
+            f"{path}: expected equal steps in `{name}`, got steps from {steps.min():g} to {steps.max():g}"
+        )
+    return step

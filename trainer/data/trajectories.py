@@ -30,6 +30,8 @@ class Trajectories:
     conditions: Tensor
     """(N, C) float32: the logarithms of the PDE's parameter, if any, and of the time step, if any."""
     symmetry: Symmetry = "none"
+    static: int = 0
+    """Number of the last channels, which do not change with time: they are given, and not scored."""
     steady: bool = False
     """True for a problem without time."""
 
@@ -41,6 +43,7 @@ class Trajectories:
             fields=fields.reshape(-1, *samples.frame_shape),
             conditions=torch.from_numpy(samples.parameters),
             symmetry=samples.symmetry,
+            static=samples.static,
             steady=samples.steady,
         )
 

@@ -283,6 +283,8 @@ def domain_of(source: Source, patch: int | None = None) -> Domain:
     return Domain(
         grid=tuple(source.grid),
         channels=source.channels,
+        # A task in a user's code may be older than static channels.
+        static=getattr(source, "static", 0),
         conditions=source.conditions.shape[1],
         steady=source.steady,
         patch=patch,

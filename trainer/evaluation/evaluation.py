@@ -111,7 +111,7 @@ def evaluate(
         scores={label: scores_of(rollouts, rows) for label, rows in parts.items()},
         spectra=rollouts.spectra,
         examples=tuple(
-            Example(label=label, truth=test.fields[row].cpu(), rollout=rollout)
+            Example(label=label, truth=test.fields[row, :, : rollout.shape[1]].cpu(), rollout=rollout)
             for (row, label), rollout in zip(shown.items(), rollouts.examples, strict=True)
         ),
     )
@@ -144,9 +144,10 @@ def _choose_examples(parts: Mapping[str, Tensor]) -> dict[int, str]:
 
 
 def _label_of(conditions: Tensor, data: DataConfig) -> str:
-    """Return a label like `beta 0.4`; for a user's task, the raw conditions."""
+    """Return a label like `beta 0.4`; for a task without parameters, the raw conditions."""
     values = conditions.tolist()
-    key = PARAMETERS.get(data.task)
-    if key is None:
+    keys = PARAMETERS.get(data.task, ())
+    if not keys:
         return "conditions " + ", ".join(f"{value:.4g}" for value in values)
-    return f"{key.removesuffix('s')} {10 ** values[0]:.4g}"
+    named = zip(keys, values, strict=False)
+    return ", ".join(f"{key.removesuffix('s')} {10**value:.4g}" for key, value in named)

@@ -100,10 +100,11 @@ class _Accumulator:
     ) -> None:
         self._count, self._predictors = len(test), tuple(predictors)
         self._metrics = FieldMetrics(test.grid, test.fields.device)
-        each = (total, test.frames - 1, test.channels)
+        self._moving = slice(test.channels - test.static)
+        each = (total, test.frames - 1, test.channels - test.static)
         self._sizes = torch.zeros(each, dtype=torch.float64)
         self._errors = torch.zeros(len(predictors), len(MEASURES), *each, dtype=torch.float64)
-        self._spectra = torch.zeros(_SPECTRA, test.channels, self._metrics.rings.count, dtype=torch.float64)
+        self._spectra = torch.zeros(_SPECTRA, each[2], self._metrics.rings.count, dtype=torch.float64)
         self._examples = torch.zeros(len(examples), *each[1:], *test.grid)
         self._places = {row: place for place, row in enumerate(examples)}
 
@@ -114,12 +115,14 @@ class _Accumulator:
             zip(fields[:, :-1].unbind(1), fields[:, 1:].unbind(1), strict=True)
         ):
             beat()
-            self._sizes[rows, frame] = target.double().square().flatten(2).mean(2).cpu()
+            moving = target[:, self._moving]
+            self._sizes[rows, frame] = moving.double().square().flatten(2).mean(2).cpu()
             for place, name in enumerate(self._predictors):
                 predictions[name] = PREDICTORS[name](case, predictions[name], before).float()
-                self._errors[place, :, rows, frame] = self._metrics.measure(predictions[name] - target).cpu()
-            self._store_example(rows, frame, predictions["rollout"])
-        self._add_spectra(rows, target, predictions["rollout"])
+                error = predictions[name][:, self._moving] - moving
+                self._errors[place, :, rows, frame] = self._metrics.measure(error).cpu()
+            self._store_example(rows, frame, predictions["rollout"][:, self._moving])
+        self._add_spectra(rows, moving, predictions["rollout"][:, self._moving])
 
     def reduce(self, ranks: Ranks) -> Rollouts:
         """Sum over all ranks, without the padding."""

@@ -20,6 +20,8 @@ class Domain:
 
     grid: tuple[int, ...]
     channels: int = 1
+    static: int = 0
+    """Number of the last channels, which do not change with time: a prediction has those of its input."""
     inputs: int | None = None
     """Input channels; None: the same number as output channels."""
     conditions: int
@@ -39,6 +41,7 @@ class Scale(nn.Module):
     def __init__(self, domain: Domain) -> None:
         super().__init__()
         self.steady = domain.steady
+        self.static = domain.static
         shape = (2, domain.channels, *(1,) * len(domain.grid))
         self.register_buffer("mean", torch.zeros(shape))
         self.register_buffer("std", torch.ones(shape))
@@ -64,7 +67,17 @@ class Scale(nn.Module):
         """
         shape = (-1, *(1,) * (change.ndim - 2))
         mean, std = self.mean[1].reshape(shape), self.std[1].reshape(shape)
-        return (mean if self.steady else u) + std * change
+        target = (mean if self.steady else u) + std * change
+        return torch.cat([self.moving(target), u[:, -self.static :]], dim=1) if self.static else target
+
+    def moving(self, fields: Tensor) -> Tensor:
+        """Return the channels (B, K', ...) that change with time of fields (B, K, ...)."""
+        return fields[:, : -self.static] if self.static else fields
+
+    def perturb(self, u: Tensor, noise: Tensor) -> Tensor:
+        """Add noise (B, K, *X) in units of the deviation to the channels of u that change with time."""
+        noisy = u + self.std[0] * noise
+        return torch.cat([self.moving(noisy), u[:, -self.static :]], dim=1) if self.static else noisy
 
     def normalised_change(self, target: Tensor, u: Tensor) -> Tensor:
         """Return the model output that gives a target (B, K, *X); the inverse of `denormalise`."""

@@ -4,7 +4,7 @@ There is no state: a resume is just a later step. The indices of windows are dra
 then shared among the ranks, and the noise of a window follows from its place in that batch, so that the
 number of ranks has no effect. A window may be a symmetric image of a solution, each image equally likely:
 
-shift    a periodic line is shifted by whole points
+shift    a periodic field is shifted by whole points along each axis
 square   a square, and the field on it, is rotated and mirrored
 """
 
@@ -31,7 +31,12 @@ _NOISE_BLOCK = 4096
 
 def image_count(symmetry: Symmetry, grid: tuple[int, ...]) -> int:
     """Return the number of images of a solution; image 0 is the solution itself."""
-    return {"none": 1, "shift": grid[0], "square": 8}[symmetry]
+    return {"none": 1, "shift": prod(grid), "square": 8}[symmetry]
+
+
+def shifts_of(grid: tuple[int, ...], numbers: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the shifts of the images `numbers` of a periodic field along each axis, in points: (N, B)."""
+    return np.stack(np.unravel_index(numbers, grid))
 
 
 def image_points(symmetry: Symmetry, grid: tuple[int, ...], numbers: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -39,8 +44,11 @@ def image_points(symmetry: Symmetry, grid: tuple[int, ...], numbers: NDArray[np.
     if symmetry == "square":
         table: NDArray[np.int64] = _square_images(grid[0])[numbers]
         return table
-    points = prod(grid)
-    return (np.arange(points) - numbers[:, None]) % points
+    places: NDArray[np.int64] = np.zeros((len(numbers), 1), np.int64)
+    for size, shift in zip(grid, shifts_of(grid, numbers), strict=True):
+        along = (np.arange(size) - shift[:, None]) % size
+        places = (places[:, :, None] * size + along[:, None]).reshape(len(numbers), -1)
+    return places
 
 
 @lru_cache(maxsize=4)

@@ -1,6 +1,7 @@
 """Objectives: the loss of the operator stage, relative errors of a few predicted frames, and its terms.
 
-Shapes of the terms: fields (B, K, *X) in physical units; `unit` (K, *1) makes channels comparable.
+Shapes of the terms: fields (B, K, *X) in physical units; `unit` (1, K, *1) makes channels comparable. Of K
+channels, those that do not change with time are left out.
 """
 
 from __future__ import annotations
@@ -71,13 +72,14 @@ class UnrollLoss(Objective):
     def forward(self, windows: Windows) -> Tensor:
         """Return the loss (1,); with several terms (1 + terms,), the unweighted terms after the loss."""
         scale = self.operator.scale(windows.task)
-        u = windows.fields[:, 0] + scale.std[0] * windows.noise
+        u = scale.perturb(windows.fields[:, 0], windows.noise)
         known = {} if windows.latents is None else {"latents": windows.latents}
         terms = []
         for target in windows.fields[:, 1:].unbind(1):
             u = self.operator(u, windows.conditions, windows.task, **known)
             known = {}  # tokens are cached for first frames only; a predicted frame must be encoded
-            terms.append(self._terms(u, target, scale.std[1], steady=scale.steady))
+            shown = map(scale.moving, (u, target, scale.std[1:]))
+            terms.append(self._terms(*shown, steady=scale.steady))
         means = torch.stack(terms).mean(dim=0)
         if len(self.weights) == 1:
             return means

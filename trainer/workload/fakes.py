@@ -108,6 +108,7 @@ def _trajectories(sizes: DataSizes, count: int, keep: Keep) -> FakeTrajectories:
         fields=torch.empty(stored, *sizes.frame_shape).expand(count, *sizes.frame_shape),
         conditions=torch.empty(count, sizes.conditions),
         symmetry=sizes.symmetry,
+        static=sizes.static,
         steady=sizes.steady,
     )
 

@@ -53,7 +53,13 @@ def try_model(train: TrainConfig) -> str:
         return f"{name} is in the job's code; it is built when the data of {task.task} are read"
     sizes, began = data.data_sizes(task), time.monotonic()
     _, channels, *grid = sizes.frame_shape
-    domain = Domain(grid=tuple(grid), channels=channels, conditions=sizes.conditions, steady=sizes.steady)
+    domain = Domain(
+        grid=tuple(grid),
+        channels=channels,
+        static=sizes.static,
+        conditions=sizes.conditions,
+        steady=sizes.steady,
+    )
     torch.manual_seed(train.seed)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     model = OwnModel(train.model, [domain])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from itertools import product
 from typing import Annotated, Any, Literal
 
 from vastrun.contract.limits import Ge, Gt, Le, Lt, MinLen
@@ -16,20 +17,32 @@ Weight = Annotated[float, Ge(0)]
 Keep = Literal["device", "host", "disk"]
 Auto = Literal["auto"]
 
-PARAMETERS = {
-    "advection": "betas",
-    "burgers": "nus",
-    "darcy": "sources",
-    "diffusion_reaction": None,
-    "shallow_water": None,
+PARAMETERS: Mapping[str, tuple[str, ...]] = {
+    "advection": ("betas",),
+    "burgers": ("nus",),
+    "compressible_1d": ("etas",),
+    "compressible_2d": ("machs", "etas"),
+    "darcy": ("sources",),
+    "diffusion_reaction": (),
+    "diffusion_sorption": (),
+    "incompressible": (),
+    "reaction_diffusion": ("nus", "rhos"),
+    "shallow_water": (),
 }
-"""Built-in tasks, each with the key that lists the values of its PDE's parameter; None: it has none."""
+"""Built-in tasks, each with the keys that list the values of its PDE's parameters."""
 _STEADY = ("darcy",)
 MODELS = ("latent", "fno")
 """Built-in models."""
 MODEL_ARGUMENTS = ("grid", "channels", "conditions")
 """Keyword arguments that each model of the user's code is built with, besides `model.options`."""
-_ON_A_LINE = ("advection", "burgers")
+_AXES = {
+    "compressible_2d": 2,
+    "darcy": 2,
+    "diffusion_reaction": 2,
+    "incompressible": 2,
+    "shallow_water": 2,
+}
+"""Axes of the grids of built-in tasks that have more than one."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,9 +52,15 @@ class DataConfig:
     task: str = "advection"
     """A built-in task, or `module:function` in the user's code (see trainer/data/__init__.py)."""
     betas: Annotated[tuple[Positive, ...], MinLen(1)] = (0.4, 1.0)
-    """Speeds of `advection`. Each value has its own file, like the values of `nus` and `sources`."""
+    """Speeds of `advection`. Each value has its own file, like those of the other parameters."""
     nus: Annotated[tuple[Positive, ...], MinLen(1)] = (0.01, 0.1)
-    """Viscosities of `burgers`."""
+    """Viscosities of `burgers`, diffusivities of `reaction_diffusion`."""
+    rhos: Annotated[tuple[Positive, ...], MinLen(1)] = (1.0,)
+    """Growth rates of `reaction_diffusion`, whose files have all combinations with `nus`."""
+    etas: Annotated[tuple[Positive, ...], MinLen(1)] = (0.01,)
+    """Viscosities of `compressible_1d` and `compressible_2d`; shear and bulk viscosity are equal."""
+    machs: Annotated[tuple[Positive, ...], MinLen(1)] = (0.1,)
+    """Mach numbers of `compressible_2d`, whose files have all combinations with `etas`."""
     sources: Annotated[tuple[Positive, ...], MinLen(1)] = (1.0,)
     """Source terms of `darcy`; PDEBench calls them beta. The solution is proportional to it."""
     train: Count = 256
@@ -71,12 +90,11 @@ class DataConfig:
     @property
     def axes(self) -> int:
         """Return the number of the grid's axes; 1 for a user's task, which may have any number."""
-        return 1 if self.task in _ON_A_LINE or self.task not in PARAMETERS else 2
+        return _AXES.get(self.task, 1)
 
-    def parameters_of(self, task: str) -> tuple[float | None, ...]:
-        """Return the PDE's parameter in each file of a built-in task; (None,) where it has none."""
-        key = PARAMETERS[task]
-        return (None,) if key is None else getattr(self, key)
+    def parameters_of(self, task: str) -> tuple[tuple[float, ...], ...]:
+        """Return the parameters of each file of a built-in task: all combinations of its keys' values."""
+        return tuple(product(*(getattr(self, key) for key in PARAMETERS[task])))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -118,8 +118,8 @@ def rejected_data_options(at: str, config: TrainConfig, data: DataConfig) -> Ite
         unread |= dict.fromkeys(("frames", "dt"), f"has no effect with {data.task}, which is steady")
     if data.task in PARAMETERS:
         read = PARAMETERS[data.task]
-        fault = f"has no effect with {data.task}" + (f", which reads {read}" if read else "")
-        unread |= {key: fault for key in PARAMETERS.values() if key not in (None, read)}
+        fault = f"has no effect with {data.task}" + (f", which reads {' and '.join(read)}" if read else "")
+        unread |= {key: fault for keys in PARAMETERS.values() for key in keys if key not in read}
     for key, fault in unread.items():
         if getattr(data, key) != getattr(_DATA_DEFAULTS, key):
             yield f"{at}.{key}", fault

@@ -26,8 +26,12 @@ SMALL = DataConfig(train=17, test=3, points=16, frames=3)
 TASKS = sorted(FILES)
 
 
+FAST = ("compressible_1d", "compressible_2d", "incompressible")
+"""Their solvers take many steps."""
+
+
 def config_of(task: str) -> DataConfig:
-    return replace(SMALL, task=task)
+    return replace(SMALL, task=task, dt=0.01 if task in FAST else SMALL.dt)
 
 
 @pytest.fixture(scope="session")
@@ -187,3 +191,6 @@ def test_a_job_that_names_what_its_task_does_not_read_is_refused() -> None:
     assert keys(task="my.own:make", betas=(0.5,), nus=(1.0,)) == []
     assert keys(task="burgers", nus=(0.5,), train=10, frames=5, test=1) == ["batch"]
     assert keys(task="darcy", sources=(2.0,)) == []
+    assert keys(task="compressible_2d", machs=(0.3, 1.0), etas=(0.1,)) == []
+    assert keys(task="compressible_1d", machs=(0.3,), nus=(1.0,)) == ["data.nus", "data.machs"]
+    assert keys(task="reaction_diffusion", nus=(1.0,), rhos=(2.0,)) == []

@@ -8,7 +8,14 @@ from dataclasses import fields
 import numpy as np
 import pytest
 
-from vastrun.trainer.data import burgers, darcy, diffusion_reaction, shallow_water
+from vastrun.trainer.data import (
+    burgers,
+    darcy,
+    diffusion_reaction,
+    diffusion_sorption,
+    reaction_diffusion,
+    shallow_water,
+)
 from vastrun.trainer.data.initial_conditions import Array, InitialConditions, draw
 from vastrun.trainer.data.pdebench import Grid
 
@@ -187,3 +194,78 @@ def test_shallow_water_keeps_its_mass_and_its_symmetry_until_it_reaches_the_wall
     assert height.min() > 0
     np.testing.assert_array_equal(height, height.swapaxes(2, 3))
     np.testing.assert_allclose(height, height[:, :, ::-1], atol=1e-12)
+
+
+def test_reaction_diffusion_grows_like_the_logistic_curve_where_the_field_is_flat() -> None:
+    u = np.array([[0.01], [0.3], [1.0]]) * np.ones(64)
+    grid = Grid(points=64, frames=5, dt=0.25)
+    fields = reaction_diffusion.solve(u, 0.5, 3.0, grid)
+    growth = np.exp(3.0 * grid.t)[:, None]
+    for row, start in enumerate(u[:, 0]):
+        np.testing.assert_allclose(fields[row], start * growth / (1 + start * (growth - 1)) * np.ones(64))
+
+
+def test_reaction_diffusion_follows_the_heat_equation_where_nothing_grows() -> None:
+    x = Grid(points=64, frames=1, dt=1).x
+    u = (0.5 + 0.5 * np.sin(2 * np.pi * x))[None]
+    end = reaction_diffusion.solve(u, 0.1, 1e-12, Grid(points=64, frames=2, dt=0.2))[0, 1]
+    np.testing.assert_allclose(
+        end, 0.5 + 0.5 * np.sin(2 * np.pi * x) * np.exp(-4 * np.pi**2 * 0.02), atol=1e-9
+    )
+
+
+def test_reaction_diffusion_converges_with_second_order() -> None:
+    u = 0.5 + 0.45 * np.sin(2 * np.pi * np.array([[1], [2], [3]]) * Grid(points=64, frames=1, dt=1).x)
+    grid = Grid(points=64, frames=3, dt=0.2)
+    exact, coarse, fine = (reaction_diffusion.solve(u, 0.01, 5.0, grid, steps=steps) for steps in (256, 4, 8))
+    assert 3.5 < np.abs(coarse - exact).max() / np.abs(fine - exact).max() < 4.5
+
+
+def test_reaction_diffusion_stays_between_0_and_1() -> None:
+    u = reaction_diffusion.begin(draw(8, np.random.default_rng(9)), 256)
+    assert (u.min(), u.max()) == (pytest.approx(0, abs=0.05), 1.0)
+    end = reaction_diffusion.solve(u, 0.01, 5.0, Grid(points=64, frames=3, dt=0.2))
+    assert -1e-9 < end.min() < end.max() < 1 + 1e-9
+
+
+def error_of_a_linear_isotherm(points: int, max_step_s: float) -> float:
+    """Against diffusion into a half-space at constant retardation (Carslaw & Jaeger 1959, section 2.5)."""
+    isotherm = diffusion_sorption.Isotherm(factor=2.0, exponent=1.0)
+    u0, t = 0.1, 40.0
+    grid = Grid(points=points, frames=2, dt=t)
+    found = diffusion_sorption.solve(np.array([u0]), grid, isotherm=isotherm, max_step_s=max_step_s)[0, 1]
+    place = grid.x / (2 * math.sqrt(diffusion_sorption.DIFFUSIVITY / 3.0 * t))
+    exact = u0 + (1 - u0) * np.vectorize(math.erfc)(place)
+    return float(np.abs(found - exact)[grid.x < 0.45].max())
+
+
+def test_diffusion_with_a_linear_isotherm_is_the_exact_one_and_converges_with_second_order() -> None:
+    coarse, fine = error_of_a_linear_isotherm(64, 20.0), error_of_a_linear_isotherm(128, 10.0)
+    assert coarse < 1.5e-3
+    assert coarse / fine > 3.2
+
+
+def test_sorption_advances_as_far_in_four_times_the_time_as_twice_the_place() -> None:
+    # Into a half-space, u depends on x / sqrt(t) alone, whatever the isotherm.
+    grid = Grid(points=128, frames=5, dt=10.0)
+    u = diffusion_sorption.solve(np.array([0.02, 0.15]), grid)
+    early = np.stack([np.interp(grid.x[1:60], 2 * grid.x, row) for row in u[:, 1]])
+    np.testing.assert_allclose(u[:, 4, 1:60], early, atol=4e-3)
+
+
+def test_what_flows_in_is_what_the_water_and_the_grains_contain() -> None:
+    grid = Grid(points=64, frames=101, dt=1.0)
+    u = diffusion_sorption.solve(np.array([0.05, 0.2]), grid)
+    content = diffusion_sorption.FREUNDLICH.content(u).mean(axis=2)
+    flux = np.stack([diffusion_sorption.fluxes(u[:, frame]) for frame in range(101)], axis=1)
+    net = flux[:, :, 0] - flux[:, :, -1]
+    later = 0.5 * (net[:, 11:] + net[:, 10:-1]).sum(axis=1)
+    np.testing.assert_allclose(content[:, -1] - content[:, 10], later, rtol=2e-3)
+    assert (np.diff(u.mean(axis=2), axis=1) > 0)[:, :20].all()
+    assert 0 < u.min() < u.max() < 1
+
+
+def test_a_sample_of_sorption_does_not_depend_on_those_solved_beside_it() -> None:
+    grid, u0 = Grid(points=32, frames=3, dt=5.0), np.array([0.001, 0.1, 0.2])
+    together = diffusion_sorption.solve(u0, grid)
+    np.testing.assert_array_equal(together[1], diffusion_sorption.solve(u0[1:2], grid)[0])

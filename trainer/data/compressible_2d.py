@@ -1,0 +1,53 @@
+"""2-D compressible Navier-Stokes equations in a periodic unit square (gas.py)."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from vastrun.trainer.data.flow_layouts import CompressibleLayout
+from vastrun.trainer.data.gas import Gas
+from vastrun.trainer.data.gas_fields import GasFields, draw
+from vastrun.trainer.data.initial_conditions import Array
+from vastrun.trainer.data.pdebench import Grid
+from vastrun.trainer.data.problem import Problem
+
+_MIN_CELLS = 32
+_INVISCID = 1e-8
+"""Viscosity of PDEBench's files with 512 points along an axis; the others have 128."""
+
+
+def cells_of(points: int, mach: float, eta: float) -> int:  # noqa: ARG001 - enough for all of them
+    """Return the solver's number of cells along an axis: a multiple of `points`."""
+    return points * math.ceil(_MIN_CELLS / points)
+
+
+def _draw(n: int, grid: Grid, rng: np.random.Generator) -> GasFields:  # noqa: ARG001 - any grid does
+    return draw(n, 2, rng)
+
+
+def _solve(begin: GasFields, mach: float, eta: float, grid: Grid) -> Array:
+    state = begin(cells_of(grid.points, mach, eta), mach)
+    return Gas(viscosity=eta).solve(state, grid.frames, grid.dt, grid.points)
+
+
+def _file(mach: float, eta: float) -> str:
+    points = 512 if eta == _INVISCID else 128
+    return f"2D_CFD_Rand_M{mach}_Eta{eta}_Zeta{eta}_periodic_{points}_Train.hdf5"
+
+
+PROBLEM = Problem(
+    task="compressible_2d",
+    generator="vastrun compressible-2d 1",
+    file=_file,
+    attributes=(("M",), ("eta", "zeta")),
+    channels=("density", "pressure", "Vx", "Vy"),
+    layout=lambda grid: CompressibleLayout(grid=grid, axes=2),
+    draw=_draw,
+    solve=_solve,
+    symmetry="shift",
+    chunk=8,
+    cells_of=cells_of,
+)
+generate, make, validation = PROBLEM.generate, PROBLEM.make, PROBLEM.validation
