@@ -105,7 +105,7 @@ def test_points_without_a_parameter_do_not_count_for_it() -> None:
     assert [influence.key for influence in influences(mixed)] == ["dim"]
 
 
-@pytest.mark.parametrize("value", [True, "64", None, [1, 2], math.nan])
+@pytest.mark.parametrize("value", [True, "64", None, [1, 2], math.nan, math.inf, -math.inf])
 def test_what_is_no_number_is_compared_by_groups(value: object) -> None:
     (influence,) = influences(points([value, value, value, 1, 1, 1], [1, 2, 3, 4, 5, 6]))
 

@@ -201,6 +201,12 @@ def test_a_first_look_turns_most_others_away(other: JobSpec) -> None:
     assert not shape_prefilter(other)(dump_job(JOB))
 
 
+def test_a_first_look_turns_another_program_away() -> None:
+    other = replace(PROGRAM, command=("python", "another.py"))
+    assert not shape_prefilter(PROGRAM)(dump_job(other))
+    assert shape_prefilter(PROGRAM)(dump_job(PROGRAM))
+
+
 def test_a_job_of_before_that_lacks_a_key_is_read() -> None:
     stored = json.loads(dump_job(JOB))
     del stored["train"]["compile"], stored["train"]["model"]["dim"]

@@ -115,6 +115,21 @@ def test_a_stop_asked_from_another_terminal_is_heard(tmp_path: Path) -> None:
     assert run.cause is Cause.STOPPED
 
 
+def test_a_stop_that_comes_just_before_the_start_trains_nothing(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    world.expect(Fault(verb="remote.run", nth=3, moment="before", trouble="killed"))
+    with pytest.raises(Killed):
+        world.launch()
+    assert world.ledger.get(RUN_ID).phase is Phase.TRAIN
+
+    world.ledger.ask(RUN_ID, UserRequest.STOP)
+    run = world.resume()
+
+    assert run.cause is Cause.STOPPED
+    assert "before the training began" in run.detail
+    assert world.rented() == 0
+
+
 def test_destroy_now_does_not_wait_for_outputs(tmp_path: Path) -> None:
     world = World(tmp_path, training=Training(seconds=3000))
     world.user_requests.at = {world.clock.now() + 5: UserRequest.DESTROY}

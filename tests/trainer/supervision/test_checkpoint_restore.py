@@ -16,7 +16,7 @@ from tests.trainer.supervision.own_files import Watching, Writer, dcp_like, hugg
 from tests.waiting import eventually
 from vastrun.contract import layout
 from vastrun.contract.checkpoint_folder import DamagedError, Manifest, checksum_file, newest_first
-from vastrun.trainer.supervision.checkpoint_restore import move_aside
+from vastrun.trainer.supervision.checkpoint_restore import ProgramCheckpoints, move_aside
 
 pytestmark = pytest.mark.torch
 
@@ -61,6 +61,14 @@ WAITS = """
 @pytest.fixture
 def watching(tmp_path: Path) -> Watching:
     return Watching(box=tmp_path / "box")
+
+
+def test_a_checkpoint_is_kept_while_its_program_runs(watching: Watching) -> None:
+    said: list[str] = []
+    checkpoints = ProgramCheckpoints(box=watching.box, say=said.append, watcher=watching.watcher)
+    with checkpoints.watching():
+        hugging_face_like(watching.path("checkpoints/checkpoint-5"), "saved")
+        assert eventually(lambda: watching.taken() == ["step-000005"]), said
 
 
 def on_the_next_machine(watching: Watching) -> Watching:

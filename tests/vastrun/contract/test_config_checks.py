@@ -211,3 +211,8 @@ def test_what_has_no_codec_is_not_frozen_and_what_has_no_time_keeps_nothing() ->
 )
 def test_the_largest_batch_is_what_the_smallest_task_has(changes: dict[str, Any], batch: int) -> None:
     assert largest_batch(replace(TrainConfig(), **changes)) == batch
+
+
+def test_what_slows_a_training_down_is_off_unless_the_job_asks_for_it() -> None:
+    assert TrainConfig().profile is None
+    assert not (ProfileConfig().shapes or ProfileConfig().memory)
