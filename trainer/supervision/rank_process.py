@@ -18,7 +18,7 @@ import shutil
 import signal
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import lru_cache, partial
 from pathlib import Path
@@ -34,6 +34,8 @@ from vastrun.trainer.supervision.fork_server import ADDRESS, ForkedProgram
 from vastrun.trainer.supervision.processes import die_with_parent, send
 from vastrun.trainer.supervision.wandb_variables import wandb_variables
 
+FAILED_GRACE_S = 4.0
+"""Seconds until the other ranks are killed when one has failed by itself."""
 VICTIM_WAIT_S = 10.0
 """Seconds that a rank which lost a connection waits for the failure of another rank."""
 _POLL_INTERVAL_S = 0.1
@@ -135,6 +137,16 @@ def is_victim(box: Path, rank: int) -> bool:
     """Tell by its log whether the rank's program failed because it lost a connection."""
     raised = last_raised(box / layout.RAW_LOGS / f"rank-{rank}.log")
     return raised is not None and reason_of_text(raised.exception) == "communication"
+
+
+def failure_grace_s(box: Path, processes: Iterable[RankProcess]) -> float:
+    """Return the seconds from the failure of a rank until the other ranks are killed.
+
+    Longer while all failed ranks only lost a connection: the rank that caused it has not ended yet.
+    """
+    failed = [process.rank for process in processes if process.exit_code]
+    victims = bool(failed) and all(is_victim(box, rank) for rank in failed)
+    return FAILED_GRACE_S + (VICTIM_WAIT_S if victims else 0.0)
 
 
 def _wait_for_other_failure(box: Path, rank: int) -> None:

@@ -25,7 +25,7 @@ from vastrun.trainer.supervision.node_state import NodeState
 from vastrun.trainer.supervision.peers import Peers
 from vastrun.trainer.supervision.processes import reap_orphans
 from vastrun.trainer.supervision.progress import ProgressTracker, beat_of, write_status
-from vastrun.trainer.supervision.rank_process import VICTIM_WAIT_S, RankProcess, is_victim
+from vastrun.trainer.supervision.rank_process import FAILED_GRACE_S, RankProcess, failure_grace_s
 from vastrun.trainer.supervision.ranklogs import SUPERVISOR, MergedLog, Tail
 from vastrun.trainer.supervision.restarts import Start
 from vastrun.trainer.supervision.stacks import StackFrame, main_thread, top_frame
@@ -49,8 +49,6 @@ RESERVE_BYTES = 1 << 18
 
 _POLL_INTERVAL_S = 0.1
 _REPORT_EVERY_S = 1.0
-FAILED_GRACE_S = 4.0
-"""Seconds until the other ranks are killed when one has failed."""
 DUMP_S = 3.0
 AGENT_START_S = 300.0
 """Timeout of the agent's start of the ranks: importing torch takes minutes from a slow disk."""
@@ -167,7 +165,7 @@ class Watch:
             return self._stop(ranks_progress)
         if self._failed(processes):
             self.peers.publish(failing=True)
-            return self._lasted("failed", self._grace_s(processes)) and self._kill()
+            return self._lasted("failed", failure_grace_s(self.box, processes)) and self._kill()
         if self.peers.failing:
             return not ranks_progress or (self._lasted("failed", FAILED_GRACE_S) and self._kill())
         if not ranks_progress:
@@ -207,15 +205,6 @@ class Watch:
             process.exit_code or (training and process.exit_code == 0 and left_early(self.box, process))
             for process in processes
         )
-
-    def _grace_s(self, processes: tuple[RankProcess, ...]) -> float:
-        """Return the seconds until the other ranks are killed.
-
-        Longer while all failed ranks only lost a connection: the rank that caused it has not ended yet.
-        """
-        failed = [process.rank for process in processes if process.exit_code]
-        victims = bool(failed) and all(is_victim(self.box, rank) for rank in failed)
-        return FAILED_GRACE_S + (VICTIM_WAIT_S if victims else 0.0)
 
     def _without_ranks(self, processes: tuple[RankProcess, ...]) -> bool:
         """Handle an agent without ranks: it has not started them yet, or it should have exited."""

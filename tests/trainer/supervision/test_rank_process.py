@@ -1,0 +1,43 @@
+"""How long the other ranks live after one has failed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from vastrun.contract import layout
+from vastrun.trainer.supervision.rank_process import (
+    FAILED_GRACE_S,
+    VICTIM_WAIT_S,
+    RankProcess,
+    failure_grace_s,
+)
+
+OWN = "ValueError: a negative density"
+LOST_PEER = "RuntimeError: [gloo/transport/tcp/pair.cc:534] Connection closed by peer [127.0.0.1]:34567"
+
+
+@pytest.mark.parametrize(
+    ("ended", "grace_s"),
+    [
+        ({0: OWN}, FAILED_GRACE_S),
+        ({0: LOST_PEER}, FAILED_GRACE_S + VICTIM_WAIT_S),
+        ({0: LOST_PEER, 1: LOST_PEER}, FAILED_GRACE_S + VICTIM_WAIT_S),
+        ({0: LOST_PEER, 1: OWN}, FAILED_GRACE_S),
+        ({}, FAILED_GRACE_S),
+    ],
+    ids=["by itself", "a connection was lost", "two lost it", "one of each", "left with exit code 0"],
+)
+def test_the_others_are_waited_for_longer_while_nobody_failed_by_itself(
+    ended: dict[int, str], grace_s: float, tmp_path: Path
+) -> None:
+    (tmp_path / layout.RAW_LOGS).mkdir(parents=True)
+    for rank, error in ended.items():
+        traceback = f'Traceback (most recent call last):\n  File "train.py", line 1, in <module>\n{error}\n'
+        (tmp_path / layout.RAW_LOGS / f"rank-{rank}.log").write_text(traceback)
+    processes = [
+        RankProcess(rank=rank, pid=rank + 2, started_at=0.0, exit_code=1 if rank in ended else 0)
+        for rank in range(3)
+    ]
+    assert failure_grace_s(tmp_path, processes) == grace_s
