@@ -7,9 +7,8 @@ from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from vastrun.launcher.api.cards import batch_card, batch_line
 from vastrun.launcher.api.drivers import Target
-from vastrun.launcher.api.results import BatchResults, BatchStatus, PointRow
+from vastrun.launcher.api.results import BatchResults, BatchStatus, PointRow, batch_card, batch_line
 from vastrun.launcher.api.session import ApiSession
 from vastrun.launcher.batch.plan import BatchPlan
 from vastrun.launcher.batch.results import PointResult, results_of, row_in, states_in

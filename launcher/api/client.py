@@ -16,6 +16,7 @@ from vastrun.launcher.api.jobs import (
     JobText,
     Overrides,
     check_upload,
+    check_values_used,
     load,
     name_in_errors,
     read_source,
@@ -24,7 +25,6 @@ from vastrun.launcher.api.jobs import (
 )
 from vastrun.launcher.api.runs import RunHandle
 from vastrun.launcher.api.session import ApiSession
-from vastrun.launcher.api.sweep_values import check_values_used
 from vastrun.launcher.app_context import DEFAULT_PROVIDER, AppContext
 from vastrun.launcher.batch.plan import price
 from vastrun.launcher.batch.search import first_points

@@ -1,11 +1,13 @@
-"""Jobs as arguments: a file, YAML text, a mapping or a JobSpec, all validated like a job file."""
+"""Jobs as arguments: a file, YAML text, a mapping or a JobSpec, all validated like a job file; values of a
+batch that no code reads.
+"""
 
 from __future__ import annotations
 
 import difflib
 import json
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime
@@ -13,7 +15,9 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from vastrun.launcher.bundle.checkout import worktree
 from vastrun.launcher.config import load_job
+from vastrun.launcher.config.parameters import is_read_in, variable_of
 from vastrun.launcher.config.schema import job_fields
 from vastrun.launcher.config.shell import script_of
 from vastrun.launcher.core.errors import JobValueError, UsageError
@@ -25,6 +29,9 @@ JobSource = str | os.PathLike[str] | Mapping[str, Any] | JobSpec
 """A path; YAML text, which has several lines or begins with `{`; a mapping; or a JobSpec."""
 Overrides = Mapping[str, Any] | Iterable[str]
 """Values by their dotted keys, `{"limits.usd": 5}`, or as for --set, `["limits.usd=5"]`."""
+_MAX_FILE_BYTES = 1 << 20
+"""Maximum size of a searched file; larger ones are data or generated code."""
+_MAX_TOTAL_BYTES = 64 << 20
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -211,3 +218,44 @@ def _entries(folder: Path) -> Iterator[Path]:
         yield from islice(folder.iterdir(), _MAX_ENTRIES)
     except OSError:
         return
+
+
+def check_values_used(spec: JobSpec, names: Collection[str]) -> None:
+    """Search the code for the variables of these values, which the command and `env:` do not mention.
+
+    Raises JobValueError for values that the code does not read either: all points would do the same.
+    """
+    unused = set(names)
+    for text in _code_of(spec) if unused else ():
+        unused = {name for name in unused if not is_read_in(text, name)}
+        if not unused:
+            break
+    if unused:
+        first, all_of_them = min(unused), ", ".join(sorted(unused))
+        raise JobValueError(
+            f"the batch varies {all_of_them}, which neither the command, `env:` nor the code of the job uses",
+            hint=f"write {{{first}}} in command:, or read {variable_of(first)} in the program",
+        )
+
+
+def _code_of(spec: JobSpec) -> Iterator[str]:
+    """Yield the text of each file to upload, up to a limit."""
+    if spec.code is None:
+        return
+    tree, left = worktree(spec.code.path, spec.code.exclude), _MAX_TOTAL_BYTES
+    for path in tree.paths:
+        content = _searched_text(tree.root / path)
+        left -= len(content)
+        if left < 0:
+            return
+        yield content.decode("latin-1")
+
+
+def _searched_text(path: Path) -> bytes:
+    """Return a file's content; empty if it is too large or cannot be read."""
+    try:
+        if not path.is_file() or path.stat().st_size > _MAX_FILE_BYTES:
+            return b""
+        return path.read_bytes()
+    except OSError:
+        return b""

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from vastrun.contract import layout
-from vastrun.launcher.api.cards import run_card, run_line
 from vastrun.launcher.api.drivers import Target
-from vastrun.launcher.api.frames import data_frame
-from vastrun.launcher.api.logs import new_lines, written_lines
-from vastrun.launcher.api.results import RunResult, RunStatus
+from vastrun.launcher.api.results import RunResult, RunStatus, data_frame, run_card, run_line
 from vastrun.launcher.api.session import ApiSession
 from vastrun.launcher.commands.attempts import Attempts
 from vastrun.launcher.commands.chains import attempt_after, chain_of, is_retry_missing
-from vastrun.launcher.commands.logfeed import feed_of
+from vastrun.launcher.commands.logfeed import Feed, feed_of
 from vastrun.launcher.commands.queries import ending_of, explain, row_of
 from vastrun.launcher.core import Event, Phase, Run, UserRequest
 from vastrun.launcher.core.bills import cost_usd
@@ -29,9 +26,12 @@ from vastrun.launcher.gate.text import printable
 from vastrun.launcher.outputs.folder import Outputs
 from vastrun.launcher.outputs.index import metric_lines
 from vastrun.launcher.ports import Ledger
-from vastrun.launcher.ui.render.loglines import LogFilter, LogLine, chosen, shown
+from vastrun.launcher.ui.render.loglines import LogFilter, LogLine, chosen, lines_of, shown
 from vastrun.launcher.ui.render.notebook import text
 from vastrun.launcher.ui.render.why import explanation_text
+
+POLL_INTERVAL_S = 0.5
+"""Seconds between two reads of a log that grows."""
 
 
 class RunHandle:
@@ -253,3 +253,16 @@ def request_end(ledger: Ledger, run: Run, now: float, *, at_once: bool, reason: 
     text = f"the user requested {what}" + (f": {reason}" if reason else "")
     ledger.add_event(Event(run_id=run.id, at=now, phase=run.phase, text=text, usd=cost_usd(run, now)))
     ledger.ask(run.id, UserRequest.DESTROY if at_once else UserRequest.STOP)
+
+
+def written_lines(feed: Feed) -> Iterator[str]:
+    """Yield every line written so far."""
+    while text := feed.more():
+        yield from lines_of(text)
+
+
+def new_lines(feed: Feed, sleep: Callable[[float], None]) -> Iterator[str]:
+    """Yield new lines until the log is complete."""
+    while not feed.is_finished:
+        sleep(POLL_INTERVAL_S)
+        yield from lines_of(feed.more())

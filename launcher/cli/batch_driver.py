@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from vastrun.launcher.api import batches
-from vastrun.launcher.api.jobs import check_upload
-from vastrun.launcher.api.sweep_values import check_values_used
+from vastrun.launcher.api.jobs import check_upload, check_values_used
 from vastrun.launcher.app_context import AppContext
 from vastrun.launcher.batch.plan import BatchPlan, price
 from vastrun.launcher.batch.results import metric_of, results_of, states_in

@@ -9,7 +9,7 @@ from datetime import datetime
 
 import click
 
-from vastrun.launcher.api.logs import new_lines, written_lines
+from vastrun.launcher.api.runs import new_lines, written_lines
 from vastrun.launcher.app_context import AppContext
 from vastrun.launcher.cli.options import run_argument, seconds, the_run
 from vastrun.launcher.cli.output import say

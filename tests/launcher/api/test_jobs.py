@@ -6,8 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from vastrun.launcher.api.jobs import read_source, suggest_files
-from vastrun.launcher.core.errors import UsageError
+from vastrun.launcher.api.jobs import check_values_used, read_source, suggest_files
+from vastrun.launcher.config import load_job
+from vastrun.launcher.core.errors import JobValueError, UsageError
+from vastrun.launcher.core.job import JobSpec
+
+OWN = "name: own\nresources: {gpus: 0}\ncommand: python train.py\nsuccess: {exit_code: 0}\n"
 
 
 @pytest.fixture
@@ -67,3 +71,41 @@ def test_only_a_file_that_is_not_there_is_taken_for_mistyped(folder: Path) -> No
     with pytest.raises(UsageError, match=r"batch\.yaml: cannot read \.: Is a directory") as other:
         read_source(Path(), "batch.yaml")
     assert other.value.hint == ""
+
+
+def job(folder: Path, program: str) -> JobSpec:
+    """One whose code is that program, beside a large file and a link that leads nowhere."""
+    (folder / "train.py").write_text(program)
+    (folder / "data.txt").write_text("VASTRUN_PARAM_LR\n" * 100_000)
+    (folder / "gone").symlink_to(folder / "nowhere")
+    return load_job(OWN + "code: {path: .}\n", "job.yaml", [], str(folder))
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        'lr = float(os.environ["VASTRUN_PARAM_LR"])',
+        'own = {k: v for k, v in os.environ.items() if k.startswith("VASTRUN_PARAM_")}',
+        'lr = float(os.environ[f"VASTRUN_PARAM_{name}"])',
+    ],
+)
+def test_a_program_that_reads_the_variable_or_all_of_them_uses_it(tmp_path: Path, program: str) -> None:
+    check_values_used(job(tmp_path, program), {"lr"})
+
+
+def test_what_no_program_reads_is_refused_with_what_to_write(tmp_path: Path) -> None:
+    with pytest.raises(JobValueError) as caught:
+        check_values_used(job(tmp_path, 'os.environ["VASTRUN_PARAM_LRS"]'), {"lr", "batch-size"})
+    assert str(caught.value).startswith(
+        "the batch varies batch-size, lr, which neither the command, `env:` nor the code of the job uses"
+    )
+    assert (
+        caught.value.hint == "write {batch-size} in command:, or read VASTRUN_PARAM_BATCH_SIZE in the program"
+    )
+
+
+def test_a_job_without_code_must_use_it_in_its_command(tmp_path: Path) -> None:
+    alone = load_job(OWN, "job.yaml", [], str(tmp_path))
+    check_values_used(alone, set())
+    with pytest.raises(JobValueError, match="the batch varies lr"):
+        check_values_used(alone, {"lr"})

@@ -15,10 +15,9 @@ import pytest
 from tests.hostile.lies import MARKUP, STEERING
 from tests.launcher.api.notebook import JOB, Notebook
 from tests.launcher.terminal import CRASH
-from vastrun.launcher.api.live_display import NotebookDisplay, TerminalDisplay
 from vastrun.launcher.api.results import BatchResults, PointRow
 from vastrun.launcher.api.runs import RunHandle
-from vastrun.launcher.api.session import ApiSession
+from vastrun.launcher.api.session import ApiSession, NotebookDisplay, TerminalDisplay
 from vastrun.launcher.core import Verdict
 from vastrun.launcher.core.errors import UsageError
 from vastrun.launcher.ui.render.notebook import card, curve, table

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.fakes import FakeClock, FakeProvider
-from vastrun.launcher.api.logs import written_lines
+from vastrun.launcher.api.runs import written_lines
 from vastrun.launcher.commands.logfeed import feed_of
 from vastrun.launcher.core import Phase, Run
 from vastrun.launcher.core.errors import UsageError
