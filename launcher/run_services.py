@@ -15,8 +15,7 @@ from vastrun.launcher.ports import Notifier, Provider, Screen
 from vastrun.launcher.ui.interrupts import Interrupts
 
 if TYPE_CHECKING:
-    from vastrun.launcher.batch.services import BatchScreen
-    from vastrun.launcher.batch.shared import RunScreen, SharedRequests
+    from vastrun.launcher.batch.shared import BatchScreen, RunScreen, SharedRequests
     from vastrun.launcher.commands.attempts import Attempts
     from vastrun.launcher.decisions.schedule import PointState
 
@@ -71,7 +70,7 @@ def drive_batch(
 ) -> Sequence[PointState]:
     """Drive a batch for a user who may interrupt. Raises as `BatchDriver.drive`."""
     from vastrun.launcher.batch.driver import BatchDriver
-    from vastrun.launcher.batch.services import BatchServices
+    from vastrun.launcher.batch.shared import BatchServices
 
     def attempts(shared: SharedRequests, run_screen: RunScreen) -> Attempts:
         return attempts_of_many(app, shared, run_screen, driver.runs_at_once, report_poll=report_poll)
@@ -107,7 +106,7 @@ def drive_batch(
 
 def settle_bills(app: AppContext, provider: str) -> None:
     """Correct the costs of earlier runs to what that provider charged, where their bill is due by now."""
-    from vastrun.launcher.commands.settle import settle_due  # at the end of a command
+    from vastrun.launcher.commands.cost import settle_due  # at the end of a command
 
     settle_due(app.ledger(), provider, app.provider(provider), app.user.who(), app.now())
 

@@ -23,7 +23,7 @@ from vastrun.launcher.run_services import attempts_for, drive_batch, settle_bill
 from vastrun.launcher.ui.interrupts import Interrupts
 
 if TYPE_CHECKING:
-    from vastrun.launcher.batch.services import BatchScreen
+    from vastrun.launcher.batch.shared import BatchScreen
 
 
 def main(arguments: Sequence[str]) -> int:

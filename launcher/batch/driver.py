@@ -10,12 +10,10 @@ from pathlib import Path
 
 from vastrun.launcher.batch.fleet import Fleet, FleetServices
 from vastrun.launcher.batch.notifications import BatchNotifier
-from vastrun.launcher.batch.points import PointTable
+from vastrun.launcher.batch.points import PointTable, Shortage
 from vastrun.launcher.batch.pruner import Pruner
 from vastrun.launcher.batch.search import next_points
-from vastrun.launcher.batch.services import BatchServices
-from vastrun.launcher.batch.shared import RunScreen, SharedRequests
-from vastrun.launcher.batch.shortage import Shortage
+from vastrun.launcher.batch.shared import BatchServices, RunScreen, SharedRequests
 from vastrun.launcher.commands.attempts import AttemptPlacement, Attempts
 from vastrun.launcher.commands.chains import is_retry_missing
 from vastrun.launcher.commands.takeover import display_name

@@ -13,8 +13,8 @@ from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from vastrun.launcher.batch.fleet_plan import Market
 from vastrun.launcher.batch.machines import BatchMachine, BatchMachines
-from vastrun.launcher.batch.market import Market
 from vastrun.launcher.commands.attempts import AttemptPlacement, Attempts
 from vastrun.launcher.commands.hold import HoldRequest, release_machine, start_hold
 from vastrun.launcher.config import read_job
@@ -24,11 +24,14 @@ from vastrun.launcher.core.errors import BudgetError, HeldError, VastrunError
 from vastrun.launcher.core.job import JobSpec
 from vastrun.launcher.core.phases import BEFORE_TRAINING, Phase
 from vastrun.launcher.core.slots import POOL
-from vastrun.launcher.decisions.hold_size import IDLE_S, choose_hold_size, expected_s, pays_off
 from vastrun.launcher.decisions.host_history import blames_host
 from vastrun.launcher.decisions.placement import (
+    IDLE_S,
     IdleMachine,
     WarmSlot,
+    choose_hold_size,
+    expected_s,
+    pays_off,
     place_point,
     replacement_cost_usd,
     should_give_back,

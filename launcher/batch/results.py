@@ -1,26 +1,32 @@
-"""Results: a batch as a table of its points, by the metric that it was started for."""
+"""Results: a batch as a table of its points, by the metric that it was started for, and what its report shows."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from vastrun.launcher.core import Run, Verdict
-from vastrun.launcher.core.batch import BatchObjective, BatchPoint
+from vastrun.launcher.core.batch import Batch, BatchObjective, BatchPoint
 from vastrun.launcher.core.bills import cost_usd, rented_seconds
-from vastrun.launcher.decisions.analysis import FinishedPoint
+from vastrun.launcher.decisions.analysis import FinishedPoint, Influence, influences, pareto_front
 from vastrun.launcher.decisions.schedule import (
+    BatchProgress,
     BatchRow,
     PointState,
     holding_runs,
     progress_of_batch,
     states_of,
 )
+from vastrun.launcher.gate.series import Series
 from vastrun.launcher.outputs.folder import Outputs
+from vastrun.launcher.outputs.report_files import series_in
 from vastrun.launcher.ports import Ledger
 
 _SCORES = "scores."
+_LINES = 2000
+"""Number of metric lines read for each run: ten times the points of a curve."""
+_LOSS = "loss"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,3 +96,53 @@ def row_in(ledger: Ledger, name: str, now: float) -> BatchRow:
     states = states_of(ledger.batches.points(name), runs)
     progress = progress_of_batch(states, ledger.batches.held_usd(name), now, holding_runs(runs))
     return BatchRow(batch=batch, states=states, progress=progress, is_driven=ledger.batches.is_driven(name))
+
+
+@dataclass(frozen=True, kw_only=True)
+class BatchReport:
+    """One batch, as its page shows it."""
+
+    batch: Batch
+    progress: BatchProgress
+    results: Sequence[PointResult]
+    """The best first."""
+    front: Sequence[FinishedPoint]
+    influences: Sequence[Influence]
+    curve_name: str
+    curves: Mapping[str, Series]
+    """Series by the id of the point."""
+    made_at: float
+
+
+def batch_report_of(ledger: Ledger, name: str, now: float) -> BatchReport:
+    """Return what is known of the batch. Raises UsageError when there is none of that name."""
+    row = row_in(ledger, name, now)
+    batch = row.batch
+    results = results_of(row.states, batch.spec.objective, now)
+    finished = finished_in(results)
+    curve_name = _curve_name(batch)
+    return BatchReport(
+        batch=batch,
+        progress=row.progress,
+        results=results,
+        front=pareto_front(finished, batch.spec.objective.goal),
+        influences=influences(finished),
+        curve_name=curve_name,
+        curves=_curves(results, curve_name),
+        made_at=now,
+    )
+
+
+def _curve_name(batch: Batch) -> str:
+    """Return the name of the curve: the objective where it is logged by step, else the loss."""
+    metric = batch.spec.objective.metric
+    return _LOSS if metric.startswith("scores.") else metric
+
+
+def _curves(results: Sequence[PointResult], name: str) -> dict[str, Series]:
+    found: dict[str, Series] = {}
+    for row in results:
+        if row.run is not None:
+            series = series_in(Outputs(row.run), {name}, _LINES)
+            found.update((row.point.id, one) for one in series)
+    return found

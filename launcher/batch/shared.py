@@ -1,4 +1,4 @@
-"""Shared state of a batch's runs: clock, user requests, screens."""
+"""Services of a batch's driver, and what its runs share: clock, user requests, screens."""
 
 from __future__ import annotations
 
@@ -7,8 +7,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
+from vastrun.launcher.commands.attempts import Attempts
 from vastrun.launcher.core import Event, Progress, Run, UserRequest
 from vastrun.launcher.core.batch import Batch
+from vastrun.launcher.decisions.schedule import BatchProgress, PointState
+from vastrun.launcher.ports import Ledger, Notifier, RunThreads
 
 if TYPE_CHECKING:
     from vastrun.launcher.decisions.schedule import BatchProgress, PointState
@@ -96,3 +99,44 @@ class NoteScreen:
 
     def progress(self, progress: BatchProgress, batch: Batch) -> None:
         """Leave how the batch stands to the ledger."""
+
+
+class BatchScreen(Protocol):
+    """Screen of a batch."""
+
+    def ended(self, state: PointState, batch: Batch) -> None:
+        """Show how a point ended."""
+        ...
+
+    def progress(self, progress: BatchProgress, batch: Batch) -> None:
+        """Show how the batch stands."""
+        ...
+
+    def note(self, text: str) -> None:
+        """Show a line."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class BatchServices:
+    """Dependencies of a batch's driver."""
+
+    ledger: Ledger
+    attempts: Callable[[SharedRequests, RunScreen], Attempts]
+    """Drives one run, with its own adapters."""
+    requests: Callable[[], UserRequest]
+    """Returns the request of the user at this terminal."""
+    workers: RunThreads
+    wake_signal: WakeSignal
+    """Wakes waiting runs when the user makes a request."""
+    sleep: Callable[[float], None]
+    now: Callable[[], float]
+    new_id: Callable[[], str]
+    who: str
+    screen: BatchScreen
+    computer: str = ""
+    """This computer's name within a team; empty: the ledger is this computer's own."""
+    prunes: bool = True
+    """The batch's early stop is followed."""
+    notifier: Notifier | None = None
+    """Sends notifications; None: only the screen shows them."""

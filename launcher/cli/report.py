@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from vastrun.launcher.app_context import AppContext
-from vastrun.launcher.batch.report import batch_report_of
+from vastrun.launcher.batch.results import batch_report_of
 from vastrun.launcher.cli.failures import set_error_run
 from vastrun.launcher.cli.options import json_option
 from vastrun.launcher.cli.output import say, show

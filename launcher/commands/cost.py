@@ -1,28 +1,30 @@
-"""Accounting: what the money of runs went to, from the ledger, their diaries and their scores."""
+"""Statement: what the money of runs went to, the provider's bills, and ledger entries settled by them."""
 
 from __future__ import annotations
 
 import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 
-from vastrun.launcher.core import Charge, Identity, Run, Verdict
+from vastrun.launcher.core import Charge, Cost, Driver, Identity, Run, Verdict
 from vastrun.launcher.core.bills import by_clock_of
-from vastrun.launcher.core.errors import UsageError
-from vastrun.launcher.decisions.calendar import Calendar
-from vastrun.launcher.decisions.cost_groups import Group, GroupBy, group_of, group_spendings
+from vastrun.launcher.core.errors import AuthError, HeldError, ProviderError, StorageError, UsageError
+from vastrun.launcher.decisions.cost_groups import Calendar, Group, GroupBy, group_of, group_spendings
+from vastrun.launcher.decisions.policy import DRIVER_TIMEOUT_S
 from vastrun.launcher.decisions.reconciliation import (
     NO_RUN,
     ReconciledBill,
     UnmatchedCharge,
     bill_of,
     charges_by_run,
+    is_due,
     reconcile,
+    settled_cost,
     unmatched_charge,
 )
-from vastrun.launcher.decisions.shares import net_of_shares
-from vastrun.launcher.decisions.spending import Spending, spending_of, spent_within
+from vastrun.launcher.decisions.spending import Spending, net_of_shares, spending_of, spent_within
 from vastrun.launcher.gate.text import one_line
 from vastrun.launcher.outputs.folder import Outputs
 from vastrun.launcher.ports import Ledger, Provider
@@ -30,6 +32,8 @@ from vastrun.launcher.ports import Ledger, Provider
 _MAX_LISTED_NAMES = 20
 _PREFIX = "scores."
 _NO_IDENTITY = Identity(account="", clock_ahead_s=None)
+_MAX_RUNS = 1000
+"""Runs among which bills that are due are looked for."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -203,3 +207,40 @@ def _unclaimed(provider: str, charges: Iterable[Charge], ledger: str, since: flo
         for (label, kind), usd in usd_of.items()
     ]
     return sorted(found, key=lambda stranger: -stranger.usd)
+
+
+def settle(bills: Iterable[ReconciledBill], ledger: Ledger, who: str, now: float) -> frozenset[str]:
+    """Note in each run what was charged for it; return the ids of those that cost this from now on.
+
+    One that a launcher has changed since its bill was read is left as it is. Raises StorageError.
+    """
+    known = [(one.bill.run, cost) for one in bills if (cost := settled_cost(one)) is not None]
+    driver = Driver(who=who, until=now + DRIVER_TIMEOUT_S)
+    return frozenset(run.id for run, cost in known if run.charged == cost or _note(run, cost, ledger, driver))
+
+
+def settle_due(ledger: Ledger, name: str, provider: Provider, who: str, now: float) -> None:
+    """Settle the provider's runs of the last days whose bill is due.
+
+    What cannot be asked or noted now is left to the next time.
+    """
+    if provider.abilities.bills is None:
+        return
+    with suppress(AuthError, ProviderError, StorageError):
+        runs = [run for run in ledger.runs(members=True, newest=_MAX_RUNS) if run.provider == name]
+        if due := [run for run in runs if is_due(run, now)]:
+            bills, _ = reconciled_bills(ledger, provider, due, runs, now)
+            settle(bills, ledger, who, now)
+
+
+def _note(run: Run, cost: Cost, ledger: Ledger, driver: Driver) -> bool:
+    try:
+        ledger.hold(run.id, driver)
+    except HeldError:
+        return False
+    try:
+        if unchanged := ledger.get(run.id) == run:
+            ledger.save(replace(run, charged=cost), who=driver.who)
+        return unchanged
+    finally:
+        ledger.release(run.id, driver.who)

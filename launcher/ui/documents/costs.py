@@ -9,7 +9,7 @@ from vastrun.launcher.commands.queries import RunRow, UsdSource
 from vastrun.launcher.core import Cost, Volume
 from vastrun.launcher.core.bills import cost_usd, counted_of, gpu_seconds, rented_seconds
 from vastrun.launcher.decisions.reconciliation import DifferenceReason
-from vastrun.launcher.decisions.shares import counted_in_total
+from vastrun.launcher.decisions.spending import counted_in_total
 from vastrun.launcher.ui.documents.document import Document
 from vastrun.launcher.ui.documents.machines import VolumeCost
 

@@ -8,8 +8,7 @@ from functools import partial
 from pathlib import Path
 from urllib.parse import quote
 
-from vastrun.launcher.batch.report import BatchReport, batch_report_of
-from vastrun.launcher.batch.results import PointResult
+from vastrun.launcher.batch.results import BatchReport, PointResult, batch_report_of
 from vastrun.launcher.core import Run
 from vastrun.launcher.core.errors import StorageError
 from vastrun.launcher.decisions.analysis import NOT_A_CAUSE

@@ -8,8 +8,7 @@ from dataclasses import dataclass, replace
 from statistics import fmean
 from typing import Any
 
-from vastrun.launcher.batch.report import BatchReport
-from vastrun.launcher.batch.results import PointResult
+from vastrun.launcher.batch.results import BatchReport, PointResult
 from vastrun.launcher.core.batch import Batch
 from vastrun.launcher.gate.series import POINTS, Series
 from vastrun.launcher.ui.render.amounts import usd

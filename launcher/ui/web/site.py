@@ -7,8 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from threading import Lock
 
-from vastrun.launcher.batch.report import batch_report_of
-from vastrun.launcher.batch.results import row_in
+from vastrun.launcher.batch.results import batch_report_of, row_in
 from vastrun.launcher.commands.queries import all_rows
 from vastrun.launcher.commands.report import report_of
 from vastrun.launcher.core import Phase

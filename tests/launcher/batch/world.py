@@ -18,8 +18,7 @@ from tests.launcher.batch.virtual_time import VirtualTime
 from tests.launcher.faults import FaultyProvider, Plan
 from vastrun.launcher.batch.driver import BatchDriver
 from vastrun.launcher.batch.serve_driver import ServeDriver, ServeServices
-from vastrun.launcher.batch.services import BatchServices
-from vastrun.launcher.batch.shared import RunScreen, SharedRequests
+from vastrun.launcher.batch.shared import BatchServices, RunScreen, SharedRequests
 from vastrun.launcher.commands.attempts import Attempts
 from vastrun.launcher.config import dump_job, read_job
 from vastrun.launcher.core import Instance, Offer, Origin, RentalOrder, Run, UserRequest

@@ -14,8 +14,7 @@ import pytest
 from tests.launcher.decisions.spent import BEGAN, line, run
 from vastrun.launcher.commands.cost import CostReport, Reconciliation, UnclaimedCharge
 from vastrun.launcher.core import Charge, Cost, Phase
-from vastrun.launcher.decisions.calendar import Calendar
-from vastrun.launcher.decisions.cost_groups import GroupBy, group_of, group_spendings
+from vastrun.launcher.decisions.cost_groups import Calendar, GroupBy, group_of, group_spendings
 from vastrun.launcher.decisions.reconciliation import DifferenceReason, UnmatchedCharge, bill_of, reconcile
 from vastrun.launcher.decisions.spending import spending_of
 from vastrun.launcher.ui.render.costs import report_csv, report_text

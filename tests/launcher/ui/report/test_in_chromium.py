@@ -16,7 +16,7 @@ from tests.launcher.ui.report.chromium import Page, chromium
 from tests.launcher.ui.report.made import NAME, NOW, made_batch
 from tests.launcher.ui.report.test_pages import BROKEN, RICH
 from vastrun.contract import layout
-from vastrun.launcher.batch.report import batch_report_of
+from vastrun.launcher.batch.results import batch_report_of
 from vastrun.launcher.ui.report.batch_page import batch_page_file
 
 pytestmark = [pytest.mark.needs("chromium"), pytest.mark.xdist_group("chromium")]

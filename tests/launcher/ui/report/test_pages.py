@@ -18,7 +18,7 @@ from tests.launcher.ui.report.made import NAME, NOW, made_batch
 from tests.launcher.ui.report.reading import ASSETS, ReadPage, assert_sound
 from vastrun.contract import layout
 from vastrun.contract.outcome import Outcome, RankEnd
-from vastrun.launcher.batch.report import batch_report_of
+from vastrun.launcher.batch.results import batch_report_of
 from vastrun.launcher.core import Phase, Verdict
 from vastrun.launcher.gate.series import POINTS
 from vastrun.launcher.ui.report.batch_page import batch_page_file
