@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from vastrun.launcher.core import Cause, Cost, Phase, Proof, Verdict
+from vastrun.launcher.core.batch import BatchProgress
 from vastrun.launcher.core.errors import UsageError
-from vastrun.launcher.decisions.schedule import BatchProgress
 from vastrun.launcher.package_files import install_command
 from vastrun.launcher.ui.render.notebook import card, curve, table
 

@@ -18,12 +18,11 @@ from vastrun.launcher.commands.attempts import AttemptPlacement, Attempts
 from vastrun.launcher.commands.chains import is_retry_missing
 from vastrun.launcher.commands.takeover import display_name
 from vastrun.launcher.core import NOTHING, Driver, Phase, Run, UserRequest
-from vastrun.launcher.core.batch import BatchPoint
+from vastrun.launcher.core.batch import BatchPoint, BatchProgress
 from vastrun.launcher.core.errors import BudgetError, HeldError, UsageError, VastrunError
 from vastrun.launcher.core.slots import POOL
 from vastrun.launcher.decisions.policy import DRIVER_TIMEOUT_S
 from vastrun.launcher.decisions.schedule import (
-    BatchProgress,
     BatchQueue,
     PointState,
     progress_of_batch,

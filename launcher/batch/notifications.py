@@ -7,7 +7,7 @@ from contextlib import suppress
 
 from vastrun.launcher.config import read_job
 from vastrun.launcher.core import Event, Run
-from vastrun.launcher.core.batch import Batch
+from vastrun.launcher.core.batch import Batch, BatchProgress
 from vastrun.launcher.core.errors import StorageError
 from vastrun.launcher.core.job import JobSpec
 from vastrun.launcher.decisions.notifications import (
@@ -15,7 +15,7 @@ from vastrun.launcher.decisions.notifications import (
     batch_notification_event,
     batch_notifications_due,
 )
-from vastrun.launcher.decisions.schedule import BatchProgress, PointState
+from vastrun.launcher.decisions.schedule import PointState
 from vastrun.launcher.ports import Ledger, Notifier
 
 

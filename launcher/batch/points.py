@@ -1,4 +1,6 @@
-"""Points of a batch with their runs, as the ledger has them, and how many may run where machines are short."""
+"""Points of a batch with their runs, as the ledger has them, and the number that may run while machines are
+short.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Results: a batch as a table of its points, by the metric that it was started for, and what its report shows."""
+"""Results: a batch as a table of its points, by the metric that it was started for, and the data of its
+report.
+"""
 
 from __future__ import annotations
 
@@ -7,11 +9,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from vastrun.launcher.core import Run, Verdict
-from vastrun.launcher.core.batch import Batch, BatchObjective, BatchPoint
+from vastrun.launcher.core.batch import Batch, BatchObjective, BatchPoint, BatchProgress
 from vastrun.launcher.core.bills import cost_usd, rented_seconds
 from vastrun.launcher.decisions.analysis import FinishedPoint, Influence, influences, pareto_front
 from vastrun.launcher.decisions.schedule import (
-    BatchProgress,
     BatchRow,
     PointState,
     holding_runs,

@@ -5,16 +5,13 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
 from vastrun.launcher.commands.attempts import Attempts
 from vastrun.launcher.core import Event, Progress, Run, UserRequest
-from vastrun.launcher.core.batch import Batch
-from vastrun.launcher.decisions.schedule import BatchProgress, PointState
+from vastrun.launcher.core.batch import Batch, BatchProgress
+from vastrun.launcher.decisions.schedule import PointState
 from vastrun.launcher.ports import Ledger, Notifier, RunThreads
-
-if TYPE_CHECKING:
-    from vastrun.launcher.decisions.schedule import BatchProgress, PointState
 
 _T = TypeVar("_T")
 

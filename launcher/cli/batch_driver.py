@@ -20,11 +20,11 @@ from vastrun.launcher.cli.output import note, say, show, width
 from vastrun.launcher.commands.queries import with_cost
 from vastrun.launcher.config import read_job
 from vastrun.launcher.core import NOTHING, UserRequest, Verdict
-from vastrun.launcher.core.batch import Batch
+from vastrun.launcher.core.batch import Batch, BatchProgress
 from vastrun.launcher.core.errors import HeldError, VastrunError
 from vastrun.launcher.core.verdict import EXIT_CODE_OF, EXIT_TEARDOWN_NOT_CONFIRMED
 from vastrun.launcher.decisions.estimates import usd
-from vastrun.launcher.decisions.schedule import BatchProgress, PointState
+from vastrun.launcher.decisions.schedule import PointState
 from vastrun.launcher.run_services import drive_batch
 from vastrun.launcher.ui.documents.batches import BatchPlanDocument, Results
 from vastrun.launcher.ui.render.amounts import how_many

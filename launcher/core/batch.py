@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
 from annotated_types import Ge, Gt, Le, MinLen
 
 from vastrun.launcher.core.hidden import HIDDEN
-from vastrun.launcher.core.runs import UserRequest
+from vastrun.launcher.core.runs import PRUNING, Event, UserRequest
 
 MAX_PARALLEL = 200
 """Max. concurrent runs: each is a thread of one launcher."""
 MAX_POINTS = 10_000
 """Max. points of a batch: at one rented machine every 4.5 s, even these need half a day of rents."""
-
-
 MAX_NAME = 63
 """Max. letters in the name of a batch."""
+PRUNED_PREFIX = "pruned by its batch: "
+"""Start of the event in the diary of a pruned run, before the reason."""
 _LONGEST_JOB_NAME = MAX_NAME - len("-sweep")
 
 
@@ -236,3 +236,46 @@ class Batch:
     """Computer that has its folder, as `Run.computer`."""
     home: str = ""
     """Computer on which its newest file was read, as `Run.home`."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class BatchProgress:
+    """Progress of a batch."""
+
+    points: int
+    waiting: int
+    running: int
+    succeeded: int
+    pruned: int
+    failed: int
+    spent_usd: float
+    reserved_usd: float
+    """USD that the open runs may still cost, beyond what is spent."""
+    usd_per_hour: float
+    """USD per hour of all rented machines now."""
+    forecast_usd: float | None
+    """Expected total USD, if the rest costs what the ended points did; None: none has ended yet."""
+    machines: int = 0
+    """Number of machines that are held for its points, or will be."""
+    idle_usd: float = 0.0
+    """USD of held machines beyond the shares of the runs on them; part of what is spent."""
+
+    @property
+    def ended(self) -> int:
+        """Number of points that have ended, with any verdict."""
+        return self.points - self.waiting - self.running
+
+    def budget_ends_in_s(self, budget_usd: float | None) -> float | None:
+        """Return the seconds until the budget is spent at this rate; None where the points end before
+        that."""
+        if budget_usd is None or self.usd_per_hour <= 0:
+            return None
+        if self.forecast_usd is not None and self.forecast_usd <= budget_usd:
+            return None
+        return max(0.0, budget_usd - self.spent_usd) / self.usd_per_hour * 3600
+
+
+def pruning_reason(events: Iterable[Event]) -> str:
+    """Return the reason for the run's pruning, by its diary; empty when it is not pruned."""
+    texts = [event.text for event in events if event.told == PRUNING]
+    return texts[-1].removeprefix(PRUNED_PREFIX) if texts else ""

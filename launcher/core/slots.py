@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+TAKES_SLOTS = "the machine takes slots"
+"""Start of the event in the diary of a run that holds a machine, once slots can be made there."""
 POOL = "pool"
 """Name of the provider whose machines are slots."""
 

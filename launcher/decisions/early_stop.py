@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate
 from statistics import median
 
 from vastrun.launcher.core import PRUNING, Event, Run
-from vastrun.launcher.core.batch import EarlyStop, Goal, Pruning
+from vastrun.launcher.core.batch import PRUNED_PREFIX, EarlyStop, Goal, Pruning
 from vastrun.launcher.core.bills import cost_usd
 
 Curve = Sequence[tuple[float, float]]
@@ -26,7 +26,6 @@ _MAX_VALUE = 1e100
 """Largest value that counts as a number: results of larger ones overflow."""
 _MIN_COMPARED = 3
 """Min. number of other runs: a median of fewer says little."""
-_PRUNED = "pruned by its batch: "
 _SHARES: Mapping[int, str] = {2: "half", 3: "third", 4: "quarter"}
 
 
@@ -66,14 +65,8 @@ def condense(rule: EarlyStop, curve: Curve) -> Curve:
 
 def pruning_event(pruning: Pruning, run: Run, now: float) -> Event:
     """Return the event of the run's diary with the reason for its pruning."""
-    text, usd = f"{_PRUNED}{pruning.reason}", cost_usd(run, now)
+    text, usd = f"{PRUNED_PREFIX}{pruning.reason}", cost_usd(run, now)
     return Event(run_id=run.id, at=now, phase=run.phase, text=text, usd=usd, told=PRUNING)
-
-
-def pruning_reason(events: Iterable[Event]) -> str:
-    """Return the reason for the run's pruning, by its diary; empty when it is not pruned."""
-    texts = [event.text for event in events if event.told == PRUNING]
-    return texts[-1].removeprefix(_PRUNED) if texts else ""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,11 +7,10 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from vastrun.launcher.core import Cause, Event, Phase, Run, Verdict
-from vastrun.launcher.core.batch import Batch
+from vastrun.launcher.core.batch import Batch, BatchProgress
 from vastrun.launcher.core.verdict import VERDICT_OF
 from vastrun.launcher.decisions.policy import DESTROY_TRIES
 from vastrun.launcher.decisions.remaining_lease import RemainingLease
-from vastrun.launcher.decisions.schedule import BatchProgress
 
 
 class NotificationKind(StrEnum):

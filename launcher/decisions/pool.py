@@ -22,8 +22,6 @@ MIN_LEFT_S = 300.0
 """Min. seconds of lease with which a machine takes new slots."""
 GIVE_BACK_S = 60.0
 """Seconds for which an idle machine is kept once the queue has nothing for it."""
-TAKES_SLOTS = "the machine takes slots"
-"""Start of the event in the diary of a run that holds a machine, once slots can be made there."""
 _HELD = (Phase.TRAIN, Phase.COLLECT, Phase.DESTROY)
 """Phases in which a held machine may have slots."""
 _COLLECT_S = 120.0

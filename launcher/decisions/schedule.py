@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from vastrun.launcher.core import Cause, Phase, Run, Verdict
-from vastrun.launcher.core.batch import Batch, BatchLimits, BatchPoint
+from vastrun.launcher.core.batch import Batch, BatchLimits, BatchPoint, BatchProgress
 from vastrun.launcher.core.bills import cost_usd
 from vastrun.launcher.decisions.spending import counted_in_total
 
@@ -67,43 +67,6 @@ class PointState:
     def has_failed(self) -> bool:
         """True if it ended with a failure."""
         return self.verdict not in _NO_FAILURES
-
-
-@dataclass(frozen=True, kw_only=True)
-class BatchProgress:
-    """Progress of a batch."""
-
-    points: int
-    waiting: int
-    running: int
-    succeeded: int
-    pruned: int
-    failed: int
-    spent_usd: float
-    reserved_usd: float
-    """USD that the open runs may still cost, beyond what is spent."""
-    usd_per_hour: float
-    """USD per hour of all rented machines now."""
-    forecast_usd: float | None
-    """Expected total USD, if the rest costs what the ended points did; None: none has ended yet."""
-    machines: int = 0
-    """Number of machines that are held for its points, or will be."""
-    idle_usd: float = 0.0
-    """USD of held machines beyond the shares of the runs on them; part of what is spent."""
-
-    @property
-    def ended(self) -> int:
-        """Number of points that have ended, with any verdict."""
-        return self.points - self.waiting - self.running
-
-    def budget_ends_in_s(self, budget_usd: float | None) -> float | None:
-        """Return the seconds until the budget is spent at this rate; None where the points end before
-        that."""
-        if budget_usd is None or self.usd_per_hour <= 0:
-            return None
-        if self.forecast_usd is not None and self.forecast_usd <= budget_usd:
-            return None
-        return max(0.0, budget_usd - self.spent_usd) / self.usd_per_hour * 3600
 
 
 @dataclass(frozen=True, kw_only=True)

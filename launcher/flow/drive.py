@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from vastrun.launcher.core import Cause, Driver, Phase, Run, UserRequest
+from vastrun.launcher.core.batch import pruning_reason
 from vastrun.launcher.core.errors import (
     AccountMismatchError,
     AuthError,
@@ -22,7 +23,6 @@ from vastrun.launcher.core.labels import member_folder, member_id
 from vastrun.launcher.core.phases import BEFORE_TRAINING, NEXT, Result
 from vastrun.launcher.core.slots import POOL
 from vastrun.launcher.decisions import policy
-from vastrun.launcher.decisions.early_stop import pruning_reason
 from vastrun.launcher.decisions.nodes import with_node_name
 from vastrun.launcher.flow.context import RunContext
 from vastrun.launcher.flow.lease_expiry import lost_result

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from vastrun.launcher.core import BoxStatus, Progress
 from vastrun.launcher.core.job import JobSpec
-from vastrun.launcher.decisions.pool import TAKES_SLOTS
+from vastrun.launcher.core.slots import TAKES_SLOTS
 
 if TYPE_CHECKING:
     from vastrun.launcher.flow.context import RunContext

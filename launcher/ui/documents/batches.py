@@ -10,10 +10,10 @@ from vastrun.launcher.batch.fleet_plan import FleetPlan
 from vastrun.launcher.batch.plan import BatchPlan
 from vastrun.launcher.batch.results import PointResult, finished_in
 from vastrun.launcher.core import Verdict as RunVerdict
-from vastrun.launcher.core.batch import Batch, BatchObjective, BatchPoint
+from vastrun.launcher.core.batch import Batch, BatchObjective, BatchPoint, BatchProgress
 from vastrun.launcher.core.hidden import HIDDEN
 from vastrun.launcher.decisions.analysis import Influence, influences, pareto_front
-from vastrun.launcher.decisions.schedule import BatchProgress, BatchRow
+from vastrun.launcher.decisions.schedule import BatchRow
 from vastrun.launcher.ui.documents.document import Document
 
 

@@ -22,11 +22,11 @@ from vastrun.launcher.batch.shared import BatchServices, RunScreen, SharedReques
 from vastrun.launcher.commands.attempts import Attempts
 from vastrun.launcher.config import dump_job, read_job
 from vastrun.launcher.core import Instance, Offer, Origin, RentalOrder, Run, UserRequest
-from vastrun.launcher.core.batch import Batch, BatchLimits, BatchPoint, BatchSpec, Budget
+from vastrun.launcher.core.batch import Batch, BatchLimits, BatchPoint, BatchProgress, BatchSpec, Budget
 from vastrun.launcher.core.errors import NoOfferError
 from vastrun.launcher.core.job import Hold, JobSpec
 from vastrun.launcher.core.slots import POOL
-from vastrun.launcher.decisions.schedule import BatchProgress, PointState, states_of
+from vastrun.launcher.decisions.schedule import PointState, states_of
 from vastrun.launcher.decisions.speed_history import SpeedHistory
 from vastrun.launcher.flow.services import Services
 from vastrun.launcher.ledger.sqlite import SqliteLedger
