@@ -19,7 +19,7 @@ from tests.jobs import train_job
 from tests.launcher.batch.world import NAME, BatchWorld
 from tests.launcher.terminal import CRASH
 from vastrun.launcher.core.batch import StopRules
-from vastrun.launcher.decisions.spending import total_usd
+from vastrun.launcher.cost.spending import total_usd
 
 POINTS, PARALLEL = 40, 5
 _CRASHES_EACH = 10

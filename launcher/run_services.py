@@ -15,9 +15,9 @@ from vastrun.launcher.ports import Notifier, Provider, Screen
 from vastrun.launcher.ui.interrupts import Interrupts
 
 if TYPE_CHECKING:
+    from vastrun.launcher.batch.schedule import PointState
     from vastrun.launcher.batch.shared import BatchScreen, RunScreen, SharedRequests
     from vastrun.launcher.commands.attempts import Attempts
-    from vastrun.launcher.decisions.schedule import PointState
 
 
 def services_for(app: AppContext, provider: str, began: float) -> Services:
@@ -106,7 +106,7 @@ def drive_batch(
 
 def settle_bills(app: AppContext, provider: str) -> None:
     """Correct the costs of earlier runs to what that provider charged, where their bill is due by now."""
-    from vastrun.launcher.commands.cost import settle_due  # at the end of a command
+    from vastrun.launcher.cost.statement import settle_due  # at the end of a command
 
     settle_due(app.ledger(), provider, app.provider(provider), app.user.who(), app.now())
 

@@ -19,8 +19,8 @@ from vastrun.launcher.cli.export import CheckpointExport
 from vastrun.launcher.cli.profile import ProfileDocument
 from vastrun.launcher.cli.pull import PullDocument
 from vastrun.launcher.cli.report import ReportFile
-from vastrun.launcher.commands.cost import CostReport
 from vastrun.launcher.core.hidden import HIDDEN
+from vastrun.launcher.cost.statement import CostReport
 from vastrun.launcher.ui.documents.batches import BatchDetails, BatchList, BatchPlanDocument, Results
 from vastrun.launcher.ui.documents.costs import Costs, ReconciliationDocument
 from vastrun.launcher.ui.documents.document import SCHEMA_VERSION

@@ -40,7 +40,7 @@ from benchmarks.chaos.wallclock import WallClock
 from tests.e2e.market import LOADING, machines
 from tests.e2e.terminal import Launch, Terminal
 from tests.emulators.vast import VastEmulator
-from vastrun.launcher.decisions.reconciliation import SETTLEMENT_S
+from vastrun.launcher.cost.reconciliation import SETTLEMENT_S
 
 _END_S = 900.0
 _RESUME_AFTER_S = 1.0

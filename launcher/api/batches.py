@@ -12,12 +12,12 @@ from vastrun.launcher.api.results import BatchResults, BatchStatus, PointRow, ba
 from vastrun.launcher.api.session import ApiSession
 from vastrun.launcher.batch.plan import BatchPlan
 from vastrun.launcher.batch.results import PointResult, results_of, row_in, states_in
+from vastrun.launcher.batch.schedule import (
+    holding_runs,
+)
 from vastrun.launcher.core import Cause, Phase, UserRequest
 from vastrun.launcher.core.batch import MAX_NAME, Batch
 from vastrun.launcher.core.errors import HeldError, UsageError, VastrunError
-from vastrun.launcher.decisions.schedule import (
-    holding_runs,
-)
 from vastrun.launcher.outputs.disk import disk_errors, ignore_in_git
 from vastrun.launcher.ports import Ledger
 from vastrun.launcher.ui.render.notebook import text

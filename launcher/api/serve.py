@@ -9,11 +9,11 @@ from threading import Thread
 from typing import TYPE_CHECKING
 
 from vastrun.launcher.app_context import AppContext
+from vastrun.launcher.batch.schedule import PointState
 from vastrun.launcher.batch.serve_driver import ServeDriver, ServeServices
 from vastrun.launcher.batch.shared import NoteScreen, RunScreen, SharedRequests
 from vastrun.launcher.core import Run
 from vastrun.launcher.core.errors import VastrunError
-from vastrun.launcher.decisions.schedule import PointState
 from vastrun.launcher.flow.services import PollTiming
 from vastrun.launcher.run_services import attempts_of_many, drive_batch
 from vastrun.launcher.ui.interrupts import Interrupts

@@ -12,6 +12,13 @@ from vastrun.launcher.batch.fleet import Fleet, FleetServices
 from vastrun.launcher.batch.notifications import BatchNotifier
 from vastrun.launcher.batch.points import PointTable, Shortage
 from vastrun.launcher.batch.pruner import Pruner
+from vastrun.launcher.batch.schedule import (
+    BatchQueue,
+    PointState,
+    progress_of_batch,
+    run_durations_s,
+    stop_reason,
+)
 from vastrun.launcher.batch.search import next_points
 from vastrun.launcher.batch.shared import BatchServices, RunScreen, SharedRequests
 from vastrun.launcher.commands.attempts import AttemptPlacement, Attempts
@@ -22,13 +29,6 @@ from vastrun.launcher.core.batch import BatchPoint, BatchProgress
 from vastrun.launcher.core.errors import BudgetError, HeldError, UsageError, VastrunError
 from vastrun.launcher.core.slots import POOL
 from vastrun.launcher.decisions.policy import DRIVER_TIMEOUT_S
-from vastrun.launcher.decisions.schedule import (
-    BatchQueue,
-    PointState,
-    progress_of_batch,
-    run_durations_s,
-    stop_reason,
-)
 
 POLL_INTERVAL_S = 0.5
 """Between two looks at the batch: a free slot waits no longer for its next run."""

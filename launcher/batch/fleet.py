@@ -15,17 +15,7 @@ from pathlib import Path
 
 from vastrun.launcher.batch.fleet_plan import Market
 from vastrun.launcher.batch.machines import BatchMachine, BatchMachines
-from vastrun.launcher.commands.attempts import AttemptPlacement, Attempts
-from vastrun.launcher.commands.hold import HoldRequest, release_machine, start_hold
-from vastrun.launcher.config import read_job
-from vastrun.launcher.core import NOTHING, Cause, Offer, Run
-from vastrun.launcher.core.batch import Batch
-from vastrun.launcher.core.errors import BudgetError, HeldError, VastrunError
-from vastrun.launcher.core.job import JobSpec
-from vastrun.launcher.core.phases import BEFORE_TRAINING, Phase
-from vastrun.launcher.core.slots import POOL
-from vastrun.launcher.decisions.host_history import blames_host
-from vastrun.launcher.decisions.placement import (
+from vastrun.launcher.batch.placement import (
     IDLE_S,
     IdleMachine,
     WarmSlot,
@@ -36,9 +26,19 @@ from vastrun.launcher.decisions.placement import (
     replacement_cost_usd,
     should_give_back,
 )
+from vastrun.launcher.batch.schedule import BatchQueue, PointState
+from vastrun.launcher.commands.attempts import AttemptPlacement, Attempts
+from vastrun.launcher.commands.hold import HoldRequest, release_machine, start_hold
+from vastrun.launcher.config import read_job
+from vastrun.launcher.core import NOTHING, Cause, Offer, Run
+from vastrun.launcher.core.batch import Batch
+from vastrun.launcher.core.errors import BudgetError, HeldError, VastrunError
+from vastrun.launcher.core.job import JobSpec
+from vastrun.launcher.core.phases import BEFORE_TRAINING, Phase
+from vastrun.launcher.core.slots import POOL
+from vastrun.launcher.decisions.host_history import blames_host
 from vastrun.launcher.decisions.policy import START_S
 from vastrun.launcher.decisions.pool import slot_offer
-from vastrun.launcher.decisions.schedule import BatchQueue, PointState
 from vastrun.launcher.ports import Ledger, Provider, RunThreads
 
 _RETRY_INTERVAL_S = 60.0

@@ -6,14 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from vastrun.launcher.core import Offer
-from vastrun.launcher.core.batch import BatchSpec
-from vastrun.launcher.core.errors import VastrunError
-from vastrun.launcher.core.hidden import HIDDEN
-from vastrun.launcher.core.job import JobSpec
-from vastrun.launcher.core.slots import POOL
-from vastrun.launcher.decisions.host_history import HOST_CAUSES, avoided
-from vastrun.launcher.decisions.placement import (
+from vastrun.launcher.batch.placement import (
     HANDOVER_S,
     IDLE_S,
     CheapestFleet,
@@ -23,6 +16,13 @@ from vastrun.launcher.decisions.placement import (
     pays_off,
     replacement_cost_usd,
 )
+from vastrun.launcher.core import Offer
+from vastrun.launcher.core.batch import BatchSpec
+from vastrun.launcher.core.errors import VastrunError
+from vastrun.launcher.core.hidden import HIDDEN
+from vastrun.launcher.core.job import JobSpec
+from vastrun.launcher.core.slots import POOL
+from vastrun.launcher.decisions.host_history import HOST_CAUSES, avoided
 from vastrun.launcher.decisions.policy import START_S, affordable
 from vastrun.launcher.decisions.pool import hold_spec
 from vastrun.launcher.ports import Ledger, Provider

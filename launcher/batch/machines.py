@@ -7,12 +7,12 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from vastrun.launcher.batch.placement import needed_s
 from vastrun.launcher.config import read_job
 from vastrun.launcher.core import Run
 from vastrun.launcher.core.job import JobSpec
 from vastrun.launcher.core.slots import POOL, TAKES_SLOTS
 from vastrun.launcher.decisions.host_history import HOST_CAUSES, avoided
-from vastrun.launcher.decisions.placement import needed_s
 from vastrun.launcher.decisions.pool import HeldMachineRow, held_machines, unfit_reason, units_of
 from vastrun.launcher.ports import Ledger
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import suppress
 
+from vastrun.launcher.batch.schedule import PointState
 from vastrun.launcher.config import read_job
 from vastrun.launcher.core import Event, Run
 from vastrun.launcher.core.batch import Batch, BatchProgress
@@ -15,7 +16,6 @@ from vastrun.launcher.decisions.notifications import (
     batch_notification_event,
     batch_notifications_due,
 )
-from vastrun.launcher.decisions.schedule import PointState
 from vastrun.launcher.ports import Ledger, Notifier
 
 

@@ -7,9 +7,9 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from vastrun.launcher.batch.schedule import PointState, holding_runs, states_of
 from vastrun.launcher.core import Phase, Run
 from vastrun.launcher.core.batch import Batch, BatchPoint
-from vastrun.launcher.decisions.schedule import PointState, holding_runs, states_of
 from vastrun.launcher.ports import Ledger
 
 RETRY_INTERVAL_S = 60.0

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 
+from vastrun.launcher.batch.early_stop import Curve, condense, pruning_event, runs_to_prune
 from vastrun.launcher.core import Phase, Run, UserRequest
 from vastrun.launcher.core.batch import EarlyStop, Goal, Pruning
-from vastrun.launcher.decisions.early_stop import Curve, condense, pruning_event, runs_to_prune
 from vastrun.launcher.outputs.folder import Outputs
 from vastrun.launcher.ports import Ledger
 

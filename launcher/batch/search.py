@@ -11,11 +11,11 @@ from importlib import import_module
 from typing import Any, Literal
 
 from vastrun.launcher.batch.results import metric_of
+from vastrun.launcher.batch.schedule import PointState
 from vastrun.launcher.config import dump_job, points_at, read_job
 from vastrun.launcher.core import Verdict
 from vastrun.launcher.core.batch import BatchPoint, BatchSpec, Dimension, Goal, Search
 from vastrun.launcher.core.errors import UsageError
-from vastrun.launcher.decisions.schedule import PointState
 from vastrun.launcher.package_files import install_command
 
 # Optuna's own types. Not imported, not even for types: whoever checks the types of a script that says

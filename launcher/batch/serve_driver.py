@@ -7,12 +7,12 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any
 
+from vastrun.launcher.batch.schedule import states_of
 from vastrun.launcher.batch.shared import SharedRequests
 from vastrun.launcher.commands.chains import is_retry_missing
 from vastrun.launcher.core import Phase, Run, UserRequest
 from vastrun.launcher.core.batch import Batch
 from vastrun.launcher.core.errors import AuthError, HeldError, StorageError, UsageError, VastrunError
-from vastrun.launcher.decisions.schedule import states_of
 from vastrun.launcher.ports import Ledger, RunThreads
 
 POLL_INTERVAL_S = 5.0

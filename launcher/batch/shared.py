@@ -7,10 +7,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
+from vastrun.launcher.batch.schedule import PointState
 from vastrun.launcher.commands.attempts import Attempts
 from vastrun.launcher.core import Event, Progress, Run, UserRequest
 from vastrun.launcher.core.batch import Batch, BatchProgress
-from vastrun.launcher.decisions.schedule import PointState
 from vastrun.launcher.ports import Ledger, Notifier, RunThreads
 
 _T = TypeVar("_T")

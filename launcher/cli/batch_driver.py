@@ -13,6 +13,7 @@ from vastrun.launcher.api.jobs import check_upload, check_values_used
 from vastrun.launcher.app_context import AppContext
 from vastrun.launcher.batch.plan import BatchPlan, price
 from vastrun.launcher.batch.results import metric_of, results_of, states_in
+from vastrun.launcher.batch.schedule import PointState
 from vastrun.launcher.batch.search import first_points
 from vastrun.launcher.cli.background import hand_over_batch
 from vastrun.launcher.cli.options import confirm
@@ -24,7 +25,6 @@ from vastrun.launcher.core.batch import Batch, BatchProgress
 from vastrun.launcher.core.errors import HeldError, VastrunError
 from vastrun.launcher.core.verdict import EXIT_CODE_OF, EXIT_TEARDOWN_NOT_CONFIRMED
 from vastrun.launcher.decisions.estimates import usd
-from vastrun.launcher.decisions.schedule import PointState
 from vastrun.launcher.run_services import drive_batch
 from vastrun.launcher.ui.documents.batches import BatchPlanDocument, Results
 from vastrun.launcher.ui.render.amounts import how_many

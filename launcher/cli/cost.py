@@ -10,9 +10,9 @@ import click
 from vastrun.launcher.app_context import AppContext
 from vastrun.launcher.cli.options import json_option, maybe_run_argument, the_run
 from vastrun.launcher.cli.output import say, show, width
-from vastrun.launcher.commands.cost import cost_report, reconciliation, settle, with_nodes
 from vastrun.launcher.commands.queries import all_rows, row_of, with_bills
-from vastrun.launcher.decisions.cost_groups import Calendar, GroupBy
+from vastrun.launcher.cost.groups import Calendar, GroupBy
+from vastrun.launcher.cost.statement import cost_report, reconciliation, settle, with_nodes
 from vastrun.launcher.ui.documents.costs import Costs, ReconciliationDocument
 from vastrun.launcher.ui.render.costs import costs_table, report_csv, report_text
 from vastrun.launcher.ui.render.reconciliation import reconciliation_text

@@ -77,7 +77,7 @@ def _adds_information(cause: BaseException, message: str) -> bool:
 
 def _about(ctx: click.Context, run: Run, error: VastrunError) -> list[str]:
     """Return lines with the run's cost so far, its log and its lease."""
-    from vastrun.launcher.commands.cost import with_nodes  # when a command fails
+    from vastrun.launcher.cost.statement import with_nodes  # when a command fails
 
     machines = [run]
     try:

@@ -7,7 +7,7 @@
 None of these reaches the network: a machine itself is asked when a slot is searched for and rented. A run
 takes a slot by the provider `pool`: `attempts.start(spec, provider="pool", …)`. Whoever reserves money
 reserves it for the machine (`policy.worst_case_usd` of its run's job and offer), and nothing for the runs on
-its slots: their shares are part of its bill (`decisions/spending.py`).
+its slots: their shares are part of its bill (`cost/spending.py`).
 """
 
 from __future__ import annotations

@@ -28,6 +28,7 @@ from vastrun.launcher.core import (
 )
 from vastrun.launcher.core.bills import cost_of, cost_usd
 from vastrun.launcher.core.errors import AuthError, ProviderError
+from vastrun.launcher.cost.reconciliation import charges_by_run
 from vastrun.launcher.decisions.nodes import current_machines, joint_diary
 from vastrun.launcher.decisions.policy import (
     download_left_s,
@@ -35,7 +36,6 @@ from vastrun.launcher.decisions.policy import (
     lease_of,
     within_deadline,
 )
-from vastrun.launcher.decisions.reconciliation import charges_by_run
 from vastrun.launcher.decisions.remaining_lease import (
     RemainingLease,
     estimate_remaining_lease,

@@ -14,7 +14,7 @@ from tests.e2e.terminal import Terminal
 from tests.e2e.test_vast_launch import SCRIPT
 from tests.emulators.vast import VastEmulator
 from tests.waiting import eventually
-from vastrun.launcher.decisions.reconciliation import SETTLEMENT_S
+from vastrun.launcher.cost.reconciliation import SETTLEMENT_S
 
 PASSES = (*SCRIPT, "--set", "command=python script.py passes")
 

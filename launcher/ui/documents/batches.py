@@ -6,14 +6,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import field
 from typing import Any, Self
 
+from vastrun.launcher.batch.analysis import Influence, influences, pareto_front
 from vastrun.launcher.batch.fleet_plan import FleetPlan
 from vastrun.launcher.batch.plan import BatchPlan
 from vastrun.launcher.batch.results import PointResult, finished_in
+from vastrun.launcher.batch.schedule import BatchRow
 from vastrun.launcher.core import Verdict as RunVerdict
 from vastrun.launcher.core.batch import Batch, BatchObjective, BatchPoint, BatchProgress
 from vastrun.launcher.core.hidden import HIDDEN
-from vastrun.launcher.decisions.analysis import Influence, influences, pareto_front
-from vastrun.launcher.decisions.schedule import BatchRow
 from vastrun.launcher.ui.documents.document import Document
 
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 
-from vastrun.launcher.commands.cost import Reconciliation, UnclaimedCharge
 from vastrun.launcher.commands.queries import RunRow, UsdSource
 from vastrun.launcher.core import Cost, Volume
 from vastrun.launcher.core.bills import cost_usd, counted_of, gpu_seconds, rented_seconds
-from vastrun.launcher.decisions.reconciliation import DifferenceReason
-from vastrun.launcher.decisions.spending import counted_in_total
+from vastrun.launcher.cost.reconciliation import DifferenceReason
+from vastrun.launcher.cost.spending import counted_in_total
+from vastrun.launcher.cost.statement import Reconciliation, UnclaimedCharge
 from vastrun.launcher.ui.documents.document import Document
 from vastrun.launcher.ui.documents.machines import VolumeCost
 

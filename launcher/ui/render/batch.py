@@ -7,11 +7,11 @@ from typing import Any
 
 from vastrun.launcher.batch.fleet_plan import FleetPlan
 from vastrun.launcher.batch.plan import BatchPlan
+from vastrun.launcher.batch.schedule import BatchRow, PointState
 from vastrun.launcher.commands.queries import RunRow
 from vastrun.launcher.core import Run, UserRequest
 from vastrun.launcher.core.batch import BatchProgress, BudgetUse
 from vastrun.launcher.core.bills import cost_usd
-from vastrun.launcher.decisions.schedule import BatchRow, PointState
 from vastrun.launcher.ui.render.amounts import duration, how_many, rough, usd, usd_sum
 from vastrun.launcher.ui.render.plan import refusal_text
 from vastrun.launcher.ui.render.point_values import (

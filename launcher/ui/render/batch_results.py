@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from vastrun.launcher.batch.analysis import NOT_A_CAUSE, influences, pareto_front
 from vastrun.launcher.batch.results import PointResult, finished_in
 from vastrun.launcher.config import read_job
 from vastrun.launcher.core import Verdict
 from vastrun.launcher.core.batch import BatchSpec
-from vastrun.launcher.decisions.analysis import NOT_A_CAUSE, influences, pareto_front
 from vastrun.launcher.ui.render.amounts import duration, usd, usd_sum
 from vastrun.launcher.ui.render.point_values import fitted, value_forms, value_text, values_text
 from vastrun.launcher.ui.render.table import csv_cell, facts, table

@@ -7,11 +7,11 @@ import io
 from collections.abc import Sequence
 from itertools import compress
 
-from vastrun.launcher.commands.cost import CostReport
 from vastrun.launcher.commands.queries import RunRow, UsdSource
 from vastrun.launcher.core.bills import rented_seconds
-from vastrun.launcher.decisions.cost_groups import NONE, OVER_TIME, Group, GroupBy
-from vastrun.launcher.decisions.spending import counted_in_total
+from vastrun.launcher.cost.groups import NONE, OVER_TIME, Group, GroupBy
+from vastrun.launcher.cost.spending import counted_in_total
+from vastrun.launcher.cost.statement import CostReport
 from vastrun.launcher.gate.text import one_line
 from vastrun.launcher.ui.render.amounts import usd_parts, usd_sum
 from vastrun.launcher.ui.render.table import csv_cell, table

@@ -5,9 +5,8 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Collection, Mapping, Sequence
 
-from vastrun.launcher.commands.cost import Reconciliation
 from vastrun.launcher.core.bills import WATCHED_S
-from vastrun.launcher.decisions.reconciliation import (
+from vastrun.launcher.cost.reconciliation import (
     CHANGES,
     LAST_GB,
     ROUNDED_SHARE,
@@ -17,6 +16,7 @@ from vastrun.launcher.decisions.reconciliation import (
     ReconciledBill,
     UnmatchedCharge,
 )
+from vastrun.launcher.cost.statement import Reconciliation
 from vastrun.launcher.gate.text import one_line
 from vastrun.launcher.ui.render.amounts import moment, usd_sum
 from vastrun.launcher.ui.render.table import WIDTH, table

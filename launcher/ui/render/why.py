@@ -7,11 +7,11 @@ from collections.abc import Mapping, Sequence
 from itertools import zip_longest
 
 from vastrun.contract.outcome import Outcome, RankEnd
+from vastrun.launcher.batch.schedule import PointState
 from vastrun.launcher.commands.queries import Explanation, RunRow
 from vastrun.launcher.core import Cause, Phase, Proof, Run, StepEnd
 from vastrun.launcher.core.batch import Batch
 from vastrun.launcher.decisions.advice import advice_for
-from vastrun.launcher.decisions.schedule import PointState
 from vastrun.launcher.gate.text import one_line
 from vastrun.launcher.ui.documents.document import Document
 from vastrun.launcher.ui.render.amounts import duration, moment

@@ -8,10 +8,10 @@ from functools import partial
 from pathlib import Path
 from urllib.parse import quote
 
+from vastrun.launcher.batch.analysis import NOT_A_CAUSE
 from vastrun.launcher.batch.results import BatchReport, PointResult, batch_report_of
 from vastrun.launcher.core import Run
 from vastrun.launcher.core.errors import StorageError
-from vastrun.launcher.decisions.analysis import NOT_A_CAUSE
 from vastrun.launcher.outputs.disk import IGNORE, disk_errors, need_space, write_file
 from vastrun.launcher.outputs.store import PAGE_FAULTS, REPORT
 from vastrun.launcher.ports import Ledger

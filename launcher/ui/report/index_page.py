@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
 
+from vastrun.launcher.batch.schedule import BatchRow
 from vastrun.launcher.commands.queries import RunRow
 from vastrun.launcher.core import Phase
-from vastrun.launcher.decisions.schedule import BatchRow
 from vastrun.launcher.ui.render.amounts import duration, moment, usd
 from vastrun.launcher.ui.render.runs import progress_of
 from vastrun.launcher.ui.render.summary import state_of

@@ -17,7 +17,7 @@ from vastrun.launcher.core.batch import Budget, StopRules
 from vastrun.launcher.core.bills import cost_usd
 from vastrun.launcher.core.job import JobSpec, Resources
 from vastrun.launcher.core.slots import POOL
-from vastrun.launcher.decisions.spending import total_usd
+from vastrun.launcher.cost.spending import total_usd
 
 
 @pytest.fixture

@@ -17,6 +17,7 @@ from tests.launcher.batch.held_market import HeldMarket
 from tests.launcher.batch.virtual_time import VirtualTime
 from tests.launcher.faults import FaultyProvider, Plan
 from vastrun.launcher.batch.driver import BatchDriver
+from vastrun.launcher.batch.schedule import PointState, states_of
 from vastrun.launcher.batch.serve_driver import ServeDriver, ServeServices
 from vastrun.launcher.batch.shared import BatchServices, RunScreen, SharedRequests
 from vastrun.launcher.commands.attempts import Attempts
@@ -26,7 +27,6 @@ from vastrun.launcher.core.batch import Batch, BatchLimits, BatchPoint, BatchPro
 from vastrun.launcher.core.errors import NoOfferError
 from vastrun.launcher.core.job import Hold, JobSpec
 from vastrun.launcher.core.slots import POOL
-from vastrun.launcher.decisions.schedule import PointState, states_of
 from vastrun.launcher.decisions.speed_history import SpeedHistory
 from vastrun.launcher.flow.services import Services
 from vastrun.launcher.ledger.sqlite import SqliteLedger

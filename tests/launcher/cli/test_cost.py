@@ -14,7 +14,7 @@ import pytest
 
 from tests.launcher.cli.three_runs import changed, runs, three_runs
 from tests.launcher.terminal import CRASH, Terminal
-from vastrun.launcher.decisions.cost_groups import GroupBy
+from vastrun.launcher.cost.groups import GroupBy
 
 
 @pytest.fixture

@@ -26,7 +26,7 @@ _DRIVING = {
         "vastrun.launcher.flow.drive",
         "vastrun.launcher.commands.attempts",
         "vastrun.launcher.image.lock",
-        "vastrun.launcher.decisions.cost_groups",
+        "vastrun.launcher.cost.groups",
     ),
     *("vastrun.launcher.decisions.notifications", "pydantic", "yaml", "vastai", "docker", "paramiko", "rich"),
 }

@@ -15,14 +15,14 @@ from tests.fake_outputs import FakeOutputStore, FakePacker
 from tests.fakes import FakeScreen, FakeUserRequests
 from tests.jobs import train_job
 from tests.launcher.providers.vast.rentals import order
-from vastrun.launcher.commands.cost import Reconciliation, reconciliation, settle
 from vastrun.launcher.commands.orphans import orphans
 from vastrun.launcher.commands.reap import reap
 from vastrun.launcher.config import dump_job
 from vastrun.launcher.core import Driver, Phase, Run
 from vastrun.launcher.core.bills import cost_usd
 from vastrun.launcher.core.errors import IncompleteListError, ProviderError
-from vastrun.launcher.decisions.reconciliation import SETTLEMENT_S, DifferenceReason, UnmatchedCharge
+from vastrun.launcher.cost.reconciliation import SETTLEMENT_S, DifferenceReason, UnmatchedCharge
+from vastrun.launcher.cost.statement import Reconciliation, reconciliation, settle
 from vastrun.launcher.flow.drive import create_run
 from vastrun.launcher.flow.services import Services
 from vastrun.launcher.ledger.sqlite import SqliteLedger

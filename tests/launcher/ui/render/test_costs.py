@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.launcher.decisions.spent import BEGAN, line, run
-from vastrun.launcher.commands.cost import CostReport, Reconciliation, UnclaimedCharge
+from tests.launcher.cost.spent import BEGAN, line, run
 from vastrun.launcher.core import Charge, Cost, Phase
-from vastrun.launcher.decisions.cost_groups import Calendar, GroupBy, group_of, group_spendings
-from vastrun.launcher.decisions.reconciliation import DifferenceReason, UnmatchedCharge, bill_of, reconcile
-from vastrun.launcher.decisions.spending import spending_of
+from vastrun.launcher.cost.groups import Calendar, GroupBy, group_of, group_spendings
+from vastrun.launcher.cost.reconciliation import DifferenceReason, UnmatchedCharge, bill_of, reconcile
+from vastrun.launcher.cost.spending import spending_of
+from vastrun.launcher.cost.statement import CostReport, Reconciliation, UnclaimedCharge
 from vastrun.launcher.ui.render.costs import report_csv, report_text
 from vastrun.launcher.ui.render.reconciliation import REASONS, STRANGERS, reconciliation_text
 

@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vastrun.launcher.core.batch import Goal
-from vastrun.launcher.decisions.analysis import (
+from vastrun.launcher.batch.analysis import (
     FinishedPoint,
     influences,
     pareto_front,
@@ -19,6 +18,7 @@ from vastrun.launcher.decisions.analysis import (
     spearman,
     variance_share,
 )
+from vastrun.launcher.core.batch import Goal
 
 
 def points(values: Sequence[Any], metrics: Sequence[float], *, key: str = "lr") -> list[FinishedPoint]:

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from tests.launcher.decisions.spent import BEGAN, DOWN_USD_PER_GB, HOUR_S, USD_PER_HOUR, line, run
+from tests.launcher.cost.spent import BEGAN, DOWN_USD_PER_GB, HOUR_S, USD_PER_HOUR, line, run
 from vastrun.launcher.core import Cause, Charge, Cost, Event, Meter, Phase, Rental, Run
 from vastrun.launcher.core.bills import WATCHED_S, cost_of, counted_of, held_usd, with_machine
-from vastrun.launcher.decisions.reconciliation import (
+from vastrun.launcher.cost.reconciliation import (
     BOUNDS,
     MAX_QUERY_AGE_S,
     NO_RUN,
@@ -27,7 +27,7 @@ from vastrun.launcher.decisions.reconciliation import (
     settled_cost,
     unmatched_charge,
 )
-from vastrun.launcher.decisions.spending import spending_of
+from vastrun.launcher.cost.spending import spending_of
 
 MUCH_LATER = BEGAN + 1000 * HOUR_S
 USD_PER_S = USD_PER_HOUR / 3600

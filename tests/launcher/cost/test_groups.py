@@ -9,9 +9,9 @@ from datetime import UTC, datetime, timedelta, tzinfo
 
 import pytest
 
-from tests.launcher.decisions.spent import BEGAN, line, run
+from tests.launcher.cost.spent import BEGAN, line, run
 from vastrun.launcher.core import Cause, Phase, Run
-from vastrun.launcher.decisions.cost_groups import (
+from vastrun.launcher.cost.groups import (
     CPU,
     GROUPERS,
     NONE,
@@ -22,7 +22,7 @@ from vastrun.launcher.decisions.cost_groups import (
     group_of,
     group_spendings,
 )
-from vastrun.launcher.decisions.spending import spending_of
+from vastrun.launcher.cost.spending import spending_of
 
 LONDON = Calendar(zone=UTC)
 """BEGAN is 08:00 on 2027-01-15."""

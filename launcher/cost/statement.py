@@ -11,9 +11,8 @@ from dataclasses import dataclass, replace
 from vastrun.launcher.core import Charge, Cost, Driver, Identity, Run, Verdict
 from vastrun.launcher.core.bills import by_clock_of
 from vastrun.launcher.core.errors import AuthError, HeldError, ProviderError, StorageError, UsageError
-from vastrun.launcher.decisions.cost_groups import Calendar, Group, GroupBy, group_of, group_spendings
-from vastrun.launcher.decisions.policy import DRIVER_TIMEOUT_S
-from vastrun.launcher.decisions.reconciliation import (
+from vastrun.launcher.cost.groups import Calendar, Group, GroupBy, group_of, group_spendings
+from vastrun.launcher.cost.reconciliation import (
     NO_RUN,
     ReconciledBill,
     UnmatchedCharge,
@@ -24,7 +23,8 @@ from vastrun.launcher.decisions.reconciliation import (
     settled_cost,
     unmatched_charge,
 )
-from vastrun.launcher.decisions.spending import Spending, net_of_shares, spending_of, spent_within
+from vastrun.launcher.cost.spending import Spending, net_of_shares, spending_of, spent_within
+from vastrun.launcher.decisions.policy import DRIVER_TIMEOUT_S
 from vastrun.launcher.gate.text import one_line
 from vastrun.launcher.outputs.folder import Outputs
 from vastrun.launcher.ports import Ledger, Provider

@@ -9,14 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.launcher.decisions.spent import BEGAN, HOUR_S, line, run
+from tests.launcher.cost.spent import BEGAN, HOUR_S, line, run
 from tests.launcher.decisions.test_cost_groups import LONDON
 from tests.launcher.decisions.test_pool import NOW, held, on_slot
 from vastrun.launcher.commands.queries import RunRow
 from vastrun.launcher.core import Cause, Event, Meter, Phase, Rental, Run
 from vastrun.launcher.core.bills import cost_of, cost_usd
-from vastrun.launcher.decisions.cost_groups import GroupBy, group_spendings
-from vastrun.launcher.decisions.spending import (
+from vastrun.launcher.cost.groups import GroupBy, group_spendings
+from vastrun.launcher.cost.spending import (
     idle_usd,
     net_of_shares,
     spending_of,

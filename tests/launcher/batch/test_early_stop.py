@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from vastrun.launcher.batch.early_stop import Curve, condense, runs_to_prune
 from vastrun.launcher.core.batch import EarlyStop, Goal
-from vastrun.launcher.decisions.early_stop import Curve, condense, runs_to_prune
 
 ASHA = EarlyStop(rule="asha", min_steps=200, factor=3)
 MEDIAN = EarlyStop(rule="median", min_steps=200)

@@ -10,9 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.jobs import train_job
-from vastrun.launcher.core import Forecast, Offer
-from vastrun.launcher.core.job import JobSpec
-from vastrun.launcher.decisions.placement import (
+from vastrun.launcher.batch.placement import (
     HANDOVER_S,
     IDLE_S,
     IdleMachine,
@@ -28,6 +26,8 @@ from vastrun.launcher.decisions.placement import (
     replacement_cost_usd,
     should_give_back,
 )
+from vastrun.launcher.core import Forecast, Offer
+from vastrun.launcher.core.job import JobSpec
 from vastrun.launcher.decisions.policy import lease_of, worst_case_usd
 from vastrun.launcher.decisions.pool import MIN_LEFT_S, hold_spec
 

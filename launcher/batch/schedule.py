@@ -11,7 +11,7 @@ from functools import cached_property
 from vastrun.launcher.core import Cause, Phase, Run, Verdict
 from vastrun.launcher.core.batch import Batch, BatchLimits, BatchPoint, BatchProgress
 from vastrun.launcher.core.bills import cost_usd
-from vastrun.launcher.decisions.spending import counted_in_total
+from vastrun.launcher.cost.spending import counted_in_total
 
 _NO_FAILURES = frozenset({None, Verdict.SUCCEEDED, Verdict.STOPPED, Verdict.PRUNED})
 """Verdicts of a point that are no failure: open, succeeded, or stopped by its user or its batch."""

@@ -17,7 +17,7 @@ from typing import ClassVar
 
 from vastrun.launcher.config import read_job
 from vastrun.launcher.core import Cost, Run
-from vastrun.launcher.decisions.spending import Spending
+from vastrun.launcher.cost.spending import Spending
 
 _AGO_S = {"m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
 _AGO = re.compile(r"(\d{1,4}(?:\.\d{1,3})?)([mhdw])", re.ASCII)

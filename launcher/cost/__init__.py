@@ -1,0 +1,1 @@
+"""Cost: what runs cost, what for, and what their providers charged."""
