@@ -28,7 +28,6 @@ from vastrun.launcher.batch.placement import (
 )
 from vastrun.launcher.batch.schedule import BatchQueue, PointState
 from vastrun.launcher.commands.attempts import AttemptPlacement, Attempts
-from vastrun.launcher.commands.hold import HoldRequest, release_machine, start_hold
 from vastrun.launcher.config import read_job
 from vastrun.launcher.core import NOTHING, Cause, Offer, Run
 from vastrun.launcher.core.batch import Batch
@@ -38,7 +37,8 @@ from vastrun.launcher.core.phases import BEFORE_TRAINING, Phase
 from vastrun.launcher.core.slots import POOL
 from vastrun.launcher.decisions.host_history import blames_host
 from vastrun.launcher.decisions.policy import START_S
-from vastrun.launcher.decisions.pool import slot_offer
+from vastrun.launcher.pool.held_machines import slot_offer
+from vastrun.launcher.pool.hold import HoldRequest, release_machine, start_hold
 from vastrun.launcher.ports import Ledger, Provider, RunThreads
 
 _RETRY_INTERVAL_S = 60.0

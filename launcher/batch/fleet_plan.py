@@ -24,7 +24,7 @@ from vastrun.launcher.core.job import JobSpec
 from vastrun.launcher.core.slots import POOL
 from vastrun.launcher.decisions.host_history import HOST_CAUSES, avoided
 from vastrun.launcher.decisions.policy import START_S, affordable
-from vastrun.launcher.decisions.pool import hold_spec
+from vastrun.launcher.pool.held_machines import hold_spec
 from vastrun.launcher.ports import Ledger, Provider
 
 _MAX_PRICE_AGE_S = 60.0

@@ -13,7 +13,7 @@ from vastrun.launcher.core import Run
 from vastrun.launcher.core.job import JobSpec
 from vastrun.launcher.core.slots import POOL, TAKES_SLOTS
 from vastrun.launcher.decisions.host_history import HOST_CAUSES, avoided
-from vastrun.launcher.decisions.pool import HeldMachineRow, held_machines, unfit_reason, units_of
+from vastrun.launcher.pool.held_machines import HeldMachineRow, held_machines, unfit_reason, units_of
 from vastrun.launcher.ports import Ledger
 
 _MAX_REFUSALS = 2

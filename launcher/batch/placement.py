@@ -12,7 +12,7 @@ from statistics import median
 from vastrun.launcher.core import ExtraRates, Offer
 from vastrun.launcher.core.job import JobSpec
 from vastrun.launcher.decisions.policy import START_S, lease_of, worst_case_usd
-from vastrun.launcher.decisions.pool import GIVE_BACK_S, MIN_LEFT_S, hold_spec
+from vastrun.launcher.pool.held_machines import GIVE_BACK_S, MIN_LEFT_S, hold_spec
 
 HANDOVER_S = 10.0
 """Seconds between two runs on one slot: the first is removed, the machine checked, the next one uploaded."""

@@ -22,12 +22,12 @@ from vastrun.launcher.cli.options import (
 )
 from vastrun.launcher.cli.output import note, say
 from vastrun.launcher.commands.attempts import Attempts
-from vastrun.launcher.commands.hold import HoldRequest, start_hold
 from vastrun.launcher.commands.plan import plan_of
 from vastrun.launcher.core import NOTHING, Run, UserRequest
 from vastrun.launcher.core.errors import NoOfferError
 from vastrun.launcher.decisions.advice import resources_of_slots
 from vastrun.launcher.decisions.estimates import offer_text
+from vastrun.launcher.pool.hold import HoldRequest, start_hold
 
 
 @click.command("hold")

@@ -26,7 +26,7 @@ PROVIDERS: Mapping[str, str] = {
     "docker": "vastrun.launcher.providers.docker:DockerProvider",
     "vast": "vastrun.launcher.providers.vast:VastProvider",
     "slurm": "vastrun.launcher.providers.slurm:SlurmProvider",
-    "pool": "vastrun.launcher.providers.pool:PoolProvider",
+    "pool": "vastrun.launcher.pool.provider:PoolProvider",
 }
 """Module and class of each built-in provider by name. To add one: a folder here, a line in this table, and
 one in `tests/contract/markets.py`. A plug-in cannot replace one of these."""

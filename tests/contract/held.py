@@ -11,8 +11,8 @@ from vastrun.launcher.bundle import Bundler
 from vastrun.launcher.config import dump_job
 from vastrun.launcher.core import Instance, Phase, RentalOrder, Run
 from vastrun.launcher.core.job import JobSpec, Resources
-from vastrun.launcher.decisions.pool import hold_spec
 from vastrun.launcher.package_files import onstart_dir
+from vastrun.launcher.pool.held_machines import hold_spec
 from vastrun.launcher.ports import Provider, Remote
 from vastrun.testing.setup import LEASE, small_job
 

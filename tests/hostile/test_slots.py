@@ -12,7 +12,7 @@ from tests.fakes import FakeClock
 from tests.hostile.lies import STEERING
 from tests.hostile.slots import SLOT_LIES, SLOT_PRINTS
 from tests.jobs import train_job
-from tests.launcher.providers.pool.slotted import SlottedMarket
+from tests.launcher.pool.slotted import SlottedMarket
 from vastrun.launcher.core import RentalOrder, Run
 from vastrun.launcher.core.errors import (
     BoxError,
@@ -23,7 +23,7 @@ from vastrun.launcher.core.errors import (
 )
 from vastrun.launcher.decisions.speed_history import SpeedHistory
 from vastrun.launcher.gate.slots import parse_slots
-from vastrun.launcher.providers.pool import PoolProvider
+from vastrun.launcher.pool.provider import PoolProvider
 from vastrun.testing.setup import LEASE
 
 

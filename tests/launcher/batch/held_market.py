@@ -9,7 +9,7 @@ from dataclasses import replace
 from tests.fakebox import FakeBox, Loading, Training
 from tests.fakes import FakeProvider
 from tests.launcher.batch.virtual_time import VirtualTime
-from tests.launcher.providers.pool.slotted import SlottedMarket, SlottedRemote
+from tests.launcher.pool.slotted import SlottedMarket, SlottedRemote
 from vastrun.contract import layout
 from vastrun.launcher.core import CommandResult, Instance, Offer, RentalOrder
 from vastrun.launcher.core.errors import GoneError

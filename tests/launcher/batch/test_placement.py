@@ -29,7 +29,7 @@ from vastrun.launcher.batch.placement import (
 from vastrun.launcher.core import Forecast, Offer
 from vastrun.launcher.core.job import JobSpec
 from vastrun.launcher.decisions.policy import lease_of, worst_case_usd
-from vastrun.launcher.decisions.pool import MIN_LEFT_S, hold_spec
+from vastrun.launcher.pool.held_machines import MIN_LEFT_S, hold_spec
 
 HOUR = 3600.0
 

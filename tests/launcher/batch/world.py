@@ -30,8 +30,8 @@ from vastrun.launcher.core.slots import POOL
 from vastrun.launcher.decisions.speed_history import SpeedHistory
 from vastrun.launcher.flow.services import Services
 from vastrun.launcher.ledger.sqlite import SqliteLedger
+from vastrun.launcher.pool.provider import PoolProvider
 from vastrun.launcher.ports import Notifier, RunThreads
-from vastrun.launcher.providers.pool import PoolProvider
 
 _T = TypeVar("_T")
 

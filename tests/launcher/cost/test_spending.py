@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.launcher.cost.spent import BEGAN, HOUR_S, line, run
-from tests.launcher.decisions.test_cost_groups import LONDON
-from tests.launcher.decisions.test_pool import NOW, held, on_slot
+from tests.launcher.cost.test_groups import LONDON
+from tests.launcher.pool.test_held_machines import NOW, held, on_slot
 from vastrun.launcher.commands.queries import RunRow
 from vastrun.launcher.core import Cause, Event, Meter, Phase, Rental, Run
 from vastrun.launcher.core.bills import cost_of, cost_usd

@@ -21,8 +21,8 @@ from vastrun.launcher.core import Cause, Phase, Run
 from vastrun.launcher.core.errors import ProviderError
 from vastrun.launcher.core.job import Resources
 from vastrun.launcher.decisions.advice import ADVICE, HOLD_ADVICE, SLOT_ADVICE, advice_for
-from vastrun.launcher.decisions.pool import hold_spec
 from vastrun.launcher.outputs.folder import Outputs
+from vastrun.launcher.pool.held_machines import hold_spec
 
 _COMMAND = re.compile(r"vastrun (?:[a-z][^;()`]*)")
 _PIP = "ERROR: No matching distribution found for nosuch"

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from tests.jobs import command_job, train_job
-from tests.launcher.decisions import spent
+from tests.launcher.cost import spent
 from vastrun.launcher.core import Forecast, Offer
 from vastrun.launcher.core.job import Checkpoints, Limits
 from vastrun.launcher.core.market import Basis

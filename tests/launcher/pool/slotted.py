@@ -15,9 +15,9 @@ from vastrun.launcher.config import dump_job
 from vastrun.launcher.core import CommandResult, Instance, Offer, Phase, RentalOrder, Run
 from vastrun.launcher.core.errors import GoneError, UnreachableError
 from vastrun.launcher.core.job import JobSpec
-from vastrun.launcher.decisions.pool import hold_spec
+from vastrun.launcher.pool.held_machines import hold_spec
+from vastrun.launcher.pool.machine import NO_SLOT
 from vastrun.launcher.ports import Abilities, Remote
-from vastrun.launcher.providers.pool.machines import NO_SLOT
 
 UNITS = 4
 _SLOT_PATH = re.compile(rf"{layout.SLOTS}/([^./][^/]*)/(.+)")

@@ -19,7 +19,6 @@ from tests.launcher.faults import FaultyProvider, Killed, Plan
 from tests.waiting import eventually
 from vastrun.launcher.bundle import Bundler
 from vastrun.launcher.commands.attempts import Attempts
-from vastrun.launcher.commands.hold import HoldRequest, release_machine, start_hold
 from vastrun.launcher.commands.orphans import orphans
 from vastrun.launcher.commands.reap import reap
 from vastrun.launcher.core import Origin, Phase, Run
@@ -28,9 +27,10 @@ from vastrun.launcher.decisions.speed_history import SpeedHistory
 from vastrun.launcher.flow.services import Services
 from vastrun.launcher.ledger.sqlite import SqliteLedger
 from vastrun.launcher.outputs.store import FolderStore
+from vastrun.launcher.pool.hold import HoldRequest, release_machine, start_hold
+from vastrun.launcher.pool.provider import PoolProvider
 from vastrun.launcher.ports import Ledger, Provider
 from vastrun.launcher.providers.local import LocalProvider
-from vastrun.launcher.providers.pool import PoolProvider
 
 
 class MortalClock:

@@ -15,7 +15,7 @@ import pytest
 
 from tests.e2e.terminal import JOBS
 from tests.launcher.faults import Fault
-from tests.launcher.providers.pool.house import House, program
+from tests.launcher.pool.house import House, program
 from tests.waiting import eventually
 from vastrun.launcher.config import load_job
 from vastrun.launcher.core import Cause, Driver, Phase, UserRequest, Verdict

@@ -12,8 +12,8 @@ from tests.contract.markets import ssh, vast
 from tests.waiting import LONGEST_S
 from vastrun.launcher.core.errors import BoxError, GoneError, UnreachableError
 from vastrun.launcher.decisions.speed_history import SpeedHistory
+from vastrun.launcher.pool.provider import PoolProvider
 from vastrun.launcher.ports import ChecksIdentity, CountsNoise, Interruptible
-from vastrun.launcher.providers.pool import PoolProvider
 from vastrun.testing.setup import ProviderSetup, RealClock
 
 pytestmark = pytest.mark.needs("sshd")

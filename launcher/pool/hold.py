@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from vastrun.launcher.commands.attempts import Attempts
 from vastrun.launcher.core import Run, UserRequest
 from vastrun.launcher.core.job import JobSpec
-from vastrun.launcher.decisions.pool import (
+from vastrun.launcher.pool.held_machines import (
     HeldMachineRow,
     free_units,
     held_machines,

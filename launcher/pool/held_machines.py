@@ -1,4 +1,4 @@
-"""Pool: held machines, whether a job fits a slot of one, and its price. Pure functions.
+"""Held machines: whether a job fits a slot of one, and its price. Pure functions.
 
 A machine is held by a run like any other, whose job has a `hold:` section that vastrun writes itself. A run
 on one of its slots is a run of the provider `pool`.

@@ -19,7 +19,8 @@ from vastrun.launcher.core.errors import (
 from vastrun.launcher.core.job import JobSpec, Resources
 from vastrun.launcher.core.slots import Slot, SlotId, SlotList, slot_id_of
 from vastrun.launcher.decisions.holders import holder_of
-from vastrun.launcher.decisions.pool import (
+from vastrun.launcher.decisions.speed_history import SpeedHistory
+from vastrun.launcher.pool.held_machines import (
     POOL,
     HeldMachineRow,
     held_machines,
@@ -28,10 +29,9 @@ from vastrun.launcher.decisions.pool import (
     unfit_reason,
     units_of,
 )
-from vastrun.launcher.decisions.speed_history import SpeedHistory
+from vastrun.launcher.pool.machine import HeldMachine
 from vastrun.launcher.ports import Abilities, Clock, Provider, Remote
 from vastrun.launcher.providers import ProviderContext
-from vastrun.launcher.providers.pool.machines import HeldMachine
 
 _HINT = "vastrun hold JOB.yaml -d holds one; --provider local, docker or vast rents one for this run alone"
 _CACHE_S = 1.0

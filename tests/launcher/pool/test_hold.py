@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.launcher.decisions.test_pool import NOW, held, on_slot
-from vastrun.launcher.commands.hold import list_held, release_machine
+from tests.launcher.pool.test_held_machines import NOW, held, on_slot
 from vastrun.launcher.core import Phase, UserRequest
 from vastrun.launcher.ledger.sqlite import SqliteLedger
+from vastrun.launcher.pool.hold import list_held, release_machine
 
 
 def test_a_machine_stands_with_what_is_free_and_since_when_it_is_idle() -> None:

@@ -12,7 +12,7 @@ from vastrun.launcher.core import Offer, Phase, Run
 from vastrun.launcher.core.job import JobSpec, Resources
 from vastrun.launcher.core.slots import SlotId, slot_id_of
 from vastrun.launcher.decisions.holders import holder_of, is_holder
-from vastrun.launcher.decisions.pool import (
+from vastrun.launcher.pool.held_machines import (
     HeldMachineRow,
     free_units,
     held_machines,

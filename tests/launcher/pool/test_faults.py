@@ -14,13 +14,13 @@ import pytest
 
 from tests.launcher.faults import Fault, FaultyProvider, Killed, Moment, check_first_call, check_later_calls
 from tests.launcher.flow.test_fault_matrix import MOMENTS
-from tests.launcher.providers.pool.slotted import SlottedMarket
+from tests.launcher.pool.slotted import SlottedMarket
 from tests.launcher.world import World
 from vastrun.launcher.core import Phase, Run, bills
 from vastrun.launcher.core.errors import HeldError, StorageError, UnreachableError
 from vastrun.launcher.decisions.speed_history import SpeedHistory
 from vastrun.launcher.flow.services import Services
-from vastrun.launcher.providers.pool import PoolProvider
+from vastrun.launcher.pool.provider import PoolProvider
 
 MACHINE_TROUBLES = ("error", "uncertain", "unreachable", "busy", "vanish", "killed")
 VERBS: dict[str, tuple[str, ...]] = {
