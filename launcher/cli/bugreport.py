@@ -20,7 +20,7 @@ from vastrun.launcher.config import read_job
 from vastrun.launcher.core import NOTHING, Run
 from vastrun.launcher.core.errors import VastrunError
 from vastrun.launcher.transcript.mask import Mask, secrets_in
-from vastrun.launcher.transcript.serialize import secrets_of
+from vastrun.launcher.transcript.recorder import secrets_of
 from vastrun.launcher.ui.documents.document import Document
 from vastrun.launcher.ui.render.table import table
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Sequence
 from contextlib import closing
@@ -14,15 +15,17 @@ from vastrun.launcher.cli.options import plain_option, the_run
 from vastrun.launcher.cli.output import say
 from vastrun.launcher.commands.bugreport import TRANSCRIPT_NAME, read_member
 from vastrun.launcher.commands.chains import attempt_after, chain_of
-from vastrun.launcher.commands.replay import ReplayClock, began_at, replay
 from vastrun.launcher.core import Run
 from vastrun.launcher.core.errors import UsageError
+from vastrun.launcher.gate.text import one_line
 from vastrun.launcher.outputs.folder import Outputs
 from vastrun.launcher.ports import Ledger
-from vastrun.launcher.transcript.reader import Entry, entries_of
-from vastrun.launcher.ui.render.calls import call_text
+from vastrun.launcher.transcript.reader import CallEntry, Entry, entries_of
+from vastrun.launcher.transcript.replay import ReplayClock, began_at, replay
+from vastrun.launcher.ui.render.table import short
 
 _MAX_LINE_BYTES = 1 << 22
+_MAX_COLUMNS = 160
 
 
 @click.command("replay")
@@ -90,3 +93,21 @@ def _other_attempts(ledger: Ledger, run: Run) -> str:
     previous = f"; the previous one: vastrun replay {before[-1].id}" if before else ""
     following = "" if after is None else f"; the next one: vastrun replay {after.id}"
     return f"this was attempt {len(before) + 1}{previous}{following}"
+
+
+def call_text(call: CallEntry) -> str:
+    """Write one line with the call, its result and its duration."""
+    about = " ".join(f"{key}={_word(value)}" for key, value in call.about.items())
+    if call.error is not None:
+        end = f"{call.error.type}: {call.error.text}"
+    else:
+        end = "ok" if call.answer is None else _word(call.answer)
+    repeats = f" ({call.alike} alike before)" if call.alike else ""
+    return (
+        short(one_line(f"         {call.verb} {about} [{call.run_durations_s:.2f} s] {end}"), _MAX_COLUMNS)
+        + repeats
+    )
+
+
+def _word(value: object) -> str:
+    return value if isinstance(value, str) else json.dumps(value)

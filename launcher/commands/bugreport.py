@@ -25,8 +25,7 @@ from vastrun.launcher.outputs.folder import GrowingFile, Outputs
 from vastrun.launcher.ports import Ledger
 from vastrun.launcher.transcript.mask import Mask, to_jsonable
 from vastrun.launcher.transcript.reader import lines_of
-from vastrun.launcher.transcript.recorder import MAX_BYTES
-from vastrun.launcher.transcript.serialize import masked_job, row_of
+from vastrun.launcher.transcript.recorder import MAX_BYTES, masked_job, row_of
 
 TRANSCRIPT_NAME = "transcript.jsonl"
 _LOG_LINES = 300

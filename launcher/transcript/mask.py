@@ -1,4 +1,4 @@
-"""Plain: any value as JSON can hold it, bounded, and without what is secret. Pure."""
+"""Mask: any value as JSON can hold it, bounded, and without secrets. Pure functions."""
 
 from __future__ import annotations
 

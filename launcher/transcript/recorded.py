@@ -1,4 +1,4 @@
-"""Recorded: the ports of one drive of a run, with a recorder that hears every call. They do what they did."""
+"""Recorded ports: those of one drive of a run, with a recorder that notes every call."""
 
 from __future__ import annotations
 
@@ -27,8 +27,9 @@ from vastrun.launcher.ports import (
     UserRequests,
 )
 from vastrun.launcher.transcript.mask import Mask, secrets_in
-from vastrun.launcher.transcript.recorder import CallLogSpec, Recorder
-from vastrun.launcher.transcript.serialize import (
+from vastrun.launcher.transcript.recorder import (
+    CallLogSpec,
+    Recorder,
     masked_job,
     row_of,
     secrets_of,

@@ -16,9 +16,9 @@ import pytest
 from tests.fakebox import Training
 from tests.launcher.terminal import CRASH, HANG, Terminal
 from vastrun.launcher.app_context import AppContext
-from vastrun.launcher.commands.replay import ReplayClock, replay
 from vastrun.launcher.core import Event, Progress, Run
 from vastrun.launcher.transcript.reader import CallEntry, entries_of
+from vastrun.launcher.transcript.replay import ReplayClock, replay
 
 BEGIN = {
     "kind": "begin",

@@ -1,4 +1,4 @@
-"""Replaying: a transcript through the screen again, moment by moment."""
+"""Replay: shows a transcript on the screen again, with its timing."""
 
 from __future__ import annotations
 
