@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from tests.launcher.providers.vast.recorded_market import recorded_offers
 from vastrun.launcher.core.job import Checkpoints, JobSpec, Limits, Resources, Success
-from vastrun.launcher.decisions.speed_history import BidHistory, Speed, SpeedHistory
+from vastrun.launcher.decisions.history import BidHistory, Speed, SpeedHistory
 from vastrun.launcher.image.lock import shipped_lock
 from vastrun.launcher.providers.vast.funnel import funnel
 from vastrun.launcher.providers.vast.ranking import Estimate, rank_offers

@@ -16,7 +16,7 @@ from tests.emulators.clock import Clock
 from vastrun.launcher.app_context import AppContext
 from vastrun.launcher.cli import cli
 from vastrun.launcher.core import UserRequest
-from vastrun.launcher.decisions.speed_history import speed_history_of
+from vastrun.launcher.decisions.history import speed_history_of
 from vastrun.launcher.environment import wire
 from vastrun.launcher.image.lock import read_lock
 from vastrun.launcher.ledger.presence import Presence

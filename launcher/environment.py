@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from vastrun.launcher.commands.rehearse import Rehearsal
     from vastrun.launcher.commands.service import UserService
     from vastrun.launcher.core.job import JobSpec
-    from vastrun.launcher.decisions.speed_history import SpeedHistory
+    from vastrun.launcher.decisions.history import SpeedHistory
     from vastrun.launcher.image.lock import Lock
     from vastrun.launcher.ui.notify import UrlNotifier
 
@@ -168,7 +168,7 @@ class _Adapters:
 
     def _speeds(self, provider: str, spec: JobSpec) -> SpeedHistory:
         """Return the known speeds of the job: measured ones, and estimates where `plan` made them before."""
-        from vastrun.launcher.decisions.speed_history import speed_history_of
+        from vastrun.launcher.decisions.history import speed_history_of
         from vastrun.launcher.decisions.workload import efficiency_of
 
         runs, estimator = self.ledger().measured(), self.estimator()

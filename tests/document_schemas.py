@@ -19,7 +19,7 @@ from vastrun.launcher.cli.export import CheckpointExport
 from vastrun.launcher.cli.profile import ProfileDocument
 from vastrun.launcher.cli.pull import PullDocument
 from vastrun.launcher.cli.report import ReportFile
-from vastrun.launcher.core.hidden import HIDDEN
+from vastrun.launcher.core.runs import HIDDEN
 from vastrun.launcher.cost.statement import CostReport
 from vastrun.launcher.ui.documents.batches import BatchDetails, BatchList, BatchPlanDocument, Results
 from vastrun.launcher.ui.documents.costs import Costs, ReconciliationDocument

@@ -28,10 +28,9 @@ from vastrun.launcher.api.session import ApiSession
 from vastrun.launcher.app_context import DEFAULT_PROVIDER, AppContext
 from vastrun.launcher.batch.plan import price
 from vastrun.launcher.batch.search import first_points
-from vastrun.launcher.commands.estimate import try_model
+from vastrun.launcher.commands.estimate import resolve_auto, try_model
 from vastrun.launcher.commands.plan import LaunchPlan, plan_of
 from vastrun.launcher.commands.queries import all_rows
-from vastrun.launcher.commands.resolve_auto import resolve_auto
 from vastrun.launcher.config import load_batch, load_sweep, read_job
 from vastrun.launcher.core import NOTHING, Run
 from vastrun.launcher.core.batch import MAX_POINTS, BatchSpec, sweep_name

@@ -35,7 +35,7 @@ from vastrun.launcher.core.errors import BudgetError, HeldError, VastrunError
 from vastrun.launcher.core.job import JobSpec
 from vastrun.launcher.core.phases import BEFORE_TRAINING, Phase
 from vastrun.launcher.core.slots import POOL
-from vastrun.launcher.decisions.host_history import blames_host
+from vastrun.launcher.decisions.history import blames_host
 from vastrun.launcher.decisions.policy import START_S
 from vastrun.launcher.pool.held_machines import slot_offer
 from vastrun.launcher.pool.hold import HoldRequest, release_machine, start_hold

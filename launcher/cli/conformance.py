@@ -22,8 +22,8 @@ from vastrun.launcher.commands.plan import plan_of
 from vastrun.launcher.core import Run, UserRequest
 from vastrun.launcher.core.errors import NoOfferError, VastrunError
 from vastrun.launcher.core.job import JobSpec
-from vastrun.launcher.decisions.download_check import PYPI_FILE
 from vastrun.launcher.decisions.estimates import offer_text
+from vastrun.launcher.decisions.offer_check import PYPI_FILE
 from vastrun.launcher.providers.vast.conformance.observed_vast import ProbeLevel
 from vastrun.launcher.providers.vast.conformance.record import read_record, write_record
 from vastrun.launcher.run_services import attempts_for

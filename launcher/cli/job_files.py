@@ -61,7 +61,7 @@ def resolve_auto(app: AppContext, spec: JobSpec, market: Provider, parent: Run |
     """Return the job with numbers in place of `auto`, and print them. Raises JobValueError."""
     if not spec.auto_keys:
         return spec
-    from vastrun.launcher.commands import resolve_auto as auto
+    from vastrun.launcher.commands import estimate as auto
 
     found = auto.resolve_auto(spec, app.make.estimator(), market, parent)
     note(found.message)

@@ -10,9 +10,8 @@ import click
 from vastrun.launcher.app_context import AppContext
 from vastrun.launcher.cli.options import confirm, json_option, lenient_provider_option, yes_option
 from vastrun.launcher.cli.output import say, show
-from vastrun.launcher.commands.orphans import leftover_networks, orphans, select_by_ledger
 from vastrun.launcher.commands.queries import RunRow, rows_of
-from vastrun.launcher.commands.reap import reap, remove_networks
+from vastrun.launcher.commands.reap import leftover_networks, orphans, reap, remove_networks, select_by_ledger
 from vastrun.launcher.commands.volumes import VolumeState, delete_volumes, named_volumes, volume_states
 from vastrun.launcher.core import RunNetwork
 from vastrun.launcher.core.errors import AuthError, ProviderError

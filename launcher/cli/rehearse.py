@@ -26,8 +26,7 @@ from vastrun.launcher.core import NOTHING, Phase, Run, StepEnd, Verdict
 from vastrun.launcher.core.errors import NoOfferError, UsageError
 from vastrun.launcher.core.job import JobSpec
 from vastrun.launcher.core.verdict import EXIT_CODE_OF, VERDICT_OF
-from vastrun.launcher.decisions.fit import Fit, fit_of
-from vastrun.launcher.decisions.workload import efficiency_of
+from vastrun.launcher.decisions.workload import Fit, efficiency_of, fit_of
 from vastrun.launcher.ui.render.rehearsal import RehearsalDocument, rehearsal_text
 
 _CHECK_GPU = "check-gpu"

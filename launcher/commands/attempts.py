@@ -16,14 +16,13 @@ from vastrun.launcher.commands.chains import (
     spent_on,
     time_shortfall,
 )
-from vastrun.launcher.commands.follow import follow
-from vastrun.launcher.commands.nodes import drive_nodes, node_threads
-from vastrun.launcher.commands.replacement import replacement_of
+from vastrun.launcher.commands.nodes import drive_nodes, node_threads, replacement_of
 from vastrun.launcher.commands.takeover import (
     ServicesFor,
     check_reachable,
     display_name,
     folder_here,
+    follow,
     move_nodes,
 )
 from vastrun.launcher.config import dump_job, read_job

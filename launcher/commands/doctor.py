@@ -9,7 +9,7 @@ from enum import StrEnum
 from pathlib import Path
 
 from vastrun.launcher.commands import computer
-from vastrun.launcher.commands.orphans import Owner, by_owner, leftover_networks, orphans
+from vastrun.launcher.commands.reap import Owner, by_owner, leftover_networks, orphans
 from vastrun.launcher.core import AccountStatus
 from vastrun.launcher.core.errors import AuthError, VastrunError
 from vastrun.launcher.package_files import install_command

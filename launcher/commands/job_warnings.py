@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from vastrun.launcher.commands.init_job import read_source
 from vastrun.launcher.config.job_template import read_program
-from vastrun.launcher.config.lightning_devices import lightning_devices
+from vastrun.launcher.config.program_index import Call, index_program
 from vastrun.launcher.config.shell import script_of
+from vastrun.launcher.config.write_calls import uses_lightning
 from vastrun.launcher.core import Offer
 from vastrun.launcher.core.job import JobSpec
 
@@ -24,6 +27,7 @@ _LAUNCHER = re.compile(
 """Matches a program that starts ranks itself, as a word of a command."""
 _WANDB_NAMES = frozenset({"WANDB_API_KEY", "WANDB_MODE", "WANDB_DISABLED"})
 _MAX_PROGRAM_BYTES = 2_000_000
+_CALLS = ("Trainer", "Fabric")
 
 
 def job_warnings(
@@ -123,3 +127,47 @@ def _programs(spec: JobSpec) -> Iterator[tuple[str, str]]:
                 yield found[0], read_source(path)
         except (OSError, ValueError, SyntaxError):
             continue
+
+
+@dataclass(frozen=True, kw_only=True)
+class LightningDevices:
+    """The devices of a Trainer, where the program's text shows them."""
+
+    count: int | None
+    """Number of devices; None for all that it finds."""
+    line: int
+    text: str
+    """Text in the program, like `devices="auto"`."""
+
+
+def lightning_devices(text: str) -> LightningDevices | None:
+    """Return the devices of the first Trainer; None without Lightning, or if only a run shows them.
+
+    Raises SyntaxError, ValueError.
+    """
+    index = index_program({"": ast.parse(text)})
+    if not uses_lightning(index.imports) or "transformers.Trainer" in index.imports:
+        return None
+    for call in index.calls:
+        if call.last in _CALLS and (found := _devices(call)):
+            return found
+    return None
+
+
+def _devices(call: Call) -> LightningDevices | None:
+    value = call.argument(-1, "devices")
+    if value is None:
+        if any(word.arg is None for word in call.node.keywords):
+            return None  # **options
+        return LightningDevices(count=None, line=call.node.lineno, text="no devices=")
+    shown = f"devices={ast.unparse(value)}"
+    match value:
+        case ast.Constant(value="auto" | "-1") | ast.UnaryOp(op=ast.USub(), operand=ast.Constant(value=1)):
+            return LightningDevices(count=None, line=call.node.lineno, text=shown)
+        case ast.Constant(value=int(count)) if not isinstance(value.value, bool):
+            return LightningDevices(count=count, line=call.node.lineno, text=shown)
+        case ast.Constant(value=str(digits)) if digits.isdecimal():
+            return LightningDevices(count=int(digits), line=call.node.lineno, text=shown)
+        case ast.List(elts=numbers):
+            return LightningDevices(count=len(numbers), line=call.node.lineno, text=shown)
+    return None

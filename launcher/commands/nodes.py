@@ -1,7 +1,7 @@
-"""Driving a run with all of its nodes: a thread for each further one, and one fate for all.
+"""Nodes: drives a run with all of its nodes, a thread for each further one, and replaces those that leave.
 
-The nodes tell each other nothing here: each reads the rows of the others (`flow/nodes.py`). They share only
-what keeps this launcher from going on: a full disk, a key that is refused, another launcher that took over.
+The threads share only what stops this launcher: a full disk, a rejected key, another launcher that took over.
+All else a node learns from the rows of the others (`flow/run_state.py`).
 """
 
 from __future__ import annotations
@@ -14,16 +14,26 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TypeVar
 
-from vastrun.launcher.config import read_job
-from vastrun.launcher.core import Event, Phase, Progress, Run
+from vastrun.launcher.config import dump_job, read_job
+from vastrun.launcher.core import Event, Phase, Progress, Run, UserRequest
 from vastrun.launcher.core.bills import cost_usd
-from vastrun.launcher.decisions.nodes import current_machines, total_usd
-from vastrun.launcher.flow.drive import drive
+from vastrun.launcher.core.errors import BudgetError, HeldError
+from vastrun.launcher.decisions.nodes import (
+    current_machines,
+    is_replacement,
+    is_replacement_due,
+    max_replacements,
+    replacement_job,
+    total_usd,
+)
+from vastrun.launcher.flow.drive import create_replacement, drive
 from vastrun.launcher.flow.services import Services
 from vastrun.launcher.ports import RunThreads, Screen
 
 MAX_NODES = 64
 _T = TypeVar("_T")
+_RENTING_CONTINUES = (UserRequest.NONE, UserRequest.DETACH_ONCE_TRAINING)
+"""While the user asks for nothing else, machines are rented."""
 
 
 def node_threads() -> AbstractContextManager[RunThreads]:
@@ -153,3 +163,33 @@ def prefix_node(line: str, node: int) -> str:
     """Return a line of the log, `<time> <source> <text>`, with the node before its source."""
     at, blank, rest = line.partition(" ")
     return f"{at}{blank}{node_name(node)}{blank}{rest}"
+
+
+def replacement_of(former: Run, services: Services, report: Callable[[str], None]) -> Run | None:
+    """Record a replacement for a machine that is gone; return None, with a report, when there is none.
+
+    Raises StorageError.
+    """
+    ledger, now = services.ledger, services.clock.now()
+    run, nodes = ledger.get(former.leader), ledger.runs(leader=former.leader)
+    request = services.user_requests.current().or_stronger(ledger.user_request(run.id))
+    spec = read_job(run.spec_json)
+    if request not in _RENTING_CONTINUES or not is_replacement_due(spec, run, nodes, former):
+        return None
+    job = replacement_job(spec, run, nodes, former, now, free=services.provider.free)
+    if not isinstance(job, str) and not services.provider.abilities.replaces_nodes:
+        job = f"{services.provider.name} gives a run all of its machines at once"
+    if isinstance(job, str):
+        report(f"no machine in place of node {former.node}: {job}")
+        return None
+    machines = sum(row.node == former.node for row in nodes)
+    try:
+        row = create_replacement(job, dump_job(job), run, former, machines, services)
+    except BudgetError as error:
+        report(f"no machine in place of node {former.node}: {error}")
+        return None
+    except HeldError:  # the run has just ended, or its own thread is about to find out who drives it now
+        return None
+    of = f"{1 + sum(map(is_replacement, nodes))} of {max_replacements(spec)}"
+    report(f"node {former.node} left ({former.cause}); a machine is rented in its place ({of})")
+    return row

@@ -25,7 +25,7 @@ from vastrun.launcher.decisions.deadlines import (
     offers_in_time,
 )
 from vastrun.launcher.decisions.estimates import offers_within_limits, usd
-from vastrun.launcher.decisions.host_history import HOST_CAUSES, avoided
+from vastrun.launcher.decisions.history import HOST_CAUSES, avoided
 from vastrun.launcher.decisions.market_report import MarketReport
 from vastrun.launcher.decisions.policy import (
     START_S,
@@ -35,10 +35,9 @@ from vastrun.launcher.decisions.policy import (
     within_deadline,
     worst_case_usd,
 )
-from vastrun.launcher.decisions.volume_host import download_usd
 from vastrun.launcher.flow.drive import costs_nothing
 from vastrun.launcher.flow.rental import choose_offers, resumed_step
-from vastrun.launcher.flow.volumes import find_volume, prefer_volume
+from vastrun.launcher.flow.volumes import download_usd, find_volume, prefer_volume
 from vastrun.launcher.ports import Ledger, Provider
 
 

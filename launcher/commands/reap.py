@@ -1,20 +1,25 @@
-"""Reaping: machines that no open run claims are ended, their absence is seen twice, their cost is noted."""
+"""Orphans: machines that no open run claims; destroys them, and notes their cost."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from enum import StrEnum
 
-from vastrun.launcher.commands.orphans import Orphan
-from vastrun.launcher.core import Driver, Instance, Meter, Run, RunNetwork, bills
-from vastrun.launcher.core.errors import AuthError, HeldError, IncompleteListError, ProviderError
+from vastrun.launcher.core import Driver, Instance, Meter, Phase, Run, RunNetwork, bills, ledger_in
+from vastrun.launcher.core.bills import has_ended, machine_ids
+from vastrun.launcher.core.errors import AuthError, HeldError, IncompleteListError, ProviderError, UsageError
 from vastrun.launcher.decisions import policy
+from vastrun.launcher.decisions.policy import machines_of_run
 from vastrun.launcher.flow.services import Services
-from vastrun.launcher.ports import Provider
+from vastrun.launcher.ports import Ledger, Provider
 
 _MAX_POLLS = 5
 _POLL_INTERVAL_S = 2.0
+UNKNOWN_LEDGER = "unknown"
+"""Value of --from-ledger for machines whose label names no ledger."""
+_RECENT_S = 600.0
 
 
 def reap(orphans: Sequence[Orphan], services: Services) -> list[str]:
@@ -105,3 +110,131 @@ def _record_cost(orphan: Orphan, run: Run, services: Services, ended_at: float, 
 def _ended(meter: Meter, at: float, is_gone: bool) -> Meter:
     """The meter of a machine whose end was ordered: it stops once the machine is gone."""
     return replace(meter, given_back_at=at, absent_at=at) if is_gone else meter
+
+
+class Owner(StrEnum):
+    """Owner of a machine, by its label and this ledger."""
+
+    THIS = "this ledger"
+    COPY = "a copy of this ledger"
+    """The label has this ledger's id, but the run is not in it: it began in a copy, or after a backup."""
+    OTHER = "another ledger"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Orphan:
+    """A machine that no open run of this ledger claims. Another computer's may train."""
+
+    instance: Instance
+    run: Run | None
+    """Its run, when this ledger knows it."""
+    owner: Owner
+    is_ghost: bool = False
+    """Its run confirmed its end, and the provider lists it again: it is not charged again."""
+
+    @property
+    def ledger(self) -> str | None:
+        """The ledger that its label names."""
+        return ledger_in(self.instance.label)
+
+
+def orphans(
+    ledger: Ledger, provider: Provider, now: float, *, warn: Callable[[str], None] = lambda _: None
+) -> list[Orphan]:
+    """Return the machines that no open run claims. Raises ProviderError when the provider cannot list them.
+
+    `warn` gets a text when some rows of the provider's list cannot be read, and others show orphans. Machines
+    of runs that ended lately are asked for by their ids, too: the list may be late, and the user may have
+    given a machine another label.
+    """
+    runs = [run for run in ledger.runs(members=True) if run.provider == provider.name]
+    machines, incomplete = _listed(provider)
+    listed = {machine.id for machine in machines}
+    for run in runs:
+        if run.ended_at is not None and now - run.ended_at < _RECENT_S and not provider.free:
+            seen = (provider.machine(one) for one in machine_ids(run) if one not in listed)
+            machines += [machine for machine in seen if machine is not None]
+    found = []
+    for machine in machines:
+        claims = [run for run in runs if machines_of_run(run, [machine]) or machine.id in machine_ids(run)]
+        # A provider gives no id twice: the label may say something else.
+        claims.sort(key=lambda run: machine.id not in machine_ids(run))
+        if not any(run.phase is not Phase.ENDED for run in claims):
+            owner = Owner.THIS if claims or not provider.shared else _unknown_owner(machine, ledger)
+            owning = claims[0] if claims else None
+            is_market = provider.abilities.market is not None  # slots have one id for many runs
+            is_ghost = owning is not None and is_market and has_ended(owning, machine.id)
+            found.append(Orphan(instance=machine, run=owning, owner=owner, is_ghost=is_ghost))
+    if incomplete is not None:
+        if not found:
+            raise incomplete
+        warn(str(incomplete))
+    return found
+
+
+def _listed(provider: Provider) -> tuple[list[Instance], IncompleteListError | None]:
+    try:
+        return list(provider.instances()), None
+    except IncompleteListError as error:
+        return list(error.found), error
+
+
+def leftover_networks(ledger: Ledger, provider: Provider) -> list[RunNetwork]:
+    """Return the networks that were made for runs of this ledger, of which none is open.
+
+    Raises AuthError, ProviderError when the provider cannot tell.
+    """
+    networks = provider.abilities.networks
+    if networks is None:
+        return []
+    open_labels = {run.label for run in ledger.runs(open_only=True)}
+    made = networks.run_networks()
+    return [one for one in made if ledger_in(one.label) == ledger.id and one.label not in open_labels]
+
+
+def select_by_ledger(found: Sequence[Orphan], named: str | None) -> list[Orphan]:
+    """Return the machines to destroy: this ledger's, or those of the ledger that the user names.
+
+    Raises UsageError when the one that is named has none.
+    """
+    if named is None:
+        return [orphan for orphan in found if orphan.owner is Owner.THIS]
+    ledger_id = None if named == UNKNOWN_LEDGER else named
+    chosen = [orphan for orphan in found if orphan.owner is not Owner.THIS and orphan.ledger == ledger_id]
+    if not chosen:
+        raise UsageError(
+            f"--from-ledger: expected a ledger that has machines there besides this one, got {named!r}",
+            hint="vastrun reap --dry-run lists the machines by ledger",
+        )
+    return chosen
+
+
+def by_owner(orphans: Sequence[Orphan]) -> Iterator[tuple[str, Sequence[Orphan]]]:
+    """Yield the machines that are not, or perhaps not, this ledger's, together by owner, in words."""
+    groups: dict[str, list[Orphan]] = {}
+    for orphan in orphans:
+        if orphan.owner is not Owner.THIS:
+            groups.setdefault(owner_text(orphan), []).append(orphan)
+    yield from groups.items()
+
+
+def owner_text(orphan: Orphan) -> str:
+    """Say whose the machine is."""
+    match orphan.owner:
+        case Owner.THIS:
+            return "this computer's"
+        case Owner.COPY:
+            return f"of a copy of this ledger ({orphan.ledger})"
+        case Owner.OTHER:
+            return f"another computer's (ledger {orphan.ledger})"
+        case Owner.UNKNOWN:
+            return "owner unknown, may be another computer's"
+
+
+def _unknown_owner(machine: Instance, ledger: Ledger) -> Owner:
+    """Return the owner of a machine that this ledger does not know."""
+    named = ledger_in(machine.label)
+    if named is None:
+        return Owner.UNKNOWN
+    return Owner.COPY if named == ledger.id else Owner.OTHER

@@ -69,9 +69,12 @@ def refusals_of(ledger: Ledger, budgets: Sequence[Budget], usd: float) -> tuple[
 
 def set_value(file: Path, key: str, value: str) -> None:
     """Write the value into the config file. Raises UsageError for a wrong key or value, StorageError."""
-    from vastrun.launcher.config.settings_file import load_settings, value_of
+    from vastrun.launcher.config.settings_file import (
+        load_settings,
+        value_of,
+        with_value,  # slow to import: ruamel.yaml
+    )
     from vastrun.launcher.config.source import SyntaxFault
-    from vastrun.launcher.config.yaml_edit import with_value  # slow to import: ruamel.yaml
 
     value_of(Settings(), key)
     try:
@@ -86,9 +89,8 @@ def set_value(file: Path, key: str, value: str) -> None:
 
 def unset_value(file: Path, key: str) -> None:
     """Take the value out of the config file. Raises UsageError where it is not set, StorageError."""
-    from vastrun.launcher.config.settings_file import value_of
+    from vastrun.launcher.config.settings_file import value_of, without_value
     from vastrun.launcher.config.source import SyntaxFault
-    from vastrun.launcher.config.yaml_edit import without_value
 
     value_of(Settings(), key)
     try:

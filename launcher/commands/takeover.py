@@ -1,4 +1,4 @@
-"""Takeover: continue a run of another computer here, where its machine can be reached from here."""
+"""Runs of other launchers: follow one, or continue it here where its machine can be reached."""
 
 from __future__ import annotations
 
@@ -7,17 +7,22 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
-from vastrun.launcher.core import NOTHING, Driver, Origin, Phase, Run
+from vastrun.launcher.commands.queries import diary_of
+from vastrun.launcher.core import NOTHING, Driver, Origin, Phase, Progress, Run, UserRequest
 from vastrun.launcher.core.errors import UsageError
 from vastrun.launcher.core.labels import member_folder
 from vastrun.launcher.core.slots import POOL
 from vastrun.launcher.decisions.holders import holder_of
+from vastrun.launcher.decisions.nodes import at_total_price, total_usd
 from vastrun.launcher.decisions.policy import DRIVER_TIMEOUT_S
 from vastrun.launcher.flow.services import Services
+from vastrun.launcher.outputs.folder import GrowingFile, Outputs
 from vastrun.launcher.ports import Ledger
 
 ServicesFor = Callable[[str, Origin], Services]
 """Services with the provider of that name, with which a run continues from there."""
+_POLL_INTERVAL_S = 0.5
+_LAST_LINES = 10
 
 
 def check_reachable(run: Run, services: Services, services_for: ServicesFor) -> None:
@@ -62,3 +67,40 @@ def folder_here(run: Run, ledger: Ledger) -> str:
         with suppress(UsageError):  # its user removed the batch
             return str(Path(ledger.batches.get(run.batch).folder) / Path(run.out_dir).name)
     return str((Path("runs") / run.id).resolve())
+
+
+def follow(run: Run, services: Services) -> Run:
+    """Wait until the run ends, has no driver, or the user detaches.
+
+    Return it as it is then.
+    """
+    log = GrowingFile(Outputs(run).log, last_lines=_LAST_LINES)
+    seen = len(services.ledger.events(run.id))
+    while True:
+        events = diary_of(services.ledger, run)[seen:]
+        seen += len(events)
+        for event in events:
+            services.screen.report(event)
+        services.screen.log(log.more())
+        run = services.ledger.get(run.id)
+        nodes = services.ledger.runs(leader=run.id)
+        usd = total_usd((run, *nodes), services.clock.now())
+        services.screen.progress(at_total_price(run, nodes), _progress(run), usd=usd)
+        request = services.user_requests.current()
+        if request in (UserRequest.STOP, UserRequest.DESTROY):
+            services.ledger.ask(run.id, request)
+        if (
+            run.phase is Phase.ENDED
+            or request is UserRequest.DETACH
+            or services.ledger.driver(run.id) is None
+        ):
+            return run
+        services.clock.sleep(_POLL_INTERVAL_S)
+
+
+def _progress(run: Run) -> Progress:
+    """Return the progress from the run's row, which its driver keeps; empty once training has ended."""
+    if run.phase is not Phase.TRAIN:
+        return Progress()
+    left_s = (run.steps - run.step) / run.steps_per_s if run.steps_per_s and run.steps > run.step else None
+    return Progress(step=run.step or None, steps=run.steps or None, left_s=left_s)

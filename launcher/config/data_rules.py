@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import PurePosixPath
 from urllib.parse import urlsplit
 
 from vastrun.contract.data_files import hub_address, path_fault
-from vastrun.launcher.config.conflict import Conflict
 from vastrun.launcher.config.source import KeyPath
 from vastrun.launcher.core.job import DataFile, JobSpec
 
@@ -102,3 +102,13 @@ def _room(spec: JobSpec) -> Iterator[Conflict]:
         about: tuple[KeyPath, ...] = (("resources", "disk_gb"), ("volume",))
         text = f"needs {spec.data_gb:.3g} GB, but {key} is {room_gb:g}: raise {key}"
         yield Conflict(("data",), text, about)
+
+
+@dataclass(frozen=True)
+class Conflict:
+    """A value that conflicts with others."""
+
+    path: KeyPath
+    text: str
+    about: tuple[KeyPath, ...] = ()
+    """Other values on which it depends: it is not reported when one of those is invalid."""

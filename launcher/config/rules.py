@@ -8,8 +8,7 @@ from pathlib import PurePosixPath
 
 from vastrun.contract.config_checks import faults_of
 from vastrun.contract.job import EXCLUDE_PREFIX, OUTPUTS_PREFIXES
-from vastrun.launcher.config.conflict import Conflict
-from vastrun.launcher.config.data_rules import data_conflicts
+from vastrun.launcher.config.data_rules import Conflict, data_conflicts
 from vastrun.launcher.config.shell import program_of, script_of
 from vastrun.launcher.config.source import KeyPath
 from vastrun.launcher.config.tags import tag_faults

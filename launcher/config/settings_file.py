@@ -1,24 +1,34 @@
-"""The config file: parses YAML into Settings, with the line of each value, and reports all faults."""
+"""The config file: parses YAML into Settings, reports all faults with lines, and changes single values."""
 
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import is_dataclass
 from difflib import get_close_matches
+from io import StringIO
 from typing import Any
 
+from ruamel.yaml import YAML
+from ruamel.yaml.comments import CommentedMap, CommentedSeq
+from ruamel.yaml.error import CommentMark, YAMLError
+from ruamel.yaml.tokens import CommentToken
 from yaml.nodes import MappingNode, Node, ScalarNode
 
 from vastrun.launcher.config.job_loader import checked
 from vastrun.launcher.config.schema import bare, options
-from vastrun.launcher.config.source import NULL, SyntaxFault, parse
-from vastrun.launcher.config.yaml_reader import YamlReader
+from vastrun.launcher.config.source import NULL, SyntaxFault, fault_at, parse
+from vastrun.launcher.config.yaml_reader import YamlReader, plain
 from vastrun.launcher.core.errors import UsageError
 from vastrun.launcher.core.settings import LoadedSettings, Settings
 
 KEYS = tuple(option.key for option in options(Settings) if not is_dataclass(bare(option.default)))
 """Dotted keys, as `vastrun config set` takes them."""
+_REMOVED = "__removed_by_vastrun__"
+"""Marks the line of a removed value until the text is written."""
+_MAX_WIDTH = 1_000_000
+"""Columns; a long value keeps its line."""
 
 
 def load_settings(
@@ -69,3 +79,108 @@ def _lines(node: Node, prefix: str) -> Iterator[tuple[str, int]]:
         if not (isinstance(value, ScalarNode) and value.tag == NULL):
             yield name, key.start_mark.line + 1
         yield from _lines(value, f"{name}.")
+
+
+def with_value(text: str, name: str, key: str, value: str) -> str:
+    """Return the text with the dotted key set to that value, given as YAML. Raises SyntaxFault."""
+    new = plain(parse(value, key))
+    if isinstance(new, list):
+        new = CommentedSeq(new)
+        new.fa.set_flow_style()  # in brackets, on the key's line
+    root = section = _load(text, name)
+    *above, last = key.split(".")
+    for part in above:
+        if not isinstance(section.get(part), CommentedMap):
+            _set(section, part, CommentedMap())
+        section = section[part]
+    _set(section, last, new)
+    return _dump(root, text)
+
+
+def without_value(text: str, name: str, key: str) -> str:
+    """Return the text without the dotted key; a section that would be empty is removed as well.
+
+    Raises SyntaxFault, KeyError when the file does not set it.
+    """
+    root = section = _load(text, name)
+    *above, last = key.split(".")
+    for part in above:
+        section = section[part]
+        if not isinstance(section, CommentedMap):
+            raise KeyError(key)
+    is_only, is_inline = list(section) == [last], section.fa.flow_style()
+    if is_inline:
+        del section[last]
+    elif last in section:
+        _set(section, last, _REMOVED)
+    else:
+        raise KeyError(key)
+    edited = re.sub(rf".*{_REMOVED}.*\n", "", _dump(root, text))
+    return without_value(edited, name, ".".join(above)) if is_only and above else edited
+
+
+def _load(text: str, name: str) -> CommentedMap:
+    """Return the file's keys and values, each with its comments. Raises SyntaxFault."""
+    node = parse(text, name)  # says what is wrong better than ruamel
+    if not isinstance(node, MappingNode):
+        if node.tag != NULL:
+            raise SyntaxFault(fault_at(node, "", "expected `key: value` lines"))
+        return CommentedMap()
+    try:
+        return _yaml(text).load(text[len(_head(text)) :]) or CommentedMap()
+    except YAMLError as error:
+        problem = getattr(error, "problem", None) or "vastrun cannot edit this file"
+        raise SyntaxFault(fault_at(node, "", f"{problem}; edit it by hand")) from error
+
+
+def _head(text: str) -> str:
+    """Return the comments and the `---` above the first key; of a file without keys, all but its `...`."""
+    node = parse(text, "")
+    if isinstance(node, MappingNode):
+        return text[: text.rfind("\n", 0, node.start_mark.index) + 1]
+    return re.sub(r"^\.\.\.(?=\s|$)[ \t]*\n?", "", text, flags=re.MULTILINE)
+
+
+def _set(section: CommentedMap, key: str, value: Any) -> None:
+    """Set a value; the comment lines below it, or below the section, stay below."""
+    above = key if key in section else next(reversed(section), None)
+    below = "" if above is None else _cut_comment_below(section, above)
+    section[key] = value
+    if below:
+        tokens = section.ca.items.setdefault(key, [None] * 4)
+        own_line = "" if tokens[2] is None else tokens[2].value.rstrip("\n")
+        tokens[2] = CommentToken(own_line + below, tokens[2].start_mark if tokens[2] else CommentMark(0))
+
+
+def _cut_comment_below(section: Any, key: Any) -> str:
+    """Remove the comment lines below a value; ruamel keeps them at its last line, however deep that is."""
+    value = section[key]
+    while isinstance(value, CommentedMap | CommentedSeq) and value and not value.fa.flow_style():
+        section, key = value, len(value) - 1 if isinstance(value, CommentedSeq) else next(reversed(value))
+        value = section[key]
+    tokens = section.ca.items.get(key) or [None] * 4
+    token = tokens[0] or tokens[2]
+    if token is None:
+        return ""
+    own_line, newline, below = token.value.partition("\n")
+    token.value = own_line + newline
+    return newline + below if below else ""
+
+
+def _dump(root: CommentedMap, text: str) -> str:
+    written = StringIO()
+    if root:
+        _yaml(text).dump(root, written)
+    head = _head(text)
+    return head + ("\n" if head and not head.endswith("\n") else "") + written.getvalue()
+
+
+def _yaml(text: str) -> YAML:
+    """Return what reads and writes the file, with the indentation that it has."""
+    yaml = YAML()
+    yaml.preserve_quotes, yaml.width = True, _MAX_WIDTH
+    indent = re.search(r"^( +)[\w'\"]", text, re.MULTILINE)
+    dash = re.search(r"^( *)[\w'\"].*:[ \t]*(?:#.*)?\n\1( *)- ", text, re.MULTILINE)
+    offset = len(dash[2]) if dash else 0
+    yaml.indent(mapping=len(indent[1]) if indent else 2, sequence=offset + 2, offset=offset)
+    return yaml

@@ -8,8 +8,7 @@ from typing import Annotated, Any, Literal
 
 from annotated_types import Ge, Gt, Le, MinLen
 
-from vastrun.launcher.core.hidden import HIDDEN
-from vastrun.launcher.core.runs import PRUNING, Event, UserRequest
+from vastrun.launcher.core.runs import HIDDEN, PRUNING, Event, UserRequest
 
 MAX_PARALLEL = 200
 """Max. concurrent runs: each is a thread of one launcher."""

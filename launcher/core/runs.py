@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 
-from vastrun.launcher.core.hidden import HIDDEN
 from vastrun.launcher.core.labels import label_of
 from vastrun.launcher.core.market import ExtraRates, Offer
 from vastrun.launcher.core.phases import Phase
@@ -20,6 +19,8 @@ from vastrun.launcher.core.verdict import (
     Proof,
     Verdict,
 )
+
+HIDDEN = {"hidden": True}
 
 
 @dataclass(frozen=True, kw_only=True)

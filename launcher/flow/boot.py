@@ -15,7 +15,7 @@ from vastrun.launcher.core.errors import (
     UnreachableError,
 )
 from vastrun.launcher.core.phases import Result
-from vastrun.launcher.decisions import download_check, offer_check, policy
+from vastrun.launcher.decisions import offer_check, policy
 from vastrun.launcher.flow.boot_timeouts import BootTimeouts
 from vastrun.launcher.flow.context import RunContext
 from vastrun.launcher.flow.lease_expiry import lost_result, with_host_log
@@ -161,9 +161,9 @@ def _check_box(context: RunContext) -> PhaseResult | None:
     # The other slots of a machine that is held use its GPUs, too; it was checked when it was rented.
     if not difference and requested.gpus and context.services.provider.abilities.by_run is None:
         difference = offer_check.gpus_in_use(box, context.run.offer)
-    if not difference and download_check.is_needed(context.spec):
-        printed = remote.run(download_check.command(requested), timeout_s=download_check.TIMEOUT_S).stdout
-        difference = download_check.fault(printed, requested)
+    if not difference and offer_check.is_needed(context.spec):
+        printed = remote.run(offer_check.command(requested), timeout_s=offer_check.TIMEOUT_S).stdout
+        difference = offer_check.fault(printed, requested)
     return _mismatch_result(difference)
 
 

@@ -8,6 +8,7 @@ from contextlib import suppress
 from vastrun.launcher.core import Run
 from vastrun.launcher.core.errors import StorageError
 from vastrun.launcher.core.job import JobSpec
+from vastrun.launcher.decisions.deadlines import RemainingLease
 from vastrun.launcher.decisions.notifications import (
     Notification,
     NotificationKind,
@@ -15,7 +16,6 @@ from vastrun.launcher.decisions.notifications import (
     notifications_due,
     sent_kinds,
 )
-from vastrun.launcher.decisions.remaining_lease import RemainingLease
 from vastrun.launcher.ports import Clock, Ledger, Notifier
 
 

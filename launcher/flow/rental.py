@@ -22,7 +22,7 @@ from vastrun.launcher.core.job import JobSpec
 from vastrun.launcher.decisions import policy
 from vastrun.launcher.decisions.deadlines import check_deadline, require_in_time
 from vastrun.launcher.decisions.estimates import offers_within_limits, price_limit_error
-from vastrun.launcher.decisions.host_history import HOST_CAUSES, avoided
+from vastrun.launcher.decisions.history import HOST_CAUSES, avoided
 from vastrun.launcher.decisions.job_shape import shape_of
 from vastrun.launcher.decisions.nodes import alternative_to_nodes, network_of, offers_on_one_network
 from vastrun.launcher.flow.context import RunContext

@@ -23,7 +23,7 @@ from vastrun.launcher.core.phases import Result
 from vastrun.launcher.decisions import policy
 from vastrun.launcher.decisions.deadlines import deadline_text
 from vastrun.launcher.decisions.estimates import offer_text
-from vastrun.launcher.decisions.replacement import one_machine_job
+from vastrun.launcher.decisions.nodes import one_machine_job
 from vastrun.launcher.decisions.run_assessment import assess_run
 from vastrun.launcher.flow.boot import boot, check_against_offer
 from vastrun.launcher.flow.context import RunContext

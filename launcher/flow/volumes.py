@@ -1,4 +1,4 @@
-"""The data volume of a run: created by the first run, attached by later ones, never a reason to fail."""
+"""The data volume of a run: chosen and created by the first run, attached by later ones; never fails a run."""
 
 from __future__ import annotations
 
@@ -8,9 +8,11 @@ from vastrun.launcher.core import ListedVolume, Offer, Volume, VolumeOrder, volu
 from vastrun.launcher.core.errors import AuthError, BudgetError, NoOfferError, ProviderError, UsageError
 from vastrun.launcher.core.job import DataVolume, JobSpec
 from vastrun.launcher.core.volumes import HOURS_A_MONTH
-from vastrun.launcher.decisions.volume_host import prefer_host
 from vastrun.launcher.flow.context import RunContext
 from vastrun.launcher.ports import HasVolumes, Ledger, Provider
+
+DOWNLOAD_MBPS = 500.0
+"""Download speed, in Mbit/s, by which the time to fetch a volume's data again is estimated."""
 
 
 def check_volumes_supported(spec: JobSpec, provider: Provider) -> None:
@@ -156,3 +158,24 @@ class _VolumeSearch:
             f"until `vastrun reap --provider {context.run.provider} --volume {request.name}`"
         )
         return VolumeOrder(label=self._label, gb=request.gb, offer_id=found.id)
+
+
+def prefer_host(offers: list[Offer], host: str, gb: float) -> list[Offer]:
+    """Put the best offer of `host` first where it costs no more than the best one and `gb` of downloads."""
+    with_volume = next((offer for offer in offers if offer.host == host), None)
+    if with_volume is None or _extra_usd(with_volume, offers[0]) > download_usd(offers[0], gb):
+        return offers
+    return [with_volume, *(offer for offer in offers if offer is not with_volume)]
+
+
+def download_usd(offer: Offer, gb: float) -> float:
+    """Return the cost of downloading `gb` on a machine: its traffic, and its price meanwhile."""
+    hours = gb * 8000 / DOWNLOAD_MBPS / 3600
+    return gb * offer.extras.down_usd_per_gb + hours * offer.usd_per_hour
+
+
+def _extra_usd(with_volume: Offer, best: Offer) -> float:
+    """Return by how much the job costs more there; by the hour where its length is not known."""
+    if with_volume.expected_usd and best.expected_usd:
+        return with_volume.expected_usd - best.expected_usd
+    return with_volume.usd_per_hour - best.usd_per_hour

@@ -18,8 +18,8 @@ from vastrun.launcher.core.errors import (
 )
 from vastrun.launcher.core.job import JobSpec, Resources
 from vastrun.launcher.core.slots import Slot, SlotId, SlotList, slot_id_of
+from vastrun.launcher.decisions.history import SpeedHistory
 from vastrun.launcher.decisions.holders import holder_of
-from vastrun.launcher.decisions.speed_history import SpeedHistory
 from vastrun.launcher.pool.held_machines import (
     POOL,
     HeldMachineRow,

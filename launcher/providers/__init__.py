@@ -18,7 +18,7 @@ from vastrun.launcher.ports import Clock, Provider, RateLimitStore, SecretStore
 
 if TYPE_CHECKING:
     from vastrun.launcher.core.job import JobSpec
-    from vastrun.launcher.decisions.speed_history import SpeedHistory
+    from vastrun.launcher.decisions.history import SpeedHistory
     from vastrun.launcher.image.lock import Lock
 
 PROVIDERS: Mapping[str, str] = {

@@ -21,7 +21,7 @@ from vastrun.launcher.core.errors import (
     UncertainError,
     UnreachableError,
 )
-from vastrun.launcher.decisions.speed_history import SpeedHistory
+from vastrun.launcher.decisions.history import SpeedHistory
 from vastrun.launcher.gate.slots import parse_slots
 from vastrun.launcher.pool.provider import PoolProvider
 from vastrun.testing.setup import LEASE

@@ -12,7 +12,7 @@ from typing import TypeVar
 from vastrun.contract.config import TrainConfig
 from vastrun.launcher.core import Instance, Offer, RentalOrder, Run
 from vastrun.launcher.core.job import JobSpec, Limits, Resources
-from vastrun.launcher.decisions.speed_history import SpeedHistory
+from vastrun.launcher.decisions.history import SpeedHistory
 from vastrun.launcher.image.lock import shipped_lock
 from vastrun.launcher.package_files import onstart_dir
 from vastrun.launcher.ports import Clock, Provider

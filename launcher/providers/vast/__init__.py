@@ -30,9 +30,9 @@ from vastrun.launcher.core.errors import (
     UnreachableError,
 )
 from vastrun.launcher.core.job import JobSpec
+from vastrun.launcher.decisions.history import SpeedHistory
 from vastrun.launcher.decisions.job_shape import shape_of, steps_of
 from vastrun.launcher.decisions.market_report import MarketReport
-from vastrun.launcher.decisions.speed_history import SpeedHistory
 from vastrun.launcher.image.lock import Lock, shipped_lock
 from vastrun.launcher.ports import Abilities, Clock, RateLimitStore, Remote, SecretStore
 from vastrun.launcher.providers import ProviderContext

@@ -11,9 +11,9 @@ from vastrun.launcher.core import Offer
 from vastrun.launcher.core.errors import NoOfferError
 from vastrun.launcher.core.job import JobSpec
 from vastrun.launcher.decisions.estimates import price_limit_error
+from vastrun.launcher.decisions.history import SpeedHistory
 from vastrun.launcher.decisions.market_report import Constraint, MarketReport, Quote, Relaxation
 from vastrun.launcher.decisions.nodes import alternative_to_nodes
-from vastrun.launcher.decisions.speed_history import SpeedHistory
 from vastrun.launcher.image.lock import Lock
 from vastrun.launcher.providers.vast.api import VastApi
 from vastrun.launcher.providers.vast.funnel import NODES, Funnel, HardLimit, funnel

@@ -10,8 +10,8 @@ from vastrun.launcher.core import Forecast, Offer
 from vastrun.launcher.core.job import JobSpec
 from vastrun.launcher.decisions import policy
 from vastrun.launcher.decisions.estimates import basis_text, data_usd, interruption_hours, lost_hours
+from vastrun.launcher.decisions.history import SpeedHistory
 from vastrun.launcher.decisions.market_report import Term
-from vastrun.launcher.decisions.speed_history import SpeedHistory
 from vastrun.launcher.image.lock import Lock
 from vastrun.launcher.providers.vast.offers import image_size_gb, make_offer
 from vastrun.launcher.providers.vast.rows import OfferRow

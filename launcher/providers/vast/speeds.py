@@ -10,8 +10,8 @@ from statistics import median
 from vastrun.launcher.core import Forecast
 from vastrun.launcher.core.job import JobSpec
 from vastrun.launcher.core.market import Basis
+from vastrun.launcher.decisions.history import MachineKind, Speed, SpeedHistory, kind_text
 from vastrun.launcher.decisions.job_shape import steps_of
-from vastrun.launcher.decisions.speed_history import MachineKind, Speed, SpeedHistory, kind_text
 from vastrun.launcher.decisions.workload import roofline
 from vastrun.launcher.providers.vast.rows import OfferRow
 

@@ -13,7 +13,7 @@ from vastrun.launcher.batch.results import PointResult, finished_in
 from vastrun.launcher.batch.schedule import BatchRow
 from vastrun.launcher.core import Verdict as RunVerdict
 from vastrun.launcher.core.batch import Batch, BatchObjective, BatchPoint, BatchProgress
-from vastrun.launcher.core.hidden import HIDDEN
+from vastrun.launcher.core.runs import HIDDEN
 from vastrun.launcher.ui.documents.document import Document
 
 

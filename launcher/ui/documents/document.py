@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar, Self, dataclass_transform
 
-from vastrun.launcher.core.hidden import HIDDEN
+from vastrun.launcher.core.runs import HIDDEN
 
 SCHEMA_VERSION = 1
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from vastrun.launcher.commands.orphans import Owner
+from vastrun.launcher.commands.reap import Owner
 from vastrun.launcher.commands.volumes import VolumeState
 from vastrun.launcher.core import Instance, Volume
-from vastrun.launcher.decisions.host_history import HostRecord
+from vastrun.launcher.decisions.history import HostRecord
 from vastrun.launcher.ui.documents.document import Document
 from vastrun.launcher.ui.documents.runs import RunDocument
 

@@ -9,7 +9,7 @@ from vastrun.launcher.commands.queries import Explanation, RunDetail, RunEnd, Ru
 from vastrun.launcher.core import BoxStatus, Event, LeftOutFiles, Run, StepEnd, UserRequest
 from vastrun.launcher.core import Verdict as RunVerdict
 from vastrun.launcher.decisions.advice import advice_for
-from vastrun.launcher.decisions.remaining_lease import RemainingLease
+from vastrun.launcher.decisions.deadlines import RemainingLease
 from vastrun.launcher.ui.documents.document import Document
 
 

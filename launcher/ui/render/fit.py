@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from vastrun.contract.workload import Workload
-from vastrun.launcher.decisions.fit import Fit, GpuFit
-from vastrun.launcher.decisions.workload import needed_gb
+from vastrun.launcher.decisions.workload import Fit, GpuFit, needed_gb
 from vastrun.launcher.ui.render.amounts import duration
 from vastrun.launcher.ui.render.table import facts, table
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from vastrun.launcher.decisions.host_history import HostRecord
+from vastrun.launcher.decisions.history import HostRecord
 from vastrun.launcher.ui.render.amounts import duration
 from vastrun.launcher.ui.render.table import table
 

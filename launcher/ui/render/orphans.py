@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from vastrun.launcher.commands.orphans import UNKNOWN_LEDGER, Orphan, Owner, by_owner, owner_text
 from vastrun.launcher.commands.queries import RunRow
+from vastrun.launcher.commands.reap import UNKNOWN_LEDGER, Orphan, Owner, by_owner, owner_text
 from vastrun.launcher.core import Cost, RunNetwork
 from vastrun.launcher.gate.text import one_line
 from vastrun.launcher.ui.render.amounts import duration, usd

@@ -19,8 +19,8 @@ from vastrun.launcher.decisions.estimates import (
     is_cut_short,
     offer_text,
 )
+from vastrun.launcher.decisions.history import kind_of, kind_text
 from vastrun.launcher.decisions.policy import worst_case_usd
-from vastrun.launcher.decisions.speed_history import kind_of, kind_text
 from vastrun.launcher.decisions.workload import chosen_workloads, largest_that_fits, needed_gb
 from vastrun.launcher.image.requirements import ImageRequirements
 from vastrun.launcher.ui.render.amounts import duration, usd

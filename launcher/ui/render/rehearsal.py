@@ -9,7 +9,7 @@ from vastrun.launcher.commands.rehearse import CONFIG, FIT
 from vastrun.launcher.core import LeftOutFiles, RunAssessment, StepEnd
 from vastrun.launcher.core import Verdict as RunVerdict
 from vastrun.launcher.core.left_out import bytes_text
-from vastrun.launcher.decisions.fit import Fit
+from vastrun.launcher.decisions.workload import Fit
 from vastrun.launcher.gate.manifest import Listing
 from vastrun.launcher.outputs.folder import OWN, name_of
 from vastrun.launcher.ui.documents.document import Document

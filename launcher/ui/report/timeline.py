@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from vastrun.launcher.commands.report import PhaseSpan
 from vastrun.launcher.core import Phase, StepEnd
-from vastrun.launcher.decisions.timeline import PhaseSpan
 from vastrun.launcher.ui.render.amounts import duration, how_many, usd_parts
 from vastrun.launcher.ui.report.markup import Html, element
 from vastrun.launcher.ui.report.page import folded, scrolled

@@ -27,7 +27,7 @@ from vastrun.launcher.core.batch import Batch, BatchLimits, BatchPoint, BatchPro
 from vastrun.launcher.core.errors import NoOfferError
 from vastrun.launcher.core.job import Hold, JobSpec
 from vastrun.launcher.core.slots import POOL
-from vastrun.launcher.decisions.speed_history import SpeedHistory
+from vastrun.launcher.decisions.history import SpeedHistory
 from vastrun.launcher.flow.services import Services
 from vastrun.launcher.ledger.sqlite import SqliteLedger
 from vastrun.launcher.pool.provider import PoolProvider

@@ -9,8 +9,7 @@ import pytest
 from tests.fakes import FakeClock, FakeProvider
 from tests.jobs import FakeForeteller, train_job, workloads
 from vastrun.contract.config import TrainConfig
-from vastrun.launcher.commands.estimate import EstimateError
-from vastrun.launcher.commands.resolve_auto import resolve_auto
+from vastrun.launcher.commands.estimate import EstimateError, resolve_auto
 from vastrun.launcher.config import dump_job
 from vastrun.launcher.core import Phase, Run
 from vastrun.launcher.core.errors import JobValueError

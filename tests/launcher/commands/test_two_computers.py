@@ -14,7 +14,7 @@ from tests.emulators.vast import VastEmulator
 from tests.jobs import train_job
 from tests.launcher.providers.vast.rentals import open_market, order
 from tests.launcher.terminal import Terminal
-from vastrun.launcher.commands.orphans import Owner, orphans
+from vastrun.launcher.commands.reap import Owner, orphans
 from vastrun.launcher.config import dump_job
 from vastrun.launcher.core import Driver, Phase, Run, label_of, ledger_in, run_id_in
 from vastrun.launcher.ledger.sqlite import SqliteLedger

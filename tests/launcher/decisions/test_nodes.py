@@ -10,7 +10,7 @@ import pytest
 from tests.fakes import FakeClock, FakeProvider
 from tests.jobs import train_job
 from vastrun.launcher.core import Cause, Event, Phase, Run
-from vastrun.launcher.decisions.host_history import blames_host
+from vastrun.launcher.decisions.history import blames_host
 from vastrun.launcher.decisions.nodes import (
     at_total_price,
     current_machines,

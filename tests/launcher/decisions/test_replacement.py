@@ -13,7 +13,7 @@ from vastrun.contract.config import DilocoConfig
 from vastrun.launcher.core import Cause, Phase, Run
 from vastrun.launcher.core.job import JobSpec, Limits
 from vastrun.launcher.core.labels import leader_id, member_folder, member_id
-from vastrun.launcher.decisions.replacement import REPLACEABLE_CAUSES, is_replacement_due, replacement_job
+from vastrun.launcher.decisions.nodes import REPLACEABLE_CAUSES, is_replacement_due, replacement_job
 
 NOW = 2_000.0
 """A thousand seconds after all began."""

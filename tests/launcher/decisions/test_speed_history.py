@@ -14,7 +14,7 @@ from vastrun.contract.config import OptimConfig, TrainConfig
 from vastrun.launcher.config import dump_job
 from vastrun.launcher.core import MeasuredRun
 from vastrun.launcher.core.job import JobSpec
-from vastrun.launcher.decisions.speed_history import MAX_RUNS, Speed, SpeedHistory, speed_history_of
+from vastrun.launcher.decisions.history import MAX_RUNS, Speed, SpeedHistory, speed_history_of
 
 JOB = train_job()
 

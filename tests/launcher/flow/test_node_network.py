@@ -11,7 +11,7 @@ from tests.launcher.faults import Fault
 from tests.launcher.node_checks import check_nothing_leaked, networked
 from tests.launcher.node_world import RUN_ID
 from vastrun.contract import layout
-from vastrun.launcher.commands.orphans import leftover_networks
+from vastrun.launcher.commands.reap import leftover_networks
 from vastrun.launcher.core import Cause, Phase
 
 

@@ -14,7 +14,7 @@ from tests.launcher.node_checks import check_nothing_leaked
 from tests.launcher.node_world import RUN_ID, ApartMarket, Life, NodeMarket, NodeWorld
 from vastrun.contract import layout
 from vastrun.contract.config import DilocoConfig, TrainConfig
-from vastrun.launcher.commands.follow import follow
+from vastrun.launcher.commands.takeover import follow
 from vastrun.launcher.core import NOTHING, Cause, Driver, Instance, Phase, UserRequest, bills
 from vastrun.launcher.core.batch import Budget
 from vastrun.launcher.core.errors import BudgetError

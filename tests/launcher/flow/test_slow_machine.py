@@ -17,7 +17,7 @@ from vastrun.contract.outcome import Check, Outcome
 from vastrun.launcher.core import Cause, Run
 from vastrun.launcher.core.job import Limits, Success
 from vastrun.launcher.core.verdict import VERDICT_OF, Verdict
-from vastrun.launcher.decisions.host_history import avoided
+from vastrun.launcher.decisions.history import avoided
 
 NAMED = "trains at 0.10 of what RTX 4090 x2 has shown (10 steps/s, 3 runs)"
 

@@ -13,7 +13,7 @@ from tests.jobs import train_job
 from tests.launcher.faults import Fault, Killed
 from tests.launcher.world import RUN_ID, World
 from vastrun.launcher.config import dump_job
-from vastrun.launcher.core import Run, Volume
+from vastrun.launcher.core import ExtraRates, Offer, Run, Volume
 from vastrun.launcher.core.batch import Budget
 from vastrun.launcher.core.errors import (
     AuthError,
@@ -28,7 +28,7 @@ from vastrun.launcher.core.errors import (
 from vastrun.launcher.core.job import DataVolume, JobSpec
 from vastrun.launcher.flow.drive import create_run, drive
 from vastrun.launcher.flow.rental import choose_offers
-from vastrun.launcher.flow.volumes import prefer_volume
+from vastrun.launcher.flow.volumes import download_usd, prefer_host, prefer_volume
 from vastrun.launcher.ports import Abilities
 from vastrun.launcher.transcript.recorded import recorded
 
@@ -252,3 +252,45 @@ def test_a_provider_without_volumes_refuses_the_job_before_it_searches(world: Wo
 
     with pytest.raises(UsageError, match="fake has no data volumes"):
         choose_offers(job(), WithoutVolumes(world.clock), now=world.clock.now())
+
+
+def offer(host: str, usd_per_hour: float, *, expected_usd: float = 0.0, down_usd: float = 0.0) -> Offer:
+    return Offer(
+        id=f"offer of {host}",
+        host=host,
+        gpu_name="RTX 4090",
+        gpus=1,
+        gpu_memory_gb=24.0,
+        disk_gb=100.0,
+        usd_per_hour=usd_per_hour,
+        description="",
+        expected_usd=expected_usd,
+        extras=ExtraRates(down_usd_per_gb=down_usd),
+    )
+
+
+def test_a_download_costs_its_traffic_and_the_machine_meanwhile() -> None:
+    # 225 GB at 500 Mbit/s take an hour.
+    assert download_usd(offer("a", 0.4, down_usd=0.002), 225) == pytest.approx(0.4 + 225 * 0.002)
+
+
+@pytest.mark.parametrize(
+    ("kept", "first"),
+    [
+        (offer("b", 0.5, expected_usd=4.3), "b"),
+        (offer("b", 0.5, expected_usd=4.5), "a"),
+        (offer("b", 0.7), "b"),
+        (offer("b", 0.9), "a"),
+    ],
+)
+def test_the_machine_with_the_volume_is_first_where_it_costs_no_more_than_the_download(
+    kept: Offer, first: str
+) -> None:
+    offers = prefer_host([offer("a", 0.4, expected_usd=4.0), kept, offer("c", 2.0)], "b", 225)
+    assert [one.host for one in offers] == (["b", "a", "c"] if first == "b" else ["a", "b", "c"])
+
+
+def test_a_machine_that_is_not_offered_changes_nothing() -> None:
+    offers = [offer("a", 0.4), offer("c", 2.0)]
+    assert prefer_host(offers, "b", 225) == offers
+    assert prefer_host([], "b", 225) == []

@@ -19,11 +19,10 @@ from tests.launcher.faults import FaultyProvider, Killed, Plan
 from tests.waiting import eventually
 from vastrun.launcher.bundle import Bundler
 from vastrun.launcher.commands.attempts import Attempts
-from vastrun.launcher.commands.orphans import orphans
-from vastrun.launcher.commands.reap import reap
+from vastrun.launcher.commands.reap import orphans, reap
 from vastrun.launcher.core import Origin, Phase, Run
 from vastrun.launcher.core.job import JobSpec, Limits, Resources, Success
-from vastrun.launcher.decisions.speed_history import SpeedHistory
+from vastrun.launcher.decisions.history import SpeedHistory
 from vastrun.launcher.flow.services import Services
 from vastrun.launcher.ledger.sqlite import SqliteLedger
 from vastrun.launcher.outputs.store import FolderStore

@@ -18,7 +18,7 @@ from tests.launcher.pool.slotted import SlottedMarket
 from tests.launcher.world import World
 from vastrun.launcher.core import Phase, Run, bills
 from vastrun.launcher.core.errors import HeldError, StorageError, UnreachableError
-from vastrun.launcher.decisions.speed_history import SpeedHistory
+from vastrun.launcher.decisions.history import SpeedHistory
 from vastrun.launcher.flow.services import Services
 from vastrun.launcher.pool.provider import PoolProvider
 

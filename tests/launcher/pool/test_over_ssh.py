@@ -11,7 +11,7 @@ from tests.contract.held import hold
 from tests.contract.markets import ssh, vast
 from tests.waiting import LONGEST_S
 from vastrun.launcher.core.errors import BoxError, GoneError, UnreachableError
-from vastrun.launcher.decisions.speed_history import SpeedHistory
+from vastrun.launcher.decisions.history import SpeedHistory
 from vastrun.launcher.pool.provider import PoolProvider
 from vastrun.launcher.ports import ChecksIdentity, CountsNoise, Interruptible
 from vastrun.testing.setup import ProviderSetup, RealClock

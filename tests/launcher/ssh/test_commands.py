@@ -13,7 +13,7 @@ from tests.launcher.ssh.machine import Machine
 from tests.waiting import LONGEST_S, eventually, has_ended
 from vastrun.launcher.core.errors import UnreachableError
 from vastrun.launcher.core.job import Resources
-from vastrun.launcher.decisions import download_check
+from vastrun.launcher.decisions import offer_check
 from vastrun.launcher.ssh.noise import NoiseFilter
 from vastrun.launcher.ssh.remote import SshRemote
 
@@ -72,8 +72,8 @@ def test_known_noise_is_counted_and_not_shown(machine: Machine) -> None:
 
 def test_a_machine_tells_over_ssh_that_it_reaches_nothing(shell: SshRemote) -> None:
     wanted = Resources(down_url="http://127.0.0.1:9/it's here")
-    done = shell.run(download_check.command(wanted), timeout_s=download_check.TIMEOUT_S)
-    assert download_check.fault(done.stdout, wanted) == "it cannot download from 127.0.0.1"
+    done = shell.run(offer_check.command(wanted), timeout_s=offer_check.TIMEOUT_S)
+    assert offer_check.fault(done.stdout, wanted) == "it cannot download from 127.0.0.1"
 
 
 def test_a_command_reads_no_input(shell: SshRemote) -> None:

@@ -16,7 +16,7 @@ from tests.jobs import train_job
 from vastrun.launcher.config import dump_job
 from vastrun.launcher.core import Cause, Phase, Run
 from vastrun.launcher.core.job import JobSpec, Limits, Resources
-from vastrun.launcher.decisions.host_history import avoided
+from vastrun.launcher.decisions.history import avoided
 from vastrun.launcher.decisions.policy import NO_PROGRESS_S
 from vastrun.launcher.flow.drive import create_run, drive
 from vastrun.launcher.flow.rental import choose_offers

@@ -12,9 +12,9 @@ from tests.jobs import train_job, workloads
 from tests.launcher.providers.vast.rows import LOCK, NOW, offer, offer_row
 from vastrun.contract.config import TrainConfig
 from vastrun.launcher.core.job import DataFile, JobSpec, Resources
+from vastrun.launcher.decisions.history import Speed, SpeedHistory
 from vastrun.launcher.decisions.market_report import Term
 from vastrun.launcher.decisions.policy import worst_case_usd
-from vastrun.launcher.decisions.speed_history import Speed, SpeedHistory
 from vastrun.launcher.providers.vast.funnel import funnel
 from vastrun.launcher.providers.vast.ranking import Estimate, rank_offers, shuffle_equals
 

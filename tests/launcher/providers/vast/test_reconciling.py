@@ -15,8 +15,7 @@ from tests.fake_outputs import FakeOutputStore, FakePacker
 from tests.fakes import FakeScreen, FakeUserRequests
 from tests.jobs import train_job
 from tests.launcher.providers.vast.rentals import order
-from vastrun.launcher.commands.orphans import orphans
-from vastrun.launcher.commands.reap import reap
+from vastrun.launcher.commands.reap import orphans, reap
 from vastrun.launcher.config import dump_job
 from vastrun.launcher.core import Driver, Phase, Run
 from vastrun.launcher.core.bills import cost_usd

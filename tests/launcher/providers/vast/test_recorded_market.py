@@ -10,7 +10,7 @@ from tests.jobs import train_job
 from tests.launcher.providers.vast.recorded_market import recorded_offers
 from tests.launcher.providers.vast.rows import LOCK, NOW
 from vastrun.launcher.core.job import JobSpec, Resources
-from vastrun.launcher.decisions.speed_history import BidHistory, SpeedHistory
+from vastrun.launcher.decisions.history import BidHistory, SpeedHistory
 from vastrun.launcher.providers.vast.funnel import funnel
 from vastrun.launcher.providers.vast.ranking import rank_offers
 from vastrun.launcher.providers.vast.rows import OfferRow

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from itertools import pairwise
 
+from vastrun.launcher.commands.report import PhaseSpan, timeline_of
 from vastrun.launcher.core import Event, Phase, Run
-from vastrun.launcher.decisions.timeline import PhaseSpan, timeline_of
 
 RUN = Run(
     id="calm-heron-3f1a",

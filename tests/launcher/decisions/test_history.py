@@ -9,7 +9,7 @@ import pytest
 from tests.jobs import train_job
 from vastrun.launcher.config import dump_job
 from vastrun.launcher.core import Cause, Offer, Phase, Run
-from vastrun.launcher.decisions.host_history import avoided, blames_host, host_records
+from vastrun.launcher.decisions.history import avoided, blames_host, host_records
 
 NOW = 1_800_000_000.0
 DAY_S = 86_400.0

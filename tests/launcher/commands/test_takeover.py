@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.launcher.world import World
-from vastrun.launcher.commands.follow import follow
+from vastrun.launcher.commands.takeover import follow
 from vastrun.launcher.core import Phase, Progress
 
 HALFWAY = Progress(step=40, steps=100, left_s=30.0)

@@ -12,14 +12,14 @@ from tests.jobs import command_job, train_job
 from vastrun.launcher.core import Offer, Phase, Run
 from vastrun.launcher.core.job import JobSpec, Limits, Success
 from vastrun.launcher.decisions import policy
-from vastrun.launcher.decisions.slow_machine import (
+from vastrun.launcher.decisions.history import Speed, SpeedHistory
+from vastrun.launcher.flow.slow_machine import (
     MachineChange,
     Slowness,
     change_of,
     is_affordable_change,
     slowness_of,
 )
-from vastrun.launcher.decisions.speed_history import Speed, SpeedHistory
 
 NOW = 1_800_000_000.0
 KIND = ("RTX 4090", 1)

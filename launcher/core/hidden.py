@@ -1,3 +1,0 @@
-"""Metadata of a field that `--json` does not print."""
-
-HIDDEN = {"hidden": True}
