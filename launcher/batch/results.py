@@ -19,9 +19,9 @@ from vastrun.launcher.batch.schedule import (
 from vastrun.launcher.core import Run, Verdict
 from vastrun.launcher.core.batch import Batch, BatchObjective, BatchPoint, BatchProgress
 from vastrun.launcher.core.bills import cost_usd, rented_seconds
-from vastrun.launcher.gate.series import Series
+from vastrun.launcher.gate.metrics import Series
 from vastrun.launcher.outputs.folder import Outputs
-from vastrun.launcher.outputs.report_files import series_in
+from vastrun.launcher.outputs.index import series_in
 from vastrun.launcher.ports import Ledger
 
 _SCORES = "scores."

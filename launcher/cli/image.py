@@ -13,13 +13,19 @@ from vastrun.launcher.cli.options import json_option
 from vastrun.launcher.cli.output import say, show
 from vastrun.launcher.core.errors import ImageError
 from vastrun.launcher.image.build import BuildRecipe, build
-from vastrun.launcher.image.daemon import connect, login_of
+from vastrun.launcher.image.daemon import connect, login_of, push
 from vastrun.launcher.image.local import local_images
 from vastrun.launcher.image.lock import Capability, read_lock, write_lock
-from vastrun.launcher.image.pins import CHECKOUT, VARIANTS, pins_of
 from vastrun.launcher.image.registry import Registry
-from vastrun.launcher.image.relock import check_digest, lock_images, reference_of, relock
-from vastrun.launcher.image.stream import push
+from vastrun.launcher.image.relock import (
+    CHECKOUT,
+    VARIANTS,
+    check_digest,
+    lock_images,
+    pins_of,
+    reference_of,
+    relock,
+)
 from vastrun.launcher.image.verify import check_registry, checks, contents_of, image_to_verify
 from vastrun.launcher.ui.render.images import (
     ImageDocument,

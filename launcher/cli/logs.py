@@ -18,7 +18,7 @@ from vastrun.launcher.config import read_job
 from vastrun.launcher.core import Phase, Run
 from vastrun.launcher.core.errors import UsageError
 from vastrun.launcher.outputs.folder import Outputs
-from vastrun.launcher.outputs.log_search import is_large, text_from_last
+from vastrun.launcher.outputs.tail import is_large, text_from_last
 from vastrun.launcher.ui.documents.document import keys_of
 from vastrun.launcher.ui.render.amounts import moment
 from vastrun.launcher.ui.render.loglines import (

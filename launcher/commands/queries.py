@@ -42,7 +42,7 @@ from vastrun.launcher.decisions.policy import (
     lease_of,
     within_deadline,
 )
-from vastrun.launcher.flow.lease_watch import is_disarmed, rearm
+from vastrun.launcher.flow.lease import is_disarmed, rearm
 from vastrun.launcher.flow.machines import find_machines
 from vastrun.launcher.flow.services import Services
 from vastrun.launcher.gate.box_reader import fetch_status

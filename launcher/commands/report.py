@@ -11,10 +11,10 @@ from vastrun.launcher.config import read_job
 from vastrun.launcher.core import Event, Phase, Run
 from vastrun.launcher.core.job import JobSpec
 from vastrun.launcher.decisions.comparison import ComparedRun
+from vastrun.launcher.gate.metrics import Series
 from vastrun.launcher.gate.pictures import Picture
-from vastrun.launcher.gate.series import Series
 from vastrun.launcher.outputs.folder import Outputs
-from vastrun.launcher.outputs.report_files import log_head, log_tail, pictures_in, series_in, stack_in
+from vastrun.launcher.outputs.index import log_head, log_tail, pictures_in, series_in, stack_in
 from vastrun.launcher.ports import Ledger
 
 

@@ -11,8 +11,7 @@ from vastrun.launcher.core.job import JobSpec
 from vastrun.launcher.core.phases import Result
 from vastrun.launcher.decisions import policy
 from vastrun.launcher.flow.machines import RunMachines
-from vastrun.launcher.flow.phase_result import PhaseResult, RunStopped
-from vastrun.launcher.flow.run_state import RunState
+from vastrun.launcher.flow.run_state import PhaseResult, RunState, RunStopped
 from vastrun.launcher.flow.services import Services
 from vastrun.launcher.ports import Interruptible, Remote
 

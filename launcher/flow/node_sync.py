@@ -22,7 +22,7 @@ from vastrun.launcher.decisions.nodes import (
 )
 from vastrun.launcher.decisions.policy import DESTROY_TRIES, link_mbps
 from vastrun.launcher.flow.context import RunContext
-from vastrun.launcher.flow.phase_result import PhaseResult
+from vastrun.launcher.flow.run_state import PhaseResult
 from vastrun.launcher.gate.rendezvous import parse_rendezvous
 from vastrun.launcher.ports import Remote
 

@@ -12,7 +12,7 @@ from vastrun.launcher.core.left_out import bytes_text, file_text
 from vastrun.launcher.decisions import policy
 from vastrun.launcher.decisions.deadlines import moment_text
 from vastrun.launcher.flow.context import RunContext
-from vastrun.launcher.flow.phase_result import RunStopped
+from vastrun.launcher.flow.run_state import RunStopped
 
 _POLL_S = 5.0
 _MAX_NAMED = 5

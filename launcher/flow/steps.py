@@ -33,7 +33,6 @@ from vastrun.launcher.flow.node_sync import (
     wait_for_leader,
     wait_for_turn_to_rent,
 )
-from vastrun.launcher.flow.phase_result import PhaseResult, RunStopped
 from vastrun.launcher.flow.rental import (
     choose_offers_for_run,
     find_ordered_machine,
@@ -41,6 +40,7 @@ from vastrun.launcher.flow.rental import (
     resumed_step,
 )
 from vastrun.launcher.flow.retention import keep_for_weights
+from vastrun.launcher.flow.run_state import PhaseResult, RunStopped
 from vastrun.launcher.flow.watch import watch
 from vastrun.launcher.ports import CountsNoise
 

@@ -1,4 +1,4 @@
-"""The data volume of a run: chosen and created by the first run, attached by later ones; never fails a run."""
+"""The data volume of a run: created by the first run, attached by later ones, never a reason to fail."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ from vastrun.contract.records import (
 )
 from vastrun.launcher.core import NONE_LEFT_OUT, LeftOutFile, LeftOutFiles
 from vastrun.launcher.gate import caps
-from vastrun.launcher.gate.budget import ExchangeBudget
+from vastrun.launcher.gate.caps import ExchangeBudget
 from vastrun.launcher.gate.text import one_line
 
 INCOMING, OWNER = ".incoming", ".vastrun"

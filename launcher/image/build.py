@@ -15,9 +15,8 @@ from typing import TYPE_CHECKING
 from vastrun.launcher.bundle.archive import Archive
 from vastrun.launcher.core.errors import ImageError
 from vastrun.launcher.core.image_ref import ImageReference
-from vastrun.launcher.image.daemon import docker_errors
-from vastrun.launcher.image.pins import Pins
-from vastrun.launcher.image.stream import BuildScreen, follow, has_image, pull_if_missing
+from vastrun.launcher.image.daemon import BuildScreen, docker_errors, follow, has_image, pull_if_missing
+from vastrun.launcher.image.relock import Pins
 
 if TYPE_CHECKING:
     from docker import DockerClient

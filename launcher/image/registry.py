@@ -18,7 +18,7 @@ from urllib.request import Request, urlopen
 from vastrun.launcher.core.errors import ImageError
 from vastrun.launcher.core.image_ref import HUB, ImageReference
 from vastrun.launcher.gate import caps
-from vastrun.launcher.gate.budget import ExchangeBudget
+from vastrun.launcher.gate.caps import ExchangeBudget
 from vastrun.launcher.image.lock import ARCHITECTURE
 
 Login = Callable[[str], tuple[str, str] | None]

@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from vastrun.launcher.core.errors import ImageError
 from vastrun.launcher.core.image_ref import ImageReference
-from vastrun.launcher.image.daemon import docker_errors
+from vastrun.launcher.image.daemon import BuildScreen, docker_errors, pull_if_missing
 from vastrun.launcher.image.lock import Capability, Lock, LockedImage
 from vastrun.launcher.image.relock import ImageCatalog, check_digest, reference_of
-from vastrun.launcher.image.stream import BuildScreen, pull_if_missing
 from vastrun.launcher.package_files import trainer_dir
 
 if TYPE_CHECKING:

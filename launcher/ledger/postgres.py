@@ -18,8 +18,7 @@ from psycopg.rows import DictRow, dict_row
 
 from vastrun.launcher.core.errors import StorageError, UsageError
 from vastrun.launcher.gate import caps
-from vastrun.launcher.gate.budget import ExchangeBudget
-from vastrun.launcher.gate.caps import Allowance
+from vastrun.launcher.gate.caps import Allowance, ExchangeBudget
 from vastrun.launcher.ledger.database import Row, Values
 
 RETRY_TIMEOUT_S = 60.0

@@ -10,7 +10,7 @@ from vastrun.contract.outcome import FileChecksum
 from vastrun.launcher.core import Run
 from vastrun.launcher.core.errors import BoxError
 from vastrun.launcher.gate import caps
-from vastrun.launcher.gate.budget import ExchangeBudget
+from vastrun.launcher.gate.caps import ExchangeBudget
 from vastrun.launcher.gate.manifest import INCOMING
 from vastrun.launcher.outputs.disk import disk_errors, is_complete, move_into, need_space, write
 from vastrun.launcher.outputs.folder import Outputs

@@ -1,10 +1,11 @@
-"""Index: contents of a run's folder, listed once its outputs were downloaded."""
+"""Index: contents of a run's folder, listed once its outputs were downloaded, and the files of its report."""
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO
@@ -13,14 +14,17 @@ from vastrun.contract import layout
 from vastrun.launcher.core import Run
 from vastrun.launcher.gate import caps
 from vastrun.launcher.gate.manifest import parse_latest_checkpoint
-from vastrun.launcher.gate.metrics import Curve, parse_curves
-from vastrun.launcher.outputs.folder import Outputs
+from vastrun.launcher.gate.metrics import Curve, Series, parse_curves, parse_series
+from vastrun.launcher.gate.pictures import Picture, parse_picture
+from vastrun.launcher.outputs.folder import CHUNK, Outputs
 
 _CHUNK = 1 << 20
 _LAST_BYTES = 1 << 14
 _LINE_BYTES = caps.LINE_CHARACTERS
 _OFFLINE = re.compile(r"offline-run-\d{8}_\d{6}-[\w.-]{1,128}", re.ASCII)
 """Folders that W&B makes. No other name is shown: it would become part of a command."""
+_HEAD_BYTES = 1 << 16
+_STACK_BYTES = 1 << 16
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -133,3 +137,54 @@ def _spread(file: BinaryIO, size: int, max_lines: int) -> Iterator[bytes]:
         yield file.readline(_LINE_BYTES)
     file.seek(end)
     yield from file.read(_LAST_BYTES).split(b"\n")[1:]
+
+
+def series_in(
+    outputs: Outputs, names: Collection[str] | None = None, max_lines: int = caps.SERIES_LINES
+) -> tuple[Series, ...]:
+    """Return the run's series, or those of `names`; empty where no metrics were downloaded."""
+    try:
+        return parse_series(metric_lines(outputs.path(layout.METRICS), max_lines), names)
+    except OSError:
+        return ()
+
+
+def pictures_in(outputs: Outputs) -> Mapping[str, Picture]:
+    """Return the pictures of the evaluation by the names of their files, at most `caps.PICTURES`."""
+    found: dict[str, Picture] = {}
+    with suppress(OSError):
+        for path in sorted(outputs.path(layout.EVALUATION).glob("*.png"))[: 4 * caps.PICTURES]:
+            picture = parse_picture(_start(path, caps.PICTURE_BYTES + 1))
+            if picture is not None and len(found) < caps.PICTURES:
+                found[path.name] = picture
+    return found
+
+
+def log_head(outputs: Outputs) -> str:
+    """Return whole lines from the begin of the log."""
+    return _whole_lines(_start(outputs.log, _HEAD_BYTES))
+
+
+def log_tail(outputs: Outputs) -> str:
+    """Return whole lines from the end of the log."""
+    with suppress(OSError), outputs.log.open("rb") as file:
+        size = file.seek(0, 2)
+        file.seek(max(0, size - CHUNK))
+        end = file.read(CHUNK)
+        return _whole_lines(end if size <= CHUNK else end[end.find(b"\n") + 1 :])
+    return ""
+
+
+def stack_in(outputs: Outputs, rank: int) -> str:
+    """Return the stack of a rank that hung; empty if none was downloaded."""
+    return _start(outputs.path(f"{layout.STACKS}/rank-{rank}.txt"), _STACK_BYTES).decode("utf-8", "replace")
+
+
+def _start(path: Path, size: int) -> bytes:
+    with suppress(OSError), path.open("rb") as file:
+        return file.read(size)
+    return b""
+
+
+def _whole_lines(content: bytes) -> str:
+    return content[: content.rfind(b"\n") + 1].decode("utf-8", "replace")

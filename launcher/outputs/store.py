@@ -17,7 +17,7 @@ from vastrun.launcher.core import CheckpointCopy, CollectResult, LeftOutFiles, P
 from vastrun.launcher.core.errors import BoxError, StorageError
 from vastrun.launcher.gate import caps
 from vastrun.launcher.gate.box_reader import fetch_small_file
-from vastrun.launcher.gate.budget import ExchangeBudget
+from vastrun.launcher.gate.caps import ExchangeBudget
 from vastrun.launcher.gate.manifest import parse_manifest
 from vastrun.launcher.outputs.checkpoints import continue_copy
 from vastrun.launcher.outputs.collect import IgnoresCase, collect, download_files, ignores_case, local_paths

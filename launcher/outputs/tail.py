@@ -1,10 +1,12 @@
-"""Copies of a box's growing files, its log and its metrics: the size of a copy says how far it came."""
+"""Copies of a box's growing files, its log and its metrics, and a search in them."""
 
 from __future__ import annotations
 
 import fcntl
+import mmap
 import os
 import shutil
+from contextlib import suppress
 from io import FileIO
 from pathlib import Path
 
@@ -13,7 +15,7 @@ from vastrun.launcher.core.errors import BoxError
 from vastrun.launcher.gate import caps
 from vastrun.launcher.gate.caps import LINE_CHARACTERS, LOG_BYTES, LOGS, METRICS_SLICE_BYTES
 from vastrun.launcher.outputs.disk import need_space, write, write_file
-from vastrun.launcher.outputs.folder import place_of
+from vastrun.launcher.outputs.folder import CHUNK, place_of
 from vastrun.launcher.ports import Remote
 
 OVERLAP = 256
@@ -21,6 +23,8 @@ OVERLAP = 256
 MAX_LOG_CHUNK_BYTES = 2 << 20
 """Bytes of log in memory at once."""
 _MAX_METRICS_BYTES = caps.SMALL_FILES[layout.METRICS]
+LARGE_BYTES = 32 << 20
+"""From here on, reading all lines takes more than a second."""
 
 
 def download_log(out: Path, remote: Remote, *, whole_lines: bool) -> bytes:
@@ -135,3 +139,22 @@ def _append(place: Path, held: int, lines: bytes) -> int:
         with place.open("ab", buffering=0) as copy:
             write(copy.fileno(), lines)
     return len(lines)
+
+
+def text_from_last(log: Path, mark: str) -> str:
+    """Return the log from the last line with `mark` on, a chunk at most; empty where no line has it."""
+    with suppress(OSError, ValueError), log.open("rb") as file:
+        with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
+            at = content.rfind(mark.encode())
+            begin = content.rfind(b"\n", 0, at) + 1
+        if at >= 0:
+            file.seek(begin)
+            return file.read(CHUNK).decode("utf-8", "replace")
+    return ""
+
+
+def is_large(log: Path) -> bool:
+    """Tell whether reading all lines of the log takes long."""
+    with suppress(OSError):
+        return log.stat().st_size >= LARGE_BYTES
+    return False

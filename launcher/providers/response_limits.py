@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from vastrun.launcher.gate.budget import ExchangeBudget
+from vastrun.launcher.gate.caps import ExchangeBudget
 
 if TYPE_CHECKING:
     from requests import Response, Session

@@ -20,7 +20,7 @@ from vastrun.launcher.core import Cause
 from vastrun.launcher.core.errors import ImageError, UncertainError, UnreachableError
 from vastrun.launcher.core.settings import SlurmSettings
 from vastrun.launcher.gate import caps
-from vastrun.launcher.image.stream import follow
+from vastrun.launcher.image.daemon import follow
 from vastrun.launcher.providers.slurm.login_node import LoginNode
 from vastrun.launcher.providers.vast.api import VastApi
 from vastrun.launcher.providers.vast.credentials import VastAccount

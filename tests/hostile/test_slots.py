@@ -22,7 +22,7 @@ from vastrun.launcher.core.errors import (
     UnreachableError,
 )
 from vastrun.launcher.decisions.history import SpeedHistory
-from vastrun.launcher.gate.slots import parse_slots
+from vastrun.launcher.gate.box_reader import parse_slots
 from vastrun.launcher.pool.provider import PoolProvider
 from vastrun.testing.setup import LEASE
 

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 from vastrun.launcher.core.errors import GoneError, ProviderError
 from vastrun.launcher.gate import caps
-from vastrun.launcher.gate.budget import ExchangeBudget
+from vastrun.launcher.gate.caps import ExchangeBudget
 from vastrun.launcher.providers.docker.errors import map_order_errors, map_query_errors, sdk
 from vastrun.launcher.providers.docker.rows import Container, DockerHost, DockerNetwork
 from vastrun.launcher.providers.response_limits import limit_responses

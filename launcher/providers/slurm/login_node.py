@@ -16,7 +16,7 @@ from vastrun.launcher.core import Cause, CommandResult
 from vastrun.launcher.core.errors import AuthError, HostKeyError, ProviderError, UnreachableError, UsageError
 from vastrun.launcher.core.settings import SlurmSettings
 from vastrun.launcher.gate import caps
-from vastrun.launcher.gate.budget import ExchangeBudget
+from vastrun.launcher.gate.caps import ExchangeBudget
 from vastrun.launcher.gate.slurm import summarize_errors
 from vastrun.launcher.ports import Remote
 from vastrun.launcher.providers.local.remote import LocalRemote

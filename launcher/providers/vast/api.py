@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from vastrun.launcher.core.errors import GoneError, ProviderError, UncertainError, UnreachableError
 from vastrun.launcher.gate import caps
-from vastrun.launcher.gate.budget import ExchangeBudget
+from vastrun.launcher.gate.caps import ExchangeBudget
 from vastrun.launcher.ports import Clock
 from vastrun.launcher.providers.vast.credentials import VastAccount
 from vastrun.launcher.providers.vast.errors import (

@@ -8,8 +8,7 @@ from typing import Any
 from vastrun.launcher.core import Offer
 from vastrun.launcher.core.gpus import is_same_name, min_usable_gb, spellings
 from vastrun.launcher.core.job import JobSpec, Resources
-from vastrun.launcher.image.lock import ARCHITECTURE, Capability, Lock, LockedImage
-from vastrun.launcher.image.requirements import ImageRequirements
+from vastrun.launcher.image.lock import ARCHITECTURE, Capability, ImageRequirements, Lock, LockedImage
 from vastrun.launcher.providers.vast.rows import OfferRow
 
 START_S = 3600.0

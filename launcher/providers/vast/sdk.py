@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from vastrun.launcher.core.errors import UsageError
-from vastrun.launcher.gate.budget import ExchangeBudget
+from vastrun.launcher.gate.caps import ExchangeBudget
 from vastrun.launcher.package_files import install_command
 from vastrun.launcher.providers.response_limits import limit_responses
 from vastrun.launcher.providers.vast.errors import Answer

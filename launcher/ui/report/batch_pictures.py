@@ -10,7 +10,7 @@ from typing import Any
 
 from vastrun.launcher.batch.results import BatchReport, PointResult
 from vastrun.launcher.core.batch import Batch
-from vastrun.launcher.gate.series import POINTS, Series
+from vastrun.launcher.gate.metrics import SERIES_POINTS, Series
 from vastrun.launcher.ui.render.amounts import usd
 from vastrun.launcher.ui.render.axes import Axis, linear, logarithmic, wants_logarithm
 from vastrun.launcher.ui.render.point_values import value_text, values_text
@@ -116,7 +116,7 @@ def curves(report: BatchReport) -> Html | str:
 def on_one_axis(series: Sequence[Series]) -> tuple[list[float], list[list[float | None]]]:
     """Return common steps for all curves, at most `POINTS`, and each curve's values there, or None."""
     steps = sorted({step for one in series for step, _ in one.points})
-    size = max(1, math.ceil(len(steps) / POINTS))
+    size = max(1, math.ceil(len(steps) / SERIES_POINTS))
     groups = [steps[start : start + size] for start in range(0, len(steps), size)]
     place = {step: number for number, group in enumerate(groups) for step in group}
     return [_rounded_step(group[-1]) for group in groups], [

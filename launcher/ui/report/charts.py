@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from vastrun.launcher.gate.series import Series
+from vastrun.launcher.gate.metrics import Series
 from vastrun.launcher.ui.render.amounts import how_many
 from vastrun.launcher.ui.render.axes import count_text, wants_logarithm
 from vastrun.launcher.ui.report.gpus import each_gpu, is_of_one_gpu

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
-from vastrun.launcher.gate.series import Series
+from vastrun.launcher.gate.metrics import Series
 from vastrun.launcher.ui.report.markup import Html, element
 from vastrun.launcher.ui.report.page import note, scrolled
 

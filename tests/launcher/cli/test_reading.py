@@ -18,7 +18,7 @@ from tests.waiting import LONGEST_S
 from vastrun.contract.outcome import Outcome, RankEnd, StartRecord
 from vastrun.launcher.commands.queries import all_rows
 from vastrun.launcher.core import Cause, Driver, Phase, Run
-from vastrun.launcher.outputs.log_search import LARGE_BYTES
+from vastrun.launcher.outputs.tail import LARGE_BYTES
 from vastrun.launcher.ui.render.runs import runs_table
 
 

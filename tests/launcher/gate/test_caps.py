@@ -13,14 +13,16 @@ from pathlib import Path
 
 import pytest
 
-from tests.launcher.gate.test_box_status import status
+from tests.fakes import FakeClock
+from tests.launcher.gate.test_box_reader import status
 from tests.waiting import LONGEST_S
 from vastrun.contract import layout
+from vastrun.launcher.core.errors import BoxError
 from vastrun.launcher.gate import caps
-from vastrun.launcher.gate.box_status import parse_box_status
+from vastrun.launcher.gate.box_reader import parse_box_status
+from vastrun.launcher.gate.caps import Allowance, ExchangeBudget
 from vastrun.launcher.gate.manifest import parse_manifest
-from vastrun.launcher.gate.metrics import parse_curves, parse_records
-from vastrun.launcher.gate.series import parse_series
+from vastrun.launcher.gate.metrics import parse_curves, parse_records, parse_series
 
 LAUNCHER = Path(caps.__file__).parents[1]
 _CAP = re.compile(r"_?(MAX|MOST|LONGEST|LARGEST)(_|$)")
@@ -86,6 +88,7 @@ MEMORY_MB: Mapping[str, float] = {
 MAX_MB = 120
 """A launcher takes some 80 MB by itself; with this it stays under 200."""
 STATUS = Path("/proc/self/status")
+ALLOWANCE = Allowance(bytes=100, items=3, seconds=2, memory=10)
 
 
 def manifest(name: str = "a") -> bytes:
@@ -194,3 +197,46 @@ def test_the_most_that_a_cap_allows_costs_what_its_row_says(cap: str, tmp_path: 
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=LONGEST_S)
     assert done.returncode == 0, done.stderr
     assert float(done.stdout) <= {**MEMORY_MB, **EXCHANGES_MB}[cap], done.stdout
+
+
+@pytest.fixture
+def clock() -> FakeClock:
+    return FakeClock()
+
+
+@pytest.fixture
+def budget(clock: FakeClock) -> ExchangeBudget:
+    return ExchangeBudget(ALLOWANCE, now=clock.now)
+
+
+@pytest.mark.parametrize(
+    ("spent", "words"),
+    [
+        ({"size": 100}, "100 bytes"),
+        ({"items": 3}, "3 files"),
+        ({"memory": 10}, "10 bytes to be read at once"),
+    ],
+)
+def test_all_of_it_may_be_spent_and_no_more(
+    budget: ExchangeBudget, spent: dict[str, float], words: str
+) -> None:
+    budget.spend(**spent)
+    with pytest.raises(BoxError, match=f"the machine sent more than {words}"):
+        budget.spend(**dict.fromkeys(spent, 1))
+
+
+def test_it_is_late_once_its_seconds_are_over(budget: ExchangeBudget, clock: FakeClock) -> None:
+    clock.sleep(1.9)
+    assert not budget.is_late
+    clock.sleep(0.1)
+    assert budget.is_late
+
+
+def test_whoever_ends_the_exchange_is_asked_before_anything_is_spent(clock: FakeClock) -> None:
+    def ends() -> None:
+        raise InterruptedError
+
+    budget = ExchangeBudget(ALLOWANCE, check=ends, now=clock.now)
+    for spend in (budget.check, budget.spend, lambda: budget.spend(size=1000)):
+        with pytest.raises(InterruptedError):
+            spend()

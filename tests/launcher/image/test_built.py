@@ -23,7 +23,7 @@ from vastrun.launcher.image.build import BuildRecipe, build
 from vastrun.launcher.image.daemon import connect
 from vastrun.launcher.image.local import newest_local_image
 from vastrun.launcher.image.lock import read_lock
-from vastrun.launcher.image.pins import Pins
+from vastrun.launcher.image.relock import Pins
 
 pytestmark = pytest.mark.needs("docker")
 

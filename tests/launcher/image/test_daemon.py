@@ -13,8 +13,7 @@ from tests.launcher.image.fake_registry import Watcher, digest
 from tests.launcher.providers.docker.daemon import FakeDaemon, Stream
 from vastrun.launcher.core.errors import ImageError
 from vastrun.launcher.core.image_ref import ImageReference
-from vastrun.launcher.image.daemon import connect, image_error
-from vastrun.launcher.image.stream import follow, pull_if_missing, push
+from vastrun.launcher.image.daemon import connect, follow, image_error, pull_if_missing, push
 
 IMAGE = ImageReference.of("lab/vastrun:cpu-1")
 ABSENT = (404, {"message": "No such image: lab/vastrun:cpu-1"})

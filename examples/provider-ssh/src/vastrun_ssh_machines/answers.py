@@ -14,8 +14,7 @@ from dataclasses import dataclass, field
 from vastrun.launcher.core import Cause
 from vastrun.launcher.core.errors import UnreachableError
 from vastrun.launcher.gate import caps
-from vastrun.launcher.gate.budget import ExchangeBudget
-from vastrun.launcher.gate.caps import Allowance
+from vastrun.launcher.gate.caps import Allowance, ExchangeBudget
 from vastrun.launcher.gate.text import one_line
 
 BOX_NAME = re.compile(r"[A-Za-z0-9][\w-]{0,99}(?:\.[0-9a-f]{8})?\.[0-9a-f]{8}", re.ASCII)

@@ -16,7 +16,7 @@ from vastrun.launcher.core import Instance, Offer, RentalOrder
 from vastrun.launcher.core.errors import HostKeyError, VastrunError
 from vastrun.launcher.core.job import JobSpec
 from vastrun.launcher.decisions import offer_check, policy
-from vastrun.launcher.gate.box_status import parse_lease_state
+from vastrun.launcher.gate.box_reader import parse_lease_state
 from vastrun.launcher.ports import Abilities, ChecksIdentity, CountsNoise, Interruptible, Remote
 from vastrun.launcher.providers.onstart import onstart_text
 from vastrun.launcher.providers.vast import VastProvider

@@ -20,7 +20,7 @@ from vastrun.contract import layout
 from vastrun.contract.outcome import Outcome, RankEnd
 from vastrun.launcher.batch.results import batch_report_of
 from vastrun.launcher.core import Phase, Verdict
-from vastrun.launcher.gate.series import POINTS
+from vastrun.launcher.gate.metrics import SERIES_POINTS
 from vastrun.launcher.ui.report.batch_page import batch_page_file
 from vastrun.launcher.ui.report.page import TONES
 from vastrun.launcher.ui.report.run_page import page_of
@@ -96,7 +96,7 @@ def test_curves_are_drawn_from_data_in_the_page(tmp_path: Path) -> None:
     read = page(terminal)
     drawn = {one["name"]: one for data in read.data.values() for one in data["series"]}
     assert {"training", "rate", "all GPUs", "mine"} <= set(drawn)
-    assert len(drawn["training"]["x"]) == len(drawn["training"]["y"]) <= POINTS
+    assert len(drawn["training"]["x"]) == len(drawn["training"]["y"]) <= SERIES_POINTS
     figures = [attributes["data-chart"] for attributes in read.of("figure") if "data-chart" in attributes]
     assert set(figures) == set(read.data)
     assert all(label["aria-label"] for label in read.of("div") if label.get("role") == "img")
@@ -187,7 +187,7 @@ def test_the_page_of_a_batch_has_a_row_for_each_point_and_its_pictures(tmp_path:
     ways = [attributes for attributes in read.of("polyline") if "data-point" in attributes]
     assert len(ways) == 30
     (data,) = read.data.values()
-    assert len(data["curves"]) == 30 and len(data["x"]) <= POINTS
+    assert len(data["curves"]) == 30 and len(data["x"]) <= SERIES_POINTS
     assert all(len(curve) == len(data["x"]) for curve in data["curves"])
     assert [name["aria-sort"] for name in read.of("th") if "aria-sort" in name] == ["ascending"]
 
@@ -209,4 +209,4 @@ def test_the_page_of_a_thousand_points_is_below_five_megabytes(tmp_path: Path) -
     ledger = made_batch(tmp_path, 1000, steps=400)
     read = assert_sound(batch_page_file(batch_report_of(ledger, NAME, NOW), tmp_path), 5_000_000)
     (data,) = read.data.values()
-    assert len(data["curves"]) == 1000 and len(data["x"]) == POINTS
+    assert len(data["curves"]) == 1000 and len(data["x"]) == SERIES_POINTS

@@ -13,8 +13,7 @@ from vastrun.contract import layout
 from vastrun.launcher.core import Run
 from vastrun.launcher.gate import caps
 from vastrun.launcher.outputs.folder import CHUNK, Outputs
-from vastrun.launcher.outputs.index import metric_lines
-from vastrun.launcher.outputs.report_files import log_head, log_tail, pictures_in, series_in, stack_in
+from vastrun.launcher.outputs.index import log_head, log_tail, metric_lines, pictures_in, series_in, stack_in
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ from vastrun.launcher.core import NOTHING, Cause, Driver, Instance, Phase, UserR
 from vastrun.launcher.core.batch import Budget
 from vastrun.launcher.core.errors import BudgetError
 from vastrun.launcher.core.phases import BEFORE_TRAINING
-from vastrun.launcher.flow.nodes import NodeGroup
+from vastrun.launcher.flow.run_state import NodeGroup
 
 GONE_S = 60.0
 """So long after a node was lost the others may live."""
