@@ -19,8 +19,7 @@ from vastrun.launcher.run_services import attempts_of_many, drive_batch
 from vastrun.launcher.ui.interrupts import Interrupts
 
 if TYPE_CHECKING:
-    from vastrun.launcher.commands.ledger_totals import LedgerTotals
-    from vastrun.launcher.ui.web.prometheus import PrometheusExporter
+    from vastrun.launcher.ui.web.prometheus import LedgerTotals, PrometheusExporter
 
 
 METRICS_TOKEN = "metrics.token"
@@ -76,8 +75,10 @@ def _ignore(_: PollTiming) -> None:
 
 
 def _exporter(app: AppContext, driven: Callable[[], Mapping[str, int]]) -> PrometheusExporter:
-    from vastrun.launcher.commands.ledger_totals import ledger_totals
-    from vastrun.launcher.ui.web.prometheus import PrometheusExporter  # only where it is asked for
+    from vastrun.launcher.ui.web.prometheus import (
+        PrometheusExporter,  # only where it is asked for
+        ledger_totals,
+    )
 
     def totals() -> LedgerTotals:
         now = app.now()

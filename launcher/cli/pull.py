@@ -14,7 +14,7 @@ from vastrun.launcher.commands.pull import pull, pull_path
 from vastrun.launcher.core import CollectResult, LeftOutFiles, PullResult
 from vastrun.launcher.run_services import services_for
 from vastrun.launcher.ui.documents.document import Document
-from vastrun.launcher.ui.render.left_out import left_out_lines
+from vastrun.launcher.ui.render.amounts import left_out_lines
 
 
 class PullDocument(Document):

@@ -19,8 +19,7 @@ from vastrun.launcher.core.verdict import EXIT_TEARDOWN_NOT_CONFIRMED
 from vastrun.launcher.flow.services import Services
 from vastrun.launcher.ports import Provider
 from vastrun.launcher.run_services import services_for, settle_bills
-from vastrun.launcher.ui.documents.machines import OrphanMachine, Orphans, VolumeDocument
-from vastrun.launcher.ui.documents.runs import RunDocument
+from vastrun.launcher.ui.documents.runs import OrphanMachine, Orphans, RunDocument, VolumeDocument
 from vastrun.launcher.ui.render.orphans import orphans_text, warning_text
 from vastrun.launcher.ui.render.summary import left_text
 from vastrun.launcher.ui.render.volumes import volume_states_text

@@ -17,8 +17,7 @@ from vastrun.launcher.core.errors import NoSuchRunError
 from vastrun.launcher.core.labels import LABEL_PREFIX
 from vastrun.launcher.gate.text import one_line
 from vastrun.launcher.ports import Ledger
-from vastrun.launcher.ssh.client_options import host_block
-from vastrun.launcher.ssh.user_config import UserSshConfig
+from vastrun.launcher.ssh.client_options import UserSshConfig, host_block
 
 
 @click.command("ssh-config")

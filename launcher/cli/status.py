@@ -20,7 +20,7 @@ from vastrun.launcher.core.errors import VastrunError
 from vastrun.launcher.gate.text import printable
 from vastrun.launcher.run_services import services_for
 from vastrun.launcher.ui.documents.runs import RunDetails, RunDocument, Runs
-from vastrun.launcher.ui.painter import Painter
+from vastrun.launcher.ui.live import Painter
 from vastrun.launcher.ui.question import HeldStream
 from vastrun.launcher.ui.render.runs import run_text, runs_table
 

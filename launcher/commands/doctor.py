@@ -15,7 +15,7 @@ from vastrun.launcher.core.errors import AuthError, VastrunError
 from vastrun.launcher.package_files import install_command
 from vastrun.launcher.ports import Ledger, Provider
 from vastrun.launcher.providers import PROVIDERS, plugin_names
-from vastrun.launcher.providers.local import requirements
+from vastrun.launcher.providers.local import remote
 
 LOW_CREDIT_USD = 1.0
 _MAX_CLOCK_SKEW_S = 60.0
@@ -71,7 +71,7 @@ def examine(setup: CheckedSetup) -> Iterator[Finding]:
     yield _disk(setup.state)
     yield _memory(setup.memory_mb())
     yield _services(setup)
-    if not requirements.other_system():
+    if not remote.other_system():
         yield _python(setup)
     for name in (*PROVIDERS, *plugin_names()):
         yield from _provider(setup, name, ledger)
@@ -127,10 +127,10 @@ def _memory(free_mb: float | None) -> Finding:
 
 
 def _services(setup: CheckedSetup) -> Finding:
-    wants, fix = requirements.missing_requirement()
+    wants, fix = remote.missing_requirement()
     if wants:
         return Finding(name="tools", health=_health_of(setup, "local"), text=f"local {wants}", fix=fix)
-    return Finding(name="tools", health=Health.OK, text=", ".join(requirements.TOOLS))
+    return Finding(name="tools", health=Health.OK, text=", ".join(remote.TOOLS))
 
 
 def _python(setup: CheckedSetup) -> Finding:

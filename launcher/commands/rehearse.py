@@ -21,7 +21,7 @@ from vastrun.launcher.gate.evidence import parse_evidence, parse_outcome, parse_
 from vastrun.launcher.gate.manifest import Listing, parse_left_out, parse_manifest
 from vastrun.launcher.outputs.folder import GrowingFile
 from vastrun.launcher.package_files import onstart_dir
-from vastrun.launcher.providers.local.requirements import missing_requirement
+from vastrun.launcher.providers.local.remote import missing_requirement
 
 CONFIG, FIT, TRAIN, EVALUATE, REPORT = "config", "fit", "train", "evaluate", "report"
 _STEPS = "steps.d"

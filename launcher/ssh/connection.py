@@ -18,8 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from vastrun.launcher.core.errors import HostKeyError, StorageError, UnreachableError
-from vastrun.launcher.ssh.hosts import Address, KnownHosts
-from vastrun.launcher.ssh.keys import KeyPair
+from vastrun.launcher.ssh.keys import Address, KeyPair, KnownHosts
 from vastrun.launcher.ssh.session import Check, ConnectionLostError, SshSession
 
 if TYPE_CHECKING:

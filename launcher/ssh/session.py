@@ -1,10 +1,11 @@
-"""Session: one command on the machine, with limits for every wait and every output."""
+"""Session: one command on the machine, with limits for every wait and output, without the login's noise."""
 
 from __future__ import annotations
 
 import re
 import select
 import time
+from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING
@@ -22,6 +23,12 @@ _MARK_BYTES = 100
 
 Check = Callable[[], None]
 """Raises when the caller should stop waiting."""
+_KNOWN = {
+    "port_forwarding": re.compile(r"remote port forwarding failed for listen port \d+"),
+    "welcome": re.compile(r"^Welcome to vast\.ai\b|^Have fun!$"),
+    "known_hosts": re.compile(r"^Warning: Permanently added .+ to the list of known hosts"),
+    "locale": re.compile(r"setlocale: LC_\w+: cannot change locale"),
+}
 
 
 class ConnectionLostError(UnreachableError):
@@ -215,3 +222,21 @@ class _Output:
         content = bytes(self.data[:limit]) if self.pid is not None else b""
         del self.data[: len(content)]
         return content
+
+
+class NoiseFilter:
+    """Drops known noise from text and counts it."""
+
+    def __init__(self) -> None:
+        self.counts: Counter[str] = Counter()
+        """Number of dropped lines by kind."""
+
+    def strip(self, text: str) -> str:
+        """Return the text without its lines of known noise."""
+        return "\n".join(line for line in text.split("\n") if not self._is_noise(line))
+
+    def _is_noise(self, line: str) -> bool:
+        kind = next((kind for kind, pattern in _KNOWN.items() if pattern.search(line.rstrip("\r"))), None)
+        if kind is not None:
+            self.counts[kind] += 1
+        return kind is not None

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from vastrun.launcher.core import SshAccess
 from vastrun.launcher.ssh.client_options import client_words
 from vastrun.launcher.ssh.connection import Login
-from vastrun.launcher.ssh.hosts import Address
+from vastrun.launcher.ssh.keys import Address
 
 LOGIN_SHELL = 'exec "${SHELL:-bash}" -l'
 _HERE = "127.0.0.1"

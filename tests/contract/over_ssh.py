@@ -10,10 +10,9 @@ from vastrun.launcher.core import Instance, Offer, RentalOrder
 from vastrun.launcher.core.job import JobSpec
 from vastrun.launcher.ports import Abilities, Provider, Remote
 from vastrun.launcher.ssh.connection import Login
-from vastrun.launcher.ssh.hosts import KnownHosts
-from vastrun.launcher.ssh.keys import KeyRing
-from vastrun.launcher.ssh.noise import NoiseFilter
+from vastrun.launcher.ssh.keys import KeyRing, KnownHosts
 from vastrun.launcher.ssh.remote import SshRemote
+from vastrun.launcher.ssh.session import NoiseFilter
 
 
 class OverSsh:

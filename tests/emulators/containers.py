@@ -16,7 +16,7 @@ from tests.emulators.gateway import Gateway, Mood
 from tests.emulators.instance import SSH_PORT, Instance
 from tests.emulators.offer_rows import LOOPBACK
 from tests.emulators.sshd import Sshd
-from vastrun.launcher.providers.vast.key_access import VARIABLE as KEY_VARIABLE
+from vastrun.launcher.providers.vast.account import VARIABLE as KEY_VARIABLE
 
 PROXY = "proxy"
 _NOISE = "Error: remote port forwarding failed for listen port {port}\n"

@@ -23,8 +23,8 @@ from vastrun.launcher.gate import caps
 from vastrun.launcher.image.daemon import follow
 from vastrun.launcher.providers.slurm.login_node import LoginNode
 from vastrun.launcher.providers.vast.api import VastApi
-from vastrun.launcher.providers.vast.credentials import VastAccount
 from vastrun.launcher.providers.vast.limits import FileRateLimitStore, Limiter
+from vastrun.launcher.providers.vast.sdk import VastAccount
 
 _MB = 1 << 20
 

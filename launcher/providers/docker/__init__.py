@@ -16,33 +16,32 @@ from vastrun.launcher.core.job import JobSpec
 from vastrun.launcher.image.lock import Lock, shipped_lock
 from vastrun.launcher.ports import Abilities, Clock, Remote
 from vastrun.launcher.providers import ProviderContext
-from vastrun.launcher.providers.docker.boxes import (
+from vastrun.launcher.providers.docker.containers import (
     ALL_INTERFACES,
     LABEL,
     LOCALHOST,
     NETWORK,
     OWNER,
+    Container,
     ContainerBox,
     container_config,
     container_limits,
+    read_owner_id,
 )
-from vastrun.launcher.providers.docker.engine import Engine
-from vastrun.launcher.providers.docker.errors import ENDED, end_error
+from vastrun.launcher.providers.docker.engine import ENDED, Engine, end_error
 from vastrun.launcher.providers.docker.offers import (
     built_variants,
     choose_image,
     daemon_hardware,
     make_offers,
 )
-from vastrun.launcher.providers.docker.rows import Container, read_owner_id
 from vastrun.launcher.providers.hardware import total_resources
 from vastrun.launcher.providers.identity import HostKeyLog
 from vastrun.launcher.providers.onstart import BOX, readable_text
 from vastrun.launcher.ssh.connection import Login
-from vastrun.launcher.ssh.hosts import KnownHosts
-from vastrun.launcher.ssh.keys import KeyRing
-from vastrun.launcher.ssh.noise import NoiseFilter
+from vastrun.launcher.ssh.keys import KeyRing, KnownHosts
 from vastrun.launcher.ssh.remote import SshRemote
+from vastrun.launcher.ssh.session import NoiseFilter
 
 _MIN_SHM_GB = 2.0
 _RENDEZVOUS_PORT = 29400

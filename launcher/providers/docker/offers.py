@@ -11,9 +11,8 @@ from vastrun.launcher.core.errors import NoOfferError
 from vastrun.launcher.core.job import JobSpec, Resources
 from vastrun.launcher.image.local import local_images, newest_local_image
 from vastrun.launcher.image.lock import Lock
-from vastrun.launcher.providers.docker.boxes import CPU_ONLY
+from vastrun.launcher.providers.docker.containers import CPU_ONLY, DockerHost
 from vastrun.launcher.providers.docker.engine import Engine
-from vastrun.launcher.providers.docker.rows import DockerHost
 from vastrun.launcher.providers.hardware import (
     Hardware,
     LocalGpu,

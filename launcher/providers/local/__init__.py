@@ -38,8 +38,7 @@ from vastrun.launcher.providers.hardware import (
     total_resources,
     unmet_limits,
 )
-from vastrun.launcher.providers.local.remote import LocalRemote, box_error
-from vastrun.launcher.providers.local.requirements import missing_requirement
+from vastrun.launcher.providers.local.remote import LocalRemote, box_error, missing_requirement
 
 _RECORD = "instance.json"
 _LEASE_START_S = 30.0

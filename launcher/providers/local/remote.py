@@ -1,10 +1,11 @@
-"""LocalRemote: a shell in the folder of a local box."""
+"""LocalRemote: a shell in the folder of a local box; what this computer needs for one."""
 
 from __future__ import annotations
 
 import contextlib
 import errno
 import os
+import platform
 import shutil
 import signal
 import stat
@@ -17,6 +18,11 @@ from typing import IO, BinaryIO
 from vastrun.launcher.core import CommandResult, LocalProgram
 from vastrun.launcher.core.errors import BoxError, GoneError, ProviderError, UnreachableError
 from vastrun.launcher.gate import caps
+
+TOOLS = ("bash", "setsid", "flock", "tar")
+"""Programs that the scripts of a box use."""
+_SYSTEM = "Linux"
+_DISPLAY_NAMES = {"Darwin": "macOS"}
 
 
 class LocalRemote:
@@ -135,3 +141,20 @@ def box_error(error: OSError) -> ProviderError:
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return ProviderError("no space left on this computer's disk", hint="free some space")
     return ProviderError(f"operation failed on this computer: {error}")
+
+
+def other_system() -> str:
+    """Return the name of this computer's system; empty for Linux."""
+    system = platform.system()
+    return "" if system == _SYSTEM else _DISPLAY_NAMES.get(system, system)
+
+
+def missing_requirement() -> tuple[str, str]:
+    """Return the missing requirement and its fix; both empty when all are met."""
+    if system := other_system():
+        wants = f"needs Linux with {', '.join(TOOLS)}; this computer runs {system}"
+        return wants, "--provider docker, or --provider vast"
+    missing = [tool for tool in TOOLS if shutil.which(tool) is None]
+    if missing:
+        return f"needs {', '.join(missing)}", "install bash, tar and util-linux with your package manager"
+    return "", ""

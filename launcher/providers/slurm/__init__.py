@@ -28,10 +28,9 @@ from vastrun.launcher.ports import Abilities, Clock, Remote
 from vastrun.launcher.providers import ProviderContext
 from vastrun.launcher.providers.local import inherited_environment
 from vastrun.launcher.providers.slurm.batch import JobOrder
-from vastrun.launcher.providers.slurm.box import BoxLocation, SlurmRemote
 from vastrun.launcher.providers.slurm.commands import SlurmCommands, SlurmQueue, first_node_id
 from vastrun.launcher.providers.slurm.ends import end_of, wait_reason
-from vastrun.launcher.providers.slurm.login_node import LoginNode
+from vastrun.launcher.providers.slurm.login_node import BoxLocation, LoginNode, SlurmRemote
 from vastrun.launcher.providers.slurm.offers import NodeShare, partition_offers, price
 
 _ID = re.compile(r"[\w-]{1,80}(?:\.[0-9a-f]{8})?\.[0-9a-f]{8}", re.ASCII)

@@ -40,22 +40,19 @@ from vastrun.launcher.providers.identity import HostKeyLog
 from vastrun.launcher.providers.onstart import BOX, readable_text
 from vastrun.launcher.providers.vast import account as accounts
 from vastrun.launcher.providers.vast import boot, market, rental
-from vastrun.launcher.providers.vast.addresses import DirectAddresses
+from vastrun.launcher.providers.vast.account import VARIABLE, CachedQuery, KeyAccess
 from vastrun.launcher.providers.vast.api import VastApi
 from vastrun.launcher.providers.vast.boot import OFFLINE_S, offline_error, stop_error
-from vastrun.launcher.providers.vast.cached_query import CachedQuery
-from vastrun.launcher.providers.vast.credentials import SERVER, VastAccount
-from vastrun.launcher.providers.vast.instance_row import InstanceRow, has_own_label, id_of
-from vastrun.launcher.providers.vast.key_access import VARIABLE, KeyAccess
+from vastrun.launcher.providers.vast.instance_row import DirectAddresses, InstanceRow, has_own_label, id_of
 from vastrun.launcher.providers.vast.limits import LIMITS, FileRateLimitStore, Limiter
+from vastrun.launcher.providers.vast.offers import search_findings
 from vastrun.launcher.providers.vast.overlays import WHY_ONE_NODE, Overlays
-from vastrun.launcher.providers.vast.search_check import search_findings
+from vastrun.launcher.providers.vast.sdk import SERVER, VastAccount
 from vastrun.launcher.providers.vast.volumes import Volumes
 from vastrun.launcher.ssh.connection import Login
-from vastrun.launcher.ssh.hosts import KnownHosts
-from vastrun.launcher.ssh.keys import KeyRing
-from vastrun.launcher.ssh.noise import NoiseFilter
+from vastrun.launcher.ssh.keys import KeyRing, KnownHosts
 from vastrun.launcher.ssh.remote import SshRemote
+from vastrun.launcher.ssh.session import NoiseFilter
 
 Recall = Callable[[JobSpec], SpeedHistory]
 

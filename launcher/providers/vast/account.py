@@ -1,21 +1,38 @@
-"""The account on Vast: credit, permissions of its key, charges, and the offset of this clock to Vast's."""
+"""The account on Vast: credit, key and its permissions, charges, and the offset of this clock to Vast's."""
 
 from __future__ import annotations
 
+import itertools
+import threading
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from vastrun.launcher.core import AccountStatus, Charge, Identity
-from vastrun.launcher.core.errors import AuthError, ProviderError
+from vastrun.launcher.core.errors import (
+    AuthError,
+    GoneError,
+    KeyNotAttachedError,
+    ProviderError,
+    UnreachableError,
+    VastrunError,
+)
 from vastrun.launcher.gate import caps
+from vastrun.launcher.ports import Clock
 from vastrun.launcher.providers.vast.api import VastApi, credit_of
+from vastrun.launcher.providers.vast.instance_row import InstanceRow
 from vastrun.launcher.providers.vast.rows import parse_charge
 
 NEEDED = ("instance_read", "instance_write", "misc", "user_read", "billing_read")
 """Permission categories that a launch needs; `misc` includes search."""
 _DAY_S = 86400.0
 _IDENTITY = ("source", "type", "start", "end", "amount")
+_T = TypeVar("_T")
+VARIABLE = "VASTRUN_SSH_KEY"
+"""Variable with the key without its type, for `authorized_keys`. Vast itself sets SSH_PUBLIC_KEY."""
+_RETRY_S, _MAX_RETRY_S = 15.0, 600.0
+"""Seconds before the first retry of a rejected key, doubled at each retry, and their maximum."""
 
 
 def account_status(api: VastApi, now: Callable[[], float]) -> AccountStatus:
@@ -103,3 +120,90 @@ def charges_of(api: VastApi, since: float, until: float) -> Sequence[Charge]:
 
 def _identity(row: Mapping[str, Any]) -> tuple[str, ...]:
     return tuple(str(row.get(column)) for column in _IDENTITY)
+
+
+class CachedQuery(Generic[_T]):
+    """Caches a query's result for `age_s` seconds."""
+
+    def __init__(self, ask: Callable[[], _T], now: Callable[[], float], age_s: float) -> None:
+        self._ask, self._now, self._age_s = ask, now, age_s
+        self._lock = threading.Lock()
+        self._answer: _T | None = None
+        self._changes = itertools.count(1)
+        self._changed = self._answered_change = 0
+        """Number of the last invalidation, and of the last one before the cached query."""
+        self.asked_at = 0.0
+        """Time of the newest query."""
+
+    def get(self) -> _T:
+        """Return the result; callers during a query wait for it. Raises the query's errors."""
+        with self._lock:
+            is_young = 0 <= self._now() - self.asked_at < self._age_s
+            if self._answer is None or not is_young or self._answered_change != self._changed:
+                self._answered_change, self.asked_at = self._changed, self._now()
+                self._answer = None
+                self._answer = self._ask()
+            return self._answer
+
+    def invalidate(self) -> None:
+        """Discard the cached result, and the result of a query that is in progress.
+
+        Does not wait. Several invalidations during a query share the next one.
+        """
+        self._changed = next(self._changes)
+
+
+@dataclass
+class _KeyAttempts:
+    """Attempts to attach the key to one machine."""
+
+    tries: int = 0
+    tried_at: float = 0.0
+    rejects: bool = False
+    """True when the machine rejected the key at the last SSH login."""
+    refusal: VastrunError | None = None
+    """Error of the last attempt to attach the key; None when it succeeded."""
+
+
+class KeyAccess:
+    """SSH keys of one launcher's runs on their machines."""
+
+    def __init__(self, api: VastApi, clock: Clock) -> None:
+        self._api, self._clock = api, clock
+        self._machines: dict[str, _KeyAttempts] = {}
+
+    def attach(self, row: InstanceRow, public_key: str) -> None:
+        """Attach the key to the machine once, and again while the machine rejects it.
+
+        Raises UnreachableError and GoneError. A rejection is stored: the machine may have the key
+        nevertheless.
+        """
+        machine, now = self._machines.setdefault(row.id, _KeyAttempts()), self._clock.now()
+        wait_s = min(_RETRY_S * 2 ** (machine.tries - 1), _MAX_RETRY_S)
+        if machine.tries and not (machine.rejects and now - machine.tried_at >= wait_s):
+            return
+        machine.tried_at, machine.refusal = now, None
+        try:
+            self._api.attach_key(row.id, public_key)
+        except (UnreachableError, GoneError):
+            raise
+        except (ProviderError, AuthError) as error:
+            if row.state == "loading":
+                return  # it may take the key later
+            machine.refusal = error
+        machine.tries += 1
+
+    def note(self, instance_id: str, *, accepted: bool) -> None:
+        """Record whether the machine accepts the key at an SSH login.
+
+        Raises KeyNotAttachedError when it rejects the key and Vast did not attach it.
+        """
+        machine = self._machines.setdefault(instance_id, _KeyAttempts())
+        machine.rejects = not accepted
+        if accepted:
+            machine.tries = 1
+        elif machine.refusal is not None:
+            raise KeyNotAttachedError(
+                f"Vast did not attach the run's SSH key to its machine, which rejects it: {machine.refusal}",
+                hint=machine.refusal.hint or "see the SSH keys at https://cloud.vast.ai/manage-keys/",
+            )

@@ -14,18 +14,24 @@ from vastrun.launcher.core.errors import GoneError, ProviderError, UncertainErro
 from vastrun.launcher.gate import caps
 from vastrun.launcher.gate.caps import ExchangeBudget
 from vastrun.launcher.ports import Clock
-from vastrun.launcher.providers.vast.credentials import VastAccount
 from vastrun.launcher.providers.vast.errors import (
     Answer,
+    fetch_log,
     map_error,
     no_response_error,
     require_list,
     require_object,
 )
-from vastrun.launcher.providers.vast.host_log import fetch_log
 from vastrun.launcher.providers.vast.instance_row import id_of, rows_in
 from vastrun.launcher.providers.vast.limits import Limiter
-from vastrun.launcher.providers.vast.sdk import NoResponseError, RejectedError, call_sdk, json_of, make_sdk
+from vastrun.launcher.providers.vast.sdk import (
+    NoResponseError,
+    RejectedError,
+    VastAccount,
+    call_sdk,
+    json_of,
+    make_sdk,
+)
 
 if TYPE_CHECKING:
     from vastai import VastAI

@@ -1,9 +1,11 @@
-"""InstanceRow: one instance on Vast, parsed column by column."""
+"""InstanceRow: one instance on Vast, parsed column by column, and direct addresses that its row lacks."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+import math
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from typing import Any
 
 from vastrun.launcher.core import LABEL_PREFIX, ExtraRates
@@ -26,6 +28,9 @@ from vastrun.launcher.providers.vast.errors import no_response_error
 _LOADING = ("", "created", "loading")
 _UP = "success, running"
 """Prefix of `status_msg` of a running container."""
+_POLL_INTERVAL_S = 30.0
+
+Address = tuple[str, int]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -157,3 +162,31 @@ def has_own_label(row: Any) -> bool:
 def _unreadable(row: Any) -> UnreachableError:
     named = row.get("id") if isinstance(row, dict) else None
     return no_response_error(f"the row of instance {named} cannot be read")
+
+
+class DirectAddresses:
+    """Reads port maps from Vast's list: by its documentation, the row of a single instance has none."""
+
+    def __init__(self, listed: Callable[[], Sequence[Any]], now: Callable[[], float]) -> None:
+        """`listed`: queries the list. `now`: epoch seconds."""
+        self._listed = listed
+        self._now = now
+        self._found: dict[str, Address] = {}
+        self._asked_at: dict[str, float] = {}
+
+    def with_direct(self, row: InstanceRow) -> InstanceRow:
+        """Add the machine's direct address from the list to a row that lacks it."""
+        if row.direct is not None or row.state != "running":
+            return row
+        now = self._now()
+        if row.id not in self._found and now - self._asked_at.get(row.id, -math.inf) >= _POLL_INTERVAL_S:
+            self._asked_at[row.id] = now
+            # Without a list the proxy's address remains.
+            with suppress(UnreachableError):
+                self._query(row.id)
+        return replace(row, direct=self._found.get(row.id))
+
+    def _query(self, instance_id: str) -> None:
+        for row in self._listed():
+            if id_of(row) == instance_id and (direct := InstanceRow.of(row).direct) is not None:
+                self._found[instance_id] = direct

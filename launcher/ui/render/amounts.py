@@ -1,4 +1,4 @@
-"""Amounts: durations, dollars and times as text."""
+"""Amounts: durations, dollars, times and sizes of left-out files as text."""
 
 from __future__ import annotations
 
@@ -6,7 +6,11 @@ import math
 import time
 from collections.abc import Iterable, Sequence
 
+from vastrun.launcher.core import LeftOutFiles
+from vastrun.launcher.core.left_out import bytes_text
 from vastrun.launcher.decisions.estimates import usd as usd
+
+_MAX_LINES = 20
 
 
 def duration(seconds: float) -> str:
@@ -61,3 +65,18 @@ def moment(at: float) -> str:
 def how_many(number: int, noun: str) -> str:
     """Write a number with its noun: `1 run`, `1,000 runs`."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def left_out_lines(left_out: LeftOutFiles) -> str:
+    """Write a line for each of the first files, and one for the rest; empty without files."""
+    if not left_out.count:
+        return ""
+    shown = left_out.files[:_MAX_LINES]
+    sizes = [bytes_text(file.size) if file.size else "" for file in shown]
+    width = max((len(size) for size in sizes), default=0)
+    files = "1 file" if left_out.count == 1 else f"{left_out.count} files"
+    lines = [f"{files}, {bytes_text(left_out.bytes)}, not downloaded"]
+    lines += [f"{size:>{width}}  {file.path} ({file.why})" for size, file in zip(sizes, shown, strict=True)]
+    if left_out.count > len(shown):
+        lines.append(f"{'':>{width}}  and {left_out.count - len(shown)} more")
+    return "\n".join(lines)

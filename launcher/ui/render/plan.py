@@ -23,9 +23,8 @@ from vastrun.launcher.decisions.history import kind_of, kind_text
 from vastrun.launcher.decisions.policy import worst_case_usd
 from vastrun.launcher.decisions.workload import chosen_workloads, largest_that_fits, needed_gb
 from vastrun.launcher.image.lock import ImageRequirements
-from vastrun.launcher.ui.render.amounts import duration, usd
+from vastrun.launcher.ui.render.amounts import duration, left_out_lines, usd
 from vastrun.launcher.ui.render.fit import windows_text
-from vastrun.launcher.ui.render.left_out import left_out_lines
 from vastrun.launcher.ui.render.table import facts, table
 
 _MAX_OFFERS = 8

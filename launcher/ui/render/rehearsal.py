@@ -13,8 +13,8 @@ from vastrun.launcher.decisions.workload import Fit
 from vastrun.launcher.gate.manifest import Listing
 from vastrun.launcher.outputs.folder import OWN, name_of
 from vastrun.launcher.ui.documents.document import Document
+from vastrun.launcher.ui.render.amounts import left_out_lines
 from vastrun.launcher.ui.render.fit import fit_text
-from vastrun.launcher.ui.render.left_out import left_out_lines
 from vastrun.launcher.ui.render.summary import proof_lines
 from vastrun.launcher.ui.render.table import facts, table
 

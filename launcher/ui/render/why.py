@@ -14,8 +14,7 @@ from vastrun.launcher.core.batch import Batch
 from vastrun.launcher.decisions.advice import advice_for
 from vastrun.launcher.gate.text import one_line
 from vastrun.launcher.ui.documents.document import Document
-from vastrun.launcher.ui.render.amounts import duration, moment
-from vastrun.launcher.ui.render.left_out import left_out_lines
+from vastrun.launcher.ui.render.amounts import duration, left_out_lines, moment
 from vastrun.launcher.ui.render.summary import cause_line, proof_lines, verdict_line
 from vastrun.launcher.ui.render.table import facts, short, table
 

@@ -24,7 +24,7 @@ from vastrun.launcher.core import Driver, Phase
 from vastrun.launcher.environment import wire
 from vastrun.launcher.providers.vast import VastProvider
 from vastrun.launcher.providers.vast.account import NEEDED
-from vastrun.launcher.providers.vast.credentials import VastAccount
+from vastrun.launcher.providers.vast.sdk import VastAccount
 
 SCOPED = {"api": {category: {} for category in NEEDED}}
 

@@ -6,7 +6,7 @@ import pytest
 
 from vastrun.launcher.core import LeftOutFile, LeftOutFiles
 from vastrun.launcher.core.left_out import bytes_text, left_out_text
-from vastrun.launcher.ui.render.left_out import left_out_lines
+from vastrun.launcher.ui.render.amounts import left_out_lines
 
 LOG = LeftOutFile(path="code/debug.log", why="not named in outputs", size=2_500, named=False)
 WEIGHTS = LeftOutFile(path="code/w.PT", why="not named in outputs", size=1_600_000_000, named=False)

@@ -8,10 +8,9 @@ from pathlib import Path
 
 from tests.emulators.sshd import Sshd
 from vastrun.launcher.ssh.connection import ConnectTimeouts, Login
-from vastrun.launcher.ssh.hosts import KnownHosts
-from vastrun.launcher.ssh.keys import KeyRing
-from vastrun.launcher.ssh.noise import NoiseFilter
+from vastrun.launcher.ssh.keys import KeyRing, KnownHosts
 from vastrun.launcher.ssh.remote import SshRemote
+from vastrun.launcher.ssh.session import NoiseFilter
 
 RUN, INSTANCE = "calm-heron-3f1a", "52607650"
 USUAL = ConnectTimeouts()

@@ -14,8 +14,8 @@ from tests.waiting import LONGEST_S, eventually, has_ended
 from vastrun.launcher.core.errors import UnreachableError
 from vastrun.launcher.core.job import Resources
 from vastrun.launcher.decisions import offer_check
-from vastrun.launcher.ssh.noise import NoiseFilter
 from vastrun.launcher.ssh.remote import SshRemote
+from vastrun.launcher.ssh.session import NoiseFilter
 
 SECRET = "64-hex-chars-of-a-key"
 

@@ -16,9 +16,8 @@ from tests.launcher.ssh.test_terminal import kept_port
 from tests.waiting import LONGEST_S
 from vastrun.launcher.core import SshAccess
 from vastrun.launcher.core.errors import ProviderError, StorageError, UsageError
-from vastrun.launcher.ssh.client_options import client_options, host_block
+from vastrun.launcher.ssh.client_options import UserSshConfig, client_options, host_block
 from vastrun.launcher.ssh.remote import SshRemote
-from vastrun.launcher.ssh.user_config import UserSshConfig
 
 HOST = "vastrun-calm-heron-3f1a"
 USERS_OWN = """\

@@ -14,10 +14,9 @@ from vastrun.launcher.core.errors import AuthError, HostKeyError, ProviderError,
 from vastrun.launcher.gate.text import one_line
 from vastrun.launcher.ports import Remote
 from vastrun.launcher.ssh.connection import ConnectTimeouts, KeyRejectedError, Login
-from vastrun.launcher.ssh.hosts import KnownHosts
-from vastrun.launcher.ssh.keys import KeyPair
-from vastrun.launcher.ssh.noise import NoiseFilter
+from vastrun.launcher.ssh.keys import KeyPair, KnownHosts
 from vastrun.launcher.ssh.remote import SshRemote
+from vastrun.launcher.ssh.session import NoiseFilter
 from vastrun_ssh_machines.answers import MachineAnswer, parse_answer
 from vastrun_ssh_machines.machines_file import Workstation
 

@@ -164,7 +164,7 @@ ASSUMPTIONS: Mapping[str, Assumption] = {
     "log.seconds": Assumption("seconds from running until the log names host keys", Within(0, 60, "s"),
         "the container's log, asked for again and again", "providers/identity.py, policy.ANSWER_S"),
     "log.host_keys": Assumption("host keys in the log, to those in the box", Words("the same"),
-        "fingerprints of both", "ssh/hosts.py: whom the launcher believes"),
+        "fingerprints of both", "ssh/keys.py: whom the launcher believes"),
     "ssh.direct": Assumption("the direct address, with the attached key", Words("opens"),
         "a login at that address alone", "VastProvider.connect"),
     "ssh.proxy": Assumption("the proxy's address, with the attached key", Words("opens"),

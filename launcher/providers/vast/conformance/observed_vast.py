@@ -21,15 +21,15 @@ from vastrun.launcher.ports import Abilities, ChecksIdentity, CountsNoise, Inter
 from vastrun.launcher.providers.onstart import onstart_text
 from vastrun.launcher.providers.vast import VastProvider
 from vastrun.launcher.providers.vast.conformance import observations
-from vastrun.launcher.providers.vast.conformance.box import (
+from vastrun.launcher.providers.vast.conformance.recorder import ApiRecorder
+from vastrun.launcher.providers.vast.conformance.trials import (
+    Trials,
     ask_box,
     box_values,
     downloaded_bytes,
     hardware_values,
     key_modes,
 )
-from vastrun.launcher.providers.vast.conformance.recorder import ApiRecorder
-from vastrun.launcher.providers.vast.conformance.trials import Trials
 
 _GPU_S, _LOGIN_S = 60.0, 20.0
 

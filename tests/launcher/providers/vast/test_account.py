@@ -4,18 +4,27 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import threading
+import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.emulators.vast import VastEmulator
-from tests.launcher.providers.vast.rentals import rent
-from vastrun.launcher.core.errors import AuthError, ProviderError, VastrunError
+from tests.fakes import FakeClock
+from tests.launcher.providers.vast.rentals import open_market, order, rent
+from vastrun.launcher.core.errors import AuthError, KeyNotAttachedError, ProviderError, VastrunError
 from vastrun.launcher.environment import wire
 from vastrun.launcher.providers.vast import VastProvider
-from vastrun.launcher.providers.vast.account import identity
-from vastrun.launcher.providers.vast.credentials import VastAccount
+from vastrun.launcher.providers.vast.account import VARIABLE, CachedQuery, KeyAccess, identity
+from vastrun.launcher.providers.vast.api import VastApi
+from vastrun.launcher.providers.vast.instance_row import InstanceRow
+from vastrun.launcher.providers.vast.limits import FileRateLimitStore, Limiter
+from vastrun.launcher.providers.vast.sdk import VastAccount
+
+KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIOur calm-heron"
 
 
 @pytest.fixture
@@ -120,3 +129,129 @@ def test_the_time_that_vast_tells_is_believed_within_a_year(date: str | None, ah
 def test_an_account_without_a_number_is_none(number: object) -> None:
     with pytest.raises(ProviderError, match="does not name the account"):
         identity(Teller({"id": number}, None), lambda: 0.0)  # type: ignore[arg-type]
+
+
+class Oracle:
+    """Counts how often it is asked."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+        self.fails = False
+
+    def __call__(self) -> int:
+        self.asked += 1
+        if self.fails:
+            raise ValueError("no answer")
+        return self.asked
+
+
+def test_an_answer_holds_until_it_is_too_old_or_forgotten() -> None:
+    clock, oracle = FakeClock(), Oracle()
+    latest = CachedQuery(oracle, clock.now, 5.0)
+    assert [latest.get(), latest.get()] == [1, 1]
+    clock.sleep(5.0)
+    assert latest.get() == 2
+    latest.invalidate()
+    assert latest.get() == 3
+
+
+def test_without_an_age_every_question_is_asked() -> None:
+    oracle = Oracle()
+    latest = CachedQuery(oracle, FakeClock().now, 0.0)
+    assert [latest.get(), latest.get()] == [1, 2]
+
+
+def test_a_question_that_failed_is_asked_again_and_the_old_answer_is_no_answer() -> None:
+    clock, oracle = FakeClock(), Oracle()
+    latest = CachedQuery(oracle, clock.now, 5.0)
+    latest.get()
+    clock.sleep(6.0)
+    oracle.fails = True
+    for _ in range(2):
+        with pytest.raises(ValueError, match="no answer"):
+            latest.get()
+    assert oracle.asked == 3
+
+
+def test_threads_that_ask_together_wait_for_one_answer() -> None:
+    clock, oracle, told = FakeClock(), Oracle(), list[int]()
+    latest = CachedQuery(oracle, clock.now, 5.0)
+    threads = [threading.Thread(target=lambda: told.append(latest.get())) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert told == [1] * 8
+
+
+class Desk:
+    """One machine that runs, and who is let in there."""
+
+    def __init__(self, vast: VastEmulator, folder: Path) -> None:
+        self.vast, self.clock = vast, FakeClock(time.time())
+        self.id = rent(open_market(vast, folder)).id
+        account = VastAccount(key=vast.account_key, server=vast.url, login=vast.login)
+        store = FileRateLimitStore(folder / "calls.json", self.clock.now)
+        api = VastApi(account, Limiter(store, self.clock.sleep), self.clock)
+        self.access = KeyAccess(api, self.clock)
+        self.row = replace(InstanceRow.of(api.instance(self.id) or {}), actual_status="running")
+
+    def attach(self) -> int:
+        """How often the key was attached by now."""
+        self.access.attach(self.row, KEY)
+        keys = self.vast.instances.get(int(self.id)).ssh_keys
+        return sum(key == KEY for key in keys.values())
+
+
+@pytest.fixture
+def desk(vast: VastEmulator, tmp_path: Path) -> Desk:
+    return Desk(vast, tmp_path)
+
+
+def test_a_key_is_attached_once_while_nothing_is_wrong(desk: Desk) -> None:
+    assert [desk.attach(), desk.attach()] == [1, 1]
+    desk.access.note(desk.id, accepted=True)
+    desk.clock.sleep(3600)
+    assert desk.attach() == 1
+
+
+def test_a_key_that_is_rejected_is_attached_again_and_ever_more_rarely(desk: Desk) -> None:
+    desk.attach()
+    desk.access.note(desk.id, accepted=False)
+    attached = []
+    for _ in range(60):
+        desk.clock.sleep(5)
+        attached.append(desk.attach())
+    assert attached[:2] == [1, 1]
+    assert attached[2] == 2, "after 15 s"
+    assert attached[-1] == 5, "within the 300 s that a machine may run without an answer"
+
+
+def test_a_key_that_is_accepted_is_not_attached_again(desk: Desk) -> None:
+    desk.attach()
+    desk.access.note(desk.id, accepted=False)
+    desk.access.note(desk.id, accepted=True)
+    desk.clock.sleep(3600)
+    assert desk.attach() == 1
+
+
+def test_a_refused_attach_is_told_once_the_machine_rejects_the_key(desk: Desk) -> None:
+    desk.vast.faults.add("attach_refused")
+    desk.attach()
+    with pytest.raises(KeyNotAttachedError, match=r"did not attach the run's SSH key.*cannot be attached"):
+        desk.access.note(desk.id, accepted=False)
+
+
+def test_a_refused_attach_does_not_matter_where_the_machine_has_the_key(desk: Desk) -> None:
+    desk.vast.faults.add("attach_denied")
+    desk.attach()
+    desk.access.note(desk.id, accepted=True)
+
+
+def test_the_key_is_passed_as_a_variable_without_spaces(vast: VastEmulator, tmp_path: Path) -> None:
+    provider = open_market(vast, tmp_path)
+    ordered = order(provider)
+    request = provider.request(ordered)
+    assert f"ssh-ed25519 {request['env'][VARIABLE]}" in provider.public_key(ordered.label)
+    assert " " not in request["env"][VARIABLE]
+    assert request["env"][VARIABLE] not in provider.start_script(ordered)

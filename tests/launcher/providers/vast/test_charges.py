@@ -18,8 +18,8 @@ from vastrun.launcher.core.errors import AuthError, UnreachableError
 from vastrun.launcher.providers.vast import VastProvider
 from vastrun.launcher.providers.vast.account import NEEDED, charges_of
 from vastrun.launcher.providers.vast.api import VastApi
-from vastrun.launcher.providers.vast.credentials import VastAccount
 from vastrun.launcher.providers.vast.rows import parse_charge
+from vastrun.launcher.providers.vast.sdk import VastAccount
 
 HOUR_S = 3600.0
 

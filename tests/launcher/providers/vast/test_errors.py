@@ -3,23 +3,35 @@
 from __future__ import annotations
 
 import json
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from typing import Any
 
 import pytest
 
+from tests.emulators.vast import VastEmulator
+from tests.launcher.providers.vast.rentals import eventually_refused, rent
+from vastrun.launcher.core import Cause
 from vastrun.launcher.core.errors import (
     AuthError,
     BusyError,
     GoneError,
     NoOfferError,
     ProviderError,
+    UnexplainedError,
     UnreachableError,
     VastrunError,
 )
-from vastrun.launcher.providers.vast.errors import Answer, map_error
+from vastrun.launcher.providers.vast import VastProvider, boot
+from vastrun.launcher.providers.vast.errors import Answer, fetch_log, map_error
 
 TAKEN = "error 410/3907: no_such_ask Instance type 5 is no longer available."
 MISSING = "error 404/3603: no_such_ask Instance type by id 5 is not available."
+SLACK_S = 5.0
+"""For a busy computer."""
 
 
 def answer(status: int, body: dict[str, Any] | str, **headers: str) -> Answer:
@@ -81,3 +93,102 @@ def test_how_long_to_wait_is_read_from_wherever_it_is_said(refusal: Answer, seco
 @pytest.mark.parametrize("code", ["insufficient_credit", "spend_rate_limit"])
 def test_a_lack_of_money_says_what_to_do(code: str) -> None:
     assert map_error(answer(400, {"error": code})).hint
+
+
+@contextmanager
+def published(status: int, content: bytes) -> Iterator[str]:
+    """An address at which that lies."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(status)
+            self.end_headers()
+            self.wfile.write(content)
+
+        def log_message(self, *_: Any) -> None:
+            """Nothing is printed."""
+
+    server = HTTPServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}/log"
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+@pytest.mark.parametrize(
+    ("fault", "cause"),
+    [("daemon_log_image", Cause.USER_ERROR), ("daemon_log_host", Cause.HOST), ("daemon_log_noise", None)],
+)
+def test_the_log_tells_why_a_machine_does_not_start(
+    vast: VastEmulator, provider: VastProvider, fault: str, cause: Cause | None
+) -> None:
+    vast.faults.add(fault)
+    machine = rent(provider)
+    assert isinstance(eventually_refused(provider, machine), UnexplainedError)
+    log = provider.host_log(machine.id, within_s=30.0)
+    assert provider.cause_in(log) is cause
+    assert len(log) <= 1 << 18
+
+
+def test_a_log_that_is_never_ready_is_not_waited_for(vast: VastEmulator, provider: VastProvider) -> None:
+    vast.faults.add("daemon_log_late")
+    machine = rent(provider)
+    eventually_refused(provider, machine)
+    began = time.monotonic()
+    with pytest.raises(UnreachableError, match="within 1 s"):
+        provider.host_log(machine.id, within_s=1.0)
+    assert time.monotonic() - began < 1.0 + SLACK_S
+
+
+def test_an_api_that_hangs_is_not_waited_for() -> None:
+    hangs = threading.Event()
+
+    def request() -> dict[str, Any]:
+        hangs.wait()
+        return {}
+
+    began = time.monotonic()
+    with pytest.raises(UnreachableError, match="no log"):
+        fetch_log(request, 0.2)
+    assert time.monotonic() - began < SLACK_S
+    hangs.set()
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [{}, {"result_url": None}, {"result_url": 7}, {"result_url": "file:///etc/passwd"}, {"result_url": []}],
+)
+def test_an_answer_without_an_address_on_the_web_is_no_log(answer: dict[str, Any]) -> None:
+    with pytest.raises(UnreachableError, match="without its address"):
+        fetch_log(lambda: answer, 10.0)
+
+
+def test_no_more_is_read_of_a_log_than_is_of_use() -> None:
+    with published(200, b"\xff" + b"x" * 3_000_000) as url:
+        text = fetch_log(lambda: {"result_url": url}, 30.0)
+    assert len(text) == 1 << 18
+
+
+def test_a_refusal_of_the_request_is_told() -> None:
+    def refused() -> dict[str, Any]:
+        raise UnreachableError("Vast is down")
+
+    with pytest.raises(UnreachableError, match="Vast is down"):
+        fetch_log(refused, 10.0)
+
+
+@pytest.mark.parametrize(
+    ("log", "cause"),
+    [
+        ("", None),
+        ("pulling\nstarting\n", None),
+        ("docker: Error response from daemon: manifest unknown.\n", Cause.USER_ERROR),
+        ("toomanyrequests: You have reached your pull rate limit.\n", Cause.PROVIDER),
+        ("nvidia-container-cli: initialization error: NVML: driver/library version mismatch\n", Cause.HOST),
+        ("Error response from daemon: x\nmanifest for a/b:c not found\n", Cause.USER_ERROR),
+    ],
+)
+def test_a_log_is_read_by_the_table_of_a_status(log: str, cause: Cause | None) -> None:
+    assert boot.cause_in(log) is cause

@@ -20,8 +20,8 @@ from vastrun.launcher.core import Instance
 from vastrun.launcher.core.errors import NoOfferError, StorageError
 from vastrun.launcher.decisions.policy import RENT_TRIES
 from vastrun.launcher.providers.vast import VastProvider
-from vastrun.launcher.providers.vast.credentials import VastAccount
 from vastrun.launcher.providers.vast.limits import LIMITS, FileRateLimitStore, Limiter
+from vastrun.launcher.providers.vast.sdk import VastAccount
 
 MANY = 20
 

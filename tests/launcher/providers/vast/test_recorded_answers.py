@@ -27,9 +27,9 @@ from tests.launcher.providers.vast.rentals import LABEL
 from vastrun.launcher.core import Offer, RentalOrder
 from vastrun.launcher.core.errors import ProviderError, VastrunError
 from vastrun.launcher.providers.vast import VastProvider
-from vastrun.launcher.providers.vast.credentials import VastAccount
 from vastrun.launcher.providers.vast.errors import Answer, map_error
 from vastrun.launcher.providers.vast.rows import parse_charge
+from vastrun.launcher.providers.vast.sdk import VastAccount
 from vastrun.testing.setup import LEASE
 
 RICH = RecordedAnswer(body={"id": 1, "credit": 100.0})

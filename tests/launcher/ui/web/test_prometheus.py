@@ -15,11 +15,16 @@ import pytest
 
 from tests.fakebox import Training
 from tests.launcher.terminal import CRASH, Terminal
-from vastrun.launcher.commands.ledger_totals import LedgerTotals, ledger_totals
 from vastrun.launcher.core.batch import Budget
 from vastrun.launcher.core.errors import StorageError, UsageError
 from vastrun.launcher.flow.services import PollTiming
-from vastrun.launcher.ui.web.prometheus import CONTENT_TYPE, PrometheusExporter, kept_token
+from vastrun.launcher.ui.web.prometheus import (
+    CONTENT_TYPE,
+    LedgerTotals,
+    PrometheusExporter,
+    kept_token,
+    ledger_totals,
+)
 from vastrun.launcher.ui.web.server import Server
 
 pytestmark = pytest.mark.needs("prometheus")

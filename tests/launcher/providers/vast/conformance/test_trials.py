@@ -2,21 +2,46 @@
 
 from __future__ import annotations
 
+import json
+import math
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.emulators.vast import VastEmulator
 from tests.launcher.providers.vast.rentals import open_market, order
-from vastrun.launcher.core import RentalOrder
-from vastrun.launcher.core.errors import NoOfferError, UncertainError
+from vastrun.launcher.core import CommandResult, Instance, RentalOrder
+from vastrun.launcher.core.errors import BoxError, NoOfferError, UncertainError
+from vastrun.launcher.decisions.offer_check import BoxHardware
 from vastrun.launcher.providers.vast import VastProvider
+from vastrun.launcher.providers.vast.conformance.assumptions import ASSUMPTIONS
 from vastrun.launcher.providers.vast.conformance.recorder import ApiRecorder
-from vastrun.launcher.providers.vast.conformance.trials import Trials
+from vastrun.launcher.providers.vast.conformance.trials import (
+    Trials,
+    ask_box,
+    box_values,
+    downloaded_bytes,
+    hardware_values,
+    key_modes,
+)
 
 IMAGE = f"pytorch/pytorch:2.13.0@sha256:{'a' * 64}"
+SHA256 = "ab" * 32
+HONEST = {
+    "onstart_sha256": SHA256,
+    "shell": "bash",
+    "container_id": True,
+    "key": True,
+    "session_key": False,
+    "own_row": 200,
+    "list": 403,
+    "account": 403,
+    "host_keys": ["SHA256:one"],
+}
+LIES: tuple[Any, ...] = (None, True, [], {}, 7, -1, 10**400, math.nan, "\x1b[2J" * 99, ["x"] * 10**4, [[]])
 
 
 @pytest.fixture
@@ -121,3 +146,75 @@ def test_a_machine_that_does_not_end_is_left_to_the_flow(vast: VastEmulator, tmp
     with pytest.raises(UncertainError, match="still there"):
         on.trials.make(ordered)
     assert [one.label for one in vast.instances] == [ordered.label]
+
+
+@dataclass
+class Printing:
+    """A remote that prints."""
+
+    text: str
+
+    def run(self, command: str, *, timeout_s: float) -> CommandResult:
+        return CommandResult(exit_code=0, stdout=self.text, stderr="Traceback")
+
+
+def values(told: dict[str, Any]) -> dict[str, Any]:
+    return box_values(told, onstart_sha256=SHA256, log_keys=["SHA256:one"])
+
+
+def test_an_honest_box_is_as_assumed() -> None:
+    seen = values(HONEST)
+    assert len(seen) == len(HONEST)
+    assert all(ASSUMPTIONS[name].assumed.agrees(value) for name, value in seen.items())
+
+
+@pytest.mark.parametrize("lie", LIES, ids=range(len(LIES)))
+@pytest.mark.parametrize("key", HONEST)
+def test_a_lie_is_a_word_of_the_table_or_nothing(key: str, lie: Any) -> None:
+    for name, value in values({**HONEST, key: lie}).items():
+        assert ASSUMPTIONS[name].assumed.read(value) == value
+
+
+@pytest.mark.parametrize("text", ["", "no JSON", "[]", "null", "[" * 10_000, "x" * 10**6, "7"])
+def test_a_box_that_says_no_object_is_to_blame(text: str) -> None:
+    with pytest.raises(BoxError):
+        ask_box(Printing(text), "7", "https://console.vast.ai")  # type: ignore[arg-type]
+
+
+def test_what_an_image_prints_before_does_no_harm() -> None:
+    printed = f"Welcome!\n{json.dumps(HONEST)}\n"
+    assert ask_box(Printing(printed), "7", "https://console.vast.ai") == HONEST  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("size", [*LIES, 1 << 60])
+def test_a_download_of_a_size_that_is_none_is_none(size: Any) -> None:
+    assert downloaded_bytes({"downloaded": size}) in (0, 7)
+
+
+@pytest.mark.parametrize("modes", [*LIES, "x" * 10**4, "~ 0 700\x1b[2J"])
+def test_modes_of_keys_are_a_short_line_or_nothing(modes: Any) -> None:
+    found = key_modes({"key_modes": modes})
+    assert len(found) <= 80
+    assert found.isprintable()
+
+
+def test_hardware_is_compared_as_far_as_it_was_read() -> None:
+    row = Instance(
+        id="7",
+        label="",
+        state="running",
+        usd_per_hour=1,
+        rented_at=0,
+        gpus=2,
+        memory_gb=64,
+        disk_gb=16,
+        cuda=13,
+    )
+    assert hardware_values(BoxHardware(), row, None) == {"box.gpus": 0.0}
+    box = BoxHardware(disk_gb=8, memory_gb=32, gpus=(("RTX 4090", 24.0),), cuda=12.4)
+    assert hardware_values(box, row, None) == {
+        "box.gpus": 0.5,
+        "box.memory": 0.5,
+        "box.disk": 0.5,
+        "box.cuda": -0.6,
+    }

@@ -26,7 +26,7 @@ from vastrun.launcher.core.errors import (
 from vastrun.launcher.core.job import JobSpec, Resources
 from vastrun.launcher.package_files import onstart_dir
 from vastrun.launcher.providers.docker import DockerProvider
-from vastrun.launcher.providers.docker.boxes import NETWORK
+from vastrun.launcher.providers.docker.containers import NETWORK
 from vastrun.testing.setup import LEASE, small_job
 
 pytest.importorskip("docker")
