@@ -15,9 +15,15 @@ from pydantic.json_schema import GenerateJsonSchema
 from pydantic_core import core_schema
 
 from vastrun.launcher.cli.bugreport import BugReport
+from vastrun.launcher.cli.config import SettingsDocument
+from vastrun.launcher.cli.conformance import Conformance
+from vastrun.launcher.cli.diff import Differences
+from vastrun.launcher.cli.doctor import Findings
 from vastrun.launcher.cli.export import CheckpointExport
+from vastrun.launcher.cli.image import Images, ImageVerification
 from vastrun.launcher.cli.profile import ProfileDocument
 from vastrun.launcher.cli.pull import PullDocument
+from vastrun.launcher.cli.rehearse import RehearsalDocument
 from vastrun.launcher.cli.report import ReportFile
 from vastrun.launcher.core.runs import HIDDEN
 from vastrun.launcher.cost.statement import CostReport
@@ -34,13 +40,7 @@ from vastrun.launcher.ui.documents.runs import (
     RunEndDocument,
     Runs,
 )
-from vastrun.launcher.ui.render.conformance import Conformance
-from vastrun.launcher.ui.render.differences import Differences
-from vastrun.launcher.ui.render.doctor import Findings
-from vastrun.launcher.ui.render.images import Images, ImageVerification
 from vastrun.launcher.ui.render.loglines import LogLine
-from vastrun.launcher.ui.render.rehearsal import RehearsalDocument
-from vastrun.launcher.ui.render.settings import SettingsDocument
 from vastrun.launcher.ui.render.why import BatchExplanation
 
 Schema = dict[str, Any]

@@ -15,13 +15,14 @@ from typing import IO, Any
 
 import click
 
-from vastrun.launcher.cli.standard_streams import open_closed_streams
 from vastrun.launcher.cli.tables import COMMANDS, EXAMPLES, EXIT_CODES, REPLACES_DRIVERS
 
 _GARBAGE_AFTER = 50_000
 """New objects until a garbage collection; Python's default, 700, slows a short command by a tenth."""
 _INVALID = re.compile(r"^Invalid value(?: for '?(.+?)'?)?: ")
 _CLICK_PREFIXES = ("Missing ", "No such ", "Option ", "Got unexpected ", "Unexpected ")
+_NAMES = ("stdin", "stdout", "stderr")
+"""Standard streams in the order of their descriptors."""
 
 
 class CommandLineError(click.UsageError):
@@ -141,3 +142,20 @@ def _report_crash(kind: type[BaseException], error: BaseException, _: TracebackT
     from vastrun.launcher.cli.output import say
 
     say(f"error: {kind.__name__}: {error}\ntry:   vastrun --debug ... shows the traceback", err=True)
+
+
+def open_closed_streams() -> None:
+    """Open each closed standard stream on /dev/null, before another file takes its descriptor.
+
+    Otherwise a ledger opened as descriptor 2 would receive the messages to stderr.
+    """
+    for descriptor, name in enumerate(_NAMES):
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            # The lowest free descriptor is taken: those below are open by now.
+            opened = os.open(os.devnull, os.O_RDWR)
+            os.set_inheritable(opened, True)
+        if getattr(sys, name) is None:
+            mode = "r" if name == "stdin" else "w"
+            setattr(sys, name, open(descriptor, mode, encoding="utf-8", closefd=False))  # noqa: SIM115

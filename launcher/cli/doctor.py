@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import click
@@ -9,6 +10,10 @@ import click
 from vastrun.launcher.app_context import AppContext
 from vastrun.launcher.cli.options import json_option, lenient_provider_option, set_option, yes_option
 from vastrun.launcher.cli.output import say
+from vastrun.launcher.commands.doctor import Finding
+from vastrun.launcher.ui.documents.document import Document
+
+_NAME, _HEALTH = 16, 4
 
 
 @click.command("doctor")
@@ -103,7 +108,6 @@ def _examine(app: AppContext, provider: str, *, as_json: bool) -> int:
     from vastrun.launcher.commands.doctor import CheckedSetup, Health, examine
     from vastrun.launcher.providers import provider_class
     from vastrun.launcher.ui.documents.document import to_text
-    from vastrun.launcher.ui.render.doctor import Findings, finding_text
 
     provider_class(provider)  # an unknown name is a usage error, not a finding
     setup = CheckedSetup(
@@ -123,3 +127,17 @@ def _examine(app: AppContext, provider: str, *, as_json: bool) -> int:
     if as_json:
         say(to_text(Findings(healthy=healthy, findings=findings)))
     return int(not healthy)
+
+
+class Findings(Document):
+    """Findings about this computer and its providers."""
+
+    healthy: bool
+    findings: Sequence[Finding]
+
+
+def finding_text(finding: Finding) -> str:
+    """Write a finding on one line, and its advice on another."""
+    line = f"{finding.health:<{_HEALTH}}  {finding.name:<{_NAME}}  {finding.text}"
+    fix = f"\n{'':<{_HEALTH}}  {'':<{_NAME}}  try: {finding.fix}" if finding.fix else ""
+    return line + fix

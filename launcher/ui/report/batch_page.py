@@ -18,8 +18,20 @@ from vastrun.launcher.ports import Ledger
 from vastrun.launcher.ui.render.amounts import duration, usd
 from vastrun.launcher.ui.render.point_values import value_text
 from vastrun.launcher.ui.report.batch_pictures import curves, parallel, point_text, scatter
-from vastrun.launcher.ui.report.markup import Content, Html, element, joined
-from vastrun.launcher.ui.report.page import Frame, badge, figures, note, page, scrolled, section, shortened
+from vastrun.launcher.ui.report.page import (
+    Content,
+    Frame,
+    Html,
+    badge,
+    element,
+    figures,
+    joined,
+    note,
+    page,
+    scrolled,
+    section,
+    shortened,
+)
 
 _HINT = "Hover over a row, a dot or a line to highlight it in all pictures; click a column name to sort."
 _MAX_INFLUENCES = 8

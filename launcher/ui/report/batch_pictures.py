@@ -15,8 +15,7 @@ from vastrun.launcher.ui.render.amounts import usd
 from vastrun.launcher.ui.render.axes import Axis, linear, logarithmic, wants_logarithm
 from vastrun.launcher.ui.render.point_values import value_text, values_text
 from vastrun.launcher.ui.report.charts import rounded
-from vastrun.launcher.ui.report.markup import Html, data_block, element, joined
-from vastrun.launcher.ui.report.page import note, scrolled
+from vastrun.launcher.ui.report.page import Html, data_block, element, joined, note, scrolled
 
 _WIDTH, _HEIGHT = 1056, 400
 _LEFT, _RIGHT, _TOP, _BOTTOM = 84, 24, 16, 52

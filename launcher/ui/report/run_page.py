@@ -15,14 +15,17 @@ from vastrun.launcher.ui.render.amounts import duration, how_many, moment, usd
 from vastrun.launcher.ui.render.runs import progress_of
 from vastrun.launcher.ui.render.summary import cause_line, on_machines, state_of
 from vastrun.launcher.ui.report.charts import charts
-from vastrun.launcher.ui.report.failure import failure, machine_lines, newest_lines
-from vastrun.launcher.ui.report.markup import Content, Html, element, image, joined
 from vastrun.launcher.ui.report.page import (
+    Content,
     Frame,
+    Html,
     badge,
+    element,
     facts,
     figures,
     folded,
+    image,
+    joined,
     note,
     page,
     page_bytes,
@@ -30,7 +33,7 @@ from vastrun.launcher.ui.report.page import (
     section,
     shortened,
 )
-from vastrun.launcher.ui.report.timeline import timeline
+from vastrun.launcher.ui.report.run_sections import failure, machine_lines, newest_lines, timeline
 
 MAX_BYTES = 400_000
 """Maximum size of the page; pictures that do not fit are left out."""

@@ -14,9 +14,8 @@ from vastrun.launcher.core import Phase
 from vastrun.launcher.core.errors import NoSuchRunError, UsageError
 from vastrun.launcher.ports import Ledger
 from vastrun.launcher.ui.report.batch_page import batch_page
-from vastrun.launcher.ui.report.index_page import Index, index_page, run_address
+from vastrun.launcher.ui.report.index_page import Index, PageQuery, index_page, parse_query, run_address
 from vastrun.launcher.ui.report.page import Frame
-from vastrun.launcher.ui.report.page_query import PageQuery, parse_query
 from vastrun.launcher.ui.report.run_page import run_page
 
 REFRESH_S = 3

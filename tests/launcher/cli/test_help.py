@@ -39,7 +39,6 @@ def test_help_imports_nothing_of_the_launcher_but_the_table_of_commands() -> Non
         "vastrun",
         "vastrun.launcher",
         "vastrun.launcher.cli",
-        "vastrun.launcher.cli.standard_streams",
         "vastrun.launcher.cli.tables",
     }
     by_click = set(_printed_by("import sys, click; print(*sys.modules)").split())

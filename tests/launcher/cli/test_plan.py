@@ -11,13 +11,28 @@ import pytest
 
 from tests.jobs import train_job, workloads
 from tests.launcher.terminal import CRASH, Market, Terminal
+from vastrun.launcher.cli.plan import market_report_text
 from vastrun.launcher.commands.estimate import EstimateError
 from vastrun.launcher.config import dump_job
 from vastrun.launcher.core import ExtraRates, Forecast, Offer
 from vastrun.launcher.core.job import JobSpec, Limits
+from vastrun.launcher.decisions.market_report import Constraint, MarketReport, Relaxation
 from vastrun.launcher.decisions.policy import MIN_TRAINING_S, lease_of, min_usd
 from vastrun.launcher.flow.drive import create_run
 from vastrun.launcher.run_services import services_for
+
+REPORT = MarketReport(
+    offers=256,
+    unreadable=1,
+    constraints=(
+        Constraint(name="nvlink", text="NVLink", removed=200),
+        Constraint(name="disk_mbps", text="3000 MB/s", removed=55),
+    ),
+    relaxations=(Relaxation(name="disk_mbps", left=3),),
+    quotes=(),
+    strictest=Constraint(name="disk_mbps", text="3000 MB/s", removed=250),
+    truncated=True,
+)
 
 
 def test_the_funnel_and_the_ranking_are_shown_within_80_columns(terminal: Terminal) -> None:
@@ -299,3 +314,13 @@ def test_what_the_download_of_the_data_takes_is_told_before_anything_is_rented(t
     assert "9 GB from the Hugging Face Hub: about 6m 00s and $0.100" in said
     assert "without a checksum: a.h5" in said
     assert not terminal.market.instances()
+
+
+def test_each_limit_is_listed_and_the_one_that_most_offers_fail_is_named() -> None:
+    lines = market_report_text(REPORT, train_job()).splitlines()
+    assert lines[0].split(maxsplit=1) == ["256", "offers on the market  the cheapest ones; more may exist"]
+    assert [line.split()[0] for line in lines[1:5]] == ["-200", "-55", "-1", "0"]
+    assert lines[5:] == [
+        "250 of 256 offers fail disk_mbps, more than any other limit",
+        "relax disk_mbps to get 3",
+    ]

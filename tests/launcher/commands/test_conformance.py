@@ -15,6 +15,7 @@ from tests.documents import hold
 from tests.emulators.vast import VastEmulator
 from tests.launcher.terminal import Terminal
 from vastrun.launcher.cli import cli
+from vastrun.launcher.cli.conformance import Conformance, conformance_text
 from vastrun.launcher.commands.conformance import MAX_RUN_S, conformance_job, report_of
 from vastrun.launcher.core.errors import JobFileError
 from vastrun.launcher.decisions.policy import deadline_of, reservation_usd
@@ -23,7 +24,6 @@ from vastrun.launcher.providers.vast.conformance.assumption import Value, When
 from vastrun.launcher.providers.vast.conformance.assumptions import ASSUMPTIONS
 from vastrun.launcher.providers.vast.conformance.record import Record, read_record
 from vastrun.launcher.ui.documents.document import to_text
-from vastrun.launcher.ui.render.conformance import Conformance, conformance_text
 
 NOW = 1_800_000_000.0
 USUAL: Mapping[str, Value] = {name: row.assumed.usual for name, row in ASSUMPTIONS.items()}

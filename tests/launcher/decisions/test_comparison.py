@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from tests.jobs import command_job, train_job
+from vastrun.launcher.cli.diff import differences_text
 from vastrun.launcher.core import Cause, Cost, Phase, Run
 from vastrun.launcher.core.job import JobSpec, Limits, NotifyUrl
 from vastrun.launcher.decisions.comparison import (
@@ -17,7 +18,6 @@ from vastrun.launcher.decisions.comparison import (
     job_differences,
     job_values,
 )
-from vastrun.launcher.ui.render.differences import differences_text
 
 RUN = Run(
     id="calm-heron-3f1a",

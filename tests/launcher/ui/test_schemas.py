@@ -18,10 +18,10 @@ from tests.fakebox import Training
 from tests.launcher.desk import Desk
 from tests.launcher.terminal import CRASH, HANG
 from vastrun.launcher.cli import cli
+from vastrun.launcher.cli.image import ImageVerification
 from vastrun.launcher.image.verify import ImageCheck
 from vastrun.launcher.package_files import configs_dir
 from vastrun.launcher.ui.documents.document import to_text
-from vastrun.launcher.ui.render.images import ImageVerification
 
 ROWS = (
     "attach {first}",

@@ -8,7 +8,7 @@ import pytest
 
 from tests.hostile.lies import MARKUP, STEERING
 from tests.launcher.ui.report.reading import ReadPage
-from vastrun.launcher.ui.report.markup import Html, data_block, element, joined, text
+from vastrun.launcher.ui.report.page import Html, data_block, element, joined, text
 
 HOSTILE = (MARKUP, STEERING, "\ud800", "a&amp;b", "<!--", "]]>", "\u2028", "'\"`=")
 
