@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from vastrun.launcher.commands.rehearse import Rehearsal
     from vastrun.launcher.commands.service import UserService
     from vastrun.launcher.ledger.presence import Presence
-    from vastrun.launcher.ui.notify import UrlNotifier
+    from vastrun.launcher.notifications.delivery import UrlNotifier
     from vastrun.launcher.ui.screen import StreamScreen
 
 DEFAULT_PROVIDER = "local"

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from vastrun.launcher.core.job import JobSpec
     from vastrun.launcher.decisions.history import SpeedHistory
     from vastrun.launcher.image.lock import Lock
-    from vastrun.launcher.ui.notify import UrlNotifier
+    from vastrun.launcher.notifications.delivery import UrlNotifier
 
 _PROGRAM = "from vastrun.launcher.cli import main; main()"
 """Program that runs vastrun if its script is not next to the interpreter."""
@@ -219,9 +219,10 @@ class _Adapters:
         return FolderStore(index=index, report=report)
 
     def notifier(self, say: Callable[[str], None]) -> UrlNotifier:
-        from vastrun.launcher.ui.notify import UrlNotifier  # slow to import: HTTP
+        from vastrun.launcher.notifications.delivery import UrlNotifier  # slow to import: HTTP
+        from vastrun.launcher.ui.render.notifications import notification_text
 
-        return UrlNotifier(self.environ, say)
+        return UrlNotifier(self.environ, say, notification_text)
 
     def rehearsal(self, folder: Path) -> Rehearsal:
         from vastrun.launcher.commands.rehearse import Rehearsal

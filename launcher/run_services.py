@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 from vastrun.launcher.app_context import AppContext
 from vastrun.launcher.core import NOTHING, Origin, Run, UserRequest
 from vastrun.launcher.flow.services import PollTiming, Services
-from vastrun.launcher.ports import Notifier, Provider, Screen
+from vastrun.launcher.notifications.senders import Notifier
+from vastrun.launcher.ports import Provider, Screen
 from vastrun.launcher.ui.interrupts import Interrupts
 
 if TYPE_CHECKING:

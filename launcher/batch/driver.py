@@ -9,7 +9,6 @@ from dataclasses import replace
 from pathlib import Path
 
 from vastrun.launcher.batch.fleet import Fleet, FleetServices
-from vastrun.launcher.batch.notifications import BatchNotifier
 from vastrun.launcher.batch.points import PointTable, Shortage
 from vastrun.launcher.batch.pruner import Pruner
 from vastrun.launcher.batch.schedule import (
@@ -29,6 +28,7 @@ from vastrun.launcher.core.batch import BatchPoint, BatchProgress
 from vastrun.launcher.core.errors import BudgetError, HeldError, UsageError, VastrunError
 from vastrun.launcher.core.slots import POOL
 from vastrun.launcher.decisions.policy import DRIVER_TIMEOUT_S
+from vastrun.launcher.notifications.senders import BatchNotifier
 
 POLL_INTERVAL_S = 0.5
 """Between two looks at the batch: a free slot waits no longer for its next run."""
@@ -86,7 +86,7 @@ class BatchDriver:
             self._move_here()
             self._forward_requests()
             self._table.reload_if_changed(self._batch)
-            self._notifier.check(self._table.states)
+            self._notifier.check([state.point for state in self._table.states])
             self._resume()
             while self._poll():
                 self._services.sleep(POLL_INTERVAL_S)
@@ -346,7 +346,15 @@ class BatchDriver:
 
     def _notify(self, progress: BatchProgress, *, is_over: bool = False) -> None:
         batch, states, now = self._batches.get(self._name), self._table.states, self._services.now()
-        self._notifier.notify(batch, states, progress, now, is_used_up=self._is_used_up, is_over=is_over)
+        self._notifier.notify(
+            batch,
+            [state.point for state in states],
+            (run for state in states for run in state.runs),
+            progress,
+            now,
+            is_used_up=self._is_used_up,
+            is_over=is_over,
+        )
 
 
 def _is_renting(state: PointState) -> bool:

@@ -11,7 +11,8 @@ from vastrun.launcher.batch.schedule import PointState
 from vastrun.launcher.commands.attempts import Attempts
 from vastrun.launcher.core import Event, Progress, Run, UserRequest
 from vastrun.launcher.core.batch import Batch, BatchProgress
-from vastrun.launcher.ports import Ledger, Notifier, RunThreads
+from vastrun.launcher.notifications.senders import Notifier
+from vastrun.launcher.ports import Ledger, RunThreads
 
 _T = TypeVar("_T")
 

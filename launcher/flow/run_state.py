@@ -20,8 +20,8 @@ from vastrun.launcher.decisions.nodes import (
     required_nodes,
     total_usd,
 )
-from vastrun.launcher.flow.notifications import Notifications
 from vastrun.launcher.flow.services import Services
+from vastrun.launcher.notifications.senders import RunNotifier
 from vastrun.launcher.ports import Ledger, Screen
 
 
@@ -115,7 +115,7 @@ class RunState:
         self._progress = ProgressDisplay(services.screen)
         self._held_at = 0.0
         self.nodes = NodeGroup(run, spec, services.ledger, self.now)
-        self.notifications = Notifications(spec, services.notifier, services.ledger, services.clock)
+        self.notifications = RunNotifier(spec, services.notifier, services.ledger, services.clock)
 
     @property
     def spec(self) -> JobSpec:

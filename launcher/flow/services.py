@@ -8,16 +8,8 @@ from dataclasses import dataclass
 
 from vastrun.launcher.core import KeepAnswer
 from vastrun.launcher.core.batch import Budget
-from vastrun.launcher.ports import (
-    Clock,
-    Ledger,
-    Notifier,
-    OutputStore,
-    Packer,
-    Provider,
-    Screen,
-    UserRequests,
-)
+from vastrun.launcher.notifications.senders import Notifier
+from vastrun.launcher.ports import Clock, Ledger, OutputStore, Packer, Provider, Screen, UserRequests
 
 
 @dataclass(frozen=True, kw_only=True)

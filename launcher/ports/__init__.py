@@ -49,7 +49,6 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
 
     from vastrun.launcher.core.job import JobSpec
-    from vastrun.launcher.decisions.notifications import BatchNotification, Notification
 
 _T = TypeVar("_T")
 
@@ -240,22 +239,6 @@ class Screen(Protocol):
 
     def progress(self, run: Run, progress: Progress, *, usd: float) -> None:
         """Show the progress of the run; also called without a change."""
-        ...
-
-
-class Notifier(Protocol):
-    """Sends notifications. A run never depends on it: only `check` raises, and no method waits."""
-
-    def check(self, spec: JobSpec) -> None:
-        """Raise UsageError when a receiver in the job has no valid address."""
-        ...
-
-    def has_targets(self, spec: JobSpec) -> bool:
-        """Return whether the job has a receiver."""
-        ...
-
-    def send(self, notification: Notification | BatchNotification, spec: JobSpec) -> None:
-        """Send the notification in the background."""
         ...
 
 

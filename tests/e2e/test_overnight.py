@@ -17,7 +17,7 @@ import pytest
 from tests.e2e.terminal import JOBS, VASTRUN, WITH_STUB_TORCH, Terminal
 from tests.emulators.asking import ask
 from tests.emulators.vast import VastEmulator
-from tests.launcher.ui.inbox import Inbox, inbox
+from tests.launcher.notifications.inbox import Inbox, inbox
 from tests.waiting import eventually
 from vastrun.launcher.ledger.presence import from_text, to_text
 

@@ -23,8 +23,8 @@ from tests.hostile.boxes import MAX_GAP_S, LyingMarket, Since
 from tests.hostile.checkpoint_lies import CHECKPOINT_LIES
 from tests.hostile.lies import LIES as OTHER_LIES
 from tests.hostile.lies import Lie
+from tests.launcher.notifications.inbox import inbox
 from tests.launcher.terminal import CRASH, Terminal
-from tests.launcher.ui.inbox import inbox
 from tests.launcher.ui.report.reading import assert_sound
 from vastrun.contract.checkpoint_folder import verify
 from vastrun.launcher.core import Cause

@@ -7,12 +7,13 @@ from typing import Any
 
 from vastrun.launcher.commands.queries import RunRow
 from vastrun.launcher.core import Cost
-from vastrun.launcher.decisions.notifications import (
+from vastrun.launcher.notifications.events import (
     BUDGET_SHARES,
+    AnyNotification,
     BatchNotification,
     BatchNotificationKind,
-    Notification,
     NotificationKind,
+    NotificationText,
 )
 from vastrun.launcher.ui.render.amounts import usd
 from vastrun.launcher.ui.render.batch import progress_line
@@ -28,7 +29,12 @@ _BATCH_TITLES: Mapping[BatchNotificationKind, str] = {
 _RUN_KEYS = ("job", "provider", "phase", "verdict", "cause", "detail", "step", "steps")
 _PROGRESS_KEYS = ("points", "succeeded", "failed", "running", "waiting")
 
-AnyNotification = Notification | BatchNotification
+
+def notification_text(notification: AnyNotification) -> NotificationText:
+    """Return a notification as text and as a document."""
+    return NotificationText(
+        title=title(notification), body=body(notification), document=notification_document(notification)
+    )
 
 
 def title(notification: AnyNotification) -> str:

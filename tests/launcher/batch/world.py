@@ -30,8 +30,9 @@ from vastrun.launcher.core.slots import POOL
 from vastrun.launcher.decisions.history import SpeedHistory
 from vastrun.launcher.flow.services import Services
 from vastrun.launcher.ledger.sqlite import SqliteLedger
+from vastrun.launcher.notifications.senders import Notifier
 from vastrun.launcher.pool.provider import PoolProvider
-from vastrun.launcher.ports import Notifier, RunThreads
+from vastrun.launcher.ports import RunThreads
 
 _T = TypeVar("_T")
 

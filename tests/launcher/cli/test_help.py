@@ -28,7 +28,7 @@ _DRIVING = {
         "vastrun.launcher.image.lock",
         "vastrun.launcher.cost.groups",
     ),
-    *("vastrun.launcher.decisions.notifications", "pydantic", "yaml", "vastai", "docker", "paramiko", "rich"),
+    *("vastrun.launcher.notifications.events", "pydantic", "yaml", "vastai", "docker", "paramiko", "rich"),
 }
 
 

@@ -1,10 +1,11 @@
-"""Notifications of a run or a batch that are due: of its end, its budget. Pure."""
+"""Events of a run or a batch of which the user is notified, and which of them are due. Pure functions."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Any
 
 from vastrun.launcher.core import Cause, Event, Phase, Run, Verdict
 from vastrun.launcher.core.batch import Batch, BatchProgress
@@ -60,6 +61,19 @@ class BatchNotification:
     batch: Batch
     progress: BatchProgress
     at: float
+
+
+AnyNotification = Notification | BatchNotification
+
+
+@dataclass(frozen=True, kw_only=True)
+class NotificationText:
+    """A notification in the forms in which it is delivered."""
+
+    title: str
+    body: str
+    document: Mapping[str, Any]
+    """JSON document for a webhook."""
 
 
 BUDGET_SHARES: Mapping[NotificationKind, float] = {

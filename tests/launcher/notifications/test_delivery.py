@@ -13,20 +13,20 @@ import pytest
 from tests.fakebox import Training
 from tests.fakes import FakeClock
 from tests.jobs import train_job
-from tests.launcher.decisions.test_notifications import ENDED
 from tests.launcher.flow.test_provider_retry import Bank
+from tests.launcher.notifications.inbox import inbox
+from tests.launcher.notifications.test_events import ENDED
 from tests.launcher.terminal import CRASH, JOB, Terminal
-from tests.launcher.ui.inbox import inbox
 from vastrun.launcher.config import load_job
 from vastrun.launcher.core import Cause, Event, UserRequest
 from vastrun.launcher.core.addresses import Service, address_of
 from vastrun.launcher.core.errors import JobFileError, StorageError
 from vastrun.launcher.core.job import NotifyUrl
-from vastrun.launcher.decisions.notifications import Notification, NotificationKind
-from vastrun.launcher.flow.notifications import Notifications
+from vastrun.launcher.notifications.delivery import UrlNotifier, request_for
+from vastrun.launcher.notifications.events import Notification, NotificationKind
+from vastrun.launcher.notifications.senders import RunNotifier
 from vastrun.launcher.ports import Ledger
-from vastrun.launcher.ui.notify import UrlNotifier, request_for
-from vastrun.launcher.ui.render.notifications import title
+from vastrun.launcher.ui.render.notifications import notification_text
 
 
 def notified(terminal: Terminal, *urls: str) -> Terminal:
@@ -126,7 +126,7 @@ def test_an_address_where_nobody_listens_costs_one_line_and_no_run(tmp_path: Pat
 
 def test_a_slow_address_does_not_hold_up_the_sender() -> None:
     said: list[str] = []
-    notifier = UrlNotifier({}, said.append, timeout_s=2.0)
+    notifier = UrlNotifier({}, said.append, notification_text, timeout_s=2.0)
     with inbox(slow=True) as there:
         spec = train_job(notify=(NotifyUrl(url=there.url),))
         notifier.send(
@@ -175,10 +175,11 @@ def test_ntfy_gets_a_title_and_a_text(tmp_path: Path) -> None:
 def test_slack_gets_a_message_whose_special_characters_are_escaped() -> None:
     run = replace(ENDED, cause=Cause.SIGNAL, detail="a < b & c")
     notification = Notification(kind=NotificationKind.FAILURE, run=run, at=0.0, usd=0.1, limit_usd=None)
-    request = request_for(notification, address_of("https://hooks.slack.com/services/x"))
+    text, address = notification_text(notification), address_of("https://hooks.slack.com/services/x")
+    request = request_for(text, notification.kind, address)
     assert isinstance(request.data, bytes)
     assert b"a &lt; b &amp; c" in request.data
-    assert title(notification).encode() in request.data
+    assert text.title.encode() in request.data
 
 
 def test_a_lost_machine_and_the_run_that_follows_it_are_told_of(tmp_path: Path) -> None:
@@ -248,9 +249,9 @@ class FullDisk:
 def test_a_diary_that_cannot_be_written_keeps_nobody_from_being_told_once() -> None:
     said: list[str] = []
     with inbox() as there:
-        notifier = UrlNotifier({}, said.append)
+        notifier = UrlNotifier({}, said.append, notification_text)
         spec = train_job(notify=(NotifyUrl(url=there.url),))
-        notifications = Notifications(spec, notifier, cast(Ledger, FullDisk()), FakeClock())
+        notifications = RunNotifier(spec, notifier, cast(Ledger, FullDisk()), FakeClock())
         notifications.send_due(ENDED, lambda _: 0.0)
         notifications.send_due(ENDED, lambda _: 0.0)
         notifier.close()

@@ -8,8 +8,8 @@ import pytest
 
 from vastrun.launcher.core import Cause, Phase, Run, Verdict
 from vastrun.launcher.core.bills import cost_usd
-from vastrun.launcher.decisions.notifications import ENDING_OF, NotificationKind, notifications_due
 from vastrun.launcher.decisions.policy import DESTROY_TRIES
+from vastrun.launcher.notifications.events import ENDING_OF, NotificationKind, notifications_due
 
 RUN = Run(
     id="calm-heron-3f1a",

@@ -9,15 +9,16 @@ import pytest
 
 from tests.fakebox import Training
 from tests.jobs import train_job
-from tests.launcher.decisions.test_notifications import ENDED
+from tests.launcher.notifications.inbox import inbox
+from tests.launcher.notifications.test_events import ENDED
 from tests.launcher.terminal import CRASH, JOB, Terminal
-from tests.launcher.ui.inbox import inbox
 from vastrun.launcher.config import load_job
 from vastrun.launcher.core.addresses import Service, address_of
 from vastrun.launcher.core.errors import JobFileError, UsageError
 from vastrun.launcher.core.job import NotifyUrl
-from vastrun.launcher.decisions.notifications import Notification, NotificationKind
-from vastrun.launcher.ui.notify import UrlNotifier
+from vastrun.launcher.notifications.delivery import UrlNotifier
+from vastrun.launcher.notifications.events import Notification, NotificationKind
+from vastrun.launcher.ui.render.notifications import notification_text
 
 needs_apprise = pytest.mark.needs("apprise")
 TOKEN = "token-4711"
@@ -92,7 +93,7 @@ def test_a_service_that_refuses_costs_one_line_and_no_run(tmp_path: Path) -> Non
 @needs_apprise
 def test_a_slow_service_does_not_hold_up_the_sender() -> None:
     said: list[str] = []
-    notifier = UrlNotifier({}, said.append, timeout_s=1.0)
+    notifier = UrlNotifier({}, said.append, notification_text, timeout_s=1.0)
     with inbox(slow=True) as there:
         spec = train_job(notify=(NotifyUrl(url=json_url(there.url)),))
         notifier.send(
@@ -117,11 +118,11 @@ def test_a_url_that_apprise_does_not_know_is_an_error_before_money_is_spent(url:
 
 def test_without_the_package_the_error_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "apprise", None)
-    from vastrun.launcher.ui import apprise_delivery
+    from vastrun.launcher.notifications import delivery
 
-    apprise_delivery._apprise.cache_clear()
+    delivery._apprise.cache_clear()
     with pytest.raises(UsageError, match="needs Apprise, which is not installed") as caught:
-        UrlNotifier({"CHAT": "apprise+json://h/x"}, print).check(
+        UrlNotifier({"CHAT": "apprise+json://h/x"}, print, notification_text).check(
             train_job(notify=(NotifyUrl(url_env="CHAT"),))
         )
     assert "install" in caught.value.hint

@@ -10,11 +10,11 @@ from tests.fakebox import Training
 from tests.launcher.batch.virtual_time import Killed
 from tests.launcher.batch.world import NAME, SHARE_USD, BatchWorld
 from tests.launcher.desk import Desk
-from tests.launcher.ui.test_notify import inbox, notified
+from tests.launcher.notifications.test_delivery import inbox, notified
 from vastrun.launcher.core import UserRequest
 from vastrun.launcher.core.errors import UsageError
 from vastrun.launcher.core.job import JobSpec
-from vastrun.launcher.decisions.notifications import BatchNotification, Notification
+from vastrun.launcher.notifications.events import BatchNotification, Notification
 from vastrun.launcher.ui.render.notifications import body, notification_document, title
 
 BUDGET_USD = 2.85 * SHARE_USD

@@ -3,20 +3,30 @@
 from __future__ import annotations
 
 import json
+import logging
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from functools import cache
 from http.client import HTTPException
+from importlib import import_module
+from typing import Any, Literal
 from urllib.error import HTTPError, URLError
 from urllib.request import HTTPRedirectHandler, Request, build_opener
 
-from vastrun.launcher.core.addresses import Address, Service, address_of
+from vastrun.launcher.core.addresses import EXPECTED_FOR_APPRISE, Address, Service, address_of
 from vastrun.launcher.core.errors import UsageError
 from vastrun.launcher.core.job import JobSpec, NotifyUrl
-from vastrun.launcher.decisions.notifications import BatchNotificationKind, NotificationKind
-from vastrun.launcher.ui.apprise_delivery import Level, check_url, deliver
-from vastrun.launcher.ui.render.notifications import AnyNotification, body, notification_document, title
+from vastrun.launcher.notifications.events import (
+    AnyNotification,
+    BatchNotificationKind,
+    NotificationKind,
+    NotificationText,
+)
+from vastrun.launcher.package_files import install_command
+
+Kind = NotificationKind | BatchNotificationKind
 
 DEFAULTS = "VASTRUN_NOTIFY"
 """Environment variable of default URLs, separated by spaces, for jobs without `notify`."""
@@ -32,15 +42,28 @@ _URGENT = (
     BatchNotificationKind.BUDGET_100,
 )
 _ENDS = (NotificationKind.END, BatchNotificationKind.END)
+Level = Literal["success", "warning", "failure"]
+"""Kinds of messages that Apprise distinguishes, by colour or picture."""
+
+_FAULTS = (OSError, ValueError, TypeError, LookupError, AttributeError, RuntimeError)
+"""Errors that the code of a service may raise for an unexpected response."""
+_silence = threading.local()
 
 
 class UrlNotifier:
-    """Posts notifications, each in a separate thread. `say` gets one line about each failing address."""
+    """Posts notifications, each in a separate thread. `say` gets one line about each failing address;
+    `text_of` words a notification."""
 
     def __init__(
-        self, environ: Mapping[str, str], say: Callable[[str], None], *, timeout_s: float = TIMEOUT_S
+        self,
+        environ: Mapping[str, str],
+        say: Callable[[str], None],
+        text_of: Callable[[AnyNotification], NotificationText],
+        *,
+        timeout_s: float = TIMEOUT_S,
     ) -> None:
-        self._environ, self._say, self._timeout_s = environ, say, timeout_s
+        self._environ, self._say, self._text_of = environ, say, text_of
+        self._timeout_s = timeout_s
         self._sending: list[tuple[threading.Thread, Address]] = []
         self._faults: dict[str, str] = {}
         self._reported: set[str] = set()
@@ -107,18 +130,18 @@ class UrlNotifier:
             raise UsageError(f"notify: {error}", hint=f"look at {where}") from None
 
     def _deliver(self, notification: AnyNotification, address: Address) -> None:
+        text, kind = self._text_of(notification), notification.kind
         if address.service is Service.APPRISE:
-            level = _level(notification)
-            fault = deliver(address, title=title(notification), body=body(notification), level=level)
+            fault = deliver(address, title=text.title, body=text.body, level=_level(kind))
         else:
-            fault = self._post(notification, address)
+            fault = self._post(request_for(text, kind, address))
         if fault:
             self._faults.setdefault(address.shown, fault)
 
-    def _post(self, notification: AnyNotification, address: Address) -> str:
+    def _post(self, request: Request) -> str:
         """Return why the request failed; empty where it did not."""
         try:
-            with _OPENER.open(request_for(notification, address), timeout=self._timeout_s):
+            with _OPENER.open(request, timeout=self._timeout_s):
                 return ""
         except HTTPError as error:
             error.close()
@@ -138,35 +161,35 @@ class UrlNotifier:
                 self._say(f"could not deliver a notification to {shown}: {fault}")
 
 
-def _level(notification: AnyNotification) -> Level:
-    if notification.kind in _URGENT:
+def _level(kind: Kind) -> Level:
+    if kind in _URGENT:
         return "failure"
-    return "success" if notification.kind in _ENDS else "warning"
+    return "success" if kind in _ENDS else "warning"
 
 
-def request_for(notification: AnyNotification, address: Address) -> Request:
+def request_for(text: NotificationText, kind: Kind, address: Address) -> Request:
     """Return the HTTP request in the form of the service."""
-    return _FORMS[address.service](notification, address.url)
+    return _FORMS[address.service](text, kind, address.url)
 
 
-def _webhook(notification: AnyNotification, url: str) -> Request:
-    return _json(url, notification_document(notification))
+def _webhook(text: NotificationText, _: Kind, url: str) -> Request:
+    return _json(url, text.document)
 
 
-def _slack(notification: AnyNotification, url: str) -> Request:
-    text = f"*{title(notification)}*\n{body(notification)}"
+def _slack(text: NotificationText, _: Kind, url: str) -> Request:
+    content = f"*{text.title}*\n{text.body}"
     for character, entity in (("&", "&amp;"), ("<", "&lt;"), (">", "&gt;")):
-        text = text.replace(character, entity)
-    return _json(url, {"text": text})
+        content = content.replace(character, entity)
+    return _json(url, {"text": content})
 
 
-def _ntfy(notification: AnyNotification, url: str) -> Request:
+def _ntfy(text: NotificationText, kind: Kind, url: str) -> Request:
     headers = {
-        "Title": title(notification).encode("ascii", "replace").decode(),
-        "Priority": "high" if notification.kind in _URGENT else "default",
+        "Title": text.title.encode("ascii", "replace").decode(),
+        "Priority": "high" if kind in _URGENT else "default",
         "Content-Type": "text/plain; charset=utf-8",
     }
-    return Request(url, data=body(notification).encode(), headers=headers, method="POST")
+    return Request(url, data=text.body.encode(), headers=headers, method="POST")
 
 
 def _json(url: str, document: Mapping[str, object]) -> Request:
@@ -174,7 +197,7 @@ def _json(url: str, document: Mapping[str, object]) -> Request:
     return Request(url, data=json.dumps(document).encode(), headers=headers, method="POST")
 
 
-_FORMS: Mapping[Service, Callable[[AnyNotification, str], Request]] = {
+_FORMS: Mapping[Service, Callable[[NotificationText, Kind, str], Request]] = {
     Service.WEBHOOK: _webhook,
     Service.NTFY: _ntfy,
     Service.SLACK: _slack,
@@ -189,3 +212,58 @@ class _NoRedirects(HTTPRedirectHandler):
 
 
 _OPENER = build_opener(_NoRedirects)
+
+
+def check_url(address: Address) -> None:
+    """Check that Apprise is installed and knows the URL. Raises UsageError, without showing the URL."""
+    try:
+        apprise = _apprise()
+    except ImportError as error:
+        raise UsageError(
+            f"notify: {address.shown} needs Apprise, which is not installed", hint=install_command("apprise")
+        ) from error
+    with _silenced():
+        is_known = apprise.Apprise.instantiate(address.url) is not None
+    if not is_known:
+        raise UsageError(
+            f"notify: Apprise does not understand {address.shown}; expected {EXPECTED_FOR_APPRISE}",
+            hint="https://appriseit.com lists the URL of each service",
+        )
+
+
+def deliver(address: Address, *, title: str, body: str, level: Level) -> str:
+    """Send a message and wait for the service. Return why that failed; empty where it did not."""
+    try:
+        apprise = _apprise()
+    except ImportError:
+        return "the package apprise is not installed"
+    with _silenced():
+        # What a service remembers between messages is not written to the disk. The service is called in this
+        # thread: at its end, the program would wait for the pool of threads that `Apprise.notify` uses.
+        asset = apprise.AppriseAsset(storage_mode="memory")
+        service = apprise.Apprise.instantiate(address.url, asset=asset)
+        if service is None:
+            return "Apprise does not understand the URL"
+        try:
+            is_delivered = service.notify(body=body, title=title, notify_type=level, body_format="text")
+        except _FAULTS as error:
+            return type(error).__name__
+    return "" if is_delivered else "Apprise could not deliver it; `apprise -vv -b test URL` shows why"
+
+
+@cache
+def _apprise() -> Any:
+    """Return the package, imported only where a URL needs it: it takes most of a second."""
+    apprise: Any = import_module("apprise")
+    logging.getLogger("apprise").addFilter(lambda _: not getattr(_silence, "is_on", False))
+    return apprise
+
+
+@contextmanager
+def _silenced() -> Iterator[None]:
+    """Discard what Apprise logs in this thread meanwhile."""
+    _silence.is_on = True
+    try:
+        yield
+    finally:
+        _silence.is_on = False

@@ -1,0 +1,1 @@
+"""Notifications: which are due, each sent once, and their delivery."""

@@ -1,0 +1,150 @@
+"""Senders: each notification of a run or a batch is sent once, also across launchers, by the diary."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from typing import Protocol
+
+from vastrun.launcher.config import read_job
+from vastrun.launcher.core import Event, Run
+from vastrun.launcher.core.batch import Batch, BatchPoint, BatchProgress
+from vastrun.launcher.core.errors import StorageError
+from vastrun.launcher.core.job import JobSpec
+from vastrun.launcher.decisions.deadlines import RemainingLease
+from vastrun.launcher.notifications.events import (
+    AnyNotification,
+    BatchNotification,
+    Notification,
+    NotificationKind,
+    batch_notification_event,
+    batch_notifications_due,
+    notification_event,
+    notifications_due,
+    sent_kinds,
+)
+from vastrun.launcher.ports import Clock, Ledger
+
+
+class Notifier(Protocol):
+    """Sends notifications. A run never depends on it: only `check` raises, and no method waits."""
+
+    def check(self, spec: JobSpec) -> None:
+        """Raise UsageError when a receiver in the job has no valid address."""
+        ...
+
+    def has_targets(self, spec: JobSpec) -> bool:
+        """Return whether the job has a receiver."""
+        ...
+
+    def send(self, notification: AnyNotification, spec: JobSpec) -> None:
+        """Send the notification in the background."""
+        ...
+
+
+class RunNotifier:
+    """Sends each notification of a run once; the diary records it, and this object when the diary cannot
+    be written."""
+
+    def __init__(self, spec: JobSpec, notifier: Notifier | None, ledger: Ledger, clock: Clock) -> None:
+        self._spec, self._notifier, self._ledger, self._clock = spec, notifier, ledger, clock
+        self._sent: set[NotificationKind] | None = None
+
+    def send_due(self, run: Run, spent_usd: Callable[[float], float]) -> None:
+        """Send the notifications that are due. Never raises, never waits.
+
+        `spent_usd` returns the cost up to a moment.
+        """
+        if self._notifier is None or not self._notifier.has_targets(self._spec):
+            return
+        now, limit_usd = self._clock.now(), self._spec.limits.usd
+        sent = self._sent_before(run)
+        usd = spent_usd(now)
+        for kind in notifications_due(run, limit_usd, usd, sent):
+            self._send(Notification(kind=kind, run=run, at=now, usd=usd, limit_usd=limit_usd))
+
+    def report_left_to_lease(self, run: Run, usd: float, lease: RemainingLease) -> None:
+        """Notify the user that the run's machine is left to its lease."""
+        kind = NotificationKind.OUT_OF_REACH
+        if (
+            self._notifier is None
+            or not self._notifier.has_targets(self._spec)
+            or kind in self._sent_before(run)
+        ):
+            return
+        now, limit_usd = self._clock.now(), self._spec.limits.usd
+        self._send(Notification(kind=kind, run=run, at=now, usd=usd, limit_usd=limit_usd, lease=lease))
+
+    def _send(self, notification: Notification) -> None:
+        assert self._notifier is not None
+        # Marked first: a notifier that fails must not be called again at each poll.
+        self._sent_before(notification.run).add(notification.kind)
+        self._notifier.send(notification, self._spec)
+        with suppress(StorageError):
+            self._ledger.add_event(notification_event(notification))
+
+    def _sent_before(self, run: Run) -> set[NotificationKind]:
+        if self._sent is None:
+            self._sent = set()
+            with suppress(StorageError):
+                self._sent = sent_kinds(self._ledger.events(run.id))
+        return self._sent
+
+
+class BatchNotifier:
+    """Sends each notification of a batch once, to the addresses in its job. The diary of its first run
+    records them."""
+
+    def __init__(self, notifier: Notifier | None, ledger: Ledger) -> None:
+        self._notifier, self._ledger = notifier, ledger
+        self._spec: JobSpec | None = None
+        self._sent: list[Event] | None = None
+
+    def check(self, points: Sequence[BatchPoint]) -> None:
+        """Check the addresses of the batch's job. Raises UsageError."""
+        if self._notifier is not None and points:
+            self._notifier.check(self._job(points))
+
+    def notify(
+        self,
+        batch: Batch,
+        points: Sequence[BatchPoint],
+        runs: Iterable[Run],
+        progress: BatchProgress,
+        now: float,
+        *,
+        is_used_up: bool = False,
+        is_over: bool = False,
+    ) -> None:
+        """Send the notifications that are due. Never raises, never waits.
+
+        `is_used_up`: its budget has no room for another run; `is_over`: nothing more of it is driven.
+        """
+        if self._notifier is None or not points or not self._notifier.has_targets(self._job(points)):
+            return
+        runs = sorted(runs, key=lambda run: run.created_at)
+        if not runs:  # there is no diary yet
+            return
+        sent = self._sent_before(runs[0])
+        due = batch_notifications_due(
+            batch, progress, sent, runs[-1].created_at, is_used_up=is_used_up, is_over=is_over
+        )
+        for kind in due:
+            notification = BatchNotification(kind=kind, batch=batch, progress=progress, at=now)
+            memo = batch_notification_event(notification, runs[0])
+            sent.append(memo)
+            self._notifier.send(notification, self._job(points))
+            with suppress(StorageError):
+                self._ledger.add_event(memo)
+
+    def _job(self, points: Sequence[BatchPoint]) -> JobSpec:
+        if self._spec is None:
+            self._spec = read_job(points[0].spec_json)
+        return self._spec
+
+    def _sent_before(self, first: Run) -> list[Event]:
+        if self._sent is None:
+            self._sent = []
+            with suppress(StorageError):
+                self._sent = [event for event in self._ledger.events(first.id) if event.told]
+        return self._sent
