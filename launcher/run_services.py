@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 from vastrun.launcher.app_context import AppContext
 from vastrun.launcher.core import NOTHING, Origin, Run, UserRequest
 from vastrun.launcher.flow.services import PollTiming, Services
-from vastrun.launcher.notifications.senders import Notifier
 from vastrun.launcher.ports import Provider, Screen
 from vastrun.launcher.ui.interrupts import Interrupts
 
@@ -19,6 +18,7 @@ if TYPE_CHECKING:
     from vastrun.launcher.batch.schedule import PointState
     from vastrun.launcher.batch.shared import BatchScreen, RunScreen, SharedRequests
     from vastrun.launcher.commands.attempts import Attempts
+    from vastrun.launcher.notifications.senders import Notifier
 
 
 def services_for(app: AppContext, provider: str, began: float) -> Services:

@@ -30,11 +30,10 @@ from vastrun.launcher.cost.statement import CostReport
 from vastrun.launcher.ui.documents.batches import BatchDetails, BatchList, BatchPlanDocument, Results
 from vastrun.launcher.ui.documents.costs import Costs, ReconciliationDocument
 from vastrun.launcher.ui.documents.document import SCHEMA_VERSION
+from vastrun.launcher.ui.documents.machines import Hosts, Orphans
 from vastrun.launcher.ui.documents.market import MarketReportDocument, PlanDocument
 from vastrun.launcher.ui.documents.runs import (
     ExplanationDocument,
-    Hosts,
-    Orphans,
     ResultFile,
     RunDetails,
     RunEndDocument,

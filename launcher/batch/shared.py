@@ -5,14 +5,16 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
-from vastrun.launcher.batch.schedule import PointState
-from vastrun.launcher.commands.attempts import Attempts
 from vastrun.launcher.core import Event, Progress, Run, UserRequest
-from vastrun.launcher.core.batch import Batch, BatchProgress
-from vastrun.launcher.notifications.senders import Notifier
 from vastrun.launcher.ports import Ledger, RunThreads
+
+if TYPE_CHECKING:  # `status` does not need what drives a run
+    from vastrun.launcher.batch.schedule import PointState
+    from vastrun.launcher.commands.attempts import Attempts
+    from vastrun.launcher.core.batch import Batch, BatchProgress
+    from vastrun.launcher.notifications.senders import Notifier
 
 _T = TypeVar("_T")
 

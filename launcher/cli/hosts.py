@@ -10,7 +10,7 @@ from vastrun.launcher.app_context import AppContext
 from vastrun.launcher.cli.options import json_option
 from vastrun.launcher.cli.output import show, width
 from vastrun.launcher.decisions.history import HostRecord, host_records
-from vastrun.launcher.ui.documents.runs import Hosts
+from vastrun.launcher.ui.documents.machines import Hosts
 from vastrun.launcher.ui.render.amounts import duration
 from vastrun.launcher.ui.render.table import table
 

@@ -31,7 +31,8 @@ from vastrun.launcher.flow.services import Services
 from vastrun.launcher.gate.text import one_line
 from vastrun.launcher.ports import Provider
 from vastrun.launcher.run_services import services_for, settle_bills
-from vastrun.launcher.ui.documents.runs import OrphanMachine, Orphans, RunDocument, VolumeDocument
+from vastrun.launcher.ui.documents.machines import OrphanMachine, Orphans, VolumeDocument
+from vastrun.launcher.ui.documents.runs import RunDocument
 from vastrun.launcher.ui.render.amounts import duration, usd
 from vastrun.launcher.ui.render.summary import left_text, state_of
 from vastrun.launcher.ui.render.table import short, table

@@ -29,12 +29,6 @@ from vastrun.launcher.core import (
 from vastrun.launcher.core.bills import cost_of, cost_usd
 from vastrun.launcher.core.errors import AuthError, ProviderError
 from vastrun.launcher.cost.reconciliation import charges_by_run
-from vastrun.launcher.decisions.deadlines import (
-    RemainingLease,
-    estimate_remaining_lease,
-    is_left_to_lease,
-    sum_leases,
-)
 from vastrun.launcher.decisions.nodes import current_machines, joint_diary
 from vastrun.launcher.decisions.policy import (
     download_left_s,
@@ -42,7 +36,13 @@ from vastrun.launcher.decisions.policy import (
     lease_of,
     within_deadline,
 )
-from vastrun.launcher.flow.lease import is_disarmed, rearm
+from vastrun.launcher.decisions.remaining_lease import (
+    RemainingLease,
+    estimate_remaining_lease,
+    is_left_to_lease,
+    sum_leases,
+)
+from vastrun.launcher.flow.lease_watch import is_disarmed, rearm
 from vastrun.launcher.flow.machines import find_machines
 from vastrun.launcher.flow.services import Services
 from vastrun.launcher.gate.box_reader import fetch_status

@@ -9,12 +9,15 @@ from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from vastrun.launcher.core import Cause, Event, Offer, Phase, Run
 from vastrun.launcher.core.bills import cost_usd
-from vastrun.launcher.core.job import JobSpec
 from vastrun.launcher.decisions import policy
 from vastrun.launcher.decisions.estimates import usd
+
+if TYPE_CHECKING:
+    from vastrun.launcher.core.job import JobSpec
 
 STOP_S = 30.0
 """Max. seconds for a node to stop when another has failed, which its own supervisor notices."""

@@ -25,7 +25,7 @@ from vastrun.launcher.core.slots import POOL
 from vastrun.launcher.decisions import policy
 from vastrun.launcher.decisions.nodes import with_node_name
 from vastrun.launcher.flow.context import RunContext
-from vastrun.launcher.flow.lease import lost_result
+from vastrun.launcher.flow.lease_expiry import lost_result
 from vastrun.launcher.flow.node_sync import first_cause
 from vastrun.launcher.flow.provider_retry import RetryTimer, check_account, report_left_to_lease
 from vastrun.launcher.flow.run_state import PhaseResult, RunStopped, provider_terminated

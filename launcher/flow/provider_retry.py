@@ -15,7 +15,7 @@ from vastrun.launcher.core.errors import (
     StorageError,
 )
 from vastrun.launcher.decisions import policy
-from vastrun.launcher.decisions.deadlines import (
+from vastrun.launcher.decisions.remaining_lease import (
     LEFT_TO_LEASE,
     estimate_remaining_lease,
     is_left_to_lease,

@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from vastrun.launcher.core import KeepAnswer
 from vastrun.launcher.core.batch import Budget
-from vastrun.launcher.notifications.senders import Notifier
 from vastrun.launcher.ports import Clock, Ledger, OutputStore, Packer, Provider, Screen, UserRequests
+
+if TYPE_CHECKING:
+    from vastrun.launcher.notifications.senders import Notifier
 
 
 @dataclass(frozen=True, kw_only=True)

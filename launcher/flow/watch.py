@@ -14,13 +14,8 @@ from vastrun.launcher.decisions import policy
 from vastrun.launcher.decisions.nodes import STOP_S
 from vastrun.launcher.decisions.run_assessment import KILLED, assess_run
 from vastrun.launcher.flow.context import RunContext
-from vastrun.launcher.flow.lease import (
-    LeaseWatch,
-    find_machine_end,
-    gone_result,
-    is_deadline_due,
-    set_deadline,
-)
+from vastrun.launcher.flow.lease_expiry import find_machine_end, gone_result, is_deadline_due, set_deadline
+from vastrun.launcher.flow.lease_watch import LeaseWatch
 from vastrun.launcher.flow.live_download import LiveDownloads, download_checkpoint_slice, download_metrics
 from vastrun.launcher.flow.node_sync import must_wait_for_nodes, send_node_env, with_failed_node
 from vastrun.launcher.flow.progress import ProgressReport, last_step, reports_step

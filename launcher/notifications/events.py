@@ -10,8 +10,8 @@ from typing import Any
 from vastrun.launcher.core import Cause, Event, Phase, Run, Verdict
 from vastrun.launcher.core.batch import Batch, BatchProgress
 from vastrun.launcher.core.verdict import VERDICT_OF
-from vastrun.launcher.decisions.deadlines import RemainingLease
 from vastrun.launcher.decisions.policy import DESTROY_TRIES
+from vastrun.launcher.decisions.remaining_lease import RemainingLease
 
 
 class NotificationKind(StrEnum):

@@ -11,7 +11,7 @@ from vastrun.launcher.core import Event, Run
 from vastrun.launcher.core.batch import Batch, BatchPoint, BatchProgress
 from vastrun.launcher.core.errors import StorageError
 from vastrun.launcher.core.job import JobSpec
-from vastrun.launcher.decisions.deadlines import RemainingLease
+from vastrun.launcher.decisions.remaining_lease import RemainingLease
 from vastrun.launcher.notifications.events import (
     AnyNotification,
     BatchNotification,

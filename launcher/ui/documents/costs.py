@@ -11,7 +11,7 @@ from vastrun.launcher.cost.reconciliation import DifferenceReason
 from vastrun.launcher.cost.spending import counted_in_total
 from vastrun.launcher.cost.statement import Reconciliation, UnclaimedCharge
 from vastrun.launcher.ui.documents.document import Document
-from vastrun.launcher.ui.documents.runs import VolumeCost
+from vastrun.launcher.ui.documents.machines import VolumeCost
 
 
 class NodeCost(Document):

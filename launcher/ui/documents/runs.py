@@ -6,13 +6,10 @@ from collections.abc import Mapping, Sequence
 
 from vastrun.contract.outcome import Outcome
 from vastrun.launcher.commands.queries import Explanation, RunDetail, RunEnd, RunRow, UsdSource
-from vastrun.launcher.commands.reap import Owner
-from vastrun.launcher.commands.volumes import VolumeState
-from vastrun.launcher.core import BoxStatus, Event, Instance, LeftOutFiles, Run, StepEnd, UserRequest, Volume
+from vastrun.launcher.core import BoxStatus, Event, LeftOutFiles, Run, StepEnd, UserRequest
 from vastrun.launcher.core import Verdict as RunVerdict
 from vastrun.launcher.decisions.advice import advice_for
-from vastrun.launcher.decisions.deadlines import RemainingLease
-from vastrun.launcher.decisions.history import HostRecord
+from vastrun.launcher.decisions.remaining_lease import RemainingLease
 from vastrun.launcher.ui.documents.document import Document
 
 
@@ -140,58 +137,3 @@ class ExplanationDocument(Document):
         """Make the document of an explanation."""
         advice = advice_for(found.row.run, checkpoint=found.checkpoint, not_shipped=found.not_shipped)
         return cls.fill(found, run=RunDocument.of(found.row), next=advice)
-
-
-class Hosts(Document):
-    """The hosts that were used."""
-
-    hosts: Sequence[HostRecord]
-
-
-class OrphanMachine(Document, Instance):
-    """A machine that no open run claims."""
-
-    run: str | None
-    """Its run, when this ledger knows it."""
-    owner: Owner
-    ledger: str | None
-    """The ledger that its label names."""
-    is_ghost: bool
-    """True if its destruction was confirmed and the provider lists it again; it is not charged again."""
-
-
-class VolumeCost(Document, Volume):
-    """A data volume and what it costs."""
-
-    printed_properties = ("usd_per_month",)
-
-    usd: float
-    """Cost until now, or until it was deleted."""
-
-
-class VolumeDocument(VolumeCost):
-    """A data volume as its provider lists it."""
-
-    in_use: bool
-    """A machine has it, or had it until a moment ago."""
-    unused: bool
-    """No run has used it for 7 days."""
-
-    @classmethod
-    def listed(cls, state: VolumeState, now: float) -> VolumeDocument:
-        """Make the document of a listed volume."""
-        return cls.fill(state.volume, state, usd=state.volume.cost_usd(now), unused=state.is_unused(now))
-
-
-class Orphans(Document):
-    """Machines that no open run claims."""
-
-    machines: Sequence[OrphanMachine] = ()
-    destroyed: Sequence[str] = ()
-    """Ids of destroyed machines, names of removed networks and volumes."""
-    networks: Sequence[str] = ()
-    """Networks of runs that have ended."""
-    volumes: Sequence[VolumeDocument] = ()
-    """Existing data volumes of this ledger; with --volume, the named ones."""
-    left: Sequence[RunDocument] = ()
-    """Open runs whose machines are left to their leases because the provider rejected the key."""

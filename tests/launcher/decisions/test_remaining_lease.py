@@ -9,12 +9,12 @@ import pytest
 from tests.jobs import train_job
 from vastrun.launcher.core import Event, Meter, Offer, Phase, Run
 from vastrun.launcher.core.job import Limits
-from vastrun.launcher.decisions.deadlines import (
+from vastrun.launcher.decisions.policy import BOOT_S
+from vastrun.launcher.decisions.remaining_lease import (
     LEFT_TO_LEASE,
     estimate_remaining_lease,
     is_left_to_lease,
 )
-from vastrun.launcher.decisions.policy import BOOT_S
 
 NOW = 1_800_000_000.0
 OFFER = Offer(
