@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from math import prod
 from pathlib import Path
 
 import h5py
@@ -11,6 +12,7 @@ from vastrun.contract.config import PARAMETERS, DataConfig
 from vastrun.contract.errors import DataError
 from vastrun.trainer import data
 from vastrun.trainer.data import manifest
+from vastrun.trainer.data.chunks import ranges, rows_at_once
 from vastrun.trainer.data.pdebench import attributes, open_file
 from vastrun.trainer.data.samples import Samples, Splits
 from vastrun.trainer.data.stride import Stride
@@ -49,8 +51,7 @@ def stride_descriptions(splits: Splits) -> dict[Path, str]:
 
 
 def _all_numbers(split: Samples) -> Iterator[range]:
-    for first in range(0, len(split), _READ_BATCH):
-        yield range(first, min(first + _READ_BATCH, len(split)))
+    yield from ranges(len(split), rows_at_once(prod(split.shape), _READ_BATCH))
 
 
 def _end_numbers(split: Samples) -> Iterator[range]:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
+from math import prod
 from pathlib import Path
 
 import h5py
 
 from vastrun.contract.records import write_json
+from vastrun.trainer.data.chunks import ranges, rows_at_once
 from vastrun.trainer.data.pdebench import Attribute, open_file
 from vastrun.trainer.data.sample_writer import folder_lock
 
@@ -42,8 +44,8 @@ def checksum(path: Path) -> str:
     def add_array(name: str, item: h5py.HLObject) -> None:
         if isinstance(item, h5py.Dataset):
             total.update(f"{name} {item.dtype.str} {item.shape}\n".encode())
-            for first in range(0, len(item), _ROWS):
-                total.update(item[first : first + _ROWS].tobytes())
+            for rows in ranges(len(item), rows_at_once(prod(item.shape[1:]), _ROWS)):
+                total.update(item[rows.start : rows.stop].tobytes())
 
     with open_file(path) as file:
         file.visititems(add_array)

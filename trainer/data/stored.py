@@ -16,9 +16,10 @@ import torch
 from torch import Tensor
 
 from vastrun.contract.config import Keep
+from vastrun.trainer.data.chunks import ranges
 from vastrun.trainer.data.pdebench import Fields
 from vastrun.trainer.data.samples import Samples
-from vastrun.trainer.data.trajectories import MOMENTS_CHUNK_SIZE, Trajectories, Windows, moments_of
+from vastrun.trainer.data.trajectories import Trajectories, Windows, moments_chunk, moments_of
 from vastrun.trainer.sampling.windows import BatchIndices, image_points, shifts_of
 
 
@@ -44,11 +45,14 @@ class StoredTrajectories:
 
     def moments(self) -> tuple[Tensor, Tensor]:
         """Return the moments as `Trajectories` does. Raises DataError when a value is not finite."""
-        numbers = range(len(self))
-        shape = (-1, self.frames, self.channels, *self.grid)
+        frame = (self.channels, *self.grid)
+        size, frames = moments_chunk(self.frames, prod(frame), steady=self.steady)
         chunks = (
-            torch.from_numpy(self._samples.read(numbers[first : first + MOMENTS_CHUNK_SIZE])).reshape(shape)
-            for first in numbers[::MOMENTS_CHUNK_SIZE]
+            torch.from_numpy(self._samples.read(numbers, slice(part.start, part.stop))).reshape(
+                len(numbers), -1, *frame
+            )
+            for numbers in ranges(len(self), size)
+            for part in ranges(self.frames, frames)
         )
         return moments_of(chunks, steady=self.steady)
 

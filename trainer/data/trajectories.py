@@ -12,10 +12,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from vastrun.contract.config import Keep
+from vastrun.trainer.data.chunks import rows_at_once
 from vastrun.trainer.data.samples import Samples
 from vastrun.trainer.sampling.windows import BatchIndices, Symmetry, image_points
 
-MOMENTS_CHUNK_SIZE = 256
+_MOMENTS_CHUNK_SIZE = 256
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,7 +68,9 @@ class Trajectories:
 
         For a problem with time both are those of all frames.
         """
-        return moments_of(self.fields.split(MOMENTS_CHUNK_SIZE), steady=self.steady)
+        size, frames = moments_chunk(self.frames, self.fields[0, 0].numel(), steady=self.steady)
+        chunks = (part for chunk in self.fields.split(size) for part in chunk.split(frames, dim=1))
+        return moments_of(chunks, steady=self.steady)
 
     def to(self, device: torch.device) -> Trajectories:
         return replace(self, fields=self.fields.to(device), conditions=self.conditions.to(device))
@@ -127,6 +130,15 @@ class TrajectoryTask:
             level=to_device(device, indices.level),
             conditions=train.conditions[trajectory],
         )
+
+
+def moments_chunk(frames: int, values: int, *, steady: bool) -> tuple[int, int]:
+    """Return the trajectories and frames of a chunk for `moments_of`, for `values` in a frame.
+
+    The two frames of a steady problem stay together.
+    """
+    trajectories = rows_at_once(frames * values, _MOMENTS_CHUNK_SIZE)
+    return trajectories, frames if steady else rows_at_once(trajectories * values, frames)
 
 
 def moments_of(chunks: Iterable[Tensor], *, steady: bool) -> tuple[Tensor, Tensor]:

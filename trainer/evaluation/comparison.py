@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import torch
 
 from vastrun.contract.scores import flatten_scores
+from vastrun.trainer.data.chunks import rows_at_once
 from vastrun.trainer.data.trajectories import Trajectories
 from vastrun.trainer.distributed.group import Ranks
 from vastrun.trainer.evaluation.evaluation import WHOLE, Evaluation, TrainedModel
@@ -119,7 +120,8 @@ def _scores(operator: Operator, number: int, trained: TrainedModel, beat: Callab
 
 
 def _ms(operator: Operator, number: int, test: Trajectories, ranks: Ranks, beat: Callable[[], None]) -> float:
-    u, conditions = test.fields[:_BATCH, 0], test.conditions[:_BATCH]
+    size = _batch_size(test)
+    u, conditions = test.fields[:size, 0], test.conditions[:size]
     times = []
     for _ in range(_ROUNDS):
         beat()
@@ -134,8 +136,13 @@ def _ms(operator: Operator, number: int, test: Trajectories, ranks: Ranks, beat:
 
 def _spread(model: SampledOperator, number: int, test: Trajectories) -> float | None:
     """Return the spread of the draws for the first frame of a few samples."""
-    draws = model.draws(test.fields[:_BATCH, 0], test.conditions[:_BATCH], number)
+    size = _batch_size(test)
+    draws = model.draws(test.fields[:size, 0], test.conditions[:size], number)
     if len(draws) == 1:
         return None
-    sizes = test.fields[:_BATCH, 1].flatten(1).norm(dim=1)
+    sizes = test.fields[:size, 1].flatten(1).norm(dim=1)
     return (draws.var(dim=0).sum(dim=tuple(range(1, draws.ndim - 1))).sqrt() / sizes).mean().item()
+
+
+def _batch_size(test: Trajectories) -> int:
+    return rows_at_once(test.fields[0, 0].numel(), _BATCH)

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from vastrun.trainer.data import Task
+from vastrun.trainer.data.chunks import ranges, rows_at_once
 from vastrun.trainer.data.trajectories import Windows
 from vastrun.trainer.distributed.group import Ranks
 from vastrun.trainer.models.operator import Operator, Scale
@@ -64,8 +65,8 @@ def _mean_fields(task: Task, parameters: Tensor, ranks: Ranks) -> Tensor:
     sums = torch.zeros(len(parameters), train.channels, *train.grid, dtype=torch.float64)
     counts = torch.zeros(len(parameters), dtype=torch.float64)
     share = np.arange(rank.rank, len(train), rank.world_size)
-    for first in range(0, len(share), _READ_BATCH):
-        windows = _read_first_frames(task, share[first : first + _READ_BATCH])
+    for rows in ranges(len(share), rows_at_once(2 * sums[0].numel(), _READ_BATCH)):
+        windows = _read_first_frames(task, share[rows.start : rows.stop])
         group = torch.cdist(windows.conditions.cpu(), parameters.cpu()).argmin(dim=1)
         sums.index_add_(0, group, windows.fields[:, 1].double().cpu())
         counts += group.bincount(minlength=len(parameters))

@@ -6,6 +6,7 @@ import hashlib
 import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from vastrun.contract.config import DataConfig, ModelConfig
 from vastrun.contract.errors import ConfigError, DataError
 from vastrun.trainer.checks.agreement import digest
 from vastrun.trainer.data import Task
+from vastrun.trainer.data.chunks import ranges, rows_at_once
 from vastrun.trainer.distributed.group import Ranks
 from vastrun.trainer.engine.session import Session
 from vastrun.trainer.latents.files import LatentFiles, Tokens, TokensShape
@@ -90,10 +92,13 @@ class LatentWriter:
 
     def _tokens(self, trajectories: Sequence[int]) -> Tokens:
         """Return the tokens (N, T - 1, S, D)."""
-        fields = _fields(self.task, trajectories, self.space)[:, :-1].to(self.encoder.scale.mean.device)
-        tokens: Tensor = self.encoder(fields.flatten(0, 1)).unflatten(0, fields.shape[:2])
-        made: Tokens = tokens.cpu().numpy()
-        return made
+        made: list[Tokens] = []
+        for rows in ranges(len(trajectories), _trajectories_at_once(self.space)):
+            fields = _fields(self.task, trajectories[rows.start : rows.stop], self.space)[:, :-1]
+            fields = fields.to(self.encoder.scale.mean.device)
+            tokens: Tensor = self.encoder(fields.flatten(0, 1)).unflatten(0, fields.shape[:2])
+            made.append(tokens.cpu().numpy())
+        return np.concatenate(made)
 
 
 def check_disk_space(ranks: Ranks, folder: Path, needed: int) -> None:
@@ -118,8 +123,15 @@ def _data_key(data: DataConfig) -> dict[str, Any]:
 def _sample_digest(task: Task, space: WindowSpace) -> str:
     """Hash the values of a few trajectories: a data file may have been replaced."""
     chosen = np.unique(np.linspace(0, space.trajectories - 1, _SAMPLED_TRAJECTORIES).astype(int))
-    values = _fields(task, chosen.tolist(), space).cpu().contiguous().numpy()
-    return hashlib.sha256(values).hexdigest()
+    hasher = hashlib.sha256()
+    for rows in ranges(len(chosen), _trajectories_at_once(space)):
+        values = _fields(task, chosen[rows.start : rows.stop].tolist(), space)
+        hasher.update(values.cpu().contiguous().numpy())
+    return hasher.hexdigest()
+
+
+def _trajectories_at_once(space: WindowSpace) -> int:
+    return rows_at_once(space.frames * space.channels * prod(space.grid), space.trajectories)
 
 
 def _fields(task: Task, trajectories: Sequence[int], space: WindowSpace) -> Tensor:

@@ -1,6 +1,6 @@
 """Operator: interface of a model that predicts the next field in physical units, for one or several tasks.
 
-Shapes, here and in all models: B samples, K channels of the field, X its points by axis (one or two axes),
+Shapes, here and in all models: B samples, K channels of the field, X its points by axis (one to three axes),
 C conditions, N axes.
 """
 

@@ -19,6 +19,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from vastrun.contract.errors import DataError
 from vastrun.epochs import Remainder, batch_of
 
 Symmetry = Literal["none", "shift", "square"]
@@ -70,6 +71,15 @@ class WindowSpace:
     symmetry: Symmetry = "none"
     unroll: int
     """Frames to predict in a window."""
+
+    def __post_init__(self) -> None:
+        """Raise DataError for a symmetry that the grid does not have."""
+        if self.symmetry == "square" and (len(self.grid) != 2 or len(set(self.grid)) > 1):
+            shape = " x ".join(map(str, self.grid))
+            raise DataError(
+                f"expected a grid of two equal axes for the symmetry square, got {shape} points; "
+                "the symmetries of other grids are shift and none"
+            )
 
     @property
     def windows(self) -> int:

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from vastrun.trainer.models.fno import SpectralConv
 
-GRIDS = [(32,), (16, 24)]
+GRIDS = [(32,), (16, 24), (12, 16, 10)]
 
 
 def identity(grid: tuple[int, ...], modes: int) -> SpectralConv:
@@ -32,6 +32,7 @@ def wave(grid: tuple[int, ...], *cycles: int) -> Tensor:
     [
         ((32,), [(0,), (4,)], [(5,), (9,)]),
         ((16, 24), [(0, 0), (4, 4), (-4, 4), (-5, 1)], [(5, 4), (-6, 1), (0, 5)]),
+        ((12, 12, 14), [(0, 0, 0), (4, -5, 4), (-4, 3, 1)], [(5, 0, 1), (1, -6, 1), (0, 0, 5)]),
     ],
 )
 def test_low_frequencies_pass_and_high_ones_do_not(
@@ -49,7 +50,7 @@ def test_a_field_that_is_moved_comes_out_moved(grid: tuple[int, ...]) -> None:
     conv = SpectralConv(3, 5, grid)
     x = torch.randn(2, *grid, 3)
     axes = tuple(range(1, 1 + len(grid)))
-    shifts = (3, 7)[: len(grid)]
+    shifts = (3, 7, 2)[: len(grid)]
     assert conv(x).shape == x.shape
     assert torch.allclose(conv(x.roll(shifts, axes)), conv(x).roll(shifts, axes), atol=1e-5)
 
@@ -60,7 +61,7 @@ def test_the_same_weights_mean_the_same_on_a_finer_grid(grid: tuple[int, ...]) -
     coarse, fine = SpectralConv(1, 5, grid), SpectralConv(1, 5, finer)
     fine.load_state_dict(coarse.state_dict())
     every_other = (slice(None), *(slice(None, None, 2) for _ in grid))
-    cycles = (3, 2)[: len(grid)]
+    cycles = (3, 2, 1)[: len(grid)]
     assert torch.allclose(fine(wave(finer, *cycles))[every_other], coarse(wave(grid, *cycles)), atol=1e-5)
 
 

@@ -1,4 +1,4 @@
-"""All operators: the same promises for every model, in one and two dimensions, of one channel or several."""
+"""All operators: the same promises for every model, in one to three dimensions, of one channel or several."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from vastrun.trainer import models
 from vastrun.trainer.models.operator import Domain, Operator
 from vastrun.trainer.models.weights import count_parameters, materialise
 
-SMALL = ModelConfig(dim=16, depth=1, heads=2, modes=5)
+SMALL = ModelConfig(dim=16, depth=1, heads=2, modes=4)
 KINDS = {
     "latent": SMALL,
     "fno": replace(SMALL, name="fno"),
@@ -24,6 +24,7 @@ FIELDS = {
     "1-D, channels": ((32,), 2),
     "2-D": ((16, 16), 1),
     "2-D, channels": ((16, 32), 3),
+    "3-D, channels": ((8, 12, 16), 5),
 }
 CONDITIONS = 2
 

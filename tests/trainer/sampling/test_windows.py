@@ -7,8 +7,16 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from vastrun.contract.errors import DataError
 from vastrun.epochs import batch_of
-from vastrun.trainer.sampling.windows import BatchIndices, SamplePlan, WindowSpace, draw_indices
+from vastrun.trainer.sampling.windows import (
+    BatchIndices,
+    SamplePlan,
+    WindowSpace,
+    draw_indices,
+    image_count,
+    image_points,
+)
 
 DRAWN = ("trajectory", "frames", "image", "noise", "level")
 SPACE = WindowSpace(trajectories=20, frames=9, grid=(16,), symmetry="shift", unroll=3)
@@ -90,3 +98,21 @@ def test_every_image_that_the_symmetry_gives_is_drawn() -> None:
     assert set(images) == set(range(16))
     plain = draw_indices(1, 0, batch=8, noise=0.1, space=replace(SPACE, symmetry="none"))
     assert set(plain.image) == {0}
+
+
+@pytest.mark.parametrize("grid", [(7,), (4, 5), (3, 4, 5)])
+def test_the_images_of_a_periodic_domain_are_its_shifts_along_all_axes(grid: tuple[int, ...]) -> None:
+    field = np.arange(np.prod(grid)).reshape(grid)
+    count = image_count("shift", grid)
+    points = image_points("shift", grid, np.arange(count))
+    images = [field.ravel()[each].reshape(grid) for each in points]
+    shifts = list(np.ndindex(*grid))
+    assert len(images) == len(shifts) == field.size
+    for image, shift in zip(images, shifts, strict=True):
+        np.testing.assert_array_equal(image, np.roll(field, shift, tuple(range(len(grid)))))
+
+
+@pytest.mark.parametrize("grid", [(16,), (8, 16), (8, 8, 8)])
+def test_a_grid_that_cannot_be_turned_is_refused_and_told_what_it_may_have(grid: tuple[int, ...]) -> None:
+    with pytest.raises(DataError, match=r"two equal axes for the symmetry square, got .*shift and none"):
+        replace(SPACE, grid=grid, symmetry="square")

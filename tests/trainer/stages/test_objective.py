@@ -33,7 +33,7 @@ from vastrun.trainer.stages.objective import (
 from vastrun.trainer.telemetry.flops import training_flops
 
 ALL = ObjectiveConfig(spectral=0.5, conservation=2.0)
-GRIDS = [(32,), (16, 32)]
+GRIDS = [(32,), (16, 32), (8, 12, 16)]
 
 on_every_grid = pytest.mark.parametrize("grid", GRIDS)
 every_term = pytest.mark.parametrize("term", TERMS.values(), ids=TERMS.keys())
@@ -112,10 +112,11 @@ def test_conservation_is_blind_to_all_but_the_mean_and_never_above_the_relative_
     assert torch.allclose(conservation_error(target + 1, target, units), off)
 
 
-def test_no_axis_is_special_to_the_spectral_error() -> None:
-    target, units = fields((16, 16)), unit((16, 16), 1.0, 1.0)
-    wrong = target + 0.3 * fields((16, 16)).roll(1, -1).flip(0)
-    turned = spectral_error(wrong.transpose(2, 3), target.transpose(2, 3), units)
+@pytest.mark.parametrize("grid", [(16, 16), (8, 8, 8)])
+def test_no_axis_is_special_to_the_spectral_error(grid: tuple[int, ...]) -> None:
+    target, units = fields(grid), unit(grid, 1.0, 1.0)
+    wrong = target + 0.3 * fields(grid).roll(1, -1).flip(0)
+    turned = spectral_error(wrong.transpose(2, -1), target.transpose(2, -1), units)
     assert torch.allclose(spectral_error(wrong, target, units), turned, rtol=1e-4)
 
 
