@@ -48,6 +48,7 @@ PROBLEM = Problem(
     draw=_draw,
     solve=_solve,
     symmetry="shift",
+    extent=(-SIDE / 2, SIDE / 2),
     chunk=64,
     cells_of=cells_of,
     method={"mach": _MACH},

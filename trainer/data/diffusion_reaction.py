@@ -88,6 +88,7 @@ PROBLEM = Problem(
     draw=_draw,
     solve=_solve,
     symmetry="square",
+    extent=(-SIDE / 2, SIDE / 2),
     chunk=8,
     method={"longest step": _MAX_STEP},
 )

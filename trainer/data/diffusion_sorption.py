@@ -146,6 +146,7 @@ PROBLEM = Problem(
     layout=lambda grid: GroupsLayout(grid=grid, channels=1, axes=1, side=1.0, centred=False),
     draw=_draw,
     solve=_solve,
+    time_unit="s",
     symmetry="none",
     chunk=64,
     cells_of=cells_of,

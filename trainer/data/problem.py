@@ -34,6 +34,12 @@ class DataSizes:
 
     frame_shape: tuple[int, ...]
     """Shape of a sample: (frames, channels, *points); a steady problem has two frames."""
+    channels: tuple[str, ...]
+    """Names of the channels; of a steady problem, input before target."""
+    extent: tuple[float, float]
+    """Bounds of the domain along each axis."""
+    time_unit: str
+    """Unit of time; empty where there is none."""
     steady: bool
     symmetry: Symmetry
     static: int
@@ -66,6 +72,10 @@ class Problem:
     """Symmetry that training may use to augment the data."""
     static: int = 0
     """Number of the last channels, which do not change with time: models are given them."""
+    extent: tuple[float, float] = (0.0, 1.0)
+    """Bounds of the domain along each axis, in the units of the data."""
+    time_unit: str = ""
+    """Unit of time; empty for an equation without dimensions."""
     chunk: int
     """Samples that are drawn and solved at once; another number draws other samples."""
     method: Mapping[str, Attribute] = field(default_factory=dict)
@@ -138,6 +148,9 @@ class Problem:
         layout, parameters = self.layout(_grid(config)), self._parameters(config)
         return DataSizes(
             frame_shape=(2, 1, *layout.shape[1:]) if layout.steady else layout.shape,
+            channels=self.channels,
+            extent=self.extent,
+            time_unit=self.time_unit,
             steady=layout.steady,
             symmetry=self.symmetry,
             static=self.static,

@@ -113,6 +113,7 @@ PROBLEM = Problem(
     draw=_draw,
     solve=_solve,
     symmetry="square",
+    extent=(-SIDE / 2, SIDE / 2),
     chunk=8,
     method={"cfl": _CFL},
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Protocol
@@ -13,9 +13,12 @@ from torch import Tensor
 from vastrun.contract.config import PARAMETERS, DataConfig, TrainConfig
 from vastrun.contract.scores import flatten_scores
 from vastrun.trainer.data import Task
+from vastrun.trainer.data.trajectories import Trajectories
 from vastrun.trainer.distributed.group import Ranks
+from vastrun.trainer.evaluation.conserved import CONSERVED
+from vastrun.trainer.evaluation.planes import Coordinates, SpaceAxis, planes_of
 from vastrun.trainer.evaluation.predictors import MAX_PARAMETERS, applicable_predictors, compute_prior
-from vastrun.trainer.evaluation.rollouts import roll_out
+from vastrun.trainer.evaluation.rollouts import Rollouts, roll_out
 from vastrun.trainer.evaluation.scores import Scores, scores_of
 from vastrun.trainer.models.operator import Operator
 
@@ -25,14 +28,16 @@ _MAX_EXAMPLES = 3
 
 @dataclass(frozen=True, kw_only=True)
 class Example:
-    """Sample of the test set with its rollout, on the CPU."""
+    """Sample of the test set with its rollout, in one plane, on the CPU."""
 
     label: str
-    """Parameter of the sample, or its number when there is a single parameter."""
+    """Parameter of the sample, or its number when there is a single parameter; and where the plane is."""
+    axes: tuple[SpaceAxis, ...]
+    """Axes of the plane."""
     truth: Tensor
-    """(T + 1, K, *X): the first frame, and the true later ones."""
+    """(T + 1, K, *P): the first frame, and the true later ones."""
     rollout: Tensor
-    """(T, K, *X)"""
+    """(T, K, *P)"""
 
 
 class TrainedModel(Protocol):
@@ -70,7 +75,9 @@ class Evaluation:
     """Scores by part of the test set, the whole first, then by predictor; `rollout` is the model's."""
     spectra: Tensor
     """(3, K, R): see `Rollouts.spectra`."""
+    coordinates: Coordinates
     examples: tuple[Example, ...]
+    """A few samples; the first one in each plane."""
 
     def numbers(self) -> dict[str, float]:
         """Return the scores of the whole test set by names like `rollout_nrmse`.
@@ -103,18 +110,33 @@ def evaluate(
         beat,
         predictors=applicable_predictors(prior, steady=test.steady),
         examples=tuple(shown),
+        conserved=CONSERVED.get(data.task),
     )
+    coordinates = Coordinates.of(data, tuple(test.grid))
     return Evaluation(
         task=data.task,
         steady=test.steady,
         samples=len(test),
         scores={label: scores_of(rollouts, rows) for label, rows in parts.items()},
         spectra=rollouts.spectra,
-        examples=tuple(
-            Example(label=label, truth=test.fields[row, :, : rollout.shape[1]].cpu(), rollout=rollout)
-            for (row, label), rollout in zip(shown.items(), rollouts.examples, strict=True)
-        ),
+        coordinates=coordinates,
+        examples=tuple(_examples(shown, test, rollouts, coordinates)),
     )
+
+
+def _examples(
+    shown: Mapping[int, str], test: Trajectories, rollouts: Rollouts, coordinates: Coordinates
+) -> Iterator[Example]:
+    """Yield the first sample in each plane, and the others in the first one."""
+    planes = planes_of(tuple(test.grid))
+    for place, (row, label) in enumerate(shown.items()):
+        for plane, rolled in zip(planes[: 1 if place else None], rollouts.examples, strict=False):
+            yield Example(
+                label=", ".join(filter(None, (label, plane.label(coordinates.axes)))),
+                axes=tuple(coordinates.axes[axis] for axis in plane.shown),
+                truth=plane.cut(test.fields[row, :, : rolled.shape[2]]).cpu(),
+                rollout=rolled[place],
+            )
 
 
 def final_scores(evaluations: Sequence[Evaluation]) -> dict[str, float]:

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
 
-from vastrun.trainer.evaluation.evaluation import WHOLE, Evaluation
+from vastrun.trainer.evaluation.evaluation import WHOLE, Evaluation, Example
 from vastrun.trainer.evaluation.metrics import BANDS
 
 _DPI = 110
@@ -89,31 +89,34 @@ def _lines(evaluation: Evaluation) -> Figure:
     frames = _pick_frames(len(examples[0].rollout), 3)
     figure, grid = _figure(len(examples), len(frames), width=3.6, height=2.2)
     for axes_row, example in zip(grid, examples, strict=True):
+        [axis] = example.axes
         for axes, frame in zip(axes_row, frames, strict=True):
-            axes.plot(_finite_values(example.truth[frame + 1, 0]), color=_TRUTH, linewidth=1.6, label="true")
-            axes.plot(
-                _finite_values(example.rollout[frame, 0]), color=_MODEL, linestyle="--", label="rollout"
-            )
-            axes.set_title(_join(example.label, f"frame {frame + 1}"), fontsize=9)
-            axes.margins(x=0)
+            true, rolled = example.truth[frame + 1, 0], example.rollout[frame, 0]
+            axes.plot(axis.centres, _finite_values(true), color=_TRUTH, linewidth=1.6, label="true")
+            axes.plot(axis.centres, _finite_values(rolled), color=_MODEL, linestyle="--", label="rollout")
+            axes.set_title(_join(example.label, evaluation.coordinates.at(frame + 1)), fontsize=9)
+            axes.set_xlim(axis.low, axis.high)
     grid[0][0].legend(frameon=False, fontsize=8)
-    figure.supxlabel("point", fontsize=9)
+    figure.supxlabel(examples[0].axes[0].name, fontsize=9)
+    figure.supylabel(_channel(evaluation), fontsize=9)
     return figure
 
 
 def _space_time(evaluation: Evaluation) -> Figure:
     """Draw each example over space and time: truth, rollout and difference."""
     figure, grid = _figure(len(evaluation.examples), 3, width=3.4, height=2.5, **_WITH_BARS)
+    dt = evaluation.coordinates.dt
     for axes_row, example in zip(grid, evaluation.examples, strict=True):
         true, rolled = example.truth[1:, 0], example.rollout[:, 0]
         titles = [_join(example.label, name) for name in ("true", "rollout", "difference")]
-        extent = (0, true.shape[1], 0.5, len(true) + 0.5)
+        [axis] = example.axes
+        extent = (axis.low, axis.high, 0.5 * dt, (len(true) + 0.5) * dt)
         options = {"aspect": "auto", "origin": "lower", "extent": extent}
         _images(figure, axes_row, (true, rolled), (rolled - true,), titles, **options)
-        axes_row[0].set_ylabel("frame", fontsize=9)
-        for axes in axes_row:
+        axes_row[0].set_ylabel(evaluation.coordinates.time_label, fontsize=9)
+        for axes in axes_row if evaluation.coordinates.counts_frames else ():
             axes.yaxis.set_major_locator(MaxNLocator(integer=True))
-    figure.supxlabel("point", fontsize=9)
+    figure.supxlabel(evaluation.examples[0].axes[0].name, fontsize=9)
     return figure
 
 
@@ -122,9 +125,9 @@ def _maps(evaluation: Evaluation) -> Figure:
     figure, grid = _figure(len(evaluation.examples), 4, width=3.0, height=2.7, **_WITH_BARS)
     for axes_row, example in zip(grid, evaluation.examples, strict=True):
         first_frame, true, rolled = example.truth[0, 0], example.truth[-1, 0], example.rollout[-1, 0]
-        titles = [_join(example.label, name) for name in ("true", "rollout", "difference")]
-        _images(figure, axes_row[:1], (first_frame,), (), [_join(example.label, "given")])
-        _images(figure, axes_row[1:], (true, rolled), (rolled - true,), titles)
+        titles = [_join(example.label, name) for name in ("given", "true", "rollout", "difference")]
+        _plane_images(figure, axes_row[:1], example, (first_frame,), (), titles[:1])
+        _plane_images(figure, axes_row[1:], example, (true, rolled), (rolled - true,), titles[1:])
     return figure
 
 
@@ -135,9 +138,19 @@ def _frames(evaluation: Evaluation) -> Figure:
     figure, grid = _figure(3, len(chosen), width=2.8, height=2.6, **_WITH_BARS)
     for column, frame in enumerate(chosen):
         true, rolled = example.truth[frame + 1, 0], example.rollout[frame, 0]
-        titles = [_join(f"frame {frame + 1}", name) for name in ("true", "rollout", "difference")]
-        _images(figure, [row[column] for row in grid], (true, rolled), (rolled - true,), titles)
+        time = evaluation.coordinates.at(frame + 1)
+        titles = [_join(time, name) for name in ("true", "rollout", "difference")]
+        _plane_images(
+            figure, [row[column] for row in grid], example, (true, rolled), (rolled - true,), titles
+        )
+    figure.suptitle(_join(example.label, _channel(evaluation)), fontsize=9)
     return figure
+
+
+def _channel(evaluation: Evaluation) -> str:
+    """Return the name of the channel that is drawn, the first one; of a steady problem, its solution."""
+    names = evaluation.coordinates.channels
+    return names[-1 if evaluation.steady else 0] if names else ""
 
 
 def _error_by_frame(evaluation: Evaluation) -> Figure:
@@ -162,14 +175,16 @@ def _error_by_frame(evaluation: Evaluation) -> Figure:
 def _spectra(evaluation: Evaluation) -> Figure:
     """Draw the amplitudes of the last frame by wavenumber, with the limits of the score bands."""
     figure, [row] = _figure(1, evaluation.spectra.shape[1], width=5.0, height=4.0)
+    names = evaluation.coordinates.channels or [f"channel {number}" for number in range(len(row))]
+    frame = "solution" if evaluation.steady else "last frame"
     for channel, axes in enumerate(row):
         kinds = ((_TRUTH, "true"), (_MODEL, "rollout"), (_ERROR, "error"))
         for values, (color, name) in zip(evaluation.spectra[:, channel], kinds, strict=True):
             _curve(axes, values.tolist(), 0, color=color, label=name)
         for end in (end for _, end in BANDS.values() if end < evaluation.spectra.shape[2]):
             axes.axvline(end, color="#cccccc", linewidth=0.8, zorder=0)
-        which = f", channel {channel}" if len(row) > 1 else ""
-        axes.set(xlabel="wavenumber", title=f"{evaluation.task}: last frame{which}")
+        which = f", {names[channel]}" if len(row) > 1 else ""
+        axes.set(xlabel="wavenumber, in waves per domain", title=f"{evaluation.task}: {frame}{which}")
     row[0].set_ylabel("amplitude")
     row[0].legend(frameon=False, fontsize=8)
     return figure
@@ -180,6 +195,26 @@ def _curve(axes: Axes, values: Sequence[float], first: int, **options: Any) -> N
     points = [(place, value) for place, value in enumerate(values, first) if 0 < value < math.inf]
     if points:
         axes.semilogy(*zip(*points, strict=True), **options)
+
+
+def _plane_images(
+    figure: Figure,
+    row: Sequence[Axes],
+    example: Example,
+    fields: Sequence[Tensor],
+    differences: Sequence[Tensor],
+    titles: Sequence[str],
+) -> None:
+    """Draw fields over a plane, with its first axis to the right and its second one upwards."""
+    right, up = example.axes
+    turned = ([field.T for field in fields], [difference.T for difference in differences])
+    extent = (right.low, right.high, up.low, up.high)
+    _images(figure, row, *turned, titles, origin="lower", extent=extent)
+    for axes in row:
+        for place, axis in ((axes.xaxis, right), (axes.yaxis, up)):
+            place.set_major_locator(MaxNLocator(3))
+            place.set_label_text(axis.name, fontsize=_TICKS)
+            place.labelpad = 1
 
 
 def _images(
@@ -201,8 +236,6 @@ def _images(
         image = axes.imshow(_finite_values(values), **scale, **options)
         figure.colorbar(image, ax=axes, fraction=0.046).ax.tick_params(labelsize=_TICKS)
         axes.set_title(title, fontsize=9)
-        if values.shape[0] == values.shape[1]:
-            axes.set_axis_off()
 
 
 def _figure(

@@ -12,7 +12,9 @@ from torch import Tensor
 
 from vastrun.trainer.data.trajectories import Trajectories
 from vastrun.trainer.distributed.group import Ranks
+from vastrun.trainer.evaluation.conserved import Densities
 from vastrun.trainer.evaluation.metrics import MEASURES, FieldMetrics
+from vastrun.trainer.evaluation.planes import planes_of
 from vastrun.trainer.evaluation.predictors import PREDICTORS, Prior, SampleBatch
 from vastrun.trainer.models.operator import Operator
 
@@ -31,8 +33,8 @@ class Rollouts:
     """Errors by predictor, (M, N, T, K): see `metrics.MEASURES`."""
     spectra: Tensor
     """(3, K, R): mean amplitude by ring in the last frame: of truth, rollout and difference."""
-    examples: Tensor
-    """(E, T, K, *X): rollouts of the requested samples."""
+    examples: tuple[Tensor, ...]
+    """(E, T, K, *P) by plane: rollouts of the requested samples, cut to the planes that are shown."""
 
 
 class EvaluationStopped(Exception):
@@ -63,15 +65,17 @@ def roll_out(
     *,
     predictors: Sequence[str],
     examples: Sequence[int] = (),
+    conserved: Densities | None = None,
 ) -> Rollouts:
     """Roll out all of `test`: every rank a share, then the results are summed over the ranks.
 
     The shares have the same size, so that all ranks take part in the same gathers of weights: short shares
-    are padded with the last trajectory, which counts once.
+    are padded with the last trajectory, which counts once. `conserved`: the densities whose means are
+    compared; None: the fields themselves.
     """
     rank, world_size = ranks.rank.rank, ranks.rank.world_size
     total = world_size * math.ceil(len(test) / world_size)
-    accumulator = _Accumulator(test, total, predictors, examples)
+    accumulator = _Accumulator(test, total, predictors, examples, conserved)
     size = max(1, min(_MAX_BATCH, _MAX_BATCH_VALUES // test.fields[0, 0].numel()))
     # Shapes differ from those of training: compiling for them takes longer than it saves.
     with _eval_mode(operator), torch.no_grad(), torch.compiler.set_stance("force_eager"):
@@ -96,16 +100,26 @@ class _Accumulator:
     """Measurements of one rank; zero at the places of other ranks."""
 
     def __init__(
-        self, test: Trajectories, total: int, predictors: Sequence[str], examples: Sequence[int]
+        self,
+        test: Trajectories,
+        total: int,
+        predictors: Sequence[str],
+        examples: Sequence[int],
+        conserved: Densities | None,
     ) -> None:
-        self._count, self._predictors = len(test), tuple(predictors)
+        self._count, self._predictors, self._conserved = len(test), tuple(predictors), conserved
         self._metrics = FieldMetrics(test.grid, test.fields.device)
         self._moving = slice(test.channels - test.static)
         each = (total, test.frames - 1, test.channels - test.static)
         self._sizes = torch.zeros(each, dtype=torch.float64)
         self._errors = torch.zeros(len(predictors), len(MEASURES), *each, dtype=torch.float64)
         self._spectra = torch.zeros(_SPECTRA, each[2], self._metrics.rings.count, dtype=torch.float64)
-        self._examples = torch.zeros(len(examples), *each[1:], *test.grid)
+        # Whole fields with three axes would take gigabytes, and be sent between the ranks.
+        self._planes = planes_of(tuple(test.grid))
+        self._examples = [
+            torch.zeros(len(examples), *each[1:], *(test.grid[axis] for axis in plane.shown))
+            for plane in self._planes
+        ]
         self._places = {row: place for place, row in enumerate(examples)}
 
     def add(self, rows: Tensor, fields: Tensor, case: SampleBatch, beat: Callable[[], None]) -> None:
@@ -119,8 +133,8 @@ class _Accumulator:
             self._sizes[rows, frame] = moving.double().square().flatten(2).mean(2).cpu()
             for place, name in enumerate(self._predictors):
                 predictions[name] = PREDICTORS[name](case, predictions[name], before).float()
-                error = predictions[name][:, self._moving] - moving
-                self._errors[place, :, rows, frame] = self._metrics.measure(error).cpu()
+                rolled = predictions[name][:, self._moving]
+                self._errors[place, :, rows, frame] = self._measure(rolled, moving).cpu()
             self._store_example(rows, frame, predictions["rollout"][:, self._moving])
         self._add_spectra(rows, moving, predictions["rollout"][:, self._moving])
 
@@ -131,13 +145,22 @@ class _Accumulator:
             sizes=ranks.all_reduce_sum(self._sizes)[: self._count],
             errors=dict(zip(self._predictors, errors, strict=True)),
             spectra=ranks.all_reduce_sum(self._spectra) / self._count,
-            examples=ranks.all_reduce_sum(self._examples),
+            examples=tuple(ranks.all_reduce_sum(each) for each in self._examples),
         )
+
+    def _measure(self, prediction: Tensor, target: Tensor) -> Tensor:
+        """Measure a prediction (B, K, *X): (M, B, K)."""
+        measures = self._metrics.measure(prediction - target)
+        if self._conserved is not None:
+            made, true = (self._conserved(fields.double()) for fields in (prediction, target))
+            measures[MEASURES.index("mean")] = (made - true).flatten(2).mean(dim=2)
+        return measures
 
     def _store_example(self, rows: Tensor, frame: int, prediction: Tensor) -> None:
         for row, field in zip(rows.tolist(), prediction, strict=True):
             if row in self._places:
-                self._examples[self._places[row], frame] = field.cpu()
+                for plane, example in zip(self._planes, self._examples, strict=True):
+                    example[self._places[row], frame] = plane.cut(field).cpu()
 
     def _add_spectra(self, rows: Tensor, target: Tensor, prediction: Tensor) -> None:
         once = (rows < self._count).to(target.device)

@@ -26,7 +26,7 @@ class Scores:
     boundary_rmse: float
     """RMSE over the boundary points."""
     conservation_rmse: float
-    """RMSE of the spatial mean: the gain or loss of the conserved quantity."""
+    """RMSE of the spatial mean: the gain or loss of the conserved quantity (see `conserved.py`)."""
     max_error: float
     spectrum_low: float
     """Amplitude of the error at wavenumbers below 4."""

@@ -1,4 +1,4 @@
-"""What is measured of a square: its rim, its mean, its waves by their length, whatever their direction."""
+"""What is measured of squares and cubes: the rim, the mean, waves by their length in any direction."""
 
 from __future__ import annotations
 
@@ -51,3 +51,31 @@ def test_the_edge_of_a_square_is_its_rim() -> None:
     assert found["highest"] == 2
     assert found["mean"] == pytest.approx((20 * 1 - 16 * 2) / 36)
     assert math.isnan(found["high"])  # six points have no waves so short
+
+
+@pytest.mark.parametrize(
+    ("wavenumbers", "band", "rings"),
+    [((2, 2, 2), "low", 4), ((2, -2, 3), "mid", 8), ((0, 0, 5), "mid", 8), ((5, 0, 0), "mid", 8)],
+)
+def test_a_wave_in_a_cube_counts_once_in_the_band_of_its_length(
+    wavenumbers: tuple[int, ...], band: str, rings: int
+) -> None:
+    grid = (12, 14, 16)
+    x = torch.meshgrid(*(torch.arange(points) / points for points in grid), indexing="ij")
+    phase = sum(number * axis for number, axis in zip(wavenumbers, x, strict=True))
+    found = measured(torch.cos(2 * math.pi * phase))
+    assert found[band] == pytest.approx(0.5**2 / rings)
+    assert found["square"] == pytest.approx(0.5)
+    assert found[{"low": "mid", "mid": "low"}[band]] == pytest.approx(0, abs=1e-12)
+
+
+def test_the_edge_of_a_cube_are_its_six_faces() -> None:
+    inside = torch.zeros(5, 6, 7)
+    inside[1:-1, 1:-1, 1:-1] = -3.0
+    assert measured(inside)["edge"] == 0
+    for axis in range(3):
+        for place in (0, -1):
+            face = torch.zeros(5, 6, 7)
+            face.select(axis, place).fill_(1.0)
+            points = face.sum().item()
+            assert measured(face)["edge"] == pytest.approx(points / (5 * 6 * 7 - 3 * 4 * 5))

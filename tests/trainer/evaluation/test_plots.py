@@ -13,9 +13,11 @@ import torch
 
 from tests.slow import slow
 from tests.trainer.conftest import together
+from vastrun.contract.config import DataConfig
 from vastrun.trainer.distributed.group import Ranks
 from vastrun.trainer.evaluation import report
 from vastrun.trainer.evaluation.evaluation import WHOLE, Evaluation, Example
+from vastrun.trainer.evaluation.planes import Coordinates, planes_of
 from vastrun.trainer.evaluation.scores import Scores
 
 FRAMES = 4
@@ -26,18 +28,30 @@ def scores(value: float) -> Scores:
     return Scores(**dict.fromkeys(names, value), diverged=0, nrmse_by_frame=(value,) * FRAMES)
 
 
-def evaluation(grid: tuple[int, ...], *, steady: bool = False, rolled: float = 1.0) -> Evaluation:
+def evaluation(
+    grid: tuple[int, ...], *, task: str = "mine:waves", steady: bool = False, rolled: float = 1.0
+) -> Evaluation:
     frames = 1 if steady else FRAMES
     truth = torch.rand(frames + 1, 2, *grid)
-    example = Example(label="beta 1", truth=truth, rollout=truth[1:] * rolled)
+    coordinates = Coordinates.of(DataConfig(task=task), grid)
+    examples = [
+        Example(
+            label="beta 1",
+            axes=tuple(coordinates.axes[axis] for axis in plane.shown),
+            truth=plane.cut(truth),
+            rollout=plane.cut(truth[1:] * rolled),
+        )
+        for plane in planes_of(grid)
+    ]
     found = {"rollout": scores(rolled), "training_mean": scores(0.5)}
     return Evaluation(
-        task="mine:waves",
+        task=task,
         steady=steady,
         samples=8,
         scores={WHOLE: found, "beta 0.4": found, "beta 1": found},
         spectra=torch.rand(3, 2, 9) * torch.tensor([1.0, rolled, rolled]).reshape(3, 1, 1),
-        examples=(example, example),
+        coordinates=coordinates,
+        examples=(*examples, examples[0]),
     )
 
 
@@ -48,9 +62,10 @@ def evaluation(grid: tuple[int, ...], *, steady: bool = False, rolled: float = 1
         *slow(
             (evaluation((8, 8), steady=True), ["fields", "spectra"]),
             (evaluation((16,), rolled=math.inf), ["fields", "rollouts", "error", "spectra"]),
+            (evaluation((8, 10, 12)), ["fields", "rollouts", "error", "spectra"]),
         ),
     ],
-    ids=["square", "steady", "line, ran away"],
+    ids=["square", "steady", "line, ran away", "cube"],
 )
 def test_each_kind_of_task_has_its_pictures(tmp_path: Path, seen: Evaluation, kinds: list[str]) -> None:
     from vastrun.trainer.evaluation.plots import draw  # not in the process that is to find no matplotlib

@@ -1,0 +1,19 @@
+"""Conserved densities of flows: those that their solver conserves, and scored as such."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+
+from vastrun.contract.config import PARAMETERS
+from vastrun.trainer.data import gas, gas_fields
+from vastrun.trainer.evaluation.conserved import CONSERVED
+
+
+def test_every_compressible_flow_is_compared_by_the_densities_that_its_solver_conserves() -> None:
+    tasks = {task for task in PARAMETERS if task.startswith("compressible_")}
+    assert CONSERVED.keys() == tasks
+    for axes in (1, 2, 3):
+        state = gas_fields.draw(2, axes, np.random.default_rng(axes))(8, 0.5)
+        found = CONSERVED[f"compressible_{axes}d"](torch.from_numpy(state))
+        np.testing.assert_allclose(found, gas.conserved(state), rtol=1e-14)
