@@ -1,4 +1,4 @@
-"""Data rules: conditions on the files of `data:`, which are checked before a machine is rented."""
+"""Data rules: conditions on the files of `data:` and of `train.data`, checked before a machine is rented."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 from urllib.parse import urlsplit
 
+from vastrun.contract.config import PARAMETERS
 from vastrun.contract.data_files import hub_address, path_fault
 from vastrun.launcher.config.source import KeyPath
 from vastrun.launcher.core.job import DataFile, JobSpec
@@ -31,6 +32,7 @@ def data_conflicts(spec: JobSpec) -> Iterator[Conflict]:
         yield from _place(file, path, targets)
         targets[PurePosixPath(file.target)] = i
     yield from _room(spec)
+    yield from _solver_room(spec)
 
 
 def _url_fault(file: DataFile) -> str | None:
@@ -95,13 +97,37 @@ def _place(file: DataFile, path: KeyPath, targets: dict[PurePosixPath, int]) -> 
 
 def _room(spec: JobSpec) -> Iterator[Conflict]:
     """Yield a conflict when the files do not fit on the disk that the job asks for."""
-    key, room_gb = "resources.disk_gb", spec.resources.disk_gb
-    if spec.volume is not None:
-        key, room_gb = "volume.gb", float(spec.volume.gb)
+    key, room_gb = _disk(spec)
     if spec.data_gb > room_gb:
         about: tuple[KeyPath, ...] = (("resources", "disk_gb"), ("volume",))
         text = f"needs {spec.data_gb:.3g} GB, but {key} is {room_gb:g}: raise {key}"
         yield Conflict(("data",), text, about)
+
+
+def _solver_room(spec: JobSpec) -> Iterator[Conflict]:
+    """Yield a conflict when the files that the solvers of `train.data` write do not fit on the disk.
+
+    A job that downloads files may have no need of a solver.
+    """
+    tasks = [] if spec.train is None or spec.data else [d for d in spec.train.data if d.task in PARAMETERS]
+    files_gb = [data.file_gb for data in tasks for _ in data.parameters_of(data.task)]
+    # The solved pieces of a file are on the disk until it is whole.
+    needed_gb = sum(files_gb) + max(files_gb, default=0.0)
+    key, room_gb = _disk(spec)
+    if needed_gb > room_gb:
+        names = ", ".join(data.task for data in tasks)
+        text = (
+            f"the solvers of {names} need {needed_gb:.3g} GB of disk, but {key} is {room_gb:g}: raise {key}, "
+            "or ask for fewer samples, frames or points"
+        )
+        yield Conflict(("train", "data"), text, (("resources", "disk_gb"), ("volume",)))
+
+
+def _disk(spec: JobSpec) -> tuple[str, float]:
+    """Return the key that sizes the disk of the data, and its GB."""
+    if spec.volume is not None:
+        return "volume.gb", float(spec.volume.gb)
+    return "resources.disk_gb", spec.resources.disk_gb
 
 
 @dataclass(frozen=True)

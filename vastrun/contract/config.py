@@ -22,6 +22,7 @@ PARAMETERS: Mapping[str, tuple[str, ...]] = {
     "burgers": ("nus",),
     "compressible_1d": ("etas",),
     "compressible_2d": ("machs", "etas"),
+    "compressible_3d": ("machs", "etas"),
     "darcy": ("sources",),
     "diffusion_reaction": (),
     "diffusion_sorption": (),
@@ -37,12 +38,22 @@ MODEL_ARGUMENTS = ("grid", "channels", "conditions")
 """Keyword arguments that each model of the user's code is built with, besides `model.options`."""
 _AXES = {
     "compressible_2d": 2,
+    "compressible_3d": 3,
     "darcy": 2,
     "diffusion_reaction": 2,
     "incompressible": 2,
     "shallow_water": 2,
 }
 """Axes of the grids of built-in tasks that have more than one."""
+_CHANNELS = {
+    "compressible_1d": 3,
+    "compressible_2d": 4,
+    "compressible_3d": 5,
+    "diffusion_reaction": 2,
+    "incompressible": 5,
+}
+"""Channels of a frame of built-in tasks that have more than one; a steady problem has two frames."""
+_BYTES_PER_VALUE = 4
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,9 +69,9 @@ class DataConfig:
     rhos: Annotated[tuple[Positive, ...], MinLen(1)] = (1.0,)
     """Growth rates of `reaction_diffusion`, whose files have all combinations with `nus`."""
     etas: Annotated[tuple[Positive, ...], MinLen(1)] = (0.01,)
-    """Viscosities of `compressible_1d` and `compressible_2d`; shear and bulk viscosity are equal."""
+    """Viscosities of `compressible_1d`, `_2d` and `_3d`; shear and bulk viscosity are equal."""
     machs: Annotated[tuple[Positive, ...], MinLen(1)] = (0.1,)
-    """Mach numbers of `compressible_2d`, whose files have all combinations with `etas`."""
+    """Mach numbers of `compressible_2d` and `_3d`, whose files have all combinations with `etas`."""
     sources: Annotated[tuple[Positive, ...], MinLen(1)] = (1.0,)
     """Source terms of `darcy`; PDEBench calls them beta. The solution is proportional to it."""
     train: Count = 256
@@ -91,6 +102,15 @@ class DataConfig:
     def axes(self) -> int:
         """Return the number of the grid's axes; 1 for a user's task, which may have any number."""
         return _AXES.get(self.task, 1)
+
+    @property
+    def file_gb(self) -> float:
+        """Return the GB of each file that a built-in task's solver writes; 0 for a user's task."""
+        if self.task not in PARAMETERS:
+            return 0.0
+        frames = 2 if self.steady else self.frames
+        values = frames * _CHANNELS.get(self.task, 1) * self.points**self.axes
+        return (self.train + self.test) * values * _BYTES_PER_VALUE / 1e9
 
     def parameters_of(self, task: str) -> tuple[tuple[float, ...], ...]:
         """Return the parameters of each file of a built-in task: all combinations of its keys' values."""

@@ -31,6 +31,7 @@ _SMALL: Settings = {"train": 16, "test": 4, "points": 16, "frames": 6}
 _ADVECTION: Settings = {"task": "advection", "betas": [1.0], **_SMALL}
 _BURGERS: Settings = {"task": "burgers", "nus": [0.1], **_SMALL}
 _DARCY: Settings = {"task": "darcy", **_SMALL}
+_CUBE: Settings = {"task": "compressible_3d", **_SMALL, "dt": 0.01}
 _TINY: Settings = {"dim": 32, "depth": 1, "heads": 2}
 _OWN_MODEL: Settings = {"name": OWN_MODEL, "options": {"width": 32, "depth": 2, "heads": 2}}
 _ON_A_LINE: Mapping[str, Settings] = {
@@ -40,16 +41,18 @@ _ON_A_LINE: Mapping[str, Settings] = {
     "own model": {"model": _OWN_MODEL},
     "own model, sharded": {"model": _OWN_MODEL, "strategy": "fsdp2"},
 }
-_IN_THE_PLANE: Mapping[str, Settings] = {
+_ON_OTHER_GRIDS: Mapping[str, Settings] = {
     "three tasks": {"data": [_ADVECTION, _BURGERS, _DARCY], "unroll": 2},
     "fno in 2-D": {"data": _DARCY, "model": {"name": "fno", "dim": 16, "depth": 2, "modes": 4}},
+    "latent in 3-D": {"data": _CUBE, "model": _TINY},
+    "fno in 3-D": {"data": _CUBE, "model": {"name": "fno", "dim": 8, "depth": 2, "modes": 4}},
 }
 
 
 def check_models(place: Place, folder: Path) -> Seen:
     """Train each kind of loss, checkpointing and mix of tasks, beside the CPU."""
     figures = []
-    for number, jobs in enumerate((_ON_A_LINE, *({name: job} for name, job in _IN_THE_PLANE.items()))):
+    for number, jobs in enumerate((_ON_A_LINE, *({name: job} for name, job in _ON_OTHER_GRIDS.items()))):
         losses = []
         for name, where in (("here", place), ("cpu", place.cpu)):
             box = box_of(folder / f"{name}-{number}", where, next(iter(jobs.values())))

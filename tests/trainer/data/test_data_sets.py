@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pickle
+import re
 import shutil
 import subprocess
 import sys
@@ -21,12 +22,13 @@ from vastrun.contract.config_checks import faults_of
 from vastrun.contract.errors import DataError
 from vastrun.trainer import data
 from vastrun.trainer.data.inspection import check
+from vastrun.trainer.evaluation.planes import Coordinates
 
 SMALL = DataConfig(train=17, test=3, points=16, frames=3)
 TASKS = sorted(FILES)
 
 
-FAST = ("compressible_1d", "compressible_2d", "incompressible")
+FAST = ("compressible_1d", "compressible_2d", "compressible_3d", "incompressible")
 """Their solvers take many steps."""
 
 
@@ -60,6 +62,29 @@ def test_what_is_tested_on_was_not_trained_on_at_any_parameter(task: str, made: 
     assert seen.isdisjoint(row.tobytes() for row in begin[1])
     assert len(seen) == 17
     np.testing.assert_allclose(begin[0][:17], begin[0][-17:], atol=1e-6)
+
+
+@pytest.mark.parametrize("task", [task for task in TASKS if task != "incompressible"])
+def test_axes_of_pictures_have_the_values_of_the_file(task: str, made: Path) -> None:
+    axes = Coordinates.of(config_of(task), (16,) * config_of(task).axes).axes
+    with h5py.File(made / FILES[task]) as file:
+        names = [f"{axis.name}-coordinate" for axis in axes]
+        found = [file[name if name in file else f"0000/grid/{name[0]}"][:] for name in names]
+    for axis, values in zip(axes, found, strict=True):
+        np.testing.assert_allclose(axis.centres, values, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_the_launcher_knows_how_large_the_files_are(task: str, made: Path) -> None:
+    config = config_of(task)
+    arrays: dict[str, int] = {}
+    with h5py.File(made / FILES[task]) as file:
+        file.visititems(lambda name, item: arrays.update({name: getattr(item, "nbytes", 0)}))
+    sizes = [size for name, size in arrays.items() if not re.search("grid/|coordinate|^t$", name)]
+    if task == "incompressible":  # the force is stored once, and counts in each frame
+        assert sum(sizes) < config.file_gb * 1e9 < 5 / 3 * sum(sizes)
+    else:
+        assert config.file_gb * 1e9 == pytest.approx(sum(sizes))
 
 
 def test_a_steady_set_says_so_and_has_no_time(made: Path) -> None:

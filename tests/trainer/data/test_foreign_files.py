@@ -141,6 +141,21 @@ CASES: list[tuple[str, Damage, str]] = [
         r"expected `Vy` of the shape of `density` \(4, 4, 16, 16\), got \(4, 2, 16, 16\)",
     ),
     (
+        "compressible_3d",
+        replaced("density", lambda values: np.moveaxis(values, 1, -1)),
+        r"expected `pressure` of the shape of `density` \(4, 16, 16, 16, 4\)",
+    ),
+    (
+        "compressible_3d",
+        lambda file: file.__delitem__("Vz"),
+        "expected a dataset `Vz`, found: Vx, Vy, density",
+    ),
+    (
+        "compressible_3d",
+        replaced("z-coordinate", lambda z: 2 * z),
+        "`z-coordinate` to cover a length of 1, got 2",
+    ),
+    (
         "incompressible",
         replaced("velocity", lambda values: np.moveaxis(values, -1, 2)),
         r"expected `velocity` of shape \(samples, frames, points, points, 2\)",

@@ -24,6 +24,8 @@ PUBLISHED = {
     "burgers": DataConfig(task="burgers", nus=(0.1,), points=1024, frames=201, dt=0.01),
     "compressible_1d": DataConfig(task="compressible_1d", points=1024, frames=101, dt=0.01),
     "compressible_2d": DataConfig(task="compressible_2d", points=128, frames=21, dt=0.05),
+    # Theirs have 128 points along an axis.
+    "compressible_3d": DataConfig(task="compressible_3d", points=16, frames=21, dt=0.05),
     "darcy": DataConfig(task="darcy", points=128),
     "diffusion_reaction": DataConfig(task="diffusion_reaction", points=128, frames=101, dt=0.05),
     "diffusion_sorption": DataConfig(task="diffusion_sorption", points=1024, frames=101, dt=5.0),
@@ -83,11 +85,11 @@ def write_darcy(file: h5py.File, config: DataConfig, n: int) -> np.ndarray:
 
 
 def write_gas(file: h5py.File, config: DataConfig, n: int) -> np.ndarray:
-    names = ("density", "pressure", "Vx", "Vy")[: 2 + config.axes]
+    names = ("density", "pressure", "Vx", "Vy", "Vz")[: 2 + config.axes]
     values = random(n, config.frames, len(names), *[config.points] * config.axes)
     for channel, name in enumerate(names):
         file[name] = values[:, :, channel]
-    write_coordinates(file, config, *((-1, 1, "x") if config.axes == 1 else (0, 1, "xy")))
+    write_coordinates(file, config, *((-1, 1, "x") if config.axes == 1 else (0, 1, "xyz"[: config.axes])))
     file["t-coordinate"] = (np.arange(config.frames + 1) * config.dt).astype("f4")
     file.attrs.update(eta=0.01, zeta=0.01, **({} if config.axes == 1 else {"M": 0.1}))
     return values
@@ -125,6 +127,7 @@ WRITERS = {
     "burgers": write_line,
     "compressible_1d": write_gas,
     "compressible_2d": write_gas,
+    "compressible_3d": write_gas,
     "darcy": write_darcy,
     "diffusion_reaction": write_groups,
     "diffusion_sorption": write_groups,
@@ -137,8 +140,7 @@ WRITERS = {
 def stride_descriptions(task: str, values: np.ndarray) -> np.ndarray:
     if task == "darcy":
         return values[..., ::4, ::4]
-    fewer = values[:, :101:5, ..., ::4]
-    return fewer if fewer.ndim == 4 else fewer[..., ::4, :]
+    return values[(slice(None), slice(None, 101, 5), ..., *[slice(None, None, 4)] * (values.ndim - 3))]
 
 
 def test_every_task_has_its_file() -> None:
@@ -268,6 +270,10 @@ def test_files_that_continue_each_other_are_read_as_one(tmp_path: Path) -> None:
                 "2D_CFD_Rand_M1.0_Eta1e-08_Zeta1e-08_periodic_512_Train.hdf5",
                 "2D_CFD_Rand_M1.0_Eta0.1_Zeta0.1_periodic_128_Train.hdf5",
             ),
+        ),
+        (
+            DataConfig(task="compressible_3d", machs=(1.0,), etas=(1e-8,)),
+            ("3D_CFD_Rand_M1.0_Eta1e-08_Zeta1e-08_periodic_Train.hdf5",),
         ),
         (
             DataConfig(task="reaction_diffusion", nus=(0.5, 2.0), rhos=(1.0, 10.0)),

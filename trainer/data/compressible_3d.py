@@ -1,0 +1,37 @@
+"""3-D compressible Navier-Stokes equations in a periodic unit cube (gas.py)."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from vastrun.trainer.data.flow_layouts import CompressibleLayout
+from vastrun.trainer.data.gas import Gas
+from vastrun.trainer.data.gas_fields import GasFields, draw
+from vastrun.trainer.data.initial_conditions import Array
+from vastrun.trainer.data.pdebench import Grid
+from vastrun.trainer.data.problem import Problem
+
+
+def _draw(n: int, grid: Grid, rng: np.random.Generator) -> GasFields:  # noqa: ARG001 - any grid does
+    return draw(n, 3, rng)
+
+
+def _solve(begin: GasFields, mach: float, eta: float, grid: Grid) -> Array:
+    # On the grid itself: twice as many cells along each axis would take sixteen times as long.
+    state = begin(grid.points, mach)
+    return Gas(viscosity=eta).solve(state, grid.frames, grid.dt, grid.points)
+
+
+PROBLEM = Problem(
+    task="compressible_3d",
+    generator="vastrun compressible-3d 1",
+    file="3D_CFD_Rand_M{0}_Eta{1}_Zeta{1}_periodic_Train.hdf5".format,
+    attributes=(("M",), ("eta", "zeta")),
+    channels=("density", "pressure", "Vx", "Vy", "Vz"),
+    layout=lambda grid: CompressibleLayout(grid=grid, axes=3),
+    draw=_draw,
+    solve=_solve,
+    symmetry="shift",
+    chunk=2,
+)
+generate, make, validation = PROBLEM.generate, PROBLEM.make, PROBLEM.validation
