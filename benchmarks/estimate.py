@@ -124,10 +124,10 @@ def _rank_within(folder: str, config: TrainConfig, limit_bytes: int) -> bool:
     class Limit(TensorCounter):
         """A memory of that size, full of tensors."""
 
-        def _snapshot(self) -> Any:
-            if self._now.total() > limit_bytes:
+        def _record(self, *arguments: Any) -> None:
+            super()._record(*arguments)
+            if self._total > limit_bytes:
                 raise torch.OutOfMemoryError("injected")
-            return super()._snapshot()
 
     ranks, job, heart = _joined(0, folder, config)
     try:

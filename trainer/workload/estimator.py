@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections import deque
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
-from statistics import mean
 from typing import Any, cast
 
 import torch
@@ -21,48 +18,33 @@ from vastrun.contract.strategy import strategies_of, strategy_for
 from vastrun.contract.workload import MemoryBudget, Workload, WorkloadQuery, Workloads
 from vastrun.trainer import stages
 from vastrun.trainer.data import Task
-from vastrun.trainer.data.trajectories import Windows
 from vastrun.trainer.distributed.group import Ranks
 from vastrun.trainer.distributed.rank import TrainJob
-from vastrun.trainer.engine.memory.retry import all_reduce_gradients
 from vastrun.trainer.engine.plan import Plan, largest_divisor
 from vastrun.trainer.engine.session import Session, build_session, domains_of
-from vastrun.trainer.engine.step import forward_backward, optimizer_step
 from vastrun.trainer.models.own_model import OwnModel
 from vastrun.trainer.models.precision import make_scaler
 from vastrun.trainer.models.weights import count_parameters
+from vastrun.trainer.workload.extrapolation import (
+    Trace,
+    extrapolate,
+    traced_depths,
+    with_depth,
+)
 from vastrun.trainer.workload.fakes import (
     WORKSPACE_BYTES,
     NullCheckpointer,
-    NullHeartbeat,
     fake_task,
-    fake_windows,
     make_fake_ranks,
     save_tensors_as_cuda,
 )
 from vastrun.trainer.workload.micro_batch_search import largest_micro_batch
 from vastrun.trainer.workload.tensors import TensorCounter
+from vastrun.trainer.workload.traced_steps import TracedSteps
 
 _JOB = TrainJob(run_id="", name="", gpus=0, stall_s=0.0, start_s=0.0)
-_MAX_STEPS = 8
 _MAX_ACCUMULATED = 2
 """Micro-batches of a turn that are run: after the second, gradients are allocated and the work repeats."""
-
-
-@dataclass(frozen=True)
-class Work:
-    """Work done so far, or between two moments: FLOPs, bytes moved, operations."""
-
-    flops: float
-    traffic_bytes: float
-    operations: float
-
-    def __sub__(self, other: Work) -> Work:
-        return Work(*(end - start for end, start in zip(self.parts, other.parts, strict=True)))
-
-    @property
-    def parts(self) -> tuple[float, float, float]:
-        return self.flops, self.traffic_bytes, self.operations
 
 
 def estimate_workloads(query: WorkloadQuery) -> Workloads:
@@ -100,22 +82,21 @@ def without_gpu_options(config: TrainConfig) -> TrainConfig:
 def estimate_workload(
     ranks: Ranks, config: TrainConfig, strategy: str, micro_batch: int, *, gpus: bool = False
 ) -> Workload:
-    """Run a few steps of one strategy and one micro-batch as rank 0.
+    """Run a few steps of one strategy and one micro-batch as rank 0; of a deep model fewer blocks of it.
 
     With `gpus` a step saves the tensors that it would save on a GPU.
     """
-    world_size = ranks.rank.world_size
-    accumulation = config.global_batch // world_size // micro_batch
-    accumulated = min(accumulation, _MAX_ACCUMULATED)
-    config = replace(config, batch=world_size * micro_batch * accumulated, micro_batch=micro_batch)
-    with (
-        FakeTensorMode(allow_non_fake_inputs=True),
-        TensorCounter() as tensors,
-    ):
-        steps = _Steps(_session(ranks, config, strategy, tensors, gpus=gpus), tensors)
-        tensors.reset_peak()  # the set-up of a GPU's rank takes main memory
-        steps.train()
-    work, peak = steps.work_per_step(accumulation), tensors.peak
+    depths = traced_depths(config, strategy, ranks.rank.world_size)
+    traces = {
+        depth: trace_step(ranks, with_depth(config, depth), strategy, micro_batch, gpus=gpus)
+        for depth in depths
+    }
+    return workload_of(extrapolate(traces, config.model.depth), strategy, micro_batch, gpus=gpus)
+
+
+def workload_of(trace: Trace, strategy: str, micro_batch: int, *, gpus: bool) -> Workload:
+    """Return the figures of a traced step."""
+    work, peak = trace.work, trace.peak
     if gpus:
         peak = replace(peak, other=peak.other + WORKSPACE_BYTES)
     return Workload(
@@ -126,6 +107,23 @@ def estimate_workload(
         operations=int(work.operations),
         peak=peak,
     )
+
+
+def trace_step(
+    ranks: Ranks, config: TrainConfig, strategy: str, micro_batch: int, *, gpus: bool = False
+) -> Trace:
+    """Run a few steps of all blocks with fake tensors."""
+    world_size = ranks.rank.world_size
+    accumulation = config.global_batch // world_size // micro_batch
+    accumulated = min(accumulation, _MAX_ACCUMULATED)
+    config = replace(config, batch=world_size * micro_batch * accumulated, micro_batch=micro_batch)
+    with (
+        FakeTensorMode(allow_non_fake_inputs=True),
+        TensorCounter() as tensors,
+    ):
+        steps = TracedSteps(_session(ranks, config, strategy, tensors, gpus=gpus), tensors)
+        steps.train()
+    return Trace(work=steps.work_per_step(accumulation), peaks=tensors.peaks())
 
 
 def _largest_share(ranks: Ranks, config: TrainConfig, room: MemoryBudget, *, gpus: bool) -> int:
@@ -199,82 +197,6 @@ def _session(
         session.model.register_comm_hook(None, lambda _, bucket: _skip_all_reduce(bucket))
     # An fp16 scaler reads values, and fake tensors have none.
     return replace(session, scaler=make_scaler("fp32", ranks.device))
-
-
-class _Steps:
-    """Runs the steps of one session and records the work of each part."""
-
-    def __init__(self, session: Session, tensors: TensorCounter) -> None:
-        self._session = session
-        self._tensors = tensors
-        self._micro_batch_work: dict[int, Work] = {}
-        """Work of a micro-batch, by task."""
-        self._optimizer_work = Work(0.0, 0.0, 0.0)
-
-    def train(self) -> None:
-        """Run steps until each task had a turn."""
-        self._create_optimizer_state()
-        for step in range(_MAX_STEPS):
-            self._step(step)
-            if len(self._micro_batch_work) == len(self._session.tasks):
-                break
-
-    def work_per_step(self, accumulation: int) -> Work:
-        """Return the work of a step, mean over the tasks, with `accumulation` micro-batches per turn."""
-        schedule = self._session.task_schedule
-        known = [
-            self._micro_batch_work[task] for task in schedule.mix.cycle if task in self._micro_batch_work
-        ]
-        count = accumulation * schedule.turns
-        return Work(
-            *(
-                count * mean(work) + update
-                for work, update in zip(
-                    zip(*(work.parts for work in known), strict=True), self._optimizer_work.parts, strict=True
-                )
-            )
-        )
-
-    def _create_optimizer_state(self) -> None:
-        """Take a step with zero gradients: a training has the optimiser's state from its second step on."""
-        optimizer = self._session.optimizer
-        learned = [p for group in optimizer.param_groups for p in group["params"]]
-        with self._tensors.counted_as("optimiser"):
-            for parameter in learned:
-                parameter.grad = torch.zeros_like(parameter)
-            optimizer.step()
-        optimizer.zero_grad()
-
-    def _step(self, step: int) -> None:
-        session, tensors = self._session, self._tensors
-        with tensors.counted_as("activations"):
-            forward_backward(session, step, self._micro_batches(step), NullHeartbeat())
-            if session.config.out_of_memory == "retry":
-                all_reduce_gradients(session)
-        parameters = list(session.model.parameters())
-        tensors.recount_as("gradients", (p.grad for p in parameters if p.grad is not None))
-        before = self._work_so_far()
-        with tensors.counted_as("optimiser"):
-            optimizer_step(session, step, NullHeartbeat())
-        self._optimizer_work = self._work_so_far() - before
-
-    def _micro_batches(self, step: int) -> Iterator[Windows]:
-        schedule = self._session.task_schedule
-        prefetched: deque[Windows] = deque()
-        for number in range(schedule.micro_batches):
-            task = schedule.place(step, number).task
-            config = self._session.config
-            # Prefetched micro-batches are on the device, too, when they come from files.
-            waiting = 0 if config.data[task].keep == "device" else config.loader.prefetch
-            while len(prefetched) <= waiting:
-                prefetched.append(fake_windows(self._session, task))
-            before = self._work_so_far()
-            yield prefetched.popleft()
-            self._micro_batch_work[task] = self._work_so_far() - before
-
-    def _work_so_far(self) -> Work:
-        tensors = self._tensors
-        return Work(tensors.flops, tensors.traffic_bytes, tensors.operations)
 
 
 def _skip_all_reduce(bucket: Any) -> torch.futures.Future[torch.Tensor]:

@@ -84,15 +84,15 @@ def fake_task(config: DataConfig) -> TrajectoryTask:
     )
 
 
-def fake_windows(session: Session, task: int) -> Windows:
-    """Return a micro-batch of a task, without values."""
+def fake_windows(session: Session, task: int, unroll: int | None = None) -> Windows:
+    """Return a micro-batch of a task, without values. `unroll`: frames to predict; None: the job's."""
     size, space = session.plan.micro_batch, session.task_schedule.sample_plans[task].space
     operator = session.operator
     latents = None
     if session.config.latents == "disk" and isinstance(operator, LatentOperator):
         latents = torch.empty(size, len(operator.encoders[task].position), session.config.model.dim)
     return Windows(
-        fields=torch.empty(size, space.unroll + 1, space.channels, *space.grid),
+        fields=torch.empty(size, (unroll or space.unroll) + 1, space.channels, *space.grid),
         noise=torch.empty(size, space.channels, *space.grid),
         level=torch.empty(size),
         conditions=torch.empty(size, operator.domains[task].conditions),

@@ -11,6 +11,7 @@ from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensor
 from torch.distributed.tensor import DTensor
 from torch.distributed.tensor._sharding_prop import ShardingPropagator
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -19,6 +20,9 @@ from torch.utils._pytree import tree_leaves
 from vastrun.contract.workload import PeakBytes
 from vastrun.trainer.telemetry.flops import flops_of
 
+_DEVICE_QUERY = torch.ops.prim.device.default
+"""Request for the device of a fake tensor: no operation, although it is dispatched as one, and twice as
+frequent as operations."""
 Kind = Literal["parameters", "gradients", "optimiser", "activations", "other"]
 
 
@@ -53,7 +57,11 @@ class TensorCounter(TorchDispatchMode):
         self._kind: Kind = "other"
         self._storages: dict[weakref.ref[torch.UntypedStorage], _Storage] = {}
         self._now: Counter[Kind] = Counter()
-        self.peak = self._snapshot()
+        self._total = 0
+        self._phase = ""
+        """Current phase; empty before the first one, when no peak is recorded."""
+        self._peaks: dict[str, tuple[int, Counter[Kind]]] = {}
+        """Peak of each phase: total bytes, and bytes by kind at that moment."""
         self._resize = torch.UntypedStorage.resize_
         self._infer_shape = ShardingPropagator._propagate_tensor_meta_non_cached
         self._pause = _Pause()
@@ -82,6 +90,13 @@ class TensorCounter(TorchDispatchMode):
         torch.UntypedStorage.resize_ = self._resize
         ShardingPropagator._propagate_tensor_meta_non_cached = self._infer_shape
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """Tell torch not to wrap `__torch_dispatch__` for its compiler, which is not used here: it is called
+        for each operation.
+        """
+        return False
+
     @contextmanager
     def counted_as(self, kind: Kind) -> Iterator[None]:
         """Count tensors that are created inside the block as `kind`."""
@@ -91,9 +106,17 @@ class TensorCounter(TorchDispatchMode):
         finally:
             self._kind = before
 
-    def reset_peak(self) -> None:
-        """Reset the peak to the current memory."""
-        self.peak = self._snapshot()
+    def begin_phase(self, name: str) -> None:
+        """Record the peak of what follows under that name; what was recorded under it before counts, too."""
+        self._phase = name
+        self._update_peak()
+
+    def peaks(self) -> dict[str, PeakBytes]:
+        """Return the peak of each phase."""
+        return {
+            name: PeakBytes(**{kind: now[kind] for kind in get_args(Kind)})
+            for name, (_, now) in self._peaks.items()
+        }
 
     def recount_as(self, kind: Kind, tensors: Iterable[Tensor]) -> None:
         """Count these tensors as `kind` from now on."""
@@ -108,6 +131,8 @@ class TensorCounter(TorchDispatchMode):
         if any(issubclass(kind, DTensor) for kind in types):
             return NotImplemented
         kwargs = kwargs or {}
+        if func is _DEVICE_QUERY:
+            return _device_of(args[0])
         if self._pause.is_on:
             return func(*args, **kwargs)
         result = func(*args, **kwargs)
@@ -134,13 +159,24 @@ class TensorCounter(TorchDispatchMode):
             known.kind = kind
         size = storage.nbytes()
         self._now[known.kind] += size - known.nbytes
+        self._total += size - known.nbytes
         known.nbytes = size
-        if self._now.total() > self.peak.total:
-            self.peak = self._snapshot()
+        self._update_peak()
 
-    def _snapshot(self) -> PeakBytes:
-        return PeakBytes(**{kind: self._now[kind] for kind in get_args(Kind)})
+    def _update_peak(self) -> None:
+        peak = self._peaks.get(self._phase)
+        if self._phase and (peak is None or self._total > peak[0]):
+            self._peaks[self._phase] = self._total, Counter(self._now)
 
     def _on_freed(self, reference: weakref.ref[torch.UntypedStorage]) -> None:
         storage = self._storages.pop(reference)
         self._now[storage.kind] -= storage.nbytes
+        self._total -= storage.nbytes
+
+
+def _device_of(tensor: Tensor) -> torch.device:
+    """Return the device, without a detour through the mode of a fake tensor."""
+    if isinstance(tensor, FakeTensor) and not tensor.fake_mode.in_kernel_invocation:
+        return tensor.fake_device
+    device: torch.device = _DEVICE_QUERY(tensor)
+    return device

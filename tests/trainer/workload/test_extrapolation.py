@@ -1,0 +1,112 @@
+"""Figures of a deep model follow from those of two and of three blocks of it, to the last byte."""
+
+from __future__ import annotations
+
+import multiprocessing
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from vastrun.contract.config import ModelConfig, OptimConfig, TrainConfig
+from vastrun.contract.records import read_as
+from vastrun.contract.workload import PeakBytes, Workload
+from vastrun.trainer.workload.extrapolation import (
+    FIRST,
+    LAST,
+    MIDDLE,
+    Trace,
+    Work,
+    block_position,
+    extrapolate,
+    traced_depths,
+    with_depth,
+)
+
+DEPTH = 7
+BASE: dict[str, Any] = {
+    "batch": 16,
+    "model": {"dim": 64, "depth": DEPTH, "heads": 4},
+    "data": {"betas": [1.0], "train": 16, "test": 4, "points": 64, "frames": 9},
+}
+FNO = {"name": "fno", "dim": 24, "depth": DEPTH}
+VARIANTS: Mapping[str, dict[str, Any]] = {
+    "latent": {},
+    "selective": {"activation_checkpointing": "selective", "precision": "bf16", "ema": 0.9},
+    "full": {"activation_checkpointing": "full", "unroll": 1},
+    "large weights": {"model": {"dim": 512, "depth": DEPTH, "heads": 4, "patch": 16}, "unroll": 1},
+    "fno": {"model": FNO, "activation_checkpointing": "full", "precision": "bf16"},
+    "muon": {"optim": {"name": "muon"}},
+    "refine": {"stage": "refine"},
+}
+
+
+def peak(activations: int, optimiser: int = 0) -> PeakBytes:
+    return PeakBytes(parameters=5, gradients=0, optimiser=optimiser, activations=activations, other=1)
+
+
+def trace(blocks: int, *, per_block: int = 10, optimiser: int = 0) -> Trace:
+    """A step that holds so many bytes by block in its forward pass, and others in its optimiser."""
+    phases = {"forward": peak(100 + per_block * blocks), "optimiser": peak(0, optimiser * blocks)}
+    for number in range(blocks):
+        held = 7 if number == 0 else 20 if number == blocks - 1 else 90
+        name = f"pass 1{block_position(number, blocks)}"
+        found = peak(held + per_block * (number + 1))
+        phases[name] = max(found, phases.get(name, found), key=lambda each: each.total)
+    return Trace(work=Work(3.0 + 2.0 * blocks, 5.0 * blocks, 1.0 + blocks), peaks=phases)
+
+
+@pytest.mark.parametrize(("per_block", "optimiser"), [(10, 0), (1, 0), (1, 60), (10, 31)])
+def test_work_is_linear_and_the_peak_is_that_of_the_phase_that_is_highest_at_the_depth(
+    per_block: int, optimiser: int
+) -> None:
+    two, three, many = (trace(blocks, per_block=per_block, optimiser=optimiser) for blocks in (2, 3, 40))
+    found = extrapolate({2: two, 3: three}, 40)
+    assert found.work == many.work
+    assert found.peak == many.peak
+
+
+def test_a_model_of_few_blocks_is_traced_as_it_is() -> None:
+    assert extrapolate({4: trace(4)}, 4) == trace(4)
+    assert traced_depths(TrainConfig(model=ModelConfig(depth=4)), "ddp", 2) == (4,)
+    assert [block_position(number, 3) for number in range(3)] == [FIRST, MIDDLE, LAST]
+
+
+def test_blocks_that_are_not_alike_are_traced_one_by_one() -> None:
+    deep = TrainConfig(model=ModelConfig(depth=12))
+    assert traced_depths(deep, "fsdp2", 2) == (2, 3)
+    assert traced_depths(replace(deep, optim=OptimConfig(name="muon")), "fsdp2", 2) == (12,)
+    assert traced_depths(replace(deep, optim=OptimConfig(name="muon")), "ddp", 2) == (2, 3)
+    own = replace(deep, model=ModelConfig(name="mymodel:Net", depth=12))
+    assert traced_depths(own, "single", 1) == (12,)
+
+
+@pytest.mark.torch
+@pytest.mark.slow
+@pytest.mark.parametrize("strategy", ["single", "ddp", "fsdp2"])
+@pytest.mark.parametrize("name", VARIANTS)
+def test_a_deep_model_has_the_figures_of_a_trace_of_all_its_blocks(name: str, strategy: str) -> None:
+    config = read_as(TrainConfig, {**BASE, **VARIANTS[name], "strategy": strategy})
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        pairs = pool.apply(both, (config, 1 if strategy == "single" else 4))
+    for extrapolated, traced in pairs:
+        assert extrapolated == traced
+
+
+def both(config: TrainConfig, world_size: int) -> list[tuple[Workload, Workload]]:
+    """The figures of the largest micro-batch and of one window: extrapolated, and of all blocks."""
+    from vastrun.trainer.workload import estimator
+    from vastrun.trainer.workload.fakes import make_fake_ranks
+
+    ranks, found = make_fake_ranks(world_size), []
+    for size in (config.global_batch // world_size, 1):
+        deep = estimator.estimate_workload(ranks, config, config.strategy, size, gpus=True)
+        whole = estimator.trace_step(ranks, config, config.strategy, size, gpus=True)
+        found.append((deep, estimator.workload_of(whole, config.strategy, size, gpus=True)))
+    return found
+
+
+def test_a_job_with_another_depth_is_the_same_otherwise() -> None:
+    config = read_as(TrainConfig, BASE)
+    assert with_depth(with_depth(config, 2), DEPTH) == config

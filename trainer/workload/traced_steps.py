@@ -1,0 +1,132 @@
+"""Traced steps: a few steps of a session with fake tensors, with the work and the memory of each part."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from functools import partial
+from statistics import mean
+from typing import Any
+
+import torch
+from torch.utils.hooks import RemovableHandle
+
+from vastrun.trainer.data.trajectories import Windows
+from vastrun.trainer.engine.memory.retry import all_reduce_gradients
+from vastrun.trainer.engine.session import Session
+from vastrun.trainer.engine.step import forward_backward, optimizer_step
+from vastrun.trainer.workload.extrapolation import LAST, Work, block_position
+from vastrun.trainer.workload.fakes import NullHeartbeat, fake_windows
+from vastrun.trainer.workload.tensors import TensorCounter
+
+_MAX_STEPS = 8
+
+
+class TracedSteps:
+    """Runs the steps of one session and records the work of each part."""
+
+    def __init__(self, session: Session, tensors: TensorCounter) -> None:
+        self._session = session
+        self._tensors = tensors
+        self._micro_batch_work: dict[int, Work] = {}
+        """Work of a micro-batch, by task."""
+        self._optimizer_work = Work(0.0, 0.0, 0.0)
+        self._micro_batch = ""
+        """Name of the micro-batch, which is that of its phases."""
+        self._pass = 0
+        """Number of the backward pass through all blocks."""
+
+    def train(self) -> None:
+        """Run steps until each task had a turn."""
+        # From here on: the set-up of a GPU's rank takes main memory.
+        self._tensors.begin_phase("optimiser's state")
+        self._create_optimizer_state()
+        hooks = self._mark_backward()
+        for step in range(_MAX_STEPS):
+            self._step(step)
+            if len(self._micro_batch_work) == len(self._session.tasks):
+                break
+        for hook in hooks:
+            hook.remove()
+
+    def _mark_backward(self) -> list[RemovableHandle]:
+        """Begin a phase wherever the backward pass reaches a block."""
+        blocks = self._session.objective.learner.blocks
+        return [
+            block.register_forward_hook(partial(self._after_forward, block_position(number, len(blocks))))
+            for number, block in enumerate(blocks)
+        ]
+
+    def _after_forward(self, position: str, _: Any, __: Any, output: Any) -> None:
+        if isinstance(output, torch.Tensor) and output.requires_grad:
+            output.register_hook(lambda _: self._reach(position))
+
+    def _reach(self, position: str) -> None:
+        """Begin the phase of a block in the backward pass; of an unrolled model there are several passes."""
+        self._pass += position == LAST
+        self._tensors.begin_phase(f"{self._micro_batch}, pass {self._pass}{position}")
+
+    def work_per_step(self, accumulation: int) -> Work:
+        """Return the work of a step, mean over the tasks, with `accumulation` micro-batches per turn."""
+        schedule = self._session.task_schedule
+        known = [
+            self._micro_batch_work[task] for task in schedule.mix.cycle if task in self._micro_batch_work
+        ]
+        count = accumulation * schedule.turns
+        return Work(
+            *(
+                count * mean(work) + update
+                for work, update in zip(
+                    zip(*(work.parts for work in known), strict=True), self._optimizer_work.parts, strict=True
+                )
+            )
+        )
+
+    def _create_optimizer_state(self) -> None:
+        """Take a step with zero gradients: a training has the optimiser's state from its second step on."""
+        optimizer = self._session.optimizer
+        learned = [p for group in optimizer.param_groups for p in group["params"]]
+        with self._tensors.counted_as("optimiser"):
+            for parameter in learned:
+                parameter.grad = torch.zeros_like(parameter)
+            optimizer.step()
+        optimizer.zero_grad()
+
+    def _step(self, step: int) -> None:
+        session, tensors = self._session, self._tensors
+        with tensors.counted_as("activations"):
+            forward_backward(session, step, self._micro_batches(step), NullHeartbeat())
+            if session.config.out_of_memory == "retry":
+                all_reduce_gradients(session)
+        parameters = list(session.model.parameters())
+        tensors.recount_as("gradients", (p.grad for p in parameters if p.grad is not None))
+        before = self._work_so_far()
+        tensors.begin_phase(f"step {step}, optimiser")
+        with tensors.counted_as("optimiser"):
+            optimizer_step(session, step, NullHeartbeat())
+        self._optimizer_work = self._work_so_far() - before
+
+    def _micro_batches(self, step: int) -> Iterator[Windows]:
+        schedule = self._session.task_schedule
+        prefetched: deque[Windows] = deque()
+        for number in range(schedule.micro_batches):
+            place = schedule.place(step, number)
+            task = place.task
+            config = self._session.config
+            self._micro_batch, self._pass = f"step {step}, micro-batch {number}", 0
+            self._tensors.begin_phase(self._micro_batch)
+            # Prefetched micro-batches are on the device, too, when they come from files.
+            waiting = 0 if config.data[task].keep == "device" else config.loader.prefetch
+            while len(prefetched) <= waiting:
+                prefetched.append(fake_windows(self._session, task))
+            windows = prefetched.popleft()
+            if place.number + 1 < schedule.accumulation:
+                # It only has to leave gradients: the last one is added to them, and is what counts.
+                windows = fake_windows(self._session, task, unroll=1)
+            before = self._work_so_far()
+            yield windows
+            self._micro_batch_work[task] = self._work_so_far() - before
+
+    def _work_so_far(self) -> Work:
+        tensors = self._tensors
+        return Work(tensors.flops, tensors.traffic_bytes, tensors.operations)
