@@ -14,8 +14,6 @@ from vastrun.launcher.batch.pruner import Pruner
 from vastrun.launcher.batch.schedule import (
     BatchQueue,
     PointState,
-    progress_of_batch,
-    run_durations_s,
     stop_reason,
 )
 from vastrun.launcher.batch.search import next_points
@@ -86,11 +84,11 @@ class BatchDriver:
             self._move_here()
             self._forward_requests()
             self._table.reload_if_changed(self._batch)
-            self._notifier.check([state.point for state in self._table.states])
+            self._notifier.check(self._table.first_point)
             self._resume()
             while self._poll():
                 self._services.sleep(POLL_INTERVAL_S)
-            open_here = any(state.is_open for state in self._table.states)
+            open_here = any(state.is_open for state in self._table.changing)
             # What an error left undone, another launcher may have brought to its end meanwhile.
             has_failed = self._error is not None and self._has_open_work()
             self._notify(self._progress(), is_over=not has_failed and not open_here)
@@ -184,12 +182,13 @@ class BatchDriver:
 
     def _search(self) -> None:
         """Ask the batch's search for as many points as could be begun now."""
-        search, states = self._batch.search, self._table.states
-        free = self._batch.spec.limits.parallel - len(self._threads)
-        count = free - sum(state.is_waiting for state in states)
-        if search is None or self._is_searched or self._is_ending or self._batch.reason or count <= 0:
+        search = self._batch.search
+        if search is None or self._is_searched or self._is_ending or self._batch.reason:
             return
-        points = next_points(search, self._batch.spec, states, count)
+        count = self._batch.spec.limits.parallel - len(self._threads) - len(self._table.waiting())
+        if count <= 0:
+            return
+        points = next_points(search, self._batch.spec, self._table.states, count)
         self._is_searched = not self._batches.extend(self._name, points) if points else True
         self._batch = self._batches.get(self._name)
         self._table.reload_if_changed(self._batch)
@@ -198,9 +197,9 @@ class BatchDriver:
         """Begin runs for free slots, as the budget allows."""
         if self._is_ending:
             return
-        limits, states = self._batch.spec.limits, self._table.states
-        queue = self._queue(states)
-        reason = stop_reason(states, limits, self._batch.opened_at, now) if queue else ""
+        limits, waiting = self._batch.spec.limits, self._waiting()
+        queue, causes = waiting.queue, self._table.failure_causes()
+        reason = stop_reason(causes, len(self._table), limits, self._batch.opened_at, now) if queue else ""
         reason = reason or self._shortage.stop_reason(len(queue), limits.stop.same_cause)
         if reason:
             self._end(reason)
@@ -213,7 +212,7 @@ class BatchDriver:
             return
         try:
             for state, placed in self._fleet.place_points(
-                self._batch, self._waiting(), count, run_durations_s(states)
+                self._batch, waiting, count, self._table.durations_s
             ):
                 run = self._begin(state, placed)
                 self._table.refresh(state.point)
@@ -227,7 +226,7 @@ class BatchDriver:
 
     def _renting(self) -> int:
         """Return how many runs choose or rent a machine now: those of before are looked at again."""
-        renting = [state for state in self._table.states if _is_renting(state)]
+        renting = [state for state in self._table.changing if _is_renting(state)]
         return sum(_is_renting(self._table.refresh(state.point)) for state in renting)
 
     def _manage_machines(self, now: float) -> None:
@@ -239,19 +238,18 @@ class BatchDriver:
         self._fleet.release_idle(self._batch, BatchQueue() if is_over else self._waiting())
 
     def _waiting(self) -> BatchQueue:
-        search, states = self._batch.search, self._table.states
+        search = self._batch.search
         return BatchQueue(
-            queue=self._queue(states),
-            more=0 if search is None or self._is_searched else search.samples - len(states),
+            queue=self._queue(),
+            more=0 if search is None or self._is_searched else search.samples - len(self._table),
             running=[self._table.of(id_) for id_ in self._threads],
             parallel=self._batch.spec.limits.parallel,
         )
 
-    def _queue(self, states: Sequence[PointState]) -> list[PointState]:
+    def _queue(self) -> list[PointState]:
         """Return the points to be started, in their order; those that found no machine last."""
-        waiting = [state for state in states if state.is_waiting and state.point.id not in self._threads]
-        waiting = [state for state in waiting if not self._shortage.is_hopeless(state)]
-        return sorted(waiting, key=lambda state: state.lacks_offer)
+        waiting, threads, shortage = self._table.waiting(), self._threads, self._shortage
+        return [one for one in waiting if one.point.id not in threads and not shortage.is_hopeless(one)]
 
     def _end(self, reason: str) -> None:
         if reason != self._batch.reason:
@@ -333,8 +331,7 @@ class BatchDriver:
 
     def _progress(self) -> BatchProgress:
         self._table.refresh_open()
-        held_usd = self._batches.held_usd(self._name)
-        return progress_of_batch(self._table.states, held_usd, self._services.now(), self._table.machines)
+        return self._table.progress(self._batches.held_usd(self._name), self._services.now())
 
     def _prune(self, now: float) -> None:
         """Ask for the end of runs that fell behind the others."""
@@ -345,11 +342,12 @@ class BatchDriver:
             self._services.screen.note(f"pruning {pruning.run}: {pruning.reason}")
 
     def _notify(self, progress: BatchProgress, *, is_over: bool = False) -> None:
-        batch, states, now = self._batches.get(self._name), self._table.states, self._services.now()
+        batch, table, now = self._batches.get(self._name), self._table, self._services.now()
         self._notifier.notify(
             batch,
-            [state.point for state in states],
-            (run for state in states for run in state.runs),
+            table.first_point,
+            table.first_run,
+            table.newest_at,
             progress,
             now,
             is_used_up=self._is_used_up,

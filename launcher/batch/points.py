@@ -1,17 +1,34 @@
 """Points of a batch with their runs, as the ledger has them, and the number that may run while machines are
 short.
+
+A batch may have 10,000 points, of which few change between two polls. So the table sorts them by what can
+still happen to them, and keeps sums over those to which nothing can.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from heapq import merge
+from operator import attrgetter
 
-from vastrun.launcher.batch.schedule import PointState, holding_runs, states_of
+from vastrun.launcher.batch.schedule import (
+    PointState,
+    SettledPoints,
+    failure_causes,
+    holding_runs,
+    is_settled,
+    progress_of_batch,
+    run_duration_s,
+    states_of,
+)
 from vastrun.launcher.core import Phase, Run
-from vastrun.launcher.core.batch import Batch, BatchPoint
+from vastrun.launcher.core.batch import Batch, BatchPoint, BatchProgress
 from vastrun.launcher.ports import Ledger
 
+_number = attrgetter("point.number")
 RETRY_INTERVAL_S = 60.0
 """Seconds after which one more concurrent run is tried."""
 
@@ -21,9 +38,10 @@ class PointTable:
 
     def __init__(self, ledger: Ledger, name: str) -> None:
         self._ledger, self._name = ledger, name
-        self._revision = -1
+        self._revision, self._opened_at = -1, 0.0
         self._states: dict[str, PointState] = {}
         self._machines: dict[str, Run] = {}
+        self._sort(())
 
     @property
     def machines(self) -> Sequence[Run]:
@@ -35,40 +53,141 @@ class PointTable:
         """Every point with its runs, by number."""
         return list(self._states.values())
 
+    @property
+    def changing(self) -> Sequence[PointState]:
+        """The points that have runs, and may still change: open ones, and those to be started again."""
+        return list(self._changing.values())
+
+    @property
+    def durations_s(self) -> Sequence[float]:
+        """Seconds for which the successful points had their machines."""
+        return self._durations_s
+
+    @property
+    def first_point(self) -> BatchPoint | None:
+        """The first point; None where there is none."""
+        return next((state.point for state in self._states.values()), None)
+
+    @property
+    def first_run(self) -> Run | None:
+        """The oldest run of a point; None before the first."""
+        return self._first_run
+
+    @property
+    def newest_at(self) -> float:
+        """Epoch seconds at which the newest run of a point was started; -inf before the first."""
+        return self._newest_at
+
+    def __len__(self) -> int:
+        return len(self._states)
+
     def of(self, point_id: str) -> PointState:
         """Return one of them."""
         return self._states[point_id]
+
+    def waiting(self) -> list[PointState]:
+        """Return the points that must still be started, by number; those that found no machine last."""
+        unstarted = self._unstarted.values()
+        again = sorted((state for state in self._changing.values() if state.is_waiting), key=_number)
+        retried = [state for state in again if not state.lacks_offer]
+        in_order = list(merge(unstarted, retried, key=_number) if retried else unstarted)
+        return in_order + [state for state in again if state.lacks_offer]
+
+    def failure_causes(self) -> Counter[str]:
+        """Count the points that failed since the batch was submitted or resumed, by cause."""
+        return self._settled_causes + failure_causes(self._changing.values(), self._opened_at)
+
+    def progress(self, held_usd: float, now: float) -> BatchProgress:
+        """Return the progress of the batch. `held_usd`: USD that its runs reserve of its budget."""
+        return progress_of_batch(
+            self._changing.values(),
+            held_usd,
+            now,
+            self.machines,
+            settled=self._settled,
+            unstarted=len(self._unstarted),
+        )
 
     def reload_if_changed(self, batch: Batch) -> bool:
         """Read everything again if the batch's points have changed. Return whether they have."""
         if batch.revision == self._revision:
             return False
-        self._revision = batch.revision
-        runs = self._ledger.runs(batch=self._name, members=True)
-        found = states_of(self._ledger.batches.points(self._name), runs)
-        self._states = {state.point.id: state for state in found}
+        self._revision, self._opened_at = batch.revision, batch.opened_at
+        points, runs = (
+            self._ledger.batches.points(self._name),
+            self._ledger.runs(batch=self._name, members=True),
+        )
+        self._sort(states_of(points, _sharing_jobs(points, runs)))
         self._machines = {run.id: run for run in holding_runs(runs)}
         return True
 
     def refresh_open(self) -> None:
         """Read the runs that are open now again: what they cost, and on what."""
         open_runs = self._ledger.runs(open_only=True, batch=self._name, members=True)
+        open_ids = {run.id for run in open_runs}
         for machine in [run for run in self._machines.values() if run.phase is not Phase.ENDED]:
-            if all(run.id != machine.id for run in open_runs):
+            if machine.id not in open_ids:
                 self._machines[machine.id] = self._ledger.get(machine.id)
         self._machines |= {run.id: run for run in holding_runs(open_runs)}
         for run in open_runs:
             state = self._states.get(run.point)
             if state is not None:
                 rows = {**{known.id: known for known in state.rows}, run.id: run}
-                (self._states[run.point],) = states_of([state.point], rows.values())
+                self._replace(*states_of([state.point], rows.values()))
 
     def refresh(self, point: BatchPoint) -> PointState:
         """Read the runs of one point again."""
         runs = self._ledger.runs(batch=self._name, point=point.id, members=True)
         (state,) = states_of([point], runs)
-        self._states[point.id] = state
+        self._replace(state)
         return state
+
+    def _replace(self, state: PointState) -> None:
+        id_ = state.point.id
+        if id_ in self._unstarted and not state.runs:
+            self._states[id_] = self._unstarted[id_] = state  # in its place
+        elif id_ in self._unstarted or id_ in self._changing:
+            self._unstarted.pop(id_, None)
+            self._changing.pop(id_, None)
+            self._states[id_] = state
+            self._put(state)
+        elif self._states.get(id_) != state:  # a settled point is looked at again only after an error
+            self._sort({**self._states, id_: state}.values())
+
+    def _sort(self, states: Iterable[PointState]) -> None:
+        self._states = {state.point.id: state for state in states}
+        self._unstarted: dict[str, PointState] = {}
+        """Points without a run, by number."""
+        self._changing: dict[str, PointState] = {}
+        self._settled = SettledPoints()
+        self._settled_causes: Counter[str] = Counter()
+        self._durations_s: list[float] = []
+        self._first_run: Run | None = None
+        self._newest_at = -math.inf
+        for state in self._states.values():
+            self._put(state)
+
+    def _put(self, state: PointState) -> None:
+        for run in state.runs:
+            first = self._first_run
+            if first is None or run.id == first.id or run.created_at < first.created_at:
+                self._first_run = run
+            self._newest_at = max(self._newest_at, run.created_at)
+        if is_settled(state):
+            self._settled.add(state)
+            self._settled_causes += failure_causes([state], self._opened_at)
+            if (seconds := run_duration_s(state)) is not None:
+                self._durations_s.append(seconds)
+        else:
+            (self._changing if state.runs else self._unstarted)[state.point.id] = state
+
+
+def _sharing_jobs(points: Sequence[BatchPoint], runs: Iterable[Run]) -> Iterator[Run]:
+    """Yield the runs, with the text of a job in memory once for a point and its runs: it is most of a row."""
+    texts = {point.id: point.spec_json for point in points}
+    for run in runs:
+        text = texts.get(run.point)
+        yield replace(run, spec_json=text) if text == run.spec_json else run
 
 
 class Shortage:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 
 from vastrun.launcher.core import Cause, Phase, Run, Verdict
 from vastrun.launcher.core.batch import Batch, BatchLimits, BatchPoint, BatchProgress
 from vastrun.launcher.core.bills import cost_usd
 from vastrun.launcher.cost.spending import counted_in_total
+from vastrun.launcher.decisions.holders import holder_of
 
 _NO_FAILURES = frozenset({None, Verdict.SUCCEEDED, Verdict.STOPPED, Verdict.PRUNED})
 """Verdicts of a point that are no failure: open, succeeded, or stopped by its user or its batch."""
@@ -120,10 +121,10 @@ class BatchQueue:
         return self.more > 0 or any('"retry": {}' not in state.point.spec_json for state in self.running)
 
 
-def run_durations_s(states: Iterable[PointState]) -> list[float]:
-    """Return the seconds for which successful points had their last machine or slot."""
-    ended = [state.last for state in states if state.verdict is Verdict.SUCCEEDED]
-    return [run.released_at - run.rented_at for run in ended if run and run.rented_at and run.released_at]
+def run_duration_s(state: PointState) -> float | None:
+    """Return the seconds for which a successful point had its last machine or slot; None for others."""
+    run = state.last if state.verdict is Verdict.SUCCEEDED else None
+    return run.released_at - run.rented_at if run and run.rented_at and run.released_at else None
 
 
 def holding_runs(runs: Iterable[Run]) -> list[Run]:
@@ -131,31 +132,80 @@ def holding_runs(runs: Iterable[Run]) -> list[Run]:
     return [run for run in runs if not run.point]
 
 
+@dataclass
+class SettledPoints:
+    """Sums over points whose cost and verdict no longer change, so that no poll looks at them again."""
+
+    points: int = 0
+    succeeded: int = 0
+    pruned: int = 0
+    failed: int = 0
+    usd: float = 0.0
+    """USD of all their runs, shares of held machines included."""
+    _usd_by_holder: dict[str | None, float] = field(default_factory=lambda: defaultdict(float))
+    """USD by the run that holds the machine of the slot; None: a machine of their own."""
+
+    def add(self, state: PointState) -> None:
+        """Add a point for which `is_settled` holds."""
+        self.points += 1
+        self.succeeded += state.verdict is Verdict.SUCCEEDED
+        self.pruned += state.verdict is Verdict.PRUNED
+        self.failed += state.has_failed
+        for run in state.rows:
+            usd = cost_usd(run, run.released_at or 0.0)
+            self.usd += usd
+            self._usd_by_holder[holder_of(run)] += usd
+
+    def paid_usd(self, holders: Iterable[str]) -> float:
+        """Return their cost in USD without the shares that are part of these holders' bills."""
+        return self.usd - sum(self._usd_by_holder.get(holder, 0.0) for holder in holders)
+
+
+def is_settled(state: PointState) -> bool:
+    """Return whether the point has its verdict, and all of its machines were released."""
+    return state.verdict is not None and all(
+        run.phase is Phase.ENDED
+        and (run.rented_at is None or run.released_at is not None)
+        and all(rental.released_at is not None for rental in run.rentals)
+        for run in state.rows
+    )
+
+
 def progress_of_batch(
-    states: Sequence[PointState], held_usd: float, now: float, machines: Sequence[Run] = ()
+    states: Iterable[PointState],
+    held_usd: float,
+    now: float,
+    machines: Sequence[Run] = (),
+    *,
+    settled: SettledPoints | None = None,
+    unstarted: int = 0,
 ) -> BatchProgress:
     """Return the progress of the batch. `held_usd`: USD that its runs reserve of its budget.
 
     `machines`: the runs that hold machines for it, ended ones too. They have the bill, of which runs on
     slots show their shares. The rest is idle cost, which the forecast counts once.
+    `settled`, `unstarted`: further points, which are not among `states`.
     """
+    states = list(states)
+    done = settled or SettledPoints()
     ended = [state for state in states if state.runs and not state.is_open and not state.is_waiting]
     runs = [run for state in states for run in state.rows]
     counted = counted_in_total([*runs, *machines])
     paid = [run for run in (*runs, *machines) if run.id in counted]
-    ended_usd = sum(cost_usd(run, now) for state in ended for run in state.rows)
-    spent = sum(cost_usd(run, now) for run in paid)
-    idle = max(0.0, spent - sum(cost_usd(run, now) for run in runs)) if machines else 0.0
-    waiting = sum(state.is_waiting for state in states)
+    ended_usd = done.usd + sum(cost_usd(run, now) for state in ended for run in state.rows)
+    spent = done.paid_usd(run.id for run in machines) + sum(cost_usd(run, now) for run in paid)
+    shares = done.usd + sum(cost_usd(run, now) for run in runs)
+    idle = max(0.0, spent - shares) if machines else 0.0
+    waiting = unstarted + sum(state.is_waiting for state in states)
     running = sum(state.is_open for state in states)
-    to_come = waiting + running
+    to_come, over = waiting + running, done.points + len(ended)
     return BatchProgress(
-        points=waiting + running + len(ended),
+        points=to_come + over,
         waiting=waiting,
         running=running,
-        succeeded=sum(state.verdict is Verdict.SUCCEEDED for state in ended),
-        pruned=sum(state.verdict is Verdict.PRUNED for state in ended),
-        failed=sum(state.has_failed for state in ended),
+        succeeded=done.succeeded + sum(state.verdict is Verdict.SUCCEEDED for state in ended),
+        pruned=done.pruned + sum(state.verdict is Verdict.PRUNED for state in ended),
+        failed=done.failed + sum(state.has_failed for state in ended),
         spent_usd=spent,
         reserved_usd=max(0.0, held_usd - spent),
         usd_per_hour=sum(
@@ -163,28 +213,37 @@ def progress_of_batch(
             for run in paid
             if run.phase is not Phase.ENDED and run.rented_at and not run.released_at
         ),
-        forecast_usd=ended_usd * (1 + to_come / len(ended)) + idle if ended else None,
+        forecast_usd=ended_usd * (1 + to_come / over) + idle if over else None,
         machines=sum(run.phase is not Phase.ENDED for run in machines),
         idle_usd=idle,
     )
 
 
-def stop_reason(states: Sequence[PointState], limits: BatchLimits, opened_at: float, now: float) -> str:
+def failure_causes(states: Iterable[PointState], opened_at: float) -> Counter[str]:
+    """Count the points that failed since then, by the cause of their last run.
+
+    `opened_at`: when the batch was submitted or resumed. Its user knows of earlier failures.
+    """
+    failed = [state for state in states if state.has_failed and _ended_at(state) >= opened_at]
+    return Counter(str(state.last.cause) for state in failed if state.last is not None)
+
+
+def stop_reason(
+    causes: Mapping[str, int], points: int, limits: BatchLimits, opened_at: float, now: float
+) -> str:
     """Return the reason why nothing new is started; empty while the batch continues.
 
-    `opened_at`: when it was submitted or resumed. Earlier failures are known to its user and do not count.
+    `causes`: the numbers of failed points, as `failure_causes` counts them, of `points` in total.
     """
     if limits.hours is not None and now - opened_at > limits.hours * 3600:
         return f"limits.hours: {limits.hours:g} h have passed"
-    failed = [state for state in states if state.has_failed and _ended_at(state) >= opened_at]
-    causes = Counter(str(state.last.cause) for state in failed if state.last is not None)
     if causes:
-        cause, count = causes.most_common(1)[0]
+        cause, count = max(causes.items(), key=lambda one: one[1])
         if count >= limits.stop.same_cause:
             return f"limits.stop.same_cause: {count} points failed with the same cause, {cause}"
-    share = limits.stop.failed
-    if share is not None and len(failed) > share * len(states):
-        return f"limits.stop.failed: {len(failed)} of {len(states)} points failed"
+    failed, share = sum(causes.values()), limits.stop.failed
+    if share is not None and failed > share * points:
+        return f"limits.stop.failed: {failed} of {points} points failed"
     return ""
 
 

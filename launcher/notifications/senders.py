@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Protocol
 
@@ -100,16 +100,17 @@ class BatchNotifier:
         self._spec: JobSpec | None = None
         self._sent: list[Event] | None = None
 
-    def check(self, points: Sequence[BatchPoint]) -> None:
-        """Check the addresses of the batch's job. Raises UsageError."""
-        if self._notifier is not None and points:
-            self._notifier.check(self._job(points))
+    def check(self, point: BatchPoint | None) -> None:
+        """Check the addresses of the batch's job, by its first point. Raises UsageError."""
+        if self._notifier is not None and point is not None:
+            self._notifier.check(self._job(point))
 
     def notify(
         self,
         batch: Batch,
-        points: Sequence[BatchPoint],
-        runs: Iterable[Run],
+        point: BatchPoint | None,
+        first: Run | None,
+        newest_at: float,
         progress: BatchProgress,
         now: float,
         *,
@@ -118,28 +119,29 @@ class BatchNotifier:
     ) -> None:
         """Send the notifications that are due. Never raises, never waits.
 
-        `is_used_up`: its budget has no room for another run; `is_over`: nothing more of it is driven.
+        `point`, `first`: its first point, and its oldest run, whose diary records what was sent; `newest_at`:
+        epoch seconds at which its newest run was started. `is_used_up`: its budget has no room for another
+        run; `is_over`: nothing more of it is driven.
         """
-        if self._notifier is None or not points or not self._notifier.has_targets(self._job(points)):
+        if self._notifier is None or point is None or not self._notifier.has_targets(self._job(point)):
             return
-        runs = sorted(runs, key=lambda run: run.created_at)
-        if not runs:  # there is no diary yet
+        if first is None:  # there is no diary yet
             return
-        sent = self._sent_before(runs[0])
+        sent = self._sent_before(first)
         due = batch_notifications_due(
-            batch, progress, sent, runs[-1].created_at, is_used_up=is_used_up, is_over=is_over
+            batch, progress, sent, newest_at, is_used_up=is_used_up, is_over=is_over
         )
         for kind in due:
             notification = BatchNotification(kind=kind, batch=batch, progress=progress, at=now)
-            memo = batch_notification_event(notification, runs[0])
+            memo = batch_notification_event(notification, first)
             sent.append(memo)
-            self._notifier.send(notification, self._job(points))
+            self._notifier.send(notification, self._job(point))
             with suppress(StorageError):
                 self._ledger.add_event(memo)
 
-    def _job(self, points: Sequence[BatchPoint]) -> JobSpec:
+    def _job(self, point: BatchPoint) -> JobSpec:
         if self._spec is None:
-            self._spec = read_job(points[0].spec_json)
+            self._spec = read_job(point.spec_json)
         return self._spec
 
     def _sent_before(self, first: Run) -> list[Event]:
