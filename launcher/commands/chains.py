@@ -59,7 +59,9 @@ def next_attempt(spec: JobSpec, chain: Sequence[Run], now: float, spent_usd: flo
 
 def is_retry_missing(ledger: Ledger, run: Run, now: float) -> bool:
     """Return whether another attempt is due that the run's launcher did not live to begin."""
-    if run.phase is not Phase.ENDED or ledger.runs(parent=run.id):
+    if run.phase is not Phase.ENDED or run.cause is None:  # thousands of points of a batch end well
+        return False
+    if ledger.runs(parent=run.id):
         return False
     if ledger.user_request(run.id).cause is not None:
         return False

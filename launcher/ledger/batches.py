@@ -296,7 +296,7 @@ def sum_held_usd(db: Database, budget: Budget, *, ended_only: bool = False) -> f
     """Return the USD that the budget's runs hold, by their rows."""
     query = f"""
         SELECT COALESCE(SUM(held_usd), 0) AS held FROM runs
-        WHERE (:batch = '' OR batch = :batch)
+        WHERE {"batch = :batch" if budget.batch else ":batch = ''"}
         AND (:since IS NULL OR created_at >= :since OR phase <> '{Phase.ENDED}')
         AND (NOT :ended_only OR phase = '{Phase.ENDED}')
     """

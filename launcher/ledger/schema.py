@@ -82,6 +82,8 @@ _TABLES = (
     # With created_at, the index returns runs in the order of the list; by leader alone, all rows were sorted.
     "CREATE INDEX runs_by_leader ON runs (leader, created_at)",
     "CREATE INDEX runs_by_batch ON runs (batch, point)",
+    # Has all that a budget sums up: a row with its job is several pages.
+    "CREATE INDEX runs_held ON runs (batch, phase, created_at, held_usd)",
     "CREATE INDEX runs_by_parent ON runs (parent)",
     # Partial index: open runs are queried all the time, and are few among thousands of ended ones.
     "CREATE INDEX open_runs ON runs (created_at) WHERE phase <> 'ended'",

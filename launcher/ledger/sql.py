@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
@@ -26,11 +27,14 @@ from vastrun.launcher.ledger.volumes import SqlVolumes
 
 _INSERT_RUN = f"INSERT INTO runs ({', '.join(COLUMNS)}) VALUES ({', '.join(':' + c for c in COLUMNS)})"
 _UPDATE_RUN = f"UPDATE runs SET {', '.join(f'{c} = :{c}' for c in COLUMNS)} WHERE id = :id"
+MAX_MEASURED = 1_000
+"""Number of newest runs whose measurements are read. Each choice of a machine reads them, and each watch on a
+training: a batch of 10,000 points does so 20,000 times."""
 # Only node 0: the rows of its other nodes would count the speed of one training several times.
 _SELECT_MEASURED = (
     "SELECT provider, host, offer, spec_json, steps_per_s, boot_s, cause, rented_at, released_at FROM runs"
     " WHERE leader = '' AND offer IS NOT NULL AND (steps_per_s IS NOT NULL OR boot_s IS NOT NULL)"
-    " ORDER BY created_at DESC, rowid DESC"
+    f" ORDER BY created_at DESC, rowid DESC LIMIT {MAX_MEASURED}"
 )
 _EVENT_COLUMNS = "run_id, at, phase, text, usd, told"
 _INSERT_EVENT = f"INSERT INTO events ({_EVENT_COLUMNS}) VALUES (:run_id, :at, :phase, :text, :usd, :told)"
@@ -147,11 +151,16 @@ class SqlLedger:
         leaders = (leader,) if isinstance(leader, str) else leader
         if leaders is not None and not leaders:
             return []
+        # `|| ''` keeps SQLite from an index of that column where another one finds fewer rows: by these it
+        # would read all runs of a batch, or all that have no leader.
+        is_narrow = not open_only and (parent is not None or batch is not None)
+        by_leader = "leader || ''" if is_narrow else "leader"
+        by_batch = "batch || ''" if open_only else "batch"
         conditions = {
-            "leader = ''": None if members or leaders is not None else (),
+            f"{by_leader} = ''": None if members or leaders is not None else (),
             f"leader IN ({_placeholders(leaders or ())})": None if leaders is None else tuple(leaders),
             f"phase <> '{Phase.ENDED}'": () if open_only else None,
-            "batch = ?": None if batch is None else (batch,),
+            f"{by_batch} = ?": None if batch is None else (batch,),
             "point = ?": None if point is None else (point,),
             "parent = ?": None if parent is None else (parent,),
             f"cause IN ({_placeholders(causes)})": tuple(causes) or None,
@@ -162,8 +171,9 @@ class SqlLedger:
         order = "created_at DESC, rowid DESC" if leaders is None else "node, created_at, rowid"
         query = f"SELECT * FROM runs {where} ORDER BY {order} {limit}"
         with self._db.reading():
-            rows = self._db.rows(query, [one for values in active.values() for one in values])
-        return [run_from_row(row) for row in rows]
+            rows = deque(self._db.rows(query, [one for values in active.values() for one in values]))
+        # Each row is dropped once it is parsed: of a batch of 10,000 points they take 50 MB.
+        return [run_from_row(rows.popleft()) for _ in range(len(rows))]
 
     @with_retries
     def measured(self) -> Sequence[MeasuredRun]:
