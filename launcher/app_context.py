@@ -18,6 +18,7 @@ from vastrun.launcher.core.batch import MAX_PARALLEL, Budget
 from vastrun.launcher.core.settings import LoadedSettings
 from vastrun.launcher.guard import GuardThread
 from vastrun.launcher.ports import Clock, Ledger, OutputStore, Packer, Provider, RunThreads
+from vastrun.launcher.rate_limit_waits import RateLimitWaits
 from vastrun.launcher.ui.interrupts import MakeInterrupts
 from vastrun.launcher.ui.screens import PlainScreens
 
@@ -132,6 +133,8 @@ class AppContext:
     """Takes what `printed_secrets` returned in the process that started this one."""
     private_words: Callable[[], Mapping[str, str]] = dict
     """Names of this computer, its user and their folders, each with its replacement in a bug report."""
+    rate_limit_waits: RateLimitWaits = field(default_factory=RateLimitWaits)
+    """Waits of this process for the rate limits of providers."""
 
     def ledger(self) -> Ledger:
         """Return the ledger of runs. Raises StorageError."""

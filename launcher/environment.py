@@ -26,6 +26,7 @@ from vastrun.launcher.ports import (
     Packer,
     Provider,
 )
+from vastrun.launcher.rate_limit_waits import RateLimitWaits
 from vastrun.launcher.transcript.mask import secrets_among
 from vastrun.launcher.ui.question import HeldStream
 from vastrun.launcher.ui.screens import LiveScreens, interrupts_on
@@ -86,6 +87,7 @@ def wire(environ: Mapping[str, str]) -> AppContext:
         printed_secrets=lambda: adapters.commands().hand_over(),
         accept_secrets=lambda content: adapters.commands().take_over(content),
         private_words=lambda: private_words(adapters.state),
+        rate_limit_waits=adapters.rate_limit_waits,
     )
 
 
@@ -103,6 +105,7 @@ class _Adapters:
         self.image_lock = Path(environ.get("VASTRUN_IMAGE_LOCK") or configs_dir() / "image.lock")
         self.python = environ.get("VASTRUN_PYTHON", sys.executable)
         self.output = HeldStream(lambda: sys.stderr)
+        self.rate_limit_waits = RateLimitWaits()
         if self.team is None:
             self.now, self.presence = _process_clock(), Presence(self.state / "launchers")
         else:
@@ -158,6 +161,7 @@ class _Adapters:
             rate_limits=None if team is None else team.rate_limits,
             secrets=None if team is None else team.secrets(self.ledger().id),
             many_runs=many_runs,
+            report_wait=self.rate_limit_waits.report,
         )
         return provider_class(name).of(context)
 

@@ -84,7 +84,7 @@ def _exporter(app: AppContext, driven: Callable[[], Mapping[str, int]]) -> Prome
         now = app.now()
         return ledger_totals(app.ledger(), app.budgets(now), now)
 
-    return PrometheusExporter(totals, driven, app.now, version("vastrun"))
+    return PrometheusExporter(totals, driven, app.now, version("vastrun"), app.rate_limit_waits.totals)
 
 
 @contextmanager

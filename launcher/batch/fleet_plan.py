@@ -119,8 +119,10 @@ class Market:
         key = "\n".join((provider, str(job.resources), str(job.image), str(job.limits.usd_per_hour)))
         asked_at, offers = self._known.get(key, (0.0, ()))
         if not 0 <= self._now() - asked_at < _MAX_PRICE_AGE_S:
-            offers = self._search(provider, job)
-            self._known[key] = (self._now(), offers)
+            offers, now = self._search(provider, job), self._now()
+            # A batch may ask for as many markets as it has points.
+            young = {one: known for one, known in self._known.items() if now - known[0] < _MAX_PRICE_AGE_S}
+            self._known = {**young, key: (now, offers)}
         return offers
 
     def cheapest_machines(

@@ -61,6 +61,8 @@ class ProviderContext:
     """Store through which the team's computers share their runs' SSH keys; None: each has its own."""
     many_runs: bool = False
     """True when many runs of this process share the provider: lists may come from a short cache."""
+    report_wait: Callable[[str, str, float], None] = lambda _provider, _call, _seconds: None
+    """Receives the provider, the kind of each call, and the seconds that it waited for a rate limit."""
 
 
 class ProviderClass(Protocol):

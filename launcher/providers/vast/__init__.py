@@ -45,6 +45,7 @@ from vastrun.launcher.providers.vast.api import VastApi
 from vastrun.launcher.providers.vast.boot import OFFLINE_S, offline_error, stop_error
 from vastrun.launcher.providers.vast.instance_row import DirectAddresses, InstanceRow, has_own_label, id_of
 from vastrun.launcher.providers.vast.limits import LIMITS, FileRateLimitStore, Limiter
+from vastrun.launcher.providers.vast.machine_list import MachineList
 from vastrun.launcher.providers.vast.offers import search_findings
 from vastrun.launcher.providers.vast.overlays import WHY_ONE_NODE, Overlays
 from vastrun.launcher.providers.vast.sdk import SERVER, VastAccount
@@ -81,17 +82,20 @@ class VastProvider:
         many_runs: bool = False,
         rate_limits: RateLimitStore | None = None,
         secrets: SecretStore | None = None,
+        report_wait: Callable[[str, float], None] = lambda _endpoint, _seconds: None,
     ) -> None:
         """`state`: folder that this user's launchers share. `recall`: returns the speeds of earlier runs.
         `lock`: returns the images to choose from. `elapsed`: monotonic clock shared by all processes.
         `many_runs`: many runs of this process share the provider, so lists come from a short cache.
-        `rate_limits`, `secrets`: stores that the computers of a team share.
+        `rate_limits`, `secrets`: stores that the computers of a team share. `report_wait`: receives the
+        endpoint of each call, and the seconds that it waited for Vast's rate limits.
         """
         self._recall = recall
         self._lock = lock
         self._clock = clock
         rate_limits = rate_limits or FileRateLimitStore(state / "vast-calls.json", elapsed or clock.now)
-        self._api = VastApi(account, Limiter(rate_limits, clock.sleep), clock)
+        limiter = Limiter(rate_limits, clock.sleep, report_wait=report_wait)
+        self._api = VastApi(account, limiter, clock)
         self._overlays = Overlays(self._api, clock)
         self._volumes = Volumes(self._api)
         self._keys = KeyRing(state / "keys", secrets)
@@ -106,6 +110,8 @@ class VastProvider:
         self._offline_since: dict[str, float] = {}
         self._many_runs = many_runs
         self._rows = CachedQuery(self._query_rows, clock.now, _LIST_CACHE_S if many_runs else 0.0)
+        self._known_list: MachineList | None = None
+        """The newest list, parsed."""
         self._addresses = DirectAddresses(lambda: self._rows.get()[0], clock.now)
         self._destroyed: dict[str, bool] = {}
         """Ids of destroyed machines; True once a query by id has confirmed that the machine is gone."""
@@ -185,6 +191,7 @@ class VastProvider:
             many_runs=context.many_runs,
             rate_limits=context.rate_limits(account.key) if context.rate_limits is not None else None,
             secrets=context.secrets,
+            report_wait=partial(context.report_wait, cls.name),
         )
 
     def search(self, spec: JobSpec) -> Sequence[Offer]:
@@ -198,14 +205,20 @@ class VastProvider:
         # Points of a batch differ in their training, but most need the same search.
         asked = (spec.resources, spec.limits, spec.image, spec.ranks, spec.nodes)
         wants = repr((asked, shape_of(spec), steps_of(spec)))
-        latest = self._markets.setdefault(
-            wants, CachedQuery(lambda: self._search_fitting(spec), self._clock.now, _MARKET_CACHE_S)
-        )
+        latest = self._market_of(wants, lambda: self._search_fitting(spec))
         left = self._without_ordered(latest)
         if left:
             return left
         latest.invalidate()
         return self._without_ordered(latest)
+
+    def _market_of(self, wants: str, search: Callable[[], Sequence[Offer]]) -> CachedQuery[Sequence[Offer]]:
+        """Return the cache of that search; those of other searches are dropped once they are too old."""
+        oldest = self._clock.now() - _MARKET_CACHE_S
+        for other, known in list(self._markets.items()):
+            if other != wants and known.asked_at < oldest:
+                self._markets.pop(other, None)  # a batch may ask for as many markets as it has points
+        return self._markets.setdefault(wants, CachedQuery(search, self._clock.now, _MARKET_CACHE_S))
 
     def _without_ordered(self, market: CachedQuery[Sequence[Offer]]) -> Sequence[Offer]:
         """Return the offers without those ordered since the search: one listed later is free again."""
@@ -246,15 +259,15 @@ class VastProvider:
     def instances(self) -> Sequence[Instance]:
         """List all machines with vastrun's label. Raises IncompleteListError when a row has no id."""
         rows, asked_at = self._rows.get()
-        candidates = [row for row in rows if has_own_label(row)]
-        found = [
-            rental.instance_of(InstanceRow.of(row), asked_at) for row in candidates if id_of(row) is not None
-        ]
-        if len(found) < len(candidates):
+        # Each run of a batch looks for its own machine in the same list, twice a second while it boots.
+        known = self._known_list
+        if known is None or known.rows is not rows:
+            known = self._known_list = MachineList.parse(rows, asked_at)
+        if known.unreadable:
             raise IncompleteListError(
-                f"{len(candidates) - len(found)} rows of Vast's list of instances cannot be read", found=found
+                f"{known.unreadable} rows of Vast's list of instances cannot be read", found=known.machines
             )
-        return found
+        return known.machines
 
     def _known_ids(self) -> Collection[str] | None:
         """Return the ids of all machines of the account, of any program; None when the list fails."""
@@ -314,6 +327,7 @@ class VastProvider:
     def forget(self, run_id: str) -> None:
         """Delete the run's key from this computer."""
         self._keys.forget(run_id)
+        self._noise.pop(run_id, None)
 
     def account_status(self) -> AccountStatus:
         """Return the account's credit and the permissions of its key."""

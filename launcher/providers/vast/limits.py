@@ -122,10 +122,18 @@ class Limiter:
     """
 
     def __init__(
-        self, book: RateLimitStore, sleep: Callable[[float], None], limits: Mapping[str, Limit] = LIMITS
+        self,
+        book: RateLimitStore,
+        sleep: Callable[[float], None],
+        limits: Mapping[str, Limit] = LIMITS,
+        report_wait: Callable[[str, float], None] = lambda _endpoint, _seconds: None,
     ) -> None:
-        """`book`: store shared by all processes that share the limits."""
+        """`book`: store shared by all processes that share the limits.
+
+        `report_wait`: receives the endpoint of each call, and the seconds that it waited for its turn.
+        """
         self._book, self._sleep, self._limits = book, sleep, limits
+        self._report_wait = report_wait
 
     @contextmanager
     def turn(self, endpoint: str, back_off_s: float | None = None) -> Iterator[None]:
@@ -141,8 +149,11 @@ class Limiter:
             return queue.book(limit, now) if back_off_s is None else queue.close(limit, now, back_off_s)
 
         ticket = self._change(endpoint, take)
+        waited_s = 0.0
         while left_s := self._left_s(endpoint, ticket):
             self._sleep(left_s)
+            waited_s += left_s
+        self._report_wait(endpoint, waited_s)
         try:
             yield
         # Also after an error: Vast has counted the call.

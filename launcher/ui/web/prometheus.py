@@ -23,6 +23,7 @@ from vastrun.launcher.decisions.nodes import current_machines
 from vastrun.launcher.flow.services import PollTiming
 from vastrun.launcher.package_files import install_command
 from vastrun.launcher.ports import Ledger
+from vastrun.launcher.rate_limit_waits import WaitTotal
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 """Content type of Prometheus' text format."""
@@ -41,8 +42,10 @@ class PrometheusExporter:
         driven: Callable[[], Mapping[str, int]],
         now: Callable[[], float],
         version: str,
+        waits: Callable[[], Mapping[tuple[str, str], WaitTotal]] = dict,
     ) -> None:
-        """`driven`: number of runs and batches that this server drives, by kind.
+        """`driven`: number of runs and batches that this server drives, by kind. `waits`: its waits for rate
+        limits, by provider and kind of call.
 
         Raises UsageError without the package prometheus_client.
         """
@@ -54,7 +57,7 @@ class PrometheusExporter:
                 "--metrics-port needs prometheus_client, which is not installed",
                 hint=install_command("prometheus"),
             ) from error
-        self._totals, self._driven, self._now = totals, driven, now
+        self._totals, self._driven, self._waits, self._now = totals, driven, waits, now
         self._lock = Lock()
         self._cached: LedgerTotals | None = None
         self._cached_at = 0.0
@@ -82,10 +85,25 @@ class PrometheusExporter:
     def collect(self) -> Iterator[Any]:
         """Yield the metrics that are read at each scrape, as prometheus_client asks for them."""
         yield self._gauge("vastrun_driven", "Runs and batches driven by this server.", "kind", self._driven())
+        yield from self._of_waits(self._waits())
         totals = self._read()
         yield self._gauge("vastrun_ledger_up", "1 if the ledger could be read.", "", {"": int(bool(totals))})
         if totals is not None:
             yield from self._of_ledger(totals)
+
+    def _of_waits(self, totals: Mapping[tuple[str, str], WaitTotal]) -> Iterator[Any]:
+        labels = ("provider", "call")
+        waits = self._core.CounterMetricFamily(
+            "vastrun_rate_limit_waits", "Calls that waited for a rate limit.", labels=labels
+        )
+        seconds = self._core.CounterMetricFamily(
+            "vastrun_rate_limit_wait_seconds", "Seconds that calls waited for a rate limit.", labels=labels
+        )
+        for names, total in totals.items():
+            waits.add_metric(names, total.waits)
+            seconds.add_metric(names, total.seconds)
+        yield waits
+        yield seconds
 
     def _of_ledger(self, totals: LedgerTotals) -> Iterator[Any]:
         runs = self._core.GaugeMetricFamily("vastrun_open_runs", "Open runs.", labels=("provider", "phase"))

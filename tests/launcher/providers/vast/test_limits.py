@@ -22,6 +22,7 @@ from vastrun.launcher.decisions.policy import RENT_TRIES
 from vastrun.launcher.providers.vast import VastProvider
 from vastrun.launcher.providers.vast.limits import LIMITS, FileRateLimitStore, Limiter
 from vastrun.launcher.providers.vast.sdk import VastAccount
+from vastrun.launcher.rate_limit_waits import RateLimitWaits, WaitTotal
 
 MANY = 20
 
@@ -55,6 +56,18 @@ def test_more_calls_than_the_limit_take_as_long_as_it_says(
     assert clock.now() == began
     call(limiter, endpoint)
     assert clock.now() - began >= limit.seconds
+
+
+def test_what_calls_waited_for_is_reported_by_endpoint(file: Path, clock: FakeClock) -> None:
+    waits = RateLimitWaits()
+    store = FileRateLimitStore(file, clock.now)
+    limiter = Limiter(store, clock.sleep, report_wait=lambda name, s: waits.report("vast", name, s))
+    for endpoint in ("create", "create", "create", "search"):
+        call(limiter, endpoint)
+    found = waits.totals()
+    assert found["vast", "create"].waits == 2
+    assert 9.0 <= found["vast", "create"].seconds < 10.0
+    assert found["vast", "search"] == WaitTotal()
 
 
 def test_another_process_waits_for_this_one_s_slot(file: Path, clock: FakeClock) -> None:

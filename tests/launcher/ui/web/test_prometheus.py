@@ -18,6 +18,7 @@ from tests.launcher.terminal import CRASH, Terminal
 from vastrun.launcher.core.batch import Budget
 from vastrun.launcher.core.errors import StorageError, UsageError
 from vastrun.launcher.flow.services import PollTiming
+from vastrun.launcher.rate_limit_waits import RateLimitWaits
 from vastrun.launcher.ui.web.prometheus import (
     CONTENT_TYPE,
     LedgerTotals,
@@ -85,7 +86,10 @@ def exporter_of(terminal: Terminal) -> PrometheusExporter:
     def totals() -> LedgerTotals:
         return ledger_totals(terminal.ledger, [budget], terminal.clock.now())
 
-    return PrometheusExporter(totals, lambda: {"run": 1, "batch": 0}, terminal.clock.now, "1.0")
+    waits = RateLimitWaits()
+    for seconds in (0.0, 4.5, 3.0):
+        waits.report("vast", "create", seconds)
+    return PrometheusExporter(totals, lambda: {"run": 1, "batch": 0}, terminal.clock.now, "1.0", waits.totals)
 
 
 @pytest.fixture
@@ -128,6 +132,8 @@ def test_a_scrape_has_runs_machines_dollars_budgets_and_ends_by_cause(
     assert at(found, "vastrun_poll_delay_seconds_bucket", le="0.5") == 2
     assert at(found, "vastrun_poll_delay_seconds_sum") == pytest.approx(7.2)
     assert at(found, "vastrun_poll_duration_seconds_count") == 3
+    assert at(found, "vastrun_rate_limit_waits_total", provider="vast", call="create") == 2
+    assert at(found, "vastrun_rate_limit_wait_seconds_total", provider="vast", call="create") == 7.5
     assert at(found, "vastrun_driven", kind="run") == 1
     assert at(found, "vastrun_ledger_up") == 1
 
