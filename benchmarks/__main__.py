@@ -43,6 +43,7 @@ from benchmarks import (
     stages,
     startup,
     status,
+    tasks,
     team,
     telemetry,
     throughput,
@@ -85,6 +86,7 @@ RUNS: dict[str, Run] = {
     "team": team.run,
     # Whole trainings, which take the longest.
     "stages": stages.run,
+    "tasks": tasks.run,
     **{f"equal-time-{name}": partial(equal_time.run, name) for name in equal_time.CASES},
 }
 

@@ -6,11 +6,12 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 
 from vastrun.contract import layout
-from vastrun.contract.config import TrainConfig
+from vastrun.contract.config import DataConfig, TrainConfig
 from vastrun.trainer import data
 
 RANKS = 2
@@ -18,8 +19,16 @@ RANKS = 2
 QUIET = {"OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
 
 
-def prepare(folder: Path, config: TrainConfig, *, ranks: int = RANKS, gpus: int = 0, nodes: int = 1) -> Path:
-    """The box's folder, with job.json and data."""
+def prepare(
+    folder: Path,
+    config: TrainConfig,
+    *,
+    ranks: int = RANKS,
+    gpus: int = 0,
+    nodes: int = 1,
+    made: Sequence[DataConfig] | None = None,
+) -> Path:
+    """The box's folder, with job.json and data. `made`: the data that the files have; None: the job's."""
     folder.mkdir(parents=True)
     job = {
         "run_id": folder.name if nodes == 1 else folder.parent.name,
@@ -37,7 +46,7 @@ def prepare(folder: Path, config: TrainConfig, *, ranks: int = RANKS, gpus: int 
         "outputs": [],
     }
     (folder / layout.JOB).write_text(json.dumps(job))
-    for task in config.data:
+    for task in config.data if made is None else made:
         data.generate(task, folder / layout.DATA)
     return folder
 

@@ -68,7 +68,7 @@ def _long_one_holds(root: Path, dice: random.Random) -> bool:
 def _undisturbed(folder: Path, config: TrainConfig) -> list[float]:
     """Losses of a run to its end."""
     box = prepare(folder, config)
-    _train(box, ranks=2)
+    train_on(box, ranks=2)
     return _losses(box, config.steps)
 
 
@@ -78,8 +78,8 @@ def _disturbed(
     """How far any loss is off in a run that is killed at these steps, and then ended by `last` ranks."""
     box = prepare(folder, config)
     for step in kills:
-        _train(box, ranks=2, kill_at=step)
-    _train(box, ranks=last)
+        train_on(box, ranks=2, kill_at=step)
+    train_on(box, ranks=last)
     return max(abs(loss - due) for loss, due in zip(_losses(box, config.steps), aim, strict=True))
 
 
@@ -102,7 +102,7 @@ def _long_config() -> TrainConfig:
     )
 
 
-def _train(box: Path, *, ranks: int, kill_at: int | None = None) -> None:
+def train_on(box: Path, *, ranks: int, kill_at: int | None = None) -> None:
     """To the end, or until the last rank is killed in that step. Raises RuntimeError if it goes otherwise."""
     launch = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}"]
     process = subprocess.Popen(

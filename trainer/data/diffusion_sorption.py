@@ -24,7 +24,7 @@ DIFFUSIVITY = 5e-4
 _INFLOW = 1.0
 _MAX_U0 = 0.2
 _MIN_CELLS = 64
-_MAX_STEP_S = 1.25
+_MAX_STEP_S = 2.5
 _FIRST_FRAME_STEPS = 8
 """Times as many steps as later frames have: the inflow begins with a jump."""
 _NEWTON_STEPS = 12
@@ -148,7 +148,7 @@ PROBLEM = Problem(
     solve=_solve,
     time_unit="s",
     symmetry="none",
-    chunk=64,
+    chunk=256,
     cells_of=cells_of,
     method={"longest step": _MAX_STEP_S},
 )
