@@ -192,7 +192,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--limit-s", type=float, default=300.0, help="for the tests of one mutant")
-    parser.add_argument("--marks", default="not slow and not integration and not torch")
+    parser.add_argument("--marks", default="not slow and not integration")
     parser.add_argument("folders", nargs="*", default=list(FOLDERS))
     options = parser.parse_args()
     root = Path(__file__).resolve().parents[2]
