@@ -194,7 +194,7 @@ def is_replacement_due(spec: JobSpec, run: Run, other_rows: Sequence[Run], forme
 
     `run`: node 0; `others`: the rows of all further nodes, `former` among them.
     """
-    if spec.min_nodes >= spec.nodes or any(row.parent == former.id for row in other_rows):
+    if any(row.parent == former.id for row in other_rows):
         return False
     trains = run.phase is Phase.TRAIN and run.cause is None and run.step > 0
     left = former.phase is Phase.ENDED and former.cause is not None

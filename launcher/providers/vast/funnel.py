@@ -47,10 +47,10 @@ class Funnel:
     left: tuple[OfferRow, ...]
     relaxed: tuple[tuple[HardLimit, int], ...]
     """Constraints with the number of offers left if only that one were dropped; largest gain first."""
-    strictest: tuple[HardLimit, int] | None = None
+    strictest: tuple[HardLimit, int] | None
     """Constraint that most offers fail, and their number; None when all pass."""
-    unreadable: int = 0
-    truncated: bool = False
+    unreadable: int
+    truncated: bool
     """True when Vast returned only the cheapest offers, and there may be more."""
 
     def __str__(self) -> str:
