@@ -69,7 +69,10 @@ def test_an_end_is_told_again_only_when_something_was_begun_since(world: BatchWo
     world.ledger.batches.reopen(NAME)
     world.drive()
     assert heard(world).kinds == ["batch_end"]
-    world.submit(3, usd=20.0)
+    world.submit(2, usd=30.0)
+    world.drive()
+    assert heard(world).kinds == ["batch_end"]
+    world.submit(3, usd=30.0)
     world.drive()
     assert heard(world).kinds == ["batch_end", "batch_end"]
 

@@ -61,6 +61,21 @@ def test_a_reliability_that_is_no_share_makes_no_offer_cheaper_than_nothing(reli
     assert len(shuffle_equals(estimates, Random(0))) == 2
 
 
+def test_offers_of_nearly_equal_cost_are_shuffled_and_dearer_ones_stay_behind() -> None:
+    equal, nearly = {"dph_base": 0.4, "dph_total": 0.401}, {"dph_base": 0.402, "dph_total": 0.403}
+    dearer = {"dph_base": 0.8, "dph_total": 0.801}
+    estimates = rank_offers(
+        [offer_row(machine_id=n, id=n, **prices) for n, prices in enumerate((equal, nearly, dearer), 1)],
+        job(),
+        LOCK,
+        NEW,
+    )
+    orders = {
+        tuple(one.row.machine_id for one in shuffle_equals(estimates, Random(seed))) for seed in range(20)
+    }
+    assert orders == {("1", "2", "3"), ("2", "1", "3")}
+
+
 def test_a_dearer_gpu_that_is_much_faster_comes_first() -> None:
     slow = {"dph_base": 0.4, "dph_total": 0.41, "dlperf": 50.0}
     fast = {"dph_base": 0.6, "dph_total": 0.61, "dlperf": 150.0}
