@@ -31,7 +31,10 @@ class Heartbeat:
         path.parent.mkdir(parents=True, exist_ok=True)
         self._fd = os.open(path, os.O_WRONLY | os.O_CREAT, 0o644)
         self._pid = os.getpid()
+        self.first_step = 0
+        """Steps of the run before the stage whose steps are counted."""
         self.step = 0
+        """Last step of the run."""
 
     @classmethod
     def of_this_rank(cls) -> Heartbeat:
@@ -41,8 +44,8 @@ class Heartbeat:
 
     def beat(self, step: int, activity: Activity = "step") -> None:
         """Write that this rank is now in `activity` of `step`. Raises OSError."""
-        self.step = step
-        line = f"{step} {activity} {time.time():.3f} {self._pid}"
+        self.step = self.first_step + step
+        line = f"{self.step} {activity} {time.time():.3f} {self._pid}"
         os.pwrite(self._fd, f"{line:<{_HEARTBEAT_BYTES - 1}}\n".encode(), 0)
 
 

@@ -16,6 +16,7 @@ from vastrun.trainer.distributed.exit import exit_code_of
 from vastrun.trainer.distributed.group import StopVote, join
 from vastrun.trainer.distributed.rank import Rank, TrainJob
 from vastrun.trainer.distributed.signals import StopSignal
+from vastrun.trainer.engine.current_stage import find_current_stage, record_result
 from vastrun.trainer.engine.diloco_sync import DilocoSync
 from vastrun.trainer.engine.memory.probe import probe_micro_batch
 from vastrun.trainer.engine.memory.retry import train_step_with_oom_retry
@@ -46,10 +47,14 @@ def train(rank: Rank, job: TrainJob, config: TrainConfig, heart: Heartbeat, stop
 def _set_up(
     rank: Rank, job: TrainJob, config: TrainConfig, heart: Heartbeat
 ) -> tuple[Session, DilocoSync | None]:
-    """Build the session, resume it, and check that all ranks agree on it."""
+    """Build the session of the current stage, resume it, and check that all ranks agree on it."""
     if config.strategy == "diloco":
         rank = rank.by_node()
-    session = with_latents(resume_session(set_up(join(rank, job), job, config)), heart)
+    ranks = join(rank, job)
+    stage, found = find_current_stage(ranks, config)
+    heart.first_step = stage.span.first_step
+    session = set_up(ranks, job, config.of_stage(stage.span.name), stage)
+    session = with_latents(resume_session(session, found), heart)
     diloco = DilocoSync(session, session.outer) if session.outer else None
     if diloco:
         session = diloco.start()
@@ -71,14 +76,14 @@ def _train(
     vote = StopVote(session.ranks, step, session.clock)
     reports = Reports(session, metrics, Readings.of(session.ranks.device))
     if metrics:
-        metrics.begin_at(step, session.wandb_id)
-    profiler.begin_at(step)
+        metrics.begin_at(step, session.wandb_id, session.stage)
+    profiler.begin_at(session.stage.run_step(step))
     validation = Validation(session) if config.evaluate_every else None
     step_function = train_step_with_oom_retry if config.out_of_memory == "retry" else train_step
     nrmse, last = None, step >= config.steps
     while not last:
         started_at = time.monotonic()
-        with profiler.step(step) as labelled:
+        with profiler.step(session.stage.run_step(step)) as labelled:
             session.clock.begin()
             session, losses = step_function(session, step, labelled)
             session.clock.end()
@@ -167,14 +172,28 @@ def _evaluate(
         return False
     if metrics:
         summary.print_lines()
-    box, title = session.ranks.rank.box, f"{session.job.name}, step {step}"
+    stage, box = session.stage, session.ranks.rank.box
+    run_step, label = stage.run_step(step), f" ({stage})" if stage.is_one_of_several else ""
+    title = f"{session.job.name}, step {run_step}{label}"
+    folder = box / layout.EVALUATION
+    if stage.span.end_step < stage.total_steps:  # the last stage's is in the folder itself
+        folder /= stage.span.name
     started_at = time.monotonic()
-    pictures = summary.write(box / layout.EVALUATION, title, session.ranks, plots=plots, beat=beat)
+    pictures = summary.write(folder, title, session.ranks, plots=plots, beat=beat)
     if metrics:
         print(f"report.md and {len(pictures)} pictures: {time.monotonic() - started_at:.1f} s", flush=True)
         metrics.show(step, pictures)
         scores = summary.scores
         wandb = asdict(metrics.finish(exit_code_of("finished"), scores))
-        record = {"step": step, "steps": session.config.steps, "loss": loss, "scores": scores, "wandb": wandb}
+        record = {
+            "step": run_step,
+            "steps": stage.total_steps,
+            "stage": stage.span.name,
+            "loss": loss,
+            "scores": scores,
+            "wandb": wandb,
+        }
         write_json(box / layout.FINAL, record)
+        if stage.is_one_of_several:
+            record_result(box, stage, loss=loss, scores=scores, run_id=session.job.run_id)
     return True

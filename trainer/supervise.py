@@ -47,6 +47,7 @@ from vastrun.trainer.supervision.progress import last_loss
 from vastrun.trainer.supervision.ranklogs import MergedLog
 from vastrun.trainer.supervision.restart_decision import agree_on_restart, first_start, unreachable_text
 from vastrun.trainer.supervision.restarts import NoRestart, Restart, Start
+from vastrun.trainer.supervision.stage_ends import stage_ends, stage_of, with_gate
 from vastrun.trainer.supervision.stop import StopRequest, stop_text
 from vastrun.trainer.supervision.watch import DRAIN_S, RESERVE_BYTES, StartRanks, run_ranks
 
@@ -120,7 +121,7 @@ def _supervise(box: Path, job: Job, stop: StopRequest, begin: StartRanks, peers:
         if job.command is not None:
             _keep_native_stacks(box, observed, stop, log)
         checkpoints.final_poll(stop, ended_well=_all_exited_0(observed))
-        diagnosis = diagnose(box, observed)
+        diagnosis = with_gate(box, job, diagnose(box, observed))
         history.append(start_record_of(box, observed, diagnosis))
         log.say(f"{history[-1].reason}: {history[-1].detail}")
         decision = _wait_for_restart(agree_on_restart(job, history, start, peers), stop, peers)
@@ -129,7 +130,7 @@ def _supervise(box: Path, job: Job, stop: StopRequest, begin: StartRanks, peers:
         archive_start(box, start.number)
         start = decision.start
         peers.begin(start.number)
-        log.say(_restart_line(start, job))
+        log.say(_restart_line(start, job, history[-1]))
     peers.publish(is_over=True, stop_cause=stop.cause)
     # Before the outcome: once that exists, the box may be collected and destroyed.
     if peers.this_node.is_host:
@@ -180,7 +181,9 @@ def _wait_for_restart(decision: Restart | NoRestart, stop: StopRequest, peers: P
     return NoRestart(why=unreachable_text(peers)) if peers.lost and stop.cause is None else decision
 
 
-def _restart_line(start: Start, job: Job) -> str:
+def _restart_line(start: Start, job: Job, ended: StartRecord) -> str:
+    if ended.reason == "finished":
+        return f"stage {ended.stage} is over; start {start.number} of the ranks trains the next one"
     fewer = f" of {job.ranks}" if start.world_size < job.ranks else ""
     cap = "" if start.micro_batch is None else f", at most {start.micro_batch} windows at once on each"
     each = f" on each of {job.nodes} nodes" if job.nodes > 1 else ""
@@ -208,6 +211,7 @@ def start_record_of(box: Path, observed: ObservedLaunch, diagnosis: Diagnosis) -
         steps_done=_steps_done(box, diagnosis),
         checkpoint=_number(box / layout.CHECKPOINTS / "latest.json", "step"),
         first_failure=diagnosis.first_failure,
+        stage=stage_of(box),
         started_at=observed.started_at,
         ended_at=time.time(),
     )
@@ -242,7 +246,7 @@ def conclude(
         stop_sent_step=None if diagnosis.stop_sent_at is None else observed.stopped_at_step,
         final_record=final is not None,
         steps_done=_steps_done(box, diagnosis),
-        steps_planned=job.train.steps if job.train else None,
+        steps_planned=job.train.total_steps if job.train else None,
         last_loss=loss.value,
         loss_finite=loss.finite,
         checkpoint=read_checkpoint(box),
@@ -250,6 +254,7 @@ def conclude(
         wandb=read_wandb(box),
         # The files that prove a success are on the first node.
         checks=run_checks(job.success if observed.this_node.is_host else None, box, diagnosis.ranks, before),
+        stages=stage_ends(box, job, starts),
         starts=tuple(starts),
     )
 

@@ -11,6 +11,7 @@ import signal
 from pathlib import Path
 
 from vastrun.contract import layout
+from vastrun.contract.stages import finished_steps
 from vastrun.trainer.distributed.exit import RankExit
 from vastrun.trainer.distributed.rank import Rank, read_job
 from vastrun.trainer.distributed.signals import StopSignal
@@ -21,6 +22,7 @@ def main() -> None:
     """Run a rank. Never returns: RankExit ends the process."""
     rank = Rank.of_environment()
     heart = Heartbeat.of_this_rank()
+    heart.first_step = finished_steps(rank.box)
     heart.beat(0, "start")
     with RankExit(rank.box, rank.rank, heart) as rank_exit:
         dump_stacks_on_request(rank.box / layout.STACKS / f"rank-{rank.rank}.txt")

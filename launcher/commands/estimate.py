@@ -243,7 +243,9 @@ def _with_batch(
 def _batch_of(parent: Run | None, spec: JobSpec) -> int | None:
     """Return the batch of the run that is continued; another one would change the training halfway."""
     before = None if parent is None else read_job(parent.spec_json).train
-    if before is None or spec.train is None or before.stage != spec.train.stage:
+    if before is None or spec.train is None:
+        return None
+    if (before.stage, before.stages) != (spec.train.stage, spec.train.stages):
         return None
     return None if before.global_batch % spec.world_size else before.global_batch
 

@@ -42,6 +42,7 @@ from vastrun.launcher.decisions.remaining_lease import (
     is_left_to_lease,
     sum_leases,
 )
+from vastrun.launcher.decisions.stages import StageCost, stage_costs
 from vastrun.launcher.flow.lease_watch import is_disarmed, rearm
 from vastrun.launcher.flow.machines import find_machines
 from vastrun.launcher.flow.services import Services
@@ -138,6 +139,12 @@ class Explanation:
     """A file that its program missed, and why it was not shipped; empty: none is known."""
 
     @property
+    def stages(self) -> Sequence[StageCost]:
+        """All stages of a job that trains several."""
+        ends = self.outcome.stages if self.outcome else ()
+        return stage_costs(self.row.run, ends, self.row.usd_per_hour)
+
+    @property
     def says_success(self) -> tuple[Proof, ...]:
         return tuple(proof for proof in self.row.run.proofs if proof.holds)
 
@@ -157,6 +164,8 @@ class RunEnd:
     checkpoint: bool
     """True if one was downloaded."""
     scores: dict[str, float] = field(default_factory=dict)
+    stages: Sequence[StageCost] = ()
+    """All stages of a job that trains several."""
     not_shipped: str = ""
     """Same as in `Explanation`."""
 
@@ -316,13 +325,14 @@ def explain(ledger: Ledger, run: Run, now: float) -> Explanation:
 def ending_of(ledger: Ledger, run: Run, chain: Sequence[Run], now: float) -> RunEnd:
     """Return how a run ended, and the attempts before it."""
     outputs = Outputs(run)
-    outcome = outputs.outcome()
+    outcome, row = outputs.outcome(), row_of(ledger, run, now)
     return RunEnd(
         checkpoint=outputs.checkpoints is not None,
         lease_ends_at=_lease_end(run),
-        row=row_of(ledger, run, now),
+        row=row,
         attempts=[row_of(ledger, attempt, now) for attempt in chain],
         scores=(outcome.scores if outcome else None) or {},
+        stages=stage_costs(run, outcome.stages if outcome else (), row.usd_per_hour),
         not_shipped=missing_file(run),
     )
 

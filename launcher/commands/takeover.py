@@ -15,6 +15,7 @@ from vastrun.launcher.core.slots import POOL
 from vastrun.launcher.decisions.holders import holder_of
 from vastrun.launcher.decisions.nodes import at_total_price, total_usd
 from vastrun.launcher.decisions.policy import DRIVER_TIMEOUT_S
+from vastrun.launcher.decisions.stages import stage_name
 from vastrun.launcher.flow.services import Services
 from vastrun.launcher.outputs.folder import GrowingFile, Outputs
 from vastrun.launcher.ports import Ledger
@@ -103,4 +104,4 @@ def _progress(run: Run) -> Progress:
     if run.phase is not Phase.TRAIN:
         return Progress()
     left_s = (run.steps - run.step) / run.steps_per_s if run.steps_per_s and run.steps > run.step else None
-    return Progress(step=run.step or None, steps=run.steps or None, left_s=left_s)
+    return Progress(step=run.step or None, steps=run.steps or None, stage=stage_name(run), left_s=left_s)

@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterator, Sequence
 from pathlib import PurePosixPath
 
-from vastrun.contract.config_checks import faults_of
 from vastrun.contract.job import EXCLUDE_PREFIX, OUTPUTS_PREFIXES
+from vastrun.contract.stage_checks import training_faults
 from vastrun.launcher.config.data_rules import Conflict, data_conflicts
 from vastrun.launcher.config.shell import program_of, script_of
 from vastrun.launcher.config.source import KeyPath
@@ -122,7 +122,7 @@ def _trainer(spec: JobSpec) -> Iterator[Conflict]:
     if spec.train is None:
         return
     about: tuple[KeyPath, ...] = (("train",), ("ranks",), ("nodes",), ("resources", "gpus"))
-    for key, text in faults_of(spec.train, spec.world_size):
+    for key, text in training_faults(spec.train, spec.world_size):
         yield Conflict(("train", *_path(key)), text, about)
     model = spec.train.model
     if model.is_own and spec.code is None:

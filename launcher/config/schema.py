@@ -22,6 +22,10 @@ _NOUNS = {
 _SECTIONS: dict[Any, str] = {NotifyUrl: "a list of URLs or sections", Secret: "a list of names or sections"}
 
 
+NAME = "NAME"
+"""Stands in an option's key for the names of a section that has sections of one kind, by name."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Option:
     """One key of the job file."""
@@ -54,6 +58,8 @@ def options(kind: Any = JobSpec, prefix: str = "") -> Iterator[Option]:
             yield from options(inner, f"{key}.")
         elif items and is_dataclass(items[0]):
             yield from options(items[0], f"{key}[].")
+        elif is_mapping(inner) and is_dataclass(items[1]):
+            yield from options(items[1], f"{key}.{NAME}.")
 
 
 def job_fields(kind: Any) -> Iterator[Field[Any]]:
@@ -84,6 +90,8 @@ def expected(kind: Any) -> str:
         return "a section"
     if origin is Literal:
         return f"one of {', '.join(map(str, args))}" if len(args) > 1 else str(args[0])
+    if is_mapping(inner) and is_dataclass(args[1]):
+        return f"a section for each of {', '.join(map(str, typing.get_args(args[0])))}"
     if is_mapping(inner):
         return "a section of `name: value` lines"
     if inner is Any:
@@ -112,6 +120,8 @@ def is_mapping(kind: Any) -> bool:
 def _list_of(args: tuple[Any, ...], limits: list[Any]) -> str:
     if is_dataclass(args[0]):
         return _SECTIONS.get(args[0], "a section, or a list of sections")
+    if typing.get_origin(args[0]) is Literal:
+        return f"a list of {', '.join(map(str, typing.get_args(args[0])))}"
     things = _NOUNS[bare(args[0])][1] + _bounds(limits_of(args[0]))
     if args[-1] is not ...:
         return f"a list of {len(args)} {things}"

@@ -14,7 +14,16 @@ from typing import Any, Literal
 from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
 from vastrun.contract.records import replace_surrogates
-from vastrun.launcher.config.schema import bare, expected, is_mapping, job_fields, optional, options, words_of
+from vastrun.launcher.config.schema import (
+    NAME,
+    bare,
+    expected,
+    is_mapping,
+    job_fields,
+    optional,
+    options,
+    words_of,
+)
 from vastrun.launcher.config.shell import program_of
 from vastrun.launcher.config.source import BOOL, FLOAT, INT, NULL, STR, Fault, KeyPath, fault_at
 from vastrun.launcher.core.job import Checkpoints, JobSpec, NotifyUrl, Secret
@@ -142,7 +151,8 @@ class YamlReader:
     def _unknown(self, path: KeyPath, known: list[str], section: MappingNode) -> None:
         """Add the fault of an unknown key. The likely meant key is then not reported as missing."""
         *above, key = path
-        elsewhere = [o.key for o in options(self._kind) if o.key.endswith(f".{key}") and not above]
+        known_keys = [o.key for o in options(self._kind) if f".{NAME}." not in o.key]
+        elsewhere = [known_key for known_key in known_keys if known_key.endswith(f".{key}") and not above]
         near = _nearest(str(key), known)
         if elsewhere:
             self.fault(path, f"unknown key; did you mean {' or '.join(elsewhere)}?")

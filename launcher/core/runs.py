@@ -245,6 +245,8 @@ class Progress:
     step: int | None = None
     steps: int | None = None
     """Last step."""
+    stage: str = ""
+    """The stage of several, as `refine, stage 2 of 3`; empty: there is only one."""
     loss: float | None = None
     left_s: float | None = None
     """Seconds until the last step, at the pace of the last minutes."""

@@ -57,6 +57,8 @@ class Cause(StrEnum):
     DISK = "disk"
     DIVERGED = "diverged"
     """Its loss or its gradient became NaN or infinite."""
+    GATE_MISSED = "gate_missed"
+    """A stage ended with scores that miss the job's gate."""
     HOST = "host"
     SLOW = "slow"
     """Its machine trained far below its kind's speed, and the job allows another one."""
@@ -121,6 +123,7 @@ VERDICT_OF: Mapping[Cause | None, Verdict] = {
     Cause.COMMUNICATION: Verdict.FAILED,
     Cause.DATA: Verdict.FAILED,
     Cause.DIVERGED: Verdict.FAILED,
+    Cause.GATE_MISSED: Verdict.FAILED,
     Cause.DISK: Verdict.FAILED,
     Cause.HOST: Verdict.FAILED,
     Cause.SLOW: Verdict.FAILED,

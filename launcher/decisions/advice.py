@@ -30,6 +30,7 @@ ADVICE: Mapping[Cause, str] = {
     Cause.COMMUNICATION: "NCCL_DEBUG: INFO in env: shows which rank failed first; or try another machine",
     Cause.DATA: "read which data it failed on: vastrun logs {run} --first-error",
     Cause.DIVERGED: "lower train.optim.lr or train.optim.clip, or raise train.optim.warmup; then: {edited}",
+    Cause.GATE_MISSED: "train the stage for more steps, or lower its gate; then {resume}: {again}",
     Cause.DISK: "ask for more with resources.disk_gb, or keep fewer checkpoints",
     Cause.HOST: "launch again on another machine; `retry: {{host: 2}}` does this automatically",
     Cause.SLOW: "{resume} on another machine, its host is avoided now: {again}",

@@ -9,6 +9,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
 
 from vastrun.contract.config import DataConfig, ObjectiveConfig, OptimConfig, TrainConfig
+from vastrun.contract.stage_config import StageConfig
+from vastrun.contract.stages import StageName
 from vastrun.launcher.core.job import JobSpec
 
 JobShape = str
@@ -16,6 +18,9 @@ JobShape = str
 
 AFFECTS_STEP: Mapping[str, bool] = {
     "stage": True,
+    "stages": True,
+    "stage_options": True,
+    "gate": False,
     "sampler": True,
     "steps": False,
     "batch": True,
@@ -116,7 +121,7 @@ def _agree(requested: Mapping[str, object], found: Mapping[str, object]) -> bool
 def steps_of(spec: JobSpec) -> int | None:
     """Return the last step of a job; None if it has none."""
     if spec.train is not None:
-        return spec.train.steps
+        return spec.train.total_steps
     return None if spec.success is None else spec.success.steps
 
 
@@ -131,8 +136,18 @@ def _work(train: TrainConfig) -> TrainConfig:
             spectral=float(train.objective.spectral > 0), conservation=float(train.objective.conservation > 0)
         ),
         optim=OptimConfig(name=train.optim.name),
+        # Stages take different times for a step: a run's speed is their mean, by their steps.
+        stage_options=_stage_work(train),
         ema=None if train.ema is None else _SOME_EMA,
     )
+
+
+def _stage_work(train: TrainConfig) -> Mapping[StageName, StageConfig]:
+    """Return the options of stages that affect the mean work of a step."""
+    return {
+        name: StageConfig(steps=own.steps, unroll=own.unroll)
+        for name, own in sorted(train.stage_options.items())
+    }
 
 
 _DATA = DataConfig()

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
+from vastrun.contract.config import TrainConfig
 from vastrun.contract.data_files import EXIT_OF_BLAME, Blame
 from vastrun.contract.outcome import REASONS, Outcome, RankEnd, StartRecord
 from vastrun.launcher.core import Cause, Evidence, Proof, RunAssessment, StepEnd
@@ -156,8 +157,10 @@ def _proofs(outcome: Outcome, evidence: Evidence, spec: JobSpec, node: int) -> l
     proofs += [_exit(evidence)]
     if outcome.stop_sent_at is not None:
         proofs += [_stop(outcome, spec)]
-    if len(outcome.starts) > 1:
-        proofs += [_restarts(outcome.starts[:-1])]
+    # A start that finished one of several stages did not fail.
+    failed_starts = [record for record in outcome.starts[:-1] if record.reason != "finished"]
+    if failed_starts:
+        proofs += [_restarts(failed_starts)]
     if node == 0:
         proofs += _proofs_of_training(outcome, spec)
     if evidence.damaged is not None:
@@ -168,8 +171,9 @@ def _proofs(outcome: Outcome, evidence: Evidence, spec: JobSpec, node: int) -> l
 def _proofs_of_training(outcome: Outcome, spec: JobSpec) -> list[Proof]:
     proofs: list[Proof] = []
     if spec.train is not None:
-        proofs += [_final(outcome), _steps(outcome, spec.train.steps), _loss(outcome)]
-        proofs += [_checkpoint(outcome, spec.train.steps)]
+        total_steps = spec.train.total_steps
+        proofs += [_final(outcome), _steps(outcome, total_steps), _loss(outcome)]
+        proofs += [_checkpoint(outcome, total_steps), *_stages(outcome, spec.train)]
     proofs += [Proof(name=f"success.{c.name}", holds=c.holds, text=c.text) for c in outcome.checks]
     if spec.command is not None and not outcome.checks:
         proofs += [Proof(name="success", holds=None, text="no success condition was checked")]
@@ -271,6 +275,25 @@ def _checkpoint(outcome: Outcome, planned: int) -> Proof:
         text = f"the newest checkpoint is of step {last.step}, not {planned}; it is intact"
         return Proof(name="checkpoint", holds=False, text=text)
     return Proof(name="checkpoint", holds=True, text=f"the checkpoint of step {last.step} is intact")
+
+
+def _stages(outcome: Outcome, train: TrainConfig) -> Iterator[Proof]:
+    """Yield a proof for each of several stages: all of its steps were done, and it passed its gate."""
+    spans, ends = train.stage_spans, {end.name: end for end in outcome.stages}
+    for span in spans if len(spans) > 1 else ():
+        end = ends.get(span.name)
+        done = 0 if end is None else end.steps_done
+        text = f"{done} of {span.steps} steps"
+        if end is None or end.run_id is None:
+            where = "did not come to its end" if done else "was not begun"
+            yield Proof(name=f"stage.{span.name}", holds=None, text=f"it {where}: {text}")
+        elif end.missed is not None:
+            yield Proof(name=f"stage.{span.name}", holds=False, text=f"{text}; gate missed: {end.missed}")
+        else:
+            holds = end.steps_done == span.steps
+            yield Proof(
+                name=f"stage.{span.name}", holds=holds, text=f"{text}; it was scored, its gate passed"
+            )
 
 
 def _outputs(damaged: tuple[str, ...], left_out: str) -> Proof:

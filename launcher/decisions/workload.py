@@ -44,7 +44,9 @@ def query_of(spec: JobSpec, gpu_memory_gb: float | None = None) -> WorkloadQuery
     """
     if spec.train is None or spec.hold is not None:
         return None
-    train = replace(spec.train, seed=0, steps=_USUAL_STEPS, evaluate_every=None)
+    # Of several stages, the steps say how much each counts.
+    steps = spec.train.steps if spec.train.stages else _USUAL_STEPS
+    train = replace(spec.train, seed=0, steps=steps, evaluate_every=None)
     room = None if gpu_memory_gb is None else room_of(gpu_memory_gb, spec.world_size)
     return WorkloadQuery(
         train=train,
@@ -232,7 +234,7 @@ def fit_of(workloads: Workloads, spec: JobSpec, names: Sequence[str], efficiency
     assert spec.train is not None
     return Fit(
         world_size=spec.world_size,
-        steps=spec.train.steps,
+        steps=spec.train.total_steps,
         workloads=workloads,
         efficiency=efficiency,
         gpus=tuple(sorted(found, key=_fastest_first)),
@@ -268,7 +270,7 @@ def _fit_of_one(
         least_gb=needed_gb(smallest, spec.world_size),
         windows=largest_that_fits(workloads, spec, size_gb) if holds else None,
         step_s=step_s,
-        train_s=None if step_s is None else step_s * spec.train.steps,
+        train_s=None if step_s is None else step_s * spec.train.total_steps,
         mfu=None if speed is None else speed.mfu,
     )
 

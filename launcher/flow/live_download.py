@@ -52,7 +52,8 @@ class LiveDownloads:
         """Record the result of a slice and its duration."""
         self.got_slice = copy is not None
         if copy is not None and copy.is_whole:
-            self.saved_step = step_of_checkpoint(copy.name)
+            # The end of an earlier stage may come after a newer one.
+            self.saved_step = max(self.saved_step, step_of_checkpoint(copy.name))
         if copy is None or copy.is_whole or copy.damaged:
             self.rest_s = max(_MIN_REST_S, _REST_FACTOR * (now - (self.began_at or began)))
             self.resting_since, self.began_at, self.received_bytes = now, None, 0

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from vastrun.contract.stages import stage_text
 from vastrun.launcher.core import BoxStatus, Progress
 from vastrun.launcher.core.job import JobSpec
 from vastrun.launcher.core.slots import TAKES_SLOTS
@@ -39,6 +40,7 @@ def progress_of(box_status: BoxStatus, spec: JobSpec, pace: Pace, now: float) ->
         activity=activity_of(box_status, spec),
         step=box_status.step if reports_step(box_status) else None,
         steps=last_step(spec, box_status) or None,
+        stage=stage_text(spec.train.stage_spans, box_status.step) if spec.train else "",
         loss=box_status.loss,
         left_s=pace.left_s(planned, now) if planned < math.inf else None,
     )
@@ -47,7 +49,7 @@ def progress_of(box_status: BoxStatus, spec: JobSpec, pace: Pace, now: float) ->
 def planned_steps(spec: JobSpec) -> float:
     """Return the last step in the job; infinity where it has none. The box's own number is not trusted."""
     if spec.train is not None:
-        return spec.train.steps
+        return spec.train.total_steps
     return spec.success.steps if spec.success and spec.success.steps else math.inf
 
 

@@ -70,6 +70,8 @@ def _measure(context: RunContext, watch: SpeedWatch, pace: Pace) -> Slowness | N
     offer, steps_per_s = context.run.offer, pace.best_steps_per_s
     if offer is None or context.spec.resources.gpus == 0 or steps_per_s is None:
         return None
+    if context.spec.train and len(context.spec.train.stages) > 1:
+        return None  # what is known of other hosts is the mean over all stages, and one of them is slower
     if pace.seen_s < policy.SLOW_SEEN_S or pace.seen_steps < policy.SLOW_SEEN_STEPS:
         return None
     if watch.known_speeds is None:

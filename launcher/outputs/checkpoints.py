@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 import shutil
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from vastrun.contract import layout
+from vastrun.contract.checkpoint_folder import name_of
 from vastrun.contract.outcome import FileChecksum
 from vastrun.contract.records import write_json
 from vastrun.launcher.core import CheckpointCopy
@@ -58,10 +59,19 @@ class _PartialCheckpoint:
 
 
 def continue_copy(
-    out: Path, remote: Remote, limit: int, disk_bytes: float, budget: ExchangeBudget
+    out: Path,
+    remote: Remote,
+    limit: int,
+    disk_bytes: float,
+    budget: ExchangeBudget,
+    keep_steps: Set[int] = frozenset(),
 ) -> CheckpointCopy | None:
-    """Download up to `limit` bytes more. Returns None when there is nothing to bring."""
-    copy = _resume(out, budget) or _start(out, remote, disk_bytes, budget)
+    """Download up to `limit` bytes more. Returns None when there is nothing to bring.
+
+    `keep_steps`: steps, the ends of stages, whose checkpoints are brought and kept beside the newest.
+    """
+    keep = tuple(name_of(step) for step in sorted(keep_steps))
+    copy = _resume(out, budget) or _start(out, remote, disk_bytes, budget, keep)
     if copy is None:
         return None
     has_grown = False
@@ -82,7 +92,7 @@ def continue_copy(
             _unpin(remote)
             return _reject(copy)
     _unpin(remote)
-    return _finish(copy)
+    return _finish(copy, keep)
 
 
 def prune(out: Path, collected: Iterable[Path]) -> None:
@@ -104,11 +114,34 @@ def _resume(out: Path, budget: ExchangeBudget) -> _PartialCheckpoint | None:
     return None
 
 
-def _start(out: Path, remote: Remote, disk_bytes: float, budget: ExchangeBudget) -> _PartialCheckpoint | None:
-    """The newest checkpoint of the box, unless it is here already."""
-    name = parse_latest_checkpoint(fetch_small_file(remote, f"{layout.CHECKPOINTS}/{LATEST}", budget=budget))
-    if name is None or name == _latest_here(out):
+def _start(
+    out: Path, remote: Remote, disk_bytes: float, budget: ExchangeBudget, keep: Sequence[str]
+) -> _PartialCheckpoint | None:
+    """The end of a stage that is not here yet, else the newest checkpoint of the box."""
+    newest = parse_latest_checkpoint(
+        fetch_small_file(remote, f"{layout.CHECKPOINTS}/{LATEST}", budget=budget)
+    )
+    if newest is None:
         return None
+    for name in keep:
+        if _step_of(name) < _step_of(newest) and not _is_known(out, name):
+            if (copy := _start_copy(out, name, remote, disk_bytes, budget)) is not None:
+                return copy
+            # It is not on this box, for instance of a run that this one continues: it is not asked for again.
+            _mark(_PartialCheckpoint(out=out, name=name, files=()))
+    return None if newest == _latest_here(out) else _start_copy(out, newest, remote, disk_bytes, budget)
+
+
+def _is_known(out: Path, name: str) -> bool:
+    """Tell whether a checkpoint is here, or cannot be had."""
+    is_here = (place_of(out, layout.CHECKPOINTS) / name).is_dir()
+    return is_here or _PartialCheckpoint(out=out, name=name, files=()).damaged_mark.exists()
+
+
+def _start_copy(
+    out: Path, name: str, remote: Remote, disk_bytes: float, budget: ExchangeBudget
+) -> _PartialCheckpoint | None:
+    """Begin to download a checkpoint of the box; None: it is not whole there, or damaged."""
     path = f"{layout.CHECKPOINTS}/{name}/{MANIFEST}"
     manifest = fetch_small_file(remote, path, caps.CHECKPOINT_MANIFEST, budget)
     listing = parse_manifest(manifest, disk_bytes, budget)
@@ -158,21 +191,27 @@ def _discard(out: Path) -> None:
 def _reject(copy: _PartialCheckpoint) -> CheckpointCopy:
     """Its checksums do not hold."""
     _discard(copy.out)
-    copy.damaged_mark.parent.mkdir(exist_ok=True)
-    copy.damaged_mark.touch()
+    _mark(copy)
     return copy.progress(damaged=True)
 
 
-def _finish(copy: _PartialCheckpoint) -> CheckpointCopy:
-    """The checkpoint has its place and is the one to continue from."""
+def _mark(copy: _PartialCheckpoint) -> None:
+    copy.damaged_mark.parent.mkdir(exist_ok=True)
+    copy.damaged_mark.touch()
+
+
+def _finish(copy: _PartialCheckpoint, keep: Sequence[str]) -> CheckpointCopy:
+    """The checkpoint has its place and, if it is the newest, is the one to continue from."""
     home = place_of(copy.out, layout.CHECKPOINTS)
     progress = copy.progress()
     shutil.rmtree(home / copy.name, ignore_errors=True)  # of a launcher that was killed before the next line
     home.mkdir(exist_ok=True)
     copy.folder.replace(home / copy.name)
-    write_json(home / LATEST, {"step": int(copy.name.removeprefix("step-")), "path": copy.name})
+    latest = _latest_here(copy.out)
+    if latest is None or _step_of(latest) <= _step_of(copy.name):
+        write_json(home / LATEST, {"step": _step_of(copy.name), "path": copy.name})
     _discard(copy.out)
-    _remove(_newest_first(home)[_MAX_KEPT:])
+    _remove(path for path in _newest_first(home)[_MAX_KEPT:] if path.name not in keep)
     return progress
 
 
@@ -182,7 +221,11 @@ def _latest_here(out: Path) -> str | None:
 
 
 def _newest_first(folder: Path) -> list[Path]:
-    return sorted(_checkpoints(folder), key=lambda path: int(path.name.removeprefix("step-")), reverse=True)
+    return sorted(_checkpoints(folder), key=lambda path: _step_of(path.name), reverse=True)
+
+
+def _step_of(name: str) -> int:
+    return int(name.removeprefix("step-"))
 
 
 def _checkpoints(folder: Path) -> Iterator[Path]:

@@ -15,6 +15,7 @@ from vastrun.contract import layout
 from vastrun.contract.outcome import FileChecksum
 from vastrun.launcher.core import CheckpointCopy, CollectResult, LeftOutFiles, PullResult, Run
 from vastrun.launcher.core.errors import BoxError, StorageError
+from vastrun.launcher.decisions.stages import stage_end_steps
 from vastrun.launcher.gate import caps
 from vastrun.launcher.gate.box_reader import fetch_small_file
 from vastrun.launcher.gate.caps import ExchangeBudget
@@ -87,7 +88,7 @@ class FolderStore:
         out = Path(run.out_dir)
         with disk_errors(out):
             budget = self._budget("checkpoint", remote)
-            return continue_copy(out, remote, limit, _disk_bytes(run), budget)
+            return continue_copy(out, remote, limit, _disk_bytes(run), budget, stage_end_steps(run))
 
     def download_metrics(self, run: Run, remote: Remote) -> int:
         out = Path(run.out_dir)

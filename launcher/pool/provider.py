@@ -195,7 +195,7 @@ class PoolProvider:
         for provider in (POOL, held.run.provider):
             speed = self._speeds(provider, spec).speeds.get(kind)
             if speed is not None and spec.train is not None:
-                return min(max_hours, spec.train.steps / speed.steps_per_s / 3600)
+                return min(max_hours, spec.train.total_steps / speed.steps_per_s / 3600)
         return max_hours
 
     def _machines_for(self, spec: JobSpec) -> list[HeldMachine]:

@@ -262,6 +262,14 @@ LIES: Mapping[str, Lie] = {
     "outcome with a start at no time": _outcome(
         starts=[{"reason": "oom", "detail": STEERING, "world_size": 2, "started_at": 1e300, "ended_at": -1}]
     ),
+    "outcome with stages that steer": _outcome(
+        stages=[
+            {"name": STEERING, "steps_planned": 3, "scores": {STEERING: 1.0}, "run_id": STEERING},
+            {"name": "refine", "steps_done": 10**12, "steps_planned": 0, "missed": STEERING},
+        ]
+    ),
+    "outcome with stages at no time": _outcome(stages=[{"name": "x", "steps_planned": 1, "seconds": -1e300}]),
+    "outcome with stages without number": _outcome(stages=[{"name": "x", "steps_planned": 1}] * 100_000),
     "outcome that is markup": _outcome(
         **_FAILED, detail=MARKUP, scores={MARKUP: 1.0}, checks=[_CHECK | {"name": MARKUP, "text": MARKUP}]
     ),

@@ -33,7 +33,11 @@ class TrainerState:
     """
 
     step: int
-    """Number of steps that were done."""
+    """Number of steps that the run has done, over all of its stages."""
+    first_step: int = 0
+    """Steps that the run had done when the stage of this checkpoint began."""
+    stages: tuple[dict[str, Any], ...] = ()
+    """Results of the stages before, as in `run/stages.json`."""
     samples: int
     """Windows that were trained on, over all ranks."""
     loss: float | None

@@ -13,8 +13,10 @@ from vastrun.contract import layout
 from vastrun.contract.config import ModelConfig, TrainConfig
 from vastrun.contract.errors import ConfigError
 from vastrun.contract.records import read_as
+from vastrun.contract.stages import FORMER
 from vastrun.trainer.checkpoints import TrainerState
 from vastrun.trainer.checkpoints.contents import EMA, MODEL, STATE
+from vastrun.trainer.checkpoints.reader import FoundCheckpoint
 from vastrun.trainer.data.trajectories import Windows
 from vastrun.trainer.engine.determinism import changes_since, device_name
 from vastrun.trainer.engine.ema import Ema
@@ -29,14 +31,15 @@ _REQUIRED_KEYS = {"data", "deterministic", "freeze", "model", "stage"}
 """Keys of a checkpoint's configuration that are read here."""
 
 
-def resume_session(session: Session) -> Session:
+def resume_session(session: Session, found: FoundCheckpoint | None = None) -> Session:
     """Return the session after its newest intact checkpoint, of this run or of the run that it continues.
 
-    From a checkpoint of the former stage only the frozen parts are loaded, and this stage starts at step 0.
-    Raises ConfigError when a needed checkpoint is missing, or does not fit the job.
+    `found`: that checkpoint, where it is known. From a checkpoint of the former stage only the frozen parts
+    are loaded, and this stage starts at step 0. Raises ConfigError when a needed checkpoint is missing, or
+    does not fit the job.
     """
     ranks, config = session.ranks, session.config
-    found = session.checkpoints.newest(else_of=ranks.rank.box / layout.RESUME)
+    found = found or session.checkpoints.newest(else_of=ranks.rank.box / layout.RESUME)
     if ranks.rank.is_first:
         for damage in found.faults if found else ():
             print(f"checkpoint: {damage}", flush=True)
@@ -53,13 +56,16 @@ def resume_session(session: Session) -> Session:
                 f"stage {config.stage} initialized from {found.path.name} of {state.config['stage']}",
                 flush=True,
             )
+        if session.stage.span.number > 0:  # the same run goes on
+            session = replace(session, wandb_id=_wandb_id(session, state))
         return _start_stage(session)
     if config.deterministic and ranks.rank.is_first:
         _warn_if_not_bitwise(session, found.path.name, state)
     session.checkpoints.load(found, session.tensors())
     if state.scaler:  # empty when the precision was not fp16
         session.scaler.load_state_dict(state.scaler)
-    return replace(session, start=state.step, loss=state.loss, wandb_id=_wandb_id(session, state))
+    start = state.step - state.first_step
+    return replace(session, start=start, loss=state.loss, wandb_id=_wandb_id(session, state))
 
 
 def _warn_if_not_bitwise(session: Session, name: str, state: TrainerState) -> None:
@@ -99,7 +105,9 @@ def _mismatch(config: TrainConfig, name: str, state: TrainerState) -> str | None
 
 
 def _difference(config: TrainConfig, name: str, state: TrainerState) -> str | None:
-    stage, former = state.config["stage"], STAGES[config.stage].former
+    stage, former = state.config["stage"], FORMER[config.stage]
+    if not 0 <= state.first_step <= state.step:
+        return f"{STATE} of {name} says that its stage began after step {state.first_step} of {state.step}"
     if stage not in (config.stage, former):
         starts = f"starts from one of {former}" if former else "starts from nothing"
         return f"train.stage: {config.stage} {starts}, but {name} is a checkpoint of {stage}"
@@ -122,7 +130,7 @@ def _is_another_task(saved: str, own: str) -> bool:
 
 
 def _missing_checkpoint(config: TrainConfig) -> str | None:
-    former = STAGES[config.stage].former
+    former = FORMER[config.stage]
     if former:
         needs = f"train.stage: {config.stage} starts from a checkpoint of {former}"
     elif config.freeze != "off":

@@ -25,6 +25,7 @@ from vastrun.trainer.distributed.group import Ranks
 from vastrun.trainer.distributed.rank import Rank, TrainJob
 from vastrun.trainer.distributed.shards import reshard
 from vastrun.trainer.engine.compile_blocks import checkpoint_and_compile
+from vastrun.trainer.engine.current_stage import CurrentStage, state_fields
 from vastrun.trainer.engine.determinism import (
     compiles_deterministically,
     describe_guarantee,
@@ -75,8 +76,10 @@ class Session:
     clock: StepClock
     wandb_id: str
     """W&B run id; that of the training that this one continues, if there is one."""
+    stage: CurrentStage
+    """The stage that is trained. Steps count from its first one; `stage.run_step` counts those of the run."""
     start: int = 0
-    """Steps done before this start."""
+    """Steps of the stage done before this start."""
     loss: float | None = None
     """Last loss logged before the resume."""
 
@@ -146,7 +149,9 @@ class Session:
         sizes = {name: count_parameters(part) for name, part in self.operator.named_children()}
         parts = ", ".join(f"{name} {size:,}" for name, size in sizes.items())
         frozen = f"; {count:,} frozen" if (count := count_frozen(self.operator)) else ""
-        begin = f"resumes after step {self.start}" if self.start else "begins"
+        begin = f"resumes after step {self.stage.run_step(self.start)}" if self.start else "begins"
+        if self.stage.is_one_of_several:
+            print(f"stage: {self.stage}, {self.config.steps} steps", flush=True)
         print(
             f"training {begin}: {self.plan.world_size} ranks on {self.ranks.device.type}, {self.plan}, "
             f"{count_parameters(self.operator):,} parameters ({parts}{frozen}), {self.config.steps} steps, "
@@ -171,7 +176,8 @@ class Session:
         origin = {"run_id": self.job.run_id, "code": self.job.code, "wandb": self.wandb_id}
         device = device_name(self.ranks.device)
         return TrainerState(
-            step=step,
+            step=self.stage.run_step(step),
+            **state_fields(self.stage),
             samples=self._samples(step),
             loss=loss,
             config=asdict(self.config),
@@ -180,8 +186,10 @@ class Session:
         )
 
 
-def set_up(ranks: Ranks, job: TrainJob, config: TrainConfig) -> Session:
+def set_up(ranks: Ranks, job: TrainJob, config: TrainConfig, stage: CurrentStage | None = None) -> Session:
     """Build the session of this rank, before any checkpoint is loaded (`resume`).
+
+    `config`: the options of `stage`, the current one of several; None: the job has only one.
 
     The device comes before the groups, the seed before the model.
     """
@@ -198,7 +206,9 @@ def set_up(ranks: Ranks, job: TrainJob, config: TrainConfig) -> Session:
     set_tf32(plan.precision, ranks.device)
     for task in tasks:
         task.place(ranks.device)
-    session = build_session(ranks, job, config, plan, tasks, objective, _checkpoints(ranks, config, plan))
+    stage = stage or CurrentStage.only(config)
+    checkpoints = _checkpoints(ranks, config, plan, stage)
+    session = build_session(ranks, job, config, plan, tasks, objective, checkpoints, stage)
     if not session.strategy.by_node:
         return session
     rank = ranks.rank
@@ -224,6 +234,7 @@ def build_session(
     tasks: tuple[Task, ...],
     objective: Objective,
     checkpoints: Checkpointer,
+    stage: CurrentStage | None = None,
 ) -> Session:
     """Build the session that the plan describes. The tasks are already on their device.
 
@@ -253,6 +264,7 @@ def build_session(
         checkpoints=checkpoints,
         clock=StepClock(device),
         wandb_id=job.run_id,
+        stage=stage or CurrentStage.only(config),
     )
 
 
@@ -355,7 +367,12 @@ def _wrap_model(
     return model
 
 
-def _checkpoints(ranks: Ranks, config: TrainConfig, plan: Plan) -> Checkpointer:
-    path = ranks.rank.box / layout.CHECKPOINTS
-    folder = CheckpointFolder(path=path, keep=config.keep_checkpoints, keep_best=config.keep_best)
+def _checkpoints(ranks: Ranks, config: TrainConfig, plan: Plan, stage: CurrentStage) -> Checkpointer:
+    folder = CheckpointFolder(
+        path=ranks.rank.box / layout.CHECKPOINTS,
+        keep=config.keep_checkpoints,
+        keep_best=config.keep_best,
+        keep_steps=frozenset(span.end_step for span in stage.spans),
+        first_step=stage.span.first_step,
+    )
     return Checkpointer(folder, ranks, sharded=STRATEGIES[plan.strategy].sharded)

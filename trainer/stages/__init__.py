@@ -21,11 +21,9 @@ from vastrun.trainer.stages.sampled import DistilledOperator, RefinedOperator, S
 
 @dataclass(frozen=True, kw_only=True)
 class Stage:
-    """Objective of a stage, and the parts that it takes from the former stage."""
+    """Objective of a stage, and the parts that it takes from the former one (`contract/stages.py`)."""
 
     objective: Callable[[TrainConfig, Sequence[Domain]], Objective]
-    former: str | None = None
-    """Stage whose checkpoint this one starts from; None for the first."""
     inherits: Mapping[str, str] = field(default_factory=dict)
     """Frozen parts: name here to name in that checkpoint."""
 
@@ -34,17 +32,14 @@ STAGES: dict[str, Stage] = {
     "operator": Stage(objective=lambda config, domains: _unrolled(config, domains)),
     "refine": Stage(
         objective=lambda config, domains: RefiningLoss(RefinedOperator(config, domains)),
-        former="operator",
         inherits={"operator.": ""},
     ),
     "distill": Stage(
         objective=lambda config, domains: ConsistencyLoss(DistilledOperator(config, domains)),
-        former="refine",
         inherits={"operator.": "operator.", "teacher.": "denoiser."},
     ),
     "steady": Stage(
         objective=lambda config, domains: DenoisingLoss(SteadyPrior(config, domains)),
-        former="operator",
         inherits={"operator.": ""},
     ),
 }

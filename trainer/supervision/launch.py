@@ -30,6 +30,7 @@ _START_PATHS = (
     layout.FLIGHT_RECORDER,
     layout.PLAN,
     layout.FINAL,
+    layout.STAGE,
 )
 
 

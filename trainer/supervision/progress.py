@@ -13,6 +13,7 @@ from typing import Any
 
 from vastrun.contract import layout
 from vastrun.contract.records import write_json
+from vastrun.contract.stages import finished_steps
 from vastrun.trainer.heartbeat import Beat, read_beat
 from vastrun.trainer.supervision.processes import innermost_program
 from vastrun.trainer.supervision.rank_process import RankProcess
@@ -75,14 +76,17 @@ def write_status(
 ) -> None:
     """Write the progress of the training to `run/status.json`; with a full disk the old file stays.
 
-    Its step is the one that every rank has reached: 0 while some of the `world_size` ranks here have not
-    started.
+    Its step is the one that every rank has reached: that of the finished stages, else 0, while some of the
+    `world_size` ranks here have not started.
     """
+    first_step = finished_steps(box)
     still_s = {rank_progress.rank: rank_progress.still_s for rank_progress in ranks_progress}
     ranks = [_rank_status(box, process, still_s.get(process.rank, 0.0)) for process in processes]
     status = {
         "at": round(time.time(), 3),
-        "step": min(rank["step"] for rank in ranks) if len(ranks) >= max(1, world_size) else 0,
+        "step": max(
+            first_step, min(rank["step"] for rank in ranks) if len(ranks) >= max(1, world_size) else 0
+        ),
         "steps": steps,
         "loss": last_loss(box).value,
         "ranks": ranks,

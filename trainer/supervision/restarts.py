@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from vastrun.contract.job import Job
 from vastrun.contract.outcome import REASONS, Meaning, StartRecord
@@ -58,6 +58,10 @@ def next_start(
     `healthy`: UUIDs of the GPUs that respond, if known; `elsewhere`: their number on each other node.
     """
     meaning = REASONS[history[-1].reason]
+    if history[-1].reason == "finished" and not _is_last_stage(job, history[-1]):
+        # A new plan: the micro-batch that fitted was that of another model.
+        start = replace(last, number=last.number + 1, micro_batch=None)
+        return Restart(start=start, after_s=0.0)
     if not meaning.is_curable:
         return NoRestart(why="the same error would recur")
     why_not = _limit_reached(job, history, meaning) or _would_run_out_again(job, history[-1])
@@ -96,13 +100,14 @@ def min_healthy_gpus(healthy: Sequence[str] | None, elsewhere: Sequence[int]) ->
 def without_progress(history: Sequence[StartRecord]) -> int:
     """Count the last consecutive starts without a new checkpoint.
 
-    Starts that ran out of memory do not count, since the next start has another plan.
+    Starts that ran out of memory do not count, since the next start has another plan, nor those that only
+    scored a stage.
     """
     count, saved = 0, [-1, *(_saved(record) for record in history)]
     for before, record in zip(reversed(saved[:-1]), reversed(history)):
         if _saved(record) > before:
             break
-        count += record.reason != "oom"
+        count += record.reason not in ("oom", "finished")
     return count
 
 
@@ -144,6 +149,12 @@ def _would_run_out_again(job: Job, record: StartRecord) -> str | None:
     if record.micro_batch is None:
         return "it ran out of memory before its first step"
     return "a micro-batch of 1 does not fit" if record.micro_batch <= 1 else None
+
+
+def _is_last_stage(job: Job, ended: StartRecord) -> bool:
+    """Tell whether the job has no stage after the one that has ended."""
+    spans = job.train.stage_spans if job.train else ()
+    return not any(span.name == ended.stage for span in spans[:-1])
 
 
 def _saved(record: StartRecord) -> int:

@@ -153,7 +153,7 @@ class Watch:
         self._log_ends(processes)
         self.memory_kills.look()
         self.cores.look()
-        steps = self.job.train.steps if self.job.train else 0
+        steps = self.job.train.total_steps if self.job.train else 0
         ranks_progress, ranks = self.tracker.ranks_progress(processes), self.launch.world_size
         write_status(self.box, ranks_progress, processes, world_size=ranks, steps=steps)
         reap_orphans(exclude=self.launch.agent.pid)

@@ -22,6 +22,7 @@ from vastrun.trainer.telemetry.mlflow_tracker import MlflowTracker
 from vastrun.trainer.telemetry.tracker import Tracker
 
 if TYPE_CHECKING:
+    from vastrun.trainer.engine.current_stage import CurrentStage
     from vastrun.trainer.telemetry.figures import Figures, Throughput
 
 
@@ -73,9 +74,16 @@ class Metrics:
         self._job = job
         self._mlflow: MlflowTracker | None = None
         self._tensorboard: TensorBoardWriter | None = None
+        self._stage: CurrentStage | None = None
+        """The stage whose steps are given; None: the only one."""
 
-    def begin_at(self, step: int, wandb_id: str) -> None:
-        """Remove what an earlier start wrote beyond `step`, and continue its W&B run and its MLflow run."""
+    def begin_at(self, step: int, wandb_id: str, stage: CurrentStage | None = None) -> None:
+        """Remove what an earlier start wrote beyond `step`, and continue its W&B run and its MLflow run.
+
+        `stage`: the one of several whose steps are given here; what is written counts the steps of the run.
+        """
+        self._stage = stage if stage and stage.is_one_of_several else None
+        step = self._run_step(step)
         if self._path.exists():
             lines = self._path.read_text(encoding="utf-8").splitlines(keepends=True)
             valid = [line for line in lines if line.endswith("\n") and json.loads(line)["step"] <= step]
@@ -97,7 +105,13 @@ class Metrics:
         for line in score_lines(scores):
             print(f"validation after step {step}: {line}", flush=True)
 
+    def _run_step(self, step: int) -> int:
+        return self._stage.run_step(step) if self._stage else step
+
     def _write(self, figures: dict[str, float], *, age_s: float = 0.0) -> None:
+        if self._stage:
+            place = {"step": self._run_step(int(figures["step"])), "stage": self._stage.span.number + 1}
+            figures = {**figures, **place}
         record = {**figures, "at": round(time.time() - age_s, 3)}
         self._path.parent.mkdir(parents=True, exist_ok=True)
         with self._path.open("a", encoding="utf-8") as file:
@@ -112,19 +126,26 @@ class Metrics:
     def _line(self, point: MetricsPoint) -> str:
         throughput = point.throughput
         mfu = "" if throughput.mfu is None else f"  {throughput.mfu:.0%} of the GPUs' peak"
+        label = f"{self._stage.span.name}  " if self._stage else ""
         return (
-            f"step {point.step}/{self._config.steps}  loss {point.loss:.4g}  lr {point.figures.lr:.2g}  "
+            f"{label}step {self._run_step(point.step)}/{self._config.total_steps}  "
+            f"loss {point.loss:.4g}  lr {point.figures.lr:.2g}  "
             f"{throughput.samples_per_s:,.0f} samples/s{mfu}"
         )
 
     def show(self, step: int, pictures: Sequence[Path]) -> None:
         """Send pictures of the predictions after `step` steps to W&B and MLflow, by name."""
-        self._tracker.show(step, pictures)
+        self._tracker.show(self._run_step(step), pictures)
         if self._mlflow:
             self._mlflow.show(pictures)
 
     def finish(self, exit_code: int, scores: dict[str, float] | None = None) -> WandbRun:
-        """Record the end of the training. Safe to repeat: the first call counts."""
+        """Record the end of the training, or of one of its stages. Safe to repeat: the first call counts."""
+        if self._stage and scores:
+            # The next stage has scores of the same names.
+            own = {f"{self._stage.span.name}/{name}": value for name, value in scores.items()}
+            is_last = self._stage.span is self._stage.spans[-1]
+            scores = {**own, **scores} if is_last else own
         if self._tensorboard:
             self._tensorboard.close()
         if self._mlflow:

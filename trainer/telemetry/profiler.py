@@ -144,7 +144,7 @@ class Profiler:
 
     def _window_for(self, request: ProfileRequest, step: int) -> Window | None:
         window = Window(first=step + 1, steps=request.steps, request_id=request.id)
-        left = max(0, self._config.steps - window.first)
+        left = max(0, self._config.total_steps - window.first)
         if window.steps > left:
             self._drop(window, f"only {left} steps of the training are left")
             return None

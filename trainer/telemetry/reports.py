@@ -183,7 +183,7 @@ class Reports:
 
     def _check_finite_values(self, step: int, loss: float, grad_norm: float) -> None:
         session = self._session
-        figures = {"loss": loss}
+        step, figures = session.stage.run_step(step), {"loss": loss}
         if not session.scaler.is_enabled():  # the scaler skips a step whose gradient overflows fp16
             figures["gradient"] = grad_norm
         fault = next(

@@ -16,12 +16,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from vastrun.contract import layout
+from vastrun.contract.checkpoint_folder import name_of
 from vastrun.contract.job import Job
 from vastrun.trainer.supervision.processes import die_with_parent
 from vastrun.trainer.transfer.remote_checkpoints import (
     LATEST,
     RemoteCheckpoints,
     in_one_line,
+    step_of,
     transfer_errors,
 )
 
@@ -41,7 +43,8 @@ def main(arguments: list[str]) -> int:
     job = Job.read(box)
     if job.push is None:
         return 0
-    push = Push(box / layout.CHECKPOINTS, f"{job.push.rstrip('/')}/{job.run_id}")
+    ends = tuple(name_of(span.end_step) for span in job.train.stage_spans) if job.train else ()
+    push = Push(box / layout.CHECKPOINTS, f"{job.push.rstrip('/')}/{job.run_id}", keep=ends)
     return push.push_newest() if once else push.until_killed()
 
 
@@ -51,19 +54,37 @@ class Push:
 
     folder: Path
     url: str
+    keep: tuple[str, ...] = ()
+    """Checkpoints, the ends of stages, that are uploaded and kept there beside the newest."""
 
     def push_newest(self) -> int:
-        """Upload the newest checkpoint unless it exists there. Return 0; 1 after a line on the failure."""
+        """Upload the newest checkpoint, and the ends of stages before it, unless they exist there.
+
+        Return 0; 1 after a line on the failure.
+        """
         try:
             remote = RemoteCheckpoints.at(self.url)
-            newest = _newest(self.folder)
-            if newest is not None and newest != remote.latest():
-                _upload(remote, self.folder / newest)
-                print(f"checkpoint {newest} pushed to {self.url}", flush=True)
+            for name in self._missing(remote, _newest(self.folder)):
+                _upload(remote, self.folder / name, self.keep)
+                print(f"checkpoint {name} pushed to {self.url}", flush=True)
         except transfer_errors() as error:
             print(f"cannot push checkpoints to {self.url}: {in_one_line(error)}", flush=True)
             return 1
         return 0
+
+    def _missing(self, remote: RemoteCheckpoints, newest: str | None) -> list[str]:
+        """List the checkpoints to upload, in the order of their steps."""
+        latest = remote.latest()
+        if newest is None or newest == latest:
+            return []
+        # They are uploaded in order: one before the latest is complete.
+        done = -1 if latest is None else step_of(latest)
+        ends = [
+            name
+            for name in self.keep
+            if done < step_of(name) < step_of(newest) and (self.folder / name / _MANIFEST).is_file()
+        ]
+        return [*ends, newest]
 
     def until_killed(self) -> int:
         """Upload each new checkpoint until killed. After a failure, wait for a newer one."""
@@ -76,8 +97,8 @@ class Push:
             time.sleep(_POLL_INTERVAL_S)
 
 
-def _upload(remote: RemoteCheckpoints, checkpoint: Path) -> None:
-    """Upload a checkpoint, then name it in `latest.json`, then remove all but the newest two.
+def _upload(remote: RemoteCheckpoints, checkpoint: Path, keep: tuple[str, ...] = ()) -> None:
+    """Upload a checkpoint, then name it in `latest.json`, then remove all but the newest two and `keep`.
 
     In this order `latest.json` never names an incomplete checkpoint.
     """
@@ -89,7 +110,8 @@ def _upload(remote: RemoteCheckpoints, checkpoint: Path) -> None:
             remote.write(f"{checkpoint.name}/{name}", source)
     remote.write_latest(checkpoint.name)
     for older in remote.checkpoints()[:-_MAX_CHECKPOINTS]:
-        remote.remove(older)
+        if older not in keep:
+            remote.remove(older)
 
 
 def _files_of(checkpoint: Path) -> Iterator[Path]:

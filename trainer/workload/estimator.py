@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import cache
 from typing import Any, cast
@@ -57,20 +58,42 @@ def estimate_workloads(query: WorkloadQuery) -> Workloads:
         _check_options(query)
     config, world_size = without_gpu_options(query.train), query.world_size
     ranks = make_fake_ranks(world_size)
+    stage_configs = [config.of_stage(span.name) for span in config.stage_spans]
     if query.room is not None:
-        share = _largest_share(ranks, config, query.room, gpus=query.gpus)
-        config = replace(config, batch=world_size * share)
-    parameters = _count_parameters(config)
+        share = min(_largest_share(ranks, each, query.room, gpus=query.gpus) for each in stage_configs)
+        stage_configs = [replace(each, batch=world_size * share) for each in stage_configs]
+    parameters = max(map(_count_parameters, stage_configs))
     workloads = [
-        estimate_workload(ranks, config, strategy, size, gpus=query.gpus)
-        for strategy in strategies_of(config, world_size, parameters, gpus=query.gpus)
-        for size in _micro_batch_sizes(config, world_size)
+        combine_stages(
+            [estimate_workload(ranks, each, strategy, size, gpus=query.gpus) for each in stage_configs],
+            [each.steps for each in stage_configs],
+        )
+        for strategy in strategies_of(stage_configs[0], world_size, parameters, gpus=query.gpus)
+        for size in _micro_batch_sizes(stage_configs[0], world_size)
     ]
     return Workloads(
         parameters=parameters,
         workloads=tuple(workloads),
         torch=torch.__version__,
         seconds=time.monotonic() - started_at,
+    )
+
+
+def combine_stages(workloads: Sequence[Workload], steps: Sequence[int]) -> Workload:
+    """Return the workload of a job from those of its stages: the mean step, and the memory of the largest."""
+    total = sum(steps)
+
+    def mean_step(values: Iterable[float]) -> float:
+        return sum(value * count for value, count in zip(values, steps, strict=True)) / total
+
+    largest = max(workloads, key=lambda workload: workload.peak.total)
+    if len(workloads) == 1:
+        return largest
+    return replace(
+        largest,
+        flops=mean_step(workload.flops for workload in workloads),
+        traffic_bytes=mean_step(workload.traffic_bytes for workload in workloads),
+        operations=round(mean_step(workload.operations for workload in workloads)),
     )
 
 

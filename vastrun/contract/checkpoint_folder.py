@@ -67,6 +67,10 @@ class CheckpointFolder:
     """Number of the newest checkpoints to keep."""
     keep_best: bool
     """Keep the best checkpoint, too."""
+    keep_steps: frozenset[int] = frozenset()
+    """Steps whose checkpoints are kept, too: the ends of stages."""
+    first_step: int = 0
+    """Step after which the current stage began: scores of checkpoints up to it are not comparable."""
 
     def part(self, step: int) -> Path:
         """Return the folder in which the checkpoint of `step` is written."""
@@ -125,12 +129,14 @@ class CheckpointFolder:
     def _is_best(self, score: CheckpointScore) -> bool:
         """Tell whether a score beats the best one. A best score of another metric is replaced."""
         best = self.best()
-        return best is None or score.by != best.by or score.value < best.value
+        is_comparable = best is not None and score.by == best.by and best.step > self.first_step
+        return best is None or not is_comparable or score.value < best.value
 
     def _prune(self) -> None:
         best = self.best() if self.keep_best else None
         whole = [path for path in newest_first(self.path) if _has_expected_sizes(path)]
         keep = {path.name for path in whole[: self.keep]} | ({best.path} if best else set())
+        keep |= {name_of(step) for step in self.keep_steps}
         for path in newest_first(self.path):
             if path.name not in keep:
                 self._remove(path)

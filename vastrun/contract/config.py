@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import product
 from typing import Annotated, Any, Literal
 
 from vastrun.contract.limits import Ge, Gt, Le, Lt, MinLen
 from vastrun.contract.profiling import MAX_STEPS
+from vastrun.contract.stage_config import GateConfig, Schedule, StageConfig
+from vastrun.contract.stages import StageName, StageSpan, spans_of
 
 Positive = Annotated[float, Gt(0)]
 Count = Annotated[int, Ge(1)]
@@ -147,7 +149,7 @@ class OptimConfig:
     """muon: Muon for the matrices within the blocks, AdamW for the rest."""
     lr: Positive = 3e-3
     """The highest learning rate."""
-    schedule: Literal["cosine", "linear", "step", "constant"] = "cosine"
+    schedule: Schedule = "cosine"
     drop: Annotated[float, Gt(0), Lt(1)] = 0.5
     """With `step`: the factor of the learning rate at each drop."""
     drop_after: Count = 200
@@ -270,8 +272,15 @@ class ProfileConfig:
 class TrainConfig:
     """All options of one training."""
 
-    stage: Literal["operator", "refine", "distill", "steady"] = "operator"
+    stage: StageName = "operator"
     """Stage to train. All but `operator` start from the checkpoint of another stage (docs/stages.md)."""
+    stages: tuple[StageName, ...] = ()
+    """Instead of `stage`: stages to train one after another on the same machine, each from the weights of the
+    one before it. Steps, checkpoints and metrics count on from stage to stage."""
+    stage_options: Mapping[StageName, StageConfig] = field(default_factory=dict)
+    """With `stages`: options of single stages, as `refine: {steps: 800, optim: {lr: 0.001}}`."""
+    gate: GateConfig = field(default_factory=GateConfig)
+    """Scores that each stage must reach at its end, else the run fails; no limits: it passes."""
     sampler: SamplerConfig = field(default_factory=SamplerConfig)
     steps: Count = 1500
     batch: Count | Auto = 48
@@ -359,8 +368,55 @@ class TrainConfig:
         return self.batch
 
     @property
+    def stage_spans(self) -> tuple[StageSpan, ...]:
+        """Return the stages in their order, each with its steps among those of the run."""
+        names = self.stages or (self.stage,)
+        return spans_of([(name, self.options_of(name).steps or self.steps) for name in names])
+
+    @property
+    def total_steps(self) -> int:
+        """Return the steps of all stages."""
+        return self.stage_spans[-1].end_step
+
+    @property
+    def first_stage(self) -> str:
+        """Return the stage that is trained first."""
+        return self.stages[0] if self.stages else self.stage
+
+    def options_of(self, stage: str) -> StageConfig:
+        """Return the options that one of several stages has of its own."""
+        return {str(name): own for name, own in self.stage_options.items()}.get(stage, StageConfig())
+
+    def of_stage(self, name: str) -> TrainConfig:
+        """Return the options of one of the stages, as a job that trains that stage alone would give them."""
+        if not self.stages:
+            return self
+        own = self.options_of(name)
+        options = {
+            key: value
+            for key in ("steps", "unroll", "checkpoint_every", "gate")
+            if (value := getattr(own, key)) is not None
+        }
+        optim = {key: value for key, value in vars(own.optim).items() if value is not None}
+        # What another stage reads is at its default, as in a job of this stage alone.
+        unread: dict[str, Any] = (
+            {"sampler": SamplerConfig()}
+            if name == "operator"
+            else {"freeze": "off", "latents": "off", "objective": ObjectiveConfig()}
+        )
+        return replace(
+            self,
+            stage=next(stage for stage in self.stages if stage == name),
+            stages=(),
+            stage_options={},
+            optim=replace(self.optim, **optim),
+            **unread,
+            **options,
+        )
+
+    @property
     def requires_checkpoint(self) -> str | None:
         """Return the key that requires a checkpoint to start from; None: no key does."""
-        if self.stage != "operator":
-            return "stage"
+        if self.first_stage != "operator":
+            return "stages" if self.stages else "stage"
         return None if self.freeze == "off" else "freeze"

@@ -22,7 +22,22 @@ _Check = tuple[bool, str, str]
 
 
 def faults_of(config: TrainConfig, world_size: int) -> list[tuple[str, str]]:
-    """Return all faults between fields as (key, fault) pairs, with keys relative to `train`."""
+    """Return all faults between fields of a single stage as (key, fault) pairs, with keys relative to
+    `train`."""
+    return [
+        *wrong_values(config, world_size),
+        *rejected_options(config),
+        *unread_data_options(config),
+    ]
+
+
+def unread_data_options(config: TrainConfig) -> list[tuple[str, str]]:
+    """Return the faults of options of the tasks that were set and have no effect."""
+    return [fault for key, data in _each(config) for fault in rejected_data_options(key, config, data)]
+
+
+def wrong_values(config: TrainConfig, world_size: int) -> list[tuple[str, str]]:
+    """Return the faults of `faults_of` but those of options that have no effect."""
     checks = [
         *_tasks_checks(config),
         *_batch_checks(config, world_size),
@@ -31,16 +46,12 @@ def faults_of(config: TrainConfig, world_size: int) -> list[tuple[str, str]]:
         *_validation_checks(config),
         *_engine_checks(config, world_size),
         *(_deterministic_checks(config) if config.deterministic else ()),
-        *_profile_checks(config),
+        *profile_checks(config),
         *(_diloco_checks(config) if config.strategy == "diloco" else ()),
         *_model_checks(config),
         *_stage_checks(config),
     ]
-    return [
-        *((key, fault) for wrong, key, fault in checks if wrong),
-        *rejected_options(config),
-        *(fault for key, data in _each(config) for fault in rejected_data_options(key, config, data)),
-    ]
+    return [(key, fault) for wrong, key, fault in checks if wrong]
 
 
 def _tasks_checks(config: TrainConfig) -> list[_Check]:
@@ -241,7 +252,8 @@ def _deterministic_checks(config: TrainConfig) -> list[_Check]:
     ]
 
 
-def _profile_checks(config: TrainConfig) -> list[_Check]:
+def profile_checks(config: TrainConfig) -> list[_Check]:
+    """Check that the recorded steps are among those of the training."""
     if config.profile is None or config.profile.step is None:
         return []
     first, steps = config.profile.step, config.profile.steps

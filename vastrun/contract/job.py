@@ -11,6 +11,7 @@ from typing import Any
 from vastrun.contract import layout
 from vastrun.contract.data_files import JobDataFile
 from vastrun.contract.records import RecordError, read_json
+from vastrun.contract.stages import StageSpan, spans_of
 
 DEFAULT_RESTARTS: Mapping[str, int] = {
     "out_of_memory": 10,
@@ -54,10 +55,33 @@ class JobWandb:
 
 
 @dataclass(frozen=True, kw_only=True)
+class JobGate:
+    """The scores that a stage must reach at its end (`GateConfig` in stage_config.py)."""
+
+    rollout_nrmse: float | None = None
+    beats_baselines: bool = False
+    helps: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class JobStage:
+    """The options of one of several stages that matter outside the ranks; None: those of the training."""
+
+    steps: int | None = None
+    gate: JobGate | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
 class Training:
     """The part of the `train:` section that matters outside the ranks."""
 
     steps: int
+    """Steps of each stage that has none of its own."""
+    stage: str = "operator"
+    stages: tuple[str, ...] = ()
+    """Stages to train one after another; empty: only `stage`."""
+    stage_options: Mapping[str, JobStage] = field(default_factory=dict)
+    gate: JobGate = field(default_factory=JobGate)
     batch: int = 1
     threads: int = 1
     out_of_memory: str = "restart"
@@ -66,6 +90,24 @@ class Training:
     strategy: str = "auto"
     diloco: JobDiloco = field(default_factory=JobDiloco)
     wandb: JobWandb = field(default_factory=JobWandb)
+
+    @property
+    def stage_spans(self) -> tuple[StageSpan, ...]:
+        """Return the stages in their order, each with its steps among those of the run."""
+        names = self.stages or (self.stage,)
+        return spans_of([(name, self._options_of(name).steps or self.steps) for name in names])
+
+    @property
+    def total_steps(self) -> int:
+        """Return the steps of all stages."""
+        return self.stage_spans[-1].end_step
+
+    def gate_of(self, stage: str) -> JobGate:
+        """Return the scores that a stage must reach."""
+        return self._options_of(stage).gate or self.gate
+
+    def _options_of(self, stage: str) -> JobStage:
+        return self.stage_options.get(stage, JobStage())
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -29,6 +29,7 @@ Reason = Literal[
     "disk",
     "device",
     "diverged",
+    "gate_missed",
     "hang",
     "stopped",
 ]
@@ -58,6 +59,7 @@ REASONS: Mapping[Reason, Meaning] = {
     "disk": Meaning(cause="disk"),
     "device": Meaning(cause="host", is_curable=True),
     "diverged": Meaning(cause="diverged"),
+    "gate_missed": Meaning(cause="gate_missed"),
     "hang": Meaning(cause="hang", exit_code=75, is_curable=True),
     # The code of a program that SIGTERM ended: 128 + 15.
     "stopped": Meaning(cause="stopped", exit_code=143, rank_exit_code=143),
@@ -179,8 +181,27 @@ class StartRecord:
     checkpoint: Step | None = None
     """Step of the newest checkpoint after the ranks ended; None: there was none."""
     first_failure: RankEnd | None = None
+    stage: Name | None = None
+    """Stage that the ranks trained; None: they never said."""
     started_at: EpochSeconds
     ended_at: EpochSeconds
+
+
+@dataclass(frozen=True, kw_only=True)
+class StageEnd:
+    """One of the stages of a training, as far as it came."""
+
+    name: Name
+    steps_done: Step = 0
+    steps_planned: Step
+    seconds: Seconds = 0.0
+    """Time of the starts of the ranks on this machine that trained it."""
+    scores: Annotated[dict[Name, float], MaxLength(1000)] | None = None
+    """Scores at its end; None: it did not come to its end."""
+    missed: Line | None = None
+    """Conditions of its gate that the scores miss; None: it passed, or did not come to its end."""
+    run_id: Name | None = None
+    """Run that finished it: this one, or one that it continues; None: it did not come to its end."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -215,6 +236,8 @@ class Outcome:
     """Scores of the final record (rollout_nrmse, persistence_nrmse); None: it has none."""
     wandb: WandbRun | None = None
     checks: Annotated[tuple[Check, ...], MaxLength(100)] = ()
+    stages: Annotated[tuple[StageEnd, ...], MaxLength(16)] = ()
+    """All stages of a training of several, in their order; empty for a single one."""
     starts: Annotated[tuple[StartRecord, ...], MaxLength(1000)] = ()
     """All starts of the ranks on this box, the last included."""
 

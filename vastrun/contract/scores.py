@@ -46,12 +46,21 @@ def compare_with_floor(score: float, floor: Floor) -> str:
     return f"{score:.4g}, {times} better than {floor.name} ({floor.value:.4g})"
 
 
+def scores_by_task(scores: Mapping[str, float]) -> dict[str, dict[str, float]]:
+    """Undo `flatten_scores`: return the scores of each task by name; a single task has the name ""."""
+    tasks: dict[str, dict[str, float]] = {}
+    for key, value in scores.items():
+        task, _, name = key.rpartition(".")
+        tasks.setdefault(task, {})[name] = value
+    return tasks
+
+
 def score_lines(scores: Mapping[str, float]) -> list[str]:
     """Return a line for each task, with its name where there are several.
 
     When a task has no floor, as with the scores of a user's program, one line holds all scores.
     """
-    by_task = _by_task(scores)
+    by_task = scores_by_task(scores)
     lines = []
     for task, own in by_task.items():
         line = _task_line(own)
@@ -86,12 +95,3 @@ def _operator_part(scores: Mapping[str, float]) -> str:
     # A box may omit `stage_helps`: then the text makes no claim.
     helps = scores.get("stage_helps", 1.0)
     return f"; the operator alone has {alone:.4g}" + ("" if helps else ": no help")
-
-
-def _by_task(scores: Mapping[str, float]) -> dict[str, dict[str, float]]:
-    """Undo `flatten_scores`: return the scores of each task; a single task has the name ""."""
-    tasks: dict[str, dict[str, float]] = {}
-    for key, value in scores.items():
-        task, _, name = key.rpartition(".")
-        tasks.setdefault(task, {})[name] = value
-    return tasks

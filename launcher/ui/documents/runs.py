@@ -10,6 +10,7 @@ from vastrun.launcher.core import BoxStatus, Event, LeftOutFiles, Run, StepEnd, 
 from vastrun.launcher.core import Verdict as RunVerdict
 from vastrun.launcher.decisions.advice import advice_for
 from vastrun.launcher.decisions.remaining_lease import RemainingLease
+from vastrun.launcher.decisions.stages import StageCost, stage_name
 from vastrun.launcher.ui.documents.document import Document
 
 
@@ -29,6 +30,8 @@ class RunDocument(Document, Run):
     """Seconds left to download its outputs: its training has ended, and no launcher drives it; else null."""
     lease: RemainingLease | None
     """Remaining time and cost of its leases, if the provider rejected the last launcher's key."""
+    stage: str | None
+    """Stage of its last step; null where its job trains only one."""
     nodes: Sequence[Run]
     """Machines of a run on several nodes, by node; a replaced node has several."""
 
@@ -37,7 +40,7 @@ class RunDocument(Document, Run):
         """Make the document of a run."""
         nodes = row.machines if row.nodes else ()
         driver = None if row.driver is None else row.driver.who
-        return cls.fill(row.run, row, driver=driver, nodes=nodes)
+        return cls.fill(row.run, row, driver=driver, stage=stage_name(row.run) or None, nodes=nodes)
 
 
 class Runs(Document):
@@ -83,6 +86,8 @@ class RunEndDocument(Document):
     lease_ends_at: float | None
     """Latest time at which its machine destroys itself; null if it has no machine."""
     scores: Mapping[str, float]
+    stages: Sequence[StageCost]
+    """All stages of a job that trains several, with their costs."""
     attempts: Sequence[Attempt]
     """The run and the attempts before it."""
     usd_all_attempts: float
@@ -123,6 +128,8 @@ class ExplanationDocument(Document):
     run: RunDocument
     outcome: Outcome | None
     """Evidence that its machine wrote; null if there is none, or it was not downloaded."""
+    stages: Sequence[StageCost]
+    """All stages of a job that trains several, with their costs."""
     stacks: Sequence[str]
     """Files on this computer with the stacks of a hang."""
     steps: Sequence[StepEnd]

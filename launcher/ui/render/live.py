@@ -108,6 +108,7 @@ def _progress(view: LiveView, width: int) -> Line:
     words = [
         f"step {progress.step}{of}",
         "" if share is None else f"{share:.0%}",
+        progress.stage,
         progress.activity,
         "" if progress.left_s is None else f"ETA {rough(progress.left_s)}",
     ]

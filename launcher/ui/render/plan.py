@@ -179,7 +179,10 @@ def _lease(plan: LaunchPlan) -> str:
 def _program(spec: JobSpec) -> str:
     if spec.train is not None:
         tasks = ", ".join(data.task for data in spec.train.data)
-        return f"the onboard trainer: {tasks}, {spec.train.steps} steps"
+        spans = spec.train.stage_spans
+        each = ", ".join(f"{span.name} {span.steps}" for span in spans)
+        stages = f", in {len(spans)} stages: {each}" if len(spans) > 1 else ""
+        return f"the onboard trainer: {tasks}, {spec.train.total_steps} steps{stages}"
     lines = (script_of(spec.command or ()) or " ".join(spec.command or ())).splitlines()
     return lines[0] + (" …" if len(lines) > 1 else "")
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from vastrun.launcher.commands.queries import RunDetail, RunRow, UsdSource
 from vastrun.launcher.core import BoxStatus, Event, Phase, Progress, RankStatus, Run
+from vastrun.launcher.decisions.stages import stage_name
 from vastrun.launcher.gate.text import one_line
 from vastrun.launcher.ui.render.amounts import duration, moment, rough, usd
 from vastrun.launcher.ui.render.point_values import fitted, value_forms
@@ -122,8 +124,9 @@ def nodes_table(row: RunRow, width: int | None = None) -> str:
 
 
 def progress_of(run: Run) -> str:
-    """Write the steps done of all, as in `340/1500`."""
-    return f"{run.step}/{run.steps}" if run.steps else str(run.step or "-")
+    """Write the steps done of all, as in `340/1500`, and the stage where there are several."""
+    stage = f" {name}" if run.step and (name := stage_name(run)) else ""
+    return f"{run.step}/{run.steps}{stage}" if run.steps else str(run.step or "-")
 
 
 def progress_text(progress: Progress) -> str:
@@ -131,6 +134,7 @@ def progress_text(progress: Progress) -> str:
     step, steps = progress.step, progress.steps
     parts = [
         f"step {step}{f'/{steps} ({step / steps:.0%})' if steps else ''}" if step else "",
+        progress.stage if step else "",
         f"loss {progress.loss:.4g}" if step and progress.loss is not None else "",
         progress.activity,
         f"ETA {rough(progress.left_s)}" if progress.left_s is not None else "",
@@ -143,7 +147,8 @@ def _seen(run: Run, box_status: BoxStatus) -> str:
     if not box_status.step and all(not rank.activity for rank in box_status.ranks):
         return "-"
     loss = "" if box_status.loss is None else f", loss {box_status.loss:.4g}"
-    return f"{box_status.step}/{run.steps or box_status.steps or '?'}{loss}"
+    stage = stage_name(replace(run, step=box_status.step))
+    return f"{box_status.step}/{run.steps or box_status.steps or '?'}{f' {stage}' if stage else ''}{loss}"
 
 
 def _cost(row: RunRow) -> str:

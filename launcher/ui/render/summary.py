@@ -10,6 +10,7 @@ from vastrun.launcher.core import Cause, Phase, Proof, Run, Verdict
 from vastrun.launcher.decisions.advice import advice_for
 from vastrun.launcher.decisions.nodes import current_machines
 from vastrun.launcher.ui.render.amounts import duration, moment, rough, usd, usd_sum
+from vastrun.launcher.ui.render.stages import stage_lines
 from vastrun.launcher.ui.render.table import facts
 
 _HOLDS = {True: "yes", False: "NO", None: "missing"}
@@ -23,6 +24,7 @@ def summary(ending: RunEnd, now: float) -> str:
             ("run", f"{run.id} ({run.job})"),
             ("verdict" if run.phase is Phase.ENDED else "state", verdict_line(ending.row)),
             ("proofs", proof_lines(run.proofs)),
+            ("stages", stage_lines(ending.stages, run.id)),
             ("score", "\n".join(part for line in score_lines(ending.scores) for part in line.split("; "))),
             ("duration", duration((run.ended_at or now) - run.created_at)),
             ("cost", _cost(ending)),
@@ -113,6 +115,7 @@ WORDS: Mapping[Cause, str] = {
     Cause.COMMUNICATION: "the ranks could not communicate",
     Cause.DATA: "the data set is faulty",
     Cause.DIVERGED: "the training diverged",
+    Cause.GATE_MISSED: "",
     Cause.DISK: "the machine's disk is full",
     Cause.HOST: "the machine is faulty",
     Cause.SLOW: "the machine is slow",

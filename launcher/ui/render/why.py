@@ -15,6 +15,7 @@ from vastrun.launcher.decisions.advice import advice_for
 from vastrun.launcher.gate.text import one_line
 from vastrun.launcher.ui.documents.document import Document
 from vastrun.launcher.ui.render.amounts import duration, left_out_lines, moment
+from vastrun.launcher.ui.render.stages import stage_lines
 from vastrun.launcher.ui.render.summary import cause_line, proof_lines, verdict_line
 from vastrun.launcher.ui.render.table import facts, short, table
 
@@ -30,6 +31,7 @@ def explanation_text(explanation: Explanation, width: int | None = None) -> str:
                 ("first", _first_failure(outcome)),
                 ("node", _node(explanation.row)),
                 ("hang", _hang(explanation)),
+                ("stages", stage_lines(explanation.stages, run.id)),
                 ("starts", _starts(outcome)),
                 ("last", _last(explanation)),
                 ("steps", _steps(explanation.steps)),

@@ -13,6 +13,7 @@ from vastrun.launcher.decisions.comparison import chosen_values, job_values
 from vastrun.launcher.ports import Ledger
 from vastrun.launcher.ui.render.amounts import duration, how_many, moment, usd
 from vastrun.launcher.ui.render.runs import progress_of
+from vastrun.launcher.ui.render.stages import stage_result
 from vastrun.launcher.ui.render.summary import cause_line, on_machines, state_of
 from vastrun.launcher.ui.report.charts import charts
 from vastrun.launcher.ui.report.page import (
@@ -66,6 +67,7 @@ def run_page(
         section(
             "Time and dollars",
             timeline(report.spans, report.explanation.steps),
+            _stages(report),
             _attempts(report, address_of),
             name="time",
         ),
@@ -150,6 +152,27 @@ def _attempts(report: RunReport, address_of: Callable[[Run], str] | None) -> Htm
     header = element("tr", *(element("th", name, scope="col") for name in names))
     table = element("table", element("thead", header), element("tbody", *rows))
     return element("div", element("h3", "Attempts"), scrolled("Attempts", table))
+
+
+def _stages(report: RunReport) -> Html | str:
+    stages = report.explanation.stages
+    if not stages:
+        return ""
+    rows = [
+        element(
+            "tr",
+            element("th", shortened(stage.name), scope="row"),
+            element("td", f"{stage.steps_done} of {stage.steps_planned}", class_="num"),
+            element("td", duration(stage.seconds), class_="num"),
+            element("td", usd(stage.usd), class_="num"),
+            element("td", shortened(stage_result(stage, report.run.id))),
+        )
+        for stage in stages
+    ]
+    names = ("Stage", "Steps", "Time", "Cost", "Result")
+    header = element("tr", *(element("th", name, scope="col") for name in names))
+    table = element("table", element("thead", header), element("tbody", *rows))
+    return element("div", element("h3", "Stages"), scrolled("Stages", table))
 
 
 def _named(run: Run, shown: Run, address_of: Callable[[Run], str] | None) -> Html | str:

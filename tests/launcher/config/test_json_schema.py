@@ -14,7 +14,7 @@ from jsonschema import Draft7Validator
 from tests import schemas
 from tests.launcher.config.test_config import BROKEN
 from vastrun.launcher.config.job_loader import checked
-from vastrun.launcher.config.schema import Option, options
+from vastrun.launcher.config.schema import NAME, Option, options
 from vastrun.launcher.config.source import parse
 from vastrun.launcher.config.yaml_reader import YamlReader, plain
 from vastrun.launcher.core.batch import BatchSpec
@@ -124,7 +124,7 @@ def test_schema_and_loader_agree_on_every_value_of_a_key_of_a_batch(option: Opti
 def with_value(base: dict[str, Any], key: str, value: Any) -> dict[str, Any]:
     """The document with a value at a dotted key; a list on the way is written as its one entry."""
     document = at = dict(base)
-    *above, last = key.replace("[]", "").split(".")
+    *above, last = key.replace("[]", "").replace(f".{NAME}.", ".refine.").split(".")
     for part in above:
         at[part] = at = dict(at.get(part, {}))
     at[last] = value

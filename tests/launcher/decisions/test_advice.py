@@ -111,6 +111,10 @@ SITUATIONS: Mapping[str, tuple[Cause, Situation]] = {
     "memory runs out": (Cause.OUT_OF_MEMORY, Situation(training=ended("oom"))),
     "ranks cannot talk": (Cause.COMMUNICATION, Situation(training=ended("communication"))),
     "a training diverges": (Cause.DIVERGED, Situation(training=ended("diverged"), shows="SUCCEEDED")),
+    "a stage misses its gate": (
+        Cause.GATE_MISSED,
+        Situation(training=ended("gate_missed"), shows="SUCCEEDED"),
+    ),
     "the disk is full": (Cause.DISK, Situation(training=ended("disk"))),
     "a rank hangs": (Cause.HANG, Situation(training=HANG)),
     "it is stopped": (Cause.STOPPED, Situation(training=ended("stopped"), shows="SUCCEEDED")),

@@ -24,6 +24,7 @@ from vastrun.contract.config import (
     TrainConfig,
     WandbConfig,
 )
+from vastrun.contract.stage_config import GateConfig, StageConfig
 from vastrun.launcher.config import dump_job
 from vastrun.launcher.core.job import Code, JobSpec, Limits, Resources
 from vastrun.launcher.decisions.job_shape import AFFECTS_STEP, shape_of, shape_prefilter, steps_of
@@ -112,6 +113,8 @@ def test_the_same_command_in_another_folder_is_another_program() -> None:
 
 OTHER_WORK: dict[str, Any] = {
     "stage": "refine",
+    "stages": ("operator", "refine"),
+    "stage_options": {"refine": StageConfig(steps=3)},
     "sampler": SamplerConfig(steps=2),
     "batch": 16,
     "turns": 2,
@@ -146,6 +149,7 @@ OTHER_WORK: dict[str, Any] = {
 """Every key that changes the work of a step, with a value that is not the usual one."""
 SAME_WORK: dict[str, Any] = {
     "steps": 9,
+    "gate": GateConfig(rollout_nrmse=0.1),
     "noise": 0.5,
     "seed": 7,
     "mlflow": MlflowConfig(mode="offline"),

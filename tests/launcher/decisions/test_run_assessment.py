@@ -9,9 +9,10 @@ from dataclasses import replace
 import pytest
 
 from tests.jobs import command_job, train_job
-from vastrun.contract.config import DilocoConfig
+from vastrun.contract.config import DilocoConfig, TrainConfig
 from vastrun.contract.data_files import EXIT_OF_BLAME
-from vastrun.contract.outcome import Check, CheckpointEnd, Outcome, RankEnd, Reason, StartRecord
+from vastrun.contract.outcome import Check, CheckpointEnd, Outcome, RankEnd, Reason, StageEnd, StartRecord
+from vastrun.contract.records import read_as
 from vastrun.launcher.core import Cause, Evidence, LeftOutFile, LeftOutFiles, StepEnd
 from vastrun.launcher.core.left_out import file_text
 from vastrun.launcher.decisions.run_assessment import CAUSE_OF_STEP, STOP_CAUSES, assess_run
@@ -41,6 +42,71 @@ GOOD = Outcome(
 def evidence(outcome: Outcome | None, **changes: object) -> Evidence:
     whole = Evidence(outcome=outcome, exit_code=0, damaged=())
     return replace(whole, **changes)  # type: ignore[arg-type]
+
+
+STAGES = ("operator", "refine")
+TWO_STAGES = replace(
+    train_job(),
+    train=read_as(TrainConfig, {"stages": [*STAGES], "steps": 6, "stage_options": {"refine": {"steps": 4}}}),
+)
+OPERATOR = StageEnd(name="operator", steps_done=6, steps_planned=6, scores={}, run_id="calm-heron-3f1a")
+REFINE = StageEnd(name="refine", steps_done=4, steps_planned=4, scores={}, run_id="calm-heron-3f1b")
+
+
+def test_a_run_of_several_stages_has_a_proof_for_each() -> None:
+    assessment = assess_run(evidence(replace(GOOD, stages=(OPERATOR, REFINE))), TWO_STAGES)
+
+    assert assessment.cause is None
+    assert [(proof.name, proof.holds) for proof in assessment.proofs if proof.name.startswith("stage")] == [
+        ("stage.operator", True),
+        ("stage.refine", True),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("stages", "cause"),
+    [
+        ((OPERATOR,), Cause.UNPROVEN),
+        ((), Cause.UNPROVEN),
+        ((OPERATOR, replace(REFINE, run_id=None)), Cause.UNPROVEN),
+        ((OPERATOR, replace(REFINE, steps_done=3)), Cause.CONTRADICTION),
+        ((OPERATOR, replace(REFINE, missed="rollout_nrmse is 2")), Cause.CONTRADICTION),
+    ],
+)
+def test_a_stage_without_its_end_is_no_success(stages: tuple[StageEnd, ...], cause: Cause) -> None:
+    assert assess_run(evidence(replace(GOOD, stages=stages)), TWO_STAGES).cause is cause
+
+
+def test_a_missed_gate_is_the_cause_and_later_stages_were_not_begun() -> None:
+    missed = replace(OPERATOR, missed="rollout_nrmse is 0.3, the gate allows 0.2")
+    outcome = replace(
+        GOOD,
+        reason="gate_missed",
+        detail="stage operator missed its gate: rollout_nrmse is 0.3, the gate allows 0.2",
+        steps_done=6,
+        stages=(missed, replace(REFINE, steps_done=0, scores=None, run_id=None)),
+    )
+
+    assessment = assess_run(evidence(outcome), TWO_STAGES)
+
+    assert (assessment.cause, assessment.detail) == (Cause.GATE_MISSED, outcome.detail)
+    texts = {proof.name: (proof.holds, proof.text) for proof in assessment.proofs}
+    assert texts["stage.operator"] == (False, f"6 of 6 steps; gate missed: {missed.missed}")
+    assert texts["stage.refine"] == (None, "it was not begun: 0 of 4 steps")
+
+
+def test_a_start_that_finished_a_stage_is_no_restart() -> None:
+    begun = {"world_size": 2, "started_at": 0.0, "ended_at": 1.0}
+    starts = [
+        StartRecord(reason=reason, detail=f"detail of {reason}", **begun)  # type: ignore[arg-type]
+        for reason in ("finished", "signal", "finished")
+    ]
+
+    proofs = assess_run(evidence(replace(GOOD, starts=tuple(starts))), train_job()).proofs
+
+    assert [proof.text for proof in proofs if proof.name == "restarts"] == [
+        "the ranks were restarted once, after: detail of signal"
+    ]
 
 
 def test_all_proofs_together_are_a_success() -> None:

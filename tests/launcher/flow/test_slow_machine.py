@@ -72,6 +72,17 @@ def test_a_machine_is_not_called_slow_without_cause(
     assert not named(fine)
 
 
+def test_a_machine_is_not_called_slow_in_one_of_several_stages(tmp_path: Path) -> None:
+    job = long_job(retry={"slow": 1})
+    assert job.train is not None
+    job = replace(job, train=replace(job.train, steps=STEPS // 2, stages=("operator", "refine")))
+    fine = slow_world(tmp_path, job, former=earlier_runs(job))
+
+    fine.launch()
+
+    assert not named(fine)
+
+
 def test_a_run_that_is_soon_done_stays_where_it_is(tmp_path: Path) -> None:
     short = Training(seconds=400.0, steps=400, checkpoint_every=10)
     spec = train_job(steps=400, limits=LIMITS, retry={"slow": 1})

@@ -9,15 +9,21 @@ import re
 import shutil
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from tests.fakes import FakeClock
+from tests.jobs import train_job
 from tests.launcher.outputs.boxes import run_in
 from vastrun.contract import layout
+from vastrun.contract.config import TrainConfig
+from vastrun.contract.records import read_as
+from vastrun.launcher.config import dump_job
 from vastrun.launcher.core import CheckpointCopy, CommandResult
 from vastrun.launcher.core.errors import UnreachableError
+from vastrun.launcher.core.job import JobSpec
 from vastrun.launcher.outputs.store import FolderStore
 from vastrun.launcher.ports import Remote
 from vastrun.launcher.providers.local.remote import LocalRemote
@@ -92,10 +98,12 @@ class TrainingBox:
 class Home:
     """The folder of one run, and a new launcher for each call, as after a kill."""
 
-    def __init__(self, folder: Path, box: Remote) -> None:
+    def __init__(self, folder: Path, box: Remote, spec: JobSpec | None = None) -> None:
         self.folder = folder
         self.box = box
         self._run = run_in(folder)
+        if spec is not None:
+            self._run = replace(self._run, spec_json=dump_job(spec))
         FolderStore().check(self._run)
 
     def save(self, limit: int = ALL, now: Callable[[], float] = time.monotonic) -> CheckpointCopy | None:
@@ -190,6 +198,35 @@ def test_a_copy_that_is_whole_is_not_asked_for_again(home: Home, box: TrainingBo
     box.asked.clear()
     assert home.save() is None
     assert [path for path, _ in box.asked] == [f"{layout.CHECKPOINTS}/latest.json"]
+
+
+STAGES = {"stages": ["operator", "refine", "distill"], "steps": 40}
+
+
+def test_the_last_checkpoint_of_each_stage_comes_before_a_newer_one_and_stays(
+    tmp_path: Path, box: TrainingBox
+) -> None:
+    home = Home(tmp_path / "stages", box, spec=replace(train_job(), train=read_as(TrainConfig, STAGES)))
+    for step in (20, 40, 60):
+        box.save(step, {"state.pt": b"%d" % step})
+    copies = [home.save(), home.save()]
+    assert [copy and copy.name for copy in copies] == ["step-000040", "step-000060"]
+    assert home.latest() == "step-000060"
+    for step in (80, 90, 100):
+        box.save(step, {"state.pt": b"%d" % step})
+        home.save()
+    assert home.steps() == ["step-000040", "step-000080", "step-000090", "step-000100"]
+    assert home.latest() == "step-000100"
+
+
+def test_the_end_of_a_stage_that_comes_late_is_not_the_newest(tmp_path: Path, box: TrainingBox) -> None:
+    home = Home(tmp_path / "stages", box, spec=replace(train_job(), train=read_as(TrainConfig, STAGES)))
+    box.save(60, {"state.pt": b"60"})  # continued from another machine: 40 is not there
+    assert [copy.name for copy in (home.save(),) if copy] == ["step-000060"]
+    box.save(40, {"state.pt": b"40"})
+    box.save(60, {"state.pt": b"60"})
+    home.save()
+    assert home.latest() == "step-000060"
 
 
 def test_only_the_newest_comes_and_the_last_two_stay(home: Home, box: TrainingBox) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -65,6 +66,23 @@ def test_the_best_stays_until_there_is_a_better_one(tmp_path: Path) -> None:
     }
     commit(folder, 6, 0.1)
     assert names(tmp_path) == ["best.json", "latest.json", "step-000005", "step-000006"]
+
+
+def test_the_last_checkpoint_of_each_stage_stays(tmp_path: Path) -> None:
+    folder = replace(folder_at(tmp_path), keep_steps=frozenset({2, 4, 9}))
+    for step in range(1, 8):
+        commit(folder, step)
+    assert names(tmp_path) == ["latest.json", *(f"step-00000{step}" for step in (2, 4, 6, 7))]
+
+
+def test_the_best_of_an_earlier_stage_is_no_rival(tmp_path: Path) -> None:
+    folder = folder_at(tmp_path, keep_best=True)
+    for step, loss in ((1, 0.1), (2, 0.2)):
+        commit(folder, step, loss)
+    next_stage = replace(folder, first_step=2)
+    for step, loss in ((3, 0.5), (4, 0.6)):
+        commit(next_stage, step, loss)
+    assert json.loads((tmp_path / "best.json").read_text())["step"] == 3
 
 
 def test_a_run_that_began_again_before_damaged_checkpoints_replaces_them(tmp_path: Path) -> None:

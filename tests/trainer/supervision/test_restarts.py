@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -53,13 +54,49 @@ def why_not(*history: StartRecord, job: Job | None = None, **known: Any) -> str:
 def test_what_another_start_may_cure_has_a_limit_and_nothing_else_has() -> None:
     curable = {reason for reason, meaning in REASONS.items() if meaning.is_curable}
     assert set(DEFAULT_RESTARTS) == {REASONS[reason].cause for reason in curable}
-    assert set(REASONS) - curable == {"finished", "stopped", "error", "data", "disk", "diverged"}
+    assert set(REASONS) - curable == {
+        "finished",
+        "stopped",
+        "error",
+        "data",
+        "disk",
+        "diverged",
+        "gate_missed",
+    }
 
 
 @pytest.mark.parametrize("reason", ["signal", "communication", "hang", "device"])
 def test_a_training_begins_again_at_once_with_all_its_ranks(reason: Reason) -> None:
     found = restarted(ended(reason), last=Start(number=3, world_size=2, micro_batch=4))
     assert (found.after_s, found.start) == (0.0, Start(number=4, world_size=2, micro_batch=4))
+
+
+THREE = {"stages": ["operator", "refine", "distill"]}
+
+
+@pytest.mark.parametrize("stage", ["operator", "refine"])
+def test_a_finished_stage_is_followed_by_the_next_one_at_once(stage: str) -> None:
+    last = Start(number=2, world_size=1, micro_batch=3, gpus=("GPU-1",))
+    found = restarted(replace(ended("finished"), stage=stage), job=training(train=THREE), last=last)
+    # On the GPUs that are left, and with a micro-batch of its own.
+    assert (found.after_s, found.start) == (0.0, Start(number=3, world_size=1, gpus=("GPU-1",)))
+
+
+def test_the_last_stage_is_followed_by_none() -> None:
+    last = replace(ended("finished"), stage="distill")
+    assert why_not(last, job=training(train=THREE)) == "the same error would recur"
+
+
+def test_a_stage_that_missed_its_gate_is_followed_by_none() -> None:
+    last = replace(ended("gate_missed"), stage="operator")
+    assert why_not(last, job=training(train=THREE)) == "the same error would recur"
+
+
+def test_a_start_that_only_scored_a_stage_is_none_without_progress() -> None:
+    scored = replace(ended("finished", checkpoint=10), stage="operator")
+    failed = replace(ended("signal", checkpoint=10), stage="refine")
+    job = training(train=THREE)
+    assert restarted(ended("signal"), scored, failed, failed, job=job).start.number == 1
 
 
 @pytest.mark.parametrize("reason", ["finished", "stopped", "error", "data", "disk"])

@@ -83,6 +83,22 @@ def test_what_is_there_is_not_pushed_again_and_the_last_two_stay(box: PushingBox
     assert sorted(path.name for path in (there / RUN_ID).glob("step-*")) == ["step-000040", "step-000060"]
 
 
+def test_the_last_checkpoint_of_each_stage_is_pushed_and_stays(box: PushingBox, there: Path) -> None:
+    job = json.loads((box.folder / layout.JOB).read_text())
+    job["train"] = {"stages": ["operator", "refine"], "steps": 40}
+    (box.folder / layout.JOB).write_text(json.dumps(job))
+    for step in (20, 40, 60):  # the second one while the first was on its way
+        box.save(step)
+    said = [f"checkpoint step-0000{step} pushed to file://{there}/{RUN_ID}" for step in (40, 60)]
+    assert box.push() == (0, "".join(f"{line}\n" for line in said))
+    for step in (70, 80):
+        box.save(step)
+        assert box.push()[0] == 0
+    steps = sorted(path.name for path in (there / RUN_ID).glob("step-*"))
+    assert steps == ["step-000040", "step-000070", "step-000080"]
+    assert latest(there)["step"] == 80
+
+
 def test_without_a_checkpoint_there_is_nothing_to_push(box: PushingBox, there: Path) -> None:
     assert box.push() == (0, "")
     assert not there.exists()

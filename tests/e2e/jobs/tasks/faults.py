@@ -1,5 +1,6 @@
 """What `faulty` makes; it needs torch, which what makes the data does without."""
 
+import json
 import os
 import threading
 from pathlib import Path
@@ -38,6 +39,16 @@ class Gated(TrajectoryTask):
     def batch(self, step, indices):
         while step == 41 and os.environ["RANK"] == "0" and not Path(os.environ["GATE"]).exists():
             threading.Event().wait(0.1)
+        return super().batch(step, indices)
+
+
+class WaitingInStages(TrajectoryTask):
+    """Stands still at step 8 of each stage until a file of the stage's name is in the folder of GO."""
+
+    def batch(self, step, indices):
+        stage, go = Path(os.environ["VASTRUN_BOX"], layout.STAGE), Path(os.environ["GO"])
+        while step == 8 and stage.exists() and not (go / json.loads(stage.read_text())["stage"]).exists():
+            threading.Event().wait(0.05)
         return super().batch(step, indices)
 
 

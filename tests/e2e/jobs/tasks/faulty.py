@@ -19,6 +19,10 @@ def gated(config, folder):
     return _make("Gated", config, folder)
 
 
+def waiting_in_stages(config, folder):
+    return _make("WaitingInStages", config, folder)
+
+
 def _make(name, config, folder):
     import faults
 
