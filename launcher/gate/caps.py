@@ -138,8 +138,8 @@ VAST_CHARACTERS = 4000
 """Characters of one text from Vast."""
 GPU_GB = 1000.0
 """Largest memory of one GPU, in GB."""
-PICTURES = 24
-"""Pictures of one report."""
+PICTURES = 48
+"""Pictures of one report: four of each of eleven tasks, and some room."""
 WANDB_FOLDERS = 20
 """Offline runs of W&B that a run's index names."""
 DETAIL_CHARACTERS = 4000
