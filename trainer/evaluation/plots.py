@@ -122,12 +122,15 @@ def _space_time(evaluation: Evaluation) -> Figure:
 
 def _maps(evaluation: Evaluation) -> Figure:
     """Draw each example: first frame, true last frame, predicted last frame, difference."""
-    figure, grid = _figure(len(evaluation.examples), 4, width=3.0, height=2.7, **_WITH_BARS)
+    figure, grid = _figure(len(evaluation.examples), 4, width=3.0, height=2.7, **_WITH_BARS, above=0.6)
     for axes_row, example in zip(grid, evaluation.examples, strict=True):
         first_frame, true, rolled = example.truth[0, 0], example.truth[-1, 0], example.rollout[-1, 0]
-        titles = [_join(example.label, name) for name in ("given", "true", "rollout", "difference")]
-        _plane_images(figure, axes_row[:1], example, (first_frame,), (), titles[:1])
-        _plane_images(figure, axes_row[1:], example, (true, rolled), (rolled - true,), titles[1:])
+        time = "" if evaluation.steady else evaluation.coordinates.at(len(example.rollout))
+        titles = [_join(time, name) for name in ("true", "rollout", "difference")]
+        given = [_join(example.label, "given")]
+        _plane_images(figure, axes_row[:1], example, (first_frame,), (), given)
+        _plane_images(figure, axes_row[1:], example, (true, rolled), (rolled - true,), titles)
+    _add_head(figure, _channel(evaluation))
     return figure
 
 
@@ -135,16 +138,19 @@ def _frames(evaluation: Evaluation) -> Figure:
     """Draw some frames of one example: truth, rollout and difference."""
     example = evaluation.examples[0]
     chosen = _pick_frames(len(example.rollout), 4)
-    figure, grid = _figure(3, len(chosen), width=2.8, height=2.6, **_WITH_BARS)
+    figure, grid = _figure(3, len(chosen), width=2.8, height=2.6, **_WITH_BARS, above=0.6)
     for column, frame in enumerate(chosen):
         true, rolled = example.truth[frame + 1, 0], example.rollout[frame, 0]
         time = evaluation.coordinates.at(frame + 1)
         titles = [_join(time, name) for name in ("true", "rollout", "difference")]
-        _plane_images(
-            figure, [row[column] for row in grid], example, (true, rolled), (rolled - true,), titles
-        )
-    figure.suptitle(_join(example.label, _channel(evaluation)), fontsize=9)
+        below = [row[column] for row in grid]
+        _plane_images(figure, below, example, (true, rolled), (rolled - true,), titles)
+    _add_head(figure, _join(example.label, _channel(evaluation)))
     return figure
+
+
+def _add_head(figure: Figure, text: str) -> None:
+    figure.suptitle(text, fontsize=10, y=1 - 0.08 / figure.get_figheight(), va="top")
 
 
 def _channel(evaluation: Evaluation) -> str:
@@ -175,7 +181,8 @@ def _error_by_frame(evaluation: Evaluation) -> Figure:
 def _spectra(evaluation: Evaluation) -> Figure:
     """Draw the amplitudes of the last frame by wavenumber, with the limits of the score bands."""
     figure, [row] = _figure(1, evaluation.spectra.shape[1], width=5.0, height=4.0)
-    names = evaluation.coordinates.channels or [f"channel {number}" for number in range(len(row))]
+    channels = evaluation.coordinates.channels
+    names = channels[: len(row)] or [f"channel {number}" for number in range(len(row))]
     frame = "solution" if evaluation.steady else "last frame"
     for channel, axes in enumerate(row):
         kinds = ((_TRUTH, "true"), (_MODEL, "rollout"), (_ERROR, "error"))
@@ -209,12 +216,17 @@ def _plane_images(
     right, up = example.axes
     turned = ([field.T for field in fields], [difference.T for difference in differences])
     extent = (right.low, right.high, up.low, up.high)
+    # Asked for before the colour bars, which give their axes a grid of their own.
+    firsts = [spec is not None and spec.is_first_col() for spec in (axes.get_subplotspec() for axes in row)]
     _images(figure, row, *turned, titles, origin="lower", extent=extent)
-    for axes in row:
+    for axes, first in zip(row, firsts, strict=True):
         for place, axis in ((axes.xaxis, right), (axes.yaxis, up)):
             place.set_major_locator(MaxNLocator(3))
             place.set_label_text(axis.name, fontsize=_TICKS)
             place.labelpad = 1
+        # All of a row have the same axis, and the bars need the place.
+        axes.yaxis.set_tick_params(labelleft=first)
+        axes.yaxis.label.set_visible(first)
 
 
 def _images(
@@ -239,14 +251,21 @@ def _images(
 
 
 def _figure(
-    rows: int, columns: int, *, width: float, height: float, gap: float = 0.55, right: float = 0.2
+    rows: int,
+    columns: int,
+    *,
+    width: float,
+    height: float,
+    gap: float = 0.55,
+    right: float = 0.2,
+    above: float = 0.3,
 ) -> tuple[Figure, list[list[Axes]]]:
-    """Make a grid of axes; sizes, the gap between columns and the right margin are in inches.
+    """Make a grid of axes; sizes, the gap between columns and the margins are in inches.
 
     The layout is computed here: matplotlib's automatic layout takes longer than the drawing.
     """
-    left, above, below, between = 0.6, 0.3, 0.55, 0.5
-    size = (width * columns + right, height * rows + 0.4)
+    left, below, between = 0.6, 0.55, 0.5
+    size = (width * columns + right, height * rows + above + 0.1)
     across, down = (
         size[0] - left - right - gap * (columns - 1),
         size[1] - above - below - between * (rows - 1),
