@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from vastrun.launcher.core import ExtraRates, Offer
+from vastrun.launcher.core import Offer
 from vastrun.launcher.core.job import JobSpec
 from vastrun.launcher.decisions.policy import START_S, lease_of, worst_case_usd
 from vastrun.launcher.pool.held_machines import GIVE_BACK_S, MIN_LEFT_S, hold_spec
@@ -210,7 +210,6 @@ def life_s(job: JobSpec, usd_per_hour: float) -> float:
         disk_gb=0.0,
         usd_per_hour=usd_per_hour,
         description="",
-        extras=ExtraRates(),
     )
     return lease_of(job, share).life_s
 

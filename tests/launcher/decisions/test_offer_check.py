@@ -154,6 +154,21 @@ def test_a_gpu_is_known_by_the_name_that_its_driver_gives_it(offered: str, shown
     assert (box_mismatch(box, offer, Resources(gpus=1)) == "") is same
 
 
+@pytest.mark.parametrize(
+    ("text", "memory_gb"),
+    [
+        ("memory_kb 4000000\nmemory_bytes 500000000\n", 0.5),
+        ("memory_kb 4000000\nmemory_bytes 0\n", 4.096),
+        ("memory_kb 4000000\n", 4.096),
+    ],
+    ids=["a limit below it", "a limit of nothing", "no limit"],
+)
+def test_the_memory_is_that_of_the_machine_or_the_container_s_limit_below_it(
+    text: str, memory_gb: float
+) -> None:
+    assert read_box(text).memory_gb == pytest.approx(memory_gb)
+
+
 @pytest.mark.parametrize("text", ["", "disk_kb\n", "memory_bytes max\n", "gpu , \n\n", "what is this"])
 def test_what_cannot_be_read_is_unknown(text: str) -> None:
     box = read_box(text)
@@ -246,6 +261,11 @@ def seen_by(path: str, wanted: Resources) -> str:
     )
     assert done.stdout.startswith("down "), done.stderr
     return offer_check.fault(done.stdout, wanted)
+
+
+@pytest.mark.parametrize(("mbps", "size"), [(0.0, 65_536), (1.0, 375_000), (1e9, 16_000_000)])
+def test_what_is_downloaded_takes_three_seconds_at_the_requested_speed(mbps: float, size: int) -> None:
+    assert offer_check.command(Resources(down_mbps=mbps)).splitlines()[0].endswith(f" {size}")
 
 
 @pytest.mark.parametrize("tool", DOWNLOADERS)

@@ -13,7 +13,12 @@ from vastrun.contract.config import DilocoConfig
 from vastrun.launcher.core import Cause, Phase, Run
 from vastrun.launcher.core.job import JobSpec, Limits
 from vastrun.launcher.core.labels import leader_id, member_folder, member_id
-from vastrun.launcher.decisions.nodes import REPLACEABLE_CAUSES, is_replacement_due, replacement_job
+from vastrun.launcher.decisions.nodes import (
+    REPLACEABLE_CAUSES,
+    is_replacement_due,
+    one_machine_job,
+    replacement_job,
+)
 
 NOW = 2_000.0
 """A thousand seconds after all began."""
@@ -93,6 +98,11 @@ def test_it_has_what_the_machines_before_it_left_of_the_share_and_of_the_hours()
 def test_none_is_due(run: Run, others: tuple[Run, ...]) -> None:
     former = next((one for one in others if one.id == LEFT.id), LEFT)
     assert not is_replacement_due(SPEC, run, others or (LEFT, row(2)), former)
+
+
+def test_one_machine_has_its_share_of_the_money() -> None:
+    one = one_machine_job(SPEC)
+    assert (one.nodes, one.limits.usd, one.limits.hours) == (1, 2.0, 1.0)
 
 
 def test_none_is_due_where_no_node_may_leave() -> None:

@@ -153,6 +153,15 @@ def test_an_incomplete_file_is_moved_away_so_that_the_program_does_not_load_it(w
     ]
 
 
+def test_all_that_is_incomplete_is_moved_aside(watching: Watching) -> None:
+    names = ["checkpoints/step_2.pkl", "checkpoints/step_3.pkl"]
+    for name in names:
+        watching.path(name).write_bytes(b"half")
+    move_aside(names, watching.code, watching.box, watching.said.append)
+    assert not list(watching.path("checkpoints").iterdir())
+    assert all((watching.box / "tmp/incomplete" / name).is_file() for name in names)
+
+
 def test_of_a_damaged_checkpoint_and_an_older_one_the_older_is_restored(watching: Watching) -> None:
     for step in (1, 2):
         watching.path(f"checkpoints/step_{step}.pkl").write_bytes(b"weights")
