@@ -84,8 +84,9 @@ format: $(STAMPS)/dev ## Format the code
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-bench: $(STAMPS)/dev ## Print every figure of docs/benchmarks.md, or of a batch of POINTS, PARALLEL at once
-	$(BIN)/python -m benchmarks $(if $(POINTS),batch --points $(POINTS) --at-once $(or $(PARALLEL),50))
+bench: $(STAMPS)/dev ## Print every figure of docs/benchmarks.md, or FIGURES (batch) of a batch of POINTS, PARALLEL at once, at SPEED
+	$(BIN)/python -m benchmarks $(if $(POINTS),$(or $(FIGURES),batch) --points $(POINTS) --at-once $(or $(PARALLEL),50) \
+		$(if $(SPEED),--speed $(SPEED)),$(FIGURES))
 
 gpu: ## Measure and check what only GPUs can show, in MINUTES (10), or the named CHECKS; PYTHON is one whose torch has CUDA
 	@$(GPU_PYTHON) -m tests.gpu --minutes $(or $(MINUTES),10) $(CHECKS)

@@ -12,6 +12,7 @@ import signal
 import sys
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 from benchmarks import (
     batch,
@@ -39,6 +40,7 @@ from benchmarks import (
     reused,
     scale,
     seeing,
+    served,
     short_job,
     stages,
     startup,
@@ -81,6 +83,7 @@ RUNS: dict[str, Run] = {
     "estimate": estimate.run,
     "batch-killed": batch.run_killed,
     "reused": reused.run,
+    "served": served.run,
     "status": status.run,
     "scale": scale.run,
     "team": team.run,
@@ -94,8 +97,9 @@ RUNS: dict[str, Run] = {
 def main() -> None:
     options = _parser().parse_args()
     runs = RUNS | {
-        "batch": partial(batch.run, options.points, options.at_once, options.speed),
-        "reused": partial(reused.run, options.points, options.at_once),
+        "batch": partial(batch.run, **_of_batch(options, "points", "parallel", "speed")),
+        "reused": partial(reused.run, **_of_batch(options, "points", "parallel")),
+        "served": partial(served.run, **_of_batch(options, "points", "parallel", "speed")),
         "chaos": partial(_chaos, options),
         **{
             f"equal-time-{name}": partial(equal_time.run, name, options.seconds, options.device)
@@ -110,6 +114,12 @@ def main() -> None:
     print(machine.described(), flush=True)
     results = [runs[name]() for name in options.names or runs]
     sys.exit(1 if False in results else 0)
+
+
+def _of_batch(options: argparse.Namespace, *names: str) -> dict[str, Any]:
+    """Return those of the arguments that were given."""
+    given = {"points": options.points, "parallel": options.at_once, "speed": options.speed}
+    return {name: given[name] for name in names if given[name] is not None}
 
 
 def _chaos(options: argparse.Namespace) -> bool:
@@ -145,9 +155,9 @@ def _parser() -> argparse.ArgumentParser:
     every = ", ".join([*RUNS, "chaos"])
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"one of {every}; all where none is named")
     parser.add_argument("--runs", type=int, default=20, help="chaos: how many")
-    parser.add_argument("--points", type=int, default=batch.POINTS, help="batch, reused: how many")
-    parser.add_argument("--at-once", type=int, default=batch.PARALLEL, help="batch, reused: so many at once")
-    parser.add_argument("--speed", type=float, default=batch.SPEED, help="batch: how fast time passes")
+    parser.add_argument("--points", type=int, help="batch, reused, served: how many")
+    parser.add_argument("--at-once", type=int, help="batch, reused, served: so many at once")
+    parser.add_argument("--speed", type=float, help="batch, served: how fast time passes")
     parser.add_argument(
         "--seconds", type=float, default=equal_time.SECONDS, help="equal-time: time of each training"
     )

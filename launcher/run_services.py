@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import replace
@@ -70,6 +71,27 @@ def drive_batch(
     report_poll: Callable[[PollTiming], None] = lambda _timing: None,
 ) -> Sequence[PointState]:
     """Drive a batch for a user who may interrupt. Raises as `BatchDriver.drive`."""
+    from vastrun.launcher.batch.results import states_in
+
+    _drive_batch(app, name, interrupts, screen, prunes, report_poll)
+    gc.collect()  # the driver refers to itself: without this, all points of a batch would be in memory twice
+    if interrupts.current() is UserRequest.NONE:
+        settle_bills(app, app.ledger().batches.get(name).provider)
+    from vastrun.launcher.ui.report.batch_page import leave_report  # when a batch has ended
+
+    if line := leave_report(app.ledger(), name, app.now()):
+        screen.note(line)
+    return states_in(app.ledger(), name)
+
+
+def _drive_batch(
+    app: AppContext,
+    name: str,
+    interrupts: Interrupts | SharedRequests,
+    screen: BatchScreen,
+    prunes: bool,
+    report_poll: Callable[[PollTiming], None],
+) -> None:
     from vastrun.launcher.batch.driver import BatchDriver
     from vastrun.launcher.batch.shared import BatchServices
 
@@ -95,14 +117,7 @@ def drive_batch(
                 notifier=notifier,
             ),
         )
-        states = driver.drive()
-        if interrupts.current() is UserRequest.NONE:
-            settle_bills(app, app.ledger().batches.get(name).provider)
-        from vastrun.launcher.ui.report.batch_page import leave_report  # when a batch has ended
-
-        if line := leave_report(app.ledger(), name, app.now()):
-            screen.note(line)
-        return states
+        driver.drive()
 
 
 def settle_bills(app: AppContext, provider: str) -> None:
