@@ -12,6 +12,7 @@ import yaml
 
 from tests.e2e.terminal import JOBS, WITH_STUB_TORCH, Terminal
 from tests.emulators.sshd import Sshd
+from tests.torch_builds import STUB_TORCH
 from tests.waiting import eventually
 from vastrun.launcher.ssh.keys import KeyRing
 
@@ -102,6 +103,31 @@ def test_a_launcher_that_was_killed_is_followed_by_one_that_finds_the_machine(us
     stopped = user.type("stop", "last")  # without a launcher, it drives the run itself
 
     assert stopped.exit_code == 0, stopped.err
+    assert boxes(user) == []
+    assert user.leftovers() == []
+
+
+@pytest.mark.slow
+def test_a_workstation_is_held_and_a_batch_runs_on_its_slots(user: Terminal) -> None:
+    (user.folder / "job.yaml").write_text(
+        "name: own\nresources: {gpus: 0, disk_gb: 8}\nranks: 1\nlimits: {hours: 0.2}\n"
+        f"env: {{PYTHONPATH: {STUB_TORCH}}}\n"
+        "command: python -c \"print('n is {n}')\"\nsuccess: {log: 'n is'}\n"
+    )
+    held = user.type("hold", "job.yaml", "--provider", "ssh-machines", "--slots", "2", "-d")
+    assert held.exit_code == 0, held.err
+    assert "the machine takes slots: 2" in held.err
+    assert len(boxes(user)) == 1
+
+    done = user.type("sweep", "job.yaml", "n=1,2,3", "--provider", "pool", "--parallel", "2")
+    assert done.exit_code == 0, done.err
+    assert done.out.count("SUCCEEDED") == 3
+    assert len(boxes(user)) == 1, "the slots lie on the machine that is held"
+
+    (holder,) = [
+        run["id"] for run in user.type("status", "--json").json()["runs"] if run["job"] == "hold-own"
+    ]
+    assert user.type("stop", holder).exit_code == 0
     assert boxes(user) == []
     assert user.leftovers() == []
 
