@@ -1,17 +1,18 @@
-"""The context of every command: paths, clock, ids, user, and factories of adapters."""
+"""The context of every command: paths, clocks, ids, user, and factories of adapters."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
-from datetime import datetime
+from datetime import UTC, datetime, timedelta, tzinfo
+from functools import cache
 from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from vastrun.launcher.batch.shared import ThreadWakeSignal, WakeSignal
-from vastrun.launcher.clocks import LocalZone
 from vastrun.launcher.commands.settings import budgets_of, read_settings, require_valid
 from vastrun.launcher.core import Origin
 from vastrun.launcher.core.batch import MAX_PARALLEL, Budget
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
     from vastrun.launcher.ui.screen import StreamScreen
 
 DEFAULT_PROVIDER = "local"
+# Linux's monotonic clock stops while the computer sleeps, a Mac's does not; a rented machine costs meanwhile.
+_ELAPSED = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 
 def _thread_pool() -> AbstractContextManager[RunThreads]:
@@ -176,3 +179,36 @@ class AppContext:
     def clock(self) -> Clock:
         """Return a clock, for a command that drives no run."""
         return self.make.interrupts()
+
+
+class LocalZone(tzinfo):
+    """The time zone of this computer, with daylight saving time."""
+
+    def utcoffset(self, at: datetime | None) -> timedelta | None:
+        return None if at is None else at.replace(tzinfo=None).astimezone().utcoffset()
+
+    def dst(self, _: datetime | None) -> None:
+        return None
+
+    def tzname(self, at: datetime | None) -> str | None:
+        return None if at is None else at.replace(tzinfo=None).astimezone().tzname()
+
+    def fromutc(self, at: datetime) -> datetime:
+        return at.replace(tzinfo=UTC).astimezone().replace(tzinfo=self)
+
+
+def elapsed() -> float:
+    """Return the seconds since this computer started; the same for all its processes."""
+    return time.clock_gettime(_ELAPSED)
+
+
+def lazy_clock(wall: Callable[[], float]) -> Callable[[], float]:
+    """Return `steady_clock(wall)`, made when it is first read."""
+    clock = cache(lambda: steady_clock(wall))
+    return lambda: clock()()
+
+
+def steady_clock(wall: Callable[[], float] = time.time) -> Callable[[], float]:
+    """Return a clock of epoch seconds that reads `wall` once and then counts elapsed time."""
+    offset = wall() - elapsed()
+    return lambda: offset + elapsed()

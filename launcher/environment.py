@@ -10,8 +10,15 @@ from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from vastrun.launcher.app_context import AppContext, AppPaths, AppUser, Factories
-from vastrun.launcher.clocks import elapsed, lazy_clock, steady_clock
+from vastrun.launcher.app_context import (
+    AppContext,
+    AppPaths,
+    AppUser,
+    Factories,
+    elapsed,
+    lazy_clock,
+    steady_clock,
+)
 from vastrun.launcher.commands.computer import private_words
 from vastrun.launcher.commands.settings import read_settings
 from vastrun.launcher.core import Origin, Run

@@ -17,14 +17,11 @@ from pydantic_core import core_schema
 from vastrun.launcher.cli.bugreport import BugReport
 from vastrun.launcher.cli.config import SettingsDocument
 from vastrun.launcher.cli.conformance import Conformance
-from vastrun.launcher.cli.diff import Differences
 from vastrun.launcher.cli.doctor import Findings
-from vastrun.launcher.cli.export import CheckpointExport
+from vastrun.launcher.cli.downloads import CheckpointExport, ProfileDocument, PullDocument
 from vastrun.launcher.cli.image import Images, ImageVerification
-from vastrun.launcher.cli.profile import ProfileDocument
-from vastrun.launcher.cli.pull import PullDocument
 from vastrun.launcher.cli.rehearse import RehearsalDocument
-from vastrun.launcher.cli.report import ReportFile
+from vastrun.launcher.cli.report import Differences, ReportFile
 from vastrun.launcher.core.runs import HIDDEN
 from vastrun.launcher.cost.statement import CostReport
 from vastrun.launcher.ui.documents.batches import BatchDetails, BatchList, BatchPlanDocument, Results

@@ -18,7 +18,7 @@ from vastrun.launcher.core import (
     Run,
 )
 from vastrun.launcher.core.job import JobSpec
-from vastrun.launcher.gate.evidence import parse_evidence, parse_exit_code
+from vastrun.launcher.gate.box_reader import parse_evidence, parse_exit_code
 from vastrun.launcher.ports import Remote
 
 

@@ -17,9 +17,8 @@ from typing import Any
 
 from vastrun.launcher.bundle.checkout import worktree
 from vastrun.launcher.config import load_job
-from vastrun.launcher.config.parameters import is_read_in, variable_of
+from vastrun.launcher.config.command import is_read_in, script_of, variable_of
 from vastrun.launcher.config.schema import job_fields
-from vastrun.launcher.config.shell import script_of
 from vastrun.launcher.core.errors import JobValueError, UsageError
 from vastrun.launcher.core.job import JobSpec
 from vastrun.launcher.package_files import configs_dir

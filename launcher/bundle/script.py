@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 
-from vastrun.launcher.config.shell import script_of
+from vastrun.launcher.config.command import script_of
 from vastrun.launcher.core.errors import JobValueError
 from vastrun.launcher.core.job import JobSpec
 

@@ -14,7 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from vastrun.launcher.config.shell import program_of, script_of
+from vastrun.launcher.config.command import program_of, script_of
 from vastrun.launcher.core.errors import JobValueError
 from vastrun.launcher.core.job import Secret
 from vastrun.launcher.gate.text import printable

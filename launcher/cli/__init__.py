@@ -15,7 +15,7 @@ from typing import IO, Any
 
 import click
 
-from vastrun.launcher.cli.tables import COMMANDS, EXAMPLES, EXIT_CODES, REPLACES_DRIVERS
+from vastrun.launcher.cli.tables import COMMANDS, EXAMPLES, EXIT_CODES, REPLACES_DRIVERS, place_of
 
 _GARBAGE_AFTER = 50_000
 """New objects until a garbage collection; Python's default, 700, slows a short command by a tenth."""
@@ -65,7 +65,8 @@ class LazyCommands(click.Group):
     def get_command(self, _ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return None
-        command = import_module(f"vastrun.launcher.cli.{cmd_name.replace('-', '_')}").command
+        module, name = place_of(cmd_name)
+        command = getattr(import_module(f"vastrun.launcher.cli.{module}"), name)
         assert isinstance(command, click.Command)
         return command
 

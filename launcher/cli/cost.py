@@ -14,9 +14,8 @@ from vastrun.launcher.commands.queries import all_rows, row_of, with_bills
 from vastrun.launcher.cost.groups import Calendar, GroupBy
 from vastrun.launcher.cost.statement import cost_report, reconciliation, settle, with_nodes
 from vastrun.launcher.ui.documents.costs import Costs, ReconciliationDocument
-from vastrun.launcher.ui.render.costs import costs_table, report_csv, report_text
+from vastrun.launcher.ui.render.costs import costs_table, report_csv, report_text, volume_costs_text
 from vastrun.launcher.ui.render.reconciliation import reconciliation_text
-from vastrun.launcher.ui.render.volumes import volume_costs_text
 
 
 class CostCommandGroup(click.Group):

@@ -15,7 +15,6 @@ from vastrun.launcher.cli.output import say, show
 from vastrun.launcher.core.errors import ImageError
 from vastrun.launcher.image.build import BuildRecipe, build
 from vastrun.launcher.image.daemon import connect, login_of, push
-from vastrun.launcher.image.local import LocalImage, local_images
 from vastrun.launcher.image.lock import Capability, Lock, LockedImage, read_lock, write_lock
 from vastrun.launcher.image.registry import Registry
 from vastrun.launcher.image.relock import (
@@ -27,7 +26,15 @@ from vastrun.launcher.image.relock import (
     reference_of,
     relock,
 )
-from vastrun.launcher.image.verify import ImageCheck, check_registry, checks, contents_of, image_to_verify
+from vastrun.launcher.image.verify import (
+    ImageCheck,
+    LocalImage,
+    check_registry,
+    checks,
+    contents_of,
+    image_to_verify,
+    local_images,
+)
 from vastrun.launcher.ui.documents.document import Document
 from vastrun.launcher.ui.render.amounts import moment
 from vastrun.launcher.ui.render.table import short, table

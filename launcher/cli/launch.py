@@ -10,7 +10,6 @@ import click
 from vastrun.launcher.api.jobs import check_upload
 from vastrun.launcher.api.runs import start_run
 from vastrun.launcher.app_context import AppContext
-from vastrun.launcher.cli.drive import drive_to_end
 from vastrun.launcher.cli.failures import set_error_run
 from vastrun.launcher.cli.job_files import job_of, print_warnings, read_job_file, resolve_auto, with_tags
 from vastrun.launcher.cli.options import (
@@ -25,6 +24,7 @@ from vastrun.launcher.cli.options import (
     yes_option,
 )
 from vastrun.launcher.cli.output import note, say, show, width
+from vastrun.launcher.cli.runs import drive_to_end
 from vastrun.launcher.commands.attempts import Attempts
 from vastrun.launcher.commands.plan import LaunchPlan, plan_of
 from vastrun.launcher.core import NOTHING, Run, UserRequest

@@ -1,25 +1,38 @@
-"""`vastrun report`: write one HTML page about a run or a batch."""
+"""`vastrun report`, `why`, `diff`: a page about a run or a batch, why it ended, what two runs differ in."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import click
 
 from vastrun.launcher.app_context import AppContext
-from vastrun.launcher.batch.results import batch_report_of
+from vastrun.launcher.batch.results import batch_report_of, states_in
 from vastrun.launcher.cli.failures import set_error_run
-from vastrun.launcher.cli.options import json_option
-from vastrun.launcher.cli.output import say, show
-from vastrun.launcher.commands.report import report_of
+from vastrun.launcher.cli.options import json_option, run_argument, the_run
+from vastrun.launcher.cli.output import say, show, width
+from vastrun.launcher.commands.queries import explain
+from vastrun.launcher.commands.report import comparison_of, report_of
 from vastrun.launcher.core import Run
 from vastrun.launcher.core.errors import NoSuchRunError
+from vastrun.launcher.decisions.comparison import Difference, Value, differences
+from vastrun.launcher.gate.text import one_line
 from vastrun.launcher.ledger.run_ids import find_run, suggestion
 from vastrun.launcher.outputs.disk import disk_errors, need_space, write_file
 from vastrun.launcher.outputs.store import REPORT
 from vastrun.launcher.ui.documents.document import Document
+from vastrun.launcher.ui.documents.runs import ExplanationDocument
+from vastrun.launcher.ui.render.table import short, table
+from vastrun.launcher.ui.render.why import BatchExplanation, batch_why_text, explanation_text
 from vastrun.launcher.ui.report.batch_page import batch_page_file
 from vastrun.launcher.ui.report.run_page import run_page
+
+_MAX_CELL = 60
+_MAX_ONE_SIDED = 6
+"""Maximum lines about values that only one run has, such as trainer settings; more are summed up."""
+_UNITS = {"usd": "${:.3f}", "usd_per_hour": "${:.3f}"}
 
 
 class ReportFile(Document):
@@ -40,7 +53,7 @@ class ReportFile(Document):
 )
 @json_option
 @click.pass_obj
-def command(app: AppContext, name: str, opens: bool, output: Path | None, as_json: bool) -> None:
+def report_command(app: AppContext, name: str, opens: bool, output: Path | None, as_json: bool) -> None:
     """Write one HTML page about RUN or BATCH, and print its path.
 
     The page needs no network. For a run, it has the verdict with its proofs, time and cost by phase, curves,
@@ -93,3 +106,101 @@ def _place(folder: str, name: str, output: Path | None) -> Path:
     if output is not None:
         return output
     return Path(folder) / REPORT if Path(folder).is_dir() else Path(f"{name}.html")
+
+
+@click.command("diff")
+@click.argument("one_name", metavar="RUN")
+@click.argument("other_name", metavar="OTHER")
+@json_option
+@click.pass_obj
+def diff_command(app: AppContext, one_name: str, other_name: str, as_json: bool) -> None:
+    """Compare RUN with OTHER: job, image, host, end and metrics.
+
+    The metrics are the scores, and the last value of each name in metrics.jsonl.
+    """
+    runs = [the_run(app, name) for name in (one_name, other_name)]
+    one, other = (comparison_of(app.ledger(), run, app.now()) for run in runs)
+    found = differences(one, other)
+    text = differences_text(one.run, other.run, found, width())
+    show(Differences(runs=[run.id for run in runs], differences=found), text, as_json=as_json)
+
+
+class Differences(Document):
+    """The differences between two runs."""
+
+    runs: Sequence[str]
+    differences: Sequence[Difference]
+
+
+def differences_text(one: Run, other: Run, found: Sequence[Difference], width: int | None) -> str:
+    """Write a line for each difference. `width`: columns of the terminal."""
+    if not found:
+        return f"{one.id} and {other.id} do not differ"
+    cells = [
+        (
+            each.section,
+            one_line(each.key),
+            _shown(each.key, each.one),
+            _shown(each.key, each.other),
+            _change(each),
+        )
+        for each in _summed_up(found)
+    ]
+    header = ("PART", "KEY", one.id, other.id, "CHANGE")
+    return table(header, cells, right=(4,), cut=(2, 3, 1), width=width)
+
+
+def _summed_up(found: Sequence[Difference]) -> list[Difference]:
+    """Replace long lists of values that only one run has by one line."""
+    groups: dict[tuple[str, str, bool, bool], list[Difference]] = {}
+    for each in found:
+        part = each.key.partition(".")[0] if each.section == "job" else ""
+        groups.setdefault((each.section, part, each.one is None, each.other is None), []).append(each)
+    return [line for group in groups.values() for line in _one_line_of(group)]
+
+
+def _one_line_of(group: Sequence[Difference]) -> Sequence[Difference]:
+    first = group[0]
+    if (first.one is not None and first.other is not None) or len(group) <= _MAX_ONE_SIDED:
+        return group
+    key = first.key.partition(".")[0] if first.section == "job" else f"all {first.section}"
+    count = f"{len(group)} values"
+    one, other = (None if value is None else count for value in (first.one, first.other))
+    return [replace(first, key=key, one=one, other=other)]
+
+
+def _shown(key: str, value: Value) -> str:
+    if value is None:
+        return "-"
+    if isinstance(value, float):
+        return _UNITS.get(key, "{:.4g}").format(value)
+    return short(one_line(str(value)), _MAX_CELL)
+
+
+def _change(difference: Difference) -> str:
+    change = difference.change
+    if change is None:
+        return ""
+    return f"{change:+.1%}" if abs(change) < 10 else f"{change + 1:.0f}x"
+
+
+@click.command("why")
+@run_argument
+@json_option
+@click.pass_obj
+def why_command(app: AppContext, run_name: str, as_json: bool) -> None:
+    """Explain why RUN ended: cause, proofs, first failing rank, stacks of a hang, what to try next.
+
+    For the name of a batch, show the causes of its failed points, with a run for each.
+    """
+    ledger = app.ledger()
+    try:
+        run = the_run(app, run_name)
+    except NoSuchRunError:
+        if all(batch.name != run_name for batch in ledger.batches.all()):
+            raise
+        batch, states = ledger.batches.get(run_name), states_in(ledger, run_name)
+        show(BatchExplanation.of(batch, states), batch_why_text(batch, states), as_json=as_json)
+        return
+    explanation = explain(ledger, run, app.now())
+    show(ExplanationDocument.of(explanation), explanation_text(explanation, width()), as_json=as_json)

@@ -1,4 +1,4 @@
-"""`vastrun serve`: drive runs and batches that have no launcher."""
+"""`vastrun serve`, `ui`: drive runs and batches that have no launcher; show them in the browser."""
 
 from __future__ import annotations
 
@@ -24,7 +24,9 @@ from vastrun.launcher.commands.service import UserService
     help="With --driver: answer Prometheus on this port of 127.0.0.1; 0 takes a free one [off].",
 )
 @click.pass_obj
-def command(app: AppContext, driver: bool, install: bool, uninstall: bool, metrics_port: int | None) -> None:
+def serve_command(
+    app: AppContext, driver: bool, install: bool, uninstall: bool, metrics_port: int | None
+) -> None:
     """Drive all open runs and batches of the ledger that have no launcher, until Ctrl-C.
 
     Without VASTRUN_LEDGER these are your own on this computer, whose driver was killed or ended by a
@@ -70,3 +72,30 @@ def _uninstall(service: UserService) -> None:
     say("to stop it if it is running:")
     for line in service.stop:
         say(f"  {line}")
+
+
+@click.command("ui")
+@click.option("--port", type=click.IntRange(0, 65535), default=0, help="Port to listen on [a free one].")
+@click.option("--open", "opens", is_flag=True, help="Open it in the browser.")
+@click.pass_obj
+def ui_command(app: AppContext, port: int, opens: bool) -> None:
+    """Show runs and batches live in the browser until Ctrl-C.
+
+    Prints an address on 127.0.0.1 with a token; without the token nothing is shown. The pages are read-only,
+    refresh automatically, and connect only to this computer. They show what the launchers have downloaded;
+    they query no machine.
+
+    From another computer: ssh -L 8000:127.0.0.1:8000 HOST, and on HOST: vastrun ui --port 8000
+    """
+    from vastrun.launcher.ui.web.server import Server  # slow to import: HTTP
+    from vastrun.launcher.ui.web.site import Site
+
+    with Server(Site(app.ledger, app.now).page, port) as server:
+        say(server.address)
+        say("Ctrl-C stops the server", err=True)
+        if opens and not app.make.browse(server.address):
+            say("cannot find a browser; open the address in one", err=True)
+        try:
+            server.serve_forever()
+        except KeyboardInterrupt:
+            say("server stopped", err=True)

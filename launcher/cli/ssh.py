@@ -1,19 +1,32 @@
-"""`vastrun ssh`: open a shell on a run's machine."""
+"""`vastrun ssh`, `ssh-config`, `forward`: a shell on a run's machine, its `Host` block, a port from there."""
 
 from __future__ import annotations
 
+import shlex
+from pathlib import Path
+
 import click
 
+from vastrun.contract import layout
 from vastrun.launcher.app_context import AppContext
 from vastrun.launcher.cli.options import run_argument, the_run
-from vastrun.launcher.commands.terminals import run_program, terminal_of
+from vastrun.launcher.cli.output import say
+from vastrun.launcher.commands.terminals import node_row, run_program, ssh_access_to, terminal_of, tunnel_to
+from vastrun.launcher.core import Phase, Run, SshAccess
+from vastrun.launcher.core.errors import NoSuchRunError
+from vastrun.launcher.core.labels import LABEL_PREFIX
+from vastrun.launcher.gate.text import one_line
+from vastrun.launcher.ports import Ledger
+from vastrun.launcher.ssh.client_options import UserSshConfig, host_block
+
+_PORT = click.IntRange(1, 65535)
 
 
 @click.command("ssh", context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
 @run_argument
 @click.argument("words", metavar="[COMMAND]...", nargs=-1, type=click.UNPROCESSED)
 @click.pass_context
-def command(ctx: click.Context, run_name: str, words: tuple[str, ...]) -> None:
+def ssh_command(ctx: click.Context, run_name: str, words: tuple[str, ...]) -> None:
     """Open a shell on RUN's machine, in its box folder, or run COMMAND there.
 
     Uses the run's own key and the host key that the launcher has checked. Your SSH settings, agent and
@@ -28,3 +41,78 @@ def command(ctx: click.Context, run_name: str, words: tuple[str, ...]) -> None:
     run = the_run(app, run_name)
     program = terminal_of(run, app.provider(run.provider), " ".join(words) or None)
     ctx.exit(run_program(program))
+
+
+@click.command("forward")
+@run_argument
+@click.argument("port", metavar="PORT", type=_PORT)
+@click.option("--local-port", metavar="PORT", type=_PORT, help="Port on this computer [PORT].")
+@click.pass_context
+def forward_command(ctx: click.Context, run_name: str, port: int, local_port: int | None) -> None:
+    """Forward PORT from RUN's machine to this computer until Ctrl-C, as for TensorBoard or a notebook.
+
+    Only this computer can connect: the local port is on 127.0.0.1. The program on the machine may listen on
+    127.0.0.1, too.
+
+    \b
+      vastrun ssh last 'tensorboard --logdir run --port 6006 >/dev/null 2>&1 &'
+      vastrun forward last 6006
+    """
+    app: AppContext = ctx.obj
+    run = the_run(app, run_name)
+    here = local_port or port
+    program = tunnel_to(run, app.provider(run.provider), port, here)
+    if program is None:
+        say(f"http://127.0.0.1:{port} is already on this computer: {run.id} runs here", err=True)
+        return
+    say(f"http://127.0.0.1:{here} forwards to port {port} of {run.id}; Ctrl-C ends it", err=True)
+    ctx.exit(run_program(program))
+
+
+@click.command("ssh-config")
+@run_argument
+@click.option("--node", metavar="N", type=click.IntRange(min=0), default=0, help="Machine of the run [0].")
+@click.option("--name", metavar="HOST", help="Name of the host [vastrun-RUN].")
+@click.option("--write", is_flag=True, help="Add the block to ~/.ssh, and remove those of ended runs.")
+@click.pass_obj
+def ssh_config_command(app: AppContext, run_name: str, node: int, name: str | None, write: bool) -> None:
+    """Print a Host block for RUN's machine, as OpenSSH, VS Code Remote, rsync and scp read it.
+
+    It has the run's own key and the host key that the launcher has checked. Your agent, display and proxy are
+    not used. It is valid until the machine is destroyed. Programs that you start there may not outlive the
+    run: download what you need.
+
+    \b
+      vastrun ssh-config last > host.conf; scp -F host.conf vastrun-RUN:FILE .
+      vastrun ssh-config last --write --name gpu
+      code --remote ssh-remote+gpu FOLDER
+      rsync -a gpu:FOLDER/run/outputs/ outputs/
+
+    With --write the block is a file in ~/.ssh/vastrun.d, which one line at the top of ~/.ssh/config includes.
+    """
+    run = node_row(the_run(app, run_name), app.ledger(), node)
+    access, identity = ssh_access_to(run, app.provider(run.provider))
+    host = name or f"{LABEL_PREFIX}{run.id}"
+    comments = (f"Run {run.id}, folder {access.folder}", identity or "the host key was checked")
+    block = host_block(host, access, comments)
+    if write:
+        _write(app.ledger(), UserSshConfig(Path.home() / ".ssh"), run, host, access, block)
+    else:
+        say(block.rstrip("\n"))
+
+
+def _write(ledger: Ledger, config: UserSshConfig, run: Run, host: str, access: SshAccess, block: str) -> None:
+    def has_ended(run_id: str) -> bool:
+        try:
+            return ledger.get(run_id).phase is Phase.ENDED
+        except NoSuchRunError:
+            return False  # of another ledger: its key says enough
+
+    path = config.write(host, run.id, block)
+    removed = [name for name in config.remove_stale(has_ended) if name != host]
+    gone = f"; removed {', '.join(removed)}" if removed else ""
+    folder, outputs = one_line(access.folder), f"{host}:{one_line(access.folder)}/{layout.OUTPUTS}/"
+    say(f"wrote {path}{gone}", err=True)
+    say(f"shell:    ssh {host}", err=True)
+    say(f"VS Code:  code --remote ssh-remote+{host} {shlex.quote(folder)}", err=True)
+    say(f"files:    rsync -a {shlex.quote(outputs)} outputs/", err=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-# The module of a command is vastrun.launcher.cli.<name>; it defines the click command as `command`.
 COMMANDS: Mapping[str, str] = {
     "init": "Write a job file for your own program or for the onboard trainer.",
     "launch": "Train: rent a machine, upload the job, follow it, download the outputs, destroy the machine.",
@@ -42,6 +41,17 @@ COMMANDS: Mapping[str, str] = {
     "completion": "Print the completion script for a shell.",
 }
 
+SHARED_MODULES: Mapping[str, tuple[str, ...]] = {
+    "runs": ("attach", "wait", "stop", "resume"),
+    "ssh": ("ssh", "ssh-config", "forward"),
+    "report": ("report", "why", "diff"),
+    "downloads": ("pull", "profile", "export"),
+    "machines": ("reap", "hosts"),
+    "serve": ("serve", "ui"),
+}
+"""Modules that define several commands, as `NAME_command`. Another command is `command` in the
+module of its name."""
+
 REPLACES_DRIVERS = frozenset(
     {
         *("launch", "plan", "status", "logs", "attach", "wait", "why", "report", "ui", "diff", "cost"),
@@ -75,3 +85,12 @@ EXIT_CODES: Mapping[int, str] = {
     124: "wait --timeout expired",
     130: "interrupted before anything was rented",
 }
+
+
+def place_of(command: str) -> tuple[str, str]:
+    """Return the module in this package that defines the command, and its name there."""
+    name = command.replace("-", "_")
+    for module, commands in SHARED_MODULES.items():
+        if command in commands:
+            return module, f"{name}_command"
+    return name, "command"

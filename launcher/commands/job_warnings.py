@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from vastrun.launcher.commands.init_job import read_source
+from vastrun.launcher.config.command import script_of
 from vastrun.launcher.config.job_template import read_program
 from vastrun.launcher.config.program_index import Call, index_program
-from vastrun.launcher.config.shell import script_of
 from vastrun.launcher.config.write_calls import uses_lightning
 from vastrun.launcher.core import Offer
 from vastrun.launcher.core.job import JobSpec

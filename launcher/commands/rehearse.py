@@ -17,7 +17,7 @@ from vastrun.launcher.core.errors import NoOfferError, StorageError, UsageError
 from vastrun.launcher.core.job import JobSpec
 from vastrun.launcher.decisions.run_assessment import assess_run
 from vastrun.launcher.gate import caps
-from vastrun.launcher.gate.evidence import parse_evidence, parse_outcome, parse_step_ends
+from vastrun.launcher.gate.box_reader import parse_evidence, parse_outcome, parse_step_ends
 from vastrun.launcher.gate.manifest import Listing, parse_left_out, parse_manifest
 from vastrun.launcher.outputs.folder import GrowingFile
 from vastrun.launcher.package_files import onstart_dir

@@ -15,8 +15,8 @@ from typing import Any
 from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
 from vastrun.contract.records import as_json
+from vastrun.launcher.config.command import unmentioned, with_parameters
 from vastrun.launcher.config.job_loader import JobFaults, checked, load_node, with_overrides
-from vastrun.launcher.config.parameters import unmentioned, with_parameters
 from vastrun.launcher.config.points import (
     KINDS,
     METHODS,

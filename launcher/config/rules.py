@@ -8,8 +8,8 @@ from pathlib import PurePosixPath
 
 from vastrun.contract.job import EXCLUDE_PREFIX, OUTPUTS_PREFIXES
 from vastrun.contract.stage_checks import training_faults
+from vastrun.launcher.config.command import program_of, script_of
 from vastrun.launcher.config.data_rules import Conflict, data_conflicts
-from vastrun.launcher.config.shell import program_of, script_of
 from vastrun.launcher.config.source import KeyPath
 from vastrun.launcher.config.tags import tag_faults
 from vastrun.launcher.core.addresses import address_of

@@ -14,6 +14,7 @@ from typing import Any, Literal
 from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
 from vastrun.contract.records import replace_surrogates
+from vastrun.launcher.config.command import program_of
 from vastrun.launcher.config.schema import (
     NAME,
     bare,
@@ -24,7 +25,6 @@ from vastrun.launcher.config.schema import (
     options,
     words_of,
 )
-from vastrun.launcher.config.shell import program_of
 from vastrun.launcher.config.source import BOOL, FLOAT, INT, NULL, STR, Fault, KeyPath, fault_at
 from vastrun.launcher.core.job import Checkpoints, JobSpec, NotifyUrl, Secret
 

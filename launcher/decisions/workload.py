@@ -9,8 +9,7 @@ from itertools import islice
 from statistics import median
 
 from vastrun.contract.gpus import PEAKS, peak_of
-from vastrun.contract.strategy import strategy_for
-from vastrun.contract.workload import MemoryBudget, Workload, WorkloadQuery, Workloads
+from vastrun.contract.workload import MemoryBudget, Workload, WorkloadQuery, Workloads, strategy_for
 from vastrun.launcher.config import read_job
 from vastrun.launcher.core import MeasuredRun
 from vastrun.launcher.core.job import JobSpec

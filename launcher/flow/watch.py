@@ -22,8 +22,7 @@ from vastrun.launcher.flow.progress import ProgressReport, last_step, reports_st
 from vastrun.launcher.flow.run_state import PhaseResult
 from vastrun.launcher.flow.services import PollTiming
 from vastrun.launcher.flow.slow_machine import SpeedWatch, should_change_machine
-from vastrun.launcher.gate.box_reader import fetch_small_file, fetch_status
-from vastrun.launcher.gate.evidence import parse_evidence
+from vastrun.launcher.gate.box_reader import fetch_small_file, fetch_status, parse_evidence
 from vastrun.launcher.ports import Remote
 
 _LOG_INTERVAL_S = 0.25

@@ -16,9 +16,8 @@ from vastrun.contract.outcome import FileChecksum
 from vastrun.launcher.core import CollectResult
 from vastrun.launcher.core.errors import BoxError
 from vastrun.launcher.gate import caps
-from vastrun.launcher.gate.box_reader import fetch_small_file
+from vastrun.launcher.gate.box_reader import fetch_small_file, parse_evidence, parse_exit_code
 from vastrun.launcher.gate.caps import ExchangeBudget, ExchangeBudgetError
-from vastrun.launcher.gate.evidence import parse_evidence, parse_exit_code
 from vastrun.launcher.gate.manifest import INCOMING, parse_manifest
 from vastrun.launcher.outputs.checkpoints import LATEST, MANIFEST, prune
 from vastrun.launcher.outputs.disk import is_complete, move_into, need_space

@@ -11,7 +11,7 @@ from vastrun.contract import layout
 from vastrun.contract.outcome import Outcome
 from vastrun.launcher.core import NONE_LEFT_OUT, LeftOutFile, LeftOutFiles, Run, StepEnd
 from vastrun.launcher.gate import caps
-from vastrun.launcher.gate.evidence import parse_outcome, parse_step_ends
+from vastrun.launcher.gate.box_reader import parse_outcome, parse_step_ends
 from vastrun.launcher.gate.manifest import parse_left_out
 from vastrun.launcher.gate.metrics import parse_point, parse_records
 

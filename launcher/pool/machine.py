@@ -16,7 +16,7 @@ from vastrun.launcher.core.slots import SlotId, SlotList
 from vastrun.launcher.gate.box_reader import parse_slots
 from vastrun.launcher.pool.held_machines import HeldMachineRow
 from vastrun.launcher.ports import AllowsSsh, OpensTerminal, Provider, Remote
-from vastrun.launcher.ssh.terminal import LOGIN_SHELL
+from vastrun.launcher.ssh.client_options import LOGIN_SHELL
 
 _T = TypeVar("_T")
 

@@ -11,10 +11,10 @@ from typing import BinaryIO, TypeVar
 
 from vastrun.launcher.core import CommandResult, LocalProgram, SshAccess
 from vastrun.launcher.core.errors import GoneError, NoBoxError, ProviderError, UnreachableError, VastrunError
+from vastrun.launcher.ssh.client_options import login_argv, ssh_access, tunnel_argv
 from vastrun.launcher.ssh.connection import Connection, Login, script
 from vastrun.launcher.ssh.keys import Address
 from vastrun.launcher.ssh.session import ConnectionLostError, NoiseFilter, SshSession
-from vastrun.launcher.ssh.terminal import login_argv, ssh_access, tunnel_argv
 from vastrun.launcher.ssh.transfers import Download, Upload
 
 _T = TypeVar("_T")

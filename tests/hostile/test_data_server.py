@@ -14,7 +14,7 @@ from tests.hostile.lies import STEERING
 from vastrun.contract.data_files import JobDataFile
 from vastrun.trainer.transfer.download import FileDownload
 from vastrun.trainer.transfer.download_error import DataFileError
-from vastrun.trainer.transfer.http_source import HttpSource
+from vastrun.trainer.transfer.sources import HttpSource
 
 _HEAD = b"HTTP/1.1 200 OK\r\n"
 _STEERING = STEERING.encode().replace(b"\r", b"").replace(b"\n", b"")

@@ -45,8 +45,12 @@ from vastrun.contract import layout
 from vastrun.contract.records import RecordError, parse_json
 from vastrun.launcher.core.errors import BoxError, UnreachableError
 from vastrun.launcher.gate import caps
-from vastrun.launcher.gate.box_reader import parse_box_status, parse_lease_state
-from vastrun.launcher.gate.evidence import parse_evidence, parse_exit_code
+from vastrun.launcher.gate.box_reader import (
+    parse_box_status,
+    parse_evidence,
+    parse_exit_code,
+    parse_lease_state,
+)
 from vastrun.launcher.gate.manifest import parse_latest_checkpoint, parse_manifest
 from vastrun.launcher.gate.text import one_line, printable
 from vastrun.launcher.providers.vast.instance_row import InstanceRow

@@ -10,7 +10,7 @@ from vastrun.launcher.core import Cause
 from vastrun.launcher.core.errors import UncertainError, UnreachableError
 from vastrun.launcher.gate import slurm
 from vastrun.launcher.gate.text import printable
-from vastrun.launcher.providers.slurm.ends import order_error, query_error
+from vastrun.launcher.providers.slurm.batch import order_error, query_error
 
 
 @pytest.mark.parametrize("row", HONEST)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from vastrun.contract.config import TrainConfig
 from vastrun.contract.errors import ConfigError
-from vastrun.contract.strategy import strategy_for
+from vastrun.contract.workload import strategy_for
 
 
 @dataclass(frozen=True, kw_only=True)

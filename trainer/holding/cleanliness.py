@@ -14,13 +14,16 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from vastrun.contract import layout
-from vastrun.trainer.holding.machine import SCRATCH, HeldBox, gpus_in_use, scratch_files
-from vastrun.trainer.holding.processes import (
+from vastrun.trainer.holding.machine import (
+    SCRATCH,
+    HeldBox,
     Process,
+    gpus_in_use,
     holders_of,
     is_below,
     list_processes,
     open_paths,
+    scratch_files,
     with_descendants,
 )
 

@@ -19,7 +19,7 @@ from vastrun.contract import layout
 from vastrun.contract.outcome import Outcome, Reason
 from vastrun.contract.records import write_atomically, write_json
 from vastrun.contract.stop_budget import SUPERVISOR_SAVING_S
-from vastrun.trainer.holding.processes import PROC, Process, box_processes, list_processes
+from vastrun.trainer.holding.machine import PROC, Process, box_processes, list_processes
 from vastrun.trainer.holding.slots import BoxSlot, drain, drain_reason, slot_lock, slots_of
 
 _PAGE = os.sysconf("SC_PAGE_SIZE")

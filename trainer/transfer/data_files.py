@@ -20,8 +20,7 @@ from vastrun.contract.job import Job
 from vastrun.trainer.transfer.data_cache import CachedFile, DataCache
 from vastrun.trainer.transfer.download import FileDownload, FileSource, hash_into, megabytes, new_hash, say
 from vastrun.trainer.transfer.download_error import DataFileError, disk_error
-from vastrun.trainer.transfer.http_source import HttpSource
-from vastrun.trainer.transfer.object_source import ObjectSource
+from vastrun.trainer.transfer.sources import HttpSource, ObjectSource
 
 _HUB_TOKEN = "HF_TOKEN"
 _HUB_ENDPOINT = "HF_ENDPOINT"

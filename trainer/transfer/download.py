@@ -15,7 +15,7 @@ from typing import Any, BinaryIO, Protocol
 
 from vastrun.contract.data_files import JobDataFile
 from vastrun.trainer.transfer.download_error import DataFileError, InterruptedDownload, disk_error
-from vastrun.trainer.transfer.http_source import OpenFile
+from vastrun.trainer.transfer.sources import OpenFile
 
 _CHUNK = 1 << 20
 _MAX_FAILURES = 6

@@ -15,8 +15,14 @@ from torch.nn.parallel import DistributedDataParallel
 from vastrun.contract.config import TrainConfig
 from vastrun.contract.config_checks import largest_batch
 from vastrun.contract.errors import DataError
-from vastrun.contract.strategy import strategies_of, strategy_for
-from vastrun.contract.workload import MemoryBudget, Workload, WorkloadQuery, Workloads
+from vastrun.contract.workload import (
+    MemoryBudget,
+    Workload,
+    WorkloadQuery,
+    Workloads,
+    strategies_of,
+    strategy_for,
+)
 from vastrun.trainer import stages
 from vastrun.trainer.data import Task
 from vastrun.trainer.distributed.group import Ranks

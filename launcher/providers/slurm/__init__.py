@@ -27,9 +27,8 @@ from vastrun.launcher.gate.slurm import SlurmJob, join_names
 from vastrun.launcher.ports import Abilities, Clock, Remote
 from vastrun.launcher.providers import ProviderContext
 from vastrun.launcher.providers.local import inherited_environment
-from vastrun.launcher.providers.slurm.batch import JobOrder
+from vastrun.launcher.providers.slurm.batch import JobOrder, end_of, wait_reason
 from vastrun.launcher.providers.slurm.commands import SlurmCommands, SlurmQueue, first_node_id
-from vastrun.launcher.providers.slurm.ends import end_of, wait_reason
 from vastrun.launcher.providers.slurm.login_node import BoxLocation, LoginNode, SlurmRemote
 from vastrun.launcher.providers.slurm.offers import NodeShare, partition_offers, price
 

@@ -1,15 +1,23 @@
-"""Input of `sbatch`: its options, and the batch script, which runs the lease."""
+"""Job of Slurm: options and script for `sbatch`, which runs the lease, and why a job ended."""
 
 from __future__ import annotations
 
 import math
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from vastrun.launcher.core import LABEL_PREFIX, RentalOrder
+from vastrun.launcher.core import LABEL_PREFIX, Cause, MachineEnd, RentalOrder
+from vastrun.launcher.core.errors import (
+    NoOfferError,
+    ProviderError,
+    UncertainError,
+    UnreachableError,
+    VastrunError,
+)
 from vastrun.launcher.core.settings import SlurmSettings
+from vastrun.launcher.gate.slurm import SlurmJob, summarize_errors
 from vastrun.launcher.providers.slurm.offers import NodeShare
 
 RENDEZVOUS = ".rendezvous"
@@ -19,6 +27,53 @@ SIGNAL_S = 90
 _START_S = 120.0
 """Seconds for the start of a job and its lease, added to the time limit so that the lease expires first."""
 _SCRIPTS = Path(__file__).parent / "scripts"
+_WAIT_REASONS: Mapping[str, str] = {
+    "Resources": "the nodes are busy",
+    "Priority": "other jobs come first",
+    "Dependency": "another job has to end first",
+    "BeginTime": "its start time is later",
+    "JobHeldUser": "it is held: scontrol release starts it",
+    "JobHeldAdmin": "the site holds it",
+    "PartitionTimeLimit": "its time limit is above the partition's",
+    "PartitionNodeLimit": "it needs more nodes than its partition allows",
+    "PartitionDown": "the partition is down",
+    "PartitionInactive": "the partition is inactive",
+    "ReqNodeNotAvail": "the nodes are down, drained or reserved",
+    "NodeDown": "the node is down",
+    "BadConstraints": "no node meets its constraints",
+    "Reservation": "a reservation has the nodes",
+    "Licenses": "it waits for a licence",
+}
+_LIMITS = ("QOS", "Assoc", "MaxJobs", "MaxGRES")
+_END_STATES: Mapping[str, tuple[Cause, str]] = {
+    "TIMEOUT": (Cause.TIME_LIMIT, "reached its time limit"),
+    "DEADLINE": (Cause.TIME_LIMIT, "reached its deadline"),
+    "PREEMPTED": (Cause.PREEMPTED, "was preempted by another job"),
+    "CANCELLED": (Cause.LOST, "was cancelled (scancel), but not by this launcher"),
+    "NODE_FAIL": (Cause.LOST, "ended with its node, which failed or was set down"),
+    "BOOT_FAIL": (Cause.HOST, "ended: its node did not boot"),
+    "LAUNCH_FAILED": (Cause.HOST, "could not be started on its node"),
+    "OUT_OF_MEMORY": (Cause.OUT_OF_MEMORY, "was killed: it exceeded its memory limit"),
+    "FAILED": (Cause.HOST, "ended with an error of its batch script"),
+    "REVOKED": (Cause.LOST, "was moved to another cluster"),
+    "COMPLETED": (Cause.LOST, "ended with exit code 0"),
+}
+_NOT_OFFERED = (
+    *("node configuration is not available", "Node count specification", "Memory specification"),
+    *("nvalid partition", "nvalid generic resource", "nvalid gres", "MaxGRES"),
+    *("time limit is invalid", "partition is down"),
+)
+_NOT_ALLOWED = ("ccount", "QOS", "qos", "ssociation", "Access", "not permitted", "ermission", "policy")
+_NO_RESPONSE = (
+    "Unable to contact",
+    "timed out",
+    "Connection refused",
+    "communication",
+    "try again",
+    "Zero Bytes",
+)
+_NOT_INSTALLED = ("command not found", "not found", "configuration source")
+"""Messages when Slurm's commands are missing or not configured."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -125,3 +180,59 @@ def _container_command(batch: JobOrder) -> Sequence[str]:
 
 def _script(name: str) -> str:
     return (_SCRIPTS / f"{name}.sh").read_text(encoding="utf-8")
+
+
+def wait_reason(job: SlurmJob) -> str:
+    """Return why the job waits: Slurm's reason and its meaning."""
+    word = job.reason.partition(",")[0].partition(" ")[0]
+    meaning = _WAIT_REASONS.get(word, "a limit of the site" if word.startswith(_LIMITS) else "")
+    if not job.reason:
+        return "Slurm has not scheduled it yet"
+    return f"{job.reason}: {meaning}" if meaning else job.reason
+
+
+def end_of(job: SlurmJob, down: tuple[str, int] | None = None) -> MachineEnd | None:
+    """Return why the job ended; None while it runs, or when its state does not say.
+
+    `down`: name and index of the failed node of several, if known.
+    """
+    if job.state not in _END_STATES:
+        return None
+    cause, how = _END_STATES[job.state]
+    where = f" on {job.nodes}" if job.nodes else ""
+    name, node = down or ("", None)
+    how = how.replace("its node", f"its node {name}") if name else how
+    return MachineEnd(cause=cause, text=f"Slurm's job {job.id}{where} {how}", node=node)
+
+
+def query_error(printed: str) -> ProviderError:
+    """Return the error of a failed query: a failure never counts as an empty list."""
+    message = summarize_errors(printed)
+    if any(word in message for word in _NOT_INSTALLED) and not any(word in message for word in _NO_RESPONSE):
+        return not_installed_error(message)
+    return UnreachableError(f"Slurm does not answer: {message or 'no reason given'}", cause=Cause.PROVIDER)
+
+
+def order_error(printed: str) -> VastrunError:
+    """Return the error of a failed `sbatch`; UncertainError when the job may exist."""
+    message = summarize_errors(printed)
+    if any(word in message for word in _NO_RESPONSE):
+        return UncertainError(f"Slurm did not answer: {message}")
+    if any(word in message for word in _NOT_OFFERED):
+        return NoOfferError(
+            f"Slurm rejected the job: {message}", hint="vastrun plan JOB.yaml --provider slurm"
+        )
+    if any(word in message for word in _NOT_ALLOWED):
+        hint = "name your account or QOS: vastrun config set slurm.sbatch '[--account=NAME]'"
+        return ProviderError(f"Slurm rejected the job: {message}", hint=hint, cause=Cause.USER_ERROR)
+    if "command not found" in message:
+        return not_installed_error(message)
+    return ProviderError(f"Slurm rejected the job: {message or 'no reason given'}")
+
+
+def not_installed_error(message: str) -> ProviderError:
+    """Return the error of a computer without Slurm's commands."""
+    hint = "run vastrun on a login node, or name one: vastrun config set slurm.login USER@HOST"
+    # The last part is the reason; the parts before it are attempts.
+    why = message.rpartition("; ")[2]
+    return ProviderError(f"no Slurm here: {why}", hint=hint)

@@ -11,8 +11,14 @@ from vastrun.launcher.core.errors import ProviderError, UncertainError, Unreacha
 from vastrun.launcher.core.labels import leader_id, member_id
 from vastrun.launcher.gate import slurm as gate
 from vastrun.launcher.gate.slurm import Box, Cluster, Partition, SlurmJob
-from vastrun.launcher.providers.slurm.batch import RENDEZVOUS, JobOrder, batch_script, sbatch_options
-from vastrun.launcher.providers.slurm.ends import order_error, query_error
+from vastrun.launcher.providers.slurm.batch import (
+    RENDEZVOUS,
+    JobOrder,
+    batch_script,
+    order_error,
+    query_error,
+    sbatch_options,
+)
 from vastrun.launcher.providers.slurm.login_node import LoginNode
 
 _ORDERS = ".orders"

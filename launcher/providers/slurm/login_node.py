@@ -31,11 +31,11 @@ from vastrun.launcher.gate.slurm import summarize_errors
 from vastrun.launcher.ports import Remote
 from vastrun.launcher.providers.local.remote import LocalRemote
 from vastrun.launcher.providers.slurm.batch import ask_argv
+from vastrun.launcher.ssh.client_options import LOGIN_SHELL, login_argv
 from vastrun.launcher.ssh.connection import KeyRejectedError, Login
 from vastrun.launcher.ssh.keys import KeyPair, KnownHosts
 from vastrun.launcher.ssh.remote import SshRemote
 from vastrun.launcher.ssh.session import NoiseFilter
-from vastrun.launcher.ssh.terminal import LOGIN_SHELL, login_argv
 
 _OUTPUT_MARK = "@begin"
 _QUERY_TIMEOUT_S = 60.0

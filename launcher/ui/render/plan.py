@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from urllib.parse import urlsplit
 
 from vastrun.launcher.commands.plan import LaunchPlan
-from vastrun.launcher.config.shell import script_of
+from vastrun.launcher.config.command import script_of
 from vastrun.launcher.core import Cause, Offer
 from vastrun.launcher.core.errors import BudgetError
 from vastrun.launcher.core.job import JobSpec

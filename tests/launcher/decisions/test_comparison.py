@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from tests.jobs import command_job, train_job
-from vastrun.launcher.cli.diff import differences_text
+from vastrun.launcher.cli.report import differences_text
 from vastrun.launcher.core import Cause, Cost, Phase, Run
 from vastrun.launcher.core.job import JobSpec, Limits, NotifyUrl
 from vastrun.launcher.decisions.comparison import (

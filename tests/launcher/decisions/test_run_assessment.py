@@ -17,7 +17,7 @@ from vastrun.launcher.core import Cause, Evidence, LeftOutFile, LeftOutFiles, St
 from vastrun.launcher.core.left_out import file_text
 from vastrun.launcher.decisions.run_assessment import CAUSE_OF_STEP, STOP_CAUSES, assess_run
 from vastrun.launcher.gate import caps
-from vastrun.launcher.gate.evidence import parse_evidence, parse_step_ends
+from vastrun.launcher.gate.box_reader import parse_evidence, parse_step_ends
 from vastrun.launcher.package_files import onstart_dir
 from vastrun.launcher.pool.held_machines import hold_spec
 from vastrun.trainer.supervision.stop import STOP_TEXTS

@@ -21,9 +21,9 @@ from vastrun.launcher.cli import cli
 from vastrun.launcher.core.errors import ImageError
 from vastrun.launcher.image.build import BuildRecipe, build
 from vastrun.launcher.image.daemon import connect
-from vastrun.launcher.image.local import newest_local_image
 from vastrun.launcher.image.lock import read_lock
 from vastrun.launcher.image.relock import Pins
+from vastrun.launcher.image.verify import newest_local_image
 
 pytestmark = pytest.mark.needs("docker")
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.launcher.ssh.machine import RUN, Machine
-from tests.launcher.ssh.test_terminal import kept_port
+from tests.launcher.ssh.test_client_options import kept_port
 from tests.waiting import LONGEST_S
 from vastrun.launcher.core import SshAccess
 from vastrun.launcher.core.errors import ProviderError, StorageError, UsageError

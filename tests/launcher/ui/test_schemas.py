@@ -66,7 +66,7 @@ ROWS = (
 ELSEWHERE = {
     "export": "tests/launcher/commands/test_export.py",
     "image-verify": "below",
-    "profile": "tests/launcher/cli/test_profile.py",
+    "profile": "tests/launcher/cli/test_downloads.py",
     "rehearse": "tests/launcher/cli/test_rehearse.py",
     RESULT: "tests/launcher/ui/render/test_index.py",
 }

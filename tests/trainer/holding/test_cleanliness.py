@@ -18,8 +18,7 @@ from vastrun.trainer.holding.cleanliness import (
     leftover_scratch_files,
     unknown_processes,
 )
-from vastrun.trainer.holding.machine import HeldBox
-from vastrun.trainer.holding.processes import Process, list_processes
+from vastrun.trainer.holding.machine import HeldBox, Process, list_processes
 
 SHARED = HeldBox(units=2, cores=(0,), memory_mib=1024)
 

@@ -14,7 +14,7 @@ import pytest
 
 from tests.waiting import eventually
 from vastrun.trainer.holding.hold import enforce_memory_limit, recorded_kills
-from vastrun.trainer.holding.processes import list_processes
+from vastrun.trainer.holding.machine import list_processes
 from vastrun.trainer.supervision.memory_counters import memory_kills, memory_use
 
 _EATS = "import sys, time; x = bytearray(int(sys.argv[1]) << 20); print('full', flush=True); time.sleep(60)"

@@ -18,8 +18,7 @@ import pytest
 from tests.waiting import eventually
 from vastrun.contract import layout
 from vastrun.trainer.holding.hold import Holder
-from vastrun.trainer.holding.machine import HeldBox
-from vastrun.trainer.holding.processes import box_processes, list_processes
+from vastrun.trainer.holding.machine import HeldBox, box_processes, list_processes
 from vastrun.trainer.holding.slots import (
     SlotRequest,
     SlotResponse,

@@ -23,7 +23,7 @@ from vastrun.trainer.transfer.data_cache import DataCache
 from vastrun.trainer.transfer.data_files import provide, source_of
 from vastrun.trainer.transfer.download import FileDownload
 from vastrun.trainer.transfer.download_error import DataFileError
-from vastrun.trainer.transfer.http_source import HttpSource
+from vastrun.trainer.transfer.sources import HttpSource
 
 MEGABYTE = 1 << 20
 CONTENT = bytes(range(256)) * (4 * MEGABYTE // 256) + b"the end"

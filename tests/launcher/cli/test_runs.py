@@ -1,4 +1,4 @@
-"""`resume` and `attach`: a run goes on, whoever began it."""
+"""`wait`: the verdict of a run as an exit code, and a time after which nobody waits."""
 
 from __future__ import annotations
 
@@ -7,7 +7,55 @@ from dataclasses import replace
 from pathlib import Path
 
 from tests.launcher.terminal import CRASH, Terminal
-from vastrun.launcher.core import Driver
+from vastrun.launcher.core import Driver, UserRequest
+
+
+def test_wait_brings_a_detached_run_to_its_end_and_gives_its_verdict(tmp_path: Path) -> None:
+    terminal = Terminal(tmp_path, CRASH)
+    terminal.launch("--detach")
+    assert terminal.type("wait", "last").exit_code == 5
+    assert terminal.machines() == 0
+
+
+def test_wait_gives_up_after_its_time_and_leaves_the_run_alone(terminal: Terminal) -> None:
+    terminal.launch("--detach")
+    end = terminal.type("wait", "last", "--timeout", "5s")
+    assert end.exit_code == 124
+    assert terminal.machines() == 1
+
+
+def test_ctrl_c_in_wait_leaves_the_run_alone(terminal: Terminal) -> None:
+    terminal.launch("--detach")
+    terminal.press(after_s=2)
+    end = terminal.type("wait", "last")
+    assert "detaching" in end.stderr
+    assert terminal.machines() == 1
+
+
+def test_stop_asks_whoever_drives_the_run(terminal: Terminal) -> None:
+    terminal.launch("--detach")
+    (run,) = terminal.ledger.runs()
+    terminal.ledger.hold(run.id, Driver(who="attic:77:1.0", until=terminal.clock.now() + 600))
+    terminal.at(1, lambda: terminal.ledger.release(run.id, "attic:77:1.0"))
+    terminal.type("stop", "last", "--reason", "enough seen")
+    assert terminal.ledger.user_request(run.id) is UserRequest.STOP
+    assert any("enough seen" in event.text for event in terminal.ledger.events(run.id))
+
+
+def test_stop_brings_the_run_to_its_end_when_nobody_drives_it(terminal: Terminal) -> None:
+    terminal.launch("--detach")
+    end = terminal.type("stop", "last")
+    assert end.exit_code == 0, end.output
+    assert "STOPPED" in end.stdout
+    assert (terminal.folder / "out" / "details" / "outcome.json").is_file()
+    assert terminal.machines() == 0
+
+
+def test_stop_now_ends_the_machine_without_its_outputs(terminal: Terminal) -> None:
+    terminal.launch("--detach")
+    assert terminal.type("stop", "last", "--now").exit_code == 0
+    assert not (terminal.folder / "out" / "details" / "outcome.json").exists()
+    assert terminal.machines() == 0
 
 
 def test_resume_goes_on_where_a_launcher_died(terminal: Terminal) -> None:

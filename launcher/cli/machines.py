@@ -1,4 +1,4 @@
-"""`vastrun reap`: destroy machines that no open run claims."""
+"""`vastrun reap`, `hosts`: destroy machines that no open run claims; list those that were rented."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import click
 
 from vastrun.launcher.app_context import AppContext
 from vastrun.launcher.cli.options import confirm, json_option, lenient_provider_option, yes_option
-from vastrun.launcher.cli.output import say, show
+from vastrun.launcher.cli.output import say, show, width
 from vastrun.launcher.commands.queries import RunRow, rows_of
 from vastrun.launcher.commands.reap import (
     UNKNOWN_LEDGER,
@@ -27,18 +27,20 @@ from vastrun.launcher.commands.volumes import VolumeState, delete_volumes, named
 from vastrun.launcher.core import Cost, RunNetwork
 from vastrun.launcher.core.errors import AuthError, ProviderError
 from vastrun.launcher.core.verdict import EXIT_TEARDOWN_NOT_CONFIRMED
+from vastrun.launcher.decisions.history import HostRecord, host_records
 from vastrun.launcher.flow.services import Services
 from vastrun.launcher.gate.text import one_line
 from vastrun.launcher.ports import Provider
 from vastrun.launcher.run_services import services_for, settle_bills
-from vastrun.launcher.ui.documents.machines import OrphanMachine, Orphans, VolumeDocument
+from vastrun.launcher.ui.documents.machines import Hosts, OrphanMachine, Orphans, VolumeDocument
 from vastrun.launcher.ui.documents.runs import RunDocument
 from vastrun.launcher.ui.render.amounts import duration, usd
+from vastrun.launcher.ui.render.costs import volume_states_text
 from vastrun.launcher.ui.render.summary import left_text, state_of
 from vastrun.launcher.ui.render.table import short, table
-from vastrun.launcher.ui.render.volumes import volume_states_text
 
 _NONE = "every machine that vastrun rented belongs to an open run"
+_HEADER = ("HOST", "RUNS", "FAILED", "SCORE", "LAST FAILURE", "AVOIDED", "WHAT")
 
 
 @click.command("reap")
@@ -59,7 +61,7 @@ _NONE = "every machine that vastrun rented belongs to an open run"
 )
 @json_option
 @click.pass_context
-def command(
+def reap_command(
     ctx: click.Context,
     provider: str,
     yes: bool,
@@ -232,3 +234,41 @@ def _table(orphans: Sequence[Orphan], now: float) -> str:
         for orphan in orphans
     ]
     return table(("MACHINE", "LABEL", "STATE", "AGE", "$/H", "ITS RUN"), cells, right=(3, 4))
+
+
+@click.command("hosts")
+@json_option
+@click.pass_obj
+def hosts_command(app: AppContext, as_json: bool) -> None:
+    """List the machines that were rented, the worst first, and show which are avoided for now.
+
+    One failure excludes a machine for a day, several for longer; their weight halves every week.
+    """
+    now = app.now()
+    records = host_records(app.ledger().runs(members=True), now)
+    show(Hosts(hosts=records), hosts_table(records, now, width()), as_json=as_json)
+
+
+def hosts_table(records: Sequence[HostRecord], now: float, width: int | None = None) -> str:
+    """Write one line per machine. `width`: columns of the terminal; None: nothing is cut."""
+    if not records:
+        return "no paid machine was rented yet"
+    cells = [
+        (
+            record.host,
+            str(record.runs),
+            str(record.failures),
+            f"{record.score:.2f}",
+            _last_failure(record, now),
+            "yes" if record.avoided else "no",
+            record.description,
+        )
+        for record in records
+    ]
+    return table(_HEADER, cells, right=(1, 2, 3), cut=(6, 0, 4), width=width)
+
+
+def _last_failure(record: HostRecord, now: float) -> str:
+    if record.last_failure_at is None:
+        return "-"
+    return f"{record.last_cause}, {duration(now - record.last_failure_at)}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from vastrun.contract.config import TrainConfig
-from vastrun.contract.strategy import strategies_of, strategy_for
+from vastrun.contract.workload import strategies_of, strategy_for
 
 
 @pytest.mark.parametrize(

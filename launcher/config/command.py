@@ -1,4 +1,4 @@
-"""Parameters: pass the values of a point to the user's own program."""
+"""Command of a job: a script of the shell, and the values of a point that it passes to the user's program."""
 
 from __future__ import annotations
 
@@ -8,12 +8,17 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from vastrun.launcher.config.shell import program_of, script_of
+from vastrun.contract.resume_command import PLACEHOLDER
 from vastrun.launcher.core.job import JobSpec
 
 _PREFIX = "VASTRUN_PARAM_"
 _PLACEHOLDER = re.compile(r"(?<!\$)\{([A-Za-z_][A-Za-z0-9_-]*)\}")
 """`{lr}`, but not `${lr}`, which the shell expands."""
+BASH = ("bash", "--noprofile", "--norc", "-eo", "pipefail", "-c")
+_ON_STOP = "trap 'exit 143' TERM; "
+"""Prefix of a script that ends it on SIGTERM, after its current command was stopped."""
+_QUOTED = re.compile(r"'[^']*'|\"[^\"$`\\]*\"")
+_FOR_A_SHELL = re.compile(r"[\n;&|<>$`*?~#(){}!\\\[\]]|^\w+=")
 
 
 def variable_of(name: str) -> str:
@@ -68,3 +73,21 @@ def _text(value: Any) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     return "" if value is None else str(value)
+
+
+def program_of(script: str) -> tuple[str, ...]:
+    """Split a simple command into its words; give any other script to bash.
+
+    Raises ValueError when a quote is never closed.
+    """
+    script = script.strip()
+    if _FOR_A_SHELL.search(_QUOTED.sub("q", PLACEHOLDER.sub("r", script))):
+        return (*BASH, _ON_STOP + script)
+    return tuple(shlex.split(script))
+
+
+def script_of(program: tuple[str, ...]) -> str | None:
+    """Return the script that bash was given; None for a program without one."""
+    if program[:-1] == BASH and program[-1].startswith(_ON_STOP):
+        return program[-1].removeprefix(_ON_STOP)
+    return None

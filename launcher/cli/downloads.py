@@ -1,0 +1,167 @@
+"""`vastrun pull`, `profile`, `export`: outputs of a run that trains, a trace of its steps, its weights."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import click
+
+from vastrun.contract.profiling import MAX_STEPS, ProfileRequest
+from vastrun.launcher.app_context import AppContext
+from vastrun.launcher.cli.options import json_option, run_argument, seconds, the_run
+from vastrun.launcher.cli.output import say, show
+from vastrun.launcher.commands.export import ExportedCheckpoint
+from vastrun.launcher.commands.profile import profile
+from vastrun.launcher.commands.pull import pull, pull_path
+from vastrun.launcher.core import CollectResult, LeftOutFiles, PullResult
+from vastrun.launcher.run_services import services_for
+from vastrun.launcher.ui.documents.document import Document
+from vastrun.launcher.ui.render.amounts import left_out_lines
+
+VIEWER = "https://ui.perfetto.dev"
+
+
+class PullDocument(Document):
+    """A download of a run's files."""
+
+    run: str
+    folder: str
+    files: int
+    bytes: int
+    damaged: Sequence[str]
+    renamed: Mapping[str, str]
+    """New names of files whose paths this computer's disk cannot distinguish, by their paths on the box."""
+    left_out: LeftOutFiles
+    """Files of its program that were not downloaded."""
+
+
+@click.command("pull")
+@run_argument
+@click.argument("path", required=False)
+@click.option("--out", metavar="DIR", type=click.Path(path_type=Path), help="Download into another folder.")
+@json_option
+@click.pass_obj
+def pull_command(app: AppContext, run_name: str, path: str | None, out: Path | None, as_json: bool) -> None:
+    """Download the outputs of RUN so far from its machine; files already here are kept.
+
+    With PATH, download only that file or folder. It is relative to the code folder or to $VASTRUN_OUTPUTS,
+    as in `vastrun why`. This works while the program runs, also for files that `outputs` does not list.
+    """
+    run = the_run(app, run_name)
+    folder = run.out_dir if out is None else str(out.resolve())
+    services = services_for(app, run.provider, run.created_at)
+    got: CollectResult | PullResult
+    if path is None:
+        got = pull(run, services, folder=folder)
+        not_intact, renamed, left_out = got.evidence.damaged or (), dict(got.renamed), got.evidence.left_out
+    else:
+        got = pull_path(run, services, path, folder=folder)
+        not_intact, renamed, left_out = got.damaged, dict(got.renamed), got.left_out
+    damaged = f"not intact: {', '.join(not_intact)}" if not_intact else ""
+    lines = [f"{got.files} files, {got.bytes / 1e6:.1f} MB in {folder}", damaged, left_out_lines(left_out)]
+    lines += [
+        f"{place} was saved as {name}, because another file has its name" for place, name in renamed.items()
+    ]
+    document = PullDocument.fill(
+        got, run=run.id, folder=folder, damaged=not_intact, renamed=renamed, left_out=left_out
+    )
+    show(document, "\n".join(filter(None, lines)), as_json=as_json)
+
+
+class ProfileDocument(Document):
+    """The trace of some steps of a training."""
+
+    run: str
+    step: int
+    """First recorded step, counted from 0."""
+    steps: int
+    trace: str
+    """Path of the Chrome trace on this computer."""
+    operations: str
+    """Path of the table of its operations."""
+
+
+@click.command("profile")
+@run_argument
+@click.option(
+    "--steps",
+    type=click.IntRange(1, MAX_STEPS),
+    default=5,
+    show_default=True,
+    help="Number of steps to record.",
+)
+@click.option(
+    "--timeout",
+    type=seconds,
+    default="10m",
+    show_default=True,
+    metavar="TIME",
+    help="Give up after this time (90s, 10m, 2h).",
+)
+@json_option
+@click.pass_obj
+def profile_command(app: AppContext, run_name: str, steps: int, timeout: float, as_json: bool) -> None:
+    """Record the next steps of RUN with torch.profiler, and download the trace; the training continues."""
+    run = the_run(app, run_name)
+    if run.leader:  # rank 0 trains on node 0
+        run = app.ledger().get(run.leader)
+    say(f"requesting a profile of the next {steps} steps of {run.id}", err=True)
+    request = ProfileRequest(id=secrets.token_hex(8), steps=steps)
+    found = profile(run, services_for(app, run.provider, run.created_at), request, timeout_s=timeout)
+    trace, operations = str(found.trace), str(found.operations)
+    document = ProfileDocument(run=run.id, step=found.step, steps=steps, trace=trace, operations=operations)
+    text = f"trace: {trace} (open it at {VIEWER})\noperations: {operations}"
+    show(document, text, as_json=as_json)
+
+
+class CheckpointExport(Document, ExportedCheckpoint):
+    """An exported checkpoint."""
+
+    run: str
+    file: str
+
+
+def _which(_: click.Context, __: click.Parameter, value: str) -> str:
+    if value not in ("latest", "best") and not (value.isascii() and value.isdecimal()):
+        raise click.BadParameter(f"expected latest, best, or a step, got {value}")
+    return value
+
+
+@click.command("export")
+@run_argument
+@click.option(
+    "--to",
+    metavar="FILE",
+    required=True,
+    type=click.Path(path_type=Path),
+    help="File to write: .pt or .safetensors.",
+)
+@click.option(
+    "--checkpoint",
+    metavar="WHICH",
+    default="latest",
+    show_default=True,
+    callback=_which,
+    help="latest, best, or a step number.",
+)
+@click.option(
+    "--all", "everything", is_flag=True, help="Also write the optimiser's state and both sets of weights."
+)
+@click.option("--force", is_flag=True, help="Replace the file if it exists.")
+@json_option
+@click.pass_obj
+def export_command(
+    app: AppContext, run_name: str, to: Path, checkpoint: str, everything: bool, force: bool, as_json: bool
+) -> None:
+    """Write the weights of RUN's checkpoint to one file, for torch.load or safetensors.
+
+    The weights have the model's own names; if the training kept an average of them, the average is written.
+    No code in the checkpoint is executed, because it comes from a stranger's machine.
+    """
+    run = the_run(app, run_name)
+    written = app.make.exporter().export(run, to, which=checkpoint, everything=everything, force=force)
+    kind = "tensors" if everything else "averaged weights" if written.averaged else "weights"
+    text = f"{to}: {kind} of {written.checkpoint}, {written.tensors} tensors, {written.bytes / 1e6:.1f} MB"
+    show(CheckpointExport.fill(written, run=run.id, file=str(to)), text, as_json=as_json)

@@ -1,0 +1,171 @@
+"""`vastrun attach`, `wait`, `stop`, `resume`: drive or follow a run to its end. Signals become requests, the
+verdict becomes the exit code; `launch` and `hold` end here, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import click
+
+from vastrun.launcher.api.runs import request_end
+from vastrun.launcher.app_context import AppContext
+from vastrun.launcher.cli.background import check_unused, hand_over_run
+from vastrun.launcher.cli.failures import set_error_run
+from vastrun.launcher.cli.options import json_option, plain_option, run_argument, seconds, the_run
+from vastrun.launcher.cli.output import say, show
+from vastrun.launcher.commands.attempts import Attempts
+from vastrun.launcher.commands.chains import chain_of
+from vastrun.launcher.commands.queries import ending_of
+from vastrun.launcher.core import Phase, Run, UserRequest
+from vastrun.launcher.core.verdict import EXIT_TEARDOWN_NOT_CONFIRMED, EXIT_TIMED_OUT
+from vastrun.launcher.run_services import attempts_for, settle_bills
+from vastrun.launcher.ui.documents.runs import RunEndDocument
+from vastrun.launcher.ui.interrupts import Interrupts
+from vastrun.launcher.ui.render.summary import summary
+
+
+def drive_to_end(
+    app: AppContext,
+    work: Callable[[Attempts], Run],
+    *,
+    began: float,
+    as_json: bool,
+    first: UserRequest = UserRequest.NONE,
+    request: UserRequest = UserRequest.NONE,
+    until: float | None = None,
+    views: bool = False,
+) -> int:
+    """Do `work` while signals become requests, show how the run ended, and return its exit code.
+
+    Earlier runs are settled too, because their provider has just been reached. A run that its user detached
+    continues in the background.
+
+    `first`: meaning of the first Ctrl-C (NONE: ask); `request`: holds from the start; `until`: epoch seconds
+    at which the wait ends; `views`: no signal stops the run.
+    """
+    interrupts = app.make.interrupts(first, request, until, views)
+    with interrupts.listening(), attempts_for(app, interrupts, began=began) as attempts:
+        run = work(attempts)
+        if run.phase is Phase.ENDED:
+            settle_bills(app, run.provider)
+    set_error_run(run)
+    is_detached = interrupts.current() in (UserRequest.DETACH, UserRequest.DETACH_ONCE_TRAINING)
+    notice = hand_over_run(app, run) if run.phase is not Phase.ENDED and is_detached else ""
+    show_end(app, run, as_json=as_json)
+    if notice:
+        say(f"\n{notice}", err=True)
+    return _exit_code(run, interrupts)
+
+
+def show_end(app: AppContext, run: Run, *, as_json: bool) -> None:
+    """Print the summary of an ended run, or the state of a run that continues without this launcher."""
+    now, ledger = app.now(), app.ledger()
+    ending = ending_of(ledger, run, chain_of(ledger, run), now)
+    show(RunEndDocument.of(ending), summary(ending, now), as_json=as_json)
+
+
+def _exit_code(run: Run, interrupts: Interrupts) -> int:
+    if interrupts.timed_out and run.phase is not Phase.ENDED:
+        return EXIT_TIMED_OUT
+    return run.exit_code(interrupted=interrupts.interrupted)
+
+
+@click.command("attach")
+@run_argument
+@plain_option
+@json_option
+@click.pass_context
+def attach_command(ctx: click.Context, run_name: str, as_json: bool) -> None:
+    """Follow RUN to its end, and drive it if no launcher does. Ctrl-C asks to stop, detach or continue."""
+    app: AppContext = ctx.obj
+    run = the_run(app, run_name)
+    code = drive_to_end(
+        app, lambda a: a.drive_or_follow(run), began=run.created_at, as_json=as_json, views=True
+    )
+    ctx.exit(code)
+
+
+@click.command("wait")
+@run_argument
+@click.option(
+    "--timeout",
+    type=seconds,
+    metavar="TIME",
+    help="Give up after this time (90s, 10m, 2h), with exit code 124.",
+)
+@json_option
+@click.pass_context
+def wait_command(ctx: click.Context, run_name: str, timeout: float | None, as_json: bool) -> None:
+    """Wait until RUN ends; its verdict is the exit code. Drives it if no launcher does. Ctrl-C detaches."""
+    app: AppContext = ctx.obj
+    run = the_run(app, run_name)
+    until = None if timeout is None else app.now() + timeout
+    code = drive_to_end(
+        app,
+        lambda attempts: attempts.drive_or_follow(run),
+        began=run.created_at,
+        as_json=as_json,
+        first=UserRequest.DETACH,
+        until=until,
+        views=True,
+    )
+    ctx.exit(code)
+
+
+@click.command("stop")
+@run_argument
+@click.option(
+    "--now", "at_once", is_flag=True, help="Destroy its machine now, without downloading the outputs."
+)
+@click.option("--reason", default="", help="Reason to record in the run's events.")
+@json_option
+@click.pass_context
+def stop_command(ctx: click.Context, run_name: str, at_once: bool, reason: str, as_json: bool) -> None:
+    """Stop RUN: save a checkpoint, download the outputs, destroy the machine.
+
+    Asks the launcher of the run to do so, and waits; without one, this command does so.
+    """
+    app: AppContext = ctx.obj
+    run = the_run(app, run_name)
+    request_end(app.ledger(), run, app.now(), at_once=at_once, reason=reason)
+    code = drive_to_end(
+        app,
+        lambda attempts: attempts.drive_or_follow(run),
+        began=run.created_at,
+        as_json=as_json,
+        first=UserRequest.DETACH,
+    )
+    ctx.exit(code if code == EXIT_TEARDOWN_NOT_CONFIRMED else 0)
+
+
+@click.command("resume")
+@run_argument
+@click.option(
+    "--out", metavar="DIR", type=click.Path(path_type=Path), help="Download its outputs into another folder."
+)
+@click.option("-d", "--detach", is_flag=True, help="Detach at once; a background driver continues.")
+@plain_option
+@json_option
+@click.pass_context
+def resume_command(ctx: click.Context, run_name: str, out: Path | None, detach: bool, as_json: bool) -> None:
+    """Continue RUN after its launcher was killed or detached, also between two attempts.
+
+    Fails while another launcher drives it.
+    """
+    app: AppContext = ctx.obj
+    run = the_run(app, run_name)
+    if detach:
+        if out is not None:
+            raise click.UsageError("--out and --detach exclude each other")
+        check_unused(app, run)
+        if notice := hand_over_run(app, run):
+            show_end(app, run, as_json=as_json)
+            say(f"\n{notice}", err=True)
+            return
+
+    def work(attempts: Attempts) -> Run:
+        return attempts.resume(run, None if out is None else str(out.resolve()))
+
+    ctx.exit(drive_to_end(app, work, began=run.created_at, as_json=as_json))
