@@ -38,7 +38,7 @@ from vastrun.launcher.core.errors import (
 )
 from vastrun.launcher.core.job import JobSpec
 from vastrun.launcher.decisions.policy import DRIVER_TIMEOUT_S
-from vastrun.launcher.flow.drive import create_run
+from vastrun.launcher.flow.drive import create_run, drive
 from vastrun.launcher.flow.services import Services
 from vastrun.launcher.outputs.folder import Outputs
 from vastrun.launcher.ports import Ledger, RunThreads
@@ -274,7 +274,10 @@ class Attempts:
             def replacement(former: Run, report: Callable[[str], None]) -> Run | None:
                 return replacement_of(former, self.services_for(run.provider, NOTHING), report)
 
-            ended = drive_nodes(run, services_of, self.workers, replacement)
+            if (spec := read_job(run.spec_json)).nodes == 1:
+                ended = drive(run, spec, recorded)
+            else:
+                ended = drive_nodes(run, spec, services_of, self.workers, replacement)
         self.in_background(lambda: _describe(ended, services))
         return ended
 

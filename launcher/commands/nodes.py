@@ -18,6 +18,7 @@ from vastrun.launcher.config import dump_job, read_job
 from vastrun.launcher.core import Event, Phase, Progress, Run, UserRequest
 from vastrun.launcher.core.bills import cost_usd
 from vastrun.launcher.core.errors import BudgetError, HeldError
+from vastrun.launcher.core.job import JobSpec
 from vastrun.launcher.decisions.nodes import (
     current_machines,
     is_replacement,
@@ -104,6 +105,7 @@ class NodeDriver:
 
 def drive_nodes(
     run: Run,
+    spec: JobSpec,
     services_of: Callable[[Run], Services],
     workers: Callable[[], AbstractContextManager[RunThreads]],
     replacement_of: Callable[[Run, Callable[[str], None]], Run | None],
@@ -113,9 +115,7 @@ def drive_nodes(
     `services_of` makes those of a row, `replacement_of` that of another machine for a node that left.
     Raises as `drive`, for whichever node that was.
     """
-    services, spec = services_of(run), read_job(run.spec_json)
-    if spec.nodes == 1:
-        return drive(run, spec, services)
+    services = services_of(run)
     driver = NodeDriver(services_of=services_of, replacement_of=replacement_of)
     rows = current_machines(services.ledger.runs(leader=run.id))
     if spec.min_nodes == spec.nodes:
