@@ -72,7 +72,6 @@ ALLOWED = {
     "least_budget_usd": "a field of batch plan --json",
     "seconds_at_least": "a field of batch plan --json",
     "not_foretold": "a field of plan --json",
-    "least_gb": "a field of plan --json",
     "told": "a column of the ledger",
 }
 """Names that keep a banned word, since files or --json have it."""

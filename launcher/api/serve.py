@@ -95,11 +95,11 @@ def _exporting(
     if exporter is None:
         yield
         return
-    from vastrun.launcher.ui.web.prometheus import CONTENT_TYPE, kept_token
+    from vastrun.launcher.ui.web.prometheus import CONTENT_TYPE, load_or_create_token
     from vastrun.launcher.ui.web.server import LOOPBACK, Server  # slow to import: HTTP
 
     file = app.paths.state / METRICS_TOKEN
-    with Server(exporter.page, port, token=kept_token(file), content_type=CONTENT_TYPE) as server:
+    with Server(exporter.page, port, token=load_or_create_token(file), content_type=CONTENT_TYPE) as server:
         note(f"metrics: http://{LOOPBACK}:{server.port}/metrics, with the bearer token in {file}")
         thread = Thread(target=server.serve_forever, daemon=True, name="metrics")
         thread.start()

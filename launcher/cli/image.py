@@ -202,7 +202,13 @@ class ImageVerification(Document):
 def images_text(lock: Lock, here: Sequence[LocalImage], note: str) -> str:
     """Write the locked images, and the images in the local Docker."""
     locked = [
-        (variant, image.name, short(image.digest, _DIGEST_CHARACTERS), _size(image.size_mb), _needs(image))
+        (
+            variant,
+            image.name,
+            short(image.digest, _DIGEST_CHARACTERS),
+            _mb_text(image.size_mb),
+            _needs(image),
+        )
         for variant, image in lock.images.items()
     ]
     parts = [table(("LOCKED", "IMAGE", "DIGEST", "MB", "NEEDS"), locked, right=(3,))]
@@ -232,7 +238,7 @@ def _verdict(check: ImageCheck) -> str:
     return "ok" if check.holds else "FAIL"
 
 
-def _size(size_mb: int | None) -> str:
+def _mb_text(size_mb: int | None) -> str:
     return "?" if size_mb is None else str(size_mb)
 
 

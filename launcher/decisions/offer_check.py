@@ -168,7 +168,7 @@ def command(requested: Resources) -> str:
     """Return the command that measures the download on the box, in any POSIX shell; `fault` parses its
     output."""
     script = _SCRIPT.read_text(encoding="utf-8")
-    return f"set -- {shlex.quote(requested.down_url or PYPI_FILE)} {_size(requested)}\n{script}"
+    return f"set -- {shlex.quote(requested.down_url or PYPI_FILE)} {_test_bytes(requested)}\n{script}"
 
 
 def fault(printed: str, requested: Resources) -> str:
@@ -183,13 +183,13 @@ def fault(printed: str, requested: Resources) -> str:
     seconds = max(0.01, ended - began)
     mbps = size * 8 / 1e6 / seconds
     # A short answer is an error page: the line works, and its speed is not known.
-    judged = size >= _size(requested) or seconds >= _SECONDS
+    judged = size >= _test_bytes(requested) or seconds >= _SECONDS
     if judged and mbps < requested.down_mbps * _SHARE:
         return f"{mbps:.0f} Mbit/s down instead of {requested.down_mbps:g}"
     return ""
 
 
-def _size(requested: Resources) -> int:
+def _test_bytes(requested: Resources) -> int:
     fitting = int(requested.down_mbps * 1e6 / 8 * _SECONDS)
     return max(_MIN_BYTES, min(fitting, _MAX_BYTES))
 

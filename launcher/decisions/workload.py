@@ -188,7 +188,7 @@ class GpuFit:
     """Strategy that the training would choose there."""
     needed_gb: float
     """Memory in GB for all of a rank's share of the batch at once."""
-    least_gb: float
+    min_gb: float
     """Memory in GB for one window at once."""
     windows: int | None
     """Number of windows that fit at once; None: the GPU does not hold the job."""
@@ -266,7 +266,7 @@ def _fit_of_one(
         memory_gb=size_gb,
         strategy=largest.strategy,
         needed_gb=needed_gb(largest, spec.world_size),
-        least_gb=needed_gb(smallest, spec.world_size),
+        min_gb=needed_gb(smallest, spec.world_size),
         windows=largest_that_fits(workloads, spec, size_gb) if holds else None,
         step_s=step_s,
         train_s=None if step_s is None else step_s * spec.train.total_steps,
@@ -275,4 +275,4 @@ def _fit_of_one(
 
 
 def _fastest_first(gpu: GpuFit) -> tuple[bool, float]:
-    return gpu.windows is None, gpu.step_s or gpu.least_gb
+    return gpu.windows is None, gpu.step_s or gpu.min_gb

@@ -155,10 +155,10 @@ class _Builder:
         dtype, *_ = self._state(state.get("properties"), _TORCH, "TensorProperties", kind=tuple)
         if not isinstance(dtype, torch.dtype) or not isinstance(state.get("chunks"), list):
             raise DamagedError(f"{name!r} is not a tensor")
-        size = _size(state.get("size"))
+        size = _to_size(state.get("size"))
         found_chunks = [self._state(chunk, _TORCH, "ChunkStorageMetadata") for chunk in state["chunks"]]
         chunks = [
-            ChunkStorageMetadata(offsets=_size(chunk.get("offsets")), sizes=_size(chunk.get("sizes")))
+            ChunkStorageMetadata(offsets=_to_size(chunk.get("offsets")), sizes=_to_size(chunk.get("sizes")))
             for chunk in found_chunks
         ]
         # Where a chunk is missing, the tensor would silently keep its initial values.
@@ -171,7 +171,7 @@ class _Builder:
         offset, index = state.get("offset"), state.get("index")
         return MetadataIndex(
             _text(state.get("fqn")),
-            None if offset is None else _size(offset),
+            None if offset is None else _to_size(offset),
             None if index is None else _count(index),
         )
 
@@ -206,7 +206,7 @@ def _count(value: Any) -> int:
     return value
 
 
-def _size(value: Any) -> torch.Size:
+def _to_size(value: Any) -> torch.Size:
     if type(value) is not tuple or len(value) > _MAX_DIMENSIONS:
         raise DamagedError("its metadata contain an invalid size")
     return torch.Size(map(_count, value))

@@ -63,7 +63,7 @@ class OrderedRendezvousHandler(RendezvousHandler):
         return self._c10d.shutdown()
 
 
-def create(parameters: RendezvousParameters) -> RendezvousHandler:
+def create_ordered_handler(parameters: RendezvousParameters) -> RendezvousHandler:
     """Create the rendezvous of a LaunchConfig whose `rdzv_configs` has the number of this `node`."""
     store_backend, store = create_backend(parameters)
     handler = create_handler(store, store_backend, parameters)
@@ -120,5 +120,5 @@ def create_alone(parameters: RendezvousParameters) -> RendezvousHandler:
     return SingleNodeRendezvousHandler(parameters.run_id, host.strip("[]"), int(port) + RANKS_PORT)
 
 
-rendezvous_handler_registry.register(ORDERED_BACKEND, create)
+rendezvous_handler_registry.register(ORDERED_BACKEND, create_ordered_handler)
 rendezvous_handler_registry.register(SINGLE_NODE_BACKEND, create_alone)

@@ -108,7 +108,7 @@ class Session:
             place = (self.config.seed, step, micro_batch, self.ranks.rank.number)
             torch.manual_seed(int(np.random.SeedSequence(place).generate_state(1, np.uint64)[0]))
 
-    def activity(self, step: int, task: int, default: Activity) -> Activity:
+    def activity_of(self, step: int, task: int, default: Activity) -> Activity:
         """Return the activity of a pass: `compile` in the first turn of a task with a compiled model."""
         turns_of = self.task_schedule.turns_of
         compiles = self.config.compile != "off" and turns_of(task, step) == turns_of(task, self.start)

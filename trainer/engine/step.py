@@ -47,7 +47,7 @@ def forward_backward(
     for number, windows in enumerate(micro_batches, start=1):
         # Gradients are exchanged once per step, after the last micro-batch: each exchange costs the same.
         last = number == count
-        heart.beat(step, session.activity(step, windows.task, "forward"))
+        heart.beat(step, session.activity_of(step, windows.task, "forward"))
         if sharded:
             session.clock.meet()  # FSDP2 gathers weights from here on, and waits for the slowest rank
         session.seed_own_model(step, number)
@@ -57,7 +57,7 @@ def forward_backward(
             # Autocast covers the forward pass only; the backward pass reuses the types that it chose.
             with session.autocast():
                 losses: Tensor = session.model(windows)
-            heart.beat(step, session.activity(step, windows.task, "backward"))
+            heart.beat(step, session.activity_of(step, windows.task, "backward"))
             if last and not sharded:
                 session.clock.meet()  # DDP sends gradients from here on
             # All micro-batches of all ranks have the same size, so the mean of means is the batch's mean. The

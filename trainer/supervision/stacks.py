@@ -83,11 +83,11 @@ def _request_stack(box: Path, rank: int, pid: int) -> tuple[Path, int]:
     """Request a rank's stacks; return the file in which they appear, and the offset."""
     own = box / layout.STACKS / f"rank-{rank}.txt"
     if own.exists():
-        size = _size(own)
+        size = _file_size(own)
         send(pid, signal.SIGUSR1)
         return own, size
     log = box / layout.RAW_LOGS / f"rank-{rank}.log"
-    size = _size(log)
+    size = _file_size(log)
     python = _python_of(pid)
     disable_core(python)
     send(python, signal.SIGABRT)
@@ -109,14 +109,14 @@ def _wait_until_quiet(offsets: Mapping[Path, int], within_s: float) -> None:
     deadline, sizes = changed_at + within_s, dict(offsets)
     while time.monotonic() < deadline:
         time.sleep(_POLL_S)
-        if (now := {path: _size(path) for path in offsets}) != sizes:
+        if (now := {path: _file_size(path) for path in offsets}) != sizes:
             sizes, changed_at = now, time.monotonic()
         grown = all(sizes[path] > offset for path, offset in offsets.items())
         if grown and time.monotonic() - changed_at > _QUIET_S:
             return
 
 
-def _size(path: Path) -> int:
+def _file_size(path: Path) -> int:
     return path.stat().st_size if path.exists() else 0
 
 

@@ -31,13 +31,13 @@ RUN_TAG = "vastrun.run_id"
 """Tag by which a restart, and a run that continues another, find their MLflow run."""
 _MAX_MEMORY_BYTES = 2 << 30
 _MAX_METRICS = 1000
-"""Metrics in one request; MLflow accepts no more."""
+"""Max. number of metrics that MLflow accepts in one request."""
 _MAX_PENDING = 50_000
 """Metrics kept while the server does not accept them."""
 _MAX_TEXT = 500
 """Characters of a parameter or tag."""
 _MAX_PARAMS = 100
-"""Parameters in one request; MLflow accepts no more."""
+"""Max. number of parameters that MLflow accepts in one request."""
 _RETRY_INTERVAL_S = 30.0
 _VARIABLES = {
     "MLFLOW_HTTP_REQUEST_TIMEOUT": "10",

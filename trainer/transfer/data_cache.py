@@ -110,7 +110,7 @@ class CachedFile:
 
 
 def has_room(folder: Path, needed: int) -> bool:
-    """Tell whether the disk of a folder has so many bytes free, besides those for the log."""
+    """Return whether the disk of a folder has these bytes free, besides those for the log."""
     return shutil.disk_usage(folder).free >= needed + FREE_BYTES
 
 

@@ -85,7 +85,7 @@ class HttpSource:
                 yield self._opened(response, offset)
         except HTTPError as error:
             error.close()
-            raise self._refused(error.code, error.headers, offset) from error
+            raise self._status_error(error.code, error.headers, offset) from error
         except (OSError, HTTPException, ValueError) as error:
             raise network_error(error, self.server) from error
 
@@ -119,7 +119,7 @@ class HttpSource:
         total = int(length) if re.fullmatch(r"[0-9]{1,18}", length) else None
         return OpenFile(read=response.read1, offset=0, total=total, version=version)
 
-    def _refused(self, code: int, headers: Message, offset: int) -> DataFileError | InterruptedDownload:
+    def _status_error(self, code: int, headers: Message, offset: int) -> DataFileError | InterruptedDownload:
         where = self.server
         if code == 416 and offset:
             return InterruptedDownload("server", f"{where} has another version of the file", wait_s=0.0)

@@ -80,11 +80,11 @@ class LightningCallback(Callback):
             raise TrainingStopped(STOPPED)
 
     def on_validation_batch_end(self, trainer: Trainer, pl_module: LightningModule, *_: Any) -> None:
-        """Report that the validation goes on."""
+        """Report progress of the validation."""
         beat(trainer.global_step, "eval")
 
     def on_test_batch_end(self, trainer: Trainer, pl_module: LightningModule, *_: Any) -> None:
-        """Report that the test goes on."""
+        """Report progress of the test."""
         beat(trainer.global_step, "eval")
 
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:

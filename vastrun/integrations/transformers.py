@@ -59,7 +59,7 @@ class TransformersCallback(TrainerCallback):
     def on_prediction_step(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any
     ) -> None:
-        """Report that the evaluation goes on."""
+        """Report progress of the evaluation."""
         beat(state.global_step, "eval")
 
     def on_evaluate(

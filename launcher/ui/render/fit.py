@@ -40,7 +40,7 @@ def _step(workload: Workload, world_size: int) -> str:
 def _cells(gpu: GpuFit) -> tuple[str, ...]:
     start = (gpu.gpu, f"{gpu.memory_gb:g}", gpu.strategy)
     if gpu.windows is None or gpu.step_s is None or gpu.train_s is None or gpu.mfu is None:
-        return (*start, f"{gpu.least_gb:.3g}", "no room", "-", "-", "-")
+        return (*start, f"{gpu.min_gb:.3g}", "no room", "-", "-", "-")
     share = f"{gpu.mfu:.0%}" if gpu.mfu >= 0.01 else "under 1%"
     return (
         *start,

@@ -154,8 +154,8 @@ class PrometheusExporter:
         return self._client.Histogram(name, text, registry=self._registry, buckets=_BUCKETS_S)
 
 
-def kept_token(file: Path) -> str:
-    """Return the token of a file that only its user can read, and write a new one where there is none.
+def load_or_create_token(file: Path) -> str:
+    """Return the token in a file that only its user can read; create the file if it does not exist.
 
     Raises StorageError.
     """

@@ -127,7 +127,7 @@ def test_a_gpu_that_holds_less_at_once_still_holds_the_job_and_one_without_room_
     assert gpu("RTX 4090", small_gb=1.0, large_gb=40.0).windows == 24
     full = gpu("RTX 4090", small_gb=30.0, large_gb=40.0)
     assert (full.windows, full.step_s, full.train_s, full.mfu) == (None, None, None, None)
-    assert full.least_gb == pytest.approx(33.8)
+    assert full.min_gb == pytest.approx(33.8)
 
 
 def test_every_known_gpu_is_looked_at_in_each_of_its_sizes_and_those_that_hold_it_come_first() -> None:

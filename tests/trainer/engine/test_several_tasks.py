@@ -65,7 +65,7 @@ def activities(ranks: Ranks, box: Path, settings: dict[str, Any]) -> list[tuple[
     for step in range(12):
         since = session if step < 6 else replace(session, start=6)
         task = session.task_schedule.place(step, 0).task
-        found.append((task, since.activity(step, task, "forward")))
+        found.append((task, since.activity_of(step, task, "forward")))
     return found
 
 

@@ -23,8 +23,8 @@ from vastrun.launcher.ui.web.prometheus import (
     CONTENT_TYPE,
     LedgerTotals,
     PrometheusExporter,
-    kept_token,
     ledger_totals,
+    load_or_create_token,
 )
 from vastrun.launcher.ui.web.server import Server
 
@@ -192,7 +192,7 @@ def test_serve_says_where_it_answers_prometheus_and_leaves_no_port_open(terminal
         r"metrics: http://127\.0\.0\.1:(\d+)/metrics, with the bearer token in (\S+)", end.output
     )
     assert found
-    assert kept_token(Path(found[2]))
+    assert load_or_create_token(Path(found[2]))
     with pytest.raises(ConnectionRefusedError):
         socket.create_connection(("127.0.0.1", int(found[1])), timeout=60)
 
@@ -215,13 +215,13 @@ def test_the_dashboard_and_the_page_name_the_metrics_that_exist(terminal: Termin
 
 def test_the_token_is_kept_in_a_file_that_only_its_user_reads(tmp_path: Path) -> None:
     file = tmp_path / "state" / "metrics.token"
-    token = kept_token(file)
+    token = load_or_create_token(file)
     assert len(token) >= 32
-    assert kept_token(file) == token
+    assert load_or_create_token(file) == token
     assert file.stat().st_mode & 0o077 == 0
     file.write_text("short")
     with pytest.raises(StorageError, match="at least 32"):
-        kept_token(file)
+        load_or_create_token(file)
 
 
 def test_without_the_package_the_error_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
