@@ -25,9 +25,8 @@ from vastrun.launcher.cli.report import Differences, ReportFile
 from vastrun.launcher.core.runs import HIDDEN
 from vastrun.launcher.cost.statement import CostReport
 from vastrun.launcher.ui.documents.batches import BatchDetails, BatchList, BatchPlanDocument, Results
-from vastrun.launcher.ui.documents.costs import Costs, ReconciliationDocument
+from vastrun.launcher.ui.documents.costs import Costs, Hosts, Orphans, ReconciliationDocument
 from vastrun.launcher.ui.documents.document import SCHEMA_VERSION
-from vastrun.launcher.ui.documents.machines import Hosts, Orphans
 from vastrun.launcher.ui.documents.market import MarketReportDocument, PlanDocument
 from vastrun.launcher.ui.documents.runs import (
     ExplanationDocument,

@@ -1,9 +1,11 @@
-"""Jobs of commands: read from a file, from an example's name or from an earlier run."""
+"""Jobs of commands: read from a file, from an example's name or from an earlier run, with warnings."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+import ast
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import click
@@ -13,11 +15,29 @@ from vastrun.launcher.app_context import DEFAULT_PROVIDER, AppContext
 from vastrun.launcher.cli.failures import set_error_job_file
 from vastrun.launcher.cli.output import note, say
 from vastrun.launcher.commands.chains import chain_of
+from vastrun.launcher.commands.init_job import read_source
 from vastrun.launcher.config import load_job, read_job
+from vastrun.launcher.config.command import script_of
+from vastrun.launcher.config.job_template import read_program
+from vastrun.launcher.config.program_index import Call, index_program
 from vastrun.launcher.config.tags import tag_faults
+from vastrun.launcher.config.write_calls import uses_lightning
 from vastrun.launcher.core import Offer, Run
 from vastrun.launcher.core.job import JobSpec
 from vastrun.launcher.ports import Provider
+
+_COMMENT = re.compile(r"(^|\s)#.*")
+_LAUNCHER = re.compile(
+    r"(?:^|[\s;&|({`/])(?:"
+    r"(?P<name>torchrun|deepspeed|accelerate[ \t]+launch)"
+    r"|python[\d.]*(?:[ \t]+-[A-Za-z]+)*?[ \t]+-m[ \t]+"
+    r"(?P<module>torch\.distributed\.(?:run|launch)|accelerate\.commands\.launch)"
+    r")(?=[\s;&|)]|$)"
+)
+"""Matches a program that starts ranks itself, as a word of a command."""
+_WANDB_NAMES = frozenset({"WANDB_API_KEY", "WANDB_MODE", "WANDB_DISABLED"})
+_MAX_PROGRAM_BYTES = 2_000_000
+_CALLS = ("Trainer", "Fabric")
 
 
 def read_job_file(path: Path, sets: tuple[str, ...], by: str | None = None) -> JobSpec:
@@ -70,9 +90,151 @@ def resolve_auto(app: AppContext, spec: JobSpec, market: Provider, parent: Run |
 
 def print_warnings(spec: JobSpec, market: Provider, offers: Sequence[Offer]) -> None:
     """Print warnings about valid values of the job that are probably mistakes."""
-    from vastrun.launcher.commands.job_warnings import job_warnings
 
     for text in job_warnings(
         spec, offers, free=market.free, local=market.name == DEFAULT_PROVIDER, provider=market.name
     ):
         say(f"warning: {text}", err=True)
+
+
+def job_warnings(
+    spec: JobSpec, offers: Sequence[Offer], *, free: bool, local: bool, provider: str
+) -> Iterator[str]:
+    """Yield the warnings about a job. `offers`: what would be rented, best first; `free`: at no cost.
+
+    `local`: on this computer, where a program finds the user's own logins. `provider`: its name.
+    """
+    launcher = nested_launcher(spec)
+    if launcher is not None:
+        yield (
+            f"the command runs {launcher} once in each of {spec.ranks_per_node} ranks, so that "
+            f"{spec.ranks_per_node} trainings run side by side; leave {launcher} out, or set ranks: 1"
+        )
+    if not local and (program := _imports_wandb(spec)) and _WANDB_NAMES.isdisjoint(_variables(spec)):
+        yield (
+            f"{program} imports wandb, and the job has no W&B key: add secrets: WANDB_API_KEY, "
+            "or env: {WANDB_MODE: offline} to record without one"
+        )
+    yield from _lightning_warnings(spec)
+    if spec.volume is not None:
+        delete = f"vastrun reap --provider {provider} --volume {spec.volume.name}"
+        yield (
+            f"volume {spec.volume.name} is charged on top of limits.usd, up to "
+            f"${spec.volume.max_usd_per_month:.2f} a month, until `{delete}`"
+        )
+    if spec.resources.gpus == 0 and not free and offers and offers[0].gpus:
+        yield (
+            f"resources.gpus is 0, but this provider rents machines with GPUs only: {offers[0].gpus} x "
+            f"{offers[0].gpu_name} will be paid for and not used"
+        )
+
+
+def nested_launcher(spec: JobSpec) -> str | None:
+    """Return the program of the command that starts ranks itself; None with one rank or without such a
+    program.
+    """
+    if spec.command is None or spec.ranks_per_node == 1:
+        return None
+    lines = _script(spec).replace("\\\n", " ").splitlines()
+    found = next(filter(None, (_LAUNCHER.search(_COMMENT.sub("", line)) for line in lines)), None)
+    if found is None:
+        return None
+    return " ".join((found["name"] or f"python -m {found['module']}").split())
+
+
+def _script(spec: JobSpec) -> str:
+    command = spec.command or ()
+    return script_of(command) or " ".join(command)
+
+
+def _variables(spec: JobSpec) -> set[str]:
+    """Return the names that the job sets in the program's environment, its script included."""
+    exported = re.findall(r"\b(WANDB_\w+)=", _script(spec))
+    return {*spec.env, *(secret.name for secret in spec.secrets), *exported}
+
+
+def _lightning_warnings(spec: JobSpec) -> Iterator[str]:
+    """Yield a warning for a Trainer whose devices are not the ranks, which Lightning refuses."""
+    ranks = spec.ranks_per_node
+    for program, text in _programs(spec):
+        try:
+            found = lightning_devices(text)
+        except (ValueError, SyntaxError, RecursionError, MemoryError):
+            continue
+        if found is None or found.count == ranks:
+            continue
+        if found.count is None and ranks == 1 and spec.resources.gpus <= 1:
+            continue
+        takes = " takes all GPUs that it finds" if found.count is None else ""
+        yield (
+            f"{program}:{found.line}: {found.text} of Lightning{takes}, and this job starts {ranks} "
+            f'ranks on a machine; set devices=int(os.environ["LOCAL_WORLD_SIZE"])'
+        )
+
+
+def _imports_wandb(spec: JobSpec) -> str | None:
+    """Return the Python program of the command that imports wandb; None where none was found."""
+    for program, text in _programs(spec):
+        try:
+            if read_program(program, text).uses_wandb():
+                return program
+        except (ValueError, SyntaxError, RecursionError):
+            continue
+    return None
+
+
+def _programs(spec: JobSpec) -> Iterator[tuple[str, str]]:
+    """Yield the Python programs that the command names and their text, where they can be read."""
+    if spec.command is None or spec.code is None:
+        return
+    for found in re.finditer(r"[^\s;&|'\"]+\.py\b", _script(spec)):
+        path = Path(spec.code.path).expanduser() / found[0]
+        try:
+            if path.stat().st_size <= _MAX_PROGRAM_BYTES:
+                yield found[0], read_source(path)
+        except (OSError, ValueError, SyntaxError):
+            continue
+
+
+@dataclass(frozen=True, kw_only=True)
+class LightningDevices:
+    """The devices of a Trainer, where the program's text shows them."""
+
+    count: int | None
+    """Number of devices; None for all that it finds."""
+    line: int
+    text: str
+    """Text in the program, like `devices="auto"`."""
+
+
+def lightning_devices(text: str) -> LightningDevices | None:
+    """Return the devices of the first Trainer; None without Lightning, or if only a run shows them.
+
+    Raises SyntaxError, ValueError.
+    """
+    index = index_program({"": ast.parse(text)})
+    if not uses_lightning(index.imports) or "transformers.Trainer" in index.imports:
+        return None
+    for call in index.calls:
+        if call.last in _CALLS and (found := _devices(call)):
+            return found
+    return None
+
+
+def _devices(call: Call) -> LightningDevices | None:
+    value = call.argument(-1, "devices")
+    if value is None:
+        if any(word.arg is None for word in call.node.keywords):
+            return None  # **options
+        return LightningDevices(count=None, line=call.node.lineno, text="no devices=")
+    shown = f"devices={ast.unparse(value)}"
+    match value:
+        case ast.Constant(value="auto" | "-1") | ast.UnaryOp(op=ast.USub(), operand=ast.Constant(value=1)):
+            return LightningDevices(count=None, line=call.node.lineno, text=shown)
+        case ast.Constant(value=int(count)) if not isinstance(value.value, bool):
+            return LightningDevices(count=count, line=call.node.lineno, text=shown)
+        case ast.Constant(value=str(digits)) if digits.isdecimal():
+            return LightningDevices(count=int(digits), line=call.node.lineno, text=shown)
+        case ast.List(elts=numbers):
+            return LightningDevices(count=len(numbers), line=call.node.lineno, text=shown)
+    return None

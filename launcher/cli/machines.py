@@ -32,7 +32,7 @@ from vastrun.launcher.flow.services import Services
 from vastrun.launcher.gate.text import one_line
 from vastrun.launcher.ports import Provider
 from vastrun.launcher.run_services import services_for, settle_bills
-from vastrun.launcher.ui.documents.machines import Hosts, OrphanMachine, Orphans, VolumeDocument
+from vastrun.launcher.ui.documents.costs import Hosts, OrphanMachine, Orphans, VolumeDocument
 from vastrun.launcher.ui.documents.runs import RunDocument
 from vastrun.launcher.ui.render.amounts import duration, usd
 from vastrun.launcher.ui.render.costs import volume_states_text

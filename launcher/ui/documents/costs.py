@@ -1,17 +1,20 @@
-"""Documents of money: costs and bills."""
+"""Documents of money and of what costs it: costs, bills, hosts, orphaned machines, data volumes."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 
 from vastrun.launcher.commands.queries import RunRow, UsdSource
-from vastrun.launcher.core import Cost, Volume
+from vastrun.launcher.commands.reap import Owner
+from vastrun.launcher.commands.volumes import VolumeState
+from vastrun.launcher.core import Cost, Instance, Volume
 from vastrun.launcher.core.bills import cost_usd, counted_of, gpu_seconds, rented_seconds
 from vastrun.launcher.cost.reconciliation import DifferenceReason
 from vastrun.launcher.cost.spending import counted_in_total
 from vastrun.launcher.cost.statement import Reconciliation, UnclaimedCharge
+from vastrun.launcher.decisions.history import HostRecord
 from vastrun.launcher.ui.documents.document import Document
-from vastrun.launcher.ui.documents.machines import VolumeCost
+from vastrun.launcher.ui.documents.runs import RunDocument
 
 
 class NodeCost(Document):
@@ -134,3 +137,58 @@ class ReconciliationDocument(Document):
             charged_usd=sum(bill.charged_usd for bill in bills),
             charged_besides=found.unclaimed,
         )
+
+
+class Hosts(Document):
+    """The hosts that were used."""
+
+    hosts: Sequence[HostRecord]
+
+
+class OrphanMachine(Document, Instance):
+    """A machine that no open run claims."""
+
+    run: str | None
+    """Its run, when this ledger knows it."""
+    owner: Owner
+    ledger: str | None
+    """The ledger that its label names."""
+    is_ghost: bool
+    """True if its destruction was confirmed and the provider lists it again; it is not charged again."""
+
+
+class VolumeCost(Document, Volume):
+    """A data volume and what it costs."""
+
+    printed_properties = ("usd_per_month",)
+
+    usd: float
+    """Cost until now, or until it was deleted."""
+
+
+class VolumeDocument(VolumeCost):
+    """A data volume as its provider lists it."""
+
+    in_use: bool
+    """A machine has it, or had it until a moment ago."""
+    unused: bool
+    """No run has used it for 7 days."""
+
+    @classmethod
+    def listed(cls, state: VolumeState, now: float) -> VolumeDocument:
+        """Make the document of a listed volume."""
+        return cls.fill(state.volume, state, usd=state.volume.cost_usd(now), unused=state.is_unused(now))
+
+
+class Orphans(Document):
+    """Machines that no open run claims."""
+
+    machines: Sequence[OrphanMachine] = ()
+    destroyed: Sequence[str] = ()
+    """Ids of destroyed machines, names of removed networks and volumes."""
+    networks: Sequence[str] = ()
+    """Networks of runs that have ended."""
+    volumes: Sequence[VolumeDocument] = ()
+    """Existing data volumes of this ledger; with --volume, the named ones."""
+    left: Sequence[RunDocument] = ()
+    """Open runs whose machines are left to their leases because the provider rejected the key."""

@@ -99,8 +99,7 @@ def _ways(ranks: int, backend: str) -> tuple[dict[str, float], int]:
     from dataclasses import replace
 
     from vastrun.trainer.boot.preflight import comm
-    from vastrun.trainer.boot.preflight.comm import all_reduce
-    from vastrun.trainer.boot.preflight.forked import run_forked
+    from vastrun.trainer.boot.preflight.comm import all_reduce, run_forked
 
     def try_way(way: comm.CommSettings) -> comm.CommTrial:
         work = all_reduce(backend, comm.START_S + way.limit_s)

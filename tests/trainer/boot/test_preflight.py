@@ -19,7 +19,7 @@ from tests.ports import free_port
 from tests.torch_builds import torch_built_for
 from tests.waiting import LONGEST_S
 from vastrun.contract import layout
-from vastrun.trainer.boot.preflight.forked import ForkedRanks, report_ready, run_forked
+from vastrun.trainer.boot.preflight.comm import ForkedRanks, report_ready, run_forked
 from vastrun.trainer.boot.preflight.machine import JobNeeds, Machine, Xid, faults_of, parse_xids, warnings
 from vastrun.trainer.boot.preflight.nvidia_smi import Gpu
 from vastrun.trainer.boot.preflight.torch_build import ONBOARD_PYTHON, ONBOARD_TORCH, dotted, onboard_fault

@@ -12,8 +12,14 @@ import torch
 import torch.distributed as torch_dist
 
 from vastrun.contract.job import Job
-from vastrun.trainer.boot.preflight.comm import eager_init_options, measure_all_reduce
-from vastrun.trainer.boot.preflight.forked import ForkedRanks, RankFunction, report_ready, run_forked
+from vastrun.trainer.boot.preflight.comm import (
+    ForkedRanks,
+    RankFunction,
+    eager_init_options,
+    measure_all_reduce,
+    report_ready,
+    run_forked,
+)
 from vastrun.trainer.distributed.group import device_of
 from vastrun.trainer.distributed.nodes import ThisNode, network_environment, this_node_of
 

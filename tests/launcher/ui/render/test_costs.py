@@ -12,13 +12,13 @@ from pathlib import Path
 import pytest
 
 from tests.launcher.cost.spent import BEGAN, line, run
+from vastrun.launcher.cli.cost import REASONS, STRANGERS, reconciliation_text
 from vastrun.launcher.core import Charge, Cost, Phase
 from vastrun.launcher.cost.groups import Calendar, GroupBy, group_of, group_spendings
 from vastrun.launcher.cost.reconciliation import DifferenceReason, UnmatchedCharge, bill_of, reconcile
 from vastrun.launcher.cost.spending import spending_of
 from vastrun.launcher.cost.statement import CostReport, Reconciliation, UnclaimedCharge
 from vastrun.launcher.ui.render.costs import report_csv, report_text
-from vastrun.launcher.ui.render.reconciliation import REASONS, STRANGERS, reconciliation_text
 
 PAGE = (Path(__file__).parents[4] / "docs" / "cost.md").read_text(encoding="utf-8")
 
