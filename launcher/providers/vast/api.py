@@ -39,8 +39,9 @@ if TYPE_CHECKING:
     from vastrun.launcher.providers.vast.conformance.recorder import Exchange
 
 _RETRY_PAUSES_S = (1.0, 4.0)
+# Vast documents no Retry-After for HTTP 429; where one is sent, it counts.
 _BACK_OFF_S = (5.0, 15.0, 45.0)
-_PAGE = 25
+_PAGE = 25  # the most that Vast puts on a page of instances
 _CHARGES_PAGE = 100
 _LOG_LINES, _HOST_LOG_LINES = "5000", "100"
 _LOG_TIMEOUT_S = 15.0

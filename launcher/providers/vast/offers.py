@@ -57,11 +57,13 @@ def query(spec: JobSpec, *, bid: bool) -> dict[str, dict[str, Any]]:
     if resources.gpu_names:
         filters["gpu_name"] = {"in": all_spellings(resources.gpu_names)}
     if resources.min_gpu_gb:
+        # MB that a program can use: up to a tenth less than the size in the name of a GPU.
         filters["gpu_ram"] = {"gte": min_usable_gb(resources.min_gpu_gb) * 1000}
     if resources.cuda:
         filters["cuda_max_good"] = {"gte": resources.cuda}
         filters["compute_cap"] = {"gte": _MIN_COMPUTE_CAP}
     if resources.regions:
+        # The filter compares codes of countries; a row has a text such as "Texas, US".
         filters["geolocation"] = {"in": [region.upper() for region in resources.regions]}
     if spec.limits.usd_per_hour is not None:
         column = "min_bid" if bid else "dph_total"
@@ -96,6 +98,7 @@ def all_spellings(names: Sequence[str]) -> list[str]:
 
 def verified_and_free() -> dict[str, dict[str, Any]]:
     """Return the filters of all searches: verified and free machines."""
+    # The search is sent without the defaults of the SDK, which adds others to a dict than to a text.
     return {
         "verified": {"eq": True},
         "external": {"eq": False},

@@ -25,6 +25,7 @@ from vastrun.launcher.providers.vast.instance_row import InstanceRow
 from vastrun.launcher.providers.vast.overlays import flag_of
 from vastrun.launcher.providers.vast.volumes import volume_info
 
+# Vast's own spelling. With both, a machine whose ports are closed is still reached through the proxy.
 _RUNTYPE = "ssh_direc ssh_proxy"
 _TRIES = 5
 _GRANT_S, _GRANT_POLL_S = 60.0, 3.0
@@ -56,6 +57,7 @@ def rent(
     instance_id = str(answer.get("new_contract") or "")
     read_row = _with_identity_check(read_row, order)
     seen = _first_row(instance_id, known, read_row) if instance_id else None
+    # A bid that is too low is HTTP 200 without success, and may leave a stopped machine whose disk is billed.
     if answer.get("success") is False:
         if not (instance_id and _has_no_reason(answer)):
             raise _rejection(api, instance_id, answer)
@@ -76,6 +78,7 @@ def request(order: RentalOrder, env: Mapping[str, str]) -> dict[str, Any]:
         "label": order.label,
         "onstart_cmd": onstart_text(order.onstart),
         "runtype": _RUNTYPE,
+        # Without a price the order is on demand, whatever kind of search found the offer.
         "price": order.offer.bid_usd_per_hour,
         # Otherwise a lost race creates a stopped machine, whose disk is billed forever.
         "cancel_unavail": True,
