@@ -30,6 +30,7 @@ BESIDE: Mapping[str, str] = {
     "gate/rendezvous.py: _MAX_PORT": "a property of TCP",
     "ledger/postgres.py: _MAX_CONNECTIONS": "ours",
     "ledger/presence.py: _MAX_CHARACTERS": "of files of this computer's kernel",
+    "ledger/sql.py: MAX_MEASURED": "of our own rows that are read",
     "outputs/checkpoints.py: _MAX_KEPT": "of copies on this computer",
     "outputs/store.py: _MAX_NUMBER": "of names that are given here",
     "outputs/tail.py: MAX_LOG_CHUNK_BYTES": "of one read of the log",
