@@ -117,7 +117,9 @@ def _parser() -> argparse.ArgumentParser:
         "--jobs", type=_parse_jobs, default=1, help="number of solver processes; auto: as many as pay off"
     )
     parser.add_argument(
-        "--quick", action="store_true", help="check only two samples of each split, and no checksums"
+        "--quick",
+        action="store_true",
+        help="check only two samples of each split and all conditions, and no checksums",
     )
     defaults = DataConfig()
     for key in _OPTIONS:

@@ -97,7 +97,7 @@ def _solve(a: Array, beta: float, grid: Grid) -> Array:  # noqa: ARG001 - `a` ha
 
 PROBLEM = Problem(
     task="darcy",
-    generator="vastrun darcy 1",
+    generator="vastrun darcy 2",
     file="2D_DarcyFlow_beta{}_Train.hdf5".format,
     attributes=(("beta",),),
     channels=("coefficient", "solution"),

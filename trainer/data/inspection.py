@@ -13,6 +13,7 @@ from vastrun.contract.errors import DataError
 from vastrun.trainer import data
 from vastrun.trainer.data import manifest
 from vastrun.trainer.data.chunks import ranges, rows_at_once
+from vastrun.trainer.data.conditions import find_seen
 from vastrun.trainer.data.pdebench import attributes, open_file
 from vastrun.trainer.data.samples import Samples, Splits
 from vastrun.trainer.data.stride import Stride
@@ -22,10 +23,11 @@ _READ_BATCH = 64
 
 
 def check(config: DataConfig, folder: Path, *, quick: bool = False) -> list[str]:
-    """Read every sample of the task and compare the files with their checksums.
+    """Read every sample of the task, and compare the files with their checksums.
 
-    Returns lines for the user. Raises DataError. When `quick`, only the layout of each file and the first and
-    last sample of each split are checked.
+    Returns lines for the user, with a warning when conditions of the test set are in the training set. Raises
+    DataError. When `quick`, only the layout of each file, the first and last sample of each split, and the
+    conditions are read.
     """
     splits = data.splits(config, folder)
     for split in splits.all:
@@ -42,6 +44,7 @@ def check(config: DataConfig, folder: Path, *, quick: bool = False) -> list[str]
     return [
         f"{config.task}: {len(splits.train)} {kind} to train on, {len(splits.test)} to test on",
         *(f"  {path.name}: {attrs}" for path, attrs in stride_descriptions(splits).items()),
+        *(f"  warning: {line}" for line in find_seen(splits).lines),
     ]
 
 

@@ -15,6 +15,7 @@ import numpy as np
 from vastrun.contract.config import DataConfig
 from vastrun.contract.errors import DataError
 from vastrun.trainer.data import manifest, pdebench, sample_writer, shared_cache
+from vastrun.trainer.data.draws import distinct_draws
 from vastrun.trainer.data.layouts import Layout
 from vastrun.trainer.data.pdebench import Attribute, Grid
 from vastrun.trainer.data.sample_writer import Piece, ProgressCallback
@@ -24,8 +25,6 @@ from vastrun.trainer.sampling.windows import Symmetry
 if TYPE_CHECKING:
     from vastrun.trainer.data.stored import StoredTask, StoredTrajectories
     from vastrun.trainer.data.trajectories import Trajectories, TrajectoryTask
-
-_TRAIN_STREAM, _TEST_STREAM = 0, 1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,6 +79,8 @@ class Problem:
     """Samples that are drawn and solved at once; another number draws other samples."""
     method: Mapping[str, Attribute] = field(default_factory=dict)
     """Further attributes that record how a file was made."""
+    uniform: bool = False
+    """Accept uniform conditions: they are problems like any other."""
     cells_of: Callable[..., int] | None = None
     """Number of solver cells for a number of points and the parameters; None: as many as points."""
 
@@ -246,12 +247,20 @@ class Problem:
         return config.parameters_of(self.task)
 
     def _pieces(self, config: DataConfig, parameters: tuple[float, ...]) -> Iterator[Piece]:
+        """Yield the pieces of a file. No condition is drawn twice, in the training set or in the test set."""
         grid = _grid(config)
-        for stream, n in ((_TRAIN_STREAM, config.train), (_TEST_STREAM, config.test)):
-            rng = np.random.default_rng([config.seed, stream])
-            for begin in range(0, n, self.chunk):
-                drawn = self.draw(min(self.chunk, n - begin), grid, rng)
-                yield partial(self.solve, drawn, *parameters, grid)
+        layout = self.layout(grid)
+        draws = distinct_draws(
+            lambda n, rng: self.draw(n, grid, rng),
+            seed=config.seed,
+            train=config.train,
+            test=config.test,
+            chunk=self.chunk,
+            axes=len(layout.shape) - (1 if layout.steady else 2),
+            uniform=self.uniform,
+        )
+        for drawn in draws:
+            yield partial(self.solve, drawn, *parameters, grid)
 
     def _check_parameters(self, folder: Path, parameters: tuple[float, ...]) -> None:
         """Raise DataError when the file at these parameters says that it is of others."""

@@ -13,6 +13,7 @@ from torch import Tensor
 from vastrun.contract.config import PARAMETERS, DataConfig, TrainConfig
 from vastrun.contract.scores import flatten_scores
 from vastrun.trainer.data import Task
+from vastrun.trainer.data.conditions import SeenConditions
 from vastrun.trainer.data.trajectories import Trajectories
 from vastrun.trainer.distributed.group import Ranks
 from vastrun.trainer.evaluation.conserved import CONSERVED
@@ -20,6 +21,7 @@ from vastrun.trainer.evaluation.planes import Coordinates, SpaceAxis, planes_of
 from vastrun.trainer.evaluation.predictors import MAX_PARAMETERS, applicable_predictors, compute_prior
 from vastrun.trainer.evaluation.rollouts import Rollouts, roll_out
 from vastrun.trainer.evaluation.scores import Scores, scores_of
+from vastrun.trainer.evaluation.training_set import count_seen_conditions
 from vastrun.trainer.models.operator import Operator
 
 WHOLE = "all"
@@ -78,11 +80,14 @@ class Evaluation:
     coordinates: Coordinates
     examples: tuple[Example, ...]
     """A few samples; the first one in each plane."""
+    seen: SeenConditions | None = None
+    """Test conditions that are in the training set; None: not compared."""
 
     def numbers(self) -> dict[str, float]:
         """Return the scores of the whole test set by names like `rollout_nrmse`.
 
-        All finite scores of the model's rollout, and the nRMSE of the other predictors.
+        All finite scores of the model's rollout, the nRMSE of the other predictors, and the number of test
+        conditions that are in the training set.
         """
         numbers = {
             f"{predictor}_{name}": value
@@ -90,6 +95,8 @@ class Evaluation:
             for name, value in scores.numbers().items()
             if predictor == "rollout" or name == "nrmse"
         }
+        if self.seen is not None:
+            numbers["seen_conditions"] = self.seen.seen
         return {name: value for name, value in numbers.items() if value is not None}
 
 
@@ -121,6 +128,7 @@ def evaluate(
         spectra=rollouts.spectra,
         coordinates=coordinates,
         examples=tuple(_examples(shown, test, rollouts, coordinates)),
+        seen=count_seen_conditions(task, ranks, beat),
     )
 
 

@@ -9,19 +9,17 @@ by axis, C conditions, R rings of wavenumbers.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from vastrun.trainer.data import Task
 from vastrun.trainer.data.chunks import ranges, rows_at_once
-from vastrun.trainer.data.trajectories import Windows
 from vastrun.trainer.distributed.group import Ranks
+from vastrun.trainer.evaluation.training_set import read_frames
 from vastrun.trainer.models.operator import Operator, Scale
-from vastrun.trainer.sampling.windows import WindowSpace, draw_indices
 
 MAX_PARAMETERS = 16
 """Largest number of parameters to score separately; more different conditions belong to single samples."""
@@ -66,27 +64,12 @@ def _mean_fields(task: Task, parameters: Tensor, ranks: Ranks) -> Tensor:
     counts = torch.zeros(len(parameters), dtype=torch.float64)
     share = np.arange(rank.rank, len(train), rank.world_size)
     for rows in ranges(len(share), rows_at_once(2 * sums[0].numel(), _READ_BATCH)):
-        windows = _read_first_frames(task, share[rows.start : rows.stop])
+        windows = read_frames(task, share[rows.start : rows.stop], 2)
         group = torch.cdist(windows.conditions.cpu(), parameters.cpu()).argmin(dim=1)
         sums.index_add_(0, group, windows.fields[:, 1].double().cpu())
         counts += group.bincount(minlength=len(parameters))
     counts = ranks.all_reduce_sum(counts).reshape(-1, *(1,) * (sums.ndim - 1))
     return (ranks.all_reduce_sum(sums) / counts).float()
-
-
-def _read_first_frames(task: Task, rows: NDArray[np.int64]) -> Windows:
-    """Read the first two frames of training samples, by number."""
-    train = task.train
-    space = WindowSpace(
-        trajectories=len(train),
-        frames=train.frames,
-        grid=tuple(train.grid),
-        channels=train.channels,
-        unroll=1,
-    )
-    drawn = draw_indices(0, 0, batch=len(rows), noise=0.0, space=space)
-    frames = np.tile(np.arange(2), (len(rows), 1))
-    return task.batch(0, replace(drawn, trajectory=rows, frames=frames))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -28,7 +28,10 @@ class EvaluationSummary:
     @property
     def lines(self) -> list[str]:
         """Summary for the log and the top of the report."""
-        return [*score_lines(self.scores), *map(str, self.comparisons)]
+        warnings = [
+            f"{each.task}: {line}" for each in self.evaluations if each.seen for line in each.seen.lines
+        ]
+        return [*score_lines(self.scores), *map(str, self.comparisons), *warnings]
 
     def print_lines(self) -> None:
         for line in self.lines:
