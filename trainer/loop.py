@@ -87,6 +87,7 @@ def _train(
             session.clock.begin()
             session, losses = step_function(session, step, labelled)
             session.clock.end()
+        reports.add(step, losses)
         step += 1
         stopped_early = diloco is not None and diloco.after_step(step, lambda: stop.asked)
         if step == session.start + 1:

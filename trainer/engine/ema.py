@@ -1,4 +1,8 @@
-"""EMA: an exponential moving average of the weights, often better than the weights themselves."""
+"""EMA: an exponential moving average of the weights, often better than the weights themselves.
+
+The decay rises with the steps, as in TensorFlow's `ExponentialMovingAverage`: otherwise the first weights
+would count in a short training for as long as 1 / (1 - decay) steps.
+"""
 
 from __future__ import annotations
 
@@ -26,8 +30,10 @@ class Ema:
         self._model = model
 
     @torch.no_grad()
-    def update(self) -> None:
-        torch._foreach_lerp_(local(self._average.values()), local(self._weights.values()), 1 - self._decay)
+    def update(self, step: int) -> None:
+        """Add the weights after step number `step`, counted from 0."""
+        share = 1 - min(self._decay, (1 + step) / (10 + step))
+        torch._foreach_lerp_(local(self._average.values()), local(self._weights.values()), share)
 
     @contextmanager
     def average_parameters(self) -> Iterator[None]:

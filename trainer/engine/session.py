@@ -44,7 +44,7 @@ from vastrun.trainer.models.operator import Domain, Operator
 from vastrun.trainer.models.own_model import OwnModel
 from vastrun.trainer.models.precision import autocast, make_scaler, set_tf32, supports_bf16
 from vastrun.trainer.models.weights import count_frozen, count_parameters
-from vastrun.trainer.sampling.task_schedule import TaskSchedule
+from vastrun.trainer.sampling.task_schedule import TaskSchedule, seed_of_task
 from vastrun.trainer.sampling.windows import SamplePlan, WindowSpace
 from vastrun.trainer.stages.objective import Objective
 from vastrun.trainer.strategies import STRATEGIES
@@ -308,7 +308,7 @@ def _task_schedule(
 ) -> TaskSchedule:
     sample_plans = [
         SamplePlan(
-            seed=config.seed,
+            seed=seed_of_task(config.seed, data.task, number),
             batch=config.global_batch,
             # The later stages scale the noise themselves, and need it at unit deviation.
             noise=config.noise if config.stage == "operator" else 1.0,
@@ -318,7 +318,7 @@ def _task_schedule(
             world_size=plan.world_size,
             accumulation=plan.accumulation,
         )
-        for space in spaces
+        for number, (data, space) in enumerate(zip(config.data, spaces, strict=True))
     ]
     sizes = [space.trajectories for space in spaces]
     mix = Mix.of(sizes, seed=config.seed, mixing=config.mixing, temperature=config.temperature)

@@ -15,7 +15,8 @@ from vastrun.trainer.engine.session import Session
 from vastrun.trainer.heartbeat import Heartbeat
 
 StepOutput = tuple[Tensor, Tensor]
-"""Loss and terms of this rank's share, (1 + terms,), and the gradient's norm; all still on the device."""
+"""Loss, terms and turns of this rank's share, as of `forward_backward`, and the gradient's norm; all still on
+the device."""
 
 
 def train_step(session: Session, step: int, heart: Heartbeat) -> tuple[Session, StepOutput]:
@@ -38,7 +39,8 @@ def forward_backward(
 ) -> Tensor:
     """Compute the step's gradient, averaged over the ranks, into the parameters.
 
-    Returns the loss on this rank's share and its terms (`stages/objective.py`), (1 + terms,).
+    Returns the loss on this rank's share and its terms (`stages/objective.py`), and where a step has several
+    turns, the loss of each: (1 + terms,) or (1 + terms + turns,).
     """
     count, sharded = session.task_schedule.micro_batches, session.strategy.sharded
     found: list[Tensor] = []
@@ -65,7 +67,11 @@ def forward_backward(
             session.scaler.scale(losses[0] / count).backward()
         # A copy: a CUDA graph writes the next micro-batch's losses to the same memory.
         found.append(losses.detach().clone())
-    return found[0] if count == 1 else torch.stack(found).mean(dim=0)
+    if count == 1:
+        return found[0]
+    losses, turns = torch.stack(found), session.task_schedule.turns
+    mean = losses.mean(dim=0)
+    return mean if turns == 1 else torch.cat([mean, losses[:, 0].reshape(turns, -1).mean(dim=1)])
 
 
 def optimizer_step(session: Session, step: int, heart: Heartbeat) -> Tensor:
@@ -81,7 +87,7 @@ def optimizer_step(session: Session, step: int, heart: Heartbeat) -> Tensor:
     # Averages follow the update: they include the weights of this step.
     session.objective.update_average()
     if session.ema:
-        session.ema.update()
+        session.ema.update(step)
     return norm
 
 

@@ -36,7 +36,8 @@ class Performance:
     """Milliseconds per frame of a small batch: the fastest of a few runs, on the slowest rank."""
 
     def __str__(self) -> str:
-        bands = " ".join(f"{getattr(self.scores, band):.2g}" for band in _BANDS)
+        values = [getattr(self.scores, band) for band in _BANDS]
+        bands = " ".join("-" if math.isnan(value) else f"{value:.2g}" for value in values)
         return (
             f"rollout nRMSE {self.scores.nrmse:.4g}, error at low, mid and high wavenumbers {bands}, "
             f"{self.calls} network calls and {self.ms:.1f} ms a frame"

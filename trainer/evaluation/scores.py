@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 import torch
 from torch import Tensor
 
-from vastrun.trainer.evaluation.metrics import MEASURES
+from vastrun.trainer.evaluation.metrics import BANDS, MEASURES
 from vastrun.trainer.evaluation.rollouts import Rollouts
 
 
@@ -29,7 +29,7 @@ class Scores:
     """RMSE of the spatial mean: the gain or loss of the conserved quantity (see `conserved.py`)."""
     max_error: float
     spectrum_low: float
-    """Amplitude of the error at wavenumbers below 4."""
+    """Amplitude of the error at wavenumbers below 4; NaN where the grid has none, as in the other bands."""
     spectrum_mid: float
     """Amplitude of the error at wavenumbers from 4 to 11."""
     spectrum_high: float
@@ -59,8 +59,10 @@ _MIN_SIZE = 1e-14
 
 def _scores(sizes: Tensor, errors: Tensor) -> Scores:
     """Score sizes (N, T, K) and errors (M, N, T, K)."""
-    # NaN comes from an overflow: it counts as infinite.
-    of = dict(zip(MEASURES, errors.nan_to_num(nan=math.inf, posinf=math.inf, neginf=math.inf), strict=True))
+    # NaN comes from an overflow: it counts as infinite. In a band without wavenumbers all is NaN.
+    finite = errors.nan_to_num(nan=math.inf, posinf=math.inf, neginf=math.inf)
+    of = dict(zip(MEASURES, finite, strict=True))
+    of |= {name: errors[MEASURES.index(name)] for name in BANDS if _is_empty(errors, name)}
     ratios = (of["square"] / sizes).sqrt()
     return Scores(
         nrmse=ratios.mean().item(),
@@ -76,6 +78,12 @@ def _scores(sizes: Tensor, errors: Tensor) -> Scores:
         diverged=int(torch.isinf(of["square"]).flatten(1).any(dim=1).sum()),
         nrmse_by_frame=tuple(ratios.mean(dim=(0, 2)).tolist()),
     )
+
+
+def _is_empty(errors: Tensor, band: str) -> bool:
+    """Tell whether the grid has no wavenumbers in a band: it is NaN where the error itself is finite."""
+    square, values = errors[MEASURES.index("square")], errors[MEASURES.index(band)]
+    return bool(values.isnan().all() and square.isfinite().any())
 
 
 def _root_mean(squares: Tensor) -> float:

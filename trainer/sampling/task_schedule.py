@@ -4,8 +4,25 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+import numpy as np
+
 from vastrun.mix import Mix
 from vastrun.trainer.sampling.windows import SamplePlan
+
+_TASK_STREAM = 4
+"""Keeps the seeds of tasks apart from other random numbers of the same seed, as in windows.py."""
+
+
+def seed_of_task(seed: int, task: str, number: int) -> int:
+    """Return the seed of a task's windows and noise, by its name and its number in the job.
+
+    The first task has the job's seed, as in a training of this task alone. That of every other one depends on
+    its name, not on its number: a further task changes no other task's windows, unless it is put first.
+    """
+    if number == 0:
+        return seed
+    drawn = np.random.SeedSequence([seed, _TASK_STREAM, *task.encode()]).generate_state(1, np.uint64)
+    return int(drawn[0] >> np.uint64(1))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,6 +66,10 @@ class TaskSchedule:
         which, micro_batch = divmod(number, self.accumulation)
         turn = self.mix.turn(step * self.turns + which)
         return TaskMicroBatch(task=turn.task, step=turn.number, number=micro_batch)
+
+    def tasks_of(self, step: int) -> tuple[int, ...]:
+        """Return the task of each turn of a step, counted from 0."""
+        return tuple(self.mix.turn(step * self.turns + which).task for which in range(self.turns))
 
     def turns_of(self, task: int, steps: int) -> int:
         """Count the turns of the task in the first `steps` steps."""

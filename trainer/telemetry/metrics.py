@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from vastrun.contract import layout
 from vastrun.contract.config import TrainConfig
+from vastrun.contract.loss_names import TASK_LOSS
 from vastrun.contract.outcome import WandbRun
 from vastrun.contract.records import write_atomically
 from vastrun.contract.scores import score_lines
@@ -35,6 +36,8 @@ class MetricsPoint:
     """Mean loss over the global batch."""
     terms: dict[str, float] = field(default_factory=dict)
     """Terms of the loss by name, without weights; empty for a single term."""
+    task_losses: dict[str, float] = field(default_factory=dict)
+    """Mean loss of each task since the point before, by its name; without tasks that had no turn."""
     grad_norm: float
     at_s: float
     """Monotonic seconds of the host at which the device had finished the step."""
@@ -47,6 +50,7 @@ class MetricsPoint:
             "step": self.step,
             "loss": self.loss,
             "terms": self.terms,
+            "task_losses": {f"{TASK_LOSS}{task}": loss for task, loss in self.task_losses.items()},
             "grad_norm": self.grad_norm,
             **asdict(self.throughput),
             **asdict(self.figures),
@@ -126,10 +130,12 @@ class Metrics:
     def _line(self, point: MetricsPoint) -> str:
         throughput = point.throughput
         mfu = "" if throughput.mfu is None else f"  {throughput.mfu:.0%} of the GPUs' peak"
+        tasks = [f"{task} {loss:.4g}" for task, loss in point.task_losses.items()]
+        by_task = f" ({', '.join(tasks)})" if len(self._config.data) > 1 else ""
         label = f"{self._stage.span.name}  " if self._stage else ""
         return (
             f"{label}step {self._run_step(point.step)}/{self._config.total_steps}  "
-            f"loss {point.loss:.4g}  lr {point.figures.lr:.2g}  "
+            f"loss {point.loss:.4g}{by_task}  lr {point.figures.lr:.2g}  "
             f"{throughput.samples_per_s:,.0f} samples/s{mfu}"
         )
 

@@ -136,6 +136,40 @@ class Readings:
 _TRANSFERS: dict[str, type[CpuTransfers] | type[CudaTransfers]] = {"cpu": CpuTransfers, "cuda": CudaTransfers}
 
 
+class TaskLosses:
+    """Sum of the losses of each task since the last report, on the device."""
+
+    def __init__(self, session: Session) -> None:
+        self._schedule, self._tasks = session.task_schedule, len(session.tasks)
+        self._masks: dict[tuple[int, ...], Tensor] = {}
+        """Ones where a turn is of a task, (tasks, turns), by the tasks of a step's turns."""
+        self._clear()
+
+    def add(self, step: int, losses: Tensor) -> None:
+        """Add the turns of step number `step`; their losses are the last numbers, or the only one."""
+        tasks, turns = self._schedule.tasks_of(step), self._schedule.turns
+        mask = self._masks.get(tasks)
+        if mask is None:
+            ones = torch.tensor([[float(task == turn) for turn in tasks] for task in range(self._tasks)])
+            mask = self._masks[tasks] = ones.to(losses.device)
+        own = losses[:1] if turns == 1 else losses[-turns:]
+        sums = (mask * own).sum(dim=1)
+        self._sums = sums if self._sums is None else self._sums + sums
+        for task in tasks:
+            self._turns[task] += 1
+
+    def take(self) -> tuple[Tensor, list[int]]:
+        """Return the sum of each task, (tasks,), and its number of turns, and begin anew."""
+        sums, turns = self._sums, self._turns
+        assert sums is not None, "a report follows at least one step"
+        self._clear()
+        return sums, turns
+
+    def _clear(self) -> None:
+        self._sums: Tensor | None = None
+        self._turns = [0] * self._tasks
+
+
 class Reports:
     """The reports of one training, on each of its ranks. `metrics`: on rank 0."""
 
@@ -145,14 +179,25 @@ class Reports:
         self._instruments = Instruments(session, readings.began_s) if metrics else None
         self._readings = readings
         self._figures: dict[int, Figures] = {}
+        self._task_losses = TaskLosses(session)
+        self._turns: dict[int, list[int]] = {}
+        """Turns of each task since the report before, by the step of the report."""
+        self._terms = term_names(session.config.objective)
+        self._tasks = [data.task for data in session.config.data]
         self.loss = session.loss
         """The last mean loss over all ranks."""
+
+    def add(self, step: int, losses: tuple[Tensor, Tensor]) -> None:
+        """Add the loss of each task in step number `step`, counted from 0, to the next report."""
+        self._task_losses.add(step, losses[0])
 
     def report(self, step: int, losses: tuple[Tensor, Tensor]) -> None:
         """Send the values after `step` steps. Raises DivergedError on all ranks."""
         if self._instruments:
             self._figures[step] = self._instruments.read(step)
-        self._process(self._readings.after(step, self._session.ranks.mean(*losses)))
+        sums, self._turns[step] = self._task_losses.take()
+        own = losses[0][: 1 + len(self._terms)]
+        self._process(self._readings.after(step, self._session.ranks.mean(own, sums, losses[1])))
 
     def flush(self) -> None:
         """Wait for the pending report. Raises DivergedError on all ranks."""
@@ -167,12 +212,15 @@ class Reports:
         if reading is None:
             return
         self.loss, *values, grad_norm = reading.values
+        turns = self._turns.pop(reading.step)
         if self._metrics and self._instruments:
-            terms = dict(zip(term_names(self._session.config.objective), values, strict=True))
+            terms = dict(zip(self._terms, values, strict=False))
+            sums = dict(zip(self._tasks, zip(values[len(terms) :], turns, strict=True), strict=True))
             point = MetricsPoint(
                 step=reading.step,
                 loss=self.loss,
                 terms=terms,
+                task_losses={task: total / count for task, (total, count) in sums.items() if count},
                 grad_norm=grad_norm,
                 at_s=reading.at_s,
                 throughput=self._instruments.throughput(reading.step, reading.at_s),

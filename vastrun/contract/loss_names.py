@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 
+TASK_LOSS = "loss."
+"""Prefix of the name under which the metrics hold the mean loss of a task."""
 _LOSS = re.compile(r"train(?:ing)?_loss(?:_step)?|loss_train(?:ing)?|epoch_loss")
 _VALIDATION_LOSS = re.compile(r"(?:val|valid|validation|eval)_loss|loss_(?:val|valid|validation|eval)")
 

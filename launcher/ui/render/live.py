@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
+from vastrun.contract.loss_names import TASK_LOSS
 from vastrun.launcher.core import Phase, Progress
 from vastrun.launcher.ui.render.amounts import duration, rough, usd
 from vastrun.launcher.ui.render.table import cells, short
@@ -28,6 +29,7 @@ _GPU: Sequence[tuple[str, str, str]] = (
 )
 """GPU metrics: name, format over all GPUs (mean, maximum, sum, maximum), format for one GPU."""
 _MAX_GPUS = 16
+_MAX_TASKS = 16
 _GAP = "   "
 
 
@@ -66,6 +68,7 @@ def live_lines(view: LiveView, width: int) -> list[Line]:
         _phases(view, width),
         _progress(view, width),
         _learning(view, width),
+        _tasks(view),
         _gpus(view),
         *_each_gpu(view, width),
         _money(view),
@@ -128,6 +131,15 @@ def _learning(view: LiveView, width: int) -> Line:
     speed = "" if rate is None else f"  {rate:,.4g} samples/s"
     room = min(_MAX_SPARKLINE, width - len(value) - len(speed) - 2)
     return ((value, ""), (f"  {sparkline(view.curve.losses, room)}", "now"), (speed, ""))
+
+
+def _tasks(view: LiveView) -> Line:
+    """Return the loss of each of several tasks, averaged since the metrics before."""
+    figures = view.curve.figures
+    tasks = [name for name in figures if name.startswith(TASK_LOSS)][:_MAX_TASKS]
+    if len(tasks) < 2:
+        return ()
+    return (("  ".join(f"{name.removeprefix(TASK_LOSS)} {figures[name]:.4g}" for name in tasks), ""),)
 
 
 def _gpus(view: LiveView) -> Line:

@@ -128,6 +128,13 @@ def test_phases_progress_loss_gpus_and_dollars_stand_in_lines_of_their_own(scree
     assert money == "$1.23  at $2.00/h  about $2.23 in all  $3.77 left of $5.00"
 
 
+def test_the_loss_of_each_of_several_tasks_has_a_line(screen: Screen) -> None:
+    figures = {**TRAINING.figures, "loss.advection": 0.0321, "loss.darcy": 0.5}
+    screen.training = replace(TRAINING, figures=figures)
+    screen.shows()
+    assert screen.lines[3] == "advection 0.0321  darcy 0.5"
+
+
 def figures_of(gpus: int) -> dict[str, float]:
     """Of a training on so many GPUs, the last of which does little."""
     idle = gpus - 1

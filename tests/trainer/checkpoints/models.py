@@ -61,7 +61,7 @@ class Training:
         loss.backward()
         self.optimizer.step()
         self.optimizer.zero_grad()
-        self.ema.update()
+        self.ema.update(self.step)
         self.step += 1
         (mean,) = self.ranks.mean_of(loss.detach())
         return mean

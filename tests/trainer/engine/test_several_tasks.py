@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,12 @@ import pytest
 from tests.trainer import sessions
 from tests.trainer.conftest import together
 from tests.trainer.sessions import Curve
+from vastrun.contract import layout
 from vastrun.trainer.distributed.group import Ranks
+from vastrun.trainer.engine.step import train_step
+from vastrun.trainer.heartbeat import Heartbeat
+from vastrun.trainer.telemetry.metrics import MetricsPoint
+from vastrun.trainer.telemetry.reports import Readings, Reports
 
 pytestmark = [pytest.mark.torch, pytest.mark.timeout(300)]
 
@@ -55,6 +60,47 @@ def test_a_training_of_several_tasks_is_the_same_however_it_is_spread(
     gradients = curves["ddp"].gradients
     for name, gradient in curves["single"].gradients.items():
         assert gradient.allclose(gradients[name], rtol=1e-4, atol=1e-6), name
+
+
+@dataclass
+class Points:
+    """What a report would write."""
+
+    added: list[MetricsPoint] = field(default_factory=list)
+
+    def add(self, point: MetricsPoint) -> None:
+        self.added.append(point)
+
+
+Turns = list[dict[str, float]]
+"""The losses of some steps' turns, by task."""
+
+
+def reported(ranks: Ranks, box: Path, settings: dict[str, Any]) -> tuple[Turns, list[MetricsPoint]]:
+    """The losses of the turns of six steps, and the points after every third."""
+    session, points, turns = sessions.begin(ranks, box, settings), Points(), []
+    reports = Reports(session, points if ranks.rank.is_first else None, Readings.of(ranks.device))
+    heart = Heartbeat(box / layout.HEARTBEATS / f"rank-{ranks.rank.rank}")
+    for step in range(6):
+        session, losses = train_step(session, step, heart)
+        tasks = [DATA[task]["task"] for task in session.task_schedule.tasks_of(step)]
+        turns.append(dict(zip(tasks, ranks.mean_of(losses[0])[1:], strict=True)))
+        reports.add(step, losses)
+        if step % 3 == 2:
+            reports.report(step + 1, losses)
+    session.loader.close()
+    return turns, points.added
+
+
+@pytest.mark.parametrize("ranks", [1, pytest.param(2, marks=pytest.mark.slow)])
+def test_the_loss_of_each_task_is_its_mean_since_the_report_before(ranks: int, tmp_path: Path) -> None:
+    box = sessions.prepare(tmp_path / "box", **TASKS)
+    turns, points = together(reported, ranks, box, {**TASKS, "micro_batch": 4 // ranks})[0]
+    for part, point in zip((turns[:3], turns[3:]), points, strict=True):
+        for data in DATA:
+            mean = sum(losses[data["task"]] for losses in part) / 3
+            assert point.task_losses[data["task"]] == pytest.approx(mean, rel=1e-5)
+        assert point.loss == pytest.approx(sum(part[-1].values()) / 3, rel=1e-5)
 
 
 def activities(ranks: Ranks, box: Path, settings: dict[str, Any]) -> list[tuple[int, str]]:

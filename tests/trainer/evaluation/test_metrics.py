@@ -7,7 +7,10 @@ import math
 import pytest
 import torch
 
+from vastrun.trainer.evaluation.comparison import Performance
 from vastrun.trainer.evaluation.metrics import MEASURES, FieldMetrics
+from vastrun.trainer.evaluation.rollouts import Rollouts
+from vastrun.trainer.evaluation.scores import scores_of
 
 POINTS = 32
 
@@ -79,3 +82,19 @@ def test_the_edge_of_a_cube_are_its_six_faces() -> None:
             face.select(axis, place).fill_(1.0)
             points = face.sum().item()
             assert measured(face)["edge"] == pytest.approx(points / (5 * 6 * 7 - 3 * 4 * 5))
+
+
+def test_a_band_without_wavenumbers_has_no_score() -> None:
+    errors = FieldMetrics((6, 6), torch.device("cpu")).measure(torch.ones(2, 1, 6, 6))
+    rollouts = Rollouts(
+        sizes=torch.ones(2, 1, 1),
+        errors={"rollout": errors[:, :, None]},
+        spectra=torch.zeros(3, 1, 4),
+        examples=torch.zeros(0),
+    )
+    found = scores_of(rollouts, torch.arange(2))["rollout"]
+    assert math.isnan(found.spectrum_high)
+    assert found.numbers()["spectrum_high"] is None
+    assert (found.spectrum_low, found.diverged) == (pytest.approx(0.5), 0)
+    cost = Performance(scores=found, calls=1, ms=2.0)
+    assert "wavenumbers 0.5 0 -, 1 network calls" in str(cost)

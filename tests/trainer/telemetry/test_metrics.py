@@ -15,7 +15,7 @@ import pytest
 from tests.trainer.conftest import Box
 from tests.trainer.telemetry.wandb_file import recorded_run
 from vastrun.contract import layout
-from vastrun.contract.config import TrainConfig, WandbConfig
+from vastrun.contract.config import DataConfig, TrainConfig, WandbConfig
 from vastrun.contract.job import JobBatch
 from vastrun.trainer.distributed.rank import TrainJob
 from vastrun.trainer.telemetry.figures import Figures, RankMemory, Throughput
@@ -63,6 +63,17 @@ def test_what_is_not_known_here_is_not_in_the_line(box: Box) -> None:
     (line,) = lines_of(box)
     known = {"step", "loss", "grad_norm", "lr", "samples_per_s", "mfu", "peak_memory_mib", "at"}
     assert set(line) == known
+
+
+def test_the_loss_of_each_task_is_in_the_line_and_in_the_log(
+    box: Box, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data = (DataConfig(), DataConfig(task="darcy"))
+    metrics = Metrics(box.path, JOB, TrainConfig(data=data, wandb=WandbConfig(mode="off")))
+    metrics.add(replace(point(10), task_losses={"advection": 0.25, "darcy": 0.75}))
+    (line,) = lines_of(box)
+    assert (line["loss"], line["loss.advection"], line["loss.darcy"]) == (0.5, 0.25, 0.75)
+    assert "loss 0.5 (advection 0.25, darcy 0.75)  lr 0.001" in capsys.readouterr().out
 
 
 def test_each_of_several_gpus_has_figures_by_its_number(box: Box) -> None:
