@@ -28,6 +28,8 @@ FLOORS = {
     "persistence": "persistence",
     "spatial_mean": "mean over space",
     "training_mean": "training mean",
+    "linear_map": "linear map",
+    "kernel_ridge": "kernel ridge",
     "blind": "without the parameter",
 }
 """By the name that an evaluation has for them: what the table calls them."""

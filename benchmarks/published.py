@@ -35,7 +35,7 @@ _COLUMNS = (
     "on",
 )
 _DARUS = "https://darus.uni-stuttgart.de/api/access/datafile"
-_FLOORS = ("persistence", "spatial_mean", "training_mean")
+_FLOORS = ("persistence", "spatial_mean", "training_mean", "linear_map", "kernel_ridge")
 
 
 @dataclass(frozen=True, kw_only=True)

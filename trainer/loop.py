@@ -78,7 +78,7 @@ def _train(
     if metrics:
         metrics.begin_at(step, session.wandb_id, session.stage)
     profiler.begin_at(session.stage.run_step(step))
-    validation = Validation(session) if config.evaluate_every else None
+    validation = Validation(session, partial(heart.beat, step, "eval")) if config.evaluate_every else None
     step_function = train_step_with_oom_retry if config.out_of_memory == "retry" else train_step
     nrmse, last = None, step >= config.steps
     while not last:

@@ -18,7 +18,12 @@ from vastrun.trainer.data.trajectories import Trajectories
 from vastrun.trainer.distributed.group import Ranks
 from vastrun.trainer.evaluation.conserved import CONSERVED
 from vastrun.trainer.evaluation.planes import Coordinates, SpaceAxis, planes_of
-from vastrun.trainer.evaluation.predictors import MAX_PARAMETERS, applicable_predictors, compute_prior
+from vastrun.trainer.evaluation.predictors import (
+    MAX_PARAMETERS,
+    applicable_predictors,
+    compute_prior,
+    with_baseline,
+)
 from vastrun.trainer.evaluation.rollouts import Rollouts, roll_out
 from vastrun.trainer.evaluation.scores import Scores, scores_of
 from vastrun.trainer.evaluation.training_set import count_seen_conditions
@@ -105,7 +110,7 @@ def evaluate(
 ) -> Evaluation:
     """Evaluate a task, by its number, on its test set. All ranks take part."""
     test = task.test
-    prior = compute_prior(task, operator.scale(number), ranks)
+    prior = with_baseline(compute_prior(task, operator.scale(number), ranks), task, beat)
     parts = parts_of(test.conditions.cpu(), data)
     shown = _choose_examples(parts)
     rollouts = roll_out(

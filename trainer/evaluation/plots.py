@@ -37,6 +37,8 @@ _LINES = {
     "one_step_persistence": ("#edae49", "--", "persistence, one step"),
     "spatial_mean": ("#66a182", "--", "mean over space"),
     "training_mean": ("#8d96a3", "--", "training mean"),
+    "linear_map": ("#3d405b", "--", "best linear map"),
+    "kernel_ridge": ("#3d405b", "--", "kernel ridge"),
 }
 """Colour, line style and label of each predictor; models are solid, baselines are not."""
 

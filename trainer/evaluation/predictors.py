@@ -1,4 +1,4 @@
-"""Predictors: the model, used in several ways, and baselines that predict without learning.
+"""Predictors: the model, used in several ways, and baselines.
 
 The prior of a sample is known from the training set and the sample's conditions alone.
 
@@ -9,7 +9,7 @@ by axis, C conditions, R rings of wavenumbers.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -18,6 +18,12 @@ from torch import Tensor
 from vastrun.trainer.data import Task
 from vastrun.trainer.data.chunks import ranges, rows_at_once
 from vastrun.trainer.distributed.group import Ranks
+from vastrun.trainer.evaluation.learned_baselines import (
+    KERNEL_RIDGE,
+    LINEAR_MAP,
+    LearnedBaseline,
+    fit_baseline,
+)
 from vastrun.trainer.evaluation.training_set import read_frames
 from vastrun.trainer.models.operator import Operator, Scale
 
@@ -37,11 +43,20 @@ class Prior:
     """(G, C): the different conditions, or only their mean when there are too many."""
     means: Tensor
     """(G, K, *X), or (1, K, *1): mean target over the samples with these conditions."""
+    baseline: LearnedBaseline | None = None
+    """Baseline that was fitted to the training set at each of `parameters`; None: not fitted."""
 
     def mean_of(self, conditions: Tensor) -> Tensor:
         """Return the mean target of the training conditions nearest to `conditions` (B, C): (B, K, *X)."""
-        nearest = torch.cdist(conditions, self.parameters).argmin(dim=1)
-        return self.means[nearest.clamp_max(len(self.means) - 1)]
+        return self.means[self._nearest(conditions).clamp_max(len(self.means) - 1)]
+
+    def learned(self, u: Tensor, conditions: Tensor) -> Tensor:
+        """Return the baseline's target of fields `u` (B, K, *X) at the nearest training conditions."""
+        assert self.baseline is not None, "a predictor that needs a baseline is not applicable without one"
+        return self.baseline.predict(u, self._nearest(conditions))
+
+    def _nearest(self, conditions: Tensor) -> Tensor:
+        return torch.cdist(conditions, self.parameters).argmin(dim=1)
 
 
 def compute_prior(task: Task, scale: Scale, ranks: Ranks) -> Prior:
@@ -55,6 +70,12 @@ def compute_prior(task: Task, scale: Scale, ranks: Ranks) -> Prior:
         parameters = overall[None]
     means = _mean_fields(task, parameters, ranks).to(device) if task.train.steady else scale.mean[1:]
     return Prior(mean_conditions=overall, conditions_differ=differ, parameters=parameters, means=means)
+
+
+def with_baseline(prior: Prior, task: Task, beat: Callable[[], None]) -> Prior:
+    """Return the prior with a baseline that is fitted to the training set. All ranks fit the same one."""
+    baseline = fit_baseline(task, prior.parameters, prior.means.device, beat)
+    return replace(prior, baseline=baseline)
 
 
 def _mean_fields(task: Task, parameters: Tensor, ranks: Ranks) -> Tensor:
@@ -99,14 +120,17 @@ PREDICTORS: dict[str, Predict] = {
     "one_step_persistence": lambda _, __, before: before,
     "spatial_mean": lambda _, own, __: own.mean(dim=tuple(range(2, own.ndim)), keepdim=True).expand_as(own),
     "training_mean": lambda case, own, _: case.prior.mean_of(case.conditions).expand_as(own),
+    LINEAR_MAP: lambda case, own, _: case.prior.learned(own, case.conditions),
+    KERNEL_RIDGE: lambda case, own, _: case.prior.learned(own, case.conditions),
     "blind": lambda case, own, _: case.predict(own, case.prior.mean_conditions.expand_as(case.conditions)),
 }
 """rollout  each frame from the model's own prediction of the previous frame
 one_step    each frame from the true previous frame
 blind       as rollout, with the training set's mean conditions instead of the sample's own
-The others are baselines without a model: see docs/evaluation.md."""
+The others are baselines: see docs/evaluation.md."""
 
-_STEADY_PREDICTORS = ("rollout", "training_mean", "blind")
+_STEADY_PREDICTORS = ("rollout", "training_mean", KERNEL_RIDGE, "blind")
+_LEARNED = (LINEAR_MAP, KERNEL_RIDGE)
 _NEED_DIFFERENT_CONDITIONS = ("blind",)
 
 
@@ -115,6 +139,7 @@ def applicable_predictors(prior: Prior, *, steady: bool) -> tuple[str, ...]:
     return tuple(
         name
         for name in PREDICTORS
-        if (name in _STEADY_PREDICTORS or not steady)
+        if (name in _STEADY_PREDICTORS if steady else name != KERNEL_RIDGE)
+        and (prior.baseline is not None or name not in _LEARNED)
         and (prior.conditions_differ or name not in _NEED_DIFFERENT_CONDITIONS)
     )

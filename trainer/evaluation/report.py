@@ -27,6 +27,8 @@ _LABELS = {
     "one_step_persistence": "persistence, one step",
     "spatial_mean": "mean over space",
     "training_mean": "training mean",
+    "linear_map": "best linear map",
+    "kernel_ridge": "kernel ridge",
     "blind": "without the sample's parameter",
 }
 _HEADLINE = ("nrmse", "nrmse_median", "nrmse_pooled")

@@ -41,7 +41,9 @@ def count_seen_conditions(task: Task, ranks: Ranks, beat: Callable[[], None]) ->
     own = [digest_of(condition) for condition in test.fields[:, 0].cpu().numpy()]
     known: set[bytes] = set()
     # Equal shares, for an equal number of beats; a row that is read twice changes nothing.
-    share = np.resize(rows[rank.rank :: rank.world_size], math.ceil(len(rows) / rank.world_size))
+    share: NDArray[np.int64] = np.resize(
+        rows[rank.rank :: rank.world_size], math.ceil(len(rows) / rank.world_size)
+    )
     for first in range(0, len(share), _READ_BATCH):
         beat()
         windows = read_frames(task, share[first : first + _READ_BATCH], 2)

@@ -17,7 +17,7 @@ from vastrun.contract.scores import FLOORS, flatten_scores
 from vastrun.trainer import data
 from vastrun.trainer.data.trajectories import Trajectories
 from vastrun.trainer.engine.session import Session
-from vastrun.trainer.evaluation.predictors import Prior, applicable_predictors, compute_prior
+from vastrun.trainer.evaluation.predictors import Prior, applicable_predictors, compute_prior, with_baseline
 from vastrun.trainer.evaluation.rollouts import beat_with_stop_vote, roll_out
 from vastrun.trainer.evaluation.scores import scores_of
 
@@ -35,7 +35,7 @@ class ValidationScores:
 class Validation:
     """Validation sets of all tasks, on the device, and their priors."""
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: Session, beat: Callable[[], None] = lambda: None) -> None:
         """Raises ConfigError when a task has no held-out samples, DataError when they cannot be read."""
         ranks = session.ranks
         assert session.config.evaluate_every is not None
@@ -43,7 +43,7 @@ class Validation:
         """Steps between two validations."""
         self._held_out = [_read(config, session) for config in session.config.data]
         self._priors: list[Prior] = [
-            compute_prior(task, session.operator.scale(number), ranks)
+            with_baseline(compute_prior(task, session.operator.scale(number), ranks), task, beat)
             for number, task in enumerate(session.tasks)
         ]
 

@@ -143,7 +143,8 @@ class TaskLosses:
         self._schedule, self._tasks = session.task_schedule, len(session.tasks)
         self._masks: dict[tuple[int, ...], Tensor] = {}
         """Ones where a turn is of a task, (tasks, turns), by the tasks of a step's turns."""
-        self._clear()
+        self._sums: Tensor | None = None
+        self._turns = [0] * self._tasks
 
     def add(self, step: int, losses: Tensor) -> None:
         """Add the turns of step number `step`; their losses are the last numbers, or the only one."""
@@ -159,15 +160,11 @@ class TaskLosses:
             self._turns[task] += 1
 
     def take(self) -> tuple[Tensor, list[int]]:
-        """Return the sum of each task, (tasks,), and its number of turns, and begin anew."""
+        """Return the sum of each task, (tasks,), and its number of turns, and reset both."""
         sums, turns = self._sums, self._turns
         assert sums is not None, "a report follows at least one step"
-        self._clear()
+        self._sums, self._turns = None, [0] * self._tasks
         return sums, turns
-
-    def _clear(self) -> None:
-        self._sums: Tensor | None = None
-        self._turns = [0] * self._tasks
 
 
 class Reports:

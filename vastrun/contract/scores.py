@@ -12,13 +12,15 @@ FLOORS = {
     "persistence": "persistence",
     "spatial_mean": "the mean over space",
     "training_mean": "the training mean",
+    "linear_map": "the best linear map",
+    "kernel_ridge": "kernel ridge",
 }
-"""Predictions without learning, each with its name in texts."""
+"""Predictions without a network, each with its name in texts."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Floor:
-    """The score of a prediction without learning: a model is useful only below it."""
+    """The score of a prediction without a network: a model is useful only below it."""
 
     name: str
     value: float

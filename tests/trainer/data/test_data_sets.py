@@ -21,6 +21,7 @@ from vastrun.contract.config import DataConfig, TrainConfig
 from vastrun.contract.config_checks import faults_of
 from vastrun.contract.errors import DataError
 from vastrun.trainer import data
+from vastrun.trainer.data.conditions import find_seen
 from vastrun.trainer.data.inspection import check
 from vastrun.trainer.evaluation.planes import Coordinates
 
@@ -61,6 +62,8 @@ def test_what_is_tested_on_was_not_trained_on_at_any_parameter(task: str, made: 
     seen = {row.tobytes() for row in begin[0]}
     assert seen.isdisjoint(row.tobytes() for row in begin[1])
     assert len(seen) == 17
+    found = find_seen(splits)
+    assert (found.seen, found.test, found.compared) == (0, 3 * files, 17 * files)
     np.testing.assert_allclose(begin[0][:17], begin[0][-17:], atol=1e-6)
 
 

@@ -21,7 +21,7 @@ def averaged(decay: float, steps: int) -> float:
     for step in range(steps):
         ema.update(step)
     with ema.average_parameters():
-        return float(model.weight)
+        return float(model.weight.detach())
 
 
 def test_the_first_weights_are_soon_forgotten() -> None:

@@ -90,7 +90,7 @@ def test_a_band_without_wavenumbers_has_no_score() -> None:
         sizes=torch.ones(2, 1, 1),
         errors={"rollout": errors[:, :, None]},
         spectra=torch.zeros(3, 1, 4),
-        examples=torch.zeros(0),
+        examples=(),
     )
     found = scores_of(rollouts, torch.arange(2))["rollout"]
     assert math.isnan(found.spectrum_high)

@@ -128,7 +128,7 @@ def test_the_floor_of_a_steady_problem_is_the_training_sets_mean_field_at_the_sa
     data = DataConfig(task="darcy", sources=(1.0, 10.0))
     found = evaluate(Usual(problems), 0, data, task, alone, lambda: None)
     assert list(found.scores) == [WHOLE, "source 1", "source 10"]
-    assert list(found.scores[WHOLE]) == ["rollout", "training_mean", "blind"]
+    assert list(found.scores[WHOLE]) == ["rollout", "training_mean", "kernel_ridge", "blind"]
     # Of 1, 3 and 5 the mean is 3; of 2, 4 and 6 it is 4. What a fresh model says is that of all, 3.5.
     assert found.scores["source 1"]["training_mean"].nrmse == pytest.approx((2 / 1 + 0 + 2 / 5) / 3)
     assert found.scores["source 10"]["training_mean"].nrmse == pytest.approx((2 / 2 + 0 + 2 / 6) / 3)
