@@ -66,6 +66,8 @@ TAUGHT: tuple[tuple[str, Any, Options], ...] = (
     ("data.betas", [0.5], {"data.train": 24}),
     ("data.nus", [0.5], {"data": {**BURGERS, "nus": [0.1]}}),
     ("data.sources", [2.0], DARCY | {"unroll": 3}),
+    ("data.ranges", {"betas": [0.4, 1.0]}, {"data.betas": [0.4, 1.0]}),
+    ("data.range_values", 3, {"data.ranges": {"betas": [0.4, 1.0]}, "data.range_values": 2}),
     ("data.train", 16, {}),
     ("data.validation", 2, {"evaluate_every": 2, "data.validation": 4}),
     ("data.points", 64, {}),
@@ -181,6 +183,7 @@ LEFT: tuple[tuple[str, Any, Options, Callable[[Box], Any]], ...] = (
     ("keep_checkpoints", 3, {"checkpoint_every": 1, "keep_best": False}, saved_by),
     ("keep_best", False, {"checkpoint_every": 1, "steps": 8, **WORSE}, saved_by),
     ("tensorboard", True, {}, folders_of),
+    ("data.unseen", {"betas": [0.7]}, {}, lambda box: box.json(layout.FINAL)["scores"].keys()),
     ("plots", True, {}, folders_of),
     ("probe", "on", {}, lambda box: "windows at once fit" in box.log(0)),
 )

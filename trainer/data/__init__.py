@@ -42,9 +42,10 @@ from vastrun.trainer import user_code
 if TYPE_CHECKING:
     import torch
 
-    from vastrun.trainer.data.problem import DataSizes, Problem
+    from vastrun.trainer.data.problem import Problem
     from vastrun.trainer.data.sample_writer import ProgressCallback
     from vastrun.trainer.data.samples import Splits
+    from vastrun.trainer.data.sizes import DataSizes
     from vastrun.trainer.data.trajectories import Trajectories, Windows
     from vastrun.trainer.sampling.windows import BatchIndices, Symmetry
 
@@ -145,6 +146,14 @@ def validation(config: DataConfig, folder: Path, code: Path | None = None) -> Tr
         return module.PROBLEM.validation(config, folder)
     reader = getattr(module, "validation", None)
     return None if reader is None else reader(config, folder)
+
+
+def unseen(config: DataConfig, folder: Path) -> Trajectories | None:
+    """Return the test samples of a built-in task at parameters that are not trained; None: there are none.
+
+    Raises DataError.
+    """
+    return _problem(config).unseen(config, folder)
 
 
 def splits(config: DataConfig, folder: Path) -> Splits:

@@ -104,7 +104,7 @@ def _request(options: argparse.Namespace) -> _DataRequest | None:
     )
 
 
-_TRAINING_ONLY = ("keep", "patch", "validation")
+_TRAINING_ONLY = ("keep", "patch", "validation", "ranges", "range_values", "unseen")
 _OPTIONS = [field.name for field in dataclasses.fields(DataConfig) if field.name not in _TRAINING_ONLY]
 _MIN_VALUES = {"seed": 0, "points": 16, "frames": 2}
 

@@ -20,6 +20,8 @@ from vastrun.trainer.data.conditions import bytes_of
 _TRAIN_STREAM, _TEST_STREAM = 0, 1
 _SPARE_STREAM = 1
 """Keeps the draws that replace rejected ones apart: all other samples stay the same."""
+_FILE_STREAM = 2
+"""Keeps the draws of files with conditions of their own apart."""
 _MAX_DRAWS = 1000
 """Draws for one sample before the generator is taken to have no further condition."""
 
@@ -29,25 +31,27 @@ Draw = Callable[[int, np.random.Generator], Sized]
 
 
 def distinct_draws(
-    draw: Draw, *, seed: int, train: int, test: int, chunk: int, axes: int, uniform: bool
+    draw: Draw, *, seed: int, file: int | None, train: int, test: int, chunk: int, axes: int, uniform: bool
 ) -> Iterator[Sized]:
     """Yield the conditions of the training set, then those of the test set, a chunk at a time.
 
+    `file`: number of a file whose training set has conditions of its own; None: all files have the same.
     `axes`: those of the grid; `uniform`: accept uniform conditions. Raises DataError.
     """
     single = draw(1, np.random.default_rng(seed))
     distinct, again = (DistinctConditions(single, axes, uniform=uniform) for _ in range(2))
 
-    def draws(stream: int, n: int, known: DistinctConditions) -> Iterator[Sized]:
-        rng, spare = (np.random.default_rng([seed, stream, *more]) for more in ([], [_SPARE_STREAM]))
+    def draws(stream: list[int], n: int, known: DistinctConditions) -> Iterator[Sized]:
+        rng, spare = (np.random.default_rng([seed, *stream, *more]) for more in ([], [_SPARE_STREAM]))
         for begin in range(0, n, chunk):
             drawn = draw(min(chunk, n - begin), rng)
             yield known.replace_rejected(drawn, lambda: draw(1, spare))
 
     # The test set is drawn first, so that it does not depend on the size of the training set.
-    for _ in draws(_TEST_STREAM, test, distinct):
+    for _ in draws([_TEST_STREAM], test, distinct):
         pass
-    yield from chain(draws(_TRAIN_STREAM, train, distinct), draws(_TEST_STREAM, test, again))
+    train_stream = [_TRAIN_STREAM] if file is None else [_TRAIN_STREAM, _FILE_STREAM, file]
+    yield from chain(draws(train_stream, train, distinct), draws([_TEST_STREAM], test, again))
 
 
 class DistinctConditions:

@@ -40,9 +40,11 @@ def check(config: DataConfig, folder: Path, *, quick: bool = False) -> list[str]
             raise DataError(
                 f"{path}: checksum differs from {manifest.NAME}; the file was changed after it was made"
             )
+    unseen = data.unseen(config, folder)
     kind = "steady problems" if splits.train.steady else "trajectories"
     return [
         f"{config.task}: {len(splits.train)} {kind} to train on, {len(splits.test)} to test on",
+        *([] if unseen is None else [f"  {len(unseen)} to test on at parameters that are not trained"]),
         *(f"  {path.name}: {attrs}" for path, attrs in stride_descriptions(splits).items()),
         *(f"  warning: {line}" for line in find_seen(splits).lines),
     ]

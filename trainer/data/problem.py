@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sized
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import count, takewhile
 from math import log10
@@ -14,38 +14,19 @@ import numpy as np
 
 from vastrun.contract.config import DataConfig
 from vastrun.contract.errors import DataError
-from vastrun.trainer.data import manifest, pdebench, sample_writer, shared_cache
+from vastrun.trainer.data import pdebench
 from vastrun.trainer.data.draws import distinct_draws
+from vastrun.trainer.data.file_maker import FilePlan, make_files
 from vastrun.trainer.data.layouts import Layout
 from vastrun.trainer.data.pdebench import Attribute, Grid
-from vastrun.trainer.data.sample_writer import Piece, ProgressCallback
+from vastrun.trainer.data.sample_writer import ProgressCallback
 from vastrun.trainer.data.samples import FilePart, Samples, Splits
+from vastrun.trainer.data.sizes import DataSizes
 from vastrun.trainer.sampling.windows import Symmetry
 
 if TYPE_CHECKING:
     from vastrun.trainer.data.stored import StoredTask, StoredTrajectories
     from vastrun.trainer.data.trajectories import Trajectories, TrajectoryTask
-
-
-@dataclass(frozen=True, kw_only=True)
-class DataSizes:
-    """Sizes of a task's data, as the job configures them."""
-
-    frame_shape: tuple[int, ...]
-    """Shape of a sample: (frames, channels, *points); a steady problem has two frames."""
-    channels: tuple[str, ...]
-    """Names of the channels; of a steady problem, input before target."""
-    extent: tuple[float, float]
-    """Bounds of the domain along each axis."""
-    time_unit: str
-    """Unit of time; empty where there is none."""
-    steady: bool
-    symmetry: Symmetry
-    static: int
-    conditions: int
-    train: int
-    """Training samples of all files together."""
-    test: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,33 +78,8 @@ class Problem:
         Returns a line for each file. `jobs` is the number of processes, None: as many as pay off; it does not
         change the files.
         """
-        lines = []
         layout = self.layout(_grid(config))
-        for parameters in self._parameters(config):
-            path = self.path_of(folder, *parameters)
-            attrs = self._attrs(config, parameters)
-            present = pdebench.attributes(path)
-            # A file without a generator is PDEBench's own, and took hours to download: never overwrite it.
-            if present is not None and (present == attrs or "generator" not in present):
-                lines.append(f"{path.name}: present")
-                continue
-            n = config.train + config.test
-            pieces = self._pieces(config, parameters)
-            make = partial(
-                sample_writer.write_samples,
-                path,
-                pieces,
-                layout=layout,
-                n=n,
-                attrs=attrs,
-                jobs=jobs,
-                on_progress=on_progress,
-            )
-            fetched = shared_cache.fetch_or_make(path, attrs, make)
-            manifest.add(path, attrs)
-            how = "made before on this machine" if fetched else "made"
-            lines.append(f"{path.name}: {_describe(config, n, layout)} {how}")
-        return lines
+        return make_files(self._file_plans(config, folder), layout, jobs=jobs, on_progress=on_progress)
 
     def splits(self, config: DataConfig, folder: Path) -> Splits:
         """Split every file: the first `train` samples, the last of them for validation, and the last `test`.
@@ -143,6 +99,15 @@ class Problem:
 
         held_out = self.splits(config, folder).validation
         return None if held_out is None else Trajectories.of(held_out)
+
+    def unseen(self, config: DataConfig, folder: Path) -> Trajectories | None:
+        """Return test samples at parameters that are not trained; None: there are none. Raises DataError."""
+        from vastrun.trainer.data.trajectories import Trajectories
+
+        parameters = config.unseen_parameters_of(self.task)
+        if not parameters:
+            return None
+        return Trajectories.of(self._split(_of_tests(config), folder, slice(-config.test, None), parameters))
 
     def data_sizes(self, config: DataConfig) -> DataSizes:
         """Return the sizes of the configured data."""
@@ -184,20 +149,30 @@ class Problem:
         from vastrun.trainer.data.stored import StoredTask
         from vastrun.trainer.data.trajectories import TrajectoryTask
 
+        unseen = self.unseen(config, folder)
         if config.keep == "device":
-            return TrajectoryTask(*self.load(config, folder))
-        return StoredTask(*self.store(config, folder))
+            return TrajectoryTask(*self.load(config, folder), unseen=unseen)
+        return StoredTask(*self.store(config, folder), unseen=unseen)
 
     def path_of(self, folder: Path, *parameters: float) -> Path:
         """Return the path of the first file at these parameters, with PDEBench's file name."""
         return folder / self.file(*parameters)
 
-    def _split(self, config: DataConfig, folder: Path, rows: slice) -> Samples:
-        """Return the samples `rows` at each parameter; its files count as one."""
+    def _split(
+        self,
+        config: DataConfig,
+        folder: Path,
+        rows: slice,
+        every: tuple[tuple[float, ...], ...] | None = None,
+    ) -> Samples:
+        """Return the samples `rows` at each of some parameters, or of those that are trained.
+
+        The files of a parameter count as one.
+        """
         layout = self.layout(_grid(config))
         parts = [
             part
-            for parameters in self._parameters(config)
+            for parameters in every or self._parameters(config)
             for part in self._parts(config, layout, folder, parameters, rows)
         ]
         mapped = config.keep == "host"
@@ -246,21 +221,36 @@ class Problem:
         # Not those of `config.task`: a user's task may extend this one.
         return config.parameters_of(self.task)
 
-    def _pieces(self, config: DataConfig, parameters: tuple[float, ...]) -> Iterator[Piece]:
-        """Yield the pieces of a file. No condition is drawn twice, in the training set or in the test set."""
+    def _file_plans(self, config: DataConfig, folder: Path) -> Iterator[FilePlan]:
+        """Yield the files that are trained on, and those that are only tested on."""
+        own = config.has_ranges(self.task)
+        for number, parameters in enumerate(self._parameters(config)):
+            yield self._file_plan(config, folder, parameters, number if own else None)
+        for parameters in config.unseen_parameters_of(self.task):
+            yield self._file_plan(_of_tests(config), folder, parameters, None)
+
+    def _file_plan(
+        self, config: DataConfig, folder: Path, parameters: tuple[float, ...], number: int | None
+    ) -> FilePlan:
+        """Return the plan of a file. `number`: of one whose training set has conditions of its own."""
         grid = _grid(config)
         layout = self.layout(grid)
         draws = distinct_draws(
             lambda n, rng: self.draw(n, grid, rng),
             seed=config.seed,
+            file=number,
             train=config.train,
             test=config.test,
             chunk=self.chunk,
             axes=len(layout.shape) - (1 if layout.steady else 2),
             uniform=self.uniform,
         )
-        for drawn in draws:
-            yield partial(self.solve, drawn, *parameters, grid)
+        return FilePlan(
+            path=self.path_of(folder, *parameters),
+            attrs=self._attrs(config, parameters, number),
+            samples=config.train + config.test,
+            pieces=(partial(self.solve, drawn, *parameters, grid) for drawn in draws),
+        )
 
     def _check_parameters(self, folder: Path, parameters: tuple[float, ...]) -> None:
         """Raise DataError when the file at these parameters says that it is of others."""
@@ -281,7 +271,9 @@ class Problem:
         logs = tuple(map(log10, parameters))
         return logs if steady else (*logs, log10(config.dt))
 
-    def _attrs(self, config: DataConfig, parameters: tuple[float, ...]) -> dict[str, Attribute]:
+    def _attrs(
+        self, config: DataConfig, parameters: tuple[float, ...], number: int | None
+    ) -> dict[str, Attribute]:
         # Everything the values depend on: a file that differs in one of these is made again.
         attrs: dict[str, Attribute] = {"generator": self.generator}
         attrs |= self._named(parameters)
@@ -295,14 +287,14 @@ class Problem:
             attrs |= {"frames": config.frames, "dt": config.dt}
         if self.cells_of is not None:
             attrs["cells"] = self.cells_of(config.points, *parameters)
+        if number is not None:
+            attrs["conditions"] = number
         return attrs | dict(self.method)
 
 
-def _describe(config: DataConfig, n: int, layout: Layout) -> str:
-    if layout.steady:
-        return f"{n} steady problems of {config.points} x {config.points} points"
-    across = " x ".join([str(config.points)] * (len(layout.shape) - 2))
-    return f"{n} trajectories of {config.frames} frames and {across} points"
+def _of_tests(config: DataConfig) -> DataConfig:
+    """Return the data of a file that is tested on and not trained."""
+    return replace(config, train=0, validation=0)
 
 
 def _grid(config: DataConfig) -> Grid:

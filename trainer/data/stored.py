@@ -100,12 +100,17 @@ _COPIES: dict[str, _CopyImage] = {"none": _copy_unchanged, "shift": _copy_shifte
 class StoredTask:
     """Task whose training set stays in memory or on disk; only the test set is moved to the device."""
 
-    def __init__(self, train: StoredTrajectories, test: Trajectories) -> None:
+    def __init__(
+        self, train: StoredTrajectories, test: Trajectories, unseen: Trajectories | None = None
+    ) -> None:
         self.train = train
         self.test = test
+        self.unseen = unseen
+        """Test samples at parameters that are not trained; None: there are none."""
 
     def place(self, device: torch.device) -> None:
         self.test = self.test.to(device)
+        self.unseen = self.unseen and self.unseen.to(device)
 
     def batch(self, step: int, indices: BatchIndices) -> Windows:  # noqa: ARG002 - for tasks that extend this one
         """Read the windows into memory."""
@@ -117,8 +122,8 @@ class StoredTask:
         )
 
     def __getstate__(self) -> dict[str, Any]:
-        """Leave out the test set: loader workers read training data only."""
-        return {name: value for name, value in vars(self).items() if name != "test"}
+        """Leave out the test sets: loader workers read training data only."""
+        return {name: value for name, value in vars(self).items() if name not in ("test", "unseen")}
 
 
 _MAX_FREE_BATCHES = 8

@@ -107,13 +107,16 @@ class Windows:
 class TrajectoryTask:
     """Task whose trajectories are all on the device."""
 
-    def __init__(self, train: Trajectories, test: Trajectories) -> None:
+    def __init__(self, train: Trajectories, test: Trajectories, unseen: Trajectories | None = None) -> None:
         self.train = train
         self.test = test
+        self.unseen = unseen
+        """Test samples at parameters that are not trained; None: there are none."""
 
     def place(self, device: torch.device) -> None:
         self.train = self.train.to(device)
         self.test = self.test.to(device)
+        self.unseen = self.unseen and self.unseen.to(device)
 
     def batch(self, step: int, indices: BatchIndices) -> Windows:  # noqa: ARG002 - for tasks that wrap this one
         train, device = self.train, self.train.fields.device

@@ -20,6 +20,7 @@ from vastrun.trainer.evaluation.conserved import CONSERVED
 from vastrun.trainer.evaluation.planes import Coordinates, SpaceAxis, planes_of
 from vastrun.trainer.evaluation.predictors import (
     MAX_PARAMETERS,
+    Prior,
     applicable_predictors,
     compute_prior,
     with_baseline,
@@ -29,7 +30,8 @@ from vastrun.trainer.evaluation.scores import Scores, scores_of
 from vastrun.trainer.evaluation.training_set import count_seen_conditions
 from vastrun.trainer.models.operator import Operator
 
-WHOLE = "all"
+WHOLE, UNSEEN = "all", "unseen"
+"""Parts of the test set: all samples at parameters that were trained, and all at others."""
 _MAX_EXAMPLES = 3
 
 
@@ -79,7 +81,10 @@ class Evaluation:
     steady: bool
     samples: int
     scores: dict[str, dict[str, Scores]]
-    """Scores by part of the test set, the whole first, then by predictor; `rollout` is the model's."""
+    """Scores by part of the test set, the whole first, then by predictor; `rollout` is the model's.
+
+    Samples at parameters that were not trained are in parts of their own, and not in the whole.
+    """
     spectra: Tensor
     """(3, K, R): see `Rollouts.spectra`."""
     coordinates: Coordinates
@@ -91,8 +96,8 @@ class Evaluation:
     def numbers(self) -> dict[str, float]:
         """Return the scores of the whole test set by names like `rollout_nrmse`.
 
-        All finite scores of the model's rollout, the nRMSE of the other predictors, and the number of test
-        conditions that are in the training set.
+        All finite scores of the model's rollout, the nRMSE of the other predictors, that at parameters that
+        were not trained, and the number of test conditions that are in the training set.
         """
         numbers = {
             f"{predictor}_{name}": value
@@ -100,6 +105,8 @@ class Evaluation:
             for name, value in scores.numbers().items()
             if predictor == "rollout" or name == "nrmse"
         }
+        if UNSEEN in self.scores:
+            numbers["unseen_nrmse"] = self.scores[UNSEEN]["rollout"].numbers()["nrmse"]
         if self.seen is not None:
             numbers["seen_conditions"] = self.seen.seen
         return {name: value for name, value in numbers.items() if value is not None}
@@ -125,11 +132,15 @@ def evaluate(
         conserved=CONSERVED.get(data.task),
     )
     coordinates = Coordinates.of(data, tuple(test.grid))
+    scores = {label: scores_of(rollouts, rows) for label, rows in parts.items()}
+    unseen = getattr(task, "unseen", None)  # a task in a user's code may be without
+    if unseen is not None:
+        scores |= _unseen_scores(operator, number, data, unseen, prior, ranks, beat)
     return Evaluation(
         task=data.task,
         steady=test.steady,
         samples=len(test),
-        scores={label: scores_of(rollouts, rows) for label, rows in parts.items()},
+        scores=scores,
         spectra=rollouts.spectra,
         coordinates=coordinates,
         examples=tuple(_examples(shown, test, rollouts, coordinates)),
@@ -150,6 +161,34 @@ def _examples(
                 truth=plane.cut(test.fields[row, :, : rolled.shape[2]]).cpu(),
                 rollout=rolled[place],
             )
+
+
+def _unseen_scores(
+    operator: Operator,
+    number: int,
+    data: DataConfig,
+    unseen: Trajectories,
+    prior: Prior,
+    ranks: Ranks,
+    beat: Callable[[], None],
+) -> dict[str, dict[str, Scores]]:
+    """Return the scores at parameters that were not trained, all together and at each."""
+    predictors = applicable_predictors(prior, steady=unseen.steady)
+    rollouts = roll_out(
+        operator,
+        number,
+        unseen,
+        prior,
+        ranks,
+        beat,
+        predictors=predictors,
+        conserved=CONSERVED.get(data.task),
+    )
+    parts = {
+        UNSEEN if label == WHOLE else f"{UNSEEN} {label}": rows
+        for label, rows in parts_of(unseen.conditions.cpu(), data).items()
+    }
+    return {label: scores_of(rollouts, rows) for label, rows in parts.items()}
 
 
 def final_scores(evaluations: Sequence[Evaluation]) -> dict[str, float]:

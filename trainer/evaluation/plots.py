@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
 
-from vastrun.trainer.evaluation.evaluation import WHOLE, Evaluation, Example
+from vastrun.trainer.evaluation.evaluation import UNSEEN, WHOLE, Evaluation, Example
 from vastrun.trainer.evaluation.metrics import BANDS
 
 _DPI = 110
@@ -166,7 +166,7 @@ def _error_by_frame(evaluation: Evaluation) -> Figure:
     figure, [[axes]] = _figure(1, 1, width=5.6, height=4.0, right=2.5)
     name = "rollout, at each parameter"
     for part, scores in evaluation.scores.items():
-        if part != WHOLE:
+        if part not in (WHOLE, UNSEEN):
             curve = scores["rollout"].nrmse_by_frame
             _curve(axes, curve, 1, color=_MODEL, linewidth=0.7, alpha=0.45, label=name)
             # One legend entry for all of them.

@@ -63,6 +63,11 @@ class CachedTask:
     def test(self) -> Trajectories:
         return self._task.test
 
+    @property
+    def unseen(self) -> Trajectories | None:
+        """Test samples at parameters that are not trained; a task in a user's code may be without any."""
+        return getattr(self._task, "unseen", None)
+
     def place(self, device: torch.device) -> None:
         """Move the trajectories; the tokens stay in their files."""
         self._task.place(device)

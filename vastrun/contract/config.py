@@ -19,7 +19,10 @@ Weight = Annotated[float, Ge(0)]
 Keep = Literal["device", "host", "disk"]
 Auto = Literal["auto"]
 
-PARAMETERS: Mapping[str, tuple[str, ...]] = {
+ParameterKey = Literal["betas", "nus", "rhos", "etas", "machs", "sources"]
+MAX_RANGE_VALUES = 16
+"""More values of a parameter have no scores of their own."""
+PARAMETERS: Mapping[str, tuple[ParameterKey, ...]] = {
     "advection": ("betas",),
     "burgers": ("nus",),
     "compressible_1d": ("etas",),
@@ -58,6 +61,10 @@ _CHANNELS = {
 _BYTES_PER_VALUE = 4
 
 
+_DIGITS = 4
+"""Significant digits of the values within a range, which are part of file names."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class DataConfig:
     """One task and its data set, which a built-in solver generates when its file does not exist."""
@@ -76,6 +83,12 @@ class DataConfig:
     """Mach numbers of `compressible_2d` and `_3d`, whose files have all combinations with `etas`."""
     sources: Annotated[tuple[Positive, ...], MinLen(1)] = (1.0,)
     """Source terms of `darcy`; PDEBench calls them beta. The solution is proportional to it."""
+    ranges: Mapping[ParameterKey, tuple[Positive, Positive]] = field(default_factory=dict)
+    """Lowest and highest value of parameters that are sampled in training, each instead of its list."""
+    range_values: Annotated[int, Ge(2), Le(MAX_RANGE_VALUES)] = MAX_RANGE_VALUES
+    """Values of each range, evenly spaced in the logarithm; each has initial conditions of its own."""
+    unseen: Mapping[ParameterKey, tuple[Positive, ...]] = field(default_factory=dict)
+    """Values of parameters that are tested on and not trained: `test` samples of each."""
     train: Count = 256
     """Initial conditions, or coefficients, to train on, per file."""
     keep: Keep = "device"
@@ -116,7 +129,27 @@ class DataConfig:
 
     def parameters_of(self, task: str) -> tuple[tuple[float, ...], ...]:
         """Return the parameters of each file of a built-in task: all combinations of its keys' values."""
-        return tuple(product(*(getattr(self, key) for key in PARAMETERS[task])))
+        return tuple(product(*map(self.values_of, PARAMETERS[task])))
+
+    def unseen_parameters_of(self, task: str) -> tuple[tuple[float, ...], ...]:
+        """Return the PDE's parameters that are only tested on: `unseen` replaces the trained values."""
+        keys = PARAMETERS[task]
+        if self.unseen.keys().isdisjoint(keys):
+            return ()
+        return tuple(product(*(self.unseen.get(key, self.values_of(key)) for key in keys)))
+
+    def values_of(self, key: ParameterKey) -> tuple[float, ...]:
+        """Return the values of a parameter that are trained."""
+        bounds = self.ranges.get(key)
+        if bounds is None:
+            values: tuple[float, ...] = getattr(self, key)
+            return values
+        (low, high), last = bounds, self.range_values - 1
+        return tuple(float(f"{low * (high / low) ** (n / last):.{_DIGITS}g}") for n in range(last + 1))
+
+    def has_ranges(self, task: str) -> bool:
+        """Tell whether parameters of a built-in task are sampled from a range."""
+        return not self.ranges.keys().isdisjoint(PARAMETERS[task])
 
 
 @dataclass(frozen=True, kw_only=True)

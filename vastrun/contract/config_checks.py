@@ -82,11 +82,31 @@ def _batch_checks(config: TrainConfig, world_size: int) -> list[_Check]:
     return [
         (rest > 0, "batch", f"expected a multiple of the {world_size} ranks, got {batch}"),
         *(check for key, data in _each(config) for check in _size_checks(config, batch, key, data)),
+        *(check for key, data in _each(config) for check in _parameter_checks(key, data)),
         (
             rest == 0 and share % size > 0 and config.batch != "auto",
             "micro_batch",
             f"expected a divisor of a rank's {share} windows, got {size}",
         ),
+    ]
+
+
+def _parameter_checks(at: str, data: DataConfig) -> list[_Check]:
+    """Check the ranges of parameters, and that unseen ones are not trained."""
+    if data.task not in PARAMETERS:
+        return []
+    known = set(data.parameters_of(data.task)).intersection(data.unseen_parameters_of(data.task))
+    trained = "; ".join(", ".join(f"{value:g}" for value in values) for values in sorted(known))
+    return [
+        *(
+            (low >= high, f"{at}.ranges.{key}", f"expected the lower value first, got {low:g}, {high:g}")
+            for key, (low, high) in data.ranges.items()
+        ),
+        *(
+            (not values, f"{at}.unseen.{key}", "expected at least one value, got none")
+            for key, values in data.unseen.items()
+        ),
+        (bool(known), f"{at}.unseen", f"expected values that are not trained, got {trained}"),
     ]
 
 

@@ -120,6 +120,13 @@ def rejected_data_options(at: str, config: TrainConfig, data: DataConfig) -> Ite
         read = PARAMETERS[data.task]
         fault = f"has no effect with {data.task}" + (f", which reads {' and '.join(read)}" if read else "")
         unread |= {key: fault for keys in PARAMETERS.values() for key in keys if key not in read}
+        unread |= {key: f"has no effect with a range of {key}" for key in read if key in data.ranges}
+        for name in ("ranges", "unseen"):
+            yield from ((f"{at}.{name}.{key}", fault) for key in getattr(data, name) if key not in read)
+    else:
+        unread["unseen"] = "has no effect with a task of your own"
+    if not data.ranges:
+        unread["range_values"] = "has no effect without ranges"
     for key, fault in unread.items():
         if getattr(data, key) != getattr(_DATA_DEFAULTS, key):
             yield f"{at}.{key}", fault

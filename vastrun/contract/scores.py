@@ -86,7 +86,17 @@ def _task_line(scores: Mapping[str, float]) -> str | None:
             f"rollout nRMSE is infinite, {diverged:g} rollouts diverged; {floor.name} has {floor.value:.4g}"
         )
     without = "" if blind is None else f"; without the sample's parameter: {blind:.4g}"
-    return f"rollout nRMSE {compare_with_floor(score, floor)}{without}{_operator_part(scores)}"
+    comparison = compare_with_floor(score, floor)
+    return f"rollout nRMSE {comparison}{_unseen_part(scores, score)}{without}{_operator_part(scores)}"
+
+
+def _unseen_part(scores: Mapping[str, float], score: float) -> str:
+    """Format the score at parameters that were not trained; empty when there are none."""
+    unseen = scores.get("unseen_nrmse")
+    if unseen is None:
+        return ""
+    times = f", {unseen / score:.2f} times that" if score else ""
+    return f"; at parameters that were not trained: {unseen:.4g}{times}"
 
 
 def _operator_part(scores: Mapping[str, float]) -> str:
