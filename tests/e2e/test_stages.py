@@ -17,7 +17,7 @@ from tests.emulators.vast import VastEmulator
 from tests.waiting import eventually
 from vastrun.contract.checkpoint_folder import newest_first, verify
 
-pytestmark = [pytest.mark.torch, pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.torch, pytest.mark.slow, pytest.mark.timeout(1800)]
 
 JOB = str(JOBS / "stages.yaml")
 STAGES = ("operator", "refine", "distill")
