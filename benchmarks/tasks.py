@@ -33,9 +33,9 @@ DATA: dict[str, DataConfig] = {
     "darcy": _PLANE,
     "diffusion_reaction": replace(_PLANE, dt=0.5),
     "shallow_water": _PLANE,
-    "compressible_2d": replace(_PLANE, machs=(0.5,)),
+    "compressible_2d": replace(_PLANE, points=16, machs=(0.5,)),
     "incompressible": replace(_PLANE, dt=0.2),
-    "compressible_3d": DataConfig(train=12, test=4, points=16, frames=4, dt=0.05, machs=(0.5,)),
+    "compressible_3d": DataConfig(train=8, test=2, points=16, frames=4, dt=0.02, machs=(0.5,)),
 }
 """Data of each task, as they are read."""
 _FINER = 2
