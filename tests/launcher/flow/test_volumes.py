@@ -66,11 +66,13 @@ def test_the_first_run_creates_its_volume_and_the_next_one_gets_it(world: World)
     first = world.launch()
     assert first.cause is None
     assert "volume pdebench is created on machine host-1: $20.00 a month" in told(world)
+    ended_at = world.clock.now()
     second = next_run(world, "wise-otter-4b2c")
     assert second.cause is None and second.host == first.host
     assert "volume pdebench is attached" in told(world, second.id)
     assert world.market.disks.created == 1
     volume = the_volume(world)
+    assert volume.used_at > ended_at
     assert (volume.volume_id, volume.host, volume.run_id) == ("701", "host-1", second.id)
 
 
