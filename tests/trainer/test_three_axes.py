@@ -17,7 +17,7 @@ from vastrun.contract.config import DataConfig
 from vastrun.trainer.data import compressible_3d
 from vastrun.trainer.data.pdebench import Grid
 
-pytestmark = [pytest.mark.torch, pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.torch, pytest.mark.slow, pytest.mark.timeout(900)]
 
 GRID = Grid(points=16, frames=5, dt=0.05)
 MACH, ETA = 1.0, 1e-08
