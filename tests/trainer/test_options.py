@@ -45,6 +45,8 @@ TINY: Options = {
 }
 BURGERS = {**ADVECTION, "task": "burgers", "train": 6}
 BURGERS.pop("betas")
+REACTION = {**BURGERS, "task": "reaction_diffusion", "nus": [0.5], "rhos": [1.0]}
+GAS = {**BURGERS, "task": "compressible_1d", "etas": [0.01]}
 TWO: Options = {"data": [ADVECTION, BURGERS]}
 DARCY: Options = {"data": {"task": "darcy", "train": 32, "test": 4, "points": 16}}
 FNO: Options = {"model.name": "fno", "model.heads": 4, "model.modes": 8}
@@ -65,6 +67,9 @@ TAUGHT: tuple[tuple[str, Any, Options], ...] = (
     ("data.task", "burgers", {"data.betas": [0.4, 1.0]}),
     ("data.betas", [0.5], {"data.train": 24}),
     ("data.nus", [0.5], {"data": {**BURGERS, "nus": [0.1]}}),
+    ("data.rhos", [5.0], {"data": REACTION}),
+    ("data.etas", [0.1], {"data": GAS}),
+    ("data.machs", [1.0], {"data": {**GAS, "task": "compressible_2d", "points": 16, "train": 4}}),
     ("data.sources", [2.0], DARCY | {"unroll": 3}),
     ("data.ranges", {"betas": [0.4, 1.0]}, {"data.betas": [0.4, 1.0]}),
     ("data.range_values", 3, {"data.ranges": {"betas": [0.4, 1.0]}, "data.range_values": 2}),
@@ -214,6 +219,8 @@ SHARDS_ONLY = {
 }
 """Keys that need a former training, several ranks or a GPU, and where they are shown; without a GPU they are
 refused or noted."""
+OF_STAGES = ("stages", "stage_options", "gate")
+"""Sections of trainings in several stages, which tests/trainer/test_stages.py has."""
 
 
 def leaves(kind: type, prefix: str = "") -> Iterator[str]:
@@ -266,7 +273,8 @@ def finished(start_ranks: Start, path: Path, options: Options) -> Box:
 def test_every_key_is_in_one_of_the_tables() -> None:
     tables = [TAUGHT, BUILT, LEFT]
     shown = [row[0] for table in tables for row in table]  # type: ignore[attr-defined]
-    others = [*SHARDS_ONLY, *WANDB, *MLFLOW, *LIMITS]
+    staged = [key for key in leaves(TrainConfig) if key.split(".")[0] in OF_STAGES]
+    others = [*SHARDS_ONLY, *staged, *WANDB, *MLFLOW, *LIMITS]
     assert sorted([*shown, *others]) == sorted(leaves(TrainConfig))
     assert all(Path(path).is_file() for path in SHARDS_ONLY.values())
 

@@ -25,6 +25,7 @@ PRIVATE = {
     "torch._foreach_norm",
     "torch._guards.detect_fake_mode",
     "torch._inductor.config",
+    "torch._subclasses.fake_tensor.FakeTensor",
     "torch._subclasses.fake_tensor.FakeTensorMode",
     "torch._subclasses.fake_tensor.unset_fake_temporarily",
     "torch.distributed.algorithms._checkpoint.checkpoint_wrapper.checkpoint_wrapper",

@@ -25,6 +25,7 @@ ENDS = {
     "communication": ("FAILED", 5),
     "data": ("FAILED", 5),
     "diverged": ("FAILED", 5),
+    "gate_missed": ("FAILED", 5),
     "disk": ("FAILED", 5),
     "host": ("FAILED", 5),
     "slow": ("FAILED", 5),
@@ -130,6 +131,7 @@ def test_a_reason_has_its_cause_and_exit_codes() -> None:
         "disk": ("disk", False),
         "device": ("host", True),
         "diverged": ("diverged", False),
+        "gate_missed": ("gate_missed", False),
     }
     assert {
         **{name: Meaning(cause=cause, is_curable=curable) for name, (cause, curable) in failures.items()},
