@@ -52,6 +52,8 @@ class Training:
     """Files that are there at its end, besides."""
     profiles: bool = True
     """Records the steps that `vastrun profile` requests, at once."""
+    supervisor: Mapping[str, object] = field(default_factory=dict)
+    """What its status says besides, while it trains."""
     obeys: bool = True
     kills_lease_after_s: float = math.inf
     """From its start; who arms the lease again says since when it counts."""
@@ -221,6 +223,7 @@ class FakeBox:
                 "steps": self.training.steps,
                 "loss": 0.5,
                 "ranks": self._ranks() if state == "running" else [],
+                **self.training.supervisor,
             },
         }
         return json.dumps(seen)

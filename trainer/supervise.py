@@ -241,6 +241,7 @@ def conclude(
         ranks=(*diagnosis.ranks, *(dated.end for dated in observed.departed)),
         first_failure=diagnosis.first_failure,
         hang=observed.hang,
+        idle_gpus=observed.idle_gpus,
         stop_cause=observed.stop_cause,
         stop_sent_at=diagnosis.stop_sent_at,
         stop_sent_step=None if diagnosis.stop_sent_at is None else observed.stopped_at_step,

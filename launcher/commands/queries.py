@@ -29,6 +29,7 @@ from vastrun.launcher.core import (
 from vastrun.launcher.core.bills import cost_of, cost_usd
 from vastrun.launcher.core.errors import AuthError, ProviderError
 from vastrun.launcher.cost.reconciliation import charges_by_run
+from vastrun.launcher.decisions.idle_gpus import BEGINS, idle_gpus_text
 from vastrun.launcher.decisions.nodes import current_machines, joint_diary
 from vastrun.launcher.decisions.policy import (
     download_left_s,
@@ -135,6 +136,8 @@ class Explanation:
     """Steps of its box, as far as they were downloaded."""
     left_out: LeftOutFiles = NONE_LEFT_OUT
     """Files of its program that are not on this computer."""
+    idle_gpus: str = ""
+    """What its GPUs waited for while they worked less than half of the time; empty: not seen."""
     not_shipped: str = ""
     """A file that its program missed, and why it was not shipped; empty: none is known."""
 
@@ -310,9 +313,11 @@ def explain(ledger: Ledger, run: Run, now: float) -> Explanation:
     outputs = Outputs(run)
     events = [event for event in diary_of(ledger, run) if not event.told]
     stacks = sorted(str(path) for path in outputs.path(layout.STACKS).glob("rank-*.txt"))
+    outcome = outputs.outcome()
     return Explanation(
         row=row_of(ledger, run, now),
-        outcome=outputs.outcome(),
+        outcome=outcome,
+        idle_gpus=_idle_gpus(outcome, events),
         checkpoint=outputs.checkpoints is not None,
         stacks=tuple(stacks),
         last_event=events[-1] if events else None,
@@ -320,6 +325,13 @@ def explain(ledger: Ledger, run: Run, now: float) -> Explanation:
         left_out=outputs.left_out(),
         not_shipped=missing_file(run),
     )
+
+
+def _idle_gpus(outcome: Outcome | None, events: Sequence[Event]) -> str:
+    """Describe idle GPUs by the evidence, else by the last report while it ran; empty: there is none."""
+    if outcome is not None and outcome.idle_gpus is not None:
+        return idle_gpus_text(outcome.idle_gpus)
+    return next((event.text for event in reversed(events) if event.text.startswith(BEGINS)), "")
 
 
 def ending_of(ledger: Ledger, run: Run, chain: Sequence[Run], now: float) -> RunEnd:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from vastrun.contract.outcome import IdleGpus
 from vastrun.launcher.core.left_out import NONE_LEFT_OUT, LeftOutFiles
 from vastrun.launcher.core.verdict import Evidence
 
@@ -84,6 +85,8 @@ class BoxStatus:
     log_bytes: int = 0
     free_mb: int | None = None
     ranks: tuple[RankStatus, ...] = ()
+    idle_gpus: IdleGpus | None = None
+    """GPUs that work less than half of the time for minutes now; None: they are busy, or it is unknown."""
 
 
 @dataclass(frozen=True, kw_only=True)

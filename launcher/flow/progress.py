@@ -13,6 +13,7 @@ from vastrun.contract.stages import stage_text
 from vastrun.launcher.core import BoxStatus, Progress
 from vastrun.launcher.core.job import JobSpec
 from vastrun.launcher.core.slots import TAKES_SLOTS
+from vastrun.launcher.flow.idle_gpus import IdleGpuReport
 
 if TYPE_CHECKING:
     from vastrun.launcher.flow.context import RunContext
@@ -230,6 +231,7 @@ class ProgressReport:
     _start: TrainingStartDetector = field(default_factory=TrainingStartDetector)
     _saved_at: float = 0.0
     _onstart_step: str = ""
+    _idle_gpus: IdleGpuReport = field(default_factory=IdleGpuReport)
     _reported: set[str] = field(default_factory=set)
     """Activities before the start of the training that were reported."""
 
@@ -264,6 +266,7 @@ class ProgressReport:
             context.report(step)
         self._report_start(context, box_status)
         context.services.screen.log(text)
+        self._idle_gpus.show(context, box_status)
 
     def _report_start(self, context: RunContext, box_status: BoxStatus) -> None:
         """Report each activity before the training once, then its start."""

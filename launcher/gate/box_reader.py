@@ -8,7 +8,16 @@ from dataclasses import asdict, dataclass
 from typing import Annotated, Any, Literal, get_args
 
 from vastrun.contract import layout
-from vastrun.contract.outcome import EpochSeconds, ExitCode, Name, Outcome, RankNumber, Seconds, Step
+from vastrun.contract.outcome import (
+    EpochSeconds,
+    ExitCode,
+    IdleGpus,
+    Name,
+    Outcome,
+    RankNumber,
+    Seconds,
+    Step,
+)
 from vastrun.contract.profiling import MAX_REQUEST_BYTES, MAX_TABLE_BYTES, ProfileResponse
 from vastrun.contract.records import MaxLength, Pattern, Range, RecordError, Text, read_as, read_json
 from vastrun.launcher.core import BoxStatus, Evidence, RankStatus, StepEnd
@@ -97,6 +106,7 @@ class _Supervisor:
     steps: Step | None = None
     loss: float | None = None
     ranks: Annotated[tuple[_Rank, ...], MaxLength(caps.RANKS)] = ()
+    idle_gpus: IdleGpus | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -136,6 +146,7 @@ def parse_box_status(printed: str) -> BoxStatus:
         log_bytes=status.log_bytes,
         free_mb=status.free_mb,
         ranks=tuple(map(_rank_status, supervisor.ranks)),
+        idle_gpus=supervisor.idle_gpus,
     )
 
 

@@ -136,6 +136,16 @@ _NUMBERS = (
     '"<b>"',
     "[1]",
 )
+_IDLE = {
+    "load": 0.3,
+    "seconds": 400.0,
+    "step": 3,
+    "waits_for": "data",
+    "data": 0.5,
+    "disk": 0.0,
+    "main_thread": 0.1,
+    "cores": 0.2,
+}
 _STEPS = ("0", "-1", "1e9", "9" * 30, "null", '"1"', "7")
 _METRICS = b"".join(
     b'{"step": %s, "loss": %s, "validation_nrmse": %s, "<script>": 1}\n'
@@ -172,6 +182,13 @@ LIES: Mapping[str, Lie] = {
     "ranks that are none": _supervisor(ranks=[{"rank": "all"}, 3, None]),
     "more ranks than any machine has": _supervisor(ranks=[{"rank": 0}] * 10_001),
     "ranks that are identical": _supervisor(ranks=[{"rank": 0, "step": 3}] * 64),
+    "GPUs that are idle for no reason on earth": _supervisor(idle_gpus=_IDLE | {"waits_for": STEERING}),
+    "GPUs that are idle beyond any number": _supervisor(idle_gpus=_IDLE | {"seconds": 1e300, "load": -1}),
+    "GPUs that are idle in words": _supervisor(idle_gpus="yes"),
+    "GPUs that are idle at a step of text": _supervisor(idle_gpus=_IDLE | {"step": "ten"}),
+    "outcome with GPUs that were idle in a steering way": _outcome(idle_gpus=_IDLE | {"waits_for": MARKUP}),
+    "outcome with GPUs that were busier than possible": _outcome(idle_gpus=_IDLE | {"load": 7, "cores": 1e9}),
+    "outcome with idle GPUs that are a list": _outcome(idle_gpus=[1]),
     "supervisor that is text": _says(supervisor="fine"),
     "exit code that is text": _says(exit_code="0"),
     "exit code beyond any number": _says(exit_code=2**70),

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import cast, get_args
 
 from vastrun.contract import layout
-from vastrun.contract.outcome import REASONS, Hang, RankEnd, Reason
+from vastrun.contract.outcome import REASONS, Hang, IdleGpus, RankEnd, Reason
 from vastrun.trainer.distributed.exit import (
     Raised,
     last_abort,
@@ -101,6 +101,8 @@ class ObservedLaunch:
     """Memory that was in use on this node; None: nothing was killed, or unknown."""
     disk_full: bool = False
     """True when the disk was full after the ranks ended."""
+    idle_gpus: IdleGpus | None = None
+    """Longest period in which the GPUs here worked less than half of the time; None: none was seen."""
     this_node: ThisNode = field(default_factory=ThisNode)
     elsewhere: tuple[TimedRankEnd, ...] = ()
     """Ends of the ranks of the other nodes."""

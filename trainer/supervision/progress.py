@@ -7,11 +7,12 @@ import json
 import math
 import time
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from vastrun.contract import layout
+from vastrun.contract.outcome import IdleGpus
 from vastrun.contract.records import write_json
 from vastrun.contract.stages import finished_steps
 from vastrun.trainer.heartbeat import Beat, read_beat
@@ -73,6 +74,7 @@ def write_status(
     *,
     world_size: int,
     steps: int,
+    idle_gpus: IdleGpus | None = None,
 ) -> None:
     """Write the progress of the training to `run/status.json`; with a full disk the old file stays.
 
@@ -90,6 +92,7 @@ def write_status(
         "steps": steps,
         "loss": last_loss(box).value,
         "ranks": ranks,
+        "idle_gpus": None if idle_gpus is None else asdict(idle_gpus),
     }
     with contextlib.suppress(OSError):
         write_json(box / layout.STATUS, status, durable=False)

@@ -19,12 +19,13 @@ from vastrun.trainer.supervision.checkpoint_push import PUSH_LOG, start_push
 from vastrun.trainer.supervision.core_file import CoreTrimmer
 from vastrun.trainer.supervision.diagnosis import ObservedLaunch, ends_here, left_early, signal_name
 from vastrun.trainer.supervision.environment import rank_environment
+from vastrun.trainer.supervision.idle_gpus import IdleGpuWatch, NvidiaSmi
 from vastrun.trainer.supervision.launch import Launch
 from vastrun.trainer.supervision.memory_counters import MemoryKills, memory_use
 from vastrun.trainer.supervision.node_state import NodeState
 from vastrun.trainer.supervision.peers import Peers
 from vastrun.trainer.supervision.processes import reap_orphans
-from vastrun.trainer.supervision.progress import ProgressTracker, beat_of, write_status
+from vastrun.trainer.supervision.progress import ProgressTracker, beat_of, pid_of, write_status
 from vastrun.trainer.supervision.rank_process import FAILED_GRACE_S, RankProcess, failure_grace_s
 from vastrun.trainer.supervision.ranklogs import SUPERVISOR, MergedLog, Tail
 from vastrun.trainer.supervision.restarts import Start
@@ -79,11 +80,14 @@ def run_ranks(
         tracker=ProgressTracker(box=box),
         memory_kills=memory_kills,
         cores=CoreTrimmer.of(box, started_at),
+        gpus=IdleGpuWatch(NvidiaSmi()) if job.gpus else None,
     )
     watch.until_over()
     agent = launch.end(within_s=_AGENT_S)
     log.drain(within_s=DRAIN_S, first=_failed_first(launch.processes()))
     watch.report()
+    if watch.gpus:
+        watch.gpus.close()
     memory_killed = memory_kills.has_any
     observed = ObservedLaunch(
         started_at=started_at,
@@ -104,6 +108,7 @@ def run_ranks(
         memory_use=memory_use(box) if memory_killed else None,
         disk_full=shutil.disk_usage(box).free < RESERVE_BYTES,
         too_late=watch.too_late,
+        idle_gpus=watch.gpus.longest if watch.gpus else None,
     )
     return add_peer_observations(box, observed, peers)
 
@@ -121,6 +126,8 @@ class Watch:
     tracker: ProgressTracker
     memory_kills: MemoryKills
     cores: CoreTrimmer
+    gpus: IdleGpuWatch | None = None
+    """None: the job uses no GPUs."""
     hang: Hang | None = None
     stopped_at: float | None = None
     """Epoch seconds at which the ranks were first asked to stop."""
@@ -155,7 +162,12 @@ class Watch:
         self.cores.look()
         steps = self.job.train.total_steps if self.job.train else 0
         ranks_progress, ranks = self.tracker.ranks_progress(processes), self.launch.world_size
-        write_status(self.box, ranks_progress, processes, world_size=ranks, steps=steps)
+        idle_gpus = None
+        if self.gpus:
+            pids = (pid_of(self.box, process) for process in processes if process.exit_code is None)
+            self.gpus.look(ranks_progress, pids)
+            idle_gpus = self.gpus.current
+        write_status(self.box, ranks_progress, processes, world_size=ranks, steps=steps, idle_gpus=idle_gpus)
         reap_orphans(exclude=self.launch.agent.pid)
 
     def _is_over(self, processes: tuple[RankProcess, ...], ranks_progress: tuple[RankProgress, ...]) -> bool:

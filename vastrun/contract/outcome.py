@@ -73,6 +73,8 @@ EpochSeconds = Annotated[float, Range(0, 1e11)]
 Seconds = Annotated[float, Range(0, 1e10)]
 Bytes = Annotated[int, Range(0, 10**15)]
 """A size in bytes."""
+Share = Annotated[float, Range(0, 1)]
+"""A part of a whole."""
 Name = Annotated[str, MaxLength(200)]
 Line = Annotated[str, Text(1000)]
 Lines = Annotated[str, Text(20_000, lines=True)]
@@ -119,6 +121,30 @@ class Hang:
     """Ranks that waited for others, with their activity: `rank 0 in backward`."""
     in_collective: bool = False
     """True: this rank was in a collective, too, so that the rank that caused the hang is unknown."""
+
+
+WaitsFor = Literal["data", "collectives", "cpu", "disk", "unknown"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class IdleGpus:
+    """GPUs of a node that worked less than half of the time for minutes, and what its ranks waited for."""
+
+    load: Share
+    """Mean share of the time in which a kernel ran on a GPU."""
+    seconds: Seconds
+    """Length of the period so far."""
+    step: Step
+    """Step at its end."""
+    waits_for: WaitsFor
+    data: Share
+    """Share of the time in which the ranks waited for data."""
+    disk: Share
+    """Share of the time in which a process of the run waited for a disk."""
+    main_thread: Share
+    """Mean share of a core that the main threads of the ranks used."""
+    cores: Share
+    """Share of the available cores that all processes of the run used."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -238,6 +264,9 @@ class Outcome:
     checks: Annotated[tuple[Check, ...], MaxLength(100)] = ()
     stages: Annotated[tuple[StageEnd, ...], MaxLength(16)] = ()
     """All stages of a training of several, in their order; empty for a single one."""
+    idle_gpus: IdleGpus | None = None
+    """The longest period in which the GPUs worked less than half of the time; None: there was none, or it
+    is unknown."""
     starts: Annotated[tuple[StartRecord, ...], MaxLength(1000)] = ()
     """All starts of the ranks on this box, the last included."""
 

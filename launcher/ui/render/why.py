@@ -12,6 +12,7 @@ from vastrun.launcher.commands.queries import Explanation, RunRow
 from vastrun.launcher.core import Cause, Phase, Proof, Run, StepEnd
 from vastrun.launcher.core.batch import Batch
 from vastrun.launcher.decisions.advice import advice_for
+from vastrun.launcher.decisions.idle_gpus import BEGINS
 from vastrun.launcher.gate.text import one_line
 from vastrun.launcher.ui.documents.document import Document
 from vastrun.launcher.ui.render.amounts import duration, left_out_lines, moment
@@ -32,6 +33,7 @@ def explanation_text(explanation: Explanation, width: int | None = None) -> str:
                 ("node", _node(explanation.row)),
                 ("hang", _hang(explanation)),
                 ("stages", stage_lines(explanation.stages, run.id)),
+                ("gpus", one_line(explanation.idle_gpus.removeprefix(BEGINS))),
                 ("starts", _starts(outcome)),
                 ("last", _last(explanation)),
                 ("steps", _steps(explanation.steps)),
