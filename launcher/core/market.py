@@ -43,7 +43,8 @@ class Forecast:
     runs: int = 0
     """Number of measured runs; 0 for a guess."""
     source: str = ""
-    """`scaled`: the kind of machine of these runs, like `RTX 4090 x1`."""
+    """`scaled`: the kind of machine of these runs, like `RTX 4090 x1`. `measured`: the command that measured
+    it; empty: runs did."""
     steps_per_s: float | None = None
     """Expected steps per second; None: unknown."""
 

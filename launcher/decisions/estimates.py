@@ -20,6 +20,10 @@ if TYPE_CHECKING:
     from vastrun.launcher.core.job import JobSpec
 
 
+REHEARSED = "rehearse speedup"
+"""Source of a speed that was measured by the command of that name."""
+
+
 def usd(amount: float) -> str:
     """Format the amount in cents; below a dollar, in tenths of a cent."""
     return f"${amount:.3f}" if 0 < amount < 0.9995 else f"${amount:.2f}"
@@ -60,7 +64,7 @@ def basis_text(forecast: Forecast) -> str:
     """Describe how the speed is known."""
     runs = "1 run" if forecast.runs == 1 else f"{forecast.runs} runs"
     if forecast.basis == "measured":
-        return f"measured ({runs})"
+        return f"measured ({forecast.source or runs})"
     if forecast.basis == "roofline":
         return f"estimated ({forecast.source})"
     return f"scaled from {forecast.source} ({runs})" if forecast.basis == "scaled" else "a guess"

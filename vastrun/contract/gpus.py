@@ -75,10 +75,15 @@ _VARIANT_WORDS = frozenset({"D", "TI", "SUPER", "LAPTOP", "MAX", "Q"})
 
 def peak_of(name: str) -> GpuPeak | None:
     """Look up the peak of a GPU by its full name, a driver's or a market's; None: it is not in the table."""
+    return PEAKS.get(model_of(name))
+
+
+def model_of(name: str) -> str:
+    """Return the model of a GPU by its full name, a driver's or a market's; the name if it is not there."""
     words = f" {name.upper().replace('-', ' ')} "
     for driver, market in _MARKET_NAMES.items():
         words = words.replace(driver, market)
     part = max((part for part in PEAKS if f" {part.upper()} " in words), key=len, default="")
     if _VARIANT_WORDS & (set(words.split()) - set(part.upper().split())):
-        return None
-    return PEAKS.get(part)
+        return name
+    return part or name
