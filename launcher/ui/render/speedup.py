@@ -10,10 +10,10 @@ from vastrun.launcher.ui.render.table import facts, table
 _HEADER = ("RANKS", "SAMPLES/S", "STEP", "SPEED-UP", "EFFICIENCY", "DATA", "COLLECTIVES", "FIXED", "LIMIT")
 _LIMITS: Mapping[Bottleneck, str] = {
     "none": "none",
-    "data": "data loading: raise train.loader.workers or train.loader.prefetch, or keep data in memory",
-    "collectives": "waiting for other ranks: a larger batch sends gradients less often; or fewer ranks",
+    "data": "data: raise train.loader.workers or prefetch, or keep data in memory",
+    "collectives": "waiting for other ranks: try a larger batch, or fewer ranks",
     "unknown": "unknown: one rank alone could not train its share of the batch",
-    "fixed": "work that does not shrink with a rank's share: raise train.batch, or use fewer ranks",
+    "fixed": "work that does not shrink with the share: try a larger batch, or fewer ranks",
 }
 _NOTE = """\
 The batch is the same for each number of ranks. EFFICIENCY: speed-up per rank.
@@ -28,7 +28,7 @@ def speedup_text(speedup: Speedup) -> str:
         [
             ("measured on", speedup.gpu or "CPU"),
             ("batch", f"{speedup.batch} windows"),
-            ("limit", f"{_LIMITS[last.limit]} ({last.ranks} ranks: efficiency {last.efficiency:.0%})"),
+            ("limit", f"{_LIMITS[last.limit]}\n{last.ranks} ranks: efficiency {last.efficiency:.0%}"),
         ]
     )
     return "\n\n".join([head, table(_HEADER, map(_cells, speedup.rows), right=range(8)), _NOTE])
