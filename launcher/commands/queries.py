@@ -137,7 +137,7 @@ class Explanation:
     left_out: LeftOutFiles = NONE_LEFT_OUT
     """Files of its program that are not on this computer."""
     idle_gpus: str = ""
-    """What its GPUs waited for while they worked less than half of the time; empty: not seen."""
+    """Sentence on GPUs that worked less than half of the time, and why; empty: not seen."""
     not_shipped: str = ""
     """A file that its program missed, and why it was not shipped; empty: none is known."""
 

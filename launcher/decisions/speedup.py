@@ -23,7 +23,7 @@ from vastrun.launcher.decisions.job_shape import shape_of
 Bottleneck = Literal["none", "data", "collectives", "fixed", "unknown"]
 
 GOOD_EFFICIENCY = 0.9
-"""From this efficiency on nothing counts as a limit."""
+"""Efficiency from which on nothing counts as a limit."""
 LOG_EVERY = 5
 """Steps between two measured values."""
 _MIN_STEPS = 100_000
@@ -57,15 +57,15 @@ class SpeedupRow:
     samples_per_s: Annotated[float, Ge(0), Le(1e15)]
     step_s: _Seconds
     speedup: Annotated[float, Ge(0), Le(1e6)]
-    """Times the speed of one rank."""
+    """Speed as a multiple of that of one rank."""
     efficiency: Annotated[float, Ge(0), Le(1e6)]
     """Speed-up divided by the number of ranks."""
     data: _Share
     collectives: _Share | None
-    """None: not measured, for instance as one GPU does not hold the job."""
+    """Share of a step; None: not measured, for instance as one GPU does not hold the job."""
     fixed: _Share | None
     limit: Bottleneck
-    """What most of the lost time goes to; `none`: the efficiency is at least 90 %. `unknown`: it is not the
+    """Reason for most of the lost time; `none`: the efficiency is at least 90 %. `unknown`: it is not the
     data, and one rank alone was not measured."""
 
 
@@ -115,7 +115,7 @@ def _row(ranks: int, batch: int, speed: StepSpeed, one: StepSpeed, share: StepSp
 
 
 def _limit(efficiency: float, data: float, collectives: float | None, fixed: float | None) -> Bottleneck:
-    """Return what most of the lost time goes to."""
+    """Return the reason for most of the lost time."""
     if efficiency >= GOOD_EFFICIENCY and data < 1 - GOOD_EFFICIENCY:
         return "none"
     if collectives is None or fixed is None:
@@ -132,8 +132,8 @@ def _lost(seconds: float, speed: StepSpeed) -> float:
 def rank_counts(spec: JobSpec) -> list[int]:
     """Return 1, 2, 4 ... up to the ranks of the job, which come last, as far as they divide its batch."""
     assert spec.train is not None
-    most = spec.ranks_per_node
-    counts = {1 << power for power in range(most.bit_length()) if 1 << power <= most} | {most}
+    max_ranks = spec.ranks_per_node
+    counts = {1 << power for power in range(max_ranks.bit_length()) if 1 << power <= max_ranks} | {max_ranks}
     return sorted(count for count in counts if spec.train.global_batch % count == 0)
 
 

@@ -27,7 +27,7 @@ MAX_LOAD = 0.5
 """GPUs below this mean load are idle."""
 _READ_INTERVAL_S = 5
 _MAX_GAP_S = 60.0
-"""Seconds between two samples after which a period begins anew, for instance after a suspension."""
+"""Seconds between two samples after which a period begins again, for instance after a suspension."""
 _QUERY = ("nvidia-smi", "--query-gpu=utilization.gpu", "--format=csv,noheader,nounits")
 _MAX_READ_BYTES = 1 << 14
 _MIN_WAIT = 0.3
@@ -97,9 +97,9 @@ class ProcessTimes:
     """CPU seconds of the run's processes so far."""
 
     main_threads_s: Mapping[int, float] = field(default_factory=dict)
-    """Of the main thread of each rank's program, by pid."""
+    """CPU seconds of the main thread of each rank's program, by pid."""
     processes_s: Mapping[int, float] = field(default_factory=dict)
-    """Of each process, by pid."""
+    """CPU seconds of each process, by pid."""
     in_disk_wait: bool = False
     """True when one of them waits for a disk right now."""
 

@@ -127,7 +127,7 @@ class Watch:
     memory_kills: MemoryKills
     cores: CoreTrimmer
     gpus: IdleGpuWatch | None = None
-    """None: the job uses no GPUs."""
+    """Watch over the GPUs; None: the job uses none."""
     hang: Hang | None = None
     stopped_at: float | None = None
     """Epoch seconds at which the ranks were first asked to stop."""

@@ -133,7 +133,7 @@ class ExplanationDocument(Document):
     stacks: Sequence[str]
     """Files on this computer with the stacks of a hang."""
     idle_gpus: str
-    """What its GPUs waited for while they worked less than half of the time; empty if that was not seen."""
+    """Sentence on GPUs that worked less than half of the time, and why; empty if that was not seen."""
     steps: Sequence[StepEnd]
     """Downloaded records of the steps on its machine."""
     left_out: LeftOutFiles
