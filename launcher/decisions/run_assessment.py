@@ -9,6 +9,7 @@ from dataclasses import replace
 from vastrun.contract.config import TrainConfig
 from vastrun.contract.data_files import EXIT_OF_BLAME, Blame
 from vastrun.contract.outcome import REASONS, Outcome, RankEnd, StartRecord
+from vastrun.contract.stage_config import GateConfig
 from vastrun.launcher.core import Cause, Evidence, Proof, RunAssessment, StepEnd
 from vastrun.launcher.core.job import JobSpec
 from vastrun.launcher.core.left_out import left_out_text
@@ -290,10 +291,9 @@ def _stages(outcome: Outcome, train: TrainConfig) -> Iterator[Proof]:
         elif end.missed is not None:
             yield Proof(name=f"stage.{span.name}", holds=False, text=f"{text}; gate missed: {end.missed}")
         else:
+            passed = ", its gate passed" if train.of_stage(span.name).gate != GateConfig() else ""
             holds = end.steps_done == span.steps
-            yield Proof(
-                name=f"stage.{span.name}", holds=holds, text=f"{text}; it was scored, its gate passed"
-            )
+            yield Proof(name=f"stage.{span.name}", holds=holds, text=f"{text}; it was scored{passed}")
 
 
 def _outputs(damaged: tuple[str, ...], left_out: str) -> Proof:

@@ -17,6 +17,7 @@ from vastrun.trainer import data
 pytestmark = [pytest.mark.torch, pytest.mark.timeout(600)]
 
 TASKS = ("advection", "darcy")
+FITTED = ("linear_map", "kernel_ridge")
 
 
 @pytest.fixture
@@ -43,8 +44,11 @@ def scores(box: Box) -> dict[str, dict[str, float]]:
 
 
 def share_of_floor(scores: dict[str, float]) -> float:
-    """The error of a rollout, over the lowest one that is reached without having learned."""
-    floor = lowest_floor(scores)
+    """The error of a rollout, over the lowest one that is reached without having learned.
+
+    What was fitted has learned, too: a linear map solves advection.
+    """
+    floor = lowest_floor({name: value for name, value in scores.items() if not name.startswith(FITTED)})
     assert floor is not None
     return scores["rollout_nrmse"] / floor.value
 

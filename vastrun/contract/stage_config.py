@@ -18,7 +18,7 @@ class GateConfig:
     rollout_nrmse: Annotated[float, Gt(0)] | None = None
     """Largest `rollout_nrmse` that passes, for each task; None: any."""
     beats_baselines: bool = False
-    """true: `rollout_nrmse` must be below that of every prediction without learning (persistence, means)."""
+    """true: `rollout_nrmse` must be below that of every baseline, the fitted ones too."""
     helps: bool = False
     """true: the rollouts of a stage after `operator` must have a smaller error than the operator's."""
 

@@ -13,6 +13,7 @@ from vastrun.contract.config import DilocoConfig, TrainConfig
 from vastrun.contract.data_files import EXIT_OF_BLAME
 from vastrun.contract.outcome import Check, CheckpointEnd, Outcome, RankEnd, Reason, StageEnd, StartRecord
 from vastrun.contract.records import read_as
+from vastrun.contract.stage_config import GateConfig
 from vastrun.launcher.core import Cause, Evidence, LeftOutFile, LeftOutFiles, StepEnd
 from vastrun.launcher.core.left_out import file_text
 from vastrun.launcher.decisions.run_assessment import CAUSE_OF_STEP, STOP_CAUSES, assess_run
@@ -61,6 +62,17 @@ def test_a_run_of_several_stages_has_a_proof_for_each() -> None:
         ("stage.operator", True),
         ("stage.refine", True),
     ]
+    assert "gate" not in "".join(proof.text for proof in assessment.proofs)
+
+
+def test_a_gate_that_passed_is_named_with_its_stage() -> None:
+    train = TWO_STAGES.train
+    assert train is not None
+    gated = replace(TWO_STAGES, train=replace(train, gate=GateConfig(rollout_nrmse=0.5)))
+    texts = [
+        proof.text for proof in assess_run(evidence(replace(GOOD, stages=(OPERATOR, REFINE))), gated).proofs
+    ]
+    assert "6 of 6 steps; it was scored, its gate passed" in texts
 
 
 @pytest.mark.parametrize(

@@ -87,8 +87,9 @@ def average_by_hand(ranks: Ranks, box: Path) -> bool:
     average = sessions.parameters(session.operator)
     for step in range(5):
         sessions.learn(session, step, step + 1)
+        decay = min(0.9, (1 + step) / (10 + step))
         for name, weight in sessions.parameters(session.operator).items():
-            average[name] = 0.9 * average[name] + 0.1 * weight
+            average[name] = decay * average[name] + (1 - decay) * weight
     with session.ema_weights():
         found = sessions.parameters(session.operator)
     return all(torch.allclose(found[name], value, atol=1e-7) for name, value in average.items())

@@ -92,6 +92,13 @@ STEP_S = 0.01
 EVERY = 50
 
 
+def report(reports: Reports, step: int, *, loss: float = 0.5) -> None:
+    """Report the values after `step` steps, the last of which had this loss."""
+    losses = torch.tensor([loss]), torch.tensor(1.0)
+    reports.add(step - 1, losses)
+    reports.report(step, losses)
+
+
 def test_the_speed_is_that_of_the_device_also_where_reports_come_late(tmp_path: Path) -> None:
     (lines,) = together(report_late_and_measure, 1, prepare(tmp_path / "box", batch=8))
     assert [line["step"] for line in lines] == [1, 50, 100, 150]
@@ -108,7 +115,7 @@ def report_late_and_measure(ranks: Ranks, box: Path) -> list[dict[str, float]]:
         reports, done = Reports(session, metrics, Readings(device)), 0
         for step in (1, EVERY, 2 * EVERY, 3 * EVERY):
             device.compute(step - done)
-            reports.report(step, (torch.tensor(0.5), torch.tensor(1.0)))
+            report(reports, step)
             done = step
         reports.flush()
     return [json.loads(line) for line in (box / layout.METRICS).read_text().splitlines()]
@@ -130,11 +137,11 @@ def report_late(ranks: Ranks, box: Path) -> list[list[int] | str]:
     with Metrics(box, session.job, session.config) as metrics:
         reports = Reports(session, metrics, Readings(DelayedDevice()))
         for step in (1, 2):
-            reports.report(step, (torch.tensor(0.5), torch.tensor(1.0)))
+            report(reports, step)
             seen.append(told())
         reports.flush()
         seen.append(told())
-        reports.report(3, (torch.tensor(math.nan), torch.tensor(1.0)))
+        report(reports, 3, loss=math.nan)
         seen.append(told())
         try:
             reports.flush()
