@@ -295,4 +295,6 @@ def _number(path: Path, key: str) -> int | None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    exit_code = main()
+    StopRequest.ignore()
+    sys.exit(exit_code)

@@ -48,6 +48,15 @@ class StopRequest:
             signal.signal(number, request._note)
         return request
 
+    @staticmethod
+    def ignore() -> None:
+        """Ignore signals from now on: at the end of a process, its exit code is known.
+
+        Python gives up its handlers while it exits, and a late signal would kill it: exit code 143.
+        """
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, signal.SIG_IGN)
+
     @property
     def cause(self) -> str | None:
         """Return the cause in the file, `stopped` for an unknown one; None: there is no request."""

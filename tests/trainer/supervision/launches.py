@@ -54,6 +54,9 @@ class Launched:
     def wait(self) -> int:
         return self._process.wait(LONGEST_S)
 
+    def has_ended(self) -> bool:
+        return self._process.poll() is not None
+
     def outcome(self) -> Outcome:
         """What the supervisor wrote, after its end."""
         self.wait()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ import pytest
 
 from tests.slow import slow
 from tests.trainer.supervision.launches import Launched
+from tests.waiting import eventually
 from vastrun.contract import layout
 
 Launcher = Callable[..., Launched]
@@ -80,6 +82,15 @@ def test_a_program_that_had_done_its_steps_before_the_stop_has_finished(launch: 
     assert outcome.stop_sent_step is not None
     assert outcome.stop_sent_step >= 5
     assert all(check.holds for check in outcome.checks)
+
+
+def test_a_stop_signal_that_comes_after_the_end_does_not_change_the_exit_code(launch: Launcher) -> None:
+    run = launch(SAVES.format(exit_code=0), success={"steps": 5, "files": ["saved.pt"]})
+    stop(run)
+    eventually((run.box / layout.OUTCOME).exists)
+    while not run.has_ended():
+        run.send(signal.SIGTERM)
+    assert (run.wait(), run.outcome().reason) == (0, "finished")
 
 
 def test_a_program_that_ended_without_a_stop_has_none_in_its_outcome(launch: Launcher) -> None:
