@@ -55,6 +55,7 @@ def test_a_finer_file_is_read_trained_on_two_ranks_scored_drawn_and_resumed_on_o
     assert list(losses) == list(range(1, 21))
     assert all(map(math.isfinite, losses.values()))
     scores = box.json(layout.FINAL)["scores"]
-    assert {"rollout_nrmse", *(f"{name}_nrmse" for name in FLOORS)} <= set(scores)
+    # Kernel ridge is for steady problems.
+    assert {"rollout_nrmse", *(f"{name}_nrmse" for name in FLOORS.keys() - {"kernel_ridge"})} <= set(scores)
     assert all(map(math.isfinite, scores.values()))
     assert f"{task}-fields.png" in {path.name for path in (box.path / layout.EVALUATION).iterdir()}
