@@ -16,7 +16,6 @@ from vastrun.trainer.data.chunks import ranges, rows_at_once
 from vastrun.trainer.data.conditions import find_seen
 from vastrun.trainer.data.pdebench import attributes, open_file
 from vastrun.trainer.data.samples import Samples, Splits
-from vastrun.trainer.data.stride import Stride
 
 _SUFFIXES = (".hdf5", ".h5")
 _READ_BATCH = 64
@@ -52,7 +51,11 @@ def check(config: DataConfig, folder: Path, *, quick: bool = False) -> list[str]
 
 def stride_descriptions(splits: Splits) -> dict[Path, str]:
     """Describe, by file, which points and frames are read, where that is not all of them."""
-    return {path: f"{stride} are read" for path, stride in splits.train.strides.items() if stride != Stride()}
+    return {
+        path: f"{stride} are read"
+        for path, stride in splits.train.strides.items()
+        if not stride.is_everything
+    }
 
 
 def _all_numbers(split: Samples) -> Iterator[range]:

@@ -167,6 +167,8 @@ class GroupsLayout:
     """Length of the domain along an axis."""
     centred: bool = True
     """True where the domain's centre is the origin, False where it starts there."""
+    averaged: bool = False
+    """True to read the mean over the cells of a point, where single cells do not determine what follows."""
     steady: ClassVar[bool] = False
 
     @property
@@ -197,10 +199,8 @@ class GroupsLayout:
         return len(file)
 
     def reader(self, file: h5py.File | MappedFile, stride: Stride) -> Reader:
-        thinned = (slice(None), *[slice(None, None, stride.points)] * self.axes)
-
         def read_sample(row: int, frames: slice) -> Fields:
-            return np.moveaxis(read(file[_name(row)]["data"], stride.rows(frames))[thinned], -1, 1)
+            return np.moveaxis(stride.coarsen(read(file[_name(row)]["data"], stride.rows(frames))), -1, 1)
 
         return read_sample
 
@@ -224,6 +224,7 @@ class GroupsLayout:
         return Stride(
             points=point_stride(path, f"{name}/data", shape[1:-1], self.grid),
             frames=frame_stride(path, f"{name}/grid/t", times, shape[0], self.grid),
+            averaged=self.averaged,
         )
 
 

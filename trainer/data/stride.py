@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from vastrun.contract.errors import DataError
-from vastrun.trainer.data.pdebench import Grid
+from vastrun.trainer.data.pdebench import Fields, Grid
 
 _SPACING_TOLERANCE = 0.02
 """Largest deviation of a step along a coordinate, relative to the mean step; they are rounded to float32."""
@@ -20,18 +20,37 @@ _SIDE_TOLERANCE_STEPS = 2.5
 
 @dataclass(frozen=True, kw_only=True)
 class Stride:
-    """Every n-th point along each axis, and every n-th frame."""
+    """Every n-th point along each axis, or the mean of n, and every n-th frame."""
 
     points: int = 1
     frames: int = 1
+    averaged: bool = False
+    """True for the mean over a block of n points along each axis, False for its first point."""
 
     def rows(self, frames: slice) -> slice:
         """Return the slice of the file that holds these frames (start and stop)."""
         return slice(frames.start * self.frames, (frames.stop - 1) * self.frames + 1, self.frames)
 
+    def coarsen(self, fields: Fields) -> Fields:
+        """Return fields (T, *X, C) of the file at the points of the job."""
+        axes = fields.ndim - 2
+        if not self.averaged or self.points == 1:
+            return fields[(slice(None), *[slice(None, None, self.points)] * axes)]
+        for axis in range(1, 1 + axes):
+            shape = fields.shape
+            blocks = fields.reshape(*shape[:axis], -1, self.points, *shape[axis + 1 :])
+            fields = blocks.mean(axis=axis + 1, dtype=np.float32)
+        return fields
+
+    @property
+    def is_everything(self) -> bool:
+        """True where all points and frames are read as they are."""
+        return self.points == self.frames == 1
+
     def __str__(self) -> str:
-        parts = (self.points, "points along an axis"), (self.frames, "frames")
-        return " and ".join(f"1 of {stride} {name}" for stride, name in parts if stride > 1)
+        points = "means of" if self.averaged else "1 of"
+        parts = (self.points, points, "points along an axis"), (self.frames, "1 of", "frames")
+        return " and ".join(f"{how} {stride} {name}" for stride, how, name in parts if stride > 1)
 
 
 def point_stride(path: Path, name: str, points: Sequence[int], grid: Grid) -> int:

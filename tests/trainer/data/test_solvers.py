@@ -18,6 +18,7 @@ from vastrun.trainer.data import (
 )
 from vastrun.trainer.data.initial_conditions import Array, InitialConditions, draw
 from vastrun.trainer.data.pdebench import Grid
+from vastrun.trainer.data.stride import Stride
 
 
 def rows(u0: InitialConditions, chosen: slice | Array) -> InitialConditions:
@@ -143,6 +144,21 @@ def test_diffusion_reaction_follows_the_reaction_alone_where_the_fields_are_flat
     end = diffusion_reaction.solve(begin, 11, 0.1)[0, -1]
     np.testing.assert_allclose(end[0], u, atol=1e-4)
     np.testing.assert_allclose(end[1], v, atol=1e-4)
+
+
+def test_the_first_frame_on_a_coarser_grid_determines_those_that_follow() -> None:
+    rng = np.random.default_rng(3)
+    fine = diffusion_reaction.solve(diffusion_reaction.draw(2, 64, rng), 3, 0.5)
+    mean_square: dict[bool, Array] = {}
+    for averaged in (True, False):
+        stride = Stride(points=2, averaged=averaged)
+        known = np.stack([np.moveaxis(stride.coarsen(np.moveaxis(one, 1, -1)), -1, 1) for one in fine])
+        found = diffusion_reaction.solve(known[:, 0], 3, 0.5)
+        error = np.square(found - known)[:, 1:].mean(axis=(-2, -1))
+        mean_square[averaged] = error / np.square(known)[:, 1:].mean(axis=(-2, -1))
+    assert np.sqrt(mean_square[True]).mean() < 0.45
+    # Single points of white noise are worse than no knowledge at all, which has an error of 1.
+    assert np.sqrt(mean_square[False]).mean() > 1
 
 
 def test_diffusion_follows_the_heat_equation_and_nothing_leaves_through_the_walls() -> None:
