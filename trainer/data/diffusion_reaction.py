@@ -6,9 +6,9 @@
 Takamoto et al. 2022 (arXiv 2210.07182), appendix D: activator u, inhibitor v, both white noise at first.
 
 A coarser grid is read as the means over its cells: the data are finite volumes. The long waves of the noise
-grow into the pattern, and single points do not show them: of every second point along both axes, three quarters
-of the energy of a long wave come from short ones. Not even the solver can continue from those (nRMSE 1.30; from
-the means 0.33).
+grow into the pattern, and single points do not show them: of every second point along both axes, three
+quarters of the energy of a long wave come from short ones. Not even the solver can continue from those (nRMSE
+1.30; from the means 0.33).
 """
 
 from __future__ import annotations

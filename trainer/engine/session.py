@@ -291,13 +291,14 @@ def domains_of(config: TrainConfig, tasks: Sequence[Task]) -> list[Domain]:
 
 
 def domain_of(source: Source, patch: int | None = None) -> Domain:
-    """Return the domain of a training set: grid, channels and conditions."""
+    """Return the domain of a training set: grid, channels, conditions, and whether it has walls."""
     return Domain(
         grid=tuple(source.grid),
         channels=source.channels,
         # A task in a user's code may be older than static channels.
         static=getattr(source, "static", 0),
         conditions=source.conditions.shape[1],
+        periodic=source.symmetry == "shift",
         steady=source.steady,
         patch=patch,
     )

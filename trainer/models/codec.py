@@ -26,6 +26,7 @@ class PatchEncoder(nn.Module):
         axes = len(domain.grid)
         self.size = _patch_size(config, domain)
         self.tokens = tuple(points // side for points, side in zip(domain.grid, self.size, strict=True))
+        self.periodic = domain.periodic
         self.register_buffer("position", torch.empty(math.prod(self.tokens), axes * 2 * _FREQUENCIES))
         self.content = nn.Linear((domain.inputs or domain.channels) * math.prod(self.size), config.dim)
         self.place = nn.Linear(axes * 2 * _FREQUENCIES, config.dim, bias=False)
@@ -33,8 +34,9 @@ class PatchEncoder(nn.Module):
 
     def reset_parameters(self) -> None:
         """Set the position features; the submodules are already initialised."""
-        centres = grid_points(self.tokens).flatten(0, -2)
-        self.position.copy_(fourier_features(centres, torch.arange(1, _FREQUENCIES + 1)))
+        self.position.copy_(
+            position_features(grid_points(self.tokens).flatten(0, -2), periodic=self.periodic)
+        )
 
     def forward(self, fields: Tensor) -> Tensor:
         """Map (B, K, *X) to (B, S, D)."""
@@ -68,6 +70,16 @@ class PatchDecoder(nn.Module):
 def _patch_size(config: ModelConfig, domain: Domain) -> tuple[int, ...]:
     """Return the patch size in points, by axis."""
     return (domain.patch or config.patch,) * len(domain.grid)
+
+
+def position_features(points: Tensor, *, periodic: bool) -> Tensor:
+    """Return the features of points (Q, N) of the unit domain: (Q, N * 2 * _FREQUENCIES).
+
+    Between walls the longest wave is twice the domain, so that both ends differ and a ramp from wall to wall
+    is a sum of waves.
+    """
+    waves = torch.arange(1, _FREQUENCIES + 1)
+    return fourier_features(points, waves if periodic else waves / 2)
 
 
 def fourier_features(points: Tensor, frequencies: Tensor) -> Tensor:

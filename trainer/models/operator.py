@@ -25,6 +25,8 @@ class Domain:
     inputs: int | None = None
     """Input channels; None: the same number as output channels."""
     conditions: int
+    periodic: bool = True
+    """The domain continues on its other side along each axis; False: it has walls, or nothing is known."""
     steady: bool = False
     """The target is another field, not the next frame of the input."""
     patch: int | None = None
