@@ -19,6 +19,8 @@ class TrackedRun:
     """One run."""
 
     history: list[dict[str, Any]] = field(default_factory=list)
+    groups: set[str] = field(default_factory=set)
+    """The groups that processes named which began or continued it."""
     exit_codes: list[int] = field(default_factory=list)
     """Each end that it was told of."""
 
@@ -81,7 +83,9 @@ class WandbServer:
 
     def upsert(self, asked: dict[str, Any]) -> Any:
         name = asked.get("name") or asked.get("displayName")
-        self.runs[str(name)]  # a run is there from its start on
+        run = self.runs[str(name)]  # it is there from its start on
+        if asked.get("groupName"):  # else the group stays
+            run.groups.add(asked["groupName"])
         bucket = {"id": "QnVja2V0", "name": name, "displayName": name, "config": "{}", "project": _PROJECT}
         return {"upsertBucket": {"bucket": bucket | {"historyLineCount": 0}, "inserted": True}}
 
