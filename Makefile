@@ -1,4 +1,4 @@
-# One word each: quickstart, test, integration, slow, lint, check, pythons, lowest, newest, torch, versions, wheel, release-check, image, messages, schemas, docs, format, bench, gpu, proof, chaos, stress, mutants, frameworks, fuzz, clean. All are safe to repeat and quick the second time.
+# One word each: quickstart, test, integration, slow, lint, check, pythons, lowest, newest, torch, versions, wheel, release-check, image, messages, schemas, docs, format, bench, gpu, proof, chaos, stress, mutants, frameworks, mlflow, fuzz, clean. All are safe to repeat and quick the second time.
 
 VENV   := .venv
 PYTHON ?= python3
@@ -17,7 +17,7 @@ GPU_PYTHON = $(if $(filter file default,$(origin PYTHON)),$(firstword $(wildcard
 INSTALL := requirements/install.sh $(BIN)/python
 
 .DEFAULT_GOAL := help
-.PHONY: help quickstart test integration slow lint check pythons lowest newest torch versions wheel release-check image messages schemas docs format bench gpu proof chaos stress mutants frameworks fuzz clean
+.PHONY: help quickstart test integration slow lint check pythons lowest newest torch versions wheel release-check image messages schemas docs format bench gpu proof chaos stress mutants frameworks mlflow fuzz clean
 
 help: ## This list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -112,6 +112,9 @@ frameworks: $(STAMPS)/frameworks ## Train neuraloperator's FNO, stop and continu
 	$(VENV)-frameworks/bin/python -m pytest -q -n 0 --timeout 3000 tests/e2e/test_frameworks.py
 	$(VENV)-frameworks/bin/python -m benchmarks chaos --frameworks --seed $(SEED) --parallel $(or $(PARALLEL),4) \
 		--runs $(if $(filter file,$(origin RUNS)),10,$(RUNS)) $(if $(PROGRAMS),--programs $(PROGRAMS))
+
+mlflow: $(STAMPS)/dev ## Try the MLflow tracker with a real server on SQLite, with the pinned client and the oldest one
+	@PYTHON=$(PYTHON) tests/mlflow.sh
 
 fuzz: $(STAMPS)/dev ## Try FUZZ (100000) lies of a box, all attacks of a market, 64 trainings of random options
 	FUZZ=$(FUZZ) $(PYTEST) --timeout 0 tests/hostile/test_fuzz.py tests/hostile/test_lies.py \
