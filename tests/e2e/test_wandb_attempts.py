@@ -38,7 +38,7 @@ resume, rank = os.environ["VASTRUN_RESUME"], int(os.environ["RANK"])
 done = int(Path(resume).read_text()) if resume else 0
 run = wandb.init(project="own")
 for step in range(done + 1, 7):
-    run.log({"loss": 1 / step}, step=step)
+    run.log({"loss": 1 / step}, step=step, commit=True)  # with a step, W&B would wait for the next one
     if step == 3:
         if rank == 0:
             Path("saved").mkdir()
