@@ -96,6 +96,8 @@ def test_the_shipped_lock_has_the_bases_that_the_dockerfile_builds_on() -> None:
 def test_the_dockerfile_pins_every_variant(variant: str) -> None:
     pins = pins_of(variant)
     assert pins.target == ("cpu" if variant == "cpu" else "cuda")
+    # Which NCCL runs decides the order of sums: no GPU image leaves it to its base.
+    assert bool(pins.nccl) == bool(pins.cuda)
 
 
 def test_an_image_of_ours_is_locked_by_its_name_alone(fake_registry: FakeRegistry, tmp_path: Path) -> None:

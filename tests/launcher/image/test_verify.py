@@ -15,7 +15,7 @@ FOUND: dict[str, Any] = {
     "python": "3.12.3",
     "torch": "2.13.0+cu126",
     "cuda": "12.6",
-    "nccl": "2.29.7",
+    "nccl": "2.29.3",
     "vastrun": None,
     "missing": ["h5py", "tini"],
 }
@@ -31,10 +31,11 @@ def test_an_image_of_somebody_else_may_lack_what_is_installed_at_boot() -> None:
     assert failing(FOUND) == {}
 
 
-def test_another_torch_or_cuda_than_was_pinned_is_shown_beside_it() -> None:
-    assert failing(FOUND | {"torch": "2.12.1+cu126", "cuda": "12.8"}) == {
+def test_another_torch_cuda_or_nccl_than_was_pinned_is_shown_beside_it() -> None:
+    assert failing(FOUND | {"torch": "2.12.1+cu126", "cuda": "12.8", "nccl": "2.29.7"}) == {
         "torch": ("2.12.1+cu126", "2.13.0"),
         "cuda": ("12.8", "12.6"),
+        "nccl": ("2.29.7", "2.29.3"),
     }
     assert failing(FOUND | {"torch": None})["torch"] == ("none", "2.13.0")
 
