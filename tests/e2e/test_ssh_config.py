@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import socket
 import subprocess
 from pathlib import Path
 
 import pytest
 
 from tests.e2e.terminal import Done, Terminal
+from tests.ports import free_port
 from tests.waiting import LONGEST_S, eventually
 
 pytestmark = pytest.mark.needs("ssh", "sshd")
@@ -20,6 +22,18 @@ limits: {hours: 0.2, usd: 1}
 command: sh -c 'echo 0.5 > "$VASTRUN_OUTPUTS/loss.txt"; sleep 600'
 success: {files: loss.txt}
 """
+
+
+SERVER = """\
+import socket, sys
+server = socket.create_server(("127.0.0.1", 0))
+print("listening on", server.getsockname()[1], flush=True)
+connection, _ = server.accept()
+connection.sendall(b"reached")
+connection.close()
+print("served", flush=True)
+"""
+"""Program that stands for VS Code's server, which listens on a port of the machine's loopback address."""
 
 
 @pytest.fixture
@@ -38,6 +52,19 @@ def copied(home: Path, source: str, target: Path) -> str:
     words = ["scp", "-F", str(home / ".ssh" / "config"), source, str(target)]
     done = subprocess.run(words, capture_output=True, text=True, timeout=LONGEST_S)
     return target.read_text() if done.returncode == 0 else done.stderr
+
+
+def through_socks(proxy_port: int, port: int) -> bytes:
+    """What the machine's loopback port sends, reached by the SOCKS 5 proxy (RFC 1928) of `ssh -D`."""
+    with socket.create_connection(("127.0.0.1", proxy_port), timeout=LONGEST_S) as connection:
+        stream = connection.makefile("rwb")
+        stream.write(b"\x05\x01\x00")
+        stream.flush()
+        assert stream.read(2) == b"\x05\x00"
+        stream.write(b"\x05\x01\x00\x01" + socket.inet_aton("127.0.0.1") + port.to_bytes(2, "big"))
+        stream.flush()
+        assert stream.read(10)[:2] == b"\x05\x00"
+        return stream.read()
 
 
 def folder_in(done: Done) -> str:
@@ -72,6 +99,41 @@ def test_a_host_block_leads_to_the_machine_until_the_run_ends(
     assert [path.stem for path in (home / ".ssh" / "vastrun.d").iterdir()] == [
         f"vastrun-{rented.status()['run']['id']}"
     ]
+    assert rented.type("stop", "last", "--now").exit_code == 0
+
+
+@pytest.mark.slow
+def test_vs_code_remote_starts_a_server_by_a_shell_and_reaches_its_port(rented: Terminal, home: Path) -> None:
+    assert rented.type("launch", "job.yaml", "--provider", "vast", "-y", "-d").exit_code == 0
+    assert rented.type("ssh-config", "last", "--write", "--name", "gpu").exit_code == 0
+    proxy_port = free_port()
+    # The words of the extension's own log: https://github.com/microsoft/vscode-remote-release/issues/11457
+    words = ["ssh", "-v", "-T", "-D", str(proxy_port), "-o", "ConnectTimeout=15"]
+    words += ["-F", str(home / ".ssh" / "config"), "gpu", "bash"]
+    with subprocess.Popen(
+        words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    ) as ssh:
+        assert ssh.stdin is not None and ssh.stdout is not None
+        # Its script comes on the shell's standard input, which stays open.
+        ssh.stdin.write(f"python3 - <<'EOF'\n{SERVER}EOF\n")
+        ssh.stdin.flush()
+        port = int(ssh.stdout.readline().removeprefix("listening on "))
+        assert through_socks(proxy_port, port) == b"reached"
+        assert ssh.stdout.readline() == "served\n"
+        ssh.stdin.close()
+        assert ssh.wait(LONGEST_S) == 0
+
+    # Another machine that answers at this address gets no shell: the host key is the one that was checked.
+    block = next((home / ".ssh" / "vastrun.d").iterdir()).read_text()
+    keys = next(line.split()[1].strip('"') for line in block.splitlines() if "UserKnownHostsFile" in line)
+    other = rented.folder / "other"
+    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(other)], check=True)
+    *comments, line = Path(keys).read_text().splitlines()
+    name = line.split()[0]
+    Path(keys).write_text("\n".join([*comments, f"{name} {other.with_suffix('.pub').read_text()}"]))
+    refused = subprocess.run(words, input="echo in", capture_output=True, text=True, timeout=LONGEST_S)
+    assert (refused.returncode, refused.stdout) == (255, "")
+    assert "Host key verification failed" in refused.stderr
     assert rented.type("stop", "last", "--now").exit_code == 0
 
 

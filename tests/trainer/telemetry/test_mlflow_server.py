@@ -40,11 +40,25 @@ def url(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     port = free_port()
     store = ("--backend-store-uri", f"sqlite:///{tmp_path}/mlflow.db")
     artifacts = ("--artifacts-destination", str(tmp_path / "artifacts"), "--serve-artifacts")
+    # Several workers would have a watcher, which kills one that a busy computer keeps from answering for seconds.
+    program = [
+        PROGRAM,
+        "server",
+        *store,
+        *artifacts,
+        "--host",
+        "127.0.0.1",
+        "--port",
+        str(port),
+        "--workers",
+        "1",
+    ]
     # Without what the test puts before the client's packages.
     environ = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    environ["MLFLOW_SERVER_ENABLE_JOB_EXECUTION"] = "false"
     with (tmp_path / "server.log").open("w") as log:
         process = subprocess.Popen(
-            [PROGRAM, "server", *store, *artifacts, "--host", "127.0.0.1", "--port", str(port)],
+            program,
             stdout=log,
             stderr=log,
             cwd=tmp_path,
