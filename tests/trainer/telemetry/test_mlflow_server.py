@@ -40,7 +40,7 @@ def url(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     port = free_port()
     store = ("--backend-store-uri", f"sqlite:///{tmp_path}/mlflow.db")
     artifacts = ("--artifacts-destination", str(tmp_path / "artifacts"), "--serve-artifacts")
-    # Several workers would have a watcher, which kills one that a busy computer keeps from answering for seconds.
+    # Several workers have a watcher, which kills one that a busy computer keeps from answering.
     program = [
         PROGRAM,
         "server",
