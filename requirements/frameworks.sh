@@ -13,8 +13,7 @@ packages=$(packages_of "$2")
 printf "import site; site.addsitedir('%s')\n" "$(packages_of "$1")" >"$packages/base.pth"
 # This checkout comes first, wherever the other environment is from.
 pwd >"$packages/_checkout.pth"
-"$2/bin/python" -m pip --quiet --disable-pip-version-check install --no-deps --require-hashes \
-	--requirement requirements/frameworks.txt
+requirements/install.sh "$2/bin/python" --no-deps --require-hashes --requirement requirements/frameworks.txt
 {
 	printf '#!%s\n' "$(cd "$2/bin" && pwd)/python"
 	printf 'import sys\n\nfrom vastrun.launcher.cli import main\n\nsys.exit(main())\n'

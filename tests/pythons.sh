@@ -19,9 +19,8 @@ make_environment() {
 	local made=$2/made
 	if [[ $made -nt pyproject.toml && $made -nt constraints.txt && $made -nt $0 ]]; then return; fi
 	rm -rf "$2"
-	"$1" -m venv --without-pip "$2"
-	.venv/bin/python -m pip --python "$2/bin/python" --quiet --disable-pip-version-check install \
-		--constraint constraints.txt --editable . "${tools[@]}"
+	"$1" -m venv "$2"
+	requirements/install.sh "$2/bin/python" --constraint constraints.txt --editable . "${tools[@]}"
 	touch "$made"
 }
 

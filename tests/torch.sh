@@ -12,10 +12,6 @@ packages=(numpy h5py matplotlib nvidia-ml-py tensorboard lightning safetensors)
 packages+=(pytest pytest-random-order pytest-timeout pytest-xdist hypothesis psutil)
 absent=(annotated_types pydantic wandb paramiko)
 
-pip_install() {
-	"$python" -m pip --quiet --disable-pip-version-check install "$@"
-}
-
 # Prints the version of the newest torch that pip finds.
 newest() {
 	"${PYTHON:-python3}" -m pip --quiet --disable-pip-version-check install --dry-run --no-deps --ignore-installed \
@@ -36,7 +32,7 @@ make_environment() {
 	fi
 	grep -viE "^($(sed -n 's/==.*//p' <<<"$oldest" | paste -sd '|' -)|torch|setuptools)==" constraints.txt >"$pins"
 	echo "$oldest" >>"$pins"
-	pip_install --constraint "$pins" "torch==$version" "${packages[@]}"
+	requirements/install.sh "$python" --constraint "$pins" "torch==$version" "${packages[@]}"
 	# As an editable install would, but without what the launcher depends on: programs of the tests import the trainer.
 	pwd >"$("$python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/checkout.pth"
 	touch "$environment/made"

@@ -25,7 +25,7 @@ make_environment() {
 		2.[0-2].*) ;;
 		*) wanted=("torch==$3" numpy) ;;
 		esac
-		"$1/bin/python" -m pip --quiet --disable-pip-version-check install "${wanted[@]}"
+		requirements/install.sh "$1/bin/python" "${wanted[@]}"
 	fi
 	touch "$1/made"
 }
