@@ -46,8 +46,8 @@ lint: $(STAMPS)/dev ## Formatter, linter, types, import rules, shellcheck
 		launcher/providers/*.sh launcher/providers/docker/*.sh launcher/providers/slurm/scripts/*.sh examples/*/src/*/*.sh launcher/ssh/scripts/*.sh trainer/boot/*.sh requirements/*.sh tests/*.sh tests/docker/*.sh tests/emulators/*.sh \
 		tests/onstart/*.sh .ci/run
 
-pythons: $(STAMPS)/dev ## Try the launcher on every other Python of this computer that it supports
-	@tests/pythons.sh
+pythons: $(STAMPS)/dev ## Try the launcher on every other Python of this computer that it supports, or with a PART of the tests
+	@PART=$(PART) tests/pythons.sh
 
 lowest: $(STAMPS)/dev ## Try the launcher with the lowest versions of its dependencies that pyproject.toml allows
 	@tests/lowest.sh lowest

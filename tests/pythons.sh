@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Tries the launcher, without torch, on each Python that it supports and this computer has, besides that of .venv: the
 # system's own too, which may be of the same series, but older.
-# In: .venv; interpreters of the system, on PATH, or of pyenv. Out: a line for each Python; exit 0 when the launcher works on all.
+# In: .venv; interpreters of the system, on PATH, or of pyenv; PART=K/N of the tests (1/1). Out: a line for each Python;
+# exit 0 when the launcher works on all.
 # The environments stay in .venv/pythons: the second time is quick.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -34,7 +35,7 @@ try_launcher() {
 		for module in pkgutil.walk_packages(launcher.__path__, "vastrun.launcher."):
 		    importlib.import_module(module.name)
 	END
-	"$python" -m pytest -q -p no:cacheprovider -m 'not torch and not slow' "${@:2}"
+	"$python" -m pytest -q -p no:cacheprovider -m 'not torch and not slow' --part "${PART:-1/1}" "${@:2}"
 }
 
 exactly() {
