@@ -90,7 +90,7 @@ RUNS: dict[str, Run] = {
     # Whole trainings, which take the longest.
     "stages": stages.run,
     "tasks": tasks.run,
-    **{f"equal-time-{name}": partial(equal_time.run, name) for name in equal_time.CASES},
+    "equal-time": lambda: equal_time.run(_parser().parse_args([])),
 }
 
 
@@ -101,10 +101,7 @@ def main() -> None:
         "reused": partial(reused.run, **_of_batch(options, "points", "parallel")),
         "served": partial(served.run, **_of_batch(options, "points", "parallel", "speed")),
         "chaos": partial(_chaos, options),
-        **{
-            f"equal-time-{name}": partial(equal_time.run, name, options.seconds, options.device)
-            for name in equal_time.CASES
-        },
+        "equal-time": partial(equal_time.run, options),
     }
     unknown = [name for name in options.names if name not in runs]
     if unknown:
@@ -158,11 +155,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--points", type=int, help="batch, reused, served: how many")
     parser.add_argument("--at-once", type=int, help="batch, reused, served: so many at once")
     parser.add_argument("--speed", type=float, help="batch, served: how fast time passes")
-    parser.add_argument(
-        "--seconds", type=float, default=equal_time.SECONDS, help="equal-time: time of each training"
-    )
-    devices = list(equal_time.SETTINGS)
-    parser.add_argument("--device", choices=devices, default="cpu", help="equal-time: where (cpu)")
+    equal_time.add_arguments(parser)
     parser.add_argument("--batches", type=int, default=0, help="chaos: so many batches instead of runs")
     parser.add_argument("--seed", type=int, default=0, help="chaos: other troubles")
     parser.add_argument("--parallel", type=int, default=4, help="chaos: so many at once")

@@ -1,220 +1,227 @@
-"""The error that the latent operator and a Fourier neural operator of its size come to in equal time.
+"""The errors that the latent operator and its rivals come to in equal time of one core.
 
-Both take their steps in turns, so that other users of the computer do not decide. On a CPU the time is that
-of a processor, on a GPU it is wall time. Each has the optimiser, the rate, and the patch or the number of
-frequencies with which it did best on samples that were kept back.
+    python -m benchmarks equal-time --cells build/equal-time/cells.json --tasks burgers darcy
+
+Every model is tuned for each task on data that the table does not have: the same number of candidates, drawn
+from the model's space, and the same time. Then it is trained once for each seed, and rolled out after 30, 60
+and 120 s. A cell that is in the file of cells is not computed again: a killed command continues. With
+`--device cuda` the time is wall time.
 """
 
 from __future__ import annotations
 
+import argparse
+import json
+import math
 import statistics
-import tempfile
-import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import torch
-from torch.nn.utils import clip_grad_norm_
+from torch import Tensor
 
-from benchmarks.figures import mean_with_range
-from benchmarks.operators import as_large
-from vastrun.contract.config import DataConfig, ModelConfig, OptimConfig
-from vastrun.trainer import data, models
-from vastrun.trainer.data import Task
-from vastrun.trainer.data.trajectories import Trajectories
-from vastrun.trainer.engine.optimiser import LearningRateSchedule, make_optimizer, set_learning_rate
-from vastrun.trainer.engine.session import domain_of, space_of
-from vastrun.trainer.models.operator import NetworkOperator
-from vastrun.trainer.sampling.windows import draw_indices
-from vastrun.trainer.stages.objective import UnrollLoss
+from benchmarks.equal_time_data import CASES, SEEDS, TUNING_SEED, Sets, load
+from benchmarks.race import Racer, rollout_errors, search
+from benchmarks.rivals import SPACES, Candidate, candidates
+from vastrun.trainer.evaluation.learned_baselines import KERNEL_RIDGE, LINEAR_MAP, fit_baseline
 
-SECONDS = 30.0
-"""Time of each training."""
-SHORTER = 0.4
-"""Share of that for the trainings by which rates are chosen."""
-SEEDS = 3
-UNROLL = 3
-NOISE = 0.01
-TICKS = 10_000
-"""Parts of a training's time, to which the schedule of the rate is cut."""
-OPTIMISERS = (
-    OptimConfig(lr=2e-3),
-    OptimConfig(lr=6e-3),
-    OptimConfig(name="muon", lr=5e-3),
-    OptimConfig(name="muon", lr=1.5e-2),
-)
-"""What is tried for both models."""
-SIZES = {"latent": (8, 16, 32), "fno": (12, 16, 24)}
-"""What else is tried: points of a patch along an axis; frequencies along an axis, whose width follows."""
-CASES = {
-    "advection": DataConfig(task="advection", validation=32, points=256),
-    "burgers": DataConfig(task="burgers", validation=32, points=256),
-    "darcy": DataConfig(task="darcy", validation=32, points=64),
-}
-
-
-def _wall_s() -> float:
-    torch.cuda.synchronize()
-    return time.perf_counter()
-
-
-@dataclass(frozen=True, kw_only=True)
-class Setting:
-    """How the models are compared on one kind of device."""
-
-    clock: Callable[[], float]
-    """Seconds, when all work so far is done."""
-    turn: int
-    """Steps between two looks at the clock, which a GPU would wait for."""
-    batch: int
-    model: ModelConfig
-
-
-SETTINGS = {
-    "cpu": Setting(clock=time.process_time, turn=1, batch=24, model=ModelConfig()),
-    "cuda": Setting(clock=_wall_s, turn=25, batch=64, model=ModelConfig(dim=256, depth=6, heads=8)),
+MARKS = (30.0, 60.0, 120.0)
+"""Seconds after which a training is evaluated; it ends after the last."""
+TRIED = 6
+FIRST_S = 4.0
+"""Seconds of the first round of a search; half of the candidates get twice as long, and so on."""
+BEGIN = "<!-- equal time: written by python -m benchmarks equal-time --page -->\n"
+END = "<!-- end of equal time -->\n"
+_BASELINE = "baseline"
+_NAMES = {
+    "latent": "latent operator",
+    "fno": "our FNO",
+    "neuraloperator": "FNO of `neuraloperator`",
+    "unet": "U-Net",
+    LINEAR_MAP: "linear map",
+    KERNEL_RIDGE: "kernel ridge",
 }
 
 
 @dataclass(frozen=True, kw_only=True)
-class Way:
-    """How a model is trained."""
+class Error:
+    """Error of rollouts on a test set."""
 
-    optim: OptimConfig
-    size: int
-
-    def __str__(self) -> str:
-        return f"{self.size}, {self.optim.name} {self.optim.lr:g}"
-
-
-WAYS = {
-    model: tuple(Way(optim=optim, size=size) for size in sizes for optim in OPTIMISERS)
-    for model, sizes in SIZES.items()
-}
-"""All that are tried, by model."""
-
-
-class Contestant:
-    """A model in training, and the time that it has taken."""
-
-    def __init__(self, task: Task, operator: NetworkOperator, optim: OptimConfig, seed: int) -> None:
-        self.operator, self.steps, self.spent_s = operator, 0, 0.0
-        self._task, self._seed = task, seed
-        self._setting = SETTINGS[task.test.fields.device.type]
-        self._space = space_of(task.train, UNROLL)
-        self._objective = UnrollLoss(operator)
-        self._optimizer = make_optimizer(operator, optim)
-        self._schedule = LearningRateSchedule(optim, TICKS)
-
-    def turn(self, seconds: float) -> None:
-        """Take the steps of a turn, at the rate that is due after the share of the time that is spent."""
-        rate = self._schedule.rate(min(TICKS - 1, int(TICKS * self.spent_s / seconds)))
-        began = self._setting.clock()
-        set_learning_rate(self._optimizer, rate)
-        for _ in range(self._setting.turn):
-            self._step()
-        self.spent_s += self._setting.clock() - began
-
-    def _step(self) -> None:
-        batch = self._setting.batch
-        drawn = draw_indices(self._seed, self.steps, batch=batch, noise=NOISE, space=self._space)
-        windows = self._task.batch(self.steps, drawn)
-        self._optimizer.zero_grad()
-        self._objective(windows)[0].backward()
-        clip_grad_norm_(self.operator.parameters(), 1.0, foreach=True)
-        self._optimizer.step()
-        self.steps += 1
-
-
-@dataclass(frozen=True, kw_only=True)
-class Result:
-    """Of one training."""
-
-    steps: int
     mean: float
-    """nRMSE of rollouts: the mean over samples and frames, and the median."""
+    """nRMSE, mean over conditions, parameters and frames."""
+    standard_error: float
+    """Of that mean, over the conditions."""
     median: float
 
 
-def run(name: str, seconds: float = SECONDS, device: str = "cpu") -> None:
-    """Choose each model's way, then train both with every seed; a row of the table for each model."""
-    torch.set_num_threads(1)
-    best, results = compare(CASES[name], torch.device(device), seconds, tuned_s=SHORTER * seconds)
-    print(
-        f"\n| {name}, {seconds:g} s | patch or frequencies, optimiser | steps | nRMSE, median | nRMSE, mean |"
+class Cells:
+    """Results on disk, by task, model and seed."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._cells: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {}
+
+    def get(self, *key: str) -> Any:
+        """Return a cell, or None."""
+        return self._cells.get("/".join(key))
+
+    def put(self, *key: str, value: Any) -> Any:
+        """Write a cell, and return it."""
+        self._cells["/".join(key)] = value
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        written = self._path.with_suffix(".tmp")
+        written.write_text(json.dumps(self._cells, indent=1) + "\n")
+        written.replace(self._path)
+        return value
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options of the command."""
+    parser.add_argument(
+        "--cells",
+        default="build/equal-time/cells.json",
+        help="equal-time: file of finished cells (%(default)s)",
     )
-    print("| --- | --- | --: | --: | --: |")
-    for model, way in best.items():
-        mine = [result[model] for result in results]
-        cells = (
-            str(way),
-            f"{statistics.mean(each.steps for each in mine):.0f}",
-            mean_with_range([each.median for each in mine]),
-            mean_with_range([each.mean for each in mine]),
-        )
-        print(f"| {model} | {' | '.join(cells)} |", flush=True)
+    parser.add_argument("--tasks", nargs="+", choices=list(CASES), help="equal-time: only these")
+    parser.add_argument("--models", nargs="+", choices=list(SPACES), help="equal-time: only these")
+    parser.add_argument("--seeds", type=int, default=len(SEEDS), help="equal-time: number of data seeds")
+    parser.add_argument("--page", help="equal-time: the page whose table is replaced, docs/evaluation.md")
+    parser.add_argument(
+        "--device", choices=("cpu", "cuda"), default="cpu", help="equal-time: where (%(default)s)"
+    )
 
 
-def compare(
-    case: DataConfig,
-    device: torch.device,
-    seconds: float,
-    *,
-    tuned_s: float,
-    ways: Mapping[str, Sequence[Way]] = WAYS,
-    seeds: int = SEEDS,
-) -> tuple[dict[str, Way], list[dict[str, Result]]]:
-    """Return each model's best way after trainings of `tuned_s`, and its results after `seconds`, by seed."""
-    with tempfile.TemporaryDirectory() as folder:
-        data.generate(case, Path(folder))
-        task = data.make(case, Path(folder))
-        held_out = data.validation(case, Path(folder))
-    assert held_out is not None
-    task.place(device)
-    held_out = held_out.to(device)
-    best = {model: _best_way(task, held_out, model, tried, tuned_s) for model, tried in ways.items()}
-    return best, [_trained(task, task.test, best, seed, seconds) for seed in range(seeds)]
+def run(options: argparse.Namespace) -> None:
+    """Compute all cells that are missing, the first seed of every task first, and print the table."""
+    torch.set_num_threads(1)
+    cells, device = Cells(Path(options.cells)), torch.device(options.device)
+    models = [model for model in options.models or SPACES if model != "neuraloperator" or _has_neuralop()]
+    folder = Path(options.cells).parent / "data"
+    reader = partial(load, folder=folder, device=device)
+    for seed in SEEDS[: options.seeds]:
+        for task in options.tasks or CASES:
+            tune(cells, task, models, reader)
+            compute(cells, task, models, seed, reader)
+            print(f"{task}, seed {seed}: done", flush=True)
+    rows = "\n".join(table(cells)) + "\n"
+    print(rows)
+    if options.page:
+        write(Path(options.page), rows)
 
 
-def _best_way(task: Task, held_out: Trajectories, model: str, ways: Sequence[Way], seconds: float) -> Way:
-    """The one with the lowest error on what was kept back, of a seed that is not compared later."""
-    errors = [_trained(task, held_out, {model: way}, SEEDS, seconds)[model].median for way in ways]
-    tried = "; ".join(f"{way}: {error:.3g}" for way, error in zip(ways, errors, strict=True))
-    print(f"{model}: {tried}", flush=True)
-    return min(zip(errors, ways, strict=True), key=lambda each: each[0])[1]
+def write(page: Path, rows: str) -> None:
+    """Replace the page's table."""
+    before, _, rest = page.read_text().partition(BEGIN)
+    _, _, after = rest.partition(END)
+    page.write_text(f"{before}{BEGIN}{rows}{END}{after}")
 
 
-def _trained(
-    task: Task, test: Trajectories, ways: Mapping[str, Way], seed: int, seconds: float
-) -> dict[str, Result]:
-    """Each model, trained for so long, in turns."""
-    torch.manual_seed(seed)
-    contestants = {
-        model: Contestant(task, _made(task, model, way.size), way.optim, seed) for model, way in ways.items()
-    }
-    while unready := [each for each in contestants.values() if each.spent_s < seconds]:
-        for each in unready:
-            each.turn(seconds)
-    return {model: _result(each, test) for model, each in contestants.items()}
+def _has_neuralop() -> bool:
+    return find_spec("neuralop") is not None
 
 
-def _made(task: Task, model: str, size: int) -> NetworkOperator:
-    domain, device = domain_of(task.train, None), task.test.fields.device
-    config = SETTINGS[device.type].model
-    operator = models.make(replace(config, patch=size) if model == "latent" else config, [domain])
-    if model == "fno":
-        operator = as_large(operator, domain, modes=size)
-    operator = operator.to(device)
-    operator.scale(0).set(*task.train.moments())
-    return operator
+def tune(cells: Cells, task: str, models: Sequence[str], reader: Any) -> None:
+    """Search the best candidate of each model, unless it is known."""
+    missing = [model for model in models if cells.get(task, model, "best") is None]
+    if not missing:
+        return
+    sets: Sets = reader(task, TUNING_SEED, with_test=False)
+    for model in missing:
+        trials = list(search(sets.task, sets.held_out, candidates(model, TRIED), FIRST_S))
+        for trial in trials:
+            print(
+                f"{task}: {model}: {trial.candidate}: {trial.error:.4f} after {trial.seconds:g} s", flush=True
+            )
+        cells.put(task, model, "tried", value=[[str(t.candidate), t.seconds, t.error] for t in trials])
+        cells.put(task, model, "best", value=asdict(trials[-1].candidate))
 
 
-@torch.no_grad()
-def _result(contestant: Contestant, test: Trajectories) -> Result:
-    u, errors = test.fields[:, 0], []
-    for target in test.fields[:, 1:].unbind(1):
-        u = contestant.operator(u, test.conditions)
-        errors.append((u - target).flatten(1).norm(dim=1) / target.flatten(1).norm(dim=1).clamp_min(1e-6))
-    of_all = torch.stack(errors)
-    return Result(steps=contestant.steps, mean=of_all.mean().item(), median=of_all.median().item())
+def compute(cells: Cells, task: str, models: Sequence[str], seed: int, reader: Any) -> None:
+    """Fit the baseline and train each model, unless its cell is known."""
+    missing = [model for model in (_BASELINE, *models) if cells.get(task, model, str(seed)) is None]
+    if not missing:
+        return
+    sets: Sets = reader(task, seed)
+    for model in missing:
+        if model == _BASELINE:
+            value = _baseline(sets)
+        else:
+            value = _trained(sets, Candidate(**cells.get(task, model, "best")), seed)
+        cells.put(task, model, str(seed), value=value)
+
+
+def _baseline(sets: Sets) -> dict[str, Any]:
+    train = sets.task.train
+    parameters = train.conditions.unique(dim=0)
+    fitted = fit_baseline(sets.task, parameters, train.conditions.device, lambda: None)
+
+    def predict(u: Tensor, conditions: Tensor) -> Tensor:
+        return fitted.predict(u, torch.cdist(conditions, parameters).argmin(dim=1))
+
+    name = KERNEL_RIDGE if train.steady else LINEAR_MAP
+    return {"name": name, **_scores(predict, sets, unseen=True)}
+
+
+def _trained(sets: Sets, candidate: Candidate, seed: int) -> dict[str, Any]:
+    racer, marks = Racer(sets.task, candidate, seed), {}
+    for mark in MARKS:
+        racer.train_until(mark, MARKS[-1])
+        with racer.averaged():
+            scores = _scores(racer.operator, sets, unseen=mark == MARKS[-1])
+        marks[f"{mark:g}"] = {"steps": racer.steps, **scores}
+        print(f"{candidate.model}, {mark:g} s: {scores['test']['mean']:.4f}", flush=True)
+    return {"parameters": racer.parameters, "marks": marks}
+
+
+def _scores(predict: Any, sets: Sets, *, unseen: bool) -> dict[str, Any]:
+    scores = {"test": asdict(error_of(rollout_errors(predict, sets.test), sets.conditions))}
+    if unseen and sets.unseen is not None:
+        scores["unseen"] = asdict(error_of(rollout_errors(predict, sets.unseen), sets.conditions))
+    return scores
+
+
+def error_of(errors: Tensor, conditions: int) -> Error:
+    """Return the error over (N, T), where N are the conditions at one parameter, then at the next."""
+    by_condition = errors.double().mean(dim=1).unflatten(0, (-1, conditions)).mean(dim=0)
+    return Error(
+        mean=by_condition.mean().item(),
+        standard_error=by_condition.std().item() / math.sqrt(conditions),
+        median=errors.median().item(),
+    )
+
+
+def table(cells: Cells) -> list[str]:
+    """Return the rows of all cells that are known."""
+    titles = ["task", "model", "seeds", *(f"{mark:g} s" for mark in MARKS), "median", "unseen", "tuned to"]
+    rows = [titles, ["---"] * len(titles)]
+    for task in CASES:
+        rows += [row for model in (_BASELINE, *SPACES) if (row := _row(cells, task, model))]
+    return [f"| {' | '.join(row)} |" for row in rows]
+
+
+def _row(cells: Cells, task: str, model: str) -> list[str]:
+    known = [cell for seed in SEEDS if (cell := cells.get(task, model, str(seed)))]
+    if not known:
+        return []
+    if model == _BASELINE:
+        shown = [_shown([cell["test"] for cell in known]), "", ""]
+        name, last, tuned = _NAMES[known[0]["name"]], known, ""
+    else:
+        marks = [[cell["marks"][f"{mark:g}"]["test"] for cell in known] for mark in MARKS]
+        shown, last = [_shown(each) for each in marks], [cell["marks"][f"{MARKS[-1]:g}"] for cell in known]
+        name, tuned = _NAMES[model], str(Candidate(**cells.get(task, model, "best")))
+    unseen = _shown([cell["unseen"] for cell in last]) if "unseen" in last[0] else "-"
+    median = f"{statistics.mean(cell['test']['median'] for cell in last):.4f}"
+    return [task, name, str(len(known)), *shown, median, unseen, tuned]
+
+
+def _shown(errors: Sequence[Mapping[str, float]]) -> str:
+    """Return the mean over seeds and its standard error from the test conditions of all of them."""
+    squares = sum(error["standard_error"] ** 2 for error in errors)
+    return (
+        f"{statistics.mean(error['mean'] for error in errors):.4f} ± {math.sqrt(squares) / len(errors):.4f}"
+    )

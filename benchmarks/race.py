@@ -1,0 +1,153 @@
+"""Race: the training of a candidate against the clock, and the errors of its rollouts.
+
+On a CPU the time is that of the process, which other users of the computer do not change; on a GPU wall time.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+from torch.nn.utils import clip_grad_norm_
+
+from benchmarks.rivals import Candidate
+from vastrun.contract.config import ObjectiveConfig, OptimConfig
+from vastrun.trainer.data import Task
+from vastrun.trainer.data.trajectories import Trajectories
+from vastrun.trainer.engine.ema import Ema
+from vastrun.trainer.engine.optimiser import LearningRateSchedule, make_optimizer, set_learning_rate
+from vastrun.trainer.engine.session import space_of
+from vastrun.trainer.models.operator import NetworkOperator
+from vastrun.trainer.models.weights import count_parameters
+from vastrun.trainer.sampling.windows import draw_indices
+from vastrun.trainer.stages.objective import UnrollLoss
+
+UNROLL = 3
+NOISE = 0.01
+_TICKS = 10_000
+"""Parts of a training's time, to which the schedule of the rate is cut."""
+_EMA_DECAY = 0.9995
+_GPU_STEPS = 25
+"""Steps between two looks at the clock on a GPU, which would wait for it."""
+_BATCH = 64
+
+
+def _wall_s() -> float:
+    torch.cuda.synchronize()
+    return time.perf_counter()
+
+
+class Racer:
+    """A candidate in training. Its error is that of the moving average of its weights."""
+
+    def __init__(
+        self,
+        task: Task,
+        candidate: Candidate,
+        seed: int,
+        *,
+        optim: OptimConfig | None = None,
+        objective: ObjectiveConfig | None = None,
+        unroll: int = UNROLL,
+    ) -> None:
+        torch.manual_seed(seed)
+        device = task.test.fields.device
+        self.candidate, self.steps, self.spent_s = candidate, 0, 0.0
+        self.operator: NetworkOperator = candidate.build(task.train).to(device)
+        self._task, self._seed = task, seed
+        self._clock: Callable[[], float] = _wall_s if device.type == "cuda" else time.process_time
+        self._turn = _GPU_STEPS if device.type == "cuda" else 1
+        self._space = space_of(task.train, unroll)
+        self._objective = UnrollLoss(self.operator, objective)
+        self._optim = optim or candidate.optim
+        self._optimizer = make_optimizer(self.operator, self._optim)
+        self._ema = Ema(self.operator, _EMA_DECAY)
+
+    @property
+    def parameters(self) -> int:
+        """Number of parameters."""
+        return count_parameters(self.operator)
+
+    def train_until(self, seconds: float, total_s: float) -> None:
+        """Train until `seconds` are spent of a training of `total_s`, by which the rate decays."""
+        schedule = LearningRateSchedule(self._optim, _TICKS)
+        while self.spent_s < seconds:
+            began = self._clock()
+            set_learning_rate(
+                self._optimizer, schedule.rate(min(_TICKS - 1, int(_TICKS * self.spent_s / total_s)))
+            )
+            for _ in range(self._turn):
+                self._step()
+            self.spent_s += self._clock() - began
+
+    def _step(self) -> None:
+        drawn = draw_indices(
+            self._seed, self.steps, batch=self.candidate.batch, noise=NOISE, space=self._space
+        )
+        windows = self._task.batch(self.steps, drawn)
+        self._optimizer.zero_grad()
+        self._objective(windows)[0].backward()
+        clip_grad_norm_(self.operator.parameters(), self._optim.clip, foreach=True)
+        self._optimizer.step()
+        self._ema.update(self.steps)
+        self.steps += 1
+
+    def averaged(self) -> AbstractContextManager[None]:
+        """Use the average of the weights inside the block."""
+        return self._ema.average_parameters()
+
+    def errors(self, test: Trajectories) -> Tensor:
+        """Return the nRMSE of rollouts (N, T), each frame from the one before."""
+        with self.averaged():
+            return rollout_errors(self.operator, test)
+
+
+@torch.no_grad()
+def rollout_errors(predict: Callable[[Tensor, Tensor], Tensor], test: Trajectories) -> Tensor:
+    """Return the nRMSE of each sample and frame, mean over channels: (N, T), infinite where it diverged."""
+    moving = slice(test.channels - test.static)
+    found = []
+    for fields, conditions in zip(test.fields.split(_BATCH), test.conditions.split(_BATCH), strict=True):
+        u, frames = fields[:, 0], []
+        for target in fields[:, 1:].unbind(1):
+            u = predict(u, conditions).float()
+            error, size = (
+                each[:, moving].flatten(2).norm(dim=2).clamp_min(floor)
+                for each, floor in ((u - target, 0.0), (target, 1e-6))
+            )
+            frames.append((error / size).mean(dim=1))
+        found.append(torch.stack(frames, dim=1))
+    return torch.cat(found).nan_to_num(nan=torch.inf)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trial:
+    """A candidate that was tried, and its error when it was left."""
+
+    candidate: Candidate
+    seconds: float
+    error: float
+
+
+def search(task: Task, held_out: Trajectories, tried: Sequence[Candidate], first_s: float) -> Iterator[Trial]:
+    """Train all candidates for `first_s`, the better half twice as long, and so on. The last is the best.
+
+    The rate is constant after its warm-up, so that a short training is the beginning of a long one.
+    """
+    racers = [Racer(task, each, seed=0, optim=replace(each.optim, schedule="constant")) for each in tried]
+    seconds = first_s
+    while racers:
+        ranked = []
+        for racer in racers:
+            racer.train_until(seconds, total_s=10 * first_s)
+            ranked.append((racer.errors(held_out).mean().item(), len(ranked), racer))
+        ranked.sort()
+        keep = len(ranked) // 2
+        for error, _, racer in reversed(ranked[keep:] if keep else ranked):
+            yield Trial(candidate=racer.candidate, seconds=seconds, error=error)
+        racers = [racer for _, _, racer in ranked[:keep]]
+        seconds *= 2
