@@ -2,28 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 from vastrun.launcher.api.drivers import Target
 from vastrun.launcher.api.results import BatchResults, BatchStatus, PointRow, batch_card, batch_line
 from vastrun.launcher.api.session import ApiSession
-from vastrun.launcher.batch.plan import BatchPlan
 from vastrun.launcher.batch.results import PointResult, results_of, row_in, states_in
 from vastrun.launcher.batch.schedule import (
     holding_runs,
 )
 from vastrun.launcher.core import Cause, Phase, UserRequest
-from vastrun.launcher.core.batch import MAX_NAME, Batch
 from vastrun.launcher.core.errors import HeldError, UsageError, VastrunError
-from vastrun.launcher.outputs.disk import disk_errors, ignore_in_git
 from vastrun.launcher.ports import Ledger
 from vastrun.launcher.ui.render.notebook import text
-
-if TYPE_CHECKING:
-    from vastrun.launcher.config.batch_file import LoadedBatch
 
 _STOPPING = (UserRequest.STOP, UserRequest.DESTROY)
 
@@ -166,69 +157,6 @@ def _row(result: PointResult) -> PointRow:
         run=None if run is None else run.id,
         outputs=None if run is None else Path(run.out_dir),
     )
-
-
-def rename_for_job(ledger: Ledger, loaded: LoadedBatch) -> LoadedBatch:
-    """Return the batch, renamed to NAME-2, NAME-3, … if the ledger has its name with another job."""
-    known = {batch.name for batch in ledger.batches.all()}
-    own = loaded.spec.name
-    for number in count(1):
-        suffix = f"-{number}" if number > 1 else ""
-        name = f"{own[: MAX_NAME - len(suffix)]}{suffix}"
-        if name not in known or _has_job(ledger, name, loaded.job):
-            break
-    return replace(loaded, spec=replace(loaded.spec, name=name))
-
-
-def _has_job(ledger: Ledger, name: str, job: Any) -> bool:
-    """Return whether the batch of that name has points of this job, or no points."""
-    from vastrun.launcher.config.batch_file import is_of_job  # slow to import: pydantic, yaml
-
-    points = ledger.batches.points(name)
-    return not points or any(is_of_job(point, job) for point in points)
-
-
-def submit(ledger: Ledger, plan: BatchPlan, folder: Path, now: float, computer: str) -> tuple[Batch, int]:
-    """Write the batch into the ledger; return it with the number of new points.
-
-    `computer`: the computer that has `folder`, as in `Run.computer`. Raises UsageError, and StorageError if
-    the folder cannot be made.
-    """
-    batch = Batch(
-        name=plan.spec.name,
-        spec=plan.spec,
-        provider=plan.provider,
-        folder=str(folder),
-        created_at=now,
-        opened_at=now,
-        search=plan.search,
-        computer=computer,
-        home=computer,
-    )
-    new = ledger.batches.submit(batch, plan.points)
-    batch = ledger.batches.get(batch.name)
-    # Before its first run is packed: the outputs may be inside the code folder, and must not be uploaded.
-    if batch.computer == computer:
-        with disk_errors(Path(batch.folder)):
-            ignore_in_git(Path(batch.folder))
-    return batch, new
-
-
-def check_can_start(ledger: Ledger, plan: BatchPlan, folder: Path) -> None:
-    """Check that a new batch may start; a known one always may, as its points may have ended.
-
-    Raises UsageError if the folder holds other files, BudgetError if a budget has no room for one run.
-    """
-    if any(batch.name == plan.spec.name for batch in ledger.batches.all()):
-        return
-    try:
-        holds_files = folder.exists() and any(folder.iterdir())
-    except OSError as error:
-        raise UsageError(f"cannot read {folder}: {error.strerror}") from error
-    if holds_files:
-        raise UsageError(f"{folder} holds other files", hint="--out ANOTHER_FOLDER, or another name:")
-    if plan.refusals:
-        raise plan.refusals[0]
 
 
 def request_stop(ledger: Ledger, name: str) -> int:

@@ -8,7 +8,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from vastrun.launcher.api import batches, runs
+from vastrun.launcher.api import runs
 from vastrun.launcher.api.batches import BatchHandle
 from vastrun.launcher.api.drivers import StartDriver, Target
 from vastrun.launcher.api.jobs import (
@@ -26,7 +26,7 @@ from vastrun.launcher.api.jobs import (
 from vastrun.launcher.api.runs import RunHandle
 from vastrun.launcher.api.session import ApiSession
 from vastrun.launcher.app_context import DEFAULT_PROVIDER, AppContext
-from vastrun.launcher.batch.plan import price
+from vastrun.launcher.batch.plan import check_can_start, price, rename_for_job, submit_plan
 from vastrun.launcher.batch.search import first_points
 from vastrun.launcher.commands.estimate import resolve_auto, try_model
 from vastrun.launcher.commands.plan import LaunchPlan, plan_of
@@ -230,7 +230,7 @@ class Client:
         out: str | os.PathLike[str] | None,
     ) -> BatchHandle:
         app, ledger = self._session.app, self._session.ledger
-        loaded = batches.rename_for_job(ledger, loaded)
+        loaded = rename_for_job(ledger, loaded)
         spec = loaded.spec
         with name_in_errors(source):
             points = first_points(spec, loaded.points, loaded.search)
@@ -241,8 +241,8 @@ class Client:
             market, budgets = app.shared_provider(provider), app.budgets(now)
             plan = price(spec, points, market, ledger, now, loaded.search, budgets)
         folder = Path(out or Path("batches") / spec.name).resolve()
-        batches.check_can_start(ledger, plan, folder)
-        batch, _ = batches.submit(ledger, plan, folder, app.now(), app.user.computer())
+        check_can_start(ledger, plan, folder)
+        batch, _ = submit_plan(ledger, plan, folder, app.now(), app.user.computer())
         if not ledger.batches.is_driven(batch.name):
             self._session.drive(Target("batch", batch.name))
         return BatchHandle(self._session, batch.name)

@@ -1,24 +1,31 @@
-"""Pricing: what a batch may cost before it is started, and the share of its budget that each run gets."""
+"""Plan of a batch: what it may cost, the budget share of each run, and its rows in the ledger."""
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from statistics import fmean
+from typing import TYPE_CHECKING, Any
 
 from vastrun.launcher.batch.fleet_plan import FleetPlan, fleet_plan
 from vastrun.launcher.commands.plan import plan_of
 from vastrun.launcher.commands.settings import refusals_of
 from vastrun.launcher.config import dump_job, read_job
 from vastrun.launcher.core import Offer, Verdict
-from vastrun.launcher.core.batch import BatchPoint, BatchSpec, Budget, BudgetUse, Search
-from vastrun.launcher.core.errors import BudgetError, JobValueError
+from vastrun.launcher.core.batch import MAX_NAME, Batch, BatchPoint, BatchSpec, Budget, BudgetUse, Search
+from vastrun.launcher.core.errors import BudgetError, JobValueError, UsageError
 from vastrun.launcher.core.job import JobSpec
 from vastrun.launcher.decisions.budgets import budget_error
 from vastrun.launcher.decisions.estimates import expected_usd, usd
 from vastrun.launcher.decisions.policy import min_usd, worst_case_usd
+from vastrun.launcher.outputs.disk import disk_errors, ignore_in_git
 from vastrun.launcher.ports import Ledger, Provider
+
+if TYPE_CHECKING:
+    from vastrun.launcher.config.batch_file import LoadedBatch
 
 _WHERE = "in the batch file, or --usd"
 _UNLIMITED_USD = 1e9
@@ -199,3 +206,68 @@ def _wall_s(spec: BatchSpec, seconds: Sequence[float], provider: Provider, count
     all_s = sum(seconds) / len(seconds) * count
     rents_s = count * provider.abilities.rents_every_s
     return max(all_s / min(spec.limits.parallel, count), rents_s, max(seconds))
+
+
+def rename_for_job(ledger: Ledger, loaded: LoadedBatch) -> LoadedBatch:
+    """Return the batch, renamed to NAME-2, NAME-3, … if the ledger has its name with another job."""
+    known = {batch.name for batch in ledger.batches.all()}
+    own = loaded.spec.name
+    for number in itertools.count(1):
+        suffix = f"-{number}" if number > 1 else ""
+        name = f"{own[: MAX_NAME - len(suffix)]}{suffix}"
+        if name not in known or _has_job(ledger, name, loaded.job):
+            break
+    return replace(loaded, spec=replace(loaded.spec, name=name))
+
+
+def _has_job(ledger: Ledger, name: str, job: Any) -> bool:
+    """Return whether the batch of that name has points of this job, or no points."""
+    from vastrun.launcher.config.batch_file import is_of_job  # slow to import: pydantic, yaml
+
+    points = ledger.batches.points(name)
+    return not points or any(is_of_job(point, job) for point in points)
+
+
+def submit_plan(
+    ledger: Ledger, plan: BatchPlan, folder: Path, now: float, computer: str
+) -> tuple[Batch, int]:
+    """Write the batch into the ledger; return it with the number of new points.
+
+    `computer`: the computer that has `folder`, as in `Run.computer`. Raises UsageError, and StorageError if
+    the folder cannot be made.
+    """
+    batch = Batch(
+        name=plan.spec.name,
+        spec=plan.spec,
+        provider=plan.provider,
+        folder=str(folder),
+        created_at=now,
+        opened_at=now,
+        search=plan.search,
+        computer=computer,
+        home=computer,
+    )
+    new = ledger.batches.submit(batch, plan.points)
+    batch = ledger.batches.get(batch.name)
+    # Before its first run is packed: the outputs may be inside the code folder, and must not be uploaded.
+    if batch.computer == computer:
+        with disk_errors(Path(batch.folder)):
+            ignore_in_git(Path(batch.folder))
+    return batch, new
+
+
+def check_can_start(ledger: Ledger, plan: BatchPlan, folder: Path) -> None:
+    """Check that a new batch may start; a known one always may, as its points may have ended.
+
+    Raises UsageError if the folder holds other files, BudgetError if a budget has no room for one run.
+    """
+    if any(batch.name == plan.spec.name for batch in ledger.batches.all()):
+        return
+    try:
+        holds_files = folder.exists() and any(folder.iterdir())
+    except OSError as error:
+        raise UsageError(f"cannot read {folder}: {error.strerror}") from error
+    if holds_files:
+        raise UsageError(f"{folder} holds other files", hint="--out ANOTHER_FOLDER, or another name:")
+    if plan.refusals:
+        raise plan.refusals[0]

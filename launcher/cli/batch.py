@@ -4,28 +4,24 @@ from __future__ import annotations
 
 import csv
 import sys
-from dataclasses import replace
-from pathlib import Path
 
 import click
 
-from vastrun.launcher.api import jobs
 from vastrun.launcher.api.batches import has_held_machines, request_stop, retry_points
 from vastrun.launcher.app_context import AppContext
 from vastrun.launcher.batch.results import results_of, row_in, states_in
 from vastrun.launcher.cli.background import replace_dead_drivers
-from vastrun.launcher.cli.batch_driver import (
+from vastrun.launcher.cli.batch_submit import (
     BatchLines,
-    Submission,
+    detach_option,
     drive,
+    early_stop_option,
     open_runs_of,
     show_results,
-    submit,
+    submit_command,
 )
-from vastrun.launcher.cli.failures import set_error_job_file
-from vastrun.launcher.cli.options import confirm, json_option, plain_option, provider_option, yes_option
+from vastrun.launcher.cli.options import confirm, json_option, plain_option, yes_option
 from vastrun.launcher.cli.output import say, show, width
-from vastrun.launcher.config import load_batch
 from vastrun.launcher.core import Cause, UserRequest
 from vastrun.launcher.core.errors import HeldError, UsageError
 from vastrun.launcher.core.verdict import EXIT_TEARDOWN_NOT_CONFIRMED
@@ -50,15 +46,6 @@ def _newest_for_last(ctx: click.Context, _: click.Parameter, name: str | None) -
 
 
 name_argument = click.argument("name", metavar="BATCH", callback=_newest_for_last)
-dry_run_option = click.option(
-    "--dry-run", is_flag=True, help="Show the points and their costs; rent nothing."
-)
-
-
-detach_option = click.option(
-    "-d", "--detach", is_flag=True, help="Detach at once; a background driver continues."
-)
-early_stop_option = click.option("--no-early-stop", is_flag=True, help="Run every point to its end.")
 
 
 class _DefinitionOrder(click.Group):
@@ -79,51 +66,7 @@ def command(ctx: click.Context) -> None:
         replace_dead_drivers(ctx.obj)
 
 
-@command.command("submit")
-@click.argument("batch_file", metavar="BATCH.yaml", type=click.Path(path_type=Path))
-@provider_option
-@click.option(
-    "--out", metavar="DIR", type=click.Path(path_type=Path), help="Folder for the outputs [batches/BATCH]."
-)
-@early_stop_option
-@detach_option
-@dry_run_option
-@yes_option
-@plain_option
-@json_option
-@click.pass_context
-def submit_command(
-    ctx: click.Context,
-    batch_file: Path,
-    provider: str,
-    out: Path | None,
-    no_early_stop: bool,
-    detach: bool,
-    dry_run: bool,
-    yes: bool,
-    as_json: bool,
-) -> None:
-    """Run the new points of a batch file, and follow them to their end.
-
-    Points that ran before are not run again. Ctrl-C asks whether to stop, detach or continue; without a
-    terminal it stops the batch.
-    """
-    say(f"reading {batch_file}", err=True)
-    set_error_job_file(batch_file)
-    folder = batch_file.resolve().parent
-    loaded = load_batch(
-        jobs.read_source(batch_file),
-        str(batch_file),
-        lambda name: jobs.read_source(folder / name, batch_file.name),
-        str(folder),
-        ctx.obj.local_now(),
-    )
-    submission = Submission(
-        provider=provider, out=out, dry_run=dry_run, yes=yes, as_json=as_json, detach=detach
-    )
-    if no_early_stop:
-        loaded = replace(loaded, spec=replace(loaded.spec, early_stop=None))
-    ctx.exit(submit(ctx.obj, loaded, batch_file, submission))
+command.add_command(submit_command)
 
 
 @command.command("status")

@@ -91,7 +91,7 @@ def _about(ctx: click.Context, run: Run, error: VastrunError) -> list[str]:
     lines = [f"cost:  {spent} for {run.id}", *([f"log:   {log}"] if log.exists() else [])]
     if isinstance(error, AccountMismatchError):
         from vastrun.launcher.commands.queries import lease_remaining, with_cost  # when a command fails
-        from vastrun.launcher.ui.render.summary import lease_line
+        from vastrun.launcher.ui.render.verdict import lease_line
 
         now = ctx.obj.now()
         row = with_cost(run, machines[1:], now)

@@ -10,6 +10,7 @@ from vastrun.launcher.api.jobs import check_upload
 from vastrun.launcher.app_context import AppContext
 from vastrun.launcher.cli.failures import set_error_run
 from vastrun.launcher.cli.job_files import read_job_file, resolve_auto
+from vastrun.launcher.cli.launch import drive_to_end
 from vastrun.launcher.cli.options import (
     confirm,
     job_argument,
@@ -20,7 +21,6 @@ from vastrun.launcher.cli.options import (
     yes_option,
 )
 from vastrun.launcher.cli.output import note, say
-from vastrun.launcher.cli.runs import drive_to_end
 from vastrun.launcher.commands.attempts import Attempts
 from vastrun.launcher.commands.plan import plan_of
 from vastrun.launcher.core import NOTHING, Run, UserRequest

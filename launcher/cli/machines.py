@@ -36,8 +36,8 @@ from vastrun.launcher.ui.documents.costs import Hosts, OrphanMachine, Orphans, V
 from vastrun.launcher.ui.documents.runs import RunDocument
 from vastrun.launcher.ui.render.amounts import duration, usd
 from vastrun.launcher.ui.render.costs import volume_states_text
-from vastrun.launcher.ui.render.summary import left_text, state_of
 from vastrun.launcher.ui.render.table import short, table
+from vastrun.launcher.ui.render.verdict import left_text, state_of
 
 _NONE = "every machine that vastrun rented belongs to an open run"
 _HEADER = ("HOST", "RUNS", "FAILED", "SCORE", "LAST FAILURE", "AVOIDED", "WHAT")

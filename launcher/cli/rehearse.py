@@ -42,8 +42,8 @@ from vastrun.launcher.ui.documents.document import Document
 from vastrun.launcher.ui.render.amounts import left_out_lines
 from vastrun.launcher.ui.render.fit import fit_text
 from vastrun.launcher.ui.render.speedup import speedup_text
-from vastrun.launcher.ui.render.summary import proof_lines
 from vastrun.launcher.ui.render.table import facts, table
+from vastrun.launcher.ui.render.verdict import proof_lines
 
 _CHECK_GPU = "check-gpu"
 _HERE = "local"

@@ -1,97 +1,26 @@
-"""`vastrun launch`, `attach`, `wait`, `stop`, `resume`: drive or follow a run to its end.
-
-Signals become requests, the verdict becomes the exit code.
-"""
+"""`vastrun attach`, `wait`, `stop`, `resume`: drive or follow a run that was started before."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import click
 
-from vastrun.launcher.api.jobs import check_upload
-from vastrun.launcher.api.runs import request_end, start_run
+from vastrun.launcher.api.runs import request_end
 from vastrun.launcher.app_context import AppContext
 from vastrun.launcher.cli.background import check_unused, hand_over_run
-from vastrun.launcher.cli.failures import set_error_run
-from vastrun.launcher.cli.job_files import job_of, print_warnings, read_job_file, resolve_auto, with_tags
+from vastrun.launcher.cli.launch import drive_to_end, show_end
 from vastrun.launcher.cli.options import (
-    by_option,
-    confirm,
     json_option,
-    maybe_job_argument,
     plain_option,
-    provider_option,
     run_argument,
     seconds,
-    set_option,
-    tag_option,
     the_run,
-    yes_option,
 )
-from vastrun.launcher.cli.output import note, say, show, width
+from vastrun.launcher.cli.output import say
 from vastrun.launcher.commands.attempts import Attempts
-from vastrun.launcher.commands.chains import chain_of
-from vastrun.launcher.commands.plan import LaunchPlan, plan_of
-from vastrun.launcher.commands.queries import ending_of
-from vastrun.launcher.core import NOTHING, Phase, Run, UserRequest
-from vastrun.launcher.core.job import JobSpec
-from vastrun.launcher.core.verdict import EXIT_TEARDOWN_NOT_CONFIRMED, EXIT_TIMED_OUT
-from vastrun.launcher.decisions.estimates import offer_text
-from vastrun.launcher.ledger.run_ids import find_run
-from vastrun.launcher.run_services import attempts_for, settle_bills
-from vastrun.launcher.ui.documents.market import PlanDocument
-from vastrun.launcher.ui.documents.runs import RunEndDocument
-from vastrun.launcher.ui.interrupts import Interrupts
-from vastrun.launcher.ui.render.plan import plan_text
-from vastrun.launcher.ui.render.summary import summary
-
-
-def drive_to_end(
-    app: AppContext,
-    work: Callable[[Attempts], Run],
-    *,
-    began: float,
-    as_json: bool,
-    first: UserRequest = UserRequest.NONE,
-    request: UserRequest = UserRequest.NONE,
-    until: float | None = None,
-    views: bool = False,
-) -> int:
-    """Do `work` while signals become requests, show how the run ended, and return its exit code.
-
-    Earlier runs are settled too, because their provider has just been reached. A run that its user detached
-    continues in the background.
-
-    `first`: meaning of the first Ctrl-C (NONE: ask); `request`: holds from the start; `until`: epoch seconds
-    at which the wait ends; `views`: no signal stops the run.
-    """
-    interrupts = app.make.interrupts(first, request, until, views)
-    with interrupts.listening(), attempts_for(app, interrupts, began=began) as attempts:
-        run = work(attempts)
-        if run.phase is Phase.ENDED:
-            settle_bills(app, run.provider)
-    set_error_run(run)
-    is_detached = interrupts.current() in (UserRequest.DETACH, UserRequest.DETACH_ONCE_TRAINING)
-    notice = hand_over_run(app, run) if run.phase is not Phase.ENDED and is_detached else ""
-    show_end(app, run, as_json=as_json)
-    if notice:
-        say(f"\n{notice}", err=True)
-    return _exit_code(run, interrupts)
-
-
-def show_end(app: AppContext, run: Run, *, as_json: bool) -> None:
-    """Print the summary of an ended run, or the state of a run that continues without this launcher."""
-    now, ledger = app.now(), app.ledger()
-    ending = ending_of(ledger, run, chain_of(ledger, run), now)
-    show(RunEndDocument.of(ending), summary(ending, now), as_json=as_json)
-
-
-def _exit_code(run: Run, interrupts: Interrupts) -> int:
-    if interrupts.timed_out and run.phase is not Phase.ENDED:
-        return EXIT_TIMED_OUT
-    return run.exit_code(interrupted=interrupts.interrupted)
+from vastrun.launcher.core import Run, UserRequest
+from vastrun.launcher.core.verdict import EXIT_TEARDOWN_NOT_CONFIRMED
 
 
 @click.command("attach")
@@ -191,110 +120,3 @@ def resume_command(ctx: click.Context, run_name: str, out: Path | None, detach: 
         return attempts.resume(run, None if out is None else str(out.resolve()))
 
     ctx.exit(drive_to_end(app, work, began=run.created_at, as_json=as_json))
-
-
-@click.command("launch")
-@maybe_job_argument
-@set_option
-@by_option
-@tag_option
-@provider_option
-@click.option(
-    "--out", metavar="DIR", type=click.Path(path_type=Path), help="Folder for the outputs [runs/RUN]."
-)
-@click.option(
-    "--from",
-    "from_name",
-    metavar="RUN",
-    help="Continue from this run's checkpoint; JOB.yaml may be omitted.",
-)
-@click.option("--from-url", metavar="URL", help="Continue from the checkpoints pushed to this URL.")
-@click.option(
-    "-d", "--detach", is_flag=True, help="Detach once training starts. The lease still bounds the run."
-)
-@click.option("--dry-run", is_flag=True, help="Show the plan and its costs; rent nothing.")
-@yes_option
-@plain_option
-@json_option
-@click.pass_context
-def launch_command(
-    ctx: click.Context,
-    job_file: Path | None,
-    sets: tuple[str, ...],
-    by: str | None,
-    tags: tuple[str, ...],
-    provider: str,
-    out: Path | None,
-    from_name: str | None,
-    from_url: str | None,
-    detach: bool,
-    dry_run: bool,
-    yes: bool,
-    as_json: bool,
-) -> None:
-    """Train the job: rent a machine, upload, follow, download, destroy. The exit code is the verdict.
-
-    Ctrl-C asks whether to stop, detach or continue. Without a terminal, Ctrl-C stops the run.
-    """
-    app: AppContext = ctx.obj
-    began = app.now()
-    if from_url is not None:
-        if from_name is not None:
-            raise click.UsageError("--from and --from-url exclude each other")
-        sets = (*sets, f"checkpoints.start_from={from_url}")
-    ledger = app.ledger()  # opened first: an unwritable ledger must fail before an offer is chosen
-    parent = find_run(ledger, from_name) if from_name else None
-    spec = with_tags(_job(job_file, parent, sets, by), tags)
-    check_upload(app.make.packer(NOTHING), spec, job_file and job_file.resolve().parent, note)
-    market = app.provider(provider)
-    spec = resolve_auto(app, spec, market, parent)
-    if spec.train is not None and spec.train.model.is_own:
-        from vastrun.launcher.commands.estimate import try_model
-
-        try_model(app.make.estimator(), spec, free=market.free, note=note)
-    plan = plan_of(spec, market, ledger, began, app.budgets(began), parent)
-    print_warnings(spec, market, plan.offers)
-    if dry_run:
-        show(PlanDocument.of(plan), plan_text(plan, width()), as_json=as_json)
-        return
-    asked_at = app.now()
-    _confirm_cost(plan, free=market.free, yes=yes)
-    began += app.now() - asked_at  # the user's thinking time does not count as run time
-    work = _work(app, spec, provider=provider, out=out, parent=parent)
-    request = UserRequest.DETACH_ONCE_TRAINING if detach else UserRequest.NONE
-    ctx.exit(drive_to_end(app, work, began=began, as_json=as_json, request=request))
-
-
-def _job(job_file: Path | None, parent: Run | None, sets: tuple[str, ...], by: str | None) -> JobSpec:
-    """Return the named job, else the job of the run to continue from."""
-    if job_file is not None:
-        say(f"reading {job_file}", err=True)
-        return read_job_file(job_file, sets, by)
-    if parent is None:
-        raise click.MissingParameter(param_type="argument", param_hint="'JOB.yaml'")
-    say(f"using the job of {parent.id}: {parent.job}", err=True)
-    return job_of(parent, sets, by)
-
-
-def _confirm_cost(plan: LaunchPlan, *, free: bool, yes: bool) -> None:
-    """Check the budgets and ask the user to agree to the cost. Raises BudgetError, UsageError."""
-    if plan.refusals:
-        raise plan.refusals[0]
-    if not free:
-        deadline = f"; {plan.deadline}" if plan.deadline else ""
-        confirm(f"rent {offer_text(plan.spec, plan.offers[0])}{deadline}", yes=yes)
-
-
-def _work(
-    app: AppContext, spec: JobSpec, *, provider: str, out: Path | None, parent: Run | None
-) -> Callable[[Attempts], Run]:
-    """Return a function that starts the run and attends it to its end."""
-    run_id = app.new_id()
-
-    def work(attempts: Attempts) -> Run:
-        run = start_run(attempts, spec, provider=provider, run_id=run_id, out=out, parent=parent)
-        set_error_run(run)
-        say(f"run {run.id}, outputs in {run.out_dir}", err=True)
-        return attempts.drive_or_follow(run)
-
-    return work

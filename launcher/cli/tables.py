@@ -42,7 +42,7 @@ COMMANDS: Mapping[str, str] = {
 }
 
 SHARED_MODULES: Mapping[str, tuple[str, ...]] = {
-    "runs": ("launch", "attach", "wait", "stop", "resume"),
+    "runs": ("attach", "wait", "stop", "resume"),
     "ssh": ("ssh", "ssh-config", "forward"),
     "report": ("report", "why", "diff"),
     "downloads": ("pull", "profile", "export"),

@@ -6,8 +6,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
-from vastrun.launcher.core import Cause, Driver, Phase, Run, UserRequest
-from vastrun.launcher.core.batch import pruning_reason
+from vastrun.launcher.core import Cause, Driver, Phase, Run
 from vastrun.launcher.core.errors import (
     AccountMismatchError,
     AuthError,
@@ -23,11 +22,10 @@ from vastrun.launcher.core.labels import member_folder, member_id
 from vastrun.launcher.core.phases import BEFORE_TRAINING, NEXT, Result
 from vastrun.launcher.core.slots import POOL
 from vastrun.launcher.decisions import policy
-from vastrun.launcher.decisions.nodes import with_node_name
 from vastrun.launcher.flow.context import RunContext
 from vastrun.launcher.flow.lease_expiry import lost_result
-from vastrun.launcher.flow.node_sync import first_cause
 from vastrun.launcher.flow.provider_retry import RetryTimer, check_account, report_left_to_lease
+from vastrun.launcher.flow.run_end import first_cause
 from vastrun.launcher.flow.run_state import PhaseResult, RunStopped, provider_terminated
 from vastrun.launcher.flow.services import Services
 from vastrun.launcher.flow.steps import STEPS
@@ -218,44 +216,13 @@ def _close_run(context: RunContext, error: StorageError) -> None:
         )
 
 
-def _with_prune_reason(context: RunContext, end: PhaseResult) -> PhaseResult:
-    """Return the result of a pruned run with the reason that its batch noted.
-
-    The machine's word alone is not enough: a pruned run counts as no failure and is not looked at again.
-    """
-    if end.cause is not Cause.PRUNED:
-        return end
-    reason = pruning_reason(context.services.ledger.events(context.run.id))
-    if reason:
-        return replace(end, detail=f"{reason}; {end.detail}")
-    if context.user_request() is UserRequest.PRUNE:
-        return end
-    detail = f"the machine reports a stop by its batch, which the batch did not request ({end.detail})"
-    return replace(end, cause=Cause.CONTRADICTION, detail=detail)
-
-
-def _with_node(context: RunContext, end: PhaseResult) -> PhaseResult:
-    """Return the result with the name of its node in the detail, where the run has several."""
-    if context.nodes.is_alone:
-        return replace(end, node=None)
-    if end.noted:
-        return end
-    node = context.run.node if end.node is None else end.node
-    return replace(end, node=node, detail=with_node_name(end.detail, end.cause, node))
-
-
 def _advance(context: RunContext, end: PhaseResult) -> None:
     """Save the next phase as the table says; the first cause stays."""
     run, now = context.run, context.now()
     changes = {"phase": NEXT[run.phase][end.result], "phase_at": now}
     again = run.phase is Phase.DESTROY and end.result is not Result.OK
-    # How the clean-up goes says nothing of why the run ended.
-    if run.cause is None and end.cause is not None and run.phase is not Phase.DESTROY:
-        end = _with_node(context, _with_prune_reason(context, end))
-        first = first_cause(context, end)
-        failed_in = first.failed_in or run.phase
-        changes |= {"cause": first.cause, "detail": first.detail}
-        changes |= {"failed_in": failed_in, "failed_node": first.node}
+    end, columns = first_cause(context, end)
+    changes |= columns
     if again:
         changes |= {"destroy_tries": run.destroy_tries + 1}
     if changes["phase"] is Phase.ENDED:

@@ -66,18 +66,6 @@ def with_failed_node(context: RunContext, end: PhaseResult) -> PhaseResult:
     return other
 
 
-def first_cause(context: RunContext, end: PhaseResult) -> PhaseResult:
-    """Return the first cause of the run's end: this node's, or what another node noted before.
-
-    Ranks are put in order on the machines, where all clocks are compared. What the launcher alone sees, such
-    as that a machine is gone, is in the order in which it was seen: by the rows, and so by no clock at all.
-    """
-    other = context.nodes.end(fresh=True)
-    if other is None or (other.cause is Cause.COMMUNICATION and end.cause is not Cause.COMMUNICATION):
-        return end
-    return other
-
-
 def check_network(context: RunContext, remote: Remote) -> None:
     """Check that this node's machine is on the run's network, where the provider creates one.
 

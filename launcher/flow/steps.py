@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TypeVar
 
 from vastrun.contract import layout
-from vastrun.launcher.core import Cause, Evidence, Instance, Meter, Phase, RunAssessment, UserRequest, bills
+from vastrun.launcher.core import Cause, Instance, Meter, Phase, UserRequest, bills
 from vastrun.launcher.core.errors import (
     AuthError,
     GoneError,
@@ -24,7 +24,6 @@ from vastrun.launcher.decisions import policy
 from vastrun.launcher.decisions.deadlines import deadline_text
 from vastrun.launcher.decisions.estimates import offer_text
 from vastrun.launcher.decisions.nodes import one_machine_job
-from vastrun.launcher.decisions.run_assessment import assess_run
 from vastrun.launcher.flow.boot import boot, check_against_offer
 from vastrun.launcher.flow.context import RunContext
 from vastrun.launcher.flow.node_sync import (
@@ -40,6 +39,7 @@ from vastrun.launcher.flow.rental import (
     resumed_step,
 )
 from vastrun.launcher.flow.retention import keep_for_weights
+from vastrun.launcher.flow.run_end import assess
 from vastrun.launcher.flow.run_state import PhaseResult, RunStopped
 from vastrun.launcher.flow.watch import watch
 from vastrun.launcher.ports import CountsNoise
@@ -133,7 +133,7 @@ def collect(context: RunContext) -> PhaseResult | None:
             context, lambda: context.services.output_store.collect(context.run, context.remote())
         ),
     )
-    assessment = _assess(context, collected.evidence)
+    assessment = assess(context, collected.evidence)
     context.report(f"{collected.files} files, {collected.bytes / 1e6:.1f} MB")
     if collected.log_bytes_not_shown > _MAX_UNSHOWN_BYTES:
         megabytes = collected.log_bytes_not_shown / 1e6
@@ -145,22 +145,13 @@ def collect(context: RunContext) -> PhaseResult | None:
     if collected.evidence.left_out.weights:
         if not keep_for_weights(context, context.run.cause or assessment.cause):
             return None
-        assessment = _assess(context, collected.evidence)
+        assessment = assess(context, collected.evidence)
     # The box may end itself soon. It need not hear of it: what counts is home.
     with suppress(UnreachableError, GoneError, RunStopped):
         context.remote().write(layout.COLLECTED, b"")
         _report_noise(context)
     result = Result.FAILED if collected.evidence.damaged else Result.OK
     return PhaseResult(result=result, cause=assessment.cause, detail=assessment.detail, node=assessment.node)
-
-
-def _assess(context: RunContext, evidence: Evidence) -> RunAssessment:
-    """Assess the evidence, without files that were downloaded by their paths since; save the proofs."""
-    if evidence.left_out.count:
-        evidence = replace(evidence, left_out=context.services.output_store.left_out(context.run))
-    assessment = assess_run(evidence, context.spec, context.run.node)
-    context.save(proofs=assessment.proofs)
-    return assessment
 
 
 def destroy(context: RunContext) -> PhaseResult:

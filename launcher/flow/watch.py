@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from vastrun.contract import layout
 from vastrun.launcher.core import BoxStatus, Cause, UserRequest
@@ -12,17 +12,17 @@ from vastrun.launcher.core.market import ENDED
 from vastrun.launcher.core.phases import Result
 from vastrun.launcher.decisions import policy
 from vastrun.launcher.decisions.nodes import STOP_S
-from vastrun.launcher.decisions.run_assessment import KILLED, assess_run
 from vastrun.launcher.flow.context import RunContext
-from vastrun.launcher.flow.lease_expiry import find_machine_end, gone_result, is_deadline_due, set_deadline
+from vastrun.launcher.flow.lease_expiry import gone_result, is_deadline_due, set_deadline
 from vastrun.launcher.flow.lease_watch import LeaseWatch
 from vastrun.launcher.flow.live_download import LiveDownloads, download_checkpoint_slice, download_metrics
-from vastrun.launcher.flow.node_sync import must_wait_for_nodes, send_node_env, with_failed_node
-from vastrun.launcher.flow.progress import ProgressReport, last_step, reports_step
+from vastrun.launcher.flow.node_sync import must_wait_for_nodes, send_node_env
+from vastrun.launcher.flow.progress import ProgressReport
+from vastrun.launcher.flow.run_end import end_of_training
 from vastrun.launcher.flow.run_state import PhaseResult
 from vastrun.launcher.flow.services import PollTiming
 from vastrun.launcher.flow.slow_machine import SpeedWatch, should_change_machine
-from vastrun.launcher.gate.box_reader import fetch_small_file, fetch_status, parse_evidence
+from vastrun.launcher.gate.box_reader import fetch_status
 from vastrun.launcher.ports import Remote
 
 _LOG_INTERVAL_S = 0.25
@@ -31,8 +31,6 @@ _SLICE_INTERVAL_S = 0.2
 """Seconds between two slices of a checkpoint: a status costs the box a little, too."""
 _LIST_INTERVAL_S = 15.0
 _MAX_STARTS = 3
-_MAX_END_WAIT_S = 60.0
-"""Max. seconds to wait for the provider to report why it took a machine back."""
 _START_TIMEOUT_S = 60.0
 
 
@@ -121,7 +119,8 @@ def _poll_once(context: RunContext, state: WatchState) -> PhaseResult | None:
         return context.nodes.end() or (None if state.waits_for_nodes else _start(context, state, remote))
     state.progress.show(context, box_status)
     if box_status.box == "ended":
-        return _ended(context, state, remote, box_status)
+        slowness = state.speed.last
+        return end_of_training(context, remote, box_status, "" if slowness is None else str(slowness))
     if box_status.box == "dead":
         return _dead(context, state)
     # The first that applies names the cause of the run: what its user wants comes before any limit.
@@ -219,33 +218,6 @@ def _stop_with_nodes(context: RunContext, state: WatchState, remote: Remote) -> 
         state.is_stopping_with_nodes = True
         remote.run(f"bash onstart/run.sh stop {Cause.STOPPED}", timeout_s=_START_TIMEOUT_S)
         context.report("stopping: another node of the run has failed")
-
-
-def _ended(context: RunContext, state: WatchState, remote: Remote, box_status: BoxStatus) -> PhaseResult:
-    """Return the result of a run that is over on the box, by its evidence."""
-    outcome, steps = fetch_small_file(remote, layout.OUTCOME), fetch_small_file(remote, layout.STEPS)
-    evidence = parse_evidence(outcome, steps, box_status.exit_code)
-    assessment = assess_run(evidence, context.spec, context.run.node)
-    planned = last_step(context.spec, box_status) if context.spec.train or reports_step(box_status) else 0
-    context.save(proofs=assessment.proofs, step=box_status.step, steps=planned)
-    result = Result.OK if assessment.cause is None else Result.FAILED
-    detail = assessment.detail
-    if assessment.cause is Cause.SLOW and state.speed.last is not None:
-        detail = f"{state.speed.last}; {detail}"
-    end = PhaseResult(result=result, cause=assessment.cause, detail=detail, node=assessment.node)
-    return with_failed_node(context, _with_provider_cause(context, end, box_status))
-
-
-def _with_provider_cause(context: RunContext, end: PhaseResult, box_status: BoxStatus) -> PhaseResult:
-    """Return the result with the provider's reason where it took the machine back: the box cannot know it."""
-    if end.cause is not Cause.PREEMPTED and not (end.cause is Cause.HOST and box_status.exit_code == KILLED):
-        return end
-    provider_end = find_machine_end(context, wait_s=_MAX_END_WAIT_S)
-    return (
-        end
-        if provider_end is None
-        else replace(end, cause=provider_end.cause, detail=provider_end.text, node=provider_end.node)
-    )
 
 
 def _dead(context: RunContext, state: WatchState) -> PhaseResult | None:

@@ -3,9 +3,10 @@
 The path of a reason: a rank ends with a reason and an exit code (`distributed/exit.py`, from `train.py`). The
 supervisor sees it end (`supervision/rank_process.py`, `watch.py`), finds the first failure and its reason
 (`diagnosis.py`), restarts the ranks where that can help (`restarts.py`), and records it (`supervise.py`).
-The launcher's watch (`flow/watch.py`) reads the record through its gate (`gate/box_reader.py`);
+When a run has ended, the launcher (`flow/run_end.py`) reads the record through its gate
+(`gate/box_reader.py`);
 `decisions/run_assessment.py` derives a cause from it and from the proofs, `core/verdict.py` says which
-verdict and exit code follow, `flow/drive.py` notes the first cause, and `ui/render/summary.py` prints it.
+verdict and exit code follow, and `cli/launch.py` prints it.
 
 Standard library only. `Outcome.to_json` and `Outcome.from_json` are the file format of `run/outcome.json`.
 """

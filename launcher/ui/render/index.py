@@ -20,8 +20,8 @@ from vastrun.launcher.ui.documents.runs import ResultFile, RunDocument
 from vastrun.launcher.ui.render.amounts import duration, moment, usd
 from vastrun.launcher.ui.render.axes import Axis, count_text, linear, logarithmic, wants_logarithm
 from vastrun.launcher.ui.render.runs import progress_of
-from vastrun.launcher.ui.render.summary import on_machines, state_of, verdict_line
 from vastrun.launcher.ui.render.table import facts, short
+from vastrun.launcher.ui.render.verdict import on_machines, state_of, verdict_line
 
 README, RESULT, PICTURE = "README.md", "result.json", "loss.svg"
 _MAX_CHARACTERS = 300

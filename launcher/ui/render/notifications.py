@@ -17,7 +17,7 @@ from vastrun.launcher.notifications.events import (
 )
 from vastrun.launcher.ui.render.amounts import usd
 from vastrun.launcher.ui.render.batch import progress_line
-from vastrun.launcher.ui.render.summary import cause_line, lease_line
+from vastrun.launcher.ui.render.verdict import cause_line, lease_line
 
 Document = Mapping[str, Any]
 

@@ -12,8 +12,8 @@ from vastrun.launcher.decisions.stages import stage_name
 from vastrun.launcher.gate.text import one_line
 from vastrun.launcher.ui.render.amounts import duration, moment, rough, usd
 from vastrun.launcher.ui.render.point_values import fitted, value_forms
-from vastrun.launcher.ui.render.summary import lease_line, left_text, on_machines, state_of
 from vastrun.launcher.ui.render.table import facts, short, table
+from vastrun.launcher.ui.render.verdict import lease_line, left_text, on_machines, state_of
 
 _HEADER = ("RUN", "JOB", "STATE", "STEP", "AGE", "COST")
 _LAST_EVENTS = 8

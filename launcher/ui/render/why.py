@@ -17,8 +17,8 @@ from vastrun.launcher.gate.text import one_line
 from vastrun.launcher.ui.documents.document import Document
 from vastrun.launcher.ui.render.amounts import duration, left_out_lines, moment
 from vastrun.launcher.ui.render.stages import stage_lines
-from vastrun.launcher.ui.render.summary import cause_line, proof_lines, verdict_line
 from vastrun.launcher.ui.render.table import facts, short, table
+from vastrun.launcher.ui.render.verdict import cause_line, proof_lines, verdict_line
 
 
 def explanation_text(explanation: Explanation, width: int | None = None) -> str:

@@ -13,7 +13,7 @@ from vastrun.launcher.core import Phase
 from vastrun.launcher.gate.text import one_line
 from vastrun.launcher.ui.render.amounts import duration, moment, usd
 from vastrun.launcher.ui.render.runs import progress_of
-from vastrun.launcher.ui.render.summary import state_of
+from vastrun.launcher.ui.render.verdict import state_of
 from vastrun.launcher.ui.report.page import (
     Content,
     Frame,

@@ -10,7 +10,7 @@ from vastrun.launcher.commands.report import PhaseSpan, RunReport
 from vastrun.launcher.core import Phase, StepEnd
 from vastrun.launcher.ui.render.amounts import duration, how_many, usd_parts
 from vastrun.launcher.ui.render.loglines import LogLine, first_error, lines_of, parse_line, shown
-from vastrun.launcher.ui.render.summary import cause_line
+from vastrun.launcher.ui.render.verdict import cause_line
 from vastrun.launcher.ui.report.page import Html, element, facts, folded, joined, note, scrolled, shortened
 
 LINES_BEFORE, LINES_AFTER = 12, 40

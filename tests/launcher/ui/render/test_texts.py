@@ -28,8 +28,8 @@ from vastrun.launcher.gate.text import printable
 from vastrun.launcher.ui.render.amounts import duration, usd
 from vastrun.launcher.ui.render.costs import costs_table
 from vastrun.launcher.ui.render.loglines import first_error, parse_line
-from vastrun.launcher.ui.render.summary import verdict_line
 from vastrun.launcher.ui.render.table import facts, short, table
+from vastrun.launcher.ui.render.verdict import verdict_line
 from vastrun.launcher.ui.render.why import explanation_text
 
 RUN = Run(

@@ -4,22 +4,26 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from vastrun.launcher.api import batches
+import click
+
+from vastrun.launcher.api import jobs
+from vastrun.launcher.api.batches import has_held_machines
 from vastrun.launcher.api.jobs import check_upload, check_values_used
 from vastrun.launcher.app_context import AppContext
-from vastrun.launcher.batch.plan import BatchPlan, price
+from vastrun.launcher.batch.plan import BatchPlan, check_can_start, price, rename_for_job, submit_plan
 from vastrun.launcher.batch.results import metric_of, results_of, states_in
 from vastrun.launcher.batch.schedule import PointState
 from vastrun.launcher.batch.search import first_points
 from vastrun.launcher.cli.background import hand_over_batch
-from vastrun.launcher.cli.options import confirm
+from vastrun.launcher.cli.failures import set_error_job_file
+from vastrun.launcher.cli.options import confirm, json_option, plain_option, provider_option, yes_option
 from vastrun.launcher.cli.output import note, say, show, width
 from vastrun.launcher.commands.queries import with_cost
-from vastrun.launcher.config import read_job
+from vastrun.launcher.config import load_batch, read_job
 from vastrun.launcher.core import NOTHING, UserRequest, Verdict
 from vastrun.launcher.core.batch import Batch, BatchProgress
 from vastrun.launcher.core.errors import HeldError, VastrunError
@@ -43,6 +47,15 @@ if TYPE_CHECKING:
 _GOOD = (Verdict.SUCCEEDED, Verdict.PRUNED)
 
 
+dry_run_option = click.option(
+    "--dry-run", is_flag=True, help="Show the points and their costs; rent nothing."
+)
+detach_option = click.option(
+    "-d", "--detach", is_flag=True, help="Detach at once; a background driver continues."
+)
+early_stop_option = click.option("--no-early-stop", is_flag=True, help="Run every point to its end.")
+
+
 @dataclass(frozen=True, kw_only=True)
 class Submission:
     """Options of a command line that submits a batch."""
@@ -56,6 +69,53 @@ class Submission:
     """Let a background driver start the points."""
     sweeps: bool = False
     """True for `vastrun sweep`, which has no batch file."""
+
+
+@click.command("submit")
+@click.argument("batch_file", metavar="BATCH.yaml", type=click.Path(path_type=Path))
+@provider_option
+@click.option(
+    "--out", metavar="DIR", type=click.Path(path_type=Path), help="Folder for the outputs [batches/BATCH]."
+)
+@early_stop_option
+@detach_option
+@dry_run_option
+@yes_option
+@plain_option
+@json_option
+@click.pass_context
+def submit_command(
+    ctx: click.Context,
+    batch_file: Path,
+    provider: str,
+    out: Path | None,
+    no_early_stop: bool,
+    detach: bool,
+    dry_run: bool,
+    yes: bool,
+    as_json: bool,
+) -> None:
+    """Run the new points of a batch file, and follow them to their end.
+
+    Points that ran before are not run again. Ctrl-C asks whether to stop, detach or continue; without a
+    terminal it stops the batch.
+    """
+    say(f"reading {batch_file}", err=True)
+    set_error_job_file(batch_file)
+    folder = batch_file.resolve().parent
+    loaded = load_batch(
+        jobs.read_source(batch_file),
+        str(batch_file),
+        lambda name: jobs.read_source(folder / name, batch_file.name),
+        str(folder),
+        ctx.obj.local_now(),
+    )
+    submission = Submission(
+        provider=provider, out=out, dry_run=dry_run, yes=yes, as_json=as_json, detach=detach
+    )
+    if no_early_stop:
+        loaded = replace(loaded, spec=replace(loaded.spec, early_stop=None))
+    ctx.exit(submit(ctx.obj, loaded, batch_file, submission))
 
 
 def submit(app: AppContext, loaded: LoadedBatch, file: Path, submission: Submission) -> int:
@@ -73,7 +133,7 @@ def submit(app: AppContext, loaded: LoadedBatch, file: Path, submission: Submiss
 def _submit(app: AppContext, loaded: LoadedBatch, file: Path, submission: Submission) -> str | None:
     """Return the name of the batch in the ledger; None after a dry run."""
     market, ledger = app.shared_provider(submission.provider), app.ledger()
-    asked, loaded = loaded.spec.name, batches.rename_for_job(ledger, loaded)
+    asked, loaded = loaded.spec.name, rename_for_job(ledger, loaded)
     spec, points = loaded.spec, first_points(loaded.spec, loaded.points, loaded.search)
     if spec.name != asked:
         say(f"the batch {asked} has another job; creating a new batch: {spec.name}", err=True)
@@ -86,10 +146,10 @@ def _submit(app: AppContext, loaded: LoadedBatch, file: Path, submission: Submis
         show(BatchPlanDocument.of(plan), plan_text(plan), as_json=submission.as_json)
         return None
     folder = (submission.out or Path("batches") / spec.name).resolve()
-    batches.check_can_start(ledger, plan, folder)
+    check_can_start(ledger, plan, folder)
     if not market.free:
         confirm(_question(plan), yes=submission.yes)
-    batch, new = batches.submit(ledger, plan, folder, app.now(), app.user.computer())
+    batch, new = submit_plan(ledger, plan, folder, app.now(), app.user.computer())
     what = f"a search of {plan.count} points" if plan.search else f"{new} of {plan.count} points are new"
     say(f"batch {batch.name}: {what}, outputs in {batch.folder}", err=True)
     return batch.name
@@ -115,7 +175,7 @@ def drive(app: AppContext, name: str, *, as_json: bool, prunes: bool = True, det
     finally:
         screen.close()
     ledger = app.ledger()
-    batch, is_held = ledger.batches.get(name), batches.has_held_machines(ledger, name)
+    batch, is_held = ledger.batches.get(name), has_held_machines(ledger, name)
     show_results(app, batch, states, as_json=as_json)
     if interrupts.current() is UserRequest.DETACH and (notice := hand_over_batch(app, name)):
         say(notice, err=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from vastrun.launcher.cli.batch_driver import hint_for_batch, hint_for_sweep
+from vastrun.launcher.cli.batch_submit import hint_for_batch, hint_for_sweep
 
 MISSING = "limits: {usd: 7} in the batch file, or --usd"
 

@@ -1,44 +1,15 @@
-"""The end of a run in text: verdict, proofs, score, duration, cost, outputs."""
+"""How a run stands, in text: its verdict or state, its cause, its proofs, its lease."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from vastrun.contract.scores import score_lines
-from vastrun.launcher.commands.queries import RunEnd, RunRow
+from vastrun.launcher.commands.queries import RunRow
 from vastrun.launcher.core import Cause, Phase, Proof, Run, Verdict
-from vastrun.launcher.decisions.advice import advice_for
 from vastrun.launcher.decisions.nodes import current_machines
-from vastrun.launcher.ui.render.amounts import duration, moment, rough, usd, usd_sum
-from vastrun.launcher.ui.render.stages import stage_lines
-from vastrun.launcher.ui.render.table import facts
+from vastrun.launcher.ui.render.amounts import moment, rough, usd
 
 _HOLDS = {True: "yes", False: "NO", None: "missing"}
-
-
-def summary(ending: RunEnd, now: float) -> str:
-    """Write the summary at the end of `launch`."""
-    run, ends_at = ending.row.run, ending.lease_ends_at
-    return facts(
-        [
-            ("run", f"{run.id} ({run.job})"),
-            ("verdict" if run.phase is Phase.ENDED else "state", verdict_line(ending.row)),
-            ("proofs", proof_lines(run.proofs)),
-            ("stages", stage_lines(ending.stages, run.id)),
-            ("score", "\n".join(part for line in score_lines(ending.scores) for part in line.split("; "))),
-            ("duration", duration((run.ended_at or now) - run.created_at)),
-            ("cost", _cost(ending)),
-            ("lease", f"ends the machine at {moment(ends_at)}" if ends_at else ""),
-            ("outputs", run.out_dir),
-            ("report", f"vastrun report {run.id} --open" if run.phase is Phase.ENDED else ""),
-            (
-                "next",
-                ""
-                if run.cause is None and run.phase is Phase.ENDED
-                else advice_for(run, checkpoint=ending.checkpoint, not_shipped=ending.not_shipped),
-            ),
-        ]
-    )
 
 
 def verdict_line(row: RunRow) -> str:
@@ -97,14 +68,6 @@ def proof_lines(proofs: Sequence[Proof]) -> str:
 def on_machines(row: RunRow) -> str:
     """Write the number of machines of a run on several nodes; else nothing."""
     return f" on {len(current_machines(row.machines))} machines" if row.nodes else ""
-
-
-def _cost(ending: RunEnd) -> str:
-    row = ending.row
-    own = f"{usd(row.usd)} at {usd(row.usd_per_hour)}/h{on_machines(row)}"
-    if len(ending.attempts) < 2:
-        return own
-    return f"{own}; {usd_sum(a.usd for a in ending.attempts)} for all {len(ending.attempts)} attempts"
 
 
 WORDS: Mapping[Cause, str] = {
