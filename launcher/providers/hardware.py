@@ -71,6 +71,7 @@ def read_gpus(visible: str | None) -> tuple[tuple[LocalGpu, ...], float]:
     gpus = []
     for row in rows.splitlines():
         index, uuid, mib, name = (field.strip() for field in row.split(",", 3))
+        # The user's own CUDA_VISIBLE_DEVICES holds for boxes, too: other programs may train on the rest.
         if visible is None or _is_visible(visible, index, uuid):
             gpus.append(LocalGpu(uuid=uuid, name=name, memory_gb=round(float(mib) / 1024)))
     version = re.search(r"CUDA[A-Z ]* Version:\s*([\d.]+)", _nvidia_smi()) if gpus else None

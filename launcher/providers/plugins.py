@@ -66,8 +66,10 @@ class PluginClass:
             raise
         except Exception as error:
             raise self._plugin.fault(f"cannot be made: {type(error).__name__}: {error}") from error
+        # Now, not at the first use: what is missing would otherwise be noticed while a machine is rented.
         if lacking := _lacking(provider, (*VERBS, *FIELDS)):
             raise self._plugin.fault(f"it lacks {lacking}")
+        # The ledger stores the name: under another one no later launcher would find the machines.
         if provider.name != self._plugin.name:
             raise self._plugin.fault(f"its provider calls itself {provider.name!r}")
         return provider

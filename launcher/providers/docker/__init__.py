@@ -152,6 +152,7 @@ class DockerProvider:
         """Remove the container, its volumes and its network."""
         container = self._find_owned(instance_id)
         if container is not None:
+            # The container first: Docker refuses to remove a network that is in use.
             self._engine.remove(container.name)
             if (network := container.labels.get(NETWORK)) and self._is_own_network(network):
                 self._engine.remove_network(network)

@@ -40,6 +40,7 @@ def daemon_hardware(
         disk_gb = requirements.disk_gb
     else:
         gpus, cuda = read_gpus(visible)
+        # Unknown counts as enough: the box measures its disk before it trains, and costs nothing until then.
         disk_gb = _free_gb(docker_host.folder) or requirements.disk_gb
     return Hardware(
         cores=docker_host.cores, memory_gb=docker_host.memory_gb, disk_gb=disk_gb, gpus=gpus, cuda=cuda

@@ -129,6 +129,7 @@ class LocalProvider:
             self._build(box, record, order.onstart)
         except OSError as error:
             raise box_error(error) from error
+        # Before the box is returned: a launcher that is killed now leaves one that ends by itself.
         self._ensure_lease(box, record)
         return self._instance(box)
 
@@ -187,6 +188,7 @@ class LocalProvider:
         )
 
     def _box(self, instance_id: str) -> Path:
+        # The id may come from a ledger that somebody edited, and `destroy` removes this folder.
         if Path(instance_id).name != instance_id or instance_id.startswith(".") or not instance_id:
             raise ProviderError(f"not the id of a local box: {instance_id!r}")
         return self._root / instance_id

@@ -99,6 +99,7 @@ class SlurmProvider:
             raise NoOfferError(f"{order.offer.id} is not an offer of Slurm")
         token = secrets.token_hex(4)
         ids = [f"{label.removeprefix(LABEL_PREFIX)}.{token}" for label in order.nodes or (order.label,)]
+        # Slurm gives all nodes of a job at once, with node 0: a node of its own cannot be added later.
         if order.nodes and order.nodes[0] != order.label:
             raise NoOfferError("the job of node 0 no longer has this node")
         partitions, _ = self._slurm.market()
@@ -129,6 +130,7 @@ class SlurmProvider:
         job, box = queue.job(instance.id), queue.box(instance.id)
         if box is None and (job is None or job.is_over):
             raise GoneError(f"there is no job {instance.id}")
+        # Unreachable, not failed: a queue may take days, and only the user's limits end the wait.
         if job is not None and job.is_pending:
             raise UnreachableError(f"job {job.id} waits: {wait_reason(job)}")
         if box is None:

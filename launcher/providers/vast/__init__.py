@@ -199,6 +199,7 @@ class VastProvider:
 
         Raises NoOfferError with the number of offers that each limit removed.
         """
+        # Before the search: without a network the nodes would be rented, paid and could not meet.
         self._overlays.check_available(spec)
         if not self._many_runs:
             return self._search_fitting(spec)
@@ -249,6 +250,7 @@ class VastProvider:
         known = self._known_ids()
         if self._many_runs:
             self._ordered_at[offer_id] = math.inf
+            # Before the call: another thread may order the same offer while Vast takes seconds to answer.
         try:
             return rental.rent(self._api, order, variables, self._clock, self._newest_row, known=known)
         finally:
@@ -275,6 +277,7 @@ class VastProvider:
             rows, _ = self._rows.get()
         except ProviderError:
             return None
+        # Also those of other programs: an id that any machine had before is not that of the new one.
         return {instance_id for row in rows if (instance_id := id_of(row)) is not None}
 
     def _query_rows(self) -> tuple[list[Any], float]:
@@ -322,6 +325,7 @@ class VastProvider:
                     self._api.destroy(instance_id)
                 self._destroyed.setdefault(instance_id, False)
             finally:
+                # Also after an error: the request may have arrived, and a cached list would show the machine.
                 self._rows.invalidate()
 
     def forget(self, run_id: str) -> None:
@@ -374,6 +378,7 @@ class VastProvider:
 
     def _offline_s(self, row: InstanceRow) -> float:
         """Return the seconds for which this launcher has seen the host offline."""
+        # Counted from when this launcher saw it: a row does not say since when its host is offline.
         now = self._clock.now()
         if row.actual_status != "offline":
             self._offline_since.pop(row.id, None)

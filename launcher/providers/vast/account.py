@@ -102,6 +102,7 @@ def _ahead_s(date: str | None, asked_at: float, answered_at: float) -> float | N
         server_at = parsedate_to_datetime(date or "").timestamp()
     except (ValueError, TypeError, OverflowError, OSError):
         return None
+    # The true offset lies between the two, so a slow answer alone never looks like a wrong clock.
     min_s, max_s = asked_at - (server_at + 1.0), answered_at - server_at
     if abs(max_s) >= caps.CLOCK_AHEAD_S:
         return None
@@ -141,6 +142,7 @@ class CachedQuery(Generic[_T]):
             is_young = 0 <= self._now() - self.asked_at < self._age_s
             if self._answer is None or not is_young or self._answered_change != self._changed:
                 self._answered_change, self.asked_at = self._changed, self._now()
+                # Cleared first: after a query that failed no caller may get the answer before it.
                 self._answer = None
                 self._answer = self._ask()
             return self._answer

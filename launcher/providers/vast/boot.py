@@ -36,6 +36,7 @@ def fault(row: InstanceRow) -> ProviderError | None:
 
     UnreachableError is transient: the host pulls the image again and is not to blame.
     """
+    # A box that runs tells itself what is wrong; the message may be of an earlier start.
     if row.actual_status == "running":
         return None
     message = row.status_msg.replace("\n", " ")[-300:]
@@ -92,6 +93,7 @@ def stop_error(row: InstanceRow, *, credit_usd: float, now: float) -> ProviderEr
         )
     if 0 < row.end_date <= now + _CLOCK_SKEW_S:
         why, cause = f"machine {row.machine_id} is gone: its host's contract ended", Cause.LOST
+    # After the contract: a bid on a host that leaves was not outbid, and a higher one would not help.
     elif row.is_bid:
         why = f"outbid at ${row.usd_per_hour:.3f}/h on machine {row.machine_id}"
         cause = Cause.PREEMPTED

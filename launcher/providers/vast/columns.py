@@ -27,6 +27,7 @@ class Columns:
         try:
             return kind(self._row.get(column))
         except ROW_ERRORS:
+            # One odd value must not hide a machine that costs money: only this column counts as missing.
             self.unreadable.append(column)
             return kind(None)
 
@@ -34,6 +35,7 @@ class Columns:
 def number(value: Any) -> float:
     """Read a number; 0 where there is none. Raises ValueError for one beyond any that Vast has."""
     found = float(value or 0.0)
+    # `not <=` instead of `>`: NaN, which JSON of Python may hold, compares false and is refused, too.
     if not abs(found) <= caps.VAST_NUMBER:
         raise ValueError(f"{found} is out of range")
     return found
@@ -48,6 +50,7 @@ def seconds(minutes: Any) -> float | None:
     """Return the longest time that a rounded number of minutes may stand for."""
     if minutes is None:
         return None
+    # A bill is compared with this uptime: the upper end of the rounding never charges a host with too little.
     digits = str(minutes).partition(".")[2]
     return (number(minutes) + 0.5 * 10.0 ** -len(digits)) * 60
 
@@ -73,6 +76,7 @@ def cuda(value: Any) -> float:
 
 def flag(value: Any) -> bool:
     """Read true or false; false where there is neither. Raises ValueError."""
+    # A text such as "false" would be true to Python.
     if value not in (True, False, None):
         raise ValueError(f"{value!r} is neither true nor false")
     return bool(value)
@@ -80,6 +84,7 @@ def flag(value: Any) -> bool:
 
 def gpu_name(value: Any) -> str:
     """Read a GPU's name in Vast's usual spelling, with spaces."""
+    # Search accepts both spellings and rows have either; learned speeds would be split between the two.
     return text(value).replace("_", " ")
 
 

@@ -43,6 +43,7 @@ class Answer:
             body = None
         if not isinstance(body, dict):
             return " ".join(self.text.split())[:300]
+        # Vast names the reason in any of these, and in `error` often only the kind of it.
         parts = [str(body[key]) for key in ("error", "msg", "message", "detail") if body.get(key)]
         return ": ".join(parts)[:300]
 
@@ -176,6 +177,7 @@ def fetch_log(request: Callable[[], Mapping[str, Any]], within_s: float) -> str:
         except VastrunError as error:
             failed.append(error)
 
+    # A thread, as a read of a slow host cannot be cancelled; a daemon, so that the launcher can still exit.
     thread = threading.Thread(target=fetch, name="host log", daemon=True)
     thread.start()
     thread.join(within_s)

@@ -101,6 +101,7 @@ class InstanceRow:
         columns = Columns(row)
         address, direct_port = columns.read("public_ipaddr", text), columns.read("ports", ssh_port)
         proxy_host, proxy_port = columns.read("ssh_host", text), columns.read("ssh_port", port)
+        # Without the share the machine's whole memory would be compared with what the offer promised.
         share = columns.read("gpu_frac", number) or 1.0
         total_usd, gpu_usd = columns.read("dph_total", number), columns.read("dph_base", number)
         return cls(
@@ -117,6 +118,7 @@ class InstanceRow:
             memory_gb=columns.read("cpu_ram", number) * share / 1000,
             disk_gb=max(0.0, columns.read("disk_space", number)),
             cuda=columns.read("cuda_max_good", cuda),
+            # A negative price would grow the budget with each hour.
             usd_per_hour=max(0.0, total_usd),
             extras=ExtraRates(
                 storage_usd_per_hour=max(0.0, total_usd - gpu_usd) if gpu_usd else 0.0,
@@ -146,6 +148,7 @@ def id_of(row: Any) -> str | None:
 
 def rows_in(answer: Any) -> list[Any]:
     """Return the rows of a list of instances, which may also be an object of rows or of lists."""
+    # Three shapes are documented or were seen; an overlooked one looks like an account without machines.
     if isinstance(answer, Mapping):
         return [answer] if "id" in answer else list(answer.values())
     if not isinstance(answer, list):
@@ -155,6 +158,7 @@ def rows_in(answer: Any) -> list[Any]:
 
 def has_own_label(row: Any) -> bool:
     """Return whether a row has vastrun's label, or is unreadable."""
+    # An unreadable row may be a machine of a run: it counts as ours, so that the list is called incomplete.
     label = row.get("label") if isinstance(row, dict) else LABEL_PREFIX
     return str(label or "").startswith(LABEL_PREFIX)
 

@@ -65,6 +65,7 @@ class _Queue:
 
     def book(self, limit: Limit, now: float) -> str:
         """Return a ticket for the next free time."""
+        # Only as many past calls as the limit counts: the store is rewritten at each call of each process.
         past, waiting = self._split(now)
         self.booked = [*past[-limit.calls :], *waiting]
         self.pace = 1 + (self.pace - 1) * _RECOVERY
@@ -75,6 +76,7 @@ class _Queue:
 
         Returns the ticket of the first call after that.
         """
+        # The documented interval was not enough: other programs with this key, unknown here, count, too.
         self.pace = min(_SLOWDOWN_LIMIT, self.pace * _SLOWDOWN)
         self.closed_until = max(self.closed_until, now + seconds)
         return self._reserve_first(secrets.token_hex(8), limit, now)

@@ -26,5 +26,6 @@ class MachineList:
         """Parse the rows. `asked_at`: epoch seconds of the query."""
         candidates = [row for row in rows if has_own_label(row)]
         readable = [row for row in candidates if id_of(row) is not None]
+        # A row without an id cannot be destroyed, but may be rented: it is counted, never dropped in silence.
         machines = [rental.instance_of(InstanceRow.of(row), asked_at) for row in readable]
         return cls(rows=rows, machines=machines, unreadable=len(candidates) - len(readable))

@@ -140,6 +140,7 @@ def _cheapest_of(
         rows |= found
         if is_last:
             return list(rows.values()), _may_be_truncated(page)
+        # `gte`, not `gt`: of several offers at the last price some may have been cut off.
         filters["dph_total"] = {"gte": max(prices)}
     return list(rows.values()), True
 

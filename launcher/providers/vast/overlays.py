@@ -39,6 +39,7 @@ _ADDRESSES_TIMEOUT_S = 30.0
 
 def name_of(label: str) -> str:
     """Return the name of the label's network. Raises UsageError when Vast does not allow the name."""
+    # Reversible: `label_in` has to find the run of a network that a killed launcher left.
     name = label.replace(".", "-")
     if not _NAME.fullmatch(name):
         raise UsageError(f"{label} cannot name a network on Vast, which only allows a-z, 0-9 and -")

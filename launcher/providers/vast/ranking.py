@@ -64,6 +64,7 @@ def rank_offers(rows: Sequence[OfferRow], spec: JobSpec, lock: Lock, known: Spee
     speeds = estimate_speeds(rows, spec, known)
     on_demand = {row.id: row.gpu_usd for row in rows if not row.is_bid}
     estimates = (_estimate(row, spec, lock, speeds, known, on_demand.get(row.id)) for row in rows)
+    # Equal costs in the order of ids, not of Vast's answer: `shuffle_equals` then draws the same order again.
     in_order = sorted(
         (made for made in estimates if made is not None),
         key=lambda made: (made.usd, -made.row.reliability, made.row.id, made.row.is_bid),

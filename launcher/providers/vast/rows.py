@@ -110,6 +110,7 @@ class OfferRow:
         country = place.rpartition(",")[2].strip()
         columns = Columns(row)
         return cls(
+            # The order names the ask: a filter on `id` was seen to match nothing (2026-10).
             id=str(int(row.get("ask_contract_id") or row["id"])),
             machine_id=str(int(row["machine_id"])),
             gpu_name=gpu_name(row["gpu_name"]),
@@ -133,6 +134,7 @@ class OfferRow:
             end_date=number(row.get("end_date")),
             usd_per_hour=price(row["dph_total"]),
             min_bid_usd=number(row.get("min_bid")),
+            # Unknown counts as a bid: read as on demand, its lowest bid would pass for the whole price.
             is_bid=row.get("is_bid") is not False,
             extras=_extras(row),
             down_mbps=columns.read("inet_down", number),
