@@ -147,7 +147,7 @@ class Run:
     boot_s: float | None = None
     """Seconds from rent to the armed lease; None: not seen."""
     steps_per_s: float | None = None
-    """Steps per second of its training, as far as it was seen."""
+    """Steps per second of its training, as far as it was seen; steps of mean work where stages differ."""
     batch: str = ""
     """Name of its batch; empty: none."""
     point: str = ""
@@ -249,7 +249,7 @@ class Progress:
     """The stage of several, as `refine, stage 2 of 3`; empty: there is only one."""
     loss: float | None = None
     left_s: float | None = None
-    """Seconds until the last step, at the pace of the last minutes."""
+    """Seconds until the last step of all stages, at the pace of the last minutes."""
 
 
 class UserRequest(StrEnum):

@@ -7,12 +7,22 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import TYPE_CHECKING
 
 from vastrun.contract.outcome import StageEnd
 from vastrun.contract.stages import StageSpan, span_at
 from vastrun.launcher.config import read_job
 from vastrun.launcher.core import Run
 
+if TYPE_CHECKING:
+    from vastrun.contract.config import TrainConfig
+
+_PASSES: Mapping[str, int] = {"operator": 3, "refine": 4, "distill": 7, "steady": 3}
+"""Forward passes of a network for each frame that a stage trains on; a backward pass takes as long as two.
+
+operator, steady: a forward and a backward pass. refine: the operator's prediction besides. distill: besides
+that, two passes of its teacher and one of its average.
+"""
 _RUN_ID = re.compile(r"[a-z0-9-]{1,64}", re.ASCII)
 
 
@@ -61,6 +71,23 @@ def _cost(span: StageSpan, end: StageEnd, usd_per_hour: float) -> StageCost:
         # What a machine says is shown only if it looks like the id of a run.
         run_id=end.run_id if end.run_id and _RUN_ID.fullmatch(end.run_id) else None,
     )
+
+
+def work_done(train: TrainConfig, step: float) -> float:
+    """Return the work of the first `step` steps, in steps of mean work over all stages.
+
+    Of a job with one stage that is the step itself.
+    """
+    spans = train.stage_spans
+    if len(spans) == 1:
+        return step
+    passes = [_PASSES[span.name] * train.of_stage(span.name).unroll for span in spans]
+    total = sum(each * span.steps for each, span in zip(passes, spans, strict=True))
+    done = sum(
+        each * min(max(step - span.first_step, 0), span.steps)
+        for each, span in zip(passes, spans, strict=True)
+    )
+    return done / total * train.total_steps
 
 
 def stage_name(run: Run) -> str:

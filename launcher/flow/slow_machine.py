@@ -21,7 +21,7 @@ from vastrun.launcher.decisions.history import (
 )
 from vastrun.launcher.decisions.job_shape import steps_of
 from vastrun.launcher.flow.context import RunContext
-from vastrun.launcher.flow.progress import Pace
+from vastrun.launcher.flow.pace import Pace, work_of
 
 _USUAL_BOOT_S = 300.0
 """Seconds from rent to ready of an unknown host."""
@@ -70,8 +70,6 @@ def _measure(context: RunContext, watch: SpeedWatch, pace: Pace) -> Slowness | N
     offer, steps_per_s = context.run.offer, pace.best_steps_per_s
     if offer is None or context.spec.resources.gpus == 0 or steps_per_s is None:
         return None
-    if context.spec.train and len(context.spec.train.stages) > 1:
-        return None  # what is known of other hosts is the mean over all stages, and one of them is slower
     if pace.seen_s < policy.SLOW_SEEN_S or pace.seen_steps < policy.SLOW_SEEN_STEPS:
         return None
     if watch.known_speeds is None:
@@ -163,11 +161,13 @@ def change_of(
     steps = steps_of(spec)
     if steps is None or slowness.steps_per_s <= 0:
         return None
+    # Both speeds are those of mean steps, where a job has several stages.
+    done, kept = work_of(spec, step), work_of(spec, saved)
     boots = [run.boot_s] if run.boot_s is not None else list(elsewhere.boot_s.values())
     ready_s = median(boots or [_USUAL_BOOT_S]) + policy.START_S
     return MachineChange(
-        here_s=max(0, steps - step) / slowness.steps_per_s,
-        there_s=policy.CHANGE_S + ready_s + max(0, steps - saved) / slowness.shown.steps_per_s,
+        here_s=max(0, steps - done) / slowness.steps_per_s,
+        there_s=policy.CHANGE_S + ready_s + max(0, steps - kept) / slowness.shown.steps_per_s,
         usd_per_hour=run.usd_per_hour,
         loading_usd=0.0 if run.offer is None else run.offer.loading_usd,
     )

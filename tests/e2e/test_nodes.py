@@ -192,3 +192,40 @@ def test_another_machine_comes_for_a_node_whose_rank_was_killed_and_trains_to_th
     lines = terminal.type("logs", "last", "--node", "1").out
     assert "was killed by SIGKILL" in lines and "this node joins a running training" in lines
     assert terminal.leftovers() == []
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_the_stages_of_two_nodes_are_those_of_one_though_a_rank_of_the_second_is_killed_in_the_second(
+    terminal: Terminal,
+) -> None:
+    go = terminal.folder / "go"
+    go.mkdir()
+    stages = ("launch", str(JOBS / "stages.yaml"), "--set", f"env.GO={go}")
+    launch = terminal.start(*stages, "--set", "nodes=2", "--set", "ranks=1", "--out", "two")
+    (go / "operator").touch()
+    (rank,) = eventually(lambda: waiting_ranks(terminal, step=17), what="the wait of the second stage")
+    os.kill(rank["pid"], signal.SIGKILL)
+    (go / "refine").touch()
+    (go / "distill").touch()
+    done = launch.end()
+
+    assert done.exit_code == 0, done.err
+    one = terminal.type(*stages, "--out", "one")
+    assert one.exit_code == 0, one.err
+    assert losses(terminal, "two") == pytest.approx(losses(terminal, "one"), abs=1e-6)
+    for out, starts in (("two", 4), ("two/node-1", 4), ("one", 3)):
+        outcome = json.loads((terminal.folder / out / "details" / "outcome.json").read_text())
+        assert [start["reason"] for start in outcome["starts"]].count("finished") == 3
+        assert len(outcome["starts"]) == starts
+    assert [stage["steps_done"] for stage in terminal.type("why", "last", "--json").json()["stages"]] == [
+        10
+    ] * 3
+    assert terminal.leftovers() == []
+
+
+def waiting_ranks(terminal: Terminal, step: int) -> list[Any]:
+    """The ranks of the second node once they have done that step."""
+    paths = [*(terminal.state / "vastrun" / "boxes").glob(f"*-n1*/{layout.STATUS}")]
+    ranks = [rank for path in paths for rank in json.loads(path.read_text())["ranks"]]
+    return [rank for rank in ranks if rank["step"] >= step]

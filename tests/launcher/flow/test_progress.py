@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import replace
+
 import pytest
 
 from tests.jobs import command_job, train_job
+from vastrun.contract.config import TrainConfig
+from vastrun.contract.stage_config import StageConfig
 from vastrun.launcher.core import BoxStatus, RankStatus
 from vastrun.launcher.core.job import JobSpec, Success
-from vastrun.launcher.flow.progress import MIN_ALIVE_S, Pace, TrainingStartDetector, activity_of
+from vastrun.launcher.flow.pace import Pace, stages_left, work_of
+from vastrun.launcher.flow.progress import MIN_ALIVE_S, TrainingStartDetector, activity_of
 
 TRAINER, SILENT = train_job(), command_job()
 TRAINER_OF_TWO, SILENT_OF_TWO = train_job(nodes=2), command_job(nodes=2)
@@ -114,6 +120,53 @@ def test_after_a_restart_the_pace_is_taken_anew() -> None:
     assert pace.left_s(1000, 331.0) is None
     pace.observe(255, 340.0)
     assert pace.left_s(1000, 340.0) == pytest.approx((1000 - 255) * 2)
+
+
+STAGES = replace(
+    TRAINER,
+    train=TrainConfig(
+        steps=300,
+        stages=("operator", "refine", "distill"),
+        stage_options={"refine": StageConfig(steps=150), "distill": StageConfig(steps=60)},
+    ),
+)
+"""A step of `refine` takes four thirds of the time of one of `operator`, a step of `distill` seven thirds."""
+SECONDS = {"operator": 0.75, "refine": 1.0, "distill": 1.75}
+PAUSE_S = 40.0
+
+
+def looks_at_stages() -> Iterator[tuple[float, int, float]]:
+    """The moment of each step of the stages, the step, and the seconds that are left then."""
+    assert STAGES.train is not None
+    spans = STAGES.train.stage_spans
+    end = sum(SECONDS[span.name] * span.steps for span in spans) + PAUSE_S * (len(spans) - 1)
+    now = 0.0
+    for span in spans:
+        now += PAUSE_S if span.number else 0.0
+        for step in range(span.first_step + 1, span.end_step + 1):
+            now += SECONDS[span.name]
+            yield now, step, end - now
+
+
+def test_what_is_left_covers_all_stages_and_does_not_jump_where_a_slower_one_begins() -> None:
+    pace, paces = Pace(), []
+    for now, step, left_s in looks_at_stages():
+        pace.observe(work_of(STAGES, step), now, stages_left(STAGES, step))
+        found = pace.left_s(510, now, stages_left(STAGES, step))
+        if step > 20 and left_s > 0:
+            assert found is not None
+            # Until the first change nothing is known of pauses.
+            unknown_s = 2 * PAUSE_S if step <= 300 else 0.0
+            assert found == pytest.approx(left_s - unknown_s, abs=0.1)
+            paces.append(pace.steps_per_s)
+    assert paces[-1] == pytest.approx(paces[20], rel=1e-6)
+    assert pace.pause_s == pytest.approx(PAUSE_S)
+
+
+def test_the_work_of_a_single_stage_is_its_steps() -> None:
+    assert [work_of(TRAINER, step) for step in (0, 7)] == [0, 7]
+    assert work_of(SILENT, 7) == 7
+    assert [work_of(STAGES, step) for step in (0, 510)] == [0, 510]
 
 
 def test_where_nothing_moves_the_next_step_is_always_still_to_come() -> None:
