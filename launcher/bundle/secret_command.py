@@ -134,8 +134,7 @@ class CommandSecrets:
         except OverflowError:
             raise _failure(secret, f"printed more than {MAX_BYTES >> 10} KiB") from None
         except (OSError, ValueError) as error:
-            reason = (isinstance(error, OSError) and error.strerror) or error
-            raise _failure(secret, f"cannot be run: {reason}") from None
+            raise _failure(secret, f"cannot be run: {_reason(error)}") from None
         text = done.stdout.decode(errors="replace").rstrip("\r\n")
         if done.exit_code:
             # Where it printed something all the same, stderr may hold it, too.
@@ -153,6 +152,13 @@ class CommandSecrets:
 
 def _key(secret: Secret) -> _Key:
     return secret.command or "", secret.folder or ""
+
+
+def _reason(error: OSError | ValueError) -> str:
+    """Say why a command did not start, with the name that was not found: its program or its folder."""
+    if isinstance(error, FileNotFoundError):
+        return f"{error.filename} was not found"
+    return (isinstance(error, OSError) and error.strerror) or str(error)
 
 
 def _failure(secret: Secret, what: str, advice: str = "") -> JobValueError:

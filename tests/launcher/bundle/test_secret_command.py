@@ -78,7 +78,7 @@ def test_a_command_runs_in_the_folder_of_the_job_file(tmp_path: Path) -> None:
         ("printf 'hunter2\\000'", "did not print text in UTF-8"),
         (f"head -c {MAX_BYTES + 1} /dev/zero", "printed more than 32 KiB"),
         ("yes hunter2", "printed more than 32 KiB"),
-        ("no-such-program read", "cannot be run: No such file or directory"),
+        ("no-such-program read", "cannot be run: no-such-program was not found"),
         ("printf '\\033[31m' >&2; echo 'red' >&2; exit 1", "exit code 1: red;"),
     ],
 )
@@ -89,6 +89,11 @@ def test_a_command_that_prints_no_secret_is_named_with_what_to_do(command: str, 
     assert f"run it by itself in this terminal: {command}" in caught.value.hint
     assert "hunter2" not in str(caught.value)
     assert caught.value.__cause__ is None
+
+
+def test_a_folder_that_is_gone_is_named(tmp_path: Path) -> None:
+    with pytest.raises(JobValueError, match=r"cannot be run: .*/gone was not found"):
+        CommandSecrets(ENVIRONMENT).read(secret("printenv WORD", tmp_path / "gone"))
 
 
 @pytest.mark.parametrize(
