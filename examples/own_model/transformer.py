@@ -25,6 +25,8 @@ class Transformer(nn.Module):
     ) -> None:
         """`grid`, `channels` and `conditions` come from the data, the others from `model.options`."""
         super().__init__()
+        if len(grid) > 2:
+            raise ValueError(f"data.task: expected one with one or two axes, got the grid {grid}")
         if any(points % patch for points in grid):
             raise ValueError(f"patch: expected a divisor of the grid {grid}, got {patch}")
         self.patches = nn.Unfold(patch, stride=patch) if len(grid) == 2 else None

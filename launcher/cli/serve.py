@@ -64,6 +64,7 @@ def serve_command(
         _install(service) if install else _uninstall(service)
         return
     interrupts = app.make.interrupts(views=True)
+    interrupts.detach_message = "ending this server: what it drives continues, bounded by leases\n"
     say(f"driving runs and batches without a launcher in {app.user.place}; Ctrl-C ends this server", err=True)
     with interrupts.listening():
         serve(app, interrupts, metrics_port)

@@ -83,6 +83,8 @@ class Interrupts:
         """
         self.subject = "this run"
         """Subject of the question at Ctrl-C."""
+        self.detach_message = _MESSAGES[UserRequest.DETACH]
+        """Line that a detach prints."""
         self._views = views
         self._say, self._ask, self._request, self._until = say, ask, request, until
         self._first = UserRequest.DETACH if views else first
@@ -225,7 +227,7 @@ class Interrupts:
         self._request = request
         with suppress(RuntimeError):  # already released
             self._wake_lock.release()
-        self._say("\n" + _MESSAGES[request])
+        self._say("\n" + (self.detach_message if request is UserRequest.DETACH else _MESSAGES[request]))
 
 
 class MakeInterrupts(Protocol):
