@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable, Sequence
 from urllib.parse import urlsplit
 
@@ -183,7 +184,7 @@ def _program(spec: JobSpec) -> str:
         each = ", ".join(f"{span.name} {span.steps}" for span in spans)
         stages = f", in {len(spans)} stages: {each}" if len(spans) > 1 else ""
         return f"the onboard trainer: {tasks}, {spec.train.total_steps} steps{stages}"
-    lines = (script_of(spec.command or ()) or " ".join(spec.command or ())).splitlines()
+    lines = (script_of(spec.command or ()) or shlex.join(spec.command or ())).splitlines()
     return lines[0] + (" …" if len(lines) > 1 else "")
 
 

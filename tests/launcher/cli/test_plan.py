@@ -77,6 +77,14 @@ def test_a_market_where_nothing_fits_is_explained_and_is_no_offer(tmp_path: Path
     assert "relax gpu_memory_gb to get 3" in end.stdout
 
 
+def test_a_command_is_shown_as_a_shell_reads_it(terminal: Terminal) -> None:
+    terminal.job.write_text(
+        "name: quoted\nresources: {gpus: 0, disk_gb: 8}\nlimits: {hours: 0.1, usd: 1}\n"
+        "ranks: 1\ncommand: sh -c 'echo a; echo b'\nsuccess: {exit_code: 0}\n"
+    )
+    assert "trains    sh -c 'echo a; echo b'\n" in terminal.type("plan", str(terminal.job)).stdout
+
+
 @pytest.mark.parametrize("command", ["plan", "launch"])
 def test_more_machines_than_a_run_can_have_are_refused_before_any_is_rented(
     terminal: Terminal, command: str
