@@ -122,16 +122,9 @@ def test_a_server_shows_figures_options_scores_pictures_and_the_end(box: Box, ur
 
 
 def test_the_run_of_a_killed_rank_is_closed_and_a_restart_continues_it(box: Box, url: str) -> None:
-    program = (
-        "import sys; from pathlib import Path; "
-        "from tests.trainer.telemetry.test_mlflow_server import killed; killed(Path(sys.argv[1]))"
-    )
-    ended = subprocess.run([sys.executable, "-c", program, str(box.path)], timeout=LONGEST_S, check=False)
-    assert ended.returncode == -signal.SIGKILL
+    assert apart("killed", box) == -signal.SIGKILL
     assert shown(url)[1].info.status == "RUNNING"
-    job = read_as(Job, {**json.loads((box.path / layout.JOB).read_text()), "ranks": 1})
-    (box.path / layout.RAW_LOGS).mkdir(parents=True, exist_ok=True)
-    finish_mlflow_run(box.path, job, REASONS["signal"].exit_code)
+    assert apart("closed", box) == 0
     assert shown(url)[1].info.status == "FAILED"
 
     again = metrics_in(box, "online")
@@ -140,6 +133,23 @@ def test_the_run_of_a_killed_rank_is_closed_and_a_restart_continues_it(box: Box,
     client, run = shown(url)
     assert run.info.status == "KILLED"
     assert [one.step for one in client.get_metric_history(run.info.run_id, "loss")] == [1, 2]
+
+
+def apart(function: str, box: Box) -> int:
+    """Call a function of this file in a process of its own. Return the exit code."""
+    program = (
+        "import sys; from pathlib import Path; import tests.trainer.telemetry.test_mlflow_server as here; "
+        "getattr(here, sys.argv[1])(Path(sys.argv[2]))"
+    )
+    words = [sys.executable, "-c", program, function, str(box.path)]
+    return subprocess.run(words, timeout=3 * LONGEST_S, check=False).returncode
+
+
+def closed(path: Path) -> None:
+    """Close the run as a supervisor does, which kills every process that was started below it."""
+    job = read_as(Job, {**json.loads((path / layout.JOB).read_text()), "ranks": 1})
+    (path / layout.RAW_LOGS).mkdir(parents=True, exist_ok=True)
+    finish_mlflow_run(path, job, REASONS["signal"].exit_code)
 
 
 def killed(path: Path) -> None:
