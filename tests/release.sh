@@ -82,6 +82,12 @@ try_hints() {
 (try_hints "$folder/pipx-bin/vastrun")
 plain/bin/python -m vastrun --version | grep -q "$version" || fail "python -m vastrun does not work"
 
+# A provider that is a package of its own is found, and says which file it needs.
+install plain/bin/python -m pip install "${pins[@]}" "$folder/clone/examples/provider-ssh"
+env VASTRUN_SSH_MACHINES="$folder/none.yaml" plain/bin/vastrun doctor --provider ssh-machines >"$folder/log" 2>&1 || true
+grep -q "no file $folder/none.yaml" "$folder/log" || { cat "$folder/log"; fail "examples/provider-ssh is not found"; }
+echo "examples/provider-ssh: found beside vastrun"
+
 echo "building the documentation"
 cd "$folder/clone"
 NO_MKDOCS_2_WARNING=1 "$bin/python" -m mkdocs build --quiet --strict --site-dir "$folder/site"
