@@ -17,7 +17,7 @@ from zlib import crc32
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests import parts
+from tests import forked_workers, parts
 from tests.emulators import slurm
 from tests.launcher.ledger.postgres import PostgresServer, served
 
@@ -38,6 +38,17 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 def pytest_xdist_auto_num_workers() -> int:
     """Four more than there are cores: many tests wait, for a box, a server or a rank."""
     return 4 + (os.cpu_count() or 1)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_setupnodes(config: pytest.Config, specs: list[Any]) -> None:
+    """Fork the workers from one process that has imported all tests."""
+    if forked_workers.are_of_use(config):
+        source = forked_workers.WorkerSource(config)
+        config.add_cleanup(source.close)
+        for spec in specs:
+            if spec.popen and not spec.python:
+                spec.python = source.python
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

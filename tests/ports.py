@@ -5,6 +5,8 @@ from __future__ import annotations
 import itertools
 import os
 import socket
+from collections.abc import Iterator
+from functools import cache
 
 _FIRST, _PER_WORKER, _WORKERS = 20_000, 1_000, 12
 """Below 32768: Linux gives the ports above to outgoing connections, at any time."""
@@ -15,8 +17,9 @@ def free_port(count: int = 1) -> int:
 
     Each pytest worker has a range of its own and goes round it, so that no port is given twice soon.
     """
+    first, places = _own_range()
     while True:
-        port = _BLOCK + next(_NEXT) % (_PER_WORKER - _MOST)
+        port = first + next(places) % (_PER_WORKER - _MOST)
         if all(_is_free(port + place) for place in range(count)):
             return port
 
@@ -29,7 +32,11 @@ def _is_free(port: int) -> bool:
     return True
 
 
+@cache
+def _own_range() -> tuple[int, Iterator[int]]:
+    """First port of this worker, and the places that it tries, asked for once it was forked."""
+    worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")) % _WORKERS
+    return _FIRST + worker * _PER_WORKER, itertools.count(os.getpid() % 100 * 8, _MOST)
+
+
 _MOST = 8
-_WORKER = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")) % _WORKERS
-_BLOCK = _FIRST + _WORKER * _PER_WORKER
-_NEXT = itertools.count(os.getpid() % 100 * 8, _MOST)

@@ -37,13 +37,19 @@ LEASE = {
     "LEASE_GRACE_S": "60",
     "LEASE_COLLECT_S": "600",
 }
-HOLDER = f"held-owl-{os.getpid()}"
-"""Processes of an instance are found on the whole computer: that of another test must be another."""
-ENVIRON = {
-    "VASTRUN_PYTHON": sys.executable,
-    "VASTRUN_INSTANCE": HOLDER,
-    "LEASE_LIFE_CAUSE": "time_limit",
-}
+
+
+def holder() -> str:
+    """Name the instance: its processes are found on the whole computer, so each worker has another."""
+    return f"held-owl-{os.getpid()}"
+
+
+def environ() -> dict[str, str]:
+    return {
+        "VASTRUN_PYTHON": sys.executable,
+        "VASTRUN_INSTANCE": holder(),
+        "LEASE_LIFE_CAUSE": "time_limit",
+    }
 
 
 @pytest.fixture
@@ -66,7 +72,7 @@ def leave(box: Path, seconds: float) -> None:
 def order(name: str = "calm-owl-0001.0000", *, units: int = 1, **changes: object) -> SlotRequest:
     ordered = SlotRequest(
         name=name,
-        id=f"{name}@{HOLDER}",
+        id=f"{name}@{holder()}",
         label=f"vastrun-{name.partition('.')[0]}",
         units=units,
         gpus=0,
@@ -83,7 +89,7 @@ def names(answer: SlotResponse) -> list[object]:
 def environment(box: Path, name: str, variable: str) -> str:
     """What a command in the slot sees."""
     script = str(box / layout.SLOT_SCRIPT)
-    env = {"PATH": os.environ["PATH"], **ENVIRON}
+    env = {"PATH": os.environ["PATH"], **environ()}
     done = subprocess.run(
         ["bash", script, name, f'echo "${variable}"'], env=env, capture_output=True, text=True, check=True
     )
@@ -91,8 +97,8 @@ def environment(box: Path, name: str, variable: str) -> str:
 
 
 def test_a_slot_that_was_asked_for_twice_by_one_name_is_one(box: Path) -> None:
-    rent(box, order(), ENVIRON)
-    answer = rent(box, order(), ENVIRON)
+    rent(box, order(), environ())
+    answer = rent(box, order(), environ())
     assert names(answer) == ["calm-owl-0001.0000"]
     assert not answer.refused
     assert answer.slots[0]["armed"]
@@ -102,7 +108,9 @@ def test_there_are_never_more_slots_than_parts(box: Path) -> None:
     answers: list[SlotResponse] = []
     threads = [
         threading.Thread(
-            target=lambda number=number: answers.append(rent(box, order(f"calm-owl-{number}.0000"), ENVIRON))
+            target=lambda number=number: answers.append(
+                rent(box, order(f"calm-owl-{number}.0000"), environ())
+            )
         )
         for number in range(4)
     ]
@@ -117,41 +125,41 @@ def test_there_are_never_more_slots_than_parts(box: Path) -> None:
 
 
 def test_a_slot_of_several_parts_has_all_of_them(box: Path) -> None:
-    rent(box, order(units=2), ENVIRON)
+    rent(box, order(units=2), environ())
     (slot,) = slots_of(box)
     assert (slot.units, slot.cores, slot.memory_mib) == ((0, 1), (0, 1), 4000)
-    assert "0 free" in rent(box, order("calm-owl-0002.0000"), ENVIRON).refused
+    assert "0 free" in rent(box, order("calm-owl-0002.0000"), environ()).refused
 
 
 def test_a_machine_that_is_not_held_yet_or_drained_has_no_slot(box: Path) -> None:
     drain(box, "enough")
-    assert "enough" in rent(box, order(), ENVIRON).refused
+    assert "enough" in rent(box, order(), environ()).refused
     (box / layout.HELD_MACHINE).unlink()
-    assert rent(box, order(), ENVIRON).refused == "the machine is not held yet"
+    assert rent(box, order(), environ()).refused == "the machine is not held yet"
     assert not list_slots(box).ready
 
 
 def test_a_slot_s_lease_ends_before_that_of_its_machine(box: Path) -> None:
     leave(box, 1000)
-    rent(box, order(), ENVIRON)
+    rent(box, order(), environ())
     assert 900 < int(environment(box, "calm-owl-0001.0000", "LEASE_LIFE_S")) <= 970
     assert environment(box, "calm-owl-0001.0000", "LEASE_LIFE_CAUSE") == "time_limit"
     leave(box, 40)
-    assert "ends soon" in rent(box, order("calm-owl-0002.0000"), ENVIRON).refused
+    assert "ends soon" in rent(box, order("calm-owl-0002.0000"), environ()).refused
 
 
 def test_a_lease_that_is_short_enough_stays_as_it_was_asked_for(box: Path) -> None:
-    rent(box, order(), ENVIRON)
+    rent(box, order(), environ())
     assert environment(box, "calm-owl-0001.0000", "LEASE_LIFE_S") == "3600"
     assert environment(box, "calm-owl-0001.0000", "LEASE_LIFE_CAUSE") == "money_limit"
-    assert environment(box, "calm-owl-0001.0000", "VASTRUN_HELD") == HOLDER
-    assert environment(box, "calm-owl-0001.0000", "VASTRUN_INSTANCE") == f"calm-owl-0001.0000@{HOLDER}"
+    assert environment(box, "calm-owl-0001.0000", "VASTRUN_HELD") == holder()
+    assert environment(box, "calm-owl-0001.0000", "VASTRUN_INSTANCE") == f"calm-owl-0001.0000@{holder()}"
 
 
 def test_a_slot_that_is_removed_takes_all_of_its_processes_along_and_no_other_s(box: Path) -> None:
     script = str(box / layout.SLOT_SCRIPT)
     for name in ("calm-owl-0001.0000", "calm-owl-0002.0000"):
-        rent(box, order(name), ENVIRON)
+        rent(box, order(name), environ())
         subprocess.run(["bash", script, name, "setsid sleep 120 >/dev/null 2>&1 &"], check=True)
     gone, stays = (box / layout.SLOTS / name for name in ("calm-owl-0001.0000", "calm-owl-0002.0000"))
 
@@ -170,7 +178,7 @@ def test_on_a_rented_machine_the_end_of_a_slot_is_not_the_end_of_the_machine(
     """A lease that believes to be the machine's asks Vast to end it, and ends no slot."""
     monkeypatch.setenv("VASTRUN_PROVIDER", "vast")
     monkeypatch.setenv("VAST_URL", "http://127.0.0.1:9")
-    rent(box, order(), ENVIRON)
+    rent(box, order(), environ())
     assert environment(box, "calm-owl-0001.0000", "VASTRUN_PROVIDER") == "pool"
     assert destroy(box, "calm-owl-0001.0000").faults == ()
     assert not list_slots(box).slots
@@ -182,7 +190,7 @@ def test_removing_what_never_was_is_no_error(box: Path) -> None:
 
 
 def test_a_record_that_cannot_be_read_is_no_slot_and_is_removed(box: Path) -> None:
-    rent(box, order(), ENVIRON)
+    rent(box, order(), environ())
     (box / layout.SLOTS / "calm-owl-0001.0000" / layout.SLOT_RECORD).write_text("{")
     assert list_slots(box).slots == ()
     assert destroy(box, "calm-owl-0001.0000").faults == ()
@@ -194,7 +202,7 @@ def test_the_holder_ends_only_when_no_slot_is_there(box: Path) -> None:
     said: list[str] = []
     holder = Holder(box, idle_s=10.0, say=said.append, now=lambda: now[0])
     assert holder.poll() is None
-    rent(box, order(), ENVIRON)
+    rent(box, order(), environ())
     now[0] = 100.0
     assert holder.poll() is None
     drain(box, "not clean: something")
@@ -210,13 +218,13 @@ def test_an_idle_holder_takes_no_slot_once_it_has_decided_to_end(box: Path) -> N
     holder.poll()
     now[0] = 10.0
     assert holder.poll() == "no slot was requested for 10 s"
-    assert "no slot was requested" in rent(box, order(), ENVIRON).refused
+    assert "no slot was requested" in rent(box, order(), environ()).refused
 
 
 def test_a_holder_that_is_to_end_asks_its_slots_to_stop_and_waits_for_them(box: Path) -> None:
     now = [0.0]
     holder = Holder(box, idle_s=10.0, say=lambda _: None, now=lambda: now[0])
-    rent(box, order(), ENVIRON)
+    rent(box, order(), environ())
     (box / layout.STOP).write_text("money_limit\n")
     assert holder.poll() is None
     stop = box / layout.SLOTS / "calm-owl-0001.0000" / layout.STOP
@@ -230,5 +238,5 @@ def test_a_holder_that_is_to_end_asks_its_slots_to_stop_and_waits_for_them(box: 
 def test_a_slot_whose_lease_is_over_is_gone_by_itself(box: Path) -> None:
     # On a busy computer the lease is over while it is still being armed, which kills the script that arms it.
     with suppress(subprocess.CalledProcessError):
-        rent(box, order(env={**LEASE, "LEASE_LIFE_S": "1", "LEASE_GRACE_S": "0"}), ENVIRON)
+        rent(box, order(env={**LEASE, "LEASE_LIFE_S": "1", "LEASE_GRACE_S": "0"}), environ())
     eventually(lambda: not list_slots(box).slots, what="the end of the slot")
