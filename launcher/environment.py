@@ -179,7 +179,7 @@ class _Adapters:
 
     def _speeds(self, provider: str, spec: JobSpec) -> SpeedHistory:
         """Return the known speeds of the job: measured ones, and estimates where `plan` made them before."""
-        from vastrun.launcher.commands.speedup_store import SpeedupStore
+        from vastrun.launcher.commands.speedup import SpeedupStore
         from vastrun.launcher.decisions.history import speed_history_of
         from vastrun.launcher.decisions.workload import efficiency_of
 

@@ -24,7 +24,7 @@ from vastrun.launcher.commands.takeover import display_name
 from vastrun.launcher.core import NOTHING, Driver, Phase, Run, UserRequest
 from vastrun.launcher.core.batch import BatchPoint, BatchProgress
 from vastrun.launcher.core.errors import BudgetError, HeldError, UsageError, VastrunError
-from vastrun.launcher.core.slots import POOL
+from vastrun.launcher.core.labels import POOL
 from vastrun.launcher.decisions.policy import DRIVER_TIMEOUT_S
 from vastrun.launcher.notifications.senders import BatchNotifier
 

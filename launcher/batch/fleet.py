@@ -33,8 +33,8 @@ from vastrun.launcher.core import NOTHING, Cause, Offer, Run
 from vastrun.launcher.core.batch import Batch
 from vastrun.launcher.core.errors import BudgetError, HeldError, VastrunError
 from vastrun.launcher.core.job import JobSpec
+from vastrun.launcher.core.labels import POOL
 from vastrun.launcher.core.phases import BEFORE_TRAINING, Phase
-from vastrun.launcher.core.slots import POOL
 from vastrun.launcher.decisions.history import blames_host
 from vastrun.launcher.decisions.policy import START_S
 from vastrun.launcher.pool.held_machines import slot_offer

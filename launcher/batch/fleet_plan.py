@@ -20,8 +20,8 @@ from vastrun.launcher.core import Offer
 from vastrun.launcher.core.batch import BatchSpec
 from vastrun.launcher.core.errors import VastrunError
 from vastrun.launcher.core.job import JobSpec
+from vastrun.launcher.core.labels import POOL
 from vastrun.launcher.core.runs import HIDDEN
-from vastrun.launcher.core.slots import POOL
 from vastrun.launcher.decisions.history import HOST_CAUSES, avoided
 from vastrun.launcher.decisions.policy import START_S, affordable
 from vastrun.launcher.pool.held_machines import hold_spec

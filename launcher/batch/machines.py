@@ -11,7 +11,7 @@ from vastrun.launcher.batch.placement import needed_s
 from vastrun.launcher.config import read_job
 from vastrun.launcher.core import Run
 from vastrun.launcher.core.job import JobSpec
-from vastrun.launcher.core.slots import POOL, TAKES_SLOTS
+from vastrun.launcher.core.labels import POOL, TAKES_SLOTS
 from vastrun.launcher.decisions.history import HOST_CAUSES, avoided
 from vastrun.launcher.pool.held_machines import HeldMachineRow, held_machines, unfit_reason, units_of
 from vastrun.launcher.ports import Ledger

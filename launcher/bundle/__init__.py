@@ -13,10 +13,9 @@ from typing import Any, Self
 
 from vastrun.contract import layout
 from vastrun.contract.config import TrainConfig
-from vastrun.launcher.bundle.archive import Archive, must_be_readable
+from vastrun.launcher.bundle.archive import Archive, check_script, must_be_readable
 from vastrun.launcher.bundle.checkout import MACOS_METADATA, Worktree, inner_target, worktree
 from vastrun.launcher.bundle.own_model import check_model
-from vastrun.launcher.bundle.script import check_script
 from vastrun.launcher.bundle.secret_command import CommandSecrets
 from vastrun.launcher.bundle.secret_values import SecretValues
 from vastrun.launcher.bundle.shared_jobs import SharedJob, SharedJobs

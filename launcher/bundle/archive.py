@@ -1,4 +1,4 @@
-"""Archive: a tar.gz whose bytes depend on nothing but names, contents and modes."""
+"""Archive, and the script in it: a tar.gz whose bytes depend on nothing but names, contents and modes."""
 
 from __future__ import annotations
 
@@ -6,12 +6,17 @@ import gzip
 import io
 import os
 import stat
+import subprocess
 import tarfile
 from contextlib import suppress
 from pathlib import Path
 from typing import IO, Self, cast
 
-from vastrun.launcher.core.errors import UsageError
+from vastrun.launcher.config.command import script_of
+from vastrun.launcher.core.errors import JobValueError, UsageError
+from vastrun.launcher.core.job import JobSpec
+
+_TIMEOUT_S = 10.0
 
 
 class Archive:
@@ -105,3 +110,29 @@ class _Source:
                 hint="try again when no program is writing to it",
             )
         return data
+
+
+def check_script(spec: JobSpec) -> None:
+    """Raise JobValueError when bash cannot parse the script; skip the check without bash."""
+    script = script_of(spec.command or ())
+    if script is None:
+        return
+    try:
+        # -n: nothing of it is run.
+        read = subprocess.run(
+            ["bash", "--noprofile", "--norc", "-n", "-s"],
+            input=script.encode(),
+            capture_output=True,
+            env={"PATH": os.defpath},
+            timeout=_TIMEOUT_S,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return
+    if read.returncode:
+        lines = read.stderr.decode(errors="replace").strip().splitlines()
+        fault = lines[0].removeprefix("bash: ") if lines else f"exit code {read.returncode}"
+        raise JobValueError(
+            f"command: bash cannot read the script: {fault}",
+            hint="quote what is meant literally; a list is run without a shell: [python, a.py]",
+        )

@@ -19,9 +19,8 @@ from vastrun.launcher.batch.results import metric_of, results_of, states_in
 from vastrun.launcher.batch.schedule import PointState
 from vastrun.launcher.batch.search import first_points
 from vastrun.launcher.cli.background import hand_over_batch
-from vastrun.launcher.cli.failures import set_error_job_file
 from vastrun.launcher.cli.options import confirm, json_option, plain_option, provider_option, yes_option
-from vastrun.launcher.cli.output import note, say, show, width
+from vastrun.launcher.cli.output import note, say, set_error_job_file, show, width
 from vastrun.launcher.commands.queries import with_cost
 from vastrun.launcher.config import load_batch, read_job
 from vastrun.launcher.core import NOTHING, UserRequest, Verdict

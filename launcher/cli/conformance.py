@@ -8,9 +8,8 @@ from pathlib import Path
 
 from vastrun.launcher.api.runs import start_run
 from vastrun.launcher.app_context import AppContext
-from vastrun.launcher.cli.failures import set_error_run
 from vastrun.launcher.cli.options import confirm
-from vastrun.launcher.cli.output import say, show
+from vastrun.launcher.cli.output import say, set_error_run, show
 from vastrun.launcher.commands.conformance import (
     MAX_RUN_S,
     SETTLEMENT_S,

@@ -8,7 +8,6 @@ import click
 
 from vastrun.launcher.api.jobs import check_upload
 from vastrun.launcher.app_context import AppContext
-from vastrun.launcher.cli.failures import set_error_run
 from vastrun.launcher.cli.job_files import read_job_file, resolve_auto
 from vastrun.launcher.cli.launch import drive_to_end
 from vastrun.launcher.cli.options import (
@@ -20,7 +19,7 @@ from vastrun.launcher.cli.options import (
     set_option,
     yes_option,
 )
-from vastrun.launcher.cli.output import note, say
+from vastrun.launcher.cli.output import note, say, set_error_run
 from vastrun.launcher.commands.attempts import Attempts
 from vastrun.launcher.commands.plan import plan_of
 from vastrun.launcher.core import NOTHING, Run, UserRequest

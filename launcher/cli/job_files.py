@@ -12,8 +12,7 @@ import click
 
 from vastrun.launcher.api import jobs
 from vastrun.launcher.app_context import DEFAULT_PROVIDER, AppContext
-from vastrun.launcher.cli.failures import set_error_job_file
-from vastrun.launcher.cli.output import note, say
+from vastrun.launcher.cli.output import note, say, set_error_job_file
 from vastrun.launcher.commands.chains import chain_of
 from vastrun.launcher.commands.init_job import read_source
 from vastrun.launcher.config import load_job, read_job

@@ -15,7 +15,6 @@ from vastrun.launcher.api.jobs import check_upload
 from vastrun.launcher.api.runs import start_run
 from vastrun.launcher.app_context import AppContext
 from vastrun.launcher.cli.background import hand_over_run
-from vastrun.launcher.cli.failures import set_error_run
 from vastrun.launcher.cli.job_files import job_of, print_warnings, read_job_file, resolve_auto, with_tags
 from vastrun.launcher.cli.options import (
     by_option,
@@ -28,7 +27,7 @@ from vastrun.launcher.cli.options import (
     tag_option,
     yes_option,
 )
-from vastrun.launcher.cli.output import note, say, show, width
+from vastrun.launcher.cli.output import note, say, set_error_run, show, width
 from vastrun.launcher.commands.attempts import Attempts
 from vastrun.launcher.commands.chains import chain_of
 from vastrun.launcher.commands.plan import LaunchPlan, plan_of
@@ -45,9 +44,8 @@ from vastrun.launcher.ui.documents.runs import RunEndDocument
 from vastrun.launcher.ui.interrupts import Interrupts
 from vastrun.launcher.ui.render.amounts import duration, moment, usd, usd_sum
 from vastrun.launcher.ui.render.plan import plan_text
-from vastrun.launcher.ui.render.stages import stage_lines
 from vastrun.launcher.ui.render.table import facts
-from vastrun.launcher.ui.render.verdict import on_machines, proof_lines, verdict_line
+from vastrun.launcher.ui.render.verdict import on_machines, proof_lines, stage_lines, verdict_line
 
 
 def drive_to_end(

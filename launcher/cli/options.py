@@ -10,8 +10,7 @@ from pathlib import Path
 import click
 
 from vastrun.launcher.app_context import DEFAULT_PROVIDER, AppContext
-from vastrun.launcher.cli.failures import set_error_run
-from vastrun.launcher.cli.output import say
+from vastrun.launcher.cli.output import say, set_error_run
 from vastrun.launcher.commands.settings import require_valid
 from vastrun.launcher.config.tags import tag_fault
 from vastrun.launcher.core import Run

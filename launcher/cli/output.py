@@ -1,14 +1,34 @@
-"""Printing: data on stdout, all else on stderr, without terminal control characters."""
+"""Printing of data and of errors: data on stdout, all else on stderr, without terminal control characters."""
 
 from __future__ import annotations
 
 import sys
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
 
 import click
 
+from vastrun.launcher.core import Phase, Run
+from vastrun.launcher.core.errors import (
+    AccountMismatchError,
+    JobFileError,
+    JobValueError,
+    StorageError,
+    UsageError,
+    VastrunError,
+)
+from vastrun.launcher.core.verdict import EXIT_INTERRUPTED
+from vastrun.launcher.decisions.nodes import total_usd
 from vastrun.launcher.gate.text import printable
+from vastrun.launcher.outputs.folder import Outputs
+from vastrun.launcher.ui.render.amounts import usd
 
 _MIN_WIDTH, _MAX_WIDTH = 60, 160
+_RUN = "launcher.run"
+_JOB_FILE = "launcher.job_file"
 
 
 def say(text: str, *, err: bool = False) -> None:
@@ -35,3 +55,80 @@ def show(document: object, text: str, *, as_json: bool) -> None:
     from vastrun.launcher.ui.documents.document import to_text
 
     say(to_text(document) if as_json else text)
+
+
+def set_error_run(run: Run) -> None:
+    """Add the cost and log of this run to later error messages of the command."""
+    click.get_current_context().meta[_RUN] = run
+
+
+def set_error_job_file(job_file: Path) -> None:
+    """Name this job file in later error messages about a value of the job."""
+    click.get_current_context().meta[_JOB_FILE] = job_file
+
+
+@contextmanager
+def report_errors(ctx: click.Context) -> Iterator[None]:
+    """Turn vastrun's errors and interrupts into a message and an exit code."""
+    try:
+        yield
+    except VastrunError as error:
+        if ctx.params.get("debug"):
+            traceback.print_exception(error)
+        say("\n".join(_lines(ctx, error)), err=True)
+        ctx.exit(error.exit_code)
+    except (KeyboardInterrupt, click.Abort):
+        say("\ninterrupted", err=True)
+        ctx.exit(EXIT_INTERRUPTED)
+
+
+def _lines(ctx: click.Context, error: VastrunError) -> list[str]:
+    if isinstance(error, JobFileError):
+        return [f"error: {fault}" for fault in error.faults]
+    job_file = ctx.meta.get(_JOB_FILE) if isinstance(error, JobValueError) else None
+    lines = [f"error: {job_file}: {error}" if job_file else f"error: {error}"]
+    if error.__cause__ is not None and _adds_information(error.__cause__, str(error)):
+        lines.append(f"cause: {type(error.__cause__).__name__}: {error.__cause__}")
+    if error.hint:
+        lines.append(f"try:   {error.hint}")
+    run = ctx.meta.get(_RUN)
+    if run is None or isinstance(error, UsageError):
+        return lines
+    return lines + _about(ctx, run, error)
+
+
+def _adds_information(cause: BaseException, message: str) -> bool:
+    """Return whether the cause's text is not part of the message; for an OSError, its reason alone counts."""
+    reason = (cause.strerror if isinstance(cause, OSError) else None) or str(cause)
+    return reason not in message
+
+
+def _about(ctx: click.Context, run: Run, error: VastrunError) -> list[str]:
+    """Return lines with the run's cost so far, its log and its lease."""
+    from vastrun.launcher.cost.statement import with_nodes  # when a command fails
+
+    machines = [run]
+    try:
+        run = ctx.obj.ledger().get(run.id)
+        machines = with_nodes(ctx.obj.ledger(), run)
+    except StorageError:
+        if not isinstance(error, StorageError):
+            raise
+    spent = usd(total_usd(machines, ctx.obj.now()))
+    log = Outputs(run).log
+    lines = [f"cost:  {spent} for {run.id}", *([f"log:   {log}"] if log.exists() else [])]
+    if isinstance(error, AccountMismatchError):
+        from vastrun.launcher.commands.queries import lease_remaining, with_cost  # when a command fails
+        from vastrun.launcher.ui.render.verdict import lease_line
+
+        now = ctx.obj.now()
+        row = with_cost(run, machines[1:], now)
+        row = replace(row, lease=lease_remaining(ctx.obj.ledger(), row.machines, now))
+        lines += [f"lease: {lease_line(row, now)}"] if row.lease is not None else []
+    if (
+        isinstance(error, StorageError | AccountMismatchError)
+        and run.instance_id
+        and run.phase is not Phase.ENDED
+    ):
+        lines.append(f"then:  vastrun resume {run.id}   (the machine keeps running, limited by its lease)")
+    return lines

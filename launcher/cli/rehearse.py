@@ -25,8 +25,7 @@ from vastrun.launcher.commands.rehearse import (
     select_steps,
     steps_until_train,
 )
-from vastrun.launcher.commands.speedup import MEASURE_S, SpeedupMeasurement, check_measurable
-from vastrun.launcher.commands.speedup_store import SpeedupStore
+from vastrun.launcher.commands.speedup import MEASURE_S, SpeedupMeasurement, SpeedupStore, check_measurable
 from vastrun.launcher.config import dump_job
 from vastrun.launcher.core import NOTHING, LeftOutFiles, Phase, Run, RunAssessment, StepEnd, Verdict
 from vastrun.launcher.core import Verdict as RunVerdict
@@ -40,8 +39,7 @@ from vastrun.launcher.gate.manifest import Listing
 from vastrun.launcher.outputs.folder import OWN, name_of
 from vastrun.launcher.ui.documents.document import Document
 from vastrun.launcher.ui.render.amounts import left_out_lines
-from vastrun.launcher.ui.render.fit import fit_text
-from vastrun.launcher.ui.render.speedup import speedup_text
+from vastrun.launcher.ui.render.fit import fit_text, speedup_text
 from vastrun.launcher.ui.render.table import facts, table
 from vastrun.launcher.ui.render.verdict import proof_lines
 

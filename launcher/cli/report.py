@@ -10,9 +10,8 @@ import click
 
 from vastrun.launcher.app_context import AppContext
 from vastrun.launcher.batch.results import batch_report_of, states_in
-from vastrun.launcher.cli.failures import set_error_run
 from vastrun.launcher.cli.options import json_option, run_argument, the_run
-from vastrun.launcher.cli.output import say, show, width
+from vastrun.launcher.cli.output import say, set_error_run, show, width
 from vastrun.launcher.commands.queries import explain
 from vastrun.launcher.commands.report import comparison_of, report_of
 from vastrun.launcher.core import Run

@@ -106,8 +106,10 @@ def ui_command(app: AppContext, port: int, opens: bool) -> None:
 
     From another computer: ssh -L 8000:127.0.0.1:8000 HOST, and on HOST: vastrun ui --port 8000
     """
-    from vastrun.launcher.ui.web.server import Server  # slow to import: HTTP
-    from vastrun.launcher.ui.web.site import Site
+    from vastrun.launcher.ui.web.server import (
+        Server,  # slow to import: HTTP
+        Site,
+    )
 
     with Server(Site(app.ledger, app.now).page, port) as server:
         say(server.address)

@@ -10,9 +10,8 @@ import click
 
 from vastrun.launcher.api import jobs
 from vastrun.launcher.cli.batch_submit import Submission, detach_option, dry_run_option, submit
-from vastrun.launcher.cli.failures import set_error_job_file
 from vastrun.launcher.cli.options import json_option, plain_option, provider_option, set_option, yes_option
-from vastrun.launcher.cli.output import note, say
+from vastrun.launcher.cli.output import note, say, set_error_job_file
 from vastrun.launcher.config import load_sweep, read_job
 from vastrun.launcher.core.batch import (
     MAX_PARALLEL,

@@ -13,7 +13,7 @@ from pathlib import Path
 from vastrun.launcher.core.batch import Budget
 from vastrun.launcher.core.errors import BudgetError, ConfigFileError, StorageError, UsageError
 from vastrun.launcher.core.settings import BudgetSettings, LoadedSettings, Settings
-from vastrun.launcher.decisions.budgets import budget_error
+from vastrun.launcher.decisions.estimates import budget_error
 from vastrun.launcher.ports import Ledger
 from vastrun.launcher.providers import PROVIDERS, plugin_names
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
+from pathlib import Path
 
+from vastrun.contract.records import as_json, read_json, write_atomically
 from vastrun.launcher.commands.rehearse import Rehearsal
 from vastrun.launcher.core import Bundle
 from vastrun.launcher.core.errors import UsageError, VastrunError
@@ -17,6 +20,7 @@ from vastrun.launcher.decisions.speedup import (
     measured_job,
     measured_s,
     rank_counts,
+    speedup_key,
     speedup_of,
     step_speed,
 )
@@ -26,6 +30,9 @@ MEASURE_S = 20.0
 _MAX_TRAIN_S = 1800.0
 """Max. seconds until a training has been measured, its start included."""
 _POLL_INTERVAL_S = 1.0
+_MAX_BYTES = 1 << 16
+MAX_STORED = 200
+"""Max. number of speed-ups that are kept, the newest."""
 
 
 class MeasurementError(VastrunError):
@@ -53,16 +60,16 @@ class SpeedupMeasurement:
         check_measurable(spec)
         assert spec.train is not None
         batch = spec.train.global_batch
-        together: dict[int, StepSpeed] = {}
+        speeds: dict[int, StepSpeed] = {}
         alone: dict[int, StepSpeed] = {}
         for ranks in rank_counts(spec):
             self.report(f"measuring {_ranks_text(ranks)} with {batch} windows")
-            together[ranks] = self._train(measured_job(spec, ranks, batch))
+            speeds[ranks] = self._train(measured_job(spec, ranks, batch))
             if ranks > 1:
                 self.report(f"measuring 1 rank alone with {batch // ranks} windows, the share of each")
                 with suppress(MeasurementError):  # one GPU may not hold the job
                     alone[ranks] = self._train(measured_job(spec, 1, batch // ranks))
-        return speedup_of(gpu, batch, together, alone)
+        return speedup_of(gpu, batch, speeds, alone)
 
     def _train(self, spec: JobSpec) -> StepSpeed:
         self.rehearsal.prepare(self.pack(spec), fresh=True)
@@ -110,3 +117,32 @@ def check_measurable(spec: JobSpec) -> None:
 
 def _ranks_text(ranks: int) -> str:
     return "1 rank" if ranks == 1 else f"{ranks} ranks"
+
+
+class SpeedupStore:
+    """Speed-ups in the cache folder, a file for each job and model of GPU."""
+
+    def __init__(self, cache: Path) -> None:
+        self.folder = cache / "speedups"
+
+    def load(self, spec: JobSpec) -> dict[str, Speedup]:
+        """Return the speed-ups of the job that were measured, by kind of GPU."""
+        found: dict[str, Speedup] = {}
+        for path in sorted(self.folder.glob(f"{speedup_key(spec)}.*.json"))[:MAX_STORED]:
+            with suppress(OSError, ValueError), path.open("rb") as file:
+                speedup: Speedup = read_json(Speedup, file.read(_MAX_BYTES))
+                found[speedup.gpu] = speedup
+        return found
+
+    def save(self, spec: JobSpec, speedup: Speedup) -> None:
+        """Keep the speed-up in place of an earlier one, and remove the oldest others beyond a limit."""
+        kind = re.sub(r"[^0-9A-Za-z]+", "-", speedup.gpu) or "cpu"
+        write_atomically(self.folder / f"{speedup_key(spec)}.{kind}.json", as_json(speedup))
+        for path in sorted(self.folder.glob("*.json"), key=_changed_at, reverse=True)[MAX_STORED:]:
+            path.unlink(missing_ok=True)
+
+
+def _changed_at(path: Path) -> float:
+    with suppress(OSError):
+        return path.stat().st_mtime
+    return 0.0

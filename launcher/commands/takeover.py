@@ -10,8 +10,7 @@ from pathlib import Path
 from vastrun.launcher.commands.queries import diary_of
 from vastrun.launcher.core import NOTHING, Driver, Origin, Phase, Progress, Run, UserRequest
 from vastrun.launcher.core.errors import UsageError
-from vastrun.launcher.core.labels import member_folder
-from vastrun.launcher.core.slots import POOL
+from vastrun.launcher.core.labels import POOL, member_folder
 from vastrun.launcher.decisions.holders import holder_of
 from vastrun.launcher.decisions.nodes import at_total_price, total_usd
 from vastrun.launcher.decisions.policy import DRIVER_TIMEOUT_S

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from vastrun.launcher.core import Cost, Instance, Meter, Phase, Rental, Run
-from vastrun.launcher.core.slots import POOL
+from vastrun.launcher.core.labels import POOL
 
 WATCHED_S = 60.0
 """Max. seconds between two looks at a machine between which its state is assumed unchanged."""

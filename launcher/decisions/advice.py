@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from vastrun.launcher.config import read_job
 from vastrun.launcher.core import Cause, Phase, Run
-from vastrun.launcher.core.slots import POOL
+from vastrun.launcher.core.labels import POOL
 from vastrun.launcher.decisions.holders import holder_of
 
 if TYPE_CHECKING:

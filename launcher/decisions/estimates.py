@@ -13,15 +13,16 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from vastrun.launcher.core import Forecast, Offer
-from vastrun.launcher.core.errors import JobValueError, NoOfferError
+from vastrun.launcher.core.batch import BudgetUse
+from vastrun.launcher.core.errors import BudgetError, JobValueError, NoOfferError
 from vastrun.launcher.decisions import policy
 
 if TYPE_CHECKING:
     from vastrun.launcher.core.job import JobSpec
 
-
 REHEARSED = "rehearse speedup"
 """Source of a speed that was measured by the command of that name."""
+_ROUNDING_USD = 1e-9
 
 
 def usd(amount: float) -> str:
@@ -141,3 +142,20 @@ def lost_hours(spec: JobSpec, steps_per_s: float | None) -> float | None:
     if spec.train is not None:
         return spec.train.checkpoint_every / 2 / steps_per_s / 3600 if steps_per_s else _USUAL_LOST_HOURS
     return None if spec.checkpoints.files is None else spec.checkpoints.every_s / 2 / 3600
+
+
+def budget_error(use: BudgetUse, usd: float) -> BudgetError | None:
+    """Return the error for a budget that does not cover `usd` more; None where it does.
+
+    A free run always fits, even where more is reserved than the budget has by now.
+    """
+    budget = use.budget
+    if usd <= 0 or use.held_usd + usd <= budget.usd + _ROUNDING_USD:
+        return None
+    needed_usd = math.ceil((use.held_usd + usd) * 100 - _ROUNDING_USD) / 100
+    return BudgetError(
+        f"{budget.name}: ${use.spent_usd:.2f} is spent and ${use.reserved_usd:.2f} reserved of "
+        f"${budget.usd:.2f}; a further run may cost ${usd:.2f}, which would take ${needed_usd:.2f}",
+        hint=budget.hint.replace("USD", f"{needed_usd:.2f}"),
+        budget=budget.name,
+    )

@@ -12,8 +12,8 @@ from vastrun.contract.workload import Workloads
 from vastrun.launcher.config import read_job
 from vastrun.launcher.core import Cause, MeasuredRun, Offer, Run
 from vastrun.launcher.core.job import JobSpec
+from vastrun.launcher.core.labels import POOL
 from vastrun.launcher.core.phases import BEFORE_TRAINING
-from vastrun.launcher.core.slots import POOL
 from vastrun.launcher.decisions import policy
 from vastrun.launcher.decisions.job_shape import JobShape, shape_of, shape_prefilter
 from vastrun.launcher.decisions.speedup import Speedup

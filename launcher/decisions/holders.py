@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from vastrun.launcher.config import read_job
 from vastrun.launcher.core import Run
-from vastrun.launcher.core.slots import POOL, slot_id_of
+from vastrun.launcher.core.labels import POOL, slot_id_of
 
 
 def is_holder(run: Run) -> bool:

@@ -85,11 +85,11 @@ class Speedup:
 
 
 def speedup_of(
-    gpu: str, batch: int, together: Mapping[int, StepSpeed], alone: Mapping[int, StepSpeed]
+    gpu: str, batch: int, speeds: Mapping[int, StepSpeed], alone: Mapping[int, StepSpeed]
 ) -> Speedup:
     """Compare the measurements, by number of ranks. `alone`: one rank with that part of the batch."""
-    one = together[1]
-    rows = [_row(ranks, batch, speed, one, alone.get(ranks)) for ranks, speed in sorted(together.items())]
+    one = speeds[1]
+    rows = [_row(ranks, batch, speed, one, alone.get(ranks)) for ranks, speed in sorted(speeds.items())]
     return Speedup(gpu=gpu, batch=batch, rows=tuple(rows))
 
 
@@ -138,7 +138,7 @@ def rank_counts(spec: JobSpec) -> list[int]:
 
 
 def measured_job(spec: JobSpec, ranks: int, batch: int) -> JobSpec:
-    """Return the job with so many ranks on one machine, as it is measured: without trackers and pictures.
+    """Return the job with `ranks` ranks on one machine, as it is measured: without trackers and pictures.
 
     It does more steps than are measured, and is stopped before them.
     """

@@ -18,9 +18,8 @@ from vastrun.launcher.core.errors import (
     VastrunError,
 )
 from vastrun.launcher.core.job import JobSpec
-from vastrun.launcher.core.labels import member_folder, member_id
+from vastrun.launcher.core.labels import POOL, member_folder, member_id
 from vastrun.launcher.core.phases import BEFORE_TRAINING, NEXT, Result
-from vastrun.launcher.core.slots import POOL
 from vastrun.launcher.decisions import policy
 from vastrun.launcher.flow.context import RunContext
 from vastrun.launcher.flow.lease_expiry import lost_result

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from vastrun.contract.stages import stage_text
 from vastrun.launcher.core import BoxStatus, Progress
 from vastrun.launcher.core.job import JobSpec
-from vastrun.launcher.core.slots import TAKES_SLOTS
+from vastrun.launcher.core.labels import TAKES_SLOTS
 from vastrun.launcher.flow.idle_gpus import IdleGpuReport
 from vastrun.launcher.flow.pace import Pace, stages_left, work_of
 

@@ -22,7 +22,7 @@ from vastrun.contract.profiling import MAX_REQUEST_BYTES, MAX_TABLE_BYTES, Profi
 from vastrun.contract.records import MaxLength, Pattern, Range, RecordError, Text, read_as, read_json
 from vastrun.launcher.core import BoxStatus, Evidence, RankStatus, StepEnd
 from vastrun.launcher.core.errors import BoxError, UnreachableError
-from vastrun.launcher.core.slots import Slot, SlotList
+from vastrun.launcher.core.labels import Slot, SlotList
 from vastrun.launcher.gate import caps
 from vastrun.launcher.gate.caps import ExchangeBudget
 from vastrun.launcher.gate.text import one_line

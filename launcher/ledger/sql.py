@@ -11,7 +11,7 @@ from vastrun.launcher.core import Cause, Driver, Event, MeasuredRun, Phase, Run,
 from vastrun.launcher.core.batch import Budget, BudgetUse
 from vastrun.launcher.core.bills import cost_usd, held_usd
 from vastrun.launcher.core.errors import HeldError, NoSuchRunError, StorageError
-from vastrun.launcher.decisions.budgets import budget_error
+from vastrun.launcher.decisions.estimates import budget_error
 from vastrun.launcher.ledger.batches import SqlBatches, sum_held_usd
 from vastrun.launcher.ledger.database import Database, with_retries
 from vastrun.launcher.ledger.schema import (

@@ -7,7 +7,7 @@ from dataclasses import fields
 
 from vastrun.launcher.core import Volume
 from vastrun.launcher.core.batch import Budget, BudgetUse
-from vastrun.launcher.decisions.budgets import budget_error
+from vastrun.launcher.decisions.estimates import budget_error
 from vastrun.launcher.ledger.database import Database, with_retries
 
 _COLUMNS = tuple(field.name for field in fields(Volume))

@@ -14,7 +14,7 @@ from vastrun.launcher.config import read_job
 from vastrun.launcher.core import Offer, Phase, Run
 from vastrun.launcher.core.gpus import has_memory
 from vastrun.launcher.core.job import Hold, JobSpec, Limits, Resources
-from vastrun.launcher.core.slots import POOL as POOL
+from vastrun.launcher.core.labels import POOL as POOL
 from vastrun.launcher.decisions import policy
 from vastrun.launcher.decisions.holders import holder_of, is_holder
 

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 from vastrun.contract import layout
 from vastrun.launcher.core import CommandResult, Instance, LocalProgram, RentalOrder, SshAccess
 from vastrun.launcher.core.errors import BoxError, GoneError, ProviderError, UnreachableError, UsageError
-from vastrun.launcher.core.slots import SlotId, SlotList
+from vastrun.launcher.core.labels import SlotId, SlotList
 from vastrun.launcher.gate.box_reader import parse_slots
 from vastrun.launcher.pool.held_machines import HeldMachineRow
 from vastrun.launcher.ports import AllowsSsh, OpensTerminal, Provider, Remote

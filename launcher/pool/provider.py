@@ -17,7 +17,7 @@ from vastrun.launcher.core.errors import (
     VastrunError,
 )
 from vastrun.launcher.core.job import JobSpec, Resources
-from vastrun.launcher.core.slots import Slot, SlotId, SlotList, slot_id_of
+from vastrun.launcher.core.labels import Slot, SlotId, SlotList, slot_id_of
 from vastrun.launcher.decisions.history import SpeedHistory
 from vastrun.launcher.decisions.holders import holder_of
 from vastrun.launcher.pool.held_machines import (

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from tests.docs.commands import every, root
 from tests.docs.markdown import DOCS, ROOT
 from tests.docs.python_reference import python_reference
-from vastrun.launcher.cli.tables import EXIT_CODES
+from vastrun.launcher.cli import EXIT_CODES
 
 
 def commands() -> str:

@@ -45,9 +45,9 @@ from vastrun.launcher.providers.vast.api import VastApi
 from vastrun.launcher.providers.vast.boot import OFFLINE_S, offline_error, stop_error
 from vastrun.launcher.providers.vast.instance_row import DirectAddresses, InstanceRow, has_own_label, id_of
 from vastrun.launcher.providers.vast.limits import LIMITS, FileRateLimitStore, Limiter
-from vastrun.launcher.providers.vast.machine_list import MachineList
 from vastrun.launcher.providers.vast.offers import search_findings
 from vastrun.launcher.providers.vast.overlays import WHY_ONE_NODE, Overlays
+from vastrun.launcher.providers.vast.rental import MachineList
 from vastrun.launcher.providers.vast.sdk import SERVER, VastAccount
 from vastrun.launcher.providers.vast.volumes import Volumes
 from vastrun.launcher.ssh.connection import Login

@@ -13,14 +13,14 @@ from vastrun.launcher.core import Run, UserRequest
 from vastrun.launcher.core.batch import BatchProgress, BudgetUse
 from vastrun.launcher.core.bills import cost_usd
 from vastrun.launcher.ui.render.amounts import duration, how_many, rough, usd, usd_sum
-from vastrun.launcher.ui.render.plan import refusal_text
-from vastrun.launcher.ui.render.point_values import (
+from vastrun.launcher.ui.render.batch_results import (
     common_values,
     fitted,
     value_forms,
     values_column,
     values_text,
 )
+from vastrun.launcher.ui.render.plan import refusal_text
 from vastrun.launcher.ui.render.table import facts, table
 
 _SHOWN_POINTS = 5

@@ -11,7 +11,7 @@ from vastrun.launcher.core import BoxStatus, Event, Phase, Progress, RankStatus,
 from vastrun.launcher.decisions.stages import stage_name
 from vastrun.launcher.gate.text import one_line
 from vastrun.launcher.ui.render.amounts import duration, moment, rough, usd
-from vastrun.launcher.ui.render.point_values import fitted, value_forms
+from vastrun.launcher.ui.render.batch_results import fitted, value_forms
 from vastrun.launcher.ui.render.table import facts, short, table
 from vastrun.launcher.ui.render.verdict import lease_line, left_text, on_machines, state_of
 

@@ -1,13 +1,15 @@
-"""How a run stands, in text: its verdict or state, its cause, its proofs, its lease."""
+"""State of a run in text: its verdict, cause, proofs, stages and lease."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from vastrun.contract.scores import score_lines
 from vastrun.launcher.commands.queries import RunRow
 from vastrun.launcher.core import Cause, Phase, Proof, Run, Verdict
 from vastrun.launcher.decisions.nodes import current_machines
-from vastrun.launcher.ui.render.amounts import moment, rough, usd
+from vastrun.launcher.decisions.stages import StageCost
+from vastrun.launcher.ui.render.amounts import duration, moment, rough, usd
 
 _HOLDS = {True: "yes", False: "NO", None: "missing"}
 
@@ -103,3 +105,29 @@ def cause_line(run: Run) -> str:
     """Write the cause of a run's end: `out of memory: rank 1 failed at step 4: …`. Empty for a success."""
     words = "" if run.cause is None else WORDS[run.cause]
     return ": ".join(filter(None, (words, run.detail)))
+
+
+def stage_lines(stages: Sequence[StageCost], run_id: str) -> str:
+    """Write a line for each stage of run `run_id`; empty where it has only one."""
+    width = max((len(stage.name) for stage in stages), default=0)
+    return "\n".join(f"{stage.name:<{width}}  {_words(stage, run_id)}" for stage in stages)
+
+
+def _words(stage: StageCost, run_id: str) -> str:
+    parts = [
+        f"{stage.steps_done} of {stage.steps_planned} steps",
+        f"{duration(stage.seconds)}, {usd(stage.usd)}" if stage.seconds else "",
+        stage_result(stage, run_id),
+    ]
+    return "  ".join(filter(None, parts))
+
+
+def stage_result(stage: StageCost, run_id: str) -> str:
+    """Write how a stage of run `run_id` ended, and its score; empty: it did not come to its end."""
+    parts = [
+        f"done by {stage.run_id}" if stage.run_id not in (None, run_id) else "",
+        "MISSED its gate" if stage.missed else "",
+        # Of several tasks the first: the rest is in the report.
+        next((line.partition("; ")[0] for line in score_lines(stage.scores or {})), ""),
+    ]
+    return "  ".join(filter(None, parts))

@@ -16,9 +16,8 @@ from vastrun.launcher.decisions.idle_gpus import BEGINS
 from vastrun.launcher.gate.text import one_line
 from vastrun.launcher.ui.documents.document import Document
 from vastrun.launcher.ui.render.amounts import duration, left_out_lines, moment
-from vastrun.launcher.ui.render.stages import stage_lines
 from vastrun.launcher.ui.render.table import facts, short, table
-from vastrun.launcher.ui.render.verdict import cause_line, proof_lines, verdict_line
+from vastrun.launcher.ui.render.verdict import cause_line, proof_lines, stage_lines, verdict_line
 
 
 def explanation_text(explanation: Explanation, width: int | None = None) -> str:

@@ -16,7 +16,7 @@ from vastrun.launcher.outputs.disk import IGNORE, disk_errors, need_space, write
 from vastrun.launcher.outputs.store import PAGE_FAULTS, REPORT
 from vastrun.launcher.ports import Ledger
 from vastrun.launcher.ui.render.amounts import duration, usd
-from vastrun.launcher.ui.render.point_values import value_text
+from vastrun.launcher.ui.render.batch_results import value_text
 from vastrun.launcher.ui.report.batch_pictures import curves, parallel, point_text, scatter
 from vastrun.launcher.ui.report.page import (
     Content,

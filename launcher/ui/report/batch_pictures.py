@@ -13,7 +13,7 @@ from vastrun.launcher.core.batch import Batch
 from vastrun.launcher.gate.metrics import SERIES_POINTS, Series
 from vastrun.launcher.ui.render.amounts import usd
 from vastrun.launcher.ui.render.axes import Axis, linear, logarithmic, wants_logarithm
-from vastrun.launcher.ui.render.point_values import value_text, values_text
+from vastrun.launcher.ui.render.batch_results import value_text, values_text
 from vastrun.launcher.ui.report.charts import rounded
 from vastrun.launcher.ui.report.page import Html, data_block, element, joined, note, scrolled
 

@@ -13,8 +13,7 @@ from vastrun.launcher.decisions.comparison import chosen_values, job_values
 from vastrun.launcher.ports import Ledger
 from vastrun.launcher.ui.render.amounts import duration, how_many, moment, usd
 from vastrun.launcher.ui.render.runs import progress_of
-from vastrun.launcher.ui.render.stages import stage_result
-from vastrun.launcher.ui.render.verdict import cause_line, on_machines, state_of
+from vastrun.launcher.ui.render.verdict import cause_line, on_machines, stage_result, state_of
 from vastrun.launcher.ui.report.charts import charts
 from vastrun.launcher.ui.report.page import (
     Content,

@@ -17,7 +17,7 @@ from vastrun.launcher.commands.queries import rows_of
 from vastrun.launcher.core import Cause, Phase, Run
 from vastrun.launcher.core.batch import Budget, BudgetUse
 from vastrun.launcher.core.errors import StorageError, UsageError, VastrunError
-from vastrun.launcher.core.slots import POOL
+from vastrun.launcher.core.labels import POOL
 from vastrun.launcher.core.verdict import VERDICT_OF
 from vastrun.launcher.decisions.nodes import current_machines
 from vastrun.launcher.flow.services import PollTiming

@@ -16,7 +16,7 @@ from vastrun.launcher.core import Cause, Phase, UserRequest
 from vastrun.launcher.core.batch import Budget, StopRules
 from vastrun.launcher.core.bills import cost_usd
 from vastrun.launcher.core.job import JobSpec, Resources
-from vastrun.launcher.core.slots import POOL
+from vastrun.launcher.core.labels import POOL
 from vastrun.launcher.cost.spending import total_usd
 
 

@@ -22,7 +22,7 @@ from vastrun.launcher.batch.schedule import (
 from vastrun.launcher.config import dump_job, read_job
 from vastrun.launcher.core import Cause, Driver, Phase, Run
 from vastrun.launcher.core.batch import BatchPoint
-from vastrun.launcher.core.slots import POOL
+from vastrun.launcher.core.labels import POOL
 
 ME = "desk:1:0"
 POINTS = 12

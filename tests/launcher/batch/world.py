@@ -26,7 +26,7 @@ from vastrun.launcher.core import Instance, Offer, Origin, RentalOrder, Run, Use
 from vastrun.launcher.core.batch import Batch, BatchLimits, BatchPoint, BatchProgress, BatchSpec, Budget
 from vastrun.launcher.core.errors import NoOfferError
 from vastrun.launcher.core.job import Hold, JobSpec
-from vastrun.launcher.core.slots import POOL
+from vastrun.launcher.core.labels import POOL
 from vastrun.launcher.decisions.history import SpeedHistory
 from vastrun.launcher.flow.services import Services
 from vastrun.launcher.ledger.sqlite import SqliteLedger

@@ -12,8 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 from tests.waiting import LONGEST_S
-from vastrun.launcher.cli import cli
-from vastrun.launcher.cli.tables import COMMANDS, EXIT_CODES
+from vastrun.launcher.cli import COMMANDS, EXIT_CODES, cli
 from vastrun.launcher.core import verdict
 from vastrun.launcher.core.errors import AuthError, NoOfferError, UsageError, VastrunError
 
@@ -39,7 +38,6 @@ def test_help_imports_nothing_of_the_launcher_but_the_table_of_commands() -> Non
         "vastrun",
         "vastrun.launcher",
         "vastrun.launcher.cli",
-        "vastrun.launcher.cli.tables",
     }
     by_click = set(_printed_by("import sys, click; print(*sys.modules)").split())
     assert not (loaded - by_click) & _SLOW

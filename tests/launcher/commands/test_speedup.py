@@ -11,10 +11,14 @@ from typing import Any, cast
 import pytest
 
 from tests.jobs import command_job, train_job
-from vastrun.launcher.commands import speedup_store
+from vastrun.launcher.commands import speedup
 from vastrun.launcher.commands.rehearse import Rehearsal
-from vastrun.launcher.commands.speedup import MeasurementError, SpeedupMeasurement, check_measurable
-from vastrun.launcher.commands.speedup_store import SpeedupStore
+from vastrun.launcher.commands.speedup import (
+    MeasurementError,
+    SpeedupMeasurement,
+    SpeedupStore,
+    check_measurable,
+)
 from vastrun.launcher.core import Bundle
 from vastrun.launcher.core.errors import UsageError
 from vastrun.launcher.core.job import JobSpec, Resources
@@ -144,7 +148,7 @@ def test_a_broken_file_is_as_if_there_were_none_and_the_oldest_are_removed(tmp_p
     path.write_text('{"gpu": "L4", "rows": []}')
     assert store.load(job()) == {}
     os.utime(path, (1.0, 1.0))
-    for number in range(speedup_store.MAX_KEPT):
+    for number in range(speedup.MAX_KEPT):
         store.save(job(unroll=2), replace(found, gpu=f"GPU {number}"))
     assert not path.exists()
-    assert len(list(store.folder.iterdir())) == speedup_store.MAX_KEPT
+    assert len(list(store.folder.iterdir())) == speedup.MAX_KEPT

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import yaml
 
-from vastrun.launcher.cli.tables import EXIT_CODES
+from vastrun.launcher.cli import EXIT_CODES
 from vastrun.launcher.config import load_batch
 from vastrun.launcher.config.schema import options
 from vastrun.launcher.core.batch import BatchSpec

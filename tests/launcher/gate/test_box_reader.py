@@ -12,7 +12,7 @@ from annotated_types import Le
 
 from vastrun.launcher.core.errors import BoxError
 from vastrun.launcher.core.job import JobSpec
-from vastrun.launcher.core.slots import Slot, SlotList
+from vastrun.launcher.core.labels import Slot, SlotList
 from vastrun.launcher.gate import caps
 from vastrun.launcher.gate.box_reader import parse_box_status, parse_slots
 

@@ -10,7 +10,7 @@ from tests.jobs import train_job
 from vastrun.launcher.config import dump_job, read_job
 from vastrun.launcher.core import Offer, Phase, Run
 from vastrun.launcher.core.job import JobSpec, Resources
-from vastrun.launcher.core.slots import SlotId, slot_id_of
+from vastrun.launcher.core.labels import SlotId, slot_id_of
 from vastrun.launcher.decisions.holders import holder_of, is_holder
 from vastrun.launcher.pool.held_machines import (
     HeldMachineRow,

@@ -17,8 +17,7 @@ from tests.launcher.ui.report.chromium import Page, chromium
 from tests.launcher.ui.report.made import NAME, NOW, made_batch
 from tests.launcher.ui.web.test_server import served
 from tests.waiting import eventually
-from vastrun.launcher.ui.web.server import Server
-from vastrun.launcher.ui.web.site import Site
+from vastrun.launcher.ui.web.server import Server, Site
 
 pytestmark = [pytest.mark.needs("chromium"), pytest.mark.xdist_group("chromium")]
 TEXT = "document.querySelector('main')?.innerText ?? ''"

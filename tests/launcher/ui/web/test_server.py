@@ -23,8 +23,7 @@ from tests.launcher.ui.report.reading import assert_sound
 from tests.waiting import LONGEST_S
 from vastrun.contract import layout
 from vastrun.launcher.core.errors import StorageError, UsageError
-from vastrun.launcher.ui.web.server import LOOPBACK, Server
-from vastrun.launcher.ui.web.site import Site
+from vastrun.launcher.ui.web.server import LOOPBACK, Server, Site
 
 Answer = tuple[int, dict[str, str], str]
 Asked = Callable[..., Answer]

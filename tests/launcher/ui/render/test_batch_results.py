@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from vastrun.launcher.ui.render.point_values import common_values, fitted, value_forms, values_column
+from vastrun.launcher.ui.render.batch_results import common_values, fitted, value_forms, values_column
 from vastrun.launcher.ui.render.table import table
 
 FOLDER = "/data/pdebench/2D/shallow-water/"
