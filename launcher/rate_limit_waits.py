@@ -23,7 +23,7 @@ class RateLimitWaits:
         self._totals: dict[tuple[str, str], WaitTotal] = {}
 
     def report(self, provider: str, call: str, seconds: float) -> None:
-        """Count a call that waited so long; 0: one that did not have to wait."""
+        """Count a call that waited `seconds`; 0: it did not have to wait."""
         with self._lock:
             before = self._totals.get((provider, call), WaitTotal())
             self._totals[provider, call] = replace(

@@ -1,4 +1,4 @@
-"""Plan of a batch: what it may cost, the budget share of each run, and its rows in the ledger."""
+"""Plan of a batch: its maximum cost, the budget share of each run, and its rows in the ledger."""
 
 from __future__ import annotations
 
@@ -18,8 +18,7 @@ from vastrun.launcher.core import Offer, Verdict
 from vastrun.launcher.core.batch import MAX_NAME, Batch, BatchPoint, BatchSpec, Budget, BudgetUse, Search
 from vastrun.launcher.core.errors import BudgetError, JobValueError, UsageError
 from vastrun.launcher.core.job import JobSpec
-from vastrun.launcher.decisions.budgets import budget_error
-from vastrun.launcher.decisions.estimates import expected_usd, usd
+from vastrun.launcher.decisions.estimates import budget_error, expected_usd, usd
 from vastrun.launcher.decisions.policy import min_usd, worst_case_usd
 from vastrun.launcher.outputs.disk import disk_errors, ignore_in_git
 from vastrun.launcher.ports import Ledger, Provider

@@ -76,7 +76,7 @@ def find_seen(splits: Splits, *, max_bytes: int = _MAX_READ_BYTES) -> SeenCondit
 
 
 def rows_to_compare(samples: int, values: int, max_bytes: int = _MAX_READ_BYTES) -> list[int]:
-    """Return the numbers of the training samples to compare, whose conditions have so many values each."""
+    """Return the numbers of the training samples to compare; each condition has `values` values."""
     count = max(1, min(samples, max_bytes // (_VALUE_BYTES * values)))
     return np.linspace(0, samples - 1, count).round().astype(int).tolist()
 

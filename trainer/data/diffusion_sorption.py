@@ -101,7 +101,7 @@ def _step(u: Array, step: float, isotherm: Isotherm) -> Array:
 
 
 def _implicit(guess: Array, content: Array, step: float, isotherm: Isotherm) -> Array:
-    """Solve content(u) + step * div(flux(u)) = `content` for u by Newton's method, each row by itself."""
+    """Solve content(u) + step * div(flux(u)) = `content` for u by Newton's method, each row separately."""
     u, cells = guess, guess.shape[1]
     weight = step * DIFFUSIVITY * cells**2
     diagonal = np.full(cells, 2 * weight)
@@ -117,16 +117,16 @@ def _implicit(guess: Array, content: Array, step: float, isotherm: Isotherm) -> 
     return u
 
 
-def _solve_tridiagonal(diagonal: Array, beside: float, right: Array) -> Array:
-    """Solve for x (n, cells): `diagonal` x_i + `beside` (x_(i-1) + x_(i+1)) = `right`, by elimination."""
+def _solve_tridiagonal(diagonal: Array, neighbours: float, right: Array) -> Array:
+    """Solve for x (n, cells): `diagonal` x_i + `neighbours` (x_(i-1) + x_(i+1)) = `right`, by elimination."""
     pivots, values = diagonal.T.copy(), right.T.copy()
     for row in range(1, len(pivots)):
-        factor = beside / pivots[row - 1]
-        pivots[row] -= factor * beside
+        factor = neighbours / pivots[row - 1]
+        pivots[row] -= factor * neighbours
         values[row] -= factor * values[row - 1]
     values[-1] /= pivots[-1]
     for row in range(len(pivots) - 2, -1, -1):
-        values[row] = (values[row] - beside * values[row + 1]) / pivots[row]
+        values[row] = (values[row] - neighbours * values[row + 1]) / pivots[row]
     return values.T
 
 

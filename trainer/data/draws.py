@@ -27,7 +27,7 @@ _MAX_DRAWS = 1000
 
 Drawn = TypeVar("Drawn", bound=Sized)
 Draw = Callable[[int, np.random.Generator], Sized]
-"""Draws so many conditions."""
+"""Draws that number of conditions."""
 
 
 def distinct_draws(
@@ -111,6 +111,6 @@ def _arrays(drawn: Any) -> list[NDArray]:
 
 
 def is_uniform(condition: NDArray, axes: int) -> bool:
-    """Tell whether each channel of a condition (..., *X) has a single value, on a grid with so many axes."""
+    """Tell whether each channel of a condition (..., *X) has a single value, on a grid with `axes` axes."""
     flat = condition.reshape(*condition.shape[: condition.ndim - axes], -1)
     return bool((flat == flat[..., :1]).all())

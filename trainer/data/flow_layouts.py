@@ -67,8 +67,10 @@ class CompressibleLayout:
     def stride(self, path: Path, file: h5py.File, min_samples: int) -> Stride:
         expect_datasets(path, file, (*self.fields, *self._coordinates, "t-coordinate"))
         points = ", ".join(["points"] * self.axes)
-        first, *others = [expect_axes(path, file[name], f"samples, frames, {points}") for name in self.fields]
-        for name, shape in zip(self.fields[1:], others, strict=True):
+        first, *further = [
+            expect_axes(path, file[name], f"samples, frames, {points}") for name in self.fields
+        ]
+        for name, shape in zip(self.fields[1:], further, strict=True):
             if shape != first:
                 raise DataError(f"{path}: expected `{name}` of the shape of `density` {first}, got {shape}")
         expect_samples(path, first[0], min_samples)

@@ -64,7 +64,9 @@ class Gas:
         """Return the longest stable step of each row: (n,)."""
         axes, cell = q.ndim - 2, self.side / q.shape[-1]
         state = primitive(q)
-        speed = (np.abs(state[:, 2:]) + _sound(state)[:, None]).sum(axis=1).reshape(len(q), -1).max(axis=1)
+        speed = (
+            (np.abs(state[:, 2:]) + _sound_speed(state)[:, None]).sum(axis=1).reshape(len(q), -1).max(axis=1)
+        )
         diffusivity = 7 / 3 * self.viscosity / state[:, 0].reshape(len(q), -1).min(axis=1)
         viscous = 2 * axes * diffusivity / (_VISCOUS_CFL * cell**2)
         return 1 / (speed / (_CFL * cell) + viscous)
@@ -112,7 +114,7 @@ def primitive(q: Array) -> Array:
     return np.concatenate([density, pressure, velocity], axis=1)
 
 
-def _sound(state: Array) -> Array:
+def _sound_speed(state: Array) -> Array:
     speed: Array = np.sqrt(GAMMA * state[:, 1] / state[:, 0])
     return speed
 
@@ -150,9 +152,9 @@ def _faces(state: Array, axis: int) -> tuple[Array, Array]:
 
 def _hllc(left: Array, right: Array, axis: int) -> Array:
     """Return the flux of the conserved values through faces, from the states on both sides."""
-    speeds = [(side[:, 2 + axis], _sound(side)) for side in (left, right)]
-    slow = np.minimum(*(velocity - sound for velocity, sound in speeds))
-    fast = np.maximum(*(velocity + sound for velocity, sound in speeds))
+    speeds = [(side[:, 2 + axis], _sound_speed(side)) for side in (left, right)]
+    slow = np.minimum(*(velocity - sound_speed for velocity, sound_speed in speeds))
+    fast = np.maximum(*(velocity + sound_speed for velocity, sound_speed in speeds))
     inertia = [side[:, 0] * (bound - side[:, 2 + axis]) for side, bound in ((left, slow), (right, fast))]
     middle = (right[:, 1] - left[:, 1] + inertia[0] * left[:, 2 + axis] - inertia[1] * right[:, 2 + axis]) / (
         inertia[0] - inertia[1]

@@ -40,8 +40,8 @@ class GasFields:
         wide = (*self.mean.shape, *[1] * self.waves.axes)
         mean, perturbation = self.mean.reshape(wide), self.perturbation.reshape(wide)
         scalars = mean * (1 + perturbation * scalars / largest(scalars))
-        sound = np.sqrt(GAMMA * mean[:, 1:])
-        velocity = mach * sound * velocity / root_mean_square(velocity)
+        sound_speed = np.sqrt(GAMMA * mean[:, 1:])
+        velocity = mach * sound_speed * velocity / root_mean_square(velocity)
         density, temperature = scalars[:, :1], scalars[:, 1:]
         return np.concatenate([density, density * temperature, velocity], axis=1)
 

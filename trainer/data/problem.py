@@ -232,7 +232,7 @@ class Problem:
     def _file_plan(
         self, config: DataConfig, folder: Path, parameters: tuple[float, ...], number: int | None
     ) -> FilePlan:
-        """Return the plan of a file. `number`: of one whose training set has conditions of its own."""
+        """Return the plan of a file. `number`: that of a file with its own training conditions."""
         grid = _grid(config)
         layout = self.layout(grid)
         draws = distinct_draws(

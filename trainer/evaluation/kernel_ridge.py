@@ -43,7 +43,7 @@ class KernelChoice:
     kernel: str
     smoothing: float
     width: float
-    """In median distances of the training samples."""
+    """Width of the kernel in median distances between training samples."""
     ridge: float
 
 

@@ -78,7 +78,7 @@ def fit_baseline(
 
 
 def _spaced(rows: NDArray[np.int64], max_rows: int) -> NDArray[np.int64]:
-    """Return at most so many rows, evenly spaced."""
+    """Return at most `max_rows` rows, evenly spaced."""
     return rows[np.linspace(0, len(rows) - 1, min(max_rows, len(rows))).round().astype(int)]
 
 

@@ -129,8 +129,8 @@ def _maps(evaluation: Evaluation) -> Figure:
         first_frame, true, rolled = example.truth[0, 0], example.truth[-1, 0], example.rollout[-1, 0]
         time = "" if evaluation.steady else evaluation.coordinates.at(len(example.rollout))
         titles = [_join(time, name) for name in ("true", "rollout", "difference")]
-        given = [_join(example.label, "given")]
-        _plane_images(figure, axes_row[:1], example, (first_frame,), (), given)
+        first_title = [_join(example.label, "given")]
+        _plane_images(figure, axes_row[:1], example, (first_frame,), (), first_title)
         _plane_images(figure, axes_row[1:], example, (true, rolled), (rolled - true,), titles)
     _add_head(figure, _channel(evaluation))
     return figure

@@ -154,7 +154,7 @@ class IdleGpuWatch:
         self._last: tuple[float, ProcessTimes] | None = None
         self._idle_since: float | None = None
         self.current: IdleGpus | None = None
-        """The period that goes on; None: the GPUs are busy, or were not seen for long enough."""
+        """The current period; None: the GPUs are busy, or were not seen for long enough."""
         self.longest: IdleGpus | None = None
 
     def look(self, ranks: Sequence[RankProgress], pids: Iterable[int]) -> None:

@@ -55,7 +55,7 @@ class Push:
     folder: Path
     url: str
     keep: tuple[str, ...] = ()
-    """Checkpoints, the ends of stages, that are uploaded and kept there beside the newest."""
+    """Checkpoints, the ends of stages, that are uploaded, and kept there in addition to the newest."""
 
     def push_newest(self) -> int:
         """Upload the newest checkpoint, and the ends of stages before it, unless they exist there.

@@ -86,7 +86,7 @@ class DataConfig:
     ranges: Mapping[ParameterKey, tuple[Positive, Positive]] = field(default_factory=dict)
     """Lowest and highest value of parameters that are sampled in training, each instead of its list."""
     range_values: Annotated[int, Ge(2), Le(MAX_RANGE_VALUES)] = MAX_RANGE_VALUES
-    """Values of each range, evenly spaced in the logarithm; each has initial conditions of its own."""
+    """Values of each range, evenly spaced in the logarithm; each has its own initial conditions."""
     unseen: Mapping[ParameterKey, tuple[Positive, ...]] = field(default_factory=dict)
     """Values of parameters that are tested on and not trained: `test` samples of each."""
     train: Count = 256
@@ -417,7 +417,7 @@ class TrainConfig:
         return self.stages[0] if self.stages else self.stage
 
     def options_of(self, stage: str) -> StageConfig:
-        """Return the options that one of several stages has of its own."""
+        """Return the options that only this one of several stages has."""
         return {str(name): own for name, own in self.stage_options.items()}.get(stage, StageConfig())
 
     def of_stage(self, name: str) -> TrainConfig:

@@ -76,7 +76,7 @@ class Training:
     """The part of the `train:` section that matters outside the ranks."""
 
     steps: int
-    """Steps of each stage that has none of its own."""
+    """Steps of each stage that does not set its own."""
     stage: str = "operator"
     stages: tuple[str, ...] = ()
     """Stages to train one after another; empty: only `stage`."""

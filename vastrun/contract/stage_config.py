@@ -25,7 +25,7 @@ class GateConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class StageOptimConfig:
-    """Options of `train.optim` that one stage has of its own; None: those of `train.optim`."""
+    """Options of `train.optim` for one stage; None: those of `train.optim`."""
 
     lr: Annotated[float, Gt(0)] | None = None
     schedule: Schedule | None = None
@@ -35,7 +35,7 @@ class StageOptimConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class StageConfig:
-    """Options that one of several stages has of its own; None: those of `train`."""
+    """Options for one of several stages; None: those of `train`."""
 
     steps: _Count | None = None
     unroll: _Count | None = None
