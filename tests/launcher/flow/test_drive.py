@@ -297,6 +297,22 @@ def test_a_line_that_is_cut_is_waited_for_and_takes_no_success_away(
     assert world.rented() == 0
 
 
+def test_outputs_of_a_box_that_stays_silent_are_waited_for_five_minutes(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    world.expect(
+        Fault(verb="output_store.collect", nth=1, moment="before", trouble="unreachable", times=9999)
+    )
+
+    began = world.clock.now()
+
+    run = world.launch()
+
+    assert (run.phase, run.cause) == (Phase.ENDED, Cause.HOST), run.detail
+    assert world.rented() == 0
+    waited_s = world.clock.now() - began - world.market.training.seconds
+    assert 300 <= waited_s <= 400
+
+
 def test_the_first_cause_stays_when_the_clean_up_stumbles(tmp_path: Path) -> None:
     world = World(tmp_path)
     world.expect(

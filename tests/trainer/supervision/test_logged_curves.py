@@ -14,6 +14,7 @@ from tests.trainer.supervision.curve_programs import event, framed, frames, hist
 from tests.trainer.supervision.launches import Launched
 from tests.waiting import eventually
 from vastrun.contract import layout
+from vastrun.launcher.gate import caps
 from vastrun.trainer.supervision.curve_search import CurveSearch
 from vastrun.trainer.supervision.logged_curves import MAX_BYTES, CurveMerge, LoggedCurves
 from vastrun.trainer.supervision.tensorboard_file import TensorBoardFile
@@ -147,6 +148,10 @@ def test_no_more_is_added_than_a_launcher_takes(logging: Logging) -> None:
 
     assert lines and (logging.box / layout.METRICS).stat().st_size <= 100
     assert logging.said[-1] == f"curves: more than {MAX_BYTES >> 20} MiB; further values are skipped"
+
+
+def test_half_of_the_metrics_that_a_launcher_accepts_is_left_to_the_program() -> None:
+    assert 2 * MAX_BYTES <= caps.SMALL_FILES[layout.METRICS]
 
 
 def test_a_broken_file_is_named_once_and_others_are_read(logging: Logging) -> None:

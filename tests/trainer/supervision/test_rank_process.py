@@ -1,11 +1,15 @@
-"""How long the other ranks live after one has failed."""
+"""A rank ends as its program ended, and the other ranks live on for a while after one has failed."""
 
 from __future__ import annotations
 
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
+from tests.waiting import LONGEST_S
 from vastrun.contract import layout
 from vastrun.trainer.supervision.rank_process import (
     FAILED_GRACE_S,
@@ -41,3 +45,26 @@ def test_the_others_are_waited_for_longer_while_nobody_failed_by_itself(
         for rank in range(3)
     ]
     assert failure_grace_s(tmp_path, processes) == grace_s
+
+
+RUN = """
+import os, sys
+from pathlib import Path
+from vastrun.trainer.supervision.rank_process import Child, run
+run(Path(sys.argv[1]), 0, lambda: Child.start(lambda: {ends}))
+"""
+
+
+@pytest.mark.parametrize(
+    ("ends", "code"),
+    [("os._exit(0)", 0), ("os._exit(3)", 3), ("os.kill(os.getpid(), 9)", -signal.SIGKILL)],
+)
+def test_a_rank_exits_as_its_program_exited(ends: str, code: int, tmp_path: Path) -> None:
+    (tmp_path / layout.RANKS).mkdir(parents=True)
+    done = subprocess.run(
+        [sys.executable, "-c", RUN.format(ends=ends), tmp_path],
+        capture_output=True,
+        timeout=LONGEST_S,
+    )
+    log = (tmp_path / layout.RAW_LOGS / "rank-0.log").read_text()
+    assert (done.returncode, log) == (code, "")
