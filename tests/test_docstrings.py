@@ -9,11 +9,11 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[1]
+from tests.sources import PACKAGES, sources
+
 NO_VERBS = re.compile(
     r"a|about|above|after|all|also|always|an|and|any|as|at|because|before|below|besides|between|both|by|dollars"
     r"|each|either|epoch|every|everybody|everything|false|few|for|from|how|if|in|it|its|last|less|many|more|most"
@@ -51,9 +51,8 @@ def public(body: list[ast.stmt], of: str = "") -> Iterator[tuple[str, Function]]
             yield of + node.name, node
 
 
-def faults(path: Path) -> Iterator[str]:
+def faults(path: str, tree: ast.Module) -> Iterator[str]:
     """Yield what a module leaves unsaid, or says otherwise."""
-    tree = ast.parse(path.read_text(encoding="utf-8"))
     if tree.body and ast.get_docstring(tree) is None:
         yield f"{path}: no docstring"
     for name, function in public(tree.body):
@@ -65,9 +64,11 @@ def faults(path: Path) -> Iterator[str]:
             yield f"{path}:{function.lineno}: {name}: {docstring.splitlines()[0]}"
 
 
-@pytest.mark.parametrize("package", ["launcher", "trainer", "vastrun"])
+@pytest.mark.parametrize("package", PACKAGES)
 def test_what_others_may_call_says_what_it_does(package: str) -> None:
-    assert [fault for path in sorted((ROOT / package).rglob("*.py")) for fault in faults(path)] == []
+    of_package = [source for source in sources() if source.path.startswith(f"{package}/")]
+    assert of_package
+    assert [fault for source in of_package for fault in faults(source.path, source.tree)] == []
 
 
 @pytest.mark.parametrize(

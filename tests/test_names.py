@@ -5,19 +5,16 @@ from __future__ import annotations
 import ast
 from collections import defaultdict
 from collections.abc import Iterator
-from pathlib import Path
 
-ROOT = Path(__file__).parents[1]
-PACKAGES = ("launcher", "trainer", "vastrun")
+from tests.sources import sources
 
 
 def classes() -> Iterator[tuple[str, str]]:
     """Yield the name of every class of the packages, those within others too, and where it is."""
-    for package in PACKAGES:
-        for path in sorted((ROOT / package).rglob("*.py")):
-            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-                if isinstance(node, ast.ClassDef):
-                    yield node.name, f"{path.relative_to(ROOT)}:{node.lineno}"
+    for source in sources():
+        for node in source.nodes:
+            if isinstance(node, ast.ClassDef):
+                yield node.name, f"{source.path}:{node.lineno}"
 
 
 def test_no_class_name_exists_twice() -> None:

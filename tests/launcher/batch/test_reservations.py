@@ -91,5 +91,5 @@ class Launchers(RuleBasedStateMachine):
         assert self.month() <= MONTH.usd + 1e-6
 
 
-Launchers.TestCase.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+Launchers.TestCase.settings = settings(stateful_step_count=40)
 test_reservations = Launchers.TestCase

@@ -55,8 +55,8 @@ def stop(run: Launched, cause: str = "time_limit") -> None:
     [
         ("time_limit", 0, {"exit_code": 0}),
         ("slow", 0, {"files": ["saved.pt"], "log": "saved at"}),
-        ("pruned", 0, {"steps": 9_999}),
         ("money_limit", 3, {"exit_code": 3}),
+        *slow(("pruned", 0, {"steps": 9_999})),
     ],
 )
 def test_a_program_that_saves_when_asked_to_stop_was_stopped(
@@ -126,8 +126,8 @@ PRINTS_AND_SAVES = """
     "script",
     [
         "python program.py 2>&1 | tee $VASTRUN_OUTPUTS/train.log",
-        "python program.py | grep --line-buffered -v no | sed -u s/a/a/ | tee $VASTRUN_OUTPUTS/train.log",
         *slow(
+            ("python program.py | grep --line-buffered . | sed -u s/a/a/ | tee $VASTRUN_OUTPUTS/train.log",),
             ("(export A=1; python program.py; echo end) | cat > $VASTRUN_OUTPUTS/train.log",),
             ("exec > >(tee $VASTRUN_OUTPUTS/train.log) 2>&1; A=1; python program.py; echo end",),
             ("timeout 600 python program.py | awk '{print; fflush()}' | tee $VASTRUN_OUTPUTS/train.log",),
@@ -185,8 +185,8 @@ KILLS_ITSELF = """
     "script",
     [
         "export A=1; python program.py; echo end",
-        "bash -c 'set -e; python program.py; echo end'",
         "python program.py | tee $VASTRUN_OUTPUTS/log",
+        *slow(("bash -c 'set -e; python program.py; echo end'",)),
     ],
 )
 def test_a_signal_behind_a_shell_is_restarted_as_a_signal(launch: Launcher, script: str, name: str) -> None:
