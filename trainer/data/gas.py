@@ -10,7 +10,8 @@ density, pressure and velocity by axis: (n, 2 + axes, *X).
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,9 +21,10 @@ from vastrun.trainer.data.initial_conditions import Array
 GAMMA = 5 / 3
 _CFL = 0.4
 _VISCOUS_CFL = 0.7
+_CELLS_AT_ONCE = 2048
+"""Cells of the rows that are solved together: larger temporaries do not fit into the cache."""
 _MIN_SHARE = 1e-6
 """Smallest density and pressure of a face, relative to those of its cell: the slopes may not reach zero."""
-Slope = Callable[[Array, Array], Array]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,12 +41,16 @@ class Gas:
         Finite volumes of second order: monotonised central slopes of the state (van Leer 1977), the HLLC flux
         (Toro, Spruce & Speares 1994), central viscous fluxes and SSP-RK2. Every row has its own time steps.
         """
-        q = conserved(state)
-        fields = np.empty((len(q), frames, q.shape[1], *[points] * (q.ndim - 2)))
-        for frame in range(frames):
-            if frame:
-                q = self.advance(q, dt)
-            fields[:, frame] = primitive(_averaged(q, points))
+        fields = np.empty((len(state), frames, state.shape[1], *[points] * (state.ndim - 2)))
+        # Rows do not depend on each other, and few cells at once stay in a processor's cache.
+        block = max(1, _CELLS_AT_ONCE // math.prod(state.shape[2:]))
+        for begin in range(0, len(state), block):
+            rows = slice(begin, begin + block)
+            q = conserved(state[rows])
+            for frame in range(frames):
+                if frame:
+                    q = self.advance(q, dt)
+                fields[rows, frame] = primitive(_averaged(q, points))
         return fields
 
     def advance(self, q: Array, duration: float) -> Array:
@@ -52,51 +58,63 @@ class Gas:
         q, left = q.copy(), np.full(len(q), duration)
         while (active := np.flatnonzero(left > 0)).size:
             rows = q[active]
-            step = np.minimum(self._longest_step(rows), left[active])
+            state = primitive(rows)
+            step = np.minimum(self._longest_step(state), left[active])
             wide = step.reshape(-1, *[1] * (q.ndim - 1))
-            half = rows + wide * self._tendency(rows)
-            q[active] = 0.5 * (rows + half + wide * self._tendency(half))
+            half = rows + wide * self._tendency(state)
+            rows += half
+            rows += wide * self._tendency(primitive(half))
+            rows *= 0.5
+            q[active] = rows
             # The last step has exactly what is left, so that nothing remains by rounding.
             left[active] = np.where(step >= left[active], 0.0, left[active] - step)
         return q
 
-    def _longest_step(self, q: Array) -> Array:
+    def _longest_step(self, state: Array) -> Array:
         """Return the longest stable step of each row: (n,)."""
-        axes, cell = q.ndim - 2, self.side / q.shape[-1]
-        state = primitive(q)
-        speed = (
-            (np.abs(state[:, 2:]) + _sound_speed(state)[:, None]).sum(axis=1).reshape(len(q), -1).max(axis=1)
-        )
-        diffusivity = 7 / 3 * self.viscosity / state[:, 0].reshape(len(q), -1).min(axis=1)
+        axes, cell = state.ndim - 2, self.side / state.shape[-1]
+        speeds = axes * _sound_speed(state)
+        for axis in range(axes):
+            speeds += np.abs(state[:, 2 + axis])
+        speed = speeds.reshape(len(state), -1).max(axis=1)
+        diffusivity = 7 / 3 * self.viscosity / state[:, 0].reshape(len(state), -1).min(axis=1)
         viscous = 2 * axes * diffusivity / (_VISCOUS_CFL * cell**2)
         return 1 / (speed / (_CFL * cell) + viscous)
 
-    def _tendency(self, q: Array) -> Array:
+    def _tendency(self, state: Array) -> Array:
         """Return the time derivative of the conserved values."""
-        state, cell = primitive(q), self.side / q.shape[-1]
-        gradients = _velocity_gradients(state, cell)
-        total = np.zeros_like(q)
-        for axis in range(q.ndim - 2):
+        cell = self.side / state.shape[-1]
+        total = np.zeros_like(state)
+        slopes = [_central_differences(state[:, 2:], axis, cell) for axis in range(state.ndim - 2)]
+        for axis in range(state.ndim - 2):
             flux = _hllc(*_faces(state, axis), axis)
             if self.viscosity:
-                flux -= self._viscous_flux(state, gradients, axis, cell)
-            # flux[i] is that through the face between the cells i and i + 1.
-            total -= (flux - np.roll(flux, 1, axis=2 + axis)) / cell
+                self._subtract_viscous_flux(flux, state[:, 2:], slopes, axis, cell)
+            total -= _differences(flux, 2 + axis)
+        total /= cell
         return total
 
-    def _viscous_flux(self, state: Array, gradients: Array, axis: int, cell: float) -> Array:
-        """Return the stress and its power on the faces beyond each cell along `axis`: like `state`."""
-        beyond = 2 + axis
-        velocity, axes = state[:, 2:], state.ndim - 2
+    def _subtract_viscous_flux(
+        self, flux: Array, velocity: Array, slopes: Sequence[Array], axis: int, cell: float
+    ) -> None:
+        """Subtract the stress and its power on the faces around each cell along `axis` from a flux.
+
+        `slopes`: the derivatives of the velocities along each axis.
+        """
+        along, axes = 2 + axis, velocity.ndim - 2
         # The derivative across a face is that of its two cells; those along it are means of theirs.
-        on_face = 0.5 * (gradients + np.roll(gradients, -1, axis=beyond + 1))
-        on_face[:, :, axis] = (np.roll(velocity, -1, axis=beyond) - velocity) / cell
-        divergence = sum(on_face[:, other, other] for other in range(axes))
-        stress = self.viscosity * (on_face[:, :, axis] + on_face[:, axis])
-        stress[:, axis] += self.viscosity * (1 - 2 / 3) * divergence
-        mean = 0.5 * (velocity + np.roll(velocity, -1, axis=beyond))
-        power = (mean * stress).sum(axis=1, keepdims=True)
-        return np.concatenate([np.zeros_like(power), power, stress], axis=1)
+        extended = _extended(velocity, axis, 1)
+        across = _differences(extended, along)
+        across /= cell
+        stress = self.viscosity * across
+        stress[:, axis] *= 2 + (1 - 2 / 3)
+        for other in set(range(axes)) - {axis}:
+            beside = _face_means(_extended(slopes[other][:, [axis, other]], axis, 1), along)
+            stress[:, other] += self.viscosity * beside[:, 0]
+            stress[:, axis] += self.viscosity * (1 - 2 / 3) * beside[:, 1]
+        flux[:, 2:] -= stress
+        stress *= _face_means(extended, along)
+        flux[:, 1] -= stress.sum(axis=1)
 
 
 def conserved(state: Array) -> Array:
@@ -127,61 +145,90 @@ def _averaged(q: Array, points: int) -> Array:
     return q
 
 
-def _velocity_gradients(state: Array, cell: float) -> Array:
-    """Return the derivative of velocity i along axis j by central differences: (n, i, j, *X)."""
-    velocity = state[:, 2:]
-    derivatives = [
-        (np.roll(velocity, -1, axis=2 + axis) - np.roll(velocity, 1, axis=2 + axis)) / (2 * cell)
-        for axis in range(state.ndim - 2)
-    ]
-    return np.stack(derivatives, axis=2)
+def _extended(fields: Array, axis: int, cells: int) -> Array:
+    """Continue periodic fields (n, K, *X) by a number of cells on both sides along an axis."""
+    along = 2 + axis
+    ends = _part(fields, along, -cells, None), fields, _part(fields, along, 0, cells)
+    return np.concatenate(ends, axis=along)
+
+
+def _differences(fields: Array, along: int) -> Array:
+    """Return the differences of neighbours along an axis of the array, one fewer than fields."""
+    differences: Array = _part(fields, along, 1, None) - _part(fields, along, 0, -1)
+    return differences
+
+
+def _face_means(fields: Array, along: int) -> Array:
+    """Return the means of neighbours along an axis of the array, one fewer than fields."""
+    means: Array = _part(fields, along, 1, None) + _part(fields, along, 0, -1)
+    means *= 0.5
+    return means
+
+
+def _part(fields: Array, along: int, begin: int, end: int | None) -> Array:
+    """Return a view of the places from `begin` to `end` along an axis of the array."""
+    return fields[(slice(None),) * along + (slice(begin, end),)]
+
+
+def _central_differences(velocity: Array, axis: int, cell: float) -> Array:
+    """Return the derivatives of velocities (n, axes, *X) along an axis by central differences."""
+    extended = _extended(velocity, axis, 1)
+    differences: Array = _part(extended, 2 + axis, 2, None) - _part(extended, 2 + axis, 0, -2)
+    differences /= 2 * cell
+    return differences
 
 
 def _faces(state: Array, axis: int) -> tuple[Array, Array]:
-    """Return the states on both sides of the face beyond each cell along `axis`."""
+    """Return the states on both sides of the faces around each cell along `axis`, one more than cells."""
     along = 2 + axis
-    forward = np.roll(state, -1, axis=along) - state
-    backward = np.roll(forward, 1, axis=along)
-    steepest = 2 * np.minimum(np.abs(forward), np.abs(backward))
-    half = 0.5 * np.clip(0.5 * (forward + backward), -steepest, steepest) * (forward * backward > 0)
-    left, right = state + half, state - half
-    for side in (left, right):
-        side[:, :2] = np.maximum(side[:, :2], _MIN_SHARE * state[:, :2])
-    return left, np.roll(right, -1, axis=along)
+    extended = _extended(state, axis, 2)
+    difference = _differences(extended, along)
+    forward, backward = _part(difference, along, 1, None), _part(difference, along, 0, -1)
+    half = forward + backward
+    half *= 0.25
+    # Twice the smaller of both slopes where they have one sign, and zero elsewhere.
+    np.minimum(half, np.maximum(np.minimum(forward, backward), 0), out=half)
+    np.maximum(half, np.minimum(np.maximum(forward, backward), 0), out=half)
+    centre = _part(extended, along, 1, -1)
+    before, after = _part(centre, along, 0, -1), _part(centre, along, 1, None)
+    left, right = before + _part(half, along, 0, -1), after - _part(half, along, 1, None)
+    for side, cells in ((left, before), (right, after)):
+        np.maximum(side[:, :2], _MIN_SHARE * cells[:, :2], out=side[:, :2])
+    return left, right
 
 
 def _hllc(left: Array, right: Array, axis: int) -> Array:
     """Return the flux of the conserved values through faces, from the states on both sides."""
-    speeds = [(side[:, 2 + axis], _sound_speed(side)) for side in (left, right)]
-    slow = np.minimum(*(velocity - sound_speed for velocity, sound_speed in speeds))
-    fast = np.maximum(*(velocity + sound_speed for velocity, sound_speed in speeds))
-    inertia = [side[:, 0] * (bound - side[:, 2 + axis]) for side, bound in ((left, slow), (right, fast))]
-    middle = (right[:, 1] - left[:, 1] + inertia[0] * left[:, 2 + axis] - inertia[1] * right[:, 2 + axis]) / (
-        inertia[0] - inertia[1]
+    (velocity, sound_speed), (next_velocity, next_sound_speed) = (
+        (side[:, 2 + axis], _sound_speed(side)) for side in (left, right)
     )
+    slow = np.minimum(velocity - sound_speed, next_velocity - next_sound_speed)
+    fast = np.maximum(velocity + sound_speed, next_velocity + next_sound_speed)
+    inertia, next_inertia = left[:, 0] * (slow - velocity), right[:, 0] * (fast - next_velocity)
+    middle = right[:, 1] - left[:, 1] + inertia * velocity - next_inertia * next_velocity
+    middle /= inertia - next_inertia
     chosen = middle >= 0
     side = np.where(chosen[:, None], left, right)
+    wave = np.where(chosen, slow, fast)
+    # No wave to the side of the face: the flux is that of the chosen state.
     bound = np.where(chosen, np.minimum(slow, 0), np.maximum(fast, 0))
-    return _flux(side, axis) + bound[:, None] * (
-        _behind_wave(side, np.where(chosen, slow, fast), middle, axis) - conserved(side)
-    )
+    return _flux(side, axis, np.where(chosen, inertia, next_inertia), wave, middle, bound)
 
 
-def _behind_wave(side: Array, bound: Array, middle: Array, axis: int) -> Array:
-    """Return the conserved values between the outer wave `bound` and the contact `middle`."""
-    along = side[:, 2 + axis]
-    density = side[:, 0] * (bound - along) / (bound - middle)
-    energy = conserved(side)[:, 1] / side[:, 0] + (middle - along) * (
-        middle + side[:, 1] / (side[:, 0] * (bound - along))
-    )
-    velocity = side[:, 2:].copy()
-    velocity[:, axis] = middle
-    return density[:, None] * np.concatenate([np.ones_like(side[:, :1]), energy[:, None], velocity], axis=1)
-
-
-def _flux(side: Array, axis: int) -> Array:
-    along, q = side[:, 2 + axis, None], conserved(side)
-    flux = q * along
-    flux[:, 1] += side[:, 1] * side[:, 2 + axis]
-    flux[:, 2 + axis] += side[:, 1]
+def _flux(side: Array, axis: int, inertia: Array, wave: Array, middle: Array, bound: Array) -> Array:
+    """Return the flux of a state, with the change of its conserved values between the outer wave and the
+    contact `middle`, which is carried at the speed `bound`."""
+    density, pressure, along = side[:, 0], side[:, 1], side[:, 2 + axis]
+    energy = np.square(side[:, 2:]).sum(axis=1)
+    energy *= 0.5 * density
+    energy += pressure / (GAMMA - 1)
+    behind = inertia / (wave - middle)
+    flux = np.empty_like(side)
+    mass = density * along + bound * (behind - density)
+    flux[:, 0] = mass
+    flux[:, 2:] = side[:, 2:] * mass[:, None]
+    # The velocity along the axis is that of the contact behind the wave, the others are as before.
+    flux[:, 2 + axis] += pressure + bound * behind * (middle - along)
+    change = behind * (energy / density + (middle - along) * (middle + pressure / inertia)) - energy
+    flux[:, 1] = (energy + pressure) * along + bound * change
     return flux
