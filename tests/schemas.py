@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ CATALOG = "catalog"
 NAMES = (*_MADE, CATALOG, *(f"output/{name}" for name in DOCUMENTS))
 
 
+@cache
 def made(name: str) -> str:
     """Return the text of a schema, or of the catalog, as it is shipped."""
     if name == CATALOG:
