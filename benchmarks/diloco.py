@@ -23,13 +23,13 @@ BATCH = 16
 TIMED_STEPS = 60
 LEARNT_STEPS = 400
 SEEDS = (0, 1)
-LEARNT = ModelConfig(dim=32, depth=2, heads=2)
+LEARNT = ModelConfig(dim=32, depth=2, heads=2, patch=4)
 """So small that a CPU takes many steps: what is learnt does not depend on the link."""
 
 CONFIG = replace(
     TrainConfig(),
     batch=BATCH,
-    model=ModelConfig(dim=96, depth=4),
+    model=ModelConfig(dim=96, depth=4, patch=4),
     data=(DataConfig(train=128, test=32),),
     wandb=WandbConfig(mode="off"),
     plots=False,

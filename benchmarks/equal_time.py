@@ -11,10 +11,11 @@ and 120 s. A cell that is in the file of cells is not computed again: a killed c
 from __future__ import annotations
 
 import argparse
+import fcntl
 import json
 import math
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from importlib.util import find_spec
@@ -59,24 +60,27 @@ class Error:
 
 
 class Cells:
-    """Results on disk, by task, model and seed."""
+    """Results on disk, by task, model and seed; several commands may share the file."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._cells: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {}
 
     def get(self, *key: str) -> Any:
         """Return a cell, or None."""
-        return self._cells.get("/".join(key))
+        return self._read().get("/".join(key))
 
-    def put(self, *key: str, value: Any) -> Any:
-        """Write a cell, and return it."""
-        self._cells["/".join(key)] = value
+    def put(self, *key: str, value: Any) -> None:
+        """Write a cell."""
         self._path.parent.mkdir(parents=True, exist_ok=True)
-        written = self._path.with_suffix(".tmp")
-        written.write_text(json.dumps(self._cells, indent=1) + "\n")
-        written.replace(self._path)
-        return value
+        with self._path.with_suffix(".lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            written = self._path.with_suffix(".tmp")
+            written.write_text(json.dumps({**self._read(), "/".join(key): value}, indent=1) + "\n")
+            written.replace(self._path)
+
+    def _read(self) -> dict[str, Any]:
+        cells: dict[str, Any] = json.loads(self._path.read_text()) if self._path.exists() else {}
+        return cells
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -142,16 +146,25 @@ def tune(cells: Cells, task: str, models: Sequence[str], reader: Any) -> None:
 
 def compute(cells: Cells, task: str, models: Sequence[str], seed: int, reader: Any) -> None:
     """Fit the baseline and train each model, unless its cell is known."""
-    missing = [model for model in (_BASELINE, *models) if cells.get(task, model, str(seed)) is None]
+    missing = [model for model in (_BASELINE, *models) if not _is_whole(cells.get(task, model, str(seed)))]
     if not missing:
         return
     sets: Sets = reader(task, seed)
     for model in missing:
         if model == _BASELINE:
-            value = _baseline(sets)
-        else:
-            value = _trained(sets, Candidate(**cells.get(task, model, "best")), seed)
-        cells.put(task, model, str(seed), value=value)
+            cells.put(task, model, str(seed), value=_baseline(sets))
+            continue
+        for value in _train(sets, Candidate(**cells.get(task, model, "best")), seed):
+            cells.put(task, model, str(seed), value=value)
+
+
+def _is_whole(cell: Mapping[str, Any] | None) -> bool:
+    """Tell whether a cell has all that it will have: a training that was killed has some marks only."""
+    return cell is not None and (_key(MARKS[-1]) in cell["marks"] if "marks" in cell else True)
+
+
+def _key(mark: float) -> str:
+    return f"{mark:g}"
 
 
 def _baseline(sets: Sets) -> dict[str, Any]:
@@ -166,15 +179,16 @@ def _baseline(sets: Sets) -> dict[str, Any]:
     return {"name": name, **_scores(predict, sets, unseen=True)}
 
 
-def _trained(sets: Sets, candidate: Candidate, seed: int) -> dict[str, Any]:
+def _train(sets: Sets, candidate: Candidate, seed: int) -> Iterator[dict[str, Any]]:
+    """Train a candidate, and yield its cell after each mark."""
     racer, marks = Racer(sets.task, candidate, seed), {}
     for mark in MARKS:
         racer.train_until(mark, MARKS[-1])
         with racer.averaged():
             scores = _scores(racer.operator, sets, unseen=mark == MARKS[-1])
-        marks[f"{mark:g}"] = {"steps": racer.steps, **scores}
+        marks[_key(mark)] = {"steps": racer.steps, **scores}
         print(f"{candidate.model}, {mark:g} s: {scores['test']['mean']:.4f}", flush=True)
-    return {"parameters": racer.parameters, "marks": marks}
+        yield {"parameters": racer.parameters, "marks": marks}
 
 
 def _scores(predict: Any, sets: Sets, *, unseen: bool) -> dict[str, Any]:
@@ -211,16 +225,18 @@ def _row(cells: Cells, task: str, model: str) -> list[str]:
         shown = [_shown([cell["test"] for cell in known]), "", ""]
         name, last, tuned = _NAMES[known[0]["name"]], known, ""
     else:
-        marks = [[cell["marks"][f"{mark:g}"]["test"] for cell in known] for mark in MARKS]
-        shown, last = [_shown(each) for each in marks], [cell["marks"][f"{MARKS[-1]:g}"] for cell in known]
+        marks = [[found for cell in known if (found := cell["marks"].get(_key(mark)))] for mark in MARKS]
+        shown, last = [_shown([found["test"] for found in each]) for each in marks], marks[-1]
         name, tuned = _NAMES[model], str(Candidate(**cells.get(task, model, "best")))
-    unseen = _shown([cell["unseen"] for cell in last]) if "unseen" in last[0] else "-"
-    median = f"{statistics.mean(cell['test']['median'] for cell in last):.4f}"
+    unseen = _shown([cell["unseen"] for cell in last if "unseen" in cell])
+    median = f"{statistics.mean(cell['test']['median'] for cell in last):.4f}" if last else "-"
     return [task, name, str(len(known)), *shown, median, unseen, tuned]
 
 
 def _shown(errors: Sequence[Mapping[str, float]]) -> str:
     """Return the mean over seeds and its standard error from the test conditions of all of them."""
+    if not errors:
+        return "-"
     squares = sum(error["standard_error"] ** 2 for error in errors)
     return (
         f"{statistics.mean(error['mean'] for error in errors):.4f} ± {math.sqrt(squares) / len(errors):.4f}"

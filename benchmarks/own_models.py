@@ -33,7 +33,7 @@ CODE = Path(__file__).parents[1] / "examples" / "own_model"
 STEPS = 600
 SIZES = {"width": 32, "depth": 2}
 MODELS: Mapping[str, Mapping[str, Any]] = {
-    "`latent`, patches of 4 points": {"name": "latent", "dim": 32, "depth": 2, "heads": 2},
+    "`latent`, patches of 4 points": {"name": "latent", "dim": 32, "depth": 2, "heads": 2, "patch": 4},
     "`transformer:Transformer`, patches of 4 points": {
         "name": "transformer:Transformer",
         "options": {**SIZES, "heads": 2},

@@ -95,7 +95,7 @@ def _long_config() -> TrainConfig:
     return replace(
         usual,
         data=data,
-        model=ModelConfig(dim=32, depth=2, heads=2),
+        model=ModelConfig(dim=32, depth=2, heads=2, patch=4),
         wandb=WandbConfig(mode="off"),
         checkpoint_every=LONG_SAVE_EVERY,
         evaluate_every=LONG_LOOK_EVERY,

@@ -32,8 +32,10 @@ SPACES: Mapping[str, Mapping[str, tuple[Value, ...]]] = {
         "optimiser": _ANY_OPTIMISER,
         "batch": _BATCHES,
         "dim": (64, 96),
-        "depth": (2, 4),
-        "tokens": (8, 16, 32),
+        "depth": (1, 2, 4),
+        "tokens": (8, 16),
+        "fourier_dim": (0, 16, 24),
+        "modes": (12, 24),
     },
     "fno": {
         "optimiser": _ANY_OPTIMISER,
@@ -70,9 +72,11 @@ class Candidate:
     depth: int
     modes: int = 0
     tokens: int = 0
+    fourier_dim: int = 0
 
     def __str__(self) -> str:
-        shown = {key: value for key, value in asdict(self).items() if value and key != "model"}
+        hidden = {"model", *(() if self.fourier_dim or self.model != "latent" else ("modes",))}
+        shown = {key: value for key, value in asdict(self).items() if value and key not in hidden}
         return ", ".join(
             str(value) if key == "optimiser" else f"{key} {value}" for key, value in shown.items()
         )
@@ -88,7 +92,8 @@ class Candidate:
         domain = domain_of(train)
         common = {"dim": self.dim, "depth": self.depth}
         if self.model == "latent":
-            config = ModelConfig(**common, patch=self._patch(domain.grid))
+            fourier = {"fourier_dim": self.fourier_dim, "modes": self.modes} if self.fourier_dim else {}
+            config = ModelConfig(**common, **fourier, patch=self._patch(domain.grid))
         elif self.model == "fno":
             config = ModelConfig(**common, name="fno", modes=self.modes)
         elif self.model == "neuraloperator":

@@ -28,7 +28,7 @@ SMALL = TrainConfig(
     steps=400,
     batch=24,
     data=(DataConfig(task="burgers", train=128, test=32),),
-    model=ModelConfig(dim=48, depth=3),
+    model=ModelConfig(dim=48, depth=3, patch=4),
     optim=OptimConfig(lr=0.003),
     wandb=WandbConfig(mode="off"),
     plots=False,

@@ -54,10 +54,31 @@ def test_a_finished_cell_is_not_computed_again(tmp_path: Path) -> None:
         compute(cells, "burgers", ["fno"], 2023, never)
 
 
+def test_a_training_that_was_killed_begins_again_and_shows_what_it_had(tmp_path: Path) -> None:
+    error = {"mean": 0.2, "standard_error": 0.01, "median": 0.1}
+    cell = {"parameters": 9, "marks": {"30": {"test": error, "steps": 7}}}
+    best = asdict(SMALL["fno"])
+    cells = cells_with(tmp_path, darcy__fno__best=best, darcy__fno__2022=cell, darcy__baseline__2022={})
+    with pytest.raises(AssertionError, match="were read"):
+        compute(cells, "darcy", ["fno"], 2022, never)
+    cells = cells_with(tmp_path, darcy__fno__best=best, darcy__fno__2022=cell)
+    assert [each.strip() for each in table(cells)[-1].split("|")][4:9] == [
+        "0.2000 ± 0.0100",
+        "-",
+        "-",
+        "-",
+        "-",
+    ]
+
+
 def test_a_cell_is_on_disk_as_soon_as_it_is_known(tmp_path: Path) -> None:
-    Cells(tmp_path / "new" / "cells.json").put("darcy", "fno", "2022", value={"parameters": 3})
-    assert Cells(tmp_path / "new" / "cells.json").get("darcy", "fno", "2022") == {"parameters": 3}
-    assert [path.name for path in (tmp_path / "new").iterdir()] == ["cells.json"]
+    path = tmp_path / "new" / "cells.json"
+    first, second = Cells(path), Cells(path)
+    first.put("darcy", "fno", "2022", value={"parameters": 3})
+    second.put("darcy", "fno", "2023", value={"parameters": 4})
+    assert Cells(path).get("darcy", "fno", "2022") == {"parameters": 3}
+    assert first.get("darcy", "fno", "2023") == {"parameters": 4}
+    assert json.loads(path.read_text()).keys() == {"darcy/fno/2022", "darcy/fno/2023"}
 
 
 def test_the_standard_error_is_that_of_the_conditions_and_not_of_their_frames_and_parameters() -> None:

@@ -147,7 +147,7 @@ class Session:
         if not self.ranks.rank.is_first:
             return
         sizes = {name: count_parameters(part) for name, part in self.operator.named_children()}
-        parts = ", ".join(f"{name} {size:,}" for name, size in sizes.items())
+        parts = ", ".join(f"{name} {size:,}" for name, size in sizes.items() if size or name != "branches")
         frozen = f"; {count:,} frozen" if (count := count_frozen(self.operator)) else ""
         begin = f"resumes after step {self.stage.run_step(self.start)}" if self.start else "begins"
         if self.stage.is_one_of_several:

@@ -24,7 +24,7 @@ class PatchEncoder(nn.Module):
     def __init__(self, config: ModelConfig, domain: Domain) -> None:
         super().__init__()
         axes = len(domain.grid)
-        self.size = _patch_size(config, domain)
+        self.size = patch_size(config, domain)
         self.tokens = tuple(points // side for points, side in zip(domain.grid, self.size, strict=True))
         self.periodic = domain.periodic
         self.register_buffer("position", torch.empty(math.prod(self.tokens), axes * 2 * _FREQUENCIES))
@@ -52,7 +52,7 @@ class PatchDecoder(nn.Module):
         super().__init__()
         self.grid = domain.grid
         self.channels = domain.channels
-        self.size = _patch_size(config, domain)
+        self.size = patch_size(config, domain)
         self.content = nn.Linear(config.dim, domain.channels * math.prod(self.size))
         self.reset_parameters()
 
@@ -67,7 +67,7 @@ class PatchDecoder(nn.Module):
         return from_patches(patches, self.grid, self.size).movedim(-1, 1)
 
 
-def _patch_size(config: ModelConfig, domain: Domain) -> tuple[int, ...]:
+def patch_size(config: ModelConfig, domain: Domain) -> tuple[int, ...]:
     """Return the patch size in points, by axis."""
     return (domain.patch or config.patch,) * len(domain.grid)
 

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from vastrun.contract.config import ModelConfig
 from vastrun.trainer.models.attention import Block
 from vastrun.trainer.models.codec import PatchDecoder, PatchEncoder
+from vastrun.trainer.models.fourier_branch import FourierBranch
 from vastrun.trainer.models.operator import Domain, Network, NetworkOperator
 
 
@@ -32,7 +33,7 @@ class TransformerStack(nn.Module):
 class LatentNetwork(Network):
     """Encoder, core and decoder, learned together. The conditions modulate each block.
 
-    Each task has its own encoder, decoder and condition encoder; the core is shared.
+    Each task has its own encoder, decoder, condition encoder and Fourier branch; the core is shared.
     """
 
     def __init__(self, config: ModelConfig, domains: Sequence[Domain]) -> None:
@@ -50,6 +51,9 @@ class LatentNetwork(Network):
         self.core = TransformerStack(config)
         self.norm = nn.LayerNorm(config.dim)
         self.decoders = nn.ModuleList(PatchDecoder(config, domain) for domain in domains)
+        self.branches = nn.ModuleList(
+            FourierBranch(config, domain) for domain in domains if config.fourier_dim
+        )
 
     @property
     def blocks(self) -> nn.ModuleList:
@@ -73,9 +77,10 @@ class LatentNetwork(Network):
         `latents` (B, S, D): cached tokens of the fields; None: the encoder computes them.
         """
         tokens = self.encoders[task](fields) if latents is None else latents
-        moved = self.core(tokens, self.condition_encoders[task](conditions))
-        change: Tensor = self.decoders[task](self.norm(moved))
-        return change
+        condition = self.condition_encoders[task](conditions)
+        moved = self.norm(self.core(tokens, condition))
+        change: Tensor = self.decoders[task](moved)
+        return change + self.branches[task](fields, moved, condition) if self.branches else change
 
 
 class LatentOperator(LatentNetwork, NetworkOperator):

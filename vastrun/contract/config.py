@@ -164,9 +164,11 @@ class ModelConfig:
     depth: Count = 4
     mlp_ratio: Count = 2
     heads: Count = 4
-    patch: Count = 4
+    patch: Count = 8
+    fourier_dim: Annotated[int, Ge(0)] = 0
+    """`latent`: channels of four Fourier layers beside the tokens; 0: no such layers."""
     modes: Count = 12
-    """`fno`: number of frequencies that are kept along an axis."""
+    """Number of frequencies that a Fourier layer keeps along an axis."""
 
     @property
     def is_own(self) -> bool:

@@ -320,7 +320,7 @@ def _model_checks(config: TrainConfig) -> list[_Check]:
             *((True, "model.name", fault) for fault in _name_faults(model.name)),
             (several, "model.name", one_task),
             *(_own_checks(model) if model.is_own else ()),
-            *(_fno_checks(model, config.data[0].points) if model.name == "fno" else ()),
+            *((_modes_check(model, config.data[0].points),) if model.name == "fno" else ()),
         ]
     return [
         (
@@ -329,6 +329,7 @@ def _model_checks(config: TrainConfig) -> list[_Check]:
             f"expected a divisor of model.dim ({model.dim}), got {model.heads}",
         ),
         *(_patch_check(model, key, data) for key, data in _each(config)),
+        *(_modes_check(model, data.points) for _, data in _each(config) if model.fourier_dim),
     ]
 
 
@@ -394,14 +395,12 @@ def _stage_checks(config: TrainConfig) -> list[_Check]:
     ]
 
 
-def _fno_checks(model: ModelConfig, points: int) -> list[_Check]:
-    return [
-        (
-            2 * model.modes > points,
-            "model.modes",
-            f"expected at most half of data.points ({points}), got {model.modes}",
-        )
-    ]
+def _modes_check(model: ModelConfig, points: int) -> _Check:
+    return (
+        2 * model.modes > points,
+        "model.modes",
+        f"expected at most half of data.points ({points}), got {model.modes}",
+    )
 
 
 def _patch_check(model: ModelConfig, at: str, data: DataConfig) -> _Check:

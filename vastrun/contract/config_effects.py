@@ -75,13 +75,17 @@ _REJECTED: tuple[_Row, ...] = (
     ),
     ("limits.compile_s", lambda c: c.compile != "off", "has no effect with compile: off"),
     (
-        "model.heads model.patch",
+        "model.heads model.patch model.fourier_dim",
         lambda c: c.model.name != "fno",
         _MODEL,
     ),
-    ("model.modes", lambda c: c.model.name != "latent", _MODEL),
     (
-        "model.dim model.depth model.mlp_ratio model.heads model.patch model.modes",
+        "model.modes",
+        lambda c: c.model.name != "latent" or c.model.fourier_dim > 0,
+        "has no effect with latent without model.fourier_dim",
+    ),
+    (
+        "model.dim model.depth model.mlp_ratio model.heads model.patch model.fourier_dim model.modes",
         lambda c: not c.model.is_own,
         _OWN,
     ),

@@ -14,9 +14,10 @@ from vastrun.trainer import models
 from vastrun.trainer.models.operator import Domain, Operator
 from vastrun.trainer.models.weights import count_parameters, materialise
 
-SMALL = ModelConfig(dim=16, depth=1, heads=2, modes=4)
+SMALL = ModelConfig(dim=16, depth=1, heads=2, patch=4, modes=4)
 KINDS = {
     "latent": SMALL,
+    "latent with Fourier layers": replace(SMALL, fourier_dim=8),
     "fno": replace(SMALL, name="fno"),
 }
 FIELDS = {
@@ -139,6 +140,9 @@ def test_the_sizes_of_the_parts_are_the_size_of_the_model() -> None:
         ({"patch": 6}, None),
         ({"name": "fno", "modes": 48}, None),
         ({"name": "fno", "modes": 49}, "model.modes"),
+        ({"name": "fno", "fourier_dim": 8}, "model.fourier_dim"),
+        ({"fourier_dim": 8, "modes": 48}, None),
+        ({"fourier_dim": 8, "modes": 49}, "model.modes"),
     ],
 )
 def test_what_cannot_be_built_is_a_fault_of_its_key_and_all_else_can_be(

@@ -19,7 +19,7 @@ from vastrun.trainer.stages.diffusion import MAX_LEVEL
 from vastrun.trainer.stages.losses import denoising_examples
 from vastrun.trainer.stages.objective import Objective
 
-CONFIG = TrainConfig(model=ModelConfig(dim=16, depth=1, heads=2))
+CONFIG = TrainConfig(model=ModelConfig(dim=16, depth=1, heads=2, patch=4))
 LINE = Domain(grid=(32,), channels=2, conditions=1)
 UNITS = torch.tensor([10.0, 0.1])[:, None]
 

@@ -21,6 +21,7 @@ Launches = tuple[tuple[int, dict[str, dict[str, Any]]], ...]
 
 MUON = {"optim": {"name": "muon"}}
 FNO = {"model": {"name": "fno", "dim": 16, "depth": 2, "modes": 8}}
+FOURIER = {"model": {"dim": 16, "depth": 1, "heads": 2, "fourier_dim": 8, "modes": 8}}
 ONE: dict[str, dict[str, Any]] = {
     "single": {},
     "single twice": {"micro_batch": 4},
@@ -35,6 +36,7 @@ SOME = ((1, ONE), (2, TWO))
 MORE_ONE: dict[str, dict[str, Any]] = {
     "single muon": {"micro_batch": 4, **MUON},
     "single fno": {"micro_batch": 4, **FNO},
+    "single fourier": {"micro_batch": 4, **FOURIER},
 }
 MORE_TWO: dict[str, dict[str, Any]] = {
     "ddp clone": {"strategy": "ddp"},
@@ -58,6 +60,8 @@ MORE_TWO: dict[str, dict[str, Any]] = {
     "fsdp2 fp16": {"strategy": "fsdp2", "precision": "fp16"},
     "fsdp2 fno": {"strategy": "fsdp2", **FNO},
     "fsdp2 fno bf16": {"strategy": "fsdp2", "precision": "bf16", **FNO},
+    "ddp fourier": {"strategy": "ddp", **FOURIER},
+    "fsdp2 fourier": {"strategy": "fsdp2", **FOURIER},
 }
 FOUR = {"fsdp2 x4": {"strategy": "fsdp2"}}
 ALL = ((1, ONE | MORE_ONE), (2, TWO | MORE_TWO), (4, FOUR))
@@ -77,8 +81,14 @@ SAME_TO_THE_LAST_DIGIT = [
     ("single muon", "ddp muon"),
     ("fsdp2 fno", "ddp fno"),
     ("single fno", "ddp fno"),
+    ("single fourier", "ddp fourier"),
 ]
-WITHIN = [("single", "ddp", 1e-6), ("ddp halves", "ddp", 1e-6), ("fsdp2 x4", "ddp", 1e-6)]
+WITHIN = [
+    ("single", "ddp", 1e-6),
+    ("ddp halves", "ddp", 1e-6),
+    ("fsdp2 x4", "ddp", 1e-6),
+    ("fsdp2 fourier", "ddp fourier", 1e-6),
+]
 WITHIN_ITS_TYPE = [
     ("fsdp2 fp16", "ddp", 1e-3),
     ("fsdp2 bf16", "ddp", 1e-2),

@@ -27,7 +27,7 @@ from vastrun.trainer.workload.extrapolation import (
 DEPTH = 7
 BASE: dict[str, Any] = {
     "batch": 16,
-    "model": {"dim": 64, "depth": DEPTH, "heads": 4},
+    "model": {"dim": 64, "depth": DEPTH, "heads": 4, "patch": 4},
     "data": {"betas": [1.0], "train": 16, "test": 4, "points": 64, "frames": 9},
 }
 FNO = {"name": "fno", "dim": 24, "depth": DEPTH}
