@@ -287,7 +287,8 @@ def space_of(source: Source, unroll: int, *, augment: bool = True) -> WindowSpac
 
 def domains_of(config: TrainConfig, tasks: Sequence[Task]) -> list[Domain]:
     """Return the domain of each task."""
-    return [domain_of(task.train, data.patch) for task, data in zip(tasks, config.data, strict=True)]
+    domains = (domain_of(task.train, data.patch) for task, data in zip(tasks, config.data, strict=True))
+    return [replace(domain, keep_mean=config.model.keep_mean) for domain in domains]
 
 
 def domain_of(source: Source, patch: int | None = None) -> Domain:

@@ -21,7 +21,7 @@ from vastrun.trainer.checkpoints.reader import FoundCheckpoint, found_at, load_t
 from vastrun.trainer.data import Task
 from vastrun.trainer.distributed.group import Ranks
 from vastrun.trainer.engine.ema import Ema
-from vastrun.trainer.engine.session import domain_of
+from vastrun.trainer.engine.session import domains_of
 from vastrun.trainer.models.operator import Operator
 from vastrun.trainer.models.precision import autocast
 from vastrun.trainer.strategies import STRATEGIES
@@ -98,9 +98,8 @@ def _name_of(checkpoints: Path, which: str) -> str:
 
 def _operator(config: TrainConfig, tasks: Sequence[Task], ranks: Ranks) -> Operator:
     """Build the operator, sharded if it was trained with fsdp2 and there are several ranks."""
-    domains = [domain_of(task.train, each.patch) for task, each in zip(tasks, config.data, strict=True)]
     with torch.device("meta"):
-        objective = stages.make(config, domains)
+        objective = stages.make(config, domains_of(config, tasks))
     sharded = config.strategy == "fsdp2" and ranks.rank.world_size > 1
     STRATEGIES["fsdp2" if sharded else "single"].wrap(objective, config, ranks.device)
     return objective.operator

@@ -167,6 +167,8 @@ class ModelConfig:
     patch: Count = 8
     fourier_dim: Annotated[int, Ge(0)] = 0
     """`latent`: channels of four Fourier layers beside the tokens; 0: no such layers."""
+    keep_mean: bool = False
+    """Predicted fields have the mean over space of their input, channel by channel."""
     modes: Count = 12
     """Number of frequencies that a Fourier layer keeps along an axis."""
 

@@ -80,6 +80,11 @@ _REJECTED: tuple[_Row, ...] = (
         _MODEL,
     ),
     (
+        "model.keep_mean",
+        lambda c: not all(data.steady for data in c.data),
+        "has no effect with problems without time",
+    ),
+    (
         "model.modes",
         lambda c: c.model.name != "latent" or c.model.fourier_dim > 0,
         "has no effect with latent without model.fourier_dim",
