@@ -25,7 +25,7 @@ from vastrun.trainer.distributed.group import Ranks
 from vastrun.trainer.distributed.rank import Rank, TrainJob
 from vastrun.trainer.engine.session import Session, set_up
 from vastrun.trainer.engine.step import train_step
-from vastrun.trainer.evaluation.summary import evaluate_all
+from vastrun.trainer.evaluation.report import evaluate_all
 from vastrun.trainer.heartbeat import Heartbeat
 from vastrun.trainer.models.weights import count_parameters
 

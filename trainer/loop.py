@@ -24,8 +24,8 @@ from vastrun.trainer.engine.resume import resume_session
 from vastrun.trainer.engine.session import Session, set_up
 from vastrun.trainer.engine.step import train_step
 from vastrun.trainer.evaluation import report
+from vastrun.trainer.evaluation.report import evaluate_all
 from vastrun.trainer.evaluation.rollouts import EvaluationStopped, beat_with_stop_vote
-from vastrun.trainer.evaluation.summary import evaluate_all
 from vastrun.trainer.evaluation.validation import Validation
 from vastrun.trainer.heartbeat import Heartbeat
 from vastrun.trainer.latents import with_latents

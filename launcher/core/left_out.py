@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from vastrun.contract.weights import looks_like_weights
+from vastrun.contract.checkpoint_folder import looks_like_weights
 
 
 class KeepAnswer(StrEnum):

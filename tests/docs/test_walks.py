@@ -16,7 +16,7 @@ _STOP = re.compile(r"^\d+\. `([^`]+)`: ", re.MULTILINE)
 _MAX_FILES = {
     "From the job file to the machine's end": 16,
     "From a rank's exit code to the printed verdict": 10,
-    "From a file of data to the optimiser's step": 12,
+    "From a file of data to the optimiser's step": 11,
     "From `batch submit` to the first rented machine": 9,
 }
 """Number of files that a reader may have to open for each story."""

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from tests.gpu import results
 from tests.gpu.check import Check, Place, Result, State
-from vastrun.trainer.boot.preflight.torch_build import torch_fault
+from vastrun.trainer.boot.preflight.machine import torch_fault
 from vastrun.trainer.supervision.launch import healthy_gpus
 
 _BEGAN_S = time.monotonic()

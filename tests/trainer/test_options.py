@@ -199,9 +199,9 @@ LEFT: tuple[tuple[str, Any, Options, Callable[[Box], Any]], ...] = (
 SHARDS_ONLY = {
     "stage": "tests/trainer/stages/test_spreading.py",
     "model.options": "tests/trainer/models/test_own_models.py",
-    "sampler.steps": "tests/trainer/stages/test_diffusion.py",
+    "sampler.steps": "tests/trainer/stages/test_sampled.py",
     "sampler.draws": "tests/trainer/stages/test_losses.py",
-    "sampler.temperature": "tests/trainer/stages/test_diffusion.py",
+    "sampler.temperature": "tests/trainer/stages/test_sampled.py",
     "freeze": "tests/trainer/latents/test_trainings.py",
     "latents": "tests/trainer/latents/test_trainings.py",
     "check_every": "tests/trainer/checks/test_trainings.py",

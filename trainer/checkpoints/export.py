@@ -32,7 +32,7 @@ from vastrun.contract.checkpoint_folder import (
 )
 from vastrun.trainer.checkpoints.contents import EMA, MODEL, TrainerState
 from vastrun.trainer.checkpoints.reader import CheckpointReader, read_tensors, state_of
-from vastrun.trainer.models.complex_pairs import complex_tensors
+from vastrun.trainer.models.weights import complex_tensors
 
 _READ_ERRORS = (
     DamagedError,

@@ -9,8 +9,16 @@ from dataclasses import asdict, replace
 
 import torch
 
-from vastrun.trainer.checks.agreement import check_facts, check_replicas, digest, layout_of
-from vastrun.trainer.checks.shares import Window, check_shares, share_of, windows_of
+from vastrun.trainer.checks.agreement import (
+    Window,
+    check_facts,
+    check_replicas,
+    check_shares,
+    digest,
+    layout_of,
+    share_of,
+    windows_of,
+)
 from vastrun.trainer.engine.session import Session
 from vastrun.trainer.models.own_model import OwnModel
 from vastrun.trainer.sampling.windows import SamplePlan

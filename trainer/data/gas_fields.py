@@ -7,8 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from vastrun.trainer.data.gas import GAMMA
-from vastrun.trainer.data.initial_conditions import Array
-from vastrun.trainer.data.random_waves import RandomWaves, draw_waves, largest, root_mean_square
+from vastrun.trainer.data.initial_conditions import Array, RandomWaves, draw_waves, largest, root_mean_square
 
 _DENSITY, _TEMPERATURE = (0.5, 2.0), (0.5, 2.0)
 """Bounds of the mean density and temperature of a sample, drawn evenly in their logarithms."""

@@ -15,10 +15,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from vastrun.trainer.data.flow_layouts import IncompressibleLayout
-from vastrun.trainer.data.initial_conditions import Array
+from vastrun.trainer.data.initial_conditions import Array, RandomWaves, draw_waves, largest, root_mean_square
 from vastrun.trainer.data.pdebench import Grid
 from vastrun.trainer.data.problem import Problem
-from vastrun.trainer.data.random_waves import RandomWaves, draw_waves, largest, root_mean_square
 
 VISCOSITY = 0.01
 _CFL = 0.6

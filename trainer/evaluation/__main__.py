@@ -25,7 +25,7 @@ from vastrun.trainer.distributed.exit import exit_code_of, reason_of
 from vastrun.trainer.distributed.group import join
 from vastrun.trainer.distributed.rank import Rank, TrainJob, read_job
 from vastrun.trainer.evaluation.model_loader import load_model
-from vastrun.trainer.evaluation.summary import evaluate_all
+from vastrun.trainer.evaluation.report import evaluate_all
 
 _STAGE_TIMEOUT_S = 600.0
 _SINGLE_RANK = {

@@ -6,14 +6,17 @@ import math
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
 from vastrun.contract.records import write_atomically, write_json
+from vastrun.contract.scores import score_lines
 from vastrun.trainer.distributed.group import Ranks
 from vastrun.trainer.distributed.rank import Rank
-from vastrun.trainer.evaluation.evaluation import WHOLE, Evaluation
+from vastrun.trainer.evaluation import comparison
+from vastrun.trainer.evaluation.comparison import StageComparison
+from vastrun.trainer.evaluation.evaluation import WHOLE, Evaluation, TrainedModel, evaluate, final_scores
 from vastrun.trainer.evaluation.scores import Scores
 
 SCORES, REPORT = "scores.json", "report.md"
@@ -162,3 +165,46 @@ def _table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
 
 def _cell(value: float) -> str:
     return f"{value:.4g}" if math.isfinite(value) else "-"
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvaluationSummary:
+    """Evaluations and comparisons of all tasks, the same on every rank."""
+
+    evaluations: Sequence[Evaluation]
+    comparisons: Sequence[StageComparison]
+
+    @property
+    def scores(self) -> dict[str, float]:
+        """Scores by name, as in the final record."""
+        return final_scores(self.evaluations) | comparison.final_scores(self.comparisons)
+
+    @property
+    def lines(self) -> list[str]:
+        """Summary for the log and the top of the report."""
+        warnings = [
+            f"{each.task}: {line}" for each in self.evaluations if each.seen for line in each.seen.lines
+        ]
+        return [*score_lines(self.scores), *map(str, self.comparisons), *warnings]
+
+    def print_lines(self) -> None:
+        for line in self.lines:
+            print(line, flush=True)
+
+    def write(
+        self, folder: Path, title: str, ranks: Ranks, *, plots: bool, beat: Callable[[], None]
+    ) -> list[Path]:
+        """Write the report; return the paths of the pictures. All ranks call this."""
+        return write(folder, self.evaluations, title, self.lines, ranks, plots=plots, beat=beat)
+
+
+def evaluate_all(trained: TrainedModel, beat: Callable[[], None]) -> EvaluationSummary:
+    """Evaluate the model on all test sets. All ranks take part; returns when all are done."""
+    with trained.ema_weights(), trained.autocast():
+        evaluations = [
+            evaluate(trained.operator, number, data, task, trained.ranks, beat)
+            for number, (data, task) in enumerate(zip(trained.config.data, trained.tasks, strict=True))
+        ]
+        comparisons = comparison.compare(trained, evaluations, beat)
+    trained.ranks.wait_for_all()
+    return EvaluationSummary(evaluations=evaluations, comparisons=comparisons)

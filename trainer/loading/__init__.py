@@ -13,8 +13,14 @@ import torch
 
 from vastrun.contract.config import Keep, LoaderConfig, TrainConfig
 from vastrun.trainer.data import Task
-from vastrun.trainer.loading.device_transfer import make_transfer, use_device
-from vastrun.trainer.loading.loader import InlineLoader, Loader, MultiTaskLoader, Prefetcher
+from vastrun.trainer.loading.loader import (
+    InlineLoader,
+    Loader,
+    MultiTaskLoader,
+    Prefetcher,
+    make_transfer,
+    use_device,
+)
 from vastrun.trainer.loading.workers import Workers
 from vastrun.trainer.sampling.task_schedule import TaskSchedule
 from vastrun.trainer.sampling.windows import SamplePlan

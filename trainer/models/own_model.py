@@ -21,8 +21,8 @@ from torch.nn.parameter import is_lazy
 from vastrun.contract.config import ModelConfig, TrainConfig
 from vastrun.contract.errors import ConfigError
 from vastrun.trainer import user_code
-from vastrun.trainer.models.complex_pairs import store_as_pairs
 from vastrun.trainer.models.operator import Domain, NetworkOperator
+from vastrun.trainer.models.weights import store_as_pairs
 
 _KEY = "train.model.name"
 _BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)

@@ -18,9 +18,16 @@ from vastrun.trainer.distributed.group import Ranks
 from vastrun.trainer.distributed.shards import local
 from vastrun.trainer.models.latent_operator import LatentNetwork
 from vastrun.trainer.models.operator import Network
-from vastrun.trainer.stages.diffusion import heun_step, loss_weight, noise_level_at, training_level
 from vastrun.trainer.stages.objective import Objective
-from vastrun.trainer.stages.sampled import DistilledOperator, RefinedOperator, SampledOperator
+from vastrun.trainer.stages.sampled import (
+    DistilledOperator,
+    RefinedOperator,
+    SampledOperator,
+    heun_step,
+    loss_weight,
+    noise_level_at,
+    training_level,
+)
 
 _NOISE_LEVELS = 18
 """Number of noise levels in distillation (Song et al. 2023); answers at adjacent levels are made to agree."""

@@ -2,7 +2,7 @@
 
 For any torch: a version ignores unknown variables. Later layers override earlier ones: the inherited
 environment, the defaults, the preflight's findings, the job's `env:`, and the fixed variables that the
-supervisor depends on. W&B's, which differ by rank, are in `wandb_variables.py`.
+supervisor depends on. W&B's differ by rank: `wandb_variables` adds them.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ _WATCHDOG_MARGIN_S = 60
 _DEBUG = "TORCH_DISTRIBUTED_DEBUG"
 _PACKAGES = Path(__file__).absolute().parents[3]
 """Folder of the package, not resolved: in a checkout, `vastrun/trainer` is a link to a sibling folder."""
+_ID, _RESUME = "WANDB_RUN_ID", "WANDB_RESUME"
 
 
 def rank_environment(job: Job, start: Start, box: Path, inherited: Mapping[str, str]) -> dict[str, str]:
@@ -153,3 +154,36 @@ def _paths(job: Job, box: Path, requested: Mapping[str, str]) -> dict[str, str]:
 
 def _folders(path: str) -> list[str]:
     return [folder for folder in path.split(os.pathsep) if folder]
+
+
+def wandb_variables(job: Job, rank: int, world_size: int, environment: Mapping[str, str]) -> dict[str, str]:
+    """Return W&B's defaults for one rank of a program; those of the user are in `environment` and stay.
+
+    Each rank has a run of its own id: two that create the same run are what W&B answers with HTTP 409.
+    With `WANDB_RESUME=never` each start has a new run, as has one without an id.
+    """
+    if job.train is not None:  # the onboard trainer sets them itself
+        return {}
+    first = first_run(job)
+    defaults = {"WANDB_NAME": f"{job.name} {first}".strip() + (f" rank {rank}" if rank else "")}
+    if job.batch is not None:
+        defaults |= {"WANDB_RUN_GROUP": job.batch.name, "WANDB_TAGS": job.batch.tag}
+    elif world_size > 1:
+        defaults["WANDB_RUN_GROUP"] = first
+    if environment.get(_RESUME) != "never":
+        defaults |= {_ID: wandb_id(job, rank), _RESUME: "allow"}
+    return {name: value for name, value in defaults.items() if name not in environment}
+
+
+def wandb_id(job: Job, rank: int = 0) -> str:
+    """Return the id of a rank's W&B run."""
+    return first_run(job) + (f"-rank{rank}" if rank else "")
+
+
+def first_run(job: Job) -> str:
+    """Return the id of the first run of those that this one continues, by the ledger of the launcher.
+
+    The last part of a URL to start from is not one: it may be any word.
+    """
+    continues = job.continues[:-1] if job.start_from else job.continues
+    return continues[-1] if continues else job.run_id

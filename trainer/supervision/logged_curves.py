@@ -19,7 +19,7 @@ from typing import Any
 
 from vastrun.contract import layout
 from vastrun.contract.job import Job
-from vastrun.contract.loss_names import common_loss_name
+from vastrun.contract.scores import common_loss_name
 from vastrun.trainer.supervision.curve_file import CurveFile, CurvePoint
 from vastrun.trainer.supervision.curve_search import CurveSearch
 

@@ -30,9 +30,9 @@ from vastrun.contract.records import read_json, read_small, write_atomically
 from vastrun.contract.resume_command import RESUME, with_resume
 from vastrun.trainer.distributed.exit import last_raised, reason_of_text
 from vastrun.trainer.supervision.core_file import allow_core
+from vastrun.trainer.supervision.environment import wandb_variables
 from vastrun.trainer.supervision.fork_server import ADDRESS, ForkedProgram
 from vastrun.trainer.supervision.processes import die_with_parent, send
-from vastrun.trainer.supervision.wandb_variables import wandb_variables
 
 FAILED_GRACE_S = 4.0
 """Seconds until the other ranks are killed when one has failed by itself."""

@@ -26,8 +26,8 @@ from vastrun.contract.records import read_json, read_small
 from vastrun.contract.run_module import module_command
 from vastrun.trainer.supervision.curve_file import BYTES, VARINT, CurvePoint, fields, signed
 from vastrun.trainer.supervision.curve_search import wandb_files
+from vastrun.trainer.supervision.environment import wandb_id
 from vastrun.trainer.supervision.wandb_file import WandbFile
-from vastrun.trainer.supervision.wandb_variables import wandb_id
 
 TIMEOUT_S = 60.0
 """Timeout of the process that ends the runs: the machine costs money meanwhile."""

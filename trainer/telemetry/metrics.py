@@ -13,10 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 from vastrun.contract import layout
 from vastrun.contract.config import TrainConfig
-from vastrun.contract.loss_names import TASK_LOSS
 from vastrun.contract.outcome import WandbRun
 from vastrun.contract.records import write_atomically
-from vastrun.contract.scores import score_lines
+from vastrun.contract.scores import TASK_LOSS, score_lines
 from vastrun.trainer.distributed.exit import exit_code_of, reason_of
 from vastrun.trainer.distributed.rank import TrainJob
 from vastrun.trainer.telemetry.mlflow_tracker import MlflowTracker

@@ -15,10 +15,10 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from vastrun.contract import layout
+from vastrun.contract.checkpoint_folder import looks_like_weights
 from vastrun.contract.job import Job, matching_files, working_folder
 from vastrun.contract.outcome import FileChecksum
 from vastrun.contract.records import write_json
-from vastrun.contract.weights import looks_like_weights
 from vastrun.trainer.supervision.evidence import file_checksum
 from vastrun.trainer.transfer.program_outputs import ProgramOutputs, lineage
 

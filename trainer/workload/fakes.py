@@ -25,8 +25,7 @@ from vastrun.trainer.distributed.group import Ranks
 from vastrun.trainer.distributed.rank import Rank
 from vastrun.trainer.engine.session import Session
 from vastrun.trainer.heartbeat import Activity, Heartbeat
-from vastrun.trainer.models.attention import HeadNorm
-from vastrun.trainer.models.latent_operator import LatentOperator
+from vastrun.trainer.models.latent_operator import HeadNorm, LatentOperator
 
 WORKSPACE_BYTES = 66 << 20
 """Bytes of cuBLAS workspaces in torch's allocator on an H100: 32 MiB in the main thread, 32 MiB in that of

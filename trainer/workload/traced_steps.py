@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, fields, replace
 from functools import partial
 from statistics import mean
 from typing import Any
@@ -11,15 +12,21 @@ from typing import Any
 import torch
 from torch.utils.hooks import RemovableHandle
 
+from vastrun.contract.config import MODELS, TrainConfig
+from vastrun.contract.workload import PeakBytes
 from vastrun.trainer.data.trajectories import Windows
 from vastrun.trainer.engine.memory.retry import all_reduce_gradients
 from vastrun.trainer.engine.session import Session
 from vastrun.trainer.engine.step import forward_backward, optimizer_step
-from vastrun.trainer.workload.extrapolation import LAST, Work, block_position
 from vastrun.trainer.workload.fakes import NullHeartbeat, fake_windows
 from vastrun.trainer.workload.tensors import TensorCounter
 
 _MAX_STEPS = 8
+_DEPTHS = (2, 3)
+"""Blocks that are traced: with one, the first block would be the last one, too."""
+FIRST, MIDDLE, LAST = ", first block", ", middle block", ", last block"
+_MIN_DEPTH = 6
+"""Models with fewer blocks are traced as they are."""
 
 
 class TracedSteps:
@@ -130,3 +137,83 @@ class TracedSteps:
     def _work_so_far(self) -> Work:
         tensors = self._tensors
         return Work(tensors.flops, tensors.traffic_bytes, tensors.operations)
+
+
+@dataclass(frozen=True)
+class Work:
+    """Work done so far, or between two moments: FLOPs, bytes moved, operations."""
+
+    flops: float
+    traffic_bytes: float
+    operations: float
+
+    def __sub__(self, other: Work) -> Work:
+        return Work(*(end - start for end, start in zip(self.parts, other.parts, strict=True)))
+
+    @property
+    def parts(self) -> tuple[float, float, float]:
+        return self.flops, self.traffic_bytes, self.operations
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trace:
+    """Figures of a step of one depth."""
+
+    work: Work
+    peaks: Mapping[str, PeakBytes]
+    """Peak of each phase, by name."""
+
+    @property
+    def peak(self) -> PeakBytes:
+        """Return the peak of the step."""
+        return max(self.peaks.values(), key=lambda peak: peak.total)
+
+
+def traced_depths(config: TrainConfig, strategy: str, world_size: int) -> tuple[int, ...]:
+    """Return the depths to trace: two small ones, or the model's own where its blocks say too little."""
+    # Muon gathers as many sharded matrices at once as there are ranks: its memory is not linear in the depth.
+    is_grouped = config.optim.name == "muon" and strategy == "fsdp2" and world_size > 1
+    if config.model.name not in MODELS or config.model.depth < _MIN_DEPTH or is_grouped:
+        return (config.model.depth,)
+    return _DEPTHS
+
+
+def with_depth(config: TrainConfig, depth: int) -> TrainConfig:
+    """Return the job with another number of blocks."""
+    return replace(config, model=replace(config.model, depth=depth))
+
+
+def block_position(number: int, blocks: int) -> str:
+    """Return the position of a block by its number: the first, the last, or one in between."""
+    return FIRST if number == 0 else LAST if number == blocks - 1 else MIDDLE
+
+
+def extrapolate(traces: Mapping[int, Trace], depth: int) -> Trace:
+    """Return the figures of a depth from those of itself, or of two and three blocks."""
+    if depth in traces:
+        return traces[depth]
+    low, high = (traces[each] for each in _DEPTHS)
+    more = depth - _DEPTHS[1]
+    work = (end + more * (end - begin) for begin, end in zip(low.work.parts, high.work.parts, strict=True))
+    peaks = {
+        phase: _plus(peak, low.peaks[phase], peak, more)
+        for phase, peak in high.peaks.items()
+        if phase in low.peaks
+    }
+    for phase in high.peaks.keys() - low.peaks.keys():
+        # A block in the middle: the one that is reached next after the last block, and next before the first.
+        for end in (LAST, FIRST):
+            like = phase.replace(MIDDLE, end)
+            peaks[f"{phase} like {end}"] = _plus(high.peaks[phase], low.peaks[like], high.peaks[like], more)
+    return Trace(work=Work(*work), peaks=peaks)
+
+
+def _plus(peak: PeakBytes, low: PeakBytes, high: PeakBytes, blocks: int) -> PeakBytes:
+    """Return a peak with that many blocks more, each of which adds the difference of two others."""
+    return PeakBytes(
+        **{
+            each.name: getattr(peak, each.name)
+            + blocks * (getattr(high, each.name) - getattr(low, each.name))
+            for each in fields(PeakBytes)
+        }
+    )

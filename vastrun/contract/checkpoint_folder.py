@@ -23,6 +23,11 @@ LATEST = "latest.json"
 BEST = "best.json"
 
 _NAME = re.compile(r"step-(\d{6,})")
+MIN_BYTES = 1_000_000
+_SUFFIXES = (
+    *(".pt", ".pth", ".ckpt", ".safetensors", ".bin", ".onnx", ".npz", ".npy", ".h5", ".hdf5", ".pkl"),
+    *(".msgpack", ".gguf", ".tar", ".distcp"),
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -223,3 +228,8 @@ def _sync(folder: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def looks_like_weights(path: str, size: int) -> bool:
+    """Tell whether a file of this name and size is likely to be expensive to recreate."""
+    return size >= MIN_BYTES and path.lower().endswith(_SUFFIXES)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, SupportsFloat
 
-from vastrun.contract.loss_names import common_loss_name
+from vastrun.contract.scores import common_loss_name
 
 _RESERVED = frozenset({"", "step", "at"})
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
-from vastrun.contract.loss_names import TASK_LOSS
+from vastrun.contract.scores import TASK_LOSS
 from vastrun.launcher.gate.metrics import Series
 from vastrun.launcher.ui.render.amounts import how_many
 from vastrun.launcher.ui.render.axes import count_text, wants_logarithm

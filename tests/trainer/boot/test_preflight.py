@@ -20,9 +20,19 @@ from tests.torch_builds import torch_built_for
 from tests.waiting import LONGEST_S
 from vastrun.contract import layout
 from vastrun.trainer.boot.preflight.comm import ForkedRanks, report_ready, run_forked
-from vastrun.trainer.boot.preflight.machine import JobNeeds, Machine, Xid, faults_of, parse_xids, warnings
+from vastrun.trainer.boot.preflight.machine import (
+    ONBOARD_PYTHON,
+    ONBOARD_TORCH,
+    JobNeeds,
+    Machine,
+    Xid,
+    dotted,
+    faults_of,
+    onboard_fault,
+    parse_xids,
+    warnings,
+)
 from vastrun.trainer.boot.preflight.nvidia_smi import Gpu
-from vastrun.trainer.boot.preflight.torch_build import ONBOARD_PYTHON, ONBOARD_TORCH, dotted, onboard_fault
 
 GPU = Gpu(
     index=0, name="NVIDIA H200", memory_mib=143771, driver="570.86.15", bus_id="0000:3b:00", ecc_errors=0

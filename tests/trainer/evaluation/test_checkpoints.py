@@ -23,8 +23,8 @@ from vastrun.trainer import data
 from vastrun.trainer.data import advection
 from vastrun.trainer.distributed.group import Ranks
 from vastrun.trainer.evaluation.model_loader import load_model
+from vastrun.trainer.evaluation.report import evaluate_all
 from vastrun.trainer.evaluation.rollouts import EvaluationStopped
-from vastrun.trainer.evaluation.summary import evaluate_all
 from vastrun.trainer.evaluation.validation import Validation, ValidationScores
 
 Start = Callable[[Box, int], RunningRanks]

@@ -12,7 +12,7 @@ from vastrun.trainer.data import advection
 from vastrun.trainer.data.trajectories import TrajectoryTask, Windows
 from vastrun.trainer.engine.optimiser import adamw
 from vastrun.trainer.engine.session import domain_of, space_of
-from vastrun.trainer.models.latent_operator import LatentOperator
+from vastrun.trainer.models.latent_operator import Attention, LatentOperator
 from vastrun.trainer.sampling.windows import draw_indices
 from vastrun.trainer.stages.objective import UnrollLoss
 
@@ -101,3 +101,13 @@ def test_vectors_are_not_decayed(operator: LatentOperator) -> None:
     assert {p.ndim for p in decayed["params"]} == {2}
     assert {p.ndim for p in free["params"]} == {1}
     assert (decayed["weight_decay"], free["weight_decay"]) == (0.01, 0.0)
+
+
+def test_attention_weighs_values_by_the_angle_between_queries_and_keys() -> None:
+    attention = Attention(16, heads=2)
+    x = torch.randn(3, 5, 16)
+    q, k, v = attention.qkv(x).unflatten(-1, (3, 2, 8)).unbind(2)
+    q, k = (8**0.5 * part / part.norm(dim=-1, keepdim=True) for part in (q, k))
+    weights = torch.einsum("bshe,bthe->bhst", q, k).div(8**0.5).softmax(dim=-1)
+    expected = attention.out(torch.einsum("bhst,bthe->bshe", weights, v).flatten(2))
+    assert torch.allclose(attention(x), expected, atol=1e-5)

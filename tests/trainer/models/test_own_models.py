@@ -27,7 +27,7 @@ from vastrun.trainer import user_code
 from vastrun.trainer.checkpoints.export import export
 from vastrun.trainer.distributed.group import Ranks
 from vastrun.trainer.evaluation.model_loader import load_model
-from vastrun.trainer.evaluation.summary import evaluate_all
+from vastrun.trainer.evaluation.report import evaluate_all
 from vastrun.trainer.models.operator import Domain
 from vastrun.trainer.models.own_model import OwnModel
 

@@ -15,9 +15,9 @@ from vastrun.trainer import stages
 from vastrun.trainer.data.trajectories import Windows
 from vastrun.trainer.distributed.group import Ranks
 from vastrun.trainer.models.operator import Domain, Network
-from vastrun.trainer.stages.diffusion import MAX_LEVEL
 from vastrun.trainer.stages.losses import denoising_examples
 from vastrun.trainer.stages.objective import Objective
+from vastrun.trainer.stages.sampled import MAX_LEVEL
 
 CONFIG = TrainConfig(model=ModelConfig(dim=16, depth=1, heads=2, patch=4))
 LINE = Domain(grid=(32,), channels=2, conditions=1)

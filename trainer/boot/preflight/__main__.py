@@ -13,8 +13,16 @@ import sys
 from pathlib import Path
 from typing import NoReturn
 
-from vastrun.trainer.boot.preflight.machine import JobNeeds, description, faults_of, inspect_machine, warnings
-from vastrun.trainer.boot.preflight.torch_build import onboard_fault_here, skip_reason, torch_fault
+from vastrun.trainer.boot.preflight.machine import (
+    JobNeeds,
+    description,
+    faults_of,
+    inspect_machine,
+    onboard_fault_here,
+    skip_reason,
+    torch_fault,
+    warnings,
+)
 
 _EXIT_UNFIT_IMAGE = 78
 

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from vastrun.trainer.data.trajectories import Windows
-from vastrun.trainer.engine.memory.oom_vote import (
+from vastrun.trainer.engine.memory.retry import (
     OutOfMemoryVote,
     free_memory,
     run_with_oom_vote,

@@ -7,7 +7,8 @@ from itertools import pairwise
 import torch
 from torch import Tensor
 
-from vastrun.trainer.stages.diffusion import (
+from vastrun.trainer.stages.losses import adjacent_levels
+from vastrun.trainer.stages.sampled import (
     MAX_LEVEL,
     MIN_LEVEL,
     consistency_sample,
@@ -17,7 +18,6 @@ from vastrun.trainer.stages.diffusion import (
     noise_levels,
     training_level,
 )
-from vastrun.trainer.stages.losses import adjacent_levels
 
 MEAN, DEVIATION = 0.5, 0.8
 

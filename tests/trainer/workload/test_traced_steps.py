@@ -12,7 +12,7 @@ import pytest
 from vastrun.contract.config import ModelConfig, OptimConfig, TrainConfig
 from vastrun.contract.records import read_as
 from vastrun.contract.workload import PeakBytes, Workload
-from vastrun.trainer.workload.extrapolation import (
+from vastrun.trainer.workload.traced_steps import (
     FIRST,
     LAST,
     MIDDLE,
