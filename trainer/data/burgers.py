@@ -13,6 +13,8 @@ from vastrun.trainer.data.problem import Problem
 
 _CFL = 0.4
 _MIN_CELLS, _MIN_CELLS_FOR_SHOCKS, _MIN_SMOOTH_NU = 256, 1024, 0.01
+_ROWS = 64
+"""Samples that are solved together: what a step computes in between then stays in the processor's cache."""
 
 
 def solve(u0: InitialConditions, nu: float, grid: Grid) -> Array:
@@ -22,12 +24,14 @@ def solve(u0: InitialConditions, nu: float, grid: Grid) -> Array:
     monotonised central slopes (van Leer 1977) and Godunov's flux. Diffusion does not limit the step.
     """
     cells = cells_of(grid.points, nu)
-    u = u0(Grid(points=cells, frames=1, dt=grid.dt).x)
-    fields = np.empty((len(u), grid.frames, grid.points))
-    for frame in range(grid.frames):
-        if frame:
-            u = _evolve(u, nu / math.pi, grid.dt)
-        fields[:, frame] = u.reshape(len(u), grid.points, -1).mean(axis=2)
+    start = u0(Grid(points=cells, frames=1, dt=grid.dt).x)
+    fields = np.empty((len(start), grid.frames, grid.points))
+    for first in range(0, len(start), _ROWS):
+        u = start[first : first + _ROWS]
+        for frame in range(grid.frames):
+            if frame:
+                u = _evolve(u, nu / math.pi, grid.dt)
+            fields[first : first + len(u), frame] = u.reshape(len(u), grid.points, -1).mean(axis=2)
     return fields
 
 
