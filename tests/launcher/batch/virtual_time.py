@@ -121,5 +121,6 @@ class Pool:
 
     def submit(self, work: Callable[[], _T]) -> Future[_T]:
         future = self._time.submit(work)
-        self._futures.append(future)
+        # What has ended is let go: a future keeps the run that it returned.
+        self._futures = [one for one in self._futures if not one.done()] + [future]
         return future
