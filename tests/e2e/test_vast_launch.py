@@ -66,7 +66,7 @@ def test_the_quickstart_on_vast_ends_as_it_does_on_this_computer_and_costs_what_
 
     assert there.exit_code == here.exit_code == 0, here.err + there.err
     assert "SUCCEEDED" in here.out
-    assert "better than the mean over space" in here.out
+    assert "rollout nRMSE" in here.out
     assert "outputs" in here.out
     assert (terminal.outputs() / "checkpoints" / "step-000020" / "state.json").exists()
     assert terminal.outcome()["wandb"]["mode"] == "offline"
