@@ -133,12 +133,12 @@ class PointTable:
             state = self._states.get(run.point)
             if state is not None:
                 rows = {**{known.id: known for known in state.rows}, run.id: run}
-                self._replace(*states_of([state.point], rows.values()))
+                self._replace(*states_of([state.point], _sharing_jobs([state.point], rows.values())))
 
     def refresh(self, point: BatchPoint) -> PointState:
         """Read the runs of one point again."""
         runs = self._ledger.runs(batch=self._name, point=point.id, members=True)
-        (state,) = states_of([point], runs)
+        (state,) = states_of([point], _sharing_jobs([point], runs))
         self._replace(state)
         return state
 

@@ -133,6 +133,16 @@ def test_the_table_agrees_with_the_whole_ledger_after_each_change(points: Points
     assert {"SUCCEEDED", "FAILED", "None"} <= kinds
 
 
+def test_the_text_of_a_job_is_in_memory_once_for_a_point_and_its_runs(points: Points) -> None:
+    for _ in range(40):
+        points.happen()
+        points.table.refresh_open()
+    texts = [(state.point.spec_json, run.spec_json) for state in points.table.states for run in state.runs]
+    equal = [(of_point, of_run) for of_point, of_run in texts if of_point == of_run]
+    assert equal
+    assert all(of_point is of_run for of_point, of_run in equal)
+
+
 def test_a_point_that_ended_is_not_looked_at_again(points: Points) -> None:
     for _ in range(80):
         points.happen()
