@@ -375,7 +375,7 @@ def test_the_supervisor_waits_as_long_as_the_job_says(key: str, seconds: float) 
         (FNO | {"data.patch": 8}, ["data.patch"]),
         ({"data.patch": 8, "model.patch": 4}, ["model.patch"]),
         (DARCY | {"unroll": 2}, ["unroll"]),
-        (DARCY | {"model.keep_mean": True}, ["model.keep_mean"]),
+        (DARCY | {"model.keep_mean": True, "unroll": 3}, ["model.keep_mean"]),
         ({"data": {**DARCY["data"], "frames": 9, "dt": 0.2}, "unroll": 3}, ["data.frames", "data.dt"]),
         ({"data.nus": [0.5]}, ["data.nus"]),
         ({"probe": "on", "micro_batch": 2}, ["probe"]),

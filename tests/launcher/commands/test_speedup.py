@@ -148,7 +148,7 @@ def test_a_broken_file_is_as_if_there_were_none_and_the_oldest_are_removed(tmp_p
     path.write_text('{"gpu": "L4", "rows": []}')
     assert store.load(job()) == {}
     os.utime(path, (1.0, 1.0))
-    for number in range(speedup.MAX_KEPT):
+    for number in range(speedup.MAX_STORED):
         store.save(job(unroll=2), replace(found, gpu=f"GPU {number}"))
     assert not path.exists()
-    assert len(list(store.folder.iterdir())) == speedup.MAX_KEPT
+    assert len(list(store.folder.iterdir())) == speedup.MAX_STORED

@@ -7,14 +7,21 @@ from pathlib import Path
 
 import pytest
 
+from tests.emulators.instance import Pace
 from tests.emulators.vast import VastEmulator
 from tests.launcher.providers.vast.rentals import open_market
 from vastrun.launcher.providers.vast import VastProvider
 
 
 @pytest.fixture
-def vast() -> Iterator[VastEmulator]:
-    with VastEmulator(rate_limits=False) as vast:
+def pace() -> Pace:
+    """Return the emulator's pace, for tests to say another one."""
+    return Pace()
+
+
+@pytest.fixture
+def vast(pace: Pace) -> Iterator[VastEmulator]:
+    with VastEmulator(rate_limits=False, pace=pace) as vast:
         yield vast
 
 

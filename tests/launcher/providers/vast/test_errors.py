@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from tests.emulators.instance import Pace
 from tests.emulators.vast import VastEmulator
 from tests.launcher.providers.vast.rentals import eventually_refused, rent
 from vastrun.launcher.core import Cause
@@ -117,6 +118,7 @@ def published(status: int, content: bytes) -> Iterator[str]:
         server.server_close()
 
 
+@pytest.mark.parametrize("pace", [Pace(created_s=1.0)])  # a slow computer has rented it before it fails
 @pytest.mark.parametrize(
     ("fault", "cause"),
     [("daemon_log_image", Cause.USER_ERROR), ("daemon_log_host", Cause.HOST), ("daemon_log_noise", None)],

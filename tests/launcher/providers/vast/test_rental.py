@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.emulators.instance import Pace
 from tests.emulators.machines import Machine
 from tests.emulators.vast import VastEmulator
 from tests.fakes import FakeClock
@@ -194,6 +195,7 @@ def test_a_machine_that_a_run_of_a_crowd_gave_back_is_rented_again_at_once(tmp_p
         assert rent(provider).state
 
 
+@pytest.mark.parametrize("pace", [Pace(loading_s=2.0)])  # a slow computer has listed it before it runs
 def test_a_machine_of_a_crowd_that_began_to_run_since_the_list_is_seen_to_run(
     vast: VastEmulator, tmp_path: Path
 ) -> None:
