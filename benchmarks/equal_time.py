@@ -55,7 +55,7 @@ class Error:
     mean: float
     """nRMSE, mean over conditions, parameters and frames."""
     standard_error: float
-    """Of that mean, over the conditions."""
+    """Standard error of that mean over the conditions."""
     median: float
 
 

@@ -58,7 +58,7 @@ SPACES: Mapping[str, Mapping[str, tuple[Value, ...]]] = {
         "depth": (3, 4),
     },
 }
-"""By model and key, the values that are tried. `tokens` are those of a line; a square has half along each."""
+"""Values that are tried, by model and key. `tokens` are those of a line; a square has half along each."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -162,12 +162,12 @@ def change_of(
     if steps is None or slowness.steps_per_s <= 0:
         return None
     # Both speeds are those of mean steps, where a job has several stages.
-    done, kept = work_of(spec, step), work_of(spec, saved)
+    done_work, saved_work = work_of(spec, step), work_of(spec, saved)
     boots = [run.boot_s] if run.boot_s is not None else list(elsewhere.boot_s.values())
     ready_s = median(boots or [_USUAL_BOOT_S]) + policy.START_S
     return MachineChange(
-        here_s=max(0, steps - done) / slowness.steps_per_s,
-        there_s=policy.CHANGE_S + ready_s + max(0, steps - kept) / slowness.shown.steps_per_s,
+        here_s=max(0, steps - done_work) / slowness.steps_per_s,
+        there_s=policy.CHANGE_S + ready_s + max(0, steps - saved_work) / slowness.shown.steps_per_s,
         usd_per_hour=run.usd_per_hour,
         loading_usd=0.0 if run.offer is None else run.offer.loading_usd,
     )

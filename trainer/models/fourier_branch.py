@@ -1,4 +1,4 @@
-"""Fourier branch: Fourier layers over the points of a field, beside the tokens of the latent operator.
+"""Fourier branch: Fourier layers over the points of a field, next to the tokens of the latent operator.
 
 A steep front lies anywhere within a patch, and tokens are mapped to its points linearly. Fourier layers do
 the same at every point, over the whole field, and are not linear.

@@ -166,7 +166,7 @@ class ModelConfig:
     heads: Count = 4
     patch: Count = 8
     fourier_dim: Annotated[int, Ge(0)] = 0
-    """`latent`: channels of four Fourier layers beside the tokens; 0: no such layers."""
+    """`latent`: channels of four Fourier layers next to the tokens; 0: no such layers."""
     keep_mean: bool = False
     """Predicted fields have the mean over space of their input, channel by channel."""
     modes: Count = 12
