@@ -213,9 +213,11 @@ class RunMachines:
 
         A failed list is not an absent machine.
         """
+        now = self._state.now()
+        # A step that was told so asks again: it is charged until it was first missed, and waited for once.
+        since = self._state.run.meter.absent_at or now
         # A market's list may be late or incomplete; this computer's own is not.
-        absent_s = 0.0 if self._services.provider.free else policy.ABSENT_S
-        since = self._state.now()
+        absent_s = 0.0 if self._services.provider.free else max(0.0, since + policy.ABSENT_S - now)
         try:
             gone = self._search_until(self.own, absent_s) is None
         except ProviderError:

@@ -244,6 +244,18 @@ def test_a_machine_that_vanishes_while_training_is_lost(tmp_path: Path) -> None:
     assert world.market.forgotten == {RUN_ID}
 
 
+@pytest.mark.parametrize("verb", ["remote.run", "remote.read", "remote.put", "output_store.collect"])
+def test_a_machine_that_vanishes_is_charged_until_it_was_first_missed(verb: str, tmp_path: Path) -> None:
+    world = World(tmp_path)
+    world.expect(Fault(verb=verb, nth=1, moment="before", trouble="vanish"))
+
+    run = world.launch()
+
+    assert run.cause is Cause.LOST
+    above_s = (bills.cost_usd(run, world.clock.now()) - world.market.bill_usd) / PRICE * 3600
+    assert 0 <= above_s <= 5
+
+
 def test_a_taken_offer_is_followed_by_the_next(tmp_path: Path) -> None:
     world = World(tmp_path)
     world.market.taken = {"offer-1", "offer-2"}

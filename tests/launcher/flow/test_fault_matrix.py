@@ -63,7 +63,7 @@ VERBS: dict[str, tuple[str, ...]] = {
     "output_store.download_log": DISK_TROUBLES,
     "output_store.download_checkpoint": (*DISK_TROUBLES, "error", "unreachable", "gone", "vanish"),
     "output_store.download_metrics": (*DISK_TROUBLES, "error", "unreachable", "gone", "vanish"),
-    "output_store.collect": (*DISK_TROUBLES, "unreachable"),
+    "output_store.collect": (*DISK_TROUBLES, "unreachable", "gone", "vanish"),
     "ledger.add": ("no space", "killed"),
     "ledger.save": ("no space", "killed"),
     "ledger.add_event": ("no space", "killed"),
