@@ -1,12 +1,15 @@
 """A PostgreSQL server of a test's own: an ordinary user's, in a temporary folder, on a free loopback port.
 
-It is the computer's, or that of a package of `make .venv/stamps/dev`.
+It is the computer's, or that of a package of `make .venv/stamps/dev`. Its folder is where pytest has its own,
+in memory if there is room: a database is 300 files, and to remove those of all tests from a disk took a
+worker half a minute, after all others had ended.
 """
 
 from __future__ import annotations
 
 import os
 import pwd
+import re
 import shutil
 import signal
 import subprocess
@@ -23,6 +26,8 @@ from tests.ports import free_port
 from tests.waiting import LONGEST_S, eventually
 
 _SETTINGS = ("listen_addresses=127.0.0.1", "fsync=off", "max_connections=200", "shared_buffers=16MB")
+_CHOOSES_STRATEGY = 15
+"""The first version that lets CREATE DATABASE choose how it copies."""
 _MAKE = ("-A", "trust", "-U", "team", "--no-sync", "-E", "UTF8", "--locale=C")
 
 
@@ -73,6 +78,8 @@ class PostgresServer:
         self._process: subprocess.Popen[bytes] | None = None
         self._databases = count(1)
         self.port = 0
+        self._copy_files = "" if self._version() < _CHOOSES_STRATEGY else "STRATEGY file_copy"
+        """Copy the template's files, as old versions do: its pages would all pass through the log."""
         self._run("initdb", "-D", str(folder / "data"), *_MAKE)
         self.start()
 
@@ -101,7 +108,7 @@ class PostgresServer:
     def database(self) -> str:
         """The URL of a new database."""
         name = f"ledger{next(self._databases)}"
-        self.ask(f"CREATE DATABASE {name}")
+        self.ask(f"CREATE DATABASE {name} {self._copy_files}")
         return self.url(name)
 
     def url(self, database: str, port: int | None = None) -> str:
@@ -134,6 +141,12 @@ class PostgresServer:
     def _run(self, program: str, *words: str) -> None:
         subprocess.run([*self._words(program), *words], check=True, capture_output=True, **self._as_user())
 
+    def _version(self) -> int:
+        told = subprocess.run(
+            [*self._words("postgres"), "--version"], check=True, capture_output=True, text=True
+        )
+        return int(re.findall(r"\d+", told.stdout)[0])
+
     def _words(self, program: str) -> list[str]:
         return [str(self._programs / program)]
 
@@ -149,7 +162,7 @@ def served() -> Iterator[PostgresServer]:
     """A server, stopped at the end."""
     found = programs()
     assert found is not None
-    with tempfile.TemporaryDirectory(prefix="pg-") as name:
+    with tempfile.TemporaryDirectory(prefix="pg-", dir=os.environ.get("PYTEST_DEBUG_TEMPROOT")) as name:
         folder = Path(name)
         if not os.geteuid():
             shutil.chown(folder, _user())
