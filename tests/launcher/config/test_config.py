@@ -396,6 +396,10 @@ def test_a_model_of_the_users_code_has_options_of_any_kind() -> None:
             OWN + ", options: {a-b: 32}}}",
             "model.options: expected the name of an argument in Python, got 'a-b'",
         ),
+        (
+            OWN + ", options: {lambda: 32}}}",
+            "model.options: expected the name of an argument in Python, got 'lambda'",
+        ),
         (OWN + "}, data: [{task: burgers}, {}]}", "model.name: mymodel:Net trains one task, got 2"),
         (OWN + "}, data: {patch: 8}}", "data.patch: has no effect with mymodel:Net"),
         (OWN + "}, freeze: codec}", "freeze: expected the model latent, got mymodel:Net"),

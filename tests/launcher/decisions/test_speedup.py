@@ -101,5 +101,7 @@ def test_a_speed_up_is_known_by_the_work_of_the_step_not_by_the_number_of_gpus()
     job = train_job()
     assert job.train is not None
     assert speedup_key(replace(job, resources=Resources(gpus=8))) == speedup_key(job)
+    assert speedup_key(replace(job, ranks=4)) == speedup_key(job)
+    assert speedup_key(replace(job, nodes=2)) == speedup_key(job)
     assert speedup_key(replace(job, train=replace(job.train, seed=5))) == speedup_key(job)
     assert speedup_key(replace(job, train=replace(job.train, batch=16))) != speedup_key(job)

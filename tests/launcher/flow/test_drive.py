@@ -59,6 +59,19 @@ def test_the_diary_names_each_phase_once_it_is_done(tmp_path: Path) -> None:
     assert [phase for phase in Phase if phase in told] == [p for p in Phase if p is not Phase.ENDED]
 
 
+def test_only_a_run_that_has_ended_has_the_time_of_its_end(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    world.expect(
+        Fault(verb="provider.destroy", nth=1, moment="before", trouble="error", times=policy.DESTROY_TRIES)
+    )
+    still_open = world.launch()
+    assert (still_open.phase, still_open.ended_at) == (Phase.DESTROY, None)
+    world.pass_time(600)
+    ended = world.resume()
+    assert (ended.phase, ended.ended_at) == (Phase.ENDED, ended.phase_at)
+    assert ended.ended_at is not None and ended.ended_at >= still_open.phase_at + 600
+
+
 @pytest.mark.parametrize("seconds", [20.3, 20.6, 20.9])
 def test_the_end_of_a_training_that_has_done_its_steps_is_seen_at_once(
     tmp_path: Path, seconds: float

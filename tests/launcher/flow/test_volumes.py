@@ -228,6 +228,12 @@ def test_a_machine_without_room_at_the_price_gets_no_volume(
     assert not world.ledger.volumes.all()
 
 
+def test_a_volume_may_cost_exactly_what_the_job_allows(world: World) -> None:
+    world.market.disks.usd_per_gb_month = 0.3
+    assert world.launch().cause is None
+    assert the_volume(world).usd_per_hour == pytest.approx(60 / 720)
+
+
 def test_a_budget_without_room_for_the_volume_lets_the_run_go_without_it(world: World) -> None:
     budget = Budget(name="month", usd=world.spec.limits.usd or 0.0)
     assert next_run(world, "wise-otter-4b2c", budgets=(budget,)).cause is None

@@ -21,15 +21,23 @@ def job() -> Job:
     return found
 
 
-def test_ranks_are_numbered_node_by_node() -> None:
-    variables = rank_variables(job(), SECOND, count=4, local=1, box=BOX)
-    assert {name: variables[name] for name in ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE")} == {
-        "RANK": "5",
+def test_a_rank_has_the_variables_that_torchrun_sets_numbered_node_by_node() -> None:
+    assert rank_variables(job(), SECOND, count=4, local=1, box=BOX) == {
         "LOCAL_RANK": "1",
-        "WORLD_SIZE": "8",
+        "RANK": "5",
+        "GROUP_RANK": "1",
+        "ROLE_RANK": "5",
         "LOCAL_WORLD_SIZE": "4",
+        "WORLD_SIZE": "8",
+        "GROUP_WORLD_SIZE": "2",
+        "ROLE_WORLD_SIZE": "8",
+        "ROLE_NAME": "rank",
+        "TORCHELASTIC_RESTART_COUNT": "0",
+        "TORCHELASTIC_MAX_RESTARTS": "0",
+        "TORCHELASTIC_RUN_ID": "calm-heron-3f1a",
+        "TORCHELASTIC_USE_AGENT_STORE": "False",
+        "TORCHELASTIC_ERROR_FILE": "/box/run/ranks/rank-5.error.json",
     }
-    assert (variables["GROUP_RANK"], variables["GROUP_WORLD_SIZE"]) == ("1", "2")
 
 
 def test_ranks_of_several_nodes_meet_at_the_first_node_two_ports_above_the_rendezvous() -> None:

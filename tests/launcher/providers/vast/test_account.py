@@ -109,8 +109,11 @@ class Teller:
     [
         # Asked 80 s after midnight, answered at 90 s; the header leaves out a part of a second.
         ("Thu, 01 Jan 2026 00:00:00 GMT", 79.0),
+        ("Thu, 01 Jan 2026 00:01:18 GMT", 1.0),
+        ("Thu, 01 Jan 2026 00:01:19 GMT", 0.0),
         ("Thu, 01 Jan 2026 00:01:20 GMT", 0.0),
         ("Thu, 01 Jan 2026 00:01:30 GMT", 0.0),
+        ("Thu, 01 Jan 2026 00:01:31 GMT", -12.0),
         ("Thu, 01 Jan 2026 01:00:00 GMT", 79.0 - 3600),
         ("Fri, 31 Dec 9999 23:59:59 GMT", None),
         ("Mon, 01 Jan 0001 00:00:00 -0000", None),

@@ -72,6 +72,32 @@ def test_a_refusal_is_the_error_that_it_means(
     assert type(map_error(answer(status, body))) is expected
 
 
+def test_a_retry_may_help_against_a_timeout_and_the_faults_of_a_server_or_a_proxy() -> None:
+    transient = {status for status in range(200, 600) if answer(status, "").transient}
+    assert transient == {408, 500, 502, 503, 504, 520, 521, 522, 523, 524, 525, 526, 527}
+
+
+@pytest.mark.parametrize(
+    ("body", "reason"),
+    [
+        (
+            {"error": "auth_error", "msg": "Invalid", "message": "user", "detail": "key"},
+            "auth_error: Invalid: user: key",
+        ),
+        ({"error": None, "msg": "", "detail": "key"}, "key"),
+        ({"success": False}, ""),
+        ({"msg": "x" * 301}, "x" * 300),
+        ("<html>\n  Bad  Gateway</html>", "<html> Bad Gateway</html>"),
+        ("[1,\n2]", "[1, 2]"),
+        ("x" * 301, "x" * 300),
+    ],
+)
+def test_the_reason_is_all_that_vast_names_on_one_line_of_at_most_300_characters(
+    body: dict[str, Any] | str, reason: str
+) -> None:
+    assert answer(400, body).reason == reason
+
+
 def test_the_daily_quota_says_when_searching_works_again() -> None:
     refusal = answer(429, {"error": "search_quota_exceeded"}, X_RateLimit_Reset="1800057600")
     assert not refusal.too_often
@@ -85,6 +111,9 @@ def test_the_daily_quota_says_when_searching_works_again() -> None:
         (answer(429, {"retry_after": 3}), 3.0),
         (answer(429, "API requests too frequent"), None),
         (answer(429, "too frequent", Retry_After="soon"), None),
+        (answer(429, "too frequent", Retry_After="-7"), 0.0),
+        (answer(429, {"retry_after": "later"}), None),
+        (answer(429, "[]"), None),
     ],
 )
 def test_how_long_to_wait_is_read_from_wherever_it_is_said(refusal: Answer, seconds: float | None) -> None:

@@ -34,6 +34,23 @@ def test_an_interruptible_machine_is_bid_for(provider: VastProvider) -> None:
 
 
 @pytest.mark.parametrize(
+    ("listed", "seen", "idle_s"),
+    [(True, "last seen: loading", 60.0), (False, "last seen: not listed", 0.0)],
+)
+def test_a_bid_that_is_never_granted_costs_its_disk_while_vast_lists_it_as_stopped(
+    vast: VastEmulator, provider: VastProvider, listed: bool, seen: str, idle_s: float
+) -> None:
+    ordered = order(provider, job(interruptible=True))
+    vast.faults.add("bid_never")
+    if not listed:
+        vast.faults.add("absent_row", seconds=1e6)
+    with pytest.raises(NoOfferError, match=seen) as caught:
+        provider.rent(ordered)
+    assert caught.value.ended
+    assert caught.value.idle_s == pytest.approx(idle_s, rel=0.1)
+
+
+@pytest.mark.parametrize(
     ("fault", "error"),
     [
         ("no_such_ask", NoOfferError),
