@@ -11,7 +11,6 @@ import pytest
 from tests.jobs import command_job, train_job
 from vastrun.launcher.core import Offer, Phase, Run
 from vastrun.launcher.core.job import JobSpec, Limits, Success
-from vastrun.launcher.decisions import policy
 from vastrun.launcher.decisions.history import Speed, SpeedHistory
 from vastrun.launcher.flow.slow_machine import (
     MachineChange,
@@ -66,8 +65,8 @@ def change(step: int = 1000, spec: JobSpec = JOB, run: Run = RUN, **options: Any
         (5.99, SHOWN, True),
         (6.0, SHOWN, False),
         (12.0, SHOWN, False),
-        (0.1, Speed(steps_per_s=10.0, runs=policy.SLOW_RUNS), True),
-        (0.1, Speed(steps_per_s=10.0, runs=policy.SLOW_RUNS - 1), False),
+        (0.1, Speed(steps_per_s=10.0, runs=3), True),
+        (0.1, Speed(steps_per_s=10.0, runs=2), False),
     ],
 )
 def test_a_machine_is_slow_below_three_fifths_of_what_three_runs_have_shown(
@@ -92,12 +91,15 @@ def test_what_is_left_counts_saving_loading_and_the_steps_since_the_checkpoint()
     known = change(run=replace(RUN, boot_s=200.0))
     assert known is not None
     assert known.here_s == pytest.approx(39_000 / 4)
-    assert known.there_s == pytest.approx(policy.CHANGE_S + 200 + policy.START_S + 39_000 / 10)
+    assert known.there_s == pytest.approx(120 + 200 + 20 + 39_000 / 10)
     unsaved, unknown = change(saved=0), change()
     assert unsaved is not None
     assert unknown is not None
     assert unsaved.there_s == pytest.approx(unknown.there_s + 1000 / 10)
-    assert unknown.there_s == pytest.approx(policy.CHANGE_S + 280 + policy.START_S + 39_000 / 10)
+    assert unknown.there_s == pytest.approx(120 + 280 + 20 + 39_000 / 10)
+    unvisited = change_of(SLOW, JOB, RUN, replace(ELSEWHERE, boot_s={}), step=1000, saved=1000)
+    assert unvisited is not None
+    assert unvisited.there_s == pytest.approx(120 + 300 + 20 + 39_000 / 10)
     assert str(known) == "162 min are left on it, about 71 min with another one"
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.torch_builds import STUB_TORCH
 from tests.trainer.supervision.launches import Launched
 from tests.waiting import LONGEST_S, eventually, has_ended
 from vastrun.contract import layout
@@ -74,6 +75,13 @@ def test_before_its_turn_an_agent_loads_and_nothing_is_started_or_told(early: Ea
     run.take_turn()
     assert run.outcome().reason == "finished"
     assert [line for line in run.log() if line.startswith(f"rank1 agent {agent} way 1 ")]
+
+
+def test_an_agent_loads_under_the_environment_of_its_ranks(early: Early) -> None:
+    run = early(SAYS_WHO_STARTED_IT)
+    environment = Path(f"/proc/{run.loading()}/environ")
+    # The job's PYTHONPATH. Until the new process is the agent, its environment is the supervisor's.
+    eventually(lambda: str(STUB_TORCH) in environment.read_text(), within_s=LONGEST_S / 4)
 
 
 def test_an_agent_that_loaded_under_another_environment_is_replaced(early: Early) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from vastrun.contract.config import TrainConfig
-from vastrun.contract.workload import strategies_of, strategy_for
+from vastrun.contract.workload import PeakBytes, strategies_of, strategy_for
 
 
 @pytest.mark.parametrize(
@@ -51,3 +51,8 @@ def test_a_model_whose_state_takes_more_than_half_of_a_gpu_is_sharded(
         f"weights, gradients and optimiser need {needed_gib}.0 of a GPU's {2 * needed_gib} GiB",
     )
     assert chosen(just_fits - 1)[0] == "fsdp2"
+
+
+def test_the_peak_is_the_sum_of_all_tensors() -> None:
+    peak = PeakBytes(parameters=1, gradients=20, optimiser=300, activations=4000, other=50_000)
+    assert peak.total == 54_321
