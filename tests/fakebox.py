@@ -55,9 +55,11 @@ class Training:
     supervisor: Mapping[str, object] = field(default_factory=dict)
     """What its status says besides, while it trains."""
     obeys: bool = True
+    """Stops when it is asked to; a box that does not has no lease that would end it, either."""
     kills_lease_after_s: float = math.inf
     """From its start; who arms the lease again says since when it counts."""
-    """Stops when it is asked to; a box that does not has no lease that would end it, either."""
+    dies_after_s: float = math.inf
+    """From its start: all of its processes are gone, and nothing writes an exit code."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -209,6 +211,8 @@ class FakeBox:
 
     def status(self) -> str:
         state = "ended" if self.ended_at is not None else "running" if self.started_at is not None else "idle"
+        if state == "running" and self._clock.now() >= (self.started_at or 0.0) + self.training.dies_after_s:
+            state = "dead"
         code = int(self.files[layout.EXIT]) if layout.EXIT in self.files else None
         seen = {
             "now": self._clock.now(),

@@ -269,6 +269,21 @@ def test_a_machine_that_vanishes_is_charged_until_it_was_first_missed(verb: str,
     assert 0 <= above_s <= 5
 
 
+def test_a_run_that_died_without_an_exit_code_is_given_half_a_minute_to_write_one(tmp_path: Path) -> None:
+    world = World(tmp_path, training=Training(seconds=1000.0, dies_after_s=5.0))
+
+    run = world.launch()
+
+    assert (run.cause, run.failed_in) == (Cause.HOST, Phase.TRAIN)
+    assert run.detail == "the run on the machine died without an exit code"
+    events = world.ledger.events(RUN_ID)
+    shipped, collected = (
+        next(event.at for event in events if event.phase is phase) for phase in (Phase.SHIP, Phase.COLLECT)
+    )
+    assert collected - shipped == pytest.approx(5 + 30, abs=3)
+    assert world.rented() == 0
+
+
 def test_a_taken_offer_is_followed_by_the_next(tmp_path: Path) -> None:
     world = World(tmp_path)
     world.market.taken = {"offer-1", "offer-2"}

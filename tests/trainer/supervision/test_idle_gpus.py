@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import json
+import multiprocessing
 import os
 import subprocess
 import sys
@@ -11,9 +13,22 @@ from pathlib import Path
 
 import pytest
 
-from tests.waiting import eventually
+from tests.trainer.supervision.launches import job_of
+from tests.waiting import LONGEST_S, eventually
+from vastrun.contract import layout
+from vastrun.contract.job import Job
+from vastrun.contract.records import read_as
+from vastrun.trainer.distributed.nodes import ThisNode
+from vastrun.trainer.supervision.core_file import CoreTrimmer
 from vastrun.trainer.supervision.idle_gpus import IdleGpuWatch, NvidiaSmi, ProcessTimes, process_times
+from vastrun.trainer.supervision.launch import Launch
+from vastrun.trainer.supervision.memory_counters import MemoryKills
+from vastrun.trainer.supervision.peers import Peers
+from vastrun.trainer.supervision.progress import ProgressTracker
+from vastrun.trainer.supervision.ranklogs import MergedLog
 from vastrun.trainer.supervision.stall import RankProgress
+from vastrun.trainer.supervision.stop import StopRequest
+from vastrun.trainer.supervision.watch import Watch
 
 EVERY_S = 5.0
 
@@ -75,6 +90,54 @@ def test_low_load_counts_after_five_minutes_and_no_longer_once_the_gpus_work() -
     assert machine.watch.current is None
     assert machine.watch.longest is not None
     assert machine.watch.longest.seconds >= current.seconds
+
+
+class Agent:
+    """The process that started the ranks; it runs."""
+
+    pid = 0
+
+    def poll(self) -> None:
+        return None
+
+    def kill(self) -> None:
+        raise AssertionError("it is not to be ended")
+
+
+def report(box: Path, gpus: IdleGpuWatch) -> None:
+    """Write the status of the only rank of a box."""
+    job = read_as(Job, job_of(ranks=1, gpus=1))
+    assert isinstance(job, Job)
+    Watch(
+        box=box,
+        job=job,
+        launch=Launch(box=box, world_size=1, agent=Agent()),
+        log=MergedLog(path=box / layout.LOG),
+        stop=StopRequest(path=box / layout.STOP),
+        peers=Peers(this_node=ThisNode(), run_id=job.run_id),
+        tracker=ProgressTracker(box=box),
+        memory_kills=MemoryKills(box=box),
+        cores=CoreTrimmer(location=None, since=0.0),
+        gpus=gpus,
+    ).report()
+
+
+@pytest.mark.parametrize(("seconds", "idle"), [(100, None), (320, (0.2, "unknown"))])
+def test_the_status_has_the_current_period(
+    tmp_path: Path, seconds: float, idle: tuple[float, str] | None
+) -> None:
+    machine = Machine(ranks=1)
+    machine.step, machine.activity = 0, ""
+    machine.lives(seconds)
+    (tmp_path / layout.RANKS).mkdir(parents=True)
+    (tmp_path / layout.RANKS / "rank-0.process.json").write_text('{"rank": 0, "pid": 0, "started_at": 1.0}')
+    # In a process of its own: it reaps the children of whichever process reports.
+    child = multiprocessing.get_context("fork").Process(target=report, args=(tmp_path, machine.watch))
+    child.start()
+    child.join(LONGEST_S)
+    assert child.exitcode == 0
+    told = json.loads((tmp_path / layout.STATUS).read_text())["idle_gpus"]
+    assert (told and (told["load"], told["waits_for"])) == idle
 
 
 def test_gpus_that_work_most_of_the_time_are_not_idle() -> None:

@@ -57,17 +57,17 @@ def test_a_market_that_is_listed_64_offers_at_a_time_is_read_by_price(tmp_path: 
     with VastEmulator(many(200), rate_limits=False) as vast:
         vast.faults.add("search_capped", times=99)
         seen = open_market(vast, tmp_path).market_report(job())
-        assert (seen.offers, seen.truncated) == (200, False)
+        assert (seen.offers, seen.truncated, len(seen.quotes), seen.beyond) == (200, False, 64, 136)
     with VastEmulator(many(400), rate_limits=False) as vast:
         vast.faults.add("search_capped", times=99)
         seen = open_market(vast, tmp_path).market_report(job())
-        assert (seen.offers, seen.truncated) == (253, True)
+        assert (seen.offers, seen.truncated, len(seen.quotes), seen.beyond) == (253, True, 64, 189)
 
 
 def test_a_market_of_many_offers_is_read_in_one_search(tmp_path: Path) -> None:
     with VastEmulator(many(400), rate_limits=False) as vast:
         seen = open_market(vast, tmp_path).market_report(job())
-        assert (seen.offers, seen.truncated, len(seen.quotes)) == (400, False, 400)
+        assert (seen.offers, seen.truncated, len(seen.quotes), seen.beyond) == (400, False, 400, 0)
 
 
 def test_hopper_is_found_by_a_job_that_names_a_cuda_version(tmp_path: Path) -> None:
