@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from tests.trainer.supervision.meeting import at_once, meeting, observed
+from tests.waiting import LONGEST_S, eventually
 from vastrun.contract.outcome import Hang
 from vastrun.trainer.supervision.diagnosis import ObservedLaunch, diagnose
 from vastrun.trainer.supervision.peers import Peers
@@ -153,3 +155,22 @@ def test_a_node_that_the_others_can_do_without_concludes_alone_and_is_evidence_o
     assert (left.reason, left.detail) == ("signal", "rank 1 was killed by SIGKILL")
     assert (stayed.reason, [end.rank for end in stayed.ranks]) == ("finished", [0])
     assert [(dated.end.rank, dated.end.exit_code) for dated in seen.departed] == [(1, -9)]
+
+
+def test_a_node_whose_ranks_have_finished_waits_for_those_of_the_first_node(
+    sides: list[Peers], boxes: list[Path]
+) -> None:
+    for peers in sides:
+        peers.min_nodes = 1
+    with ThreadPoolExecutor(1) as threads:
+        waiting = threads.submit(add_peer_observations, boxes[1], observed(sides[1], 0, at=10.0), sides[1])
+
+        def other_has_ended() -> bool:
+            sides[0].listen()
+            return bool(sides[0].peer_states[1].ends)
+
+        # Only then does the first node say that its ranks have ended, too.
+        eventually(other_has_ended)
+        add_peer_observations(boxes[0], observed(sides[0], 0, at=12.0), sides[0])
+        seen = waiting.result(LONGEST_S)
+    assert [dated.end.rank for dated in seen.elsewhere] == [0]
