@@ -1,10 +1,27 @@
-"""Jobs as `squeue` lists them."""
+"""What Slurm's commands print: jobs, partitions, boxes, the cluster."""
 
 from __future__ import annotations
 
 import pytest
 
-from vastrun.launcher.gate.slurm import END, SlurmJob, parse_jobs
+from vastrun.launcher.core.errors import UnreachableError
+from vastrun.launcher.gate.slurm import (
+    END,
+    Box,
+    Cluster,
+    Gpus,
+    Partition,
+    SlurmJob,
+    find_missing_node,
+    join_names,
+    parse_boxes,
+    parse_cluster,
+    parse_free_gb,
+    parse_job_id,
+    parse_jobs,
+    parse_partitions,
+    summarize_errors,
+)
 
 RUNNING = "7|RUNNING|1-02:03:04|1800000000|gpu:a100:4|2|n[1-2]|None|vastrun-a.1|vastrun-calm-heron-3f1a"
 
@@ -29,3 +46,169 @@ def test_a_job_that_runs_says_for_how_long_and_on_what() -> None:
 
 def test_jobs_of_others_are_skipped_whatever_they_contain() -> None:
     assert [job.id for job in jobs("x|y", "8|?|?|?|?|?|?|?|other|", RUNNING)] == [7]
+
+
+@pytest.mark.parametrize(
+    ("ran", "seconds"),
+    [
+        ("00:01", 1.0),
+        ("02:03", 123.0),
+        ("01:02:03", 3723.0),
+        ("2-00:00:00", 172_800.0),
+        ("1-01:01:01", 90_061.0),
+    ],
+)
+def test_a_duration_has_days_hours_minutes_and_seconds(ran: str, seconds: float) -> None:
+    (job,) = jobs(RUNNING.replace("1-02:03:04", ran))
+    assert job.ran_s == seconds
+
+
+@pytest.mark.parametrize(
+    ("state", "is_pending", "is_over", "is_ending"),
+    [
+        ("PENDING", True, False, False),
+        ("CONFIGURING", True, False, False),
+        ("RUNNING", False, False, False),
+        ("SUSPENDED", False, False, False),
+        ("COMPLETING", False, True, True),
+        ("COMPLETED", False, True, False),
+        ("PREEMPTED", False, True, False),
+    ],
+)
+def test_a_job_has_its_nodes_unless_its_state_says_otherwise(
+    state: str, is_pending: bool, is_over: bool, is_ending: bool
+) -> None:
+    (job,) = jobs(RUNNING.replace("RUNNING", state))
+    assert (job.is_pending, job.is_over, job.is_ending) == (is_pending, is_over, is_ending)
+
+
+@pytest.mark.parametrize(("size", "nodes"), [("0", 1), ("1", 1), ("64", 64), ("65", 64)])
+def test_a_job_has_one_node_to_64(size: str, nodes: int) -> None:
+    (job,) = jobs(RUNNING.replace("|2|n", f"|{size}|n"))
+    assert job.size == nodes
+
+
+def test_gpus_of_all_kinds_are_counted() -> None:
+    (job,) = jobs(RUNNING.replace("gpu:a100:4", "gres/gpu:a100:4(S:0-1),gpu:2,nvme:1"))
+    assert job.gpus == 6
+
+
+def partition(**changes: str) -> Partition:
+    """A row of `sinfo` with other fields."""
+    fields = {
+        "name": "gpu",
+        "avail": "up",
+        "limit": "1-00:00:00",
+        "nodes": "4",
+        "cores": "64",
+        "memory": "512000",
+        "state": "idle",
+        "gres": "gpu:a100:8(S:0-1)",
+    }
+    (parsed,) = parse_partitions(f"{'|'.join((fields | changes).values())}\n{END}\n")
+    return parsed
+
+
+def test_a_partition_has_the_hardware_of_its_nodes() -> None:
+    assert partition() == Partition(
+        name="gpu",
+        is_default=False,
+        is_usable=True,
+        is_idle=True,
+        max_s=86_400.0,
+        nodes=4,
+        cores=64,
+        memory_mb=512_000,
+        gpus=(Gpus(kind="a100", count=8),),
+    )
+    assert partition(name="gpu*").name == "gpu"
+    assert partition(name="gpu*").is_default
+    assert partition(limit="infinite").max_s is None
+    assert partition(cores="64+").cores == 64
+    assert [partition(memory=memory).memory_mb for memory in ("0", "1", "2", "3+")] == [0, 0, 2, 3]
+    assert partition(gres="gpu:0,gpu:t4:1").gpus == (Gpus(kind="t4", count=1),)
+    assert partition(gres="(null)").gpus == ()
+
+
+@pytest.mark.parametrize(
+    ("changes", "is_usable", "is_idle"),
+    [
+        ({"state": "mixed"}, True, False),
+        ({"state": "allocated"}, True, False),
+        ({"state": "IDLE~"}, True, True),
+        ({"state": "idle*"}, False, True),
+        ({"state": "down"}, False, False),
+        ({"state": "drained"}, False, False),
+        ({"state": "maint"}, False, False),
+        ({"avail": "down"}, False, True),
+    ],
+)
+def test_a_partition_is_usable_where_it_is_up_and_its_nodes_respond(
+    changes: dict[str, str], is_usable: bool, is_idle: bool
+) -> None:
+    assert (partition(**changes).is_usable, partition(**changes).is_idle) == (is_usable, is_idle)
+
+
+def boxes(*rows: str) -> list[Box]:
+    """The boxes of these rows, in a listing that is whole."""
+    return parse_boxes("\n".join([*rows, END, ""]))
+
+
+def test_a_box_has_its_age_and_the_place_where_others_reach_it() -> None:
+    assert boxes(
+        "1795523601.5 calm-heron.0a0b",
+        "1795523602 wise-otter.0a0b n1.lab:29400",
+        "1795523603 bold-finch.0a0b $(reboot)",
+        "1795523604 lost+found/..",
+    ) == [
+        Box(name="calm-heron.0a0b", changed_at=1_795_523_601),
+        Box(name="wise-otter.0a0b", changed_at=1_795_523_602, rendezvous="n1.lab:29400"),
+        Box(name="bold-finch.0a0b", changed_at=1_795_523_603),
+    ]
+    assert boxes() == []
+    with pytest.raises(UnreachableError, match="duplicate folder"):
+        boxes("1 calm-heron.0a0b", "2 wise-otter.0a0b", "3 calm-heron.0a0b")
+
+
+def test_of_several_nodes_exactly_one_that_is_missing_is_named() -> None:
+    def missing(names: str, left: str) -> tuple[str, int] | None:
+        return find_missing_node("\n".join([*names.split(), "-", *left.split(), END, ""]))
+
+    assert missing("n1 n2 n3", "n1 n3") == ("n2", 1)
+    assert missing("n1 n2 n3", "n3 n1 n2") is None
+    assert missing("n1 n2 n3", "n1") is None
+
+
+def test_single_values_are_read_and_whatever_else_is_printed_is_unknown() -> None:
+    assert parse_cluster(f"lab\n23.11.4\nalice\n{END}\n") == Cluster(
+        name="lab", version="23.11.4", user="alice"
+    )
+    assert [parse_job_id(text) for text in ("7\n", "7;lab", "seven", "")] == [7, 7, None, None]
+    assert [parse_free_gb(text) for text in (f"1000000\n{END}\n", f"0\n{END}\n", f"?\n{END}\n", "")] == [
+        1.024,
+        0.0,
+        None,
+        None,
+    ]
+
+
+def test_errors_are_one_line_without_the_name_of_the_command() -> None:
+    assert summarize_errors("sbatch: error: invalid partition\n\nsbatch: error: try again\nbye\n") == (
+        "invalid partition; try again; bye"
+    )
+    assert len(summarize_errors("x" * 301)) == 300
+    assert len(summarize_errors(("x" * 200 + "\n") * 9)) == 300
+
+
+@pytest.mark.parametrize(
+    ("names", "text"),
+    [
+        ("", ""),
+        ("a", "a"),
+        ("abcde", "a, b, c, d, e"),
+        ("abcdef", "a, b, c, d, e and 1 more"),
+        ("aab", "a, b"),
+    ],
+)
+def test_the_first_five_names_are_listed_and_the_others_counted(names: str, text: str) -> None:
+    assert join_names(names) == text
