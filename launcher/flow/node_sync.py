@@ -119,7 +119,7 @@ def finish_nodes(context: RunContext) -> PhaseResult | None:
                 detail = f"node {other.node}: its machine still exists"
                 return PhaseResult(result=Result.FAILED, detail=detail)
         context.wait(_POLL_INTERVAL_S)
-    end = context.nodes.end(fresh=True)
+    end = context.nodes.end()
     if context.run.cause is None and end is not None:
         context.report(f"{end.result}: {end.detail}")
         context.save(cause=end.cause, detail=end.detail, failed_in=end.failed_in, failed_node=end.node)
