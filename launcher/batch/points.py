@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Sequence
 from heapq import merge
 from operator import attrgetter
 
@@ -22,6 +21,7 @@ from vastrun.launcher.batch.schedule import (
     is_settled,
     progress_of_batch,
     run_duration_s,
+    sharing_jobs,
     states_of,
 )
 from vastrun.launcher.core import Phase, Run
@@ -117,7 +117,7 @@ class PointTable:
             self._ledger.batches.points(self._name),
             self._ledger.runs(batch=self._name, members=True),
         )
-        self._sort(states_of(points, _sharing_jobs(points, runs)))
+        self._sort(states_of(points, sharing_jobs(points, runs)))
         self._machines = {run.id: run for run in holding_runs(runs)}
         return True
 
@@ -133,12 +133,12 @@ class PointTable:
             state = self._states.get(run.point)
             if state is not None:
                 rows = {**{known.id: known for known in state.rows}, run.id: run}
-                self._replace(*states_of([state.point], _sharing_jobs([state.point], rows.values())))
+                self._replace(*states_of([state.point], sharing_jobs([state.point], rows.values())))
 
     def refresh(self, point: BatchPoint) -> PointState:
         """Read the runs of one point again."""
         runs = self._ledger.runs(batch=self._name, point=point.id, members=True)
-        (state,) = states_of([point], _sharing_jobs([point], runs))
+        (state,) = states_of([point], sharing_jobs([point], runs))
         self._replace(state)
         return state
 
@@ -180,14 +180,6 @@ class PointTable:
                 self._durations_s.append(seconds)
         else:
             (self._changing if state.runs else self._unstarted)[state.point.id] = state
-
-
-def _sharing_jobs(points: Sequence[BatchPoint], runs: Iterable[Run]) -> Iterator[Run]:
-    """Yield the runs, with the text of a job in memory once for a point and its runs: it is most of a row."""
-    texts = {point.id: point.spec_json for point in points}
-    for run in runs:
-        text = texts.get(run.point)
-        yield replace(run, spec_json=text) if text == run.spec_json else run
 
 
 class Shortage:

@@ -97,7 +97,7 @@ class MeasuredRun:
     """True if its machine was preempted."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, slots=True)  # a batch of 10,000 points has all in memory
 class Run:
     """One attempt at a job: a row of the ledger."""
 

@@ -9,7 +9,7 @@ import math
 import re
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import is_dataclass
+from dataclasses import fields, is_dataclass
 from itertools import pairwise
 from typing import Any
 from urllib.parse import quote, quote_plus
@@ -134,8 +134,8 @@ def to_jsonable(value: Any, mask: Mask, depth: int = 0) -> Any:
         return cut(mask.hide(str(value)))
     if depth >= _DEPTH:
         return "..."
-    if is_dataclass(value):
-        value = vars(value)
+    if is_dataclass(value) and not isinstance(value, type):
+        value = {each.name: getattr(value, each.name) for each in fields(value)}
     if isinstance(value, Mapping):
         some = list(value.items())[:_MEMBERS]
         return {cut(mask.hide(str(key))): to_jsonable(each, mask, depth + 1) for key, each in some}

@@ -8,7 +8,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -199,7 +199,7 @@ class Recorder:
 
 def row_of(run: Run) -> dict[str, Any]:
     """Return the run's row by its keys."""
-    return {name: value for name, value in vars(run).items() if name not in _OMITTED}
+    return {each.name: getattr(run, each.name) for each in fields(run) if each.name not in _OMITTED}
 
 
 def masked_job(spec: JobSpec) -> JobSpec:
