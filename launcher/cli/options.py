@@ -20,14 +20,20 @@ from vastrun.launcher.core.verdict import EXIT_DECLINED
 from vastrun.launcher.environment import wire
 from vastrun.launcher.ledger.run_ids import LAST, find_run
 
+_RUN_ID = re.compile(r"[A-Za-z0-9][\w.-]{0,99}", re.ASCII)
+
 
 def _complete_run(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
-    """Complete run ids from the ledger, without network access."""
+    """Complete run ids from the ledger, without network access.
+
+    A team's ledger may hold a row that another program wrote; a shell would take its line breaks as names.
+    """
     try:
         runs = (ctx.find_root().obj or wire(os.environ)).ledger().runs()
     except VastrunError:
         return []
-    return [name for name in (LAST, *(run.id for run in runs)) if name.startswith(incomplete)]
+    names = (LAST, *(run.id for run in runs if _RUN_ID.fullmatch(run.id)))
+    return [name for name in names if name.startswith(incomplete)]
 
 
 def _tags(_: click.Context, __: click.Parameter, values: tuple[str, ...]) -> tuple[str, ...]:

@@ -135,10 +135,3 @@ def test_a_wrong_command_line_is_told_as_any_other_error(
     assert said.startswith(f"error: {error}")
     assert advice == f"try:   {hint}"
     assert "Usage:" not in end.stderr
-
-
-@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_completion_prints_a_script(shell: str) -> None:
-    end = CliRunner().invoke(cli, ["completion", shell])
-    assert end.exit_code == 0
-    assert "_VASTRUN_COMPLETE" in end.output
