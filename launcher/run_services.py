@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import replace
 from functools import partial
@@ -16,8 +16,7 @@ from vastrun.launcher.ports import Provider, Screen
 from vastrun.launcher.ui.interrupts import Interrupts
 
 if TYPE_CHECKING:
-    from vastrun.launcher.batch.schedule import PointState
-    from vastrun.launcher.batch.shared import BatchScreen, RunScreen, SharedRequests
+    from vastrun.launcher.batch.shared import BatchScreen, BatchServices, RunScreen, SharedRequests
     from vastrun.launcher.commands.attempts import Attempts
     from vastrun.launcher.notifications.senders import Notifier
 
@@ -61,7 +60,8 @@ def attempts_of_many(
     return _attempts(app, make_services, shown_since=None)
 
 
-def drive_batch(
+@contextmanager
+def batch_services(
     app: AppContext,
     name: str,
     interrupts: Interrupts | SharedRequests,
@@ -69,55 +69,36 @@ def drive_batch(
     *,
     prunes: bool = True,
     report_poll: Callable[[PollTiming], None] = lambda _timing: None,
-) -> Sequence[PointState]:
-    """Drive a batch for a user who may interrupt. Raises as `BatchDriver.drive`."""
-    from vastrun.launcher.batch.results import states_in
+) -> Iterator[BatchServices]:
+    """Yield what a `BatchDriver` drives the batch with; then settle its bills and write its page."""
+    from vastrun.launcher.batch.shared import BatchServices  # when a batch is driven
 
-    _drive_batch(app, name, interrupts, screen, prunes, report_poll)
-    gc.collect()  # the driver refers to itself: without this, all points of a batch would be in memory twice
+    def attempts(shared: SharedRequests, run_screen: RunScreen, runs_at_once: Callable[[], int]) -> Attempts:
+        return attempts_of_many(app, shared, run_screen, runs_at_once, report_poll=report_poll)
+
+    with closing(app.make.notifier(screen.note)) as notifier, app.make.workers() as workers:
+        yield BatchServices(
+            ledger=app.ledger(),
+            attempts=attempts,
+            requests=interrupts.current,
+            workers=workers,
+            wake_signal=app.make.wake_signal(),
+            sleep=interrupts.sleep,
+            now=app.now,
+            new_id=app.new_id,
+            who=app.user.who(),
+            computer=app.user.computer(),
+            screen=screen,
+            prunes=prunes,
+            notifier=notifier,
+        )
+    gc.collect()  # a driver refers to itself: without this, all points of a batch would be in memory twice
     if interrupts.current() is UserRequest.NONE:
         settle_bills(app, app.ledger().batches.get(name).provider)
     from vastrun.launcher.ui.report.batch_page import leave_report  # when a batch has ended
 
     if line := leave_report(app.ledger(), name, app.now()):
         screen.note(line)
-    return states_in(app.ledger(), name)
-
-
-def _drive_batch(
-    app: AppContext,
-    name: str,
-    interrupts: Interrupts | SharedRequests,
-    screen: BatchScreen,
-    prunes: bool,
-    report_poll: Callable[[PollTiming], None],
-) -> None:
-    from vastrun.launcher.batch.driver import BatchDriver
-    from vastrun.launcher.batch.shared import BatchServices
-
-    def attempts(shared: SharedRequests, run_screen: RunScreen) -> Attempts:
-        return attempts_of_many(app, shared, run_screen, driver.runs_at_once, report_poll=report_poll)
-
-    with closing(app.make.notifier(screen.note)) as notifier, app.make.workers() as workers:
-        driver = BatchDriver(
-            name,
-            BatchServices(
-                ledger=app.ledger(),
-                attempts=attempts,
-                requests=interrupts.current,
-                workers=workers,
-                wake_signal=app.make.wake_signal(),
-                sleep=interrupts.sleep,
-                now=app.now,
-                new_id=app.new_id,
-                who=app.user.who(),
-                computer=app.user.computer(),
-                screen=screen,
-                prunes=prunes,
-                notifier=notifier,
-            ),
-        )
-        driver.drive()
 
 
 def settle_bills(app: AppContext, provider: str) -> None:

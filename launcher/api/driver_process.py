@@ -15,11 +15,13 @@ from typing import TYPE_CHECKING
 from vastrun.launcher.api.drivers import Target, error_line, take_secrets
 from vastrun.launcher.api.session import silent
 from vastrun.launcher.app_context import AppContext
+from vastrun.launcher.batch.driver import BatchDriver
+from vastrun.launcher.batch.results import states_in
 from vastrun.launcher.batch.shared import NoteScreen
 from vastrun.launcher.core import Phase
 from vastrun.launcher.core.errors import VastrunError
 from vastrun.launcher.environment import wire
-from vastrun.launcher.run_services import attempts_for, drive_batch, settle_bills
+from vastrun.launcher.run_services import attempts_for, batch_services, settle_bills
 from vastrun.launcher.ui.interrupts import Interrupts
 
 if TYPE_CHECKING:
@@ -47,8 +49,10 @@ def drive(app: AppContext, interrupts: Interrupts, target: Target, screen: Batch
     `screen`: the screen of a batch. Raises as `Attempts.resume` and `BatchDriver.drive`.
     """
     if target.kind == "batch":
-        states = drive_batch(app, target.name, interrupts, screen or NoteScreen(lambda _: None))
-        return not any(state.is_open for state in states)
+        screen = screen or NoteScreen(lambda _: None)
+        with batch_services(app, target.name, interrupts, screen) as services:
+            BatchDriver(target.name, services).drive()
+        return not any(state.is_open for state in states_in(app.ledger(), target.name))
     run = app.ledger().get(target.name)
     with attempts_for(app, interrupts, began=run.created_at) as attempts:
         last = attempts.resume(run, None)

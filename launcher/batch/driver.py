@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import replace
@@ -21,6 +21,7 @@ from vastrun.launcher.batch.shared import BatchServices, RunScreen, SharedReques
 from vastrun.launcher.commands.attempts import AttemptPlacement, Attempts
 from vastrun.launcher.commands.chains import is_retry_missing
 from vastrun.launcher.commands.takeover import display_name
+from vastrun.launcher.config import read_job
 from vastrun.launcher.core import NOTHING, Driver, Phase, Run, UserRequest
 from vastrun.launcher.core.batch import BatchPoint, BatchProgress
 from vastrun.launcher.core.errors import BudgetError, HeldError, UsageError, VastrunError
@@ -211,9 +212,7 @@ class BatchDriver:
         if count <= 0:
             return
         try:
-            for state, placed in self._fleet.place_points(
-                self._batch, waiting, count, self._table.durations_s
-            ):
+            for state, placed in self._place(waiting, count):
                 run = self._begin(state, placed)
                 self._table.refresh(state.point)
                 self._follow(state.point, run)
@@ -223,6 +222,16 @@ class BatchDriver:
                 self._end(f"{error} ({error.hint})" if error.hint else str(error))
         except VastrunError as error:
             self._error = error
+
+    def _place(self, waiting: BatchQueue, count: int) -> Iterable[tuple[PointState, AttemptPlacement]]:
+        """Return where the first `count` waiting points start: on machines of their own, or in the fleet."""
+        if self._fleet.is_open or self._batch.spec.may_share_machines:
+            return self._fleet.place_points(self._batch, waiting, count, self._table.durations_s)
+        provider = self._batch.provider
+        return (
+            (state, AttemptPlacement(provider=provider, spec=read_job(state.point.spec_json)))
+            for state in waiting.queue[:count]
+        )
 
     def _renting(self) -> int:
         """Return how many runs choose or rent a machine now: those of before are looked at again."""
@@ -271,7 +280,7 @@ class BatchDriver:
         )
 
     def _attempts(self) -> Attempts:
-        attempts = self._services.attempts(self._shared, RunScreen())
+        attempts = self._services.attempts(self._shared, RunScreen(), self.runs_at_once)
         return replace(attempts, place_retry=self._fleet.place_retry, in_background=self._make_pages)
 
     def _make_pages(self, work: Callable[[], None]) -> None:

@@ -122,8 +122,8 @@ class BatchServices:
     """Dependencies of a batch's driver."""
 
     ledger: Ledger
-    attempts: Callable[[SharedRequests, RunScreen], Attempts]
-    """Drives one run, with its own adapters."""
+    attempts: Callable[[SharedRequests, RunScreen, Callable[[], int]], Attempts]
+    """Makes what drives one run, with its own adapters; the last argument counts the runs of this driver."""
     requests: Callable[[], UserRequest]
     """Returns the request of the user at this terminal."""
     workers: RunThreads

@@ -28,7 +28,7 @@ from vastrun.launcher.core.batch import Batch, BatchProgress
 from vastrun.launcher.core.errors import HeldError, VastrunError
 from vastrun.launcher.core.verdict import EXIT_CODE_OF, EXIT_TEARDOWN_NOT_CONFIRMED
 from vastrun.launcher.decisions.estimates import usd
-from vastrun.launcher.run_services import drive_batch
+from vastrun.launcher.run_services import batch_services
 from vastrun.launcher.ui.documents.batches import BatchPlanDocument, Results
 from vastrun.launcher.ui.render.amounts import how_many
 from vastrun.launcher.ui.render.batch import (
@@ -165,15 +165,21 @@ def drive(app: AppContext, name: str, *, as_json: bool, prunes: bool = True, det
             show_results(app, app.ledger().batches.get(name), states_in(app.ledger(), name), as_json=as_json)
             return 0
         raise HeldError(f"batch {name} is driven by another launcher", hint=f"vastrun batch watch {name}")
+    from vastrun.launcher.batch.driver import BatchDriver  # when a batch is driven
+
     interrupts = app.make.interrupts(UserRequest.NONE)
     interrupts.subject = f"the runs of {name}"
     screen = app.screens.of_many(app.now(), lambda: open_runs_of(app, name))
     try:
-        with interrupts.listening():
-            states = drive_batch(app, name, interrupts, BatchLines(screen), prunes=prunes)
+        with (
+            interrupts.listening(),
+            batch_services(app, name, interrupts, BatchLines(screen), prunes=prunes) as services,
+        ):
+            BatchDriver(name, services).drive()
     finally:
         screen.close()
     ledger = app.ledger()
+    states = states_in(ledger, name)
     batch, is_held = ledger.batches.get(name), has_held_machines(ledger, name)
     show_results(app, batch, states, as_json=as_json)
     if interrupts.current() is UserRequest.DETACH and (notice := hand_over_batch(app, name)):

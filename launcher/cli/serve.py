@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from importlib.metadata import version
 from pathlib import Path
@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 import click
 
 from vastrun.launcher.app_context import AppContext
-from vastrun.launcher.batch.schedule import PointState
 from vastrun.launcher.batch.serve_driver import ServeDriver, ServeServices
 from vastrun.launcher.batch.shared import NoteScreen, RunScreen, SharedRequests
 from vastrun.launcher.cli.output import say
@@ -20,7 +19,7 @@ from vastrun.launcher.commands.service import UserService
 from vastrun.launcher.core import Run
 from vastrun.launcher.core.errors import VastrunError
 from vastrun.launcher.flow.services import PollTiming
-from vastrun.launcher.run_services import attempts_of_many, drive_batch
+from vastrun.launcher.run_services import attempts_of_many, batch_services
 from vastrun.launcher.ui.interrupts import Interrupts
 
 if TYPE_CHECKING:
@@ -144,8 +143,12 @@ def serve(app: AppContext, interrupts: Interrupts, metrics_port: int | None = No
             )
             return attempts.resume(run, None)
 
-    def drive_one(name: str, requests: SharedRequests) -> Sequence[PointState]:
-        return drive_batch(app, name, requests, NoteScreen(screen.note), report_poll=report_poll)
+    def drive_batch(name: str, requests: SharedRequests) -> None:
+        from vastrun.launcher.batch.driver import BatchDriver  # when a batch is driven
+
+        screen_of_batch = NoteScreen(screen.note)
+        with batch_services(app, name, requests, screen_of_batch, report_poll=report_poll) as services:
+            BatchDriver(name, services).drive()
 
     with app.make.workers() as workers:
         server = ServeDriver(
@@ -153,7 +156,7 @@ def serve(app: AppContext, interrupts: Interrupts, metrics_port: int | None = No
                 ledger=app.ledger(),
                 is_reachable=lambda provider, computer: _is_reachable(app, provider, computer),
                 drive_run=drive_run,
-                drive_batch=drive_one,
+                drive_batch=drive_batch,
                 requests=interrupts.current,
                 shared=SharedRequests(app.now, app.make.wake_signal()),
                 workers=workers,

@@ -36,7 +36,8 @@ from vastrun.launcher.decisions.policy import (
     worst_case_usd,
 )
 from vastrun.launcher.flow.drive import costs_nothing
-from vastrun.launcher.flow.rental import choose_offers, resumed_step
+from vastrun.launcher.flow.progress import resumed_step
+from vastrun.launcher.flow.rental import choose_offers
 from vastrun.launcher.flow.volumes import download_usd, find_volume, prefer_volume
 from vastrun.launcher.ports import Ledger, Provider
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from vastrun.launcher.core import Cause, Event, Offer, Phase, Run
 from vastrun.launcher.core.bills import cost_usd
+from vastrun.launcher.core.errors import NoOfferError, UsageError
 from vastrun.launcher.decisions import policy
 from vastrun.launcher.decisions.estimates import usd
 
@@ -52,12 +53,36 @@ def network_of(run: Run, other_rows: Sequence[Run]) -> str:
     return first.offer.network if first is not None and first.offer is not None else ""
 
 
-def offers_on_one_network(offers: Sequence[Offer], nodes: int, network: str = "") -> list[Offer]:
+def check_node_count(spec: JobSpec, provider: str, max_nodes: int, why_one_node: str) -> None:
+    """Raise UsageError when the job asks for more machines than one run can have on the provider."""
+    if spec.nodes > max_nodes:
+        raise UsageError(
+            f"nodes: the job asks for {spec.nodes} machines; {provider} rents at most {max_nodes}"
+            + (f": {why_one_node}" if why_one_node else ""),
+            hint="--set nodes=1 with more GPUs on it, or another provider: docs/nodes.md",
+        )
+
+
+def offers_on_one_network(
+    spec: JobSpec, offers: Sequence[Offer], network: str, provider: str, why_one_node: str
+) -> list[Offer]:
     """Return the offers, in their order, whose machines reach each other: those on `network`.
 
     `network` empty: on any network with enough hosts for all nodes. Where the market has no networks, all
-    machines reach each other.
+    machines reach each other. Raises NoOfferError when no network has enough machines.
     """
+    left = _on_one_network(offers, spec.nodes, network)
+    if left:
+        return left
+    where = f"the network of the run's other nodes, {network}, has" if network else "no network of it has"
+    requested = "another machine that fits" if network else f"{spec.nodes} machines that fit"
+    raise NoOfferError(
+        f"nodes: {len(offers)} offers of {provider} fit, but {where} {requested}: {why_one_node}",
+        hint=alternative_to_nodes(spec),
+    )
+
+
+def _on_one_network(offers: Sequence[Offer], nodes: int, network: str) -> list[Offer]:
     if nodes == 1 or not any(offer.network for offer in offers):
         return list(offers)
     hosts: defaultdict[str, set[str]] = defaultdict(set)

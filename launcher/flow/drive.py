@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
@@ -21,14 +22,28 @@ from vastrun.launcher.core.job import JobSpec
 from vastrun.launcher.core.labels import POOL, member_folder, member_id
 from vastrun.launcher.core.phases import BEFORE_TRAINING, NEXT, Result
 from vastrun.launcher.decisions import policy
+from vastrun.launcher.flow.boot import boot
 from vastrun.launcher.flow.context import RunContext
 from vastrun.launcher.flow.lease_expiry import lost_result
 from vastrun.launcher.flow.provider_retry import RetryTimer, check_account, report_left_to_lease
+from vastrun.launcher.flow.rental import plan, rent
 from vastrun.launcher.flow.run_end import first_cause
 from vastrun.launcher.flow.run_state import PhaseResult, RunStopped, provider_terminated
 from vastrun.launcher.flow.services import Services
-from vastrun.launcher.flow.steps import STEPS
+from vastrun.launcher.flow.steps import collect, destroy, ship
+from vastrun.launcher.flow.watch import watch
 from vastrun.launcher.ports import Provider
+
+STEPS: Mapping[Phase, Callable[[RunContext], PhaseResult | None]] = {
+    Phase.PLAN: plan,
+    Phase.RENT: rent,
+    Phase.BOOT: boot,
+    Phase.SHIP: ship,
+    Phase.TRAIN: watch,
+    Phase.COLLECT: collect,
+    Phase.DESTROY: destroy,
+}
+"""Step of each phase: returns a result of the phase table, None if the user detached; safe to repeat."""
 
 
 def create_run(

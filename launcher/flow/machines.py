@@ -7,8 +7,14 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
-from vastrun.launcher.core import Instance, Run, bills
-from vastrun.launcher.core.errors import IncompleteListError, ProviderError, StorageError, VastrunError
+from vastrun.launcher.core import Instance, Meter, Offer, Rental, Run, bills
+from vastrun.launcher.core.errors import (
+    IncompleteListError,
+    NoOfferError,
+    ProviderError,
+    StorageError,
+    VastrunError,
+)
 from vastrun.launcher.decisions import policy
 from vastrun.launcher.flow.services import Services
 from vastrun.launcher.ports import Provider
@@ -207,6 +213,24 @@ class RunMachines:
             machine = self._services.provider.machine(self._state.run.instance_id)
             if machine is not None:
                 self.observe(machine, asked_at)
+
+    def save_ended(self, offer: Offer, error: NoOfferError) -> None:
+        """Add a machine that a rejected order left behind to the run's rentals.
+
+        If it never ran, only its disk was charged.
+        """
+        run, now = self._state.run, self._state.now()
+        rented_at = run.rented_at or now
+        idle_at = min(now, rented_at + error.idle_s)
+        idle = Meter(extras=offer.extras, idle_s=idle_at - rented_at, idle_at=idle_at)
+        rental = Rental(
+            instance_id=error.ended,
+            usd_per_hour=offer.usd_per_hour,
+            rented_at=rented_at,
+            released_at=now,
+            meter=Meter(extras=offer.extras) if error.has_run else idle,
+        )
+        self._state.save(rentals=bills.with_rental(run, rental))
 
     def is_gone(self) -> bool:
         """Return whether the provider has not listed the machine for as long as `policy` says.

@@ -9,14 +9,17 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from vastrun.contract.stages import stage_text
+from vastrun.launcher.config import read_job
 from vastrun.launcher.core import BoxStatus, Progress
 from vastrun.launcher.core.job import JobSpec
 from vastrun.launcher.core.labels import TAKES_SLOTS
+from vastrun.launcher.decisions.job_shape import shape_of
 from vastrun.launcher.flow.idle_gpus import IdleGpuReport
 from vastrun.launcher.flow.pace import Pace, stages_left, work_of
 
 if TYPE_CHECKING:
     from vastrun.launcher.flow.context import RunContext
+    from vastrun.launcher.ports import Ledger
 
 
 TRAIN = "50-train"
@@ -215,3 +218,16 @@ def _start_text(spec: JobSpec, box_status: BoxStatus) -> str:
         return "the program runs"
     steps = last_step(spec, box_status)
     return f"training: step {box_status.step}{f' of {steps}' if steps else ''}"
+
+
+def resumed_step(spec: JobSpec, parent: str | None, ledger: Ledger) -> int:
+    """Return the step from which a run of the job continues after `parent`; 0: it starts from scratch.
+
+    By the last steps seen of earlier runs: their newest checkpoint may be a little older.
+    """
+    while parent is not None:
+        run = ledger.get(parent)
+        if run.step:  # another stage, or another model, counts steps of its own
+            return run.step if shape_of(read_job(run.spec_json)) == shape_of(spec) else 0
+        parent = run.parent
+    return 0

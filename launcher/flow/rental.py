@@ -1,12 +1,11 @@
-"""Rental: chooses among offers and rents one machine, never two."""
+"""Steps of the phases plan and rent: choose among offers and rent one machine, never two."""
 
 from __future__ import annotations
 
 from collections.abc import Collection
 from contextlib import suppress
 
-from vastrun.launcher.config import read_job
-from vastrun.launcher.core import Instance, Meter, Offer, Phase, Rental, RentalOrder, VolumeOrder, bills
+from vastrun.launcher.core import Instance, Meter, Offer, Phase, RentalOrder, VolumeOrder, bills
 from vastrun.launcher.core.errors import (
     BusyError,
     NoOfferError,
@@ -19,13 +18,22 @@ from vastrun.launcher.core.errors import (
 )
 from vastrun.launcher.core.image_ref import ImageReference
 from vastrun.launcher.core.job import JobSpec
+from vastrun.launcher.core.phases import Result
 from vastrun.launcher.decisions import policy
-from vastrun.launcher.decisions.deadlines import check_deadline, require_in_time
-from vastrun.launcher.decisions.estimates import offers_within_limits, price_limit_error
+from vastrun.launcher.decisions.deadlines import check_deadline, deadline_text, require_in_time
+from vastrun.launcher.decisions.estimates import offer_text, offers_within_limits, price_limit_error
 from vastrun.launcher.decisions.history import HOST_CAUSES, avoided
-from vastrun.launcher.decisions.job_shape import shape_of
-from vastrun.launcher.decisions.nodes import alternative_to_nodes, network_of, offers_on_one_network
+from vastrun.launcher.decisions.nodes import (
+    check_node_count,
+    network_of,
+    offers_on_one_network,
+    one_machine_job,
+)
+from vastrun.launcher.flow.boot import check_against_offer
 from vastrun.launcher.flow.context import RunContext
+from vastrun.launcher.flow.node_sync import wait_for_leader, wait_for_turn_to_rent
+from vastrun.launcher.flow.progress import resumed_step
+from vastrun.launcher.flow.run_state import PhaseResult
 from vastrun.launcher.flow.volumes import (
     cancel_order,
     check_volumes_supported,
@@ -34,7 +42,49 @@ from vastrun.launcher.flow.volumes import (
     prefer_volume,
     report_no_volume,
 )
-from vastrun.launcher.ports import Ledger, Provider
+from vastrun.launcher.ports import Provider
+
+_OK = PhaseResult(result=Result.OK)
+
+
+def plan(context: RunContext) -> PhaseResult:
+    """Check everything on this computer, and choose an offer, before any money is spent."""
+    if (end := wait_for_leader(context)) is not None:
+        return end
+    services = context.services
+    services.output_store.check(context.run)
+    services.packer.secrets(context.spec, context.run)
+    if services.notifier is not None:
+        services.notifier.check(context.spec)
+    bundle = services.packer.pack(context.run, context.spec)
+    offer = choose_offers_for_run(context)[0]
+    context.save(offer=offer, usd_per_hour=offer.usd_per_hour, host=offer.host)
+    job_of_offer = one_machine_job(context.spec) if context.nodes.replaces else context.spec
+    context.report(f"{offer_text(job_of_offer, offer)}; {bundle.size / 1e6:.1f} MB to ship")
+    done = resumed_step(context.spec, context.run.parent, services.ledger)
+    if deadline := deadline_text(context.spec, offer, context.now(), done):
+        context.report(deadline)
+    return _OK
+
+
+def rent(context: RunContext) -> PhaseResult:
+    """Rent a machine that carries this run's label. Looks for one first, so that it is safe to repeat."""
+    if (end := wait_for_turn_to_rent(context)) is not None:
+        return end
+    asked_at = context.now()
+    machine = find_ordered_machine(context) or rent_machine(context)
+    # What the machine is charged counts, not what was offered: a price may have changed in between.
+    context.save(
+        instance_id=machine.id,
+        usd_per_hour=machine.usd_per_hour,
+        host=machine.host or context.run.host,
+        image=machine.image or context.run.image,
+        rented_at=bills.rented_at(context.run, machine, context.now()),
+        meter=Meter(extras=machine.extras),
+    )
+    context.machines.observe(machine, max(asked_at, context.run.rented_at or asked_at))
+    context.report(f"machine {machine.id}")
+    return check_against_offer(context, machine) or _OK
 
 
 def choose_offers(
@@ -53,8 +103,8 @@ def choose_offers(
     money without a limit or on an image that may change, asks for more machines than a run can have there,
     or has limits that leave no time to train.
     """
-    if spec.nodes > provider.max_nodes:
-        raise _too_many_nodes(spec, provider)
+    why_one_node = provider.abilities.why_one_node
+    check_node_count(spec, provider.name, provider.max_nodes, why_one_node)
     if (
         not provider.free
         and spec.image
@@ -81,37 +131,13 @@ def choose_offers(
             f"{len(fitting)} offers fit, all of them on hosts that failed before",
             hint="see `vastrun hosts` for when they are allowed again, or relax resources:",
         )
-    offers = _on_one_network(spec, provider, offers, network)
+    offers = offers_on_one_network(spec, offers, network, provider.name, why_one_node)
     if policy.lacks_money_limit(spec, offers[0]):
         raise UsageError(
             f"set a spending limit first: {provider.name} charges money",
             hint="--set limits.usd=5, or set limits.usd or limits.usd_per_hour in the job file",
         )
     return require_in_time(spec, offers_within_limits(spec, offers), now, done)
-
-
-def _on_one_network(spec: JobSpec, provider: Provider, offers: list[Offer], network: str) -> list[Offer]:
-    """Return the offers on one network. Raises NoOfferError when no network of the market has enough
-    machines."""
-    left = offers_on_one_network(offers, spec.nodes, network)
-    if left:
-        return left
-    where = f"the network of the run's other nodes, {network}, has" if network else "no network of it has"
-    requested = "another machine that fits" if network else f"{spec.nodes} machines that fit"
-    raise NoOfferError(
-        f"nodes: {len(offers)} offers of {provider.name} fit, but {where} {requested}: "
-        f"{provider.abilities.why_one_node}",
-        hint=alternative_to_nodes(spec),
-    )
-
-
-def _too_many_nodes(spec: JobSpec, provider: Provider) -> UsageError:
-    why = provider.abilities.why_one_node
-    return UsageError(
-        f"nodes: the job asks for {spec.nodes} machines; {provider.name} rents at most {provider.max_nodes}"
-        + (f": {why}" if why else ""),
-        hint="--set nodes=1 with more GPUs on it, or another provider: docs/nodes.md",
-    )
 
 
 def choose_offers_for_run(context: RunContext) -> list[Offer]:
@@ -145,19 +171,6 @@ def _offers_ordered_elsewhere(context: RunContext) -> set[str]:
     }
 
 
-def resumed_step(spec: JobSpec, parent: str | None, ledger: Ledger) -> int:
-    """Return the step from which a run of the job continues after `parent`; 0: it starts from scratch.
-
-    By the last steps seen of earlier runs: their newest checkpoint may be a little older.
-    """
-    while parent is not None:
-        run = ledger.get(parent)
-        if run.step:  # another stage, or another model, counts steps of its own
-            return run.step if shape_of(read_job(run.spec_json)) == shape_of(spec) else 0
-        parent = run.parent
-    return 0
-
-
 def rent_machine(context: RunContext) -> Instance:
     """Rent a new machine: the planned offer, or the next one when that is gone."""
     tried: set[str] = set()
@@ -178,7 +191,7 @@ def rent_machine(context: RunContext) -> Instance:
         except NoOfferError as error:
             context.machines.was_order_rejected = True
             if error.ended:
-                _save_ended_rental(context, offer, error)
+                context.machines.save_ended(offer, error)
             context.report(str(error) if error.has_run else f"offer {offer.id} was taken")
         except UncertainError:
             # Whether there is a machine is not known. If there is, it bears our label.
@@ -231,22 +244,6 @@ def _send_order(context: RunContext, offer: Offer, volume: VolumeOrder | None) -
         return provider.rent(order)
     finally:
         context.machines.last_order_at = context.now()
-
-
-def _save_ended_rental(context: RunContext, offer: Offer, error: NoOfferError) -> None:
-    """Add a machine that a rejected order left behind to the run's rentals. If it never ran, only its disk
-    was charged."""
-    rented_at = context.run.rented_at or context.now()
-    idle_at = min(context.now(), rented_at + error.idle_s)
-    idle = Meter(extras=offer.extras, idle_s=idle_at - rented_at, idle_at=idle_at)
-    rental = Rental(
-        instance_id=error.ended,
-        usd_per_hour=offer.usd_per_hour,
-        rented_at=rented_at,
-        released_at=context.now(),
-        meter=Meter(extras=offer.extras) if error.has_run else idle,
-    )
-    context.save(rentals=bills.with_rental(context.run, rental))
 
 
 def _is_on_run_network(context: RunContext) -> bool:

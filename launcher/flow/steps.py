@@ -1,14 +1,14 @@
-"""The steps of the seven phases. Each returns a result of the phase table and is safe to repeat."""
+"""Steps of the phases ship, collect and destroy: upload the bundle, download the outputs, end the machine."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from typing import TypeVar
 
 from vastrun.contract import layout
-from vastrun.launcher.core import Cause, Instance, Meter, Phase, UserRequest, bills
+from vastrun.launcher.core import Cause, Instance, UserRequest
 from vastrun.launcher.core.errors import (
     AuthError,
     GoneError,
@@ -21,27 +21,14 @@ from vastrun.launcher.core.errors import (
 from vastrun.launcher.core.left_out import left_out_text
 from vastrun.launcher.core.phases import Result
 from vastrun.launcher.decisions import policy
-from vastrun.launcher.decisions.deadlines import deadline_text
-from vastrun.launcher.decisions.estimates import offer_text
-from vastrun.launcher.decisions.nodes import one_machine_job
-from vastrun.launcher.flow.boot import boot, check_against_offer
 from vastrun.launcher.flow.context import RunContext
 from vastrun.launcher.flow.node_sync import (
     finish_nodes,
     remove_network,
-    wait_for_leader,
-    wait_for_turn_to_rent,
-)
-from vastrun.launcher.flow.rental import (
-    choose_offers_for_run,
-    find_ordered_machine,
-    rent_machine,
-    resumed_step,
 )
 from vastrun.launcher.flow.retention import keep_for_weights
 from vastrun.launcher.flow.run_end import assess
 from vastrun.launcher.flow.run_state import PhaseResult, RunStopped
-from vastrun.launcher.flow.watch import watch
 from vastrun.launcher.ports import CountsNoise
 
 _RETRY_TIMEOUT_S = 300.0
@@ -51,46 +38,6 @@ _MAX_UNSHOWN_BYTES = 100_000
 _UNPACK_TIMEOUT_S = 600.0
 _OK = PhaseResult(result=Result.OK)
 _T = TypeVar("_T")
-
-
-def plan(context: RunContext) -> PhaseResult:
-    """Check everything on this computer, and choose an offer, before any money is spent."""
-    if (end := wait_for_leader(context)) is not None:
-        return end
-    services = context.services
-    services.output_store.check(context.run)
-    services.packer.secrets(context.spec, context.run)
-    if services.notifier is not None:
-        services.notifier.check(context.spec)
-    bundle = services.packer.pack(context.run, context.spec)
-    offer = choose_offers_for_run(context)[0]
-    context.save(offer=offer, usd_per_hour=offer.usd_per_hour, host=offer.host)
-    job_of_offer = one_machine_job(context.spec) if context.nodes.replaces else context.spec
-    context.report(f"{offer_text(job_of_offer, offer)}; {bundle.size / 1e6:.1f} MB to ship")
-    done = resumed_step(context.spec, context.run.parent, services.ledger)
-    if deadline := deadline_text(context.spec, offer, context.now(), done):
-        context.report(deadline)
-    return _OK
-
-
-def rent(context: RunContext) -> PhaseResult:
-    """Rent a machine that carries this run's label. Looks for one first, so that it is safe to repeat."""
-    if (end := wait_for_turn_to_rent(context)) is not None:
-        return end
-    asked_at = context.now()
-    machine = find_ordered_machine(context) or rent_machine(context)
-    # What the machine is charged counts, not what was offered: a price may have changed in between.
-    context.save(
-        instance_id=machine.id,
-        usd_per_hour=machine.usd_per_hour,
-        host=machine.host or context.run.host,
-        image=machine.image or context.run.image,
-        rented_at=bills.rented_at(context.run, machine, context.now()),
-        meter=Meter(extras=machine.extras),
-    )
-    context.machines.observe(machine, max(asked_at, context.run.rented_at or asked_at))
-    context.report(f"machine {machine.id}")
-    return check_against_offer(context, machine) or _OK
 
 
 def ship(context: RunContext) -> PhaseResult:
@@ -115,11 +62,6 @@ def ship(context: RunContext) -> PhaseResult:
     _retry_unreachable(context, send)
     context.report(f"{bundle.size / 1e6:.1f} MB")
     return _OK
-
-
-def train(context: RunContext) -> PhaseResult | None:
-    """Start the training and follow it until it is over; None: detached."""
-    return watch(context)
 
 
 def collect(context: RunContext) -> PhaseResult | None:
@@ -205,17 +147,6 @@ def _save_gone(context: RunContext, machine: Instance | None, looked_at: float) 
     context.report(
         "machine destroyed (confirmed twice)" if machine else "no machine exists (confirmed twice)"
     )
-
-
-STEPS: Mapping[Phase, Callable[[RunContext], PhaseResult | None]] = {
-    Phase.PLAN: plan,
-    Phase.RENT: rent,
-    Phase.BOOT: boot,
-    Phase.SHIP: ship,
-    Phase.TRAIN: train,
-    Phase.COLLECT: collect,
-    Phase.DESTROY: destroy,
-}
 
 
 def _save_returned_at(context: RunContext, machine: Instance, at: float | None) -> None:

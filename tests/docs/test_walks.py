@@ -17,7 +17,7 @@ _MAX_FILES = {
     "From the job file to the machine's end": 16,
     "From a rank's exit code to the printed verdict": 10,
     "From a file of data to the optimiser's step": 11,
-    "From `batch submit` to the first rented machine": 9,
+    "From `batch submit` to the first rented machine": 6,
 }
 """Number of files that a reader may have to open for each story."""
 

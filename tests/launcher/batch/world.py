@@ -170,7 +170,7 @@ class BatchWorld:
         return self._as_launcher(lambda services: self._launched(run_id, services))
 
     def _launched(self, run_id: str, services: BatchServices) -> Run:
-        attempts = services.attempts(SharedRequests(self.time.now, self.time), RunScreen())
+        attempts = services.attempts(SharedRequests(self.time.now, self.time), RunScreen(), lambda: 1)
         folder = str(self.folder / run_id)
         run = attempts.start(train_job(), provider="fake", run_id=run_id, out_dir=folder)
         return attempts.drive_to_end(run)
@@ -179,7 +179,7 @@ class BatchWorld:
         """A launcher drives that run on."""
 
         def resumed(services: BatchServices) -> Run:
-            attempts = services.attempts(SharedRequests(self.time.now, self.time), RunScreen())
+            attempts = services.attempts(SharedRequests(self.time.now, self.time), RunScreen(), lambda: 1)
             return attempts.resume(self.ledger.get(run_id), None)
 
         return self._as_launcher(resumed)
@@ -193,7 +193,7 @@ class BatchWorld:
         until, here = self.time.now() + for_s, self.computer
 
         def drive_run(run: Run, shared: SharedRequests) -> Run:
-            return services.attempts(shared, RunScreen()).resume(run, None)
+            return services.attempts(shared, RunScreen(), lambda: 1).resume(run, None)
 
         def drive_batch(name: str, shared: SharedRequests) -> Sequence[PointState]:
             with self.time.workers() as workers:
@@ -254,7 +254,7 @@ class BatchWorld:
             lambda: ledger.runs(open_only=True), lambda _: market, lambda *_: SpeedHistory(), clock=self.time
         )
 
-        def attempts(shared: SharedRequests, screen: RunScreen) -> Attempts:
+        def attempts(shared: SharedRequests, screen: RunScreen, _: Callable[[], int]) -> Attempts:
             def services_for(provider: str, origin: Origin) -> Services:
                 return Services(
                     provider=Mortal(pool, self.time) if provider == POOL else market,

@@ -16,7 +16,7 @@ from vastrun.contract.config import ModelConfig
 from vastrun.launcher.config import dump_job
 from vastrun.launcher.core import Instance, Phase, RentalOrder, Run
 from vastrun.launcher.core.job import JobSpec
-from vastrun.launcher.flow.rental import resumed_step
+from vastrun.launcher.flow.progress import resumed_step
 from vastrun.launcher.ledger.sqlite import SqliteLedger
 
 JOB = train_job()
