@@ -159,6 +159,106 @@ def test_one_spoilt_proof_is_never_a_success(
     assert [p.name for p in assessment.proofs if not p.holds] == [proof]
 
 
+def test_each_proof_of_a_success_says_what_was_found() -> None:
+    assert {proof.name: proof.text for proof in assess_run(evidence(GOOD), train_job()).proofs} == {
+        "ranks": "2 of 2 ranks exited 0",
+        "exit": "the exit code of the run is 0",
+        "record": "the final record was written",
+        "steps": "10 of 10 steps were done",
+        "loss": "the last loss is 0.1",
+        "checkpoint": "the checkpoint of step 10 is intact",
+        "outputs": "all outputs downloaded, checksums match",
+    }
+
+
+ENDS = (
+    RankEnd(rank=0, exit_code=0),
+    RankEnd(rank=1, exit_code=-11, signal="SIGSEGV"),
+    RankEnd(rank=2, exit_code=3),
+    RankEnd(rank=3, exit_code=None),
+)
+
+
+@pytest.mark.parametrize(
+    ("found", "proof", "text"),
+    [
+        (
+            evidence(replace(GOOD, ranks=ENDS)),
+            "ranks",
+            "1 of 2 ranks exited 0; "
+            "ended: rank 1 by SIGSEGV, rank 2 by exit code 3, rank 3 by an unknown cause",
+        ),
+        (evidence(GOOD, exit_code=1), "exit", "the exit code of the run is 1"),
+        (evidence(GOOD, exit_code=None), "exit", "the run gave no exit code"),
+        (evidence(replace(GOOD, final_record=False)), "record", "the trainer wrote no final record"),
+        (evidence(replace(GOOD, steps_done=9)), "steps", "9 of 10 steps were done"),
+        (evidence(replace(GOOD, loss_finite=None)), "loss", "no loss was recorded"),
+        (evidence(replace(GOOD, loss_finite=False, last_loss=None)), "loss", "the loss is not finite"),
+        (evidence(replace(GOOD, checkpoint=None)), "checkpoint", "there is no checkpoint"),
+        (
+            evidence(replace(GOOD, checkpoint=CheckpointEnd(step=10, path="a/b", files=(), intact=False))),
+            "checkpoint",
+            "the checksum of a/b does not hold",
+        ),
+        (
+            evidence(replace(GOOD, checkpoint=CheckpointEnd(step=5, path="a/b", files=(), intact=True))),
+            "checkpoint",
+            "the newest checkpoint is of step 5, not 10; it is intact",
+        ),
+        (
+            evidence(GOOD, damaged=("a", "b", "c", "d")),
+            "outputs",
+            "missing or damaged after the download: a, b, c",
+        ),
+        (evidence(None), "outcome", "the machine wrote no outcome.json"),
+    ],
+)
+def test_a_proof_that_fails_says_what_was_found_instead(found: Evidence, proof: str, text: str) -> None:
+    proofs = {each.name: each for each in assess_run(found, train_job()).proofs}
+    assert (proofs[proof].text, bool(proofs[proof].holds)) == (text, False)
+
+
+CHECKS = (
+    Check(name="log", holds=False, text="no line says done"),
+    Check(name="files", holds=False, text="no file matches *.npz"),
+    Check(name="exit", holds=True, text="it exited 0"),
+)
+OF_A_COMMAND = replace(GOOD, kind="command", final_record=False, checkpoint=None, steps_planned=None)
+
+
+@pytest.mark.parametrize(
+    ("found", "detail"),
+    [
+        (evidence(GOOD), ""),
+        (
+            evidence(replace(GOOD, steps_done=9), exit_code=1),
+            "it reports success, but the exit code of the run is 1; 9 of 10 steps were done",
+        ),
+        (evidence(replace(GOOD, loss_finite=None, checkpoint=None)), "missing proof: loss, checkpoint"),
+        (evidence(None), "no evidence of what happened"),
+        (evidence(None, exit_code=137), "the run on the machine was killed by something else"),
+        (evidence(None, nonsense="world_size is -1"), "the machine sent invalid evidence: world_size is -1"),
+    ],
+)
+def test_the_detail_of_a_training_says_why(found: Evidence, detail: str) -> None:
+    assert assess_run(found, train_job()).detail == detail
+
+
+@pytest.mark.parametrize(
+    ("checks", "detail"),
+    [
+        (CHECKS, "a success condition of the job is not met: no line says done; no file matches *.npz"),
+        (CHECKS[2:], ""),
+        ((), "missing proof: success"),
+    ],
+)
+def test_the_detail_of_a_command_names_the_conditions_that_are_not_met(
+    checks: tuple[Check, ...], detail: str
+) -> None:
+    assessment = assess_run(evidence(replace(OF_A_COMMAND, checks=checks)), command_job())
+    assert assessment.detail == detail
+
+
 def record(reason: Reason, detail: str) -> StartRecord:
     return StartRecord(reason=reason, detail=detail, world_size=2, started_at=0.0, ended_at=1.0)
 
