@@ -149,7 +149,7 @@ def test_destroy_now_does_not_wait_for_outputs(tmp_path: Path) -> None:
 
     run = world.launch()
 
-    assert run.cause is Cause.STOPPED
+    assert (run.cause, run.detail) == (Cause.STOPPED, "destroyed immediately, as requested")
     assert world.output_store.home == {}
     assert world.rented() == 0
 
@@ -252,7 +252,10 @@ def test_a_machine_that_vanishes_while_training_is_lost(tmp_path: Path) -> None:
 
     run = world.launch()
 
-    assert run.cause is Cause.LOST
+    assert (run.cause, run.detail) == (
+        Cause.LOST,
+        "the machine no longer exists; the provider no longer lists it",
+    )
     assert VERDICT_OF[run.cause] == "LOST"
     assert world.market.forgotten == {RUN_ID}
 
@@ -421,7 +424,10 @@ def test_a_box_that_neither_answers_nor_ends_itself_is_given_back_after_its_limi
 
     run = world.launch()
 
-    assert run.cause is Cause.TIME_LIMIT
+    assert (run.cause, run.detail) == (
+        Cause.TIME_LIMIT,
+        "past the end of its lease, which did not destroy it",
+    )
     assert world.rented() == 0
     assert world.market.bill_usd <= (3600 + policy.LIMIT_SLACK_S + 30) * PRICE / 3600
 
