@@ -7,15 +7,28 @@ from dataclasses import replace
 import pytest
 
 from tests.jobs import train_job
-from vastrun.launcher.core import Instance, Meter, Phase, Run
-from vastrun.launcher.core.job import Resources
+from vastrun.launcher.core import Cause, ExtraRates, Instance, Lease, Meter, Offer, Phase, Run
+from vastrun.launcher.core.job import Limits, Resources
 from vastrun.launcher.decisions.policy import (
     BOOT_S,
     LEASE_DELAY_S,
     LIMIT_SLACK_S,
+    affordable,
+    down_gb,
+    exceeded_limit,
+    is_money_spent,
+    lacks_money_limit,
+    lease_env,
+    lease_of,
     link_mbps,
     machines_of_run,
+    min_usd,
+    poll_interval_s,
+    queue_poll_interval_s,
     released_at,
+    reservation_usd,
+    with_limit,
+    worst_case_usd,
 )
 
 RUN = Run(
@@ -82,3 +95,135 @@ def test_the_link_between_nodes_is_measured_where_it_is_paid_for_or_asked_for(
 ) -> None:
     spec = train_job(nodes=nodes, resources=Resources(gpus=2, link_mbps=asked))
     assert link_mbps(spec, free=free) == least
+
+
+PAID = Offer(
+    id="1",
+    host="h",
+    gpu_name="RTX 4090",
+    gpus=1,
+    gpu_memory_gb=24.0,
+    disk_gb=40.0,
+    usd_per_hour=0.36,
+    description="",
+)
+FREE = replace(PAID, usd_per_hour=0.0)
+HOUR = Lease(ship_s=900.0, life_s=3600.0, life_cause=Cause.TIME_LIMIT, grace_s=120.0, collect_s=1800.0)
+
+
+@pytest.mark.parametrize(
+    ("limits", "offer", "nodes", "lease"),
+    [
+        (Limits(hours=1.0), PAID, 1, HOUR),
+        (Limits(hours=1.0), FREE, 1, replace(HOUR, collect_s=86_400.0)),
+        (Limits(hours=1.0, collect_s=60.0), FREE, 1, replace(HOUR, collect_s=60.0)),
+        (Limits(hours=1.0), PAID, 2, replace(HOUR, ship_s=900.0 + 2400)),
+        (Limits(hours=0.1), PAID, 1, replace(HOUR, ship_s=360.0, life_s=360.0, grace_s=72.0)),
+        (Limits(hours=1.0, usd=0.36), PAID, 1, HOUR),
+        (Limits(hours=1.0, usd=0.36), FREE, 1, replace(HOUR, collect_s=86_400.0)),
+        (Limits(hours=9.0, usd=0.36), PAID, 1, replace(HOUR, life_cause=Cause.MONEY_LIMIT)),
+        (Limits(hours=9.0, usd=0.72), PAID, 2, replace(HOUR, ship_s=3300.0, life_cause=Cause.MONEY_LIMIT)),
+    ],
+)
+def test_a_lease_ends_with_the_job_s_hours_or_its_money(
+    limits: Limits, offer: Offer, nodes: int, lease: Lease
+) -> None:
+    found = lease_of(train_job(limits=limits, nodes=nodes), offer)
+    assert replace(found, life_s=lease.life_s) == lease
+    assert found.life_s == pytest.approx(lease.life_s)
+
+
+def test_a_lease_is_told_to_the_machine_in_whole_seconds() -> None:
+    assert lease_env(replace(HOUR, life_s=3599.6)) == {
+        "LEASE_SHIP_S": "900",
+        "LEASE_LIFE_S": "3600",
+        "LEASE_LIFE_CAUSE": "time_limit",
+        "LEASE_GRACE_S": "120",
+        "LEASE_COLLECT_S": "1800",
+    }
+
+
+RENTED = replace(RUN, offer=PAID, usd_per_hour=0.36, rented_at=0.0, meter=Meter(began_at=100.0))
+
+
+@pytest.mark.parametrize(
+    ("usd", "left_s", "is_spent"),
+    [
+        (None, 0.0, False),
+        # The lease lives for an hour, of which it keeps two minutes to save.
+        (0.36, 120.0, True),
+        (0.36, 121.0, False),
+    ],
+)
+def test_a_training_stops_in_time_to_save_within_its_money(
+    usd: float | None, left_s: float, is_spent: bool
+) -> None:
+    spec = train_job(limits=Limits(hours=9.0, usd=usd))
+    assert is_money_spent(spec, RENTED, left_s) is is_spent
+    assert is_money_spent(spec, RUN, left_s) is False, "there is no offer yet"
+
+
+@pytest.mark.parametrize(
+    ("run", "now", "limit"),
+    [
+        (RENTED, 100.0 + 3600 + 120, None),
+        (RENTED, 101.0 + 3600 + 120, Cause.TIME_LIMIT),
+        (replace(RENTED, meter=Meter()), 2400.0 + 3600 + 120, None),
+        (replace(RENTED, meter=Meter()), 2401.0 + 3600 + 120, Cause.TIME_LIMIT),
+        (replace(RENTED, released_at=5000.0), 90_000.0, None),
+        (replace(RENTED, offer=None), 90_000.0, None),
+        (replace(RENTED, rented_at=None), 90_000.0, None),
+    ],
+)
+def test_a_limit_is_passed_two_minutes_after_the_lease_should_have_acted(
+    run: Run, now: float, limit: Cause | None
+) -> None:
+    assert exceeded_limit(train_job(limits=Limits(hours=1.0)), run, now) is limit
+
+
+def test_what_a_run_may_cost() -> None:
+    def job(nodes: int = 1, **limits: float) -> float:
+        return reservation_usd(train_job(limits=Limits(hours=2.0, **limits), nodes=nodes))
+
+    assert (job(usd=3.0), job(usd=3.0, nodes=2), job(usd=3.0, usd_per_hour=9.0)) == (3.0, 3.0, 3.0)
+    assert (job(usd_per_hour=0.5), job(usd_per_hour=0.5, nodes=2), job()) == (1.0, 2.0, 0.0)
+    dear = replace(PAID, extras=ExtraRates(down_usd_per_gb=0.1, up_usd_per_gb=0.2, storage_usd_per_hour=0.03))
+    spec = train_job(limits=Limits(hours=2.0))
+    # Besides the hours: 6 GB down, 2 GB up, and the disk while it loads for at most 40 minutes.
+    assert worst_case_usd(spec, dear) == pytest.approx(0.72 + 0.6 + 0.4 + 0.02)
+    assert worst_case_usd(replace(spec, nodes=2), dear) == pytest.approx(2 * (0.72 + 0.6 + 0.4 + 0.02))
+    # One minute of training, and a fifth of the money at most is set aside.
+    assert min_usd(PAID) == pytest.approx(0.006)
+    assert min_usd(dear) == pytest.approx(0.006 / 0.8)
+    assert min_usd(replace(dear, loading_usd=0.5)) == pytest.approx(0.506)
+
+
+def test_an_offer_is_affordable_up_to_the_job_s_price_and_needs_a_limit_where_it_costs_money() -> None:
+    offers = [PAID, FREE, replace(PAID, usd_per_hour=0.37)]
+    assert affordable(train_job(limits=Limits(hours=1.0, usd_per_hour=0.36)), offers) == offers[:2]
+    assert affordable(train_job(limits=Limits(hours=1.0)), offers) == offers
+    limits = (Limits(hours=1.0), Limits(hours=1.0, usd=1.0), Limits(hours=1.0, usd_per_hour=1.0))
+    assert [lacks_money_limit(train_job(limits=each), PAID) for each in limits] == [True, False, False]
+    assert not lacks_money_limit(train_job(limits=limits[0]), FREE)
+
+
+def test_a_retry_has_what_the_runs_before_it_left() -> None:
+    spec = train_job(limits=Limits(hours=1.0, usd=3.0))
+    assert [with_limit(spec, spent).limits.usd for spent in (0.0, 1.0, 2.995, 9.0)] == [3.0, 2.0, 0.01, 0.01]
+    unlimited = train_job(limits=Limits(hours=1.0))
+    assert with_limit(unlimited, 9.0) == unlimited
+
+
+def test_polls_are_further_apart_the_more_runs_there_are_and_the_longer_a_queue_takes() -> None:
+    assert [poll_interval_s(runs) for runs in (1, 12, 24, 1200)] == [1.0, 1.0, 2.0, 100.0]
+    assert [queue_poll_interval_s(waited_s) for waited_s in (0, 10, 20, 300, 9000)] == [
+        0.5,
+        0.5,
+        1.0,
+        15.0,
+        15.0,
+    ]
+
+
+def test_a_machine_downloads_its_image_and_its_set_up() -> None:
+    assert (down_gb(None), down_gb(0.0), down_gb(3.5)) == (6.0, 2.0, 5.5)
