@@ -151,28 +151,52 @@ def test_a_wandb_run_that_was_never_finished_has_crashed(box: TrainingBox, writt
 
 
 @pytest.mark.parametrize(
-    ("success", "holds"),
+    ("success", "name", "holds", "text"),
     [
-        (JobSuccess(files=("results/*.npz",)), True),
-        (JobSuccess(files=("results/*.txt",)), False),
-        (JobSuccess(files=("results/empty.csv",)), False),
-        (JobSuccess(log=r"nRMSE 0\.\d+"), True),
-        (JobSuccess(log="rollout done"), False),
-        (JobSuccess(steps=7), True),
-        (JobSuccess(steps=8), False),
-        (JobSuccess(exit_code=0), True),
+        (JobSuccess(files=("results/*.npz",)), "files", True, "1 file(s) match results/*.npz, 7 bytes"),
+        (JobSuccess(files=("results/*.np?",)), "files", True, "2 file(s) match results/*.np?, 10 bytes"),
+        (
+            JobSuccess(files=("results/*.txt",)),
+            "files",
+            False,
+            "no file matches results/*.txt in the code folder or in $VASTRUN_OUTPUTS",
+        ),
+        (JobSuccess(files=("results/*",)), "files", False, "a file that matches results/* is empty"),
+        (JobSuccess(log=r"nRMSE 0\.\d+"), "log", True, "rank 0 printed: nRMSE 0.03"),
+        (JobSuccess(log="rollout done"), "log", False, "rank 0 printed nothing that matches rollout done"),
+        (
+            JobSuccess(log="("),
+            "log",
+            False,
+            "( is not a regular expression: missing ), unterminated subpattern at position 0",
+        ),
+        (JobSuccess(steps=7), "steps", True, "every rank reached step 7 of 7"),
+        (JobSuccess(steps=8), "steps", False, "every rank reached step 7 of 8"),
+        (JobSuccess(exit_code=0), "exit_code", True, "exit codes of the ranks: 0"),
+        (JobSuccess(exit_code=3), "exit_code", False, "exit codes of the ranks: 0"),
     ],
 )
-def test_a_condition_of_the_job_holds_or_not(tmp_path: Path, success: JobSuccess, holds: bool) -> None:
+def test_a_condition_of_the_job_holds_or_not(
+    tmp_path: Path, success: JobSuccess, name: str, holds: bool, text: str
+) -> None:
     results = tmp_path / layout.CODE / "results"
     results.mkdir(parents=True)
     (results / "a.npz").write_bytes(b"numbers")
+    (results / "b.npy").write_bytes(b"one")
     (results / "empty.csv").touch()
     log = tmp_path / layout.RAW_LOGS / "rank-0.log"
     log.parent.mkdir(parents=True)
     log.write_text("epoch 1\nnRMSE 0.03\n")
     ranks = [RankEnd(rank=0, exit_code=0, step=7), RankEnd(rank=1, exit_code=0, step=9)]
-    assert [check.holds for check in run_checks(success, tmp_path, ranks)] == [holds]
+    (check,) = run_checks(success, tmp_path, ranks)
+    assert (check.name, check.holds, check.text) == (name, holds, text)
+
+
+def test_a_job_without_conditions_has_none_checked_and_one_with_several_has_each(tmp_path: Path) -> None:
+    every = JobSuccess(files=("*.a", "*.b"), log="done", steps=1, exit_code=0)
+    names = ["files", "files", "log", "steps", "exit_code"]
+    assert [check.name for check in run_checks(every, tmp_path, [])] == names
+    assert run_checks(JobSuccess(), tmp_path, []) == run_checks(None, tmp_path, []) == ()
 
 
 @pytest.mark.parametrize("pattern", ["*.csv", "$VASTRUN_OUTPUTS/*.csv", "${VASTRUN_OUTPUTS}/scores.csv"])
