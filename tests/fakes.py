@@ -95,6 +95,8 @@ class FakeProvider:
         self.extras = ExtraRates()
         self.down_gb = 0.0
         """What each machine has fetched, as it is listed."""
+        self.own_row_down_gb: float | None = None
+        """What a machine has fetched by its own row, where the list is older."""
         self.charges: dict[str, float] = {}
         """What it says that it charged, by label."""
         self.charge_error: VastrunError | None = None
@@ -188,7 +190,9 @@ class FakeProvider:
         self._settle()
         self._must_not_be_mute()
         box = self._boxes.get(instance_id)
-        return box.listed() if box else None
+        if box is None or self.own_row_down_gb is None:
+            return box.listed() if box else None
+        return replace(box.listed(), down_gb=self.own_row_down_gb)
 
     def _must_not_be_mute(self) -> None:
         if self.clock.now() >= self.mute_from:

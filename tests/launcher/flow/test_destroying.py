@@ -37,6 +37,14 @@ def test_only_a_destroy_that_failed_is_a_try_and_after_ten_over_six_minutes_it_i
     assert world.clock.now() - calm.clock.now() == pytest.approx(waits_s, abs=within_s)
 
 
+def test_the_traffic_that_is_charged_is_that_of_the_machine_s_own_row_before_the_destroy(
+    tmp_path: Path,
+) -> None:
+    world = World(tmp_path)
+    world.market.down_gb, world.market.own_row_down_gb = 1.0, 7.0
+    assert world.launch().meter.down_gb == 7.0
+
+
 def test_a_failure_before_the_destroy_is_no_try_of_it(tmp_path: Path) -> None:
     world = World(tmp_path)
     world.expect(Fault(verb="remote.put", nth=1, moment="before", trouble="error"))
