@@ -18,6 +18,7 @@ from vastrun.launcher.decisions.policy import GPU_FRAGMENTS
 from vastrun.launcher.decisions.workload import (
     EFFICIENCY,
     GpuFit,
+    chosen_workloads,
     efficiency_of,
     fit_of,
     is_too_small,
@@ -42,6 +43,17 @@ def test_a_gpu_is_too_small_when_not_even_one_window_at_once_fits() -> None:
     assert min_gb(found, job(), 80.0) == pytest.approx(20.0 * 1.1 + 0.8)
     assert is_too_small(found, job(), 16.0)
     assert not is_too_small(found, job(), 24.0)
+
+
+@pytest.mark.parametrize(
+    ("gpus", "gpu_gb", "strategy"), [(2, 31.9, "fsdp2"), (2, 32.0, "ddp"), (0, 31.9, "ddp")]
+)
+def test_the_strategy_is_chosen_by_the_memory_of_the_gpu(gpus: int, gpu_gb: float, strategy: str) -> None:
+    # 16 bytes of weights, gradients and optimiser for each parameter, in half of the memory.
+    both = workloads(strategy="ddp").workloads + workloads(strategy="fsdp2").workloads
+    found = replace(workloads(), parameters=10**9, workloads=both)
+    spec = train_job(resources=Resources(gpus=gpus), ranks=2)
+    assert {each.strategy for each in chosen_workloads(found, spec, gpu_gb)} == {strategy}
 
 
 @pytest.mark.parametrize("use", [field.name for field in fields(PeakBytes)])
