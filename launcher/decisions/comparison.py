@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
+from functools import cache
 from typing import Any, ClassVar, Literal
 
+from vastrun.contract.config import TrainConfig
 from vastrun.launcher.core import Cost, Run
 from vastrun.launcher.core.job import JobSpec
 
@@ -74,15 +76,16 @@ def job_values(spec: JobSpec) -> dict[str, Value]:
 
 def chosen_values(spec: JobSpec) -> dict[str, Value]:
     """Return the options of a job that differ from their defaults."""
-    defaults = job_values(_default_job(spec))
+    defaults = _default_values(with_train=spec.train is not None)
     return {
         key: value for key, value in job_values(spec).items() if key == "name" or defaults.get(key) != value
     }
 
 
-def _default_job(spec: JobSpec) -> JobSpec:
-    """Return a job with the same sections and only default values."""
-    return JobSpec(name="", train=None if spec.train is None else type(spec.train)())
+@cache
+def _default_values(*, with_train: bool) -> Mapping[str, Value]:
+    """Return the values of a job with the same sections and only default values."""
+    return job_values(JobSpec(name="", train=TrainConfig() if with_train else None))
 
 
 def _flat(prefix: str, value: Any) -> Iterator[tuple[str, Value]]:

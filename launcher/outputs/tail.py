@@ -29,8 +29,7 @@ LARGE_BYTES = 32 << 20
 
 def download_log(out: Path, remote: Remote, *, whole_lines: bool) -> bytes:
     """Append what is new of the box's log to the copy here; return it."""
-    out.mkdir(parents=True, exist_ok=True)
-    with place_of(out, layout.LOG).open("ab+", buffering=0) as log:
+    with _opened(place_of(out, layout.LOG)) as log:
         fcntl.flock(log, fcntl.LOCK_EX)  # another process may show the same log
         new = _new_log_bytes(remote, log, os.fstat(log.fileno()).st_size)
         end = new.rfind(b"\n") + 1
@@ -41,6 +40,15 @@ def download_log(out: Path, remote: Remote, *, whole_lines: bool) -> bytes:
             write(log.fileno(), new)
             os.fsync(log.fileno())
     return new
+
+
+def _opened(log: Path) -> FileIO:
+    """Open the copy for reading and appending. Its folder exists but for the first time."""
+    try:
+        return log.open("ab+", buffering=0)
+    except FileNotFoundError:
+        log.parent.mkdir(parents=True, exist_ok=True)
+        return log.open("ab+", buffering=0)
 
 
 def _new_log_bytes(remote: Remote, copy: FileIO, held: int) -> bytes:

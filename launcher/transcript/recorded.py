@@ -120,6 +120,8 @@ CALLS: Mapping[str, CallLogSpec] = {
     "remote.close": CallLogSpec(),
 }
 """Parts of each call that are written: sizes, and contents only of small files and failed commands."""
+_READ_SIZE = replace(CALLS["remote.read"], answer=summarize_size)
+_ABILITIES = frozenset(verb.partition(".")[0] for verb in CALLS) - {"provider", "remote"}
 
 
 class _Forwarding:
@@ -153,10 +155,9 @@ class RecordedProvider(RecordedPort):
     @property
     def abilities(self) -> Abilities:
         able: Abilities = self._real.abilities
-        names = {verb.partition(".")[0] for verb in CALLS} - {"provider", "remote"}
         recorded: dict[str, Any] = {
             name: RecordedPort(ability, self._recorder, name)
-            for name in names
+            for name in _ABILITIES
             if (ability := getattr(able, name)) is not None
         }
         return replace(able, **recorded)
@@ -174,9 +175,7 @@ class RecordedRemote(RecordedPort):
     """
 
     def read(self, path: str, **limits: int) -> bytes:
-        spec = CALLS["remote.read"]
-        if path in (layout.LOG, layout.METRICS):
-            spec = replace(spec, answer=summarize_size)
+        spec = _READ_SIZE if path in (layout.LOG, layout.METRICS) else CALLS["remote.read"]
         content: bytes = self._recorder.call("remote.read", spec, self._real.read, path, **limits)
         return content
 

@@ -103,8 +103,9 @@ def open_paths(pid: int, proc: Path = PROC) -> set[str]:
             with contextlib.suppress(OSError):
                 found.add(str(Path(entry.path).readlink()))
     with contextlib.suppress(OSError):
+        # Thousands of lines of a process that has torch; a path is the only part of one that has a slash.
         lines = (here / "maps").read_text(errors="surrogateescape").splitlines()
-        found |= {parts[5] for line in lines if len(parts := line.split(None, 5)) == 6}
+        found |= {line[at:] for line in lines if (at := line.find("/")) >= 0}
     return found
 
 

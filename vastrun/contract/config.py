@@ -63,6 +63,7 @@ _BYTES_PER_VALUE = 4
 
 _DIGITS = 4
 """Significant digits of the values within a range, which are part of file names."""
+_NO_OPTIONS = StageConfig()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -422,7 +423,7 @@ class TrainConfig:
 
     def options_of(self, stage: str) -> StageConfig:
         """Return the options that only this one of several stages has."""
-        return {str(name): own for name, own in self.stage_options.items()}.get(stage, StageConfig())
+        return next((own for name, own in self.stage_options.items() if str(name) == stage), _NO_OPTIONS)
 
     def of_stage(self, name: str) -> TrainConfig:
         """Return the options of one of the stages, as a job that trains that stage alone would give them."""
