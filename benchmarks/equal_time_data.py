@@ -108,7 +108,7 @@ def load(name: str, seed: int, folder: Path, *, device: torch.device, with_test:
 def _make(config: DataConfig, folder: Path) -> Task:
     folder.mkdir(parents=True, exist_ok=True)
     data.generate(config, folder)
-    return data.make(config, folder)
+    return data.make_task(config, folder)
 
 
 def _check_unknown(task: Task, test: Trajectories) -> None:

@@ -76,7 +76,7 @@ def _beside(task: Task, sample_plan: SamplePlan, others: list[Take]) -> list[Pai
 
 
 def _task(keep: Keep, folder: Path) -> Task:
-    task = data.make(replace(DATA, keep=keep), folder)
+    task = data.make_task(replace(DATA, keep=keep), folder)
     task.place(CPU)
     return task
 

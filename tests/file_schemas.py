@@ -19,7 +19,7 @@ from tests.document_schemas import REFERENCES, Draft7, Schema, whole
 from vastrun.launcher.config.points import METHODS
 from vastrun.launcher.config.rules import NAME
 from vastrun.launcher.config.schema import bare, job_fields, options
-from vastrun.launcher.config.yaml_reader import AS_WRITTEN, SHORT
+from vastrun.launcher.config.yaml_reader import AS_WRITTEN, SHORTHAND_KEYS
 from vastrun.launcher.core.batch import MAX_POINTS, BatchSpec
 from vastrun.launcher.core.job import JobSpec
 
@@ -120,7 +120,7 @@ class _FileKeys(Draft7):
         found["properties"] = properties
         if "required" not in found:
             found["type"] = ["object", "null"]
-        return {"anyOf": [found, _TEXT]} if section in SHORT else found
+        return {"anyOf": [found, _TEXT]} if section in SHORTHAND_KEYS else found
 
 
 def _as_read(key: str, hint: Any, schema: Schema) -> Schema:
@@ -138,7 +138,7 @@ def _as_read(key: str, hint: Any, schema: Schema) -> Schema:
     if schema.get("type") != "array":
         return schema
     many, item = {**schema, "type": ["array", "null"]}, typing.get_args(hint)[0]
-    if item in SHORT:
+    if item in SHORTHAND_KEYS:
         return {"anyOf": [many, _TEXT]}
     return {"anyOf": [many, schema["items"]]} if bare(item) is str or is_dataclass(item) else many
 

@@ -148,7 +148,8 @@ class BatchDriver:
         self._batches.move(batch.name, folder, here)
         self._batch = self._batches.get(batch.name)
         self._services.screen.note(
-            f"batch {batch.name} is taken over from {display_name(batch.computer)}: outputs come to {folder}"
+            f"batch {batch.name} is taken over from {display_name(batch.computer)}: "
+            f"outputs are downloaded to {folder}"
         )
 
     def _forward_requests(self) -> None:

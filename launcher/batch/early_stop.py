@@ -195,13 +195,13 @@ def _by_median(
             continue
         best, usual = min(curve.costs), median(means)
         if best == math.inf > usual:
-            yield Pruning(run=run, reason=f"until step {step:g} its {rule.metric} was never a number")
+            yield Pruning(run=run, reason=f"its {rule.metric} was not a number at any step up to {step:g}")
         elif best > usual:
             value, bar = _to_distinct_text(curve.shown(best), curve.shown(usual))
             yield Pruning(
                 run=run,
                 reason=f"at step {step:g} its best {rule.metric} so far, {value}, is worse than {bar}, "
-                f"the median of the means of {len(means)} other runs until there",
+                f"the median of the means of {len(means)} other runs up to this step",
             )
 
 

@@ -58,10 +58,10 @@ class BatchMachine:
             return "it takes no runs now"
         units = units_of(job.resources, self.held)
         if self.units_left < units:
-            return "each part of it is used once"
+            return "each of its slots was used once"
         share = self.held.share_usd_per_hour(units)
         if self.held.left_s(now) < needed_s(job, share):
-            return "its lease ends before all that the job's limits allow"
+            return "its lease ends before the job's limits"
         return unfit_reason(job, self.held, now)
 
     def has_room(self, job: JobSpec, now: float) -> bool:

@@ -198,7 +198,7 @@ class HoldSize:
     """Max. cost in USD, in whole cents; None: it is free."""
 
 
-def life_s(job: JobSpec, usd_per_hour: float) -> float:
+def max_run_s(job: JobSpec, usd_per_hour: float) -> float:
     """Return the max. seconds of a run of the job on a share of a machine at this price, by its own
     limits."""
     share = Offer(
@@ -216,7 +216,7 @@ def life_s(job: JobSpec, usd_per_hour: float) -> float:
 
 def needed_s(job: JobSpec, usd_per_hour: float) -> float:
     """Return the seconds for which a machine must last for a run of the job, by its own limits."""
-    return max(MIN_LEFT_S, life_s(job, usd_per_hour) + _SLOT_ENDS_S)
+    return max(MIN_LEFT_S, max_run_s(job, usd_per_hour) + _SLOT_ENDS_S)
 
 
 def expected_s(job: JobSpec, offer: Offer, measured_s: Sequence[float]) -> float:
@@ -225,7 +225,7 @@ def expected_s(job: JobSpec, offer: Offer, measured_s: Sequence[float]) -> float
     `measured_s`: durations of other points of the batch. Without any, the offer's forecast; without that,
     all of the time that the job's limits allow.
     """
-    max_s = life_s(job, offer.usd_per_hour)
+    max_s = max_run_s(job, offer.usd_per_hour)
     if measured_s:
         return min(max_s, median(measured_s))
     if offer.forecast is not None:

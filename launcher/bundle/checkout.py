@@ -57,7 +57,7 @@ def worktree(folder: str, exclude: Sequence[str] = (), include: Sequence[str] = 
     paths = tuple(sorted({path for path in listed if not _excluded(path, exclude)}))
     if not paths:
         hint = "git ignores everything in it" if in_git else ""
-        raise JobValueError(f"code.path: {root} holds no file to ship", hint=hint)
+        raise JobValueError(f"code.path: {root} has no file to upload", hint=hint)
     # A data set that lies in the checkout is reported here, not after an hour of upload.
     _check_size(root, paths)
     commit, dirty = commit_of(root)

@@ -58,9 +58,9 @@ class SharedJobs:
                     self._store.replace(_names(run)[0], content)  # for a retry of this one
                 return _unpacked(content)
         there = run.home.partition("~")[0] or "another computer"
-        why = f"VASTRUN_TEAM_KEY was not set there, or the code is above {MAX_CODE_BYTES >> 20} MB"
+        why = f"VASTRUN_TEAM_KEY was not set there, or the code is larger than {MAX_CODE_BYTES >> 20} MB"
         raise UsageError(
-            f"the code and the secrets of {run.id} are on {there} alone: "
+            f"the code and the secrets of {run.id} are only on {there}: "
             f"{'VASTRUN_TEAM_KEY is not set here' if self._store is None else why}",
             hint="export VASTRUN_TEAM_KEY=…   (the same on all computers, before a job is launched)",
         )

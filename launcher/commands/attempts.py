@@ -162,7 +162,7 @@ class Attempts:
         folder = folder_here(run, services.ledger)
         moved = self._move(run, folder)
         there, here = display_name(run.computer), display_name(moved.computer)
-        text = f"taken over from {there}: its outputs come to {folder} on {here}"
+        text = f"taken over from {there}: its outputs are downloaded to {folder} on {here}"
         now = services.clock.now()
         event = Event(run_id=run.id, at=now, phase=run.phase, text=text, usd=cost_usd(run, now))
         services.ledger.add_event(event)

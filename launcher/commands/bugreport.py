@@ -37,7 +37,7 @@ _CONTENTS: Mapping[str, str] = {
     "job.json": "the job, without values that are secret",
     "outcome.json": "the evidence that its box wrote",
     "log.txt": f"the last {_LOG_LINES} lines of its log",
-    "doctor.txt": "what vastrun doctor says of this computer",
+    "doctor.txt": "the findings of vastrun doctor about this computer",
     "versions.json": "versions of vastrun, Python and this system",
 }
 """Files that a report may contain, with a description each."""
@@ -116,8 +116,8 @@ def read_member(file: Path, name: str) -> bytes | None:
                     found = archive.extractfile(member)
                     return b"" if found is None else found.read(2 * MAX_BYTES)
     except (tarfile.TarError, EOFError, gzip.BadGzipFile, zlib.error) as error:
-        raise UsageError(f"{file}: not a whole archive: {error}") from error
-    raise UsageError(f"{file} holds no {name}", hint="vastrun bugreport RUN makes one that does")
+        raise UsageError(f"{file}: incomplete archive: {error}") from error
+    raise UsageError(f"{file} contains no {name}", hint="vastrun bugreport RUN writes a file with one")
 
 
 def _texts(

@@ -20,13 +20,13 @@ from vastrun.launcher.providers.local import remote
 LOW_CREDIT_USD = 1.0
 _MAX_CLOCK_SKEW_S = 60.0
 LAUNCHER_MB, BUSY_LAUNCHER_MB = 110, 200
-"""MB of a launcher with a run or a batch of 20 points, and of one while a machine sends as much as it may.
+"""MB of a launcher with a run or a batch of 20 points, and of one while a machine sends the maximum.
 
 Measured by `python -m benchmarks launcher-memory`: 50 and 66 MB on this computer, 91 and 103 MB on Vast. The
 second is what `launcher/gate/caps.py` allows.
 """
 _LAUNCHER_NEEDS = (
-    f"a launcher takes up to {LAUNCHER_MB} MB, {BUSY_LAUNCHER_MB} MB while a machine sends as much as it may"
+    f"a launcher uses up to {LAUNCHER_MB} MB, {BUSY_LAUNCHER_MB} MB while a machine sends the maximum"
 )
 _REPORT_HINT = "vastrun doctor --json >doctor.json, and attach that file to an issue"
 
@@ -197,7 +197,7 @@ def _permissions(name: str, account_status: AccountStatus) -> Finding:
     if account_status.wider:
         text = "the key may do more than a launch needs"
         return Finding(name=f"{name} permissions", health=Health.WARN, text=text, fix=scoped)
-    text = f"without renting, the key seems to have all of {needed}"
+    text = f"as far as can be seen without renting, the key has {needed}"
     return Finding(name=f"{name} permissions", health=Health.OK, text=text)
 
 
@@ -209,7 +209,7 @@ def permissions_json(categories: Sequence[str]) -> str:
 def _clock(name: str, ahead_s: float | None) -> Finding:
     label = f"{name} clock"
     if ahead_s is None:
-        return Finding(name=label, health=Health.SKIP, text="the server does not say what time it is")
+        return Finding(name=label, health=Health.SKIP, text="the server's response has no time")
     text = f"{abs(ahead_s):.0f} s {'ahead of' if ahead_s > 0 else 'behind'} the server's"
     if abs(ahead_s) <= _MAX_CLOCK_SKEW_S:
         return Finding(name=label, health=Health.OK, text=text)
@@ -248,8 +248,8 @@ def _networks(ledger: Ledger, provider: Provider, label: str) -> Finding:
     if left:
         names = ", ".join(network.name for network in left)
         fix = f"vastrun reap --provider {provider.name}"
-        return Finding(name=label, health=Health.WARN, text=f"left of runs that ended: {names}", fix=fix)
-    text = "none is left; a run with several nodes needs a key with user_write besides"
+        return Finding(name=label, health=Health.WARN, text=f"left over from ended runs: {names}", fix=fix)
+    text = "none is left; a run with several nodes also needs a key with user_write"
     return Finding(name=label, health=Health.OK, text=text)
 
 

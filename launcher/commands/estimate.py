@@ -212,7 +212,7 @@ def _with_memory(spec: JobSpec, estimator: WorkloadEstimator) -> ResolvedJob:
     workloads = estimator.workloads(any_memory)
     found = None if workloads is None else whole_gb(workloads, any_memory)
     if found is None:
-        raise _unknown(_MEMORY, "no GPU is large enough for all that a rank should compute at once")
+        raise _unknown(_MEMORY, "no GPU is large enough for what a rank computes at once")
     message = f"{_MEMORY}: auto is {found:g}: memory that a rank needs for its share of a batch in one step"
     return ResolvedJob(spec=_with_gpu_memory(spec, found), message=message)
 
@@ -228,7 +228,7 @@ def _with_batch(
     if (batch := _batch_of(parent, spec)) is not None and parent is not None:
         spec = replace(spec, train=replace(spec.train, batch=batch))
         return ResolvedJob(
-            spec=spec, message=f"{_BATCH}: auto is {batch}, as of {parent.id}, which it continues"
+            spec=spec, message=f"{_BATCH}: auto is {batch}, that of {parent.id}, which it continues"
         )
     memory_gb = _gpu_memory_gb(spec, provider)
     spec, _ = estimator.with_largest_batch(spec, memory_gb)

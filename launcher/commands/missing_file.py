@@ -1,4 +1,4 @@
-"""A file that a program missed on its machine, and that is on this computer: why it was not shipped."""
+"""A file that a program missed on its machine, and that is on this computer: why it was not uploaded."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _MISSING = re.compile(
 
 
 def missing_file(run: Run) -> str:
-    """Say which file was not shipped and why: "conf/local.yaml is ignored by git, so it was not shipped".
+    """Say which file was not shipped and why: "conf/local.yaml is ignored by git, so it was not uploaded".
 
     Empty where the run failed for another reason. Its machine words the detail: the path is only looked for
     within the code folder.
@@ -28,7 +28,7 @@ def missing_file(run: Run) -> str:
 
     path = _in_code(PurePosixPath(found[1] or found[2]))
     why = None if code is None else why_not_shipped(path, code.path, code.exclude, code.include)
-    return f"{path} is {why}, so it was not shipped" if why else ""
+    return f"{path} is {why}, so it was not uploaded" if why else ""
 
 
 def _in_code(path: PurePosixPath) -> str:

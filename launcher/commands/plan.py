@@ -143,8 +143,8 @@ def _volume_first(report: MarketReport, spec: JobSpec, volume: Volume | None) ->
         return report
     first, *rest = report.in_order([offer.id for offer in preferred]).quotes
     text = (
-        f"It comes first for its volume {volume.name}: to download {volume.gb:.0f} GB again on the next one "
-        f"would cost {usd(download_usd(offers[0], volume.gb))}."
+        f"It is first because of its volume {volume.name}: to download {volume.gb:.0f} GB again on the next "
+        f"one would cost {usd(download_usd(offers[0], volume.gb))}."
     )
     instead = " ".join(filter(None, (first.instead, text)))
     return replace(report, quotes=(replace(first, instead=instead), *rest))

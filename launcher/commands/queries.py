@@ -139,7 +139,7 @@ class Explanation:
     idle_gpus: str = ""
     """Sentence on GPUs that worked less than half of the time, and why; empty: not seen."""
     not_shipped: str = ""
-    """A file that its program missed, and why it was not shipped; empty: none is known."""
+    """A file that its program missed, and why it was not uploaded; empty: none is known."""
 
     @property
     def stages(self) -> Sequence[StageCost]:

@@ -204,7 +204,7 @@ def select_by_ledger(found: Sequence[Orphan], named: str | None) -> list[Orphan]
     chosen = [orphan for orphan in found if orphan.owner is not Owner.THIS and orphan.ledger == ledger_id]
     if not chosen:
         raise UsageError(
-            f"--from-ledger: expected a ledger that has machines there besides this one, got {named!r}",
+            f"--from-ledger: expected another ledger with machines there, got {named!r}",
             hint="vastrun reap --dry-run lists the machines by ledger",
         )
     return chosen

@@ -121,7 +121,7 @@ def _unit(command: Sequence[str], variables: Mapping[str, str], folder: Path, se
     words = " ".join([program, *(word.replace("$", "$$") for word in arguments)])
     return f"""\
 [Unit]
-Description=vastrun: drives the runs and batches that no launcher drives
+Description=vastrun: drives runs and batches that have no launcher
 
 [Service]
 ExecStart={words}

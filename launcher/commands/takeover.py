@@ -38,7 +38,8 @@ def check_reachable(run: Run, services: Services, services_for: ServicesFor) -> 
         if services_for(name, NOTHING).provider.shared:
             return
     raise UsageError(
-        f"{run.id} began on {display_name(run.computer)}: its machine, on {name}, is reached only from there",
+        f"{run.id} was started on {display_name(run.computer)}: its machine, on {name}, "
+        "can be reached only from there",
         hint=f"there: vastrun resume {run.id}",
     )
 

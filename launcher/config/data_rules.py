@@ -50,9 +50,9 @@ def _url_fault(file: DataFile) -> str | None:
     ):
         return f"{_EXPECTED_URL} of printable ASCII characters"
     if port == 0 or parts.fragment or (parts.scheme in ("hf", "s3") and (parts.query or port)):
-        return f"{_EXPECTED_URL} without a port 0, and without # and ?, which hf:// and s3:// do not know"
+        return f"{_EXPECTED_URL} without a port 0, and without # and ?, which hf:// and s3:// do not support"
     if parts.scheme != "hf" and "@" in parts.netloc:
-        return "expected a URL without a password in it: the job file is no place for one"
+        return "expected a URL without a password: others may read the job file"
     if parts.scheme == "hf":
         try:
             hub_address(file.url)
@@ -65,7 +65,7 @@ def _url_fault(file: DataFile) -> str | None:
 
 def _checks(file: DataFile, path: KeyPath) -> Iterator[Conflict]:
     if (file.size is None) == (file.max_gb is None):
-        text = "expected one of size (its exact bytes) and max_gb (the most that it may have)"
+        text = "expected one of size (its exact number of bytes) and max_gb (its maximum)"
         yield Conflict(path, text)
     for key, digits in _DIGESTS.items():
         digest = getattr(file, key)
@@ -75,7 +75,9 @@ def _checks(file: DataFile, path: KeyPath) -> Iterator[Conflict]:
     if file.sha256 is not None and file.md5 is not None:
         yield Conflict((*path, "md5"), "conflicts with sha256: give one of the two, preferably sha256")
     if file.url.startswith("http://") and file.sha256 is None and file.md5 is None:
-        text = "http:// needs sha256 or md5, as anybody on the way can change the file; or write https://"
+        text = (
+            "http:// needs sha256 or md5, because anyone on the network can change the file; or use https://"
+        )
         yield Conflict((*path, "url"), text)
 
 

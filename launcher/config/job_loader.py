@@ -190,5 +190,5 @@ def absolute(text: str, now: datetime | None) -> str:
     if at > now:
         return at.isoformat()
     if date:
-        raise ValueError(f"{at:%Y-%m-%d %H:%M} is over: it is {now:%Y-%m-%d %H:%M} now")
+        raise ValueError(f"{at:%Y-%m-%d %H:%M} is in the past: it is {now:%Y-%m-%d %H:%M} now")
     return (at + timedelta(days=1)).isoformat()

@@ -193,11 +193,11 @@ def resume_method(index: ProgramIndex, reader: PathReader, checkpoint: Write) ->
         return _by_option(with_path.flag)
     if options:
         flag = options[0].flag
-        note = f"{flag} is added when there is a checkpoint, which is put back to its place before."
+        note = f"{flag} is added if there is a checkpoint, which is restored to its path first."
         return ResumeMethod(note=note, word=f"${{VASTRUN_RESUME:+{flag}}}")
     if _loads_by_itself(index, reader, checkpoint):
         return ResumeMethod(
-            note="It is put back to its place before, and the program loads it when it is there."
+            note="The checkpoint is restored to its path first, and the program loads it if it is there."
         )
     note = "No option to continue was found. Add this line, unless the program looks for its newest file:"
     return ResumeMethod(note=note, line=_line(checkpoint))

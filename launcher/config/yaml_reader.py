@@ -30,7 +30,7 @@ from vastrun.launcher.core.job import Checkpoints, JobSpec, NotifyUrl, Secret
 
 AS_WRITTEN = ("env", "command")
 """Sections whose numbers and booleans are read as text."""
-SHORT: dict[Any, str] = {Secret: "name", NotifyUrl: "url", Checkpoints: "files"}
+SHORTHAND_KEYS: dict[Any, str] = {Secret: "name", NotifyUrl: "url", Checkpoints: "files"}
 """Sections that may be written as one string, with the key of that string."""
 _YES_NO = {"yes": "true", "on": "true", "y": "true", "no": "false", "off": "false", "n": "false"}
 _SKIP = object()
@@ -108,10 +108,10 @@ class YamlReader:
         return self._scalar(node, path)
 
     def _section(self, kind: Any, node: Node, path: KeyPath) -> Any:
-        if kind in SHORT and isinstance(node, ScalarNode) and node.tag == STR:
-            at = (*path, SHORT[kind])
+        if kind in SHORTHAND_KEYS and isinstance(node, ScalarNode) and node.tag == STR:
+            at = (*path, SHORTHAND_KEYS[kind])
             self._places[at] = node
-            return {SHORT[kind]: self._read(str, node, at)}
+            return {SHORTHAND_KEYS[kind]: self._read(str, node, at)}
         known = _keys_of(kind)
         return self._entries(node, path, lambda key: known.get(key), list(known))
 
@@ -173,11 +173,11 @@ class YamlReader:
             return _SKIP if _SKIP in values else values  # indices stay what they are in the file
         if _is_null(node):
             return _SKIP
-        if isinstance(node, ScalarNode) and node.tag == STR and bare(items[0]) in (str, *SHORT):
+        if isinstance(node, ScalarNode) and node.tag == STR and bare(items[0]) in (str, *SHORTHAND_KEYS):
             if path == ("command",):
                 return self._split(node, path)
             return [self._item(items[0], node, (*path, 0))]
-        if isinstance(node, MappingNode) and is_dataclass(items[0]) and items[0] not in SHORT:
+        if isinstance(node, MappingNode) and is_dataclass(items[0]) and items[0] not in SHORTHAND_KEYS:
             self._alone.add(path)
             return [self._item(items[0], node, (*path, 0))]
         return self._misfit(path)

@@ -111,7 +111,7 @@ RULES: tuple[AdviceRule, ...] = (
 def advice_for(run: Run, *, checkpoint: bool, not_shipped: str = "") -> str:
     """Name one thing to do next. `checkpoint`: one was downloaded.
 
-    `not_shipped`: a file that the program missed and that is on this computer, and why it was not shipped.
+    `not_shipped`: a file that the program missed and that is on this computer, and why it was not uploaded.
     """
     if run.phase is Phase.DESTROY:
         return f"destroy its machine: vastrun resume {run.id}"

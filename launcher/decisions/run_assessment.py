@@ -202,7 +202,7 @@ def _enough_nodes(outcome: Outcome, spec: JobSpec) -> bool:
 def _held(outcome: Outcome) -> Proof:
     """Return the proof of a held machine: why it ended."""
     if outcome.kind != "hold":
-        return Proof(name="held", holds=None, text="the machine does not say that it was held")
+        return Proof(name="held", holds=None, text="the machine did not report that it was held")
     return Proof(name="held", holds=True, text=f"held until: {outcome.detail}")
 
 
@@ -220,7 +220,7 @@ def _restarts(survived: Sequence[StartRecord]) -> Proof:
 
 def _exit(evidence: Evidence) -> Proof:
     if evidence.exit_code is None:
-        return Proof(name="exit", holds=None, text="the run gave no exit code")
+        return Proof(name="exit", holds=None, text="the run left no exit code")
     return Proof(
         name="exit", holds=evidence.exit_code == 0, text=f"the exit code of the run is {evidence.exit_code}"
     )
@@ -271,7 +271,7 @@ def _checkpoint(outcome: Outcome, planned: int) -> Proof:
     if last is None:
         return Proof(name="checkpoint", holds=None, text="there is no checkpoint")
     if not last.intact:
-        return Proof(name="checkpoint", holds=False, text=f"the checksum of {last.path} does not hold")
+        return Proof(name="checkpoint", holds=False, text=f"the checksum of {last.path} does not match")
     if last.step != planned:
         text = f"the newest checkpoint is of step {last.step}, not {planned}; it is intact"
         return Proof(name="checkpoint", holds=False, text=text)
@@ -286,7 +286,7 @@ def _stages(outcome: Outcome, train: TrainConfig) -> Iterator[Proof]:
         done = 0 if end is None else end.steps_done
         text = f"{done} of {span.steps} steps"
         if end is None or end.run_id is None:
-            where = "did not come to its end" if done else "was not begun"
+            where = "was not finished" if done else "was not started"
             yield Proof(name=f"stage.{span.name}", holds=None, text=f"it {where}: {text}")
         elif end.missed is not None:
             yield Proof(name=f"stage.{span.name}", holds=False, text=f"{text}; gate missed: {end.missed}")

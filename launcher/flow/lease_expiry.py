@@ -51,7 +51,7 @@ def set_deadline(context: RunContext, remote: Remote) -> None:
     command = f"env {' '.join(words)} bash {layout.DEADLINE} {left_s:.0f} {grace_s:.0f}"
     done = remote.run(command, timeout_s=_TIMEOUT_S)
     if done.exit_code != 0:
-        context.report(f"the machine does not know the deadline: {done.stderr.strip()[-200:]}")
+        context.report(f"the machine did not accept the deadline: {done.stderr.strip()[-200:]}")
 
 
 def find_machine_end(context: RunContext, wait_s: float = 0.0) -> MachineEnd | None:

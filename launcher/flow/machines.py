@@ -70,10 +70,10 @@ class StaleRows:
         if machine.id == run.instance_id or self._services.provider.abilities.market is None:
             return ""
         if user := self._earlier_user(machine.id, run):
-            return f"it was run {user}'s"
+            return f"it belonged to run {user}"
         ended = any(one.instance_id == machine.id and one.meter.absent_at for one in run.rentals)
         if ended and is_absent(self._services, machine.id):
-            return "it was destroyed, and is not there by its id"
+            return "it was destroyed, and its id is unknown"
         return ""
 
     def _earlier_user(self, machine_id: str, run: Run) -> str:

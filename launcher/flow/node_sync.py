@@ -85,7 +85,7 @@ def remove_network(context: RunContext) -> None:
     try:
         networks.remove_network(context.run.label)
     except (AuthError, ProviderError) as error:
-        context.report(f"the run's network is left: {error}; `vastrun reap` removes it")
+        context.report(f"the run's network could not be removed: {error}; `vastrun reap` removes it")
 
 
 def send_node_env(context: RunContext, remote: Remote) -> None:
@@ -163,7 +163,7 @@ def _rendezvous(context: RunContext, first: Run, remote: Remote) -> str:
         machine = context.services.provider.machine(first.instance_id)
     networks = context.services.provider.abilities.networks
     if machine is None or (networks is None and not machine.rendezvous and machine.state != "running"):
-        raise UnreachableError("node 0 has no machine now on which the nodes could meet")
+        raise UnreachableError("node 0 has no machine now to host the rendezvous")
     if networks is None:
         return parse_rendezvous(machine)
     machine = replace(machine, label=first.label)  # the user may have given it another one

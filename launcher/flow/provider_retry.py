@@ -47,7 +47,8 @@ def check_account(context: RunContext) -> None:
         return
     if run.account and run.rented_at is not None and who.account != run.account:
         raise AccountMismatchError(
-            f"{run.id} is on account {run.account} of {provider.name}; this key is of account {who.account}",
+            f"{run.id} is on account {run.account} of {provider.name}; "
+            f"this key belongs to account {who.account}",
             hint=_hint(context),
         )
     context.is_account_checked = True

@@ -60,7 +60,7 @@ def plan(context: RunContext) -> PhaseResult:
     offer = choose_offers_for_run(context)[0]
     context.save(offer=offer, usd_per_hour=offer.usd_per_hour, host=offer.host)
     job_of_offer = one_machine_job(context.spec) if context.nodes.replaces else context.spec
-    context.report(f"{offer_text(job_of_offer, offer)}; {bundle.size / 1e6:.1f} MB to ship")
+    context.report(f"{offer_text(job_of_offer, offer)}; {bundle.size / 1e6:.1f} MB to upload")
     done = resumed_step(context.spec, context.run.parent, services.ledger)
     if deadline := deadline_text(context.spec, offer, context.now(), done):
         context.report(deadline)
@@ -111,7 +111,7 @@ def choose_offers(
         and not (spec.image_unpinned or ImageReference.of(spec.image).is_pinned)
     ):
         raise UsageError(
-            f"image: {spec.image} has no digest: what it names may change, and this run costs money",
+            f"image: {spec.image} has no digest: the image of that name may change, and this run costs money",
             hint="image: NAME@sha256:… (`docker pull` prints it), or image_unpinned: true",
         )
     check_volumes_supported(spec, provider)
@@ -222,7 +222,7 @@ def _rent_with_volume(context: RunContext, offer: Offer, volume: VolumeOrder | N
         if found is not None:
             return found
         cancel_order(context, volume)
-        reason = f"the order with it was refused: {error}"
+        reason = f"the order with it was rejected: {error}"
     machine = _send_order(context, offer, None)
     report_no_volume(context, reason)
     return machine

@@ -114,5 +114,5 @@ def _text_of(context: RunContext, weights: LeftOutFiles, until: float) -> str:
         f"these look like weights and are only on the machine ({size}): {named}{more}. "
         f"It is kept for {minutes:.0f} min, until {moment_text(context.spec, until)}"
         f"{'' if context.spec.limits.deadline else ' UTC'}; "
-        f"to download them: vastrun pull {run_id} PATH; to give it back now: vastrun stop {run_id}"
+        f"to download them: vastrun pull {run_id} PATH; to destroy it now: vastrun stop {run_id}"
     )

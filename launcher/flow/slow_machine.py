@@ -113,7 +113,7 @@ class Slowness:
     def __str__(self) -> str:
         runs = f"{self.shown.steps_per_s:.3g} steps/s, {self.shown.runs} runs"
         share = self.steps_per_s / self.shown.steps_per_s
-        return f"{self.BEGINS}{share:.2f} of what {kind_text(self.kind)} has shown ({runs})"
+        return f"{self.BEGINS}{share:.2f} of the speed of earlier runs on {kind_text(self.kind)} ({runs})"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -106,7 +106,7 @@ class _VolumeSearch:
         self._records.save(known)
         if known.deleted_at is None:
             raise _NoVolumeError("the provider does not list it now; a list may be late")
-        self._context.report(f"volume {known.name} is gone: the provider does not list it any more")
+        self._context.report(f"volume {known.name} is gone: the provider no longer lists it")
 
     def _attached(self, known: Volume | None, listed: ListedVolume) -> VolumeOrder:
         # An order that was refused may have been done all the same: its row says that it is gone.

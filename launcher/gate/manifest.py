@@ -107,7 +107,7 @@ def parse_manifest(
             # Files larger than the machine's disk are a lie, and would fill the local disk.
             disk_bytes -= file.size
             if disk_bytes < 0:
-                raise RecordError(f"{file.path!r} is more than the machine's disk holds")
+                raise RecordError(f"{file.path!r} is larger than the machine's disk")
         except RecordError as error:
             rejected.append(str(error))
         else:
@@ -169,13 +169,13 @@ def _file_of(entry: Any) -> FileChecksum:
         raise RecordError(f"a path of more than {caps.PATH_FOLDERS} folders: {file.path[:60]!r}...")
     path = PurePosixPath(file.path)
     if path.is_absolute() or not path.parts or not all(map(_is_name, path.parts)):
-        raise RecordError(f"no path within the box: {file.path!r}")
+        raise RecordError(f"not a path within the box: {file.path!r}")
     if len(str(path).encode("utf-8", "surrogateescape")) > caps.PATH_BYTES:
         raise RecordError(f"a path of more than {caps.PATH_BYTES} bytes: {file.path[:60]!r}...")
     if str(path) in _FOLDERS:
         raise RecordError(f"a folder, not a file: {file.path!r}")
     if any(str(path).startswith(f"{one}/") for one in _FILES):
-        raise RecordError(f"below what is a file: {file.path!r}")
+        raise RecordError(f"below a path that is a file: {file.path!r}")
     if file.size > caps.SMALL_FILES.get(str(path), file.size):
         raise RecordError(f"{path}: larger than {caps.SMALL_FILES[str(path)]} bytes")
     return FileChecksum(path=str(path), size=file.size, sha256=file.sha256)

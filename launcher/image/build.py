@@ -59,7 +59,7 @@ def build(client: DockerClient, recipe: BuildRecipe, wheels: Path, screen: Build
     tag = f"{recipe.pins.variant}-{fingerprint(recipe.root, paths, made_of)}"
     reference = f"{recipe.repository}:{tag}"
     if has_image(client, ImageReference.of(reference)):
-        screen.step("build", f"{reference} is here already, of the same files")
+        screen.step("build", f"{reference} is here already, built from the same files")
         return reference
     folder = _wheels(client, recipe, base, wheels, screen)
     with tempfile.TemporaryDirectory(prefix="vastrun-image-") as scratch:
@@ -222,8 +222,8 @@ def _fetch(file: Path, command: Sequence[str]) -> None:
         raise ImageError(f"pip takes more than {_TIMEOUT_S / 60:.0f} min for {file.name}") from error
     if done.returncode:
         raise ImageError(
-            f"pip cannot fetch what {file.name} pins: {done.stderr.strip()[-1000:]}",
-            hint="see that this works: python -m pip download pip",
+            f"pip cannot download the packages of {file.name}: {done.stderr.strip()[-1000:]}",
+            hint="check that this works: python -m pip download pip",
         )
 
 

@@ -30,7 +30,7 @@ _EXPLANATIONS: Sequence[tuple[str, str, str]] = (
     (r"FileNotFoundError|No such file or directory: .*sock", "there is no Docker on this computer", _INSTALL),
     (
         r"PermissionError|permission denied .*docker daemon",
-        "you may not use Docker",
+        "your user has no access to Docker",
         "sudo usermod -aG docker $USER, and log in again",
     ),
     (
@@ -48,7 +48,7 @@ _EXPLANATIONS: Sequence[tuple[str, str, str]] = (
     (r"^non-zero code", "a command of the Dockerfile failed", ""),
     (
         r"unauthorized|\bdenied: |access denied|is denied|authentication required|no basic auth|Forbidden",
-        "the registry refuses",
+        "the registry refuses access",
         "docker login REGISTRY",
     ),
     (
@@ -205,7 +205,7 @@ def _show(line: str, screen: BuildScreen, name: str, printed: deque[str]) -> Non
     if step and not step[2].startswith("ARG "):
         screen.step(name, f"{step[1]} {' '.join(step[2].split())}"[:_WIDTH])
     elif line == _CACHED:
-        screen.gauge(f"{name}: as it was before")
+        screen.gauge(f"{name}: unchanged")
     elif line and not step and not line.startswith(_CHATTER):
         printed.append(line)
         screen.gauge(f"{name}: {line}")

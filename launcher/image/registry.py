@@ -179,7 +179,9 @@ class _Repository:
     def _error(self, error: HTTPError) -> ImageError:
         if error.code in (401, 403):
             hint = f"docker login {self._reference.registry}"
-            return ImageError(f"the registry refuses {self._reference}: HTTP {error.code}", hint=hint)
+            return ImageError(
+                f"the registry refuses access to {self._reference}: HTTP {error.code}", hint=hint
+            )
         if error.code == 404:
             hint = "check its name and its tag"
             return ImageError(f"the registry has no {self._reference}: HTTP 404", hint=hint)

@@ -81,7 +81,7 @@ def contents_in(output: str) -> Mapping[str, Any]:
         raise ValueError("too deep") from error
     missing = found.get("missing") if isinstance(found, dict) else None
     if not isinstance(missing, list) or not all(isinstance(name, str) for name in missing):
-        raise ValueError("no list of what is missing")
+        raise ValueError("no list of missing packages")
     texts = {name: found.get(name) for name in _TEXTS}
     if not all(value is None or isinstance(value, str) for value in texts.values()):
         raise ValueError("a version that is not text")
@@ -104,7 +104,9 @@ def checks(
     )
     if machine is not None and locked is not None:
         misfit = locked.misfit(machine)
-        rows.append(ImageCheck(name="machine", found=misfit or "it runs there", wanted="", holds=not misfit))
+        rows.append(
+            ImageCheck(name="machine", found=misfit or "the image runs there", wanted="", holds=not misfit)
+        )
     return rows
 
 

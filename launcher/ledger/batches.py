@@ -221,7 +221,9 @@ class SqlBatches:
             if holder is not None and not is_own and self._is_driving(holder):
                 raise self._held_by_error(name, holder)
             if renews and not is_own:
-                raise HeldError(f"another launcher drove {name} since", hint=f"vastrun batch resume {name}")
+                raise HeldError(
+                    f"another launcher has driven {name} since", hint=f"vastrun batch resume {name}"
+                )
             since = holder["since"] if holder is not None and is_own else now
             # The same duration by the clock of all launchers: this computer's clock may be wrong.
             until = now + (driver.until - self._now())

@@ -95,7 +95,7 @@ def download(run: Run, remote: Remote, file: FileChecksum, check: Callable[[], N
         try:
             _fetch(part, file, remote, check)
             if not is_complete(part, file, check) or not move_into(part, place, outputs.folder):
-                raise BoxError(f"{file.path} is not what the machine's checksum says")
+                raise BoxError(f"{file.path} does not match the machine's checksum")
         finally:
             part.unlink(missing_ok=True)
     return place

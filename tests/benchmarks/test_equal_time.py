@@ -33,7 +33,7 @@ def task(tmp_path_factory: pytest.TempPathFactory) -> Task:
     folder = tmp_path_factory.mktemp("data")
     config = DataConfig(task="advection", train=8, test=4, points=16, frames=5)
     data.generate(config, folder)
-    return data.make(config, folder)
+    return data.make_task(config, folder)
 
 
 def cells_with(tmp_path: Path, **cells: Any) -> Cells:

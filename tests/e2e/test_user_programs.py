@@ -117,7 +117,7 @@ CASES: Mapping[str, Case] = {
         program=ODD_NAMES,
         job={"success": {"log": "outputs made"}},
         exit_code=0,
-        says=("not downloaded", "control characters", "a link to nothing"),
+        says=("not downloaded", "control characters", "a broken link"),
         says_not=("all outputs downloaded", "\x1b[31m.txt"),
     ),
     "a flood of lines, then a traceback": Case(

@@ -73,7 +73,9 @@ def test_a_slow_host_is_exchanged_and_the_run_continues_from_its_newest_checkpoi
         meters = list(launcher.vast.billing.meters.values())
     assert (first.cause, second.cause, second.parent) == (Cause.SLOW, None, first.id), story
     assert first.host != second.host
-    assert first.detail.startswith("trains at 0.00 of what RTX 4090 x1 has shown (1e+03 steps/s, 3 runs)")
+    assert first.detail.startswith(
+        "trains at 0.00 of the speed of earlier runs on RTX 4090 x1 (1e+03 steps/s, 3 runs)"
+    )
     continued = launcher.screen.logs.partition("continues after step-")[2][:6]
     # The checkpoint that came home may be a little older than the step that was seen, or a step younger.
     assert abs(first.step - int(continued)) <= first.step / 2, story

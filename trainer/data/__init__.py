@@ -105,7 +105,7 @@ class Task(Protocol):
         ...
 
 
-def make(config: DataConfig, folder: Path, code: Path | None = None) -> Task:
+def make_task(config: DataConfig, folder: Path, code: Path | None = None) -> Task:
     """Make the task named by `config.task`. Raises DataError."""
     module, name = _import_task(config.task, code)
     try:

@@ -70,7 +70,7 @@ def _check_one(request: _DataRequest, config: DataConfig) -> Sequence[str]:
         return check(config, request.folder, quick=request.quick)
     if request.quick:
         return [f"{config.task}: your code reads its data when the training starts"]
-    task = data.make(config, request.folder, request.code)
+    task = data.make_task(config, request.folder, request.code)
     return [f"{config.task}: {len(task.train)} trajectories to train on, {len(task.test)} to test on"]
 
 

@@ -74,7 +74,8 @@ def check_points(path: Path, name: str, values: ArrayLike, side: float) -> None:
     length = step * np.size(values)
     if abs(length - side) > _SIDE_TOLERANCE_STEPS * step:
         raise DataError(
-            f"{path}: expected `{name}` to cover a length of {side:g}, got {length:.4g}: has it other units?"
+            f"{path}: expected `{name}` to cover a length of {side:g}, got {length:.4g}: "
+            "are its units different?"
         )
 
 

@@ -146,7 +146,7 @@ def device_of(local_rank: int, *, gpus: int) -> torch.device:
         return torch.device("cpu")
     seen = torch.cuda.device_count()
     if local_rank >= seen:
-        raise DeviceError(f"GPU {local_rank} is needed, but torch {torch.__version__} sees {seen} of them")
+        raise DeviceError(f"GPU {local_rank} is needed, but torch {torch.__version__} sees only {seen} GPUs")
     torch.cuda.set_device(local_rank)
     return torch.device("cuda", local_rank)
 

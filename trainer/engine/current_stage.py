@@ -71,7 +71,7 @@ def find_current_stage(ranks: Ranks, config: TrainConfig) -> tuple[CurrentStage,
     records: Records = ranks.broadcast_object(
         _known_records(box, state, spans) if ranks.rank.is_first else None
     )
-    span = next_stage(spans, state, records)
+    span = stage_to_train(spans, state, records)
     current = CurrentStage(span=span, spans=spans, finished=records[: span.number])
     if ranks.rank.is_first:
         write_json(box / layout.STAGE, {"stage": span.name, "number": span.number})
@@ -79,10 +79,10 @@ def find_current_stage(ranks: Ranks, config: TrainConfig) -> tuple[CurrentStage,
     return current, found
 
 
-def next_stage(
+def stage_to_train(
     spans: Sequence[StageSpan], state: TrainerState | None, records: Sequence[StageRecord]
 ) -> StageSpan:
-    """Return the stage that follows from the newest checkpoint and the results so far, if there are any."""
+    """Return the stage to train now, by the newest checkpoint and the results so far, if there are any."""
     saved = None if state is None else next((s for s in spans if s.name == state.config.get("stage")), None)
     if state is None or saved is None:
         # With a checkpoint of another stage: the first one may start from it, or says why not.

@@ -111,7 +111,8 @@ def _errors(config: TrainConfig, inputs: PlanInputs, strategy: str) -> list[str]
         ),
         (
             strategy == "diloco" and not inputs.has_torchft,
-            "train.strategy: diloco needs torchft, which is not here: setup: [pip install torchft==0.2.0]",
+            "train.strategy: diloco needs torchft, which is not installed: "
+            "add setup: [pip install torchft==0.2.0]",
         ),
         (config.cuda_graphs and inputs.device == "cpu", "train.cuda_graphs: needs a GPU"),
         (

@@ -200,7 +200,7 @@ def set_up(ranks: Ranks, job: TrainJob, config: TrainConfig, stage: CurrentStage
     torch.manual_seed(config.seed)
     box = ranks.rank.box
     user_code.add_to_path(box / layout.CODE)
-    tasks = tuple(data.make(each, box / layout.DATA, box / layout.CODE) for each in config.data)
+    tasks = tuple(data.make_task(each, box / layout.DATA, box / layout.CODE) for each in config.data)
     objective = _objective(ranks, config, tasks)
     plan = _plan(ranks, config, tasks, objective.operator)
     set_tf32(plan.precision, ranks.device)

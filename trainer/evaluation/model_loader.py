@@ -69,7 +69,7 @@ def load_model(
         text = f"the checkpoint is of {config.model.name!r}, user code: --model with its name runs it"
         raise ConfigError(text, reported_elsewhere=not ranks.rank.is_first)
     user_code.add_to_path(code)
-    tasks = [data.make(each, data_folder, code) for each in config.data]
+    tasks = [data.make_task(each, data_folder, code) for each in config.data]
     for task in tasks:
         task.place(ranks.device)
     operator = _operator(config, tasks, ranks)

@@ -110,9 +110,9 @@ class Holder:
                 _log_to_slot(self._box / layout.SLOTS / slot.name, excess.text)
         names = frozenset(slot.name for slot in slots)
         for name in sorted(names - self._state.observed):
-            self._say(f"slot {name} is there")
+            self._say(f"slot {name} is ready")
         for name in sorted(self._state.observed - names):
-            self._say(f"slot {name} is gone")
+            self._say(f"slot {name} is removed")
         self._state.observed = names
 
     def _write_status(self) -> None:

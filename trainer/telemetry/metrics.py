@@ -15,7 +15,7 @@ from vastrun.contract import layout
 from vastrun.contract.config import TrainConfig
 from vastrun.contract.outcome import WandbRun
 from vastrun.contract.records import write_atomically
-from vastrun.contract.scores import TASK_LOSS, score_lines
+from vastrun.contract.scores import TASK_LOSS_PREFIX, score_lines
 from vastrun.trainer.distributed.exit import exit_code_of, reason_of
 from vastrun.trainer.distributed.rank import TrainJob
 from vastrun.trainer.telemetry.mlflow_tracker import MlflowTracker
@@ -49,7 +49,7 @@ class MetricsPoint:
             "step": self.step,
             "loss": self.loss,
             "terms": self.terms,
-            "task_losses": {f"{TASK_LOSS}{task}": loss for task, loss in self.task_losses.items()},
+            "task_losses": {f"{TASK_LOSS_PREFIX}{task}": loss for task, loss in self.task_losses.items()},
             "grad_norm": self.grad_norm,
             **asdict(self.throughput),
             **asdict(self.figures),

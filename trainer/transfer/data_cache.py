@@ -138,7 +138,7 @@ def _evict(place: Path) -> None:
             for name in (_DIGEST, _CONTENT, _PART):
                 (place / name).unlink(missing_ok=True)
             if sizes:
-                say(f"removed {megabytes(sum(sizes))} from this machine's cache, for lack of room")
+                say(f"removed {megabytes(sum(sizes))} from this machine's cache to make room")
         finally:
             os.close(handle)
 

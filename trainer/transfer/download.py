@@ -156,7 +156,7 @@ class FileDownload:
         free = shutil.disk_usage(self._part.path.parent).free
         if needed + FREE_BYTES > free:
             raise DataFileError(
-                "disk", f"{megabytes(needed)} are missing, and the disk has {megabytes(free)} free"
+                "disk", f"{megabytes(needed)} more are needed, and the disk has {megabytes(free)} free"
             )
 
 

@@ -193,7 +193,7 @@ class ListBuilder:
         if len(parts) > MAX_FOLDERS + 1:
             return f"its path has more than {MAX_FOLDERS} folders"
         if not path.exists():
-            return "a link to nothing" if path.is_symlink() else "cannot be read"
+            return "a broken link" if path.is_symlink() else "cannot be read"
         if (
             path.is_symlink()
             and not path.resolve().is_relative_to(self.box)

@@ -17,7 +17,7 @@ FLOORS = {
     "kernel_ridge": "kernel ridge",
 }
 """Predictions without a network, each with its name in texts."""
-TASK_LOSS = "loss."
+TASK_LOSS_PREFIX = "loss."
 """Prefix of the name under which the metrics hold the mean loss of a task."""
 _LOSS = re.compile(r"train(?:ing)?_loss(?:_step)?|loss_train(?:ing)?|epoch_loss")
 _VALIDATION_LOSS = re.compile(r"(?:val|valid|validation|eval)_loss|loss_(?:val|valid|validation|eval)")

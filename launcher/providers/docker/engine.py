@@ -213,7 +213,7 @@ def _unreachable(why: str) -> UnreachableError:
         "export DOCKER_HOST=$(docker context inspect --format '{{.Endpoints.docker.Host}}')"
     )
     if "permission denied" in why.lower():
-        hint = "this user may not use Docker: sudo usermod -aG docker $USER, then log in again"
+        hint = "your user has no access to Docker: sudo usermod -aG docker $USER, then log in again"
     return UnreachableError(f"Docker does not answer: {why}", hint=hint, cause=Cause.PROVIDER)
 
 

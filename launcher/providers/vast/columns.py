@@ -15,7 +15,7 @@ _MIN_DRIVER = 100.0
 _T = TypeVar("_T")
 
 
-class Columns:
+class ColumnReader:
     """Reader of a row's columns; an invalid value does not affect the others."""
 
     def __init__(self, row: Mapping[str, Any]) -> None:

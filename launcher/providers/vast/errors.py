@@ -94,7 +94,7 @@ def _quota(answer: Answer) -> VastrunError:
         when = (
             f"on {datetime.fromtimestamp(float(answer.headers['X-RateLimit-Reset']), UTC):%d %B at %H:%M} UTC"
         )
-    return ProviderError(f"Vast's daily quota of searches is used up; it is full again {when}")
+    return ProviderError(f"Vast's daily quota of searches is used up; it is renewed {when}")
 
 
 def _error_maker(kind: type[VastrunError], text: str, hint: str = "") -> Callable[[Answer], VastrunError]:

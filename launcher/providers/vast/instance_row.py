@@ -12,7 +12,7 @@ from vastrun.launcher.core import LABEL_PREFIX, ExtraRates
 from vastrun.launcher.core.errors import UnreachableError
 from vastrun.launcher.gate import caps
 from vastrun.launcher.providers.vast.columns import (
-    Columns,
+    ColumnReader,
     cuda,
     end_of_text,
     gpu_name,
@@ -98,7 +98,7 @@ class InstanceRow:
         """Parse a row. Raises UnreachableError when it has no id, since it may be one of this ledger's."""
         if (instance_id := id_of(row)) is None:
             raise _unreadable(row)
-        columns = Columns(row)
+        columns = ColumnReader(row)
         address, direct_port = columns.read("public_ipaddr", text), columns.read("ports", ssh_port)
         proxy_host, proxy_port = columns.read("ssh_host", text), columns.read("ssh_port", port)
         # Without the share the machine's whole memory would be compared with what the offer promised.

@@ -154,7 +154,7 @@ def _mapped_errors() -> Iterator[None]:
             raise
         raise AuthError(
             f"the API key may not use overlay networks, which several nodes need ({error})",
-            hint="give it user_read and user_write besides, or --set nodes=1: docs/nodes.md",
+            hint="also give it user_read and user_write, or --set nodes=1: docs/nodes.md",
         ) from error
     except ProviderError as error:
         if isinstance(error.__cause__, RejectedError) and error.__cause__.answer.status in _UNAVAILABLE:

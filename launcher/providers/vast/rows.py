@@ -11,7 +11,7 @@ from vastrun.launcher.core import Charge, ExtraRates
 from vastrun.launcher.gate import caps
 from vastrun.launcher.providers.vast.columns import (
     ROW_ERRORS,
-    Columns,
+    ColumnReader,
     cpu_architecture,
     cuda,
     flag,
@@ -108,7 +108,7 @@ class OfferRow:
     def _read(cls, row: Mapping[str, Any]) -> OfferRow:
         place = text(row.get("geolocation"))
         country = place.rpartition(",")[2].strip()
-        columns = Columns(row)
+        columns = ColumnReader(row)
         return cls(
             # The order names the ask: a filter on `id` was seen to match nothing (2026-10).
             id=str(int(row.get("ask_contract_id") or row["id"])),

@@ -15,7 +15,7 @@ from vastrun.launcher.core.errors import GoneError, ProviderError
 from vastrun.launcher.gate import caps
 from vastrun.launcher.providers.onstart import BOX
 from vastrun.launcher.providers.vast.api import VastApi
-from vastrun.launcher.providers.vast.columns import ROW_ERRORS, Columns, id_text, number, price, text
+from vastrun.launcher.providers.vast.columns import ROW_ERRORS, ColumnReader, id_text, number, price, text
 from vastrun.launcher.providers.vast.errors import no_response_error, require_list, require_object
 from vastrun.launcher.providers.vast.instance_row import id_of
 from vastrun.launcher.providers.vast.sdk import json_of
@@ -101,7 +101,7 @@ def find_volume(row: Any) -> ListedVolume:
     volume_id = id_of(row)
     if volume_id is None:
         raise no_response_error("the row of a volume cannot be read")
-    columns = Columns(row)
+    columns = ColumnReader(row)
     is_attached = columns.read("instances", _has_instances)
     found = ListedVolume(
         id=volume_id,

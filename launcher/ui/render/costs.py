@@ -215,7 +215,7 @@ def volume_states_text(states: Sequence[VolumeState], now: float) -> str:
         "data volumes, charged until they are deleted:",
         table(header, cells, right=(2, 3, 4, 5)),
         *(
-            f"no run used {state.volume.name} for {duration(now - state.volume.used_at)}; "
+            f"no run has used {state.volume.name} for {duration(now - state.volume.used_at)}; "
             f"`vastrun reap --provider {state.volume.provider} --volume {state.volume.name}` deletes it and "
             "its data"
             for state in states

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-from vastrun.contract.scores import TASK_LOSS
+from vastrun.contract.scores import TASK_LOSS_PREFIX
 from vastrun.launcher.core import Phase, Progress
 from vastrun.launcher.ui.render.amounts import duration, rough, usd
 from vastrun.launcher.ui.render.table import cells, short
@@ -136,10 +136,10 @@ def _learning(view: LiveView, width: int) -> Line:
 def _tasks(view: LiveView) -> Line:
     """Return the loss of each of several tasks, averaged since the metrics before."""
     figures = view.curve.figures
-    tasks = [name for name in figures if name.startswith(TASK_LOSS)][:_MAX_TASKS]
+    tasks = [name for name in figures if name.startswith(TASK_LOSS_PREFIX)][:_MAX_TASKS]
     if len(tasks) < 2:
         return ()
-    return (("  ".join(f"{name.removeprefix(TASK_LOSS)} {figures[name]:.4g}" for name in tasks), ""),)
+    return (("  ".join(f"{name.removeprefix(TASK_LOSS_PREFIX)} {figures[name]:.4g}" for name in tasks), ""),)
 
 
 def _gpus(view: LiveView) -> Line:

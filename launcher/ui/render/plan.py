@@ -160,7 +160,7 @@ def _image(spec: JobSpec, offer: Offer) -> str:
 
 def _code(spec: JobSpec) -> str:
     if spec.code is None:
-        return "" if spec.command is None else "none is shipped"
+        return "" if spec.command is None else "none is uploaded"
     return spec.code.path
 
 

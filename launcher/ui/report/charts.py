@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
-from vastrun.contract.scores import TASK_LOSS
+from vastrun.contract.scores import TASK_LOSS_PREFIX
 from vastrun.launcher.gate.metrics import Series
 from vastrun.launcher.ui.render.amounts import how_many
 from vastrun.launcher.ui.render.axes import count_text, wants_logarithm
@@ -75,7 +75,7 @@ def charts(series: Sequence[Series]) -> Html:
 
 
 def _known(by_name: Mapping[str, Series]) -> int:
-    tasks = [name for name in by_name if name.startswith(TASK_LOSS)]
+    tasks = [name for name in by_name if name.startswith(TASK_LOSS_PREFIX)]
     return sum(any(name in by_name for name in chart.names) for chart in CHARTS) + (len(tasks) > 1)
 
 
@@ -85,9 +85,9 @@ def _grouped(by_name: Mapping[str, Series]) -> Iterator[tuple[Chart, Sequence[tu
         drawn = [(words, by_name[name]) for name, words in chart.names.items() if name in by_name]
         if drawn:
             yield chart, drawn
-    tasks = {name: by_name[name] for name in by_name if name.startswith(TASK_LOSS)}
+    tasks = {name: by_name[name] for name in by_name if name.startswith(TASK_LOSS_PREFIX)}
     if tasks:
-        labelled = [(name.removeprefix(TASK_LOSS), one) for name, one in tasks.items()]
+        labelled = [(name.removeprefix(TASK_LOSS_PREFIX), one) for name, one in tasks.items()]
         yield Chart(title="Loss by task", names={}, may_be_log=True), labelled[:_MAX_UNKNOWN]
     known = {name for chart in CHARTS for name in chart.names} | tasks.keys()
     for name in [name for name in by_name if name not in known][:_MAX_UNKNOWN]:

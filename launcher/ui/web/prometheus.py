@@ -66,7 +66,7 @@ class PrometheusExporter:
         self._client.Info("vastrun_build", "Version of this server.", registry=self._registry).info(
             {"version": version}
         )
-        self._delay = self._histogram("vastrun_poll_delay_seconds", "Delay of a poll against its plan.")
+        self._delay = self._histogram("vastrun_poll_delay_seconds", "Delay of a poll behind its schedule.")
         self._duration = self._histogram("vastrun_poll_duration_seconds", "Duration of a poll of a machine.")
         self._registry.register(self)
 

@@ -229,7 +229,7 @@ def test_the_median_prunes_a_run_whose_best_is_worse_than_what_the_others_averag
     assert pruning.run == "slow"
     assert pruning.reason == (
         "at step 300 its best loss so far, 0.35, is worse than 0.3, the median of the means of 3 other runs "
-        "until there"
+        "up to this step"
     )
 
 

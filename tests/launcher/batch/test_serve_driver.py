@@ -46,7 +46,7 @@ def test_a_batch_of_a_dead_laptop_goes_on_at_another_computer_below_its_own_fold
     assert (batch.computer, batch.folder) == (SERVER, str(tmp_path / "batches" / NAME))
     assert all(run.out_dir.startswith(batch.folder) for run in world.ledger.runs())
     assert notes[0] == f"driving batch {NAME}"
-    assert f"batch {NAME} is taken over from laptop: outputs come to {batch.folder}" in notes
+    assert f"batch {NAME} is taken over from laptop: outputs are downloaded to {batch.folder}" in notes
     assert notes[-1] == f"batch {NAME} has nothing left to do"
 
 
@@ -62,7 +62,7 @@ def test_a_run_of_a_dead_laptop_goes_on_at_another_computer(
     assert (run.phase, str(run.verdict), world.market.rented) == (Phase.ENDED, "SUCCEEDED", 0)
     assert (run.computer, run.out_dir) == (SERVER, str(tmp_path / "runs" / run.id))
     told = [event.text for event in world.ledger.events(run.id)]
-    assert f"taken over from laptop: its outputs come to {run.out_dir} on server" in told
+    assert f"taken over from laptop: its outputs are downloaded to {run.out_dir} on server" in told
     assert list(notes) == [f"driving {run.id}", f"{run.id} ended: SUCCEEDED"]
 
 
@@ -77,7 +77,7 @@ def test_a_machine_that_only_its_own_computer_reaches_is_left_to_it(world: Batch
     world.market.shared = False
     dies_after(world, 8.0, "calm-heron-3f1a")
     assert list(world.serve(for_s=120.0)) == []
-    with pytest.raises(UsageError, match="calm-heron-3f1a began on laptop") as caught:
+    with pytest.raises(UsageError, match="calm-heron-3f1a was started on laptop") as caught:
         world.resume("calm-heron-3f1a")
     assert caught.value.hint == "there: vastrun resume calm-heron-3f1a"
     assert (world.market.rented, world.ledger.get("calm-heron-3f1a").computer) == (1, LAPTOP)

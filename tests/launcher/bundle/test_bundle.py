@@ -237,7 +237,7 @@ def test_a_checkout_that_git_cannot_read_is_not_taken_for_a_plain_folder(checkou
 def test_a_folder_that_git_ignores_says_so(checkout: Path) -> None:
     (checkout / "part").mkdir()
     (checkout / "part" / "a.log").write_text("x")
-    with pytest.raises(UsageError, match="holds no file to ship") as caught:
+    with pytest.raises(UsageError, match="has no file to upload") as caught:
         packed(job_with(checkout / "part"))
     assert caught.value.hint == "git ignores everything in it"
 
@@ -309,7 +309,7 @@ def test_no_code_to_ship_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="no folder"):
         packed(job_with(tmp_path / "nothing"))
     (tmp_path / "empty").mkdir()
-    with pytest.raises(UsageError, match="holds no file to ship"):
+    with pytest.raises(UsageError, match="has no file to upload"):
         packed(job_with(tmp_path / "empty"))
 
 

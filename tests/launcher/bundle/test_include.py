@@ -109,7 +109,7 @@ def test_the_file_that_a_program_missed_is_found_in_what_it_said(
         cause=Cause.USER_ERROR,
         detail=detail,
     )
-    said = "conf/local.yaml is ignored by git, so it was not shipped" if path else ""
+    said = "conf/local.yaml is ignored by git, so it was not uploaded" if path else ""
     assert missing_file(run) == said
     assert missing_file(replace(run, cause=Cause.DATA)) == ""
     assert missing_file(replace(run, spec_json=dump_job(command_job()))) == ""

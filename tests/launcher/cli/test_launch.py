@@ -136,7 +136,7 @@ def test_a_deadline_that_is_over_is_refused_before_anything_is_rented(
 ) -> None:
     end = terminal.type(command, str(terminal.job), "--by", "2001-01-01 08:00")
     assert end.exit_code == 2
-    assert "limits.deadline: 2001-01-01 08:00 is over" in end.stderr
+    assert "limits.deadline: 2001-01-01 08:00 is in the past" in end.stderr
     assert not terminal.ledger.runs()
 
 

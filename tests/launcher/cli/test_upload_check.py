@@ -109,7 +109,7 @@ def test_a_command_without_code_says_that_nothing_is_shipped(desk: Desk) -> None
     end = desk.type("plan", str(desk.job))
     assert end.exit_code == 0, end.output
     assert "has no code: nothing is uploaded besides the command" in end.stderr
-    assert "code      none is shipped" in end.stdout
+    assert "code      none is uploaded" in end.stdout
 
 
 @pytest.mark.parametrize("words", [("plan",), ("launch", "--dry-run"), ("launch", "-y")], ids=" ".join)

@@ -37,7 +37,7 @@ def test_plan_says_where_the_volume_is_and_why_its_machine_comes_first(terminal:
     first, second, *_ = terminal.document(*plan)["offers"]
     assert (first["host"], second["host"]) == ("host-2", "host-1")
     explained = terminal.type(*plan, "--explain").stdout
-    assert "It comes first for its volume pdebench: to download 200 GB again on the next one" in explained
+    assert "It is first because of its volume pdebench: to download 200 GB again on the next one" in explained
 
 
 def test_reap_lists_volumes_and_leaves_them_alone(kept: Terminal) -> None:
@@ -51,7 +51,7 @@ def test_reap_lists_volumes_and_leaves_them_alone(kept: Terminal) -> None:
 def test_reap_points_out_a_volume_that_no_run_has_used_for_long(kept: Terminal) -> None:
     kept.clock.sleep(UNUSED_S)
     done = kept.type("reap", "--dry-run")
-    assert "no run used pdebench for 7d" in done.stdout
+    assert "no run has used pdebench for 7d" in done.stdout
     assert "`vastrun reap --provider fake --volume pdebench` deletes it and its data" in done.stdout
     (volume,) = kept.document("reap", "--dry-run")["volumes"]
     assert volume["unused"] and not volume["in_use"]

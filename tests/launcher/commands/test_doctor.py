@@ -110,15 +110,14 @@ def test_the_memory_that_a_launcher_needs_is_held_against_what_is_free(
     finding = _memory(free_mb, tmp_path)
     assert finding.health.value == health
     assert finding.text == (
-        f"{free_mb:,.0f} MB free; a launcher takes up to 110 MB, "
-        "200 MB while a machine sends as much as it may"
+        f"{free_mb:,.0f} MB free; a launcher uses up to 110 MB, 200 MB while a machine sends the maximum"
     )
     assert finding.fix.startswith(fix)
 
 
 def test_where_the_system_does_not_say_what_is_free_the_need_is_stated(tmp_path: Path) -> None:
     finding = _memory(None, tmp_path)
-    assert (finding.health.value, finding.text[:23]) == ("skip", "a launcher takes up to ")
+    assert (finding.health.value, finding.text[:22]) == ("skip", "a launcher uses up to ")
 
 
 def _memory(free_mb: float | None, folder: Path) -> Finding:
@@ -336,7 +335,7 @@ def test_a_network_of_a_run_that_ended_is_a_warning_and_reap_removes_it(
 
     _, findings = examined(environ)
     assert findings["vast networks"]["health"] == "warn"
-    assert findings["vast networks"]["text"] == f"left of runs that ended: {names[0]}"
+    assert findings["vast networks"]["text"] == f"left over from ended runs: {names[0]}"
     assert "reap" in findings["vast networks"]["fix"]
 
     assert not cli.main(["reap", "--provider", "vast", "--yes"], obj=wire(environ), standalone_mode=False)

@@ -81,7 +81,7 @@ def test_a_run_that_continues_another_one_keeps_its_batch(
     )  # fmt: skip
     found = resolve_auto(job(gpu_memory_gb=24.0), estimator, market, parent)  # type: ignore[arg-type]
     assert found.spec == job(batch=64, gpu_memory_gb=24.0)
-    assert "as of calm-heron-3f1a, which it continues" in found.message
+    assert "that of calm-heron-3f1a, which it continues" in found.message
     later = replace(parent, spec_json=dump_job(train_job(train=TrainConfig(batch=64, stage="refine"))))
     assert resolve_auto(job(gpu_memory_gb=24.0), estimator, market, later).spec == job(  # type: ignore[arg-type]
         batch=48, gpu_memory_gb=24.0

@@ -45,7 +45,7 @@ def test_a_file_has_the_name_at_the_end_of_its_url_unless_it_gets_one() -> None:
         ("{url: 's3://bucket', size: 1}", "data[0].url: expected s3://BUCKET/KEY"),
         ("{url: 's3://bucket/a?x', size: 1}", "data[0].url: expected an https://, hf:// or s3:// URL"),
         ("{url: 'http://x.org/a', size: 1}", "data[0].url: http:// needs sha256 or md5"),
-        ("{url: 'https://x.org/a'}", "data[0]: expected one of size (its exact bytes) and max_gb"),
+        ("{url: 'https://x.org/a'}", "data[0]: expected one of size (its exact number of bytes) and max_gb"),
         ("{url: 'https://x.org/a', size: 1, max_gb: 1}", "data[0]: expected one of size"),
         ("{url: 'https://x.org/a', size: -1}", "data[0].size: expected a whole number"),
         ("{url: 'https://x.org/a', max_gb: 0}", "data[0].max_gb: expected a number above 0"),

@@ -19,7 +19,7 @@ def test_an_unnamed_file_is_told_without_a_warning() -> None:
     )
 
 
-@pytest.mark.parametrize("file", [WEIGHTS, LeftOutFile(path="run/outputs/x", why="a link to nothing")])
+@pytest.mark.parametrize("file", [WEIGHTS, LeftOutFile(path="run/outputs/x", why="a broken link")])
 def test_weights_and_missing_outputs_are_a_warning(file: LeftOutFile) -> None:
     assert left_out_text(LeftOutFiles(files=(file,), count=1, bytes=file.size)).startswith("WARNING: 1 not")
 

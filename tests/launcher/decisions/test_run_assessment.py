@@ -104,7 +104,7 @@ def test_a_missed_gate_is_the_cause_and_later_stages_were_not_begun() -> None:
     assert (assessment.cause, assessment.detail) == (Cause.GATE_MISSED, outcome.detail)
     texts = {proof.name: (proof.holds, proof.text) for proof in assessment.proofs}
     assert texts["stage.operator"] == (False, f"6 of 6 steps; gate missed: {missed.missed}")
-    assert texts["stage.refine"] == (None, "it was not begun: 0 of 4 steps")
+    assert texts["stage.refine"] == (None, "it was not started: 0 of 4 steps")
 
 
 def test_a_start_that_finished_a_stage_is_no_restart() -> None:

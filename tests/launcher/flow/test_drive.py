@@ -90,12 +90,12 @@ def test_the_end_of_a_training_that_has_done_its_steps_is_seen_at_once(
 def test_what_was_not_shown_or_not_downloaded_is_told_in_the_diary(tmp_path: Path) -> None:
     world = World(tmp_path)
     world.output_store.not_shown = 5_000_000
-    link = LeftOutFile(path="run/outputs/model.pt", why="a link to nothing")
+    link = LeftOutFile(path="run/outputs/model.pt", why="a broken link")
     world.output_store.not_offered = LeftOutFiles(files=(link,), count=1)
     assert world.launch().cause is None
     told = [event.text for event in world.ledger.events(RUN_ID)]
     assert "the last 5.0 MB of the log were not shown; log.txt has them" in told
-    assert "WARNING: 1 not downloaded: run/outputs/model.pt (a link to nothing)" in told
+    assert "WARNING: 1 not downloaded: run/outputs/model.pt (a broken link)" in told
 
 
 def test_of_a_short_rest_of_the_log_nothing_is_told(tmp_path: Path) -> None:

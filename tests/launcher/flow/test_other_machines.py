@@ -196,7 +196,7 @@ def test_a_row_with_the_id_of_an_earlier_run_is_reported_and_neither_used_nor_ch
     assert (market.rented, run.instance_id, run.rentals) == (0, "2", ())
     assert "1" not in market.destroyed[ends:]
     told = [event.text for event in terminal.ledger.events(run.id) if "ignored" in event.text]
-    assert told == [f"the provider lists machine 1 for this run, ignored: it was run {earlier.id}'s"]
+    assert told == [f"the provider lists machine 1 for this run, ignored: it belonged to run {earlier.id}"]
     assert market.bill_usd <= terminal.document("cost")["usd"] <= market.bill_usd * 1.1 + 0.01
 
 
@@ -211,7 +211,7 @@ def test_a_further_machine_that_only_the_list_shows_after_its_end_is_charged_unt
     assert twice(terminal).ends == ["2", "1"]
     told = [event.text for event in terminal.ledger.events(run.id) if "ignored" in event.text]
     assert told == [
-        "the provider lists machine 2 for this run, ignored: it was destroyed, and is not there by its id"
+        "the provider lists machine 2 for this run, ignored: it was destroyed, and its id is unknown"
     ]
     check(terminal)
 

@@ -19,7 +19,7 @@ from vastrun.launcher.core.job import Limits, Success
 from vastrun.launcher.core.verdict import VERDICT_OF, Verdict
 from vastrun.launcher.decisions.history import avoided
 
-NAMED = "trains at 0.10 of what RTX 4090 x2 has shown (10 steps/s, 3 runs)"
+NAMED = "trains at 0.10 of the speed of earlier runs on RTX 4090 x2 (10 steps/s, 3 runs)"
 
 
 def named(world: World) -> list[str]:
@@ -86,7 +86,7 @@ def test_the_machine_of_several_stages_is_measured_by_the_work_of_their_steps(
 
     world.launch()
 
-    said = "trains at 0.56 of what RTX 4090 x2 has shown (10 steps/s, 3 runs)"
+    said = "trains at 0.56 of the speed of earlier runs on RTX 4090 x2 (10 steps/s, 3 runs)"
     assert named(world) == ([said] if is_slow else [])
 
 

@@ -83,7 +83,7 @@ def test_a_kind_that_nobody_has_measured_is_never_slow() -> None:
 
 def test_it_is_named_with_its_share_its_kind_and_what_that_has_shown() -> None:
     assert str(Slowness(kind=KIND, steps_per_s=5.043, shown=Speed(steps_per_s=12.3, runs=5))) == (
-        "trains at 0.41 of what RTX 4090 x1 has shown (12.3 steps/s, 5 runs)"
+        "trains at 0.41 of the speed of earlier runs on RTX 4090 x1 (12.3 steps/s, 5 runs)"
     )
 
 

@@ -155,7 +155,7 @@ def test_an_order_that_is_refused_for_its_volume_is_made_without_it(
     world.market.disks.refuses = refusal
     run = world.launch()
     assert run.cause is None and run.host == "host-1"
-    assert "the order with it was refused" in told(world)
+    assert "the order with it was rejected" in told(world)
     assert not world.ledger.volumes.all(existing=True)
 
 

@@ -119,4 +119,4 @@ def test_a_file_at_the_place_of_a_folder_is_refused(path: str) -> None:
     "path", ["run/outcome.json/x", "run/run.log/x", "run/checkpoints/latest.json/x/y", "run/manifest.json/x"]
 )
 def test_a_file_below_the_place_of_a_file_is_refused(path: str) -> None:
-    assert parse_manifest(manifest([path])).rejected == (f"below what is a file: {path!r}",)
+    assert parse_manifest(manifest([path])).rejected == (f"below a path that is a file: {path!r}",)

@@ -112,7 +112,7 @@ def test_the_same_files_make_the_same_tag_and_are_built_once(
     made = build(client, recipe, wheels, first)
     assert build(client, replace(recipe, revision="b"), wheels, second) == made
     assert any(text.startswith("1/") or " FROM " in text for _, text in first.steps)
-    assert second.steps == [("build", f"{made} is here already, of the same files")]
+    assert second.steps == [("build", f"{made} is here already, built from the same files")]
     (recipe.root / "launcher/package_files.py").write_text("x = 2\n")
     assert build(client, recipe, wheels, third) != made
 

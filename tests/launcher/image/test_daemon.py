@@ -56,8 +56,8 @@ def test_a_daemon_that_is_down_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     ("said", "meaning"),
     [
         ("write /var/lib/docker/tmp/x: no space left on device", "no space is left"),
-        ("denied: requested access to the resource is denied", "the registry refuses"),
-        ("unauthorized: authentication required", "the registry refuses"),
+        ("denied: requested access to the resource is denied", "the registry refuses access"),
+        ("unauthorized: authentication required", "the registry refuses access"),
         ("pull access denied for x, repository does not exist or may require 'docker login'", "refuses"),
         ("no matching manifest for linux/amd64 in the manifest list entries", "another architecture"),
         ("manifest for lab/vastrun:cpu-1 not found: manifest unknown: manifest unknown", "no such image"),
@@ -104,7 +104,7 @@ def test_what_was_pushed_is_named_by_the_digest_of_the_registry(daemon: FakeDaem
 def test_a_push_without_a_login_says_where_to_log_in(daemon: FakeDaemon) -> None:
     refused = {"error": "unauthorized: access to the requested resource is not authorized"}
     daemon.answers |= {"POST /images/.*/tag": (201, None), "POST /images/.*/push": told(refused)}
-    with pytest.raises(ImageError, match="the registry refuses") as caught:
+    with pytest.raises(ImageError, match="the registry refuses access") as caught:
         push(connect(), IMAGE, "shop.example/lab", Watcher())
     assert caught.value.hint.startswith("docker login")
 

@@ -40,7 +40,9 @@ def test_another_file_than_was_pinned_is_refused_and_asked_for_again_the_next_ti
     pins = tmp_path / "pins.txt"
     digest = wheel(wheel_folder, "tinythere")
     pins.write_text("tinythere==1.0 --hash=sha256:" + "0" * 64)
-    with pytest.raises(ImageError, match=r"pip cannot fetch what pins\.txt pins: (?s:.*)MATCH THE HASHES"):
+    with pytest.raises(
+        ImageError, match=r"pip cannot download the packages of pins\.txt: (?s:.*)MATCH THE HASHES"
+    ):
         fetch([pins], BOOKWORM, tmp_path / "wheels")
     pins.write_text(f"tinythere==1.0 --hash=sha256:{digest}")
     fetch([pins], BOOKWORM, tmp_path / "wheels")

@@ -349,7 +349,7 @@ def test_a_batch_comes_back_with_its_points_and_goes_on_as_it_was_asked_to(ledge
         batches.hold("widths", Driver(who=ME, until=NOW + 60))
     batches.release("widths", OTHER)
     assert not batches.is_driven("widths")
-    with pytest.raises(HeldError, match="another launcher drove widths since"):
+    with pytest.raises(HeldError, match="another launcher has driven widths since"):
         batches.hold("widths", Driver(who=OTHER, until=NOW + 60), renews=True)
     batches.end("widths", "no money")
     assert batches.get("widths").reason == "no money"

@@ -107,7 +107,7 @@ def test_a_run_without_a_transcript_and_a_file_that_is_none_are_named(terminal: 
     assert other.exit_code == 2 and "contains no transcript" in other.stderr
     (terminal.folder / "half.tar.gz").write_bytes(b"\x1f\x8b\x08\x00 not whole")
     half = terminal.type("replay", str(terminal.folder / "half.tar.gz"))
-    assert half.exit_code == 2 and "not a whole archive" in half.stderr
+    assert half.exit_code == 2 and "incomplete archive" in half.stderr
 
 
 class Paper:

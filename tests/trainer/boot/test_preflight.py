@@ -239,7 +239,7 @@ def test_links_that_are_absurdly_slow_do_not_work() -> None:
 def test_two_ranks_all_reduce_and_what_was_found_is_kept(tmp_path: Path) -> None:
     finished = preflight(tmp_path, "comm")
     assert finished.returncode == 0, finished.stderr
-    assert re.fullmatch(r"all-reduce 2 ranks gloo 16 MB: \d+\.\d GB/s, sum right\n", finished.stdout)
+    assert re.fullmatch(r"all-reduce 2 ranks gloo 16 MB: \d+\.\d GB/s, sum correct\n", finished.stdout)
     kept = json.loads((tmp_path / layout.PREFLIGHT).read_text())
     assert (kept["backend"], kept["ranks"], kept["env"]) == ("gloo", 2, {})
     assert [trial["fault"] for trial in kept["trials"]] == [None]
@@ -381,7 +381,7 @@ def test_two_nodes_measure_the_link_between_them_and_both_hold_it_against_the_fl
         assert (code, "Mbit/s between the nodes, expected at least 1e+09" in said) == (1, True), said
 
 
-_MEASURED = r"all-reduce 2 nodes gloo 16 MB: \d+ Mbit/s, sum right\n"
+_MEASURED = r"all-reduce 2 nodes gloo 16 MB: \d+ Mbit/s, sum correct\n"
 
 
 def test_a_link_that_no_node_answers_on_is_told() -> None:

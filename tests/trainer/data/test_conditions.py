@@ -100,7 +100,7 @@ def test_test_conditions_that_were_trained_on_are_reported(darcy: Path, alone: R
     )
     assert check(NO_BUMPS, folder, quick=True)[-1] == f"  warning: {line}"
     for keep in ("device", "disk"):
-        task = data.make(replace(NO_BUMPS, keep=keep), folder)
+        task = data.make_task(replace(NO_BUMPS, keep=keep), folder)
         task.place(torch.device("cpu"))
         assert count_seen_conditions(task, alone, lambda: None).lines == [line]
 

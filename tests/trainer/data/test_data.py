@@ -151,7 +151,7 @@ def test_a_grid_that_does_not_fit_and_a_file_that_is_no_hdf5_are_refused(tmp_pat
 )
 def test_a_task_that_cannot_be_found_is_named(tmp_path: Path, task: str, message: str) -> None:
     with pytest.raises(DataError, match=message):
-        data.make(replace(SMALL, task=task), tmp_path)
+        data.make_task(replace(SMALL, task=task), tmp_path)
 
 
 def test_the_command_makes_the_data_of_a_box_and_says_so(box: Box) -> None:

@@ -163,7 +163,7 @@ def test_a_published_file_is_left_alone_and_read_as_it_is_or_thinned(task: str, 
         np.testing.assert_allclose(splits.train.read([1, 0]), values[[1, 0]], rtol=0, atol=rounding)
         np.testing.assert_allclose(splits.test.read([0]), values[2:], rtol=0, atol=rounding)
     steady = splits.train.steady
-    moments = data.make(config, tmp_path).train.moments()
+    moments = data.make_task(config, tmp_path).train.moments()
     axes = tuple(axis for axis in range(values.ndim) if axis != (1 if steady else 2))
     for found, of in zip(moments, (np.mean, np.std), strict=True):
         expected = of(values[:2], axis=axes, dtype=np.float64)
@@ -175,7 +175,7 @@ def test_a_published_file_is_left_alone_and_read_as_it_is_or_thinned(task: str, 
 def test_thinned_windows_are_the_same_wherever_the_file_is_read_from(task: str, tmp_path: Path) -> None:
     published(task, tmp_path)
     keeps: tuple[Keep, ...] = ("device", "host", "disk")
-    tasks = [data.make(replace(THINNED[task], keep=keep), tmp_path) for keep in keeps]
+    tasks = [data.make_task(replace(THINNED[task], keep=keep), tmp_path) for keep in keeps]
     chosen = draw_indices(0, 0, batch=2, noise=0.0, space=space_of(tasks[0].train, 3))
     expected, *others = (task.batch(0, chosen).fields for task in tasks)
     for found in others:
@@ -230,7 +230,7 @@ def test_of_a_file_of_eight_gigabytes_no_more_is_read_than_is_asked_for(
         file["t-coordinate"] = (np.arange(202) * 0.01).astype("f4")
         file["tensor"][0], file["tensor"][-1] = 1.0, 3.0
     tracemalloc.start()
-    task = data.make(replace(THINNED["burgers"], keep=keep), tmp_path)
+    task = data.make_task(replace(THINNED["burgers"], keep=keep), tmp_path)
     mean, _ = task.train.moments()
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()

@@ -61,7 +61,7 @@ def test_each_value_of_a_range_has_initial_conditions_of_its_own(folder: Path) -
 
 @pytest.mark.parametrize("keep", ["device", "disk"])
 def test_unseen_parameters_have_the_test_conditions_and_nothing_to_train_on(folder: Path, keep: str) -> None:
-    task = data.make(replace(RANGE, keep=keep), folder)
+    task = data.make_task(replace(RANGE, keep=keep), folder)
     unseen = task.unseen  # type: ignore[attr-defined]
     assert (len(task.train), len(task.test), len(unseen)) == (18, 12, 8)
     assert unseen.conditions[:, 0].tolist() == pytest.approx([np.log10(0.5)] * 4 + [np.log10(0.8)] * 4)
@@ -75,7 +75,7 @@ def test_a_check_reads_the_unseen_parameters(folder: Path) -> None:
 
 
 def test_scores_at_unseen_parameters_stand_beside_the_others(folder: Path, alone: Ranks) -> None:
-    task = data.make(RANGE, folder)
+    task = data.make_task(RANGE, folder)
     operator = make(ModelConfig(dim=16, depth=1, heads=2, patch=4), [domain_of(task.train)])
     operator.scale(0).set(*task.train.moments())
     found = evaluate(operator, 0, RANGE, task, alone, lambda: None)

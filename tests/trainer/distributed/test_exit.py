@@ -140,7 +140,7 @@ def test_errors_of_torch_have_their_reasons() -> None:
     assert reason_of(torch.AcceleratorError("CUDA error: out of memory")) == "oom"
     assert reason_of(torch.AcceleratorError("CUDA error: uncorrectable ECC error encountered")) == "device"
     assert reason_of(torch.AcceleratorError("CUDA error: device-side assert triggered")) == "error"
-    assert reason_of(DeviceError("GPU 3 is needed, but torch sees 2 of them")) == "device"
+    assert reason_of(DeviceError("GPU 3 is needed, but torch sees only 2 GPUs")) == "device"
     assert reason_of(RuntimeError("shapes do not fit")) == "error"
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from vastrun.contract.stages import StageRecord, spans_of
 from vastrun.trainer.checkpoints import TrainerState
-from vastrun.trainer.engine.current_stage import next_stage
+from vastrun.trainer.engine.current_stage import stage_to_train
 
 pytestmark = pytest.mark.torch
 
@@ -53,4 +53,4 @@ def saved(stage: str, step: int, first_step: int) -> TrainerState:
 def test_a_stage_is_over_with_all_of_its_steps_and_its_scores(
     state: TrainerState | None, results: int, expected: str
 ) -> None:
-    assert next_stage(SPANS, state, RECORDS[:results]).name == expected
+    assert stage_to_train(SPANS, state, RECORDS[:results]).name == expected

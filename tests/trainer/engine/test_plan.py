@@ -91,7 +91,8 @@ def test_a_cap_makes_micro_batches_smaller_and_never_the_batch(
         (
             replace(CPU, has_torchft=False),
             {"strategy": "diloco"},
-            "train.strategy: diloco needs torchft, which is not here: setup: [pip install torchft==0.2.0]",
+            "train.strategy: diloco needs torchft, which is not installed: "
+            "add setup: [pip install torchft==0.2.0]",
         ),
     ],
 )

@@ -209,7 +209,7 @@ def test_the_holder_ends_only_when_no_slot_is_there(box: Path) -> None:
     assert holder.poll() is None
     destroy(box, "calm-owl-0001.0000")
     assert holder.poll() == "not clean: something"
-    assert said == ["slot calm-owl-0001.0000 is there", "slot calm-owl-0001.0000 is gone"]
+    assert said == ["slot calm-owl-0001.0000 is ready", "slot calm-owl-0001.0000 is removed"]
 
 
 def test_an_idle_holder_takes_no_slot_once_it_has_decided_to_end(box: Path) -> None:

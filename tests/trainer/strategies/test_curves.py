@@ -130,7 +130,7 @@ def first_weights_depend_on_the_seed_alone(
     box: Path, curves: dict[str, Curve], settings: dict[str, dict[str, Any]]
 ) -> None:
     config = sessions.config()
-    train = data.make(config.data[0], box / layout.DATA).train
+    train = data.make_task(config.data[0], box / layout.DATA).train
     for name, curve in curves.items():
         torch.manual_seed(config.seed)
         model = sessions.config(**settings[name]).model

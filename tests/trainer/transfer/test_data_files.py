@@ -300,7 +300,7 @@ def test_a_file_that_does_not_fit_is_told_before_the_first_byte(server: FileServ
     server.headers = {"Content-Length": str(size)}
     blame, said = failure(described(server.url, size=size, max_bytes=size), tmp_path)
     assert blame == "disk"
-    assert said.startswith("set/file.bin: 1000000.00 GB are missing, and the disk has ")
+    assert said.startswith("set/file.bin: 1000000.00 GB more are needed, and the disk has ")
 
 
 def test_a_held_machine_downloads_a_file_once(server: FileServer, tmp_path: Path) -> None:

@@ -93,7 +93,7 @@ def test_outputs_that_are_not_downloaded_are_listed_with_why(box: Path, tmp_path
         "run/outputs/.git": "version control reads files of this name",
         "run/outputs/a\\tb": "its name has control characters",
         "run/outputs/checkpoints": f"a link out of the box, to {tmp_path}/disk",
-        "run/outputs/dangling": "a link to nothing",
+        "run/outputs/dangling": "a broken link",
         "run/outputs/esc\\x1b[31m.txt": "its name has control characters",
         "run/outputs/fifo": "not a regular file",
         "run/outputs/model.pt": f"a link out of the box, to {tmp_path}/disk/model.pt",

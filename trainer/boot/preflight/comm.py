@@ -119,7 +119,7 @@ def _line(name: str, trial: CommTrial, megabytes: int) -> str:
     if trial.fault:
         return f"{how}: {trial.fault}"
     rate = "no link to measure" if trial.gb_per_s is None else f"{trial.gb_per_s:.1f} GB/s"
-    return f"{how} {megabytes} MB: {rate}, sum right"
+    return f"{how} {megabytes} MB: {rate}, sum correct"
 
 
 def all_reduce(backend: str, limit_s: float) -> RankFunction:

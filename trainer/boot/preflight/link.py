@@ -44,7 +44,7 @@ def check_link(box: Path, min_mbps: float, backend: str) -> int:
     if fault := fault_of(forked, min_mbps):
         print(f"{name}: {fault}", file=sys.stderr)
         return 1
-    print(f"{name}: {_mbps(forked):.0f} Mbit/s, sum right")
+    print(f"{name}: {_mbps(forked):.0f} Mbit/s, sum correct")
     return 0
 
 
