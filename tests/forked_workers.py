@@ -1,6 +1,7 @@
 """Workers of pytest-xdist that are forked from one process, which has imported every test module.
 
 Each worker would rewrite a thousand test files and import torch by itself: nine seconds of a core, six times.
+So would the server from which the trainer's tests fork their ranks, two seconds each: all workers share it.
 """
 
 from __future__ import annotations
@@ -82,20 +83,22 @@ def serve() -> str:
     number, *arguments = sys.argv[2:]
     # A module that cannot be imported is imported again by each worker, which reports it.
     pytest.main(["--collect-only", "-qq", "-p", "no:cacheprovider", *arguments], plugins=[_ModulesOnly()])
+    if trainer := sys.modules.get("tests.trainer.conftest"):
+        trainer.share_fork_server()
     gc.collect()
     gc.freeze()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    workers = []
     with socket.socket(fileno=int(number)) as listener:
         while sys.stdin not in select.select([listener, sys.stdin], [], [])[0]:
             connection, _ = listener.accept()
-            if os.fork() == 0:
+            workers.append(os.fork())
+            if not workers[-1]:
                 return _bootstrap(connection)
             connection.close()
-    while True:
-        try:
-            os.wait()
-        except ChildProcessError:
-            raise SystemExit from None
+    for worker in workers:
+        os.waitpid(worker, 0)
+    raise SystemExit  # and with it the server of ranks, which ends when nobody is left who could ask it
 
 
 def _bootstrap(connection: socket.socket) -> str:

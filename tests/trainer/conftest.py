@@ -56,6 +56,16 @@ def assert_is_quick() -> None:
     assert _PRELOADED in sys.modules, "another server was there first: its test needs the fixture fork_server"
 
 
+def share_fork_server() -> None:
+    """Start the server, for this process and those that are forked from it: none starts one of its own."""
+    forking()
+    forkserver.ensure_running()
+    # Python would ask the kernel whether the server still runs, which only its parent may.
+    owners: tuple[Any, ...] = (forkserver, forkserver._forkserver)
+    for owner in owners:
+        owner.ensure_running = lambda: None
+
+
 @pytest.fixture(scope="session")
 def fork_server() -> None:
     """Of ranks, and there before a loader in this process starts one that has no torch."""
