@@ -4,16 +4,29 @@ from __future__ import annotations
 
 import itertools
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from tests.hostile.lies import PNG
+from tests.launcher.outputs.boxes import OUTCOME
 from vastrun.contract import layout
+from vastrun.contract.outcome import WandbRun
 from vastrun.launcher.core import Run
 from vastrun.launcher.gate import caps
+from vastrun.launcher.gate.metrics import Curve
 from vastrun.launcher.outputs.folder import CHUNK, Outputs
-from vastrun.launcher.outputs.index import log_head, log_tail, metric_lines, pictures_in, series_in, stack_in
+from vastrun.launcher.outputs.index import (
+    FolderContents,
+    contents_of,
+    log_head,
+    log_tail,
+    metric_lines,
+    pictures_in,
+    series_in,
+    stack_in,
+)
 
 
 @pytest.fixture
@@ -29,6 +42,52 @@ def test_a_folder_without_anything_shows_nothing(run: Run) -> None:
     assert not series_in(outputs)
     assert not pictures_in(outputs)
     assert (log_head(outputs), log_tail(outputs), stack_in(outputs, 0)) == ("", "", "")
+
+
+def test_the_contents_of_a_folder_are_what_was_downloaded(run: Run) -> None:
+    outputs = Outputs(run)
+    assert contents_of(run) == FolderContents()
+    checkpoints, offline = outputs.path(layout.CHECKPOINTS), outputs.path(layout.WANDB_FILES)
+    for name in ("step-000010", "step-000008"):
+        (checkpoints / name).mkdir(parents=True)
+    (checkpoints / "latest.json").write_text('{"step": 10, "path": "step-000010"}')
+    (checkpoints / "best.json").write_text('{"step": 8, "path": "step-000008"}')
+    for name in ("offline-run-20260801_101112-calm", "run-20260801_101112-calm"):
+        (offline / name).mkdir(parents=True)
+    outputs.path(layout.METRICS).write_text('{"step": 1, "loss": 2.0}\n{"step": 2, "loss": 1.0}\n')
+    wandb = WandbRun(id="calm", mode="online", state="finished", url="https://wandb.ai/me/calm")
+    outcome = replace(OUTCOME, scores={"rollout_nrmse": 0.1}, wandb=wandb)
+    outputs.path(layout.OUTCOME).write_text(outcome.to_json())
+    found = contents_of(run)
+    assert found == FolderContents(
+        names={
+            "run/checkpoints": "checkpoints",
+            "run/metrics.jsonl": "metrics.jsonl",
+            "run/wandb": "details/wandb",
+            "run": "details",
+        },
+        newest="step-000010",
+        best="step-000008",
+        is_training=True,
+        wandb=("details/wandb/offline-run-20260801_101112-calm",),
+        wandb_url="https://wandb.ai/me/calm",
+        scores={"rollout_nrmse": 0.1},
+        curves=(Curve(name="training loss", points=((1, 2.0), (2, 1.0))),),
+    )
+    outputs.transcript.touch()
+    assert contents_of(run) == replace(found, has_transcript=True)
+    outputs.start_script.touch()
+    assert contents_of(run) == replace(found, has_transcript=True, has_start_script=True)
+    outputs.path(layout.OUTCOME).write_text(replace(OUTCOME, kind="command").to_json())
+    assert not contents_of(run).is_training
+
+
+def test_a_checkpoint_that_is_named_and_not_there_is_none(run: Run) -> None:
+    folder = Outputs(run).path(layout.CHECKPOINTS)
+    folder.mkdir(parents=True)
+    (folder / "latest.json").write_text('{"step": 10, "path": "step-000010"}')
+    (folder / "best.json").write_text("{}")
+    assert (contents_of(run).newest, contents_of(run).best) == (None, None)
 
 
 def test_of_many_lines_some_of_each_part_are_read_and_the_last_one_is(tmp_path: Path) -> None:
