@@ -9,7 +9,7 @@ import pytest
 from tests.jobs import train_job
 from vastrun.launcher.config import dump_job
 from vastrun.launcher.core import Cause, Offer, Phase, Run
-from vastrun.launcher.decisions.history import avoided, blames_host, host_records
+from vastrun.launcher.decisions.history import HostRecord, avoided, blames_host, host_records
 
 NOW = 1_800_000_000.0
 DAY_S = 86_400.0
@@ -101,6 +101,34 @@ def test_a_host_is_blamed_for_what_only_it_can_cause(changes: dict[str, object],
 def test_a_host_that_did_well_has_a_record_and_is_not_avoided() -> None:
     (record,) = host_records([run(cause=None, failed_in=None), run(cause=None, failed_in=None)], NOW)
     assert (record.runs, record.failures, record.avoided) == (2, 0, False)
+
+
+def test_a_record_has_the_last_run_and_the_last_failure_of_its_host() -> None:
+    runs = [
+        run(age_s=2 * DAY_S, cause=Cause.SLOW, failed_in=Phase.TRAIN),
+        run(age_s=3 * DAY_S),
+        run(cause=None, failed_in=None, offer=replace(OFFER, description="4 x RTX 4090")),
+    ]
+    (record,) = host_records(runs, NOW)
+    assert replace(record, score=0.0) == HostRecord(
+        provider="vast",
+        host="m1",
+        description="4 x RTX 4090",
+        runs=3,
+        failures=2,
+        score=0.0,
+        last_run_at=NOW - 100,
+        last_failure_at=NOW - 2 * DAY_S,
+        last_cause=Cause.SLOW,
+        avoided=True,
+    )
+    assert record.score == pytest.approx(0.5 ** (2 / 7) + 0.5 ** (3 / 7))
+
+
+def test_a_failure_is_fresh_for_a_day_and_two_of_any_age_count_from_a_sum_of_one() -> None:
+    assert "m1" in avoided([run(age_s=DAY_S - 1)], "vast", NOW)
+    assert "m1" not in avoided([run(age_s=DAY_S)], "vast", NOW)
+    assert "m1" in avoided([run(age_s=7 * DAY_S)] * 2, "vast", NOW)
 
 
 def test_hosts_of_another_provider_are_another_s() -> None:

@@ -129,6 +129,37 @@ def test_what_runs_have_shown_of_their_machines_is_read_without_the_rest(ledger:
     assert ledger.measured() == [replace(shown, boot_s=60.0), replace(shown, steps_per_s=2.0)]
 
 
+def test_the_hours_of_bids_and_who_lost_them_are_read_with_the_kind_of_machine(ledger: SqlLedger) -> None:
+    assert FULL.offer is not None
+    offer = replace(FULL.offer, gpu_name="RTX 4090", gpus=2, gpu_memory_gb=24.0, bid_usd_per_hour=0.2)
+    bid = replace(FULL, parent=None, offer=offer, boot_s=60.0, rented_at=NOW, released_at=NOW + 7200)
+    rows = [
+        replace(bid, id="taken", cause=Cause.PREEMPTED),
+        replace(bid, id="kept", created_at=NOW + 1, cause=None),
+        replace(bid, id="open", created_at=NOW + 2, cause=None, released_at=None),
+        replace(
+            bid, id="bought", created_at=NOW + 3, offer=replace(offer, bid_usd_per_hour=None), cause=None
+        ),
+    ]
+    for row in rows:
+        ledger.add(row)
+    shown = MeasuredRun(
+        provider=FULL.provider,
+        host="h1",
+        gpu_name="RTX 4090",
+        gpus=2,
+        gpu_memory_gb=24.0,
+        spec_json=FULL.spec_json,
+        boot_s=60.0,
+    )
+    assert ledger.measured() == [
+        shown,
+        shown,
+        replace(shown, bid_hours=2.0),
+        replace(shown, bid_hours=2.0, preempted=True),
+    ]
+
+
 def test_a_run_that_is_not_there_is_said_to_be_missing(ledger: SqlLedger) -> None:
     with pytest.raises(NoSuchRunError, match="no-such"):
         ledger.get("no-such")
