@@ -42,6 +42,7 @@ def job(*, limits: Limits | None = None, image: str | None = None, **resources: 
         (job(cpu_cores=8), {"cpu_cores_effective": 8.0}, {"cpu_cores_effective": 7.5, "cpu_cores": 64}),
         (job(disk_mbps=1000), {"disk_bw": 1000.0}, {"disk_bw": 999.0}),
         (job(up_mbps=100), {"inet_up": 100.0}, {"inet_up": 99.9}),
+        (job(down_mbps=900), {"inet_down": 900.0}, {"inet_down": 899.9}),
         (job(datacenter=True), {"hosting_type": 1}, {"hosting_type": 0}),
         (job(static_ip=True), {"static_ip": True}, {"static_ip": False}),
         (job(datacenter=True), {"hosting_type": 1}, {"hosting_type": None}),
@@ -51,6 +52,12 @@ def job(*, limits: Limits | None = None, image: str | None = None, **resources: 
         (job(image="x"), {"gpu_arch": None}, {"gpu_arch": "amd"}),
         (job(limits=Limits(usd_per_hour=0.41)), {"dph_total": 0.41}, {"dph_total": 0.42}),
         (job(limits=Limits(hours=24)), {"end_date": NOW + 2 * DAY_S}, {"end_date": NOW + DAY_S}),
+        (
+            job(limits=Limits(hours=24)),
+            {"end_date": NOW + DAY_S + 3600},
+            {"end_date": NOW + DAY_S + 3599},
+        ),
+        (job(limits=Limits(hours=24)), {"end_date": None}, {"end_date": 1}),
     ],
 )
 def test_a_row_passes_only_when_it_holds_the_limit(
