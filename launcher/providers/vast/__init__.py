@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import math
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
@@ -22,16 +21,9 @@ from vastrun.launcher.core import (
     SearchFinding,
     run_id_in,
 )
-from vastrun.launcher.core.errors import (
-    GoneError,
-    IncompleteListError,
-    NoOfferError,
-    ProviderError,
-    UnreachableError,
-)
+from vastrun.launcher.core.errors import GoneError, UnreachableError
 from vastrun.launcher.core.job import JobSpec
 from vastrun.launcher.decisions.history import SpeedHistory
-from vastrun.launcher.decisions.job_shape import shape_of, steps_of
 from vastrun.launcher.decisions.market_report import MarketReport
 from vastrun.launcher.image.lock import Lock, shipped_lock
 from vastrun.launcher.ports import Abilities, Clock, RateLimitStore, Remote, SecretStore
@@ -40,14 +32,14 @@ from vastrun.launcher.providers.identity import HostKeyLog
 from vastrun.launcher.providers.onstart import BOX, readable_text
 from vastrun.launcher.providers.vast import account as accounts
 from vastrun.launcher.providers.vast import boot, market, rental
-from vastrun.launcher.providers.vast.account import VARIABLE, CachedQuery, KeyAccess
+from vastrun.launcher.providers.vast.account import VARIABLE, KeyAccess
 from vastrun.launcher.providers.vast.api import VastApi
 from vastrun.launcher.providers.vast.boot import OFFLINE_S, offline_error, stop_error
-from vastrun.launcher.providers.vast.instance_row import DirectAddresses, InstanceRow, has_own_label, id_of
+from vastrun.launcher.providers.vast.instance_row import DirectAddresses, InstanceRow
 from vastrun.launcher.providers.vast.limits import LIMITS, FileRateLimitStore, Limiter
+from vastrun.launcher.providers.vast.machine_list import MachineRows
 from vastrun.launcher.providers.vast.offers import search_findings
 from vastrun.launcher.providers.vast.overlays import WHY_ONE_NODE, Overlays
-from vastrun.launcher.providers.vast.rental import MachineList
 from vastrun.launcher.providers.vast.sdk import SERVER, VastAccount
 from vastrun.launcher.providers.vast.volumes import Volumes
 from vastrun.launcher.ssh.connection import Login
@@ -56,9 +48,6 @@ from vastrun.launcher.ssh.remote import SshRemote
 from vastrun.launcher.ssh.session import NoiseFilter
 
 Recall = Callable[[JobSpec], SpeedHistory]
-
-_LIST_CACHE_S, _MARKET_CACHE_S = 5.0, 30.0
-"""Seconds for which the lists of machines and of offers are cached when many runs share the provider."""
 
 
 class VastProvider:
@@ -107,19 +96,9 @@ class VastProvider:
         self._access = KeyAccess(self._api, clock)
         self._noise: defaultdict[str, NoiseFilter] = defaultdict(NoiseFilter)
         """Noise counters by run, kept across connections."""
-        self._offline_since: dict[str, float] = {}
-        self._many_runs = many_runs
-        self._rows = CachedQuery(self._query_rows, clock.now, _LIST_CACHE_S if many_runs else 0.0)
-        self._known_list: MachineList | None = None
-        """The newest list, parsed."""
-        self._addresses = DirectAddresses(lambda: self._rows.get()[0], clock.now)
-        self._destroyed: dict[str, bool] = {}
-        """Ids of destroyed machines; True once a query by id has confirmed that the machine is gone."""
-        self._markets: dict[str, CachedQuery[Sequence[Offer]]] = {}
-        self._ordered_at: dict[str, float] = {}
-        """Time of the last order for each offer by this process; inf during the order."""
-        self._listed_at: dict[str, float] = {}
-        """Time of the newest search that lists the offer: one listed after its order is free again."""
+        self._shared_offers = market.SharedOffers(clock.now) if many_runs else None
+        self._rows = MachineRows(self._api, clock, many_runs=many_runs)
+        self._addresses = DirectAddresses(self._rows.listed, clock.now)
 
     @property
     def abilities(self) -> Abilities:
@@ -170,7 +149,7 @@ class VastProvider:
 
     def shells(self, instance: Instance) -> Mapping[str, Remote]:
         """Return one shell for each address: `direct`, `proxy`. Raises the errors of `connect`."""
-        row, _ = self._own_row(instance.id)
+        row, _ = self._rows.own_row(instance.id)
         if row is None:
             raise GoneError(f"Vast has no instance {instance.id}")
         addresses = {"direct": row.direct, "proxy": row.proxy}
@@ -201,32 +180,9 @@ class VastProvider:
         """
         # Before the search: without a network the nodes would be rented, paid and could not meet.
         self._overlays.check_available(spec)
-        if not self._many_runs:
+        if self._shared_offers is None:
             return self._search_fitting(spec)
-        # Points of a batch differ in their training, but most need the same search.
-        asked = (spec.resources, spec.limits, spec.image, spec.ranks, spec.nodes)
-        wants = repr((asked, shape_of(spec), steps_of(spec)))
-        latest = self._market_of(wants, lambda: self._search_fitting(spec))
-        left = self._without_ordered(latest)
-        if left:
-            return left
-        latest.invalidate()
-        return self._without_ordered(latest)
-
-    def _market_of(self, wants: str, search: Callable[[], Sequence[Offer]]) -> CachedQuery[Sequence[Offer]]:
-        """Return the cache of that search; those of other searches are dropped once they are too old."""
-        oldest = self._clock.now() - _MARKET_CACHE_S
-        for other, known in list(self._markets.items()):
-            if other != wants and known.asked_at < oldest:
-                self._markets.pop(other, None)  # a batch may ask for as many markets as it has points
-        return self._markets.setdefault(wants, CachedQuery(search, self._clock.now, _MARKET_CACHE_S))
-
-    def _without_ordered(self, market: CachedQuery[Sequence[Offer]]) -> Sequence[Offer]:
-        """Return the offers without those ordered since the search: one listed later is free again."""
-        offers, asked_at = market.get(), market.asked_at
-        left = [offer for offer in offers if self._ordered_at.get(offer.id, -math.inf) < asked_at]
-        self._listed_at.update(dict.fromkeys((offer.id for offer in left), asked_at))
-        return left
+        return self._shared_offers.offers(spec, lambda: self._search_fitting(spec))
 
     def _search_fitting(self, spec: JobSpec) -> Sequence[Offer]:
         return market.fitting_offers(
@@ -239,60 +195,32 @@ class VastProvider:
 
     def rent(self, order: RentalOrder) -> Instance:
         """Rent a machine by a single order."""
-        offer_id = order.offer.id
-        if offer_id in self._ordered_at and self._ordered_at[offer_id] >= self._listed_at.get(
-            offer_id, -math.inf
-        ):
-            raise NoOfferError("another run of this launcher ordered it")
+        shared = self._shared_offers
+        if shared is not None:
+            shared.check_free(order.offer.id)
         variables = self._variables(order.label)
         self._overlays.make(order)
         # Listed before the order, so that a wrong id in Vast's response is recognized.
-        known = self._known_ids()
-        if self._many_runs:
-            self._ordered_at[offer_id] = math.inf
-            # Before the call: another thread may order the same offer while Vast takes seconds to answer.
+        known = self._rows.known_ids()
         try:
-            return rental.rent(self._api, order, variables, self._clock, self._newest_row, known=known)
+            with shared.ordering(order.offer.id) if shared else contextlib.nullcontext():
+                return rental.rent(
+                    self._api, order, variables, self._clock, self._rows.newest_row, known=known
+                )
         finally:
-            if self._many_runs:
-                self._ordered_at[offer_id] = self._clock.now()
             self._rows.invalidate()
 
     def instances(self) -> Sequence[Instance]:
         """List all machines with vastrun's label. Raises IncompleteListError when a row has no id."""
-        rows, asked_at = self._rows.get()
-        # Each run of a batch looks for its own machine in the same list, twice a second while it boots.
-        known = self._known_list
-        if known is None or known.rows is not rows:
-            known = self._known_list = MachineList.parse(rows, asked_at)
-        if known.unreadable:
-            raise IncompleteListError(
-                f"{known.unreadable} rows of Vast's list of instances cannot be read", found=known.machines
-            )
-        return known.machines
-
-    def _known_ids(self) -> Collection[str] | None:
-        """Return the ids of all machines of the account, of any program; None when the list fails."""
-        try:
-            rows, _ = self._rows.get()
-        except ProviderError:
-            return None
-        # Also those of other programs: an id that any machine had before is not that of the new one.
-        return {instance_id for row in rows if (instance_id := id_of(row)) is not None}
-
-    def _query_rows(self) -> tuple[list[Any], float]:
-        return self._api.instances(), self._api.asked_at
+        return self._rows.instances()
 
     def machine(self, instance_id: str) -> Instance | None:
         """Query the machine by its id, which is more current than the list."""
-        row, asked_at = self._row(instance_id)
-        if self._many_runs and row is not None and row.is_idle:
-            row, asked_at = self._own_row(instance_id)  # its GPUs may be charged since the list was read
-        return None if row is None else rental.instance_of(row, asked_at)
+        return self._rows.machine(instance_id)
 
     def connect(self, instance: Instance) -> Remote:
         """Return a shell on the instance. Raises ProviderError with the cause when it cannot start."""
-        row, _ = self._row(instance.id)
+        row, _ = self._rows.row(instance.id)
         if row is None:
             raise GoneError(f"Vast has no instance {instance.id}")
         # The most certain cause first: a machine that never starts needs no query of the account.
@@ -301,7 +229,7 @@ class VastProvider:
             raise fault
         if row.is_stopped:
             raise stop_error(row, credit_usd=self._api.credit_usd(), now=self._clock.now())
-        if self._offline_s(row) >= OFFLINE_S:
+        if self._rows.offline_s(row) >= OFFLINE_S:
             raise offline_error(row)
         row = self._addresses.with_direct(row)
         addresses = [address for address in (row.direct, row.proxy) if address is not None]
@@ -323,7 +251,7 @@ class VastProvider:
             try:
                 with contextlib.suppress(GoneError):
                     self._api.destroy(instance_id)
-                self._destroyed.setdefault(instance_id, False)
+                self._rows.note_destroyed(instance_id)
             finally:
                 # Also after an error: the request may have arrived, and a cached list would show the machine.
                 self._rows.invalidate()
@@ -349,42 +277,6 @@ class VastProvider:
         """Return the settled charges by machine, which lag by minutes."""
         return accounts.charges_of(self._api, since, until)
 
-    def _row(self, instance_id: str) -> tuple[InstanceRow | None, float]:
-        """Return the machine's row and the time of the query.
-
-        Vast allows one query by id in two seconds, so for many runs a list that has the machine is enough.
-        Its absence must be confirmed once by a query by id; for a destroyed machine, later lists are enough.
-        """
-        if self._many_runs:
-            rows, asked_at = self._rows.get()
-            listed = [row for row in rows if has_own_label(row) and id_of(row) == instance_id]
-            if listed:
-                return InstanceRow.of(listed[0]), asked_at
-            if self._destroyed.get(instance_id):
-                return None, asked_at
-        return self._own_row(instance_id)
-
-    def _newest_row(self, instance_id: str) -> tuple[InstanceRow | None, float]:
-        """Return the row of a machine that was just rented, without the cache."""
-        self._rows.invalidate()
-        return self._row(instance_id)
-
-    def _own_row(self, instance_id: str) -> tuple[InstanceRow | None, float]:
-        found = self._api.instance(instance_id) if instance_id.isdecimal() else None
-        if found is None and instance_id in self._destroyed:
-            self._destroyed[instance_id] = True
-            self._rows.invalidate()
-        return (None if found is None else InstanceRow.of(found)), self._api.asked_at
-
-    def _offline_s(self, row: InstanceRow) -> float:
-        """Return the seconds for which this launcher has seen the host offline."""
-        # Counted from when this launcher saw it: a row does not say since when its host is offline.
-        now = self._clock.now()
-        if row.actual_status != "offline":
-            self._offline_since.pop(row.id, None)
-            return 0.0
-        return now - self._offline_since.setdefault(row.id, now)
-
     def _shell(self, row: InstanceRow, run_id: str, addresses: Sequence[tuple[str, int]]) -> Remote:
         """Return a shell. `run_id`: the run that rented the machine; its label may have changed since."""
         key = self._keys.pair(run_id)
@@ -403,6 +295,6 @@ class VastProvider:
             ),
             root=BOX,
             env={},
-            is_gone=lambda: self._row(row.id)[0] is None,
+            is_gone=lambda: self._rows.row(row.id)[0] is None,
             noise=self._noise[run_id],
         )

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from random import Random
 from typing import Any
@@ -12,9 +14,11 @@ from vastrun.launcher.core.errors import NoOfferError
 from vastrun.launcher.core.job import JobSpec
 from vastrun.launcher.decisions.estimates import price_limit_error
 from vastrun.launcher.decisions.history import SpeedHistory
+from vastrun.launcher.decisions.job_shape import shape_of, steps_of
 from vastrun.launcher.decisions.market_report import Constraint, MarketReport, Quote, Relaxation
 from vastrun.launcher.decisions.nodes import alternative_to_nodes
 from vastrun.launcher.image.lock import Lock
+from vastrun.launcher.providers.vast.account import CachedQuery
 from vastrun.launcher.providers.vast.api import VastApi
 from vastrun.launcher.providers.vast.funnel import NODES, Funnel, HardLimit, funnel
 from vastrun.launcher.providers.vast.offers import all_spellings, query, verified_and_free
@@ -30,6 +34,8 @@ _DEFAULT_OFFERS = 64
 """Vast's default limit; ASAP, a third-party client, saw it with a higher limit, too (2026-09)."""
 _PAGES = 4
 _OTHER_KIND = "interruptible"
+_CACHE_S = 30.0
+"""Seconds for which the offers of a search are cached when many runs share the provider."""
 
 
 def fitting_offers(
@@ -168,3 +174,56 @@ def _search(api: VastApi, spec: JobSpec, filters: Mapping[str, Any], order: str,
     )
     # Rows may lack the column `is_bid`, but the search determines it.
     return [{**row, "is_bid": bid} if isinstance(row, dict) else row for row in rows]
+
+
+class SharedOffers:
+    """Offers for many runs of a process: equal searches share an answer, and no offer is ordered twice."""
+
+    def __init__(self, now: Callable[[], float]) -> None:
+        self._now = now
+        self._searches: dict[str, CachedQuery[Sequence[Offer]]] = {}
+        self._ordered_at: dict[str, float] = {}
+        """Time of the last order for each offer by this process; inf during the order."""
+        self._listed_at: dict[str, float] = {}
+        """Time of the newest search that lists the offer: one listed after its order is free again."""
+
+    def offers(self, spec: JobSpec, search: Callable[[], Sequence[Offer]]) -> Sequence[Offer]:
+        """Return the offers for the job, without those that were ordered since the search."""
+        # Points of a batch differ in their training, but most need the same search.
+        asked = (spec.resources, spec.limits, spec.image, spec.ranks, spec.nodes)
+        latest = self._search_of(repr((asked, shape_of(spec), steps_of(spec))), search)
+        left = self._without_ordered(latest)
+        if left:
+            return left
+        latest.invalidate()
+        return self._without_ordered(latest)
+
+    def check_free(self, offer_id: str) -> None:
+        """Raise NoOfferError if the offer was ordered, and not listed since."""
+        listed_at = self._listed_at.get(offer_id, -math.inf)
+        if offer_id in self._ordered_at and self._ordered_at[offer_id] >= listed_at:
+            raise NoOfferError("another run of this launcher ordered it")
+
+    @contextmanager
+    def ordering(self, offer_id: str) -> Iterator[None]:
+        """Mark the offer as ordered from before the call, in which Vast may take seconds to answer."""
+        self._ordered_at[offer_id] = math.inf
+        try:
+            yield
+        finally:
+            self._ordered_at[offer_id] = self._now()
+
+    def _search_of(self, wants: str, search: Callable[[], Sequence[Offer]]) -> CachedQuery[Sequence[Offer]]:
+        """Return the cache of that search; those of other searches are dropped once they are too old."""
+        oldest = self._now() - _CACHE_S
+        for other, known in list(self._searches.items()):
+            if other != wants and known.asked_at < oldest:
+                self._searches.pop(other, None)  # a batch may ask for as many markets as it has points
+        return self._searches.setdefault(wants, CachedQuery(search, self._now, _CACHE_S))
+
+    def _without_ordered(self, market: CachedQuery[Sequence[Offer]]) -> Sequence[Offer]:
+        """Return the offers without those ordered since the search: one listed later is free again."""
+        offers, asked_at = market.get(), market.asked_at
+        left = [offer for offer in offers if self._ordered_at.get(offer.id, -math.inf) < asked_at]
+        self._listed_at.update(dict.fromkeys((offer.id for offer in left), asked_at))
+        return left

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, Self
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import replace
+from typing import Any
 
 from vastrun.launcher.core import Instance, RentalOrder
 from vastrun.launcher.core.errors import (
@@ -21,7 +21,7 @@ from vastrun.launcher.ports import Clock
 from vastrun.launcher.providers.onstart import onstart_text
 from vastrun.launcher.providers.vast.api import VastApi
 from vastrun.launcher.providers.vast.errors import Answer, map_error
-from vastrun.launcher.providers.vast.instance_row import InstanceRow, has_own_label, id_of
+from vastrun.launcher.providers.vast.instance_row import InstanceRow
 from vastrun.launcher.providers.vast.overlays import flag_of
 from vastrun.launcher.providers.vast.volumes import volume_info
 
@@ -241,23 +241,3 @@ def _end(api: VastApi, instance_id: str) -> None:
     for _ in range(_TRIES):
         if api.instance(instance_id) is None:
             return
-
-
-@dataclass(frozen=True, kw_only=True)
-class MachineList:
-    """The machines with vastrun's label, parsed once for all runs that look for theirs."""
-
-    rows: list[Any]
-    """The answer."""
-    machines: Sequence[Instance]
-    unreadable: int
-    """Number of rows without an id."""
-
-    @classmethod
-    def parse(cls, rows: list[Any], asked_at: float) -> Self:
-        """Parse the rows. `asked_at`: epoch seconds of the query."""
-        candidates = [row for row in rows if has_own_label(row)]
-        readable = [row for row in candidates if id_of(row) is not None]
-        # A row without an id cannot be destroyed, but may be rented: it is counted, never dropped in silence.
-        machines = [instance_of(InstanceRow.of(row), asked_at) for row in readable]
-        return cls(rows=rows, machines=machines, unreadable=len(candidates) - len(readable))

@@ -1,0 +1,132 @@
+"""Machine list: the machines with vastrun's label, and the row of each, queried no more often than needed."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import Any, Self
+
+from vastrun.launcher.core import Instance
+from vastrun.launcher.core.errors import IncompleteListError, ProviderError
+from vastrun.launcher.ports import Clock
+from vastrun.launcher.providers.vast.account import CachedQuery
+from vastrun.launcher.providers.vast.api import VastApi
+from vastrun.launcher.providers.vast.instance_row import InstanceRow, has_own_label, id_of
+from vastrun.launcher.providers.vast.rental import instance_of
+
+_LIST_CACHE_S = 5.0
+"""Seconds for which the list is cached when many runs share the provider."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class MachineList:
+    """The machines with vastrun's label, parsed once for all runs that look for theirs."""
+
+    rows: list[Any]
+    """The answer."""
+    machines: Sequence[Instance]
+    unreadable: int
+    """Number of rows without an id."""
+
+    @classmethod
+    def parse(cls, rows: list[Any], asked_at: float) -> Self:
+        """Parse the rows. `asked_at`: epoch seconds of the query."""
+        candidates = [row for row in rows if has_own_label(row)]
+        readable = [row for row in candidates if id_of(row) is not None]
+        # A row without an id cannot be destroyed, but may be rented: it is counted, never dropped in silence.
+        machines = [instance_of(InstanceRow.of(row), asked_at) for row in readable]
+        return cls(rows=rows, machines=machines, unreadable=len(candidates) - len(readable))
+
+
+class MachineRows:
+    """The rows of the account's machines."""
+
+    def __init__(self, api: VastApi, clock: Clock, *, many_runs: bool) -> None:
+        self._api, self._clock, self._many_runs = api, clock, many_runs
+        self._list = CachedQuery(self._query, clock.now, _LIST_CACHE_S if many_runs else 0.0)
+        self._known_list: MachineList | None = None
+        """The newest list, parsed."""
+        self._destroyed: dict[str, bool] = {}
+        """Ids of destroyed machines; True once a query by id has confirmed that the machine is gone."""
+        self._offline_since: dict[str, float] = {}
+
+    def _query(self) -> tuple[list[Any], float]:
+        return self._api.instances(), self._api.asked_at
+
+    def listed(self) -> list[Any]:
+        """Return the rows of the list."""
+        return self._list.get()[0]
+
+    def invalidate(self) -> None:
+        """Discard the cached list."""
+        self._list.invalidate()
+
+    def note_destroyed(self, instance_id: str) -> None:
+        """Note that Vast accepted the destruction of the machine."""
+        self._destroyed.setdefault(instance_id, False)
+
+    def instances(self) -> Sequence[Instance]:
+        """List all machines with vastrun's label. Raises IncompleteListError when a row has no id."""
+        rows, asked_at = self._list.get()
+        # Each run of a batch looks for its own machine in the same list, twice a second while it boots.
+        known = self._known_list
+        if known is None or known.rows is not rows:
+            known = self._known_list = MachineList.parse(rows, asked_at)
+        if known.unreadable:
+            raise IncompleteListError(
+                f"{known.unreadable} rows of Vast's list of instances cannot be read", found=known.machines
+            )
+        return known.machines
+
+    def known_ids(self) -> Collection[str] | None:
+        """Return the ids of all machines of the account, of any program; None when the list fails."""
+        try:
+            rows = self.listed()
+        except ProviderError:
+            return None
+        # Also those of other programs: an id that any machine had before is not that of the new one.
+        return {instance_id for row in rows if (instance_id := id_of(row)) is not None}
+
+    def machine(self, instance_id: str) -> Instance | None:
+        """Query the machine by its id, which is more current than the list."""
+        row, asked_at = self.row(instance_id)
+        if self._many_runs and row is not None and row.is_idle:
+            row, asked_at = self.own_row(instance_id)  # its GPUs may be charged since the list was read
+        return None if row is None else instance_of(row, asked_at)
+
+    def row(self, instance_id: str) -> tuple[InstanceRow | None, float]:
+        """Return the machine's row and the time of the query.
+
+        Vast allows one query by id in two seconds, so for many runs a list that has the machine is enough.
+        Its absence must be confirmed once by a query by id; for a destroyed machine, later lists are enough.
+        """
+        if self._many_runs:
+            rows, asked_at = self._list.get()
+            listed = [row for row in rows if has_own_label(row) and id_of(row) == instance_id]
+            if listed:
+                return InstanceRow.of(listed[0]), asked_at
+            if self._destroyed.get(instance_id):
+                return None, asked_at
+        return self.own_row(instance_id)
+
+    def newest_row(self, instance_id: str) -> tuple[InstanceRow | None, float]:
+        """Return the row of a machine that was just rented, without the cache."""
+        self.invalidate()
+        return self.row(instance_id)
+
+    def own_row(self, instance_id: str) -> tuple[InstanceRow | None, float]:
+        """Return the answer of a query by id, and its time."""
+        found = self._api.instance(instance_id) if instance_id.isdecimal() else None
+        if found is None and instance_id in self._destroyed:
+            self._destroyed[instance_id] = True
+            self.invalidate()
+        return (None if found is None else InstanceRow.of(found)), self._api.asked_at
+
+    def offline_s(self, row: InstanceRow) -> float:
+        """Return the seconds for which this launcher has seen the host offline."""
+        # Counted from when this launcher saw it: a row does not say since when its host is offline.
+        now = self._clock.now()
+        if row.actual_status != "offline":
+            self._offline_since.pop(row.id, None)
+            return 0.0
+        return now - self._offline_since.setdefault(row.id, now)
