@@ -83,6 +83,10 @@ def serve() -> str:
     number, *arguments = sys.argv[2:]
     # A module that cannot be imported is imported again by each worker, which reports it.
     pytest.main(["--collect-only", "-qq", "-p", "no:cacheprovider", *arguments], plugins=[_ModulesOnly()])
+    if "hypothesis" in sys.modules:
+        from tests.first_draw import draw_text
+
+        draw_text()
     if trainer := sys.modules.get("tests.trainer.conftest"):
         trainer.share_fork_server()
     gc.collect()

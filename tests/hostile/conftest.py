@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+
+from tests.first_draw import draw_text
 
 MAX_MB = 120.0
 """A launcher takes some 80 MB by itself; with this it stays under 200."""
@@ -17,13 +17,7 @@ _CLEAR, _RESET_PEAK = Path("/proc/self/clear_refs"), "5"
 @pytest.fixture(scope="session", autouse=True)
 def _all_of_unicode() -> None:
     """Without its cache, Hypothesis now lists all of Unicode: 200 MB, which no lie took."""
-
-    @settings(max_examples=1, database=None, derandomize=True)
-    @given(st.text())
-    def draw(_: str) -> None:
-        return
-
-    draw()
+    draw_text()
 
 
 @pytest.fixture(autouse=True)
