@@ -189,7 +189,7 @@ ENDS = (
             "ended: rank 1 by SIGSEGV, rank 2 by exit code 3, rank 3 by an unknown cause",
         ),
         (evidence(GOOD, exit_code=1), "exit", "the exit code of the run is 1"),
-        (evidence(GOOD, exit_code=None), "exit", "the run gave no exit code"),
+        (evidence(GOOD, exit_code=None), "exit", "the run left no exit code"),
         (evidence(replace(GOOD, final_record=False)), "record", "the trainer wrote no final record"),
         (evidence(replace(GOOD, steps_done=9)), "steps", "9 of 10 steps were done"),
         (evidence(replace(GOOD, loss_finite=None)), "loss", "no loss was recorded"),
@@ -198,7 +198,7 @@ ENDS = (
         (
             evidence(replace(GOOD, checkpoint=CheckpointEnd(step=10, path="a/b", files=(), intact=False))),
             "checkpoint",
-            "the checksum of a/b does not hold",
+            "the checksum of a/b does not match",
         ),
         (
             evidence(replace(GOOD, checkpoint=CheckpointEnd(step=5, path="a/b", files=(), intact=True))),
