@@ -1,4 +1,4 @@
-"""Progress: how far a training is and how fast, by the status of its box."""
+"""Progress: how far a training is, how fast, and why its GPUs are idle, by the status of its box."""
 
 from __future__ import annotations
 
@@ -8,13 +8,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from vastrun.contract.outcome import IdleGpus, WaitsFor
 from vastrun.contract.stages import stage_text
 from vastrun.launcher.config import read_job
 from vastrun.launcher.core import BoxStatus, Progress
 from vastrun.launcher.core.job import JobSpec
 from vastrun.launcher.core.labels import TAKES_SLOTS
+from vastrun.launcher.decisions.idle_gpus import BEGINS, idle_gpus_text, waits_text
 from vastrun.launcher.decisions.job_shape import shape_of
-from vastrun.launcher.flow.idle_gpus import IdleGpuReport
 from vastrun.launcher.flow.pace import Pace, stages_left, work_of
 
 if TYPE_CHECKING:
@@ -35,6 +36,29 @@ _ACTIVITIES: Mapping[str, str] = {
     "checkpoint": "saving a checkpoint",
     "done": "finishing",
 }
+
+
+@dataclass
+class IdleGpuReport:
+    """Reports on the GPUs of one run, from poll to poll."""
+
+    _reported: set[WaitsFor] = field(default_factory=set)
+
+    def show(self, context: RunContext, box_status: BoxStatus) -> None:
+        """Report a new reason; a launcher that resumes the run finds earlier ones among its events."""
+        idle = box_status.idle_gpus
+        if idle is None or idle.waits_for in self._reported:
+            return
+        self._reported.add(idle.waits_for)
+        if not _was_reported(context, idle):
+            context.report(idle_gpus_text(idle))
+
+
+def _was_reported(context: RunContext, idle: IdleGpus) -> bool:
+    reason = waits_text(idle).split()[:4]
+    events = context.services.ledger.events(context.run.id)
+    texts = (event.text for event in events if event.text.startswith(BEGINS))
+    return any(text.partition("; ")[2].split()[:4] == reason for text in texts)
 
 
 def progress_of(box_status: BoxStatus, spec: JobSpec, pace: Pace, now: float) -> Progress:

@@ -16,7 +16,6 @@ from vastrun.trainer.data import Task
 from vastrun.trainer.data.conditions import SeenConditions
 from vastrun.trainer.data.trajectories import Trajectories
 from vastrun.trainer.distributed.group import Ranks
-from vastrun.trainer.evaluation.conserved import CONSERVED
 from vastrun.trainer.evaluation.planes import Coordinates, SpaceAxis, planes_of
 from vastrun.trainer.evaluation.predictors import (
     MAX_PARAMETERS,
@@ -25,7 +24,7 @@ from vastrun.trainer.evaluation.predictors import (
     compute_prior,
     with_baseline,
 )
-from vastrun.trainer.evaluation.rollouts import Rollouts, roll_out
+from vastrun.trainer.evaluation.rollouts import CONSERVED, Rollouts, roll_out
 from vastrun.trainer.evaluation.scores import Scores, scores_of
 from vastrun.trainer.evaluation.training_set import count_seen_conditions
 from vastrun.trainer.models.operator import Operator

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from vastrun.trainer.data.gas import GAMMA
 from vastrun.trainer.data.trajectories import Trajectories
 from vastrun.trainer.distributed.group import Ranks
-from vastrun.trainer.evaluation.conserved import Densities
 from vastrun.trainer.evaluation.metrics import MEASURES, FieldMetrics
 from vastrun.trainer.evaluation.planes import planes_of
 from vastrun.trainer.evaluation.predictors import PREDICTORS, Prior, SampleBatch
@@ -21,6 +21,25 @@ from vastrun.trainer.models.operator import Operator
 _MAX_BATCH = 256
 _MAX_BATCH_VALUES = 1 << 20
 _SPECTRA = 3
+
+
+Densities = Callable[[Tensor], Tensor]
+"""Maps fields (B, K, *X) in physical units to as many conserved densities."""
+
+
+def of_gas(fields: Tensor) -> Tensor:
+    """Map density, pressure and velocities of a gas to the densities of mass, energy and momentum."""
+    density, pressure, velocity = fields[:, :1], fields[:, 1:2], fields[:, 2:]
+    energy = pressure / (GAMMA - 1) + 0.5 * density * velocity.square().sum(dim=1, keepdim=True)
+    return torch.cat([density, energy, density * velocity], dim=1)
+
+
+CONSERVED: dict[str, Densities] = {
+    "compressible_1d": of_gas,
+    "compressible_2d": of_gas,
+    "compressible_3d": of_gas,
+}
+"""Densities by task; of all other tasks the fields themselves are compared."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,8 +12,7 @@ from accelerate import Accelerator
 from accelerate.tracking import GeneralTracker
 
 from vastrun import beat
-from vastrun.integrations.metrics import numbers_of
-from vastrun.integrations.program import resume_path
+from vastrun.integrations.program import numbers_of, resume_path
 from vastrun.integrations.stop import StopAgreement
 
 _NAME = re.compile(r"step_(\d+)")

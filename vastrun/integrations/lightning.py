@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vastrun import beat
-from vastrun.integrations.metrics import numbers_of
-from vastrun.integrations.program import STOPPED
+from vastrun.integrations.program import STOPPED, numbers_of
 from vastrun.integrations.stop import StopAgreement
 
 if TYPE_CHECKING:

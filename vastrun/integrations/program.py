@@ -1,12 +1,14 @@
-"""Program: the start and the end of a user's program. Standard library only."""
+"""Program: the start and the end of a user's program, and its metrics. Standard library only."""
 
 from __future__ import annotations
 
 import os
 import sys
-from typing import NoReturn
+from collections.abc import Iterable, Mapping
+from typing import Any, NoReturn, SupportsFloat
 
 from vastrun.contract.resume_command import RESUME
+from vastrun.contract.scores import common_loss_name
 
 STOPPED = 143
 """Exit code of a program that was asked to stop: 128 + SIGTERM."""
@@ -35,3 +37,29 @@ def leave(exit_code: int = 0) -> NoReturn:
             if stream is not None:
                 stream.flush()
         os._exit(exit_code)
+
+
+_RESERVED = frozenset({"", "step", "at"})
+
+
+def numbers_of(logged: Mapping[str, Any], exclude: Iterable[str] = ()) -> dict[str, SupportsFloat]:
+    """Return the numbers of what was logged, by name, without those of `exclude`.
+
+    A loss by a usual name (`train_loss`, `eval_loss`) is also returned as `loss` or `validation_loss`.
+    """
+    left_out = _RESERVED.union(exclude)
+    found = {name: value for name, value in logged.items() if name not in left_out and _is_number(value)}
+    for name in tuple(found):
+        common = common_loss_name(name)
+        if common is not None:
+            found.setdefault(common, found[name])
+    return found
+
+
+def _is_number(value: Any) -> bool:
+    """Tell whether it is a number, or a tensor or array of one number."""
+    if isinstance(value, (int, float)):
+        return not isinstance(value, bool)
+    size = getattr(value, "numel", None)
+    count = size() if callable(size) else getattr(value, "size", None)
+    return count == 1 and hasattr(value, "item")

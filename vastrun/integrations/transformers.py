@@ -8,7 +8,7 @@ from typing import Any
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
 from vastrun import Activity, beat
-from vastrun.integrations.metrics import numbers_of
+from vastrun.integrations.program import numbers_of
 from vastrun.integrations.stop import StopAgreement
 
 _SUMMARY = "train_runtime"

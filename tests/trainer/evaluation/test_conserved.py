@@ -7,7 +7,7 @@ import torch
 
 from vastrun.contract.config import PARAMETERS
 from vastrun.trainer.data import gas, gas_fields
-from vastrun.trainer.evaluation.conserved import CONSERVED
+from vastrun.trainer.evaluation.rollouts import CONSERVED
 
 
 def test_every_compressible_flow_is_compared_by_the_densities_that_its_solver_conserves() -> None:

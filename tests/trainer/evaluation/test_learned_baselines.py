@@ -10,8 +10,12 @@ from torch import Tensor
 
 from vastrun.contract.scores import score_lines
 from vastrun.trainer.data.trajectories import Trajectories, TrajectoryTask
-from vastrun.trainer.evaluation.kernel_ridge import MAX_SAMPLES
-from vastrun.trainer.evaluation.learned_baselines import KernelRidges, LearnedBaseline, fit_baseline
+from vastrun.trainer.evaluation.learned_baselines import (
+    MAX_SAMPLES,
+    KernelRidges,
+    LearnedBaseline,
+    fit_baseline,
+)
 from vastrun.trainer.sampling.windows import Symmetry
 
 pytestmark = pytest.mark.torch

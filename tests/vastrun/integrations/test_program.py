@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from vastrun.integrations import resume_path
-from vastrun.integrations.metrics import numbers_of
+from vastrun.integrations.program import numbers_of
 
 
 def run(program: str, folder: Path) -> subprocess.CompletedProcess[str]:
