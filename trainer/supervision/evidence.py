@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from vastrun.contract import layout
-from vastrun.contract.checksum import sha256_of
+from vastrun.contract.checkpoint_folder import sha256_of
 from vastrun.contract.job import OUTPUTS_PREFIXES, Job, JobSuccess, working_folder
 from vastrun.contract.outcome import Check, CheckpointEnd, FileChecksum, Outcome, RankEnd, WandbRun
 from vastrun.contract.records import read_as, write_json

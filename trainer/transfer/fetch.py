@@ -14,7 +14,7 @@ import sys
 from pathlib import Path, PurePosixPath
 
 from vastrun.contract import layout
-from vastrun.contract.checksum import sha256_of
+from vastrun.contract.checkpoint_folder import sha256_of
 from vastrun.contract.job import Job
 from vastrun.contract.outcome import FileChecksum, FileList
 from vastrun.contract.records import read_json, write_json

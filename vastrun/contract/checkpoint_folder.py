@@ -13,11 +13,12 @@ import re
 import shutil
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path, PurePosixPath
-from typing import Annotated
+from typing import Annotated, BinaryIO
 
 from vastrun.contract.outcome import FileChecksum
 from vastrun.contract.records import MaxLength, Pattern, read_json, write_json
 
+_CHUNK_BYTES = 1 << 20
 MANIFEST = "manifest.json"
 LATEST = "latest.json"
 BEST = "best.json"
@@ -233,3 +234,14 @@ def _sync(folder: Path) -> None:
 def looks_like_weights(path: str, size: int) -> bool:
     """Tell whether a file of this name and size is likely to be expensive to recreate."""
     return size >= MIN_BYTES and path.lower().endswith(_SUFFIXES)
+
+
+def sha256_of(file: BinaryIO) -> str:
+    """Return the hexadecimal SHA-256 of the rest of a file. Raises OSError.
+
+    As `hashlib.file_digest`, which needs Python 3.11.
+    """
+    digest, chunk = hashlib.sha256(), memoryview(bytearray(_CHUNK_BYTES))
+    while count := file.readinto(chunk):  # type: ignore[attr-defined]
+        digest.update(chunk[:count])
+    return digest.hexdigest()
