@@ -221,3 +221,16 @@ def test_cpu_time_of_a_process_is_read() -> None:
         assert process_times([process.pid]).processes_s[process.pid] >= 0.3
         process.kill()
     assert process_times([process.pid]).main_threads_s == {}
+
+
+@pytest.mark.parametrize(("states", "in_disk_wait"), [("RS", False), ("SD", True), ("D", True), ("", False)])
+def test_a_rank_that_waits_for_a_disk_is_seen(tmp_path: Path, states: str, in_disk_wait: bool) -> None:
+    ticks = os.sysconf("SC_CLK_TCK")
+    for pid, state in enumerate(states):
+        folder = tmp_path / str(pid) / "task" / str(pid)
+        folder.mkdir(parents=True)
+        before = " ".join(["0"] * 10)
+        (folder / "stat").write_text(f"{pid} (a) b) {state} {before} {3 * ticks} {ticks} 0 0\n")
+    times = process_times(range(3), proc=tmp_path)
+    assert times.main_threads_s == dict.fromkeys(range(len(states)), 4.0)
+    assert times.in_disk_wait is in_disk_wait

@@ -70,6 +70,30 @@ def test_what_calls_waited_for_is_reported_by_endpoint(file: Path, clock: FakeCl
     assert found["vast", "search"] == WaitTotal()
 
 
+def test_a_call_whose_turn_has_come_waits_while_the_refusal_of_another_process_holds(
+    file: Path, clock: FakeClock
+) -> None:
+    class DiedError(Exception):
+        """The process that was refused is killed while it waits."""
+
+    refused_at: list[float] = []
+
+    def dies(_seconds: float) -> None:
+        raise DiedError
+
+    def sleep(seconds: float) -> None:
+        clock.sleep(seconds)
+        if not refused_at:
+            refused_at.append(clock.now())
+            with pytest.raises(DiedError), limiter_of(file, clock, dies).turn("create", 60.0):
+                pass
+
+    for _ in range(LIMITS["create"].calls):
+        call(limiter_of(file, clock), "create")
+    call(limiter_of(file, clock, sleep), "create")
+    assert clock.now() >= refused_at[0] + 60
+
+
 def test_another_process_waits_for_this_one_s_slot(file: Path, clock: FakeClock) -> None:
     began = clock.now()
     call(limiter_of(file, clock), "create")
