@@ -170,6 +170,35 @@ def test_of_ranks_that_hang_the_one_the_others_wait_for_is_named_with_its_frame(
     assert all("most recent call first" in (run.box / path).read_text() for path in outcome.hang.stacks)
 
 
+def test_of_ranks_that_all_wait_for_each_other_the_collectives_are_named(launch: Launcher) -> None:
+    run = launch(
+        """
+        import importlib.util
+
+        # By their place these are torch's.
+        path = Path(f"rank-{rank}/site-packages/torch/distributed/distributed_c10d.py")
+        path.parent.mkdir(parents=True)
+        path.write_text(
+            "import time\\n"
+            "def broadcast(): time.sleep(600)\\n"
+            "def all_reduce(): time.sleep(600)\\n"
+        )
+        spec = importlib.util.spec_from_file_location("collectives", path.absolute())
+        collectives = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(collectives)
+        heart.beat(5, activity="forward")
+        collectives.broadcast() if rank == 0 else collectives.all_reduce()
+        """,
+        stall_s=2,
+    )
+    outcome = run.outcome()
+    assert (outcome.reason, outcome.hang is not None) == ("hang", True)
+    assert outcome.hang is not None
+    assert outcome.hang.in_collective
+    assert outcome.hang.waits == ("rank 0 in broadcast", "rank 1 in all_reduce")
+    assert outcome.detail.endswith("; waiting: rank 0 in broadcast, rank 1 in all_reduce")
+
+
 @pytest.mark.torch
 @pytest.mark.slow
 def test_a_rank_that_never_beats_is_named_when_one_that_does_waits_for_it(launch: Launcher) -> None:
