@@ -24,6 +24,9 @@ from vastrun.launcher.config import dump_job
 from vastrun.launcher.core import CheckpointCopy, CommandResult
 from vastrun.launcher.core.errors import UnreachableError
 from vastrun.launcher.core.job import JobSpec
+from vastrun.launcher.gate import caps
+from vastrun.launcher.gate.caps import ExchangeBudget
+from vastrun.launcher.outputs.checkpoints import continue_copy
 from vastrun.launcher.outputs.store import FolderStore
 from vastrun.launcher.ports import Remote
 from vastrun.launcher.providers.local.remote import LocalRemote
@@ -397,3 +400,19 @@ def test_a_manifest_is_collected_after_the_files_of_its_checkpoint(home: Home, b
     home.collect()
     asked = [path.rpartition("step-000020/")[2] for path, _ in box.asked if "step-000020" in path]
     assert asked == ["state.pt", "zone", "manifest.json"]
+
+
+def test_a_look_that_finds_no_checkpoint_counts_for_its_exchange_and_ends_with_a_stop(tmp_path: Path) -> None:
+    class StoppedError(Exception):
+        """The user asked for the end of the run."""
+
+    def stop() -> None:
+        raise StoppedError
+
+    box, budget = TrainingBox(), ExchangeBudget(caps.EXCHANGES["checkpoint"], now=lambda: 0.0)
+    box.files[f"{layout.CHECKPOINTS}/latest.json"] = b"{}"
+    assert continue_copy(tmp_path, box, ALL, ALL, budget) is None
+    assert budget.spent_memory == len(b"{}")
+    stopped = ExchangeBudget(caps.EXCHANGES["checkpoint"], check=stop, now=lambda: 0.0)
+    with pytest.raises(StoppedError):
+        continue_copy(tmp_path, box, ALL, ALL, stopped)
