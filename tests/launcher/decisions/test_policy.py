@@ -161,6 +161,9 @@ def test_a_training_stops_in_time_to_save_within_its_money(
     spec = train_job(limits=Limits(hours=9.0, usd=usd))
     assert is_money_spent(spec, RENTED, left_s) is is_spent
     assert is_money_spent(spec, RUN, left_s) is False, "there is no offer yet"
+    # Traffic for the price of six minutes.
+    meter = replace(RENTED.meter, down_gb=1.0, extras=ExtraRates(down_usd_per_gb=0.036))
+    assert is_money_spent(spec, replace(RENTED, meter=meter), left_s + 360) is is_spent
 
 
 @pytest.mark.parametrize(

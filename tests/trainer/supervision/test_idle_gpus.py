@@ -92,6 +92,21 @@ def test_low_load_counts_after_five_minutes_and_no_longer_once_the_gpus_work() -
     assert machine.watch.longest.seconds >= current.seconds
 
 
+def test_shares_are_rounded_to_thousandths() -> None:
+    machine = Machine()
+    for number in range(70):
+        machine.disk, machine.load = number % 3 == 0, (0.1, 0.2, 0.2)[number % 3]
+        machine.main_thread, machine.workers = (0.3, 0.1, 0.1)[number % 3], (0.4, 0.0, 0.0)[number % 3]
+        machine.activity = ("data", "forward", "forward")[number % 3]
+        machine.lives(EVERY_S)
+    current = machine.watch.current
+    assert current is not None
+    shares = (current.load, current.data, current.disk, current.main_thread, current.cores)
+    assert shares == pytest.approx((1 / 6, 1 / 3, 1 / 3, 1 / 6, 1 / 8), abs=0.02)
+    assert shares == tuple(round(share, 3) for share in shares)
+    assert all(share != round(share, 2) for share in shares)
+
+
 class Agent:
     """The process that started the ranks; it runs."""
 
