@@ -63,6 +63,12 @@ def test_tensors_of_every_use_take_memory_of_the_gpu(use: str) -> None:
     assert needed_gb(larger, 1) == pytest.approx(needed_gb(usual, 1) + GPU_FRAGMENTS)
 
 
+def test_besides_its_tensors_a_gpu_holds_a_context_and_with_several_ranks_their_messages() -> None:
+    (usual, _) = workloads(large_gb=10.0).workloads
+    assert needed_gb(usual, 1) == pytest.approx(10 * 1.1 + 0.8)
+    assert needed_gb(usual, 2) == needed_gb(usual, 8) == pytest.approx(10 * 1.1 + 0.8 + 0.5)
+
+
 def test_a_job_that_may_not_take_less_at_once_needs_room_for_all() -> None:
     found = workloads(small_gb=20.0, large_gb=60.0)
     assert is_too_small(found, job(out_of_memory="fail", micro_batch=48), 48.0)

@@ -50,10 +50,22 @@ def test_an_answer_of_the_database_that_has_no_end_is_refused_and_the_next_is_he
             ]
 
 
-def vault(db: Any, key: str = KEY) -> Any:
+def vault(db: Any, key: str = KEY, ledger: str = "9c41e02b") -> Any:
     from vastrun.launcher.ledger.team import PostgresSecretStore
 
-    return PostgresSecretStore(db, key, "9c41e02b")
+    return PostgresSecretStore(db, key, ledger)
+
+
+def test_a_secret_is_of_its_name_and_its_ledger(db: Any) -> None:
+    vault(db).put("key of calm-heron", b"a key")
+    assert vault(db).get("key of calm-heron") == b"a key"
+    # The same team's key in another ledger, and another name on the same bytes, open nothing.
+    with pytest.raises(UsageError, match="encrypted with another key"):
+        vault(db, ledger="00000000").get("key of calm-heron")
+    with db.reading():
+        db.execute("UPDATE team_secrets SET name = ?", ("key of wise-otter",))
+    with pytest.raises(UsageError, match="encrypted with another key"):
+        vault(db).get("key of wise-otter")
 
 
 def test_two_computers_have_the_same_key_for_a_run_and_forget_it_together(db: Any, tmp_path: Path) -> None:
