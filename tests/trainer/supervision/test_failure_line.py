@@ -12,8 +12,77 @@ from tests.trainer.supervision.launches import Launched
 from tests.trainer.supervision.test_conclude import exits, outcome
 from vastrun.contract import layout
 from vastrun.contract.outcome import RankEnd, Reason
-from vastrun.trainer.supervision.failure_line import lost_a_process
+from vastrun.trainer.supervision.failure_line import failure_line, lost_a_process, lost_process_line
 from vastrun.trainer.supervision.memory_counters import MemoryUse
+
+FAILED = RankEnd(rank=1, exit_code=3, step=7, activity="data", last_lines="almost done\nboom")
+KILLED_RANK = replace(FAILED, exit_code=-11, signal="SIGSEGV")
+RAISED = replace(FAILED, exit_code=1, exception="ValueError: boom")
+
+
+@pytest.mark.parametrize(
+    ("end", "reason", "training", "line"),
+    [
+        (
+            replace(KILLED_RANK, exit_code=-9, signal="SIGKILL"),
+            "oom",
+            False,
+            "rank 1 was killed by the kernel (out of memory) at step 7 (data), 12 GB at most",
+        ),
+        (KILLED_RANK, "signal", False, "rank 1 was killed by SIGSEGV at step 7 (data) in libc.so.6"),
+        (
+            replace(KILLED_RANK, exit_code=139),
+            "signal",
+            False,
+            "rank 1 was killed by SIGSEGV (exit code 139) at step 7 (data) in libc.so.6",
+        ),
+        (
+            replace(KILLED_RANK, exit_code=None),
+            "signal",
+            False,
+            "rank 1 was killed by SIGSEGV at step 7 (data) in libc.so.6",
+        ),
+        (
+            replace(KILLED_RANK, exception="RuntimeError: lost"),
+            "signal",
+            True,
+            "rank 1 was killed by SIGSEGV at step 7 (data): RuntimeError: lost",
+        ),
+        (
+            RAISED,
+            "error",
+            False,
+            "your program raised ValueError: boom (rank 1 at step 7 (data)); last line: boom",
+        ),
+        (RAISED, "error", True, "rank 1 failed at step 7 (data): ValueError: boom"),
+        (RAISED, "device", False, "rank 1 failed at step 7 (data): ValueError: boom"),
+        (
+            replace(FAILED, exit_code=0),
+            "error",
+            True,
+            "rank 1 exited with code 0 at step 7 (data) before the training was done",
+        ),
+        (FAILED, "error", False, "rank 1 exited with code 3 at step 7 (data); last line: boom"),
+        (
+            RankEnd(rank=0, exit_code=3),
+            "error",
+            False,
+            "rank 0 exited with code 3",
+        ),
+    ],
+)
+def test_a_line_says_how_a_rank_ended_and_where(
+    end: RankEnd, reason: Reason, training: bool, line: str
+) -> None:
+    found = failure_line(end, reason, training=training, peak=", 12 GB at most", crash="in libc.so.6")
+    assert found == line
+
+
+def test_a_line_on_a_process_that_the_kernel_killed_says_what_followed() -> None:
+    killed = "the kernel killed a process of rank 1 (out of memory) at step 7 (data), 12 GB at most; then "
+    assert lost_process_line(RAISED, ", 12 GB at most") == killed + "ValueError: boom"
+    assert lost_process_line(FAILED, ", 12 GB at most") == killed + "it exited with code 3"
+
 
 GONE = "RuntimeError: DataLoader worker (pid(s) 71) exited unexpectedly"
 KILLED = "subprocess.CalledProcessError: Command 'tool' died with <Signals.SIGKILL: 9>."
