@@ -63,8 +63,9 @@ def _lists(request: FloodingVast) -> None:
 
 def _bomb(request: FloodingVast) -> None:
     packer = zlib.compressobj(wbits=31)
-    packed = [packer.compress(b" " * _MB) for _ in range(256)]
-    request.send(*packed, packer.flush(), encoding="gzip")
+    # From the second on each part is the same: to pack it again would take seconds.
+    first, more = (packer.compress(b" " * _MB) + packer.flush(zlib.Z_FULL_FLUSH) for _ in range(2))
+    request.send(first, *[more] * 255, encoding="gzip")
 
 
 def _pages(request: FloodingVast) -> None:

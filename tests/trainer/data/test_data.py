@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import subprocess
 import sys
 from dataclasses import replace
@@ -19,6 +18,7 @@ from vastrun.contract.config import DataConfig
 from vastrun.contract.errors import DataError
 from vastrun.trainer import data
 from vastrun.trainer.data import advection
+from vastrun.trainer.data.__main__ import main
 from vastrun.trainer.data.initial_conditions import draw
 from vastrun.trainer.data.pdebench import Grid
 
@@ -154,15 +154,18 @@ def test_a_task_that_cannot_be_found_is_named(tmp_path: Path, task: str, message
         data.make_task(replace(SMALL, task=task), tmp_path)
 
 
-def test_the_command_makes_the_data_of_a_box_and_says_so(box: Box) -> None:
-    def run(verb: str) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-m", "vastrun.trainer.data", verb]
-        environment = os.environ | {"VASTRUN_BOX": str(box.path)}
-        return subprocess.run(command, env=environment, capture_output=True, text=True)
-
-    assert run("make").returncode == 2
-    missing = run("check")
-    assert (missing.returncode, "no such file" in missing.stderr) == (1, True)
-    assert "40 trajectories of 9 frames and 32 points made" in run("generate").stdout
+def test_the_command_makes_the_data_of_a_box_and_says_so(
+    box: Box, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("VASTRUN_BOX", str(box.path))
+    with pytest.raises(SystemExit, match="2"):
+        main(["make"])
+    assert main(["check"]) == 1
+    assert "no such file" in capsys.readouterr().err
+    made = subprocess.run(
+        [sys.executable, "-m", "vastrun.trainer.data", "generate"], capture_output=True, text=True
+    )
+    assert "40 trajectories of 9 frames and 32 points made" in made.stdout
     assert (box.path / layout.DATA / "1D_Advection_Sols_beta1.0.hdf5").is_file()
-    assert run("check").stdout == "advection: 32 trajectories to train on, 8 to test on\n"
+    assert main(["check"]) == 0
+    assert capsys.readouterr().out == "advection: 32 trajectories to train on, 8 to test on\n"
