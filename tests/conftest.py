@@ -8,7 +8,7 @@ import random
 import shutil
 import signal
 from collections.abc import Iterator
-from itertools import groupby
+from itertools import count, groupby
 from pathlib import Path
 from typing import Any
 from urllib.request import Request, urlopen
@@ -27,7 +27,9 @@ _ROOM = 12 << 30
 _WHERE_THEY_WAIT = (Path(__file__).parent / "e2e", Path(__file__).parent / "onstart")
 _WAITING_ENDS = 0.9
 """Of a worker's tests: the last one of all should not be one that waits, while the others have ended."""
-
+_ENDED = count(1)
+_SETTLED = 200
+"""After so many tests, what is still there will stay."""
 
 # Tests that train in this process share the cores with others, whose threads would spin while they wait.
 # It is read when torch is first imported: by whichever test module comes first.
@@ -125,6 +127,13 @@ def pytest_collection_finish() -> None:
     """Look for garbage again, but not in what was imported, which takes half a second each time."""
     gc.freeze()
     gc.enable()
+
+
+def pytest_runtest_logfinish() -> None:
+    """Nor, now and then, in what tests have imported or keep for each other: many end with such a search."""
+    if next(_ENDED) % _SETTLED == 0:
+        gc.collect()
+        gc.freeze()
 
 
 @pytest.hookimpl(tryfirst=True)

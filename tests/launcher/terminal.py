@@ -111,6 +111,7 @@ class FastInterrupts(Interrupts):
 
     def sleep(self, seconds: float) -> None:
         self.clock.sleep(seconds)
+        time.sleep(0)  # what the command waits for may be another thread, which needs the interpreter
         while self.later and self.later[0][0] <= self.clock.now():
             self.later.pop(0)[1]()
 
