@@ -18,8 +18,8 @@ from vastrun.launcher.batch.placement import (
     cheapest_fleet,
     choose_hold_size,
     expected_s,
-    life_s,
     machine_usd,
+    max_run_s,
     needed_s,
     pays_off,
     place_point,
@@ -194,8 +194,8 @@ def job(*, hours: float = 1.0, usd: float | None = None) -> JobSpec:
 
 
 def test_a_run_may_take_its_hours_or_what_its_money_pays_for_on_its_share() -> None:
-    assert life_s(job(hours=1.0), 4.0) == HOUR
-    assert life_s(job(hours=1.0, usd=1.0), 4.0) == pytest.approx(HOUR / 4)
+    assert max_run_s(job(hours=1.0), 4.0) == HOUR
+    assert max_run_s(job(hours=1.0, usd=1.0), 4.0) == pytest.approx(HOUR / 4)
 
 
 def test_a_machine_must_last_for_all_that_a_run_may_take() -> None:
