@@ -27,6 +27,18 @@ def test_a_machine_is_rented_as_it_was_ordered(vast: VastEmulator, provider: Vas
     assert provider.instances()[0].id == machine.id
 
 
+@pytest.mark.parametrize("missing", ["machine_id", "dph_total", "start_date"])
+def test_what_the_row_of_a_new_machine_lacks_is_as_it_was_ordered(tmp_path: Path, missing: str) -> None:
+    lacks, began_at = {"instance.fields": {missing: "missing"}}, time.time() - 1.0
+    with VastEmulator(rate_limits=False, seen=lacks) as vast:
+        provider = open_market(vast, tmp_path)
+        ordered = order(provider)
+        machine = provider.rent(ordered)
+    assert (machine.label, machine.host) == (LABEL, ordered.offer.host)
+    assert machine.usd_per_hour == pytest.approx(ordered.offer.usd_per_hour)
+    assert machine.rented_at >= began_at
+
+
 def test_an_interruptible_machine_is_bid_for(provider: VastProvider) -> None:
     ordered = order(provider, job(interruptible=True))
     assert ordered.offer.bid_usd_per_hour is not None
