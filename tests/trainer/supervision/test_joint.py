@@ -157,13 +157,15 @@ def test_a_node_that_the_others_can_do_without_concludes_alone_and_is_evidence_o
     assert [(dated.end.rank, dated.end.exit_code) for dated in seen.departed] == [(1, -9)]
 
 
-def test_a_node_whose_ranks_have_finished_waits_for_those_of_the_first_node(
-    sides: list[Peers], boxes: list[Path]
+@pytest.mark.parametrize(("exit_code", "elsewhere"), [(0, [0]), (1, [])], ids=["finished", "failed"])
+def test_a_node_waits_for_the_first_one_unless_it_failed_and_that_one_can_continue(
+    sides: list[Peers], boxes: list[Path], exit_code: int, elsewhere: list[int]
 ) -> None:
     for peers in sides:
         peers.min_nodes = 1
     with ThreadPoolExecutor(1) as threads:
-        waiting = threads.submit(add_peer_observations, boxes[1], observed(sides[1], 0, at=10.0), sides[1])
+        ended = observed(sides[1], exit_code, at=10.0)
+        concluding = threads.submit(add_peer_observations, boxes[1], ended, sides[1])
 
         def other_has_ended() -> bool:
             sides[0].listen()
@@ -172,5 +174,5 @@ def test_a_node_whose_ranks_have_finished_waits_for_those_of_the_first_node(
         # Only then does the first node say that its ranks have ended, too.
         eventually(other_has_ended)
         add_peer_observations(boxes[0], observed(sides[0], 0, at=12.0), sides[0])
-        seen = waiting.result(LONGEST_S)
-    assert [dated.end.rank for dated in seen.elsewhere] == [0]
+        seen = concluding.result(LONGEST_S)
+    assert [dated.end.rank for dated in seen.elsewhere] == elsewhere
