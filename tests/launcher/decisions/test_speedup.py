@@ -97,6 +97,26 @@ def test_a_measured_job_has_the_same_work_on_other_ranks() -> None:
     assert not measured.train.plots
 
 
+@pytest.mark.parametrize(
+    ("ranks", "batch", "micro_batch", "strategy"), [(1, 8, 4, "auto"), (2, 8, 4, "fsdp2"), (4, 8, 2, "fsdp2")]
+)
+def test_a_measured_job_keeps_its_strategy_and_its_micro_batch_as_far_as_its_ranks_have_one(
+    ranks: int, batch: int, micro_batch: int, strategy: str
+) -> None:
+    job = train_job(resources=Resources(gpus=8))
+    assert job.train is not None
+    job = replace(job, train=replace(job.train, strategy="fsdp2", micro_batch=4, tensorboard=True))
+    measured = measured_job(job, ranks, batch).train
+    assert measured is not None
+    assert (measured.micro_batch, measured.strategy) == (micro_batch, strategy)
+    assert (measured.steps, measured.log_every, measured.tensorboard) == (100_000, 5, False)
+    assert (measured.evaluate_every, measured.profile, measured.mlflow.mode) == (None, None, "off")
+    longer = measured_job(replace(job, train=replace(job.train, steps=200_000)), ranks, batch)
+    assert longer.train is not None and longer.train.steps == 200_000
+    on_cpus = measured_job(replace(job, resources=Resources(gpus=0)), ranks, batch)
+    assert (on_cpus.resources.gpus, on_cpus.ranks) == (0, ranks)
+
+
 def test_a_speed_up_is_known_by_the_work_of_the_step_not_by_the_number_of_gpus() -> None:
     job = train_job()
     assert job.train is not None
