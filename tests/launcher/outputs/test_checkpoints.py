@@ -244,6 +244,18 @@ def test_only_the_newest_comes_and_the_last_two_stay(home: Home, box: TrainingBo
     assert home.latest() == "step-000100"
 
 
+def test_what_the_user_keeps_beside_them_is_no_checkpoint(home: Home, box: TrainingBox) -> None:
+    kept = home.folder / "checkpoints"
+    (kept / "step-best").mkdir(parents=True)
+    (kept / "step-000099").write_text("a note")
+    for step in (20, 40, 60):
+        box.save(step, {"state.pt": b"%d" % step})
+        home.save()
+    assert home.steps() == ["step-000040", "step-000060", "step-best"]
+    assert (kept / "step-000099").read_text() == "a note"
+    assert home.latest() == "step-000060"
+
+
 def test_one_that_is_under_way_is_finished_before_a_newer_one(home: Home, box: TrainingBox) -> None:
     box.save(20, {"state.pt": b"0123456789"})
     home.save(limit=5)
