@@ -8,30 +8,25 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
-from vastrun.launcher.batch.fleet import Fleet, FleetServices
+from vastrun.launcher.batch.fleet import Fleet
+from vastrun.launcher.batch.observer import BatchObserver
 from vastrun.launcher.batch.points import PointTable, Shortage
-from vastrun.launcher.batch.pruner import Pruner
-from vastrun.launcher.batch.schedule import (
-    BatchQueue,
-    PointState,
-    stop_reason,
-)
+from vastrun.launcher.batch.schedule import BatchQueue, PointState, stop_reason
 from vastrun.launcher.batch.search import next_points
 from vastrun.launcher.batch.shared import BatchServices, RunScreen, SharedRequests
 from vastrun.launcher.commands.attempts import AttemptPlacement, Attempts
 from vastrun.launcher.commands.chains import is_retry_missing
-from vastrun.launcher.commands.takeover import display_name
+from vastrun.launcher.commands.takeover import move_batch
 from vastrun.launcher.config import read_job
 from vastrun.launcher.core import NOTHING, Driver, Phase, Run, UserRequest
-from vastrun.launcher.core.batch import BatchPoint, BatchProgress
+from vastrun.launcher.core.batch import BatchPoint
 from vastrun.launcher.core.errors import BudgetError, HeldError, UsageError, VastrunError
 from vastrun.launcher.core.labels import POOL
 from vastrun.launcher.decisions.policy import DRIVER_TIMEOUT_S
-from vastrun.launcher.notifications.senders import BatchNotifier
 
 POLL_INTERVAL_S = 0.5
 """Between two looks at the batch: a free slot waits no longer for its next run."""
-_DISPLAY_INTERVAL_S = 2.0
+_MANAGE_INTERVAL_S = 2.0
 MAX_RENTING = 8
 """Maximum runs that choose and rent a machine at once. A provider limits the rate: more would hold money
 while they wait, and find offers taken.
@@ -56,23 +51,9 @@ class BatchDriver:
         self._error: VastrunError | None = None
         self._is_searched = False
         """The search has no further points."""
-        rule = self._batch.spec.early_stop if services.prunes else None
-        self._pruner = None if rule is None else Pruner(rule, self._batch.spec.early_goal, services.ledger)
-        self._notifier = BatchNotifier(services.notifier, services.ledger)
-        self._is_used_up = False
-        """Its own budget has no room for another run."""
-        self._held_at = self._shown_at = self._managed_at = 0.0
-        self._fleet = Fleet(
-            self._batch,
-            FleetServices(
-                ledger=services.ledger,
-                attempts=self._attempts,
-                workers=services.workers,
-                now=services.now,
-                new_id=services.new_id,
-                note=services.screen.note,
-            ),
-        )
+        self._observer = BatchObserver(self._batch, services, self._table)
+        self._held_at = self._managed_at = 0.0
+        self._fleet = Fleet(self._batch, services, self._attempts)
 
     def drive(self) -> Sequence[PointState]:
         """Run the batch until each point has ended, or nothing more may start; return how they stand.
@@ -85,14 +66,14 @@ class BatchDriver:
             self._move_here()
             self._forward_requests()
             self._table.reload_if_changed(self._batch)
-            self._notifier.check(self._table.first_point)
+            self._observer.check_notifications()
             self._resume()
             while self._poll():
                 self._services.sleep(POLL_INTERVAL_S)
             open_here = any(state.is_open for state in self._table.changing)
             # What an error left undone, another launcher may have brought to its end meanwhile.
             has_failed = self._error is not None and self._has_open_work()
-            self._notify(self._progress(), is_over=not has_failed and not open_here)
+            self._observer.notify(is_over=not has_failed and not open_here)
         finally:
             self._batches.release(self._name, self._services.who)
         if self._error is not None:
@@ -117,7 +98,7 @@ class BatchDriver:
         self._search()
         self._start(now)
         self._manage_machines(now)
-        self._show(now)
+        self._observer.observe(self._batch, now)
         return bool(self._threads or self._pages) or self._fleet.is_open
 
     def _has_open_work(self) -> bool:
@@ -134,23 +115,11 @@ class BatchDriver:
 
     def _move_here(self) -> None:
         """Have the outputs come to this computer, where a launcher of another one has begun the batch."""
-        batch, here = self._batch, self._services.computer
-        if batch.computer == here:
-            return
-        services = self._attempts().services_for(batch.provider, NOTHING)
-        if not services.provider.shared:
-            raise UsageError(
-                f"batch {batch.name} was started on {display_name(batch.computer)}: its machines, on "
-                f"{batch.provider}, can be reached only from there",
-                hint=f"there: vastrun batch resume {batch.name}",
-            )
-        folder = str((Path("batches") / batch.name).resolve())
-        self._batches.move(batch.name, folder, here)
-        self._batch = self._batches.get(batch.name)
-        self._services.screen.note(
-            f"batch {batch.name} is taken over from {display_name(batch.computer)}: "
-            f"outputs are downloaded to {folder}"
-        )
+        services = self._services
+        if self._batch.computer != services.computer:
+            provider = self._attempts().services_for(self._batch.provider, NOTHING).provider
+            services.screen.note(move_batch(self._batch, provider, services.ledger, services.computer))
+            self._batch = self._batches.get(self._name)
 
     def _forward_requests(self) -> None:
         """Forward the user's request, made here or on another computer, to every run."""
@@ -219,7 +188,7 @@ class BatchDriver:
                 self._follow(state.point, run)
         except BudgetError as error:
             if not self._threads and not self._fleet.is_open:  # nothing will be released any more
-                self._is_used_up = error.budget == f"batch {self._name}"
+                self._observer.is_used_up = error.budget == f"batch {self._name}"
                 self._end(f"{error} ({error.hint})" if error.hint else str(error))
         except VastrunError as error:
             self._error = error
@@ -236,12 +205,12 @@ class BatchDriver:
 
     def _renting(self) -> int:
         """Return how many runs choose or rent a machine now: those of before are looked at again."""
-        renting = [state for state in self._table.changing if _is_renting(state)]
-        return sum(_is_renting(self._table.refresh(state.point)) for state in renting)
+        renting = [state for state in self._table.changing if state.is_renting]
+        return sum(self._table.refresh(state.point).is_renting for state in renting)
 
     def _manage_machines(self, now: float) -> None:
         """Look after the machines that the batch holds."""
-        if not self._fleet.is_open or now - self._managed_at < _DISPLAY_INTERVAL_S or self._is_detached:
+        if not self._fleet.is_open or now - self._managed_at < _MANAGE_INTERVAL_S or self._is_detached:
             return
         self._managed_at = now
         is_over = self._is_ending or bool(self._batch.reason)
@@ -329,41 +298,3 @@ class BatchDriver:
         running = max(len(self._threads), self._fleet.size)
         if message := self._shortage.note(state, running, self._services.now()):
             self._services.screen.note(message)
-
-    def _show(self, now: float) -> None:
-        if now - self._shown_at < _DISPLAY_INTERVAL_S:
-            return
-        self._shown_at = now
-        progress = self._progress()
-        self._prune(now)
-        self._services.screen.progress(progress, self._batch)
-        self._notify(progress)
-
-    def _progress(self) -> BatchProgress:
-        self._table.refresh_open()
-        return self._table.progress(self._batches.held_usd(self._name), self._services.now())
-
-    def _prune(self, now: float) -> None:
-        """Ask for the end of runs that fell behind the others."""
-        if self._pruner is None:
-            return
-        attempts = [state.runs for state in self._table.states if state.runs]
-        for pruning in self._pruner.look(attempts, now):
-            self._services.screen.note(f"pruning {pruning.run}: {pruning.reason}")
-
-    def _notify(self, progress: BatchProgress, *, is_over: bool = False) -> None:
-        batch, table, now = self._batches.get(self._name), self._table, self._services.now()
-        self._notifier.notify(
-            batch,
-            table.first_point,
-            table.first_run,
-            table.newest_at,
-            progress,
-            now,
-            is_used_up=self._is_used_up,
-            is_over=is_over,
-        )
-
-
-def _is_renting(state: PointState) -> bool:
-    return state.last is not None and state.last.phase in (Phase.PLAN, Phase.RENT)

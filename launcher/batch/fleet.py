@@ -10,7 +10,7 @@ import math
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from vastrun.launcher.batch.fleet_plan import Market
@@ -27,6 +27,7 @@ from vastrun.launcher.batch.placement import (
     should_give_back,
 )
 from vastrun.launcher.batch.schedule import BatchQueue, PointState
+from vastrun.launcher.batch.shared import BatchServices
 from vastrun.launcher.commands.attempts import AttemptPlacement, Attempts
 from vastrun.launcher.config import read_job
 from vastrun.launcher.core import NOTHING, Cause, Offer, Run
@@ -39,7 +40,7 @@ from vastrun.launcher.decisions.history import blames_host
 from vastrun.launcher.decisions.policy import START_S
 from vastrun.launcher.pool.held_machines import slot_offer
 from vastrun.launcher.pool.hold import HoldRequest, release_machine, start_hold
-from vastrun.launcher.ports import Ledger, Provider, RunThreads
+from vastrun.launcher.ports import Provider
 
 _RETRY_INTERVAL_S = 60.0
 """Seconds before a market without a machine to hold is searched again."""
@@ -49,23 +50,11 @@ _MAX_CHECKED_POINTS = 20
 """Number of waiting points checked against an idle machine: most points of a batch are alike."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class FleetServices:
-    """Dependencies of a fleet."""
-
-    ledger: Ledger
-    attempts: Callable[[], Attempts]
-    workers: RunThreads
-    now: Callable[[], float]
-    new_id: Callable[[], str]
-    note: Callable[[str], None]
-
-
 class Fleet:
     """The machines of one drive of one batch."""
 
-    def __init__(self, batch: Batch, services: FleetServices) -> None:
-        self._batch, self._services = batch, services
+    def __init__(self, batch: Batch, services: BatchServices, attempts: Callable[[], Attempts]) -> None:
+        self._batch, self._services, self._attempts = batch, services, attempts
         self._machines = BatchMachines(
             services.ledger, batch.name, services.now, lambda: self._batch.spec.reuse == "auto"
         )
@@ -161,7 +150,7 @@ class Fleet:
             try:
                 self._note_end(thread.result())
             except HeldError as held:
-                self._services.note(str(held))
+                self._services.screen.note(str(held))
             except VastrunError as error:
                 self.error = self.error or error
 
@@ -194,7 +183,7 @@ class Fleet:
         return self._services.now() - self._no_offer_at < _RETRY_INTERVAL_S
 
     def _provider(self, name: str) -> Provider:
-        return self._services.attempts().services_for(name, NOTHING).provider
+        return self._attempts().services_for(name, NOTHING).provider
 
     def _on_new_machine(self, job: JobSpec) -> AttemptPlacement:
         return AttemptPlacement(provider=self._batch.provider, spec=job)
@@ -272,16 +261,14 @@ class Fleet:
         run_id = self._services.new_id()
         folder = str(Path(self._batch.folder) / "machines" / run_id)
         try:
-            run = start_hold(
-                self._services.attempts(), request, run_id=run_id, out_dir=folder, batch=self._batch.name
-            )
+            run = start_hold(self._attempts(), request, run_id=run_id, out_dir=folder, batch=self._batch.name)
         except BudgetError:  # one of the user's other budgets
             return 0
         self._drive(run)
         return size.slots
 
     def _drive(self, run: Run) -> None:
-        attempts = self._services.attempts()
+        attempts = self._attempts()
         self._threads.append(self._services.workers.submit(lambda: attempts.drive_to_end(run)))
 
     def _note_end(self, run: Run) -> None:
@@ -296,4 +283,4 @@ class Fleet:
         else:
             self._failures += 1
             if self._failures == _MAX_FAILURES:
-                self._services.note(f"each point gets its own machine from now on: {run.detail}")
+                self._services.screen.note(f"each point gets its own machine from now on: {run.detail}")

@@ -49,6 +49,11 @@ class PointState:
         return sum(run.parent not in ids for run in self.runs)
 
     @property
+    def is_renting(self) -> bool:
+        """Return whether its last run chooses or rents a machine."""
+        return self.last is not None and self.last.phase in (Phase.PLAN, Phase.RENT)
+
+    @property
     def lacks_offer(self) -> bool:
         """True if its last run found no machine: the point is then started again."""
         return self.last is not None and not self.is_open and self.last.cause is Cause.NO_OFFER

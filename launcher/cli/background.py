@@ -10,7 +10,7 @@ from vastrun.launcher.api.background import DriverFolder, find_open_target, is_d
 from vastrun.launcher.api.drivers import Target
 from vastrun.launcher.app_context import AppContext
 from vastrun.launcher.cli.output import say
-from vastrun.launcher.commands.attempts import pushed_url
+from vastrun.launcher.commands.chains import pushed_url
 from vastrun.launcher.config import read_job
 from vastrun.launcher.core import Run
 from vastrun.launcher.core.errors import HeldError, VastrunError

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, ExitStack, nullcontext, suppress
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 from vastrun.launcher.commands.chains import (
     budget_shortfall,
     chain_of,
-    failed_before_training,
+    has_open_nodes,
     next_attempt,
+    no_checkpoint_error,
+    nothing_to_resume_error,
+    origin_of,
+    pushed_url,
     spent_on,
     time_shortfall,
 )
@@ -21,12 +24,13 @@ from vastrun.launcher.commands.takeover import (
     ServicesFor,
     check_reachable,
     display_name,
+    folder_after,
     folder_here,
     follow,
     move_nodes,
 )
 from vastrun.launcher.config import dump_job, read_job
-from vastrun.launcher.core import NOTHING, Driver, Event, Origin, Phase, Run, UserRequest
+from vastrun.launcher.core import NOTHING, Driver, Event, Phase, Run, UserRequest
 from vastrun.launcher.core.bills import cost_usd
 from vastrun.launcher.core.errors import (
     BudgetError,
@@ -41,10 +45,7 @@ from vastrun.launcher.decisions.policy import DRIVER_TIMEOUT_S
 from vastrun.launcher.flow.drive import create_run, drive
 from vastrun.launcher.flow.services import Services
 from vastrun.launcher.outputs.folder import Outputs
-from vastrun.launcher.ports import Ledger, RunThreads
-
-_MAX_FOLDERS = 100
-_FRESH_LAUNCH = "vastrun launch JOB.yaml   (without --from: from the first step)"
+from vastrun.launcher.ports import RunThreads
 
 
 def _not_recorded(_: Run, services: Services) -> AbstractContextManager[Services]:
@@ -99,7 +100,7 @@ class Attempts:
         if parent is not None and Outputs(parent).checkpoints is None:
             url = pushed_url(parent)
             if url is None:
-                raise _no_checkpoint(parent)
+                raise no_checkpoint_error(parent)
             spec = replace(spec, checkpoints=replace(spec.checkpoints, start_from=url))
         key = spec.train.requires_checkpoint if spec.train else None
         if key and parent is None and spec.checkpoints.start_from is None:
@@ -118,21 +119,19 @@ class Attempts:
         )
 
     def resume(self, run: Run, out_dir: str | None) -> Run:
-        """Drive a run on, as `pursue`.
+        """Drive a run on, as `drive_to_end`; after one that has ended, start the attempt that is due.
 
-        Of one that has ended, begin the attempt that its launcher did not live to begin.
-
-        `out_dir`: where the outputs are to come instead. Raises UsageError when there is nothing left to do.
+        `out_dir`: another folder for the outputs. Raises UsageError when there is nothing left to do.
         """
         ledger = self.services_for(run.provider, NOTHING).ledger
         run = ledger.get(run.id)
         if run.phase is not Phase.ENDED:
             return self.drive_to_end(run if out_dir is None else self._move(run, out_dir))
-        if _has_open_nodes(ledger, run):
+        if has_open_nodes(ledger, run):
             return self.drive_to_end(run)
         owed = self._try_again(run, out_dir)
         if owed is None:
-            raise _nothing_to_resume(run)
+            raise nothing_to_resume_error(run)
         return self.drive_to_end(owed)
 
     def _move(self, run: Run, out_dir: str) -> Run:
@@ -170,7 +169,7 @@ class Attempts:
         return moved
 
     def drive_or_follow(self, run: Run) -> Run:
-        """Drive a run as `pursue`; while another launcher drives it, follow what that one does."""
+        """Drive a run as `drive_to_end`; while another launcher drives it, follow it."""
         while True:
             try:
                 return self.drive_to_end(run)
@@ -189,7 +188,7 @@ class Attempts:
         """
         services = self.services_for(run.provider, NOTHING)
         run = services.ledger.get(run.id)
-        if run.phase is Phase.ENDED and not _has_open_nodes(services.ledger, run):
+        if run.phase is Phase.ENDED and not has_open_nodes(services.ledger, run):
             return run
         run = self._move_here(run)
         while True:
@@ -218,7 +217,7 @@ class Attempts:
             if placed is None:
                 return None
             run_id = self.new_id()
-            folder = out_dir or _folder_after(chain, run_id, services)
+            folder = out_dir or folder_after(chain, run_id, services)
             run = self._begin(
                 placed.spec,
                 provider=placed.provider,
@@ -287,87 +286,6 @@ def _describe(run: Run, services: Services) -> None:
         services.output_store.describe(run, services.clock.now())
     except StorageError as error:  # no reason to lose sight of how the run stands
         _report(services, run, f"the pages in its outputs are not up to date: {error}")
-
-
-def _has_open_nodes(ledger: Ledger, run: Run) -> bool:
-    """Return whether rows of further nodes are still open: the launcher was killed before it closed them."""
-    return any(node.phase is not Phase.ENDED for node in ledger.runs(leader=run.id))
-
-
-def _nothing_to_resume(run: Run) -> UsageError:
-    if Outputs(run).checkpoints is None and pushed_url(run) is None:
-        return UsageError(
-            f"{run.id} has ended and left no checkpoint; nothing can be resumed", hint=_FRESH_LAUNCH
-        )
-    return UsageError(
-        f"{run.id} has ended; a new run can continue from its checkpoint",
-        hint=f"vastrun launch --from {run.id}",
-    )
-
-
-def _no_checkpoint(parent: Run) -> UsageError:
-    """Return the error for a parent without a checkpoint: an open run may still download one."""
-    hint = _FRESH_LAUNCH if parent.phase is Phase.ENDED else f"vastrun attach {parent.id}"
-    return UsageError(f"{parent.id} left no checkpoint in {parent.out_dir}", hint=hint)
-
-
-def _folder_after(chain: Sequence[Run], run_id: str, services: Services) -> str:
-    """Return the output folder of another attempt: `runs/RUN`, or a numbered one next to the folder that the
-    user named.
-
-    They come to that one itself as long as no machine before was ever ready: nothing lies there.
-    """
-    first, output_store = chain[0], services.output_store
-    if first.computer != services.computer:
-        return folder_here(replace(first, id=run_id, out_dir=run_id), services.ledger)
-    out = Path(first.out_dir)
-    if out.name == first.id:
-        return str(out.with_name(run_id))
-    if failed_before_training(chain[-1]):
-        return chain[-1].out_dir
-    for number in range(len(chain) + 1, len(chain) + _MAX_FOLDERS):
-        folder = f"{out}-{number}"
-        with suppress(UsageError):
-            output_store.check_unused(replace(first, id=run_id, out_dir=folder))
-            return folder
-    return str(out.with_name(f"{out.name}-{run_id}"))
-
-
-def origin_of(ledger: Ledger, run: Run) -> Origin:
-    """Find what the runs before this one left to continue from.
-
-    At home the nearest's, at URLs its own and those of the runs since. What is older is of no use, and may be
-    of another stage, which counts other steps.
-    """
-    folder, urls, continues = None, [], []
-    while (former := _former_of(ledger, run)) is not None:
-        run = former
-        continues.append(run.id)
-        if folder is None:
-            folder = Outputs(run).checkpoints
-            urls.append(pushed_url(run))
-    pushed = tuple(url for url in urls if url is not None)
-    return Origin(folder=folder, pushed=pushed, continues=tuple(continues))
-
-
-def _former_of(ledger: Ledger, run: Run) -> Run | None:
-    """Return the run that this one continues; None: it starts afresh.
-
-    `batch retry` starts a point again as a run without a parent: a user's own program continues all the same.
-    """
-    if run.parent is not None:
-        return ledger.get(run.parent)
-    if not run.batch or read_job(run.spec_json).checkpoints.files is None:
-        return None
-    runs = ledger.runs(batch=run.batch, point=run.point)  # the newest first
-    older = runs[[one.id for one in runs].index(run.id) + 1 :]
-    return older[0] if older else None
-
-
-def pushed_url(run: Run) -> str | None:
-    """Return the URL to which the run's box pushes its checkpoints; None when the job does not say."""
-    push = read_job(run.spec_json).checkpoints.push
-    return None if push is None else f"{push.rstrip('/')}/{run.id}"
 
 
 def _report_attempt(services: Services, run: Run, chain: Sequence[Run], now: float) -> None:

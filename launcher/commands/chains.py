@@ -1,4 +1,4 @@
-"""Chains: a run and those that it tries again, and whether the job's `retry:` allows another attempt."""
+"""Chains: a run and those that it tries again, what it continues from, and whether `retry:` allows more."""
 
 from __future__ import annotations
 
@@ -6,11 +6,13 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from vastrun.launcher.config import read_job
-from vastrun.launcher.core import Cause, Phase, Run
+from vastrun.launcher.core import Cause, Origin, Phase, Run
+from vastrun.launcher.core.errors import UsageError
 from vastrun.launcher.decisions import policy
 from vastrun.launcher.decisions.estimates import usd
 from vastrun.launcher.decisions.nodes import total_usd
 from vastrun.launcher.decisions.policy import with_limit
+from vastrun.launcher.outputs.folder import Outputs
 from vastrun.launcher.ports import Ledger
 
 if TYPE_CHECKING:
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
 MAX_HOST_RETRIES = 3
 """Number of further machines that a launch tries when each fails before training starts."""
 _MIN_USD = 0.01
+_FRESH_LAUNCH = "vastrun launch JOB.yaml   (without --from: from the first step)"
 
 
 def chain_of(ledger: Ledger, run: Run) -> list[Run]:
@@ -123,3 +126,63 @@ def _max_retries(spec: JobSpec, last: Run) -> int:
     if failed_before_training(last):
         return MAX_HOST_RETRIES
     return {str(cause): number for cause, number in spec.retry.items()}.get(str(last.cause), 0)
+
+
+def origin_of(ledger: Ledger, run: Run) -> Origin:
+    """Find what the runs before this one left to continue from.
+
+    At home the nearest's, at URLs its own and those of the runs since. What is older is of no use, and may be
+    of another stage, which counts other steps.
+    """
+    folder, urls, continues = None, [], []
+    while (former := _former_of(ledger, run)) is not None:
+        run = former
+        continues.append(run.id)
+        if folder is None:
+            folder = Outputs(run).checkpoints
+            urls.append(pushed_url(run))
+    pushed = tuple(url for url in urls if url is not None)
+    return Origin(folder=folder, pushed=pushed, continues=tuple(continues))
+
+
+def _former_of(ledger: Ledger, run: Run) -> Run | None:
+    """Return the run that this one continues; None: it starts afresh.
+
+    `batch retry` starts a point again as a run without a parent: a user's own program continues all the same.
+    """
+    if run.parent is not None:
+        return ledger.get(run.parent)
+    if not run.batch or read_job(run.spec_json).checkpoints.files is None:
+        return None
+    runs = ledger.runs(batch=run.batch, point=run.point)  # the newest first
+    older = runs[[one.id for one in runs].index(run.id) + 1 :]
+    return older[0] if older else None
+
+
+def pushed_url(run: Run) -> str | None:
+    """Return the URL to which the run's box pushes its checkpoints; None when the job does not say."""
+    push = read_job(run.spec_json).checkpoints.push
+    return None if push is None else f"{push.rstrip('/')}/{run.id}"
+
+
+def nothing_to_resume_error(run: Run) -> UsageError:
+    """Return the error for a run that has ended, and after which no other attempt is due."""
+    if Outputs(run).checkpoints is None and pushed_url(run) is None:
+        return UsageError(
+            f"{run.id} has ended and left no checkpoint; nothing can be resumed", hint=_FRESH_LAUNCH
+        )
+    return UsageError(
+        f"{run.id} has ended; a new run can continue from its checkpoint",
+        hint=f"vastrun launch --from {run.id}",
+    )
+
+
+def no_checkpoint_error(parent: Run) -> UsageError:
+    """Return the error for a parent without a checkpoint: an open run may still download one."""
+    hint = _FRESH_LAUNCH if parent.phase is Phase.ENDED else f"vastrun attach {parent.id}"
+    return UsageError(f"{parent.id} left no checkpoint in {parent.out_dir}", hint=hint)
+
+
+def has_open_nodes(ledger: Ledger, run: Run) -> bool:
+    """Return whether rows of further nodes are still open: the launcher was killed before it closed them."""
+    return any(node.phase is not Phase.ENDED for node in ledger.runs(leader=run.id))

@@ -1,14 +1,16 @@
-"""Runs of other launchers: follow one, or continue it here where its machine can be reached."""
+"""Runs and batches of other launchers: follow one, or continue it here where its machine can be reached."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
+from vastrun.launcher.commands.chains import failed_before_training
 from vastrun.launcher.commands.queries import diary_of
 from vastrun.launcher.core import NOTHING, Driver, Origin, Phase, Progress, Run, UserRequest
+from vastrun.launcher.core.batch import Batch
 from vastrun.launcher.core.errors import UsageError
 from vastrun.launcher.core.labels import POOL, member_folder
 from vastrun.launcher.decisions.holders import holder_of
@@ -17,12 +19,13 @@ from vastrun.launcher.decisions.policy import DRIVER_TIMEOUT_S
 from vastrun.launcher.decisions.stages import stage_name
 from vastrun.launcher.flow.services import Services
 from vastrun.launcher.outputs.folder import GrowingFile, Outputs
-from vastrun.launcher.ports import Ledger
+from vastrun.launcher.ports import Ledger, Provider
 
 ServicesFor = Callable[[str, Origin], Services]
 """Services with the provider of that name, with which a run continues from there."""
 _POLL_INTERVAL_S = 0.5
 _LAST_LINES = 10
+_MAX_FOLDERS = 100
 
 
 def check_reachable(run: Run, services: Services, services_for: ServicesFor) -> None:
@@ -53,6 +56,23 @@ def move_nodes(run: Run, services: Services) -> None:
             folder = f"{run.out_dir}/{member_folder(run.id, node.id)}"
             ledger.save(replace(node, out_dir=folder, computer=run.computer), who=services.who)
             ledger.release(node.id, services.who)
+
+
+def move_batch(batch: Batch, provider: Provider, ledger: Ledger, here: str) -> str:
+    """Have the batch's outputs downloaded to this computer, and return a line about it.
+
+    Raises UsageError when its machines can only be reached from the computer where it was started.
+    """
+    there = display_name(batch.computer)
+    if not provider.shared:
+        raise UsageError(
+            f"batch {batch.name} was started on {there}: its machines, on {batch.provider}, "
+            "can be reached only from there",
+            hint=f"there: vastrun batch resume {batch.name}",
+        )
+    folder = str((Path("batches") / batch.name).resolve())
+    ledger.batches.move(batch.name, folder, here)
+    return f"batch {batch.name} is taken over from {there}: outputs are downloaded to {folder}"
 
 
 def display_name(computer: str) -> str:
@@ -105,3 +125,25 @@ def _progress(run: Run) -> Progress:
         return Progress()
     left_s = (run.steps - run.step) / run.steps_per_s if run.steps_per_s and run.steps > run.step else None
     return Progress(step=run.step or None, steps=run.steps or None, stage=stage_name(run), left_s=left_s)
+
+
+def folder_after(chain: Sequence[Run], run_id: str, services: Services) -> str:
+    """Return the output folder of another attempt: `runs/RUN`, or a numbered one next to the folder that the
+    user named.
+
+    They come to that one itself as long as no machine before was ever ready: nothing lies there.
+    """
+    first, output_store = chain[0], services.output_store
+    if first.computer != services.computer:
+        return folder_here(replace(first, id=run_id, out_dir=run_id), services.ledger)
+    out = Path(first.out_dir)
+    if out.name == first.id:
+        return str(out.with_name(run_id))
+    if failed_before_training(chain[-1]):
+        return chain[-1].out_dir
+    for number in range(len(chain) + 1, len(chain) + _MAX_FOLDERS):
+        folder = f"{out}-{number}"
+        with suppress(UsageError):
+            output_store.check_unused(replace(first, id=run_id, out_dir=folder))
+            return folder
+    return str(out.with_name(f"{out.name}-{run_id}"))

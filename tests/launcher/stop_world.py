@@ -12,7 +12,7 @@ from tests.jobs import command_job
 from tests.launcher.slow_world import LIMITS, STEPS, slow_world
 from tests.launcher.world import RUN_ID, World
 from vastrun.contract.outcome import Check, Outcome, RankEnd
-from vastrun.launcher.batch.pruner import prune
+from vastrun.launcher.batch.observer import prune
 from vastrun.launcher.core import Cause, UserRequest, Verdict
 from vastrun.launcher.core.batch import Pruning
 from vastrun.launcher.core.job import Limits, Success

@@ -9,7 +9,12 @@ from pathlib import Path
 import pytest
 
 from tests.fakes import FakeClock
-from vastrun.launcher.batch.pruner import MAX_CHECK_INTERVAL_S, MIN_CHECK_INTERVAL_S, Pruner, poll_interval_s
+from vastrun.launcher.batch.observer import (
+    MAX_CHECK_INTERVAL_S,
+    MIN_CHECK_INTERVAL_S,
+    Pruner,
+    poll_interval_s,
+)
 from vastrun.launcher.core import Phase, Run, UserRequest
 from vastrun.launcher.core.batch import EarlyStop
 from vastrun.launcher.ledger.sqlite import SqliteLedger

@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.jobs import train_job
-from vastrun.launcher.commands.attempts import origin_of
-from vastrun.launcher.commands.chains import chain_of, next_attempt, time_shortfall
+from vastrun.launcher.commands.chains import chain_of, next_attempt, origin_of, time_shortfall
 from vastrun.launcher.config import dump_job
 from vastrun.launcher.core import Cause, Origin, Phase, Run
 from vastrun.launcher.core.bills import cost_usd

@@ -21,7 +21,7 @@ from tests.launcher.world import RUN_ID, World
 from tests.slow import slow
 from vastrun.contract import layout
 from vastrun.contract.outcome import Outcome
-from vastrun.launcher.batch.pruner import prune
+from vastrun.launcher.batch.observer import prune
 from vastrun.launcher.core import Cause, Phase, Run, UserRequest, Verdict
 from vastrun.launcher.core.batch import Pruning
 from vastrun.launcher.core.errors import HeldError, StorageError

@@ -1,4 +1,4 @@
-"""Pruning: judges a batch's points by their metrics, and asks for the end of those that fell behind."""
+"""Observer of a batch: shows its progress, prunes runs that fell behind by their metrics, and notifies."""
 
 from __future__ import annotations
 
@@ -6,11 +6,15 @@ import math
 from collections.abc import Iterable, Sequence
 
 from vastrun.launcher.batch.early_stop import Curve, condense, pruning_event, runs_to_prune
+from vastrun.launcher.batch.points import PointTable
+from vastrun.launcher.batch.shared import BatchServices
 from vastrun.launcher.core import Phase, Run, UserRequest
-from vastrun.launcher.core.batch import EarlyStop, Goal, Pruning
+from vastrun.launcher.core.batch import Batch, BatchProgress, EarlyStop, Goal, Pruning
+from vastrun.launcher.notifications.senders import BatchNotifier
 from vastrun.launcher.outputs.folder import Outputs
 from vastrun.launcher.ports import Ledger
 
+_DISPLAY_INTERVAL_S = 2.0
 MAX_CHECK_INTERVAL_S, MIN_CHECK_INTERVAL_S = 10.0, 2.0
 """Between two looks, at most and at least."""
 _CHECKS_PER_RUNG = 4
@@ -78,3 +82,60 @@ def prune(ledger: Ledger, run: Run, pruning: Pruning, now: float) -> bool:
 def _trains(run: Run) -> bool:
     """Return whether steps are left: to prune a run that evaluates or downloads saves nothing."""
     return run.phase is Phase.TRAIN and (not run.steps or run.step < run.steps)
+
+
+class BatchObserver:
+    """Shows one batch now and then: prunes its lagging runs, and sends its notifications."""
+
+    def __init__(self, batch: Batch, services: BatchServices, table: PointTable) -> None:
+        self._name, self._services, self._table = batch.name, services, table
+        rule = batch.spec.early_stop if services.prunes else None
+        self._pruner = None if rule is None else Pruner(rule, batch.spec.early_goal, services.ledger)
+        self._notifier = BatchNotifier(services.notifier, services.ledger)
+        self.is_used_up = False
+        """The batch's own budget has no room for another run."""
+        self._shown_at = 0.0
+
+    def check_notifications(self) -> None:
+        """Raise UsageError where notifications of the batch cannot be sent."""
+        self._notifier.check(self._table.first_point)
+
+    def observe(self, batch: Batch, now: float) -> None:
+        """Show the progress, and prune and notify, if it is time to. Raises StorageError."""
+        if now - self._shown_at < _DISPLAY_INTERVAL_S:
+            return
+        self._shown_at = now
+        progress = self._progress()
+        self._prune(now)
+        self._services.screen.progress(progress, batch)
+        self._notify(progress, is_over=False)
+
+    def notify(self, *, is_over: bool) -> None:
+        """Send the notifications that are due."""
+        self._notify(self._progress(), is_over=is_over)
+
+    def _progress(self) -> BatchProgress:
+        self._table.refresh_open()
+        held_usd = self._services.ledger.batches.held_usd(self._name)
+        return self._table.progress(held_usd, self._services.now())
+
+    def _prune(self, now: float) -> None:
+        """Ask for the end of runs that fell behind the others."""
+        if self._pruner is None:
+            return
+        attempts = [state.runs for state in self._table.states if state.runs]
+        for pruning in self._pruner.look(attempts, now):
+            self._services.screen.note(f"pruning {pruning.run}: {pruning.reason}")
+
+    def _notify(self, progress: BatchProgress, *, is_over: bool) -> None:
+        table = self._table
+        self._notifier.notify(
+            self._services.ledger.batches.get(self._name),
+            table.first_point,
+            table.first_run,
+            table.newest_at,
+            progress,
+            self._services.now(),
+            is_used_up=self.is_used_up,
+            is_over=is_over,
+        )
