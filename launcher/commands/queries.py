@@ -44,7 +44,7 @@ from vastrun.launcher.decisions.remaining_lease import (
     sum_leases,
 )
 from vastrun.launcher.decisions.stages import StageCost, stage_costs
-from vastrun.launcher.flow.lease import is_disarmed, rearm
+from vastrun.launcher.flow.lease_watch import is_disarmed, rearm
 from vastrun.launcher.flow.machines import find_machines
 from vastrun.launcher.flow.services import Services
 from vastrun.launcher.gate.box_reader import fetch_status

@@ -18,7 +18,7 @@ from vastrun.launcher.core.phases import Result
 from vastrun.launcher.decisions import offer_check, policy
 from vastrun.launcher.flow.boot_timeouts import BootTimeouts
 from vastrun.launcher.flow.context import RunContext
-from vastrun.launcher.flow.lease import lost_result, with_host_log
+from vastrun.launcher.flow.lease_expiry import lost_result, with_host_log
 from vastrun.launcher.flow.node_sync import check_network
 from vastrun.launcher.flow.run_state import PhaseResult
 from vastrun.launcher.gate.box_reader import (

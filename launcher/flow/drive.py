@@ -24,7 +24,7 @@ from vastrun.launcher.core.phases import BEFORE_TRAINING, NEXT, Result
 from vastrun.launcher.decisions import policy
 from vastrun.launcher.flow.boot import boot
 from vastrun.launcher.flow.context import RunContext
-from vastrun.launcher.flow.lease import lost_result
+from vastrun.launcher.flow.lease_expiry import lost_result
 from vastrun.launcher.flow.provider_retry import RetryTimer, check_account, report_left_to_lease
 from vastrun.launcher.flow.rental import plan, rent
 from vastrun.launcher.flow.run_end import first_cause

@@ -12,7 +12,7 @@ from vastrun.launcher.core.phases import Result
 from vastrun.launcher.decisions.nodes import with_node_name
 from vastrun.launcher.decisions.run_assessment import KILLED, assess_run
 from vastrun.launcher.flow.context import RunContext
-from vastrun.launcher.flow.lease import find_machine_end
+from vastrun.launcher.flow.lease_expiry import find_machine_end
 from vastrun.launcher.flow.node_sync import with_failed_node
 from vastrun.launcher.flow.progress import last_step, reports_step
 from vastrun.launcher.flow.run_state import PhaseResult

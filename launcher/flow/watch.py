@@ -13,7 +13,8 @@ from vastrun.launcher.core.phases import Result
 from vastrun.launcher.decisions import policy
 from vastrun.launcher.decisions.nodes import STOP_S
 from vastrun.launcher.flow.context import RunContext
-from vastrun.launcher.flow.lease import LeaseWatch, gone_result, is_deadline_due, set_deadline
+from vastrun.launcher.flow.lease_expiry import gone_result, is_deadline_due, set_deadline
+from vastrun.launcher.flow.lease_watch import LeaseWatch
 from vastrun.launcher.flow.live_download import LiveDownloads, download_checkpoint_slice, download_metrics
 from vastrun.launcher.flow.node_sync import must_wait_for_nodes, send_node_env
 from vastrun.launcher.flow.progress import ProgressReport

@@ -17,7 +17,7 @@ from vastrun.launcher.core import Cause, Instance, Phase, Run
 from vastrun.launcher.core.errors import StorageError, UnexplainedError, UnreachableError, VastrunError
 from vastrun.launcher.decisions import policy
 from vastrun.launcher.flow.boot_timeouts import BootTimeouts
-from vastrun.launcher.flow.lease import MAX_HOST_LOG_WAIT_S
+from vastrun.launcher.flow.lease_expiry import MAX_HOST_LOG_WAIT_S
 from vastrun.launcher.ports import Abilities, Remote
 from vastrun.launcher.providers.vast import boot
 

@@ -1,26 +1,18 @@
-"""Lease of a run: its deadline, the machine that it ended, and the watch that arms it again."""
+"""Lease expiry: whether a run's deadline is due, and why a machine is gone."""
 
 from __future__ import annotations
 
-import math
 import shlex
-from contextlib import suppress
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from dataclasses import replace
 
 from vastrun.contract import layout
-from vastrun.launcher.core import BoxStatus, Cause, Instance, MachineEnd, Run, bills
+from vastrun.launcher.core import Cause, MachineEnd
 from vastrun.launcher.core.errors import ProviderError, UnreachableError, VastrunError
-from vastrun.launcher.core.market import ENDED
 from vastrun.launcher.decisions import policy
 from vastrun.launcher.flow.context import RunContext
 from vastrun.launcher.flow.run_state import PhaseResult, machine_lost, provider_terminated
-from vastrun.launcher.flow.services import Services
 from vastrun.launcher.gate.text import last_lines, one_line
 from vastrun.launcher.ports import Remote
-
-if TYPE_CHECKING:
-    from vastrun.launcher.core.job import JobSpec
 
 _TIMEOUT_S = 60.0
 _POLL_INTERVAL_S = 1.0
@@ -139,82 +131,3 @@ def with_host_log(context: RunContext, end: PhaseResult, *, is_guess: bool = Tru
     matching = [line for line in lines if cause is not None and provider.cause_in(line) is cause]
     detail = f"{end.detail}; its host's log says: {(matching or lines)[-1]}"
     return replace(end, detail=detail, cause=(cause if is_guess else None) or end.cause)
-
-
-def is_disarmed(box_status: BoxStatus) -> bool:
-    """Return whether no lease would end the box, by its status."""
-    return box_status.lease in ("dead", "none")
-
-
-def rearm(run: Run, spec: JobSpec, machine: Instance, remote: Remote, services: Services) -> str:
-    """Arm the box's lease again and return a message with the outcome.
-
-    It counts from when the machine started to run, by the launcher's records: files on the box may be
-    forged.
-    Raises UnreachableError, GoneError.
-    """
-    if run.offer is None:
-        return "its lease was killed"
-    # The script is written again: whatever killed the lease may have changed it as well.
-    remote.write(layout.LEASE_SCRIPT, services.packer.lease().encode())
-    variables = policy.lease_env(policy.lease_of(spec, run.offer)) | {
-        "LEASE_AGE_S": f"{policy.lease_age_s(run, services.clock.now()):.0f}",
-        "VASTRUN_PROVIDER": services.provider.name,
-        "VASTRUN_INSTANCE": machine.id,
-        "CONTAINER_ID": machine.id,
-    }
-    words = [f"{name}={shlex.quote(value)}" for name, value in variables.items()]
-    done = remote.run(f"env {' '.join(words)} bash {layout.REARM}", timeout_s=_TIMEOUT_S)
-    if done.exit_code == 0:
-        return "its lease was killed; a new one is armed"
-    return f"its lease was killed, and a new one cannot be armed: {done.stderr.strip()[-200:]}"
-
-
-@dataclass
-class LeaseWatch:
-    """The lease of a training's box, as seen from poll to poll."""
-
-    ends_at: float | None = None
-    """Time at which the lease ends the box, as the box says, by the launcher's clock: it may be earlier
-    than planned."""
-    _rearmed_at: float = -math.inf
-    _metered_at: float = 0.0
-
-    def observe(self, box_status: BoxStatus, now: float) -> None:
-        """Record when the lease ends, as the box reports it."""
-        if box_status.lease == "armed" and box_status.lease_ends_at is not None:
-            self.ends_at = now + box_status.lease_ends_at - box_status.at
-
-    def rearm_if_killed(self, context: RunContext, box_status: BoxStatus, remote: Remote) -> None:
-        """Arm a killed lease again. Reported once, even if the box reports a killed lease repeatedly."""
-        due = context.now() - self._rearmed_at >= policy.REARM_S
-        if context.machine is None or not is_disarmed(box_status) or not due:
-            return
-        if context.machine.state == ENDED:
-            return
-        is_first = self._rearmed_at == -math.inf
-        self._rearmed_at = context.now()
-        result = rearm(context.run, context.spec, context.machine, remote, context.services)
-        if is_first:
-            context.report(result)
-
-    def is_over_budget(self, context: RunContext) -> bool:
-        """Return whether the job's money is spent: the lease counts hours only and does not know about
-        traffic."""
-        now = context.now()
-        if context.services.provider.free or 0 <= now - self._metered_at < bills.WATCHED_S:
-            return False
-        self._metered_at = now
-        # A list that failed is no reason to stop a training: the lease still bounds it.
-        with suppress(ProviderError):
-            context.machines.list_all()
-        ends_at = self._earliest_end(context)
-        return ends_at is not None and policy.is_money_spent(context.spec, context.run, ends_at - now)
-
-    def _earliest_end(self, context: RunContext) -> float | None:
-        """Return when the lease ends the box: by the launcher's count, or earlier, as the box reports."""
-        if context.run.offer is None:
-            return None
-        own = policy.lease_ends_at(context.run, policy.lease_of(context.spec, context.run.offer))
-        moments = (None if context.is_in_grace_period else own, self.ends_at)
-        return min((moment for moment in moments if moment is not None), default=None)
