@@ -83,10 +83,8 @@ def serve() -> str:
     number, *arguments = sys.argv[2:]
     # A module that cannot be imported is imported again by each worker, which reports it.
     pytest.main(["--collect-only", "-qq", "-p", "no:cacheprovider", *arguments], plugins=[_ModulesOnly()])
-    if "hypothesis" in sys.modules:
-        from tests.first_draw import draw_text
-
-        draw_text()
+    if first_draw := sys.modules.get("tests.first_draw"):  # of the hostile tests: others draw little
+        first_draw.draw_text()
     if trainer := sys.modules.get("tests.trainer.conftest"):
         trainer.share_fork_server()
     gc.collect()
