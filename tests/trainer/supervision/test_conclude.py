@@ -75,8 +75,10 @@ def test_a_crash_before_the_stop_is_still_the_reason(box: Path) -> None:
     assert (told.reason, told.detail) == ("signal", "rank 0 was killed by SIGSEGV")
 
 
-def test_a_crash_on_the_way_out_does_not_hide_the_stop(box: Path) -> None:
-    told = outcome(box, replace(exits(-signal.SIGSEGV, 143), stop_cause="time_limit", stopped_at=9.0))
+@pytest.mark.parametrize("stopped_at", [9.0, 10.0], ids=["after the stop", "in the same moment"])
+def test_a_crash_on_the_way_out_does_not_hide_the_stop(stopped_at: float, box: Path) -> None:
+    observed = replace(exits(-signal.SIGSEGV, 143), stop_cause="time_limit", stopped_at=stopped_at)
+    told = outcome(box, observed)
     assert (told.reason, told.stop_cause, told.first_failure) == ("stopped", "time_limit", None)
 
 
