@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -68,3 +70,14 @@ def test_a_rank_exits_as_its_program_exited(ends: str, code: int, tmp_path: Path
     )
     log = (tmp_path / layout.RAW_LOGS / "rank-0.log").read_text()
     assert (done.returncode, log) == (code, "")
+
+
+def test_a_rank_that_exits_0_waits_for_no_other_although_it_printed_a_lost_connection(tmp_path: Path) -> None:
+    (tmp_path / layout.RANKS).mkdir(parents=True)
+    traceback = f'Traceback (most recent call last):\n  File "train.py", line 1, in <module>\n{LOST_PEER}\n'
+    ends = f"os._exit(os.write(2, {traceback.encode()!r}) and 0)"
+    subprocess.run([sys.executable, "-c", RUN.format(ends=ends), tmp_path], timeout=LONGEST_S, check=True)
+    exited_at = time.time()
+    assert LOST_PEER in (tmp_path / layout.RAW_LOGS / "rank-0.log").read_text()
+    record = json.loads((tmp_path / layout.RANKS / "rank-0.process.json").read_text())
+    assert exited_at - record["ended_at"] < VICTIM_WAIT_S
