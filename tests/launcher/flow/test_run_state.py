@@ -315,3 +315,18 @@ def test_the_other_rows_are_read_again_after_a_while_or_when_asked(tmp_path: Pat
     world.ledger.save(former, who="desk:1:0")
     now[0] += 3600
     assert group.other_rows() == [former]
+
+
+def test_the_end_of_another_node_is_seen_at_once_when_asked(tmp_path: Path) -> None:
+    world = NodeWorld(tmp_path)
+    run = world.launch()
+    group = NodeGroup(run, world.spec, world.ledger, lambda: 100.0)
+    assert group.end() is None
+    (former,) = group.other_rows()
+    world.ledger.hold(former.id, Driver(who="desk:1:0", until=world.time.now() + 60))
+    world.ledger.save(replace(former, cause=Cause.DISK, detail="the disk is full"), who="desk:1:0")
+
+    assert group.end() is None, "the rows were just read"
+    end = group.end(fresh=True)
+    assert end is not None
+    assert (end.cause, end.detail, end.node) == (Cause.DISK, "the disk is full", former.node)
