@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.emulators.clock import Clock
+from tests.emulators.limits import SPACING_S
 from tests.emulators.machines import Machine
 from tests.emulators.vast import VastEmulator
 from tests.fakes import FakeClock
@@ -56,6 +57,28 @@ def test_more_calls_than_the_limit_take_as_long_as_it_says(
     assert clock.now() == began
     call(limiter, endpoint)
     assert clock.now() - began >= limit.seconds
+
+
+DOCUMENTED = {
+    "create": "create",
+    "list": "list_instances",
+    "show": "show_instance",
+    "destroy": "destroy",
+    "charges": "charges",
+    "volumes": "list_volumes",
+}
+"""Endpoints that have a limit in Vast's documentation, as the emulator calls them."""
+
+
+@pytest.mark.parametrize("endpoint", sorted(LIMITS.keys() - {"search"}))
+def test_a_call_waits_as_long_as_vast_documents_and_a_second_at_most_where_it_says_nothing(
+    endpoint: str,
+) -> None:
+    spacing_s = LIMITS[endpoint].seconds / LIMITS[endpoint].calls
+    if endpoint in DOCUMENTED:
+        assert spacing_s == SPACING_S[DOCUMENTED[endpoint]]
+    else:
+        assert 0 < spacing_s <= 1.0
 
 
 def test_what_calls_waited_for_is_reported_by_endpoint(file: Path, clock: FakeClock) -> None:
