@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,7 @@ from vastrun.launcher.core import (
     LeftOutFile,
     LeftOutFiles,
     Phase,
+    Run,
     UserRequest,
     bills,
 )
@@ -28,6 +30,7 @@ from vastrun.launcher.core.job import Limits
 from vastrun.launcher.core.verdict import VERDICT_OF
 from vastrun.launcher.decisions import policy
 from vastrun.launcher.flow.context import RunContext
+from vastrun.launcher.ledger.sqlite import SqliteLedger
 
 
 def test_a_good_training_succeeds_with_every_proof_and_nothing_rented(tmp_path: Path) -> None:
@@ -48,6 +51,33 @@ def test_a_good_training_succeeds_with_every_proof_and_nothing_rented(tmp_path: 
     assert all(proof.holds for proof in run.proofs)
     assert world.rented() == 0
     assert bills.cost_usd(run, world.clock.now()) == pytest.approx(world.market.bill_usd, rel=0.2)
+
+
+class NotingLedger(SqliteLedger):
+    """Notes when a row with another step is saved."""
+
+    def __init__(self, clock: FakeClock) -> None:
+        super().__init__(Path(":memory:"), now=clock.now, alive=lambda _: True)
+        self.saved_at: list[float] = []
+        self._clock = clock
+
+    def save(self, run: Run, *, who: str) -> None:
+        if run.step != self.get(run.id).step:
+            self.saved_at.append(self._clock.now())
+        super().save(run, who=who)
+
+
+def test_steps_are_saved_to_the_row_only_every_few_seconds(tmp_path: Path) -> None:
+    world = World(tmp_path, training=Training(seconds=60.0, steps=60), spec=train_job(steps=60))
+    world.ledger = ledger = NotingLedger(world.clock)
+
+    run = world.launch()
+
+    assert (run.cause, run.step) == (None, 60)
+    between_s = [after - before for before, after in pairwise(ledger.saved_at)]
+    assert len(between_s) > 5
+    # The last one is saved when the training ends, however short the time since.
+    assert min(between_s[:-1]) >= 5.0
 
 
 def test_the_diary_names_each_phase_once_it_is_done(tmp_path: Path) -> None:
