@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -185,6 +187,18 @@ def test_folders_of_packages_and_links_are_not_searched(tmp_path: Path) -> None:
 
     assert logging.metrics() == []
     assert list(CurveSearch(logging.box).all_files()) == []
+
+
+def test_a_closed_file_of_a_living_process_counts_if_it_is_of_rank_0(logging: Logging) -> None:
+    writers = [subprocess.Popen(["sleep", "600"], env={**os.environ, "RANK": str(rank)}) for rank in range(2)]
+    try:
+        for rank, writer in enumerate(writers):
+            logging.log("runs", (1, "acc", rank + 0.5), name=f"events.out.tfevents.1.host.{writer.pid}.0")
+        assert logging.metrics() == [{"step": 1, "acc": 0.5}]
+    finally:
+        for writer in writers:
+            writer.kill()
+            writer.wait()
 
 
 LOGS = """
