@@ -12,11 +12,14 @@ from typing import Any
 
 import pytest
 
+from tests.torch_builds import STUB_TORCH
+from tests.trainer.supervision.launches import job_of
 from tests.waiting import LONGEST_S, eventually
 from vastrun.contract import layout
 from vastrun.trainer.transfer.remote_checkpoints import RemoteCheckpoints
 
 RUN_ID = "calm-heron-3f1a"
+ROOT = Path(layout.__file__).parents[2]
 
 
 class PushingBox:
@@ -166,3 +169,17 @@ def test_a_bucket_that_is_not_there_is_one_line(bucket: Any, tmp_path: Path) -> 
     box.save(20)
     code, out = box.push()
     assert (code, len(out.splitlines())) == (1, 1), out
+
+
+def test_a_supervisor_whose_box_is_a_relative_path_pushes_the_last_checkpoint(tmp_path: Path) -> None:
+    there = tmp_path / "there"
+    box = PushingBox(
+        tmp_path / "box", f"file://{there}", PYTHONPATH=f"{STUB_TORCH}:{ROOT}", VASTRUN_BOX="box"
+    )
+    job = job_of(ranks=1, command=["true"], push=f"file://{there}")
+    (box.folder / layout.JOB).write_text(json.dumps(job))
+    (box.folder / layout.CODE).mkdir()
+    box.save(20)
+    command = [sys.executable, "-P", "-m", "vastrun.trainer.supervise"]
+    subprocess.run(command, cwd=tmp_path, env=box.variables, timeout=LONGEST_S, check=True)
+    assert latest(there) == {"step": 20, "path": "step-000020"}
