@@ -139,7 +139,7 @@ def test_a_computer_ships_its_own_jobs_from_its_own_disk(spec: JobSpec) -> None:
 @pytest.mark.parametrize("store", [None, FakeStore()], ids=["no key", "nothing was kept"])
 def test_what_was_not_kept_is_on_its_own_computer(spec: JobSpec, store: SecretStore | None) -> None:
     leave(spec)
-    with pytest.raises(UsageError, match="the code and the secrets of calm-heron-3f1a are on laptop alone"):
+    with pytest.raises(UsageError, match="the code and the secrets of calm-heron-3f1a are only on laptop"):
         bundler(store, SERVER, {"TOKEN": "a"}).pack(RUN, spec)
 
 
