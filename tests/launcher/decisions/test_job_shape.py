@@ -24,7 +24,7 @@ from vastrun.contract.config import (
     TrainConfig,
     WandbConfig,
 )
-from vastrun.contract.stage_config import GateConfig, StageConfig
+from vastrun.contract.stage_config import GateConfig, StageConfig, StageOptimConfig
 from vastrun.launcher.config import dump_job
 from vastrun.launcher.core.job import Code, JobSpec, Limits, Resources
 from vastrun.launcher.decisions.job_shape import AFFECTS_STEP, shape_of, shape_prefilter, steps_of
@@ -70,6 +70,24 @@ def trains(**changes: Any) -> JobSpec:
 )
 def test_what_leaves_the_work_of_a_step_as_it_is_leaves_the_shape(other: JobSpec) -> None:
     assert shape_of(other) == shape_of(JOB)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"optim": StageOptimConfig(lr=0.1)},
+        {"gate": GateConfig(helps=True)},
+        {"checkpoint_every": 7},
+    ],
+    ids=["lr", "gate", "saves"],
+)
+def test_what_leaves_the_work_of_a_stage_as_it_is_leaves_the_shape(changes: dict[str, Any]) -> None:
+    def in_stages(**options: Any) -> JobSpec:
+        own = {"refine": StageConfig(steps=3, **options)}
+        return trains(stages=("operator", "refine"), stage_options=own)
+
+    assert shape_of(in_stages(**changes)) == shape_of(in_stages())
+    assert shape_of(in_stages(unroll=4)) != shape_of(in_stages())
 
 
 @pytest.mark.parametrize(
