@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -74,6 +75,21 @@ def test_all_do_what_the_first_node_says_which_alone_has_the_checkpoints(sides: 
     decided = all_decide(sides, saved, elsewhere, elsewhere)
 
     assert decided == [Restart(start=Start(number=1, world_size=2, micro_batch=2), after_s=0.0)] * NODES
+
+
+@pytest.mark.parametrize(("gpus", "chosen"), [(2, ("GPU-a", "GPU-b")), (0, ())])
+def test_gpus_are_chosen_only_for_a_job_that_has_some(
+    gpus: int, chosen: tuple[str, ...], sides: list[Peers], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = tmp_path / "nvidia-smi"
+    program.write_text("#!/bin/sh\necho 0, GPU-a\necho 1, GPU-b\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+
+    decided = all_decide(sides, *[[ended(checkpoint=5)]] * NODES, job=training(gpus=gpus))
+
+    assert decided == [Restart(start=Start(number=1, world_size=2, gpus=chosen), after_s=0.0)] * NODES
 
 
 def test_where_the_nodes_see_different_reasons_the_first_one_s_counts(sides: list[Peers]) -> None:
