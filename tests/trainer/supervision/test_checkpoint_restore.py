@@ -116,6 +116,22 @@ def test_a_folder_is_back_at_its_place_with_all_its_files(
     assert sorted(path.name for path in after.path("checkpoints/checkpoint-10").iterdir()) == names
 
 
+def test_a_program_may_write_to_its_restored_folder_whatever_the_rights_of_the_kept_files(
+    watching: Watching,
+) -> None:
+    hugging_face_like(watching.path("checkpoints/checkpoint-5"), "saved")
+    watching.poll(2)
+    after = on_the_next_machine(watching)
+    for path in (after.box / layout.RESUME).rglob("*"):
+        if path.is_file():
+            path.chmod(0o444)
+
+    assert after.restore() == "code/checkpoints/checkpoint-5"
+
+    restored = [path for path in after.path("checkpoints/checkpoint-5").rglob("*") if path.is_file()]
+    assert restored and all(path.stat().st_mode & 0o200 for path in restored)
+
+
 def test_on_the_same_machine_a_checkpoint_that_is_still_there_is_left_as_it_is(watching: Watching) -> None:
     path = watching.path("checkpoints/step_1.pkl")
     path.write_bytes(b"weights")
