@@ -18,6 +18,7 @@ from vastrun.launcher.decisions.policy import (
     exceeded_limit,
     is_money_spent,
     lacks_money_limit,
+    lease_ends_at,
     lease_env,
     lease_of,
     link_mbps,
@@ -78,6 +79,21 @@ def test_a_machine_that_is_gone_is_charged_until_its_end_or_that_of_its_lease(
     run: Run, looked_at: float, seen_at: float, at: float
 ) -> None:
     assert released_at(run, 1000.0, looked_at, seen_at) == at
+
+
+@pytest.mark.parametrize(
+    ("run", "ends_at"),
+    [
+        (ARMED, 1140.0),
+        (replace(ARMED, meter=Meter()), 1100.0),
+        (RUN, None),
+        (replace(ARMED, released_at=500.0), None),
+    ],
+    ids=["it runs", "it was only rented", "there is none", "it was given back"],
+)
+def test_a_lease_ends_its_whole_life_after_the_machine_began_to_run(run: Run, ends_at: float | None) -> None:
+    lease = Lease(ship_s=60.0, life_s=1000.0, life_cause=Cause.TIME_LIMIT, grace_s=10.0, collect_s=60.0)
+    assert lease_ends_at(run, lease) == ends_at
 
 
 @pytest.mark.parametrize(
