@@ -110,9 +110,9 @@ def _starts(outcome: Outcome | None) -> str:
 
 
 def _steps(ends: Sequence[StepEnd]) -> str:
-    """Write one line per step of the machine: exit code, name, duration."""
+    """Write one line per step of the machine: name, exit code, duration."""
     width = max((len(end.step) for end in ends), default=0)
-    return "\n".join(f"{end.exit_code:<7}  {end.step:<{width}}  {duration(end.seconds)}" for end in ends)
+    return "\n".join(f"{end.step:<{width}}  exit {end.exit_code:<3}  {duration(end.seconds)}" for end in ends)
 
 
 def _last(explanation: Explanation) -> str:

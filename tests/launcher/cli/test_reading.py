@@ -99,7 +99,7 @@ def test_why_names_the_first_failing_rank_and_what_to_try(tmp_path: Path) -> Non
     assert "rank 1: SIGSEGV at step 4 (backward)" in said
     assert "NO       ranks" in said
     assert "--first-error" in said
-    assert "steps    1        50-train  1.0s" in said
+    assert "steps    50-train  exit 1    1.0s" in said
     document = terminal.document("why", "last")
     assert document["steps"] == [
         {"step": "50-train", "exit_code": 1, "seconds": 1.0, "stop": "", "last_line": ""}
