@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from dataclasses import replace
 from itertools import pairwise
@@ -10,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from tests.fakebox import Loading, Training
-from tests.fakes import PRICE, FakeClock
+from tests.fakes import PRICE, FakeClock, FakeProvider
 from tests.jobs import train_job
-from tests.launcher.faults import Fault, Killed
+from tests.launcher.faults import Fault, Killed, Plan
 from tests.launcher.world import RUN_ID, World
 from vastrun.launcher.core import (
     Cause,
@@ -20,13 +21,14 @@ from vastrun.launcher.core import (
     ExtraRates,
     LeftOutFile,
     LeftOutFiles,
+    Offer,
     Phase,
     Run,
     UserRequest,
     bills,
 )
 from vastrun.launcher.core.errors import HeldError
-from vastrun.launcher.core.job import Limits
+from vastrun.launcher.core.job import JobSpec, Limits
 from vastrun.launcher.core.verdict import VERDICT_OF
 from vastrun.launcher.decisions import policy
 from vastrun.launcher.flow.context import RunContext
@@ -315,6 +317,30 @@ def test_a_run_that_died_without_an_exit_code_is_given_half_a_minute_to_write_on
     )
     assert collected - shipped == pytest.approx(5 + 30, abs=3)
     assert world.rented() == 0
+
+
+class ShiftingMarket(FakeProvider):
+    """A market in which another offer comes first at each search."""
+
+    def __init__(self, clock: FakeClock) -> None:
+        super().__init__(clock)
+        self._first = itertools.count()
+
+    def search(self, spec: JobSpec) -> list[Offer]:
+        offers, first = super().search(spec), next(self._first)
+        return [*offers[first:], *offers[:first]]
+
+
+def test_the_planned_offer_is_rented_although_another_search_would_find_another_one(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    world.market = ShiftingMarket(world.clock)
+    world.plan = Plan(world.market)
+
+    run = world.launch()
+
+    assert run.cause is None
+    assert run.offer is not None
+    assert run.offer.id == "offer-1"
 
 
 def test_a_taken_offer_is_followed_by_the_next(tmp_path: Path) -> None:

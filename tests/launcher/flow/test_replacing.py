@@ -83,9 +83,12 @@ def test_another_machine_is_rented_for_a_node_that_was_lost_and_joins_the_others
     assert told == ["VASTRUN_NODE=1\nVASTRUN_RENDEZVOUS=10.0.0.1:29400\nVASTRUN_JOINS=1\n"]
     assert "node 1 left (lost); a machine is rented in its place (1 of 2)" in world.told
     assert "the others continued without node 1: lost" in world.told
-    assert re.search(
-        r"plan: \[n1\] 2 x RTX 4090 at \$3.60/h; expected (\$0.9\d*), at most \1 and", world.told
-    )
+    plans = re.findall(r"plan: \[n1\] ([^;]*); expected (\$\S*), at most (\$\S*) and", world.told)
+    assert [offer for offer, _, _ in plans] == [
+        "3 machines, each 2 x RTX 4090 at $3.60/h",
+        "2 x RTX 4090 at $3.60/h",
+    ]
+    assert re.fullmatch(r"\$0\.9\d*", plans[1][1]) and plans[1][1] == plans[1][2]
     assert len({row.host for row in world.rows()}) == 4, "not the host that was lost"
     check_one_machine_a_node(world)
 
