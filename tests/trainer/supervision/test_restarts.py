@@ -178,6 +178,9 @@ def test_a_users_own_program_has_all_its_ranks_or_none() -> None:
     assert why_not(ended("device"), job=job, healthy=("GPU-a",)) == (
         "1 GPU(s) respond, too few for this job's 2 ranks"
     )
+    both = ("GPU-a", "GPU-b")
+    start = restarted(ended("device"), job=job, healthy=both).start
+    assert (start.world_size, start.gpus) == (2, both)
 
 
 def test_ranks_on_the_cpu_need_no_gpu() -> None:
