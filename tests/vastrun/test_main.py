@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.waiting import LONGEST_S
 from vastrun.launcher import __version__
 from vastrun.launcher.package_files import library_dir
@@ -19,6 +21,7 @@ def python_m_vastrun(folder: Path, *options: str) -> tuple[int, str]:
 
 
 def test_the_module_is_the_command(tmp_path: Path) -> None:
+    pytest.importorskip("click")
     code, said = python_m_vastrun(tmp_path)
     assert (code, said.split()[-1]) == (0, __version__)
 
