@@ -8,7 +8,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 . tests/interpreter.sh
 files=(tests/launcher/{bundle,config,core,decisions,ledger,ui} tests/launcher/test_environment.py)
-files+=(tests/launcher/cli/test_{help,plan}.py tests/launcher/flow/test_drive.py)
+files+=(tests/launcher/cli/test_{help,plan}.py tests/launcher/flow/test_{drive,limits,requests,unreachable}.py)
 files+=(tests/launcher/outputs/test_{collect,disk,places,tail}.py)
 # What a browser makes of a page does not hang on the Python that wrote it.
 files+=(--ignore-glob "*/test_in_chromium.py")

@@ -1,0 +1,121 @@
+"""What the user asks of a run while it is driven: to stop, to destroy its machine, to let it go on alone."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.fakebox import Training
+from tests.launcher.faults import Fault, Killed
+from tests.launcher.world import RUN_ID, World
+from vastrun.launcher.core import (
+    Cause,
+    Phase,
+    UserRequest,
+    bills,
+)
+
+
+def test_a_stop_saves_collects_and_destroys(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    world.user_requests.at = {world.clock.now() + 5: UserRequest.STOP}
+
+    run = world.launch()
+
+    assert run.cause is Cause.STOPPED
+    assert "the end" in world.output_store.log
+    assert world.rented() == 0
+
+
+def test_a_stop_asked_from_another_terminal_is_heard(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    world.expect(Fault(verb="output_store.download_log", nth=2, moment="after", trouble="killed"))
+    with pytest.raises(Killed):
+        world.launch()
+
+    world.ledger.ask(RUN_ID, UserRequest.STOP)
+    run = world.resume()
+
+    assert run.cause is Cause.STOPPED
+
+
+def test_a_stop_that_comes_just_before_the_start_trains_nothing(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    world.expect(Fault(verb="remote.run", nth=3, moment="before", trouble="killed"))
+    with pytest.raises(Killed):
+        world.launch()
+    assert world.ledger.get(RUN_ID).phase is Phase.TRAIN
+
+    world.ledger.ask(RUN_ID, UserRequest.STOP)
+    run = world.resume()
+
+    assert run.cause is Cause.STOPPED
+    assert "before the training began" in run.detail
+    assert world.rented() == 0
+
+
+def test_destroy_now_does_not_wait_for_outputs(tmp_path: Path) -> None:
+    world = World(tmp_path, training=Training(seconds=3000))
+    world.user_requests.at = {world.clock.now() + 5: UserRequest.DESTROY}
+
+    run = world.launch()
+
+    assert (run.cause, run.detail) == (Cause.STOPPED, "destroyed immediately, as requested")
+    assert world.output_store.home == {}
+    assert world.rented() == 0
+
+
+def test_a_stop_before_anything_was_rented_rents_nothing(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    world.user_requests.at = {world.clock.now(): UserRequest.STOP}
+
+    run = world.launch()
+
+    assert (run.phase, run.cause) == (Phase.ENDED, Cause.STOPPED)
+    assert world.market.most_at_once == 0
+    assert run.rented_at is None
+
+
+def test_a_detached_run_goes_on_alone_and_is_finished_by_whoever_comes_next(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    world.user_requests.at = {world.clock.now(): UserRequest.DETACH}
+
+    left = world.launch()
+    assert left.phase is Phase.TRAIN
+    assert world.rented() == 1
+    assert world.ledger.driver(RUN_ID) is None
+
+    world.user_requests.at = {}
+    world.pass_time(600)
+    run = world.resume()
+    assert run.cause is None, run.detail
+
+
+def test_a_detached_run_that_nobody_collects_is_lost_and_costs_no_more_than_its_lease(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    world.user_requests.at = {world.clock.now(): UserRequest.DETACH}
+    world.launch()
+
+    world.user_requests.at = {}
+    world.pass_time(86400)
+    assert world.rented() == 0
+    run = world.resume()
+
+    assert run.cause is Cause.LOST
+    assert "lease" in run.detail
+    assert bills.cost_usd(run, world.clock.now()) <= world.spec.limits.usd * 1.05
+
+
+@pytest.mark.parametrize("by_s", [7200.0, -7200.0, 600.0])
+def test_a_run_whose_launcher_finds_the_clock_set_ends_well_all_the_same(by_s: float, tmp_path: Path) -> None:
+    world = World(tmp_path)
+    world.user_requests.at = {world.clock.now(): UserRequest.DETACH}
+    world.launch()
+
+    world.user_requests.at = {}
+    world.wrong_by_s = by_s
+    run = world.resume()
+
+    assert run.cause is None, run.detail
+    assert world.rented() == 0
