@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.launcher.config.test_config import faults, load
+from tests.launcher.config.job_files import faults, load
 from vastrun.launcher.core.job import Checkpoints
 
 OWN = "name: own\ncommand: python train.py {resume:--from}\nsuccess: {exit_code: 0}\n"

@@ -2,31 +2,17 @@
 
 from __future__ import annotations
 
-import json
 from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
+from tests.launcher.config.job_files import BROKEN, COMMAND, TRAIN, faults, load
 from vastrun.launcher.config import dump_job, load_job, read_job
 from vastrun.launcher.core.errors import JobFileError
-from vastrun.launcher.core.job import Code, JobSpec, Secret, Success
+from vastrun.launcher.core.job import Code, Secret, Success
 from vastrun.launcher.package_files import configs_dir
 from vastrun.trainer.supervision.environment import fixed_variables
-
-BROKEN = sorted((Path(__file__).parent / "broken").glob("*.yaml"))
-TRAIN = "name: job\ntrain:\n"
-COMMAND = "name: job\nsuccess: {exit_code: 0}\n"
-
-
-def load(text: str, *overrides: str) -> JobSpec:
-    return load_job(text, "job.yaml", overrides, "/home/me")
-
-
-def faults(text: str, *overrides: str) -> tuple[str, ...]:
-    with pytest.raises(JobFileError) as caught:
-        load(text, *overrides)
-    return caught.value.faults
 
 
 @pytest.mark.parametrize("path", BROKEN, ids=lambda path: path.stem)
@@ -68,13 +54,6 @@ def test_a_job_goes_through_the_ledger_and_back() -> None:
     assert read_job(dump_job(spec)) == spec
     trained = load(TRAIN + "  data: {betas: [1]}\n")
     assert read_job(dump_job(trained)) == trained
-
-
-def test_a_command_is_a_shell_line_or_a_list_of_words() -> None:
-    line = load(f"{COMMAND}command: python -m 'my train' --lr 1e-3\n")
-    assert line.command == ("python", "-m", "my train", "--lr", "1e-3")
-    words = load(f"{COMMAND}command: [python, a.py, --steps, 100, --amp, true, 1e-3]\n")
-    assert words.command == ("python", "a.py", "--steps", "100", "--amp", "true", "1e-3")
 
 
 def test_one_string_will_do_for_a_list() -> None:
@@ -171,21 +150,6 @@ def test_faults_of_the_command_line_come_last_and_name_their_key() -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("wrong", "told"),
-    [
-        (
-            "train.optim.betas=[0.9, 1.0]",
-            "train.optim.betas[1]: expected a number of at least 0 and below 1, got 1.0",
-        ),
-        ("train.seed=1180591620717411303424", "train.seed: expected a whole number of at least 0 and below "),
-    ],
-)
-def test_what_torch_would_refuse_is_refused_before_money_is_spent(wrong: str, told: str) -> None:
-    [fault] = faults(TRAIN + "  steps: 1\n", wrong)
-    assert fault.startswith(f"--set {told}")
-
-
 def test_an_entry_of_a_list_cannot_be_set_alone() -> None:
     text = TRAIN + "secrets: [A]\n"
     assert faults(text, "secrets.0=B") == (
@@ -251,19 +215,6 @@ def test_a_key_that_is_misspelt_is_not_told_to_be_missing_too() -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("command", "fault"),
-    [
-        ("!secret a", "the tag !secret is not known here"),
-        ('"a\\0b"', "contains a NUL character"),
-        ("[a, !!binary b]", "[1]: the tag tag:yaml.org,2002:binary is not known here"),
-    ],
-)
-def test_a_value_that_nothing_can_be_made_of_is_refused(command: str, fault: str) -> None:
-    (told,) = faults(f"{COMMAND}command: {command}\n")
-    assert told.replace("command: ", "command").endswith(f"command{fault}")
-
-
 def test_a_tag_that_promises_too_much_is_not_believed() -> None:
     assert faults(TRAIN + "ranks: !!int two\n") == (
         "job.yaml:3: ranks: expected a whole number from 1 to 64, got two",
@@ -282,171 +233,9 @@ def test_a_fault_hides_no_other_and_invents_none() -> None:
     )
 
 
-def test_proofs_go_with_a_command_and_must_be_given() -> None:
-    assert faults(TRAIN + "success: {exit_code: 0}\n") == (
-        "job.yaml:3: success: works with command only: the onboard trainer has its own proofs",
-    )
-    assert faults("name: job\ncommand: a\n") == (
-        "job.yaml:2: command: needs success, what proves that the program worked: "
-        "{steps: N} with beat(step) in its loop, {files: PATH} that it writes, or only {exit_code: 0}",
-    )
-    assert faults("name: job\ncommand: a\nsuccess:\n") == (
-        "job.yaml:3: success: expected at least one of files, log, steps, exit_code",
-    )
-
-
-@pytest.mark.parametrize(
-    ("command", "words"),
-    [
-        ("python train.py --lr 1e-3", ("python", "train.py", "--lr", "1e-3")),
-        ("python -c 'print(1 > 0)'", ("python", "-c", "print(1 > 0)")),
-        ('python train.py "a b"', ("python", "train.py", "a b")),
-    ],
-)
-def test_a_simple_command_is_run_without_a_shell(
-    command: str, words: tuple[str, ...], tmp_path: Path
-) -> None:
-    assert spec_of(command).command == words
-
-
-@pytest.mark.parametrize(
-    "command",
-    [
-        "echo one && echo two",
-        "echo one\necho two",
-        "python train.py | tee log.txt",
-        "python train.py > log.txt",
-        "python train.py $SEED",
-        'python train.py "$SEED"',
-        "python train.py data/*.h5",
-        "python train.py ~/data",
-        "SEED=1 python train.py",
-        "echo one # don't split this",
-        "(cd sub; python train.py)",
-    ],
-)
-def test_a_script_is_given_to_bash_and_stays_one_when_it_is_written_down(
-    command: str, tmp_path: Path
-) -> None:
-    spec = spec_of(command)
-    assert spec.command is not None
-    assert spec.command[:-1] == ("bash", "--noprofile", "--norc", "-eo", "pipefail", "-c")
-    assert spec.command[-1].endswith(command)
-    assert read_job(dump_job(spec)) == spec
-
-
-def test_a_list_that_looks_like_a_script_is_refused() -> None:
-    (fault,) = faults("name: job\ncommand: ['python a.py && echo done']\nsuccess: {exit_code: 0}\n")
-    assert "a list is run without a shell" in fault
-    assert "write a script as a string" in fault
-
-
-def spec_of(command: str) -> JobSpec:
-    job = {"name": "job", "command": command, "success": {"exit_code": 0}}
-    return load_job(json.dumps(job), "job.yaml")
-
-
 def test_no_job_file_can_ask_for_what_only_vastrun_sets_itself() -> None:
     (fault,) = faults(TRAIN + "hold: {slots: 8}\n")
     assert fault.startswith("job.yaml:3: hold: unknown key")
     (fault,) = faults(TRAIN, "hold.slots=8")
     assert "hold: unknown key" in fault
     assert " hold" not in fault.partition("the keys here are")[2]
-
-
-def test_what_a_job_leaves_to_auto_is_a_key_that_is_still_open() -> None:
-    assert load(TRAIN + "resources: {gpu_memory_gb: auto}\n").auto_keys == ("resources.gpu_memory_gb",)
-    assert load(TRAIN, "train.batch=auto").auto_keys == ("train.batch",)
-    assert load(TRAIN).auto_keys == ()
-
-
-OWN = "code: {path: .}\ntrain: {model: {name: 'mymodel:Net'"
-
-
-def test_a_model_of_the_users_code_has_options_of_any_kind() -> None:
-    options = "{width: 4, modes: [3, 4], act: {name: gelu, rate: 0.5}, bias: true, cut: null}"
-    spec = load(f"name: job\n{OWN}, options: {options}}}}}\n", "train.model.options.modes=[5]")
-    assert spec.train is not None and spec.train.model.is_own
-    act = {"name": "gelu", "rate": 0.5}
-    found = {"width": 4, "modes": [5], "act": act, "bias": True, "cut": None}
-    assert spec.train.model.options == found
-    assert read_job(dump_job(spec)) == spec
-
-
-@pytest.mark.parametrize(
-    ("lines", "fault"),
-    [
-        ("train: {model: {name: 'mymodel:Net'}}", "model.name: mymodel:Net must be in the uploaded code"),
-        (
-            "train: {model: {name: latnet}}",
-            "module:attribute of your own code, got 'latnet'; did you mean latent?",
-        ),
-        ("train: {model: {name: 'my model:Net'}}\ncode: {}", "got 'my model:Net'"),
-        ("train: {model: {name: ':Net'}}\ncode: {}", "got ':Net'"),
-        (
-            "train: {model: {options: {a: 1}}}",
-            "model.options: has no effect with latent; expected it with a model",
-        ),
-        (
-            OWN + ", dim: 32}}",
-            "model.dim: has no effect with mymodel:Net; give its arguments under model.opt",
-        ),
-        (OWN + ", options: {grid: 32}}}", "model.options.grid: the data decide grid, channels, conditions"),
-        (
-            OWN + ", options: {a-b: 32}}}",
-            "model.options: expected the name of an argument in Python, got 'a-b'",
-        ),
-        (
-            OWN + ", options: {lambda: 32}}}",
-            "model.options: expected the name of an argument in Python, got 'lambda'",
-        ),
-        (OWN + "}, data: [{task: burgers}, {}]}", "model.name: mymodel:Net trains one task, got 2"),
-        (OWN + "}, data: {patch: 8}}", "data.patch: has no effect with mymodel:Net"),
-        (OWN + "}, freeze: codec}", "freeze: expected the model latent, got mymodel:Net"),
-        (OWN + "}, stage: refine}", "model.name: expected latent with the stage refine, got mymodel:Net"),
-    ],
-)
-def test_what_a_model_of_the_users_code_cannot_have_is_a_fault(lines: str, fault: str) -> None:
-    assert any(fault in found for found in faults(f"name: job\n{lines}\n")), faults(f"name: job\n{lines}\n")
-
-
-@pytest.mark.parametrize(
-    ("lines", "fault"),
-    [
-        ("train: {batch: auto}\nresources: {gpu_memory_gb: auto}", "which is auto, too: give one of them"),
-        ("train: {batch: auto}\nresources: {gpus: 0}", "of GPUs, and resources.gpus is 0"),
-        ("train: {batch: auto, micro_batch: 2}", "micro_batch: has no effect with batch: auto"),
-        ("train: {batch: atuo}", "or auto, got 'atuo'; did you mean auto?"),
-        ("train: {batch: 0}", "expected a whole number of at least 1, or auto, got 0"),
-        ("train: {batch: auto, data: {train: 1, frames: 4, betas: [1]}}\nresources: {gpus: 2}", "the 1 w"),
-        (
-            "command: a\nsuccess: {exit_code: 0}\nresources: {gpu_memory_gb: auto}",
-            "auto works with the onboard trainer only",
-        ),
-    ],
-)  # fmt: skip
-def test_auto_where_nobody_could_answer_it_is_a_fault(lines: str, fault: str) -> None:
-    (told,) = faults(f"name: job\n{lines}\n")
-    assert fault in told
-
-
-DILOCO = f"nodes: 2\n{TRAIN}  strategy: diloco\n"
-TORCHFT = "setup: [pip install torchft==0.2.0]\n"
-
-
-def test_diloco_without_torchft_is_refused_before_anything_is_rented() -> None:
-    assert faults(DILOCO) == (
-        "job.yaml:4: train.strategy: diloco needs torchft, which vastrun's images do not have: "
-        "add setup: [pip install torchft==0.2.0], or give an image that has it",
-    )
-    assert load(DILOCO + TORCHFT).nodes == 2
-    assert load(DILOCO + "image: ours/torch\n").nodes == 2
-
-
-def test_diloco_is_for_several_nodes() -> None:
-    assert faults(DILOCO + TORCHFT, "nodes=1") == (
-        "job.yaml:4: train.strategy: diloco is for several nodes, got nodes: 1",
-    )
-    assert faults(DILOCO + TORCHFT, "train.diloco.min_nodes=3") == (
-        "--set train.diloco.min_nodes: expected at most the 2 nodes, got 3",
-    )

@@ -12,7 +12,7 @@ import pytest
 from jsonschema import Draft7Validator
 
 from tests import schemas
-from tests.launcher.config.test_config import BROKEN
+from tests.launcher.config.job_files import BROKEN
 from vastrun.launcher.config.job_loader import checked
 from vastrun.launcher.config.schema import NAME, Option, options
 from vastrun.launcher.config.source import parse

@@ -1,0 +1,121 @@
+"""The key `train`: models of the user's code, what is left to auto, diloco."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.launcher.config.job_files import TRAIN, faults, load
+from vastrun.launcher.config import dump_job, read_job
+
+
+@pytest.mark.parametrize(
+    ("wrong", "told"),
+    [
+        (
+            "train.optim.betas=[0.9, 1.0]",
+            "train.optim.betas[1]: expected a number of at least 0 and below 1, got 1.0",
+        ),
+        ("train.seed=1180591620717411303424", "train.seed: expected a whole number of at least 0 and below "),
+    ],
+)
+def test_what_torch_would_refuse_is_refused_before_money_is_spent(wrong: str, told: str) -> None:
+    [fault] = faults(TRAIN + "  steps: 1\n", wrong)
+    assert fault.startswith(f"--set {told}")
+
+
+def test_what_a_job_leaves_to_auto_is_a_key_that_is_still_open() -> None:
+    assert load(TRAIN + "resources: {gpu_memory_gb: auto}\n").auto_keys == ("resources.gpu_memory_gb",)
+    assert load(TRAIN, "train.batch=auto").auto_keys == ("train.batch",)
+    assert load(TRAIN).auto_keys == ()
+
+
+OWN = "code: {path: .}\ntrain: {model: {name: 'mymodel:Net'"
+
+
+def test_a_model_of_the_users_code_has_options_of_any_kind() -> None:
+    options = "{width: 4, modes: [3, 4], act: {name: gelu, rate: 0.5}, bias: true, cut: null}"
+    spec = load(f"name: job\n{OWN}, options: {options}}}}}\n", "train.model.options.modes=[5]")
+    assert spec.train is not None and spec.train.model.is_own
+    act = {"name": "gelu", "rate": 0.5}
+    found = {"width": 4, "modes": [5], "act": act, "bias": True, "cut": None}
+    assert spec.train.model.options == found
+    assert read_job(dump_job(spec)) == spec
+
+
+@pytest.mark.parametrize(
+    ("lines", "fault"),
+    [
+        ("train: {model: {name: 'mymodel:Net'}}", "model.name: mymodel:Net must be in the uploaded code"),
+        (
+            "train: {model: {name: latnet}}",
+            "module:attribute of your own code, got 'latnet'; did you mean latent?",
+        ),
+        ("train: {model: {name: 'my model:Net'}}\ncode: {}", "got 'my model:Net'"),
+        ("train: {model: {name: ':Net'}}\ncode: {}", "got ':Net'"),
+        (
+            "train: {model: {options: {a: 1}}}",
+            "model.options: has no effect with latent; expected it with a model",
+        ),
+        (
+            OWN + ", dim: 32}}",
+            "model.dim: has no effect with mymodel:Net; give its arguments under model.opt",
+        ),
+        (OWN + ", options: {grid: 32}}}", "model.options.grid: the data decide grid, channels, conditions"),
+        (
+            OWN + ", options: {a-b: 32}}}",
+            "model.options: expected the name of an argument in Python, got 'a-b'",
+        ),
+        (
+            OWN + ", options: {lambda: 32}}}",
+            "model.options: expected the name of an argument in Python, got 'lambda'",
+        ),
+        (OWN + "}, data: [{task: burgers}, {}]}", "model.name: mymodel:Net trains one task, got 2"),
+        (OWN + "}, data: {patch: 8}}", "data.patch: has no effect with mymodel:Net"),
+        (OWN + "}, freeze: codec}", "freeze: expected the model latent, got mymodel:Net"),
+        (OWN + "}, stage: refine}", "model.name: expected latent with the stage refine, got mymodel:Net"),
+    ],
+)
+def test_what_a_model_of_the_users_code_cannot_have_is_a_fault(lines: str, fault: str) -> None:
+    assert any(fault in found for found in faults(f"name: job\n{lines}\n")), faults(f"name: job\n{lines}\n")
+
+
+@pytest.mark.parametrize(
+    ("lines", "fault"),
+    [
+        ("train: {batch: auto}\nresources: {gpu_memory_gb: auto}", "which is auto, too: give one of them"),
+        ("train: {batch: auto}\nresources: {gpus: 0}", "of GPUs, and resources.gpus is 0"),
+        ("train: {batch: auto, micro_batch: 2}", "micro_batch: has no effect with batch: auto"),
+        ("train: {batch: atuo}", "or auto, got 'atuo'; did you mean auto?"),
+        ("train: {batch: 0}", "expected a whole number of at least 1, or auto, got 0"),
+        ("train: {batch: auto, data: {train: 1, frames: 4, betas: [1]}}\nresources: {gpus: 2}", "the 1 w"),
+        (
+            "command: a\nsuccess: {exit_code: 0}\nresources: {gpu_memory_gb: auto}",
+            "auto works with the onboard trainer only",
+        ),
+    ],
+)  # fmt: skip
+def test_auto_where_nobody_could_answer_it_is_a_fault(lines: str, fault: str) -> None:
+    (told,) = faults(f"name: job\n{lines}\n")
+    assert fault in told
+
+
+DILOCO = f"nodes: 2\n{TRAIN}  strategy: diloco\n"
+TORCHFT = "setup: [pip install torchft==0.2.0]\n"
+
+
+def test_diloco_without_torchft_is_refused_before_anything_is_rented() -> None:
+    assert faults(DILOCO) == (
+        "job.yaml:4: train.strategy: diloco needs torchft, which vastrun's images do not have: "
+        "add setup: [pip install torchft==0.2.0], or give an image that has it",
+    )
+    assert load(DILOCO + TORCHFT).nodes == 2
+    assert load(DILOCO + "image: ours/torch\n").nodes == 2
+
+
+def test_diloco_is_for_several_nodes() -> None:
+    assert faults(DILOCO + TORCHFT, "nodes=1") == (
+        "job.yaml:4: train.strategy: diloco is for several nodes, got nodes: 1",
+    )
+    assert faults(DILOCO + TORCHFT, "train.diloco.min_nodes=3") == (
+        "--set train.diloco.min_nodes: expected at most the 2 nodes, got 3",
+    )
