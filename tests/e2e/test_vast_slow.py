@@ -9,8 +9,9 @@ import pytest
 
 from tests.e2e.fast_launcher import FastLauncher, job
 from tests.e2e.terminal import JOBS
+from tests.offers import rtx_4090
 from vastrun.launcher.config import dump_job
-from vastrun.launcher.core import Cause, Offer, Phase, Run
+from vastrun.launcher.core import Cause, Phase, Run
 from vastrun.launcher.core.bills import cost_usd
 from vastrun.launcher.core.job import Code, JobSpec, Resources, Success
 
@@ -32,16 +33,7 @@ def crawling() -> JobSpec:
 
 def trained_before(launcher: FastLauncher, spec: JobSpec) -> None:
     """Three runs of that program went a thousand times as fast on other hosts."""
-    offer = Offer(
-        id="1",
-        host="1",
-        gpu_name="RTX 4090",
-        gpus=1,
-        gpu_memory_gb=24.0,
-        disk_gb=40.0,
-        usd_per_hour=0.4,
-        description="1 x RTX 4090",
-    )
+    offer = rtx_4090(usd_per_hour=0.4)
     for number in range(3):
         launcher.ledger.add(
             Run(

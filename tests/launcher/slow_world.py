@@ -10,8 +10,9 @@ from tests.fakebox import Training
 from tests.fakes import PRICE
 from tests.jobs import train_job
 from tests.launcher.world import World
+from tests.offers import rtx_4090
 from vastrun.launcher.config import dump_job
-from vastrun.launcher.core import Offer, Phase, Run
+from vastrun.launcher.core import Phase, Run
 from vastrun.launcher.core.job import JobSpec, Limits
 
 STEPS = 3000
@@ -29,16 +30,7 @@ def earlier_runs(
     spec: JobSpec, *, hosts: tuple[str, ...] = ("a", "b", "c"), steps_per_s: float = 10.0
 ) -> list[Run]:
     """Runs of the same shape, on other hosts of that kind."""
-    offer = Offer(
-        id="1",
-        host="a",
-        gpu_name="RTX 4090",
-        gpus=2,
-        gpu_memory_gb=24.0,
-        disk_gb=40.0,
-        usd_per_hour=PRICE,
-        description="2 x RTX 4090",
-    )
+    offer = rtx_4090(gpus=2, host="a", usd_per_hour=PRICE)
     return [
         Run(
             id=f"former-{n}",

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.jobs import train_job
+from tests.offers import rtx_4090
 from vastrun.launcher.batch.placement import (
     HANDOVER_S,
     IDLE_S,
@@ -35,16 +36,8 @@ HOUR = 3600.0
 
 
 def offer(gpus: int, usd_per_hour: float, *, loading_usd: float = 0.0, id: str = "") -> Offer:
-    return Offer(
-        id=id or f"{gpus}x{usd_per_hour}",
-        host="h",
-        gpu_name="RTX 4090",
-        gpus=gpus,
-        gpu_memory_gb=24.0,
-        disk_gb=100.0,
-        usd_per_hour=usd_per_hour,
-        description="",
-        loading_usd=loading_usd,
+    return rtx_4090(
+        gpus=gpus, id=id or f"{gpus}x{usd_per_hour}", usd_per_hour=usd_per_hour, loading_usd=loading_usd
     )
 
 

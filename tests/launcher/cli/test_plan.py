@@ -11,6 +11,7 @@ import pytest
 
 from tests.jobs import train_job, workloads
 from tests.launcher.terminal import CRASH, Market, Terminal
+from tests.offers import rtx_4090
 from vastrun.launcher.cli.plan import market_report_text
 from vastrun.launcher.commands.estimate import EstimateError
 from vastrun.launcher.config import dump_job
@@ -134,16 +135,7 @@ def test_where_nothing_is_charged_an_image_needs_no_digest(tmp_path: Path) -> No
     assert terminal.type("plan", str(terminal.job), "--set", "image=lab/own:1").exit_code == 0
 
 
-OFFER = Offer(
-    id="offer-1",
-    host="host-1",
-    gpu_name="RTX 4090",
-    gpus=1,
-    gpu_memory_gb=24.0,
-    disk_gb=100.0,
-    usd_per_hour=0.4,
-    description="1 x RTX 4090",
-)
+OFFER = rtx_4090(id="offer-1", host="host-1", usd_per_hour=0.4)
 
 
 def sums_in(text: str) -> set[tuple[str, str]]:

@@ -14,6 +14,7 @@ from tests.jobs import train_job
 from tests.launcher.faults import Plan
 from tests.launcher.terminal import Terminal
 from tests.launcher.world import World
+from tests.offers import rtx_4090
 from vastrun.launcher.core import Cause, ExtraRates, Instance, Meter, Offer, Phase, RentalOrder, Run, bills
 from vastrun.launcher.core.job import JobSpec, Limits
 from vastrun.launcher.decisions import policy
@@ -212,17 +213,7 @@ def test_traffic_is_charged_both_ways_as_it_was_last_counted() -> None:
 
 
 def offer(extras: ExtraRates) -> Offer:
-    return Offer(
-        id="o",
-        host="h",
-        gpu_name="RTX 4090",
-        gpus=1,
-        gpu_memory_gb=24.0,
-        disk_gb=100.0,
-        usd_per_hour=3.96,
-        description="1 x RTX 4090",
-        extras=extras,
-    )
+    return rtx_4090(usd_per_hour=3.96, extras=extras)
 
 
 def job(usd: float) -> JobSpec:

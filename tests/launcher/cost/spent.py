@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from tests.jobs import train_job
+from tests.offers import rtx_4090
 from vastrun.launcher.config import dump_job
-from vastrun.launcher.core import Event, ExtraRates, Meter, Offer, Phase, Run
+from vastrun.launcher.core import Event, ExtraRates, Meter, Phase, Run
 
 BEGAN = 1_800_000_000.0
 HOUR_S = 3600.0
@@ -19,16 +20,7 @@ def run(
     run_id: str = "calm-heron-3f1a", *, hours: float = 10.0, tags: tuple[str, ...] = (), **changes: Any
 ) -> Run:
     """A run that succeeded on two GPUs, rented for so long from BEGAN on, but for the changes."""
-    offer = Offer(
-        id="1",
-        host="m1",
-        gpu_name="RTX 4090",
-        gpus=2,
-        gpu_memory_gb=24.0,
-        disk_gb=100.0,
-        usd_per_hour=USD_PER_HOUR,
-        description="2 x RTX 4090",
-    )
+    offer = rtx_4090(gpus=2, usd_per_hour=USD_PER_HOUR)
     extras = ExtraRates(storage_usd_per_hour=0.1, down_usd_per_gb=DOWN_USD_PER_GB)
     end = BEGAN + hours * HOUR_S
     values: dict[str, Any] = {

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from tests.jobs import train_job
+from tests.offers import rtx_4090
 from vastrun.launcher.core import Cause, Forecast, Offer, Phase, Run
 from vastrun.launcher.core.errors import JobValueError, NoOfferError
 from vastrun.launcher.core.job import JobSpec, Limits
@@ -34,17 +35,8 @@ def job(deadline: str | None = "2026-11-24T18:00:00+01:00", **limits: Any) -> Jo
 def offer(name: str, train_s: float, **changes: Any) -> Offer:
     """One that trains for so long after ten minutes, as was measured."""
     forecast = Forecast(ready_s=600.0, train_s=train_s, basis="measured", runs=3, steps_per_s=100 / train_s)
-    made = Offer(
-        id=name,
-        host=name,
-        gpu_name="RTX 4090",
-        gpus=1,
-        gpu_memory_gb=24.0,
-        disk_gb=40.0,
-        usd_per_hour=1.0,
-        description=name,
-        expected_usd=0.5,
-        forecast=forecast,
+    made = rtx_4090(
+        id=name, host=name, usd_per_hour=1.0, description=name, expected_usd=0.5, forecast=forecast
     )
     return replace(made, **changes)
 

@@ -7,23 +7,15 @@ from dataclasses import replace
 import pytest
 
 from tests.jobs import train_job
+from tests.offers import rtx_4090
 from vastrun.launcher.config import dump_job
-from vastrun.launcher.core import Cause, Offer, Phase, Run
+from vastrun.launcher.core import Cause, Phase, Run
 from vastrun.launcher.decisions.history import HostRecord, avoided, blames_host, host_records
 
 NOW = 1_800_000_000.0
 DAY_S = 86_400.0
 
-OFFER = Offer(
-    id="1",
-    host="m1",
-    gpu_name="RTX 4090",
-    gpus=2,
-    gpu_memory_gb=24.0,
-    disk_gb=100.0,
-    usd_per_hour=3.6,
-    description="2 x RTX 4090",
-)
+OFFER = rtx_4090(gpus=2)
 
 
 def run(*, age_s: float = 0.0, lasted_s: float = 100.0, **changes: object) -> Run:

@@ -17,8 +17,9 @@ import pytest
 from tests import parts
 from tests.jobs import train_job
 from tests.launcher.terminal import Terminal
+from tests.offers import rtx_4090
 from tests.waiting import LONGEST_S
-from vastrun.launcher.core import Cause, Instance, Offer
+from vastrun.launcher.core import Cause, Instance
 from vastrun.launcher.core.job import Checkpoints, JobSpec, Resources
 from vastrun.launcher.decisions import offer_check
 from vastrun.launcher.decisions.offer_check import (
@@ -30,17 +31,7 @@ from vastrun.launcher.decisions.offer_check import (
     read_box,
 )
 
-OFFER = Offer(
-    id="1",
-    host="m1",
-    gpu_name="RTX 4090",
-    gpus=2,
-    gpu_memory_gb=24.6,
-    disk_gb=800.0,
-    usd_per_hour=0.80,
-    description="2 x RTX 4090",
-    cuda=12.8,
-)
+OFFER = rtx_4090(gpus=2, gpu_memory_gb=24.6, disk_gb=800.0, usd_per_hour=0.80, cuda=12.8)
 WANTED = Resources(gpus=2, disk_gb=100.0, memory_gb=64.0)
 LISTED = Instance(
     id="7",

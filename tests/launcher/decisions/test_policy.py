@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from tests.jobs import train_job
+from tests.offers import rtx_4090
 from vastrun.launcher.core import Cause, ExtraRates, Instance, Lease, Meter, Offer, Phase, Run
 from vastrun.launcher.core.job import Limits, Resources
 from vastrun.launcher.decisions.policy import (
@@ -113,16 +114,7 @@ def test_the_link_between_nodes_is_measured_where_it_is_paid_for_or_asked_for(
     assert link_mbps(spec, free=free) == least
 
 
-PAID = Offer(
-    id="1",
-    host="h",
-    gpu_name="RTX 4090",
-    gpus=1,
-    gpu_memory_gb=24.0,
-    disk_gb=40.0,
-    usd_per_hour=0.36,
-    description="",
-)
+PAID = rtx_4090()
 FREE = replace(PAID, usd_per_hour=0.0)
 HOUR = Lease(ship_s=900.0, life_s=3600.0, life_cause=Cause.TIME_LIMIT, grace_s=120.0, collect_s=1800.0)
 

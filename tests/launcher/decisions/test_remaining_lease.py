@@ -7,7 +7,8 @@ from dataclasses import replace
 import pytest
 
 from tests.jobs import train_job
-from vastrun.launcher.core import Event, Meter, Offer, Phase, Run
+from tests.offers import rtx_4090
+from vastrun.launcher.core import Event, Meter, Phase, Run
 from vastrun.launcher.core.job import Limits
 from vastrun.launcher.decisions.policy import BOOT_S
 from vastrun.launcher.decisions.remaining_lease import (
@@ -17,16 +18,7 @@ from vastrun.launcher.decisions.remaining_lease import (
 )
 
 NOW = 1_800_000_000.0
-OFFER = Offer(
-    id="1",
-    host="h",
-    gpu_name="RTX 4090",
-    gpus=1,
-    gpu_memory_gb=24.0,
-    disk_gb=40.0,
-    usd_per_hour=3.6,
-    description="",
-)
+OFFER = rtx_4090(usd_per_hour=3.6)
 SPEC = train_job(limits=Limits(hours=1.0))
 RUN = Run(
     id="calm-heron-3f1a",

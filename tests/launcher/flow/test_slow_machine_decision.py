@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from tests.jobs import command_job, train_job
-from vastrun.launcher.core import Offer, Phase, Run
+from tests.offers import rtx_4090
+from vastrun.launcher.core import Phase, Run
 from vastrun.launcher.core.job import JobSpec, Limits, Success
 from vastrun.launcher.decisions.history import Speed, SpeedHistory
 from vastrun.launcher.flow.slow_machine import (
@@ -25,17 +26,7 @@ KIND = ("RTX 4090", 1)
 SHOWN = Speed(steps_per_s=10.0, runs=5)
 ELSEWHERE = SpeedHistory(speeds={KIND: SHOWN}, boot_s={"a": 100.0, "b": 280.0, "c": 400.0})
 SLOW = Slowness(kind=KIND, steps_per_s=4.0, shown=SHOWN)
-OFFER = Offer(
-    id="1",
-    host="slow",
-    gpu_name="RTX 4090",
-    gpus=1,
-    gpu_memory_gb=24.0,
-    disk_gb=40.0,
-    usd_per_hour=3.6,
-    description="1 x RTX 4090",
-    loading_usd=0.1,
-)
+OFFER = rtx_4090(host="slow", usd_per_hour=3.6, loading_usd=0.1)
 RUN = Run(
     id="one",
     job="demo",

@@ -12,6 +12,7 @@ from tests.fakes import FakeProvider
 from tests.jobs import train_job
 from tests.launcher.faults import Fault, Killed
 from tests.launcher.world import RUN_ID, World
+from tests.offers import rtx_4090
 from vastrun.launcher.config import dump_job
 from vastrun.launcher.core import ExtraRates, Offer, Run, Volume
 from vastrun.launcher.core.batch import Budget
@@ -263,15 +264,10 @@ def test_a_provider_without_volumes_refuses_the_job_before_it_searches(world: Wo
 
 
 def offer(host: str, usd_per_hour: float, *, expected_usd: float = 0.0, down_usd: float = 0.0) -> Offer:
-    return Offer(
+    return rtx_4090(
         id=f"offer of {host}",
         host=host,
-        gpu_name="RTX 4090",
-        gpus=1,
-        gpu_memory_gb=24.0,
-        disk_gb=100.0,
         usd_per_hour=usd_per_hour,
-        description="",
         expected_usd=expected_usd,
         extras=ExtraRates(down_usd_per_gb=down_usd),
     )
