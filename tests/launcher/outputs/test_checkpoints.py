@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import os
-import re
 import shutil
-import time
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,127 +11,16 @@ import pytest
 
 from tests.fakes import FakeClock
 from tests.jobs import train_job
-from tests.launcher.outputs.boxes import run_in
+from tests.launcher.outputs.training_box import ALL, Home, TrainingBox
 from vastrun.contract import layout
 from vastrun.contract.config import TrainConfig
 from vastrun.contract.records import read_as
-from vastrun.launcher.config import dump_job
-from vastrun.launcher.core import CheckpointCopy, CommandResult
+from vastrun.launcher.core import CheckpointCopy
 from vastrun.launcher.core.errors import UnreachableError
-from vastrun.launcher.core.job import JobSpec
 from vastrun.launcher.gate import caps
 from vastrun.launcher.gate.caps import ExchangeBudget
 from vastrun.launcher.outputs.checkpoints import continue_copy
-from vastrun.launcher.outputs.store import FolderStore
-from vastrun.launcher.ports import Remote
 from vastrun.launcher.providers.local.remote import LocalRemote
-
-ALL = 1 << 30
-
-
-class TrainingBox:
-    """A Remote that only reads, of a box that saves checkpoints and keeps the last two."""
-
-    def __init__(self) -> None:
-        self.files: dict[str, bytes] = {}
-        self.asked: list[tuple[str, int]] = []
-        """Path and size of each answer that was not empty."""
-        self.cut = False
-        self.has_links = True
-        """Its disk knows hard links."""
-
-    def save(self, step: int, files: dict[str, bytes], *, sums: dict[str, bytes] | None = None) -> None:
-        """A checkpoint, whose manifest names `files`, or what `sums` says."""
-        folder = f"{layout.CHECKPOINTS}/step-{step:06d}"
-        listed = [
-            {"path": name, "size": len(content), "sha256": hashlib.sha256(content).hexdigest()}
-            for name, content in (sums or files).items()
-        ]
-        self.files |= {f"{folder}/{name}": content for name, content in files.items()}
-        self.files[f"{folder}/manifest.json"] = json.dumps({"step": step, "files": listed}).encode()
-        latest = {"step": step, "path": f"step-{step:06d}"}
-        self.files[f"{layout.CHECKPOINTS}/latest.json"] = (json.dumps(latest) + "\n").encode()
-
-    def drop(self, step: int) -> None:
-        """The checkpoint is removed to make room."""
-        folder = f"{layout.CHECKPOINTS}/step-{step:06d}/"
-        self.files = {path: content for path, content in self.files.items() if not path.startswith(folder)}
-
-    def end(self) -> None:
-        """The run is over: everything is listed for collection."""
-        listed = [
-            {"path": path, "size": len(content), "sha256": hashlib.sha256(content).hexdigest()}
-            for path, content in sorted(self.files.items())
-            if path.startswith("run/")
-        ]
-        self.files[layout.MANIFEST] = json.dumps({"files": listed}).encode()
-
-    def read(self, path: str, *, offset: int = 0, limit: int = 1 << 20) -> bytes:
-        if self.cut:
-            raise UnreachableError("cable pulled")
-        content = self.files.get(path, b"")[offset : offset + limit]
-        if content:
-            self.asked.append((path, len(content)))
-        return content
-
-    def run(self, command: str, *, timeout_s: float) -> CommandResult:
-        self.files = {path: content for path, content in self.files.items() if not path.startswith("outbox/")}
-        linked = re.search(r"cp -rl run/checkpoints/(\S+) outbox/$", command)
-        if linked and self.has_links:
-            folder = f"{layout.CHECKPOINTS}/{linked[1]}/"
-            for path in [path for path in self.files if path.startswith(folder)]:
-                self.files[path.replace(layout.CHECKPOINTS, "outbox", 1)] = self.files[path]
-        return CommandResult(exit_code=0 if self.has_links else 1, stdout="", stderr="")
-
-    def put(self, local_path: str, path: str) -> None:
-        raise AssertionError("an output store writes nothing")
-
-    def write(self, path: str, content: bytes, *, mode: int = 0o600) -> None:
-        raise AssertionError("an output store writes nothing")
-
-    def close(self) -> None:
-        pass
-
-
-class Home:
-    """The folder of one run, and a new launcher for each call, as after a kill."""
-
-    def __init__(self, folder: Path, box: Remote, spec: JobSpec | None = None) -> None:
-        self.folder = folder
-        self.box = box
-        self._run = run_in(folder)
-        if spec is not None:
-            self._run = replace(self._run, spec_json=dump_job(spec))
-        FolderStore().check(self._run)
-
-    def save(self, limit: int = ALL, now: Callable[[], float] = time.monotonic) -> CheckpointCopy | None:
-        return FolderStore(now=now).download_checkpoint(self._run, self.box, limit=limit)
-
-    def collect(self) -> tuple[str, ...] | None:
-        """Paths of what is damaged."""
-        return FolderStore().collect(self._run, self.box).evidence.damaged
-
-    def files(self) -> dict[str, bytes]:
-        """What lies below `checkpoints/`."""
-        root = self.folder / "checkpoints"
-        return {p.relative_to(root).as_posix(): p.read_bytes() for p in root.rglob("*") if p.is_file()}
-
-    def steps(self) -> list[str]:
-        return sorted(path.name for path in (self.folder / "checkpoints").glob("*") if path.is_dir())
-
-    def latest(self) -> str:
-        name: str = json.loads(self.files()["latest.json"])["path"]
-        return name
-
-
-@pytest.fixture
-def box() -> TrainingBox:
-    return TrainingBox()
-
-
-@pytest.fixture
-def home(tmp_path: Path, box: TrainingBox) -> Home:
-    return Home(tmp_path / "out", box)
 
 
 def test_without_a_checkpoint_there_is_nothing_to_bring(home: Home) -> None:
@@ -358,60 +242,6 @@ def test_a_file_of_a_checkpoint_stays_within_it(path: str, home: Home, box: Trai
     home.save()
     assert not [p for p in home.folder.parent.rglob("*") if p.is_file() and p.read_bytes() == b"evil"]
     assert home.files() == {}
-
-
-def test_a_collection_takes_what_is_home_and_goes_on_with_what_is_under_way(
-    home: Home, box: TrainingBox
-) -> None:
-    box.save(20, {"state.pt": b"0123456789"})
-    home.save()
-    box.save(40, {"state.pt": b"abcdefghij"})
-    home.save(limit=5)
-    box.end()
-    box.asked.clear()
-    assert home.collect() == ()
-    states = [(path, size) for path, size in box.asked if path.endswith("state.pt")]
-    assert states == [(f"{layout.CHECKPOINTS}/step-000040/state.pt", 5)]
-    assert home.files()["step-000040/state.pt"] == b"abcdefghij"
-    assert not (home.folder / ".incoming").exists()
-
-
-def test_after_a_collection_the_checkpoints_are_those_of_the_box(home: Home, box: TrainingBox) -> None:
-    for step in (20, 40, 60, 80):
-        box.save(step, {"state.pt": b"%d" % step})
-        if step <= 40:
-            home.save()
-        else:
-            box.drop(step - 40)
-    box.end()
-    assert home.collect() == ()
-    assert home.steps() == ["step-000060", "step-000080"]
-    assert home.latest() == "step-000080"
-
-
-def test_a_collection_without_checkpoints_keeps_those_that_came_before(home: Home, box: TrainingBox) -> None:
-    box.save(20, {"state.pt": b"20"})
-    home.save()
-    box.files = {layout.OUTCOME: b"{}"}
-    box.end()
-    assert home.collect() == ()
-    assert home.steps() == ["step-000020"]
-
-
-def test_the_file_that_names_the_newest_is_collected_last(home: Home, box: TrainingBox) -> None:
-    box.save(20, {"state.pt": b"20"})
-    box.end()
-    home.collect()
-    assert box.asked[-1][0] == f"{layout.CHECKPOINTS}/latest.json"
-
-
-def test_a_manifest_is_collected_after_the_files_of_its_checkpoint(home: Home, box: TrainingBox) -> None:
-    """A machine that is lost in between leaves none that counts."""
-    box.save(20, {"state.pt": b"20", "zone": b"more"})
-    box.end()
-    home.collect()
-    asked = [path.rpartition("step-000020/")[2] for path, _ in box.asked if "step-000020" in path]
-    assert asked == ["state.pt", "zone", "manifest.json"]
 
 
 def test_a_look_that_finds_no_checkpoint_counts_for_its_exchange_and_ends_with_a_stop(tmp_path: Path) -> None:
