@@ -1,0 +1,58 @@
+"""Jobs that are packed, and the bundles unpacked again."""
+
+from __future__ import annotations
+
+import io
+import subprocess
+import tarfile
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from vastrun.contract import layout
+from vastrun.contract.config import TrainConfig
+from vastrun.launcher.bundle import Bundler
+from vastrun.launcher.config import dump_job
+from vastrun.launcher.core import NOTHING, Origin, Phase, Run
+from vastrun.launcher.core.job import Code, JobSpec
+
+SPEC = JobSpec(name="job", train=TrainConfig(steps=7))
+
+
+def job_with(code: Path, *exclude: str) -> JobSpec:
+    return replace(SPEC, code=Code(path=str(code), exclude=exclude))
+
+
+def run_of(spec: JobSpec, out_dir: str = "/nowhere") -> Run:
+    return Run(
+        id="calm-heron-3f1a",
+        job=spec.name,
+        spec_json=dump_job(spec),
+        provider="local",
+        phase=Phase.PLAN,
+        out_dir=out_dir,
+        created_at=0.0,
+        phase_at=0.0,
+    )
+
+
+def members(content: bytes) -> dict[str, tarfile.TarInfo]:
+    with tarfile.open(fileobj=io.BytesIO(content)) as tar:
+        return {entry.name: entry for entry in tar}
+
+
+def packed(spec: JobSpec, *, origin: Origin = NOTHING) -> Mapping[str, bytes]:
+    """Every file of the bundle."""
+    with Bundler({}, origin=origin) as bundler:
+        bundle = bundler.pack(run_of(spec), spec)
+        with tarfile.open(bundle.path) as tar:
+            return {entry.name: reader.read() for entry in tar if (reader := tar.extractfile(entry))}
+
+
+def shipped_code(spec: JobSpec) -> dict[str, tarfile.TarInfo]:
+    return members(packed(spec)[layout.CODE_ARCHIVE])
+
+
+def git(folder: Path, *words: str) -> None:
+    who = ["-c", "user.name=n", "-c", "user.email=e@example.org", "-c", "protocol.file.allow=always"]
+    subprocess.run(["git", *who, "-C", str(folder), *words], check=True, capture_output=True)
