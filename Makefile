@@ -105,7 +105,7 @@ stress: $(STAMPS)/dev ## Run TESTS (those that wait for something) TIMES (30) ti
 		tests/trainer/supervision tests/trainer/telemetry tests/launcher/api tests/e2e)
 
 mutants: $(STAMPS)/dev ## Draw N (60) small faults in the code by SEED (0), and print which of them no test notices
-	$(BIN)/python -m benchmarks.mutants --number $(or $(N),60) --seed $(SEED) --jobs $(or $(PARALLEL),2) $(FOLDERS)
+	$(BIN)/python -m benchmarks.mutants --number $(or $(N),60) --seed $(SEED) --jobs $(or $(PARALLEL),2) $(if $(COVERED),--covered $(COVERED)) $(FOLDERS)
 
 frameworks: $(STAMPS)/frameworks ## Train neuraloperator's FNO, stop and continue the programs of examples/, then train each RUNS (10) times, with machines destroyed by SEED (0) on an emulated Vast
 	$(VENV)-frameworks/bin/python -m pytest -q -n 0 -k neuraloperator tests/trainer/models/test_own_models.py

@@ -1,9 +1,9 @@
 """Draw mutants at random, run the tests of each, and print which of them no test noticed.
 
-Each mutant lives in a copy of the checkout. Its tests are those that execute its lines, the nearest first,
-until one fails. For a line that only an import or another process executes, they are those named after its
-module, those that import it, those of its folder. A test that also fails without the mutant does not
-count.
+Each mutant lives in a copy of the checkout. First come the tests that execute its lines, the nearest first,
+until one fails; for a line that only an import executes, those that execute any of its module. Then come
+all that are named after the module, import it, or are of its folder, since they may execute it in another
+process. A test that also fails without the mutant does not count.
 """
 
 from __future__ import annotations
@@ -20,12 +20,13 @@ import subprocess
 import sys
 import tempfile
 from collections import Counter
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from importlib.util import cache_from_source
 from pathlib import Path
 
-from benchmarks.mutants.line_coverage import LineCoverage, measured
+from benchmarks.mutants.line_coverage import DATA_FILE, LineCoverage, loaded, measured
 from benchmarks.mutants.mutations import Mutation, mutations_of
 
 FOLDERS = (
@@ -83,12 +84,20 @@ class Checkout:
 
     def try_out(self, mutant: Mutant) -> str:
         """Return the test that failed; `survived` or `undecided` where none did, or not within the limit."""
-        path, tests = self.root / mutant.path, _tests_of(self.root, mutant, self.covered)
+        executing = _executing_tests(self.root, mutant, self.covered)
+        end = self._try_with(mutant, executing) if executing else "survived"
+        if end == "survived":
+            tried = [test for test in executing if not _begins_others(self.root, test)]
+            end = self._try_with(mutant, _near_tests(self.root, mutant), tried)
+        return end
+
+    def _try_with(self, mutant: Mutant, tests: list[str], tried: Sequence[str] = ()) -> str:
+        path = self.root / mutant.path
         source = path.read_bytes()
         try:
             while True:
                 self._write(path, mutant.mutation.apply(source))
-                failed = self._failing(tests)
+                failed = self._failing(tests, {*tried, *self._unusable})
                 self._write(path, source)
                 if not failed:
                     return "undecided" if failed is None else "survived"
@@ -100,11 +109,11 @@ class Checkout:
         finally:
             self._write(path, source)
 
-    def _failing(self, tests: list[str]) -> str | None:
+    def _failing(self, tests: list[str], without: Iterable[str] = ()) -> str | None:
         """Return the first test that fails; empty: all pass; None: that is not known within the limit."""
-        without = [word for test in self._unusable for word in ("--deselect", test)]
+        words = [*tests, *(word for test in sorted(without) for word in ("--deselect", test))]
         with subprocess.Popen(
-            [sys.executable, *_PYTEST, "-m", self.marks, *without, f"@{self._listed(tests)}"],
+            [sys.executable, *_PYTEST, "-m", self.marks, f"@{self._listed(words)}"],
             cwd=self.root,
             env=os.environ | {"PYTHONPATH": str(self.root)},
             stdout=subprocess.PIPE,
@@ -125,10 +134,10 @@ class Checkout:
         found = _FAILED.search(output)
         return found[1] if found else tests[0]
 
-    def _listed(self, tests: list[str]) -> Path:
+    def _listed(self, words: list[str]) -> Path:
         """Write the tests to a file for pytest: they may be more than a command line holds."""
         listed = self.root / "tests.txt"
-        listed.write_text("\n".join(tests), encoding="utf-8")
+        listed.write_text("\n".join(words), encoding="utf-8")
         return listed
 
     def _write(self, path: Path, source: bytes) -> None:
@@ -139,17 +148,23 @@ class Checkout:
         Path(cache_from_source(str(path))).unlink(missing_ok=True)
 
 
-def _tests_of(root: Path, mutant: Mutant, covered: LineCoverage) -> list[str]:
-    """Return the tests that may notice a mutant, those first that should."""
-    own = "tests/" + re.sub(r"([^/]+)$", r"test_\1", mutant.path)
-    folder = own.rpartition("/")[0] + "/"
-    tests = covered.tests_of(mutant.path, mutant.mutation.lines)
-    if tests:
-        return sorted(tests, key=lambda test: (not test.startswith(own), not test.startswith(folder), test))
-    module = mutant.path.removesuffix(".py").replace("/", ".")
+def _executing_tests(root: Path, mutant: Mutant, covered: LineCoverage) -> list[str]:
+    """Return the tests that execute a mutant's lines, those first that should notice it."""
+    own, folder = _own_tests(mutant)
+    tests = [
+        test for test in covered.tests_of(root, mutant.path, mutant.mutation.lines) if _exists(root, test)
+    ]
+    return sorted(tests, key=lambda test: (not test.startswith(own), not test.startswith(folder), test))
+
+
+def _near_tests(root: Path, mutant: Mutant) -> list[str]:
+    """Return the files of tests that are named after a module, import it, or are of its folder."""
+    own, folder = _own_tests(mutant)
+    module = mutant.path.removesuffix(".py").removeprefix("vastrun/").replace("/", ".")
     package, _, name = module.rpartition(".")
     imports = re.compile(
-        rf"(from|import) {re.escape(module)}\b|from {re.escape(package)} import .*\b{name}\b"
+        rf"(from|import) vastrun\.{re.escape(module)}\b"
+        rf"|from vastrun\.{re.escape(package)} import (\([^)]*|.*)\b{name}\b"
     )
     found = []
     for path in (root / "tests").rglob("test_*.py"):
@@ -159,6 +174,24 @@ def _tests_of(root: Path, mutant: Mutant, covered: LineCoverage) -> list[str]:
         if (is_own or is_near or knows) and not test.startswith(LEFT_OUT):
             found.append((not is_own, not knows, path.stat().st_size, test))
     return [test for *_, test in sorted(found)]
+
+
+def _own_tests(mutant: Mutant) -> tuple[str, str]:
+    """Return the file of tests that is named after a mutant's module, and its folder."""
+    own = "tests/" + re.sub(r"([^/]+)$", r"test_\1", mutant.path)
+    return own, own.rpartition("/")[0] + "/"
+
+
+def _exists(root: Path, test: str) -> bool:
+    """Tell whether a test is still there: the coverage may be of an earlier checkout."""
+    file, _, name = test.partition("::")
+    return (root / file).is_file() and f"def {name.rpartition('::')[2]}(" in (root / file).read_text("utf-8")
+
+
+def _begins_others(root: Path, test: str) -> bool:
+    """Tell whether longer names of tests begin with this one: pytest would leave them out, too."""
+    file, _, name = test.partition("::")
+    return re.search(rf"def {name.rpartition('::')[2]}\w", (root / file).read_text("utf-8")) is not None
 
 
 def drawn(root: Path, folders: list[str], number: int, seed: int) -> list[Mutant]:
@@ -193,13 +226,19 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--limit-s", type=float, default=300.0, help="for the tests of one mutant")
     parser.add_argument("--marks", default="not slow and not integration")
+    parser.add_argument(
+        "--covered", type=Path, metavar="DIR", help="keep what was measured there, and use it again"
+    )
     parser.add_argument("folders", nargs="*", default=list(FOLDERS))
     options = parser.parse_args()
     root = Path(__file__).resolve().parents[2]
     counts: dict[str, Counter[str]] = {folder: Counter() for folder in options.folders}
     with tempfile.TemporaryDirectory(prefix="mutants-") as name, ThreadPoolExecutor(options.jobs) as pool:
-        copy_checkout(root, Path(name) / "covered")
-        covered = measured(Path(name) / "covered", options.folders, options.marks, LEFT_OUT)
+        kept = options.covered.resolve() if options.covered else Path(name) / "covered"
+        if not (kept / DATA_FILE).exists():
+            copy_checkout(root, kept)
+            measured(kept, options.folders, options.marks, LEFT_OUT, options.jobs)
+        covered = loaded(kept)
         free: queue.Queue[Checkout] = queue.Queue()
         for number in range(options.jobs):
             copy_checkout(root, Path(name) / str(number))

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import ast
+import shutil
 import subprocess
+from functools import partial
 from pathlib import Path
 
 import pytest
 
-from benchmarks.mutants.__main__ import FOLDERS, copy_checkout, drawn
+from benchmarks.mutants.__main__ import FOLDERS, Checkout, Mutant, copy_checkout, drawn
 from benchmarks.mutants.line_coverage import measured
-from benchmarks.mutants.mutations import mutations_of
+from benchmarks.mutants.mutations import Mutation, mutations_of
 
 ROOT = Path(__file__).parents[2]
 
@@ -74,18 +76,67 @@ def test_a_copy_of_the_checkout_has_what_git_tracks_or_would_track(tmp_path: Pat
 
 @pytest.mark.slow
 def test_the_tests_of_a_line_are_those_that_execute_it(tmp_path: Path) -> None:
-    (tmp_path / "package").mkdir()
-    (tmp_path / "package" / "__init__.py").write_text(
-        "def f(a):\n    if a:\n        return 1\n    return 2\n"
-    )
-    (tmp_path / "test_f.py").write_text(
+    both = ["test_f.py::test_false", "test_f.py::test_true"]
+    before = tmp_path / "before"
+    (before / "package").mkdir(parents=True)
+    (before / "package" / "__init__.py").write_text("def f(a):\n    if a:\n        return 1\n    return 2\n")
+    (before / "test_f.py").write_text(
         "import pytest\nfrom package import f\n\n\n"
         "def test_true():\n    assert f(1)\n\n\n"
         "@pytest.mark.parametrize('a', [0, ''])\ndef test_false(a):\n    assert f(a) == 3\n"
     )
-    covered = measured(tmp_path, ["package"], "not slow", [])
+    root = tmp_path / "changed"
+    shutil.copytree(before, root)
     path = "package/__init__.py"
-    assert covered.tests_of(path, range(3, 4)) == ["test_f.py::test_true"]
-    assert covered.tests_of(path, range(4, 5)) == ["test_f.py::test_false"]
-    assert covered.tests_of(path, range(3, 5)) == ["test_f.py::test_false", "test_f.py::test_true"]
-    assert covered.tests_of(path, range(1, 2)) == []
+    (root / path).write_text("\n" + (before / path).read_text() + "\n\ndef g():\n    return 3\n")
+    covered = measured(before, ["package"], "not slow", [], jobs=1)
+    for where, moved in ((before, 0), (root, 1)):
+        at = partial(covered.tests_of, where, path)
+        assert at(range(3 + moved, 4 + moved)) == ["test_f.py::test_true"]
+        assert at(range(4 + moved, 5 + moved)) == ["test_f.py::test_false"]
+        assert at(range(3 + moved, 5 + moved)) == both
+        assert at(range(1 + moved, 2 + moved)) == both, "an import executes it"
+    assert covered.tests_of(root, path, range(8, 9)) == both, "it is new"
+    assert covered.tests_of(root, "package/new.py", range(1, 2)) == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("test", "text"),
+    [
+        (
+            "tests/test_other.py",
+            "from vastrun.launcher.gate import caps, text\n\n\n"
+            "def test_limit():\n    assert caps.MAX_BYTES == 7\n",
+        ),
+        (
+            "tests/launcher/gate/test_bytes.py",
+            "import subprocess, sys\n\n\n"
+            "def test_limit():\n    code = 'import caps; assert caps.MAX_BYTES == 7'\n"
+            "    subprocess.run([sys.executable, '-c', code], cwd='launcher/gate', check=True)\n",
+        ),
+    ],
+)
+def test_a_constant_is_tried_with_the_tests_that_import_its_module_and_those_of_its_folder(
+    tmp_path: Path, test: str, text: str
+) -> None:
+    files = {
+        "launcher/gate/__init__.py": "",
+        "launcher/gate/caps.py": "MAX_BYTES = 7\n",
+        "launcher/gate/text.py": "",
+        "vastrun/__init__.py": "",
+        test: text,
+        "tests/test_none.py": "def test_none():\n    assert True\n",
+        "pyproject.toml": "[tool.pytest.ini_options]\n",
+    }
+    for name, content in files.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(content)
+    (tmp_path / "vastrun" / "launcher").symlink_to("../launcher")
+    covered = measured(tmp_path, ["launcher/gate"], "not slow", [], jobs=1)
+    assert covered.tests_of(tmp_path, "launcher/gate/caps.py", range(1, 2)) == []
+    checkout = Checkout(tmp_path, covered, "not slow", limit_s=60)
+    mutation = Mutation(lines=range(1, 2), start=12, end=13, old="7", new="8")
+    mutant = Mutant(folder="launcher/gate", path="launcher/gate/caps.py", mutation=mutation)
+    assert checkout.try_out(mutant) == f"{test}::test_limit"
+    assert (tmp_path / "launcher/gate/caps.py").read_text() == "MAX_BYTES = 7\n"
