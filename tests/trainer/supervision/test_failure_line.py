@@ -12,7 +12,13 @@ from tests.trainer.supervision.launches import Launched
 from tests.trainer.supervision.test_conclude import exits, outcome
 from vastrun.contract import layout
 from vastrun.contract.outcome import RankEnd, Reason
-from vastrun.trainer.supervision.failure_line import failure_line, lost_a_process, lost_process_line
+from vastrun.trainer.supervision.failure_line import (
+    failure_line,
+    lost_a_process,
+    lost_process_line,
+    peak_text,
+    where_text,
+)
 from vastrun.trainer.supervision.memory_counters import MemoryUse
 
 FAILED = RankEnd(rank=1, exit_code=3, step=7, activity="data", last_lines="almost done\nboom")
@@ -35,6 +41,18 @@ RAISED = replace(FAILED, exit_code=1, exception="ValueError: boom")
             "signal",
             False,
             "rank 1 was killed by SIGSEGV (exit code 139) at step 7 (data) in libc.so.6",
+        ),
+        (
+            replace(KILLED_RANK, exit_code=1),
+            "signal",
+            False,
+            "rank 1 was killed by SIGSEGV (exit code 1) at step 7 (data) in libc.so.6",
+        ),
+        (
+            replace(KILLED_RANK, exit_code=0),
+            "signal",
+            False,
+            "rank 1 was killed by SIGSEGV at step 7 (data) in libc.so.6",
         ),
         (
             replace(KILLED_RANK, exit_code=None),
@@ -78,6 +96,38 @@ def test_a_line_says_how_a_rank_ended_and_where(
     assert found == line
 
 
+@pytest.mark.parametrize(
+    ("step", "activity", "where"),
+    [
+        (0, "", ""),
+        (0, "setup", " at step 0 (setup)"),
+        (0, "step", " at step 0"),
+        (7, "", " at step 7"),
+        (7, "step", " at step 7"),
+        (7, "data", " at step 7 (data)"),
+    ],
+)
+def test_where_a_rank_ended_is_its_step_and_what_it_did_unless_that_is_a_step(
+    step: int, activity: str, where: str
+) -> None:
+    assert where_text(step, activity) == where
+
+
+@pytest.mark.parametrize(
+    ("use", "peak_bytes", "text"),
+    [
+        (None, None, ""),
+        (None, 0, ""),
+        (None, 3 << 30, "; it used at most 3.0 GiB"),
+        (MemoryUse(peak=2 << 30, limit=4 << 30), 3 << 30, "; peak memory 2.0 GiB of 4.0 GiB"),
+    ],
+)
+def test_the_peak_of_all_processes_is_told_rather_than_that_of_the_rank(
+    use: MemoryUse | None, peak_bytes: int | None, text: str
+) -> None:
+    assert peak_text(use, peak_bytes) == text
+
+
 def test_a_line_on_a_process_that_the_kernel_killed_says_what_followed() -> None:
     killed = "the kernel killed a process of rank 1 (out of memory) at step 7 (data), 12 GB at most; then "
     assert lost_process_line(RAISED, ", 12 GB at most") == killed + "ValueError: boom"
@@ -97,8 +147,11 @@ POOL = "concurrent.futures.process.BrokenProcessPool: A process in the process p
         ("error", None, 100.0, 99.0, True, True),
         ("signal", GONE, 100.0, 99.0, True, True),
         ("error", KILLED, 100.0, 104.0, True, True),
-        ("error", "ValueError: boom", 1000.0, 99.0, True, False),
-        ("error", "ValueError: boom", 50.0, 99.0, True, False),
+        # From 5 seconds before the kill was recorded until 120 seconds after it.
+        ("error", "ValueError: boom", 94.0, 99.0, True, True),
+        ("error", "ValueError: boom", 93.9, 99.0, True, False),
+        ("error", "ValueError: boom", 219.0, 99.0, True, True),
+        ("error", "ValueError: boom", 219.1, 99.0, True, False),
         ("error", KILLED, 100.0, None, True, True),
         ("signal", GONE, 100.0, None, True, True),
         ("error", POOL, 100.0, None, True, True),
