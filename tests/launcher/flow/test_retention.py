@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta, timezone, tzinfo
 from pathlib import Path
 
 import pytest
@@ -50,6 +51,7 @@ class KeptWorld(World):
         self.store = self.output_store = WatchedStore()
         self.began = self.clock.now()
         self.answer: KeepAnswer | None = None
+        self.asked: list[str] = []
 
     def later(self, seconds: float, action: Callable[[], None]) -> None:
         """Do it so long after the launch."""
@@ -59,7 +61,7 @@ class KeptWorld(World):
         return replace(super().services(who), ask_to_keep=self._answered)
 
     def _answered(self, files: str, settled: Callable[[], bool]) -> KeepAnswer | None:
-        assert files == "1 file (1.0 GB)"
+        self.asked.append(files)
         assert not settled()
         return self.answer
 
@@ -81,7 +83,38 @@ def test_the_machine_is_kept_until_shortly_before_its_lease_ends_it(tmp_path: Pa
     assert COLLECT_S - 120 < world.kept_s() < COLLECT_S
     assert "these look like weights and are only on the machine (1.0 GB): code/w.pt" in world.told()
     assert f"vastrun pull {RUN_ID} PATH" in world.told()
+    assert world.asked == ["1 file (1.0 GB)"]
     assert world.rented() == 0
+
+
+@pytest.mark.parametrize(("count", "more"), [(1, ""), (5, ""), (6, ", ...")])
+def test_five_files_are_named_at_most_and_all_are_counted(count: int, more: str, tmp_path: Path) -> None:
+    world = KeptWorld(tmp_path)
+    files = tuple(replace(WEIGHTS, path=f"code/w{n}.pt", size=10**9) for n in range(count))
+    log = replace(WEIGHTS, path="code/debug.log")
+    world.output_store.not_offered = LeftOutFiles(files=(*files, log), count=count + 1, bytes=0)
+    world.answer = KeepAnswer.GIVE_BACK
+    world.launch()
+    named = ", ".join(f"{file.path} (1.0 GB, not named in outputs)" for file in files[:5])
+    (line,) = [text for text in world.told().splitlines() if text.startswith("these look like weights")]
+    assert f"only on the machine ({count}.0 GB): {named}{more}. It is kept for 29 min, until " in line
+    assert world.asked == ["1 file (1.0 GB)" if count == 1 else f"{count} files ({count}.0 GB)"]
+
+
+@pytest.mark.parametrize(
+    ("deadline", "zone", "name"),
+    [(None, UTC, " UTC"), ("2031-01-01T18:00+05:00", timezone(timedelta(hours=5)), "")],
+)
+def test_the_time_until_which_it_is_kept_is_in_the_zone_of_the_deadline(
+    deadline: str | None, zone: tzinfo, name: str, tmp_path: Path
+) -> None:
+    world = KeptWorld(tmp_path, train_job(limits=Limits(hours=12, usd=100, deadline=deadline)))
+    world.answer = KeepAnswer.GIVE_BACK
+    world.launch()
+    began, *_ = lines = [event for event in world.ledger.events(RUN_ID) if event.phase is Phase.COLLECT]
+    (line,) = [event for event in lines if event.text.startswith("these look like weights")]
+    until = datetime.fromtimestamp(began.at + COLLECT_S - 60, tz=zone)
+    assert f", until {until:%Y-%m-%d %H:%M}{name}; to download them: " in line.text
 
 
 def test_limits_collect_s_says_how_long(tmp_path: Path) -> None:
