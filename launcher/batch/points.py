@@ -21,7 +21,6 @@ from vastrun.launcher.batch.schedule import (
     is_settled,
     progress_of_batch,
     run_duration_s,
-    sharing_jobs,
     states_of,
 )
 from vastrun.launcher.core import Phase, Run
@@ -113,11 +112,8 @@ class PointTable:
         if batch.revision == self._revision:
             return False
         self._revision, self._opened_at = batch.revision, batch.opened_at
-        points, runs = (
-            self._ledger.batches.points(self._name),
-            self._ledger.runs(batch=self._name, members=True),
-        )
-        self._sort(states_of(points, sharing_jobs(points, runs)))
+        runs = self._ledger.runs(batch=self._name, members=True)
+        self._sort(states_of(self._ledger.batches.points(self._name), runs))
         self._machines = {run.id: run for run in holding_runs(runs)}
         return True
 
@@ -133,12 +129,12 @@ class PointTable:
             state = self._states.get(run.point)
             if state is not None:
                 rows = {**{known.id: known for known in state.rows}, run.id: run}
-                self._replace(*states_of([state.point], sharing_jobs([state.point], rows.values())))
+                self._replace(*states_of([state.point], rows.values()))
 
     def refresh(self, point: BatchPoint) -> PointState:
         """Read the runs of one point again."""
         runs = self._ledger.runs(batch=self._name, point=point.id, members=True)
-        (state,) = states_of([point], sharing_jobs([point], runs))
+        (state,) = states_of([point], runs)
         self._replace(state)
         return state
 

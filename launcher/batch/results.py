@@ -14,7 +14,6 @@ from vastrun.launcher.batch.schedule import (
     PointState,
     holding_runs,
     progress_of_batch,
-    sharing_jobs,
     states_of,
 )
 from vastrun.launcher.core import Run, Verdict
@@ -89,14 +88,13 @@ def metric_of(run: Run, name: str) -> float | None:
 
 def states_in(ledger: Ledger, name: str) -> list[PointState]:
     """Return the points of a batch with their runs, by number."""
-    points, runs = ledger.batches.points(name), ledger.runs(batch=name, members=True)
-    return states_of(points, sharing_jobs(points, runs))
+    return states_of(ledger.batches.points(name), ledger.runs(batch=name, members=True))
 
 
 def row_in(ledger: Ledger, name: str, now: float) -> BatchRow:
     """Return a batch, its points, and how far it is. Raises UsageError when there is none of that name."""
     batch, points = ledger.batches.get(name), ledger.batches.points(name)
-    runs = list(sharing_jobs(points, ledger.runs(batch=name, members=True)))
+    runs = ledger.runs(batch=name, members=True)
     states = states_of(points, runs)
     progress = progress_of_batch(states, ledger.batches.held_usd(name), now, holding_runs(runs))
     return BatchRow(batch=batch, states=states, progress=progress, is_driven=ledger.batches.is_driven(name))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 
 from vastrun.launcher.core import Cause, Phase, Run, Verdict
@@ -102,14 +102,6 @@ def _state_of(point: BatchPoint, rows: Sequence[Run]) -> PointState:
         runs=tuple(run for run in rows if not run.leader),
         nodes=tuple(run for run in rows if run.leader),
     )
-
-
-def sharing_jobs(points: Sequence[BatchPoint], runs: Iterable[Run]) -> Iterator[Run]:
-    """Yield the runs, with the text of a job in memory once for a point and its runs: it is half of a row."""
-    texts = {point.id: point.spec_json for point in points}
-    for run in runs:
-        text = texts.get(run.point)
-        yield replace(run, spec_json=text) if text == run.spec_json else run
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -145,8 +145,10 @@ class ServeDriver:
                 yield UndrivenWork("run", run.id)
         busy = {run.batch for run in runs}
         for batch in batches.values():
-            if self._is_abandoned(batch, is_busy=batch.name in busy):
-                yield UndrivenWork("batch", batch.name)
+            work = UndrivenWork("batch", batch.name)
+            # While its page is written here nobody holds it, and to read it then takes its memory twice.
+            if work not in self._driven and self._is_abandoned(batch, is_busy=batch.name in busy):
+                yield work
 
     def _has_no_driver(self, run: Run) -> bool:
         reachable = self.services.is_reachable(run.provider, run.computer)

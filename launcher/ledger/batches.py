@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from itertools import count
@@ -135,7 +136,7 @@ class SqlBatches:
                 id=row["id"],
                 number=row["number"],
                 values=json.loads(row["point_values"]),
-                spec_json=row["spec_json"],
+                spec_json=sys.intern(row["spec_json"]),
                 wanted=bool(row["wanted"]),
                 starts=row["starts"],
             )

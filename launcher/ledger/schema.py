@@ -178,7 +178,18 @@ COLUMNS = (*_FIELDS, "held_usd")
 written, for the sums of budgets."""
 
 
-_SHARED = ("job", "provider", "ledger", "batch", "image", "account", "started_by", "computer", "home")
+_SHARED = (
+    "job",
+    "spec_json",  # half of a row, and that of its point
+    "provider",
+    "ledger",
+    "batch",
+    "image",
+    "account",
+    "started_by",
+    "computer",
+    "home",
+)
 """Texts that many runs have in common, each in memory once."""
 
 
