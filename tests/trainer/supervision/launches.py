@@ -9,6 +9,7 @@ import subprocess
 import sys
 import textwrap
 import uuid
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -107,6 +108,10 @@ class Launched:
             return self._mark.encode() in environ.read_bytes().split(b"\0")
         except OSError:
             return False
+
+
+Launcher = Callable[..., Launched]
+"""Starts a program with options of its job."""
 
 
 def _words(pid: int) -> list[bytes]:

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.slow import slow
-from tests.trainer.supervision.launches import Launched
+from tests.trainer.supervision.launches import Launched, Launcher
 from tests.waiting import eventually
 from vastrun.contract import layout
-
-Launcher = Callable[..., Launched]
 
 SAVES = """
     asked = []

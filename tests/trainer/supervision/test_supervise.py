@@ -5,32 +5,13 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from tests.trainer.supervision.launches import Launched
+from tests.trainer.supervision.launches import Launcher
 from tests.waiting import LONGEST_S, eventually
 from vastrun.contract import layout
-
-Launcher = Callable[..., Launched]
-
-
-@pytest.fixture
-def launch(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Launcher]:
-    """Starts a supervisor, over torch where a test is marked so; what is left at the end is killed."""
-    launched: list[Launched] = []
-    torch = request.node.get_closest_marker("torch") is not None
-
-    def start(program: str, **job: Any) -> Launched:
-        launched.append(Launched(tmp_path / f"box-{len(launched)}", program, torch=torch, **job))
-        return launched[-1]
-
-    yield start
-    for run in launched:
-        run.end()
 
 
 @pytest.mark.torch
@@ -146,87 +127,6 @@ def test_a_crash_is_told_though_the_other_rank_ignores_sigterm_and_goes_on(launc
     assert outcome.ended_at - float((run.box / "run/outputs/crashed_at").read_text()) < LONGEST_S
 
 
-def test_of_ranks_that_hang_the_one_the_others_wait_for_is_named_with_its_frame(launch: Launcher) -> None:
-    run = launch(
-        """
-        def wait_for_a_file_that_never_comes():
-            time.sleep(600)
-
-        heart.beat(5, "data")
-        if rank == 1:
-            wait_for_a_file_that_never_comes()
-        heart.beat(5, "backward")
-        time.sleep(600)
-        """,
-        stall_s=2,
-    )
-    outcome = run.outcome()
-    assert (run.wait(), outcome.reason) == (75, "hang")
-    assert outcome.hang is not None
-    assert (outcome.hang.rank, outcome.hang.step, outcome.hang.activity) == (1, 5, "data")
-    assert outcome.hang.frame.startswith("code/program.py:")
-    assert outcome.hang.frame.endswith(" wait_for_a_file_that_never_comes")
-    assert outcome.hang.stacks == ("run/stacks/rank-0.txt", "run/stacks/rank-1.txt")
-    assert all("most recent call first" in (run.box / path).read_text() for path in outcome.hang.stacks)
-
-
-def test_of_ranks_that_all_wait_for_each_other_the_collectives_are_named(launch: Launcher) -> None:
-    run = launch(
-        """
-        import importlib.util
-
-        # By their place these are torch's.
-        path = Path(f"rank-{rank}/site-packages/torch/distributed/distributed_c10d.py")
-        path.parent.mkdir(parents=True)
-        path.write_text(
-            "import time\\n"
-            "def broadcast(): time.sleep(600)\\n"
-            "def all_reduce(): time.sleep(600)\\n"
-        )
-        spec = importlib.util.spec_from_file_location("collectives", path.absolute())
-        collectives = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(collectives)
-        heart.beat(5, activity="forward")
-        collectives.broadcast() if rank == 0 else collectives.all_reduce()
-        """,
-        stall_s=2,
-    )
-    outcome = run.outcome()
-    assert (outcome.reason, outcome.hang is not None) == ("hang", True)
-    assert outcome.hang is not None
-    assert outcome.hang.in_collective
-    assert outcome.hang.waits == ("rank 0 in broadcast", "rank 1 in all_reduce")
-    assert outcome.detail.endswith("; waiting: rank 0 in broadcast, rank 1 in all_reduce")
-
-
-@pytest.mark.torch
-@pytest.mark.slow
-def test_a_rank_that_never_beats_is_named_when_one_that_does_waits_for_it(launch: Launcher) -> None:
-    run = launch(
-        """
-        import torch.distributed as dist
-        dist.init_process_group("gloo")
-        if rank == 0:
-            heart.beat(3)
-            dist.barrier()
-        time.sleep(600)
-        """,
-        stall_s=3,
-    )
-    hang = run.outcome().hang
-    assert hang is not None
-    assert (hang.rank, hang.in_collective) == (1, False), hang
-    assert 3 <= hang.stalled_s < LONGEST_S
-
-
-def test_a_program_that_beats_and_prints_nothing_hangs_by_its_start_limit(launch: Launcher) -> None:
-    run = launch("import time; time.sleep(600)", beating=False, ranks=1, start_s=2, stall_s=1)
-    outcome = run.outcome()
-    assert outcome.reason == "hang"
-    assert outcome.hang is not None
-    assert outcome.hang.frame == "code/program.py:1 <module>"
-
-
 @pytest.mark.torch
 @pytest.mark.slow
 def test_a_rank_that_saves_slowly_is_not_ended_because_another_left_at_once(launch: Launcher) -> None:
@@ -332,67 +232,6 @@ def test_leaving_with_0_before_the_first_step_proves_nothing(launch: Launcher) -
     assert [check.holds for check in outcome.checks] == [False]
 
 
-def test_a_program_that_does_not_exist_is_told_in_the_log(launch: Launcher) -> None:
-    run = launch("", command=["no-such-program"], ranks=1)
-    why = "cannot run no-such-program: No such file or directory"
-    assert run.outcome().detail == f"rank 0 exited with code 127; last line: {why}"
-    assert f"rank0 {why}" in run.log()
-
-
-@pytest.mark.parametrize(
-    ("first", "why"),
-    [
-        ("#!/bin/bash\r", "its first line ends with a carriage return"),
-        ("#!/no/such/python3 -u", "its interpreter was not found: /no/such/python3 -u"),
-    ],
-)
-def test_a_script_whose_interpreter_is_not_there_is_told_why(
-    launch: Launcher, tmp_path: Path, first: str, why: str
-) -> None:
-    script = tmp_path / "go.sh"
-    script.write_bytes(f"{first}\necho hi\n".encode())
-    script.chmod(0o755)
-    assert why in launch("", command=[str(script)], ranks=1).outcome().detail
-
-
-def test_a_torch_that_cannot_be_imported_is_told_in_the_outcome(launch: Launcher, tmp_path: Path) -> None:
-    (tmp_path / "torch").mkdir()
-    (tmp_path / "torch" / "__init__.py").write_text("raise ImportError('libcudart.so.12 is missing')")
-    outcome = launch("", train={"steps": 1}, command=None, env={"PYTHONPATH": str(tmp_path)}).outcome()
-    assert outcome.reason == "error"
-    assert outcome.detail == (
-        "the launch agent failed before any rank started: ImportError: libcudart.so.12 is missing"
-    )
-
-
-def test_a_program_needs_no_torch_and_each_rank_has_the_variables_of_torchrun(
-    launch: Launcher, tmp_path: Path
-) -> None:
-    (tmp_path / "torch").mkdir()
-    (tmp_path / "torch" / "__init__.py").write_text("raise ImportError('libcudart.so.12 is missing')")
-    run = launch(
-        """
-        import json, socket
-        names = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_RANK", "TORCHELASTIC_RUN_ID")
-        if rank == 0:
-            with socket.create_server((os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]))) as server:
-                server.accept()
-        else:
-            address = (os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]))
-            while True:
-                try:
-                    socket.create_connection(address).close()
-                    break
-                except ConnectionRefusedError:
-                    time.sleep(0.05)
-        print(*(os.environ[name] for name in names))
-        """,
-        env={"PYTHONPATH": str(tmp_path)},
-    )
-    assert run.outcome().reason == "finished"
-    assert {"rank0 0 0 2 2 0 calm-heron-3f1a", "rank1 1 1 2 2 0 calm-heron-3f1a"} <= set(run.log())
-
-
 def test_a_stop_before_the_ranks_were_started_ends_at_once(launch: Launcher, tmp_path: Path) -> None:
     (tmp_path / "torch").mkdir()
     (tmp_path / "torch" / "__init__.py").write_text("import time; time.sleep(600)")
@@ -402,11 +241,3 @@ def test_a_stop_before_the_ranks_were_started_ends_at_once(launch: Launcher, tmp
     (run.box / layout.STOP).write_text("stopped\n")
     assert run.outcome().reason == "stopped"
     assert time.monotonic() - asked_at < LONGEST_S
-
-
-def test_a_job_that_cannot_be_read_still_gives_an_outcome(launch: Launcher) -> None:
-    run = launch("", ranks=[])
-    outcome = run.outcome()
-    assert run.wait() == 1
-    assert outcome.reason == "error"
-    assert outcome.detail.startswith("the supervisor failed: ")
