@@ -22,6 +22,7 @@ from vastrun.launcher.core.errors import NoRoomError
 from vastrun.launcher.core.verdict import VERDICT_OF
 from vastrun.launcher.flow.live_download import METRICS_INTERVAL_S, SLICE_S, LiveDownloads, next_slice_bytes
 from vastrun.launcher.flow.services import Services
+from vastrun.launcher.gate.caps import METRICS_SLICE_BYTES
 from vastrun.launcher.outputs.store import FolderStore
 from vastrun.launcher.ports import Remote
 
@@ -51,6 +52,51 @@ def test_after_a_long_copy_the_line_rests() -> None:
     assert not saving.is_due(120.0 + 9 * 20 - 1)
     assert saving.is_due(120.0 + 9 * 20)
     assert saving.is_due(0.0), "a clock that was set back delays nothing"
+
+
+@pytest.mark.parametrize(
+    ("copy", "rest_s"),
+    [
+        (None, 5.0),
+        (CheckpointCopy(name="step-000004", size=2, held=2), 9.0),
+        (CheckpointCopy(name="step-000004", size=2, held=1, damaged=True), 9.0),
+        (CheckpointCopy(name="step-000004", size=2, held=1), 0.0),
+    ],
+    ids=["nothing new", "whole", "damaged", "a part"],
+)
+def test_after_a_look_or_a_copy_the_line_rests_nine_times_as_long_and_5_seconds_at_least(
+    copy: CheckpointCopy | None, rest_s: float
+) -> None:
+    saving = LiveDownloads()
+    seconds = 0.25 if copy is None else 1.0
+    saving.note(copy, 100.0, 100.0 + seconds)
+    ends_at = 100.0 + seconds + rest_s
+    assert saving.is_due(ends_at)
+    assert saving.is_due(ends_at - 0.1) is (rest_s == 0)
+    assert saving.got_slice is (copy is not None)
+    assert (saving.began_at, saving.received_bytes) == ((100.0, 1) if rest_s == 0 else (None, 0))
+
+
+@pytest.mark.parametrize(
+    ("limit", "moved", "seconds", "next_"),
+    [
+        (1 << 20, 1 << 20, 0.5, 1 << 20),
+        (1 << 20, 1 << 20, 0.25, 2 << 20),
+        (1 << 20, 1 << 20, 0.1, 4 << 20),
+        (1 << 24, 1 << 25, 0.25, 1 << 25),
+        (1 << 20, 1000, 0.0, 500_000),
+        (1 << 20, 1000, 0.5, 1 << 16),
+    ],
+    ids=["as planned", "faster", "four times at once", "the most", "no time", "the least"],
+)
+def test_the_next_slice_takes_half_a_second_within_limits(
+    limit: int, moved: int, seconds: float, next_: int
+) -> None:
+    assert next_slice_bytes(limit, moved, seconds) == next_
+    saving = LiveDownloads(limit=limit, received_bytes=7)
+    saving.note(CheckpointCopy(name="step-000004", size=1 << 30, held=7 + moved), 100.0, 100.0 + seconds)
+    assert saving.limit == next_
+    assert LiveDownloads().limit == 1 << 18
 
 
 def test_the_saved_step_is_that_of_the_newest_whole_checkpoint() -> None:
@@ -107,6 +153,25 @@ def test_metrics_are_home_while_the_training_goes_on_and_are_asked_for_every_few
     assert 15 <= len(moments) <= 21
     assert min(later - former for former, later in itertools.pairwise(moments)) >= METRICS_INTERVAL_S
     assert sum(brought > 0 for _, brought in store.looks) >= 15
+
+
+class FullSlices(Metrics):
+    """Has two slices of metrics that were full, then one that is just not."""
+
+    def download_metrics(self, run: Run, remote: Remote) -> int:
+        super().download_metrics(run, remote)
+        half = METRICS_SLICE_BYTES // 2
+        return (half + 1, half + 1, half)[min(2, len(self.looks) - 1)]
+
+
+def test_after_a_full_slice_of_metrics_the_next_one_follows_at_once(tmp_path: Path) -> None:
+    world = World(tmp_path, training=Training(seconds=30, steps=30), spec=train_job(steps=30))
+    store = world.output_store = FullSlices(world.clock)
+
+    assert world.launch().cause is None
+
+    pauses = [later - former for (former, _), (later, _) in itertools.pairwise(store.looks)]
+    assert max(pauses[:2]) < METRICS_INTERVAL_S <= min(pauses[2:])
 
 
 def test_metrics_wait_for_room_on_this_computer(tmp_path: Path) -> None:
