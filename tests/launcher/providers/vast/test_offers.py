@@ -15,57 +15,128 @@ from vastrun.launcher.providers.vast.funnel import funnel
 from vastrun.launcher.providers.vast.offers import make_offer, query
 from vastrun.launcher.providers.vast.rows import OfferRow
 
+NO_OPTIONS = ("gpu_arch", "verification", "direct_ports")
+"""Limits that no job file can relax."""
+
 
 def job(*, limits: Limits | None = None, image: str | None = None, **resources: Any) -> JobSpec:
     return train_job(resources=Resources(**resources), limits=limits or Limits(), image=image)
 
 
 @pytest.mark.parametrize(
-    ("spec", "good", "bad"),
+    ("spec", "good", "bad", "fails"),
     [
-        (job(gpus=2), {"num_gpus": 2}, {"num_gpus": 4}),
-        (job(gpu_names=("RTX 4090",)), {"gpu_name": "RTX 4090"}, {"gpu_name": "RTX 4090 D"}),
-        (job(gpu_memory_gb=24), {"gpu_ram": 24564}, {"gpu_ram": 22500}),
-        (job(memory_gb=64), {"cpu_ram": 257812, "gpu_frac": 0.25}, {"cpu_ram": 257812, "gpu_frac": 0.2}),
-        (job(disk_gb=100), {"disk_space": 100.0}, {"disk_space": 99.9}),
-        (job(cuda=12.8, image="x"), {"cuda_max_good": 12.8}, {"cuda_max_good": 12.6}),
-        (job(), {"cuda_max_good": 12.6}, {"cuda_max_good": 12.4}),
-        (job(), {"cuda_max_good": 13.0, "compute_cap": 1200}, {"cuda_max_good": 12.8, "compute_cap": 1200}),
-        (job(), {"cpu_arch": "amd64"}, {"cpu_arch": "arm64"}),
-        (job(reliability=0.99), {"reliability": 0.99}, {"reliability": 0.9899}),
-        (job(regions=("US", "DE")), {"geolocation": "Bavaria, DE"}, {"geolocation": "Quebec, CA"}),
-        (job(regions=("us",)), {"geolocation": "Texas, US"}, {"geolocation": None}),
-        (job(), {"verification": "verified"}, {"verification": "unverified"}),
-        (job(), {"rentable": True}, {"rentable": False}),
-        (job(), {"rented": False}, {"rented": True}),
-        (job(gpus=2, nvlink=True), {"bw_nvlink": 300.0}, {"bw_nvlink": 0.0}),
-        (job(cpu_cores=8), {"cpu_cores_effective": 8.0}, {"cpu_cores_effective": 7.5, "cpu_cores": 64}),
-        (job(disk_mbps=1000), {"disk_bw": 1000.0}, {"disk_bw": 999.0}),
-        (job(up_mbps=100), {"inet_up": 100.0}, {"inet_up": 99.9}),
-        (job(down_mbps=900), {"inet_down": 900.0}, {"inet_down": 899.9}),
-        (job(datacenter=True), {"hosting_type": 1}, {"hosting_type": 0}),
-        (job(static_ip=True), {"static_ip": True}, {"static_ip": False}),
-        (job(datacenter=True), {"hosting_type": 1}, {"hosting_type": None}),
-        (job(disk_mbps=1), {"disk_bw": 1.0}, {"disk_bw": None}),
-        (job(), {"direct_port_count": 1}, {"direct_port_count": 0}),
-        (job(), {"direct_port_count": None}, {"direct_port_count": -1}),
-        (job(image="x"), {"gpu_arch": None}, {"gpu_arch": "amd"}),
-        (job(limits=Limits(usd_per_hour=0.41)), {"dph_total": 0.41}, {"dph_total": 0.42}),
-        (job(limits=Limits(hours=24)), {"end_date": NOW + 2 * DAY_S}, {"end_date": NOW + DAY_S}),
+        (job(gpus=2), {"num_gpus": 2}, {"num_gpus": 4}, "gpus (2 GPUs)"),
+        (
+            job(gpu_names=("RTX 4090",)),
+            {"gpu_name": "RTX 4090"},
+            {"gpu_name": "RTX 4090 D"},
+            "gpu_names (RTX 4090)",
+        ),
+        (job(gpu_memory_gb=24), {"gpu_ram": 24564}, {"gpu_ram": 22500}, "gpu_memory_gb (24 GB)"),
+        (
+            job(memory_gb=64),
+            {"cpu_ram": 257812, "gpu_frac": 0.25},
+            {"cpu_ram": 257812, "gpu_frac": 0.2},
+            "memory_gb (64 GB)",
+        ),
+        (job(disk_gb=100), {"disk_space": 100.0}, {"disk_space": 99.9}, "disk_gb (100 GB)"),
+        (job(cuda=12.8, image="x"), {"cuda_max_good": 12.8}, {"cuda_max_good": 12.6}, "cuda (12.8)"),
+        (
+            job(),
+            {"cuda_max_good": 12.6},
+            {"cuda_max_good": 12.4},
+            "image (vastrun's images need CUDA 12.6, or 13.0 on Blackwell)",
+        ),
+        (
+            job(),
+            {"cuda_max_good": 13.0, "compute_cap": 1200},
+            {"cuda_max_good": 12.8, "compute_cap": 1200},
+            "image (vastrun's images need CUDA 12.6, or 13.0 on Blackwell)",
+        ),
+        (
+            job(),
+            {"cpu_arch": "amd64"},
+            {"cpu_arch": "arm64"},
+            "image (vastrun's images need CUDA 12.6, or 13.0 on Blackwell)",
+        ),
+        (job(reliability=0.99), {"reliability": 0.99}, {"reliability": 0.9899}, "reliability (0.99)"),
+        (
+            job(regions=("US", "DE")),
+            {"geolocation": "Bavaria, DE"},
+            {"geolocation": "Quebec, CA"},
+            "regions (US or DE)",
+        ),
+        (job(regions=("us",)), {"geolocation": "Texas, US"}, {"geolocation": None}, "regions (US)"),
+        (
+            job(),
+            {"verification": "verified"},
+            {"verification": "unverified"},
+            "verification (verified and free)",
+        ),
+        (job(), {"rentable": True}, {"rentable": False}, "verification (verified and free)"),
+        (job(), {"rented": False}, {"rented": True}, "verification (verified and free)"),
+        (job(gpus=2, nvlink=True), {"bw_nvlink": 300.0}, {"bw_nvlink": 0.0}, "nvlink (NVLink)"),
+        (
+            job(cpu_cores=8),
+            {"cpu_cores_effective": 8.0},
+            {"cpu_cores_effective": 7.5, "cpu_cores": 64},
+            "cpu_cores (8 cores)",
+        ),
+        (job(disk_mbps=1000), {"disk_bw": 1000.0}, {"disk_bw": 999.0}, "disk_mbps (1000 MB/s)"),
+        (job(up_mbps=100), {"inet_up": 100.0}, {"inet_up": 99.9}, "up_mbps (100 Mbit/s)"),
+        (job(down_mbps=900), {"inet_down": 900.0}, {"inet_down": 899.9}, "down_mbps (900 Mbit/s)"),
+        (job(datacenter=True), {"hosting_type": 1}, {"hosting_type": 0}, "datacenter (hosts of datacenters)"),
+        (job(static_ip=True), {"static_ip": True}, {"static_ip": False}, "static_ip (a fixed address)"),
+        (
+            job(datacenter=True),
+            {"hosting_type": 1},
+            {"hosting_type": None},
+            "datacenter (hosts of datacenters)",
+        ),
+        (job(disk_mbps=1), {"disk_bw": 1.0}, {"disk_bw": None}, "disk_mbps (1 MB/s)"),
+        (job(), {"direct_port_count": 1}, {"direct_port_count": 0}, "direct_ports (1 for SSH)"),
+        (job(), {"direct_port_count": None}, {"direct_port_count": -1}, "direct_ports (1 for SSH)"),
+        (job(image="x"), {"gpu_arch": None}, {"gpu_arch": "amd"}, "gpu_arch (NVIDIA)"),
+        (
+            job(limits=Limits(usd_per_hour=0.41)),
+            {"dph_total": 0.41},
+            {"dph_total": 0.42},
+            "usd_per_hour ($0.41)",
+        ),
+        (
+            job(limits=Limits(hours=24)),
+            {"end_date": NOW + 2 * DAY_S},
+            {"end_date": NOW + DAY_S},
+            "hours (24 h before the host wants it back)",
+        ),
         (
             job(limits=Limits(hours=24)),
             {"end_date": NOW + DAY_S + 3600},
             {"end_date": NOW + DAY_S + 3599},
+            "hours (24 h before the host wants it back)",
         ),
-        (job(limits=Limits(hours=24)), {"end_date": None}, {"end_date": 1}),
+        (
+            job(limits=Limits(hours=24)),
+            {"end_date": None},
+            {"end_date": 1},
+            "hours (24 h before the host wants it back)",
+        ),
+        (job(gpus=0, image="x"), {"num_gpus": 1, "gpu_arch": "amd"}, {"num_gpus": 2}, "gpus (1 GPU)"),
+        (replace(job(), nodes=2), {"cluster_id": 7}, {"cluster_id": None}, "nodes (in a cluster)"),
     ],
 )
 def test_a_row_passes_only_when_it_holds_the_limit(
-    spec: JobSpec, good: dict[str, Any], bad: dict[str, Any]
+    spec: JobSpec, good: dict[str, Any], bad: dict[str, Any], fails: str
 ) -> None:
     base = {"num_gpus": spec.resources.gpus}
     assert funnel([offer(**(base | good))], spec, LOCK, NOW).left
-    assert not funnel([offer(**(base | bad))], spec, LOCK, NOW).left
+    seen = funnel([offer(**(base | bad))], spec, LOCK, NOW)
+    name = fails.partition(" ")[0]
+    advice = "" if name in NO_OPTIONS else f"; relax {name} to get 1"
+    assert str(seen) == f"1 offers, 1 fail {fails}, 0 left{advice}"
+    assert [(limit.name, count) for limit, count in seen.removed] == [(name, 1)]
+    assert seen.strictest == seen.removed[0]
 
 
 def test_a_limit_on_money_shortens_how_long_the_machine_must_be_ours() -> None:
