@@ -149,12 +149,12 @@ class Checkout:
 
 
 def _executing_tests(root: Path, mutant: Mutant, covered: LineCoverage) -> list[str]:
-    """Return the tests that execute a mutant's lines, those first that should notice it."""
+    """Return the tests that execute a mutant's lines, the nearest first, and of those the smallest."""
     own, folder = _own_tests(mutant)
     tests = [
         test for test in covered.tests_of(root, mutant.path, mutant.mutation.lines) if _exists(root, test)
     ]
-    return sorted(tests, key=lambda test: (not test.startswith(own), not test.startswith(folder), test))
+    return sorted(tests, key=lambda test: (not test.startswith(own), not test.startswith(folder)))
 
 
 def _near_tests(root: Path, mutant: Mutant) -> list[str]:

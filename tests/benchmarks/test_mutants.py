@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.mutants.__main__ import FOLDERS, Checkout, Mutant, copy_checkout, drawn
-from benchmarks.mutants.line_coverage import measured
+from benchmarks.mutants.line_coverage import measured, names_defined
 from benchmarks.mutants.mutations import Mutation, mutations_of
 
 ROOT = Path(__file__).parents[2]
@@ -74,12 +74,27 @@ def test_a_copy_of_the_checkout_has_what_git_tracks_or_would_track(tmp_path: Pat
     assert (target / "link" / "new.py").is_file()
 
 
+@pytest.mark.parametrize(
+    ("line", "names"),
+    [(1, ["A", "B"]), (2, ["c"]), (4, ["C"]), (6, ["f"]), (7, ["f"]), (9, [])],
+)
+def test_the_names_of_a_line_are_those_that_its_statement_defines(line: int, names: list[str]) -> None:
+    source = (
+        "A = B = 1\nc: int = 2\nclass D:\n    C = 3\n\n    def f(self, a=4):\n        x = 5\n\nif A: E = 6\n"
+    )
+    assert names_defined(source, range(line, line + 1)) == names
+
+
 @pytest.mark.slow
 def test_the_tests_of_a_line_are_those_that_execute_it(tmp_path: Path) -> None:
     both = ["test_f.py::test_false", "test_f.py::test_true"]
     before = tmp_path / "before"
     (before / "package").mkdir(parents=True)
-    (before / "package" / "__init__.py").write_text("def f(a):\n    if a:\n        return 1\n    return 2\n")
+    (before / "package" / "__init__.py").write_text(
+        "def f(a):\n    if a:\n        return ONE\n    return two\n\n\n"
+        "from package.constants import ONE\ntwo = 2\n"
+    )
+    (before / "package" / "constants.py").write_text("ONE = 1\ntwo = 2\n")
     (before / "test_f.py").write_text(
         "import pytest\nfrom package import f\n\n\n"
         "def test_true():\n    assert f(1)\n\n\n"
@@ -96,7 +111,10 @@ def test_the_tests_of_a_line_are_those_that_execute_it(tmp_path: Path) -> None:
         assert at(range(4 + moved, 5 + moved)) == ["test_f.py::test_false"]
         assert at(range(3 + moved, 5 + moved)) == both
         assert at(range(1 + moved, 2 + moved)) == both, "an import executes it"
-    assert covered.tests_of(root, path, range(8, 9)) == both, "it is new"
+    assert covered.tests_of(root, path, range(12, 13)) == both, "it is new"
+    constants = "package/constants.py"
+    assert covered.tests_of(before, constants, range(1, 2)) == ["test_f.py::test_true"]
+    assert covered.tests_of(before, constants, range(2, 3)) == [], "its name is another one there"
     assert covered.tests_of(root, "package/new.py", range(1, 2)) == []
 
 
