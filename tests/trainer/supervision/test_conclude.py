@@ -70,6 +70,102 @@ def test_a_hang_is_told_before_anything_that_came_of_it(box: Path) -> None:
     assert told.first_failure is None
 
 
+@pytest.mark.parametrize(
+    ("changes", "after"),
+    [
+        ({}, " at step 30 (data), in code/slow.py:9 wait"),
+        ({"frame": ""}, " at step 30 (data)"),
+        ({"frame": "", "activity": "step"}, " at step 30"),
+        ({"frame": "", "step": 0, "activity": ""}, ""),
+        (
+            {"in_collective": True, "waits": ("rank 1 in backward",)},
+            " at step 30 (data), in code/slow.py:9 wait",
+        ),
+        ({"waits": ("rank 0 in loss", "rank 1 in backward")}, " at step 30 (data), in code/slow.py:9 wait"),
+        (
+            {"in_collective": True, "waits": ("rank 0 in loss", "rank 1 in backward")},
+            " at step 30 (data), in code/slow.py:9 wait; waiting: rank 0 in loss, rank 1 in backward",
+        ),
+    ],
+)
+def test_a_hang_says_where_it_was_and_what_ranks_waited_in_if_all_waited(
+    box: Path, changes: dict[str, Any], after: str
+) -> None:
+    told = outcome(box, replace(exits(-6, -6), hang=replace(HANG, **changes), killed=frozenset({0, 1})))
+    assert told.detail == f"rank 1 made no progress for 12 s{after}"
+
+
+LOST_PEER = {"reason": "communication", "exception": "RuntimeError: connection closed", "step": 7}
+
+
+@pytest.mark.parametrize(
+    ("codes", "changes", "record", "reason", "detail"),
+    [
+        ((0,), {}, None, "finished", "the rank exited 0"),
+        ((0, 0), {}, None, "finished", "all 2 ranks exited 0"),
+        (
+            (143, 143),
+            {"too_late": True},
+            None,
+            "stopped",
+            "the training was over before this node joined it",
+        ),
+        ((None, None), {"lost": (1, 3)}, None, "communication", "node 1, 3 can no longer be reached"),
+        ((1, -15), {"lost": (1,)}, LOST_PEER, "communication", "node 1 can no longer be reached"),
+        (
+            (-9, -9),
+            {"lost": (1,), "killed": frozenset({0, 1})},
+            None,
+            "communication",
+            "node 1 can no longer",
+        ),
+        ((3, -15), {"lost": (1,)}, None, "error", "rank 0 exited with code 3"),
+        ((0, 0), {"stop_cause": "stopped"}, None, "finished", "all 2 ranks exited 0"),
+        (
+            (None, None),
+            {"agent_exit": -9, "memory_killed": True},
+            None,
+            "oom",
+            "the launch agent failed after it had started the ranks: SIGKILL",
+        ),
+        (
+            (None, None),
+            {"agent_exit": -9},
+            None,
+            "signal",
+            "the launch agent failed after it had started the ranks: SIGKILL",
+        ),
+        (
+            (None, None),
+            {"agent_exit": 1, "memory_killed": True},
+            None,
+            "error",
+            "the launch agent failed after it had started the ranks: exit code 1",
+        ),
+        (
+            (None, None),
+            {"agent_exit": 1, "processes": ()},
+            None,
+            "error",
+            "the launch agent failed before any rank started: exit code 1",
+        ),
+    ],
+)
+def test_what_is_no_failure_of_a_rank_has_its_own_line(
+    box: Path,
+    codes: tuple[int | None, ...],
+    changes: dict[str, Any],
+    record: dict[str, Any] | None,
+    reason: str,
+    detail: str,
+) -> None:
+    if record is not None:
+        (box / layout.RANKS / "rank-0.json").write_text(json.dumps(record))
+    told = outcome(box, replace(exits(*codes), **changes))
+    assert told.reason == reason
+    assert told.detail.startswith(detail)
+
+
 def test_a_crash_before_the_stop_is_still_the_reason(box: Path) -> None:
     told = outcome(box, replace(exits(-signal.SIGSEGV, 143), stop_cause="stopped", stopped_at=10.5))
     assert (told.reason, told.detail) == ("signal", "rank 0 was killed by SIGSEGV")

@@ -21,7 +21,7 @@ from vastrun.launcher.core import Instance
 from vastrun.launcher.core.errors import NoOfferError, StorageError
 from vastrun.launcher.decisions.policy import RENT_TRIES
 from vastrun.launcher.providers.vast import VastProvider
-from vastrun.launcher.providers.vast.limits import LIMITS, FileRateLimitStore, Limiter
+from vastrun.launcher.providers.vast.limits import LIMITS, FileRateLimitStore, Limit, Limiter
 from vastrun.launcher.providers.vast.sdk import VastAccount
 from vastrun.launcher.rate_limit_waits import RateLimitWaits, WaitTotal
 
@@ -177,6 +177,30 @@ def test_after_a_refusal_calls_are_slower_and_become_as_fast_as_before(file: Pat
     distances = [later - earlier for earlier, later in itertools.pairwise(times)]
     assert 1.5 < distances[0] < 2.1
     assert distances[-1] < 1.2
+
+
+def test_the_times_of_calls_after_a_refusal_are_even_and_come_closer(file: Path, clock: FakeClock) -> None:
+    limiter = Limiter(FileRateLimitStore(file, clock.now), clock.sleep, {"x": Limit(2, 10.0)})
+    began, times = clock.now(), []
+    with limiter.turn("x", 30.0):
+        times.append(clock.now() - began)
+    for _ in range(3):
+        call(limiter, "x")
+        times.append(clock.now() - began)
+    # Twice as slow at first: 2 calls in 20 s. A tenth less of that with each call: 19 s, 18.1 s, 17.29 s.
+    second = 30.0 + 19.0 / 2
+    third = max(30.0 + 18.1 + 0.05, second + 18.1 / 2)
+    fourth = max(second + 17.29 + 0.05, third + 17.29 / 2)
+    assert times == pytest.approx([30.0, second, third, fourth])
+
+
+def test_calls_in_peace_may_come_at_once_up_to_the_limit(file: Path, clock: FakeClock) -> None:
+    limiter = Limiter(FileRateLimitStore(file, clock.now), clock.sleep, {"x": Limit(2, 10.0)})
+    began, times = clock.now(), []
+    for _ in range(5):
+        call(limiter, "x")
+        times.append(clock.now() - began)
+    assert times == pytest.approx([0.0, 0.0, 10.05, 10.05, 20.1])
 
 
 def test_refusals_make_calls_at_most_eight_times_as_slow(file: Path, clock: FakeClock) -> None:
