@@ -3,7 +3,7 @@
 Each mutant lives in a copy of the checkout. First come the tests that execute its lines, the nearest first,
 until one fails; for a line that only an import executes, those that execute any of its module. Then come
 all that are named after the module, import it, or are of its folder, since they may execute it in another
-process. A test that also fails without the mutant does not count.
+process, and those of pages and schemas. A test that also fails without the mutant does not count.
 """
 
 from __future__ import annotations
@@ -40,6 +40,13 @@ FOLDERS = (
     "trainer/supervision",
 )
 """Where mutants are drawn unless folders are named."""
+OF_ALL_MODULES = (
+    "tests/docs/test_written.py",
+    "tests/launcher/config/test_json_schema.py",
+    "tests/launcher/ui/test_schemas.py",
+    "tests/test_bounds.py",
+)
+"""Tests that compare what a page or a schema says, such as a default, with whatever module has it."""
 LEFT_OUT = ("tests/e2e/", "tests/docker/", "tests/gpu/")
 _PYTEST = (
     "-m",
@@ -158,7 +165,7 @@ def _executing_tests(root: Path, mutant: Mutant, covered: LineCoverage) -> list[
 
 
 def _near_tests(root: Path, mutant: Mutant) -> list[str]:
-    """Return the files of tests that are named after a module, import it, or are of its folder."""
+    """Return the files of tests that are named after a module, import it, or are of its folder or of all."""
     own, folder = _own_tests(mutant)
     module = mutant.path.removesuffix(".py").removeprefix("vastrun/").replace("/", ".")
     package, _, name = module.rpartition(".")
@@ -173,7 +180,8 @@ def _near_tests(root: Path, mutant: Mutant) -> list[str]:
         knows = imports.search(path.read_text(encoding="utf-8")) is not None
         if (is_own or is_near or knows) and not test.startswith(LEFT_OUT):
             found.append((not is_own, not knows, path.stat().st_size, test))
-    return [test for *_, test in sorted(found)]
+    near = [test for *_, test in sorted(found)]
+    return [*near, *(test for test in OF_ALL_MODULES if test not in near and (root / test).is_file())]
 
 
 def _own_tests(mutant: Mutant) -> tuple[str, str]:
