@@ -1,4 +1,4 @@
-"""Every key of `train:` changes something where it is read, and is refused or noted where it is not."""
+"""Every key of `train:` changes something where it is read."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from torch import nn
 
 from tests.trainer import sessions
 from tests.trainer.conftest import Box, RunningRanks
+from tests.trainer.options import BURGERS, DARCY, FNO, TWO, Options, with_options
 from tests.trainer.telemetry.mlflow_store import recorded_runs
 from vastrun.contract import layout
 from vastrun.contract.config import TrainConfig
 from vastrun.contract.config_checks import faults_of
-from vastrun.contract.config_effects import ineffective_options
 from vastrun.contract.job import Job
 from vastrun.contract.records import read_as
 from vastrun.trainer import data
@@ -29,27 +29,8 @@ from vastrun.trainer.supervision.stall import StallLimits
 pytestmark = pytest.mark.torch
 
 Start = Callable[[Box, int], RunningRanks]
-Options = dict[str, Any]
-
-ADVECTION: Options = {"betas": [0.4, 1.0], "train": 12, "test": 4, "points": 32, "frames": 9}
-TINY: Options = {
-    "steps": 6,
-    "batch": 8,
-    "unroll": 2,
-    "log_every": 1,
-    "checkpoint_every": 4,
-    "data": ADVECTION,
-    "model": {"dim": 16, "depth": 2, "heads": 2},
-    "wandb": {"mode": "off"},
-    "plots": False,
-}
-BURGERS = {**ADVECTION, "task": "burgers", "train": 6}
-BURGERS.pop("betas")
 REACTION = {**BURGERS, "task": "reaction_diffusion", "nus": [0.5], "rhos": [1.0]}
 GAS = {**BURGERS, "task": "compressible_1d", "etas": [0.01]}
-TWO: Options = {"data": [ADVECTION, BURGERS]}
-DARCY: Options = {"data": {"task": "darcy", "train": 32, "test": 4, "points": 16}}
-FNO: Options = {"model.name": "fno", "model.heads": 4, "model.modes": 8}
 KEPT: Options = {"data.validation": 4, "evaluate_every": 2}
 
 TAUGHT: tuple[tuple[str, Any, Options], ...] = (
@@ -213,7 +194,7 @@ SHARDS_ONLY = {
         "tests/trainer/engine/test_diloco_sync.py",
     ),
     "diloco.replacements": "tests/launcher/flow/test_replacing.py",
-    "loader.pin": "tests/trainer/test_options.py",
+    "loader.pin": "tests/trainer/test_ineffective_options.py",
     **dict.fromkeys(
         ("profile.step", "profile.steps", "profile.shapes"), "tests/trainer/telemetry/test_profiler.py"
     ),
@@ -235,17 +216,6 @@ def leaves(kind: type, prefix: str = "") -> Iterator[str]:
         else:
             assert isinstance(inner, type)
             yield from leaves(inner, f"{prefix}{field.name}.")
-
-
-def with_options(options: Options) -> Options:
-    """The tiny training with these; a dotted key goes into its section."""
-    made: Options = json.loads(json.dumps(TINY))
-    for key, value in options.items():
-        place, parts = made, key.split(".")
-        for part in parts[:-1]:
-            place = place.setdefault(part, {})
-        place[parts[-1]] = value
-    return made
 
 
 def losses(ranks: Ranks, root: Path, options: Options) -> list[tuple[float, float]]:
@@ -350,62 +320,3 @@ def test_the_supervisor_waits_as_long_as_the_job_says(key: str, seconds: float) 
     limits = StallLimits.of_job(read_as(Job, {**job, "train": train}))
     stage = key.removeprefix("limits.").removesuffix("_s")
     assert limits.of(stage) == seconds
-
-
-@pytest.mark.parametrize(
-    ("options", "keys"),
-    [
-        ({"optim.drop": 0.1}, ["optim.drop"]),
-        ({"optim.drop_after": 7, "optim.schedule": "linear"}, ["optim.drop_after"]),
-        ({"optim.drop_after": 7, "optim.schedule": "step"}, []),
-        ({"temperature": 3.0}, ["temperature"]),
-        ({"mixing": "proportional"}, ["mixing"]),
-        (TWO | {"mixing": "temperature", "temperature": 3.0}, []),
-        ({"loader.workers": 4, "loader.prefetch": 4}, ["loader.prefetch", "loader.workers"]),
-        ({"loader.workers": 4, "loader.prefetch": 4, "data.keep": "host"}, ["loader.workers"]),
-        ({"fsdp2.cpu_offload": True, "strategy": "ddp"}, ["fsdp2.cpu_offload"]),
-        ({"fsdp2.reshard_after_forward": False, "strategy": "single"}, ["fsdp2.reshard_after_forward"]),
-        ({"fsdp2.reshard_after_forward": False, "strategy": "fsdp2"}, []),
-        ({"diloco.every": 10}, ["diloco.every"]),
-        (
-            {"diloco.replacements": 1, "strategy": "diloco", "steps": 20, "checkpoint_every": 20},
-            ["diloco.replacements"],
-        ),
-        ({"diloco.outer_lr": 1.0, "strategy": "diloco", "steps": 20, "checkpoint_every": 20}, []),
-        (FNO | {"data.patch": 8}, ["data.patch"]),
-        ({"data.patch": 8, "model.patch": 4}, ["model.patch"]),
-        (DARCY | {"unroll": 2}, ["unroll"]),
-        (DARCY | {"model.keep_mean": True, "unroll": 3}, ["model.keep_mean"]),
-        ({"data": {**DARCY["data"], "frames": 9, "dt": 0.2}, "unroll": 3}, ["data.frames", "data.dt"]),
-        ({"data.nus": [0.5]}, ["data.nus"]),
-        ({"probe": "on", "micro_batch": 2}, ["probe"]),
-        ({"limits.compile_s": 7.0}, ["limits.compile_s"]),
-        ({"sampler.draws": 3}, ["sampler"]),
-    ],
-)
-def test_what_does_nothing_is_refused_before_money_is_spent(options: Options, keys: list[str]) -> None:
-    faults = faults_of(sessions.config(**with_options(options)), 1)
-    assert [key for key, _ in faults] == keys
-    assert all("no effect" in fault for _, fault in faults)
-
-
-@pytest.mark.parametrize(
-    ("options", "said"),
-    [
-        ({}, []),
-        ({"wandb.tags": ["shear"]}, ["train.wandb.tags has no effect with wandb.mode: off"]),
-        ({"wandb.tags": ["shear"], "wandb.mode": "offline"}, []),
-        ({"check_every": 3}, ["train.check_every has no effect with one rank"]),
-        ({"loader.pin": False, "data.keep": "host"}, ["train.loader.pin has no effect on a CPU"]),
-        ({"profile": {"step": 2, "steps": 2}}, []),
-        ({"profile": {"step": None, "memory": True}}, ["train.profile.memory has no effect on a CPU"]),
-        ({"precision": "tf32"}, ["train.precision has no effect on a CPU: only GPUs have TF32"]),
-        (
-            {"fsdp2.cpu_offload": True},
-            ["train.fsdp2.cpu_offload has no effect with single, which strategy: auto chose"],
-        ),
-    ],
-)
-def test_what_does_nothing_on_this_machine_is_noted(options: Options, said: list[str]) -> None:
-    config = sessions.config(**with_options(options))
-    assert ineffective_options(config, strategy="single", device="cpu", world_size=1) == said

@@ -1,0 +1,71 @@
+"""A key of `train:` that does nothing is refused, or noted where only the machine makes it so."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.trainer import sessions
+from tests.trainer.options import DARCY, FNO, TWO, Options, with_options
+from vastrun.contract.config_checks import faults_of
+from vastrun.contract.config_effects import ineffective_options
+
+pytestmark = pytest.mark.torch
+
+
+@pytest.mark.parametrize(
+    ("options", "keys"),
+    [
+        ({"optim.drop": 0.1}, ["optim.drop"]),
+        ({"optim.drop_after": 7, "optim.schedule": "linear"}, ["optim.drop_after"]),
+        ({"optim.drop_after": 7, "optim.schedule": "step"}, []),
+        ({"temperature": 3.0}, ["temperature"]),
+        ({"mixing": "proportional"}, ["mixing"]),
+        (TWO | {"mixing": "temperature", "temperature": 3.0}, []),
+        ({"loader.workers": 4, "loader.prefetch": 4}, ["loader.prefetch", "loader.workers"]),
+        ({"loader.workers": 4, "loader.prefetch": 4, "data.keep": "host"}, ["loader.workers"]),
+        ({"fsdp2.cpu_offload": True, "strategy": "ddp"}, ["fsdp2.cpu_offload"]),
+        ({"fsdp2.reshard_after_forward": False, "strategy": "single"}, ["fsdp2.reshard_after_forward"]),
+        ({"fsdp2.reshard_after_forward": False, "strategy": "fsdp2"}, []),
+        ({"diloco.every": 10}, ["diloco.every"]),
+        (
+            {"diloco.replacements": 1, "strategy": "diloco", "steps": 20, "checkpoint_every": 20},
+            ["diloco.replacements"],
+        ),
+        ({"diloco.outer_lr": 1.0, "strategy": "diloco", "steps": 20, "checkpoint_every": 20}, []),
+        (FNO | {"data.patch": 8}, ["data.patch"]),
+        ({"data.patch": 8, "model.patch": 4}, ["model.patch"]),
+        (DARCY | {"unroll": 2}, ["unroll"]),
+        (DARCY | {"model.keep_mean": True, "unroll": 3}, ["model.keep_mean"]),
+        ({"data": {**DARCY["data"], "frames": 9, "dt": 0.2}, "unroll": 3}, ["data.frames", "data.dt"]),
+        ({"data.nus": [0.5]}, ["data.nus"]),
+        ({"probe": "on", "micro_batch": 2}, ["probe"]),
+        ({"limits.compile_s": 7.0}, ["limits.compile_s"]),
+        ({"sampler.draws": 3}, ["sampler"]),
+    ],
+)
+def test_what_does_nothing_is_refused_before_money_is_spent(options: Options, keys: list[str]) -> None:
+    faults = faults_of(sessions.config(**with_options(options)), 1)
+    assert [key for key, _ in faults] == keys
+    assert all("no effect" in fault for _, fault in faults)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({}, []),
+        ({"wandb.tags": ["shear"]}, ["train.wandb.tags has no effect with wandb.mode: off"]),
+        ({"wandb.tags": ["shear"], "wandb.mode": "offline"}, []),
+        ({"check_every": 3}, ["train.check_every has no effect with one rank"]),
+        ({"loader.pin": False, "data.keep": "host"}, ["train.loader.pin has no effect on a CPU"]),
+        ({"profile": {"step": 2, "steps": 2}}, []),
+        ({"profile": {"step": None, "memory": True}}, ["train.profile.memory has no effect on a CPU"]),
+        ({"precision": "tf32"}, ["train.precision has no effect on a CPU: only GPUs have TF32"]),
+        (
+            {"fsdp2.cpu_offload": True},
+            ["train.fsdp2.cpu_offload has no effect with single, which strategy: auto chose"],
+        ),
+    ],
+)
+def test_what_does_nothing_on_this_machine_is_noted(options: Options, said: list[str]) -> None:
+    config = sessions.config(**with_options(options))
+    assert ineffective_options(config, strategy="single", device="cpu", world_size=1) == said
