@@ -22,7 +22,12 @@ from vastrun.launcher.core.errors import (
 from vastrun.launcher.ports import Abilities
 
 Moment = Literal["before", "after"]
+MOMENTS: tuple[Moment, ...] = ("before", "after")
 
+PROVIDER_TROUBLES = ("error", "uncertain", "unreachable", "denied", "busy", "vanish", "bug", "killed")
+REMOTE_TROUBLES = ("error", "unreachable", "gone", "vanish", "bug", "killed")
+DISK_TROUBLES = ("no space", "bug", "killed")
+"""What may go wrong in a call of a provider, of a machine, or of this computer's disk."""
 
 KILL_IN: dict[Phase, tuple[str, Moment]] = {
     Phase.PLAN: ("output_store.check", "after"),

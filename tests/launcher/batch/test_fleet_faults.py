@@ -10,8 +10,7 @@ from tests.jobs import train_job
 from tests.launcher.batch.test_fleet import check_the_bill, story
 from tests.launcher.batch.virtual_time import Killed, VirtualTime
 from tests.launcher.batch.world import NAME, BatchWorld
-from tests.launcher.faults import Fault, Moment, Plan
-from tests.launcher.flow.test_fault_matrix import MOMENTS
+from tests.launcher.faults import MOMENTS, Fault, Moment, Plan
 from tests.slow import slow
 
 TROUBLES = ("error", "uncertain", "unreachable", "busy", "vanish", "killed")

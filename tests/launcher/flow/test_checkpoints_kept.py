@@ -16,7 +16,7 @@ import pytest
 from tests.fakebox import Training
 from tests.jobs import command_job
 from tests.launcher.faults import Fault
-from tests.launcher.flow.test_fault_matrix import drive_to_the_end
+from tests.launcher.run_checks import drive_to_the_end
 from tests.launcher.world import World
 from vastrun.contract.checkpoint_folder import verify
 from vastrun.contract.outcome import Check, Outcome

@@ -11,12 +11,7 @@ from tests.fakes import PRICE
 from tests.jobs import train_job
 from tests.launcher.faults import Fault, Killed
 from tests.launcher.world import World
-from vastrun.launcher.core import (
-    Cause,
-    ExtraRates,
-    UserRequest,
-    bills,
-)
+from vastrun.launcher.core import Cause, ExtraRates, UserRequest, bills
 from vastrun.launcher.core.job import Limits
 from vastrun.launcher.decisions import policy
 

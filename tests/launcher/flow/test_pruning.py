@@ -10,12 +10,8 @@ import pytest
 
 from tests.fakebox import Loading, Training
 from tests.launcher.cli.test_help import EXIT_CODES
-from tests.launcher.faults import Fault, Killed, Moment
-from tests.launcher.flow.test_fault_matrix import (
-    DISK_TROUBLES,
-    REMOTE_TROUBLES,
-    check_nothing_leaked_and_nothing_lied,
-)
+from tests.launcher.faults import DISK_TROUBLES, REMOTE_TROUBLES, Fault, Killed, Moment
+from tests.launcher.run_checks import check_nothing_leaked_and_nothing_lied
 from tests.launcher.terminal import CRASH, Terminal
 from tests.launcher.world import RUN_ID, World
 from tests.slow import slow

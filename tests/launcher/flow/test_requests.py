@@ -9,12 +9,7 @@ import pytest
 from tests.fakebox import Training
 from tests.launcher.faults import Fault, Killed
 from tests.launcher.world import RUN_ID, World
-from vastrun.launcher.core import (
-    Cause,
-    Phase,
-    UserRequest,
-    bills,
-)
+from vastrun.launcher.core import Cause, Phase, UserRequest, bills
 
 
 def test_a_stop_saves_collects_and_destroys(tmp_path: Path) -> None:

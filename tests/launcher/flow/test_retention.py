@@ -13,14 +13,8 @@ from tests.fake_outputs import FakeOutputStore
 from tests.fakebox import Training
 from tests.fakes import PRICE
 from tests.jobs import train_job
-from tests.launcher.faults import Fault, Killed
-from tests.launcher.flow.test_fault_matrix import (
-    DISK_TROUBLES,
-    PROVIDER_TROUBLES,
-    REMOTE_TROUBLES,
-    check_nothing_leaked_and_nothing_lied,
-    drive_to_the_end,
-)
+from tests.launcher.faults import DISK_TROUBLES, PROVIDER_TROUBLES, REMOTE_TROUBLES, Fault, Killed
+from tests.launcher.run_checks import check_nothing_leaked_and_nothing_lied, drive_to_the_end
 from tests.launcher.world import RUN_ID, World
 from tests.slow import slow
 from vastrun.launcher.core import Cause, KeepAnswer, LeftOutFile, LeftOutFiles, Phase, Run, UserRequest

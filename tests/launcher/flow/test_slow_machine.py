@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,10 +10,20 @@ import pytest
 
 from tests.fakebox import Training
 from tests.jobs import command_job, train_job
-from tests.launcher.faults import Fault, Killed
+from tests.launcher.faults import (
+    DISK_TROUBLES,
+    MOMENTS,
+    PROVIDER_TROUBLES,
+    REMOTE_TROUBLES,
+    Fault,
+    Killed,
+    Moment,
+)
+from tests.launcher.run_checks import check_nothing_leaked_and_nothing_lied, drive_to_the_end
 from tests.launcher.slow_world import FAST, LIMITS, SLOW, STEPS, earlier_runs, long_job, slow_world
 from tests.launcher.terminal import Terminal
 from tests.launcher.world import RUN_ID, World
+from tests.slow import slow
 from vastrun.contract.outcome import Check, Outcome
 from vastrun.launcher.core import Cause, Run
 from vastrun.launcher.core.job import Limits, Success
@@ -195,3 +206,62 @@ def test_it_changes_no_more_often_than_the_job_says(tmp_path: Path) -> None:
     told = [event.text for event in desk.ledger.events(second.id)]
     assert any(text.startswith("trains at 0.10 ") for text in told), "it is named all the same"
     assert len({first.host, second.host}) == 2
+
+
+CHANGE_ROWS = [
+    (verb, moment, trouble)
+    for verb, troubles in {
+        "remote.run": REMOTE_TROUBLES,
+        "remote.read": REMOTE_TROUBLES,
+        "output_store.download_log": DISK_TROUBLES,
+        "output_store.collect": DISK_TROUBLES,
+        "provider.instances": PROVIDER_TROUBLES,
+        "provider.destroy": PROVIDER_TROUBLES,
+        "ledger.save": ("no space", "killed"),
+        "ledger.add_event": ("no space", "killed"),
+    }.items()
+    for moment in MOMENTS
+    for trouble in troubles
+]
+"""What may go wrong while a run leaves a slow machine: the last calls of its launcher."""
+
+STILL_SLOW = ("killed", "unreachable", "busy")
+
+QUICK_CHANGE_ROWS = [
+    row
+    for row in CHANGE_ROWS
+    if row[2] in STILL_SLOW and row[1] == ("after" if row[2] == "killed" else "before")
+]
+
+
+def a_run_on_a_slow_machine(folder: Path) -> World:
+    return slow_world(folder, long_job(retry={"slow": 1}))
+
+
+@pytest.fixture(scope="module")
+def calls_of_a_change(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, int]:
+    """How often each verb is called until such a run has ended, when nothing goes wrong."""
+    world = a_run_on_a_slow_machine(tmp_path_factory.mktemp("calls"))
+    assert world.launch().cause is Cause.SLOW
+    return world.plan.calls
+
+
+@pytest.mark.parametrize(
+    ("verb", "moment", "trouble"),
+    [*QUICK_CHANGE_ROWS, *slow(*(row for row in CHANGE_ROWS if row not in QUICK_CHANGE_ROWS))],
+    ids=lambda value: value.replace(" ", "_"),
+)
+def test_a_fault_while_a_slow_machine_is_left_leaves_nothing_rented_and_no_false_verdict(
+    verb: str, moment: Moment, trouble: str, calls_of_a_change: Mapping[str, int], tmp_path: Path
+) -> None:
+    world = a_run_on_a_slow_machine(tmp_path)
+    nth = max(1, calls_of_a_change[verb] - 2)
+    world.expect(Fault(verb=verb, nth=nth, moment=moment, trouble=trouble))
+
+    run = drive_to_the_end(world)
+
+    assert world.plan.struck
+    check_nothing_leaked_and_nothing_lied(world, run)
+    assert run is not None
+    if trouble in STILL_SLOW:
+        assert run.cause is Cause.SLOW, run.detail

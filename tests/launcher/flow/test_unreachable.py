@@ -9,10 +9,7 @@ import pytest
 from tests.fakebox import Training
 from tests.launcher.faults import Fault
 from tests.launcher.world import RUN_ID, World
-from vastrun.launcher.core import (
-    Cause,
-    Phase,
-)
+from vastrun.launcher.core import Cause, Phase
 from vastrun.launcher.core.verdict import VERDICT_OF
 
 

@@ -12,8 +12,15 @@ from typing import Any
 
 import pytest
 
-from tests.launcher.faults import Fault, FaultyProvider, Killed, Moment, check_first_call, check_later_calls
-from tests.launcher.flow.test_fault_matrix import MOMENTS
+from tests.launcher.faults import (
+    MOMENTS,
+    Fault,
+    FaultyProvider,
+    Killed,
+    Moment,
+    check_first_call,
+    check_later_calls,
+)
 from tests.launcher.pool.slotted import SlottedMarket
 from tests.launcher.world import World
 from vastrun.launcher.core import Phase, Run, bills
