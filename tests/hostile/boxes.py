@@ -7,7 +7,7 @@ from typing import Literal
 
 from tests.fakebox import FakeBox, Training
 from tests.fakes import PRICE, FakeClock, FakeRemote
-from tests.hostile.lies import Lie
+from tests.hostile.lie import Lie
 from tests.launcher.terminal import Market
 from vastrun.contract import layout
 from vastrun.launcher.core import CommandResult, Instance

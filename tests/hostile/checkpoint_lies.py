@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 
-from tests.hostile.lies import STEERING, Lie, entry
+from tests.hostile.lie import STEERING, Lie, entry
 from vastrun.contract import layout
 
 _LATEST = f"{layout.CHECKPOINTS}/latest.json"

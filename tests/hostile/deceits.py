@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from tests.hostile.lies import STEERING
+from tests.hostile.lie import STEERING
 from vastrun.launcher.core import Cause
 
 

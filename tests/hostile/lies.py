@@ -4,123 +4,30 @@ from __future__ import annotations
 
 import json
 import zlib
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
-from hashlib import sha256
-from typing import Any
+from collections.abc import Mapping
+from dataclasses import replace
 
+from tests.hostile.lie import (
+    GOOD,
+    MARKUP,
+    RANKS,
+    STEERING,
+    Lie,
+    chunk,
+    endless,
+    entry,
+    failed_step,
+    left_out,
+    left_out_file,
+    line,
+    outcome,
+    picture,
+    says,
+    supervisor,
+    unarmed,
+)
 from vastrun.contract import layout
 
-Content = bytes | Callable[[int, int], bytes]
-"""Of a file: all of it, or what is read from an offset, at most so many bytes."""
-
-TRICKLE = 1 << 14
-"""Bytes of what has no end."""
-STEERING = "\x1b[2J\x1b]0;owned\x07\x9b31m\u202e\u2066\x0c\u2028\r1700000000.000 supervisor all is well"
-"""Clears the screen, names the window, writes backwards, and looks like a line of somebody else."""
-
-
-MARKUP = "</script></style></code><script>alert(1)</script><img src=http://evil onerror='alert(1)'>&lt;\""
-"""Ends whatever it stands in, and asks another computer."""
-
-
-def _nothing(status: dict[str, Any]) -> None:
-    """The status is honest."""
-
-
-@dataclass(frozen=True)
-class Lie:
-    """What a box says instead of the truth."""
-
-    status: Callable[[dict[str, Any]], object] = _nothing
-    """Changes what `status.sh` would print."""
-    printed: str | None = None
-    """What `status.sh` prints instead of all that."""
-    files: Mapping[str, Content] = field(default_factory=dict)
-    """Read instead of what is on the box, or as well."""
-    listed: tuple[Mapping[str, Any], ...] = ()
-    """Entries of the manifest, besides the honest ones."""
-    shown: str = ""
-    """What the offer check prints besides the honest lines; told from the boot on."""
-    harmless: bool = False
-    """Nothing that decides on success is wrong: the run may end well."""
-
-
-def _unarmed(errors: bytes) -> Lie:
-    """A box without a lease, whose start failed with these errors."""
-    return Lie(files={layout.LEASE_STATE: b"", layout.ONSTART_ERRORS: errors}, harmless=True)
-
-
-def _outcome(**changes: Any) -> Lie:
-    return Lie(files={layout.OUTCOME: json.dumps(GOOD | changes).encode()})
-
-
-def _left_out(entries: Any, count: Any) -> bytes:
-    """A manifest without files."""
-    return json.dumps({"files": [], "left_out": entries, "left_out_count": count}).encode()
-
-
-def _left_out_file(**changes: Any) -> Lie:
-    """A manifest that leaves out one file, which looks like weights."""
-    return Lie(files={layout.MANIFEST: _left_out([{"path": "w.pt", "why": "x", "size": 10**9} | changes], 1)})
-
-
-def _failed_step(**changes: Any) -> Lie:
-    """There is no outcome, so that the step decides."""
-    end = {"step": "30-unpack", "exit_code": 1, "seconds": 1.0} | changes
-    return Lie(files={layout.STEPS: json.dumps(end).encode() + b"\n", layout.OUTCOME: b""})
-
-
-def entry(name: str, content: bytes = b"evil", **changes: Any) -> Lie:
-    entry = {"path": name, "size": len(content), "sha256": sha256(content).hexdigest()}
-    return Lie(files={name: content}, listed=(entry | changes,))
-
-
-def _line(step: int, **values: Any) -> bytes:
-    """Of metrics."""
-    return json.dumps({"step": step} | values).encode() + b"\n"
-
-
-def _picture(content: bytes, name: str = "fields.png") -> Lie:
-    return replace(entry(f"{layout.EVALUATION}/{name}", content), harmless=True)
-
-
-def _chunk(kind: bytes, data: bytes) -> bytes:
-    """A part of a PNG."""
-    return len(data).to_bytes(4) + kind + data + zlib.crc32(kind + data).to_bytes(4)
-
-
-def _supervisor(**changes: Any) -> Lie:
-    return Lie(status=lambda status: status["supervisor"].update(changes), harmless=True)
-
-
-def _says(**changes: Any) -> Lie:
-    return Lie(status=lambda status: status.update(changes), harmless=True)
-
-
-def endless(line: bytes) -> Callable[[int, int], bytes]:
-    """A log without an end, of which a little comes each time."""
-    many = line * (1 + TRICKLE // len(line))
-    return lambda offset, limit: many[offset % len(line) :][: min(limit, TRICKLE)]
-
-
-_RANKS = [{"rank": rank, "exit_code": 0, "reason": "finished", "step": 10} for rank in range(2)]
-GOOD: dict[str, Any] = {
-    "schema_version": 1,
-    "kind": "train",
-    "reason": "finished",
-    "detail": "",
-    "started_at": 1.8e9,
-    "ended_at": 1.8e9,
-    "world_size": 2,
-    "ranks": _RANKS,
-    "final_record": True,
-    "steps_done": 10,
-    "steps_planned": 10,
-    "last_loss": 0.1,
-    "loss_finite": True,
-    "checkpoint": {"step": 10, "path": "run/checkpoints/step-000010", "files": [], "intact": True},
-}
 _FAILED = {"reason": "error", "ranks": [{"rank": 0, "exit_code": 1}, {"rank": 1, "exit_code": 1}]}
 _CHECK = {"name": "files", "holds": False, "text": STEERING}
 _NUMBERS = (
@@ -155,9 +62,9 @@ _METRICS = b"".join(
 )
 PNG = (
     b"\x89PNG\r\n\x1a\n"
-    + _chunk(b"IHDR", (2).to_bytes(4) + (2).to_bytes(4) + b"\x08\x00\x00\x00\x00")
-    + _chunk(b"IDAT", zlib.compress(b"\0\xff\0" * 2))
-    + _chunk(b"IEND", b"")
+    + chunk(b"IHDR", (2).to_bytes(4) + (2).to_bytes(4) + b"\x08\x00\x00\x00\x00")
+    + chunk(b"IDAT", zlib.compress(b"\0\xff\0" * 2))
+    + chunk(b"IEND", b"")
 )
 """Two by two pixels."""
 _HUGE = (60_000).to_bytes(4) * 2 + b"\x08\x00\x00\x00\x00"
@@ -169,49 +76,49 @@ LIES: Mapping[str, Lie] = {
     "GPU memory below nothing": Lie(shown="gpu_used -1, nan\ngpu_used\ngpu_used ,\n", harmless=True),
     "GPU memory that steers": Lie(shown=f"gpu_used {STEERING}\n", harmless=True),
     # What the box says of its training while it runs.
-    "step beyond any number": _supervisor(step=2**63),
-    "loss of four hundred digits": _supervisor(loss=10**400),
-    "clock of four hundred digits": _says(now=10**400),
-    "outcome with a loss of four hundred digits": _outcome(last_loss=10**400),
-    "step before the first": _supervisor(step=-1),
-    "step that is text": _supervisor(step="ten"),
-    "step that is a list": _supervisor(step=[1]),
-    "boasted steps": _supervisor(step=10**11, steps=10**12),
-    "loss that is text": _supervisor(loss="low"),
-    "loss that is a list": _supervisor(loss=[0.5]),
-    "ranks that are none": _supervisor(ranks=[{"rank": "all"}, 3, None]),
-    "more ranks than any machine has": _supervisor(ranks=[{"rank": 0}] * 10_001),
-    "ranks that are identical": _supervisor(ranks=[{"rank": 0, "step": 3}] * 64),
-    "GPUs that are idle for no reason on earth": _supervisor(idle_gpus=_IDLE | {"waits_for": STEERING}),
-    "GPUs that are idle beyond any number": _supervisor(idle_gpus=_IDLE | {"seconds": 1e300, "load": -1}),
-    "GPUs that are idle in words": _supervisor(idle_gpus="yes"),
-    "GPUs that are idle at a step of text": _supervisor(idle_gpus=_IDLE | {"step": "ten"}),
-    "outcome with GPUs that were idle in a steering way": _outcome(idle_gpus=_IDLE | {"waits_for": MARKUP}),
-    "outcome with GPUs that were busier than possible": _outcome(idle_gpus=_IDLE | {"load": 7, "cores": 1e9}),
-    "outcome with idle GPUs that are a list": _outcome(idle_gpus=[1]),
-    "supervisor that is text": _says(supervisor="fine"),
-    "exit code that is text": _says(exit_code="0"),
-    "exit code beyond any number": _says(exit_code=2**70),
-    "state that does not exist": _says(box="dancing"),
+    "step beyond any number": supervisor(step=2**63),
+    "loss of four hundred digits": supervisor(loss=10**400),
+    "clock of four hundred digits": says(now=10**400),
+    "outcome with a loss of four hundred digits": outcome(last_loss=10**400),
+    "step before the first": supervisor(step=-1),
+    "step that is text": supervisor(step="ten"),
+    "step that is a list": supervisor(step=[1]),
+    "boasted steps": supervisor(step=10**11, steps=10**12),
+    "loss that is text": supervisor(loss="low"),
+    "loss that is a list": supervisor(loss=[0.5]),
+    "ranks that are none": supervisor(ranks=[{"rank": "all"}, 3, None]),
+    "more ranks than any machine has": supervisor(ranks=[{"rank": 0}] * 10_001),
+    "ranks that are identical": supervisor(ranks=[{"rank": 0, "step": 3}] * 64),
+    "GPUs that are idle for no reason on earth": supervisor(idle_gpus=_IDLE | {"waits_for": STEERING}),
+    "GPUs that are idle beyond any number": supervisor(idle_gpus=_IDLE | {"seconds": 1e300, "load": -1}),
+    "GPUs that are idle in words": supervisor(idle_gpus="yes"),
+    "GPUs that are idle at a step of text": supervisor(idle_gpus=_IDLE | {"step": "ten"}),
+    "outcome with GPUs that were idle in a steering way": outcome(idle_gpus=_IDLE | {"waits_for": MARKUP}),
+    "outcome with GPUs that were busier than possible": outcome(idle_gpus=_IDLE | {"load": 7, "cores": 1e9}),
+    "outcome with idle GPUs that are a list": outcome(idle_gpus=[1]),
+    "supervisor that is text": says(supervisor="fine"),
+    "exit code that is text": says(exit_code="0"),
+    "exit code beyond any number": says(exit_code=2**70),
+    "state that does not exist": says(box="dancing"),
     "no state": Lie(status=lambda status: status.pop("box"), harmless=True),
-    "lease that ends never": _says(lease_ends_at=1e12),
+    "lease that ends never": says(lease_ends_at=1e12),
     "lease that ends later each time": Lie(
         status=lambda status: status.update(lease_ends_at=status["now"] + 3600), harmless=True
     ),
     "lease that ends at no number": Lie(
         status=lambda status: status.update(lease_ends_at=float("nan")), harmless=True
     ),
-    "lease that is dead again and again": _says(lease="dead"),
-    "lease that nobody armed": _says(lease="none"),
+    "lease that is dead again and again": says(lease="dead"),
+    "lease that nobody armed": says(lease="none"),
     "lease that has ended": Lie(
         status=lambda status: status.update(lease_ends_at=status["now"] - 9999), harmless=True
     ),
-    "clock that stands still": _says(now=0.0),
-    "clock that is text": _says(now="noon"),
-    "step name that steers": _says(onstart_step=STEERING),
-    "step name without an end": _says(onstart_step="x" * 1_000_000),
-    "step name with half a character": _says(onstart_step="\ud800"),
-    "step name like a notice": _says(onstart_step="notified: failure"),
+    "clock that stands still": says(now=0.0),
+    "clock that is text": says(now="noon"),
+    "step name that steers": says(onstart_step=STEERING),
+    "step name without an end": says(onstart_step="x" * 1_000_000),
+    "step name with half a character": says(onstart_step="\ud800"),
+    "step name like a notice": says(onstart_step="notified: failure"),
     "status that is nothing": Lie(printed="", harmless=True),
     "status that is no JSON": Lie(printed=STEERING, harmless=True),
     "status that is deep": Lie(printed="[" * 100_000, harmless=True),
@@ -225,72 +132,72 @@ LIES: Mapping[str, Lie] = {
     "log in one line without an end": Lie(files={layout.LOG: endless(b"x")}),
     "log at the end of time": Lie(files={layout.LOG: b"9" * 400 + b".000 rank0 late\n"}, harmless=True),
     # Its evidence.
-    "outcome without a detail": _outcome(**_FAILED, detail=None),
-    "outcome whose detail is a list": _outcome(**_FAILED, detail=["why"]),
-    "outcome whose detail is an object": _outcome(**_FAILED, detail={"why": 1}),
-    "outcome whose detail steers": _outcome(**_FAILED, detail=STEERING),
-    "outcome whose detail has half a character": _outcome(**_FAILED, detail="\ud800"),
-    "outcome whose detail is long": _outcome(**_FAILED, detail="x" * 1_000_000),
-    "outcome with a final record that is text": _outcome(final_record="no"),
-    "outcome with a condition that may hold": _outcome(checks=[_CHECK | {"holds": "maybe"}]),
-    "outcome with a condition that steers": _outcome(checks=[_CHECK | {"name": STEERING}]),
-    "outcome with a reason that does not exist": _outcome(reason="magic"),
-    "outcome that was pruned by nobody": _outcome(reason="stopped", stop_cause="pruned"),
-    "outcome with a stop at no time": _outcome(stop_sent_at=1e300),
-    "outcome with a stop that is text": _outcome(stop_sent_at="soon", stop_sent_step=1),
-    "outcome with a stop at a step before the first": _outcome(stop_sent_at=1.8e9, stop_sent_step=-1),
+    "outcome without a detail": outcome(**_FAILED, detail=None),
+    "outcome whose detail is a list": outcome(**_FAILED, detail=["why"]),
+    "outcome whose detail is an object": outcome(**_FAILED, detail={"why": 1}),
+    "outcome whose detail steers": outcome(**_FAILED, detail=STEERING),
+    "outcome whose detail has half a character": outcome(**_FAILED, detail="\ud800"),
+    "outcome whose detail is long": outcome(**_FAILED, detail="x" * 1_000_000),
+    "outcome with a final record that is text": outcome(final_record="no"),
+    "outcome with a condition that may hold": outcome(checks=[_CHECK | {"holds": "maybe"}]),
+    "outcome with a condition that steers": outcome(checks=[_CHECK | {"name": STEERING}]),
+    "outcome with a reason that does not exist": outcome(reason="magic"),
+    "outcome that was pruned by nobody": outcome(reason="stopped", stop_cause="pruned"),
+    "outcome with a stop at no time": outcome(stop_sent_at=1e300),
+    "outcome with a stop that is text": outcome(stop_sent_at="soon", stop_sent_step=1),
+    "outcome with a stop at a step before the first": outcome(stop_sent_at=1.8e9, stop_sent_step=-1),
     "outcome with a stop before the start": replace(
-        _outcome(stop_sent_at=0.0, stop_sent_step=10**12, stop_cause="time_limit"), harmless=True
+        outcome(stop_sent_at=0.0, stop_sent_step=10**12, stop_cause="time_limit"), harmless=True
     ),
-    "step that was pruned by nobody": _failed_step(exit_code=143, stop="pruned"),
-    "outcome with steps beyond any number": _outcome(steps_done=2**63),
+    "step that was pruned by nobody": failed_step(exit_code=143, stop="pruned"),
+    "outcome with steps beyond any number": outcome(steps_done=2**63),
     "outcome with a loss that is no number": Lie(
         files={layout.OUTCOME: json.dumps(GOOD | {"last_loss": float("nan")}).encode()}
     ),
-    "outcome with ranks of another kind": _outcome(ranks=[1, "two", None]),
-    "outcome with too many ranks": _outcome(ranks=[_RANKS[0]] * 20_000),
-    "outcome with a traceback that steers": _outcome(
-        **_FAILED, first_failure=_RANKS[0] | {"exit_code": 1, "traceback": STEERING, "exception": STEERING}
+    "outcome with ranks of another kind": outcome(ranks=[1, "two", None]),
+    "outcome with too many ranks": outcome(ranks=[RANKS[0]] * 20_000),
+    "outcome with a traceback that steers": outcome(
+        **_FAILED, first_failure=RANKS[0] | {"exit_code": 1, "traceback": STEERING, "exception": STEERING}
     ),
     "manifest that leaves out in a steering way": Lie(
-        files={layout.MANIFEST: _left_out([{"path": STEERING, "why": MARKUP}], 10**9)}, harmless=True
+        files={layout.MANIFEST: left_out([{"path": STEERING, "why": MARKUP}], 10**9)}, harmless=True
     ),
     "manifest that leaves out without end": Lie(
-        files={layout.MANIFEST: _left_out([{"path": "x", "why": "y"}] * 10_000, 1)}
+        files={layout.MANIFEST: left_out([{"path": "x", "why": "y"}] * 10_000, 1)}
     ),
-    "manifest that leaves out less than nothing": _left_out_file(size=-1),
-    "manifest that leaves out more than any disk": _left_out_file(size=10**18),
+    "manifest that leaves out less than nothing": left_out_file(size=-1),
+    "manifest that leaves out more than any disk": left_out_file(size=10**18),
     "manifest that leaves out a file of the user's": replace(
-        _left_out_file(path="../../etc/passwd.pt"), harmless=True
+        left_out_file(path="../../etc/passwd.pt"), harmless=True
     ),
-    "manifest that leaves out what is named by a number": _left_out_file(named=2),
-    "manifest that leaves out numbers": Lie(files={layout.MANIFEST: _left_out([1], "many")}),
-    "outcome with last lines that steer": _outcome(
-        **_FAILED, first_failure=_RANKS[0] | {"exit_code": 2, "last_lines": f"{STEERING}\n{MARKUP}"}
+    "manifest that leaves out what is named by a number": left_out_file(named=2),
+    "manifest that leaves out numbers": Lie(files={layout.MANIFEST: left_out([1], "many")}),
+    "outcome with last lines that steer": outcome(
+        **_FAILED, first_failure=RANKS[0] | {"exit_code": 2, "last_lines": f"{STEERING}\n{MARKUP}"}
     ),
-    "outcome with last lines that are long": _outcome(
-        **_FAILED, first_failure=_RANKS[0] | {"exit_code": 2, "last_lines": "x\n" * 1_000_000}
+    "outcome with last lines that are long": outcome(
+        **_FAILED, first_failure=RANKS[0] | {"exit_code": 2, "last_lines": "x\n" * 1_000_000}
     ),
-    "outcome with last lines that are a list": _outcome(
-        **_FAILED, first_failure=_RANKS[0] | {"exit_code": 2, "last_lines": ["x"]}
+    "outcome with last lines that are a list": outcome(
+        **_FAILED, first_failure=RANKS[0] | {"exit_code": 2, "last_lines": ["x"]}
     ),
-    "outcome with scores that are text": _outcome(scores={"nrmse": "low"}),
-    "outcome with scores that steer": _outcome(scores={STEERING: 1.0}),
-    "outcome with a start at no time": _outcome(
+    "outcome with scores that are text": outcome(scores={"nrmse": "low"}),
+    "outcome with scores that steer": outcome(scores={STEERING: 1.0}),
+    "outcome with a start at no time": outcome(
         starts=[{"reason": "oom", "detail": STEERING, "world_size": 2, "started_at": 1e300, "ended_at": -1}]
     ),
-    "outcome with stages that steer": _outcome(
+    "outcome with stages that steer": outcome(
         stages=[
             {"name": STEERING, "steps_planned": 3, "scores": {STEERING: 1.0}, "run_id": STEERING},
             {"name": "refine", "steps_done": 10**12, "steps_planned": 0, "missed": STEERING},
         ]
     ),
-    "outcome with stages at no time": _outcome(stages=[{"name": "x", "steps_planned": 1, "seconds": -1e300}]),
-    "outcome with stages without number": _outcome(stages=[{"name": "x", "steps_planned": 1}] * 100_000),
-    "outcome that is markup": _outcome(
+    "outcome with stages at no time": outcome(stages=[{"name": "x", "steps_planned": 1, "seconds": -1e300}]),
+    "outcome with stages without number": outcome(stages=[{"name": "x", "steps_planned": 1}] * 100_000),
+    "outcome that is markup": outcome(
         **_FAILED, detail=MARKUP, scores={MARKUP: 1.0}, checks=[_CHECK | {"name": MARKUP, "text": MARKUP}]
     ),
-    "outcome that hangs in markup": _outcome(
+    "outcome that hangs in markup": outcome(
         **_FAILED | {"reason": "hang"},
         hang={"rank": 0, "step": 1, "activity": MARKUP, "stalled_s": 60, "frame": MARKUP, "stacks": []},
     ),
@@ -310,22 +217,22 @@ LIES: Mapping[str, Lie] = {
     "metrics that are cut within a line": Lie(files={layout.METRICS: b'{"step": 9, "lo'}, harmless=True),
     "metrics in one deep line": Lie(files={layout.METRICS: b"[" * 900_000}, harmless=True),
     "metrics whose names are markup": Lie(
-        files={layout.METRICS: b"".join(_line(n, **{MARKUP: n}) for n in range(9))}, harmless=True
+        files={layout.METRICS: b"".join(line(n, **{MARKUP: n}) for n in range(9))}, harmless=True
     ),
     "metrics of many long names": Lie(
-        files={layout.METRICS: _line(1, **{f"{n}" * 50: n for n in range(900)})}, harmless=True
+        files={layout.METRICS: line(1, **{f"{n}" * 50: n for n in range(900)})}, harmless=True
     ),
     "metrics of many lines that are long": Lie(
-        files={layout.METRICS: _line(1, loss=7.5, x="x" * 1000) * 30_000}, harmless=True
+        files={layout.METRICS: line(1, loss=7.5, x="x" * 1000) * 30_000}, harmless=True
     ),
     "exit code in words": Lie(files={layout.EXIT: b"well\n"}, harmless=True),
     "exit code of many digits": Lie(files={layout.EXIT: b"9" * 5000}, harmless=True),
     "steps that are no steps": Lie(files={layout.STEPS: b"[]\n3\n" + b"{" * 90_000}, harmless=True),
-    "step whose last line steers": _failed_step(last_line=STEERING),
-    "step whose last line is long": _failed_step(last_line="x" * 100_000),
-    "step whose last line is an object": _failed_step(last_line={"why": 1}),
-    "step whose last line has half a character": _failed_step(last_line="\ud800"),
-    "environment that failed and steers": _failed_step(
+    "step whose last line steers": failed_step(last_line=STEERING),
+    "step whose last line is long": failed_step(last_line="x" * 100_000),
+    "step whose last line is an object": failed_step(last_line={"why": 1}),
+    "step whose last line has half a character": failed_step(last_line="\ud800"),
+    "environment that failed and steers": failed_step(
         step="00-environment", exit_code=78, last_line=STEERING
     ),
     "environment that failed after the other steps": Lie(
@@ -335,14 +242,14 @@ LIES: Mapping[str, Lie] = {
             layout.OUTCOME: b"",
         }
     ),
-    "environment with an exit code in words": _failed_step(step="00-environment", exit_code="old"),
+    "environment with an exit code in words": failed_step(step="00-environment", exit_code="old"),
     "environment that failed beside a good outcome": Lie(
         files={layout.STEPS: b'{"step": "00-environment", "exit_code": 78, "seconds": 1.0}\n'}, harmless=True
     ),
-    "download that blames the job and steers": _failed_step(
+    "download that blames the job and steers": failed_step(
         step="38-download", exit_code=65, last_line=STEERING
     ),
-    "download that blames nobody": _failed_step(step="38-download", exit_code=2**31 - 1),
+    "download that blames nobody": failed_step(step="38-download", exit_code=2**31 - 1),
     "download that failed beside a good outcome": Lie(
         files={layout.STEPS: b'{"step": "38-download", "exit_code": 65, "seconds": 1.0}\n'}, harmless=True
     ),
@@ -385,19 +292,19 @@ LIES: Mapping[str, Lie] = {
     "list that is large": Lie(files={layout.MANIFEST: b'{"files": [' + b"{}," * 6_000_000 + b"{}]}"}),
     "list of many files": Lie(files={layout.MANIFEST: b'{"files": [' + b"{}," * 100_000 + b"{}]}"}),
     # Its pictures.
-    "picture that is SVG": _picture(b'<svg xmlns="http://www.w3.org/2000/svg" onload="alert(1)"/>'),
-    "picture that is a page": _picture(f"<!doctype html>{MARKUP}".encode()),
-    "picture with a page behind it": _picture(PNG + MARKUP.encode()),
-    "picture with a text in it": _picture(PNG[:-12] + _chunk(b"tEXt", MARKUP.encode()) + PNG[-12:]),
-    "picture without an end": _picture(PNG[:-12]),
-    "picture of no size on earth": _picture(PNG[:8] + _chunk(b"IHDR", _HUGE) + PNG[33:]),
-    "picture that is large": _picture(PNG[:-12] + _chunk(b"IDAT", bytes(2 << 20)) + PNG[-12:]),
-    "picture whose name is markup": _picture(PNG, "a'\"><b onclick=evil>.png"),
+    "picture that is SVG": picture(b'<svg xmlns="http://www.w3.org/2000/svg" onload="alert(1)"/>'),
+    "picture that is a page": picture(f"<!doctype html>{MARKUP}".encode()),
+    "picture with a page behind it": picture(PNG + MARKUP.encode()),
+    "picture with a text in it": picture(PNG[:-12] + chunk(b"tEXt", MARKUP.encode()) + PNG[-12:]),
+    "picture without an end": picture(PNG[:-12]),
+    "picture of no size on earth": picture(PNG[:8] + chunk(b"IHDR", _HUGE) + PNG[33:]),
+    "picture that is large": picture(PNG[:-12] + chunk(b"IDAT", bytes(2 << 20)) + PNG[-12:]),
+    "picture whose name is markup": picture(PNG, "a'\"><b onclick=evil>.png"),
     "file that is larger than this computer's disk": entry("run/outputs/large", size=99 * 10**9),
     # Its lease, before anything was shipped.
     "lease of no state": Lie(files={layout.LEASE_STATE: f"state={STEERING}\n".encode()}, harmless=True),
     "lease that is large": Lie(files={layout.LEASE_STATE: b"state=armed\n" * 100_000}, harmless=True),
-    "program that is steering": _unarmed(f"{STEERING}: not found\n".encode()),
-    "programs without an end": _unarmed(b"sh: 6: gzip: not found\n" * 100_000),
-    "program of any name": _unarmed(b"bash: line 6: " + b"a" * 60_000 + b": command not found\n"),
+    "program that is steering": unarmed(f"{STEERING}: not found\n".encode()),
+    "programs without an end": unarmed(b"sh: 6: gzip: not found\n" * 100_000),
+    "program of any name": unarmed(b"bash: line 6: " + b"a" * 60_000 + b": command not found\n"),
 }  # fmt: skip

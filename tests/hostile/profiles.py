@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from tests.hostile.lies import STEERING, Content, endless
+from tests.hostile.lie import STEERING, Content, endless
 from vastrun.contract.profiling import MAX_TABLE_BYTES, MAX_TRACE_BYTES
 
 _EVIL = {"size": 4, "sha256": "0" * 64}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from tests.hostile.lies import STEERING
+from tests.hostile.lie import STEERING
 
 
 def _says(**changes: Any) -> Callable[[dict[str, Any]], object]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from tests.hostile.lies import STEERING
+from tests.hostile.lie import STEERING
 from vastrun.launcher.gate import slurm
 
 Reader = Callable[[str], Any]

@@ -10,7 +10,7 @@ from threading import Thread
 
 import pytest
 
-from tests.hostile.lies import STEERING
+from tests.hostile.lie import STEERING
 from vastrun.contract.data_files import JobDataFile
 from vastrun.trainer.transfer.download import FileDownload
 from vastrun.trainer.transfer.download_error import DataFileError

@@ -31,7 +31,7 @@ from torch.distributed.checkpoint.metadata import (
 
 from tests.fakebox import Training
 from tests.hostile.boxes import Since
-from tests.hostile.lies import GOOD, STEERING, Lie
+from tests.hostile.lie import GOOD, STEERING, Lie
 from tests.hostile.test_lies import (
     ASKS,
     PHASES,

@@ -21,8 +21,8 @@ from tests.fakebox import Training
 from tests.fakes import PRICE
 from tests.hostile.boxes import MAX_GAP_S, LyingMarket, Since
 from tests.hostile.checkpoint_lies import CHECKPOINT_LIES
+from tests.hostile.lie import Lie
 from tests.hostile.lies import LIES as OTHER_LIES
-from tests.hostile.lies import Lie
 from tests.launcher.notifications.inbox import inbox
 from tests.launcher.terminal import CRASH, Terminal
 from tests.launcher.ui.report.reading import assert_sound

@@ -10,7 +10,7 @@ import pytest
 from tests.fakebox import Training
 from tests.fakes import PRICE, FakeClock, FakeRemote
 from tests.hostile.boxes import READ_S, TRICKLE_S
-from tests.hostile.lies import Content
+from tests.hostile.lie import Content
 from tests.hostile.profiles import PROFILE_LIES, ProfileLie
 from tests.hostile.test_lies import assert_no_crash
 from tests.launcher.terminal import Market, Terminal

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.fakes import FakeClock
-from tests.hostile.lies import STEERING
+from tests.hostile.lie import STEERING
 from tests.hostile.slots import SLOT_LIES, SLOT_PRINTS
 from tests.jobs import train_job
 from tests.launcher.pool.slotted import SlottedMarket

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.hostile.lies import STEERING
+from tests.hostile.lie import STEERING
 from tests.hostile.slurm import HONEST, LEFT_OUT, REFUSED, SHOWN
 from vastrun.launcher.core import Cause
 from vastrun.launcher.core.errors import UncertainError, UnreachableError

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.hostile.lies import STEERING
+from tests.hostile.lie import STEERING
 from tests.hostile.texts import ADDRESSES
 from tests.waiting import LONGEST_S
 from vastrun.launcher.core import SshAccess

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tests.hostile.lies import STEERING
+from tests.hostile.lie import STEERING
 
 PLACES: Mapping[str, str] = {
     # Where node 0 says, through its provider, that the others meet it: a line of their environment.

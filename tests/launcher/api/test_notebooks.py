@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.hostile.lies import MARKUP, STEERING
+from tests.hostile.lie import MARKUP, STEERING
 from tests.launcher.api.notebook import JOB, Notebook
 from tests.launcher.terminal import CRASH
 from vastrun.launcher.api.results import BatchResults, PointRow

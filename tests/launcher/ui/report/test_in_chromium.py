@@ -9,7 +9,7 @@ import pytest
 
 from tests import parts
 from tests.fakebox import Training
-from tests.hostile.lies import MARKUP
+from tests.hostile.lie import MARKUP
 from tests.launcher.terminal import HANG, Terminal
 from tests.launcher.ui.report.axe import assert_reachable
 from tests.launcher.ui.report.chromium import Page, chromium

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from tests.hostile.lies import MARKUP, STEERING
+from tests.hostile.lie import MARKUP, STEERING
 from tests.launcher.ui.report.reading import ReadPage
 from vastrun.launcher.ui.report.page import Html, data_block, element, joined, text
 

@@ -16,7 +16,7 @@ from urllib.parse import quote, urlsplit
 
 import pytest
 
-from tests.hostile.lies import MARKUP
+from tests.hostile.lie import MARKUP
 from tests.launcher.terminal import CRASH, Terminal
 from tests.launcher.ui.report.made import NAME, NOW, made_batch
 from tests.launcher.ui.report.reading import assert_sound
