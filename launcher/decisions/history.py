@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
+from operator import itemgetter
 from statistics import median
 
 from vastrun.contract.workload import Workloads
@@ -103,7 +104,7 @@ def _counts_for_host(run: Run) -> bool:
 def _record(runs: Sequence[Run], now: float) -> HostRecord:
     runs = sorted(runs, key=lambda run: run.created_at)
     failures = [(_failed_at(run), run.cause) for run in runs if blames_host(run)]
-    last_failure_at, last_cause = max(failures, default=(None, None), key=lambda failure: failure[0] or 0.0)
+    last_failure_at, last_cause = max(failures, key=itemgetter(0)) if failures else (None, None)
     # Failures fade instead of adding up for ever: a host that was repaired is rented again.
     score = sum(0.5 ** (max(0.0, now - at) / HALF_LIFE_S) for at, _ in failures)
     fresh = last_failure_at is not None and now - last_failure_at < FRESH_S

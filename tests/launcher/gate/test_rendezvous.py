@@ -23,7 +23,9 @@ def machine(rendezvous: str) -> Instance:
     )
 
 
-@pytest.mark.parametrize("said", ["10.0.0.1:29400", "node-0.cluster:20000", "[fd00::1]:29400"])
+@pytest.mark.parametrize(
+    "said", ["10.0.0.1:29400", "node-0.cluster:20000", "[fd00::1]:29400", "a:1", "a:65533"]
+)
 def test_a_host_and_a_port_are_taken(said: str) -> None:
     assert parse_rendezvous(machine(said)) == said
 
@@ -33,6 +35,32 @@ def test_anything_else_is_refused_in_a_line_that_is_short(said: str) -> None:
     with pytest.raises(ProviderError) as refused:
         parse_rendezvous(machine(said))
     assert_harmless(str(refused.value))
+
+
+@pytest.mark.parametrize("said", ["a:0", "a:65534"])
+def test_a_port_without_room_for_the_next_two_is_refused(said: str) -> None:
+    with pytest.raises(ProviderError, match=r"^1 has an invalid rendezvous address: 'a:"):
+        parse_rendezvous(machine(said))
+
+
+@pytest.mark.parametrize(
+    ("subnet", "printed", "found"),
+    [
+        ("10.0.0.0/8", "10.255.255.254", "10.255.255.254"),
+        ("10.5.0.9/24", "10.5.0.7 10.5.0.8", "10.5.0.7"),
+        ("192.168.7.0/30", "192.168.7.4 192.168.7.1", "192.168.7.1"),
+        ("10.5.0.0/24", "x " * 1995 + " 10.5.0.7", "10.5.0.7"),
+    ],
+)
+def test_the_first_address_on_a_private_network_is_taken(subnet: str, printed: str, found: str) -> None:
+    assert find_address(subnet, printed) == found
+
+
+def test_a_larger_network_and_an_address_behind_4000_characters_are_refused() -> None:
+    with pytest.raises(UnreachableError):
+        find_address("10.0.0.0/7", "10.5.0.7")
+    with pytest.raises(BoxError):
+        find_address("10.5.0.0/24", "x " * 2000 + "10.5.0.7")
 
 
 def test_a_box_is_met_at_its_address_on_the_network() -> None:

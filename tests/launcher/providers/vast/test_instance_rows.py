@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from tests.emulators.vast import VastEmulator
+from tests.fakes import FakeClock
 from tests.launcher.providers.vast.recorded import INSTANCES
 from tests.launcher.providers.vast.rentals import open_market, rent
 from tests.launcher.providers.vast.rows import NOW, instance, instance_row
@@ -15,7 +16,7 @@ from tests.waiting import eventually
 from vastrun.launcher.core import Instance
 from vastrun.launcher.core.errors import IncompleteListError, UnreachableError
 from vastrun.launcher.providers.vast import VastProvider, boot
-from vastrun.launcher.providers.vast.instance_row import InstanceRow, rows_in
+from vastrun.launcher.providers.vast.instance_row import DirectAddresses, InstanceRow, rows_in
 from vastrun.launcher.providers.vast.rental import instance_of
 
 
@@ -167,6 +168,40 @@ def test_a_machine_whose_own_row_lacks_ports_is_reached_by_those_of_the_list(tmp
         vast.faults.add("proxy_refused", times=999)
         machine = rent(provider)
         assert eventually(lambda: answers(provider, machine), what="the machine")
+
+
+@pytest.mark.parametrize("answer", ["direct", "without", "unreachable"])
+def test_the_list_is_asked_for_a_direct_address_every_30_seconds_until_it_has_one(answer: str) -> None:
+    clock, asked = FakeClock(), list[float]()
+    began = clock.now()
+
+    def listed() -> list[Any]:
+        asked.append(clock.now() - began)
+        if answer == "unreachable":
+            raise UnreachableError("no list")
+        return [instance(id=7), instance(ports=None if answer == "without" else {"22/tcp": SSH})]
+
+    addresses, row = DirectAddresses(listed, clock.now), instance_row(ports=None)
+    seen = []
+    for wait_s in (0.0, 29.9, 0.1, 15.0):
+        clock.sleep(wait_s)
+        seen.append(addresses.with_direct(row).direct)
+    if answer == "direct":
+        assert (asked, seen) == ([0.0], 4 * [("203.0.113.7", 40101)])
+    else:
+        assert (asked, seen) == ([0.0, pytest.approx(30.0)], 4 * [None])
+
+
+def test_a_row_with_an_address_or_of_a_machine_that_does_not_run_is_left_as_it_is() -> None:
+    def listed() -> list[Any]:
+        raise AssertionError("nobody asks")
+
+    addresses = DirectAddresses(listed, FakeClock().now)
+    for row in (
+        instance_row(ports={"22/tcp": SSH}),
+        instance_row(ports=None, actual_status="loading", status_msg="", cur_state="stopped"),
+    ):
+        assert addresses.with_direct(row) is row
 
 
 def test_an_instance_has_all_that_its_row_tells() -> None:
