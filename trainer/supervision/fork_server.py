@@ -31,7 +31,6 @@ from vastrun.trainer.supervision.processes import die_with_parent, send
 ADDRESS = "VASTRUN_FORK_SERVER"
 """Environment variable with the server's name."""
 _LENGTH = struct.Struct("!I")
-_MAX_REQUEST_BYTES = 1 << 26
 _CREDENTIALS = struct.Struct("3i")
 _STREAMS = (1, 2)
 _RESET_SIGNALS = (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
@@ -107,7 +106,7 @@ def _serve_one(connection: socket.socket, program: Callable[[], NoReturn]) -> No
     signal.set_wakeup_fd(wake)
     header, streams, _, _ = socket.recv_fds(connection, _LENGTH.size, len(_STREAMS))
     (length,) = _LENGTH.unpack(header)
-    request = json.loads(_read_exactly(connection, min(length, _MAX_REQUEST_BYTES)))
+    request = json.loads(_read_exactly(connection, length))
     keeper, copy = os.getpid(), os.fork()
     if copy == 0:
         signal.set_wakeup_fd(-1)

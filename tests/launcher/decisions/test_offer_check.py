@@ -179,6 +179,14 @@ def test_what_cannot_be_read_is_unknown(text: str) -> None:
         ("gpu_used nan, nan\ngpu_used inf, inf\ngpu_used -9, 1e308\n", ""),
         ("gpu_used 30000, 24564\n", ""),
         ("gpu_used 23424\n", ""),
+        # The driver's share: 1.1 GB, or 5 % of a large GPU.
+        ("gpu_used 1100, 16000\n", ""),
+        ("gpu_used 1101, 16000\n", "GPU 0: 1.1 of 16.0 GB in use by other programs"),
+        ("gpu_used 4000, 80000\n", ""),
+        ("gpu_used 4001, 80000\n", "GPU 0: 4.0 of 80.0 GB in use by other programs"),
+        ("gpu_used 24000, 24000\n", "GPU 0: 24.0 of 24.0 GB in use by other programs"),
+        ("gpu_used 9000000, 10000000\n", "GPU 0: 9000.0 of 10000.0 GB in use by other programs"),
+        ("gpu_used 9000000, 10000001\n", ""),
         ("gpu_used 23424, 24564\n" * 3, ""),
     ],
 )
