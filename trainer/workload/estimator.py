@@ -14,7 +14,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.nn.parallel import DistributedDataParallel
 
 from vastrun.contract.config import TrainConfig
-from vastrun.contract.config_checks import largest_batch
+from vastrun.contract.data_checks import largest_batch
 from vastrun.contract.errors import DataError
 from vastrun.contract.workload import (
     MemoryBudget,

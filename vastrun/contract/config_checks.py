@@ -2,23 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from difflib import get_close_matches
 from keyword import iskeyword
 
-from vastrun.contract.config import (
-    MODEL_ARGUMENTS,
-    MODELS,
-    PARAMETERS,
-    DataConfig,
-    ModelConfig,
-    TrainConfig,
-)
+from vastrun.contract.config import MODEL_ARGUMENTS, MODELS, PARAMETERS, DataConfig, ModelConfig, TrainConfig
 from vastrun.contract.config_effects import rejected_data_options, rejected_options
-
-_Check = tuple[bool, str, str]
-"""One check: True when there is a fault, its key relative to `train`, its text."""
+from vastrun.contract.data_checks import Check, batch_checks, tasks_by_key, tasks_checks, validation_checks
 
 
 def faults_of(config: TrainConfig, world_size: int) -> list[tuple[str, str]]:
@@ -33,17 +23,17 @@ def faults_of(config: TrainConfig, world_size: int) -> list[tuple[str, str]]:
 
 def unread_data_options(config: TrainConfig) -> list[tuple[str, str]]:
     """Return the faults of options of the tasks that were set and have no effect."""
-    return [fault for key, data in _each(config) for fault in rejected_data_options(key, config, data)]
+    return [fault for key, data in tasks_by_key(config) for fault in rejected_data_options(key, config, data)]
 
 
 def wrong_values(config: TrainConfig, world_size: int) -> list[tuple[str, str]]:
     """Return the faults of `faults_of` but those of options that have no effect."""
     checks = [
-        *_tasks_checks(config),
-        *_batch_checks(config, world_size),
+        *tasks_checks(config),
+        *batch_checks(config, world_size),
         *_objective_checks(config),
         *_frozen_checks(config),
-        *_validation_checks(config),
+        *validation_checks(config),
         *_engine_checks(config, world_size),
         *(_deterministic_checks(config) if config.deterministic else ()),
         *profile_checks(config),
@@ -54,133 +44,7 @@ def wrong_values(config: TrainConfig, world_size: int) -> list[tuple[str, str]]:
     return [(key, fault) for wrong, key, fault in checks if wrong]
 
 
-def _tasks_checks(config: TrainConfig) -> list[_Check]:
-    tasks = [data.task for data in config.data]
-    return [
-        (
-            data.task in tasks[:number],
-            f"{key}.task",
-            f"{data.task} appears twice: list several parameters in one entry",
-        )
-        for number, (key, data) in enumerate(_each(config))
-    ]
-
-
-def _each(config: TrainConfig) -> list[tuple[str, DataConfig]]:
-    """Return the tasks with their keys; a single task has no number, since the list may be omitted."""
-    if len(config.data) == 1:
-        return [("data", config.data[0])]
-    return [(f"data[{number}]", data) for number, data in enumerate(config.data)]
-
-
-def _batch_checks(config: TrainConfig, world_size: int) -> list[_Check]:
-    # A rank's share means nothing while the batch itself does not fit, so that only the cause is reported.
-    # The smallest batch of `auto` is one window per rank.
-    batch = world_size if config.batch == "auto" else config.batch
-    share, rest = divmod(batch, world_size)
-    size = config.micro_batch or 1
-    return [
-        (rest > 0, "batch", f"expected a multiple of the {world_size} ranks, got {batch}"),
-        *(check for key, data in _each(config) for check in _size_checks(config, batch, key, data)),
-        *(check for key, data in _each(config) for check in _parameter_checks(key, data)),
-        (
-            rest == 0 and share % size > 0 and config.batch != "auto",
-            "micro_batch",
-            f"expected a divisor of a rank's {share} windows, got {size}",
-        ),
-    ]
-
-
-def _parameter_checks(at: str, data: DataConfig) -> list[_Check]:
-    """Check the ranges of parameters, and that unseen ones are not trained."""
-    if data.task not in PARAMETERS:
-        return []
-    known = set(data.parameters_of(data.task)).intersection(data.unseen_parameters_of(data.task))
-    trained = "; ".join(", ".join(f"{value:g}" for value in values) for values in sorted(known))
-    return [
-        *(
-            (low >= high, f"{at}.ranges.{key}", f"expected the lower value first, got {low:g}, {high:g}")
-            for key, (low, high) in data.ranges.items()
-        ),
-        *(
-            (not values, f"{at}.unseen.{key}", "expected at least one value, got none")
-            for key, values in data.unseen.items()
-        ),
-        (bool(known), f"{at}.unseen", f"expected values that are not trained, got {trained}"),
-    ]
-
-
-def largest_batch(config: TrainConfig) -> int:
-    """Return the maximum number of windows in a turn, regardless of memory."""
-    sizes = [_sizes(config, data) for data in config.data]
-    # `drop` leaves nothing of a set that does not fill one batch.
-    return min(trajectories if config.remainder == "drop" else windows for trajectories, windows in sizes)
-
-
-def _sizes(config: TrainConfig, data: DataConfig) -> tuple[int, int]:
-    """Return the trajectories and the windows of a task's training set.
-
-    The size of a user's data set is unknown until it is read: here it counts as large enough.
-    """
-    files = len(data.parameters_of(data.task)) if data.task in PARAMETERS else sys.maxsize
-    trajectories = (data.train - data.validation) * files
-    return trajectories, trajectories * (1 if data.steady else max(1, data.frames - config.unroll))
-
-
-def _size_checks(config: TrainConfig, batch: int, at: str, data: DataConfig) -> list[_Check]:
-    trajectories, windows = _sizes(config, data)
-    return [
-        (
-            batch > windows,
-            "batch",
-            f"expected at most the {windows} windows of {at}, got {batch}",
-        ),
-        (
-            config.remainder == "drop" and batch > trajectories,
-            "remainder",
-            f"drop leaves none of the {trajectories} trajectories of {at}: a batch is larger",
-        ),
-        (
-            not data.steady and config.unroll >= data.frames,
-            "unroll",
-            f"expected less than {at}.frames ({data.frames}), got {config.unroll}",
-        ),
-    ]
-
-
-def _validation_checks(config: TrainConfig) -> list[_Check]:
-    every, saved = config.evaluate_every, config.checkpoint_every
-    return [
-        (
-            every is not None and every % saved > 0 and saved % every > 0,
-            "evaluate_every",
-            f"expected a divisor or a multiple of checkpoint_every ({saved}), got {every}",
-        ),
-        *(check for key, data in _each(config) for check in _held_out_checks(key, data, every)),
-    ]
-
-
-def _held_out_checks(at: str, data: DataConfig, every: int | None) -> list[_Check]:
-    return [
-        (
-            data.validation >= data.train,
-            f"{at}.validation",
-            f"expected less than {at}.train ({data.train}), got {data.validation}",
-        ),
-        (
-            every is not None and not data.validation,
-            f"{at}.validation",
-            "expected at least 1 for evaluate_every to roll out, got 0",
-        ),
-        (
-            every is None and data.validation > 0,
-            f"{at}.validation",
-            f"expected evaluate_every, without which these {data.validation} are not used",
-        ),
-    ]
-
-
-def _objective_checks(config: TrainConfig) -> list[_Check]:
+def _objective_checks(config: TrainConfig) -> list[Check]:
     return [
         (
             config.objective.conservation > 0 and all(data.steady for data in config.data),
@@ -190,7 +54,7 @@ def _objective_checks(config: TrainConfig) -> list[_Check]:
     ]
 
 
-def _frozen_checks(config: TrainConfig) -> list[_Check]:
+def _frozen_checks(config: TrainConfig) -> list[Check]:
     # Tokens are computed once for all steps, so neither the encoder nor the frames that it reads may change.
     cached = config.latents != "off"
     return [
@@ -209,7 +73,7 @@ def _frozen_checks(config: TrainConfig) -> list[_Check]:
     ]
 
 
-def _engine_checks(config: TrainConfig, world_size: int) -> list[_Check]:
+def _engine_checks(config: TrainConfig, world_size: int) -> list[Check]:
     alone = world_size == 1 and config.strategy in ("auto", "single")
     graphs = config.cuda_graphs
     return [
@@ -237,7 +101,7 @@ def _engine_checks(config: TrainConfig, world_size: int) -> list[_Check]:
     ]
 
 
-def _deterministic_checks(config: TrainConfig) -> list[_Check]:
+def _deterministic_checks(config: TrainConfig) -> list[Check]:
     # `restart` is allowed: the plan, the evidence and a warning of the next start show the new micro-batch.
     return [
         (
@@ -272,7 +136,7 @@ def _deterministic_checks(config: TrainConfig) -> list[_Check]:
     ]
 
 
-def profile_checks(config: TrainConfig) -> list[_Check]:
+def profile_checks(config: TrainConfig) -> list[Check]:
     """Check that the recorded steps are among those of the training."""
     if config.profile is None or config.profile.step is None:
         return []
@@ -287,7 +151,7 @@ def profile_checks(config: TrainConfig) -> list[_Check]:
     ]
 
 
-def _diloco_checks(config: TrainConfig) -> list[_Check]:
+def _diloco_checks(config: TrainConfig) -> list[Check]:
     every, evaluated = config.diloco.every, config.evaluate_every
     # Only then do all nodes hold the weights that are saved, evaluated or downloaded.
     multiple = f"expected a multiple of diloco.every ({every}), got"
@@ -311,7 +175,7 @@ def _diloco_checks(config: TrainConfig) -> list[_Check]:
     ]
 
 
-def _model_checks(config: TrainConfig) -> list[_Check]:
+def _model_checks(config: TrainConfig) -> list[Check]:
     model = config.model
     if model.name != "latent":
         several = len(config.data) > 1
@@ -328,8 +192,8 @@ def _model_checks(config: TrainConfig) -> list[_Check]:
             "model.heads",
             f"expected a divisor of model.dim ({model.dim}), got {model.heads}",
         ),
-        *(_patch_check(model, key, data) for key, data in _each(config)),
-        *(_modes_check(model, data.points) for _, data in _each(config) if model.fourier_dim),
+        *(_patch_check(model, key, data) for key, data in tasks_by_key(config)),
+        *(_modes_check(model, data.points) for _, data in tasks_by_key(config) if model.fourier_dim),
     ]
 
 
@@ -344,7 +208,7 @@ def _name_faults(name: str) -> Iterator[str]:
     yield f"expected {', '.join(MODELS)}, or module:attribute of your own code, got {name!r}{meant}"
 
 
-def _own_checks(model: ModelConfig) -> list[_Check]:
+def _own_checks(model: ModelConfig) -> list[Check]:
     given = ", ".join(MODEL_ARGUMENTS)
     return [
         check
@@ -364,7 +228,7 @@ def _own_checks(model: ModelConfig) -> list[_Check]:
     ]
 
 
-def _stage_checks(config: TrainConfig) -> list[_Check]:
+def _stage_checks(config: TrainConfig) -> list[Check]:
     sampler = config.sampler
     # Without a temperature only `steady` draws from noise; the default of the other stages is 0.
     still = sampler.temperature == 0 or (sampler.temperature is None and config.stage != "steady")
@@ -395,7 +259,7 @@ def _stage_checks(config: TrainConfig) -> list[_Check]:
     ]
 
 
-def _modes_check(model: ModelConfig, points: int) -> _Check:
+def _modes_check(model: ModelConfig, points: int) -> Check:
     return (
         2 * model.modes > points,
         "model.modes",
@@ -403,7 +267,7 @@ def _modes_check(model: ModelConfig, points: int) -> _Check:
     )
 
 
-def _patch_check(model: ModelConfig, at: str, data: DataConfig) -> _Check:
+def _patch_check(model: ModelConfig, at: str, data: DataConfig) -> Check:
     patch = data.patch or model.patch
     return (
         data.points % patch > 0,

@@ -17,7 +17,8 @@ from vastrun.contract.config import (
     SamplerConfig,
     TrainConfig,
 )
-from vastrun.contract.config_checks import faults_of, largest_batch
+from vastrun.contract.config_checks import faults_of
+from vastrun.contract.data_checks import largest_batch
 
 ADVECTION = DataConfig()
 BURGERS = DataConfig(task="burgers")
