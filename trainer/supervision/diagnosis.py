@@ -13,11 +13,11 @@ from typing import cast, get_args
 
 from vastrun.contract import layout
 from vastrun.contract.outcome import REASONS, Hang, IdleGpus, RankEnd, Reason
-from vastrun.trainer.distributed.exit import (
+from vastrun.trainer.distributed.exit import read_rank_record
+from vastrun.trainer.distributed.logged_error import (
     Raised,
     last_abort,
     last_raised,
-    read_rank_record,
     reason_of_abort,
     reason_of_text,
 )

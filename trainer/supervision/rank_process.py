@@ -28,7 +28,7 @@ from vastrun.contract import layout
 from vastrun.contract.job import Job, working_folder
 from vastrun.contract.records import read_json, read_small, write_atomically
 from vastrun.contract.resume_command import RESUME, with_resume
-from vastrun.trainer.distributed.exit import last_raised, reason_of_text
+from vastrun.trainer.distributed.logged_error import last_raised, reason_of_text
 from vastrun.trainer.supervision.core_file import allow_core
 from vastrun.trainer.supervision.environment import wandb_variables
 from vastrun.trainer.supervision.fork_server import ADDRESS, ForkedProgram

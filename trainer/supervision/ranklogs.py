@@ -16,7 +16,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from vastrun.trainer.distributed.exit import Raised
+from vastrun.trainer.distributed.logged_error import Raised
 
 _MAX_LINES = 12
 _MAX_CHARACTERS = 300

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from vastrun.trainer.distributed.exit import last_raised, parse_raised
+from vastrun.trainer.distributed.logged_error import last_raised, parse_raised
 
 BOOM = """\
 Traceback (most recent call last):
