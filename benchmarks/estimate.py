@@ -117,7 +117,7 @@ def trained_within(config: TrainConfig, limit_bytes: int) -> bool:
 def _rank_within(folder: str, config: TrainConfig, limit_bytes: int) -> bool:
     import torch
 
-    from vastrun.trainer.engine.session import set_up
+    from vastrun.trainer.engine.session_builder import set_up
     from vastrun.trainer.engine.step import train_step
     from vastrun.trainer.workload.tensors import TensorCounter
 
@@ -160,7 +160,7 @@ def _rank(rank: int, folder: str, config: TrainConfig) -> tuple[int, float]:
     import torch.distributed as torch_dist
     from torch.profiler import ProfilerActivity, profile, record_function
 
-    from vastrun.trainer.engine.session import set_up
+    from vastrun.trainer.engine.session_builder import set_up
     from vastrun.trainer.engine.step import train_step
     from vastrun.trainer.telemetry.flops import counting_flops
 

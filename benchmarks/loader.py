@@ -22,7 +22,7 @@ from benchmarks.reads import BATCH, DATA, STEPS, UNROLL, Take
 from vastrun.contract.config import Keep, LoaderConfig
 from vastrun.trainer import data
 from vastrun.trainer.data import Task, advection
-from vastrun.trainer.engine.session import space_of
+from vastrun.trainer.engine.session_builder import space_of
 from vastrun.trainer.loading import make_task_loader
 from vastrun.trainer.sampling.windows import SamplePlan
 

@@ -23,7 +23,8 @@ from vastrun.contract.records import read_as
 from vastrun.trainer import data
 from vastrun.trainer.distributed.group import Ranks
 from vastrun.trainer.distributed.rank import Rank, TrainJob
-from vastrun.trainer.engine.session import Session, set_up
+from vastrun.trainer.engine.session import Session
+from vastrun.trainer.engine.session_builder import set_up
 from vastrun.trainer.engine.step import train_step
 from vastrun.trainer.evaluation.report import evaluate_all
 from vastrun.trainer.heartbeat import Heartbeat

@@ -23,7 +23,8 @@ from vastrun.trainer.distributed.group import join
 from vastrun.trainer.distributed.rank import Rank, read_job
 from vastrun.trainer.distributed.signals import StopSignal
 from vastrun.trainer.engine.resume import resume_session
-from vastrun.trainer.engine.session import Session, set_up
+from vastrun.trainer.engine.session import Session
+from vastrun.trainer.engine.session_builder import set_up
 from vastrun.trainer.engine.step import train_step
 from vastrun.trainer.heartbeat import Heartbeat
 from vastrun.trainer.telemetry.profiler import Profiler

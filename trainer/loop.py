@@ -21,7 +21,8 @@ from vastrun.trainer.engine.diloco_sync import DilocoSync
 from vastrun.trainer.engine.memory.probe import probe_micro_batch
 from vastrun.trainer.engine.memory.retry import train_step_with_oom_retry
 from vastrun.trainer.engine.resume import resume_session
-from vastrun.trainer.engine.session import Session, set_up
+from vastrun.trainer.engine.session import Session
+from vastrun.trainer.engine.session_builder import set_up
 from vastrun.trainer.engine.step import train_step
 from vastrun.trainer.evaluation import report
 from vastrun.trainer.evaluation.report import evaluate_all

@@ -76,7 +76,7 @@ def box_of(folder: Path, place: Place, settings: Settings, *, ranks: int = 1, **
 def begin(ranks: Ranks, box: Path, settings: Settings) -> Session:
     """Return a session as the loop gets it, after its newest checkpoint where there is one."""
     from vastrun.trainer.engine.resume import resume_session
-    from vastrun.trainer.engine.session import set_up
+    from vastrun.trainer.engine.session_builder import set_up
 
     here = replace(ranks, rank=replace(ranks.rank, box=box))
     return resume_session(set_up(here, read_job(box), config_of(settings)))

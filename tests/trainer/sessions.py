@@ -19,7 +19,8 @@ from vastrun.trainer.distributed.group import Ranks
 from vastrun.trainer.distributed.rank import read_job
 from vastrun.trainer.engine.memory.retry import train_step_with_oom_retry
 from vastrun.trainer.engine.resume import resume_session
-from vastrun.trainer.engine.session import Session, set_up
+from vastrun.trainer.engine.session import Session
+from vastrun.trainer.engine.session_builder import set_up
 from vastrun.trainer.engine.step import train_step
 from vastrun.trainer.heartbeat import Heartbeat
 

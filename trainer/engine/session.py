@@ -1,11 +1,9 @@
-"""Session: everything a rank trains with, built in the one order that works."""
+"""Session: everything a rank trains with, from its first step to its last."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass, replace
-from importlib.util import find_spec
 
 import numpy as np
 import torch
@@ -14,40 +12,31 @@ from torch import Tensor, nn
 from vastrun.contract import layout
 from vastrun.contract.config import TrainConfig
 from vastrun.contract.config_effects import ineffective_options
-from vastrun.contract.errors import ConfigError
 from vastrun.contract.records import write_json
-from vastrun.mix import Mix
-from vastrun.trainer import data, stages, user_code
-from vastrun.trainer.checkpoints import Checkpointer, CheckpointFolder, TrainerState, tensors_of
-from vastrun.trainer.data import Source, Task
+from vastrun.trainer.checkpoints import Checkpointer, TrainerState, tensors_of
+from vastrun.trainer.data import Task
 from vastrun.trainer.distributed.clock import StepClock
 from vastrun.trainer.distributed.group import Ranks
-from vastrun.trainer.distributed.rank import Rank, TrainJob
+from vastrun.trainer.distributed.rank import TrainJob
 from vastrun.trainer.distributed.shards import reshard
-from vastrun.trainer.engine.compile_blocks import checkpoint_and_compile
 from vastrun.trainer.engine.current_stage import CurrentStage, state_fields
 from vastrun.trainer.engine.determinism import (
-    compiles_deterministically,
     describe_guarantee,
     describe_run,
     device_name,
-    use_deterministic_kernels,
 )
 from vastrun.trainer.engine.ema import Ema
-from vastrun.trainer.engine.optimiser import LearningRateSchedule, make_optimizer
+from vastrun.trainer.engine.optimiser import LearningRateSchedule
 from vastrun.trainer.engine.outer_optimizer import OuterOptimizer
-from vastrun.trainer.engine.plan import Plan, PlanInputs, make_plan
+from vastrun.trainer.engine.plan import Plan
 from vastrun.trainer.heartbeat import Activity
 from vastrun.trainer.loading import describe_loader, make_loader
 from vastrun.trainer.loading.loader import Loader
-from vastrun.trainer.models.operator import Domain, Operator
-from vastrun.trainer.models.own_model import OwnModel
-from vastrun.trainer.models.precision import autocast, make_scaler, set_tf32, supports_bf16
+from vastrun.trainer.models.operator import Operator
+from vastrun.trainer.models.precision import autocast
 from vastrun.trainer.models.weights import count_frozen, count_parameters
-from vastrun.trainer.sampling.task_schedule import TaskSchedule, seed_of_task
-from vastrun.trainer.sampling.windows import SamplePlan, WindowSpace
+from vastrun.trainer.sampling.task_schedule import TaskSchedule
 from vastrun.trainer.stages.objective import Objective
-from vastrun.trainer.strategies import STRATEGIES
 from vastrun.trainer.strategies.strategy import Strategy
 
 
@@ -184,197 +173,3 @@ class Session:
             made_by={**origin, **describe_run(self.plan, device)},
             scaler=self.scaler.state_dict(),
         )
-
-
-def set_up(ranks: Ranks, job: TrainJob, config: TrainConfig, stage: CurrentStage | None = None) -> Session:
-    """Build the session of this rank, before any checkpoint is loaded (`resume`).
-
-    `config`: the options of `stage`, the current one of several; None: the job has only one.
-
-    The device comes before the groups, the seed before the model.
-    """
-    torch.set_num_threads(config.threads)
-    if config.deterministic:
-        use_deterministic_kernels()
-    # The same seed on all ranks: each draws the whole model, whichever part it keeps.
-    torch.manual_seed(config.seed)
-    box = ranks.rank.box
-    user_code.add_to_path(box / layout.CODE)
-    tasks = tuple(data.make_task(each, box / layout.DATA, box / layout.CODE) for each in config.data)
-    objective = _objective(ranks, config, tasks)
-    plan = _plan(ranks, config, tasks, objective.operator)
-    set_tf32(plan.precision, ranks.device)
-    for task in tasks:
-        task.place(ranks.device)
-    stage = stage or CurrentStage.only(config)
-    checkpoints = _checkpoints(ranks, config, plan, stage)
-    session = build_session(ranks, job, config, plan, tasks, objective, checkpoints, stage)
-    if not session.strategy.by_node:
-        return session
-    rank = ranks.rank
-    outer = OuterOptimizer(session.objective, config.diloco, node=rank.node or 0, nodes=rank.nodes)
-    return replace(session, outer=outer)
-
-
-def _objective(ranks: Ranks, config: TrainConfig, tasks: Sequence[Task]) -> Objective:
-    """Make the objective without weights. An error of a user's model is printed by one rank."""
-    try:
-        with torch.device("meta"):  # the strategy decides which rank holds what
-            return stages.make(config, domains_of(config, tasks))
-    except ConfigError as error:
-        error.reported_elsewhere = not ranks.rank.is_first
-        raise
-
-
-def build_session(
-    ranks: Ranks,
-    job: TrainJob,
-    config: TrainConfig,
-    plan: Plan,
-    tasks: tuple[Task, ...],
-    objective: Objective,
-    checkpoints: Checkpointer,
-    stage: CurrentStage | None = None,
-) -> Session:
-    """Build the session that the plan describes. The tasks are already on their device.
-
-    The order matters: activation checkpointing before compilation, both before the wrapper, the wrapper
-    before the optimiser (one made earlier would train parameters that the model no longer uses).
-    """
-    device = ranks.device
-    # A step that may be retried uses the bare model: nothing is sent before all ranks have computed.
-    strategy = STRATEGIES["single" if config.out_of_memory == "retry" else plan.strategy]
-    model = _wrap_model(objective, config, strategy, tasks, device)
-    task_schedule = _task_schedule(config, plan, spaces_of(config, tasks), ranks.rank)
-    return Session(
-        job=job,
-        config=config,
-        plan=plan,
-        ranks=ranks,
-        tasks=tasks,
-        task_schedule=task_schedule,
-        loader=make_loader(tasks, task_schedule, config, device),
-        objective=objective,
-        model=model,
-        strategy=strategy,
-        optimizer=make_optimizer(objective.learner, config.optim),
-        schedule=LearningRateSchedule(config.optim, config.steps),
-        scaler=make_scaler(plan.precision, device),
-        ema=Ema(objective.operator, config.ema) if config.ema else None,
-        checkpoints=checkpoints,
-        clock=StepClock(device),
-        wandb_id=job.run_id,
-        stage=stage or CurrentStage.only(config),
-    )
-
-
-def spaces_of(config: TrainConfig, tasks: Sequence[Task]) -> list[WindowSpace]:
-    """Return the space of windows of each task."""
-    return [space_of(task.train, config.unroll, augment=config.augment) for task in tasks]
-
-
-def space_of(source: Source, unroll: int, *, augment: bool = True) -> WindowSpace:
-    """Return the space of windows of a training set."""
-    return WindowSpace(
-        trajectories=len(source),
-        frames=source.frames,
-        grid=tuple(source.grid),
-        channels=source.channels,
-        symmetry=source.symmetry if augment else "none",
-        unroll=1 if source.steady else unroll,
-    )
-
-
-def domains_of(config: TrainConfig, tasks: Sequence[Task]) -> list[Domain]:
-    """Return the domain of each task."""
-    domains = (domain_of(task.train, data.patch) for task, data in zip(tasks, config.data, strict=True))
-    return [replace(domain, keep_mean=config.model.keep_mean) for domain in domains]
-
-
-def domain_of(source: Source, patch: int | None = None) -> Domain:
-    """Return the domain of a training set: grid, channels, conditions, and whether it has walls."""
-    return Domain(
-        grid=tuple(source.grid),
-        channels=source.channels,
-        # A task in a user's code may be older than static channels.
-        static=getattr(source, "static", 0),
-        conditions=source.conditions.shape[1],
-        periodic=source.symmetry == "shift",
-        steady=source.steady,
-        patch=patch,
-    )
-
-
-def _task_schedule(
-    config: TrainConfig, plan: Plan, spaces: Sequence[WindowSpace], rank: Rank
-) -> TaskSchedule:
-    sample_plans = [
-        SamplePlan(
-            seed=seed_of_task(config.seed, data.task, number),
-            batch=config.global_batch,
-            # The later stages scale the noise themselves, and need it at unit deviation.
-            noise=config.noise if config.stage == "operator" else 1.0,
-            space=space,
-            remainder=config.remainder,
-            rank=rank.number,
-            world_size=plan.world_size,
-            accumulation=plan.accumulation,
-        )
-        for number, (data, space) in enumerate(zip(config.data, spaces, strict=True))
-    ]
-    sizes = [space.trajectories for space in spaces]
-    mix = Mix.of(sizes, seed=config.seed, mixing=config.mixing, temperature=config.temperature)
-    return TaskSchedule(mix=mix, sample_plans=tuple(sample_plans), turns=config.turns or len(spaces))
-
-
-def _plan(ranks: Ranks, config: TrainConfig, tasks: Sequence[Task], operator: Operator) -> Plan:
-    """Make the plan, the same on all ranks. If one cannot, all raise the error and one of them prints it."""
-    device = ranks.device
-    inputs = PlanInputs(
-        world_size=ranks.rank.of,
-        device=device.type,
-        memory=torch.cuda.get_device_properties(device).total_memory if device.type == "cuda" else None,
-        bf16=supports_bf16(device),
-        parameters=count_parameters(operator),
-        windows=min(space.windows for space in spaces_of(config, tasks)),
-        has_torchft=find_spec("torchft") is not None,
-        compiles_deterministically=not config.deterministic or compiles_deterministically(),
-        micro_batch_cap=ranks.rank.micro_batch_cap,
-    )
-    try:
-        if isinstance(operator, OwnModel):
-            operator.check_options(config, inputs.world_size)
-        found: Plan | ConfigError = make_plan(config, inputs)
-    except ConfigError as error:
-        found = error
-    gathered = ranks.all_gather_objects(found)
-    for rank, result in enumerate(gathered):
-        if isinstance(result, ConfigError):
-            # One rank prints it, the others exit silently: eight copies of a line hide the rest of the log.
-            result.reported_elsewhere = rank != ranks.rank.rank
-            raise result
-    return gathered[0]
-
-
-def _wrap_model(
-    objective: Objective, config: TrainConfig, strategy: Strategy, tasks: Sequence[Task], device: torch.device
-) -> nn.Module:
-    """Draw the weights, move them to the device, wrap the model and set its scales."""
-    checkpoint_and_compile(objective, config)
-    model = strategy.wrap(objective, config, device)
-    for number, task in enumerate(tasks):
-        moments = task.train.moments()
-        for network in objective.networks:
-            network.scale(number).set(*moments)
-    return model
-
-
-def _checkpoints(ranks: Ranks, config: TrainConfig, plan: Plan, stage: CurrentStage) -> Checkpointer:
-    folder = CheckpointFolder(
-        path=ranks.rank.box / layout.CHECKPOINTS,
-        keep=config.keep_checkpoints,
-        keep_best=config.keep_best,
-        keep_steps=frozenset(span.end_step for span in stage.spans),
-        first_step=stage.span.first_step,
-    )
-    return Checkpointer(folder, ranks, sharded=STRATEGIES[plan.strategy].sharded)

@@ -21,7 +21,7 @@ from vastrun.trainer.checkpoints.reader import FoundCheckpoint, found_at, load_t
 from vastrun.trainer.data import Task
 from vastrun.trainer.distributed.group import Ranks
 from vastrun.trainer.engine.ema import Ema
-from vastrun.trainer.engine.session import domains_of
+from vastrun.trainer.engine.session_builder import domains_of
 from vastrun.trainer.models.operator import Operator
 from vastrun.trainer.models.precision import autocast
 from vastrun.trainer.strategies import STRATEGIES

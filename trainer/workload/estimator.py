@@ -29,7 +29,8 @@ from vastrun.trainer.data import Task
 from vastrun.trainer.distributed.group import Ranks
 from vastrun.trainer.distributed.rank import TrainJob
 from vastrun.trainer.engine.plan import Plan, largest_divisor
-from vastrun.trainer.engine.session import Session, build_session, domains_of
+from vastrun.trainer.engine.session import Session
+from vastrun.trainer.engine.session_builder import build_session, domains_of
 from vastrun.trainer.models.own_model import OwnModel
 from vastrun.trainer.models.precision import make_scaler
 from vastrun.trainer.models.weights import count_parameters

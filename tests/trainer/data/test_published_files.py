@@ -16,7 +16,7 @@ from vastrun.contract.config import PARAMETERS, DataConfig, Keep
 from vastrun.contract.errors import DataError
 from vastrun.trainer import data
 from vastrun.trainer.data.inspection import check, info
-from vastrun.trainer.engine.session import space_of
+from vastrun.trainer.engine.session_builder import space_of
 from vastrun.trainer.sampling.windows import draw_indices
 
 PUBLISHED = {

@@ -16,7 +16,7 @@ from vastrun.trainer import data
 from vastrun.trainer.data.conditions import find_seen
 from vastrun.trainer.data.inspection import check
 from vastrun.trainer.distributed.group import Ranks
-from vastrun.trainer.engine.session import domain_of
+from vastrun.trainer.engine.session_builder import domain_of
 from vastrun.trainer.evaluation import evaluate, final_scores
 from vastrun.trainer.evaluation.evaluation import WHOLE
 from vastrun.trainer.models import make

@@ -18,7 +18,7 @@ from vastrun.contract.config import DataConfig
 from vastrun.contract.scores import score_lines
 from vastrun.trainer.data.trajectories import Trajectories, TrajectoryTask
 from vastrun.trainer.distributed.group import Ranks
-from vastrun.trainer.engine.session import domain_of
+from vastrun.trainer.engine.session_builder import domain_of
 from vastrun.trainer.evaluation import Evaluation, evaluate, final_scores, report
 from vastrun.trainer.evaluation.evaluation import WHOLE
 from vastrun.trainer.evaluation.scores import Scores

@@ -11,7 +11,7 @@ from vastrun.contract.config import DataConfig, ModelConfig, OptimConfig
 from vastrun.trainer.data import advection
 from vastrun.trainer.data.trajectories import TrajectoryTask, Windows
 from vastrun.trainer.engine.optimiser import adamw
-from vastrun.trainer.engine.session import domain_of, space_of
+from vastrun.trainer.engine.session_builder import domain_of, space_of
 from vastrun.trainer.models.latent_operator import Attention, LatentOperator
 from vastrun.trainer.sampling.windows import draw_indices
 from vastrun.trainer.stages.objective import UnrollLoss

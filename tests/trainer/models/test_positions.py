@@ -11,7 +11,7 @@ from torch import Tensor
 
 from vastrun.contract.config import MODELS, PARAMETERS, DataConfig, ModelConfig
 from vastrun.trainer import data, models
-from vastrun.trainer.engine.session import domain_of
+from vastrun.trainer.engine.session_builder import domain_of
 from vastrun.trainer.models.codec import PatchEncoder, position_features
 from vastrun.trainer.models.operator import Domain, grid_points
 from vastrun.trainer.workload.fakes import FakeTrajectories

@@ -13,7 +13,7 @@ from tests.trainer.conftest import together
 from tests.trainer.sessions import Curve
 from vastrun.contract import layout
 from vastrun.trainer import data, models
-from vastrun.trainer.engine.session import domain_of
+from vastrun.trainer.engine.session_builder import domain_of
 
 pytestmark = [pytest.mark.torch, pytest.mark.timeout(300)]
 
