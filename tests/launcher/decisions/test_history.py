@@ -95,10 +95,11 @@ def test_a_host_that_did_well_has_a_record_and_is_not_avoided() -> None:
     assert (record.runs, record.failures, record.avoided) == (2, 0, False)
 
 
-def test_a_record_has_the_last_run_and_the_last_failure_of_its_host() -> None:
+@pytest.mark.parametrize(("last", "former"), [(Cause.SLOW, Cause.HOST), (Cause.HOST, Cause.SLOW)])
+def test_a_record_has_the_last_run_and_the_last_failure_of_its_host(last: Cause, former: Cause) -> None:
     runs = [
-        run(age_s=2 * DAY_S, cause=Cause.SLOW, failed_in=Phase.TRAIN),
-        run(age_s=3 * DAY_S),
+        run(age_s=2 * DAY_S, cause=last, failed_in=Phase.TRAIN),
+        run(age_s=3 * DAY_S, cause=former),
         run(cause=None, failed_in=None, offer=replace(OFFER, description="4 x RTX 4090")),
     ]
     (record,) = host_records(runs, NOW)
@@ -111,7 +112,7 @@ def test_a_record_has_the_last_run_and_the_last_failure_of_its_host() -> None:
         score=0.0,
         last_run_at=NOW - 100,
         last_failure_at=NOW - 2 * DAY_S,
-        last_cause=Cause.SLOW,
+        last_cause=last,
         avoided=True,
     )
     assert record.score == pytest.approx(0.5 ** (2 / 7) + 0.5 ** (3 / 7))
@@ -138,6 +139,25 @@ def test_a_computer_that_costs_nothing_is_never_avoided() -> None:
 
 def test_a_host_that_was_planned_for_but_never_rented_has_no_record() -> None:
     assert not host_records([run(rented_at=None)], NOW)
+
+
+def test_a_failure_is_dated_by_the_end_of_its_machine_else_of_its_run_and_never_in_the_future() -> None:
+    released = run(age_s=7 * DAY_S)
+    ended = replace(released, released_at=None, phase_at=NOW)
+    for failed in (released, ended, replace(ended, ended_at=None, phase_at=NOW - 7 * DAY_S)):
+        (record,) = host_records([failed], NOW)
+        assert record.last_failure_at == NOW - 7 * DAY_S
+        assert record.score == pytest.approx(0.5)
+    (record,) = host_records([run(age_s=-DAY_S)], NOW)
+    assert record.score == 1.0
+
+
+def test_of_hosts_that_are_as_bad_the_one_that_was_rented_last_comes_first() -> None:
+    runs = [
+        run(host=host, cause=None, age_s=age_s) for host, age_s in (("m1", 50.0), ("m2", 0.0), ("m3", 99.0))
+    ]
+    assert [record.host for record in host_records(runs, NOW)] == ["m2", "m1", "m3"]
+    assert [record.score for record in host_records(runs, NOW)] == [0.0, 0.0, 0.0]
 
 
 def test_the_worst_host_comes_first() -> None:

@@ -247,6 +247,7 @@ def test_a_rank_that_fails_is_named_with_its_node_and_the_launch_is_tried_again_
     assert run.parent == RUN_ID
     assert run.cause is None, world.told
     assert [row.node for row in world.rows(run.id)] == [0, 1]
+    assert [row.parent for row in world.rows(run.id)] == [RUN_ID, None], "a retry is one run"
     check_nothing_leaked(world)
 
 
