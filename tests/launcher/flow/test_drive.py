@@ -27,9 +27,11 @@ from vastrun.launcher.core import (
     bills,
 )
 from vastrun.launcher.core.errors import HeldError
-from vastrun.launcher.core.job import JobSpec
+from vastrun.launcher.core.job import JobSpec, Limits
+from vastrun.launcher.core.labels import member_id
 from vastrun.launcher.decisions import policy
 from vastrun.launcher.flow.context import RunContext
+from vastrun.launcher.flow.drive import create_run
 from vastrun.launcher.ledger.sqlite import SqliteLedger
 
 
@@ -238,3 +240,59 @@ def test_where_a_run_stands_is_shown_each_second_in_every_phase_that_takes_long(
     assert {progress.steps for progress in known if progress.step} == {60}
     half = next(progress for progress in known if progress.step == 30)
     assert half.left_s == pytest.approx(60.0, abs=4.0)
+
+
+@pytest.mark.parametrize("shared", [True, False])
+@pytest.mark.parametrize(
+    ("limits", "free", "name", "nodes", "reserved_usd"),
+    [
+        (Limits(usd=3.0), False, "fake", 1, 3.0),
+        (Limits(usd=3.0), False, "fake", 2, 1.5),
+        (Limits(hours=2.0, usd_per_hour=1.5), False, "fake", 1, 3.0),
+        (Limits(hours=2.0, usd_per_hour=1.5), False, "fake", 2, 3.0),
+        (Limits(usd=3.0), True, "fake", 1, 0.0),
+        (Limits(usd=3.0), False, "pool", 1, 0.0),
+    ],
+)
+def test_a_new_run_has_a_row_for_each_node_with_what_it_may_cost(
+    limits: Limits, free: bool, name: str, nodes: int, reserved_usd: float, shared: bool, tmp_path: Path
+) -> None:
+    world = World(tmp_path, spec=replace(train_job(limits=limits), nodes=nodes))
+    world.market.free, world.market.name, world.market.shared = free, name, shared
+    services = replace(world.services(), user="ann", computer="desk")
+    for home in (None, "lab"):
+        run_id = f"calm-heron-{home or 'own'}"
+        made = create_run(
+            world.spec,
+            "{}",
+            services,
+            run_id=run_id,
+            out_dir="/out",
+            parent="former",
+            batch="widths",
+            point="p1",
+            home=home,
+        )
+        row = Run(
+            id=run_id,
+            job=world.spec.name,
+            spec_json="{}",
+            provider=name,
+            phase=Phase.PLAN,
+            out_dir="/out",
+            created_at=world.clock.now(),
+            phase_at=world.clock.now(),
+            reserved_usd=reserved_usd,
+            parent="former",
+            batch="widths",
+            point="p1",
+            ledger=world.ledger.id if shared else "",
+            started_by="ann",
+            computer="desk",
+            home=home or "desk",
+        )
+        further = [
+            replace(row, id=member_id(run_id, 1), leader=run_id, node=1, parent=None, out_dir="/out/node-1")
+        ]
+        assert made == row
+        assert [world.ledger.get(run_id), *world.ledger.runs(leader=run_id)] == [row, *further[: nodes - 1]]
