@@ -11,9 +11,15 @@ from tests.jobs import command_job, train_job
 from vastrun.contract.config import TrainConfig
 from vastrun.contract.stage_config import StageConfig
 from vastrun.launcher.core import BoxStatus, RankStatus
-from vastrun.launcher.core.job import JobSpec, Success
+from vastrun.launcher.core.job import Hold, JobSpec, Success
 from vastrun.launcher.flow.pace import Pace, stages_left, work_of
-from vastrun.launcher.flow.progress import MIN_ALIVE_S, TrainingStartDetector, activity_of
+from vastrun.launcher.flow.progress import (
+    MIN_ALIVE_S,
+    TrainingStartDetector,
+    activity_of,
+    progress_of,
+    split_at,
+)
 
 TRAINER, SILENT = train_job(), command_job()
 TRAINER_OF_TWO, SILENT_OF_TWO = train_job(nodes=2), command_job(nodes=2)
@@ -235,3 +241,79 @@ def test_what_is_left_is_none_once_the_last_step_is_done() -> None:
     pace = seen((0.0, 1), (10.0, 9))
     assert pace.left_s(9, 10.0) is None
     assert pace.left_s(10, 10.0) == pytest.approx(1.25)
+
+
+@pytest.mark.parametrize(
+    ("activities", "text"),
+    [
+        (("checkpoint", "eval"), "evaluating"),
+        (("checkpoint", "forward"), "saving a checkpoint"),
+        (("done", "checkpoint"), "saving a checkpoint"),
+        (("done", "done"), "finishing"),
+        (("forward", "backward"), ""),
+        (("", "data"), "starting the program"),
+        (("compile", "start"), "preparing the ranks"),
+        (("compile", "eval"), "compiling the model"),
+    ],
+)
+def test_of_several_activities_the_first_of_the_table_is_told(activities: tuple[str, ...], text: str) -> None:
+    assert activity_of(box_status(*activities, step=3), TRAINER) == text
+
+
+def test_a_machine_that_is_held_says_so_and_has_started_with_its_step() -> None:
+    held = replace(SILENT, hold=Hold(slots=2))
+    before, begun = box_status(onstart_step="40-data"), box_status()
+    assert [activity_of(look, held) for look in (before, begun)] == ["40-data", "held"]
+    start = TrainingStartDetector()
+    seen_so = []
+    for look in (before, begun, before):
+        start.observe(look, held, 0.0)
+        seen_so.append(start.has_started)
+    assert seen_so == [False, True, True]
+
+
+@pytest.mark.parametrize(
+    ("look", "spec", "step", "steps", "stage"),
+    [
+        (box_status("", ""), SILENT, None, None, ""),
+        (box_status("", "data"), SILENT, 0, None, ""),
+        (box_status("", "", step=3), SILENT, 3, None, ""),
+        (replace(box_status("", "", step=3), steps=9), SILENT, 3, 9, ""),
+        (replace(box_status("", "", step=3), steps=9), BEATING, 3, 100, ""),
+        (replace(box_status("forward", step=3), steps=9), TRAINER, 3, 10, ""),
+        (box_status("forward", step=301), STAGES, 301, 510, "refine, stage 2 of 3"),
+    ],
+)
+def test_the_last_step_is_the_job_s_and_the_box_s_only_where_the_job_has_none(
+    look: BoxStatus, spec: JobSpec, step: int | None, steps: int | None, stage: str
+) -> None:
+    told = progress_of(replace(look, loss=0.5), spec, Pace(), 0.0)
+    assert (told.step, told.steps, told.loss, told.left_s) == (step, steps, 0.5, None)
+    assert told.stage == stage
+    assert told.activity == activity_of(look, spec)
+
+
+def test_what_is_left_is_told_of_a_job_with_a_last_step_only() -> None:
+    pace = seen((0.0, 1), (10.0, 6))
+    for spec, left_s in ((BEATING, 94 * 2.0), (SILENT, None), (TRAINER, 4 * 2.0)):
+        assert progress_of(box_status("forward", step=6), spec, pace, 10.0).left_s == left_s
+
+
+LINES = ("1.5 30-image a\n", "2.5 40-data b\n", "3.5 50-train c\n", "free text\n")
+
+
+@pytest.mark.parametrize(
+    ("text", "step", "before"),
+    [
+        ("".join(LINES), "50-train", 2),
+        ("".join(LINES), "40-data", 1),
+        ("".join(LINES), "30-image", 0),
+        ("".join(LINES), "60-end", 3),
+        (LINES[3] + LINES[0], "50-train", 2),
+        (LINES[1] + LINES[2] + LINES[0], "40-data", 3),
+        ("", "50-train", 0),
+    ],
+)
+def test_a_log_is_split_after_the_last_line_of_the_steps_before(text: str, step: str, before: int) -> None:
+    lines = text.splitlines(keepends=True)
+    assert split_at(text, step) == ("".join(lines[:before]), "".join(lines[before:]))
