@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +16,16 @@ from tests.trainer.supervision.launches import job_of
 from tests.trainer.telemetry.wandb_server import WandbServer
 from vastrun.contract import layout
 from vastrun.contract.job import Job, JobSuccess
-from vastrun.contract.outcome import Outcome, RankEnd
+from vastrun.contract.outcome import Outcome, RankEnd, WandbRun
 from vastrun.trainer.supervise import conclude
 from vastrun.trainer.supervision.diagnosis import ObservedLaunch, diagnose
-from vastrun.trainer.supervision.evidence import run_checks, stamp_files
+from vastrun.trainer.supervision.evidence import (
+    finish_mlflow_run,
+    finish_wandb_run,
+    read_final,
+    run_checks,
+    stamp_files,
+)
 from vastrun.trainer.supervision.rank_process import RankProcess
 
 pytestmark = pytest.mark.torch
@@ -148,6 +155,78 @@ def test_a_wandb_run_that_was_never_finished_has_crashed(box: TrainingBox, writt
     wandb = box.outcome().wandb
     assert wandb is not None
     assert (wandb.mode, wandb.state) == ("offline", told)
+
+
+CRASHED = WandbRun(id="calm-heron-3f1a", mode="offline", state="crashed", url=None)
+
+
+@pytest.mark.parametrize(
+    ("kind", "run", "exit_code", "state"),
+    [
+        ("train", None, 1, None),
+        ("train", replace(CRASHED, mode="off"), 1, "crashed"),
+        ("train", replace(CRASHED, state="finished"), 0, "finished"),
+        ("train", replace(CRASHED, state="failed"), 1, "failed"),
+        ("train", replace(CRASHED, mode="online", state="failed"), 143, "failed"),
+        # `wandb sync` takes a run without an end for a failed one.
+        ("train", CRASHED, 1, "failed"),
+        ("export", CRASHED, 1, "crashed"),
+    ],
+)
+def test_a_wandb_run_with_the_right_state_is_not_ended_again(
+    box: TrainingBox, kind: Any, run: WandbRun | None, exit_code: int, state: Any
+) -> None:
+    outcome = replace(box.outcome(), kind=kind, wandb=run)
+    ended = finish_wandb_run(box.path, Job.read(box.path), outcome, exit_code)
+    assert ended == replace(outcome, wandb=None if run is None else replace(run, state=state))
+    assert not (box.path / layout.RAW_LOGS / "wandb.log").exists(), "no process was started"
+
+
+@pytest.mark.parametrize("record", [None, [], {"exit_code": 3}])
+def test_an_mlflow_run_with_the_right_end_is_not_ended_again(box: TrainingBox, record: Any) -> None:
+    if record is not None:
+        box.write(layout.MLFLOW, record)
+    (box.path / layout.RAW_LOGS).mkdir(parents=True, exist_ok=True)
+    finish_mlflow_run(box.path, Job.read(box.path), 3)
+    box.write(layout.JOB, job_of())
+    box.write(layout.MLFLOW, {"exit_code": 0})
+    finish_mlflow_run(box.path, Job.read(box.path), 3)
+    assert not (box.path / layout.RAW_LOGS / "mlflow.log").exists(), "no process was started"
+
+
+@pytest.mark.parametrize(
+    ("before", "holds"), [(0, True), (8188, True), (8189, False), (8191, False), (8192, True)]
+)
+def test_a_line_of_the_log_is_searched_in_pieces_of_8192_bytes(
+    tmp_path: Path, before: int, holds: bool
+) -> None:
+    log = tmp_path / layout.RAW_LOGS / "rank-0.log"
+    log.parent.mkdir(parents=True)
+    log.write_text("x" * before + "done" + "y" * 100)
+    (check,) = run_checks(JobSuccess(log="done"), tmp_path, [])
+    assert check.holds is holds
+    log.write_text("z" * 300 + "done\n")
+    (check,) = run_checks(JobSuccess(log="done"), tmp_path, [])
+    assert check.text == f"rank 0 printed: {'z' * 200}"
+
+
+@pytest.mark.parametrize(
+    ("final", "step", "loss"),
+    [
+        ({"step": 20, "loss": 0.5}, 20, 0.5),
+        ({"step": 20}, 20, 0.8),
+        ({"step": "20", "loss": 0.5}, None, None),
+        ([20], None, None),
+    ],
+)
+def test_a_final_record_without_a_loss_has_that_of_the_metrics(
+    box: TrainingBox, final: Any, step: int | None, loss: float | None
+) -> None:
+    (box.path / layout.METRICS).write_text('{"step": 10, "loss": 0.8}\n')
+    box.write(layout.FINAL, final)
+    record = read_final(box.path)
+    found = (None, None) if record is None else (record.step, record.loss.value)
+    assert found == (step, loss)
 
 
 @pytest.mark.parametrize(
