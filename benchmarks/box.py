@@ -11,7 +11,8 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 from vastrun.contract import layout
-from vastrun.contract.config import DataConfig, TrainConfig
+from vastrun.contract.config import TrainConfig
+from vastrun.contract.data_config import DataConfig
 from vastrun.trainer import data
 
 RANKS = 2

@@ -15,7 +15,8 @@ from benchmarks.box import environment, prepare
 from benchmarks.slow_link import Machine, slow_link
 from tests.trainer.supervision.meeting import free_port
 from vastrun.contract import layout
-from vastrun.contract.config import DataConfig, DilocoConfig, ModelConfig, TrainConfig, WandbConfig
+from vastrun.contract.config import DilocoConfig, ModelConfig, TrainConfig, WandbConfig
+from vastrun.contract.data_config import DataConfig
 
 MBITS, DELAY_S = 10, 0.05
 EVERY = 20

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import torch
 
-from vastrun.contract.config import DataConfig
+from vastrun.contract.data_config import DataConfig
 from vastrun.trainer import data
 from vastrun.trainer.data import Task
 from vastrun.trainer.data.conditions import digest_of

@@ -19,7 +19,8 @@ import torch
 from benchmarks import reads
 from benchmarks.figures import Claim, Limit, Pair, min_limit, rounds_of, show
 from benchmarks.reads import BATCH, DATA, STEPS, UNROLL, Take
-from vastrun.contract.config import Keep, LoaderConfig
+from vastrun.contract.config import LoaderConfig
+from vastrun.contract.data_config import Keep
 from vastrun.trainer import data
 from vastrun.trainer.data import Task, advection
 from vastrun.trainer.engine.session_builder import space_of

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from vastrun.contract.config import DataConfig
+from vastrun.contract.data_config import DataConfig
 from vastrun.trainer.data import advection
 from vastrun.trainer.sampling.windows import SamplePlan
 

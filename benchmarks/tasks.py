@@ -17,7 +17,8 @@ from pathlib import Path
 from benchmarks.box import prepare
 from benchmarks.resumed import train_on
 from vastrun.contract import layout
-from vastrun.contract.config import PARAMETERS, DataConfig, ModelConfig, OptimConfig, TrainConfig, WandbConfig
+from vastrun.contract.config import ModelConfig, OptimConfig, TrainConfig, WandbConfig
+from vastrun.contract.data_config import PARAMETERS, DataConfig
 from vastrun.contract.scores import lowest_floor
 
 STEPS = 200

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 from urllib.parse import urlsplit
 
-from vastrun.contract.config import PARAMETERS
+from vastrun.contract.data_config import PARAMETERS
 from vastrun.contract.data_files import hub_address, path_fault
 from vastrun.launcher.config.source import KeyPath
 from vastrun.launcher.core.job import DataFile, JobSpec

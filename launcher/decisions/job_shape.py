@@ -8,7 +8,8 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
 
-from vastrun.contract.config import DataConfig, ObjectiveConfig, OptimConfig, TrainConfig
+from vastrun.contract.config import ObjectiveConfig, OptimConfig, TrainConfig
+from vastrun.contract.data_config import DataConfig
 from vastrun.contract.stage_config import StageConfig
 from vastrun.contract.stages import StageName
 from vastrun.launcher.core.job import JobSpec

@@ -11,7 +11,7 @@ import pytest
 
 from tests.trainer.conftest import SMALL, Box, RunningRanks
 from vastrun.contract import layout
-from vastrun.contract.config import DataConfig
+from vastrun.contract.data_config import DataConfig
 from vastrun.contract.scores import FLOORS
 from vastrun.trainer import data
 

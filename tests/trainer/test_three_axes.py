@@ -13,7 +13,7 @@ import pytest
 from tests.trainer.conftest import Box
 from tests.trainer.test_training import Start, tensor_files
 from vastrun.contract import layout
-from vastrun.contract.config import DataConfig
+from vastrun.contract.data_config import DataConfig
 from vastrun.trainer.data import compressible_3d
 from vastrun.trainer.data.pdebench import Grid
 

@@ -35,7 +35,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Protocol
 
-from vastrun.contract.config import PARAMETERS, DataConfig, Keep
+from vastrun.contract.data_config import PARAMETERS, DataConfig, Keep
 from vastrun.contract.errors import DataError
 from vastrun.trainer import user_code
 

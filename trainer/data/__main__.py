@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from vastrun.contract import layout
-from vastrun.contract.config import PARAMETERS, DataConfig
+from vastrun.contract.data_config import PARAMETERS, DataConfig
 from vastrun.contract.errors import DataError
 from vastrun.trainer import data
 from vastrun.trainer.data.inspection import check, info

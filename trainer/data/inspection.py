@@ -8,7 +8,7 @@ from pathlib import Path
 
 import h5py
 
-from vastrun.contract.config import PARAMETERS, DataConfig
+from vastrun.contract.data_config import PARAMETERS, DataConfig
 from vastrun.contract.errors import DataError
 from vastrun.trainer import data
 from vastrun.trainer.data import manifest

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from vastrun.contract.config import DataConfig
+from vastrun.contract.data_config import DataConfig
 from vastrun.contract.errors import DataError
 from vastrun.trainer.data import pdebench
 from vastrun.trainer.data.draws import distinct_draws

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from vastrun.contract.config import Keep
+from vastrun.contract.data_config import Keep
 from vastrun.trainer.data.chunks import ranges
 from vastrun.trainer.data.pdebench import Fields
 from vastrun.trainer.data.samples import Samples

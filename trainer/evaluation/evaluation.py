@@ -10,7 +10,8 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from vastrun.contract.config import PARAMETERS, DataConfig, TrainConfig
+from vastrun.contract.config import TrainConfig
+from vastrun.contract.data_config import PARAMETERS, DataConfig
 from vastrun.contract.scores import flatten_scores
 from vastrun.trainer.data import Task
 from vastrun.trainer.data.conditions import SeenConditions

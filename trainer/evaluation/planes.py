@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from vastrun.contract.config import PARAMETERS, DataConfig
+from vastrun.contract.data_config import PARAMETERS, DataConfig
 from vastrun.trainer import data
 
 _NAMES = "xyz"

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import torch
 
 from vastrun.contract import layout
-from vastrun.contract.config import DataConfig
+from vastrun.contract.data_config import DataConfig
 from vastrun.contract.errors import ConfigError
 from vastrun.contract.scores import FLOORS, flatten_scores
 from vastrun.trainer import data

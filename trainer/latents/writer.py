@@ -15,7 +15,8 @@ import torch
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 
-from vastrun.contract.config import DataConfig, ModelConfig
+from vastrun.contract.config import ModelConfig
+from vastrun.contract.data_config import DataConfig
 from vastrun.contract.errors import ConfigError, DataError
 from vastrun.trainer.checks.agreement import digest
 from vastrun.trainer.data import Task

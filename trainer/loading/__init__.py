@@ -11,7 +11,8 @@ from functools import partial
 
 import torch
 
-from vastrun.contract.config import Keep, LoaderConfig, TrainConfig
+from vastrun.contract.config import LoaderConfig, TrainConfig
+from vastrun.contract.data_config import Keep
 from vastrun.trainer.data import Task
 from vastrun.trainer.loading.loader import (
     InlineLoader,

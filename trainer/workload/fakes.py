@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
-from vastrun.contract.config import DataConfig, Keep
+from vastrun.contract.data_config import DataConfig, Keep
 from vastrun.trainer import data
 from vastrun.trainer.checkpoints import Checkpointer
 from vastrun.trainer.data.sizes import DataSizes

@@ -11,7 +11,8 @@ import time
 from pathlib import Path
 
 from vastrun.contract import layout
-from vastrun.contract.config import PARAMETERS, TrainConfig
+from vastrun.contract.config import TrainConfig
+from vastrun.contract.data_config import PARAMETERS
 from vastrun.contract.errors import ConfigError, DataError
 from vastrun.trainer import user_code
 from vastrun.trainer.distributed.rank import read_job

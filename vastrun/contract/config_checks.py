@@ -6,9 +6,10 @@ from collections.abc import Iterator
 from difflib import get_close_matches
 from keyword import iskeyword
 
-from vastrun.contract.config import MODEL_ARGUMENTS, MODELS, PARAMETERS, DataConfig, ModelConfig, TrainConfig
+from vastrun.contract.config import MODEL_ARGUMENTS, MODELS, ModelConfig, TrainConfig
 from vastrun.contract.config_effects import rejected_data_options, rejected_options
 from vastrun.contract.data_checks import Check, batch_checks, tasks_by_key, tasks_checks, validation_checks
+from vastrun.contract.data_config import PARAMETERS, DataConfig
 
 
 def faults_of(config: TrainConfig, world_size: int) -> list[tuple[str, str]]:

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from vastrun.contract.config import MODELS, PARAMETERS, DataConfig, TrainConfig
+from vastrun.contract.config import MODELS, TrainConfig
+from vastrun.contract.data_config import PARAMETERS, DataConfig
 
 _Row = tuple[str, Callable[[TrainConfig], bool], str]
 """Keys, a test that they have an effect, and the fault if they have none; `{c}` is the configuration."""

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import sys
 
-from vastrun.contract.config import PARAMETERS, DataConfig, TrainConfig
+from vastrun.contract.config import TrainConfig
+from vastrun.contract.data_config import PARAMETERS, DataConfig
 
 Check = tuple[bool, str, str]
 """One check: True when there is a fault, its key relative to `train`, its text."""

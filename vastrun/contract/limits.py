@@ -7,7 +7,7 @@ attributes, by name (`records.py`), so that a training needs only torch, numpy a
 from __future__ import annotations
 
 from dataclasses import make_dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 if TYPE_CHECKING:
     from annotated_types import Ge, Gt, Le, Lt, MaxLen, MinLen
@@ -23,5 +23,8 @@ else:
             )
         )
 
+Positive = Annotated[float, Gt(0)]
+Count = Annotated[int, Ge(1)]
+Seed = Annotated[int, Ge(0), Lt(2**63)]
 
 __all__ = ["Ge", "Gt", "Le", "Lt", "MaxLen", "MinLen"]

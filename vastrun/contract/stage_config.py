@@ -5,10 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Annotated, Literal
 
-from vastrun.contract.limits import Ge, Gt, Le
+from vastrun.contract.limits import Count, Ge, Gt, Le
 
 Schedule = Literal["cosine", "linear", "step", "constant"]
-_Count = Annotated[int, Ge(1)]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,8 +36,8 @@ class StageOptimConfig:
 class StageConfig:
     """Options for one of several stages; None: those of `train`."""
 
-    steps: _Count | None = None
-    unroll: _Count | None = None
-    checkpoint_every: _Count | None = None
+    steps: Count | None = None
+    unroll: Count | None = None
+    checkpoint_every: Count | None = None
     optim: StageOptimConfig = field(default_factory=StageOptimConfig)
     gate: GateConfig | None = None

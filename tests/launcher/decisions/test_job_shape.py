@@ -11,7 +11,6 @@ import pytest
 from tests.jobs import command_job, train_job
 from vastrun.contract.config import (
     ActivityLimits,
-    DataConfig,
     DilocoConfig,
     Fsdp2Config,
     LoaderConfig,
@@ -24,6 +23,7 @@ from vastrun.contract.config import (
     TrainConfig,
     WandbConfig,
 )
+from vastrun.contract.data_config import DataConfig
 from vastrun.contract.stage_config import GateConfig, StageConfig, StageOptimConfig
 from vastrun.launcher.config import dump_job
 from vastrun.launcher.core.job import Code, JobSpec, Limits, Resources

@@ -14,7 +14,7 @@ import pytest
 
 from tests.trainer.conftest import Box
 from vastrun.contract import layout
-from vastrun.contract.config import DataConfig
+from vastrun.contract.data_config import DataConfig
 from vastrun.contract.errors import DataError
 from vastrun.trainer import data
 from vastrun.trainer.data import advection

@@ -17,8 +17,9 @@ import numpy as np
 import pytest
 
 from tests.trainer.data.published import FILES
-from vastrun.contract.config import DataConfig, TrainConfig
+from vastrun.contract.config import TrainConfig
 from vastrun.contract.config_checks import faults_of
+from vastrun.contract.data_config import DataConfig
 from vastrun.contract.errors import DataError
 from vastrun.trainer import data
 from vastrun.trainer.data.__main__ import main

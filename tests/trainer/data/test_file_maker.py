@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from vastrun.contract.config import DataConfig
+from vastrun.contract.data_config import DataConfig
 from vastrun.trainer import data
 from vastrun.trainer.data.manifest import checksum, expected_sum
 

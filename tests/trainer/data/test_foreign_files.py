@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from tests.trainer.data.published import FILES
-from vastrun.contract.config import DataConfig
+from vastrun.contract.data_config import DataConfig
 from vastrun.contract.errors import DataError
 from vastrun.trainer import data
 

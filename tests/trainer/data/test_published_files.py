@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from tests.trainer.data.published import FILES
-from vastrun.contract.config import PARAMETERS, DataConfig, Keep
+from vastrun.contract.data_config import PARAMETERS, DataConfig, Keep
 from vastrun.contract.errors import DataError
 from vastrun.trainer import data
 from vastrun.trainer.data.inspection import check, info

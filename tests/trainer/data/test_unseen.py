@@ -8,8 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from vastrun.contract.config import DataConfig, ModelConfig, TrainConfig
+from vastrun.contract.config import ModelConfig, TrainConfig
 from vastrun.contract.config_checks import faults_of
+from vastrun.contract.data_config import DataConfig
 from vastrun.contract.errors import DataError
 from vastrun.contract.scores import score_lines
 from vastrun.trainer import data

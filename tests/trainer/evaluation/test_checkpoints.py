@@ -17,8 +17,8 @@ import pytest
 from tests.trainer import sessions
 from tests.trainer.conftest import Box, RunningRanks, ended, forking, together
 from vastrun.contract import layout
-from vastrun.contract.config import DataConfig
 from vastrun.contract.config_checks import faults_of
+from vastrun.contract.data_config import DataConfig
 from vastrun.trainer import data
 from vastrun.trainer.data import advection
 from vastrun.trainer.distributed.group import Ranks

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from vastrun.contract.config import PARAMETERS
+from vastrun.contract.data_config import PARAMETERS
 from vastrun.trainer.data import gas, gas_fields
 from vastrun.trainer.evaluation.rollouts import CONSERVED
 

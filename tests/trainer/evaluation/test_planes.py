@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from vastrun.contract.config import DataConfig
+from vastrun.contract.data_config import DataConfig
 from vastrun.trainer.evaluation.planes import Coordinates, planes_of
 
 

@@ -13,7 +13,7 @@ import torch
 
 from tests.slow import slow
 from tests.trainer.conftest import together
-from vastrun.contract.config import DataConfig
+from vastrun.contract.data_config import DataConfig
 from vastrun.trainer.distributed.group import Ranks
 from vastrun.trainer.evaluation import report
 from vastrun.trainer.evaluation.evaluation import WHOLE, Evaluation, Example

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from tests.trainer.conftest import together
-from vastrun.contract.config import DataConfig
+from vastrun.contract.data_config import DataConfig
 from vastrun.contract.scores import score_lines
 from vastrun.trainer.data.trajectories import Trajectories, TrajectoryTask
 from vastrun.trainer.distributed.group import Ranks

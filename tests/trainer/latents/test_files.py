@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from vastrun.contract.config import DataConfig, ModelConfig, TrainConfig
+from vastrun.contract.config import ModelConfig, TrainConfig
 from vastrun.contract.config_checks import faults_of
+from vastrun.contract.data_config import DataConfig
 from vastrun.contract.errors import DataError
 from vastrun.trainer.latents.files import LatentFiles, Tokens, TokensShape
 from vastrun.trainer.sampling.windows import WindowSpace, draw_indices

@@ -16,7 +16,8 @@ import pytest
 import torch
 
 from tests.waiting import LONGEST_S
-from vastrun.contract.config import DataConfig, LoaderConfig, TrainConfig
+from vastrun.contract.config import LoaderConfig, TrainConfig
+from vastrun.contract.data_config import DataConfig
 from vastrun.contract.errors import DataError, WorkerDiedError
 from vastrun.trainer.data import Task, advection
 from vastrun.trainer.data.stored import StoredTask

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from vastrun.contract.config import DataConfig, ModelConfig, OptimConfig
+from vastrun.contract.config import ModelConfig, OptimConfig
+from vastrun.contract.data_config import DataConfig
 from vastrun.trainer.data import advection
 from vastrun.trainer.data.trajectories import TrajectoryTask, Windows
 from vastrun.trainer.engine.optimiser import adamw

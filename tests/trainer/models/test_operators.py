@@ -8,8 +8,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from vastrun.contract.config import MODELS, DataConfig, ModelConfig, TrainConfig
+from vastrun.contract.config import MODELS, ModelConfig, TrainConfig
 from vastrun.contract.config_checks import faults_of
+from vastrun.contract.data_config import DataConfig
 from vastrun.trainer import models
 from vastrun.trainer.models.operator import Domain, Operator
 from vastrun.trainer.models.weights import count_parameters, materialise

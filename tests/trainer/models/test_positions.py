@@ -9,7 +9,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from vastrun.contract.config import MODELS, PARAMETERS, DataConfig, ModelConfig
+from vastrun.contract.config import MODELS, ModelConfig
+from vastrun.contract.data_config import PARAMETERS, DataConfig
 from vastrun.trainer import data, models
 from vastrun.trainer.engine.session_builder import domain_of
 from vastrun.trainer.models.codec import PatchEncoder, position_features

@@ -9,8 +9,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from vastrun.contract.config import DataConfig, ModelConfig, SamplerConfig, TrainConfig
+from vastrun.contract.config import ModelConfig, SamplerConfig, TrainConfig
 from vastrun.contract.config_checks import faults_of
+from vastrun.contract.data_config import DataConfig
 from vastrun.trainer import stages
 from vastrun.trainer.data.trajectories import Windows
 from vastrun.trainer.distributed.group import Ranks

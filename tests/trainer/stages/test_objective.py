@@ -13,8 +13,9 @@ from torch import Tensor
 from tests.trainer import sessions
 from tests.trainer.conftest import together
 from vastrun.contract import layout
-from vastrun.contract.config import DataConfig, ModelConfig, ObjectiveConfig, TrainConfig
+from vastrun.contract.config import ModelConfig, ObjectiveConfig, TrainConfig
 from vastrun.contract.config_checks import faults_of
+from vastrun.contract.data_config import DataConfig
 from vastrun.trainer.data.trajectories import Windows
 from vastrun.trainer.distributed.group import Ranks
 from vastrun.trainer.engine.step import train_step

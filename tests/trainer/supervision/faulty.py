@@ -24,7 +24,7 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from tests.waiting import eventually
 from vastrun.contract import layout
-from vastrun.contract.config import DataConfig
+from vastrun.contract.data_config import DataConfig
 from vastrun.trainer.data import advection
 from vastrun.trainer.data.trajectories import TrajectoryTask, Windows
 from vastrun.trainer.sampling.windows import BatchIndices

@@ -15,7 +15,8 @@ import pytest
 from tests.trainer.conftest import Box
 from tests.trainer.telemetry.wandb_file import recorded_run
 from vastrun.contract import layout
-from vastrun.contract.config import DataConfig, TrainConfig, WandbConfig
+from vastrun.contract.config import TrainConfig, WandbConfig
+from vastrun.contract.data_config import DataConfig
 from vastrun.contract.job import JobBatch
 from vastrun.trainer.distributed.rank import TrainJob
 from vastrun.trainer.telemetry.figures import Figures, RankMemory, Throughput

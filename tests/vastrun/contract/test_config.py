@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from vastrun.contract.config import PARAMETERS, DataConfig
+from vastrun.contract.data_config import PARAMETERS, DataConfig
 
 # Axes of the grid, values at each point, whether the problem has no time.
 TASKS = {

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from vastrun.contract.config import (
-    DataConfig,
     DilocoConfig,
     Fsdp2Config,
     ModelConfig,
@@ -19,6 +18,7 @@ from vastrun.contract.config import (
 )
 from vastrun.contract.config_checks import faults_of
 from vastrun.contract.data_checks import largest_batch
+from vastrun.contract.data_config import DataConfig
 
 ADVECTION = DataConfig()
 BURGERS = DataConfig(task="burgers")
