@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
     from vastrun.trainer.data.problem import Problem
     from vastrun.trainer.data.sample_writer import ProgressCallback
-    from vastrun.trainer.data.samples import Splits
+    from vastrun.trainer.data.samples import Samples, Splits
     from vastrun.trainer.data.sizes import DataSizes
     from vastrun.trainer.data.trajectories import Trajectories, Windows
     from vastrun.trainer.sampling.windows import BatchIndices, Symmetry
@@ -148,12 +148,12 @@ def validation(config: DataConfig, folder: Path, code: Path | None = None) -> Tr
     return None if reader is None else reader(config, folder)
 
 
-def unseen(config: DataConfig, folder: Path) -> Trajectories | None:
+def unseen(config: DataConfig, folder: Path) -> Samples | None:
     """Return the test samples of a built-in task at parameters that are not trained; None: there are none.
 
-    Raises DataError.
+    They are read on access. Raises DataError.
     """
-    return _problem(config).unseen(config, folder)
+    return _problem(config).unseen_samples(config, folder)
 
 
 def splits(config: DataConfig, folder: Path) -> Splits:

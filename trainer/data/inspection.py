@@ -28,8 +28,8 @@ def check(config: DataConfig, folder: Path, *, quick: bool = False) -> list[str]
     DataError. When `quick`, only the layout of each file, the first and last sample of each split, and the
     conditions are read.
     """
-    splits = data.splits(config, folder)
-    for split in splits.all:
+    splits, unseen = data.splits(config, folder), data.unseen(config, folder)
+    for split in (*splits.all, *(() if unseen is None else (unseen,))):
         for numbers in _end_numbers(split) if quick else _all_numbers(split):
             split.read(numbers)
     for path in () if quick else splits.train.strides:
@@ -39,7 +39,6 @@ def check(config: DataConfig, folder: Path, *, quick: bool = False) -> list[str]
             raise DataError(
                 f"{path}: checksum differs from {manifest.NAME}; the file was changed after it was made"
             )
-    unseen = data.unseen(config, folder)
     kind = "steady problems" if splits.train.steady else "trajectories"
     return [
         f"{config.task}: {len(splits.train)} {kind} to train on, {len(splits.test)} to test on",

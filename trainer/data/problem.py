@@ -102,12 +102,19 @@ class Problem:
 
     def unseen(self, config: DataConfig, folder: Path) -> Trajectories | None:
         """Return test samples at parameters that are not trained; None: there are none. Raises DataError."""
+        samples = self.unseen_samples(config, folder)
+        if samples is None:
+            return None
         from vastrun.trainer.data.trajectories import Trajectories
 
+        return Trajectories.of(samples)
+
+    def unseen_samples(self, config: DataConfig, folder: Path) -> Samples | None:
+        """Return the samples of `unseen`, read on access and without torch."""
         parameters = config.unseen_parameters_of(self.task)
         if not parameters:
             return None
-        return Trajectories.of(self._split(_of_tests(config), folder, slice(-config.test, None), parameters))
+        return self._split(_of_tests(config), folder, slice(-config.test, None), parameters)
 
     def data_sizes(self, config: DataConfig) -> DataSizes:
         """Return the sizes of the configured data."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import subprocess
 import sys
 from dataclasses import replace
@@ -169,3 +170,19 @@ def test_the_command_makes_the_data_of_a_box_and_says_so(
     assert (box.path / layout.DATA / "1D_Advection_Sols_beta1.0.hdf5").is_file()
     assert main(["check"]) == 0
     assert capsys.readouterr().out == "advection: 32 trajectories to train on, 8 to test on\n"
+
+
+def test_no_verb_of_the_command_waits_for_torch(tmp_path: Path) -> None:
+    """A rented machine makes and checks its data while the launch agent imports torch."""
+    blocked = tmp_path / "blocked"
+    blocked.mkdir()
+    (blocked / "torch.py").write_text("raise ImportError('torch was imported')")
+    options = ["--betas", "1.0", "--train", "2", "--test", "1", "--points", "16", "--frames", "2"]
+    for verb in ("generate", "check", "info"):
+        done = subprocess.run(
+            [sys.executable, "-m", "vastrun.trainer.data", verb, *options, "--folder", str(tmp_path)],
+            env={**os.environ, "PYTHONPATH": str(blocked)},
+            capture_output=True,
+            text=True,
+        )
+        assert (done.returncode, done.stderr) == (0, ""), verb
