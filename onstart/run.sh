@@ -36,7 +36,7 @@ main() {
 
 # First step at which the trainer may be loaded: its packages are installed and the user's code is in place.
 first_after_installing() {
-  if keeps_python && [[ $VASTRUN_SETUP == 0 && ! -e code.tar.gz ]]; then echo 20; else echo 31; fi
+  if keeps_python && [[ $VASTRUN_SETUP == 0 && ! -e code.tar.gz ]]; then echo 10; else echo 31; fi
 }
 
 # The lock has its name only once it is held, and is held for as long as this process lives.

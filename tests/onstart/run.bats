@@ -64,10 +64,10 @@ last_line() { python3 -c "import json; last = json.load(open('run/steps.jsonl'))
 
 @test "the training's program loads before its turn, and goes on at its turn" {
   job '{"ranks": 1, "gpus": 0, "train": {}}'
-  stub_step 20-two 'until [[ -e loading ]]; do sleep 0.05; done; echo two'
+  stub_step 10-one 'for _ in {1..200}; do [[ ! -e loading ]] || break; sleep 0.05; done; [[ -e loading ]]; echo one'
   stub_step 50-train 'touch loading; [[ -n $VASTRUN_TURN ]]; read -r; echo trains'
   VASTRUN_PROVIDER=local run_to_end
-  [[ $(<run/exit) == 0 && $(cut -d' ' -f2- run/run.log) == $'20-two two\n50-train trains' ]]
+  [[ $(<run/exit) == 0 && $(cut -d' ' -f2- run/run.log) == $'10-one one\n50-train trains' ]]
 }
 
 @test "it loads only after the user's code is unpacked and set-up is over" {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 from dataclasses import asdict, replace
 
@@ -12,6 +13,7 @@ from torch.distributed.checkpoint.state_dict import get_model_state_dict
 from vastrun.contract import layout
 from vastrun.contract.config import ModelConfig, TrainConfig
 from vastrun.contract.errors import ConfigError
+from vastrun.contract.job import wandb_mode
 from vastrun.contract.records import read_as
 from vastrun.contract.stages import FORMER
 from vastrun.trainer.checkpoints import TrainerState
@@ -89,7 +91,7 @@ def _wandb_id(session: Session, state: TrainerState) -> str:
     named = state.made_by.get("wandb", session.wandb_id)
     if named in (session.job.run_id, *session.job.continues):
         return str(named)
-    if session.ranks.rank.is_first and session.config.wandb.mode != "off":
+    if session.ranks.rank.is_first and wandb_mode(session.config.wandb.mode, os.environ) != "off":
         print("W&B: new run; the checkpoint names a run that this job does not continue", flush=True)
     return session.wandb_id
 

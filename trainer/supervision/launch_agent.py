@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn, cast
 
 from vastrun.contract import layout
-from vastrun.contract.job import Job
+from vastrun.contract.job import Job, wandb_mode
 from vastrun.contract.records import read_json, write_atomically, write_json
 from vastrun.trainer.distributed.nodes import ThisNode, this_node_of
 from vastrun.trainer.supervision.processes import die_with_parent
@@ -83,7 +83,7 @@ def _load(job: Job) -> None:
         return
     from vastrun.trainer.supervision.preload import load
 
-    load(wandb=job.train.wandb.mode != "off")
+    load(wandb=wandb_mode(job.train.wandb.mode, os.environ) != "off")
     with importing():
         import torch.distributed.launcher.api  # noqa: F401
 

@@ -18,12 +18,10 @@ from typing import Any, Literal
 
 from vastrun.contract import layout
 from vastrun.contract.config import TrainConfig, WandbConfig
-from vastrun.contract.job import JobBatch
+from vastrun.contract.job import JobBatch, WandbMode, wandb_mode
 from vastrun.contract.outcome import WandbRun
 from vastrun.contract.records import read_json, write_json
 from vastrun.trainer.distributed.rank import TrainJob, read_job
-
-Mode = Literal["online", "offline", "off"]
 
 _Message = dict[str, Any] | int
 """A point, or the exit code that ends the run."""
@@ -39,7 +37,7 @@ class Tracker:
     and when another job continues from its checkpoints.
     """
 
-    def __init__(self, box: Path, job: TrainJob, config: TrainConfig, mode: Mode | None = None) -> None:
+    def __init__(self, box: Path, job: TrainJob, config: TrainConfig, mode: WandbMode | None = None) -> None:
         """`mode`: the destination of the data, if it was decided before."""
         known = known_run(box)
         self._box = box
@@ -49,7 +47,9 @@ class Tracker:
         self._queue: SimpleQueue[_Message] = SimpleQueue()
         self._scores: dict[str, float] = {}
         self._run = WandbRun(
-            id=known.id if known else job.run_id, mode=mode or mode_of(self._config), state="running"
+            id=known.id if known else job.run_id,
+            mode=mode or wandb_mode(self._config.mode, os.environ),
+            state="running",
         )
         self._thread = threading.Thread(target=self._work, name="wandb", daemon=True)
         if self._run.mode != "off":
@@ -157,13 +157,6 @@ def main(arguments: list[str]) -> None:
     job, known = read_job(box), known_run(box)
     if job.train and known:
         Tracker(box, job, job.train, known.mode).finish(int(arguments[0]))
-
-
-def mode_of(config: WandbConfig) -> Mode:
-    """Return the destination of W&B's data. Without a key nothing is sent."""
-    if config.mode == "auto":
-        return "online" if os.environ.get("WANDB_API_KEY") else "offline"
-    return config.mode
 
 
 def tags_of(config: WandbConfig, batch: JobBatch | None) -> tuple[str, ...]:

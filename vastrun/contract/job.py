@@ -6,7 +6,7 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from vastrun.contract import layout
 from vastrun.contract.data_files import JobDataFile
@@ -52,6 +52,16 @@ class JobWandb:
 
     mode: str = "auto"
     """`off`: the ranks do not report to W&B."""
+
+
+WandbMode = Literal["online", "offline", "off"]
+
+
+def wandb_mode(configured: str, environ: Mapping[str, str]) -> WandbMode:
+    """Return the destination of W&B's data for a job's `wandb.mode`, in the environment of the ranks."""
+    fixed: dict[str, WandbMode] = {"online": "online", "offline": "offline", "off": "off"}
+    # auto: without a key nobody would read them, and W&B takes a second of a processor at each start.
+    return fixed.get(configured) or ("online" if environ.get("WANDB_API_KEY") else "off")
 
 
 @dataclass(frozen=True, kw_only=True)
