@@ -72,6 +72,7 @@ class FakeProvider:
         self.clock = clock
         self.training = training or Training()
         self.usd_per_hour = usd_per_hour
+        self.remote_type = FakeRemote
         self.loading_usd = 0.0
         """What each of its machines is expected to cost before it trains."""
         self.taken: set[str] = set()
@@ -200,7 +201,7 @@ class FakeProvider:
 
     def connect(self, instance: Instance) -> Remote:
         self.box(instance.id)
-        return FakeRemote(self, instance.id)
+        return self.remote_type(self, instance.id)
 
     def destroy(self, instance_id: str) -> None:
         self._settle()

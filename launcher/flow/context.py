@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
+from vastrun.contract import layout
 from vastrun.launcher.core import Cause, CommandResult, Instance, Phase, Run, UserRequest
 from vastrun.launcher.core.errors import GoneError, NoRoomError, VastrunError
 from vastrun.launcher.core.job import JobSpec
@@ -13,7 +14,7 @@ from vastrun.launcher.decisions import policy
 from vastrun.launcher.flow.machines import RunMachines
 from vastrun.launcher.flow.run_state import PhaseResult, RunState, RunStopped
 from vastrun.launcher.flow.services import Services
-from vastrun.launcher.ports import Interruptible, Remote
+from vastrun.launcher.ports import Interruptible, Remote, SeesGrowth
 
 _REQUEST_POLL_INTERVAL_S = 0.1
 """Seconds between two looks at the user's requests in the ledger."""
@@ -47,6 +48,10 @@ class RunContext(RunState):
     def show_log(self) -> None:
         """Download what is new in the log, and show it."""
         self.services.screen.log(self.new_log())
+
+    def has_log_grown(self) -> bool | None:
+        """Return whether the log on the machine has grown since it was read; None where that is not seen."""
+        return self.remote().has_grown(layout.LOG)
 
     def new_log(self) -> str:
         """Download what is new in the log. Without space for it here, it stays on the box."""
@@ -194,6 +199,11 @@ class GuardedRemote:
     def read(self, path: str, *, offset: int = 0, limit: int = 1 << 20) -> bytes:
         self._check()
         return self._remote.read(path, offset=offset, limit=limit)
+
+    def has_grown(self, path: str) -> bool | None:
+        """Return whether the file has bytes that were not read, as `SeesGrowth`; None where it cannot say."""
+        remote = self.connection
+        return remote.has_grown(path) if isinstance(remote, SeesGrowth) else None
 
     def close(self) -> None:
         self._remote.close()

@@ -194,6 +194,14 @@ class ProgressReport:
         """True once the training has started."""
         return self._start.has_started
 
+    def may_follow_log(self, spec: JobSpec) -> bool:
+        """Return whether the log may be shown between two polls.
+
+        Not before its lines could stand above the report of what they belong to: a step of the box, or the
+        start of the ranks of the onboard trainer.
+        """
+        return self.has_started or (spec.train is None and self._onstart_step == TRAIN)
+
     def save(self, context: RunContext, box_status: BoxStatus) -> None:
         """Update the screen and the run's row."""
         now, planned = context.now(), planned_steps(context.spec)

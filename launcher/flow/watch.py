@@ -27,6 +27,8 @@ from vastrun.launcher.ports import Remote
 
 _LOG_INTERVAL_S = 0.25
 """Seconds between two downloads of the log: a status costs the box more than a read."""
+_GROWTH_INTERVAL_S = 0.05
+"""Seconds between two looks whether the log has grown, where that asks nothing of the machine."""
 _SLICE_INTERVAL_S = 0.2
 """Seconds between two slices of a checkpoint: a status costs the box a little, too."""
 _LIST_INTERVAL_S = 15.0
@@ -146,14 +148,36 @@ def _follow_log(context: RunContext, state: WatchState, seconds: float) -> None:
     training seems over."""
     until, request = context.now() + seconds, context.user_request()
     # Where many runs are followed no user reads along: each poll brings its log, and that is enough.
-    pause_s = min(_LOG_INTERVAL_S, seconds) if seconds <= policy.POLL_INTERVAL_S else seconds
+    is_read_along = policy.poll_interval_s(context.services.active_runs()) <= policy.POLL_INTERVAL_S
+    pause_s = min(_LOG_INTERVAL_S, seconds) if is_read_along else seconds
+    follows = state.progress.may_follow_log(context.spec)
+    asked_at = context.now()
     while context.now() < until and context.user_request() is request:
-        context.wait(pause_s)
-        # Until it has begun each look brings its log: one that ran ahead would show steps before the ranks.
-        if state.progress.has_started:
+        if not (is_read_along and follows):
+            context.wait(pause_s)
+            may_have_grown = follows
+        else:
+            may_have_grown = _wait_for_growth(context, pause_s)
+        if may_have_grown:
             context.show_log()
-        if state.progress.has_done_steps and _seems_over(context):
-            return
+        if state.progress.has_done_steps and context.now() - asked_at >= pause_s:
+            asked_at = context.now()
+            if _seems_over(context):
+                return
+
+
+def _wait_for_growth(context: RunContext, seconds: float) -> bool:
+    """Wait until the log has grown, at most `seconds`; where that is not seen, all of them. Return False when
+    it has not grown."""
+    until, request = context.now() + seconds, context.user_request()
+    if context.has_log_grown() is None:
+        context.wait(seconds)
+        return True
+    while context.now() < until and context.user_request() is request:
+        context.wait(_GROWTH_INTERVAL_S)
+        if context.has_log_grown() is not False:
+            return True
+    return False
 
 
 def _seems_over(context: RunContext) -> bool:

@@ -15,7 +15,7 @@ from vastrun.launcher.core.errors import BoxError, GoneError, ProviderError, Unr
 from vastrun.launcher.core.labels import SlotId, SlotList
 from vastrun.launcher.gate.box_reader import parse_slots
 from vastrun.launcher.pool.held_machines import HeldMachineRow
-from vastrun.launcher.ports import AllowsSsh, OpensTerminal, Provider, Remote
+from vastrun.launcher.ports import AllowsSsh, OpensTerminal, Provider, Remote, SeesGrowth
 from vastrun.launcher.ssh.client_options import LOGIN_SHELL
 
 _T = TypeVar("_T")
@@ -191,6 +191,11 @@ class SlotRemote:
         if not content:
             self.check()
         return content
+
+    def has_grown(self, path: str) -> bool | None:
+        """Return whether the file has grown since it was read; None where the machine's shell cannot say."""
+        machine = self._machine
+        return machine.has_grown(self._path(path)) if isinstance(machine, SeesGrowth) else None
 
     def close(self) -> None:
         """Close the connection; the slot keeps running."""

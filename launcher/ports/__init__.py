@@ -44,6 +44,7 @@ from vastrun.launcher.ports.remotes import CountsNoise as CountsNoise
 from vastrun.launcher.ports.remotes import Interruptible as Interruptible
 from vastrun.launcher.ports.remotes import OpensTerminal as OpensTerminal
 from vastrun.launcher.ports.remotes import Remote as Remote
+from vastrun.launcher.ports.remotes import SeesGrowth as SeesGrowth
 
 if TYPE_CHECKING:
     from concurrent.futures import Future

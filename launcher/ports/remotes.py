@@ -109,6 +109,19 @@ class AllowsSsh(Protocol):
 
 
 @runtime_checkable
+class SeesGrowth(Protocol):
+    """A remote that sees a file of the box grow, without a request for each look."""
+
+    def has_grown(self, path: str) -> bool | None:
+        """Return whether `path` has bytes that no `read` has returned; None where that is not known.
+
+        The first call says which file is meant: it is known from the next `read` of it on. A connection that
+        breaks is for the next request to notice.
+        """
+        ...
+
+
+@runtime_checkable
 class CountsNoise(Protocol):
     """A remote whose machine prints unreadable lines."""
 

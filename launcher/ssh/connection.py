@@ -90,6 +90,21 @@ class Connection:
         channel = self._channel(f"exec {shlex.join(words)}")
         return SshSession(channel, token, stall_s=self._login.timeouts.stall_s, check=self.check)
 
+    def start_beside(self, box: str, argv: Sequence[str], env: Sequence[str] = ()) -> SshSession | None:
+        """Start a command beside those that run; None when there is no connection, or the machine refuses.
+
+        Unlike `start`, it never connects again: that would break the sessions of the other commands.
+        """
+        if self._transport is None or not self._transport.is_active():
+            return None
+        token = secrets.token_hex(8)
+        words = [*script("session"), token, box, *env, "--", *argv]
+        try:
+            channel = self._execute(self._transport, f"exec {shlex.join(words)}")
+        except ConnectionLostError:
+            return None
+        return SshSession(channel, token, stall_s=self._login.timeouts.stall_s, check=self.check)
+
     def abort(self) -> None:
         """Break the connection from another thread: calls that wait for the machine raise soon."""
         for one in (self._pending, self._transport):

@@ -5,23 +5,33 @@ from __future__ import annotations
 import contextlib
 import io
 import math
+import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import BinaryIO, TypeVar
 
 from vastrun.launcher.core import CommandResult, LocalProgram, SshAccess
-from vastrun.launcher.core.errors import GoneError, NoBoxError, ProviderError, UnreachableError, VastrunError
+from vastrun.launcher.core.errors import (
+    BoxError,
+    GoneError,
+    NoBoxError,
+    ProviderError,
+    UnreachableError,
+    VastrunError,
+)
 from vastrun.launcher.ssh.client_options import login_argv, ssh_access, tunnel_argv
 from vastrun.launcher.ssh.connection import Connection, Login, script
 from vastrun.launcher.ssh.keys import Address
 from vastrun.launcher.ssh.session import ConnectionLostError, NoiseFilter, SshSession
-from vastrun.launcher.ssh.transfers import Download, Upload
+from vastrun.launcher.ssh.transfers import Download, Following, Upload
 
 _T = TypeVar("_T")
 
 _MAX_TRIES = 3
 _KILL_TIMEOUT_S = 5.0
 _REACH_TIMEOUT_S = 30.0
+_ASK_AGAIN_S = 1.0
+"""Seconds for which only new bytes of a followed file are read, as they arrive."""
 
 
 class SshRemote:
@@ -47,6 +57,14 @@ class SshRemote:
         self._is_gone = is_gone
         self._noise = noise
         self._download = Download(self._start)
+        self._watched = ""
+        """Path of the file that `has_grown` was asked about."""
+        self._last_read: tuple[int, int] | None = None
+        """Offset and end of its last read."""
+        self._asked_at = 0.0
+        """Monotonic time at which the machine was last asked for a part of it."""
+        self._following: Following | None = None
+        self._can_follow = True
 
     @property
     def auth_failures(self) -> int:
@@ -121,12 +139,72 @@ class SshRemote:
 
     def read(self, path: str, *, offset: int = 0, limit: int = 1 << 20) -> bytes:
         """Read up to `limit` bytes from `offset`."""
-        with self._map_gone():
-            return self._retry(lambda: self._download.read(path, offset, limit))
+        followed = self._read_followed(path, offset, limit)
+        if followed is not None:
+            content = followed
+        else:
+            with self._map_gone():
+                content = self._retry(lambda: self._download.read(path, offset, limit))
+            if path == self._watched:
+                self._asked_at = time.monotonic()
+        if path == self._watched:
+            self._last_read = (offset, offset + len(content))
+        return content
+
+    def has_grown(self, path: str) -> bool | None:
+        """Return whether the file has grown since it was read; None: not known, as after the first call."""
+        if path != self._watched:
+            self._watched, self._last_read = path, None
+        if self._last_read is None:
+            return None
+        try:
+            following = self._follow(self._last_read[0])
+            return None if following is None else following.end() > self._last_read[1]
+        except (UnreachableError, BoxError, TimeoutError):
+            self._stop_following()
+            return None
+
+    def _follow(self, offset: int) -> Following | None:
+        """Follow the watched file from its last read on; None once that has failed."""
+        if self._can_follow and self._following is None:
+            self._can_follow = False  # until it has begun
+            words = (*script("follow"), self._watched, str(offset))
+            session = self._connection.start_beside(self._root, words, self._env)
+            if session is not None and session.pid() is not None:
+                self._noise.strip(session.greeting())
+                self._following, self._can_follow = Following(session, self._watched, offset), True
+        following = self._following
+        return following if following is not None and following.path == self._watched else None
+
+    def _read_followed(self, path: str, offset: int, limit: int) -> bytes | None:
+        """Return new bytes that have arrived; None: the machine must be asked.
+
+        It is, once in a while: the file may have been replaced by another one.
+        """
+        following, last_read = self._following, self._last_read
+        if following is None or last_read is None or not path == following.path == self._watched:
+            return None
+        if time.monotonic() - self._asked_at >= _ASK_AGAIN_S:
+            return None
+        try:
+            has_news = following.end() > last_read[1]
+        except (UnreachableError, BoxError):
+            self._stop_following()
+            return None
+        return following.read(offset, limit) if has_news else None
+
+    def _stop_following(self) -> None:
+        """Ask for each part of the file from now on: a machine that cannot be followed is not asked again."""
+        self._can_follow = False
+        if self._following is not None:
+            self._following.close()
+            self._following = None
 
     def close(self) -> None:
         """Close the connection; programs on the box keep running."""
         self._download.close()
+        if self._following is not None:
+            self._stop_following()
         self._connection.drop()
 
     def _store(self, source: BinaryIO, path: str, mode: int) -> None:

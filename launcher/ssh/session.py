@@ -98,6 +98,15 @@ class SshSession:
                 raise
         return self._out.take(limit)
 
+    def received(self) -> bytes:
+        """Return the output that has arrived; never waits. Raises ConnectionLostError at its end."""
+        over = self._channel.eof_received or self._channel.closed
+        while self._out.size < _CHUNK and self._receive():
+            pass
+        if over and not self._out.size:
+            raise ConnectionLostError("the command ended")
+        return self._out.take(self._out.size)
+
     def line(self) -> str:
         """Read the next line of output; empty at its end. Raises BoxError when the line is too long."""
         until = self._stall_deadline()

@@ -27,6 +27,7 @@ _CUT_SHORT = 3
 Start = Callable[..., SshSession]
 _READ_AHEAD_BYTES = 64 << 20
 """Bytes of one request when a file is read sequentially."""
+_MAX_FOLLOWED_BYTES = 1 << 20
 _MAX_SIZE_DIGITS = 18
 _MAX_DISCARDED_BYTES = 1 << 18
 """An obsolete response with at most this many bytes left is read to its end; a longer one is cut off."""
@@ -140,3 +141,32 @@ class Download:
         self._at += len(content)
         self._left -= len(content)
         return content
+
+
+class Following:
+    """A file whose new bytes a command on the box sends by itself."""
+
+    def __init__(self, session: SshSession, path: str, offset: int) -> None:
+        self.path = path
+        self._session = session
+        self._at = offset
+        self._content = bytearray()
+        """The bytes of the file from `_at` on."""
+
+    def end(self) -> int:
+        """Return up to where the file is known, without waiting. Raises ConnectionLostError, BoxError."""
+        if len(self._content) < _MAX_FOLLOWED_BYTES:  # what is not taken waits on the box
+            self._content += self._session.received()
+        return self._at + len(self._content)
+
+    def read(self, offset: int, limit: int) -> bytes | None:
+        """Return up to `limit` bytes from `offset`, which no later call asks for again; None: not known."""
+        if not self._at <= offset <= self._at + len(self._content):
+            return None
+        del self._content[: offset - self._at]
+        self._at = offset
+        return bytes(self._content[:limit])
+
+    def close(self) -> None:
+        """End the command."""
+        self._session.close()

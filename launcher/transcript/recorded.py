@@ -24,6 +24,7 @@ from vastrun.launcher.ports import (
     Provider,
     Remote,
     Screen,
+    SeesGrowth,
     UserRequests,
 )
 from vastrun.launcher.transcript.mask import Mask, secrets_in
@@ -183,7 +184,9 @@ class RecordedRemote(RecordedPort):
 def recorded_remote(remote: Remote, recorder: Recorder) -> Remote:
     """Return the remote, recorded. `isinstance` finds the abilities that the real one has, and no others."""
     able = [
-        ability for ability in (Interruptible, ChecksIdentity, CountsNoise) if isinstance(remote, ability)
+        ability
+        for ability in (Interruptible, ChecksIdentity, CountsNoise, SeesGrowth)
+        if isinstance(remote, ability)
     ]
     members = {
         name: _forwarded(name) for ability in able for name in vars(ability) if not name.startswith("_")

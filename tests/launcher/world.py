@@ -36,6 +36,8 @@ class World:
         self.user_requests = FakeUserRequests(self.clock)
         self.dead: set[str] = set()
         self.out_dir = "/nowhere"
+        self.active_runs = 1
+        """How many runs each launcher says that it drives."""
         self.wrong_by_s = 0.0
         """How far the launchers' clocks are from the true one."""
         self.plan = Plan(self.market)
@@ -60,7 +62,14 @@ class World:
         }
         who = who or f"host:{next(self._numbers)}:0"
         clock = WrongClock(self.clock, self.wrong_by_s)
-        return Services(clock=clock, screen=self.screen, user_requests=self.user_requests, who=who, **parts)
+        return Services(
+            clock=clock,
+            screen=self.screen,
+            user_requests=self.user_requests,
+            who=who,
+            active_runs=lambda: self.active_runs,
+            **parts,
+        )
 
     def launch(self) -> Run:
         """A launcher begins the run and drives it."""

@@ -37,7 +37,7 @@ from vastrun.launcher.core.errors import (
     UsageError,
 )
 from vastrun.launcher.core.job import Resources
-from vastrun.launcher.ports import AllowsSsh, OpensTerminal, Remote
+from vastrun.launcher.ports import AllowsSsh, OpensTerminal, Remote, SeesGrowth
 from vastrun.launcher.ssh.client_options import client_words
 from vastrun.testing.setup import LEASE as LEASE
 from vastrun.testing.setup import TIMEOUT_S, eventually, small_job
@@ -159,6 +159,22 @@ class RemoteContract:
 
     def test_reading_what_is_not_there_gives_nothing(self, remote: Remote) -> None:
         assert remote.read("no/such/file") == b""
+
+    def test_a_file_that_was_read_is_seen_to_grow(self, remote: Remote) -> None:
+        if not isinstance(remote, SeesGrowth):
+            pytest.skip("every read asks the machine")
+        remote.write("grows", b"one\n")
+        assert remote.has_grown("grows") is None
+        assert remote.read("grows") == b"one\n"
+        if remote.has_grown("grows") is None:
+            pytest.skip("its tail cannot follow a file")
+        assert not remote.has_grown("grows")
+        for number, line in enumerate((b"two\n", b"six\n"), start=1):
+            done = remote.run(f"echo {line.decode().strip()} >>grows", timeout_s=TIMEOUT_S)
+            assert done.exit_code == 0
+            eventually(lambda: remote.has_grown("grows"), what="the new line")
+            assert remote.read("grows", offset=4 * number - 4) == (b"one\n", b"two\n")[number - 1] + line
+            assert not remote.has_grown("grows")
 
     def test_a_box_goes_on_when_its_connection_is_closed(
         self, provider_setup: ProviderSetup, remote: Remote

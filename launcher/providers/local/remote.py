@@ -31,6 +31,10 @@ class LocalRemote:
     def __init__(self, box: Path, env: Mapping[str, str]) -> None:
         self._box = box
         self._env = env
+        self._watched = ""
+        """Path of the file that `has_grown` was asked about."""
+        self._read_to: int | None = None
+        """End of its last read."""
 
     def run(self, command: str, *, timeout_s: float) -> CommandResult:
         """Run the command to its end; kill it after `timeout_s`."""
@@ -81,10 +85,22 @@ class LocalRemote:
                     raise BoxError(f"the machine cannot read {path}: it is not a file")
                 with place.open("rb") as file:
                     file.seek(offset)
-                    return file.read(limit)
+                    content = file.read(limit)
+                if path == self._watched:
+                    self._read_to = offset + len(content)
+                return content
             except FileNotFoundError:
                 self._check_exists()
                 return b""
+
+    def has_grown(self, path: str) -> bool | None:
+        """Return whether the file has grown since it was read; None: not known, as after the first call."""
+        if path != self._watched:
+            self._watched, self._read_to = path, None
+        try:
+            return None if self._read_to is None else (self._box / path).stat().st_size > self._read_to
+        except OSError:  # the next request says what it is
+            return None
 
     def close(self) -> None:
         """Do nothing: there is no connection."""

@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import random
+import shutil
+from pathlib import Path
+
+import psutil
 
 from tests.emulators.cable import Cable
 from tests.launcher.ssh.machine import Machine
+from tests.waiting import eventually
 from vastrun.launcher.core.errors import UnreachableError
 from vastrun.launcher.outputs.tail import OVERLAP, log_tail
 from vastrun.launcher.ssh.remote import SshRemote
@@ -70,3 +76,69 @@ def test_nothing_is_lost_or_repeated_while_the_line_breaks_and_the_log_grows(
         held += new
     assert held == written
     assert cable.connections > 3
+
+
+def test_a_log_that_grows_is_seen_and_read(shell: SshRemote, machine: Machine) -> None:
+    log = machine.box / LOG
+    log.write_bytes(LINES[:2000])
+    assert shell.has_grown(LOG) is None
+    assert next_of(shell, b"") == LINES[:2000]
+    assert shell.has_grown(LOG) is False
+    with log.open("ab") as file:
+        file.write(LINES[2000:])
+    eventually(lambda: shell.has_grown(LOG), what="the growth")
+    held = LINES[:2000]
+    while held != LINES:
+        new = next_of(shell, held)
+        assert new is not None
+        held += new
+    assert shell.has_grown(LOG) is False
+
+
+def test_a_followed_log_that_was_begun_anew_is_noticed(shell: SshRemote, machine: Machine) -> None:
+    log = machine.box / LOG
+    log.write_bytes(LINES)
+    assert shell.has_grown(LOG) is None
+    assert next_of(shell, b"") == LINES
+    assert shell.has_grown(LOG) is False
+    log.unlink()
+    log.write_bytes(b"another\n" * 1000)
+    eventually(lambda: next_of(shell, LINES) is None, what="the other log")
+
+
+def test_a_log_is_read_as_before_where_tail_cannot_follow(machine: Machine, tmp_path: Path) -> None:
+    tools = tmp_path / "tools"
+    tools.mkdir()
+    tail = tools / "tail"
+    tail.write_text(f'#!/bin/sh\ncase "$*" in *-f*) exit 1;; esac\nexec {shutil.which("tail")} "$@"\n')
+    tail.chmod(0o700)
+    log = machine.box / LOG
+    log.write_bytes(LINES[:2000])
+    shell = machine.shell(env={"PATH": f"{tools}:{os.environ['PATH']}"})
+    with contextlib.closing(shell):
+        assert shell.has_grown(LOG) is None
+        assert next_of(shell, b"") == LINES[:2000]
+        eventually(lambda: shell.has_grown(LOG) is None, what="the end of tail")
+        log.write_bytes(LINES)
+        assert next_of(shell, LINES[:2000]) == LINES[2000:]
+        assert shell.has_grown(LOG) is None
+
+
+def test_nothing_is_left_on_the_machine_of_a_log_that_was_followed(
+    shell: SshRemote, machine: Machine
+) -> None:
+    (machine.box / LOG).write_bytes(LINES)
+    assert shell.has_grown(LOG) is None
+    assert next_of(shell, b"") == LINES
+    assert shell.has_grown(LOG) is False
+    followers = eventually(lambda: [*filter(_follows, psutil.process_iter())], what="its tail")
+    shell.close()
+    eventually(lambda: not any(map(_follows, followers)), what="their end")
+
+
+def _follows(process: psutil.Process) -> bool:
+    """Whether it is a `tail` that follows the log."""
+    with contextlib.suppress(psutil.Error):
+        words = process.cmdline()
+        return words[:1] == ["tail"] and words[-1] == LOG
+    return False
