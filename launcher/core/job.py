@@ -11,8 +11,8 @@ from annotated_types import Ge, Gt, Le, MaxLen, MinLen
 from vastrun.contract.config import Auto, TrainConfig
 from vastrun.contract.data_files import path_in_url
 from vastrun.contract.job import min_nodes
+from vastrun.contract.limits import Count, Positive
 
-Positive = Annotated[float, Gt(0)]
 RetryCause = Literal[
     "out_of_memory", "signal", "communication", "data", "disk", "host", "slow", "hang", "preempted", "lost"
 ]
@@ -130,7 +130,7 @@ class Success:
     """Globs, relative to the code folder; each must match a file that is not empty."""
     log: str | None = None
     """A regular expression that rank 0's log must contain."""
-    steps: Annotated[int, Ge(1)] | None = None
+    steps: Count | None = None
     """The step that every rank's heartbeat must reach."""
     exit_code: Literal[0] | None = None
     """Declares that exit code 0 of every rank is enough."""
