@@ -59,7 +59,7 @@ _PYTEST = (
     "-rfE",
     "-p",
     "no:cacheprovider",
-    "--timeout=120",
+    "--timeout=60",
 )
 _FAILED = re.compile(r"^(?:FAILED|ERROR) (tests/[^\s\[]+)", re.MULTILINE)
 """The test without the brackets of its case, which may hold spaces."""
