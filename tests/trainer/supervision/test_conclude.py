@@ -95,6 +95,33 @@ def test_a_hang_says_where_it_was_and_what_ranks_waited_in_if_all_waited(
     assert told.detail == f"rank 1 made no progress for 12 s{after}"
 
 
+EARLY = "rank 0 exited with code 0 before the training was done"
+
+
+@pytest.mark.parametrize(
+    ("codes", "training", "reason", "activity", "detail"),
+    [
+        ((0, 1), True, None, "", EARLY),
+        ((0, 1), True, "error", "", EARLY),
+        ((0, 1), True, "finished", "", "rank 1 exited with code 1"),
+        ((0, 1), True, None, "done", "rank 1 exited with code 1"),
+        ((0, 1), True, None, "forward", EARLY.replace("code 0", "code 0 at step 7 (forward)")),
+        ((0, 1), False, None, "", "rank 1 exited with code 1"),
+        # All exited 0: they have finished.
+        ((0, 0), True, None, "", "all 2 ranks exited 0"),
+    ],
+)
+def test_a_rank_of_the_trainer_that_exits_0_before_it_has_finished_is_the_failure_of_the_others(
+    box: Path, codes: tuple[int, int], training: bool, reason: str | None, activity: str, detail: str
+) -> None:
+    if reason:
+        (box / layout.RANKS / "rank-0.json").write_text(json.dumps({"reason": reason, "step": 0}))
+    if activity:
+        (box / layout.HEARTBEATS).mkdir(parents=True)
+        (box / layout.HEARTBEATS / "rank-0").write_text(f"7 {activity} 100.000 1000\n")
+    assert outcome(box, replace(exits(*codes), training=training)).detail == detail
+
+
 LOST_PEER = {"reason": "communication", "exception": "RuntimeError: connection closed", "step": 7}
 
 
