@@ -16,7 +16,7 @@ from vastrun.launcher.core.gpus import has_memory
 from vastrun.launcher.core.job import Hold, JobSpec, Limits, Resources
 from vastrun.launcher.core.labels import POOL as POOL
 from vastrun.launcher.decisions import policy
-from vastrun.launcher.decisions.holders import holder_of, is_holder
+from vastrun.launcher.decisions.holders import is_holder
 
 MIN_LEFT_S = 300.0
 """Min. seconds of lease with which a machine takes new slots."""
@@ -175,24 +175,6 @@ def slot_offer(job: JobSpec, held: HeldMachineRow, *, hours: float) -> Offer:
         image_whole=offer.image_whole,
         cuda=offer.cuda,
     )
-
-
-def free_units(held: HeldMachineRow, runs: Iterable[Run]) -> int:
-    """Return the number of parts that no open run has, by the ledger; the machine itself decides."""
-    used = sum(
-        units_of(read_job(run.spec_json).resources, held)
-        for run in runs
-        if run.phase is not Phase.ENDED and holder_of(run) == held.run.id
-    )
-    return max(0, held.hold.slots - used)
-
-
-def idle_since(held: HeldMachineRow, runs: Iterable[Run]) -> float | None:
-    """Return since when no run has a slot there; None: one has a slot."""
-    slot_runs = [run for run in runs if holder_of(run) == held.run.id]
-    if any(run.phase is not Phase.ENDED for run in slot_runs):
-        return None
-    return max((run.released_at or run.ended_at or 0.0 for run in slot_runs), default=held.run.phase_at)
 
 
 def _too_small(requested: Resources, held: HeldMachineRow) -> str:

@@ -1,10 +1,9 @@
-"""Hold: start, list and release a run whose machine serves other runs. Used by the driver of a batch.
+"""Hold: start and release a run whose machine serves other runs. Used by the driver of a batch.
 
     start_hold(attempts, request, …)      a row of the ledger; `attempts.drive_to_end(run)` drives it
-    list_held(runs, now)                  which machines are held, what is free there, since when one is idle
     release_machine(ledger, run_id)       its driver ends it; runs on its slots are asked to save before
 
-None of these reaches the network: a machine itself is asked when a slot is searched for and rented. A run
+Neither reaches the network: a machine itself is asked when a slot is searched for and rented. A run
 takes a slot by the provider `pool`: `attempts.start(spec, provider="pool", …)`. Whoever reserves money
 reserves it for the machine (`policy.worst_case_usd` of its run's job and offer), and nothing for the runs on
 its slots: their shares are part of its bill (`cost/spending.py`).
@@ -12,19 +11,12 @@ its slots: their shares are part of its bill (`cost/spending.py`).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from vastrun.launcher.commands.attempts import Attempts
 from vastrun.launcher.core import Run, UserRequest
 from vastrun.launcher.core.job import JobSpec
-from vastrun.launcher.pool.held_machines import (
-    HeldMachineRow,
-    free_units,
-    held_machines,
-    hold_spec,
-    idle_since,
-)
+from vastrun.launcher.pool.held_machines import hold_spec
 from vastrun.launcher.ports import Ledger
 
 
@@ -50,19 +42,6 @@ class HoldRequest:
         return hold_spec(self.job, slots=self.slots, hours=self.hours, usd=self.usd, idle_s=self.idle_s)
 
 
-@dataclass(frozen=True, kw_only=True)
-class HeldStatus:
-    """A machine that is held, as the ledger shows it. The machine itself may know better."""
-
-    held: HeldMachineRow
-    free: int
-    """Parts that no open run has."""
-    idle_since: float | None
-    """Epoch seconds of the last use; None while a run has a slot there."""
-    left_s: float
-    """Until its own lease ends it."""
-
-
 def start_hold(
     attempts: Attempts, request: HoldRequest, *, run_id: str, out_dir: str, batch: str = ""
 ) -> Run:
@@ -73,17 +52,6 @@ def start_hold(
     return attempts.start(
         request.spec, provider=request.provider, run_id=run_id, out_dir=out_dir, batch=batch
     )
-
-
-def list_held(runs: Sequence[Run], now: float) -> list[HeldStatus]:
-    """Return the machines that take slots. `runs`: those of the ledger, ended ones too, for `idle_since`."""
-    return [
-        HeldStatus(
-            held=held, free=free_units(held, runs), idle_since=idle_since(held, runs), left_s=held.left_s(now)
-        )
-        for held in held_machines(runs)
-        if held.takes_slots
-    ]
 
 
 def release_machine(ledger: Ledger, run_id: str) -> None:

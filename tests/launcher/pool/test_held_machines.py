@@ -14,10 +14,8 @@ from vastrun.launcher.core.labels import SlotId, slot_id_of
 from vastrun.launcher.decisions.holders import holder_of, is_holder
 from vastrun.launcher.pool.held_machines import (
     HeldMachineRow,
-    free_units,
     held_machines,
     hold_spec,
-    idle_since,
     is_for,
     slot_offer,
     unfit_reason,
@@ -220,24 +218,6 @@ def test_a_slot_without_a_gpu_says_so() -> None:
 def test_a_machine_takes_slots_until_five_minutes_before_its_end(left_s: float, why: str) -> None:
     machine = held()
     assert unfit_reason(JOB, machine, NOW + machine.left_s(NOW) - left_s) == why
-
-
-def test_what_open_runs_have_is_not_free() -> None:
-    runs = [on_slot(1), on_slot(2, phase=Phase.DESTROY), on_slot(3, phase=Phase.ENDED)]
-    assert free_units(held(), runs) == 6
-
-
-def test_a_run_that_has_only_planned_takes_its_place_already() -> None:
-    planned = on_slot(1, instance_id=None, rented_at=None, offer=slot_offer(JOB, held(), hours=1.0))
-    assert holder_of(planned) == "held-owl-0a0a"
-    assert free_units(held(), [planned]) == 7
-
-
-def test_a_machine_is_idle_from_when_its_last_slot_was_gone() -> None:
-    ended = [on_slot(n, phase=Phase.ENDED, released_at=NOW + n) for n in (5, 9, 7)]
-    assert idle_since(held(), ended) == NOW + 9
-    assert idle_since(held(), [*ended, on_slot(1)]) is None
-    assert idle_since(held(), []) == NOW
 
 
 def test_the_id_of_a_slot_is_read_as_it_is_written() -> None:
