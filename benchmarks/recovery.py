@@ -17,7 +17,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -34,7 +34,9 @@ STALL_S = 4.0
 AFTER_A_KILL = max_limit(0.4)
 """Of a bare start."""
 AFTER_A_HANG_S = max_limit(2 * STALL_S)
-"""The deadline, and as much again."""
+"""The deadline, and as much again, until a new step is done."""
+HANDLED_S = max_limit(2.0)
+"""From the deadline to the first step of the new ranks, which was done before."""
 _SAVED_AT, _FAULT_AT = 20, 30
 _WITHIN_S = 120.0
 
@@ -78,7 +80,13 @@ def run() -> bool:
         )
     killed, hung, bare = zip(*rounds, strict=True)
     return all(
-        [_show_kill(Pair(candidate=killed, baseline=bare)), _show_hang(Pair(candidate=hung, baseline=bare))]
+        [
+            _show_kill(Pair(candidate=killed, baseline=bare)),
+            _show_hang(
+                Pair(candidate=[caught_up for _, caught_up in hung], baseline=bare),
+                handled=[resumed - STALL_S for resumed, _ in hung],
+            ),
+        ]
     )
 
 
@@ -87,11 +95,12 @@ def _show_kill(pair: Pair) -> bool:
     return show("after a killed rank", pair, "s", claim, baseline="a bare start")
 
 
-def _show_hang(pair: Pair) -> bool:
+def _show_hang(pair: Pair, *, handled: Sequence[float]) -> bool:
     beyond = Pair(candidate=[seconds - STALL_S for seconds in pair.candidate], baseline=pair.baseline)
     claims = [
         Claim(statistics.median(pair.candidate), f"s, {STALL_S:g} of them the deadline", AFTER_A_HANG_S),
         Claim(beyond.ratio, "of a bare start beyond that"),
+        Claim(statistics.median(handled), "s from the deadline to the first step, done once more", HANDLED_S),
     ]
     return show("after a hang", pair, "s", *claims, baseline="a bare start")
 
@@ -107,11 +116,13 @@ def _after_a_kill(folder: Path) -> float:
         return _until(box, step=reached + 1, since=began) - began
 
 
-def _after_a_hang(folder: Path) -> float:
+def _after_a_hang(folder: Path) -> tuple[float, float]:
+    """Seconds to the first step of the new ranks, and to the first that nobody had done before."""
     box = _prepare(folder, task="hanging:make")
     with _training(box):
         began = _until(box, step=_FAULT_AT)
-        return _until(box, step=_FAULT_AT + 1, since=began) - began
+        resumed = _until(box, step=_SAVED_AT + 1, since=began)
+        return resumed - began, _until(box, step=_FAULT_AT + 1, since=began) - began
 
 
 def _prepare(folder: Path, *, task: str) -> Path:
