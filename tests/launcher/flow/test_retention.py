@@ -14,6 +14,7 @@ from tests.fakebox import Training
 from tests.fakes import PRICE
 from tests.jobs import train_job
 from tests.launcher.faults import DISK_TROUBLES, PROVIDER_TROUBLES, REMOTE_TROUBLES, Fault, Killed
+from tests.launcher.node_world import NodeWorld
 from tests.launcher.run_checks import check_nothing_leaked_and_nothing_lied, drive_to_the_end
 from tests.launcher.world import RUN_ID, World
 from tests.slow import slow
@@ -242,3 +243,14 @@ def test_a_fault_meanwhile_leaves_nothing_rented_and_no_false_verdict(
     world.expect(Fault(verb=verb, nth=nth, moment=moment, trouble=trouble))  # type: ignore[arg-type]
     run: Run | None = drive_to_the_end(world)
     check_nothing_leaked_and_nothing_lied(world, run)
+
+
+def test_machines_of_several_nodes_are_kept_without_a_question(tmp_path: Path) -> None:
+    world = NodeWorld(tmp_path)
+    left = LeftOutFiles(files=(WEIGHTS,), count=1, bytes=10**9)
+    world.stores[RUN_ID] = FakeOutputStore(not_offered=left)
+    run = world.launch()
+    assert run.cause is None, world.told
+    (kept,) = [event for event in world.ledger.events(RUN_ID) if event.text.startswith("these look like")]
+    assert run.released_at is not None
+    assert 600 < run.released_at - kept.at < COLLECT_S, "until the node's share of the money is spent"
