@@ -19,6 +19,7 @@ from pathlib import Path
 import psutil
 
 from benchmarks import fast_vastrun
+from benchmarks.memory import PeakWatch
 from benchmarks.simulated_vastrun import PROVIDER, VARIABLE, Findings
 from benchmarks.status import RUN
 from tests.emulators.clock import Clock
@@ -106,14 +107,17 @@ class OnVast:
 
 def simulate(points: int, parallel: int) -> Simulated:
     """Let `serve --driver` drive a whole batch in simulated time."""
-    with tempfile.TemporaryDirectory(prefix="served-", ignore_cleanup_errors=True) as name:
+    with (
+        tempfile.TemporaryDirectory(prefix="served-", ignore_cleanup_errors=True) as name,
+        PeakWatch() as peak,
+    ):
         folder = Path(name)
         with closing(_ledger(folder, FakeClock().now)) as ledger:
             _submit(ledger, folder, PROVIDER, points, parallel)
             report = folder / "report.json"
             simulation = {"batch": _NAME, "run_s": _RUN_S, "report": str(report)}
             process = _start(folder, "benchmarks.simulated_vastrun", {VARIABLE: json.dumps(simulation)})
-            used = _used_until_end(process)
+            used = _used_until_end(process, peak)
             if process.returncode or not report.exists():
                 raise RuntimeError(f"serve ended with {process.returncode}: {_stderr(folder)}")
             return Simulated(
@@ -134,7 +138,11 @@ def drive_end(points: int, parallel: int, speed: float, window_s: float = _WINDO
     boxes = PlayedBoxes(clock, lambda _: Training(seconds=train_s))
     machines = [Machine(id=41000 + n, gpu_usd=0.4 + n / 1e4, inet_down=9000.0) for n in range(last + 100)]
     vast = VastEmulator(machines, clock=clock, pace=_PACE, make_box=boxes.make, credit_usd=10_000.0)
-    with tempfile.TemporaryDirectory(prefix="served-", ignore_cleanup_errors=True) as name, vast:
+    with (
+        tempfile.TemporaryDirectory(prefix="served-", ignore_cleanup_errors=True) as name,
+        vast,
+        PeakWatch() as peak,
+    ):
         folder = Path(name)
         with closing(_ledger(folder, clock.now)) as ledger:
             batch = _submit(ledger, folder, "vast", points, parallel)
@@ -146,7 +154,7 @@ def drive_end(points: int, parallel: int, speed: float, window_s: float = _WINDO
                 watch.until_over(points)
             finally:
                 process.send_signal(signal.SIGINT)
-                used = _used_until_end(process)
+                used = _used_until_end(process, peak)
             labels = Counter(meter.label for meter in vast.billing.meters.values())
             states = _states(ledger)
             return OnVast(
@@ -280,11 +288,11 @@ def _start(folder: Path, program: str, environ: Mapping[str, str]) -> subprocess
         )
 
 
-def _used_until_end(process: subprocess.Popen[bytes]) -> Used:
-    """What the process used, as the system counted it at its end."""
+def _used_until_end(process: subprocess.Popen[bytes], peak: PeakWatch) -> Used:
+    """What the process used. Its `ru_maxrss` would be that of this process, which has made all the points."""
     _, status, usage = os.wait4(process.pid, 0)
     process.returncode = os.waitstatus_to_exitcode(status)
-    return Used(cpu_s=usage.ru_utime + usage.ru_stime, max_mb=usage.ru_maxrss * 1024 / 1e6)
+    return Used(cpu_s=usage.ru_utime + usage.ru_stime, max_mb=peak.mib * 2**20 / 1e6)
 
 
 def _stderr(folder: Path) -> str:
