@@ -145,7 +145,8 @@ ENV
   job '{"ranks": 3, "gpus": 1, "train": {}, "setup": ["a"], "env": {"A": "b\nc", "PYTHONPATH": "/else"}}'
   stub_step 10-one 'printf "%s" "$A" >seen; echo "$VASTRUN_KIND $VASTRUN_RANKS $VASTRUN_GPUS $VASTRUN_SETUP"'
   stub_step 20-two '[[ $PYTHONPATH == "$VASTRUN_BOX/pkg:/else" ]] && ! python3 -c "import trainer" 2>/dev/null'
-  stub_step 30-three 'cd / && bash "$VASTRUN_BOX/onstart/trainer.sh" contract.layout'
+  stub_module found "print('found')"
+  stub_step 30-three 'cd / && [[ $(bash "$VASTRUN_BOX/onstart/trainer.sh" found) == found ]]'
   run_to_end
   [[ $(<run/exit) == 0 && $(<seen) == $'b\nc' ]]
   grep -q '10-one train 3 1 1' run/run.log

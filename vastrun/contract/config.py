@@ -83,7 +83,7 @@ class WandbConfig:
     """Options of Weights & Biases, to which rank 0 reports."""
 
     mode: Literal["auto", "online", "offline", "off"] = "auto"
-    """auto: online when WANDB_API_KEY is set, else off."""
+    """auto: online when WANDB_API_KEY is set, else offline."""
     project: str = "vastrun"
     entity: str | None = None
     tags: tuple[str, ...] = ()

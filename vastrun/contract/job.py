@@ -60,8 +60,8 @@ WandbMode = Literal["online", "offline", "off"]
 def wandb_mode(configured: str, environ: Mapping[str, str]) -> WandbMode:
     """Return the destination of W&B's data for a job's `wandb.mode`, in the environment of the ranks."""
     fixed: dict[str, WandbMode] = {"online": "online", "offline": "offline", "off": "off"}
-    # auto: without a key nobody would read them, and W&B takes a second of a processor at each start.
-    return fixed.get(configured) or ("online" if environ.get("WANDB_API_KEY") else "off")
+    # auto: without a key nothing is sent, and the user can still send it later.
+    return fixed.get(configured) or ("online" if environ.get("WANDB_API_KEY") else "offline")
 
 
 @dataclass(frozen=True, kw_only=True)

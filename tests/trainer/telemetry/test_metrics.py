@@ -109,7 +109,7 @@ def test_a_resumed_run_forgets_what_came_after_its_checkpoint(box: Box) -> None:
     ("config", "key", "mode"),
     [
         ("auto", "secret", "online"),
-        ("auto", "", "off"),
+        ("auto", "", "offline"),
         ("offline", "secret", "offline"),
         ("online", "", "online"),
         ("off", "secret", "off"),
