@@ -262,10 +262,10 @@ def main() -> None:
         for mutant, end in pool.map(tried, drawn(root, options.folders, options.number, options.seed)):
             counts[mutant.folder][end if end in ("survived", "undecided") else "killed"] += 1
             print(f"{end}\n    {mutant}", flush=True)
-    print(f"\n{'folder':28}{'killed':>8}{'survived':>10}{'undecided':>11}")
+    print(f"\n{'folder':28}{'killed':>8}{'survived':>10}{'undecided':>11}  share")
     for folder, count in [*counts.items(), ("all", sum(counts.values(), Counter()))]:
-        decided = count["killed"] + count["survived"]
-        share = f"{count['killed'] / decided:.0%}" if decided else "-"
+        # At least this share: an undecided mutant may have survived.
+        share = f"{count['killed'] / count.total():.0%}" if count else "-"
         print(f"{folder:28}{count['killed']:8}{count['survived']:10}{count['undecided']:11}  {share:>5}")
 
 

@@ -58,6 +58,8 @@ RANKS = 64
 """Ranks of one machine: as many as a job may ask for."""
 COMMAND_BYTES = 1 << 20
 """Bytes that a command may print, on stdout and on stderr each."""
+FOLLOWED_BYTES = 1 << 20
+"""Bytes of a followed log that wait in memory: what is not taken waits on the machine."""
 GREETING_BYTES = 1 << 18
 """Bytes that a machine may print before the output of a command."""
 REPLY_BYTES = 1 << 10

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import BinaryIO
 
 from vastrun.launcher.core.errors import BoxError, ProviderError, UnreachableError
+from vastrun.launcher.gate import caps
 from vastrun.launcher.ssh.connection import script
 from vastrun.launcher.ssh.session import ConnectionLostError, SshSession
 
@@ -27,7 +28,6 @@ _CUT_SHORT = 3
 Start = Callable[..., SshSession]
 _READ_AHEAD_BYTES = 64 << 20
 """Bytes of one request when a file is read sequentially."""
-_MAX_FOLLOWED_BYTES = 1 << 20
 _MAX_SIZE_DIGITS = 18
 _MAX_DISCARDED_BYTES = 1 << 18
 """An obsolete response with at most this many bytes left is read to its end; a longer one is cut off."""
@@ -155,7 +155,7 @@ class Following:
 
     def end(self) -> int:
         """Return up to where the file is known, without waiting. Raises ConnectionLostError, BoxError."""
-        if len(self._content) < _MAX_FOLLOWED_BYTES:  # what is not taken waits on the box
+        if len(self._content) < caps.FOLLOWED_BYTES:
             self._content += self._session.received()
         return self._at + len(self._content)
 

@@ -6,6 +6,7 @@ import contextlib
 import os
 import random
 import shutil
+import tracemalloc
 from pathlib import Path
 
 import psutil
@@ -14,10 +15,13 @@ from tests.emulators.cable import Cable
 from tests.launcher.ssh.machine import Machine
 from tests.waiting import eventually
 from vastrun.launcher.core.errors import UnreachableError
+from vastrun.launcher.gate import caps
 from vastrun.launcher.outputs.tail import OVERLAP, log_tail
 from vastrun.launcher.ssh.remote import SshRemote
 
 LOG = "run.log"
+PARAMIKO_WINDOW = 2 << 20
+"""Bytes that a machine may send before they are taken."""
 LINES = b"".join(b"%d.000 rank0 step %d\n" % (step, step) for step in range(200))
 
 
@@ -107,21 +111,54 @@ def test_a_followed_log_that_was_begun_anew_is_noticed(shell: SshRemote, machine
 
 
 def test_a_log_is_read_as_before_where_tail_cannot_follow(machine: Machine, tmp_path: Path) -> None:
-    tools = tmp_path / "tools"
-    tools.mkdir()
-    tail = tools / "tail"
-    tail.write_text(f'#!/bin/sh\ncase "$*" in *-f*) exit 1;; esac\nexec {shutil.which("tail")} "$@"\n')
-    tail.chmod(0o700)
     log = machine.box / LOG
     log.write_bytes(LINES[:2000])
-    shell = machine.shell(env={"PATH": f"{tools}:{os.environ['PATH']}"})
-    with contextlib.closing(shell):
+    with contextlib.closing(shell_with_tail(machine, tmp_path, "exit 1")) as shell:
         assert shell.has_grown(LOG) is None
         assert next_of(shell, b"") == LINES[:2000]
         eventually(lambda: shell.has_grown(LOG) is None, what="the end of tail")
         log.write_bytes(LINES)
         assert next_of(shell, LINES[:2000]) == LINES[2000:]
         assert shell.has_grown(LOG) is None
+
+
+def test_a_tail_without_end_takes_no_more_memory_than_its_cap(machine: Machine, tmp_path: Path) -> None:
+    (machine.box / LOG).write_bytes(LINES)
+    with contextlib.closing(shell_with_tail(machine, tmp_path, "exec yes")) as shell:
+        assert shell.has_grown(LOG) is None
+        assert next_of(shell, b"") == LINES
+        tracemalloc.start()
+        try:
+            eventually(lambda: shell.has_grown(LOG), what="what it sends")
+            for _ in range(1000):
+                assert shell.has_grown(LOG)
+            _, peak = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+        assert peak < 4 * caps.FOLLOWED_BYTES + PARAMIKO_WINDOW
+        assert len(shell.read(LOG, offset=len(LINES), limit=100)) <= 100
+        assert next_of(shell, b"") is not None
+
+
+def test_what_a_tail_makes_up_is_not_taken_for_the_log_once_the_machine_is_asked(
+    machine: Machine, tmp_path: Path
+) -> None:
+    (machine.box / LOG).write_bytes(LINES)
+    with contextlib.closing(shell_with_tail(machine, tmp_path, "echo other; exec sleep 600")) as shell:
+        assert shell.has_grown(LOG) is None
+        assert next_of(shell, b"") == LINES
+        shell.has_grown(LOG)
+        eventually(lambda: next_of(shell, LINES) == b"", what="the log as it is")
+
+
+def shell_with_tail(machine: Machine, folder: Path, follows: str) -> SshRemote:
+    """A shell on a machine whose `tail -f` does this instead."""
+    tools = folder / "tools"
+    tools.mkdir()
+    tail = tools / "tail"
+    tail.write_text(f'#!/bin/sh\ncase "$*" in *-f*) {follows};; esac\nexec {shutil.which("tail")} "$@"\n')
+    tail.chmod(0o700)
+    return machine.shell(env={"PATH": f"{tools}:{os.environ['PATH']}"})
 
 
 def test_nothing_is_left_on_the_machine_of_a_log_that_was_followed(
