@@ -125,6 +125,10 @@ def test_a_lack_of_money_says_what_to_do(code: str) -> None:
     assert map_error(answer(400, {"error": code})).hint
 
 
+SLOW_START = pytest.mark.parametrize("pace", [Pace(created_s=1.0)])
+"""A slow computer, too, has read the row of what it rented before that fails."""
+
+
 @contextmanager
 def published(status: int, content: bytes) -> Iterator[str]:
     """An address at which that lies."""
@@ -147,7 +151,7 @@ def published(status: int, content: bytes) -> Iterator[str]:
         server.server_close()
 
 
-@pytest.mark.parametrize("pace", [Pace(created_s=1.0)])  # a slow computer has rented it before it fails
+@SLOW_START
 @pytest.mark.parametrize(
     ("fault", "cause"),
     [("daemon_log_image", Cause.USER_ERROR), ("daemon_log_host", Cause.HOST), ("daemon_log_noise", None)],
@@ -163,6 +167,7 @@ def test_the_log_tells_why_a_machine_does_not_start(
     assert len(log) <= 1 << 18
 
 
+@SLOW_START
 def test_a_log_that_is_never_ready_is_not_waited_for(vast: VastEmulator, provider: VastProvider) -> None:
     vast.faults.add("daemon_log_late")
     machine = rent(provider)
