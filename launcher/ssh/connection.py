@@ -91,7 +91,7 @@ class Connection:
         return SshSession(channel, token, stall_s=self._login.timeouts.stall_s, check=self.check)
 
     def start_beside(self, box: str, argv: Sequence[str], env: Sequence[str] = ()) -> SshSession | None:
-        """Start a command beside those that run; None when there is no connection, or the machine refuses.
+        """Start another command; return None when there is no connection, or the machine refuses.
 
         Unlike `start`, it never connects again: that would break the sessions of the other commands.
         """

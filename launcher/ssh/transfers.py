@@ -144,7 +144,7 @@ class Download:
 
 
 class Following:
-    """A file whose new bytes a command on the box sends by itself."""
+    """A file whose new bytes a command on the box sends as they are written."""
 
     def __init__(self, session: SshSession, path: str, offset: int) -> None:
         self.path = path
