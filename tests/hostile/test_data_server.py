@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from threading import Thread
@@ -36,9 +36,23 @@ ANSWERS = {
 }
 
 
+def _send_again(connection: socket.socket, answer: bytes) -> None:
+    while True:
+        connection.sendall(answer)
+
+
+def _wait_for_the_client(connection: socket.socket, _answer: bytes) -> None:
+    while connection.recv(65536):
+        pass
+
+
+def _close(_connection: socket.socket, _answer: bytes) -> None:
+    """The server closes every connection."""
+
+
 @contextmanager
-def answering(answer: bytes, *, without_end: bool = False) -> Iterator[str]:
-    """Give every request this answer, or for as long as it listens, and close; the URL of the server."""
+def answering(answer: bytes, *, then: Callable[[socket.socket, bytes], None] = _close) -> Iterator[str]:
+    """Give every request this answer, do what follows it, and close; yield the URL of the server."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
 
         def serve() -> None:
@@ -50,8 +64,7 @@ def answering(answer: bytes, *, without_end: bool = False) -> Iterator[str]:
                 with connection, suppress(OSError):
                     connection.recv(65536)
                     connection.sendall(answer)
-                    while without_end:
-                        connection.sendall(answer)
+                    then(connection, answer)
 
         thread = Thread(target=serve)
         thread.start()
@@ -62,24 +75,36 @@ def answering(answer: bytes, *, without_end: bool = False) -> Iterator[str]:
             thread.join()
 
 
+def failure_of(source: HttpSource, folder: Path) -> DataFileError:
+    """Return the error that a download of ten bytes ends with."""
+    file = JobDataFile(
+        url="http://127.0.0.1/file.bin", path="file.bin", size=10, max_bytes=10, sha256="0" * 64
+    )
+    with pytest.raises(DataFileError) as raised:
+        FileDownload(file, source, folder / "part", sleep=lambda _seconds: None).run()
+    return raised.value
+
+
 @pytest.mark.parametrize("name", ANSWERS)
 def test_a_server_that_answers_nonsense_is_given_up(
     name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with answering(ANSWERS[name]) as url:
-        file = JobDataFile(url=url, path="file.bin", size=10, max_bytes=10, sha256="0" * 64)
-        source = HttpSource(url)
-        with pytest.raises(DataFileError) as raised:
-            FileDownload(file, source, tmp_path / "part", sleep=lambda _seconds: None).run()
-    assert raised.value.blame == "server"
-    said = f"{raised.value}\n{capsys.readouterr().out}"
+        failure = failure_of(HttpSource(url), tmp_path)
+    assert failure.blame == "server"
+    said = f"{failure}\n{capsys.readouterr().out}"
     assert all(line.isprintable() and len(line) < 400 for line in said.splitlines())
 
 
 def test_interim_responses_without_end_are_given_up(tmp_path: Path) -> None:
-    with answering(b"HTTP/1.1 100 Continue\r\n\r\n", without_end=True) as url:
-        file = JobDataFile(url=url, path="file.bin", size=10, max_bytes=10, sha256="0" * 64)
-        source = HttpSource(url, head_timeout_s=0.2)
-        with pytest.raises(DataFileError, match="6 times in a row") as raised:
-            FileDownload(file, source, tmp_path / "part", sleep=lambda _seconds: None).run()
-    assert raised.value.blame == "server"
+    with answering(b"HTTP/1.1 100 Continue\r\n\r\n", then=_send_again) as url:
+        failure = failure_of(HttpSource(url), tmp_path)
+    assert failure.blame == "server"
+    assert "TooManyHeaderLines" in str(failure)
+
+
+def test_headers_that_stop_arriving_are_given_up(tmp_path: Path) -> None:
+    with answering(_HEAD + b"X: ", then=_wait_for_the_client) as url:
+        failure = failure_of(HttpSource(url, head_timeout_s=0.2), tmp_path)
+    assert failure.blame == "server"
+    assert "6 times in a row" in str(failure)

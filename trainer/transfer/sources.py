@@ -33,7 +33,9 @@ from vastrun.trainer.transfer.remote_checkpoints import in_one_line, transfer_er
 _TIMEOUT_S = 60.0
 """Maximum seconds without a byte."""
 _HEAD_TIMEOUT_S = 300.0
-"""Maximum seconds until the headers are there, with all redirects: interim responses may have no end."""
+"""Maximum seconds until the headers are there, with all redirects: they may arrive byte by byte."""
+_MAX_HEAD_LINES = 1000
+"""Maximum lines before the content, interim responses included: these may have no end."""
 _MAX_REDIRECTS = 5
 _MAX_WAIT_S = 120.0
 """Maximum seconds to wait on a server's request (Retry-After)."""
@@ -177,13 +179,16 @@ class _Connections:
 
     def open_http(self, host: str, **options: Any) -> HTTPConnection:
         """Make a connection to a host."""
-        self._opened.append(HTTPConnection(host, **options))
-        return self._opened[-1]
+        return self._add(HTTPConnection(host, **options))
 
     def open_https(self, host: str, **options: Any) -> HTTPConnection:
         """Make an encrypted connection to a host, whose certificate is verified."""
-        self._opened.append(HTTPSConnection(host, **options))
-        return self._opened[-1]
+        return self._add(HTTPSConnection(host, **options))
+
+    def _add(self, connection: HTTPConnection) -> HTTPConnection:
+        connection.response_class = _Response
+        self._opened.append(connection)
+        return connection
 
     @contextmanager
     def closed_after(self, seconds: float) -> Iterator[None]:
@@ -201,6 +206,43 @@ class _Connections:
             if connection.sock is not None:
                 with suppress(OSError):
                     connection.sock.shutdown(socket.SHUT_RDWR)
+
+
+class _Response(HTTPResponse):
+    """A response with a limited number of lines before its content.
+
+    Closing the connection does not end a read while the server sends faster than is read.
+    """
+
+    def begin(self) -> None:
+        whole: Any = self.fp
+        head: Any = _HeadLines(whole)
+        self.fp = head
+        try:
+            super().begin()
+        finally:
+            if self.fp is head:
+                self.fp = whole
+
+
+class TooManyHeaderLines(HTTPException):
+    """A response has more lines before its content than are read."""
+
+
+class _HeadLines:
+    """The lines before the content of a response."""
+
+    def __init__(self, whole: IO[bytes]) -> None:
+        self._whole, self._left = whole, _MAX_HEAD_LINES
+
+    def readline(self, limit: int) -> bytes:
+        self._left -= 1
+        if self._left < 0:
+            raise TooManyHeaderLines
+        return self._whole.readline(limit)
+
+    def close(self) -> None:
+        self._whole.close()
 
 
 class _Http(HTTPHandler):
