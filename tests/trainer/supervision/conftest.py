@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tests.trainer.supervision.launches import Launched, Launcher
+from vastrun.contract import layout
 
 
 @pytest.fixture
@@ -24,3 +25,10 @@ def launch(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Launcher]
     yield start
     for run in launched:
         run.end()
+
+
+@pytest.fixture
+def box(tmp_path: Path) -> Path:
+    (tmp_path / layout.RANKS).mkdir(parents=True)
+    (tmp_path / layout.RAW_LOGS).mkdir(parents=True)
+    return tmp_path

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.trainer.supervision.concluding import exits, outcome
 from tests.trainer.supervision.launches import Launched
-from tests.trainer.supervision.test_conclude import exits, outcome
 from vastrun.contract import layout
 from vastrun.contract.outcome import RankEnd, Reason
 from vastrun.trainer.supervision.failure_line import (
