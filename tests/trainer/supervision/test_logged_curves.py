@@ -6,14 +6,13 @@ import json
 import os
 import subprocess
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.trainer.supervision.curve_programs import event, framed, frames, history
-from tests.trainer.supervision.launches import Launched
+from tests.trainer.supervision.launches import Launcher
 from tests.waiting import eventually
 from vastrun.contract import layout
 from vastrun.launcher.gate import caps
@@ -216,43 +215,30 @@ LOGS = """
 """
 
 
-@pytest.fixture
-def launched(tmp_path: Path) -> Iterator[list[Launched]]:
-    runs: list[Launched] = []
-    yield runs
-    for run in runs:
-        run.end()
-
-
-def test_a_supervised_program_of_two_ranks_shows_the_curve_of_rank_0(
-    tmp_path: Path, launched: list[Launched]
-) -> None:
+def test_a_supervised_program_of_two_ranks_shows_the_curve_of_rank_0(launch: Launcher) -> None:
     program = LOGS.format(tests=str(Path(__file__).parents[3]), folder="runs", wait="")
-    launched.append(Launched(tmp_path / "box", program, beating=False))
+    launched = launch(program, beating=False)
 
-    outcome = launched[0].outcome()
+    outcome = launched.outcome()
 
-    lines = [json.loads(line) for line in (tmp_path / "box" / layout.METRICS).read_text().splitlines()]
+    lines = [json.loads(line) for line in (launched.box / layout.METRICS).read_text().splitlines()]
     assert lines == [{"step": step, "train/loss": 1.0, "loss": 1.0} for step in range(1, 6)]
     assert (outcome.reason, outcome.last_loss, outcome.steps_done) == ("finished", 1.0, 0)
 
 
 def test_a_file_anywhere_is_read_while_its_program_runs_and_proves_no_step(
-    tmp_path: Path, launched: list[Launched]
+    tmp_path: Path, launch: Launcher
 ) -> None:
-    box = tmp_path / "box"
     program = LOGS.format(
         tests=str(Path(__file__).parents[3]), folder=str(tmp_path / "elsewhere"), wait="yes"
     )
-    launched.append(
-        Launched(
-            box, program, beating=False, success={"steps": 5, "files": [], "log": None, "exit_code": None}
-        )
-    )
+    success = {"steps": 5, "files": [], "log": None, "exit_code": None}
+    launched = launch(program, beating=False, success=success)
+    box = launched.box
     eventually(lambda: (box / layout.METRICS).exists() and '"step": 3' in (box / layout.METRICS).read_text())
     (box / layout.CODE / "go").touch()
 
-    outcome = launched[0].outcome()
+    outcome = launched.outcome()
 
     lines = [json.loads(line) for line in (box / layout.METRICS).read_text().splitlines()]
     assert {line["loss"] for line in lines} == {1.0}, "of rank 0 alone"
