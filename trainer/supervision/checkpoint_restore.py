@@ -5,6 +5,7 @@ Standard library only.
 
 from __future__ import annotations
 
+import math
 import os
 import shutil
 import threading
@@ -30,6 +31,7 @@ from vastrun.contract.stop_budget import CHECKPOINT_S
 from vastrun.trainer.supervision.checkpoint_watcher import FILES, POLL_S, STATE, CheckpointWatcher
 from vastrun.trainer.supervision.rank_process import read_processes
 from vastrun.trainer.supervision.stop import StopRequest
+from vastrun.trainer.supervision.unmatched_checkpoints import unmatched_weights
 
 FINAL_POLL_S = 300.0
 """Maximum seconds to store the last checkpoint after the end: the machine costs money meanwhile."""
@@ -37,6 +39,8 @@ FINAL_POLL_S = 300.0
 ASIDE_FOLDER = "tmp/incomplete"
 """Folder for incomplete entries, and for those that a restored checkpoint replaces."""
 _MAX_STATE_BYTES = 1 << 16
+_MAX_PAUSE_S = 600.0
+"""Maximum seconds between two searches for weights that do not match `checkpoints`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -163,6 +167,7 @@ class ProgramCheckpoints:
     """The checkpoints of one supervised program; does nothing where the job has no `checkpoints`."""
 
     box: Path
+    job: Job
     say: Callable[[str], None]
     watcher: CheckpointWatcher | None
     _stopping: threading.Event = field(default_factory=threading.Event)
@@ -172,7 +177,7 @@ class ProgramCheckpoints:
     @classmethod
     def of(cls, box: Path, job: Job, say: Callable[[str], None]) -> ProgramCheckpoints:
         """Return the checkpoints of the job's program."""
-        own = cls(box=box, say=say, watcher=None)
+        own = cls(box=box, job=job, say=say, watcher=None)
         if job.checkpoints is not None:
             own.watcher = CheckpointWatcher(
                 box=box,
@@ -218,11 +223,26 @@ class ProgramCheckpoints:
         self._is_late = lambda: False
 
     def _watch(self, watcher: CheckpointWatcher) -> None:
+        pause_s = watcher.settings.every_s
+        search_at = time.monotonic() + pause_s
         while not self._stopping.wait(min(POLL_S, watcher.settings.every_s)):
             if any(process.exit_code for process in read_processes(self.box)):
                 # A file that a killed rank left half written does not change either: the final poll decides.
                 return
             try:
                 watcher.poll(time.monotonic())
+                if time.monotonic() >= search_at:
+                    pause_s = math.inf if self._report_unmatched() else min(2 * pause_s, _MAX_PAUSE_S)
+                    search_at = time.monotonic() + pause_s
             except OSError as error:  # a full disk, a folder that is removed meanwhile
                 self.say(f"checkpoints: {error}")
+
+    def _report_unmatched(self) -> bool:
+        """Say which weights the program wrote while nothing matches `checkpoints`. False: it wrote none."""
+        weights = unmatched_weights(self.box, self.job)
+        if weights and self.job.checkpoints is not None:
+            self.say(
+                f"checkpoints: so far nothing matches {self.job.checkpoints.files}, and the program wrote "
+                f"{weights}; if that is its checkpoint, name it in the job: a restart would begin at step 0"
+            )
+        return bool(weights)

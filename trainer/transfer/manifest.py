@@ -20,6 +20,7 @@ from vastrun.contract.job import Job, matching_files, working_folder
 from vastrun.contract.outcome import FileChecksum
 from vastrun.contract.records import write_json
 from vastrun.trainer.supervision.evidence import file_checksum
+from vastrun.trainer.supervision.unmatched_checkpoints import unmatched_weights
 from vastrun.trainer.transfer.program_outputs import ProgramOutputs, lineage
 
 _STILL_WRITTEN = (layout.LOG, layout.EXIT, layout.MANIFEST)
@@ -96,8 +97,9 @@ def build_listing(
     for path in sorted({*of_run, *named}, key=lambda path: (listing.is_output(path), path)):
         if path in named or outputs is None or not outputs.is_elsewhere(path):
             listing.add(path)
-    if outputs is not None:
+    if job is not None and outputs is not None:
         listing.add_program_outputs(outputs, excluded)
+        listing.add_unmatched_checkpoints(job)
     return listing.done()
 
 
@@ -146,6 +148,15 @@ class ListBuilder:
         for pattern in outputs.job.named_outputs:
             if not matching_files(self.box, pattern):
                 self.left_out[pattern] = LeftOut(path=printable(pattern), why="no file matches")
+
+    def add_unmatched_checkpoints(self, job: Job) -> None:
+        """Record that nothing matches `checkpoints` though the program wrote weights."""
+        weights = unmatched_weights(self.box, job)
+        if weights and job.checkpoints is not None:
+            path = printable(job.checkpoints.files)
+            self.left_out[path] = LeftOut(
+                path=path, why=f"no checkpoint matches; the program wrote {weights}"
+            )
 
     def leave_out(self, path: Path, why: str, *, size: int, named: bool) -> None:
         """Record an omitted file; the files of an omitted folder count together."""

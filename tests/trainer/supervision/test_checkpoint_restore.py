@@ -8,10 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from tests.trainer.supervision.launches import job_of
 from tests.trainer.supervision.own_files import Watching, Writer, dcp_like, hugging_face_like
 from tests.waiting import eventually
 from vastrun.contract import layout
 from vastrun.contract.checkpoint_folder import DamagedError, Manifest, checksum_file, newest_first
+from vastrun.contract.job import Job
 from vastrun.trainer.supervision.checkpoint_restore import ProgramCheckpoints, move_aside
 
 pytestmark = pytest.mark.torch
@@ -24,7 +26,9 @@ def watching(tmp_path: Path) -> Watching:
 
 def test_a_checkpoint_is_kept_while_its_program_runs(watching: Watching) -> None:
     said: list[str] = []
-    checkpoints = ProgramCheckpoints(box=watching.box, say=said.append, watcher=watching.watcher)
+    job = job_of(checkpoints={"files": "checkpoints/*", "every_s": 1.0})
+    (watching.box / layout.JOB).write_text(json.dumps(job))
+    checkpoints = ProgramCheckpoints.of(watching.box, Job.read(watching.box), said.append)
     with checkpoints.watching():
         hugging_face_like(watching.path("checkpoints/checkpoint-5"), "saved")
         assert eventually(lambda: watching.taken() == ["step-000005"]), said

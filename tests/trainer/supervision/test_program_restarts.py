@@ -155,6 +155,26 @@ def test_a_program_that_saves_when_it_is_stopped_has_that_checkpoint_kept(
     assert (checkpoint / "files/last.pkl").read_bytes() == b"weights"
 
 
+def test_weights_that_do_not_match_checkpoints_are_told_while_the_program_runs(
+    launched: list[Launched], tmp_path: Path
+) -> None:
+    saves_elsewhere = """
+        Path("out").mkdir()
+        Path("out/ckpt.pt").write_bytes(bytes(1_000_000))
+        while not Path("enough").exists():
+            time.sleep(0.05)
+    """
+    run = start(launched, tmp_path / "box", saves_elsewhere)
+    told = (
+        "supervisor checkpoints: so far nothing matches checkpoints/*, and the program wrote out/ckpt.pt; "
+        "if that is its checkpoint, name it in the job: a restart would begin at step 0"
+    )
+    eventually(lambda: (run.box / layout.LOG).exists() and told in run.log())
+    (run.box / layout.CODE / "enough").touch()
+    assert run.outcome().reason == "finished"
+    assert run.log().count(told) == 1
+
+
 def test_without_checkpoints_in_the_job_a_program_has_an_empty_variable_and_its_own_braces(
     launched: list[Launched], tmp_path: Path
 ) -> None:

@@ -217,6 +217,41 @@ def test_where_no_checkpoint_was_taken_the_files_are_outputs(box: Path) -> None:
     assert program.downloaded() == ["code/checkpoints/step_1.pt"]
 
 
+WEIGHTS_BYTES = 1_000_000
+
+
+@pytest.mark.parametrize(
+    ("pattern", "written", "shown"),
+    [
+        ("out/ckpt.pt", "out-shakespeare/ckpt.pt", "out-shakespeare/ckpt.pt"),
+        ("$VASTRUN_OUTPUTS/*.pt", "out/model.safetensors", "out/model.safetensors"),
+        ("checkpoints/*", f"../{layout.OUTPUTS}/last.ckpt", "$VASTRUN_OUTPUTS/last.ckpt"),
+        ("checkpoints/*", "we\tights.pt", "we\\tights.pt"),
+    ],
+)
+def test_weights_that_do_not_match_checkpoints_are_named(
+    box: Path, pattern: str, written: str, shown: str
+) -> None:
+    program = Program(box, checkpoints={"files": pattern})
+    program.start()
+    program.write("smaller.pt", WEIGHTS_BYTES)
+    program.write(written, WEIGHTS_BYTES + 1)
+    assert program.left_out()[pattern].why == f"no checkpoint matches; the program wrote {shown}"
+
+
+def test_checkpoints_that_match_or_are_no_weights_are_not_missed(box: Path) -> None:
+    program = Program(box, checkpoints={"files": "checkpoints/*"})
+    program.write("pretrained.pt", WEIGHTS_BYTES)
+    program.start()
+    program.write("small.pt", WEIGHTS_BYTES - 1)
+    program.write("data.txt", WEIGHTS_BYTES)
+    assert program.left_out() == {}
+    program.write("elsewhere.pt", WEIGHTS_BYTES)
+    assert list(program.left_out()) == ["checkpoints/*"]
+    program.write("checkpoints/step_1.pt")
+    assert program.left_out() == {}
+
+
 def test_of_the_onboard_trainer_nothing_in_the_code_folder_is_downloaded(box: Path) -> None:
     program = Program(box, command=None, train={"steps": 1})
     program.start()
