@@ -78,6 +78,19 @@ RULES: tuple[AdviceRule, ...] = (
     ),
     AdviceRule(
         causes=(Cause.USER_ERROR,),
+        detail="Duplicate GPU detected",
+        text='each rank needs its own GPU: torch.cuda.set_device(int(os.environ["LOCAL_RANK"])); '
+        "then: {edited}",
+    ),
+    AdviceRule(
+        causes=(Cause.USER_ERROR,),
+        detail=r"NCCL built in|only supported with GPUs|not compiled with CUDA|no NVIDIA driver"
+        r"|_cuda_setDevice|No CUDA GPUs are available",
+        text="this torch or this machine has no GPU: choose the device by torch.cuda.is_available(), and "
+        "gloo without one; or ask for GPUs with resources.gpus; then: {edited}",
+    ),
+    AdviceRule(
+        causes=(Cause.USER_ERROR,),
         detail=r"devices=\d+` and `num_nodes=\d+` in Lightning|devices=.* in Lightning, but the number",
         text='set devices=int(os.environ["LOCAL_WORLD_SIZE"]) in Trainer(), which is the number of ranks; '
         "then: {edited}",

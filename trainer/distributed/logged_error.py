@@ -33,6 +33,10 @@ _IN_WORKER = re.compile(r"Caught \w+ in (.+)\.$")
 _WORKER_GONE = re.compile(r"DataLoader worker \(pid\(s\) [\d, ]+\) exited unexpectedly$")
 _WORKER_KILLED = re.compile(r"RuntimeError: DataLoader worker \(pid \d+\) is killed by signal: .+")
 
+_NCCL_LAST = "Last error:"
+_NCCL_LINES = 6
+"""Lines below an error of NCCL in which its reason is looked for."""
+
 _TAIL = 1 << 16
 _HEADER = "Traceback (most recent call last):"
 _RANK_PREFIX = re.compile(r"^\[rank\d+\]: ?", re.MULTILINE)
@@ -40,6 +44,8 @@ _RANK_PREFIX = re.compile(r"^\[rank\d+\]: ?", re.MULTILINE)
 _BARE_ERROR = re.compile(r"^(\w+\.)*\w*(Error|Exception|Interrupt)(: .*)?$")
 
 _REASON_OF_TEXT: Mapping[Reason, re.Pattern[str]] = {
+    # The program asked for what cannot work: on another machine it would fail again.
+    "error": re.compile(r"NCCL built in|Duplicate GPU detected"),
     "device": FAILED_DEVICE,
     "oom": NO_MEMORY,
     "signal": re.compile(
@@ -100,8 +106,10 @@ def parse_raised(text: str) -> Raised | None:
     end = _end_of_stack(lines, start)
     if end is None:
         return None
-    return _of_worker(lines, start, end) or Raised(
-        exception=lines[end].rstrip(), traceback="\n".join(lines[start : end + 1])
+    return (
+        _of_worker(lines, start, end)
+        or _of_nccl(lines, start, end)
+        or Raised(exception=lines[end].rstrip(), traceback="\n".join(lines[start : end + 1]))
     )
 
 
@@ -127,6 +135,19 @@ def _of_worker(lines: Sequence[str], start: int, end: int) -> Raised | None:
         if killed is not None:
             return Raised(exception=killed.strip(), traceback="\n".join([killed, *lines[start : end + 1]]))
     return None
+
+
+def _of_nccl(lines: Sequence[str], start: int, end: int) -> Raised | None:
+    """Return an error of NCCL with the reason that NCCL gave last; None: it is none, or has no such reason.
+
+    torch writes it below the exception: `ncclInvalidUsage: ...`, `Last error:` and the reason.
+    """
+    below = lines[end + 1 : end + 1 + _NCCL_LINES]
+    if "NCCL error in" not in lines[end] or _NCCL_LAST not in below[:-1]:
+        return None
+    last = below.index(_NCCL_LAST) + 1
+    text = "\n".join(lines[start : end + 2 + last])
+    return Raised(exception=f"{lines[end].rstrip()}: {below[last].strip()}", traceback=text)
 
 
 def reason_of_text(exception: str) -> Reason:

@@ -252,6 +252,18 @@ PROGRAM, TRAINING = dump_job(command_job()), dump_job(train_job())
             "ValueError: You set `devices=1` and `num_nodes=1` in Lightning, but the product (1 * 1)",
             "LOCAL_WORLD_SIZE",
         ),
+        (PROGRAM, Cause.USER_ERROR, "Duplicate GPU detected : rank 1 and rank 0 both on", "LOCAL_RANK"),
+        *(
+            (PROGRAM, Cause.USER_ERROR, text, "torch.cuda.is_available()")
+            for text in (
+                "RuntimeError: Distributed package doesn't have NCCL built in",
+                "ValueError: ProcessGroupNCCL is only supported with GPUs, no GPUs found!",
+                "AssertionError: Torch not compiled with CUDA enabled",
+                "RuntimeError: Found no NVIDIA driver on your system.",
+                "AttributeError: module 'torch._C' has no attribute '_cuda_setDevice'",
+                "RuntimeError: No CUDA GPUs are available",
+            )
+        ),
         (PROGRAM, Cause.USER_ERROR, "ValueError: {run} {nosuch}", "fix the program"),
     ],
 )

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from vastrun.trainer.distributed.logged_error import last_raised, parse_raised
+import pytest
+
+from vastrun.trainer.distributed.logged_error import last_raised, parse_raised, reason_of_text
 
 BOOM = """\
 Traceback (most recent call last):
@@ -120,3 +122,49 @@ def test_of_a_worker_that_left_unexpectedly_the_signal_is_told_that_killed_it() 
     alone = parse_raised(f"{header}{gone}\n")
     assert alone is not None
     assert alone.exception == gone
+
+
+NCCL = """\
+[rank1]: Traceback (most recent call last):
+[rank1]:   File "train.py", line 9, in <module>
+[rank1]: torch.distributed.DistBackendError: NCCL error in: ../NCCLUtils.cpp:77, %s
+[rank1]: %s: This usually reflects what went wrong.
+[rank1]: Last error:
+[rank1]: %s
+"""
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "last", "reason"),
+    [
+        (
+            *("invalid usage", "ncclInvalidUsage"),
+            "Duplicate GPU detected : rank 1 and rank 0 both on CUDA device 1a0",
+            "error",
+        ),
+        (
+            *("remote process exited or there was a network error", "ncclRemoteError"),
+            "socketProgress: Connection closed by remote peer 10.0.0.2<54321>",
+            "communication",
+        ),
+    ],
+)
+def test_an_error_of_nccl_has_the_reason_that_nccl_gave(kind: str, name: str, last: str, reason: str) -> None:
+    raised = parse_raised(NCCL % (kind, name, last) + "more of the log\n")
+    assert raised is not None
+    assert raised.exception.endswith(f"NCCLUtils.cpp:77, {kind}: {last}")
+    assert raised.traceback.endswith(f"Last error:\n{last}")
+    assert reason_of_text(raised.exception) == reason
+
+
+def test_an_error_of_nccl_without_a_reason_is_told_by_its_first_line() -> None:
+    raised = parse_raised(
+        (NCCL % ("unhandled cuda error", "ncclUnhandledCudaError", "")).partition("Last")[0]
+    )
+    assert raised is not None
+    assert raised.exception.endswith("unhandled cuda error")
+    assert reason_of_text(raised.exception) == "communication"
+
+
+def test_a_program_that_asks_for_nccl_without_it_is_to_blame_itself() -> None:
+    assert reason_of_text("RuntimeError: Distributed package doesn't have NCCL built in") == "error"
