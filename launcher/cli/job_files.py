@@ -175,7 +175,7 @@ def _imports_wandb(spec: JobSpec) -> str | None:
     """Return the Python program of the command that imports wandb; None where none was found."""
     for program, text in _programs(spec):
         try:
-            if read_program(program, text).uses_wandb():
+            if read_program(program, {program: ast.parse(text)}).uses_wandb():
                 return program
         except (ValueError, SyntaxError, RecursionError):
             continue

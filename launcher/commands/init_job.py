@@ -79,7 +79,7 @@ def _read(folder: Path, path: str) -> tuple[UserProgram, ProgramReport]:
     if len(text) > _MAX_PROGRAM_CHARACTERS:
         raise UsageError(f"{path}: is too large for a program", hint="name a Python program")
     try:
-        program, tree = read_program(relative, text), ast.parse(text)
+        modules = own_modules(folder, relative, ast.parse(text))
     except SyntaxError as error:
         text = f"{path}:{error.lineno or 1}: is not a Python program: {error.msg}"
         raise UsageError(
@@ -87,7 +87,7 @@ def _read(folder: Path, path: str) -> tuple[UserProgram, ProgramReport]:
         ) from None  # the text has all of it
     except (ValueError, RecursionError) as error:
         raise UsageError(f"{path}: is not a Python program: {error}") from error
-    return program, report_of(own_modules(folder, relative, tree))
+    return read_program(relative, modules), report_of(modules)
 
 
 def read_source(path: Path) -> str:

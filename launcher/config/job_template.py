@@ -5,8 +5,9 @@ from __future__ import annotations
 import ast
 import re
 import sys
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import PurePosixPath
 
 from vastrun.launcher.config.program_report import (
     ProgramReport,
@@ -21,14 +22,49 @@ SCHEMA_FILE = ".vastrun/job.schema.json"
 
 _IN_IMAGE = frozenset(("torch", "numpy", "h5py", "matplotlib", "wandb", "pynvml", "vastrun", "triton"))
 _PACKAGES = {
-    "PIL": "pillow",
+    "absl": "absl-py",
+    "attr": "attrs",
+    "Bio": "biopython",
+    "bs4": "beautifulsoup4",
+    "community": "python-louvain",
+    "Crypto": "pycryptodome",
     "cv2": "opencv-python-headless",
+    "dateutil": "python-dateutil",
+    "docx": "python-docx",
+    "dotenv": "python-dotenv",
+    "faiss": "faiss-cpu",
+    "fitz": "pymupdf",
+    "git": "gitpython",
+    "hydra": "hydra-core",
+    "jwt": "pyjwt",
+    "magic": "python-magic",
+    "mpl_toolkits": "matplotlib",
+    "neuralop": "neuraloperator",
+    "open_clip": "open-clip-torch",
+    "OpenGL": "pyopengl",
+    "OpenSSL": "pyopenssl",
+    "physicsnemo": "nvidia-physicsnemo",
+    "PIL": "pillow",
+    "pkg_resources": "setuptools",
     "pytorch_lightning": "pytorch-lightning",
-    "sklearn": "scikit-learn",
+    "pywt": "pywavelets",
+    "ruamel": "ruamel.yaml",
+    "serial": "pyserial",
     "skimage": "scikit-image",
+    "sklearn": "scikit-learn",
+    "skopt": "scikit-optimize",
+    "slugify": "python-slugify",
+    "snappy": "python-snappy",
+    "tltorch": "tensorly-torch",
+    "tree": "dm-tree",
+    "umap": "umap-learn",
     "yaml": "pyyaml",
+    "zmq": "pyzmq",
 }
-"""Packages whose name differs from the imported module."""
+"""Packages whose name differs from the imported module, whose own name may be another package's."""
+
+
+_IMPORT_ERRORS = ("ImportError", "ModuleNotFoundError", "Exception")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,7 +121,11 @@ class UserProgram:
     path: str
     """From the folder of the job file, with `/`."""
     imports: Collection[str]
-    """Every module that it imports, dotted."""
+    """Every module that it and the modules of its folder import, dotted."""
+    optional: Collection[str] = ()
+    """Those that it does without: each import of them is in a `try` that expects ImportError."""
+    own: Collection[str] = ()
+    """Names of its modules and of their folders."""
 
     @property
     def framework(self) -> Framework | None:
@@ -93,10 +133,11 @@ class UserProgram:
         return next((each for each in FRAMEWORKS if any(map(self._uses, each.marks))), None)
 
     def packages(self, own: Collection[str]) -> list[str]:
-        """Return the packages that the image lacks. `own`: names of the program's modules."""
+        """Return the packages that the image lacks. `own`: names of further modules of the folder."""
         tops = {name.partition(".")[0] for name in self.imports}
-        missing = tops - _IN_IMAGE - sys.stdlib_module_names - set(own)
-        return sorted(_PACKAGES.get(name, name) for name in missing)
+        missing = tops - {name.partition(".")[0] for name in self.optional} - {*own, *self.own}
+        packages = {_PACKAGES.get(name, name) for name in missing - sys.stdlib_module_names}
+        return sorted(packages - _IN_IMAGE)
 
     def uses_wandb(self) -> bool:
         """Return whether it reports to W&B, which needs a key."""
@@ -110,19 +151,43 @@ class UserProgram:
         return any(name == module or name.startswith(f"{module}.") for name in self.imports)
 
 
-def read_program(path: str, text: str) -> UserProgram:
-    """Return what a Python program imports, at any depth of its code. Raises SyntaxError, ValueError."""
-    return UserProgram(path=path, imports=frozenset(_imports(ast.parse(text))))
+def read_program(path: str, modules: Mapping[str, ast.Module]) -> UserProgram:
+    """Return what a program imports, at any depth of its code. `modules`: it and its own modules, by path."""
+    needed: set[str] = set()
+    optional: set[str] = set()
+    for tree in modules.values():
+        for name, is_optional in _imports(tree):
+            (optional if is_optional else needed).add(name)
+    return UserProgram(
+        path=path,
+        imports=frozenset(needed | optional),
+        optional=frozenset(optional - needed),
+        own=frozenset(part for module in modules for part in PurePosixPath(module).with_suffix("").parts),
+    )
 
 
-def _imports(tree: ast.AST) -> Iterator[str]:
-    for node in ast.walk(tree):
+def _imports(tree: ast.Module) -> Iterator[tuple[str, bool]]:
+    """Yield each imported module, and whether the program does without it."""
+    waiting: list[tuple[ast.AST, bool]] = [(tree, False)]
+    while waiting:
+        node, is_optional = waiting.pop()
         if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
+            yield from ((alias.name, is_optional) for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
-            yield node.module
             # `from torch import distributed` imports torch.distributed.
-            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+            names = (node.module, *(f"{node.module}.{alias.name}" for alias in node.names))
+            yield from ((name, is_optional) for name in names)
+        tried = (
+            node.body if isinstance(node, ast.Try) and any(map(_expects_import_error, node.handlers)) else ()
+        )
+        waiting += [(child, is_optional or child in tried) for child in ast.iter_child_nodes(node)]
+
+
+def _expects_import_error(handler: ast.ExceptHandler) -> bool:
+    if handler.type is None:
+        return True
+    kinds = handler.type.elts if isinstance(handler.type, ast.Tuple) else [handler.type]
+    return any(isinstance(kind, ast.Name) and kind.id in _IMPORT_ERRORS for kind in kinds)
 
 
 def program_job(program: UserProgram, report: ProgramReport, *, name: str, setup: str | None) -> str:

@@ -137,6 +137,38 @@ def test_packages_that_the_image_lacks_are_installed(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("module", "package"),
+    [
+        ("hydra", "hydra-core"),
+        ("neuralop", "neuraloperator"),
+        ("dotenv", "python-dotenv"),
+        ("git", "gitpython"),
+    ],
+)
+def test_a_package_is_installed_by_its_own_name(folder: Path, module: str, package: str) -> None:
+    (folder / "train.py").write_text(f"import {module}\n")
+    init()
+    assert written(folder).setup == (f"pip install {package}",)
+
+
+def test_what_the_programs_own_modules_import_is_installed_unless_they_do_without(folder: Path) -> None:
+    (folder / "train.py").write_text("from parts.loop import fit\n")
+    (folder / "parts").mkdir()
+    (folder / "parts" / "near.py").write_text("import einops\n")
+    (folder / "parts" / "loop.py").write_text(
+        "import boto3, near, parts.near\n"
+        "try:\n    import apex\nexcept ImportError:\n    import timm\n"
+        "try:\n    import flash_attn, einops\nexcept (OSError, ModuleNotFoundError):\n    pass\n"
+        "try:\n    import zarr\nexcept OSError:\n    raise\n"
+        "try:\n    import wandb\nexcept:\n    pass\n"
+    )
+    init()
+    spec = written(folder)
+    assert spec.setup == ("pip install boto3 einops timm zarr",)
+    assert [secret.name for secret in spec.secrets] == ["WANDB_API_KEY"]
+
+
+@pytest.mark.parametrize(
     ("file", "command"),
     [("requirements.txt", "pip install -r requirements.txt"), ("pyproject.toml", "pip install .")],
 )
