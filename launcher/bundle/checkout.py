@@ -64,6 +64,22 @@ def worktree(folder: str, exclude: Sequence[str] = (), include: Sequence[str] = 
     return Worktree(root=root, paths=paths, commit=commit, dirty=dirty)
 
 
+def ignored_by_git(tree: Worktree) -> list[str]:
+    """Return the files below its root that git ignores and that are not shipped, without caches.
+
+    Empty outside of git. Raises UsageError.
+    """
+    if not _in_git(tree.root):
+        return []
+    listed = _git(tree.root, "ls-files", "-z", "--others", "--ignored", "--exclude-standard").split("\0")
+    shipped = frozenset(tree.paths)
+    return [
+        path
+        for path in filter(None, listed)
+        if path not in shipped and _IGNORED_FOLDERS.isdisjoint(PurePosixPath(path).parts)
+    ]
+
+
 def why_not_shipped(
     path: str, folder: str, exclude: Sequence[str] = (), include: Sequence[str] = ()
 ) -> str | None:

@@ -23,6 +23,7 @@ from vastrun.launcher.config.tags import tag_faults
 from vastrun.launcher.config.write_calls import uses_lightning
 from vastrun.launcher.core import Offer, Run
 from vastrun.launcher.core.job import JobSpec
+from vastrun.launcher.gate.text import one_line
 from vastrun.launcher.ports import Provider
 
 _COMMENT = re.compile(r"(^|\s)#.*")
@@ -37,6 +38,8 @@ _LAUNCHER = re.compile(
 _WANDB_NAMES = frozenset({"WANDB_API_KEY", "WANDB_MODE", "WANDB_DISABLED"})
 _MAX_PROGRAM_BYTES = 2_000_000
 _CALLS = ("Trainer", "Fabric")
+_MAX_IGNORED = 3
+"""Ignored files that a warning names."""
 
 
 def read_job_file(path: Path, sets: tuple[str, ...], by: str | None = None) -> JobSpec:
@@ -115,6 +118,7 @@ def job_warnings(
             "or env: {WANDB_MODE: offline} to record without one"
         )
     yield from _lightning_warnings(spec)
+    yield from _ignored_data_warning(spec)
     if spec.volume is not None:
         delete = f"vastrun reap --provider {provider} --volume {spec.volume.name}"
         yield (
@@ -125,6 +129,18 @@ def job_warnings(
         yield (
             f"resources.gpus is 0, but this provider rents machines with GPUs only: {offers[0].gpus} x "
             f"{offers[0].gpu_name} will be paid for and not used"
+        )
+
+
+def _ignored_data_warning(spec: JobSpec) -> Iterator[str]:
+    from vastrun.launcher.bundle.ignored_data import ignored_data  # slow to import: all that packs
+
+    if paths := ignored_data(spec):
+        more = f" and {len(paths) - _MAX_IGNORED} more" if len(paths) > _MAX_IGNORED else ""
+        named = ", ".join(map(one_line, paths[:_MAX_IGNORED]))
+        yield (
+            f"{named}{more}: ignored by git, so not uploaded, and the code names it; "
+            "if the program reads it, add it to code.include"
         )
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+import subprocess
 from dataclasses import replace
 from pathlib import Path
 
@@ -181,3 +183,50 @@ def test_a_notebook_as_program_is_an_error_that_says_what_to_do(command: str) ->
 )  # fmt: skip
 def test_a_notebook_as_an_argument_is_none(command: str) -> None:
     assert load_job(f"{HEAD}command: {command}\n", "job.yaml").command is not None
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    """A git checkout whose program reads files that git ignores."""
+    subprocess.run(["git", "init", "-q", str(tmp_path)], check=True)
+    files = {
+        ".gitignore": "*.bin\n*.pt\n*.csv\nvenv/\n",
+        "train.py": 'open("data/" + "train.bin")\nsave("model.pt")\nsave("scores.csv")\n',
+        "data/train.bin": "x",
+        "data/other.bin": "x",
+        "model.pt": "x",
+        "scores.csv": "x",
+        "venv/train.bin": "x",
+    }
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+    return tmp_path
+
+
+def of_checkout(checkout: Path, *include: str) -> JobSpec:
+    spec = replace(job("python train.py", ranks=1), outputs=("scores.csv",))
+    return replace(spec, code=Code(path=str(checkout), include=include))
+
+
+def test_data_that_git_ignores_and_the_code_names_are_told_before_anything_is_rented(checkout: Path) -> None:
+    (said,) = warnings(of_checkout(checkout), free=True, local=True)
+    assert said == (
+        "data/train.bin: ignored by git, so not uploaded, and the code names it; "
+        "if the program reads it, add it to code.include"
+    )
+
+
+def test_of_many_ignored_files_three_are_named(checkout: Path) -> None:
+    names = [f"part{n}.bin" for n in range(5)]
+    for name in names:
+        (checkout / name).write_text("x")
+    (checkout / "parts.yaml").write_text(str(names))
+    (said,) = warnings(of_checkout(checkout), free=True, local=True)
+    assert said.startswith("data/train.bin, part0.bin, part1.bin and 3 more: ")
+
+
+def test_ignored_data_that_are_included_or_of_no_checkout_are_not_told(checkout: Path) -> None:
+    assert warnings(of_checkout(checkout, "data"), free=True, local=True) == []
+    shutil.rmtree(checkout / ".git")
+    assert warnings(of_checkout(checkout), free=True, local=True) == []
