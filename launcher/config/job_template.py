@@ -123,7 +123,7 @@ class UserProgram:
     imports: Collection[str]
     """Every module that it and the modules of its folder import, dotted."""
     optional: Collection[str] = ()
-    """Those that it does without: each import of them is in a `try` that expects ImportError."""
+    """Modules that it does without: each import of them is in a `try` that expects ImportError."""
     own: Collection[str] = ()
     """Names of its modules and of their folders."""
 
