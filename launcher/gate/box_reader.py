@@ -61,7 +61,7 @@ def fetch_small_file(
     """
     max_bytes = caps.SMALL_FILES[path] if max_bytes is None else max_bytes
     content = bytearray()
-    while chunk := remote.read(path, offset=len(content), limit=min(_CHUNK, max_bytes + 1 - len(content))):
+    while chunk := remote.read(path, offset=len(content), limit=min(_CHUNK, max_bytes + 1)):
         content += chunk
         if budget is not None:
             budget.spend(size=len(chunk), memory=len(chunk))

@@ -56,8 +56,13 @@ class PostgresLedger(SqlLedger):
 class Heartbeats:
     """Heartbeats of this process's launchers: a row for each, with the time at which it expires."""
 
-    def __init__(self, db: PostgresDatabase, heartbeat_timeout_s: float = HEARTBEAT_TIMEOUT_S) -> None:
-        self._db, self._timeout_s = db, heartbeat_timeout_s
+    def __init__(
+        self,
+        db: PostgresDatabase,
+        heartbeat_timeout_s: float = HEARTBEAT_TIMEOUT_S,
+        interval_s: float = HEARTBEAT_INTERVAL_S,
+    ) -> None:
+        self._db, self._timeout_s, self._interval_s = db, heartbeat_timeout_s, interval_s
         self._launchers: set[str] = set()
         self._ended = threading.Event()
 
@@ -86,7 +91,7 @@ class Heartbeats:
                 self._db.with_retries(lambda who=who: self._delete(who))  # type: ignore[misc]
 
     def _renew_forever(self) -> None:
-        while not self._ended.wait(HEARTBEAT_INTERVAL_S):
+        while not self._ended.wait(self._interval_s):
             with suppress(StorageError):  # was retried for long enough; the next heartbeat tries again
                 for who in list(self._launchers):
                     self._write(who)

@@ -236,7 +236,7 @@ def lines_after(log: Path, raised: Raised) -> LinesAfter | None:
     if not after:
         return None
     header = at - raised.traceback.count("\n")
-    before = next((lines[number] for number in range(header - 1, -1, -1) if lines[number]), "")
+    before = next(filter(None, reversed(lines[: max(header, 0)])), "")
     # The stack of an uncaught exception begins in the program's module.
     was_caught = _FRAME in raised.traceback and _MODULE_FRAME not in raised.traceback
     was_logged = _LOG_RECORD.search(before) is not None

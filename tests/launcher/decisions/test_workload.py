@@ -120,6 +120,9 @@ def test_what_earlier_trainings_reached_counts_instead_of_a_usual_share() -> Non
     )  # fmt: skip
     assert efficiency_of([run], lambda _: workloads()) == pytest.approx(0.1)
     assert efficiency_of([run], lambda _: None) == EFFICIENCY
+    on_cpu, unmeasured = replace(run, gpu_name=""), replace(run, steps_per_s=None)
+    for other in (on_cpu, unmeasured):
+        assert efficiency_of([*[other] * 20, run], lambda _: workloads()) == pytest.approx(0.1)
 
 
 def test_jobs_whose_steps_are_the_same_ask_the_same() -> None:

@@ -161,6 +161,7 @@ def test_one_lost_node_ends_the_others_within_a_minute_and_the_verdict_names_it(
     assert run.cause is Cause.LOST, world.told
     assert run.detail.startswith(f"node {node}: "), run.detail
     assert run.failed_node == node
+    assert run.failed_in is world.rows()[node].failed_in is not None
     ends = [row.released_at or 0.0 for row in world.rows()]
     assert max(ends) - lost_at[0] < GONE_S, world.told
     assert (last.cause is None) == (phase in BEFORE_TRAINING), "other machines are taken, as for one node"

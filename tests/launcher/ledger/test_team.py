@@ -13,6 +13,7 @@ from tests.emulators.cable import Cable
 from tests.launcher.ledger.conftest import NOW
 from tests.launcher.ledger.postgres import PostgresServer, served
 from tests.launcher.ledger.test_ledgers import RUN
+from tests.waiting import eventually
 from vastrun.launcher.core import Driver, Event, Phase
 from vastrun.launcher.core.errors import HeldError, StorageError, UsageError
 from vastrun.launcher.environment import wire
@@ -74,6 +75,28 @@ def test_a_computer_that_is_not_heard_of_any_more_is_dead(postgres: PostgresServ
         with pytest.raises(HeldError):
             shut.save(replace(RUN, phase=Phase.RENT), who=DESK)
         assert other.driver(RUN.id) is not None
+
+
+def test_the_row_of_a_launcher_is_renewed_as_long_as_it_lives(postgres: PostgresServer) -> None:
+    from vastrun.launcher.ledger.postgres import PostgresDatabase
+    from vastrun.launcher.ledger.team import Heartbeats
+
+    url = postgres.database()
+    with opened(url), closing(PostgresDatabase(url)) as db:
+        heartbeats = Heartbeats(db, heartbeat_timeout_s=60.0, interval_s=0.01)
+        heartbeats.keep(DESK)
+
+        def expires_at() -> float:
+            with db.reading():
+                row = db.row("SELECT until FROM launchers WHERE who = ?", (DESK,))
+            assert row is not None
+            return float(row["until"])
+
+        first = expires_at()
+        assert eventually(lambda: expires_at() > first)
+        heartbeats.end()
+        with db.reading():
+            assert db.row("SELECT until FROM launchers WHERE who = ?", (DESK,)) is None
 
 
 def test_a_launcher_that_ended_well_is_no_longer_waited_for(postgres: PostgresServer) -> None:
