@@ -55,10 +55,14 @@ class IdleGpuReport:
 
 
 def _was_reported(context: RunContext, idle: IdleGpus) -> bool:
-    reason = waits_text(idle).split()[:4]
     events = context.services.ledger.events(context.run.id)
-    texts = (event.text for event in events if event.text.startswith(BEGINS))
-    return any(text.partition("; ")[2].split()[:4] == reason for text in texts)
+    texts = (event.text.partition("; ")[2] for event in events if event.text.startswith(BEGINS))
+    return _until_figure(waits_text(idle)) in map(_until_figure, texts)
+
+
+def _until_figure(text: str) -> str:
+    """Return the text before its first digit: the figures of a reason differ from time to time."""
+    return re.split(r"\d", text, maxsplit=1)[0]
 
 
 def progress_of(box_status: BoxStatus, spec: JobSpec, pace: Pace, now: float) -> Progress:

@@ -9,6 +9,7 @@ from typing import get_args
 import pytest
 
 from tests.fakebox import Training
+from tests.launcher.faults import Fault, Killed
 from tests.launcher.terminal import Terminal
 from tests.launcher.world import RUN_ID, World
 from vastrun.contract.outcome import IdleGpus, WaitsFor
@@ -38,6 +39,26 @@ def test_it_is_reported_once_while_the_run_trains_on(tmp_path: Path) -> None:
     world = World(tmp_path, training=Training(seconds=600.0, supervisor={"idle_gpus": asdict(IDLE)}))
     assert world.launch().cause is None
     assert reports(world) == [f"{BEGINS}{TEXT}"]
+
+
+@pytest.mark.parametrize(
+    ("later", "count"),
+    [
+        (replace(IDLE, data=0.71, cores=0.5), 1),
+        (replace(IDLE, waits_for="disk"), 2),
+        (replace(IDLE, waits_for="collectives"), 2),
+    ],
+)
+def test_another_launcher_reports_only_another_reason(tmp_path: Path, later: IdleGpus, count: int) -> None:
+    status: dict[str, object] = {"idle_gpus": asdict(IDLE)}
+    world = World(tmp_path, training=Training(seconds=600.0, supervisor=status))
+    world.expect(Fault(verb="output_store.download_log", nth=5, moment="after", trouble="killed"))
+    with pytest.raises(Killed):
+        world.launch()
+    assert len(reports(world)) == 1
+    status["idle_gpus"] = asdict(later)
+    assert world.resume().cause is None
+    assert len(reports(world)) == count
 
 
 def test_why_has_it_by_the_evidence_of_the_machine(tmp_path: Path) -> None:
