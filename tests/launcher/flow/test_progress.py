@@ -7,10 +7,12 @@ from dataclasses import replace
 
 import pytest
 
+from tests.fakes import FakeScreen
 from tests.jobs import command_job, train_job
+from tests.launcher.ledger.test_ledgers import RUN
 from vastrun.contract.config import TrainConfig
 from vastrun.contract.stage_config import StageConfig
-from vastrun.launcher.core import BoxStatus, RankStatus
+from vastrun.launcher.core import BoxStatus, Phase, Progress, RankStatus
 from vastrun.launcher.core.job import Hold, JobSpec, Success
 from vastrun.launcher.flow.pace import Pace, stages_left, work_of
 from vastrun.launcher.flow.progress import (
@@ -20,6 +22,7 @@ from vastrun.launcher.flow.progress import (
     progress_of,
     split_at,
 )
+from vastrun.launcher.flow.run_state import DISPLAY_INTERVAL_S, ProgressDisplay
 
 TRAINER, SILENT = train_job(), command_job()
 TRAINER_OF_TWO, SILENT_OF_TWO = train_job(nodes=2), command_job(nodes=2)
@@ -317,3 +320,21 @@ LINES = ("1.5 30-image a\n", "2.5 40-data b\n", "3.5 50-train c\n", "free text\n
 def test_a_log_is_split_after_the_last_line_of_the_steps_before(text: str, step: str, before: int) -> None:
     lines = text.splitlines(keepends=True)
     assert split_at(text, step) == ("".join(lines[:before]), "".join(lines[before:]))
+
+
+@pytest.mark.parametrize(
+    ("phase", "later_s", "due"),
+    [
+        (Phase.TRAIN, 0.0, False),
+        (Phase.TRAIN, DISPLAY_INTERVAL_S / 2 - 0.01, False),
+        (Phase.TRAIN, DISPLAY_INTERVAL_S / 2, True),
+        (Phase.TRAIN, -1.0, True),
+        (Phase.COLLECT, 0.0, True),
+    ],
+)
+def test_the_same_progress_is_shown_again_after_a_while(phase: Phase, later_s: float, due: bool) -> None:
+    display = ProgressDisplay(FakeScreen())
+    assert display.is_due(Phase.TRAIN, None, 100.0)
+    display.show(replace(RUN, phase=Phase.TRAIN), Progress(), 0.0, 100.0)
+    assert display.is_due(phase, None, 100.0 + later_s) is due
+    assert display.is_due(phase, Progress(), 100.0 + later_s)
