@@ -155,6 +155,16 @@ def test_half_of_the_metrics_that_a_launcher_accepts_is_left_to_the_program() ->
     assert caps.SMALL_FILES[layout.METRICS] >= 2 * MAX_BYTES
 
 
+def test_a_closed_file_that_appears_later_is_found_by_the_next_search(logging: Logging) -> None:
+    def found() -> list[str]:
+        logging.curves.poll()
+        return logging.said
+
+    assert found() == []
+    logging.log("later", (1, "acc", 0.25))
+    assert eventually(found) == [f"curves are read from code/later/{EVENTS}"]
+
+
 def test_a_broken_file_is_named_once_and_others_are_read(logging: Logging) -> None:
     broken = logging.box / layout.CODE / f"{EVENTS}\x1b[2J"
     broken.write_bytes(b"no events" * 100)
