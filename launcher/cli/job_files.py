@@ -137,10 +137,10 @@ def _ignored_data_warning(spec: JobSpec) -> Iterator[str]:
 
     if paths := ignored_data(spec):
         more = f" and {len(paths) - _MAX_IGNORED} more" if len(paths) > _MAX_IGNORED else ""
-        named = ", ".join(map(one_line, paths[:_MAX_IGNORED]))
+        named, them = ", ".join(map(one_line, paths[:_MAX_IGNORED])), "it" if len(paths) == 1 else "them"
         yield (
-            f"{named}{more}: ignored by git, so not uploaded, and the code names it; "
-            "if the program reads it, add it to code.include"
+            f"{named}{more}: ignored by git, so not uploaded, and the code names {them}; "
+            f"if the program reads {them}, add {them} to code.include"
         )
 
 

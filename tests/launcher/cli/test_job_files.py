@@ -224,6 +224,7 @@ def test_of_many_ignored_files_three_are_named(checkout: Path) -> None:
     (checkout / "parts.yaml").write_text(str(names))
     (said,) = warnings(of_checkout(checkout), free=True, local=True)
     assert said.startswith("data/train.bin, part0.bin, part1.bin and 3 more: ")
+    assert said.endswith("if the program reads them, add them to code.include")
 
 
 def test_ignored_data_that_are_included_or_of_no_checkout_are_not_told(checkout: Path) -> None:
