@@ -15,7 +15,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from vastrun.launcher.bundle.checkout import worktree
+from vastrun.launcher.bundle.checkout import code_of, worktree
 from vastrun.launcher.config import load_job
 from vastrun.launcher.config.command import is_read_in, script_of, variable_of
 from vastrun.launcher.config.schema import job_fields
@@ -28,8 +28,6 @@ JobSource = str | os.PathLike[str] | Mapping[str, Any] | JobSpec
 """A path; YAML text, which has several lines or begins with `{`; a mapping; or a JobSpec."""
 Overrides = Mapping[str, Any] | Iterable[str]
 """Values by their dotted keys, `{"limits.usd": 5}`, or as for --set, `["limits.usd=5"]`."""
-_MAX_FILE_BYTES = 1 << 20
-"""Maximum size of a searched file; larger ones are data or generated code."""
 _MAX_TOTAL_BYTES = 64 << 20
 
 
@@ -243,18 +241,8 @@ def _code_of(spec: JobSpec) -> Iterator[str]:
         return
     tree, left = worktree(spec.code.path, spec.code.exclude), _MAX_TOTAL_BYTES
     for path in tree.paths:
-        content = _searched_text(tree.root / path)
+        content = code_of(tree.root / path)
         left -= len(content)
         if left < 0:
             return
         yield content.decode("latin-1")
-
-
-def _searched_text(path: Path) -> bytes:
-    """Return a file's content; empty if it is too large or cannot be read."""
-    try:
-        if not path.is_file() or path.stat().st_size > _MAX_FILE_BYTES:
-            return b""
-        return path.read_bytes()
-    except OSError:
-        return b""

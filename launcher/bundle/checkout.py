@@ -13,6 +13,8 @@ from pathlib import Path, PurePosixPath
 from vastrun.launcher.core.errors import JobValueError, UsageError
 
 LIMIT_BYTES = 500 * 10**6
+_MAX_CODE_BYTES = 1 << 20
+"""Maximum size of a file that is read as code; larger ones are data or generated."""
 
 _GIT_TIMEOUT_S = 120
 _GIT_NO_HOOKS = ("-c", "core.fsmonitor=false", "-c", "core.hooksPath=/dev/null")
@@ -62,6 +64,16 @@ def worktree(folder: str, exclude: Sequence[str] = (), include: Sequence[str] = 
     _check_size(root, paths)
     commit, dirty = commit_of(root)
     return Worktree(root=root, paths=paths, commit=commit, dirty=dirty)
+
+
+def code_of(path: Path) -> bytes:
+    """Return the content of a file of code; empty if it is too large for one, or cannot be read."""
+    try:
+        if not path.is_file() or path.stat().st_size > _MAX_CODE_BYTES:
+            return b""
+        return path.read_bytes()
+    except OSError:
+        return b""
 
 
 def ignored_by_git(tree: Worktree) -> list[str]:

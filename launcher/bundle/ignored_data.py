@@ -7,14 +7,13 @@ from collections.abc import Iterator
 from fnmatch import fnmatchcase
 from pathlib import Path, PurePosixPath
 
-from vastrun.launcher.bundle.checkout import Worktree, ignored_by_git, worktree
+from vastrun.launcher.bundle.checkout import Worktree, code_of, ignored_by_git, worktree
 from vastrun.launcher.core.errors import UsageError
 from vastrun.launcher.core.job import JobSpec
 
 _CODE = frozenset((".py", ".sh", ".yaml", ".yml", ".toml", ".json", ".cfg", ".ini"))
 _WRITTEN = frozenset((".pt", ".pth", ".ckpt", ".safetensors", ".log", ".out", ".err", ".png", ".pdf", ".svg"))
 """Suffixes of what an earlier run of the program on this computer has probably written."""
-_MAX_CODE_FILE_BYTES = 1 << 20
 _MAX_CODE_BYTES = 16 << 20
 _WORD = re.compile(rb"[\w.-]+")
 
@@ -56,15 +55,8 @@ def _texts(tree: Worktree, spec: JobSpec) -> Iterator[bytes]:
     for path in map(Path, tree.paths):
         if path.suffix not in _CODE:
             continue
-        try:
-            content = (tree.root / path).read_bytes() if _is_small(tree.root / path) else b""
-        except OSError:
-            continue
+        content = code_of(tree.root / path)
         left -= len(content)
         if left < 0:
             return
         yield content
-
-
-def _is_small(path: Path) -> bool:
-    return path.is_file() and path.stat().st_size <= _MAX_CODE_FILE_BYTES
