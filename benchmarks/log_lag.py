@@ -14,7 +14,7 @@ from tests.emulators.machines import Machine
 from tests.emulators.vast import VastEmulator
 
 LINES = 300
-P99_S = max_limit(0.5)
+P99_S = max_limit(0.2)
 _JOB = """\
 name: ticker
 resources: {gpus: 0}

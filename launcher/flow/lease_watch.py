@@ -43,7 +43,7 @@ def rearm(run: Run, spec: JobSpec, machine: Instance, remote: Remote, services: 
     # The script is written again: whatever killed the lease may have changed it as well.
     remote.write(layout.LEASE_SCRIPT, services.packer.lease().encode())
     variables = policy.lease_env(policy.lease_of(spec, run.offer)) | {
-        "LEASE_AGE_S": f"{policy.lease_age_s(run, services.clock.now()):.0f}",
+        "LEASE_AGE_S": str(math.ceil(policy.lease_age_s(run, services.clock.now()))),
         "VASTRUN_PROVIDER": services.provider.name,
         "VASTRUN_INSTANCE": machine.id,
         "CONTAINER_ID": machine.id,
@@ -62,8 +62,9 @@ class LeaseWatch:
     ends_at: float | None = None
     """Time at which the lease ends the box, as the box says, by the launcher's clock: it may be earlier
     than planned."""
+    metering_due_at: float = 0.0
+    """Time at which the provider is next asked what the machine costs."""
     _rearmed_at: float = -math.inf
-    _metered_at: float = 0.0
 
     def observe(self, box_status: BoxStatus, now: float) -> None:
         """Record when the lease ends, as the box reports it."""
@@ -87,9 +88,9 @@ class LeaseWatch:
         """Return whether the job's money is spent: the lease counts hours only and does not know about
         traffic."""
         now = context.now()
-        if context.services.provider.free or 0 <= now - self._metered_at < bills.WATCHED_S:
+        if context.services.provider.free or now < self.metering_due_at <= now + bills.WATCHED_S:
             return False
-        self._metered_at = now
+        self.metering_due_at = now + bills.WATCHED_S
         # A list that failed is no reason to stop a training: the lease still bounds it.
         with suppress(ProviderError):
             context.machines.list_all()

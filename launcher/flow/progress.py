@@ -198,6 +198,11 @@ class ProgressReport:
         """True once the training has started."""
         return self._start.has_started
 
+    @property
+    def has_reported_step(self) -> bool:
+        """True once the box has reported a step of its start."""
+        return self._onstart_step != ""
+
     def may_follow_log(self, spec: JobSpec) -> bool:
         """Return whether the log may be shown between two polls.
 

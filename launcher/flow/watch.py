@@ -29,8 +29,13 @@ _LOG_INTERVAL_S = 0.25
 """Seconds between two downloads of the log: a status costs the box more than a read."""
 _GROWTH_INTERVAL_S = 0.05
 """Seconds between two looks whether the log has grown, where that asks nothing of the machine."""
+_EARLY_POLL_S = 0.2
+"""Seconds between two polls of a box that has news, or will have some at once."""
 _SLICE_INTERVAL_S = 0.2
 """Seconds between two slices of a checkpoint: a status costs the box a little, too."""
+_UNTIL_METERED_S = 10.0
+"""Seconds until the provider is first asked what the machine costs: the log waits for its answer, and the
+machine was listed when it was reached."""
 _LIST_INTERVAL_S = 15.0
 _MAX_STARTS = 3
 _START_TIMEOUT_S = 60.0
@@ -40,6 +45,7 @@ _START_TIMEOUT_S = 60.0
 class WatchState:
     """State of the watch between two polls of the box."""
 
+    lease: LeaseWatch
     starts: int = 0
     silent_since: float | None = None
     listed_at: float = 0.0
@@ -53,7 +59,6 @@ class WatchState:
     """True once it was asked to stop because another node has failed."""
     node_failed_at: float | None = None
     downloads: LiveDownloads = field(default_factory=LiveDownloads)
-    lease: LeaseWatch = field(default_factory=LeaseWatch)
     progress: ProgressReport = field(default_factory=ProgressReport)
     speed: SpeedWatch = field(default_factory=SpeedWatch)
     next_poll_at: float | None = None
@@ -62,7 +67,7 @@ class WatchState:
 
 def watch(context: RunContext) -> PhaseResult | None:
     """Follow the training until it has ended; None when the user detached."""
-    state = WatchState()
+    state = WatchState(lease=LeaseWatch(metering_due_at=context.now() + _UNTIL_METERED_S))
     while True:
         try:
             # Before the box is asked: one that answers slowly, or lies, must not lengthen a limit.
@@ -74,8 +79,7 @@ def watch(context: RunContext) -> PhaseResult | None:
                 return end
             if _may_detach(context, state):
                 return None
-            poll_interval_s = policy.poll_interval_s(context.services.active_runs())
-            pause_s = _SLICE_INTERVAL_S if state.downloads.got_slice else poll_interval_s
+            pause_s = _pause_s(context, state)
             state.next_poll_at = context.now() + pause_s
             _follow_log(context, state, pause_s)
         except (UnreachableError, GoneError) as error:
@@ -87,6 +91,17 @@ def watch(context: RunContext) -> PhaseResult | None:
         end = _past_limit(context, state)
         if end is not None:
             return end
+
+
+def _pause_s(context: RunContext, state: WatchState) -> float:
+    """Return the seconds until the next poll."""
+    if state.downloads.got_slice:
+        return _SLICE_INTERVAL_S
+    # The first steps of a box take less than a second, and its log is not there yet to be seen growing.
+    is_starting = state.starts > 0 and not state.progress.has_reported_step
+    if is_starting and _is_read_along(context):
+        return _EARLY_POLL_S
+    return policy.poll_interval_s(context.services.active_runs())
 
 
 def _report_poll(context: RunContext, state: WatchState, began_at: float) -> None:
@@ -144,26 +159,36 @@ def _poll_once(context: RunContext, state: WatchState) -> PhaseResult | None:
 
 
 def _follow_log(context: RunContext, state: WatchState, seconds: float) -> None:
-    """Show the log as it grows until the next poll. Returns early on a new user request, or when the
-    training seems over."""
+    """Show the log as it grows until the next poll. Returns early on a new user request, when the training
+    seems over, or when the log has grown and only a poll may show it."""
     until, request = context.now() + seconds, context.user_request()
     # Where many runs are followed no user reads along: each poll brings its log, and that is enough.
-    is_read_along = policy.poll_interval_s(context.services.active_runs()) <= policy.POLL_INTERVAL_S
+    is_read_along = _is_read_along(context)
     pause_s = min(_LOG_INTERVAL_S, seconds) if is_read_along else seconds
     follows = state.progress.may_follow_log(context.spec)
     asked_at = context.now()
     while context.now() < until and context.user_request() is request:
-        if not (is_read_along and follows):
+        if not is_read_along:
             context.wait(pause_s)
             may_have_grown = follows
-        else:
+        elif follows:
             may_have_grown = _wait_for_growth(context, pause_s)
+        else:
+            may_have_grown = False
+            context.has_log_grown()  # from now on it is seen
+            context.wait(min(_EARLY_POLL_S, seconds))
+            if context.has_log_grown():
+                return
         if may_have_grown:
             context.show_log()
         if state.progress.has_done_steps and context.now() - asked_at >= pause_s:
             asked_at = context.now()
             if _seems_over(context):
                 return
+
+
+def _is_read_along(context: RunContext) -> bool:
+    return policy.poll_interval_s(context.services.active_runs()) <= policy.POLL_INTERVAL_S
 
 
 def _wait_for_growth(context: RunContext, seconds: float) -> bool:

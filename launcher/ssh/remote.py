@@ -155,7 +155,7 @@ class SshRemote:
         """Return whether the file has grown since it was read; None: not known, as after the first call."""
         if path != self._watched:
             self._watched, self._last_read = path, None
-        if self._last_read is None:
+        if self._last_read is None or self._last_read[1] == 0:  # `tail` follows no file that is not there
             return None
         try:
             following = self._follow(self._last_read[0])

@@ -97,6 +97,8 @@ def _replay_drive(
         elif isinstance(entry, LogChunk):
             screen.log(entry.text)
         elif isinstance(entry, RunSnapshot):
+            if snapshot is not None:  # a launcher shows it once more while it asks for the next one
+                screen.progress(_at(run, snapshot), snapshot.progress, usd=money(entry.at))
             snapshot = entry
             screen.progress(_at(run, snapshot), snapshot.progress, usd=entry.usd)
         elif isinstance(entry, CallEntry) and show_call is not None:

@@ -32,7 +32,7 @@ def told(world: World) -> list[str]:
 
 
 def test_new_checkpoints_are_home_before_the_training_is_over(tmp_path: Path) -> None:
-    world = World(tmp_path)
+    world = World(tmp_path, training=Training(seconds=40.0))
 
     run = world.launch()
 

@@ -121,10 +121,10 @@ def test_a_run_that_failed_has_an_index_of_what_came_home(
 
 
 def test_a_run_that_was_stopped_or_lost_has_one_too(tmp_path: Path) -> None:
-    stopped, gone = Terminal(tmp_path / "stopped"), Terminal(tmp_path / "lost")
+    stopped, gone = Terminal(tmp_path / "stopped"), Terminal(tmp_path / "lost", Training(seconds=40.0))
     stopped.press(after_s=10)
     stopped.launch()
-    gone.at(18, gone.market.vanish)
+    gone.at(38, gone.market.vanish)
     gone.launch()
     assert page(stopped).startswith(f"# Run {newest(stopped).id}: STOPPED\n")
     assert page(gone).startswith(f"# Run {newest(gone).id}: LOST\n")
