@@ -8,6 +8,7 @@ broken: after everything was measured, with a line on stderr for each missed lim
 from __future__ import annotations
 
 import argparse
+import os
 import signal
 import sys
 from collections.abc import Callable
@@ -108,6 +109,8 @@ def main() -> None:
         sys.exit(f"error: no benchmark is called {', '.join(unknown)}\ntry: one of {', '.join(runs)}")
     # By an exception, so that what a benchmark has started, and perhaps stopped, ends with it.
     signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
+    # Each process would compile again what `pip` compiles once.
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     print(machine.described(), flush=True)
     results = [runs[name]() for name in options.names or runs]
     sys.exit(1 if False in results else 0)

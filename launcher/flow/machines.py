@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from vastrun.launcher.flow.run_state import RunState
 
 _POLL_INTERVAL_S = 2.0
-_FAST_POLL_INTERVAL_S = 0.2
+_FAST_POLL_INTERVAL_S = 0.05
 """Seconds between two looks at a provider whose list is never late."""
 _T = TypeVar("_T")
 

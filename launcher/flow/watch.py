@@ -29,6 +29,8 @@ _LOG_INTERVAL_S = 0.25
 """Seconds between two downloads of the log: a status costs the box more than a read."""
 _GROWTH_INTERVAL_S = 0.05
 """Seconds between two looks whether the log has grown, where that asks nothing of the machine."""
+_SEEMS_OVER_INTERVAL_S = 0.1
+"""Seconds between two looks for the exit code while the log grows after the last step."""
 _EARLY_POLL_S = 0.2
 """Seconds between two polls of a box that has news, or will have some at once."""
 _SLICE_INTERVAL_S = 0.2
@@ -181,7 +183,9 @@ def _follow_log(context: RunContext, state: WatchState, seconds: float) -> None:
                 return
         if may_have_grown:
             context.show_log()
-        if state.progress.has_done_steps and context.now() - asked_at >= pause_s:
+        # The last line of a log comes just before the exit code.
+        ask_after_s = _SEEMS_OVER_INTERVAL_S if may_have_grown else pause_s
+        if state.progress.has_done_steps and context.now() - asked_at >= min(ask_after_s, pause_s):
             asked_at = context.now()
             if _seems_over(context):
                 return
