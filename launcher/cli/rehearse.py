@@ -11,7 +11,7 @@ import click
 from vastrun.contract.gpus import PEAKS, model_of
 from vastrun.contract.scores import score_lines
 from vastrun.launcher.app_context import AppContext
-from vastrun.launcher.cli.job_files import read_job_file, resolve_auto
+from vastrun.launcher.cli.job_files import print_warnings, read_job_file, resolve_auto
 from vastrun.launcher.cli.options import job_argument, json_option, set_option
 from vastrun.launcher.cli.output import say, show
 from vastrun.launcher.commands.rehearse import (
@@ -118,6 +118,7 @@ def command(
         raise UsageError(f"the job needs {spec.nodes} machines; this is one", hint="--set nodes=1")
     folder = (box or rehearsal_folder(app.paths.cache, spec)).resolve()
     rehearsal = app.make.rehearsal(folder)
+    print_warnings(spec, app.provider(_HERE), ())
     performed = [StepEnd(step=CONFIG, exit_code=0, seconds=app.now() - began)]
     if SPEEDUP in requested:
         check_measurable(spec)

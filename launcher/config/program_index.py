@@ -53,6 +53,8 @@ class ProgramOption:
     default: ast.expr | None
     is_switch: bool
     is_required: bool
+    turns_on: bool = False
+    """True for a switch whose value is false without it."""
 
 
 @dataclass(kw_only=True)
@@ -133,6 +135,7 @@ def _parameters_as_options(function: Function) -> Iterator[ProgramOption]:
             default=default,
             is_switch=is_switch,
             is_required=not flag.startswith("--"),
+            turns_on=is_switch and isinstance(default, ast.Constant) and default.value is False,
         )
 
 
@@ -241,6 +244,7 @@ def _option(call: Call) -> ProgramOption | None:
         default=named.get("default"),
         is_switch=switch or _name(named.get("type")) == "bool",
         is_required=_is_true(named.get("required")) or (positional and not optional),
+        turns_on=action == "store_true" or ("is_flag" in named and not _is_true(named.get("default"))),
     )
 
 

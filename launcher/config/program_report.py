@@ -14,6 +14,7 @@ from vastrun.launcher.config.write_calls import OUTPUT_FOLDER, RESULTS, is_false
 from vastrun.launcher.config.written_files import CHECKPOINT_FOLDER, Write, WrittenFiles, written_files
 
 _FLAG = re.compile(r"--[A-Za-z0-9][A-Za-z0-9_.-]*")
+_GPU_SWITCH = re.compile(r"(?:(?:use|enable|with|on)_?)?(?:cuda|gpus?|accel|accelerator)", re.IGNORECASE)
 _CHECKPOINTS = "checkpoints"
 _MAX_NAMED = 6
 
@@ -29,6 +30,8 @@ class ProgramReport:
     """Words of the command after the program's name."""
     required: tuple[str, ...] = ()
     """Options that the user must add."""
+    gpu_option: str = ""
+    """Words of the command without which the program trains on the CPU; empty: none was found."""
 
 
 def report_of(trees: Mapping[str, ast.Module]) -> ProgramReport:
@@ -41,7 +44,8 @@ def report_of(trees: Mapping[str, ast.Module]) -> ProgramReport:
     reader = PathReader(index=index, option_values=names)
     written = written_files(index, reader)
     resume = resume_method(index, reader, written.checkpoint) if written.checkpoint else None
-    words = [f"{flag} {folder}" for flag, folder in folders.items()]
+    gpu_option = _gpu_option(index.options)
+    words = [*([gpu_option] if gpu_option else []), *(f"{flag} {folder}" for flag, folder in folders.items())]
     if runs_lightning_command(index):
         words.insert(0, "fit")
     return ProgramReport(
@@ -49,7 +53,24 @@ def report_of(trees: Mapping[str, ast.Module]) -> ProgramReport:
         resume=resume,
         options=" ".join([*words, *([resume.word] if resume and resume.word else [])]),
         required=_required(index, folders),
+        gpu_option=gpu_option,
     )
+
+
+def _gpu_option(options: Sequence[ProgramOption]) -> str:
+    """Return the option that moves a program to the GPU, where it trains on the CPU by default."""
+    for option in options:
+        if not _FLAG.fullmatch(option.flag):
+            continue
+        if option.turns_on and _GPU_SWITCH.fullmatch(option.name):
+            return option.flag
+        if (
+            option.name == "device"
+            and isinstance(option.default, ast.Constant)
+            and option.default.value == "cpu"
+        ):
+            return f"{option.flag} cuda"
+    return ""
 
 
 def _needs_folder(option: ProgramOption) -> bool:
@@ -73,6 +94,8 @@ def _required(index: ProgramIndex, folders: Mapping[str, str]) -> tuple[str, ...
 
 def command_notes(report: ProgramReport) -> Iterator[str]:
     """Yield comments for above the command."""
+    if report.gpu_option:
+        yield f"# Without {report.gpu_option} it seems to train on the CPU; leave it out without a GPU."
     if report.resume is not None and report.resume.word:
         yield f"# {report.resume.note}"
     if report.required:

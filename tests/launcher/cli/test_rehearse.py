@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -65,6 +66,16 @@ def test_the_steps_are_those_of_a_box_in_their_order_and_all_are_in_the_help() -
         select_steps(("date",))
     told = "".join(CliRunner().invoke(cli, ["rehearse", "--help"]).stdout.split())  # lines end at hyphens
     assert all(step in told for step in steps)
+
+
+def test_data_that_git_ignores_are_told_as_by_a_launch(desk: Desk, tmp_path: Path) -> None:
+    code = tmp_path / "code"
+    subprocess.run(["git", "init", "-q", str(code)], check=True)
+    (code / ".gitignore").write_text("*.bin\n")
+    (code / "train.bin").write_text("x")
+    (code / "train.py").write_text('open("train.bin")\n')
+    desk.writes("code: {path: code}", "command: python train.py", "ranks: 1", "success: {exit_code: 0}")
+    assert "warning: train.bin: ignored by git" in desk.types("config").stderr
 
 
 @pytest.mark.slow

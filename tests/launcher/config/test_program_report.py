@@ -9,7 +9,7 @@ import time
 import pytest
 
 from vastrun.launcher.config.program_index import index_program
-from vastrun.launcher.config.program_report import ProgramReport, file_lines, report_of
+from vastrun.launcher.config.program_report import ProgramReport, command_notes, file_lines, report_of
 
 RESUME_LINE = 'os.environ.get("VASTRUN_RESUME")'
 
@@ -266,6 +266,31 @@ def test_options_that_the_program_requires_are_named() -> None:
 def test_a_folder_that_the_program_must_be_told_is_given_in_the_command() -> None:
     found = report('p.add_argument("--output-dir", required=True)\nopen(f"{a.output_dir}/x.txt", "w")')
     assert (found.options, found.written.outputs) == ("--output-dir results", ("results/x.txt",))
+
+
+@pytest.mark.parametrize(
+    ("text", "option"),
+    [
+        ('p.add_argument("--accel", action="store_true")', "--accel"),
+        ('p.add_argument("--use-cuda", action="store_true", default=False)', "--use-cuda"),
+        ('@click.option("--gpu", is_flag=True)\ndef main(gpu): pass', "--gpu"),
+        (
+            "import typer\ndef main(cuda: bool = False): pass\ntyper.run(main)",
+            "--cuda",
+        ),
+        ('p.add_argument("--device", default="cpu")', "--device cuda"),
+        ('p.add_argument("--no-cuda", action="store_true")', ""),
+        ('p.add_argument("--cuda", action="store_false")', ""),
+        ('p.add_argument("--gpu", type=int)', ""),
+        ('@click.option("--gpu", is_flag=True, default=True)\ndef main(gpu): pass', ""),
+        ('p.add_argument("--device", default="cuda")', ""),
+        ('p.add_argument("device", default="cpu")', ""),
+    ],
+)
+def test_a_program_that_must_be_told_to_use_the_gpu_is_told(text: str, option: str) -> None:
+    found = report(text)
+    assert (found.gpu_option, found.options) == (option, option)
+    assert any(f"Without {option} " in note for note in command_notes(found)) == bool(option)
 
 
 HOSTILE = {
