@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -57,6 +58,8 @@ class FakeOutputStore:
     """Bytes of the log that come after the training."""
     not_offered: LeftOutFiles = NONE_LEFT_OUT
     """Files that the box does not offer."""
+    true_size: int = 0
+    """Bytes of each of them, where the box lies; 0: it does not."""
     fetched: set[str] = field(default_factory=set)
     """Of these, those that were downloaded by their path."""
 
@@ -114,9 +117,13 @@ class FakeOutputStore:
             log_bytes_not_shown=self.not_shown,
         )
 
-    def fetch(self, run: Run, remote: Remote, path: str | None) -> PullResult:
+    def fetch(self, run: Run, remote: Remote, path: str | None, *, max_bytes: float = math.inf) -> PullResult:
         remote.read(layout.EXIT)
-        taken = {file.path for file in self.not_offered.files if path in (None, file.path)}
+        taken = {
+            file.path
+            for file in self.not_offered.files
+            if path in (None, file.path) and (self.true_size or file.size) <= max_bytes
+        }
         self.fetched |= taken
         return PullResult(files=len(taken), bytes=0)
 

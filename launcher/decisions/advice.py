@@ -91,6 +91,12 @@ RULES: tuple[AdviceRule, ...] = (
     ),
     AdviceRule(
         causes=(Cause.USER_ERROR,),
+        detail="Weights only load failed",
+        text="torch.load reads only tensors since torch 2.6: give it weights_only=False for a file that you "
+        "trust; then: {edited}",
+    ),
+    AdviceRule(
+        causes=(Cause.USER_ERROR,),
         detail=r"devices=\d+` and `num_nodes=\d+` in Lightning|devices=.* in Lightning, but the number",
         text='set devices=int(os.environ["LOCAL_WORLD_SIZE"]) in Trainer(), which is the number of ranks; '
         "then: {edited}",

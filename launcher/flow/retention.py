@@ -1,7 +1,11 @@
-"""Retention: a machine with files that look like weights is kept for a while, to download them."""
+"""Retention: files that look like weights are downloaded if they are small, else their machine is kept.
+
+To keep a machine costs more than to download a file that was not asked for.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from contextlib import suppress
 
@@ -16,12 +20,16 @@ from vastrun.launcher.flow.run_state import RunStopped
 
 _POLL_S = 5.0
 _MAX_NAMED = 5
+_SMALL_BYTES = 100e6
+_SMALL_FILES = 10
+"""Bytes and number of all these files together that are downloaded without being asked for."""
 _EXCLUDED_CAUSES = (Cause.PRUNED, Cause.SLOW, Cause.PREEMPTED)
 """Causes for which the machine is destroyed at once."""
 
 
 def keep_for_weights(context: RunContext, cause: Cause | None) -> bool:
-    """Wait while files that look like weights are only on the machine; return False to leave it alone.
+    """Download small files that look like weights, and wait while others are only on the machine; return
+    False to leave it alone.
 
     Ends when they are downloaded, at the time that the policy says, at a limit, when the user stops the run,
     and when the machine is gone. How the run ended does not change.
@@ -30,6 +38,12 @@ def keep_for_weights(context: RunContext, cause: Cause | None) -> bool:
     until = policy.keep_until(context.spec, context.run)
     if not weights or cause in _EXCLUDED_CAUSES or context.now() >= until or not _may_wait(context):
         return True
+    if _are_small(weights):
+        with suppress(RunStopped):
+            _download(context, [file.path for file in weights], max_bytes=_SMALL_BYTES)
+        weights = context.services.output_store.left_out(context.run).weights
+        if not weights or not _may_wait(context):
+            return True
     context.report(_text_of(context, LeftOutFiles(files=weights, count=len(weights)), until))
     # A run that was stopped is collected, too: only a request after that is about its files.
     before, leaves = context.user_request(), False
@@ -64,21 +78,28 @@ def _ask(context: RunContext, weights: Sequence[LeftOutFile], until: float) -> b
         lambda: context.now() >= until or context.user_request() is not before,
     )
     if answer is KeepAnswer.DOWNLOAD:
-        _download_all(context)
+        _download(context, [None])
     return answer is not KeepAnswer.GIVE_BACK
 
 
-def _download_all(context: RunContext) -> None:
-    """Download what was left out; a failure is reported, and the files can still be pulled."""
+def _are_small(weights: Sequence[LeftOutFile]) -> bool:
+    return len(weights) <= _SMALL_FILES and sum(file.size for file in weights) <= _SMALL_BYTES
+
+
+def _download(context: RunContext, paths: Sequence[str | None], *, max_bytes: float = math.inf) -> None:
+    """Download files that were left out, None: all of them; a failure is reported, and they can be pulled."""
+    store = context.services.output_store
     try:
-        fetched = context.services.output_store.fetch(context.run, context.remote(), None)
+        fetched = [store.fetch(context.run, context.remote(), path, max_bytes=max_bytes) for path in paths]
     except (ProviderError, NoRoomError) as error:
         context.disconnect()
         context.report(f"the files could not be downloaded: {error}")
         return
-    context.report(f"{fetched.files} more files, {bytes_text(fetched.bytes)}")
-    if fetched.damaged:
-        context.report(f"not downloaded whole: {', '.join(fetched.damaged[:_MAX_NAMED])}")
+    count, size = sum(each.files for each in fetched), sum(each.bytes for each in fetched)
+    noun = "file" if count == 1 else "files"
+    context.report(f"{count} {noun} more, not named in outputs: {bytes_text(size)}")
+    if damaged := [path for each in fetched for path in each.damaged]:
+        context.report(f"not downloaded whole: {', '.join(damaged[:_MAX_NAMED])}")
 
 
 def _may_wait(context: RunContext) -> bool:

@@ -105,11 +105,12 @@ class FolderStore:
             collected = collect(out, remote, self._disk_ignores_case, _disk_bytes(run), budget)
             return replace(collected, log_bytes_not_shown=not_shown)
 
-    def fetch(self, run: Run, remote: Remote, path: str | None) -> PullResult:
+    def fetch(self, run: Run, remote: Remote, path: str | None, *, max_bytes: float = math.inf) -> PullResult:
         out = Path(run.out_dir)
         with disk_errors(out):
             budget = self._budget("outputs", remote)
-            return fetch(out, remote, path, self._disk_ignores_case, _disk_bytes(run), budget)
+            bound = min(_disk_bytes(run), max_bytes)
+            return fetch(out, remote, path, self._disk_ignores_case, bound, budget)
 
     def left_out(self, run: Run) -> LeftOutFiles:
         return Outputs(run).left_out()

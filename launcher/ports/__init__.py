@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
@@ -210,9 +211,9 @@ class OutputStore(Protocol):
         """Download and check everything in the box's manifest."""
         ...
 
-    def fetch(self, run: Run, remote: Remote, path: str | None) -> PullResult:
+    def fetch(self, run: Run, remote: Remote, path: str | None, *, max_bytes: float = math.inf) -> PullResult:
         """Download and check one file or folder that the program wrote; None: all files that were left
-        out."""
+        out. A file with which they would be more than `max_bytes` is not downloaded."""
         ...
 
     def left_out(self, run: Run) -> LeftOutFiles:

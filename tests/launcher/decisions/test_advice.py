@@ -252,6 +252,12 @@ PROGRAM, TRAINING = dump_job(command_job()), dump_job(train_job())
             "ValueError: You set `devices=1` and `num_nodes=1` in Lightning, but the product (1 * 1)",
             "LOCAL_WORLD_SIZE",
         ),
+        (
+            PROGRAM,
+            Cause.USER_ERROR,
+            "_pickle.UnpicklingError: Weights only load failed. This file can still be loaded, to do so you",
+            "weights_only=False",
+        ),
         (PROGRAM, Cause.USER_ERROR, "Duplicate GPU detected : rank 1 and rank 0 both on", "LOCAL_RANK"),
         *(
             (PROGRAM, Cause.USER_ERROR, text, "torch.cuda.is_available()")

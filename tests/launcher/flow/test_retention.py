@@ -82,6 +82,45 @@ def test_the_machine_is_kept_until_shortly_before_its_lease_ends_it(tmp_path: Pa
     assert world.rented() == 0
 
 
+def left_out(count: int, size: int) -> LeftOutFiles:
+    files = tuple(replace(WEIGHTS, path=f"code/w{n}.pt", size=size) for n in range(count))
+    return LeftOutFiles(files=files, count=count, bytes=count * size)
+
+
+@pytest.mark.parametrize(("count", "size"), [(1, 1_300_000), (10, 10_000_000)])
+def test_small_weights_are_downloaded_and_the_machine_is_given_back(
+    count: int, size: int, tmp_path: Path
+) -> None:
+    world = KeptWorld(tmp_path)
+    world.output_store.not_offered = left_out(count, size)
+    assert world.launch().cause is None
+    assert len(world.output_store.fetched) == count
+    assert world.kept_s() < 60
+    assert world.asked == []
+    assert f"{count} file{'' if count == 1 else 's'} more, not named in outputs" in world.told()
+    assert "look like weights" not in world.told()
+
+
+@pytest.mark.parametrize(("count", "size"), [(1, 100_000_001), (2, 50_000_001), (11, 1_000_000)])
+def test_large_or_many_weights_are_only_downloaded_when_asked_for(
+    count: int, size: int, tmp_path: Path
+) -> None:
+    world = KeptWorld(tmp_path)
+    world.output_store.not_offered = left_out(count, size)
+    world.launch()
+    assert not world.output_store.fetched
+    assert COLLECT_S - 120 < world.kept_s() < COLLECT_S
+
+
+def test_a_machine_whose_small_weights_become_large_brings_none_and_is_kept(tmp_path: Path) -> None:
+    world = KeptWorld(tmp_path)
+    world.output_store.not_offered = left_out(1, 1_000_000)
+    world.output_store.true_size = 10**12
+    world.launch()
+    assert not world.output_store.fetched
+    assert COLLECT_S - 120 < world.kept_s() < COLLECT_S
+
+
 @pytest.mark.parametrize(("count", "more"), [(1, ""), (5, ""), (6, ", ...")])
 def test_five_files_are_named_at_most_and_all_are_counted(count: int, more: str, tmp_path: Path) -> None:
     world = KeptWorld(tmp_path)
