@@ -18,7 +18,6 @@ import time
 from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, SupportsFloat, get_args
 
 # `import *` works on a box, too, so that it imports only names that exist there.
@@ -67,9 +66,7 @@ def beat(step: int, activity: Activity = "step", /, **metrics: SupportsFloat) ->
     )  # in place, so that it is read whole
     # Metrics of other ranks are not even read: to read a tensor would make them wait for their GPU.
     if metrics and rank == "0":
-        from json import (
-            dumps,
-        )  # here: the command line imports this module, too, and starts faster without it
+        from json import dumps  # here: the command line imports this module, too, and starts faster
 
         record = {"step": int(step)} | {name: _number(value) for name, value in metrics.items()}
         journal = _open_once(f"{folder}/metrics.jsonl", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
@@ -83,6 +80,8 @@ def _number(value: SupportsFloat) -> float:
 @cache
 def _open_once(path: str, flags: int) -> int:
     """Open a file, once per process, and return its descriptor."""
+    from pathlib import Path  # here for the same reason
+
     Path(path).parent.mkdir(parents=True, exist_ok=True)
     return os.open(path, flags, 0o644)
 
