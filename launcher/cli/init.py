@@ -39,6 +39,8 @@ def _next_steps(started: WrittenJobFile) -> str:
     program, job = started.program, started.job_file
     if program is None:
         what = "the onboard trainer; name a script to run your own program"
+    elif started.spawns:
+        what = f"{program.path}, as one process, which starts the others"
     elif program.framework is None:
         what = f"{program.path}, as one process"
     else:

@@ -33,6 +33,8 @@ class WrittenJobFile:
     job_file: Path
     program: UserProgram | None
     """Program that it runs; None: the onboard trainer."""
+    spawns: bool = False
+    """True for a program that starts its processes itself."""
 
 
 def write_job_file(
@@ -60,7 +62,7 @@ def write_job_file(
         job_file.write_text(text, encoding="utf-8")
     except OSError as error:
         raise UsageError(f"{error.filename or job_file}: {error.strerror or error}") from error
-    return WrittenJobFile(job_file=job_file, program=program)
+    return WrittenJobFile(job_file=job_file, program=program, spawns=report.spawn != "")
 
 
 def _read(folder: Path, path: str) -> tuple[UserProgram, ProgramReport]:

@@ -193,14 +193,19 @@ def _expects_import_error(handler: ast.ExceptHandler) -> bool:
 def program_job(program: UserProgram, report: ProgramReport, *, name: str, setup: str | None) -> str:
     """Return a job file for the user's own program. `setup`: the command that installs its packages."""
     framework = program.framework
-    ranks = ["ranks: 1"] if framework is None else ["# ranks: 2     # as many as GPUs when not given"]
+    if report.spawn:
+        note = f"The program starts its processes itself, by mp.spawn in {report.spawn}: one is started."
+    else:
+        note = framework.ranks if framework else _ALONE
+    is_alone = framework is None or report.spawn
+    ranks = ["ranks: 1"] if is_alone else ["# ranks: 2     # as many as GPUs when not given"]
     lines = [
         *_head(name),
         "code:",
         "  path: .        # shipped: in a git checkout, what git tracks or would track",
         "",
         *([f"setup: {quoted(setup)}   # before the training; torch is there already", ""] if setup else []),
-        f"# {framework.ranks if framework else _ALONE}",
+        f"# {note}",
         *ranks,
         *command_notes(report),
         f"command: {quoted(' '.join(filter(None, (_command(program.path), report.options))))}",

@@ -15,6 +15,7 @@ from vastrun.launcher.config.written_files import CHECKPOINT_FOLDER, Write, Writ
 
 _FLAG = re.compile(r"--[A-Za-z0-9][A-Za-z0-9_.-]*")
 _GPU_SWITCH = re.compile(r"(?:(?:use|enable|with|on)_?)?(?:cuda|gpus?|accel|accelerator)", re.IGNORECASE)
+_SPAWNS = ("mp.spawn", "multiprocessing.spawn", "torch.multiprocessing.spawn", "spawn")
 _CHECKPOINTS = "checkpoints"
 _MAX_NAMED = 6
 
@@ -32,6 +33,8 @@ class ProgramReport:
     """Options that the user must add."""
     gpu_option: str = ""
     """Words of the command without which the program trains on the CPU; empty: none was found."""
+    spawn: str = ""
+    """File and line at which the program starts its processes itself; empty: it was not seen to."""
 
 
 def report_of(trees: Mapping[str, ast.Module]) -> ProgramReport:
@@ -54,7 +57,16 @@ def report_of(trees: Mapping[str, ast.Module]) -> ProgramReport:
         options=" ".join([*words, *([resume.word] if resume and resume.word else [])]),
         required=_required(index, folders),
         gpu_option=gpu_option,
+        spawn=_spawn(index),
     )
+
+
+def _spawn(index: ProgramIndex) -> str:
+    """Return where a program starts its ranks by torch's `mp.spawn`."""
+    if "torch.multiprocessing" not in index.imports:
+        return ""
+    calls = (call for call in index.called.get("spawn", []) if call.name in _SPAWNS)
+    return next((f"{call.file}:{call.node.lineno}" for call in calls), "")
 
 
 def _gpu_option(options: Sequence[ProgramOption]) -> str:

@@ -53,6 +53,14 @@ def test_a_submodule_that_is_imported_by_name_is_recognised(folder: Path) -> Non
     assert "torch.distributed" in init().stderr
 
 
+def test_a_program_that_starts_its_ranks_itself_is_started_once(folder: Path) -> None:
+    lines = ("import torch.distributed", "import torch.multiprocessing as mp", "mp.spawn(train, nprocs=4)")
+    (folder / "main.py").write_text("\n".join(lines))
+    assert "as one process, which starts the others" in init().stderr
+    assert "by mp.spawn in main.py:3" in (folder / "job.yaml").read_text()
+    assert written(folder).ranks == 1
+
+
 def test_steps_and_files_are_proposed_as_proofs_before_the_exit_code(folder: Path) -> None:
     (folder / "train.py").write_text(PLAIN)
     assert init().exit_code == 0

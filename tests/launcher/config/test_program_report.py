@@ -293,6 +293,20 @@ def test_a_program_that_must_be_told_to_use_the_gpu_is_told(text: str, option: s
     assert any(f"Without {option} " in note for note in command_notes(found)) == bool(option)
 
 
+@pytest.mark.parametrize(
+    ("text", "place"),
+    [
+        ("import torch.multiprocessing as mp\nmp.spawn(f, nprocs=2)", "train.py:2"),
+        ("from torch.multiprocessing import spawn\nspawn(f)", "train.py:2"),
+        ("import torch\nimport torch.multiprocessing\ntorch.multiprocessing.spawn(f)", "train.py:3"),
+        ("import torch.multiprocessing as mp\nmp.set_start_method('spawn')", ""),
+        ("world.spawn(f)", ""),
+    ],
+)
+def test_a_program_that_starts_its_processes_itself_is_seen(text: str, place: str) -> None:
+    assert report(text).spawn == place
+
+
 HOSTILE = {
     "a value made of itself": 'x = x + x\ntorch.save(s, x + "a")\ny = z\nz = y\nopen(y, "w")',
     "functions that call each other": "def f(p):\n  g(p)\ndef g(p):\n  f(p)\n  torch.save(0, p)\nf(1)",
