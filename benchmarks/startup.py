@@ -11,7 +11,7 @@ from pathlib import Path
 from benchmarks.figures import Claim, in_turns, max_limit, show
 
 ROUNDS = 15
-SLOWEST = max_limit(1.2)
+SLOWEST = max_limit(1.1)
 
 BARE = """\
 import click
