@@ -6,7 +6,7 @@ To keep a machine costs more than to download a file that was not asked for.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
 from vastrun.contract import layout
@@ -40,7 +40,7 @@ def keep_for_weights(context: RunContext, cause: Cause | None) -> bool:
         return True
     if _are_small(weights):
         with suppress(RunStopped):
-            _download(context, [file.path for file in weights], max_bytes=_SMALL_BYTES)
+            _download(context, {file.path: file.size for file in weights})
         weights = context.services.output_store.left_out(context.run).weights
         if not weights or not _may_wait(context):
             return True
@@ -78,7 +78,7 @@ def _ask(context: RunContext, weights: Sequence[LeftOutFile], until: float) -> b
         lambda: context.now() >= until or context.user_request() is not before,
     )
     if answer is KeepAnswer.DOWNLOAD:
-        _download(context, [None])
+        _download(context, {None: math.inf})
     return answer is not KeepAnswer.GIVE_BACK
 
 
@@ -86,11 +86,16 @@ def _are_small(weights: Sequence[LeftOutFile]) -> bool:
     return len(weights) <= _SMALL_FILES and sum(file.size for file in weights) <= _SMALL_BYTES
 
 
-def _download(context: RunContext, paths: Sequence[str | None], *, max_bytes: float = math.inf) -> None:
-    """Download files that were left out, None: all of them; a failure is reported, and they can be pulled."""
+def _download(context: RunContext, max_bytes: Mapping[str | None, float]) -> None:
+    """Download files that were left out, by path, None: all of them. A failure is reported, and they can be
+    pulled. `max_bytes`: limit for what the machine sends at each path.
+    """
     store = context.services.output_store
     try:
-        fetched = [store.fetch(context.run, context.remote(), path, max_bytes=max_bytes) for path in paths]
+        fetched = [
+            store.fetch(context.run, context.remote(), path, max_bytes=limit)
+            for path, limit in max_bytes.items()
+        ]
     except (ProviderError, NoRoomError) as error:
         context.disconnect()
         context.report(f"the files could not be downloaded: {error}")

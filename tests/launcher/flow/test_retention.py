@@ -112,10 +112,13 @@ def test_large_or_many_weights_are_only_downloaded_when_asked_for(
     assert COLLECT_S - 120 < world.kept_s() < COLLECT_S
 
 
-def test_a_machine_whose_small_weights_become_large_brings_none_and_is_kept(tmp_path: Path) -> None:
+@pytest.mark.parametrize("true_size", [1_000_001, 10**12])
+def test_a_machine_whose_small_weights_become_larger_brings_none_and_is_kept(
+    true_size: int, tmp_path: Path
+) -> None:
     world = KeptWorld(tmp_path)
     world.output_store.not_offered = left_out(1, 1_000_000)
-    world.output_store.true_size = 10**12
+    world.output_store.true_size = true_size
     world.launch()
     assert not world.output_store.fetched
     assert COLLECT_S - 120 < world.kept_s() < COLLECT_S
