@@ -16,6 +16,7 @@ from vastrun.launcher.config.program_report import (
     proof_files,
     quoted,
 )
+from vastrun.launcher.config.reached_code import mentioned, reached_code
 
 SCHEMA_FILE = ".vastrun/job.schema.json"
 """Path of the schema in the first line, relative to the job file."""
@@ -74,6 +75,8 @@ class Framework:
     name: str
     marks: tuple[str, ...]
     """Modules that only its programs import."""
+    names: tuple[str, ...] = ()
+    """Its functions and classes that start ranks, or what they take; empty: every use of it does."""
     ranks: str
     """Comment in the job file on how its ranks find each other."""
     callback: str = ""
@@ -90,12 +93,14 @@ FRAMEWORKS = (
     Framework(
         name="accelerate",
         marks=("accelerate",),
+        names=("Accelerator", "AccelerateLoop", "PartialState"),
         ranks="Accelerator() finds the ranks that vastrun started: no `accelerate launch`.",
         callback="vastrun.integrations.accelerate import AccelerateLoop",
     ),
     Framework(
         name="Hugging Face's Trainer",
         marks=("transformers", "trl"),
+        names=("Trainer", "TrainingArguments"),
         ranks="The Trainer finds the ranks that vastrun started: no `torchrun`.",
         callback="vastrun.integrations.transformers import TransformersCallback",
     ),
@@ -110,7 +115,7 @@ FRAMEWORKS = (
         ranks="init_process_group() finds the ranks that vastrun started: no `torchrun`.",
     ),
 )
-"""Known frameworks: the first with an imported mark is the program's."""
+"""Known frameworks: the first that a program uses is its own."""
 _ALONE = "The program does not look as if it trained in several processes: one is started."
 
 
@@ -122,6 +127,8 @@ class UserProgram:
     """From the folder of the job file, with `/`."""
     imports: Collection[str]
     """Every module that it and the modules of its folder import, dotted."""
+    names: Collection[str] = ()
+    """Names and attributes that it mentions where a run of it comes."""
     optional: Collection[str] = ()
     """Modules that it does without: each import of them is in a `try` that expects ImportError."""
     own: Collection[str] = ()
@@ -130,7 +137,12 @@ class UserProgram:
     @property
     def framework(self) -> Framework | None:
         """Return the framework that starts its ranks; None: it is a single process."""
-        return next((each for each in FRAMEWORKS if any(map(self._uses, each.marks))), None)
+        return next(filter(self._is_started_by, FRAMEWORKS), None)
+
+    def _is_started_by(self, framework: Framework) -> bool:
+        # `Seq2SeqTrainer` is a Trainer, too.
+        is_named = not framework.names or any(name.endswith(framework.names) for name in self.names)
+        return is_named and any(map(self._uses, framework.marks))
 
     def packages(self, own: Collection[str]) -> list[str]:
         """Return the packages that the image lacks. `own`: names of further modules of the folder."""
@@ -161,6 +173,7 @@ def read_program(path: str, modules: Mapping[str, ast.Module]) -> UserProgram:
     return UserProgram(
         path=path,
         imports=frozenset(needed | optional),
+        names=frozenset(name for tree in reached_code(modules).values() for name in mentioned(tree)),
         optional=frozenset(optional - needed),
         own=frozenset(part for module in modules for part in PurePosixPath(module).with_suffix("").parts),
     )

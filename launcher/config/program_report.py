@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 from vastrun.launcher.config.path_values import OUTPUTS, PathReader
 from vastrun.launcher.config.program_index import ProgramIndex, ProgramOption, index_program
+from vastrun.launcher.config.reached_code import reached_code
 from vastrun.launcher.config.write_calls import OUTPUT_FOLDER, RESULTS, is_false
 from vastrun.launcher.config.written_files import CHECKPOINT_FOLDER, Write, WrittenFiles, written_files
 
@@ -39,7 +40,7 @@ class ProgramReport:
 
 def report_of(trees: Mapping[str, ast.Module]) -> ProgramReport:
     """Return the report of a program, which comes first, and of its modules, by path."""
-    index = index_program(trees)
+    index = index_program(reached_code(trees))
     folders = {option.flag: _folder(option) for option in index.options if _needs_folder(option)}
     names = {option.name: folders[option.flag] for option in index.options if option.flag in folders}
     if "HfArgumentParser" in index.called and "TrainingArguments" in index.names:
@@ -185,6 +186,8 @@ _RESUME_OPTION = re.compile(
 )
 _READERS = frozenset(("resume_path", "AccelerateLoop"))
 """Names of `vastrun.integrations` that read VASTRUN_RESUME."""
+_CONFIGURATOR = "configurator.py"
+"""nanoGPT and programs made from it execute this file: each of their global variables is an option."""
 _VARIABLE = 'os.environ.get("VASTRUN_RESUME")'
 _PLAIN_LINE = (
     f"if path := {_VARIABLE}: state = torch.load(path)   # then load the model, the optimizer and the step"
@@ -227,9 +230,9 @@ def resume_method(index: ProgramIndex, reader: PathReader, checkpoint: Write) ->
     if with_path is not None:
         return _by_option(with_path.flag)
     if options:
-        flag = options[0].flag
-        note = f"{flag} is added if there is a checkpoint, which is restored to its path first."
-        return ResumeMethod(note=note, word=f"${{VASTRUN_RESUME:+{flag}}}")
+        return _by_switch(options[0].flag)
+    if _CONFIGURATOR in index.texts and "init_from" in index.globals and "resume" in index.texts:
+        return _by_switch("--init_from=resume")
     if _loads_by_itself(index, reader, checkpoint):
         return ResumeMethod(
             note="The checkpoint is restored to its path first, and the program loads it if it is there."
@@ -246,6 +249,11 @@ def runs_lightning_command(index: ProgramIndex) -> bool:
 def _by_option(flag: str) -> ResumeMethod:
     note = f"On a fresh start {{resume:...}} is left out; else it is {flag} and the path of the checkpoint."
     return ResumeMethod(note=note, word=f"{{resume:{flag}}}")
+
+
+def _by_switch(flag: str) -> ResumeMethod:
+    note = f"{flag} is added if there is a checkpoint, which is restored to its path first."
+    return ResumeMethod(note=note, word=f"${{VASTRUN_RESUME:+{flag}}}")
 
 
 def _is_resume(option: ProgramOption) -> bool:

@@ -6,6 +6,7 @@ import ast
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import chain, islice
 
 from vastrun.launcher.config.program_index import Call, ProgramIndex
 
@@ -18,6 +19,10 @@ _HF_OUTPUTS = "*.*"
 """The Trainer's other files there: its checkpoints are folders, with no dot in their names."""
 _LIGHTNING_CHECKPOINTS = "lightning_logs/*/checkpoints/*.ckpt"
 _OPTIMIZER = re.compile(r"optim", re.IGNORECASE)
+_OF_A_MODEL = re.compile(
+    r"model|module|state|optim|net|weight|param|ckpt|checkpoint|snapshot|ema", re.IGNORECASE
+)
+_DATA = re.compile(r"(?:.*_)?(?:data|dataset|samples?|inputs?|targets?|tensors?|features)", re.IGNORECASE)
 _HF_ARGUMENTS = re.compile(r"\w*TrainingArguments|(?:SFT|DPO|GRPO|PPO|KTO|ORPO|CPO|Reward)Config")
 OUTPUT_FOLDER = re.compile(
     r"(?:out|output|outputs|save|result|results|log|logs|logging|work|exp|experiment|run|model|plot|figure)s?"
@@ -124,21 +129,26 @@ def _certain(index: ProgramIndex, call: Call) -> Iterator[WriteTarget]:
 def _torch_save(index: ProgramIndex, call: Call) -> Iterator[WriteTarget]:
     saved, path = call.argument(0, "obj"), call.argument(1, "f")
     if path is not None:
-        is_state = saved is not None and _mentions_optimizer(index, call, saved)
-        yield WriteTarget(node=path, is_checkpoint=is_state, by_name=True)
+        words = [] if saved is None else _words_of(index, call, saved)
+        is_data = (isinstance(saved, ast.Dict) or any(map(_DATA.fullmatch, words))) and not any(
+            map(_OF_A_MODEL.search, words)
+        )
+        # A training can continue from what holds an optimizer's state.
+        has_optimizer = any(map(_OPTIMIZER.search, words))
+        yield WriteTarget(node=path, is_checkpoint=has_optimizer, by_name=not is_data)
 
 
-def _mentions_optimizer(index: ProgramIndex, call: Call, saved: ast.expr) -> bool:
-    """Tell whether what is saved holds an optimizer's state: a training can continue from it."""
+def _words_of(index: ProgramIndex, call: Call, saved: ast.expr) -> list[str]:
+    """Return the names, attributes and strings of what is saved, and of what is assigned to it."""
     expressions = [saved]
     if isinstance(saved, ast.Name):
         expressions += index.assigned.get((call.scope, saved.id), [])
-    for expression in expressions:
-        for _, node in zip(range(_MAX_EXPRESSIONS), ast.walk(expression), strict=False):
-            text = getattr(node, "id", None) or getattr(node, "attr", None) or getattr(node, "value", None)
-            if isinstance(text, str) and _OPTIMIZER.search(text):
-                return True
-    return False
+    nodes = chain.from_iterable(map(ast.walk, expressions))
+    words = (
+        getattr(node, "id", None) or getattr(node, "attr", None) or getattr(node, "value", None)
+        for node in islice(nodes, _MAX_EXPRESSIONS)
+    )
+    return [word for word in words if isinstance(word, str)]
 
 
 def _hugging_face(call: Call) -> Iterator[WriteTarget]:

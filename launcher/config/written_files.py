@@ -33,6 +33,8 @@ class Write:
     by: str
     """Name of the call or option, like `torch.save`."""
     is_checkpoint: bool
+    by_name: bool = False
+    """True: if it is renamed, the new name decides whether it is a checkpoint."""
     is_certain: bool = True
     """False: only the name of an option or a keyword suggests it."""
 
@@ -90,7 +92,7 @@ def _renamed(index: ProgramIndex, reader: PathReader) -> Iterator[Write]:
         name = final.get(write.pattern) or write.pattern
         if folder is not None:
             name = final[folder] + write.pattern.removeprefix(folder)
-        is_state = write.by == "torch.save" and _is_state(name)
+        is_state = write.by_name and _is_state(name)
         yield replace(write, pattern=name, is_checkpoint=write.is_checkpoint or is_state)
 
 
@@ -129,6 +131,7 @@ def _write(call: Call, target: WriteTarget, value: str) -> Write:
         line=call.node.lineno,
         by=call.name.lstrip("."),
         is_checkpoint=target.is_checkpoint or (target.by_name and _is_state(pattern)),
+        by_name=target.by_name,
         is_certain=target.is_certain,
     )
 

@@ -38,7 +38,8 @@ def written(folder: Path, name: str = "job.yaml") -> JobSpec:
 @pytest.mark.parametrize("framework", FRAMEWORKS, ids=lambda framework: framework.name)
 def test_the_framework_is_recognised_by_what_the_program_imports(folder: Path, framework: Framework) -> None:
     for mark in framework.marks:
-        (folder / "train.py").write_text(f"def main():\n    from {mark} import anything\n")
+        used = framework.names[0] if framework.names else "anything"
+        (folder / "train.py").write_text(f"def main():\n    from {mark} import {used}\n")
         end = init("--force")
         assert end.exit_code == 0
         assert framework.name in end.stderr
@@ -46,6 +47,59 @@ def test_the_framework_is_recognised_by_what_the_program_imports(folder: Path, f
         spec = written(folder)
         assert spec.command == ("python", "train.py")
         assert spec.ranks is None
+
+
+@pytest.mark.parametrize(
+    ("imported", "named"),
+    [
+        ("from transformers import GPT2LMHeadModel", "torch.distributed"),  # a model to begin with
+        ("from accelerate.utils import set_seed", "torch.distributed"),
+        ("import transformers\n    transformers.Seq2SeqTrainer(model)", "Hugging Face's Trainer"),
+        ("from transformers import TrainingArguments", "Hugging Face's Trainer"),
+    ],
+)
+def test_a_framework_is_recognised_only_by_the_part_that_starts_ranks(
+    folder: Path, imported: str, named: str
+) -> None:
+    (folder / "train.py").write_text(f"import torch.distributed as dist\n\ndef main():\n    {imported}\n")
+    assert f"with {named}" in init().stderr
+
+
+TOOL = """
+import argparse, torch
+
+def save_weights(model):
+    torch.save(model.state_dict(), "weights.pt")
+
+def convert():
+    from transformers import Trainer
+    torch.save(Trainer(model), "converted.pt")
+
+@registered
+def build():
+    open("built.txt", "w")
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser()
+    parser.add_argument("stage", choices=["download", "convert"])
+    parser.add_argument("--shards", required=True)
+    parser.parse_args()
+    convert()
+    open("table.csv", "w")
+"""
+
+
+def test_what_a_module_does_only_as_a_program_of_its_own_is_left_out(folder: Path) -> None:
+    (folder / "tool.py").write_text(TOOL)
+    program = "import torch.distributed\nfrom tool import save_weights\nsave_weights(m)\n"
+    (folder / "train.py").write_text(program)
+    assert "with torch.distributed" in init().stderr
+    text = (folder / "job.yaml").read_text()
+    assert written(folder).outputs == ("weights.pt", "built.txt")
+    assert "stage" not in text and "shards" not in text and "converted" not in text and "table" not in text
+    assert init("tool.py", "--force").exit_code == 0  # the same file as the program
+    text = (folder / "job.yaml").read_text()
+    assert "requires: stage, --shards" in text and "converted.pt" in text and "table.csv" in text
 
 
 def test_a_submodule_that_is_imported_by_name_is_recognised(folder: Path) -> None:

@@ -34,6 +34,10 @@ CHECKPOINTS = {
         "out/runs/epoch*.pth",
     ),
     "text that is added": ('torch.save(s, "a/" + "ckpt_" + str(n) + ".pt")', "a/ckpt_*.pt"),
+    "a state in a variable": (
+        'data = {"model": m.state_dict()}\ntorch.save(data, f"c/{n}.pt")',
+        "c/*.pt",
+    ),
     "str.format": ('torch.save(s, "ckpt/{}-{}.pt".format(name, step))', "ckpt/*-*.pt"),
     "the percent operator": ('torch.save(s, "ckpt/%05d.pt" % step)', "ckpt/*.pt"),
     "a constant of the module": ('OUT = "out"\ndef f():\n  torch.save(s, f"{OUT}/ckpt.pt")', "out/ckpt.pt"),
@@ -148,6 +152,11 @@ OUTPUTS = {
         ["o/a.txt"],
     ),
     "a keyword": ('trainer.train(save_dir="./weights")', ["weights/**/*"]),
+    "a data set that it prepares": (
+        'def prepare(data):\n  torch.save(data, f"data/train{n}.pt")\n'
+        'torch.save({"x": x, "y": y}, f"data/test{n}.pt")',
+        ["data/train*.pt", "data/test*.pt"],
+    ),
     "a temporary file": ('open("/tmp/x", "w")\nopen("/dev/null", "w")\nopen("s3://a/b", "w")', []),
     "a path in a folder above that it comes back from": ('open("a/../b/./c.txt", "w")', ["b/c.txt"]),
 }
@@ -203,6 +212,10 @@ RESUMES = {
     "a flag of click": (
         '@click.option("--resume", is_flag=True)\ndef f(resume): pass',
         "${VASTRUN_RESUME:+--resume}",
+    ),
+    "a variable of nanoGPT's": (
+        "init_from = 'scratch'\nexec(open('configurator.py').read())\nif init_from == 'resume': load()",
+        "${VASTRUN_RESUME:+--init_from=resume}",
     ),
     "Lightning's command line": ("import lightning\nLightningCLI(M)", "fit {resume:--ckpt_path}"),
     "Hugging Face's options": (

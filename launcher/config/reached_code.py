@@ -1,0 +1,55 @@
+"""Reached code: the parts of a program's own modules that a run of the program can reach."""
+
+from __future__ import annotations
+
+import ast
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+
+
+def reached_code(modules: Mapping[str, ast.Module]) -> dict[str, ast.Module]:
+    """Return the program, which comes first, whole, and its modules without what only others use.
+
+    Left out are the statements under `if __name__ == "__main__"` and functions
+    that nothing mentions, by name or as a string. Classes and functions with a
+    decorator stay: a framework may look them up.
+    """
+    program, *others = modules
+    unused: dict[str, list[ast.stmt]] = defaultdict(list)
+    waiting: list[ast.AST] = [modules[program]]
+    for path in others:
+        for statement in modules[path].body:
+            if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef) and not statement.decorator_list:
+                unused[statement.name].append(statement)
+            elif not _is_for_a_program(statement):
+                waiting.append(statement)
+    while waiting:
+        for name in mentioned(waiting.pop()):
+            waiting += unused.pop(name, [])
+    left_out = {statement for statements in unused.values() for statement in statements}
+    reached = {program: modules[program]}
+    for path in others:
+        body = [each for each in modules[path].body if each not in left_out and not _is_for_a_program(each)]
+        reached[path] = ast.Module(body=body, type_ignores=[])
+    return reached
+
+
+def _is_for_a_program(statement: ast.stmt) -> bool:
+    """Tell whether a statement is skipped in a module that is imported."""
+    return (
+        isinstance(statement, ast.If)
+        and isinstance(statement.test, ast.Compare)
+        and isinstance(statement.test.left, ast.Name)
+        and statement.test.left.id == "__name__"
+        and not statement.orelse
+    )
+
+
+def mentioned(node: ast.AST) -> Iterator[str]:
+    """Yield the names, attributes, imported names and strings below a node."""
+    for each in ast.walk(node):
+        match each:
+            case ast.Name(id=name) | ast.Attribute(attr=name) | ast.alias(name=name):
+                yield name
+            case ast.Constant(value=str(text)):
+                yield text
