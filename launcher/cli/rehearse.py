@@ -14,6 +14,7 @@ from vastrun.launcher.app_context import AppContext
 from vastrun.launcher.cli.job_files import print_warnings, read_job_file, resolve_auto
 from vastrun.launcher.cli.options import job_argument, json_option, set_option
 from vastrun.launcher.cli.output import say, show
+from vastrun.launcher.commands.missing_file import missing_file
 from vastrun.launcher.commands.rehearse import (
     CONFIG,
     FIT,
@@ -33,6 +34,7 @@ from vastrun.launcher.core.errors import NoOfferError, UsageError
 from vastrun.launcher.core.job import JobSpec
 from vastrun.launcher.core.left_out import bytes_text
 from vastrun.launcher.core.verdict import EXIT_CODE_OF, VERDICT_OF
+from vastrun.launcher.decisions.advice import AFTER_SUCCESS, advice_for_rehearsal
 from vastrun.launcher.decisions.speedup import Speedup
 from vastrun.launcher.decisions.workload import Fit, efficiency_of, fit_of
 from vastrun.launcher.gate.manifest import Listing
@@ -137,9 +139,11 @@ def command(
         performed.append(StepEnd(step=SPEEDUP, exit_code=0, seconds=app.now() - began))
     if performed[-1].exit_code == 0:
         performed += _perform(app, rehearsal, spec, here)
-    assessment = None
+    assessment, advice = None, None
     if REPORT in requested and (performed[-1].exit_code == 0 or performed[-1].step == TRAIN):
         assessment = rehearsal.assessment(spec)
+        ended = replace(_run(app, spec), cause=assessment.cause, detail=assessment.detail)
+        advice = advice_for_rehearsal(ended, not_shipped=missing_file(ended)) or None
         code = EXIT_CODE_OF[VERDICT_OF[assessment.cause]]
         performed.append(StepEnd(step=REPORT, exit_code=code, seconds=0.0))
     listing = None
@@ -154,6 +158,7 @@ def command(
         fit=fit,
         speedup=speedup,
         left_out=None if listing is None else listing.left_out,
+        next=advice,
     )
     show(shown, rehearsal_text(shown, listing), as_json=as_json)
     if performed[-1].step == _CHECK_GPU and performed[-1].exit_code and spec.resources.gpus:
@@ -258,6 +263,8 @@ class RehearsalDocument(Document):
     """Measured speed-up of several ranks; null if not requested."""
     left_out: LeftOutFiles | None
     """Files of its program that would not be downloaded; null if it did not run."""
+    next: str | None
+    """Next step to take; null without a verdict, and where the log says it."""
 
 
 def rehearsal_text(shown: RehearsalDocument, listing: Listing | None = None) -> str:
@@ -278,7 +285,8 @@ def rehearsal_text(shown: RehearsalDocument, listing: Listing | None = None) -> 
     files = []
     if listing is not None:
         files = [("download", _downloads(listing)), ("left out", left_out_lines(listing.left_out))]
-    return "\n\n".join(filter(None, [*parts, facts([*pairs, *files])]))
+    advice = [] if shown.next in (None, AFTER_SUCCESS) else [("next", shown.next)]
+    return "\n\n".join(filter(None, [*parts, facts([*pairs, *files, *advice])]))
 
 
 def _downloads(listing: Listing) -> str:

@@ -153,10 +153,32 @@ def advice_for(run: Run, *, checkpoint: bool, not_shipped: str = "") -> str:
     # A run that is continued has its job with it.
     again = edited.replace(job_file, "", 1) if checkpoint else edited.partition(", or after")[0]
     resume = "continue it" if checkpoint else "start it again"
-    rules = (rule.text for rule in RULES if _fits(rule, run, own_program=spec.command is not None))
     of_cause = BATCH_ADVICE.get(run.cause, ADVICE[run.cause]) if in_batch else ADVICE[run.cause]
-    text = next(rules, of_cause)
+    text = _of_rules(run, spec) or of_cause
     return text.format(run=run.id, again=again, edited=edited, where=where, resume=resume, job_file=job_file)
+
+
+def advice_for_rehearsal(run: Run, *, not_shipped: str = "") -> str:
+    """Name one thing to do after a rehearsal; empty where what it printed says more.
+
+    `run`: as a launch would have ended. `not_shipped`: as for `advice_for`.
+    """
+    if run.cause is None:
+        return AFTER_SUCCESS
+    spec = read_job(run.spec_json)
+    edited = f"vastrun rehearse {shlex.quote(spec.job_file or _ANY_FILE)}"
+    if not_shipped:
+        return f"{not_shipped}; add it to code.include, then: {edited}"
+    text = _of_rules(run, spec) or ADVICE[run.cause]
+    # A rehearsal has no run that other commands know, and does not cost money or end at a lease.
+    is_of_a_run = any(word in text for word in ("{run}", "{again}", "{where}"))
+    return "" if is_of_a_run else text.format(edited=edited)
+
+
+def _of_rules(run: Run, spec: JobSpec) -> str:
+    """Return the text of the first rule that fits, empty if none does."""
+    own_program = spec.command is not None
+    return next((rule.text for rule in RULES if _fits(rule, run, own_program=own_program)), "")
 
 
 def _fits(rule: AdviceRule, run: Run, *, own_program: bool) -> bool:

@@ -78,6 +78,47 @@ def test_data_that_git_ignores_are_told_as_by_a_launch(desk: Desk, tmp_path: Pat
     assert "warning: train.bin: ignored by git" in desk.types("config").stderr
 
 
+FAILURES = {
+    "a file that was not shipped": (
+        "open('table.bin')",
+        "table.bin is ignored by git, so it was not uploaded; add it to code.include, then: {again}",
+    ),
+    "a known error": (
+        "raise RuntimeError('Weights only load failed')",
+        "torch.load reads only tensors since torch 2.6: give it weights_only=False for a file that you "
+        "trust; then: {again}",
+    ),
+    "another error": ("raise ValueError('x')", "fix the program or the job file, then: {again}"),
+}
+
+
+@pytest.mark.parametrize("case", FAILURES)
+def test_a_program_that_fails_is_answered_with_what_to_do_as_by_a_launch(
+    desk: Desk, tmp_path: Path, case: str
+) -> None:
+    program, advice = FAILURES[case]
+    code = tmp_path / "code"
+    subprocess.run(["git", "init", "-q", str(code)], check=True)
+    (code / ".gitignore").write_text("*.bin\n")
+    (code / "table.bin").write_text("x")
+    (code / "train.py").write_text(program)
+    desk.writes(
+        "code: {path: code}",
+        "command: python train.py",
+        "ranks: 1",
+        "success: {exit_code: 0}",
+        f"env: {{PYTHONPATH: {STUB_TORCH}}}",
+    )
+    expected = advice.format(again=f"vastrun rehearse {desk.job}")
+    assert json.loads(desk.types("unpack", "train", "report", "--json").stdout)["next"] == expected
+    assert f"next     {expected}" in desk.types("report").stdout
+
+
+def test_a_rehearsal_that_succeeds_needs_no_advice(desk: Desk) -> None:
+    desk.writes("command: 'true'", "ranks: 1", "success: {exit_code: 0}")
+    assert json.loads(desk.types("train", "report", "--json").stdout)["next"] == "nothing to do"
+
+
 @pytest.mark.slow
 def test_the_data_of_a_job_are_made_and_looked_at_alone_and_stay(desk: Desk) -> None:
     desk.writes(f"train: {TRAINING}")
