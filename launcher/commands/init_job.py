@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import tokenize
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
@@ -22,6 +23,8 @@ from vastrun.launcher.core.errors import UsageError
 from vastrun.launcher.package_files import schemas
 
 _USUAL_PROGRAMS = ("train.py", "main.py", "run.py", "finetune.py")
+_PINNED_TORCH = re.compile(r"(torch(?:vision|audio)?\s*(?:===?|~=|<=?)\s*[\w.+*-]+)")
+"""A torchvision or torchaudio needs one version of torch, too."""
 _MAX_PROGRAM_CHARACTERS = 2_000_000
 """Characters of a program that is read."""
 
@@ -54,7 +57,8 @@ def write_job_file(
     if program is None:
         text = trainer_job(name)
     else:
-        text = program_job(program, report, name=name, setup=_setup(folder, program))
+        setup, torch = _setup(folder, program), _pinned_torch(folder)
+        text = program_job(program, report, name=name, setup=setup, pinned_torch=torch)
     schema = job_file.parent / SCHEMA_FILE
     try:
         schema.parent.mkdir(exist_ok=True)
@@ -124,6 +128,16 @@ def _setup(folder: Path, program: UserProgram) -> str | None:
         return "pip install ."
     packages = program.packages(_modules(folder, program))
     return f"pip install {' '.join(packages)}" if packages else None
+
+
+def _pinned_torch(folder: Path) -> str:
+    """Return the line of requirements.txt that replaces the image's torch: `torch==2.0.1`; empty: none."""
+    try:
+        with (folder / "requirements.txt").open(encoding="utf-8", errors="replace") as file:
+            lines = file.read(_MAX_PROGRAM_CHARACTERS).splitlines()
+    except OSError:
+        return ""
+    return next((found[1] for line in lines if (found := _PINNED_TORCH.match(line.strip()))), "")
 
 
 def _modules(folder: Path, program: UserProgram) -> Collection[str]:

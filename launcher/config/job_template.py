@@ -203,8 +203,14 @@ def _expects_import_error(handler: ast.ExceptHandler) -> bool:
     return any(isinstance(kind, ast.Name) and kind.id in _IMPORT_ERRORS for kind in kinds)
 
 
-def program_job(program: UserProgram, report: ProgramReport, *, name: str, setup: str | None) -> str:
-    """Return a job file for the user's own program. `setup`: the command that installs its packages."""
+def program_job(
+    program: UserProgram, report: ProgramReport, *, name: str, setup: str | None, pinned_torch: str = ""
+) -> str:
+    """Return a job file for the user's own program.
+
+    `setup`: the command that installs its packages. `pinned_torch`: the torch with
+    which it replaces the image's.
+    """
     framework = program.framework
     if report.spawn:
         note = f"The program starts its processes itself, by mp.spawn in {report.spawn}: one is started."
@@ -217,7 +223,7 @@ def program_job(program: UserProgram, report: ProgramReport, *, name: str, setup
         "code:",
         "  path: .        # shipped: in a git checkout, what git tracks or would track",
         "",
-        *([f"setup: {quoted(setup)}   # before the training; torch is there already", ""] if setup else []),
+        *_setup_lines(setup, pinned_torch),
         f"# {note}",
         *ranks,
         *command_notes(report),
@@ -235,6 +241,17 @@ def program_job(program: UserProgram, report: ProgramReport, *, name: str, setup
     if program.uses_wandb():
         lines += ["", "secrets: WANDB_API_KEY   # taken from your environment; never stored"]
     return "\n".join(lines) + "\n"
+
+
+def _setup_lines(setup: str | None, pinned_torch: str) -> Iterator[str]:
+    if setup is None:
+        return
+    if pinned_torch:
+        yield f"# {pinned_torch} replaces the torch of the image: gigabytes to download on every machine."
+        yield "# Leave it out of requirements.txt, or name an image that has it: `image:`."
+    note = "" if pinned_torch else "; torch is there already"
+    yield f"setup: {quoted(setup)}   # before the training{note}"
+    yield ""
 
 
 def trainer_job(name: str) -> str:

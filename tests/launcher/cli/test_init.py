@@ -243,6 +243,27 @@ def test_the_packages_that_the_folder_itself_names_are_installed(
     assert written(folder).setup == (command,)
 
 
+@pytest.mark.parametrize(
+    ("line", "is_told"),
+    [
+        ("torch==2.0.1", True),
+        ("torch ~= 2.1", True),
+        ("torchvision==0.15.2+cu118", True),
+        ("torch>=2.0", False),
+        ("torch", False),
+        ("torchmetrics==1.4.0", False),
+        ("# torch==2.0.1", False),
+    ],
+)
+def test_a_torch_that_replaces_the_images_is_told(folder: Path, line: str, is_told: bool) -> None:
+    (folder / "requirements.txt").write_text(f"numpy\n{line}\n")
+    (folder / "train.py").write_text("import torch\n")
+    init()
+    text = (folder / "job.yaml").read_text()
+    assert (f"# {line} replaces the torch of the image" in text) is is_told
+    assert written(folder).setup == ("pip install -r requirements.txt",)
+
+
 def test_a_program_that_reports_to_wandb_gets_its_key(folder: Path) -> None:
     (folder / "train.py").write_text("import wandb\n")
     init()
