@@ -7,6 +7,7 @@ RuntimeError, CalledProcessError, BrokenProcessPool, EOFError. Pure; standard li
 from __future__ import annotations
 
 import re
+from pathlib import PurePosixPath
 
 from vastrun.contract.outcome import RankEnd, Reason
 from vastrun.trainer.supervision.memory_counters import MemoryUse, gib
@@ -21,6 +22,8 @@ _NAMES_A_KILL = re.compile(
     r"SIGKILL|\b[Kk]illed\b|signal 9\b|exited unexpectedly|terminated abruptly|exit (code|status) (-9|137)\b"
 )
 """Matches the text of an error about a process that was killed."""
+_FRAME = re.compile(r'^  File "([^"\n]+)", line (\d+), in [^\n]*(?:\n    (\S[^\n]*))?', re.MULTILINE)
+"""A frame of a traceback: its file, its line and, where the file was readable, the code."""
 
 
 def failure_line(end: RankEnd, reason: Reason, *, training: bool, peak: str, crash: str = "") -> str:
@@ -28,7 +31,7 @@ def failure_line(end: RankEnd, reason: Reason, *, training: bool, peak: str, cra
 
     `peak`: the result of `peak_text`. `crash`: the place of a crash in native code.
     """
-    where, who = where_text(end.step, end.activity), f"rank {end.rank}"
+    where, who, raised = where_text(end.step, end.activity), f"rank {end.rank}", _raised(end)
     if reason == "oom" and end.signal:
         return f"{who} was killed by the kernel (out of memory){where}{peak}"
     if end.signal:
@@ -37,12 +40,22 @@ def failure_line(end: RankEnd, reason: Reason, *, training: bool, peak: str, cra
         cause = f": {end.exception}" if end.exception else crash and f" {crash}"
         return f"{who} was killed by {end.signal}{code}{where}{cause}"
     if end.exception and reason == "error" and not training:
-        return f"your program raised {end.exception} ({who}{where}){_last_line_text(end)}"
+        return f"your program raised {raised} ({who}{where}){_last_line_text(end)}"
     if end.exception:
-        return f"{who} failed{where}: {end.exception}"
+        return f"{who} failed{where}: {raised}"
     if end.exit_code == 0:
         return f"{who} exited with code 0{where} before the training was done"
     return f"{who} exited with code {end.exit_code}{where}{_last_line_text(end)}"
+
+
+def _raised(end: RankEnd) -> str:
+    """Return the exception; one without a message with the line of code that raised it."""
+    exception = end.exception or ""
+    frames = [] if ":" in exception else _FRAME.findall(end.traceback or "")
+    if not frames:
+        return exception
+    path, line, code = frames[-1]
+    return f"{exception} at {PurePosixPath(path).name}:{line}" + (f": {code}" if code else "")
 
 
 def _last_line_text(end: RankEnd) -> str:

@@ -96,6 +96,36 @@ def test_a_line_says_how_a_rank_ended_and_where(
     assert found == line
 
 
+TRACEBACK = """Traceback (most recent call last):
+  File "/root/box/code/train.py", line 9, in <module>
+    main()
+  File "/root/box/code/parts/loop.py", line 105, in main
+    assert steps % ranks == 0
+           ^^^^^^^^^^^^^^^^^^
+AssertionError"""
+
+
+@pytest.mark.parametrize(
+    ("exception", "traceback", "expected"),
+    [
+        ("AssertionError", TRACEBACK, "AssertionError at loop.py:105: assert steps % ranks == 0"),
+        ("AssertionError: too few", TRACEBACK, "AssertionError: too few"),
+        (
+            "AssertionError",
+            'Traceback:\n  File "<string>", line 1, in <module>',
+            "AssertionError at <string>:1",
+        ),
+        ("AssertionError", None, "AssertionError"),
+    ],
+)
+def test_an_exception_without_a_message_is_told_with_its_line_of_code(
+    exception: str, traceback: str | None, expected: str
+) -> None:
+    end = RankEnd(rank=0, exit_code=1, exception=exception, traceback=traceback)
+    assert failure_line(end, "error", training=False, peak="") == f"your program raised {expected} (rank 0)"
+    assert failure_line(end, "error", training=True, peak="") == f"rank 0 failed: {expected}"
+
+
 @pytest.mark.parametrize(
     ("step", "activity", "where"),
     [
