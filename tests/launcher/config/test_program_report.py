@@ -157,6 +157,10 @@ OUTPUTS = {
         'torch.save({"x": x, "y": y}, f"data/test{n}.pt")',
         ["data/train*.pt", "data/test*.pt"],
     ),
+    "a file or a folder of its name": (
+        'def export(p):\n  open(p, "wb")\n  m.save_pretrained(p)\nexport("o/model.bin")',
+        ["o/model.bin"],
+    ),
     "a temporary file": ('open("/tmp/x", "w")\nopen("/dev/null", "w")\nopen("s3://a/b", "w")', []),
     "a path in a folder above that it comes back from": ('open("a/../b/./c.txt", "w")', ["b/c.txt"]),
 }
