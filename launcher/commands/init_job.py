@@ -5,7 +5,9 @@ from __future__ import annotations
 import ast
 import re
 import tokenize
-from collections.abc import Collection, Iterator
+import tomllib
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
@@ -23,7 +25,7 @@ from vastrun.launcher.core.errors import UsageError
 from vastrun.launcher.package_files import schemas
 
 _USUAL_PROGRAMS = ("train.py", "main.py", "run.py", "finetune.py")
-_PINNED_TORCH = re.compile(r"(torch(?:vision|audio)?\s*(?:===?|~=|<=?)\s*[\w.+*-]+)")
+_PINNED_TORCH = re.compile(r"torch(?:vision|audio)?\s*(?:===?|~=|<=?)\s*[\w.+*-]+")
 """A torchvision or torchaudio needs one version of torch, too."""
 _MAX_PROGRAM_CHARACTERS = 2_000_000
 """Characters of a program that is read."""
@@ -131,13 +133,31 @@ def _setup(folder: Path, program: UserProgram) -> str | None:
 
 
 def _pinned_torch(folder: Path) -> str:
-    """Return the line of requirements.txt that replaces the image's torch: `torch==2.0.1`; empty: none."""
-    try:
-        with (folder / "requirements.txt").open(encoding="utf-8", errors="replace") as file:
-            lines = file.read(_MAX_PROGRAM_CHARACTERS).splitlines()
-    except OSError:
-        return ""
-    return next((found[1] for line in lines if (found := _PINNED_TORCH.match(line.strip()))), "")
+    """Return what replaces the image's torch: `torch==2.0.1 of requirements.txt`; empty: nothing does."""
+    for name, requirements in _REQUIREMENTS.items():
+        try:
+            with (folder / name).open(encoding="utf-8", errors="replace") as file:
+                lines = requirements(file.read(_MAX_PROGRAM_CHARACTERS))
+        except OSError:
+            continue
+        found = (_PINNED_TORCH.match(line.strip()) for line in lines)
+        return next((f"{pinned[0]} of {name}" for pinned in found if pinned), "")
+    return ""
+
+
+def _of_pyproject(text: str) -> list[str]:
+    """Return the dependencies of a pyproject.toml; none where it is odd."""
+    with suppress(ValueError, AttributeError):
+        named = tomllib.loads(text).get("project", {}).get("dependencies", [])
+        return [each for each in named if isinstance(each, str)] if isinstance(named, list) else []
+    return []
+
+
+_REQUIREMENTS: Mapping[str, Callable[[str], list[str]]] = {
+    "requirements.txt": str.splitlines,
+    "pyproject.toml": _of_pyproject,
+}
+"""Files that name a program's packages: the first that exists is installed."""
 
 
 def _modules(folder: Path, program: UserProgram) -> Collection[str]:

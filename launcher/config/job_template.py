@@ -247,8 +247,8 @@ def _setup_lines(setup: str | None, pinned_torch: str) -> Iterator[str]:
     if setup is None:
         return
     if pinned_torch:
-        yield f"# {pinned_torch} replaces the torch of the image: gigabytes to download on every machine."
-        yield "# Leave it out of requirements.txt, or name an image that has it: `image:`."
+        yield f"# {pinned_torch} replaces the torch of the image: each machine downloads gigabytes."
+        yield "# Leave it out there, or name an image that has it: `image:`."
     note = "" if pinned_torch else "; torch is there already"
     yield f"setup: {quoted(setup)}   # before the training{note}"
     yield ""

@@ -260,8 +260,27 @@ def test_a_torch_that_replaces_the_images_is_told(folder: Path, line: str, is_to
     (folder / "train.py").write_text("import torch\n")
     init()
     text = (folder / "job.yaml").read_text()
-    assert (f"# {line} replaces the torch of the image" in text) is is_told
+    assert (f"# {line} of requirements.txt replaces the torch of the image" in text) is is_told
     assert written(folder).setup == ("pip install -r requirements.txt",)
+
+
+@pytest.mark.parametrize(
+    ("text", "is_told"),
+    [
+        ('[project]\ndependencies = ["numpy", "torch~=1.13.0"]', True),
+        ('[project]\ndependencies = ["torch>=1.13"]', False),
+        ('[project]\ndependencies = [{}, "torch==1.13.0"]', True),
+        ('project = "x"', False),
+        ("[project]\ndependencies = 3", False),
+        ("not toml", False),
+    ],
+)
+def test_a_torch_that_a_package_pins_is_told(folder: Path, text: str, is_told: bool) -> None:
+    (folder / "pyproject.toml").write_text(text)
+    (folder / "train.py").write_text("import torch\n")
+    init()
+    told = "of pyproject.toml replaces the torch of the image" in (folder / "job.yaml").read_text()
+    assert told is is_told
 
 
 def test_a_program_that_reports_to_wandb_gets_its_key(folder: Path) -> None:
