@@ -31,6 +31,7 @@ _LOG_RECORD = re.compile(r"\b(WARNING|ERROR|CRITICAL|FATAL|EXCEPTION)\b")
 """A log line before the traceback of a caught exception."""
 _AT_EXIT = re.compile(
     r"\s|wandb:|\[?[WI]\d{4} |.*(resource_tracker|Warning\b)|Exception ignored in|terminate called"
+    r"|Set the environment variable HYDRA_FULL_ERROR=1"
 )
 """Lines that libraries print after the traceback of an exception that ends the program."""
 _MAX_MESSAGE_LINES = 20

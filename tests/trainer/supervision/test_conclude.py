@@ -284,6 +284,12 @@ STACK = 'Traceback (most recent call last):\n  File "t.py", line 3, in {frame}\n
             "ERROR: bad\n" + STACK + "wandb: View run at x\n[rank0]:[W1126 10:00:00.1 x.cpp:1] z\n",
             "raised ValueError: old (rank 0)",
         ),
+        (  # Hydra leaves the frames out that are its own, and with them the program's module
+            "Error executing job with overrides: []\n"
+            + STACK.replace("{frame}", "train")
+            + "\nSet the environment variable HYDRA_FULL_ERROR=1 for a complete stack trace.\n",
+            "your program raised ValueError: old (rank 0)",
+        ),
         (
             "[rank0]: ERROR a\n[rank0]: " + STACK.replace("\n", "\n[rank0]: ") + "config is wrong",
             "config is wrong",
