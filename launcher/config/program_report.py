@@ -130,16 +130,14 @@ def file_lines(report: ProgramReport) -> Iterator[str]:
     """Yield the lines about checkpoints and outputs."""
     written = report.written
     yield from _checkpoint_lines(written.checkpoint, report.resume)
-    yield "# What the program writes to the folder $VASTRUN_OUTPUTS is downloaded, and what is named here."
+    yield f"# All that the program writes in this folder or to {OUTPUTS} is downloaded, up to 5 GB (outputs_gb)."
     if written.outputs:
-        yield "# Found by reading the program: add what is missing."
-        yield f"outputs: {_listed(written.outputs)}"
-    else:
-        yield "# outputs: results/*"
+        yield "# Only these, which it was seen to write, with this line:"
+        yield f"# outputs: {_listed(written.outputs)}"
     for write in written.outside:
         yield f"# Not downloaded: {write.pattern} ({_place(write)}). Write to {OUTPUTS} instead."
-    if written.unknown:
-        yield "# Where these write is known only when they run; name it in outputs:"
+    if written.unknown and written.checkpoint is None:
+        yield "# Where these write is known only when they run; a checkpoint among them belongs in checkpoints:"
         yield from (f"#   {write.by} in {_place(write)}" for write in written.unknown[:_MAX_NAMED])
 
 

@@ -35,6 +35,13 @@ def written(folder: Path, name: str = "job.yaml") -> JobSpec:
     return load_job(text, name, (), str(folder))
 
 
+def suggested_outputs(folder: Path) -> tuple[str, ...]:
+    """Return `outputs:` of the job file once its comment is taken off; before, all is downloaded."""
+    assert written(folder).outputs == ()
+    text = (folder / "job.yaml").read_text()
+    return load_job(text.replace("# outputs: ", "outputs: "), "job.yaml", (), str(folder)).outputs
+
+
 @pytest.mark.parametrize("framework", FRAMEWORKS, ids=lambda framework: framework.name)
 def test_the_framework_is_recognised_by_what_the_program_imports(folder: Path, framework: Framework) -> None:
     for mark in framework.marks:
@@ -95,7 +102,7 @@ def test_what_a_module_does_only_as_a_program_of_its_own_is_left_out(folder: Pat
     (folder / "train.py").write_text(program)
     assert "with torch.distributed" in init().stderr
     text = (folder / "job.yaml").read_text()
-    assert written(folder).outputs == ("weights.pt", "built.txt")
+    assert suggested_outputs(folder) == ("weights.pt", "built.txt")
     assert "stage" not in text and "shards" not in text and "converted" not in text and "table" not in text
     assert init("tool.py", "--force").exit_code == 0  # the same file as the program
     text = (folder / "job.yaml").read_text()
@@ -145,8 +152,14 @@ def test_checkpoints_outputs_and_how_to_continue_are_filled_in(folder: Path) -> 
     spec = written(folder)
     assert spec.command == ("python", "train.py", "{resume:--resume}")
     assert spec.checkpoints.files == "checkpoints/step_*.pt"
-    assert spec.outputs == ("results/model.pt", "figures/loss.png")
+    assert suggested_outputs(folder) == ("results/model.pt", "figures/loss.png")
     assert "  # files: results/model.pt " in (folder / "job.yaml").read_text()
+
+
+def test_no_file_of_a_program_with_many_is_left_behind(folder: Path) -> None:
+    (folder / "train.py").write_text("".join(f'open("{n}.txt", "w")\n' for n in range(11)))
+    assert init().exit_code == 0
+    assert written(folder).outputs == ()
 
 
 def test_a_switch_to_continue_is_left_to_the_shell(folder: Path) -> None:
@@ -168,6 +181,7 @@ def test_odd_names_of_files_still_make_a_valid_job(folder: Path, program: str) -
     (folder / "train.py").write_text(program)
     assert init().exit_code == 0
     assert written(folder).name == "my-code"
+    suggested_outputs(folder)
 
 
 def test_modules_are_read_up_to_a_limit_and_only_in_the_folder(folder: Path) -> None:
@@ -178,7 +192,7 @@ def test_modules_are_read_up_to_a_limit_and_only_in_the_folder(folder: Path) -> 
     for n in range(40):
         (folder / f"m{n}.py").write_text(f'import m{n + 1}, train\nopen("{n}.txt", "w")\n')
     assert init().exit_code == 0
-    outputs = written(folder).outputs
+    outputs = suggested_outputs(folder)
     assert outputs[0] == "0.txt"
     assert not {"outside.txt", "large.txt"} & set(outputs)
 
