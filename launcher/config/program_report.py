@@ -130,14 +130,14 @@ def file_lines(report: ProgramReport) -> Iterator[str]:
     """Yield the lines about checkpoints and outputs."""
     written = report.written
     yield from _checkpoint_lines(written.checkpoint, report.resume)
-    yield f"# All that the program writes in this folder or to {OUTPUTS} is downloaded, up to 5 GB (outputs_gb)."
+    yield f"# All that it writes in this folder or to {OUTPUTS} is downloaded, up to 5 GB (outputs_gb)."
     if written.outputs:
         yield "# Only these, which it was seen to write, with this line:"
         yield f"# outputs: {_listed(written.outputs)}"
     for write in written.outside:
         yield f"# Not downloaded: {write.pattern} ({_place(write)}). Write to {OUTPUTS} instead."
     if written.unknown and written.checkpoint is None:
-        yield "# Where these write is known only when they run; a checkpoint among them belongs in checkpoints:"
+        yield "# Only a run shows where these write; name a checkpoint among them in checkpoints:"
         yield from (f"#   {write.by} in {_place(write)}" for write in written.unknown[:_MAX_NAMED])
 
 
