@@ -48,10 +48,10 @@ def attempts_of_many(
     shared: SharedRequests,
     screen: RunScreen,
     runs_at_once: Callable[[], int],
-    notifier: Notifier | None = None,
+    notifier: Notifier,
     report_poll: Callable[[PollTiming], None] = lambda _timing: None,
 ) -> Attempts:
-    """Return what drives one run among many. `notifier`: for a run that belongs to no batch."""
+    """Return what drives one run among many."""
 
     def make_services(provider: str, origin: Origin) -> Services:
         made = _services(app, app.shared_provider(provider), shared, screen, origin, notifier)
@@ -73,10 +73,13 @@ def batch_services(
     """Yield what a `BatchDriver` drives the batch with; then settle its bills and write its page."""
     from vastrun.launcher.batch.shared import BatchServices  # when a batch is driven
 
-    def attempts(shared: SharedRequests, run_screen: RunScreen, runs_at_once: Callable[[], int]) -> Attempts:
-        return attempts_of_many(app, shared, run_screen, runs_at_once, report_poll=report_poll)
-
     with closing(app.make.notifier(screen.note)) as notifier, app.make.workers() as workers:
+
+        def attempts(
+            shared: SharedRequests, run_screen: RunScreen, runs_at_once: Callable[[], int]
+        ) -> Attempts:
+            return attempts_of_many(app, shared, run_screen, runs_at_once, notifier, report_poll)
+
         yield BatchServices(
             ledger=app.ledger(),
             attempts=attempts,

@@ -102,11 +102,12 @@ def notifications_due(
 ) -> list[NotificationKind]:
     """Return the kinds that are due and were not sent yet. Of the budget's, only the highest.
 
-    `spent_usd`: cost of the run so far, with all of its nodes.
+    `spent_usd`: cost of the run so far, with all of its nodes. A batch tells of its budget and its end
+    itself; of its runs, only a machine that may still cost money is due.
     """
-    due = _budget_due(run, limit_usd, spent_usd, sent)
+    due = [] if run.batch else _budget_due(run, limit_usd, spent_usd, sent)
     if run.phase is Phase.ENDED:
-        due.append(ENDING_OF[VERDICT_OF[run.cause]])
+        due += [] if run.batch else [ENDING_OF[VERDICT_OF[run.cause]]]
     elif run.phase is Phase.DESTROY and run.destroy_tries >= DESTROY_TRIES:
         due.append(NotificationKind.NOT_DESTROYED)
     return [kind for kind in due if kind not in sent]

@@ -10,7 +10,9 @@ from tests.fakebox import Training
 from tests.launcher.batch.virtual_time import Killed
 from tests.launcher.batch.world import NAME, SHARE_USD, BatchWorld
 from tests.launcher.desk import Desk
+from tests.launcher.flow.test_provider_retry import Bank
 from tests.launcher.notifications.test_delivery import inbox, notified
+from tests.launcher.terminal import CRASH
 from vastrun.launcher.core import UserRequest
 from vastrun.launcher.core.errors import UsageError
 from vastrun.launcher.core.job import JobSpec
@@ -135,6 +137,30 @@ def test_a_webhook_hears_of_the_batch(tmp_path: Path) -> None:
     (letter,) = there.letters
     assert (letter.document["event"], letter.document["batch"]) == ("batch_end", "widths")
     assert (letter.document["succeeded"], letter.document["points"]) == (6, 6)
+
+
+def test_a_machine_of_a_batch_that_cannot_be_ended_is_told_besides_the_end_of_none_of_its_runs(
+    tmp_path: Path,
+) -> None:
+    with inbox() as there:
+        desk = Desk(tmp_path, Training(), Training(), CRASH)
+        notified(desk, there.url)
+        desk.file.write_text(desk.file.read_text().replace("parallel: 3", "parallel: 1"))
+        desk.at(10.0, lambda: setattr(desk.market, "deaf", True))
+        desk.submit()
+    assert set(there.events) == {"not_destroyed"}
+    assert "vastrun resume" in there.letters[0].document["text"]
+
+
+def test_machines_of_a_batch_that_are_left_to_their_leases_are_told(tmp_path: Path) -> None:
+    with inbox() as there:
+        desk = Desk(tmp_path)
+        notified(desk, there.url)
+        desk.market = bank = Bank(desk.clock, [Training(seconds=600)] * 3, usd_per_hour=3.6)
+        desk.at(60.0, lambda: setattr(bank, "account", None))
+        desk.submit()
+    assert there.events == ["out_of_reach"] * 3
+    assert {letter.document["run_id"] for letter in there.letters} == {run.id for run in desk.ledger.runs()}
 
 
 def test_an_address_that_is_not_set_is_told_before_anything_is_rented(tmp_path: Path) -> None:
