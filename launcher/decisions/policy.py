@@ -59,7 +59,7 @@ DRIVER_TIMEOUT_S = 600.0
 ABSENT_S = 10.0
 """Seconds of absence after which a machine counts as gone although no launcher ended it."""
 BUSY_S = 1800.0
-"""Max. seconds, in one step, for a provider that limits the rate of requests."""
+"""Max. seconds, without a break in one step, for a provider that limits the rate of requests."""
 KEY_REJECTED_S = 60.0
 """Max. seconds for a provider that rejects the key of a run that has a machine."""
 LINK_MBPS = 1000.0

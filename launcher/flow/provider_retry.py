@@ -71,11 +71,14 @@ def report_left_to_lease(context: RunContext, error: AccountMismatchError) -> No
 
 
 class RetryTimer:
-    """Waits between two attempts at a step, within the limits for rejected keys and busy providers."""
+    """Waits between two attempts at a step, within the limits for each outage of a key or a provider."""
 
     def __init__(self, context: RunContext) -> None:
         self._context = context
         self._since = math.inf
+        """Time of the first rejection of the current outage."""
+        self._tried_at = math.inf
+        """Time at which the step was last tried again."""
 
     def wait(self, error: AuthError | BusyError) -> None:
         """Return once the step may be tried again.
@@ -88,18 +91,20 @@ class RetryTimer:
         # Where nothing is rented, nothing is lost by giving up at once.
         if isinstance(error, AuthError) and not (has_machine and context.run.phase in _PHASES_WITH_MACHINE):
             raise error
-        if self._since == math.inf:
+        # Too many calls pass by themselves, a key does not: hence the two limits.
+        limit_s = policy.KEY_REJECTED_S if isinstance(error, AuthError) else policy.BUSY_S
+        # A step that then ran for longer was not rejected meanwhile: a training lasts for hours.
+        if self._since == math.inf or context.now() - self._tried_at > limit_s:
             self._since = context.now()
             context.report(f"{error}; trying again")
-        rejected_s = context.now() - self._since
-        if isinstance(error, AuthError) and rejected_s > policy.KEY_REJECTED_S:
+        if context.now() - self._since > limit_s:
+            if isinstance(error, BusyError):
+                raise error
             raise AccountMismatchError(f"{context.run.id}: {error}", hint=_hint(context)) from error
-        # Too many calls pass by themselves, a key does not: hence the two limits.
-        if rejected_s > policy.BUSY_S:
-            raise error
         context.disconnect()
         context.wait(_PAUSE_S)
         context.raise_if_stopped()
+        self._tried_at = context.now()
 
 
 def _hint(context: RunContext) -> str:

@@ -163,6 +163,35 @@ def test_a_key_that_is_refused_in_mid_run_is_tried_again_and_then_leaves_the_run
     assert terminal.market.rented == 0
 
 
+class ForgetfulBank(Bank):
+    """Rejects the key for 20 seconds from the first request after each of the given moments."""
+
+    def __init__(self, clock: FakeClock, training: Training, *, after_s: list[float]) -> None:
+        super().__init__(clock, [training], usd_per_hour=3.6)
+        self._moments = [clock.now() + seconds for seconds in after_s]
+        self._until = 0.0
+        self.outages = 0
+
+    def _checked(self) -> str:
+        if self._moments and self.clock.now() >= self._moments[0]:
+            del self._moments[0]
+            self._until = self.clock.now() + 20
+            self.outages += 1
+        if self.clock.now() < self._until:
+            raise AuthError("the key is not accepted")
+        return super()._checked()
+
+
+def test_a_key_that_is_refused_again_much_later_is_tried_again_as_before(terminal: Terminal) -> None:
+    terminal.market = ForgetfulBank(terminal.clock, Training(seconds=2000), after_s=[300, 1200])
+
+    end = terminal.launch()
+
+    assert terminal.market.outages == 2
+    assert end.exit_code == 0, end.output
+    assert end.stderr.count("the key is not accepted; trying again") == 2
+
+
 def test_a_key_that_is_wrong_from_the_start_ends_the_run_before_anything_is_rented(
     terminal: Terminal,
 ) -> None:
