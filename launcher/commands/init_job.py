@@ -25,6 +25,8 @@ from vastrun.launcher.core.errors import UsageError
 from vastrun.launcher.package_files import schemas
 
 _USUAL_PROGRAMS = ("train.py", "main.py", "run.py", "finetune.py")
+_PACKAGES = ("pyproject.toml", "setup.py")
+"""Files of a folder that pip installs."""
 _PINNED_TORCH = re.compile(r"torch(?:vision|audio)?\s*(?:===?|~=|<=?)\s*[\w.+*-]+")
 """A torchvision or torchaudio needs one version of torch, too."""
 _MAX_PROGRAM_CHARACTERS = 2_000_000
@@ -95,7 +97,32 @@ def _read(folder: Path, path: str) -> tuple[UserProgram, ProgramReport]:
         ) from None  # the text has all of it
     except (ValueError, RecursionError) as error:
         raise UsageError(f"{path}: is not a Python program: {error}") from error
-    return read_program(relative, modules), report_of(modules)
+    needs_folder = _imports_from(folder, relative, modules)
+    return read_program(relative, modules, needs_folder=needs_folder), report_of(modules)
+
+
+def _imports_from(folder: Path, program: str, modules: Mapping[str, ast.Module]) -> bool:
+    """Tell whether Python must look for modules in the folder, and not only next to the program."""
+    here = (folder / program).parent
+    if here == folder or any((folder / file).is_file() for file in _PACKAGES):
+        return False  # a package is installed
+    for tree in modules.values():
+        for node in ast.walk(tree):
+            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            names += (
+                [node.module] if isinstance(node, ast.ImportFrom) and node.module and not node.level else []
+            )
+            for top in {name.partition(".")[0] for name in names}:
+                if _has_module(folder, top) and not _has_module(here, top):
+                    return True
+    return False
+
+
+def _has_module(folder: Path, name: str) -> bool:
+    package = folder / name
+    return (folder / f"{name}.py").is_file() or (
+        package.is_dir() and next(package.glob("*.py"), None) is not None
+    )
 
 
 def read_source(path: Path) -> str:
@@ -126,7 +153,7 @@ def _setup(folder: Path, program: UserProgram) -> str | None:
     """Return the command that installs what the program needs; None where the image has it all."""
     if (folder / "requirements.txt").is_file():
         return "pip install -r requirements.txt"
-    if any((folder / file).is_file() for file in ("pyproject.toml", "setup.py")):
+    if any((folder / file).is_file() for file in _PACKAGES):
         return "pip install ."
     packages = program.packages(_modules(folder, program))
     return f"pip install {' '.join(packages)}" if packages else None

@@ -133,6 +133,10 @@ class UserProgram:
     """Modules that it does without: each import of them is in a `try` that expects ImportError."""
     own: Collection[str] = ()
     """Names of its modules and of their folders."""
+    is_module: bool = False
+    """True for a file of a package that imports others of it by `from .name`: Python runs it with -m."""
+    needs_folder: bool = False
+    """True if it imports modules of the job file's folder, where Python does not look by itself."""
 
     @property
     def framework(self) -> Framework | None:
@@ -163,7 +167,7 @@ class UserProgram:
         return any(name == module or name.startswith(f"{module}.") for name in self.imports)
 
 
-def read_program(path: str, modules: Mapping[str, ast.Module]) -> UserProgram:
+def read_program(path: str, modules: Mapping[str, ast.Module], *, needs_folder: bool = False) -> UserProgram:
     """Return what a program imports, at any depth of its code. `modules`: it and its own modules, by path."""
     needed: set[str] = set()
     optional: set[str] = set()
@@ -176,7 +180,13 @@ def read_program(path: str, modules: Mapping[str, ast.Module]) -> UserProgram:
         names=frozenset(name for tree in reached_code(modules).values() for name in mentioned(tree)),
         optional=frozenset(optional - needed),
         own=frozenset(part for module in modules for part in PurePosixPath(module).with_suffix("").parts),
+        is_module="/" in path and any(_is_relative(node) for node in ast.walk(modules[path])),
+        needs_folder=needs_folder,
     )
+
+
+def _is_relative(node: ast.AST) -> bool:
+    return isinstance(node, ast.ImportFrom) and node.level > 0
 
 
 def _imports(tree: ast.Module) -> Iterator[tuple[str, bool]]:
@@ -227,7 +237,8 @@ def program_job(
         f"# {note}",
         *ranks,
         *command_notes(report),
-        f"command: {quoted(' '.join(filter(None, (_command(program.path), report.options))))}",
+        f"command: {quoted(' '.join(filter(None, (_command(program), report.options))))}",
+        *(["env: {PYTHONPATH: .}   # it imports modules of this folder"] if program.needs_folder else []),
         "",
         "# What proves that it worked. Name the last step, a file or a line of the log as soon as you can.",
         "success:",
@@ -306,6 +317,9 @@ def _steps(program: UserProgram) -> list[str]:
     ]
 
 
-def _command(path: str) -> str:
-    plain = re.fullmatch(r"[A-Za-z0-9_./-]+", path)
-    return f"python {path}" if plain else f"python '{path}'"
+def _command(program: UserProgram) -> str:
+    module = program.path.removesuffix(".py").replace("/", ".")
+    if program.is_module and re.fullmatch(r"\w+(?:\.\w+)+", module):
+        return f"python -m {module}"
+    plain = re.fullmatch(r"[A-Za-z0-9_./-]+", program.path)
+    return f"python {program.path}" if plain else f"python '{program.path}'"

@@ -204,8 +204,8 @@ def _outputs(inside: Sequence[Write], checkpoint: Write | None) -> list[str]:
             outputs.append(f"{write.pattern}/{ALL_BELOW}" if is_folder else write.pattern)
     merged = _merged(outputs, covered)
     # One of two functions writes a file, the other a folder of the same name: it looks like a file.
-    files = {f"{pattern}/*" for pattern in merged if PurePosixPath(pattern).suffix}
-    merged = [pattern for pattern in merged if pattern not in files]
+    files = tuple(f"{pattern}/" for pattern in merged if PurePosixPath(pattern).suffix)
+    merged = [pattern for pattern in merged if not pattern.startswith(files)]
     smallest = [one for one in merged if not any(other != one and _covers(other, one) for other in merged)]
     return smallest[:_MAX_OUTPUTS]
 

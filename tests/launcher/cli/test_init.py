@@ -312,6 +312,37 @@ def test_a_script_in_a_folder_below_is_found_from_where_the_job_file_is(folder: 
     assert spec.command == ("python", "src/my runs/fit.py")
 
 
+def test_a_file_of_a_package_is_started_as_a_module(folder: Path) -> None:
+    (folder / "lab").mkdir()
+    (folder / "lab" / "models.py").write_text("")
+    (folder / "lab" / "fit.py").write_text("from .models import Net\n")
+    assert init("lab/fit.py").exit_code == 0
+    assert written(folder).command == ("python", "-m", "lab.fit")
+
+
+@pytest.mark.parametrize(
+    ("program", "files", "needs_folder"),
+    [
+        ("from lab.models import Net", ["lab/models.py"], True),
+        ("import shared", ["shared.py"], True),
+        ("import own", ["lab/own.py", "own.py"], False),
+        ("import data", ["data/x.bin"], False),
+        ("from lab.models import Net", ["lab/models.py", "pyproject.toml"], False),
+    ],
+)
+def test_a_program_below_finds_the_modules_of_the_folder(
+    folder: Path, program: str, files: list[str], needs_folder: bool
+) -> None:
+    for file in ("lab/fit.py", *files):
+        (folder / file).parent.mkdir(exist_ok=True)
+        (folder / file).write_text("")
+    (folder / "lab" / "fit.py").write_text(program)
+    assert init("lab/fit.py").exit_code == 0
+    spec = written(folder)
+    assert spec.command == ("python", "lab/fit.py")
+    assert spec.env == ({"PYTHONPATH": "."} if needs_folder else {})
+
+
 def test_without_a_program_the_job_is_the_onboard_trainers(folder: Path) -> None:
     end = init("--name", "first")
     assert "onboard trainer" in end.stderr
