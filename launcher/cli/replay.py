@@ -104,8 +104,7 @@ def call_text(call: CallEntry) -> str:
         end = "ok" if call.answer is None else _word(call.answer)
     repeats = f" ({call.alike} alike before)" if call.alike else ""
     return (
-        short(one_line(f"         {call.verb} {about} [{call.run_durations_s:.2f} s] {end}"), _MAX_COLUMNS)
-        + repeats
+        short(one_line(f"         {call.verb} {about} [{call.took_s:.2f} s] {end}"), _MAX_COLUMNS) + repeats
     )
 
 

@@ -84,7 +84,7 @@ class CallEntry:
     at: EpochSeconds
     verb: Name
     about: Annotated[dict[str, Any], MaxLength(100)] = field(default_factory=dict)
-    run_durations_s: Annotated[float, Range(0, 1e9)] = 0.0
+    took_s: Annotated[float, Range(0, 1e9)] = 0.0
     answer: Any = None
     error: RaisedError | None = None
     alike: Annotated[int, Range(0, 1e12)] = 0

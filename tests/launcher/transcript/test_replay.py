@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 
 from tests.fakebox import Training
-from tests.launcher.terminal import CRASH, HANG, Terminal
+from tests.launcher.terminal import CRASH, HANG, Market, Terminal
 from vastrun.launcher.app_context import AppContext
-from vastrun.launcher.core import Event, Progress, Run
+from vastrun.launcher.core import Event, Instance, Progress, RentalOrder, Run
 from vastrun.launcher.transcript.reader import CallEntry, entries_of
 from vastrun.launcher.transcript.replay import ReplayClock, replay
 
@@ -84,6 +84,17 @@ def test_calls_are_shown_on_request(terminal: Terminal) -> None:
     said = terminal.type("replay", "last", "--calls").stdout
     assert re.search(r"provider\.rent offer=offer-1 .*\[0\.00 s\]", said)
     assert re.search(r"remote\.read path=lease\.state \[0\.00 s\]", said)
+
+
+def test_a_call_is_shown_with_the_time_that_it_took(terminal: Terminal) -> None:
+    class Slow(Market):
+        def rent(self, order: RentalOrder) -> Instance:
+            self.clock.sleep(2.5)
+            return super().rent(order)
+
+    terminal.market = Slow(terminal.clock, [Training()], usd_per_hour=3.6)
+    terminal.launch()
+    assert re.search(r"provider\.rent .* \[2\.50 s\]", terminal.type("replay", "last", "--calls").stdout)
 
 
 def test_time_passes_as_it_did_so_many_times_as_fast(terminal: Terminal) -> None:
