@@ -28,6 +28,7 @@ from vastrun.launcher.core import (
 )
 from vastrun.launcher.core.bills import cost_of, cost_usd
 from vastrun.launcher.core.errors import AuthError, ProviderError
+from vastrun.launcher.core.labels import POOL
 from vastrun.launcher.cost.reconciliation import charges_by_run
 from vastrun.launcher.decisions.idle_gpus import BEGINS, idle_gpus_text
 from vastrun.launcher.decisions.nodes import current_machines, joint_diary
@@ -97,6 +98,15 @@ class RunRow:
     def machines(self) -> Sequence[Run]:
         """The rows of all its nodes."""
         return (self.run, *self.nodes)
+
+    @property
+    def rented(self) -> Sequence[Run]:
+        """The machines that it rents now; a slot is a share of a machine that another run has."""
+        return [
+            one
+            for one in current_machines(self.machines)
+            if one.provider != POOL and one.rented_at is not None and one.released_at is None
+        ]
 
     @property
     def usd_per_hour(self) -> float:

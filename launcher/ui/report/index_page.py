@@ -99,7 +99,7 @@ def index_page(index: Index, frame: Frame) -> str:
 
 def _header(index: Index) -> Html:
     open_rows = [row for row in index.runs if row.run.phase is not Phase.ENDED]
-    per_hour = sum(row.usd_per_hour for row in open_rows if row.run.rented_at and not row.run.released_at)
+    per_hour = sum(machine.usd_per_hour for row in open_rows for machine in row.rented)
     return element(
         "header",
         element("p", "vastrun", class_="brand"),

@@ -14,12 +14,10 @@ from threading import Lock
 from typing import Any
 
 from vastrun.launcher.commands.queries import rows_of
-from vastrun.launcher.core import Cause, Phase, Run
+from vastrun.launcher.core import Cause, Phase
 from vastrun.launcher.core.batch import Budget, BudgetUse
 from vastrun.launcher.core.errors import StorageError, UsageError, VastrunError
-from vastrun.launcher.core.labels import POOL
 from vastrun.launcher.core.verdict import VERDICT_OF
-from vastrun.launcher.decisions.nodes import current_machines
 from vastrun.launcher.flow.services import PollTiming
 from vastrun.launcher.package_files import install_command
 from vastrun.launcher.ports import Ledger
@@ -201,9 +199,8 @@ def ledger_totals(ledger: Ledger, budgets: Sequence[Budget], now: float) -> Ledg
     for row in rows:
         provider = row.run.provider
         open_runs[provider, row.run.phase] += 1
-        rented = [one for one in current_machines(row.machines) if _is_rented(one)]
-        machines[provider] += len(rented)
-        usd_per_hour[provider] += sum(one.usd_per_hour for one in rented)
+        machines[provider] += len(row.rented)
+        usd_per_hour[provider] += sum(one.usd_per_hour for one in row.rented)
     names = {run.batch for run in runs if run.batch}
     of_batches = [
         Budget(name=f"batch {batch.name}", usd=batch.spec.limits.usd, batch=batch.name)
@@ -217,8 +214,3 @@ def ledger_totals(ledger: Ledger, budgets: Sequence[Budget], now: float) -> Ledg
         budgets=[ledger.use_of(budget) for budget in (*budgets, *of_batches) if isfinite(budget.usd)],
         ended_by_cause=ledger.ended_by_cause(),
     )
-
-
-def _is_rented(machine: Run) -> bool:
-    """Return whether a row has a machine now; a slot is a share of one that another row has."""
-    return machine.provider != POOL and machine.rented_at is not None and machine.released_at is None

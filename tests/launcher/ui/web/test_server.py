@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from http.client import HTTPConnection
 from pathlib import Path
 from urllib.parse import quote, urlsplit
@@ -17,12 +18,17 @@ from urllib.parse import quote, urlsplit
 import pytest
 
 from tests.hostile.lie import MARKUP
+from tests.jobs import train_job
+from tests.launcher.notifications.test_events import RUN
 from tests.launcher.terminal import CRASH, Terminal
 from tests.launcher.ui.report.made import NAME, NOW, made_batch
 from tests.launcher.ui.report.reading import assert_sound
 from tests.waiting import LONGEST_S
 from vastrun.contract import layout
+from vastrun.launcher.config import dump_job
 from vastrun.launcher.core.errors import StorageError, UsageError
+from vastrun.launcher.core.labels import POOL
+from vastrun.launcher.ledger.sqlite import SqliteLedger
 from vastrun.launcher.ui.web.server import LOOPBACK, Server, Site
 
 Answer = tuple[int, dict[str, str], str]
@@ -107,6 +113,17 @@ def test_a_batch_links_to_the_pages_of_its_runs(tmp_path: Path) -> None:
         links = {link["href"] for link in assert_sound(text, served=True).of("a")}
         assert links == {"../", *(f"../run/{run.id}" for run in ledger.runs())}
         assert ask(server, "run/" + ledger.runs()[0].id)[0] == 200
+
+
+def test_a_held_machine_is_counted_once_in_the_price_now(tmp_path: Path) -> None:
+    ledger = SqliteLedger(tmp_path / "ledger.db", now=lambda: NOW, alive=lambda _: True)
+    holder = replace(RUN, id="holder", spec_json=dump_job(train_job()), usd_per_hour=2.0)
+    ledger.add(holder)
+    for number in range(2):
+        ledger.add(replace(holder, id=f"slot-{number}", provider=POOL, usd_per_hour=1.0))
+    with served(Site(lambda: ledger, lambda: NOW).page) as server:
+        text = ask(server)[2]
+    assert "$2.00/h" in text and "$4.00/h" not in text
 
 
 @pytest.mark.slow
