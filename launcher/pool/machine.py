@@ -7,7 +7,7 @@ import shlex
 import threading
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from vastrun.contract import layout
 from vastrun.launcher.core import CommandResult, Instance, LocalProgram, RentalOrder, SshAccess
@@ -15,7 +15,7 @@ from vastrun.launcher.core.errors import BoxError, GoneError, ProviderError, Unr
 from vastrun.launcher.core.labels import SlotId, SlotList
 from vastrun.launcher.gate.box_reader import parse_slots
 from vastrun.launcher.pool.held_machines import HeldMachineRow
-from vastrun.launcher.ports import AllowsSsh, OpensTerminal, Provider, Remote, SeesGrowth
+from vastrun.launcher.ports import AllowsSsh, OpensTerminal, Provider, Remote, SeesGrowth, with_abilities
 from vastrun.launcher.ssh.client_options import LOGIN_SHELL
 
 _T = TypeVar("_T")
@@ -69,7 +69,8 @@ class HeldMachine:
 
     def connect(self, name: str) -> SlotRemote:
         """Open a shell in a slot, on a new connection. Raises GoneError, UnreachableError."""
-        remote = SlotRemote(self._connect(), name)
+        machine = self._connect()
+        remote = with_abilities(SlotRemote, machine)(machine, name)
         try:
             remote.check()
         except ProviderError:
@@ -138,20 +139,15 @@ def _order_bytes(slot_id: SlotId, order: RentalOrder, units: int) -> bytes:
 class SlotRemote:
     """The Remote port for a slot. A slot without a folder is gone."""
 
-    def __init__(self, machine: Remote, name: str) -> None:
-        self._machine, self._name = machine, name
+    def __init__(self, inner: Remote, name: str) -> None:
+        """`inner`: shell on the held machine."""
+        self._inner, self._name = inner, name
         self._folder = f"{layout.SLOTS}/{name}"
-
-    def __getattr__(self, name: str) -> Any:
-        """Return further attributes of the machine's shell, such as its identity and noise counters."""
-        if name.startswith("_"):
-            raise AttributeError(name)
-        return getattr(self._machine, name)
 
     def run(self, command: str, *, timeout_s: float) -> CommandResult:
         """Run a command to its end, with the slot's environment and on its cores."""
         words = f"exec bash {layout.SLOT_SCRIPT} {shlex.quote(self._name)} {shlex.quote(command)}"
-        done = self._machine.run(words, timeout_s=timeout_s)
+        done = self._inner.run(words, timeout_s=timeout_s)
         if done.exit_code == NO_SLOT:
             raise GoneError(f"there is no slot {self._name}")
         return done
@@ -159,33 +155,33 @@ class SlotRemote:
     def terminal(self, command: str | None = None) -> LocalProgram:
         """Return a shell with the slot's environment and on its cores. Raises UsageError, GoneError."""
         self.check()
-        if not isinstance(self._machine, OpensTerminal):
+        if not isinstance(self._inner, OpensTerminal):
             raise UsageError("the machine of this slot allows no login")
         words = (
             f"exec bash {layout.SLOT_SCRIPT} {shlex.quote(self._name)} {shlex.quote(command or LOGIN_SHELL)}"
         )
-        return self._machine.terminal(words)
+        return self._inner.terminal(words)
 
     def ssh_access(self) -> SshAccess:
         """Return the login of the held machine, with the slot's folder. Raises UsageError, GoneError."""
         self.check()
-        if not isinstance(self._machine, AllowsSsh):
+        if not isinstance(self._inner, AllowsSsh):
             raise UsageError("the held machine of this slot has no SSH server", hint="vastrun ssh RUN")
-        access = self._machine.ssh_access()
+        access = self._inner.ssh_access()
         return replace(access, folder=f"{access.folder}/{self._folder}")
 
     def put(self, local_path: str, path: str) -> None:
         """Upload the file into the slot atomically."""
-        self._store(lambda: self._machine.put(local_path, self._path(path)))
+        self._store(lambda: self._inner.put(local_path, self._path(path)))
 
     def write(self, path: str, content: bytes, *, mode: int = 0o600) -> None:
         """Write the bytes to a file in the slot, as `put` does."""
-        self._store(lambda: self._machine.write(self._path(path), content, mode=mode))
+        self._store(lambda: self._inner.write(self._path(path), content, mode=mode))
 
     def read(self, path: str, *, offset: int = 0, limit: int = 1 << 20) -> bytes:
         """Read up to `limit` bytes from `offset`."""
         try:
-            content = self._machine.read(self._path(path), offset=offset, limit=limit)
+            content = self._inner.read(self._path(path), offset=offset, limit=limit)
         except BoxError as error:  # its text has the path relative to the machine's box
             raise BoxError(str(error).replace(self._path(path), path)) from error
         if not content:
@@ -194,12 +190,12 @@ class SlotRemote:
 
     def has_grown(self, path: str) -> bool | None:
         """Return whether the file has grown since it was read; None where the machine's shell cannot say."""
-        machine = self._machine
-        return machine.has_grown(self._path(path)) if isinstance(machine, SeesGrowth) else None
+        inner = self._inner
+        return inner.has_grown(self._path(path)) if isinstance(inner, SeesGrowth) else None
 
     def close(self) -> None:
         """Close the connection; the slot keeps running."""
-        self._machine.close()
+        self._inner.close()
 
     def check(self) -> None:
         """Check that the slot exists. Raises GoneError, UnreachableError."""

@@ -38,6 +38,7 @@ from vastrun.launcher.ports.ledger import Ledger as Ledger
 from vastrun.launcher.ports.ledger import RateLimitStore as RateLimitStore
 from vastrun.launcher.ports.ledger import SecretStore as SecretStore
 from vastrun.launcher.ports.ledger import VolumeRecords as VolumeRecords
+from vastrun.launcher.ports.remotes import REMOTE_ABILITIES as REMOTE_ABILITIES
 from vastrun.launcher.ports.remotes import AllowsSsh as AllowsSsh
 from vastrun.launcher.ports.remotes import ChecksExchange as ChecksExchange
 from vastrun.launcher.ports.remotes import ChecksIdentity as ChecksIdentity
@@ -46,6 +47,7 @@ from vastrun.launcher.ports.remotes import Interruptible as Interruptible
 from vastrun.launcher.ports.remotes import OpensTerminal as OpensTerminal
 from vastrun.launcher.ports.remotes import Remote as Remote
 from vastrun.launcher.ports.remotes import SeesGrowth as SeesGrowth
+from vastrun.launcher.ports.remotes import with_abilities as with_abilities
 
 if TYPE_CHECKING:
     from concurrent.futures import Future

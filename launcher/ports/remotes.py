@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Protocol, runtime_checkable
+from collections.abc import Callable, Collection, Mapping
+from operator import attrgetter
+from typing import Protocol, TypeVar, cast, runtime_checkable
 
 from vastrun.launcher.core import CommandResult, LocalProgram, SshAccess
+
+_W = TypeVar("_W")
 
 
 class Remote(Protocol):
@@ -129,3 +132,31 @@ class CountsNoise(Protocol):
     def left_out(self) -> Mapping[str, int]:
         """Number of lines that were not shown so far, by kind."""
         ...
+
+
+REMOTE_ABILITIES: Collection[type] = (
+    ChecksExchange,
+    ChecksIdentity,
+    Interruptible,
+    OpensTerminal,
+    AllowsSsh,
+    SeesGrowth,
+    CountsNoise,
+)
+"""The optional interfaces of a remote."""
+
+
+def with_abilities(wrapper: type[_W], inner: Remote, *, without: Collection[str] = ()) -> type[_W]:
+    """Return a subclass of `wrapper`, a remote around `inner` as its `_inner`, with the abilities of `inner`.
+
+    Members that `wrapper` defines stay; those named in `without` are not added. They are members of the class
+    because since Python 3.12 `isinstance` does not call `__getattr__`.
+    """
+    able = (ability for ability in REMOTE_ABILITIES if isinstance(inner, ability))
+    names = {name for ability in able for name in vars(ability) if not name.startswith("_")}
+    members = {
+        name: property(attrgetter(f"_inner.{name}"))
+        for name in names.difference(without)
+        if not hasattr(wrapper, name)
+    }
+    return cast("type[_W]", type(wrapper.__name__, (wrapper,), members))

@@ -16,16 +16,13 @@ from vastrun.launcher.core.job import JobSpec
 from vastrun.launcher.flow.services import Services
 from vastrun.launcher.ports import (
     Abilities,
-    ChecksIdentity,
-    CountsNoise,
-    Interruptible,
     Ledger,
     Packer,
     Provider,
     Remote,
     Screen,
-    SeesGrowth,
     UserRequests,
+    with_abilities,
 )
 from vastrun.launcher.transcript.mask import Mask, secrets_in
 from vastrun.launcher.transcript.recorder import (
@@ -129,10 +126,10 @@ class _Forwarding:
     """Anything behind a port: what is not said below is asked of the real one."""
 
     def __init__(self, real: Any, recorder: Recorder) -> None:
-        self._real, self._recorder = real, recorder
+        self._inner, self._recorder = real, recorder
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._real, name)
+        return getattr(self._inner, name)
 
 
 class RecordedPort(_Forwarding):
@@ -143,7 +140,7 @@ class RecordedPort(_Forwarding):
         self._name = name
 
     def __getattr__(self, method: str) -> Any:
-        act = getattr(self._real, method)
+        act = getattr(self._inner, method)
         verb = f"{self._name}.{method}"
         if verb not in CALLS:
             return act
@@ -155,7 +152,7 @@ class RecordedProvider(RecordedPort):
 
     @property
     def abilities(self) -> Abilities:
-        able: Abilities = self._real.abilities
+        able: Abilities = self._inner.abilities
         recorded: dict[str, Any] = {
             name: RecordedPort(ability, self._recorder, name)
             for name in _ABILITIES
@@ -165,7 +162,7 @@ class RecordedProvider(RecordedPort):
 
     def connect(self, instance: Instance) -> Remote:
         verb = "provider.connect"
-        remote = self._recorder.call(verb, CALLS[verb], self._real.connect, instance)
+        remote = self._recorder.call(verb, CALLS[verb], self._inner.connect, instance)
         return recorded_remote(remote, self._recorder)
 
 
@@ -177,25 +174,13 @@ class RecordedRemote(RecordedPort):
 
     def read(self, path: str, **limits: int) -> bytes:
         spec = _READ_SIZE if path in (layout.LOG, layout.METRICS) else CALLS["remote.read"]
-        content: bytes = self._recorder.call("remote.read", spec, self._real.read, path, **limits)
+        content: bytes = self._recorder.call("remote.read", spec, self._inner.read, path, **limits)
         return content
 
 
 def recorded_remote(remote: Remote, recorder: Recorder) -> Remote:
     """Return the remote, recorded. `isinstance` finds the abilities that the real one has, and no others."""
-    able = [
-        ability
-        for ability in (Interruptible, ChecksIdentity, CountsNoise, SeesGrowth)
-        if isinstance(remote, ability)
-    ]
-    members = {
-        name: _forwarded(name) for ability in able for name in vars(ability) if not name.startswith("_")
-    }
-    return cast("Remote", type("RecordedRemote", (RecordedRemote,), members)(remote, recorder, "remote"))
-
-
-def _forwarded(name: str) -> property:
-    return property(lambda port: getattr(port._real, name))
+    return cast("Remote", with_abilities(RecordedRemote, remote)(remote, recorder, "remote"))
 
 
 class RecordedLedger(_Forwarding):
@@ -207,19 +192,19 @@ class RecordedLedger(_Forwarding):
         self._asked = UserRequest.NONE
 
     def save(self, run: Run, *, who: str) -> None:
-        self._real.save(run, who=who)
+        self._inner.save(run, who=who)
         former, self._row = self._row, row_of(run)
         changes = {key: value for key, value in self._row.items() if value != former[key]}
         if changes:
             self._recorder.note("row", changes=changes)
 
     def add_event(self, event: Event) -> None:
-        self._real.add_event(event)
+        self._inner.add_event(event)
         if event.told:  # all others are on the screen
             self._recorder.note("told", what=event.told, text=event.text)
 
     def user_request(self, run_id: str) -> UserRequest:
-        request: UserRequest = self._real.user_request(run_id)
+        request: UserRequest = self._inner.user_request(run_id)
         if request is not self._asked:
             self._asked = request
             self._recorder.note("request", request=request, where="elsewhere")
@@ -230,7 +215,7 @@ class RecordedPacker(_Forwarding):
     """A Packer, whose secrets are masked from then on."""
 
     def secrets(self, spec: JobSpec, run: Run | None = None) -> bytes:
-        content: bytes = self._real.secrets(spec, run)
+        content: bytes = self._inner.secrets(spec, run)
         self._learn(content)
         return content
 
@@ -238,7 +223,7 @@ class RecordedPacker(_Forwarding):
         """Mask what an earlier launcher shipped, as far as it is known without asking the user for it."""
         self._recorder.knows_secrets = False
         with suppress(UsageError, StorageError):
-            if (content := self._real.known_secrets(spec, run)) is not None:
+            if (content := self._inner.known_secrets(spec, run)) is not None:
                 self._learn(content)
 
     def _learn(self, content: bytes) -> None:
@@ -250,22 +235,22 @@ class RecordedScreen:
     """A Screen: what it shows is noted, so that it can be shown again."""
 
     def __init__(self, real: Screen, recorder: Recorder) -> None:
-        self._real, self._recorder = real, recorder
+        self._inner, self._recorder = real, recorder
         self._shown: tuple[Any, ...] = ()
         self._shown_usd = 0.0
         self._noted_at = 0.0
 
     def report(self, event: Event) -> None:
-        self._real.report(event)
+        self._inner.report(event)
         self._recorder.note("event", phase=event.phase, text=event.text, usd=event.usd)
 
     def log(self, text: str) -> None:
-        self._real.log(text)
+        self._inner.log(text)
         if text:
             self._recorder.log(text)
 
     def progress(self, run: Run, progress: Progress, *, usd: float) -> None:
-        self._real.progress(run, progress, usd=usd)
+        self._inner.progress(run, progress, usd=usd)
         shown = (run.phase, progress)
         if shown != self._shown or self._recorder.now() - self._noted_at >= PROGRESS_S:
             self._shown, self._noted_at = shown, self._recorder.now()
@@ -276,10 +261,10 @@ class RecordedRequests:
     """The UserRequests of this keyboard: one that is new is noted."""
 
     def __init__(self, real: UserRequests, recorder: Recorder) -> None:
-        self._real, self._recorder, self._asked = real, recorder, UserRequest.NONE
+        self._inner, self._recorder, self._asked = real, recorder, UserRequest.NONE
 
     def current(self) -> UserRequest:
-        request = self._real.current()
+        request = self._inner.current()
         if request is not self._asked:
             self._asked = request
             self._recorder.note("request", request=request, where="here")

@@ -24,7 +24,7 @@ from vastrun.launcher.core.job import JobSpec
 from vastrun.launcher.core.market import ENDED
 from vastrun.launcher.core.settings import SlurmSettings
 from vastrun.launcher.gate.slurm import SlurmJob, join_names
-from vastrun.launcher.ports import Abilities, Clock, Remote
+from vastrun.launcher.ports import Abilities, Clock, Remote, with_abilities
 from vastrun.launcher.providers import ProviderContext
 from vastrun.launcher.providers.local import inherited_environment
 from vastrun.launcher.providers.slurm.batch import JobOrder, end_of, wait_reason
@@ -232,7 +232,9 @@ class SlurmProvider:
             "VASTRUN_PYTHON": self._python,
         }
         inner = self._node.remote(place.root, env, lambda: self.machine(instance.id) is None)
-        return SlurmRemote(inner, place, self._node, lambda: self._is_over(instance.id))
+        # The login node's identity says nothing about the job's node.
+        remote = with_abilities(SlurmRemote, inner, without=("identity",))
+        return remote(inner, place, self._node, lambda: self._is_over(instance.id))
 
     def _leftovers(self, instance: Instance, job: SlurmJob | None) -> Remote:
         """Return a shell in the box of an ended job. Raises EndedError when nothing was run."""

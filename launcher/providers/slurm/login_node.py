@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 from vastrun.contract import layout
 from vastrun.launcher.core import Cause, CommandResult, LocalProgram
@@ -203,12 +202,6 @@ class SlurmRemote:
     ) -> None:
         """`inner`: shell on the login node, in the box's folder. `is_over`: asks Slurm if the job ended."""
         self._inner, self._location, self._node, self._is_over = inner, location, node, is_over
-
-    def __getattr__(self, name: str) -> Any:
-        """Return further attributes of the login node's shell, such as its interruption."""
-        if name.startswith("_") or name == "identity":
-            raise AttributeError(name)
-        return getattr(self._inner, name)
 
     def run(self, command: str, *, timeout_s: float) -> CommandResult:
         """Run a command on the job's node to its end; kill it after `timeout_s`."""

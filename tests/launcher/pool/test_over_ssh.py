@@ -9,11 +9,12 @@ import pytest
 
 from tests.contract.held import hold
 from tests.contract.markets import ssh, vast
+from tests.remote_abilities import abilities_of
 from tests.waiting import LONGEST_S
 from vastrun.launcher.core.errors import BoxError, GoneError, UnreachableError
 from vastrun.launcher.decisions.history import SpeedHistory
 from vastrun.launcher.pool.provider import PoolProvider
-from vastrun.launcher.ports import ChecksIdentity, CountsNoise, Interruptible
+from vastrun.launcher.ports import AllowsSsh, ChecksIdentity, Interruptible, OpensTerminal, SeesGrowth
 from vastrun.testing.setup import ProviderSetup, RealClock
 
 pytestmark = pytest.mark.needs("sshd")
@@ -44,9 +45,7 @@ def keeps_the_contract(pool: PoolProvider, folder: Path) -> None:
     instance = pool.rent(market.order(LABEL))
     assert pool.instances() == [instance]
     remote = pool.connect(instance)
-    assert isinstance(remote, ChecksIdentity)
-    assert isinstance(remote, CountsNoise)
-    assert isinstance(remote, Interruptible)
+    assert abilities_of(remote) >= {ChecksIdentity, Interruptible, OpensTerminal, AllowsSsh, SeesGrowth}
     done = remote.run(
         'echo "$VASTRUN_INSTANCE $LEASE_LIFE_S"; [ "$PWD" = "$VASTRUN_BOX" ]', timeout_s=LONGEST_S
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ import pytest
 from tests.fakebox import Training
 from tests.launcher.node_world import NodeWorld
 from tests.launcher.terminal import CRASH, Market, Terminal
+from tests.remote_abilities import AbleRemote, BareRemote, abilities_of
 from vastrun.launcher.app_context import AppContext
 from vastrun.launcher.commands.attempts import Attempts
 from vastrun.launcher.core import Phase, RentalOrder, Run
@@ -21,7 +22,7 @@ from vastrun.launcher.core.errors import NoOfferError
 from vastrun.launcher.gate.manifest import OWNER
 from vastrun.launcher.outputs.disk import claim
 from vastrun.launcher.outputs.folder import TRANSCRIPT, Outputs
-from vastrun.launcher.ports import ChecksIdentity, CountsNoise, Interruptible, Provider, Remote
+from vastrun.launcher.ports import Provider, Remote
 from vastrun.launcher.transcript.mask import Mask, cut, secrets_in
 from vastrun.launcher.transcript.recorded import CALLS, recorded_remote
 from vastrun.launcher.transcript.recorder import MAX_BYTES, CallLogSpec, Recorder
@@ -74,29 +75,9 @@ def test_no_verb_of_a_port_is_left_out(port: type, name: str) -> None:
     assert {f"{name}.{verb}" for verb in verbs} <= CALLS.keys()
 
 
-class Bare:
-    """A remote with nothing besides its verbs."""
-
-
-class Able(Bare):
-    """One that can do all that some can."""
-
-    identity = "known"
-    left_out: Mapping[str, int] = {}
-
-    def set_interrupt_check(self, check: Callable[[], None]) -> None:
-        check()
-
-    def abort(self) -> None: ...
-
-
-@pytest.mark.parametrize("ability", [Interruptible, ChecksIdentity, CountsNoise])
-def test_a_recorded_remote_can_do_what_the_real_one_can_and_no_more(ability: type, tmp_path: Path) -> None:
-    recorder = recorder_in(tmp_path)
-    real: Any = Able()
-    bare: Any = Bare()
-    assert isinstance(recorded_remote(real, recorder), ability)
-    assert not isinstance(recorded_remote(bare, recorder), ability)
+@pytest.mark.parametrize("real", [AbleRemote(), BareRemote()])
+def test_a_recorded_remote_can_do_what_the_real_one_can_and_no_more(real: Remote, tmp_path: Path) -> None:
+    assert abilities_of(recorded_remote(real, recorder_in(tmp_path))) == abilities_of(real)
 
 
 class Keeper(Terminal):

@@ -7,7 +7,7 @@ once the user wants the machine ended or its time is nearly over.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -17,7 +17,7 @@ from vastrun.launcher.core.errors import HostKeyError, VastrunError
 from vastrun.launcher.core.job import JobSpec
 from vastrun.launcher.decisions import offer_check, policy
 from vastrun.launcher.gate.box_reader import parse_lease_state
-from vastrun.launcher.ports import Abilities, ChecksIdentity, CountsNoise, Interruptible, Remote
+from vastrun.launcher.ports import Abilities, Remote, with_abilities
 from vastrun.launcher.providers.onstart import onstart_text
 from vastrun.launcher.providers.vast import VastProvider
 from vastrun.launcher.providers.vast.conformance import observations
@@ -107,7 +107,7 @@ class ObservedVast:
         self._look(self._vast.instances)  # the list beside the row, as long as it loads
         remote = self._vast.connect(instance)
         self._look(self._await_log, instance)
-        return _ObservedRemote(
+        return with_abilities(_ObservedRemote, remote)(
             remote,
             lambda: self._probe(instance, remote),
             lambda: self._recorder.measured.update({"log.host_keys": "others"}),
@@ -238,40 +238,18 @@ class ObservedVast:
 
 
 class _ObservedRemote:
-    """The Remote port with observations; further attributes are those of the inner remote."""
+    """The Remote port with observations."""
 
-    def __init__(
-        self, remote: Remote, has_lease: Callable[[], None], is_stranger: Callable[[], None]
-    ) -> None:
+    def __init__(self, inner: Remote, has_lease: Callable[[], None], is_stranger: Callable[[], None]) -> None:
         """`has_lease` is called once the lease is there; `is_stranger` when another host key is shown."""
-        self._remote = remote
+        self._inner = inner
         self._has_lease: Callable[[], None] | None = has_lease
         self._is_stranger = is_stranger
-        self.run, self.put, self.write, self.close = remote.run, remote.put, remote.write, remote.close
-
-    @property
-    def identity(self) -> str:
-        """Evidence of the machine's identity."""
-        return self._remote.identity if isinstance(self._remote, ChecksIdentity) else ""
-
-    @property
-    def left_out(self) -> Mapping[str, int]:
-        """Number of dropped lines by kind."""
-        return self._remote.left_out if isinstance(self._remote, CountsNoise) else {}
-
-    def set_interrupt_check(self, check: Callable[[], None]) -> None:
-        """Call `check` during waits for the machine."""
-        if isinstance(self._remote, Interruptible):
-            self._remote.set_interrupt_check(check)
-
-    def abort(self) -> None:
-        """Break the connection, from another thread."""
-        if isinstance(self._remote, Interruptible):
-            self._remote.abort()
+        self.run, self.put, self.write, self.close = inner.run, inner.put, inner.write, inner.close
 
     def read(self, path: str, *, offset: int = 0, limit: int = 1 << 20) -> bytes:
         try:
-            content = self._remote.read(path, offset=offset, limit=limit)
+            content = self._inner.read(path, offset=offset, limit=limit)
         except HostKeyError:
             self._is_stranger()
             raise

@@ -12,9 +12,11 @@ import pytest
 from tests.contract.ready import Ready
 from tests.emulators.slurm import shared
 from tests.emulators.sshd import Sshd
+from tests.remote_abilities import abilities_of
 from tests.waiting import LONGEST_S
 from vastrun.launcher.core.errors import AuthError, HostKeyError, UsageError
 from vastrun.launcher.core.settings import SlurmSettings
+from vastrun.launcher.ports import AllowsSsh, ChecksIdentity, Interruptible, OpensTerminal, SeesGrowth
 from vastrun.launcher.providers.slurm import SlurmProvider
 from vastrun.launcher.ssh.keys import KeyRing
 from vastrun.testing.setup import ProviderSetup, RealClock
@@ -49,6 +51,9 @@ def test_a_job_is_made_reached_and_ended_over_ssh(sshd: Sshd, tmp_path: Path) ->
     market = ProviderSetup(provider=Ready(provider), again=lambda: provider)
     instance = market.provider.rent(market.order("vastrun-calm-heron-3f1a"))
     remote = provider.connect(instance)
+    # Its host key is the login node's: of the job's node nothing is known.
+    assert abilities_of(remote) >= {Interruptible, OpensTerminal, AllowsSsh, SeesGrowth}
+    assert ChecksIdentity not in abilities_of(remote)
     try:
         remote.write("inbox/note", b"from afar")
         done = remote.run("cat inbox/note; echo $SLURM_JOB_ID >&2; exit 3", timeout_s=LONGEST_S)
