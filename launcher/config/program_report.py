@@ -119,11 +119,9 @@ def command_notes(report: ProgramReport) -> Iterator[str]:
 def proof_files(report: ProgramReport) -> str:
     """Return a glob of a file that proves that the program worked."""
     checkpoint = report.written.checkpoint
-    known = list(report.written.outputs)
-    if checkpoint and not checkpoint.pattern.startswith("$") and "." in checkpoint.pattern.rpartition("/")[2]:
-        known.append(checkpoint.pattern)
-    known.sort(key=lambda pattern: pattern.count("*"))
-    return known[0] if known else "results/model.pt"
+    known = [*report.written.inside, *([checkpoint.pattern] if checkpoint else [])]
+    files = [glob for glob in known if "." in glob.rpartition("/")[2] and not glob.startswith("$")]
+    return min(files, key=lambda glob: glob.count("*"), default="results/model.pt")
 
 
 def file_lines(report: ProgramReport) -> Iterator[str]:
@@ -131,9 +129,6 @@ def file_lines(report: ProgramReport) -> Iterator[str]:
     written = report.written
     yield from _checkpoint_lines(written.checkpoint, report.resume)
     yield f"# All that it writes in this folder or to {OUTPUTS} is downloaded, up to 5 GB (outputs_gb)."
-    if written.outputs:
-        yield "# Only these, which it was seen to write, with this line:"
-        yield f"# outputs: {_listed(written.outputs)}"
     for write in written.outside:
         yield f"# Not downloaded: {write.pattern} ({_place(write)}). Write to {OUTPUTS} instead."
     if written.unknown and written.checkpoint is None:
@@ -162,11 +157,6 @@ def _checkpoint_lines(checkpoint: Write | None, resume: ResumeMethod | None) -> 
 
 def _place(write: Write) -> str:
     return f"{write.file}:{write.line}"
-
-
-def _listed(patterns: Sequence[str]) -> str:
-    texts = [quoted(pattern) for pattern in patterns]
-    return texts[0] if len(texts) == 1 else f"[{', '.join(texts)}]"
 
 
 def quoted(text: str) -> str:

@@ -5,10 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from fnmatch import fnmatchcase
 from pathlib import PurePosixPath
 
-from vastrun.launcher.config.path_values import OUTPUTS, PathReader, glob_of
+from vastrun.launcher.config.path_values import PathReader, glob_of
 from vastrun.launcher.config.program_index import Call, ProgramIndex
 from vastrun.launcher.config.write_calls import ALL_BELOW, OUTPUT_FOLDER, WriteTarget, targets_of
 
@@ -16,7 +15,7 @@ _STATE = re.compile(r"ckpt|checkpoint|snapshot|resume|(?<![a-z])(?:last|latest|s
 """Names of files from which a training continues."""
 CHECKPOINT_FOLDER = re.compile(r"(?:ckpt|checkpoint|snapshot)s?[-_]?(?:dir|folder|directory)")
 """Names of options that say where checkpoints go."""
-_MAX_OUTPUTS = 8
+_MAX_NAMED = 8
 _TEMPORARY = ("/dev/", "/tmp/", "/proc/")
 _PLAIN_SAVES = ("save", "open", "export")
 
@@ -50,8 +49,8 @@ class WrittenFiles:
 
     checkpoint: Write | None = None
     """Checkpoint that it can continue from."""
-    outputs: tuple[str, ...] = ()
-    """Globs of everything else in the code folder."""
+    inside: tuple[str, ...] = ()
+    """Globs of everything else in the code folder, which is downloaded."""
     outside: tuple[Write, ...] = ()
     """Files outside of the code folder, which are not downloaded."""
     unknown: tuple[Write, ...] = ()
@@ -66,7 +65,7 @@ def written_files(index: ProgramIndex, reader: PathReader) -> WrittenFiles:
     checkpoint = _checkpoint([write for write in inside if write.is_checkpoint], inside)
     return WrittenFiles(
         checkpoint=checkpoint,
-        outputs=tuple(_outputs(inside, checkpoint)),
+        inside=tuple(dict.fromkeys(write.pattern for write in inside if not write.is_checkpoint)),
         outside=_each_once(write for write in known if write.is_outside),
         unknown=_each_once(write for write in writes if not write.pattern),
     )
@@ -188,45 +187,5 @@ def _shape(pattern: str) -> tuple[str, str]:
     return str(path.parent), "" if "*" in path.suffix else path.suffix
 
 
-def _outputs(inside: Sequence[Write], checkpoint: Write | None) -> list[str]:
-    """Return the globs of what is no checkpoint, without those that another one covers."""
-    covered = [checkpoint.pattern, f"{checkpoint.pattern}/{ALL_BELOW}"] if checkpoint else []
-    outputs: list[str] = []
-    for write in inside:
-        if write.pattern.startswith(OUTPUTS):
-            continue  # downloaded in any case
-        folder = write.pattern.removesuffix(ALL_BELOW)
-        known = [*covered, *outputs]
-        if any(_covers(each, write.pattern) for each in known):
-            continue
-        if write.is_certain or not any(each.startswith(folder) for each in known):
-            is_folder = write.is_checkpoint and not PurePosixPath(write.pattern).suffix
-            outputs.append(f"{write.pattern}/{ALL_BELOW}" if is_folder else write.pattern)
-    merged = _merged(outputs, covered)
-    # One of two functions writes a file, the other a folder of the same name: it looks like a file.
-    files = tuple(f"{pattern}/" for pattern in merged if PurePosixPath(pattern).suffix)
-    merged = [pattern for pattern in merged if not pattern.startswith(files)]
-    smallest = [one for one in merged if not any(other != one and _covers(other, one) for other in merged)]
-    return smallest[:_MAX_OUTPUTS]
-
-
-def _covers(glob: str, pattern: str) -> bool:
-    """Tell whether a glob matches everything that the other pattern matches."""
-    if glob.endswith(f"/{ALL_BELOW}"):
-        return pattern.startswith(glob.removesuffix(ALL_BELOW))
-    return glob.count("/") == pattern.count("/") and fnmatchcase(pattern, glob)
-
-
-def _merged(patterns: Sequence[str], covered: Sequence[str]) -> list[str]:
-    """Return one glob for a folder with three or more patterns, unless it would match checkpoints too."""
-    folders = [str(PurePosixPath(pattern).parent) for pattern in patterns]
-    merged: dict[str, None] = {}
-    for pattern, folder in zip(patterns, folders, strict=True):
-        whole = f"{folder}/*"
-        is_plain = folder != "." and "*" not in folder and not any(_covers(whole, each) for each in covered)
-        merged[whole if folders.count(folder) > 2 and is_plain else pattern] = None
-    return list(merged)
-
-
 def _each_once(writes: Iterable[Write]) -> tuple[Write, ...]:
-    return tuple({(write.pattern, write.line): write for write in writes}.values())[:_MAX_OUTPUTS]
+    return tuple({(write.pattern, write.line): write for write in writes}.values())[:_MAX_NAMED]
