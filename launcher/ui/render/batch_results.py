@@ -14,6 +14,8 @@ from vastrun.launcher.core.batch import BatchSpec
 from vastrun.launcher.ui.render.amounts import duration, usd, usd_sum
 from vastrun.launcher.ui.render.table import cells, csv_cell, facts, table
 
+_COLUMNS = ("#", "VALUES", "VERDICT", "STEPS", "TIME", "COST", "RUN")
+"""All but the metric's, which is the fourth."""
 _MAX_INFLUENCES = 5
 _OPEN = "running"
 _WAITING = "waiting"
@@ -28,21 +30,23 @@ def results_text(rows: Sequence[PointResult], spec: BatchSpec, width: int | None
     """Write the table of results, the best first, and commands for the best point."""
     if not rows:
         return "no points yet"
-    columns = {
-        "#": [str(row.point.number) for row in rows],
-        "VALUES": [""] * len(rows),
-        "VERDICT": [_verdict(row) for row in rows],
-        _column(spec): ["-" if row.metric is None else f"{row.metric:.4g}" for row in rows],
-        "STEPS": [str(row.step) if row.run else "-" for row in rows],
-        "TIME": [duration(row.hours * 3600) if row.run else "-" for row in rows],
-        "COST": [usd_sum([row.usd]) for row in rows],
-        "RUN": ["-" if row.run is None else row.run.id for row in rows],
-    }
-    right = [n for n, name in enumerate(columns) if name not in ("VALUES", "VERDICT", "RUN")]
+    header = (*_COLUMNS[:3], _column(spec), *_COLUMNS[3:])
 
     def render(texts: Sequence[str], width: int | None) -> str:
-        cells = zip(*{**columns, "VALUES": texts}.values(), strict=True)
-        return table(tuple(columns), cells, right=right, cut=(1, 7), width=width)
+        cells = [
+            (
+                str(row.point.number),
+                text,
+                _verdict(row),
+                "-" if row.metric is None else f"{row.metric:.4g}",
+                str(row.step) if row.run else "-",
+                duration(row.hours * 3600) if row.run else "-",
+                usd_sum([row.usd]),
+                "-" if row.run is None else row.run.id,
+            )
+            for row, text in zip(rows, texts, strict=True)
+        ]
+        return table(header, cells, right=(0, 3, 4, 5, 6), cut=(1, 7), width=width)
 
     values = [row.point.values for row in rows]
     text = fitted(value_forms(values, values), width, render)
@@ -113,7 +117,9 @@ def results_csv(rows: Sequence[PointResult], spec: BatchSpec) -> list[list[str]]
 
 
 def _column(spec: BatchSpec) -> str:
-    return spec.objective.metric.rpartition(".")[2].upper()
+    """Return the title of the metric's column: its name as it is where another column has that title."""
+    title = spec.objective.metric.rpartition(".")[2].upper()
+    return spec.objective.metric if title in _COLUMNS else title
 
 
 def _verdict(row: PointResult) -> str:

@@ -6,7 +6,15 @@ from collections.abc import Sequence
 
 import pytest
 
-from vastrun.launcher.ui.render.batch_results import common_values, fitted, value_forms, values_column
+from vastrun.launcher.batch.results import PointResult
+from vastrun.launcher.core.batch import BatchObjective, BatchPoint, BatchSpec
+from vastrun.launcher.ui.render.batch_results import (
+    common_values,
+    fitted,
+    results_text,
+    value_forms,
+    values_column,
+)
 from vastrun.launcher.ui.render.table import table
 
 FOLDER = "/data/pdebench/2D/shallow-water/"
@@ -54,6 +62,30 @@ def test_values_of_another_type_or_a_key_that_some_lack_are_a_difference() -> No
     points = [{"a": 1, "b": 2}, {"a": True, "b": 2}, {"a": 1}]
     assert common_values(points) == {}
     assert values_column(points, points) == ["a=1 b=2", "a=True b=2", "a=1"]
+
+
+@pytest.mark.parametrize("metric", ["time", "scores.cost", "steps", "run", "values", "verdict", "#"])
+@pytest.mark.parametrize("width", [None, 60])
+def test_a_metric_that_is_called_like_a_column_has_a_column_of_its_own(
+    metric: str, width: int | None
+) -> None:
+    spec = BatchSpec(name="widths", job="job.yaml", objective=BatchObjective(metric=metric, goal="min"))
+    rows = [
+        PointResult(
+            point=BatchPoint(id=name, values={"data": FOLDER + name}, spec_json="{}"),
+            run=None,
+            verdict=None,
+            metric=0.125,
+            step=0,
+            hours=0.0,
+            usd=0.0,
+            attempts=0,
+        )
+        for name in ("train", "valid")
+    ]
+    header, *lines = results_text(rows, spec, width).splitlines()
+    assert header.split() == ["#", "VALUES", "VERDICT", metric, "STEPS", "TIME", "COST", "RUN"]
+    assert [line.split()[3] for line in lines[:2]] == ["0.125"] * 2
 
 
 def test_cells_that_would_look_alike_once_cut_show_where_they_differ() -> None:
