@@ -7,6 +7,7 @@ from html import escape
 
 from vastrun.contract import layout
 from vastrun.contract.scores import score_lines
+from vastrun.launcher.commands.missing_file import missing_file
 from vastrun.launcher.commands.queries import RunRow, with_cost
 from vastrun.launcher.core import Phase, Run
 from vastrun.launcher.decisions.advice import advice_for
@@ -53,7 +54,7 @@ def index_of(run: Run, contents: FolderContents, now: float, nodes: Sequence[Run
         scores=contents.scores,
         checkpoint=contents.newest,
         best_checkpoint=contents.best,
-        next=advice_for(run, checkpoint=contents.newest is not None),
+        next=advice_for(run, checkpoint=contents.newest is not None, not_shipped=missing_file(run)),
     )
     texts = {README: "\n".join(_page(row, contents, bool(picture), now)), RESULT: to_text(result)}
     return {name: f"{text.rstrip()}\n" for name, text in {**texts, PICTURE: picture}.items() if text}

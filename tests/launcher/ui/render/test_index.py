@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
+import subprocess
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -92,6 +93,22 @@ def test_the_result_is_what_launch_prints(tmp_path: Path) -> None:
     assert {"run", "exit_code", "scores", "next", "schema_version"} <= told.keys() & printed.keys()
     assert told["run"]["verdict"] == "SUCCEEDED"
     assert told["checkpoint"] == "step-000010"
+
+
+def test_the_result_advises_what_why_does_on_a_file_that_was_not_uploaded(tmp_path: Path) -> None:
+    def missed(outcome: Outcome) -> Outcome:
+        detail = "FileNotFoundError: [Errno 2] No such file or directory: 'table.bin'"
+        return replace(outcome, reason="error", detail=detail)
+
+    code = tmp_path / "code"
+    subprocess.run(["git", "init", "-q", str(code)], check=True)
+    (code / ".gitignore").write_text("*.bin\n")
+    (code / "table.bin").touch()
+    terminal = Terminal(tmp_path, Training(outcome=missed, exit_code=1))
+    terminal.job.write_text(terminal.job.read_text() + f"code: {{path: {code}}}\n")
+    terminal.launch()
+    assert "table.bin is ignored by git" in result(terminal)["next"]
+    assert result(terminal)["next"] == terminal.document("why", "last")["next"]
 
 
 def test_a_run_that_was_sent_to_wandb_is_named_with_its_address(tmp_path: Path) -> None:
