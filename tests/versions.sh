@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Tries a program of a user's own (`command:`) with pairs of torch and Python on the machine: 20 steps of DDP on two ranks,
-# or without torch 20 steps of nothing.
+# or without torch 20 steps of nothing, of which the last 10 are done after a restart from its checkpoint.
 # In: PAIRS such as "2.4.1:3.10 none:3.9" (those below); .venv; interpreters of the system, on PATH, or of pyenv; the network
 # the first time. Out: a line for each pair; exit 0 when all succeed. What was printed is in build/versions/. Environments
 # stay in .venv-torch-VERSION-pySERIES, of 5 GB each: the second time is quick.

@@ -219,7 +219,7 @@ def _has_expected_sizes(checkpoint: Path) -> bool:
 def checksum_file(path: Path) -> FileChecksum:
     """Return the size and the checksum of a file of a checkpoint."""
     with path.open("rb") as file:
-        digest = hashlib.file_digest(file, "sha256").hexdigest()
+        digest = sha256_of(file)
     return FileChecksum(path=path.name, size=path.stat().st_size, sha256=digest)
 
 
