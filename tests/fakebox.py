@@ -50,6 +50,8 @@ class Training:
     writes_outcome: bool = True
     leaves: Mapping[str, bytes] = field(default_factory=dict)
     """Files that are there at its end, besides."""
+    writes_manifest: bool = True
+    """Lists its outputs at its end; a box whose disk is full cannot."""
     profiles: bool = True
     """Records the steps that `vastrun profile` requests, at once."""
     supervisor: Mapping[str, object] = field(default_factory=dict)
@@ -340,7 +342,8 @@ class FakeBox:
             for path, content in sorted(self.files.items())
             if path.startswith("run/")
         ]
-        self.files[layout.MANIFEST] = json.dumps({"files": listed}).encode()
+        if self.training.writes_manifest:
+            self.files[layout.MANIFEST] = json.dumps({"files": listed}).encode()
         self.files[layout.EXIT] = f"{exit_code}\n".encode()
 
     def _tell(self, step: int) -> None:

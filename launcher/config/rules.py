@@ -27,6 +27,7 @@ _RESERVED = re.compile(
     r"|TORCH_NCCL_(ASYNC_ERROR_HANDLING|DUMP_ON_TIMEOUT|DEBUG_INFO_PIPE_FILE)|TORCH_FR_DUMP_TEMP_FILE"
     r"|TORCH_DISABLE_SHARE_RDZV_TCP_STORE"
 )
+_STARS_EXPECTED = "expected ** between slashes only"
 _DOTENV = re.compile(r"\.env(\..+)?")
 _NOTEBOOK = ".ipynb"
 _RUNS_NOTEBOOK = re.compile(
@@ -263,8 +264,15 @@ def _globs(spec: JobSpec) -> Iterator[Conflict]:
         for i, pattern in enumerate(patterns):
             glob = pattern.removeprefix(EXCLUDE_PREFIX) if path == ("outputs",) else pattern
             parts = PurePosixPath(glob)
-            if not glob or parts.is_absolute() or ".." in parts.parts:
+            if not parts.parts or parts.is_absolute() or ".." in parts.parts:
                 yield Conflict((*path, i), f"expected a path inside the code folder, got {pattern!r}")
+            elif _has_inner_stars(parts):
+                yield Conflict((*path, i), f"{_STARS_EXPECTED}, got {pattern!r}")
+
+
+def _has_inner_stars(pattern: PurePosixPath) -> bool:
+    """Tell whether a glob has `**` within a name, which Python refuses on the machine until 3.13."""
+    return any("**" in part and part != "**" for part in pattern.parts)
 
 
 def _own_checkpoints(spec: JobSpec) -> Iterator[Conflict]:
@@ -289,8 +297,8 @@ def _own_checkpoints(spec: JobSpec) -> Iterator[Conflict]:
     if not parts.parts or outside:
         text = f"expected a path inside the code folder or $VASTRUN_OUTPUTS/, got {files!r}"
         yield Conflict(path, text)
-    if any("**" in part and part != "**" for part in parts.parts):
-        yield Conflict(path, f"expected ** between slashes only, got {files!r}")
+    if _has_inner_stars(parts):
+        yield Conflict(path, f"{_STARS_EXPECTED}, got {files!r}")
 
 
 def _volume(spec: JobSpec) -> Iterator[Conflict]:

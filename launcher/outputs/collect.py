@@ -36,6 +36,8 @@ _WITHOUT_CHECKSUM = (
     layout.METRICS,
 )
 """Taken as they are when the manifest does not name them; a box that died early has nothing else."""
+_NO_MANIFEST = f"{layout.MANIFEST}: the machine left no list of its outputs"
+"""The reason why no output was downloaded; the machine's disk may be full."""
 IgnoresCase = Callable[[Path], bool]
 
 
@@ -43,11 +45,16 @@ def collect(
     out: Path, remote: Remote, disk_ignores_case: IgnoresCase, disk_bytes: float, budget: ExchangeBudget
 ) -> CollectResult:
     """Download all but the log, which is pumped. `disk_bytes`: of the machine's disk, where its files fit."""
-    listing = parse_manifest(fetch_small_file(remote, layout.MANIFEST, budget=budget), disk_bytes, budget)
+    # Read first: a box writes it after its manifest, and may end between the two.
+    has_ended = bool(remote.read(layout.EXIT, limit=1))
+    manifest = fetch_small_file(remote, layout.MANIFEST, budget=budget)
+    listing = parse_manifest(manifest, disk_bytes, budget)
     listed_files = local_paths(out, listing.files, disk_ignores_case)
     unlisted = [path for path in _WITHOUT_CHECKSUM if place_of(out, path) not in listed_files]
     too_large = [str(error) for error in (_fetched(out, path, remote, budget) for path in unlisted) if error]
     damaged = [*download_files(out, listed_files, remote, budget), *listing.rejected, *too_large]
+    if has_ended and not manifest:
+        damaged += [_NO_MANIFEST]
     # Only when all came whole: an older copy here may be the last intact checkpoint.
     if not damaged:
         prune(out, listed_files)

@@ -19,7 +19,7 @@ from typing import Any, Literal
 
 from vastrun.contract import layout
 from vastrun.contract.checkpoint_folder import sha256_of
-from vastrun.contract.job import OUTPUTS_PREFIXES, Job, JobSuccess, working_folder
+from vastrun.contract.job import OUTPUTS_PREFIXES, Job, JobSuccess, matching_paths, working_folder
 from vastrun.contract.outcome import Check, CheckpointEnd, FileChecksum, Outcome, RankEnd, WandbRun
 from vastrun.contract.records import read_as, write_json
 from vastrun.contract.run_module import module_command
@@ -174,7 +174,7 @@ def _matching_files(pattern: str, box: Path) -> list[Path]:
         {
             path
             for folder, glob in places
-            for path in folder.glob(glob.lstrip("/") or "*")
+            for path in matching_paths(folder, glob.lstrip("/") or "*")
             if path.is_file() and path.resolve().is_relative_to(folder.resolve())
             # A file that is not downloaded proves nothing.
             if all(map(layout.should_download, path.relative_to(folder).parts))

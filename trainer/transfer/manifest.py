@@ -16,7 +16,7 @@ from pathlib import Path
 
 from vastrun.contract import layout
 from vastrun.contract.checkpoint_folder import looks_like_weights
-from vastrun.contract.job import Job, matching_files, working_folder
+from vastrun.contract.job import Job, matching_files, matching_paths, working_folder
 from vastrun.contract.outcome import FileChecksum
 from vastrun.contract.records import write_json
 from vastrun.trainer.supervision.evidence import file_checksum
@@ -254,14 +254,14 @@ def _named_outputs(box: Path, job: Job | None, excluded: frozenset[str]) -> Iter
 
 def _matching(box: Path, pattern: str) -> Iterator[Path]:
     # A pattern may begin with `../`, and a file must not be listed under two names.
-    return (Path(os.path.normpath(path)) for path in matching_files(box, pattern))
+    paths = (Path(os.path.normpath(path)) for path in matching_files(box, pattern))
+    return (path for path in paths if path.is_relative_to(box))
 
 
 def _excluded_paths(box: Path, job: Job | None) -> Iterator[str]:
     """Yield the absolute paths that the job excludes from download."""
     for pattern in () if job is None else job.excluded_outputs:
-        paths = working_folder(box).glob(pattern.lstrip("/"))
-        yield from (os.path.normpath(path) for path in paths)
+        yield from map(os.path.normpath, matching_paths(working_folder(box), pattern))
 
 
 def _is_unfinished(path: Path) -> bool:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any, Literal
 
 from vastrun.contract import layout
@@ -266,7 +267,19 @@ def working_folder(box: Path) -> Path:
 
 def matching_files(box: Path, pattern: str) -> list[Path]:
     """Return the files that match a glob relative to the ranks' working folder, sorted."""
-    return sorted(path for path in working_folder(box).glob(pattern.lstrip("/")) if path.is_file())
+    return sorted(path for path in matching_paths(working_folder(box), pattern) if path.is_file())
+
+
+def matching_paths(folder: Path, pattern: str) -> Iterator[Path]:
+    """Yield what matches a glob relative to a folder; nothing for a glob that pathlib refuses.
+
+    The launcher refuses such globs, but a job that was written without it must not fail by one after its
+    training.
+    """
+    relative = pattern.lstrip("/")
+    if PurePosixPath(relative).parts:  # not of `.`, with which pathlib raises errors of several types
+        with suppress(ValueError):  # of `**.csv`, until Python 3.13; raised before the first match
+            yield from folder.glob(relative)
 
 
 def min_nodes(nodes: int, strategy: str, diloco_min: int | None) -> int:

@@ -239,3 +239,27 @@ def test_no_job_file_can_ask_for_what_only_vastrun_sets_itself() -> None:
     (fault,) = faults(TRAIN, "hold.slots=8")
     assert "hold: unknown key" in fault
     assert " hold" not in fault.partition("the keys here are")[2]
+
+
+@pytest.mark.parametrize(
+    ("pattern", "fault"),
+    [
+        (".", "expected a path inside the code folder, got '.'"),
+        ("./", "expected a path inside the code folder, got './'"),
+        ("/etc/passwd", "expected a path inside the code folder, got '/etc/passwd'"),
+        ("a/../../b", "expected a path inside the code folder, got 'a/../../b'"),
+        ("res/**.csv", "expected ** between slashes only, got 'res/**.csv'"),
+        ("***", "expected ** between slashes only, got '***'"),
+    ],
+)
+def test_patterns_that_no_box_can_match_are_told(pattern: str, fault: str) -> None:
+    own = "name: own\ncommand: python train.py\n"
+    assert [told.partition(": ")[2] for told in faults(own + f"success: {{files: ['{pattern}']}}")] == [
+        f"success.files[0]: {fault}"
+    ]
+    job = f"{own}success: {{exit_code: 0}}\noutputs: ['dir/**/*', '{pattern}', '!{pattern}', '!**/*.tmp']"
+    excluded = fault.replace("got '", "got '!")
+    assert [told.partition(": ")[2] for told in faults(job)] == [
+        f"outputs[1]: {fault}",
+        f"outputs[2]: {excluded}",
+    ]

@@ -36,6 +36,7 @@ from vastrun.launcher.core import Cause, Phase, bills
 from vastrun.launcher.core.job import DataVolume
 from vastrun.launcher.decisions import policy
 from vastrun.launcher.decisions.run_assessment import CAUSE_OF_BLAME
+from vastrun.launcher.outputs.store import FolderStore
 
 VERBS: dict[str, tuple[str, ...]] = {
     "provider.search": PROVIDER_TROUBLES,
@@ -231,8 +232,7 @@ def test_a_launcher_killed_in_a_phase_and_resumed_ends_with_success(phase: Phase
     check_nothing_leaked_and_nothing_lied(world, run)
 
 
-@pytest.mark.parametrize(("blame", "exit_code"), EXIT_OF_BLAME.items())
-@pytest.mark.parametrize(
+IN_THE_END = pytest.mark.parametrize(
     ("verb", "trouble"),
     [
         ("remote.read", "unreachable"),
@@ -242,6 +242,28 @@ def test_a_launcher_killed_in_a_phase_and_resumed_ends_with_success(phase: Phase
         ("provider.instances", "busy"),
     ],
 )
+
+
+@IN_THE_END
+def test_a_box_without_a_list_of_its_outputs_is_no_success_whatever_follows(
+    verb: str, trouble: str, tmp_path: Path
+) -> None:
+    world = World(tmp_path, training=Training(writes_manifest=False))
+    world.output_store = FolderStore()
+    world.out_dir = str(tmp_path / "out")
+    world.expect(Fault(verb=verb, nth=1, moment="before", trouble=trouble))
+
+    run = drive_to_the_end(world)
+
+    assert run is not None
+    assert (run.cause, run.detail) == (Cause.UNPROVEN, "missing proof: outputs")
+    (outputs,) = (proof for proof in run.proofs if proof.name == "outputs")
+    assert "the machine left no list of its outputs" in outputs.text
+    check_nothing_leaked_and_nothing_lied(world, run)
+
+
+@pytest.mark.parametrize(("blame", "exit_code"), EXIT_OF_BLAME.items())
+@IN_THE_END
 def test_a_failed_download_of_data_blames_the_same_party_whatever_follows(
     blame: Blame, exit_code: int, verb: str, trouble: str, tmp_path: Path
 ) -> None:

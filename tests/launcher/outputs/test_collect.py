@@ -218,3 +218,16 @@ def test_a_box_that_has_nothing_leaves_no_folder_here(run: Run) -> None:
     FolderStore().collect(run, MemoryBox({}))
     assert sorted(files_in(run.out_dir)) == [".gitignore", ".vastrun", "log.txt"]
     assert not (Path(run.out_dir) / "details").exists()
+
+
+@pytest.mark.parametrize("content", [None, b""], ids=["no list", "an empty list"])
+def test_a_box_that_ended_without_a_list_of_its_outputs_has_not_given_them_all(
+    content: bytes | None, run: Run
+) -> None:
+    box = box_with({layout.OUTCOME: OUTCOME.to_json().encode()})
+    del box.files[layout.MANIFEST]
+    if content is not None:
+        box.files[layout.MANIFEST] = content
+    collected = FolderStore().collect(run, box)
+    assert collected.evidence.damaged == ("run/manifest.json: the machine left no list of its outputs",)
+    assert collected.evidence.outcome == OUTCOME

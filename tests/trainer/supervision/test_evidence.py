@@ -290,6 +290,14 @@ def test_a_file_may_lie_in_the_outputs(tmp_path: Path, pattern: str) -> None:
     assert check.holds
 
 
+@pytest.mark.parametrize("pattern", [".", "**.pt", "$VASTRUN_OUTPUTS/.", "$VASTRUN_OUTPUTS/**.pt"])
+def test_a_pattern_that_cannot_be_searched_for_matches_nothing(pattern: str, tmp_path: Path) -> None:
+    success = JobSuccess(files=(pattern,))
+    assert stamp_files(success, tmp_path) == {}
+    (check,) = run_checks(success, tmp_path, [])
+    assert (check.holds, f"no file matches {pattern}" in check.text) == (False, True)
+
+
 def test_who_looks_for_a_file_in_vain_is_told_where(tmp_path: Path) -> None:
     (check,) = run_checks(JobSuccess(files=("*.csv",)), tmp_path, [])
     assert check.text == "no file matches *.csv in the code folder or in $VASTRUN_OUTPUTS"

@@ -71,6 +71,19 @@ def test_without_a_job_the_run_still_comes_home(box: Path) -> None:
     assert paths_in(box) == [layout.STEPS]
 
 
+@pytest.mark.parametrize(
+    "pattern", [".", "./", "", "/", "**.csv", "a/**b", "../x", "../../x", "/etc/hostname"]
+)
+def test_a_pattern_that_matches_nothing_in_the_box_does_not_cost_the_other_outputs(
+    pattern: str, box: Path
+) -> None:
+    (box.parent / "x").write_text("of another run")
+    (box / layout.CODE / "a.txt").write_text("a")
+    named = {"outputs": [pattern, f"!{pattern}", "a.txt"], "success": {"files": [pattern]}}
+    (box / layout.JOB).write_text(json.dumps(job_of(**named)))
+    assert paths_in(box) == ["code/a.txt"]
+
+
 def left_out(box: Path) -> dict[str, str]:
     return {each.path: each.why for each in manifest.build_listing(box).left_out}
 
