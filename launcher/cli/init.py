@@ -26,7 +26,7 @@ def command(script: str | None, output: Path, name: str | None, force: bool) -> 
     """Write a commented job file for your own program, in the folder of its code.
 
     Programs for torchrun, Lightning, accelerate, Hugging Face's Trainer and DeepSpeed are recognised by their
-    imports, and their checkpoints, outputs and resume options by their calls; no code is executed. Read the
+    imports, and their checkpoints and resume options by their calls; no code is executed. Read the
     file before you launch it. Without SCRIPT, it is for train.py, main.py, run.py or finetune.py if one
     exists, else for the onboard trainer.
     """
