@@ -30,6 +30,11 @@ def is_same_name(one: str, other: str) -> bool:
     return gpu_words(one) == gpu_words(other)
 
 
+def is_named(requested: str, shown: str) -> bool:
+    """Return whether a market's or a driver's name has each word of the requested one."""
+    return {*gpu_words(requested)} <= {*gpu_words(shown)}
+
+
 def spellings(name: str) -> list[str]:
     """Return the spellings of the name on a market: with the variant apart or not, with spaces or
     underscores."""

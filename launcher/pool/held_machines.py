@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from vastrun.launcher.config import read_job
 from vastrun.launcher.core import Offer, Phase, Run
-from vastrun.launcher.core.gpus import has_memory
+from vastrun.launcher.core.gpus import has_memory, is_named
 from vastrun.launcher.core.job import Hold, JobSpec, Limits, Resources
 from vastrun.launcher.core.labels import POOL as POOL
 from vastrun.launcher.decisions import policy
@@ -187,7 +187,9 @@ def _has_gpus(requested: Resources, held: HeldMachineRow) -> bool:
     if not requested.gpus:
         return True
     offer = held.offer
-    names = not requested.gpu_names or any(_same(name, offer.gpu_name or "") for name in requested.gpu_names)
+    names = not requested.gpu_names or any(
+        is_named(name, offer.gpu_name or "") for name in requested.gpu_names
+    )
     cuda = offer.cuda == 0 or requested.cuda <= offer.cuda
     return (
         requested.gpus <= offer.gpus
@@ -195,12 +197,6 @@ def _has_gpus(requested: Resources, held: HeldMachineRow) -> bool:
         and has_memory(offer.gpu_memory_gb, requested.min_gpu_gb)
         and cuda
     )
-
-
-def _same(requested: str, offered: str) -> bool:
-    """Return whether both names mean one GPU: drivers write "NVIDIA A100-SXM4-80GB" for an "A100 SXM4"."""
-    words = set(offered.lower().replace("-", " ").split())
-    return set(requested.lower().replace("-", " ").split()) <= words
 
 
 def _has_image(job: JobSpec, held: HeldMachineRow) -> bool:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from vastrun.launcher.core.gpus import has_memory
+from vastrun.launcher.core.gpus import has_memory, is_named
 from vastrun.launcher.core.job import JobSpec, Resources
 
 _NVIDIA_SMI_S = 20.0
@@ -96,7 +96,7 @@ def matching_gpus(hardware: Hardware, needed: Resources) -> list[LocalGpu]:
         gpu
         for gpu in hardware.gpus
         if has_memory(gpu.memory_gb, needed.min_gpu_gb)
-        and (not needed.gpu_names or any(_is_named(gpu, name) for name in needed.gpu_names))
+        and (not needed.gpu_names or any(is_named(name, gpu.name) for name in needed.gpu_names))
     ]
 
 
@@ -148,15 +148,6 @@ def _checks(hardware: Hardware, needed: Resources) -> Sequence[tuple[bool, str, 
             f"update the driver, or --set resources.cuda={hardware.cuda:g}",
         ),
     )
-
-
-def _is_named(gpu: LocalGpu, name: str) -> bool:
-    """Compare names by words: "A100 SXM4" (Vast) matches "NVIDIA A100-SXM4-80GB" (driver)."""
-    return _words(name) <= _words(gpu.name)
-
-
-def _words(name: str) -> set[str]:
-    return set(re.findall(r"[a-z0-9]+", name.lower()))
 
 
 def _is_visible(visible: str, index: str, uuid: str) -> bool:

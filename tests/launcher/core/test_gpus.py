@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from vastrun.launcher.core.gpus import has_memory, is_same_name, spellings
+from vastrun.launcher.core.gpus import has_memory, is_named, is_same_name, spellings
 
 
 @pytest.mark.parametrize(
@@ -22,6 +22,21 @@ from vastrun.launcher.core.gpus import has_memory, is_same_name, spellings
 )
 def test_a_name_has_several_spellings(one: str, other: str, same: bool) -> None:
     assert is_same_name(one, other) is same
+
+
+@pytest.mark.parametrize(
+    ("requested", "shown", "named"),
+    [
+        ("RTX_4090", "RTX 4090", True),
+        ("A100_SXM4", "NVIDIA A100-SXM4-80GB", True),
+        ("RTX 4090D", "NVIDIA GeForce RTX 4090 D", True),
+        ("a100", "A100 PCIE", True),
+        ("A100 SXM4", "A100 PCIE", False),
+        ("L40", "NVIDIA L40S", False),
+    ],
+)
+def test_a_request_names_a_gpu_by_its_words(requested: str, shown: str, named: bool) -> None:
+    assert is_named(requested, shown) is named
 
 
 def test_a_market_is_asked_for_every_spelling() -> None:

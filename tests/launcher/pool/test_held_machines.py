@@ -156,6 +156,15 @@ def test_a_job_that_fits_has_no_reason_against_it(names: tuple[str, ...]) -> Non
     assert unfit_reason(job, held(), NOW) == ""
 
 
+@pytest.mark.parametrize(
+    ("requested", "listed"),
+    [("RTX_4090", "RTX 4090"), ("A100_SXM4", "A100 SXM4"), ("RTX 4090D", "RTX 4090 D")],
+)
+def test_a_job_fits_the_machine_that_its_own_request_rented(requested: str, listed: str) -> None:
+    job = replace(JOB, resources=replace(JOB.resources, gpu_names=(requested,)))
+    assert unfit_reason(job, held(job, gpu=listed), NOW) == ""
+
+
 def test_a_machine_that_may_be_taken_away_is_for_those_who_said_so() -> None:
     bid = replace(JOB, resources=replace(JOB.resources, interruptible=True))
     assert unfit_reason(JOB, held(bid), NOW) == "it may be taken away"
