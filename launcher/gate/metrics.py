@@ -1,4 +1,4 @@
-"""Metrics of a box: losses by step, records of a metrics file, and series for charts."""
+"""Metrics of a box: records of a metrics file, and series for charts."""
 
 from __future__ import annotations
 
@@ -12,45 +12,12 @@ from typing import Any
 
 from vastrun.launcher.gate import caps
 
-SERIES: Mapping[str, str] = {
-    "loss": "training loss",
-    "validation_loss": "validation loss",
-    "validation_nrmse": "validation nRMSE",
-}
-"""Titles of the drawn curves by their names in the metrics."""
 _GOLDEN = (5**0.5 - 1) / 2
-POINTS = 400
-"""Maximum points of one curve."""
 SERIES_POINTS = 200
 """Maximum points of one series: a screen shows hardly more."""
 _MISSING = -math.inf
 """Marks a step without a value. Arrays are used because each value in a mapping takes 100 bytes."""
 _UNDRAWN = frozenset({"step", "at"})
-
-
-@dataclass(frozen=True, kw_only=True)
-class Curve:
-    """One quantity over the steps."""
-
-    name: str
-    points: tuple[tuple[float, float], ...]
-    """Step and value, in order; each the mean of several where there were more than `POINTS`."""
-    lost: tuple[float, ...] = ()
-    """Steps with a value that is not finite."""
-    averaged: int = 1
-    """Values that one point is the mean of."""
-
-
-def parse_curves(lines: Iterable[bytes]) -> tuple[Curve, ...]:
-    """Parse the curves in lines of metrics. Invalid records are skipped."""
-    values: dict[str, dict[int, float | None]] = {name: {} for name in SERIES}
-    for line in lines:
-        record = parse_record(line)
-        step = record.get("step")
-        if type(step) is int and 0 <= step <= caps.STEPS:
-            for name in SERIES.keys() & record.keys():
-                values[name][step] = parse_number(record[name])
-    return tuple(_curve(name, by_step) for name, by_step in values.items() if by_step)
 
 
 def parse_records(lines: Iterable[bytes]) -> list[dict[str, float]]:
@@ -132,28 +99,13 @@ def parse_number(value: object) -> float | None:
     return float(value) if abs(value) >= caps.MIN_LOSS else 0.0
 
 
-def _curve(name: str, by_step: Mapping[int, float | None]) -> Curve:
-    from statistics import fmean  # slow to import: fractions, decimals
-
-    known = [(step, value) for step, value in sorted(by_step.items()) if value is not None]
-    lost = sorted(step for step, value in by_step.items() if value is None)
-    size = max(1, math.ceil(len(known) / POINTS))
-    groups = (known[start : start + size] for start in range(0, len(known), size))
-    return Curve(
-        name=SERIES[name],
-        points=tuple((fmean(s for s, _ in group), fmean(v for _, v in group)) for group in groups),
-        lost=tuple(lost[:: max(1, math.ceil(len(lost) / POINTS))]),
-        averaged=size,
-    )
-
-
 @dataclass(frozen=True, kw_only=True)
 class Series:
     """One quantity over the steps. `last`, `min` and `max` are of all values, not of the means."""
 
     name: str
     points: tuple[tuple[float, float], ...]
-    """Step and value, in order; each the mean of several where there were more than `POINTS`."""
+    """Step and value, in order; each the mean of several where there were more than `SERIES_POINTS`."""
     lost: tuple[float, ...] = ()
     """Steps with a value that is not finite."""
     averaged: int = 1

@@ -14,7 +14,7 @@ from vastrun.contract import layout
 from vastrun.launcher.core import Run
 from vastrun.launcher.gate import caps
 from vastrun.launcher.gate.manifest import parse_latest_checkpoint
-from vastrun.launcher.gate.metrics import Curve, Series, parse_curves, parse_series
+from vastrun.launcher.gate.metrics import Series, parse_series
 from vastrun.launcher.gate.pictures import Picture, parse_picture
 from vastrun.launcher.outputs.folder import CHUNK, Outputs
 
@@ -43,7 +43,6 @@ class FolderContents:
     wandb_url: str = ""
     """W&B's address of the run; empty: it was not sent."""
     scores: Mapping[str, float] = field(default_factory=dict)
-    curves: tuple[Curve, ...] = ()
     has_transcript: bool = False
     has_start_script: bool = False
 
@@ -84,7 +83,6 @@ def contents_of(run: Run) -> FolderContents:
         wandb=_offline_runs(outputs),
         wandb_url=(outcome.wandb.url if outcome and outcome.wandb else None) or "",
         scores=(outcome.scores if outcome else None) or {},
-        curves=_curves(outputs.path(layout.METRICS)),
         has_transcript=outputs.transcript.is_file(),
         has_start_script=outputs.start_script.is_file(),
     )
@@ -106,10 +104,6 @@ def _offline_runs(outputs: Outputs) -> tuple[str, ...]:
     return tuple(
         (folder / name).relative_to(outputs.folder).as_posix() for name in names[-caps.WANDB_FOLDERS :]
     )
-
-
-def _curves(path: Path) -> tuple[Curve, ...]:
-    return parse_curves(metric_lines(path)) if path.is_file() else ()
 
 
 def metric_lines(path: Path, max_lines: int = caps.METRICS_LINES) -> Iterator[bytes]:

@@ -97,5 +97,5 @@ def test_a_program_is_seen_stops_with_a_checkpoint_and_continues_to_the_same_wei
     continued = ended(terminal)
     assert starts_in(continued.folder) == [stopped.saved]
     assert difference(continued.folder, program, expected) == 0
-    assert (continued.folder / "loss.svg").is_file()
+    assert (continued.folder / "report.html").is_file()
     assert terminal.leftovers() == []

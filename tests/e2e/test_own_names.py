@@ -53,7 +53,7 @@ def test_a_program_with_a_package_named_trainer_has_that_and_the_heartbeat(
     _write(terminal.folder / "job.yaml", JOB.replace("PROGRAM", f"python {program}"))
     done = terminal.type("launch", "job.yaml", "-y", "--out", "outputs")
     assert done.exit_code == 0, done.err
-    (run,) = (path.parent for path in (terminal.folder / "outputs").rglob("loss.svg"))
+    (run,) = (path.parent for path in (terminal.folder / "outputs").rglob("report.html"))
     lines = (run / "metrics.jsonl").read_text().splitlines()
     assert lines[0] == '{"step": 1, "loss": 1.0, "rank": 0.0}'
     assert len(lines) == 3

@@ -72,7 +72,6 @@ def test_the_quickstart_on_vast_ends_as_it_does_on_this_computer_and_costs_what_
     assert terminal.outcome()["wandb"]["mode"] == "offline"
     assert terminal.outcome()["wandb"]["state"] == "finished"
     assert "wandb sync details/wandb/offline-run-" in (terminal.outputs() / "README.md").read_text()
-    assert "training loss" in (terminal.outputs() / "loss.svg").read_text()
     assert terminal.leftovers() == []
     assert terminal.status()["run"]["verdict"] == rented.status()["run"]["verdict"] == "SUCCEEDED"
     assert losses(rented.outputs()) == losses(terminal.outputs())

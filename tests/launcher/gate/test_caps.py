@@ -22,7 +22,7 @@ from vastrun.launcher.gate import caps
 from vastrun.launcher.gate.box_reader import parse_box_status
 from vastrun.launcher.gate.caps import Allowance, ExchangeBudget
 from vastrun.launcher.gate.manifest import parse_manifest
-from vastrun.launcher.gate.metrics import parse_curves, parse_records, parse_series
+from vastrun.launcher.gate.metrics import parse_records, parse_series
 
 LAUNCHER = Path(caps.__file__).parents[1]
 _CAP = re.compile(r"_?(MAX|MOST|LONGEST|LARGEST)(_|$)")
@@ -134,7 +134,7 @@ READERS: Mapping[str, Callable[[bytes], object]] = {
     "FILES": parse_manifest,
     "RANKS": lambda content: parse_box_status(content.decode()),
     "SERIES_LINES": lambda _: parse_series(metrics(caps.SERIES_LINES, caps.SERIES)),
-    "METRICS_LINES": lambda _: parse_curves(metrics(caps.METRICS_LINES, 0)),
+    "METRICS_LINES": lambda _: parse_records(metrics(caps.METRICS_LINES, 0)),
     "METRICS_VALUES": lambda _: (
         parse_records(metrics(200_000, 0)),
         parse_records(metrics(1000, caps.METRICS_NAMES)),

@@ -10,12 +10,9 @@ import pytest
 
 from vastrun.launcher.gate import caps
 from vastrun.launcher.gate.metrics import (
-    POINTS,
     SERIES_POINTS,
-    Curve,
     Series,
     is_printable_name,
-    parse_curves,
     parse_number,
     parse_point,
     parse_record,
@@ -70,13 +67,13 @@ def test_a_number_is_finite_and_within_the_limits(value: object, number: float |
 )
 def test_a_step_is_a_whole_number_within_the_limits(step: object, is_one: bool) -> None:
     said = line(step=step, loss=2.0)
-    assert parse_curves([said]) == ((Curve(name="training loss", points=((step, 2.0),)),) if is_one else ())
+    assert [one.points for one in parse_series([said])] == ([((step, 2.0),)] if is_one else [])
     assert parse_records([said]) == ([{"step": step, "loss": 2.0}] if is_one else [])
     assert parse_point(said, "loss") == ((step, 2.0) if is_one else None)
 
 
 def test_a_line_without_a_step_says_nothing() -> None:
-    assert parse_curves([line(loss=2.0)]) == ()
+    assert parse_series([line(loss=2.0)]) == ()
     assert parse_records([line(loss=2.0)]) == []
     assert parse_point(line(loss=2.0), "loss") is None
 
@@ -100,48 +97,24 @@ def test_names_beyond_the_first_thousand_are_left_out() -> None:
     assert list(record)[-1] == f"n{caps.METRICS_NAMES - 1}"
 
 
-def test_each_quantity_that_is_drawn_has_its_own_curve_in_words() -> None:
-    lines = [
-        line(step=1, loss=3.0, validation_loss=4.0, validation_nrmse=5.0, other=6.0),
-        line(step=2, loss=2.0),
-    ]
-    assert parse_curves(lines) == (
-        Curve(name="training loss", points=((1.0, 3.0), (2.0, 2.0))),
-        Curve(name="validation loss", points=((1.0, 4.0),)),
-        Curve(name="validation nRMSE", points=((1.0, 5.0),)),
-    )
-
-
-def test_steps_are_in_order_the_last_of_one_step_counts_and_what_diverged_is_lost() -> None:
-    lines = [
-        line(step=3, loss=1.0),
-        line(step=1, loss=9.0),
-        line(step=1, loss=5.0),
-        line(step=2, loss=math.nan),
-    ]
-    (curve,) = parse_curves(lines)
-    assert (curve.points, curve.lost, curve.averaged) == (((1.0, 5.0), (3.0, 1.0)), (2,), 1)
-
-
 @pytest.mark.parametrize(
-    ("number", "size"), [(POINTS, 1), (POINTS + 1, 2), (2 * POINTS, 2), (2 * POINTS + 1, 3)]
+    ("number", "size"),
+    [(SERIES_POINTS, 1), (SERIES_POINTS + 1, 2), (2 * SERIES_POINTS, 2), (2 * SERIES_POINTS + 1, 3)],
 )
 def test_more_values_than_points_are_averaged_in_groups(number: int, size: int) -> None:
-    (curve,) = parse_curves(line(step=step, loss=float(step)) for step in range(number))
-    assert curve.averaged == size
-    assert len(curve.points) == math.ceil(number / size)
-    assert curve.points[0] == ((size - 1) / 2, (size - 1) / 2)
+    (loss,) = parse_series(line(step=step, loss=float(step)) for step in range(number))
+    assert loss.averaged == size
+    assert len(loss.points) == math.ceil(number / size)
+    assert loss.points[0] == ((size - 1) / 2, (size - 1) / 2)
 
 
-@pytest.mark.parametrize("number", [2, POINTS])
-def test_of_few_lost_steps_each_is_shown(number: int) -> None:
-    (curve,) = parse_curves(line(step=step, loss=math.nan) for step in reversed(range(number)))
-    assert curve.lost == tuple(range(number))
-
-
-def test_of_many_lost_steps_some_are_shown() -> None:
-    (curve,) = parse_curves(line(step=step, loss=math.inf) for step in range(2 * POINTS))
-    assert (curve.points, curve.lost) == ((), tuple(range(0, 2 * POINTS, 2)))
+def test_steps_are_in_order_and_of_many_that_diverged_some_are_shown() -> None:
+    lost = [line(step=step, loss=math.nan) for step in reversed(range(2 * SERIES_POINTS))]
+    (loss,) = parse_series([line(step=3000, loss=1.0), line(step=2000, loss=5.0), *lost])
+    assert loss.points == ((2000.0, 5.0), (3000.0, 1.0))
+    assert loss.lost == tuple(range(0, 2 * SERIES_POINTS, 2))
+    (few,) = parse_series([line(step=3000, loss=1.0), *lost[:SERIES_POINTS]])
+    assert len(few.lost) == SERIES_POINTS
 
 
 def test_a_record_has_each_name_that_may_be_shown_and_each_number() -> None:

@@ -15,7 +15,6 @@ from vastrun.contract import layout
 from vastrun.contract.outcome import WandbRun
 from vastrun.launcher.core import Run
 from vastrun.launcher.gate import caps
-from vastrun.launcher.gate.metrics import Curve
 from vastrun.launcher.outputs.folder import CHUNK, Outputs
 from vastrun.launcher.outputs.index import (
     FolderContents,
@@ -72,7 +71,6 @@ def test_the_contents_of_a_folder_are_what_was_downloaded(run: Run) -> None:
         wandb=("details/wandb/offline-run-20260801_101112-calm",),
         wandb_url="https://wandb.ai/me/calm",
         scores={"rollout_nrmse": 0.1},
-        curves=(Curve(name="training loss", points=((1, 2.0), (2, 1.0))),),
     )
     outputs.transcript.touch()
     assert contents_of(run) == replace(found, has_transcript=True)

@@ -52,7 +52,7 @@ def test_files_from_the_code_and_from_the_outputs_lie_side_by_side_whatever_thei
 
 
 def test_no_file_of_a_box_lies_on_top_but_what_belongs_there(run: Run) -> None:
-    names = ("README.md", "loss.svg", "result.json", "log.txt", ".vastrun.part", "details/x", "outputs/x")
+    names = ("README.md", "report.html", "result.json", "log.txt", ".vastrun.part", "details/x", "outputs/x")
     FolderStore().collect(run, box_with({f"{at}{n}": b"x" for at in ("", "run/", "code/") for n in names}))
     top = {name for name in files_in(run.out_dir) if "/" not in name}
     assert top == {"log.txt"}
