@@ -8,6 +8,7 @@ Shapes: B samples, K channels of the field, X points by axis, C conditions.
 
 from __future__ import annotations
 
+import hashlib
 import random
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -177,12 +178,14 @@ def _size(module: nn.Module) -> int:
     return sum(parameter.numel() for parameter in module.parameters())
 
 
-def _checksum(net: nn.Module) -> int | None:
+def _checksum(net: nn.Module) -> str | None:
     tensors = [tensor.detach() for tensor in (*net.parameters(), *net.buffers())]
     if detect_fake_mode(tensors) is not None:
         return None
     plain = (torch.view_as_real(tensor) if tensor.is_complex() else tensor for tensor in tensors)
-    return hash(tuple(tensor.double().sum().item() for tensor in plain))
+    # As text: Python's hash of a NaN is the address of the object, which differs between ranks.
+    sums = " ".join(tensor.double().sum().item().hex() for tensor in plain)
+    return hashlib.sha256(sums.encode()).hexdigest()[:12]
 
 
 def _drop_other_than_tensors(_: nn.Module, state: dict[str, Any], *__: Any) -> None:

@@ -176,12 +176,13 @@ class Profiler:
         raw = self._rank.box / f"{trace_path(window.first)}.raw"
         raw = raw.with_name(f".{raw.name}.part")
         assert self._profile is not None
+        last = window.last - self._heart.first_step  # a heartbeat counts the steps of its stage
         with self._stop.saving():
             try:
-                self._heart.beat(window.last, "checkpoint")
+                self._heart.beat(last, "checkpoint")
                 self._profile.stop_trace()
                 raw.parent.mkdir(parents=True, exist_ok=True)
-                self._heart.beat(window.last, "checkpoint")
+                self._heart.beat(last, "checkpoint")
                 self._profile.export_chrome_trace(str(raw))
                 size = raw.stat().st_size
                 if size > MAX_RAW_TRACE_BYTES:

@@ -31,6 +31,20 @@ def make(config, folder):
     return Deaf(*advection.load(config, folder))
 """
 
+MODEL_WITH_A_NAN = """
+import torch
+from torch import nn
+
+class Net(nn.Module):
+    def __init__(self, *, grid, channels, conditions):
+        super().__init__()
+        self.mix = nn.Conv1d(channels, channels, 1)
+        self.register_buffer("unset", torch.full(grid, torch.nan))
+
+    def forward(self, fields, conditions):
+        return self.mix(fields)
+"""
+
 
 def corrupt(ranks: Ranks, box: Path, strategy: str) -> list[str]:
     """What is heard of a training in which rank 1 loses a weight and a buffer after its first step."""
@@ -61,6 +75,17 @@ def read_alike(ranks: Ranks, box: Path) -> str | None:
     return None
 
 
+def start_with_a_nan(ranks: Ranks, box: Path) -> str | None:
+    # Ranks whose memory differs: an object of one has another address there.
+    other_objects = [float(number) for number in range(1000 * ranks.rank.rank)]
+    session = sessions.begin(ranks, box, {"strategy": "ddp", "model": {"name": "unset:Net"}})
+    try:
+        check_start(session)
+    except DisagreementError as error:
+        return f"{error}, with {len(other_objects)} other objects"
+    return None
+
+
 def curve(ranks: Ranks, box: Path, keep: str) -> list[float]:
     settings = {"strategy": "ddp", "micro_batch": 2, "data": {**sessions.SMALL["data"], "keep": keep}}
     return sessions.curve(ranks, box, settings).losses
@@ -71,6 +96,7 @@ def box(tmp_path_factory: pytest.TempPathFactory) -> Path:
     box = sessions.prepare(tmp_path_factory.mktemp("checks") / "box")
     (box / layout.CODE).mkdir()
     (box / layout.CODE / "deaf.py").write_text(TASK_THAT_IGNORES_INDICES)
+    (box / layout.CODE / "unset.py").write_text(MODEL_WITH_A_NAN)
     return box
 
 
@@ -90,6 +116,10 @@ def test_ranks_that_are_given_the_same_data_do_not_begin(box: Path) -> None:
     assert told[0] == told[1]
     assert told[0] is not None
     assert told[0].startswith("ranks 0 and 1 hold the same values in step 0")
+
+
+def test_ranks_whose_model_has_the_same_nan_agree(box: Path) -> None:
+    assert together(start_with_a_nan, 2, box) == [None, None]
 
 
 @pytest.mark.slow

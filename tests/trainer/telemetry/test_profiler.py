@@ -25,11 +25,11 @@ ID = "0123456789abcdef"
 PARTS = ["data", "forward", "backward", "optimizer"]
 
 
-def profiler(box: Path, rank: int = 0, **profile: Any) -> Profiler:
+def profiler(box: Path, rank: int = 0, heart: Heartbeat | None = None, **profile: Any) -> Profiler:
     config = TrainConfig(steps=STEPS, profile=ProfileConfig(**profile) if profile else None)
     place = Rank(rank=rank, local_rank=rank, world_size=2, box=box)
     stop = StopSignal(lambda: None, min_s=1, grace_s=1, saving_grace_s=1)
-    heart = Heartbeat(box / layout.HEARTBEATS / f"rank-{rank}")
+    heart = heart or Heartbeat(box / layout.HEARTBEATS / f"rank-{rank}")
     # A second passes at each look at the clock.
     return Profiler(place, config, heart, stop, map(float, itertools.count()).__next__)
 
@@ -99,6 +99,22 @@ def test_the_heartbeat_goes_on_under_the_labels(tmp_path: Path) -> None:
     beat = read_beat(tmp_path / layout.HEARTBEATS / "rank-0")
     assert beat is not None
     assert (beat.step, beat.activity) == (6, "optimizer")
+
+
+def test_the_heartbeat_of_a_later_stage_has_the_recorded_step_while_the_trace_is_written(
+    tmp_path: Path,
+) -> None:
+    stage = Heartbeat(tmp_path / layout.HEARTBEATS / "rank-0")
+    stage.first_step = 10
+    later = profiler(tmp_path, heart=stage, step=12, steps=2)
+    with later:
+        later.begin_at(10)
+        for step in range(4):
+            with later.step(stage.first_step + step) as heart:
+                heart.beat(step, "optimizer")
+    beat = read_beat(tmp_path / layout.HEARTBEATS / "rank-0")
+    assert beat is not None
+    assert (beat.step, beat.activity, stage.step) == (13, "checkpoint", 13)
 
 
 @pytest.mark.parametrize(("start", "recorded"), [(0, True), (4, True), (5, True), (6, False), (9, False)])
