@@ -55,7 +55,7 @@ class Replicas:
         give: Callable[[], State],
         take: Callable[[State], None],
     ) -> None:
-        """Connect to the other nodes and wait for all. `least`: minimum nodes of a synchronisation.
+        """Connect to the other nodes and wait for all. `min_nodes`: minimum of a synchronisation.
 
         At the start of a synchronisation a node that is ahead calls `give` to send its state, and one that
         is behind calls `take` to continue from it. Raises DistNetworkError.

@@ -26,7 +26,7 @@ class Scores:
     boundary_rmse: float
     """RMSE over the boundary points."""
     conservation_rmse: float
-    """RMSE of the spatial mean: the gain or loss of the conserved quantity (see `conserved.py`)."""
+    """RMSE of the spatial mean: the gain or loss of the conserved quantity."""
     max_error: float
     spectrum_low: float
     """Amplitude of the error at wavenumbers below 4; NaN where the grid has none, as in the other bands."""

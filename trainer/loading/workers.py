@@ -38,7 +38,7 @@ class Workers:
         self._task = task
         self._sample_plan = sample_plan
         self._config = config
-        self._death_error = Position(steps, 0)
+        self._end = Position(steps, 0)
         self._next = Position(0, 0)
         self._example_batch: Windows | None = None
         self._workers: deque[Worker] = deque()
@@ -73,7 +73,7 @@ class Workers:
     def _request_next(self) -> None:
         """Request the next micro-batch from the next worker; its oldest buffer becomes free."""
         position = self._next
-        if position >= self._death_error:
+        if position >= self._end:
             return
         if not self._workers:
             self._start(position)
