@@ -25,8 +25,9 @@ from vastrun.launcher.gate import caps
 from vastrun.launcher.gate.caps import ExchangeBudget
 from vastrun.launcher.gate.text import one_line
 
-INCOMING, OWNER = ".incoming", ".vastrun"
-"""Names reserved in the folder of outputs: for partial downloads, and for the run that owns the folder."""
+INCOMING, PULLING, OWNER = ".incoming", ".pulling", ".vastrun"
+"""Names reserved in the folder of outputs: for partial downloads of the run's launcher and of a user's
+command, and for the run that owns the folder."""
 
 _CHECK_EVERY_FILES = 500
 """Files between two checks of the budget: parsing them takes about 50 ms."""
@@ -185,6 +186,6 @@ def _is_name(part: str) -> bool:
     return (
         part != ".."
         and layout.should_download(part)
-        and part.casefold() not in (INCOMING, OWNER)
+        and part.casefold() not in (INCOMING, PULLING, OWNER)
         and len(part.encode("utf-8", "surrogateescape")) <= caps.NAME_BYTES
     )

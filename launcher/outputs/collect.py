@@ -7,6 +7,7 @@ import tempfile
 import unicodedata
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -21,7 +22,7 @@ from vastrun.launcher.gate.caps import ExchangeBudget, ExchangeBudgetError
 from vastrun.launcher.gate.manifest import INCOMING, parse_manifest
 from vastrun.launcher.outputs.checkpoints import LATEST, MANIFEST, prune
 from vastrun.launcher.outputs.disk import is_complete, move_into, need_space
-from vastrun.launcher.outputs.download import extend_part, fetch_whole, part_path
+from vastrun.launcher.outputs.download import bytes_held, extend_part, fetch_whole, part_path
 from vastrun.launcher.outputs.folder import place_of
 from vastrun.launcher.ports import Remote
 
@@ -53,6 +54,7 @@ def collect(
     unlisted = [path for path in _WITHOUT_CHECKSUM if place_of(out, path) not in listed_files]
     too_large = [str(error) for error in (_fetched(out, path, remote, budget) for path in unlisted) if error]
     damaged = [*download_files(out, listed_files, remote, budget), *listing.rejected, *too_large]
+    shutil.rmtree(out / INCOMING, ignore_errors=True)
     if has_ended and not manifest:
         damaged += [_NO_MANIFEST]
     # Only when all came whole: an older copy here may be the last intact checkpoint.
@@ -94,33 +96,34 @@ def download_files(
     requested: Mapping[Path, FileChecksum],
     remote: Remote,
     budget: ExchangeBudget,
-    *,
-    sweep: bool = True,
+    incoming: str = INCOMING,
 ) -> list[str]:
     """Download the files that are not here yet; return the paths of those that could not be had whole.
 
-    `sweep`: remove what is left of other transfers.
+    `incoming`: the folder of their parts. Only the run's launcher uses INCOMING, and removes what is in it.
     """
     missing = {place: file for place, file in requested.items() if not is_complete(place, file, budget.check)}
     if missing:
-        need_space(out, sum(file.size for file in missing.values()) - _size_of(out / INCOMING))
+        held = sum(bytes_held(part_path(out, file, incoming)) for file in missing.values())
+        need_space(out, sum(file.size for file in missing.values()) - held)
     # A machine may be lost in between: a checkpoint counts by its manifest, which comes after its files. The
     # file that names the newest one comes after that.
     in_order = sorted(missing.items(), key=lambda item: (item[0].name == LATEST, item[0].name == MANIFEST))
     damaged = [
-        file.path for place, file in in_order if not _download_checked(out, place, file, remote, budget)
+        file.path
+        for place, file in in_order
+        if not _download_checked(out, place, part_path(out, file, incoming), file, remote, budget)
     ]
-    if sweep:
-        shutil.rmtree(out / INCOMING, ignore_errors=True)
+    with suppress(OSError):  # it has the parts of other files
+        (out / incoming).rmdir()
     return damaged
 
 
 def _download_checked(
-    out: Path, place: Path, file: FileChecksum, remote: Remote, budget: ExchangeBudget
+    out: Path, place: Path, part: Path, file: FileChecksum, remote: Remote, budget: ExchangeBudget
 ) -> bool:
     """The file lies at `place` and its checksum holds; tried twice."""
     budget.spend(items=1)
-    part = part_path(out, file)
     for _ in range(2):
         try:
             extend_part(part, file, remote, budget, limit=file.size)
@@ -130,12 +133,8 @@ def _download_checked(
             pass
         if is_complete(part, file, budget.check) and move_into(part, place, out):
             return True
-        part.unlink()
+        part.unlink(missing_ok=True)  # another command may be downloading the same file
     return False
-
-
-def _size_of(folder: Path) -> int:
-    return sum(path.stat().st_size for path in folder.iterdir()) if folder.is_dir() else 0
 
 
 def _content(out: Path, path: str) -> bytes:

@@ -19,9 +19,9 @@ from vastrun.launcher.ports import Remote
 CHUNK = 1 << 20
 
 
-def part_path(out: Path, file: FileChecksum) -> Path:
-    """Return where the part of a file lies that is on its way."""
-    return out / INCOMING / file.sha256
+def part_path(out: Path, file: FileChecksum, incoming: str = INCOMING) -> Path:
+    """Return where the part of a file lies that is on its way; `incoming`: the folder of such parts."""
+    return out / incoming / file.sha256
 
 
 def bytes_held(part: Path) -> int:

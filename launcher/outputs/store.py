@@ -19,7 +19,7 @@ from vastrun.launcher.decisions.stages import stage_end_steps
 from vastrun.launcher.gate import caps
 from vastrun.launcher.gate.box_reader import fetch_small_file
 from vastrun.launcher.gate.caps import ExchangeBudget
-from vastrun.launcher.gate.manifest import parse_manifest
+from vastrun.launcher.gate.manifest import PULLING, parse_manifest
 from vastrun.launcher.outputs.checkpoints import continue_copy
 from vastrun.launcher.outputs.collect import IgnoresCase, collect, download_files, ignores_case, local_paths
 from vastrun.launcher.outputs.disk import (
@@ -178,7 +178,7 @@ def fetch(
         _own_place(out, place, file, budget): file
         for place, file in local_paths(out, files, disk_ignores_case).items()
     }
-    damaged = [*download_files(out, requested, remote, budget, sweep=False), *listing.rejected, *rejected]
+    damaged = [*download_files(out, requested, remote, budget, PULLING), *listing.rejected, *rejected]
     home = [place for place in requested if place.is_file()]
     return PullResult(
         files=len(home),

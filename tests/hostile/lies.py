@@ -268,6 +268,7 @@ LIES: Mapping[str, Lie] = {
     "path that leads out": entry("run/../../../evil"),
     "path of what is on its way": entry(".incoming"),
     "path below what is on its way": entry("run/.incoming/x"),
+    "path of what a command fetches": entry("run/.pulling/x"),
     "path of our own mark": entry("run/.vastrun"),
     "path that is a folder": entry("run/checkpoints"),
     "path of the folder itself": entry("run"),

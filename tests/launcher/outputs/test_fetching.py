@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 import re
 import shlex
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.launcher.outputs.boxes import MemoryBox, files_in
+from tests.launcher.outputs.training_box import TrainingBox
 from vastrun.contract import layout
 from vastrun.launcher.core import CommandResult, PullResult, Run
-from vastrun.launcher.core.errors import BoxError
+from vastrun.launcher.core.errors import BoxError, UnreachableError
 from vastrun.launcher.outputs.store import FolderStore
 
 CONTENT = {"code/w/a.pt": b"aaa", "code/w/b.pt": b"bb"}
@@ -87,6 +90,77 @@ def test_what_was_on_its_way_by_other_means_stays(run: Run) -> None:
     part.write_text("{}")
     fetched(run, ListingBox([entry("code/w/a.pt")]))
     assert part.exists()
+
+
+class TrainingListingBox(TrainingBox):
+    """Trains, and lists a large file; `meanwhile` happens after each megabyte of it."""
+
+    def __init__(self, content: bytes, meanwhile: Callable[[], object]) -> None:
+        super().__init__()
+        self.files["code/best.pt"] = content
+        self.meanwhile = meanwhile
+
+    def run(self, command: str, *, timeout_s: float) -> CommandResult:
+        if "transfer.path_listing" not in command:
+            return super().run(command, timeout_s=timeout_s)
+        content = self.files["code/best.pt"]
+        listed = entry("code/best.pt", size=len(content), sha256=hashlib.sha256(content).hexdigest())
+        self.files[shlex.split(command)[3]] = json.dumps({"files": [listed]}).encode()
+        return CommandResult(exit_code=0, stdout="", stderr="")
+
+    def read(self, path: str, *, offset: int = 0, limit: int = 1 << 20) -> bytes:
+        content = super().read(path, offset=offset, limit=limit)
+        if path == "code/best.pt":
+            self.meanwhile()
+        return content
+
+
+BEST = bytes(range(256)) * (12 << 10)
+
+
+@pytest.mark.parametrize("checkpoint", [b"another", BEST])
+def test_a_file_comes_whole_though_a_launcher_downloads_checkpoints_meanwhile(
+    run: Run, checkpoint: bytes
+) -> None:
+    store = FolderStore()
+    store.check(run)
+    steps = itertools.count(1)
+    copies = []
+
+    def launcher() -> None:
+        box.save(next(steps), {"best.pt": checkpoint})
+        copies.append(store.download_checkpoint(run, box, limit=1 << 20))
+
+    box = TrainingListingBox(BEST, launcher)
+
+    got = store.fetch(run, box, "best.pt")
+
+    assert got == PullResult(files=1, bytes=len(BEST))
+    assert (Path(run.out_dir) / "outputs" / "best.pt").read_bytes() == BEST
+    assert copies[-1] is not None
+    assert copies[-1].is_whole
+    assert not any(copy.damaged for copy in copies if copy is not None)
+
+
+def test_a_file_comes_whole_though_a_launcher_collects_the_run_meanwhile(run: Run) -> None:
+    store = FolderStore()
+    store.check(run)
+    box = TrainingListingBox(BEST, lambda: store.collect(run, box))
+    box.end()
+    assert store.fetch(run, box, "best.pt") == PullResult(files=1, bytes=len(BEST))
+    assert box.asked.count(("code/best.pt", 1 << 20)) == 3
+
+
+def test_a_file_that_a_broken_line_cut_is_continued(run: Run) -> None:
+    store = FolderStore()
+    store.check(run)
+    box = TrainingListingBox(BEST, lambda: setattr(box, "cut", True))
+    with pytest.raises(UnreachableError):
+        store.fetch(run, box, "best.pt")
+    box.cut, box.meanwhile = False, lambda: None
+    assert store.fetch(run, box, "best.pt") == PullResult(files=1, bytes=len(BEST))
+    assert box.asked.count(("code/best.pt", 1 << 20)) == 3
+    assert not [path for path in Path(run.out_dir).iterdir() if path.name.startswith(".pull")]
 
 
 @pytest.mark.parametrize(
