@@ -103,7 +103,6 @@ class CostCommand(click.Command):
 )
 @click.option("--since", metavar="TIME", help="Start: 2026-11-01, 2026-11, today, or 7d or 24h ago.")
 @click.option("--until", metavar="TIME", help="End, in the same forms; includes that day or month.")
-@click.option("--metric", metavar="NAME", help="Also show this score of finished runs.")
 @click.option(
     "--billed", is_flag=True, help="Ask the provider for its charges, which are a few minutes late."
 )
@@ -116,17 +115,16 @@ def cost_command(
     by_name: str | None,
     since: str | None,
     until: str | None,
-    metric: str | None,
     billed: bool,
     as_json: bool,
     as_csv: bool,
 ) -> None:
     """Show the cost of all runs, or of one RUN: hours and dollars, so far or in total.
 
-    With --by, --since, --until, --metric or --csv, show sums instead: the share of training, idle time and
+    With --by, --since, --until or --csv, show sums instead: the share of training, idle time and
     failed runs, and the cost per finished run and per thousand steps.
     """
-    if not as_csv and all(value is None for value in (by_name, since, until, metric)):
+    if not as_csv and all(value is None for value in (by_name, since, until)):
         _list(app, run_name, billed=billed, as_json=as_json)
         return
     _must_agree(billed=billed, as_json=as_json, as_csv=as_csv)
@@ -138,7 +136,6 @@ def cost_command(
         by=GroupBy(by_name or GroupBy.RUN),
         since=_moment("--since", since, calendar.since, now),
         until=_moment("--until", until, calendar.until, now),
-        metric=metric or None,
         calendar=calendar,
     )
     if as_csv:

@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime, time, timedelta, tzinfo
 from enum import StrEnum
-from statistics import median
 from typing import ClassVar
 
 from vastrun.launcher.config import read_job
@@ -118,16 +117,6 @@ OVER_TIME = (GroupBy.DAY, GroupBy.MONTH)
 
 
 @dataclass(frozen=True, kw_only=True)
-class ScoreSummary:
-    """Values of one metric over finished runs. Only its name says whether less is better."""
-
-    runs: int
-    lowest: float
-    median: float
-    highest: float
-
-
-@dataclass(frozen=True, kw_only=True)
 class Group(Cost):
     """Total cost of the runs of one group."""
 
@@ -144,8 +133,6 @@ class Group(Cost):
     failed_usd: float
     """USD of runs that ended with any verdict but success."""
     steps: float
-    scored: ScoreSummary | None = None
-    """Summary of a metric; None: none was requested, or no finished run has it."""
 
     @property
     def training_usd(self) -> float:
@@ -163,24 +150,19 @@ class Group(Cost):
         return self.usd / self.steps * 1000 if self.steps else None
 
 
-def group_spendings(
-    spendings: Iterable[Spending], by: GroupBy, calendar: Calendar, scores: Mapping[str, float] | None = None
-) -> list[Group]:
-    """Return the groups: days and months in order, all others the most expensive first.
-
-    `scores`: values of a metric by run id.
-    """
+def group_spendings(spendings: Iterable[Spending], by: GroupBy, calendar: Calendar) -> list[Group]:
+    """Return the groups: days and months in order, all others the most expensive first."""
     found: dict[str, list[Spending]] = defaultdict(list)
     for spending in spendings:
         for key, part in GROUPERS[by](spending, calendar):
             found[key].append(part)
-    groups = [group_of(key, parts, scores) for key, parts in found.items()]
+    groups = [group_of(key, parts) for key, parts in found.items()]
     if by in OVER_TIME:
         return sorted(groups, key=lambda group: group.key)
     return sorted(groups, key=lambda group: -group.usd)
 
 
-def group_of(key: str, parts: Sequence[Spending], scores: Mapping[str, float] | None = None) -> Group:
+def group_of(key: str, parts: Sequence[Spending]) -> Group:
     """Return the group of these parts, each run counted once."""
     ids = {_run_id(part.run) for part in parts}
     finished = {part.run.id for part in parts if part.finished and not part.run.leader}
@@ -196,7 +178,6 @@ def group_of(key: str, parts: Sequence[Spending], scores: Mapping[str, float] | 
         idle_usd=sum(part.idle_usd for part in parts if not part.failed),
         failed_usd=sum(part.cost.usd for part in parts if part.failed),
         steps=sum(part.steps for part in parts),
-        scored=_scored([scores[run_id] for run_id in finished if run_id in scores] if scores else []),
     )
 
 
@@ -256,9 +237,3 @@ GROUPERS: Mapping[GroupBy, Grouper] = {
     GroupBy.MONTH: _by_time(Calendar.month),
     GroupBy.TAG: _by_tags,
 }
-
-
-def _scored(scores: Sequence[float]) -> ScoreSummary | None:
-    if not scores:
-        return None
-    return ScoreSummary(runs=len(scores), lowest=min(scores), median=median(scores), highest=max(scores))

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
-from vastrun.launcher.core import Charge, Cost, Driver, Identity, Run, Verdict
+from vastrun.launcher.core import Charge, Cost, Driver, Identity, Run
 from vastrun.launcher.core.bills import by_clock_of
 from vastrun.launcher.core.errors import AuthError, HeldError, ProviderError, StorageError, UsageError
 from vastrun.launcher.cost.groups import Calendar, Group, GroupBy, group_of, group_spendings
@@ -25,12 +25,8 @@ from vastrun.launcher.cost.reconciliation import (
 )
 from vastrun.launcher.cost.spending import Spending, net_of_shares, spending_of, spent_within
 from vastrun.launcher.decisions.policy import DRIVER_TIMEOUT_S
-from vastrun.launcher.gate.text import one_line
-from vastrun.launcher.outputs.folder import Outputs
 from vastrun.launcher.ports import Ledger, Provider
 
-_MAX_LISTED_NAMES = 20
-_PREFIX = "scores."
 _NO_IDENTITY = Identity(account="", clock_ahead_s=None)
 _MAX_RUNS = 1000
 """Runs among which bills that are due are looked for."""
@@ -46,8 +42,6 @@ class CostReport:
     since: float | None
     until: float | None
     """Epoch seconds, as they were asked for; None: they were not."""
-    metric: str | None
-    """A score to show, too; None: none was asked for."""
     time_zone: str
     """Time zone of the days and months."""
 
@@ -60,7 +54,6 @@ def cost_report(
     by: GroupBy,
     since: float | None,
     until: float | None,
-    metric: str | None,
     calendar: Calendar,
 ) -> CostReport:
     """Add up what the runs cost in that time. Raises UsageError."""
@@ -68,14 +61,12 @@ def cost_report(
     if begin >= end:
         raise UsageError("--since is not before --until")
     spendings = spent_within(_spendings(ledger, runs, now), begin, end)
-    scores = scores_of([spending.run for spending in spendings], metric) if metric else {}
     return CostReport(
         by=by,
-        groups=group_spendings(spendings, by, calendar, scores),
-        total=group_of("total", spendings, scores),
+        groups=group_spendings(spendings, by, calendar),
+        total=group_of("total", spendings),
         since=since,
         until=until,
-        metric=metric,
         time_zone=calendar.zone_name(now),
     )
 
@@ -163,31 +154,9 @@ def with_nodes(ledger: Ledger, run: Run) -> list[Run]:
     return [run, *ledger.runs(leader=run.id)]
 
 
-def scores_of(runs: Sequence[Run], metric: str) -> Mapping[str, float]:
-    """Return what the runs that succeeded scored, by their ids; empty where none has scores.
-
-    Raises UsageError, which names the metrics that there are, where runs have scores and none has this one.
-    """
-    name = metric.removeprefix(_PREFIX)
-    found = {run.id: _scores(run) for run in runs if run.verdict is Verdict.SUCCEEDED}
-    known = sorted({one_line(known) for scores in found.values() for known in scores})
-    if known and name not in known:
-        more = f" and {len(known) - _MAX_LISTED_NAMES} more" if len(known) > _MAX_LISTED_NAMES else ""
-        raise UsageError(
-            f"--metric: no run here has the score {name!r}; they have "
-            f"{', '.join(known[:_MAX_LISTED_NAMES])}{more}"
-        )
-    return {run_id: scores[name] for run_id, scores in found.items() if name in scores}
-
-
 def _spendings(ledger: Ledger, runs: Sequence[Run], now: float) -> list[Spending]:
     by_id = {run.id: run for run in ledger.runs()}
     return net_of_shares([spending_of(run, now, ledger.events(run.id), by_id) for run in runs])
-
-
-def _scores(run: Run) -> Mapping[str, float]:
-    outcome = Outputs(run).outcome()
-    return (outcome.scores if outcome else None) or {}
 
 
 def _began_at(run: Run) -> float:

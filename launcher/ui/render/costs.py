@@ -23,29 +23,24 @@ if TYPE_CHECKING:
 
 
 def report_text(report: CostReport, width: int | None = None) -> str:
-    """Write tables of one line per group, with the total: charges, purposes and scores.
+    """Write tables of one line per group, with the total: charges and purposes.
 
     Shown numbers add up: the parts of a line to its cost, the lines to the total. Only tags overlap.
     """
     if not report.groups:
         return "no runs yet" if report.since is report.until is None else "no runs in that time"
     by, lines = report.by, [*report.groups, report.total]
-    parts = [_charged(lines, by, width), _used(lines, by, width)]
-    if report.metric and report.total.scored is None:
-        parts.append(f"No finished run here has the score {one_line(report.metric)}.")
-    elif report.metric:
-        parts.append(f"{one_line(report.metric)} of the finished runs:\n{_scored(lines, by, width)}")
-    return "\n\n".join(filter(None, (*parts, _note(report))))
+    parts = (_charged(lines, by, width), _used(lines, by, width), _note(report))
+    return "\n\n".join(filter(None, parts))
 
 
 def report_csv(report: CostReport) -> str:
     """Write one line per group with unrounded numbers; missing values are empty."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
-    writer.writerow([report.by.value, *_AMOUNTS, *_SCORES])
+    writer.writerow([report.by.value, *_AMOUNTS])
     for group in report.groups:
-        scores = [getattr(group.scored, name, None) for name in _SCORES.values()]
-        writer.writerow([_cell_of(group.key), *(getattr(group, name) for name in _AMOUNTS), *scores])
+        writer.writerow([_cell_of(group.key), *(getattr(group, name) for name in _AMOUNTS)])
     return out.getvalue().removesuffix("\n")
 
 
@@ -53,8 +48,6 @@ _AMOUNTS = (
     *("runs", "finished", "hours", "gpu_hours", "gpu_usd", "storage_usd", "traffic_usd", "usd"),
     *("training_usd", "idle_usd", "failed_usd", "steps", "usd_per_run", "usd_per_1000_steps"),
 )
-_SCORES = {"scored": "runs", "lowest": "lowest", "median": "median", "highest": "highest"}
-"""Columns of scores, and their attributes."""
 
 
 def _cell_of(key: str) -> str:
@@ -89,18 +82,6 @@ def _used(lines: Sequence[Group], by: GroupBy, width: int | None) -> str:
         "STEPS": _steps([one.steps for one in lines], by),
         "PER RUN": [_maybe_usd(one.usd_per_run) for one in lines],
         "PER 1K": [_maybe_usd(one.usd_per_1000_steps) for one in lines],
-    }
-    return _table(lines, by, columns, width)
-
-
-def _scored(lines: Sequence[Group], by: GroupBy, width: int | None) -> str:
-    scored = [one.scored for one in lines]
-    columns = {
-        "SCORED": [str(one.runs) if one else NONE for one in scored],
-        "LOWEST": [f"{one.lowest:.4g}" if one else NONE for one in scored],
-        "MEDIAN": [f"{one.median:.4g}" if one else NONE for one in scored],
-        "HIGHEST": [f"{one.highest:.4g}" if one else NONE for one in scored],
-        "PER RUN": [_maybe_usd(one.usd_per_run) for one in lines],
     }
     return _table(lines, by, columns, width)
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.launcher.cli.three_runs import changed, runs, three_runs
-from tests.launcher.terminal import CRASH, Terminal
+from tests.launcher.terminal import Terminal
 from vastrun.launcher.cost.groups import GroupBy
 
 
@@ -44,9 +44,9 @@ def test_what_is_added_up_is_what_the_runs_cost(read: Terminal, by: GroupBy) -> 
 
 @pytest.mark.parametrize("by", GroupBy)
 def test_its_tables_add_up_as_they_are_shown_and_fit_a_terminal(read: Terminal, by: GroupBy) -> None:
-    said = read.type("cost", "--by", by.value, "--metric", "rollout_nrmse").stdout
+    said = read.type("cost", "--by", by.value).stdout
     assert max(map(len, said.splitlines())) <= 80
-    charged, used, scores, *notes = said.split("\n\n")
+    charged, used, *notes = said.split("\n\n")
     for text, parts, whole in ((charged, (3, 6), 6), (used, (1, 4), None)):
         _, *lines, total = text.splitlines()
         cells = [numbers(line) for line in lines]
@@ -61,7 +61,6 @@ def test_its_tables_add_up_as_they_are_shown_and_fit_a_terminal(read: Terminal, 
     costs = [numbers(line)[6] for line in charged.splitlines()[1:]]
     uses = [sum(numbers(line)[1:4]) for line in used.splitlines()[1:]]
     assert costs == uses
-    assert scores.startswith("rollout_nrmse of the finished runs:")
     assert bool(notes) == (by in (GroupBy.TAG, GroupBy.DAY, GroupBy.MONTH))
 
 
@@ -108,10 +107,6 @@ def test_a_month_is_itself_from_its_first_day_to_its_last(read: Terminal) -> Non
         (["--by", "colour"], "--by: 'colour' is not one of 'run', 'batch', 'job', 'host'"),
         (["--by", "job", "--billed"], "--billed goes with --json only; see also: vastrun cost reconcile"),
         (["--csv", "--json"], "--json and --csv exclude each other"),
-        (
-            ["--metric", "rollout"],
-            "--metric: no run here has the score 'rollout'; they have persistence_nrmse",
-        ),
     ],
 )
 def test_what_cannot_be_answered_is_one_clear_error(
@@ -130,7 +125,7 @@ def test_the_numbers_for_a_spreadsheet_are_those_of_the_document(read: Terminal)
     for row, group in zip(rows, groups, strict=True):
         for name in ("usd", "idle_usd", "failed_usd", "gpu_hours", "runs", "finished"):
             assert float(row[name]) == group[name]
-    assert (rows[1]["usd_per_run"], rows[1]["lowest"]) == ("", "")
+    assert rows[1]["usd_per_run"] == ""
 
 
 def test_no_cell_of_a_spreadsheet_is_a_formula_or_ends_its_line(terminal: Terminal) -> None:
@@ -143,24 +138,6 @@ def test_no_cell_of_a_spreadsheet_is_a_formula_or_ends_its_line(terminal: Termin
         for row in csv.DictReader(io.StringIO(terminal.type("cost", "--by", "gpu", "--csv").stdout))
     ]
     assert set(names) == {"RTX 4090", '\'=HYPERLINK("http://x")', "RTX 4090,1"}
-
-
-def test_scores_stand_beside_what_a_finished_run_cost(read: Terminal) -> None:
-    document = read.document("cost", "--by", "job", "--metric", "scores.rollout_nrmse")
-    assert [group["scored"] for group in document["groups"]] == [
-        {"runs": 1, "lowest": 0.25, "median": 0.25, "highest": 0.25},
-        None,
-    ]
-    said = read.type("cost", "--by", "job", "--metric", "rollout_nrmse").stdout
-    assert re.search(r"^demo +1 +0.25 +0.25 +0.25 +\$\d", said, re.MULTILINE)
-
-
-def test_where_no_run_has_scores_it_says_so(tmp_path: Path) -> None:
-    terminal = Terminal(tmp_path, CRASH)
-    terminal.launch()
-    end = terminal.type("cost", "--metric", "rollout_nrmse")
-    assert end.exit_code == 0
-    assert "No finished run here has the score rollout_nrmse." in end.stdout
 
 
 def test_without_runs_it_says_so(tmp_path: Path) -> None:

@@ -28,8 +28,8 @@ LONDON = Calendar(zone=UTC)
 """BEGAN is 08:00 on 2027-01-15."""
 
 
-def groups(runs: Sequence[Run], by: GroupBy, scores: dict[str, float] | None = None) -> dict[str, Group]:
-    found = group_spendings([spending_of(one, BEGAN) for one in runs], by, LONDON, scores)
+def groups(runs: Sequence[Run], by: GroupBy) -> dict[str, Group]:
+    found = group_spendings([spending_of(one, BEGAN) for one in runs], by, LONDON)
     return {group.key: group for group in found}
 
 
@@ -138,19 +138,6 @@ def test_nothing_is_lost_and_nothing_counted_twice_but_under_tags(by: GroupBy, s
         assert sum(getattr(one, amount) for one in found) == pytest.approx(getattr(total, amount))
     if by not in OVER_TIME:
         assert sum(group.runs for group in found) == total.runs == 12
-
-
-def test_scores_are_those_of_the_runs_that_finished() -> None:
-    runs = [run("a"), run("b"), run("c"), run("d", cause=Cause.HANG), run("e")]
-    scores = {"a": 0.5, "b": 0.1, "c": 0.3, "d": 0.0}
-    scored = groups(runs, GroupBy.JOB, scores)["demo"].scored
-    assert scored is not None
-    assert (scored.runs, scored.lowest, scored.median, scored.highest) == (3, 0.1, 0.3, 0.5)
-    assert groups([run("e")], GroupBy.JOB, scores)["demo"].scored is None
-    assert [one.scored is None for one in groups([run("a", hours=20)], GroupBy.DAY, scores).values()] == [
-        True,
-        False,
-    ]
 
 
 class Berlin(tzinfo):

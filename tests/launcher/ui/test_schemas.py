@@ -35,7 +35,7 @@ ROWS = (
     "bugreport {first} --output {folder}/bug.tar.gz",
     "config",
     "cost --billed",
-    "cost --by month --metric scores.rollout_nrmse",
+    "cost --by month",
     "cost reconcile",
     "cost",
     "diff {first} last",
