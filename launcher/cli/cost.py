@@ -11,7 +11,7 @@ import click
 from vastrun.launcher.app_context import AppContext
 from vastrun.launcher.cli.options import json_option, maybe_run_argument, the_run
 from vastrun.launcher.cli.output import say, show, width
-from vastrun.launcher.commands.queries import all_rows, row_of, with_bills
+from vastrun.launcher.commands.queries import all_rows, row_of
 from vastrun.launcher.core.bills import WATCHED_S
 from vastrun.launcher.cost.groups import Calendar, GroupBy
 from vastrun.launcher.cost.reconciliation import (
@@ -103,9 +103,6 @@ class CostCommand(click.Command):
 )
 @click.option("--since", metavar="TIME", help="Start: 2026-11-01, 2026-11, today, or 7d or 24h ago.")
 @click.option("--until", metavar="TIME", help="End, in the same forms; includes that day or month.")
-@click.option(
-    "--billed", is_flag=True, help="Ask the provider for its charges, which are a few minutes late."
-)
 @json_option
 @click.option("--csv", "as_csv", is_flag=True, help="Print comma-separated values, with unrounded numbers.")
 @click.pass_obj
@@ -115,7 +112,6 @@ def cost_command(
     by_name: str | None,
     since: str | None,
     until: str | None,
-    billed: bool,
     as_json: bool,
     as_csv: bool,
 ) -> None:
@@ -125,9 +121,10 @@ def cost_command(
     failed runs, and the cost per finished run and per thousand steps.
     """
     if not as_csv and all(value is None for value in (by_name, since, until)):
-        _list(app, run_name, billed=billed, as_json=as_json)
+        _list(app, run_name, as_json=as_json)
         return
-    _must_agree(billed=billed, as_json=as_json, as_csv=as_csv)
+    if as_json and as_csv:
+        raise click.UsageError("--json and --csv exclude each other")
     now, ledger, calendar = app.now(), app.ledger(), Calendar()
     report = cost_report(
         ledger,
@@ -144,23 +141,14 @@ def cost_command(
         show(report, report_text(report, width()), as_json=as_json)
 
 
-def _list(app: AppContext, run_name: str | None, *, billed: bool, as_json: bool) -> None:
+def _list(app: AppContext, run_name: str | None, *, as_json: bool) -> None:
     """Show a line for each run, the newest first."""
     now, ledger = app.now(), app.ledger()
     rows = [row_of(ledger, the_run(app, run_name), now)] if run_name else all_rows(ledger, now)
-    if billed:
-        rows = with_bills(rows, app.provider, now)
     volumes = [] if run_name else ledger.volumes.all()
-    table = costs_table(rows, now, billed=billed, width=width())
+    table = costs_table(rows, now, width=width())
     text = "\n\n".join(filter(None, (table, volume_costs_text(volumes, now))))
     show(Costs.of(rows, volumes, now), text, as_json=as_json)
-
-
-def _must_agree(*, billed: bool, as_json: bool, as_csv: bool) -> None:
-    if billed:
-        raise click.UsageError("--billed goes with --json only; see also: vastrun cost reconcile")
-    if as_json and as_csv:
-        raise click.UsageError("--json and --csv exclude each other")
 
 
 def _moment(

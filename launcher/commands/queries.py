@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING
@@ -29,7 +29,6 @@ from vastrun.launcher.core import (
 from vastrun.launcher.core.bills import cost_of, cost_usd
 from vastrun.launcher.core.errors import AuthError, ProviderError
 from vastrun.launcher.core.labels import POOL
-from vastrun.launcher.cost.reconciliation import charges_by_run
 from vastrun.launcher.decisions.idle_gpus import BEGINS, idle_gpus_text
 from vastrun.launcher.decisions.nodes import current_machines, joint_diary
 from vastrun.launcher.decisions.policy import (
@@ -50,7 +49,7 @@ from vastrun.launcher.flow.machines import find_machines
 from vastrun.launcher.flow.services import Services
 from vastrun.launcher.gate.box_reader import fetch_status
 from vastrun.launcher.outputs.folder import Outputs
-from vastrun.launcher.ports import Ledger, Provider
+from vastrun.launcher.ports import Ledger
 
 if TYPE_CHECKING:
     from vastrun.launcher.core.job import JobSpec
@@ -75,8 +74,6 @@ class RunRow:
     driver: Driver | None = None
     request: UserRequest = UserRequest.NONE
     """Request of the user that its driver has not carried out yet."""
-    billed_usd: float | None = None
-    """USD charged by its provider; None: not requested, or unknown."""
     nodes: Sequence[Run] = ()
     """Rows of its further nodes; their costs are included."""
     download_left_s: float | None = None
@@ -252,28 +249,6 @@ def rows_of(ledger: Ledger, runs: Sequence[Run], now: float) -> list[RunRow]:
 
 def _by_node(runs: Sequence[Run]) -> Sequence[Run]:
     return sorted(runs, key=lambda run: (run.node, run.created_at))
-
-
-def with_bills(rows: Sequence[RunRow], provider_of: Callable[[str], Provider], now: float) -> list[RunRow]:
-    """Return the rows with what their providers charged, where those say it.
-
-    Raises AuthError, ProviderError.
-    """
-    rented: dict[str, list[Run]] = defaultdict(list)
-    for row in rows:
-        rented[row.run.provider] += [one for one in row.machines if one.rented_at is not None]
-    billed: dict[str, float] = {}
-    for name, runs in rented.items():
-        if runs and (bills := provider_of(name).abilities.bills) is not None:
-            since = min(run.rented_at or now for run in runs)
-            charges = charges_by_run(runs, bills.charged(since, now))
-            billed |= {run_id: sum(charge.usd for charge in its) for run_id, its in charges.items()}
-    return [replace(row, billed_usd=_billed(row, billed)) for row in rows]
-
-
-def _billed(row: RunRow, billed: Mapping[str, float]) -> float | None:
-    known = [billed[one.id] for one in row.machines if one.id in billed]
-    return sum(known) if known else None
 
 
 def detail_of(services: Services, run: Run, now: float) -> RunDetail:

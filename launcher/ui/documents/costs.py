@@ -42,8 +42,6 @@ class RunCost(Document, Cost):
     usd_source: UsdSource
     counted_usd: float
     """Cost by the ledger, also where `usd` is what was charged."""
-    billed_usd: float | None
-    """Charged by its provider; null: it was not asked, or does not say."""
     final: bool
     """True if the run has ended, so that this is its total cost."""
     in_total: bool

@@ -127,8 +127,8 @@ def _note(report: CostReport) -> str:
     return ""
 
 
-def costs_table(rows: Sequence[RunRow], now: float, *, billed: bool = False, width: int | None = None) -> str:
-    """Write hours and dollars by run, with the total. `billed`: show the charges instead of the job.
+def costs_table(rows: Sequence[RunRow], now: float, *, width: int | None = None) -> str:
+    """Write hours and dollars by run, with the total.
 
     A run on a slot shows its share, which the total counts only as part of the machine's own run.
     """
@@ -148,12 +148,9 @@ def costs_table(rows: Sequence[RunRow], now: float, *, billed: bool = False, wid
         "STORAGE": _with_total(storage, counts),
         "TRAFFIC": _with_total(traffic, counts),
         "COST": [*map(_cost, rows), usd_sum(row.usd for row in compress(rows, counts))],
-        "BILLED": [*map(_bill, rows), usd_sum(row.billed_usd or 0.0 for row in rows)],
     }
-    del columns["JOB" if billed else "BILLED"]
-    right = [number for number, name in enumerate(columns) if name not in ("RUN", "JOB")]
-    cut = () if billed else (1,)
-    shown = table(tuple(columns), zip(*columns.values(), strict=True), right=right, cut=cut, width=width)
+    cells = zip(*columns.values(), strict=True)
+    shown = table(tuple(columns), cells, right=range(2, len(columns)), cut=(1,), width=width)
     return "\n\n".join(filter(None, (shown, _counts_bills(rows))))
 
 
@@ -169,10 +166,6 @@ def _with_total(amounts: Sequence[float], counts: Sequence[bool]) -> list[str]:
 
 def _cost(row: RunRow) -> str:
     return usd_sum([row.usd]) + ("" if row.verdict or not row.usd else " so far")
-
-
-def _bill(row: RunRow) -> str:
-    return "not yet" if row.billed_usd is None else usd_sum([row.billed_usd])
 
 
 def volume_states_text(states: Sequence[VolumeState], now: float) -> str:

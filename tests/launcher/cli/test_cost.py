@@ -105,7 +105,6 @@ def test_a_month_is_itself_from_its_first_day_to_its_last(read: Terminal) -> Non
         (["--until", "2026-02-30"], "--until: expected a day like 2026-11-01"),
         (["--since", "1h", "--until", "2h"], "--since is not before --until"),
         (["--by", "colour"], "--by: 'colour' is not one of 'run', 'batch', 'job', 'host'"),
-        (["--by", "job", "--billed"], "--billed goes with --json only; see also: vastrun cost reconcile"),
         (["--csv", "--json"], "--json and --csv exclude each other"),
     ],
 )

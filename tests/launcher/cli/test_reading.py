@@ -197,21 +197,6 @@ def test_the_cost_of_a_run_that_goes_on_grows(terminal: Terminal) -> None:
     assert max(map(len, lines)) <= 80
 
 
-def test_what_a_provider_charged_stands_beside_the_own_count(terminal: Terminal) -> None:
-    terminal.launch()
-    run = only_run(terminal)
-    terminal.market.charges = {run.label: 0.0123}
-    terminal.launch()
-    assert [one["billed_usd"] for one in terminal.document("cost", "--billed")["runs"]] == [None, 0.0123]
-    assert terminal.document("cost")["runs"][1]["billed_usd"] is None
-    header, newer, older, total = terminal.type("cost", "--billed").stdout.splitlines()
-    assert header.split()[-2:] == ["COST", "BILLED"]
-    assert newer.endswith("not yet")
-    assert older.endswith("$0.012")
-    assert total.endswith("$0.012")
-    assert max(map(len, (header, newer, older, total))) <= 80
-
-
 def test_logs_of_a_rank_that_there_is_not_name_those_that_there_are(terminal: Terminal) -> None:
     terminal.launch()
     end = terminal.type("logs", "last", "--rank", "7")

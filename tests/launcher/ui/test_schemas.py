@@ -34,7 +34,6 @@ ROWS = (
     "batch watch widths",
     "bugreport {first} --output {folder}/bug.tar.gz",
     "config",
-    "cost --billed",
     "cost --by month",
     "cost reconcile",
     "cost",

@@ -43,7 +43,6 @@ def report(chance: random.Random, by: GroupBy) -> CostReport:
         total=group_of("total", spendings),
         since=None,
         until=None,
-        metric=None,
         time_zone="UTC",
     )
 
