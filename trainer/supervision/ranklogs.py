@@ -179,7 +179,7 @@ class MergedLog:
         with contextlib.suppress(OSError):  # a full disk must not end the training: the raw logs exist, too
             fd = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
             try:
-                os.write(fd, text.encode())
+                os.write(fd, text.encode(errors="replace"))  # names of files may be no Unicode
             finally:
                 os.close(fd)
 

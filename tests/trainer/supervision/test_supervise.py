@@ -241,3 +241,18 @@ def test_a_stop_before_the_ranks_were_started_ends_at_once(launch: Launcher, tmp
     (run.box / layout.STOP).write_text("stopped\n")
     assert run.outcome().reason == "stopped"
     assert time.monotonic() - asked_at < LONGEST_S
+
+
+def test_a_checkpoint_whose_name_is_not_unicode_is_stored_and_the_run_succeeds(launch: Launcher) -> None:
+    run = launch(
+        """
+        Path("checkpoints").mkdir(exist_ok=True)
+        with open(b"checkpoints/step_7_\\xff.pt", "wb") as file:
+            file.write(b"weights")
+        """,
+        ranks=1,
+        checkpoints={"files": "checkpoints/*"},
+    )
+    assert (run.wait(), run.outcome().reason) == (0, "finished")
+    assert "supervisor checkpoint checkpoints/step_7_?.pt stored as step-000007, 0.0 MB" in run.log()
+    assert run.outcome().checkpoint is not None
