@@ -127,7 +127,13 @@ def _supervise(box: Path, job: Job, stop: StopRequest, begin: StartRanks, peers:
         decision = _wait_for_restart(agree_on_restart(job, history, start, peers), stop, peers)
         if isinstance(decision, NoRestart) or stop.cause is not None:
             break
-        archive_start(box, start.number)
+        try:
+            archive_start(box, start.number)
+        except OSError as error:  # a full disk
+            if history[-1].reason == "finished":  # a stage before the last
+                raise
+            decision = NoRestart(why=f"the files of this start cannot be moved: {error}")
+            break
         start = decision.start
         peers.begin(start.number)
         log.say(_restart_line(start, job, history[-1]))

@@ -58,7 +58,8 @@ def dump_stacks(box: Path, pids: Mapping[int, int], *, within_s: float) -> tuple
     for rank, (path, offset) in sorted(sources.items()):
         name = f"{layout.STACKS}/rank-{rank}.txt"
         if path != box / name:
-            _copy_dump(path, offset, box / name)
+            with contextlib.suppress(OSError):  # a full disk
+                _copy_dump(path, offset, box / name)
         if (box / name).is_file():
             written.append(name)
     return tuple(written)

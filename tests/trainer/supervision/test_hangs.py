@@ -87,3 +87,43 @@ def test_a_program_that_beats_and_prints_nothing_hangs_by_its_start_limit(launch
     assert outcome.reason == "hang"
     assert outcome.hang is not None
     assert outcome.hang.frame == "code/program.py:1 <module>"
+
+
+def test_a_hang_of_which_no_stack_can_be_written_is_a_hang_all_the_same(launch: Launcher) -> None:
+    run = launch(
+        """
+        import os, time
+        from pathlib import Path
+
+        # Writing there fails, as on a full disk.
+        rank = os.environ["RANK"]
+        Path(os.environ["VASTRUN_RUN"], f"stacks/rank-{rank}.txt").symlink_to("/nowhere/stacks")
+        print("waits", flush=True)
+        time.sleep(600)
+        """,
+        beating=False,
+        ranks=1,
+        stall_s=1,
+        start_s=1,
+    )
+    outcome = run.outcome()
+    assert (run.wait(), outcome.reason) == (75, "hang"), outcome.detail
+    assert outcome.hang is not None
+    assert (outcome.hang.rank, outcome.hang.stacks) == (0, ())
+
+
+def test_ranks_whose_files_cannot_be_moved_are_not_restarted_and_keep_the_reason_of_their_end(
+    launch: Launcher,
+) -> None:
+    run = launch(
+        """
+        Path(os.environ["VASTRUN_RUN"], "starts").write_text("in the way of a folder")
+        sys.exit(76)
+        """,
+        ranks=1,
+        restarts={"out_of_memory": 1},
+    )
+    outcome = run.outcome()
+    assert (outcome.reason, len(outcome.starts)) == ("oom", 1), outcome.detail
+    (line,) = [line for line in run.log() if line.startswith("supervisor no restart: ")]
+    assert line.startswith("supervisor no restart: the files of this start cannot be moved: ")
