@@ -31,6 +31,14 @@ _REPEAT_S = 1.0
 _SEND_S = 2.0
 _POLL_INTERVAL_S = 0.1
 _CHUNK = 1 << 16
+_CHUNKS_PER_READ = 16
+"""Maximum chunks that are read of one connection before the others have their turn."""
+_MAX_LINE_BYTES = 16 << 20
+"""Maximum bytes of a message; the ends of many ranks have tracebacks."""
+_MAX_FIRST_LINE_BYTES = 1 << 20
+"""Maximum bytes of the first message of a connection, which anybody may have opened."""
+_MAX_UNKNOWN = 64
+"""Maximum connections without a message; the oldest is closed for a new one."""
 _CLOCK_SAMPLES = 16
 """Number of a node's last messages among which the fastest one determines the offset of its clock."""
 
@@ -58,13 +66,17 @@ class _Connection:
 
         Raises OSError when the other side is gone, ValueError when it is no supervisor of this run.
         """
-        while select.select([self.socket], [], [], 0)[0]:
+        for _ in range(_CHUNKS_PER_READ):
+            if not select.select([self.socket], [], [], 0)[0]:
+                return
             if not (new := self.socket.recv(_CHUNK)):
                 raise ConnectionResetError("the other side has left")
             self.received_at = time.monotonic()
             *whole, self._partial = (self._partial + new).split(b"\n")
             for message in whole:
                 yield cast(NodeState, read_json(NodeState, message))
+            if len(self._partial) > (_MAX_FIRST_LINE_BYTES if self.node is None else _MAX_LINE_BYTES):
+                raise ValueError("a message without an end")
 
     def send(self, states: list[NodeState]) -> None:
         self.socket.sendall(b"".join(json.dumps(asdict(state)).encode() + b"\n" for state in states))
@@ -299,8 +311,13 @@ class Peers:
                 self._port_error = f"port {self.this_node.port + 1}: {error.strerror}"
                 return
             self._port_error = ""
-        while select.select([self._listener], [], [], 0)[0]:
+        for _ in range(_MAX_UNKNOWN):
+            if not select.select([self._listener], [], [], 0)[0]:
+                return
             self._add(self._listener.accept()[0])
+            unknown = [connection for connection in self._connections if connection.node is None]
+            for oldest in unknown[:-_MAX_UNKNOWN]:
+                self._drop(oldest)
 
     def _add(self, connection: socket.socket) -> None:
         connection.settimeout(_SEND_S)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import socket
+import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 
 import pytest
 
@@ -149,6 +150,40 @@ def test_a_node_of_another_run_does_not_join(join: Join) -> None:
     with pytest.raises(PeersError, match=r"node 1 did not come within 0\.6 s"):
         eventually(lambda: other.listen() or host.connect_all(within_s=0.6, is_cancelled=lambda: False))
     assert not other.complete
+
+
+def test_a_stranger_who_sends_without_an_end_fills_no_memory_and_keeps_nobody_waiting(
+    join: Join, port: int
+) -> None:
+    host, other = together(join, 2)
+    with socket.create_connection(("127.0.0.1", port + 1)) as stranger:
+        stranger.settimeout(LONGEST_S)
+        closed = threading.Event()
+        sender = threading.Thread(target=_send_until_closed, args=(stranger, closed), daemon=True)
+        sender.start()
+        listening([host, other], closed.is_set)
+        sender.join()
+    other.publish(stop_cause="time_limit")
+    listening([host, other], lambda: host.stop_cause == "time_limit")
+    assert not host.lost
+
+
+def _send_until_closed(stranger: socket.socket, closed: threading.Event) -> None:
+    with suppress(ConnectionError):
+        while True:
+            stranger.sendall(bytes(1 << 20))
+    closed.set()
+
+
+def test_strangers_who_say_nothing_do_not_keep_a_node_out(join: Join, port: int) -> None:
+    host = join(0, 2)
+    host.listen()
+    with ExitStack() as strangers:
+        for _ in range(200):
+            strangers.enter_context(socket.create_connection(("127.0.0.1", port + 1)))
+            host.listen()
+        other = join(1, 2)
+        listening([host, other], lambda: host.complete and other.complete)
 
 
 def test_nobody_waits_for_a_node_that_never_came(join: Join) -> None:
