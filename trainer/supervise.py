@@ -119,7 +119,7 @@ def _supervise(box: Path, job: Job, stop: StopRequest, begin: StartRanks, peers:
         with checkpoints.watching(), curves.reading():
             observed = run_ranks(box, job, start, begin, stop, log, peers)
         if job.command is not None:
-            _keep_native_stacks(box, observed, stop, log)
+            _keep_native_stacks(box, observed, stop, log, peers)
         checkpoints.final_poll(stop, ended_well=_all_exited_0(observed))
         diagnosis = with_gate(box, job, diagnose(box, observed))
         history.append(start_record_of(box, observed, diagnosis))
@@ -146,16 +146,21 @@ def _supervise(box: Path, job: Job, stop: StopRequest, begin: StartRanks, peers:
     return replace(outcome, ended_at=time.time())
 
 
-def _keep_native_stacks(box: Path, observed: ObservedLaunch, stop: StopRequest, log: MergedLog) -> None:
+def _keep_native_stacks(
+    box: Path, observed: ObservedLaunch, stop: StopRequest, log: MergedLog, peers: Peers
+) -> None:
     """Record the stacks of ranks that crashed; after a stop there is no time for it."""
     ranks = {process.rank for process in observed.processes}
     exclude = ranks if stop.cause is not None else observed.killed
-    deleted = keep_native_stacks(
-        box,
-        observed.processes,
-        since=observed.started_at,
-        exclude=exclude,
-        is_stopping=lambda: stop.cause is not None,
+    # Reading them takes longer than the silence after which the other nodes take this one for lost.
+    deleted = peers.listen_while(
+        lambda: keep_native_stacks(
+            box,
+            observed.processes,
+            since=observed.started_at,
+            exclude=exclude,
+            is_stopping=lambda: (stop.cause or peers.stop_cause) is not None,
+        )
     )
     if deleted:
         log.say(f"deleted {deleted} core file(s); the stacks of the crash are in stacks/")

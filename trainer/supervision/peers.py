@@ -12,9 +12,10 @@ import socket
 import time
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterator, Mapping, Set
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from vastrun.contract.records import read_json
 from vastrun.trainer.distributed.nodes import ThisNode
@@ -41,6 +42,9 @@ _MAX_UNKNOWN = 64
 """Maximum connections without a message; the oldest is closed for a new one."""
 _CLOCK_SAMPLES = 16
 """Number of a node's last messages among which the fastest one determines the offset of its clock."""
+
+
+_T = TypeVar("_T")
 
 
 class PeersError(ConnectionError):
@@ -283,6 +287,17 @@ class Peers:
         self.state = replace(self.state, lost=tuple(sorted(self.lost)))
         if (self.peer_states, self.lost) != before or time.monotonic() - self._sent_at >= _REPEAT_S:
             self._send_state()
+
+    def listen_while(self, action: Callable[[], _T]) -> _T:
+        """Return the result of an action that may take as long as `SILENT_S`, and listen meanwhile."""
+        if self.this_node.nodes == 1:
+            return action()
+        with ThreadPoolExecutor(1) as thread:
+            done = thread.submit(action)
+            while not done.done():
+                self.listen()
+                wait([done], timeout=_POLL_INTERVAL_S)
+        return done.result()
 
     def wait_until_ended(self) -> None:
         """Wait until every other node's ranks have ended; at most `ENDING_S` once a rank has failed."""

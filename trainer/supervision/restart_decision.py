@@ -6,20 +6,23 @@ follow. Where it cannot know that all nodes are there, no ranks are restarted.
 
 from __future__ import annotations
 
-import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Optional
 
 from vastrun.contract.job import Job
 from vastrun.contract.outcome import REASONS, StartRecord
 from vastrun.trainer.supervision.launch import healthy_gpus
+from vastrun.trainer.supervision.native_stack import GDB_S
 from vastrun.trainer.supervision.peers import Peers
 from vastrun.trainer.supervision.restarts import NoRestart, Restart, Start, gpus_for, next_start
 
-CONCLUDE_TIMEOUT_S = 60.0
-"""Maximum seconds that the first node waits until the other nodes concluded on a start."""
+CONCLUDE_TIMEOUT_S = 60.0 + GDB_S
+"""Maximum seconds that the first node waits until the other nodes concluded on a start.
+
+A node may read the native stacks of its crash first.
+"""
 _POLL_INTERVAL_S = 0.1
 
 HealthyGpus = Optional[tuple[str, ...]]  # noqa: UP045 - evaluated by Python 3.9, too
@@ -115,15 +118,4 @@ def _wait_for_decision(peers: Peers, last: Start) -> Restart | NoRestart:
 def _healthy(job: Job, ended: StartRecord, peers: Peers) -> HealthyGpus:
     if not (job.gpus and REASONS[ended.reason].is_curable):
         return None
-    return healthy_gpus() if job.nodes == 1 else _run_while_listening(healthy_gpus, peers)
-
-
-def _run_while_listening(look: Callable[[], HealthyGpus], peers: Peers) -> HealthyGpus:
-    """Return the result of `look`, listening meanwhile: it may take as long as `SILENT_S`."""
-    found: list[HealthyGpus] = []
-    looking = threading.Thread(target=lambda: found.append(look()), daemon=True)
-    looking.start()
-    while looking.is_alive():
-        peers.listen()
-        time.sleep(_POLL_INTERVAL_S)
-    return found[0] if found else None
+    return peers.listen_while(healthy_gpus)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import resource
 import shutil
 import signal
 import subprocess
@@ -15,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.trainer.supervision.cores import cores_are_files
 from tests.trainer.supervision.launches import Launched
 from vastrun.contract import layout
 from vastrun.trainer.supervision.core_file import CoreLocation, CoreTrimmer, core_location, read_notes
@@ -178,12 +178,6 @@ def test_a_gdb_that_is_too_slow_is_killed_and_what_it_printed_is_kept(
     assert crash is not None
     assert "crash () at x.c:1" in crash.stacks
     assert "main () at x.c:9" not in crash.stacks
-
-
-def cores_are_files() -> bool:
-    """Whether a program that crashes here leaves a core file in its folder."""
-    hard = resource.getrlimit(resource.RLIMIT_CORE)[1]
-    return hard != 0 and core_location(Path.cwd()) is not None
 
 
 needs_cores = pytest.mark.skipif(not cores_are_files(), reason="the kernel hands core files to a program")

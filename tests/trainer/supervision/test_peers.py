@@ -186,6 +186,32 @@ def test_strangers_who_say_nothing_do_not_keep_a_node_out(join: Join, port: int)
         listening([host, other], lambda: host.complete and other.complete)
 
 
+def test_a_node_is_heard_while_it_does_something_that_takes_longer_than_a_silence(join: Join) -> None:
+    host, other = join(0, 2, silent_s=1.0), join(1, 2)
+    listening([host, other], lambda: host.complete and other.complete)
+    came_after = threading.Event()
+
+    def hear() -> None:
+        until = time.monotonic() + 3.0  # of silence
+        while time.monotonic() < until and not host.lost:
+            host.listen()
+        came_after.set()
+
+    hearing = threading.Thread(target=hear, daemon=True)
+    hearing.start()
+    assert other.listen_while(lambda: came_after.wait(LONGEST_S)) is True
+    hearing.join()
+    assert not host.lost and not other.lost
+
+
+def test_an_error_of_what_a_node_does_meanwhile_is_raised(join: Join) -> None:
+    def fails() -> None:
+        raise OSError("no space left")
+
+    with pytest.raises(OSError, match="no space left"):
+        join(0, 2).listen_while(fails)
+
+
 def test_nobody_waits_for_a_node_that_never_came(join: Join) -> None:
     host = join(0, 2)
     host.connect_all(within_s=60.0, is_cancelled=lambda: True)

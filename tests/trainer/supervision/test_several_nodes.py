@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -10,9 +11,11 @@ from typing import Any
 import pytest
 
 from tests.ports import free_port
+from tests.trainer.supervision.cores import cores_are_files
 from tests.trainer.supervision.launches import Launched
 from vastrun.contract import layout
 from vastrun.contract.outcome import Outcome
+from vastrun.trainer.supervision.peers import SILENT_S
 
 GOES_ON = """
     start = int(os.environ["VASTRUN_RESTART"])
@@ -105,3 +108,22 @@ def test_a_stop_of_one_node_stops_the_restarted_ranks_of_all(nodes: Nodes) -> No
         outcome = node.outcome()
         assert (outcome.reason, outcome.stop_cause) == ("stopped", "time_limit")
         assert reasons(outcome) == ["oom", "stopped"]
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not cores_are_files(), reason="the kernel hands core files to a program")
+def test_all_ranks_begin_again_though_the_stacks_of_a_crash_take_longer_than_a_silence(
+    nodes: Nodes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gdb = tmp_path / "tools" / "gdb"
+    gdb.parent.mkdir()
+    gdb.write_text(
+        f"#!/bin/bash\nmkfifo $0.pipe\nread -t {SILENT_S + 5:.0f} <> $0.pipe\necho '#0  crash () at x.c:1'\n"
+    )
+    gdb.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{gdb.parent}:{os.environ['PATH']}")
+    both = nodes(FAILS_ONCE.replace("SIGKILL", "SIGSEGV"), restarts={"signal": 1})
+    for node in both:
+        outcome = node.outcome()
+        assert (outcome.reason, reasons(outcome)) == ("finished", ["signal", "finished"]), outcome.detail
+    assert "crash () at x.c:1" in str(both[1].outcome().starts[0].first_failure)
