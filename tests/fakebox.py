@@ -221,7 +221,7 @@ class FakeBox:
             "box": state,
             "exit_code": code,
             "lease": "dead" if self._is_disarmed else "armed",
-            "lease_ends_at": self._lease_from + self._life_s,
+            "lease_ends_at": self._lease_ends_at(),
             "onstart_step": self._onstart_step(),
             "log_bytes": len(self.files.get(layout.LOG, b"")),
             "supervisor": {
@@ -233,6 +233,12 @@ class FakeBox:
             },
         }
         return json.dumps(seen)
+
+    def _lease_ends_at(self) -> float:
+        life_ends_at = self._lease_from + self._life_s
+        if self.ended_at is None:
+            return life_ends_at
+        return min(life_ends_at, self.ended_at + self._lease_s["COLLECT"])
 
     def _ranks(self) -> list[dict[str, object]]:
         lives_s = self._clock.now() - (self.started_at or 0.0)

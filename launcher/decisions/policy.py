@@ -224,18 +224,18 @@ def lease_age_s(run: Run, now: float) -> float:
     return max(0.0, now - (run.meter.began_at or run.rented_at or now))
 
 
-def keep_until(spec: JobSpec, run: Run) -> float:
+def keep_until(spec: JobSpec, run: Run, outputs_until: float) -> float:
     """Return until when a machine is kept that has files which look like weights.
 
-    Ends before the lease. A free machine, whose lease would wait for a day, is kept as long as others,
-    unless the job sets a time.
+    Ends before the lease, which keeps the outputs until `outputs_until`. A free machine, whose lease would
+    wait for a day, is kept as long as others, unless the job sets a time.
     """
     if run.offer is None:
         return run.phase_at
     lease = lease_of(spec, run.offer)
     keep_s = spec.limits.collect_s or min(lease.collect_s, _PAID_COLLECT_S)
     ends_at = lease_ends_at(run, lease)
-    until = run.phase_at + keep_s
+    until = min(run.phase_at + keep_s, outputs_until)
     return (until if ends_at is None else min(until, ends_at)) - DISK_POLL_S * 4
 
 

@@ -1,4 +1,4 @@
-"""Lease expiry: whether a run's deadline is due, and why a machine is gone."""
+"""Lease expiry: a run's deadline, until when its outputs stay on the machine, and why a machine is gone."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ from vastrun.launcher.core import Cause, MachineEnd
 from vastrun.launcher.core.errors import ProviderError, UnreachableError, VastrunError
 from vastrun.launcher.decisions import policy
 from vastrun.launcher.flow.context import RunContext
-from vastrun.launcher.flow.run_state import PhaseResult, machine_lost, provider_terminated
+from vastrun.launcher.flow.lease_watch import is_disarmed
+from vastrun.launcher.flow.run_state import PhaseResult, RunStopped, machine_lost, provider_terminated
+from vastrun.launcher.gate.box_reader import fetch_status
 from vastrun.launcher.gate.text import last_lines, one_line
 from vastrun.launcher.ports import Remote
 
@@ -29,6 +31,23 @@ def is_deadline_due(context: RunContext) -> bool:
     return offer is not None and policy.is_deadline_due(
         context.spec, policy.lease_of(context.spec, offer), context.now()
     )
+
+
+def outputs_until(context: RunContext) -> float:
+    """Return until when the lease leaves the outputs of an ended training on the machine.
+
+    It counts from the end of the training, which may be long before a launcher came. Where the machine does
+    not say so, from the start of the phase.
+    """
+    run, now = context.run, context.now()
+    collect_s = 0.0 if run.offer is None else policy.lease_of(context.spec, run.offer).collect_s
+    until = run.phase_at + collect_s
+    try:
+        status = fetch_status(context.remote())
+    except (ProviderError, RunStopped):  # the next request says so, too
+        return until
+    left_s = None if is_disarmed(status) else policy.download_left_s(status)
+    return until if left_s is None else min(until, now + left_s)
 
 
 def set_deadline(context: RunContext, remote: Remote) -> None:

@@ -16,6 +16,7 @@ from vastrun.launcher.core.left_out import bytes_text, file_text
 from vastrun.launcher.decisions import policy
 from vastrun.launcher.decisions.deadlines import moment_text
 from vastrun.launcher.flow.context import RunContext
+from vastrun.launcher.flow.lease_expiry import outputs_until
 from vastrun.launcher.flow.run_state import RunStopped
 
 _POLL_S = 5.0
@@ -35,8 +36,10 @@ def keep_for_weights(context: RunContext, cause: Cause | None) -> bool:
     and when the machine is gone. How the run ended does not change.
     """
     weights = context.services.output_store.left_out(context.run).weights
-    until = policy.keep_until(context.spec, context.run)
-    if not weights or cause in _EXCLUDED_CAUSES or context.now() >= until or not _may_wait(context):
+    if not weights or cause in _EXCLUDED_CAUSES or not _may_wait(context):
+        return True
+    until = policy.keep_until(context.spec, context.run, outputs_until(context))
+    if context.now() >= until:
         return True
     if _are_small(weights):
         with suppress(RunStopped):

@@ -22,6 +22,7 @@ from vastrun.launcher.core.left_out import left_out_text
 from vastrun.launcher.core.phases import Result
 from vastrun.launcher.decisions import policy
 from vastrun.launcher.flow.context import RunContext
+from vastrun.launcher.flow.lease_expiry import outputs_until
 from vastrun.launcher.flow.node_sync import (
     finish_nodes,
     remove_network,
@@ -170,15 +171,14 @@ def _retry_when_space(context: RunContext, action: Callable[[], _T]) -> _T:
 
     A box must not stay rented for the size of its list. A free one is kept instead.
     """
-    collect_s = policy.lease_of(context.spec, context.run.offer).collect_s if context.run.offer else 0.0
-    # Ends before the lease does: the machine is destroyed with its cause noted, not lost.
-    until = context.run.phase_at + collect_s - policy.DISK_POLL_S * 4
     while True:
         try:
             return action()
         except NoRoomError as error:
             if context.services.provider.free:
                 raise
+            # Ends before the lease does: the machine is destroyed with its cause noted, not lost.
+            until = outputs_until(context) - policy.DISK_POLL_S * 4
             context.report_no_space(error, f"free some space within {(until - context.now()) / 60:.0f} min")
             if context.now() > until:
                 detail = f"no space on this computer for the outputs: {error}"

@@ -89,7 +89,21 @@ PATHS = st.one_of(
     st.text(max_size=60),
     st.lists(
         st.sampled_from(
-            ["run", "..", ".", "", ".GIT", ".incoming", ".pulling", ".vastrun", "a", "A", "outputs", "é", "\x1b["]
+            [
+                "run",
+                "..",
+                ".",
+                "",
+                ".GIT",
+                ".incoming",
+                ".pulling",
+                ".vastrun",
+                "a",
+                "A",
+                "outputs",
+                "é",
+                "\x1b[",
+            ]
         ),
         max_size=6,
     ).map("/".join),

@@ -154,6 +154,26 @@ def test_the_time_until_which_it_is_kept_is_in_the_zone_of_the_deadline(
     assert f", until {until:%Y-%m-%d %H:%M}{name}; to download them: " in line.text
 
 
+def test_a_launcher_that_comes_late_counts_from_the_end_of_the_training(tmp_path: Path) -> None:
+    world = KeptWorld(tmp_path)
+    world.user_requests.at = {world.began + 20: UserRequest.DETACH}
+    world.launch()
+    world.user_requests.at = {}
+    world.pass_time(1500)
+    run = world.resume()
+    assert (run.phase, run.cause) == (Phase.ENDED, None)
+    assert "It is kept for 4 min, until " in world.told()
+    assert "the machine is gone, with the files that were left on it" not in world.told()
+    assert world.market.bill_usd < (COLLECT_S + 60) / 3600 * PRICE
+
+
+def test_a_status_that_cannot_be_read_does_not_give_the_machine_back(tmp_path: Path) -> None:
+    world = KeptWorld(tmp_path)
+    world.later(0, lambda: setattr(world.market, "cut_off", world.clock.now() < world.began + 60))
+    assert world.launch().cause is None
+    assert COLLECT_S - 120 < world.kept_s() < COLLECT_S
+
+
 def test_limits_collect_s_says_how_long(tmp_path: Path) -> None:
     world = KeptWorld(tmp_path, train_job(limits=Limits(hours=12, usd=100, collect_s=300)))
     assert world.launch().cause is None

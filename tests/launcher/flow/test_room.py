@@ -49,6 +49,18 @@ def test_the_training_goes_on_and_nothing_is_lost_when_there_is_room_in_time(ter
     assert "the end" in log
 
 
+def test_a_launcher_that_comes_late_says_how_much_time_the_lease_leaves(terminal: Terminal) -> None:
+    terminal.launch("--detach")
+    terminal.clock.sleep(1500)
+
+    end = terminal.type("resume", "last")
+
+    assert "free some space within 4 min" in end.stderr
+    run = terminal.ledger.runs()[0]
+    assert run.cause is Cause.STORAGE
+    assert terminal.market.bill_usd <= (COLLECT_S + 60) / 3600 * PRICE
+
+
 def test_without_room_the_machine_ends_when_its_lease_would_have_ended_it(terminal: Terminal) -> None:
     end = terminal.launch()
 
