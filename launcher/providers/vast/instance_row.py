@@ -140,7 +140,7 @@ def id_of(row: Any) -> str | None:
     """Return the id of a row; None when it has no valid one."""
     value = row.get("id") if isinstance(row, dict) else None
     try:
-        found = int(value) if isinstance(value, int | float | str) else 0
+        found = int(value) if isinstance(value, int | float | str) and value is not True else 0
     except (ValueError, OverflowError):
         return None
     return str(found) if 0 < found < caps.VAST_NUMBER else None

@@ -21,7 +21,7 @@ from vastrun.launcher.ports import Clock
 from vastrun.launcher.providers.onstart import onstart_text
 from vastrun.launcher.providers.vast.api import VastApi
 from vastrun.launcher.providers.vast.errors import Answer, map_error
-from vastrun.launcher.providers.vast.instance_row import InstanceRow
+from vastrun.launcher.providers.vast.instance_row import InstanceRow, id_of
 from vastrun.launcher.providers.vast.overlays import flag_of
 from vastrun.launcher.providers.vast.volumes import volume_info
 
@@ -54,7 +54,7 @@ def rent(
     # Before the order: without credit Vast would stop this machine and all others of the account.
     _check_credit(api, order)
     answer = api.create(order.offer.id, request(order, env))
-    instance_id = str(answer.get("new_contract") or "")
+    instance_id = _named_machine(answer)
     read_row = _with_identity_check(read_row, order)
     seen = _first_row(instance_id, known, read_row) if instance_id else None
     # A bid that is too low is HTTP 200 without success, and may leave a stopped machine whose disk is billed.
@@ -65,6 +65,16 @@ def rent(
     if not instance_id:
         raise UncertainError("Vast confirmed the rental but did not name the machine")
     return _rented_instance(api, instance_id, order, now, seen)
+
+
+def _named_machine(answer: Mapping[str, Any]) -> str:
+    """Return the id of the new machine; empty where the answer names none. Raises UncertainError."""
+    named = answer.get("new_contract")
+    instance_id = id_of({"id": named})
+    # Any other text would be taken for a machine that does not exist, and the new one for a second one.
+    if named and instance_id is None:
+        raise UncertainError(f"Vast named the machine of the order {str(named)[:80]!r}, which is not an id")
+    return instance_id or ""
 
 
 def request(order: RentalOrder, env: Mapping[str, str]) -> dict[str, Any]:

@@ -188,6 +188,23 @@ def test_a_rejected_order_is_destroyed_where_it_left_a_machine(reason: dict[str,
     assert api.destroyed == ([ID] if left else [])
 
 
+@pytest.mark.parametrize("named", [float(ID), ID])
+def test_a_machine_that_is_named_by_another_type_of_number_is_the_rented_one(named: object) -> None:
+    api = Api(answer={"success": True, "new_contract": named})
+    assert (api.rent().id, api.destroyed) == (ID, [])
+
+
+@pytest.mark.parametrize("named", [f"C.{ID}", {"id": int(ID)}, [int(ID)], True, -1])
+@pytest.mark.parametrize("success", [True, False])
+def test_a_name_that_is_no_id_leaves_the_machine_to_be_found_by_its_label(
+    named: object, success: bool
+) -> None:
+    api = Api(answer={"success": success, "new_contract": named})
+    with pytest.raises(UncertainError, match="named the machine"):
+        api.rent()
+    assert api.destroyed == []
+
+
 def test_an_answer_without_an_id_or_a_look_that_fails_leaves_no_doubt_unsaid() -> None:
     with pytest.raises(UncertainError, match="did not name the machine"):
         Api(answer={"success": True}).rent()
