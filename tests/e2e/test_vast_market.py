@@ -41,6 +41,7 @@ ATTACKS: Mapping[str, Attack] = {
     "count_off": Attack(seconds=30.0),
     "empty_list": Attack(times=3),
     "null_row": Attack(times=3),
+    "word_row": Attack(times=3),
     "odd_columns": Attack(times=999),
     "listed_loading": Attack(times=999),
     "rows_in_object": Attack(times=999),

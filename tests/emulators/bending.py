@@ -55,6 +55,8 @@ def _shown(world: World, call: Call, done: Reply) -> Reply:
         row = behaviour.shaped("instance.fields", _row(world, row))
         runs = row.get("actual_status") == "running"
         row = behaviour.shaped("instance.running", row) if runs else row
+        if world.faults.take("word_row"):
+            return reply({"instances": "loading"})
         return reply({"instances": [row] if world.faults.take("row_in_list") else row})
     was = call.id in world.billing.meters and not isinstance(row, dict)
     return refused(behaviour.word("gone.answer" if was else "unknown.answer"))

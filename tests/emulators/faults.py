@@ -125,6 +125,7 @@ FAULTS: Mapping[str, tuple[str, str]] = {
     "count_off": (READ, "the list counts one more than it has rows for `seconds`, 20 without"),
     "null_row": (READ, "one row of the list is null"),
     "row_in_list": (READ, "by its id, an instance comes in a list"),
+    "word_row": (READ, "by its id, an instance is a word"),
     "rows_in_object": (READ, "instances come in an object, by their positions"),
     "empty_list": (READ, "the list has no rows, though it counts them"),
     "invalid_token": (READ, "400, the page's token is not known any more"),

@@ -163,13 +163,11 @@ class VastApi:
         try:
             # The SDK's own show_instance fails on a row without start_date or extra_env.
             answer = self.repeat(
-                "show", lambda sdk: json_of(sdk.client.get(path, query_args=query)), require_object
+                "show", lambda sdk: json_of(sdk.client.get(path, query_args=query)), _require_row
             )
         except GoneError:
             return None
-        if "instances" not in answer:
-            raise no_response_error("an instance without a row")
-        rows = rows_in(answer["instances"])
+        rows = rows_in(answer)
         found = next((row for row in rows if id_of(row) == str(int(instance_id))), None)
         if rows and found is None:
             raise no_response_error(f"not the row of instance {instance_id}")
@@ -328,6 +326,15 @@ class VastApi:
 
 def _call_budget() -> ExchangeBudget:
     return ExchangeBudget(caps.EXCHANGES["vast"], now=time.monotonic, sender="it", error=NoResponseError)
+
+
+def _require_row(answer: Any) -> Any:
+    """Return the row, rows or null of an answer about one instance. Raises UnreachableError."""
+    row = require_object(answer).get("instances", answer)
+    # Only these say whether it exists: anything else must not be taken for its absence.
+    if row is answer or not isinstance(row, dict | list | None):
+        raise no_response_error("an instance without a row")
+    return row
 
 
 def credit_of(user: Mapping[str, Any]) -> float:

@@ -153,6 +153,16 @@ def test_a_row_in_another_shape_is_read(vast: VastEmulator, provider: VastProvid
     assert provider.instances() == []
 
 
+def test_a_row_that_is_a_word_is_no_sign_that_the_machine_is_gone(
+    vast: VastEmulator, provider: VastProvider
+) -> None:
+    machine = rent(provider)
+    vast.faults.add("hidden_row", seconds=600)
+    vast.faults.add("word_row", times=99)
+    with pytest.raises(UnreachableError):
+        provider.machine(machine.id)
+
+
 def test_one_bad_row_hides_none_of_the_others(vast: VastEmulator, provider: VastProvider) -> None:
     machine = rent(provider)
     rent(provider)
