@@ -27,6 +27,7 @@ class LocalGpu:
     """Value for CUDA_VISIBLE_DEVICES that does not depend on the order of devices."""
     name: str
     memory_gb: float
+    """0 when unknown."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,7 +74,9 @@ def read_gpus(visible: str | None) -> tuple[tuple[LocalGpu, ...], float]:
         index, uuid, mib, name = (field.strip() for field in row.split(",", 3))
         # The user's own CUDA_VISIBLE_DEVICES holds for boxes, too: other programs may train on the rest.
         if visible is None or _is_visible(visible, index, uuid):
-            gpus.append(LocalGpu(uuid=uuid, name=name, memory_gb=round(float(mib) / 1024)))
+            # "[N/A]" where it shares the computer's memory.
+            memory_gb = round(int(mib) / 1024) if mib.isdecimal() else 0
+            gpus.append(LocalGpu(uuid=uuid, name=name, memory_gb=memory_gb))
     version = re.search(r"CUDA[A-Z ]* Version:\s*([\d.]+)", _nvidia_smi()) if gpus else None
     return tuple(gpus), float(version[1]) if version else 0.0
 

@@ -169,5 +169,17 @@ def test_an_nvidia_smi_that_fails_means_no_gpu(nvidia_smi: Callable[[str], None]
     assert read_hardware(tmp_path).gpus == ()
 
 
+def test_a_gpu_that_shares_the_computer_s_memory_is_a_gpu_of_unknown_memory(
+    nvidia_smi: Callable[[str], None], tmp_path: Path
+) -> None:
+    nvidia_smi("""case "$1" in --query*) echo "0, GPU-cccc, [N/A], NVIDIA GB10" ;; esac\n""")
+    found = read_hardware(tmp_path)
+    assert found.gpus == (LocalGpu(uuid="GPU-cccc", name="NVIDIA GB10", memory_gb=0),)
+    assert unmet_limits(found, Resources(gpus=1, disk_gb=1)) == []
+    assert unmet_limits(found, Resources(gpus=1, gpu_memory_gb=24, disk_gb=1)) == [
+        "1 GPU with 24 GB needed, none here"
+    ]
+
+
 def test_the_free_disk_is_known_for_a_folder_that_is_not_there_yet(tmp_path: Path) -> None:
     assert read_hardware(tmp_path / "not" / "yet").disk_gb > 0
