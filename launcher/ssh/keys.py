@@ -137,18 +137,18 @@ class KnownHosts:
     def check(self, address: Address, key: PKey) -> None:
         """Check that the key is the machine's. Raises HostKeyError, UnreachableError, StorageError."""
         name, key_line = _host_name(address), f"{key.get_name()} {key.get_base64()}"
-        known_key, pins, why = self._keys().get(name), self._pins(), ""
+        known, pins, why = self._keys().get(name, []), self._pins(), ""
         # The log is read only when it could name a new key: reading it takes seconds.
-        if key.fingerprint not in pins and (pins or known_key != key_line):
+        if key.fingerprint not in pins and (pins or known[:1] != [key_line]):
             why = self._pin_from_log()
             pins = self._pins()
         if pins and key.fingerprint not in pins:
             text = f"shows the host key {key.fingerprint}, which the machine's log does not name"
             raise HostKeyError(text, hint=_HINT)
-        if not pins and known_key not in (None, key_line):
+        if not pins and known[:1] not in ([], [key_line]):
             text = f"shows a host key that has changed; it is now {key.fingerprint}"
             raise HostKeyError(text, hint=_HINT)
-        if known_key is None:
+        if key_line not in known:
             self._append(f"{name} {key_line}\n")
         by = "is the one in its log" if pins else f"is trusted on first use: {why}"
         self.identity = f"the machine's SSH host key {by}"
@@ -167,10 +167,14 @@ class KnownHosts:
         """Return the fingerprints that were pinned."""
         return {line.removeprefix(_PIN) for line in self._lines() if line.startswith(_PIN)}
 
-    def _keys(self) -> dict[str, str]:
-        """Return host keys by address; the first line of an address counts, as in OpenSSH."""
-        pairs = [line.split(" ", 1) for line in self._lines() if " " in line and not line.startswith("#")]
-        return {pair[0]: pair[1] for pair in reversed(pairs)}
+    def _keys(self) -> dict[str, list[str]]:
+        """Return host keys by address: that of the first connection, then those that the log named later."""
+        found: dict[str, list[str]] = {}
+        for line in self._lines():
+            if " " in line and not line.startswith("#"):
+                address, key_line = line.split(" ", 1)
+                found.setdefault(address, []).append(key_line)
+        return found
 
     def _lines(self) -> list[str]:
         try:

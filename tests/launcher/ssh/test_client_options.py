@@ -38,6 +38,18 @@ def test_a_machine_whose_host_key_has_changed_since_is_refused(machine: Machine,
     assert "Host key verification failed" in done.stderr
 
 
+def test_a_changed_host_key_that_the_machine_s_log_names_is_accepted(machine: Machine) -> None:
+    named = [machine.sshd.fingerprint]
+    shell = machine.shell(read_fingerprints=lambda: named)
+    assert run(shell.terminal("echo inside")).stdout == "inside\n"
+    machine.sshd.stop()
+    machine.sshd.new_host_key()
+    machine.sshd.start()
+    named.append(machine.sshd.fingerprint)
+    done = run(shell.terminal("echo inside"))
+    assert done.stdout == "inside\n", done.stderr
+
+
 def test_nothing_of_the_users_own_settings_or_agent_is_used(
     machine: Machine, shell: SshRemote, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
