@@ -8,12 +8,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from vastrun.contract.resume_command import PLACEHOLDER
+from vastrun.contract.resume_command import PLACEHOLDER as RESUME_PLACEHOLDER
+from vastrun.contract.resume_command import is_script
+from vastrun.launcher.config.shell_values import PLACEHOLDER, with_values
 from vastrun.launcher.core.job import JobSpec
 
 _PREFIX = "VASTRUN_PARAM_"
-_PLACEHOLDER = re.compile(r"(?<!\$)\{([A-Za-z_][A-Za-z0-9_-]*)\}")
-"""`{lr}`, but not `${lr}`, which the shell expands."""
 BASH = ("bash", "--noprofile", "--norc", "-eo", "pipefail", "-c")
 _ON_STOP = "trap 'exit 143' TERM; "
 """Prefix of a script that ends it on SIGTERM, after its current command was stopped."""
@@ -32,7 +32,7 @@ def unmentioned(spec: JobSpec, names: Iterable[str]) -> set[str]:
     `{lr}` in the command mentions `lr`; so does `VASTRUN_PARAM_LR` in either.
     """
     command = "\n".join(spec.command or ())
-    placeholders = set(_PLACEHOLDER.findall(command))
+    placeholders = set(PLACEHOLDER.findall(command))
     text = "\n".join([command, *spec.env, *spec.env.values()])
     return {name for name in names if name not in placeholders and not is_read_in(text, name)}
 
@@ -51,22 +51,19 @@ def with_parameters(spec: JobSpec, values: Mapping[str, Any]) -> JobSpec:
     if not values or spec.command is None:
         return spec
     texts = {key: _text(value) for key, value in values.items()}
-
-    def filled(text: str, quote: bool) -> str:
-        def value(found: re.Match[str]) -> str:
-            text = texts.get(found[1])
-            return found[0] if text is None else shlex.quote(text) if quote else text
-
-        return _PLACEHOLDER.sub(value, text)
-
     script = script_of(spec.command)
-    command = (
-        tuple(filled(word, False) for word in spec.command)
-        if script is None
-        else program_of(filled(script, True))
-    )
+    if script is not None:
+        command = program_of(with_values(script, texts))
+    elif is_script(spec.command):
+        command = (*spec.command[:-1], with_values(spec.command[-1], texts))
+    else:
+        command = tuple(_filled(word, texts) for word in spec.command)
     env = {variable_of(key): text for key, text in texts.items()}
     return replace(spec, command=command, env={**spec.env, **env})
+
+
+def _filled(word: str, texts: Mapping[str, str]) -> str:
+    return PLACEHOLDER.sub(lambda found: texts.get(found["name"], found[0]), word)
 
 
 def _text(value: Any) -> str:
@@ -81,7 +78,7 @@ def program_of(script: str) -> tuple[str, ...]:
     Raises ValueError when a quote is never closed.
     """
     script = script.strip()
-    if _FOR_A_SHELL.search(_QUOTED.sub("q", PLACEHOLDER.sub("r", script))):
+    if _FOR_A_SHELL.search(_QUOTED.sub("q", RESUME_PLACEHOLDER.sub("r", script))):
         return (*BASH, _ON_STOP + script)
     return tuple(shlex.split(script))
 

@@ -21,12 +21,12 @@ def with_resume(program: tuple[str, ...], path: str) -> tuple[str, ...]:
     A word that is a placeholder alone disappears on a fresh start. A script for a shell reads the variable
     itself, which leaves the quoting to the shell.
     """
-    if _is_script(program):
+    if is_script(program):
         return (*program[:-1], PLACEHOLDER.sub(_for_a_shell, program[-1]))
     return tuple(part for word in program for part in _filled(word, path))
 
 
-def _is_script(program: tuple[str, ...]) -> bool:
+def is_script(program: tuple[str, ...]) -> bool:
     """Tell whether a shell runs the last word: `bash -c SCRIPT`."""
     if len(program) < 3 or PurePath(program[0]).name not in _SHELLS:
         return False

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
 from collections.abc import Mapping
 from typing import Any
 
@@ -229,6 +231,44 @@ def test_a_value_can_not_end_the_word_that_it_stands_in() -> None:
     command = read_job(batch.points[0].spec_json).command
     assert command is not None
     assert "echo 'x; rm -rf /' | cat" in command[-1]
+
+
+VALUES = ("cosine warm", "[1, 2]", """it's $HOME, "a" \\ `b`""", "")
+COMMANDS = (
+    "printf %s {v}; true",
+    "printf %s '{v}'; true",
+    'printf %s "{v}"; true',
+    "printf %s $'{v}'; true",
+    "printf %s \"\"{v}'' | cat",
+    'printf %s "$(printf %s "{v}")" | cat',
+    "# don't stop {v}\nprintf %s {v}",
+    "cat <<END\n{v}\nEND",
+    "cat <<'END' | cat\n{v}\nEND\n",
+    'cat <<-"END" && printf %s {v} >&2\n\tit\'s\n\tEND\n',
+    "cat <<< {v}",
+    r"printf %s \'{v}\' \"{v}\"",
+    "bash -c 'printf %s {v}'",
+    """bash -c 'printf %s "{v}"'""",
+    'printf %s "{v}"',
+)
+"""Commands that give the value to a program, alone or within a longer word."""
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("value", VALUES)
+def test_a_program_gets_the_value_however_its_place_is_quoted(command: str, value: str) -> None:
+    template, got = output_of_point(command, "VALUE"), output_of_point(command, value)
+    assert got == tuple(text.replace("VALUE", value) for text in template)
+
+
+def output_of_point(command: str, value: str) -> tuple[str, str]:
+    """What the command of a batch's only point prints, to stdout and stderr."""
+    own = f"name: own\nresources: {{gpus: 0}}\ncommand: {json.dumps(command)}\nsuccess: {{exit_code: 0}}\n"
+    text = HEAD + f"grid: {{v: [{json.dumps(value)}]}}\n"
+    job = read_job(load_batch(text, "batch.yaml", lambda _: own, "/here").points[0].spec_json)
+    assert job.command is not None
+    done = subprocess.run(job.command, capture_output=True, text=True, check=True)
+    return done.stdout, done.stderr
 
 
 def test_a_search_that_learns_gives_its_space_and_its_points_later() -> None:
