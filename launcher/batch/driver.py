@@ -7,6 +7,7 @@ from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from vastrun.launcher.batch.fleet import Fleet
 from vastrun.launcher.batch.observer import BatchObserver
@@ -59,7 +60,7 @@ class BatchDriver:
         """Run the batch until each point has ended, or nothing more may start; return how they stand.
 
         Raises HeldError while another launcher drives it, and what no run can go on with: StorageError,
-        AuthError. Its runs are then as a launcher that was killed would leave them, to be resumed.
+        AuthError. The runs that were driven have then ended, or are to be resumed.
         """
         self._hold()
         try:
@@ -67,8 +68,8 @@ class BatchDriver:
             self._forward_requests()
             self._table.reload_if_changed(self._batch)
             self._observer.check_notifications()
-            self._resume()
-            while self._poll():
+            self._guarded(self._resume)
+            while self._guarded(self._poll):
                 self._services.sleep(POLL_INTERVAL_S)
             open_here = any(state.is_open for state in self._table.changing)
             # What an error left undone, another launcher may have brought to its end meanwhile.
@@ -76,15 +77,32 @@ class BatchDriver:
             self._observer.notify(is_over=not has_failed and not open_here)
         finally:
             self._batches.release(self._name, self._services.who)
-        if self._error is not None:
-            if has_failed:
-                raise self._error
-            self._services.screen.note(str(self._error))
+        if self._error is not None and has_failed:
+            raise self._error
         return self._table.states
 
     def runs_at_once(self) -> int:
         """Return how many runs are driven here now."""
         return len(self._threads) + self._fleet.size
+
+    def _guarded(self, step: Callable[[], bool]) -> bool:
+        """Do a step; return its result, or after an error whether something is still driven here.
+
+        The threads of the runs go on after an error, and hear of the user's requests only from here.
+        """
+        try:
+            return step()
+        except VastrunError as error:
+            self._fail(error)
+            self._shared.ask(self._services.requests())
+            work: list[Future[Any]] = [*self._threads.values(), *self._pages]
+            return self._fleet.is_driven or not all(one.done() for one in work)
+
+    def _fail(self, error: VastrunError) -> None:
+        """Take in what no run can go on with: nothing more is started."""
+        if self._error is None:
+            self._error = error
+            self._services.screen.note(f"nothing more is started: {error}")
 
     def _poll(self) -> bool:
         """Take one look at everything; return False when nothing is left to wait for."""
@@ -126,7 +144,7 @@ class BatchDriver:
         here, elsewhere = self._services.requests(), self._batch.request
         self._shared.ask(here.or_stronger(elsewhere))
 
-    def _resume(self) -> None:
+    def _resume(self) -> bool:
         """Take up runs that a launcher before left open, and attempts that it did not live to begin.
 
         Of a batch that is to stop only the former: what is rented has to end.
@@ -141,6 +159,7 @@ class BatchDriver:
                 not stopping and is_retry_missing(self._services.ledger, run, self._services.now())
             ):
                 self._follow(state.point, run)
+        return True
 
     @property
     def _is_ending(self) -> bool:
@@ -191,7 +210,7 @@ class BatchDriver:
                 self._observer.is_used_up = error.budget == f"batch {self._name}"
                 self._end(f"{error} ({error.hint})" if error.hint else str(error))
         except VastrunError as error:
-            self._error = error
+            self._fail(error)
 
     def _place(self, waiting: BatchQueue, count: int) -> Iterable[tuple[PointState, AttemptPlacement]]:
         """Return where the first `count` waiting points start: on machines of their own, or in the fleet."""
@@ -274,7 +293,8 @@ class BatchDriver:
             self._pages.remove(made)
             made.result()
         self._fleet.reap()
-        self._error = self._error or self._fleet.error
+        if self._fleet.error is not None:
+            self._fail(self._fleet.error)
         for id_ in [id_ for id_, thread in self._threads.items() if thread.done()]:
             thread = self._threads.pop(id_)
             try:
@@ -283,7 +303,7 @@ class BatchDriver:
                 self._services.screen.note(str(held))
             except VastrunError as error:
                 # What one run can not go on with, the others can not either: a full disk, a refused key.
-                self._error = self._error or error
+                self._fail(error)
             state = self._table.refresh(self._table.of(id_).point)
             if state.verdict is not None:
                 self._services.screen.ended(state, self._batch)

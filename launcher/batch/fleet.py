@@ -73,6 +73,11 @@ class Fleet:
         return bool(self._threads)
 
     @property
+    def is_driven(self) -> bool:
+        """Return whether the thread of a machine still runs."""
+        return not all(thread.done() for thread in self._threads)
+
+    @property
     def size(self) -> int:
         """Return the number of machines driven here."""
         return len(self._threads)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from dataclasses import replace
 from pathlib import Path
@@ -15,7 +16,7 @@ from tests.launcher.terminal import CRASH
 from tests.slow import slow
 from vastrun.launcher.core import AccountStatus, Identity, Phase, UserRequest, Verdict
 from vastrun.launcher.core.batch import StopRules
-from vastrun.launcher.core.errors import AuthError, HeldError
+from vastrun.launcher.core.errors import AuthError, HeldError, StorageError
 from vastrun.launcher.ports import Abilities
 
 
@@ -93,6 +94,26 @@ def test_a_launcher_that_is_refused_takes_no_stop_back(world: BatchWorld) -> Non
     world.drive()
     assert world.ledger.batches.get(NAME).request is UserRequest.STOP
     assert len(refusals) == 1 and world.verdicts() == {"STOPPED": 2, "None": 7}
+
+
+@pytest.mark.parametrize("away_s", [1.0, math.inf])
+def test_after_an_error_of_the_ledger_a_stop_still_ends_what_runs(world: BatchWorld, away_s: float) -> None:
+    world.market.usual = Training(seconds=600)
+    world.submit(4, usd=20.0, parallel=2)
+
+    def go_away() -> None:
+        world.away_until = world.time.now() + away_s
+
+    def stop() -> None:
+        world.request = UserRequest.STOP
+
+    world.at(20.0, go_away)
+    world.at(60.0, stop)
+    with pytest.raises(StorageError, match="database is locked"):
+        world.drive()
+    assert world.verdicts() == {"STOPPED": 2, "None": 2}
+    assert world.market.rented == 0
+    assert world.screen.notes == ["nothing more is started: database is locked"]
 
 
 class PickyMarket(BatchMarket):

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from tests.fake_outputs import FakeOutputStore, FakePacker
 from tests.fakebox import Training
@@ -24,7 +25,7 @@ from vastrun.launcher.commands.attempts import Attempts
 from vastrun.launcher.config import dump_job, read_job
 from vastrun.launcher.core import Instance, Offer, Origin, RentalOrder, Run, UserRequest
 from vastrun.launcher.core.batch import Batch, BatchLimits, BatchPoint, BatchProgress, BatchSpec, Budget
-from vastrun.launcher.core.errors import NoOfferError
+from vastrun.launcher.core.errors import NoOfferError, StorageError
 from vastrun.launcher.core.job import Hold, JobSpec
 from vastrun.launcher.core.labels import POOL
 from vastrun.launcher.decisions.history import SpeedHistory
@@ -32,7 +33,7 @@ from vastrun.launcher.flow.services import Services
 from vastrun.launcher.ledger.sqlite import SqliteLedger
 from vastrun.launcher.notifications.senders import Notifier
 from vastrun.launcher.pool.provider import PoolProvider
-from vastrun.launcher.ports import RunThreads
+from vastrun.launcher.ports import Ledger, RunThreads
 
 _T = TypeVar("_T")
 
@@ -75,6 +76,19 @@ class Mortal:
     def __getattr__(self, name: str) -> Any:
         self._time.must_live()
         return getattr(self._part, name)
+
+
+class AwayLedger:
+    """The ledger, or its batches, which a batch's driver does not reach for a while."""
+
+    def __init__(self, part: Any, is_away: Callable[[], bool]) -> None:
+        self._part, self._is_away = part, is_away
+
+    def __getattr__(self, name: str) -> Any:
+        if self._is_away():
+            raise StorageError("database is locked")
+        part = getattr(self._part, name)
+        return AwayLedger(part, self._is_away) if name == "batches" else part
 
 
 class SlowPages(FakeOutputStore):
@@ -124,6 +138,8 @@ class BatchWorld:
         self.notifier: Notifier | None = None
         self.pages_s = 0.0
         """How long the pages of a run that has ended take to be made."""
+        self.away_until = -math.inf
+        """Until then the batch's driver does not reach its ledger."""
         self.plan: Plan | None = None
         """Troubles with the market and its machines that are to come."""
         self.ledger = SqliteLedger(
@@ -276,7 +292,7 @@ class BatchWorld:
             return Attempts(services_for=services_for, new_id=self._new_id, workers=self.time.workers)
 
         return BatchServices(
-            ledger=ledger,
+            ledger=cast(Ledger, AwayLedger(ledger, lambda: self.time.now() < self.away_until)),
             attempts=attempts,
             requests=lambda: self.request,
             workers=workers,
