@@ -16,7 +16,7 @@ from pydantic import TypeAdapter, ValidationError
 from yaml.nodes import Node
 
 from vastrun.launcher.config.rules import conflicts
-from vastrun.launcher.config.source import SET, Fault, KeyPath, SyntaxFault, grafted, parse
+from vastrun.launcher.config.source import SET, Fault, KeyPath, SyntaxFault, grafted, parse, parse_value
 from vastrun.launcher.config.yaml_reader import YamlReader
 from vastrun.launcher.core.errors import JobFileError
 from vastrun.launcher.core.job import JobSpec, Secret
@@ -87,7 +87,7 @@ def with_overrides(root: Node, overrides: Iterable[str]) -> tuple[Node, list[Fau
             if not equals or not key:
                 fault = Fault(True, 0, override, "expected key=value, as in limits.usd=5", SET)
                 raise SyntaxFault(fault)
-            root = grafted(root, key, parse(value, SET, key))
+            root = grafted(root, key, parse_value(value, SET, key))
         except SyntaxFault as error:
             faults.append(error.fault)
     return root, faults

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from itertools import product
 from math import prod
 
-from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
+from yaml.nodes import CollectionNode, MappingNode, Node, ScalarNode, SequenceNode
 
 from vastrun.launcher.config.search import SearchAxis, axis_of, samples_of
-from vastrun.launcher.config.source import NULL, Fault, SyntaxFault, fault_at, parse
+from vastrun.launcher.config.source import NULL, STR, Fault, SyntaxFault, fault_at, parse_value
 from vastrun.launcher.config.yaml_reader import plain
 from vastrun.launcher.core.batch import MAX_POINTS
 from vastrun.launcher.core.errors import UsageError
@@ -90,7 +90,9 @@ def _from_csv(node: Node, read_file: ReadFile, faults: list[Fault]) -> list[Cell
 
 
 def _cell(text: str, source: str, line: int, key: str) -> Node:
-    value = parse(text, source, key)
+    value = parse_value(text, source, key)
+    if isinstance(value, CollectionNode) and not value.flow_style:  # `a: b`: no section without braces
+        value = ScalarNode(STR, text.strip(), value.start_mark, value.end_mark)
     value.start_mark.line = line - 1
     return value
 

@@ -18,7 +18,7 @@ from yaml.nodes import MappingNode, Node, ScalarNode
 
 from vastrun.launcher.config.job_loader import checked
 from vastrun.launcher.config.schema import bare, options
-from vastrun.launcher.config.source import NULL, SyntaxFault, fault_at, parse
+from vastrun.launcher.config.source import NULL, SyntaxFault, fault_at, parse, parse_value
 from vastrun.launcher.config.yaml_reader import YamlReader, plain
 from vastrun.launcher.core.errors import UsageError
 from vastrun.launcher.core.settings import LoadedSettings, Settings
@@ -83,7 +83,7 @@ def _lines(node: Node, prefix: str) -> Iterator[tuple[str, int]]:
 
 def with_value(text: str, name: str, key: str, value: str) -> str:
     """Return the text with the dotted key set to that value, given as YAML. Raises SyntaxFault."""
-    new = plain(parse(value, key))
+    new = plain(parse_value(value, key, key))
     if isinstance(new, list):
         new = CommentedSeq(new)
         new.fa.set_flow_style()  # in brackets, on the key's line

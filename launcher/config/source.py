@@ -97,6 +97,18 @@ def parse(text: str, source: str, key: str = "") -> Node:
     return node or ScalarNode(NULL, "", start, start)
 
 
+def parse_value(text: str, source: str, key: str) -> Node:
+    """Parse a value that stands alone. Raises SyntaxFault.
+
+    It is text where YAML would drop a part of it, as in `C # notes`, or fold its lines.
+    """
+    node, whole = parse(text, source, key), text.strip()
+    is_cut = bool(text[node.end_mark.index :].strip())
+    if isinstance(node, ScalarNode) and node.style is None and not whole.startswith("!"):
+        is_cut = is_cut or node.value != whole
+    return ScalarNode(STR, whole, node.start_mark, node.end_mark) if is_cut else node
+
+
 def _explain(error: yaml.YAMLError, text: str) -> tuple[int, str]:
     if isinstance(error, yaml.MarkedYAMLError):
         mark = error.problem_mark or error.context_mark

@@ -17,9 +17,9 @@ JOB = "name: demo\nresources: {gpus: 0}\ntrain: {steps: 10, batch: 8, unroll: 1}
 HEAD = "name: widths\njob: job.yaml\n"
 
 
-def loaded(text: str, **files: str) -> tuple[BatchSpec, list[BatchPoint]]:
+def loaded(text: str, *, job: str = JOB, **files: str) -> tuple[BatchSpec, list[BatchPoint]]:
     """The batch and its points; `files` by name, without their endings."""
-    beside = {"job.yaml": JOB, **{f"{name}.csv": content for name, content in files.items()}}
+    beside = {"job.yaml": job, **{f"{name}.csv": content for name, content in files.items()}}
 
     def read(name: str) -> str:
         if name not in beside:
@@ -93,6 +93,32 @@ def test_points_that_a_search_draws_twice_are_one() -> None:
 def test_a_csv_file_has_a_point_a_line_and_an_empty_cell_leaves_the_jobs_own_value() -> None:
     _, points = loaded(HEAD + "csv: p.csv\n", p="train.seed,train.optim.lr\n1,1e-3\n\n2,\n")
     assert values(points) == [{"train.seed": 1, "train.optim.lr": 1e-3}, {"train.seed": 2}]
+
+
+@pytest.mark.parametrize(
+    ("cell", "value"),
+    [
+        ("Explain C # language", "Explain C # language"),
+        ("#5", "#5"),
+        ("a: b", "a: b"),
+        ("a: b # c", "a: b # c"),
+        ("- a", "- a"),
+        ('"one\n two"', "one\n two"),
+        ("&top dog", "&top dog"),
+        ("[draft] # 2", "[draft] # 2"),
+        ("draft#2", "draft#2"),
+        (" 1e-3 ", 1e-3),
+        ('"[1, 2]"', [1, 2]),
+        ("{x: 1}", {"x": 1}),
+        ("'# 5'", "# 5"),
+        ("null", None),
+        ("true", True),
+    ],
+)
+def test_a_cell_of_a_csv_file_loses_nothing(cell: str, value: object) -> None:
+    own = "name: own\nresources: {gpus: 0}\ncommand: 'python a.py --x {x}'\nsuccess: {exit_code: 0}\n"
+    _, points = loaded(HEAD + "csv: p.csv\n", job=own, p=f"x,y\n{cell},1\n")
+    assert values(points) == [{"x": value, "y": 1}]
 
 
 def test_a_search_draws_within_its_ranges_and_the_same_again() -> None:

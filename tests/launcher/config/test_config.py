@@ -56,6 +56,16 @@ def test_a_job_goes_through_the_ledger_and_back() -> None:
     assert read_job(dump_job(trained)) == trained
 
 
+@pytest.mark.parametrize("value", ["a #b", "#5", "one\ntwo", "&a b", "'a' #b", "a#b"])
+def test_a_value_of_set_loses_nothing(value: str) -> None:
+    assert load(TRAIN, f"env.NOTE={value}").env == {"NOTE": value}
+
+
+@pytest.mark.parametrize(("value", "text"), [("'#5'", "#5"), ("!!str 5", "5"), ('"a #b"', "a #b")])
+def test_a_value_of_set_is_yaml(value: str, text: str) -> None:
+    assert load(TRAIN, f"env.NOTE={value}").env["NOTE"] == text
+
+
 def test_one_string_will_do_for_a_list() -> None:
     spec = load(
         TRAIN + "resources: {gpu_names: RTX 4090, regions: NO}\nsetup: make\noutputs: a/*\nsecrets: A\n"

@@ -160,6 +160,7 @@ def test_comments_stay_with_the_lines_they_are_about() -> None:
 def test_text_that_yaml_would_take_for_something_else_is_quoted() -> None:
     assert set_in("", "provider", "'true'") == "provider: 'true'\n"
     assert set_in("", "provider", "'a: b # c'") == "provider: 'a: b # c'\n"
+    assert set_in("", "provider", "a #b") == "provider: 'a #b'\n"
 
 
 @pytest.mark.parametrize(
