@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from vastrun.launcher.config.path_values import OUTPUTS, PathReader
@@ -34,6 +34,8 @@ class ProgramReport:
     """Options that the user must add."""
     gpu_option: str = ""
     """Words of the command without which the program trains on the CPU; empty: none was found."""
+    local_rank_option: str = ""
+    """Option by which the former torch.distributed.launch numbered the ranks; empty: the program has none."""
     spawn: str = ""
     """File and line at which the program starts its processes itself; empty: it was not seen to."""
 
@@ -49,15 +51,21 @@ def report_of(trees: Mapping[str, ast.Module]) -> ProgramReport:
     written = written_files(index, reader)
     resume = resume_method(index, reader, written.checkpoint) if written.checkpoint else None
     gpu_option = _gpu_option(index.options)
-    words = [*([gpu_option] if gpu_option else []), *(f"{flag} {folder}" for flag, folder in folders.items())]
+    local_rank = _local_rank_option(index.options)
+    words = [f"{flag} {folder}" for flag, folder in folders.items()]
+    words[:0] = [
+        *([gpu_option] if gpu_option else []),
+        *([f"{local_rank} $LOCAL_RANK"] if local_rank else []),
+    ]
     if runs_lightning_command(index):
         words.insert(0, "fit")
     return ProgramReport(
         written=written,
         resume=resume,
         options=" ".join([*words, *([resume.word] if resume and resume.word else [])]),
-        required=_required(index, folders),
+        required=_required(index, {*folders, local_rank}),
         gpu_option=gpu_option,
+        local_rank_option=local_rank,
         spawn=_spawn(index),
     )
 
@@ -86,6 +94,11 @@ def _gpu_option(options: Sequence[ProgramOption]) -> str:
     return ""
 
 
+def _local_rank_option(options: Sequence[ProgramOption]) -> str:
+    found = (option.flag for option in options if option.name == "local_rank" and not option.is_switch)
+    return next((flag for flag in found if _FLAG.fullmatch(flag)), "")
+
+
 def _needs_folder(option: ProgramOption) -> bool:
     is_none = option.default is None or (
         isinstance(option.default, ast.Constant) and option.default.value is None
@@ -98,8 +111,8 @@ def _folder(option: ProgramOption) -> str:
     return _CHECKPOINTS if CHECKPOINT_FOLDER.fullmatch(option.name) else RESULTS
 
 
-def _required(index: ProgramIndex, folders: Mapping[str, str]) -> tuple[str, ...]:
-    flags = [option.flag for option in index.options if option.is_required and option.flag not in folders]
+def _required(index: ProgramIndex, given: Collection[str]) -> tuple[str, ...]:
+    flags = [option.flag for option in index.options if option.is_required and option.flag not in given]
     if "HfArgumentParser" in index.called:
         flags += [f"--{name}" for name in index.required_fields]
     return tuple(dict.fromkeys(flag for flag in flags if re.fullmatch(r"[\w.-]+", flag)))
@@ -109,6 +122,8 @@ def command_notes(report: ProgramReport) -> Iterator[str]:
     """Yield comments for above the command."""
     if report.gpu_option:
         yield f"# Without {report.gpu_option} it seems to train on the CPU; leave it out without a GPU."
+    if report.local_rank_option:
+        yield f"# Each rank gets its number on the machine by {report.local_rank_option}."
     if report.resume is not None and report.resume.word:
         yield f"# {report.resume.note}"
     if report.required:

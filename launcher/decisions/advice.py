@@ -91,6 +91,11 @@ RULES: tuple[AdviceRule, ...] = (
     ),
     AdviceRule(
         causes=(Cause.USER_ERROR,),
+        detail=r"arguments are required:.*--local[-_]rank",
+        text="add --local_rank $LOCAL_RANK, which torch.distributed.launch passed; then: {edited}",
+    ),
+    AdviceRule(
+        causes=(Cause.USER_ERROR,),
         detail="Weights only load failed",
         text="torch.load reads only tensors since torch 2.6: give it weights_only=False for a file that you "
         "trust; then: {edited}",

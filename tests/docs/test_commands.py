@@ -15,6 +15,7 @@ _SHOWN = re.compile(r"(?:^|(?<=  )|(?<=[:$] ))vastrun +[a-z-].*$", re.MULTILINE)
 """Not in the middle of a sentence that vastrun prints."""
 _OF_OTHERS = {
     "--port": "of the emulator",
+    "--local_rank": "of programs for torch.distributed.launch",
     "--docker": "of the emulator",
     "--account": "of sbatch",
     "--time": "of sbatch",

@@ -267,6 +267,22 @@ def test_a_program_that_finds_its_checkpoint_by_itself_needs_no_line(text: str) 
     assert (found.resume.word, found.resume.line) == ("", "")
 
 
+@pytest.mark.parametrize(
+    ("option", "words"),
+    [
+        ('"--local_rank", type=int, required=True', "--local_rank $LOCAL_RANK"),
+        ('"--local-rank", "--local_rank", default=-1', "--local-rank $LOCAL_RANK"),
+        ('"--local_rank", action="store_true"', ""),
+        ('"local_rank"', ""),
+    ],
+)
+def test_an_old_program_is_given_the_number_of_its_rank(option: str, words: str) -> None:
+    found = report(f"p.add_argument({option})")
+    assert found.options == words
+    assert ("Each rank gets its number" in "".join(command_notes(found))) is (words != "")
+    assert found.required == (("local_rank",) if option == '"local_rank"' else ())
+
+
 def test_options_that_the_program_requires_are_named() -> None:
     found = report(
         'p.add_argument("epochs")\np.add_argument("--data", required=True)\np.add_argument("--lr")'

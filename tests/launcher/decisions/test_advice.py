@@ -258,6 +258,12 @@ PROGRAM, TRAINING = dump_job(command_job()), dump_job(train_job())
             "_pickle.UnpicklingError: Weights only load failed. This file can still be loaded, to do so you",
             "weights_only=False",
         ),
+        (
+            PROGRAM,
+            Cause.USER_ERROR,
+            "train.py: error: the following arguments are required: --data, --local_rank",
+            "--local_rank $LOCAL_RANK",
+        ),
         (PROGRAM, Cause.USER_ERROR, "Duplicate GPU detected : rank 1 and rank 0 both on", "LOCAL_RANK"),
         *(
             (PROGRAM, Cause.USER_ERROR, text, "torch.cuda.is_available()")
