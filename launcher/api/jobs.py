@@ -239,7 +239,7 @@ def _code_of(spec: JobSpec) -> Iterator[str]:
     """Yield the text of each file to upload, up to a limit."""
     if spec.code is None:
         return
-    tree, left = worktree(spec.code.path, spec.code.exclude), _MAX_TOTAL_BYTES
+    tree, left = worktree(spec.code.path, spec.code.exclude, spec.code.include), _MAX_TOTAL_BYTES
     for path in tree.paths:
         content = code_of(tree.root / path)
         left -= len(content)

@@ -18,8 +18,8 @@ from vastrun.contract.workload import WRONG_MODEL, WorkloadQuery, Workloads
 from vastrun.launcher.bundle.checkout import worktree
 from vastrun.launcher.config import read_job
 from vastrun.launcher.core import Offer, Run
-from vastrun.launcher.core.errors import JobValueError, VastrunError
-from vastrun.launcher.core.job import JobSpec
+from vastrun.launcher.core.errors import JobValueError, UsageError, VastrunError
+from vastrun.launcher.core.job import Code, JobSpec
 from vastrun.launcher.decisions.workload import query_of, whole_gb
 from vastrun.launcher.package_files import install_command, library_dir, trainer_dir
 from vastrun.launcher.ports import Provider
@@ -54,7 +54,7 @@ class WorkloadEstimator:
         query = query_of(spec)
         if query is None:
             return None
-        return self.known(spec) or self._compute(query)
+        return self.known(spec) or self._compute(query, spec.code)
 
     def with_largest_batch(self, spec: JobSpec, gpu_memory_gb: float) -> tuple[JobSpec, Workloads]:
         """Return the job with the largest batch of which such GPUs hold all at once, and what its steps take.
@@ -63,25 +63,26 @@ class WorkloadEstimator:
         """
         query = query_of(spec, gpu_memory_gb)
         assert query is not None and spec.train is not None
-        workloads = self._load(query) or self._compute(query)
+        workloads = self._load(query, spec.code) or self._compute(query, spec.code)
         # All of a rank's share at once, so that the first one says how large that is.
         batch = spec.world_size * workloads.workloads[0].micro_batch
         spec = replace(spec, train=replace(spec.train, batch=batch))
         if (settled := query_of(spec)) is not None:
-            self._save(settled, json.dumps(asdict(workloads)).encode())
+            self._save(settled, spec.code, json.dumps(asdict(workloads)).encode())
         return spec, workloads
 
     def known(self, spec: JobSpec) -> Workloads | None:
         """Return what was found before; None: nothing was, or of another trainer."""
         query = query_of(spec)
-        return None if query is None else self._load(query)
+        return None if query is None else self._load(query, spec.code)
 
-    def _load(self, query: WorkloadQuery) -> Workloads | None:
-        with suppress(OSError, ValueError):
-            return _read(self._cache_path(query).read_bytes()[: _MAX_BYTES + 1])
+    def _load(self, query: WorkloadQuery, code: Code | None) -> Workloads | None:
+        # The code of an earlier job may have been removed or changed since.
+        with suppress(OSError, ValueError, UsageError):
+            return _read(self._cache_path(query, code).read_bytes()[: _MAX_BYTES + 1])
         return None
 
-    def _compute(self, query: WorkloadQuery) -> Workloads:
+    def _compute(self, query: WorkloadQuery, code: Code | None) -> Workloads:
         # Python looks for modules where it is started: that must not be a folder of another user.
         with tempfile.TemporaryDirectory(prefix="vastrun-") as folder:
             (Path(folder) / "vastrun").symlink_to(library_dir())
@@ -110,26 +111,29 @@ class WorkloadEstimator:
             workloads = _read(done.stdout)
         except ValueError as error:
             raise EstimateError(f"{self.python} gave no answer: {error}") from error
-        self._save(query, done.stdout)
+        self._save(query, code, done.stdout)
         return workloads
 
-    def _save(self, query: WorkloadQuery, answer: bytes) -> None:
+    def _save(self, query: WorkloadQuery, code: Code | None, answer: bytes) -> None:
         """Keep the answer, whole or not at all. Where there is no room, it is asked for again."""
-        place = self._cache_path(query)
+        place = self._cache_path(query, code)
         with suppress(OSError):
             place.parent.mkdir(parents=True, exist_ok=True)
             with tempfile.NamedTemporaryFile(dir=place.parent, delete=False) as file:
                 file.write(answer)
             Path(file.name).replace(place)
 
-    def _cache_path(self, query: WorkloadQuery) -> Path:
-        """Name it by all that it follows from: the query, the trainer, the user's model, Python and torch."""
+    def _cache_path(self, query: WorkloadQuery, code: Code | None) -> Path:
+        """Name it by all that it follows from: the query, the trainer, the user's model, Python and torch.
+
+        Raises UsageError when the code cannot be uploaded.
+        """
         digest = hashlib.sha256(json.dumps(asdict(query), sort_keys=True).encode())
         for package in (library_dir() / "contract", trainer_dir()):
             for path in sorted(package.rglob("*.py")):
                 digest.update(path.read_bytes())
-        if query.code is not None:
-            tree = worktree(query.code)
+        if query.code is not None and code is not None:
+            tree = worktree(code.path, code.exclude, code.include)
             for name in tree.paths:
                 if name.endswith(".py"):
                     digest.update((tree.root / name).read_bytes())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -91,6 +92,18 @@ def job(folder: Path, program: str) -> JobSpec:
 )
 def test_a_program_that_reads_the_variable_or_all_of_them_uses_it(tmp_path: Path, program: str) -> None:
     check_values_used(job(tmp_path, program), {"lr"})
+
+
+def test_a_file_that_is_included_uses_it_and_one_that_is_excluded_does_not(tmp_path: Path) -> None:
+    spec = job(tmp_path, "pass")
+    assert spec.code is not None
+    (tmp_path / "runs").mkdir()
+    (tmp_path / "runs" / "settings.py").write_text('lr = os.environ["VASTRUN_PARAM_LR"]')
+    included = replace(spec, code=replace(spec.code, include=("runs/settings.py",)))
+    check_values_used(included, {"lr"})
+    for code in (spec.code, replace(spec.code, include=("runs/settings.py",), exclude=("settings.py",))):
+        with pytest.raises(JobValueError, match="the batch varies lr"):
+            check_values_used(replace(spec, code=code), {"lr"})
 
 
 def test_what_no_program_reads_is_refused_with_what_to_write(tmp_path: Path) -> None:

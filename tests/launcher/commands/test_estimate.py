@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 
 from tests.jobs import command_job, train_job, workloads
 from vastrun.contract.config import ModelConfig, TrainConfig
+from vastrun.launcher.bundle.checkout import LIMIT_BYTES
 from vastrun.launcher.commands.estimate import EstimateError, WorkloadEstimator, try_model
 from vastrun.launcher.core.errors import JobValueError
 from vastrun.launcher.core.job import Code, JobSpec, Resources
@@ -114,6 +116,41 @@ def test_an_answer_for_a_users_model_is_kept_until_the_code_changes(tmp_path: Pa
     assert json.loads((tmp_path / "query").read_text())["code"] == str(tmp_path / "code")
     assert asked.known(spec) == workloads()
     (tmp_path / "code" / "layers.py").write_text("WIDTH = 64\n")
+    assert asked.known(spec) is None
+
+
+def test_files_that_the_job_excludes_do_not_keep_its_model_from_being_tried(tmp_path: Path) -> None:
+    spec, notes = own_model(tmp_path), list[str]()
+    assert spec.code is not None
+    with (tmp_path / "code" / "data.bin").open("wb") as data:
+        data.truncate(LIMIT_BYTES + 1)
+    spec = replace(spec, code=replace(spec.code, exclude=("data.bin",)))
+    asked = estimator(tmp_path, f"cat >/dev/null; echo '{WHOLE}'")
+    assert asked.known(spec) is None
+    try_model(asked, spec, free=False, note=notes.append)
+    assert asked.known(spec) == workloads()
+    assert notes == []
+
+
+def test_an_edit_of_a_file_that_the_job_includes_asks_anew(tmp_path: Path) -> None:
+    spec = own_model(tmp_path)
+    assert spec.code is not None
+    (tmp_path / "code" / "runs").mkdir()
+    layers = tmp_path / "code" / "runs" / "layers.py"
+    layers.write_text("WIDTH = 64")
+    spec = replace(spec, code=replace(spec.code, include=("runs/layers.py",)))
+    asked = estimator(tmp_path, f"cat >/dev/null; echo '{WHOLE}'")
+    asked.workloads(spec)
+    assert asked.known(spec) == workloads()
+    layers.write_text("WIDTH = 65")
+    assert asked.known(spec) is None
+
+
+def test_of_an_earlier_job_whose_code_was_removed_nothing_is_known(tmp_path: Path) -> None:
+    spec = own_model(tmp_path)
+    asked = estimator(tmp_path, f"cat >/dev/null; echo '{WHOLE}'")
+    asked.workloads(spec)
+    shutil.rmtree(tmp_path / "code")
     assert asked.known(spec) is None
 
 
