@@ -30,7 +30,7 @@ from vastrun.launcher.batch.schedule import BatchQueue, PointState
 from vastrun.launcher.batch.shared import BatchServices
 from vastrun.launcher.commands.attempts import AttemptPlacement, Attempts
 from vastrun.launcher.config import read_job
-from vastrun.launcher.core import NOTHING, Cause, Offer, Run
+from vastrun.launcher.core import NOTHING, Cause, Offer, Run, UserRequest
 from vastrun.launcher.core.batch import Batch
 from vastrun.launcher.core.errors import BudgetError, HeldError, VastrunError
 from vastrun.launcher.core.job import JobSpec
@@ -38,8 +38,7 @@ from vastrun.launcher.core.labels import POOL
 from vastrun.launcher.core.phases import BEFORE_TRAINING, Phase
 from vastrun.launcher.decisions.history import blames_host
 from vastrun.launcher.decisions.policy import START_S
-from vastrun.launcher.pool.held_machines import slot_offer
-from vastrun.launcher.pool.hold import HoldRequest, release_machine, start_hold
+from vastrun.launcher.pool.held_machines import hold_spec, slot_offer
 from vastrun.launcher.ports import Provider
 
 _RETRY_INTERVAL_S = 60.0
@@ -175,7 +174,7 @@ class Fleet:
         more = waiting.may_grow and not machine.is_leaving
         if should_give_back(idle, wanted=wanted, more_may_come=more):
             self._machines.dropped.add(run.id)
-            release_machine(self._services.ledger, run.id)
+            self._services.ledger.ask(run.id, UserRequest.STOP)
 
     @property
     def _may_hold(self) -> bool:
@@ -255,18 +254,14 @@ class Fleet:
         ) or choose_hold_size(job, offer, slots=slots, rounds=1, seconds=seconds, max_usd=free_usd)
         if size is None:
             return 0
-        request = HoldRequest(
-            job=job,
-            provider=self._batch.provider,
-            slots=size.slots,
-            hours=size.hours,
-            usd=size.usd,
-            idle_s=IDLE_S,
-        )
+        batch = self._batch
+        spec = hold_spec(job, slots=size.slots, hours=size.hours, usd=size.usd, idle_s=IDLE_S)
         run_id = self._services.new_id()
-        folder = str(Path(self._batch.folder) / "machines" / run_id)
+        folder = str(Path(batch.folder) / "machines" / run_id)
         try:
-            run = start_hold(self._attempts(), request, run_id=run_id, out_dir=folder, batch=self._batch.name)
+            run = self._attempts().start(
+                spec, provider=batch.provider, run_id=run_id, out_dir=folder, batch=batch.name
+            )
         except BudgetError:  # one of the user's other budgets
             return 0
         self._drive(run)

@@ -24,9 +24,10 @@ from vastrun.launcher.commands.attempts import Attempts
 from vastrun.launcher.commands.plan import plan_of
 from vastrun.launcher.core import NOTHING, Run, UserRequest
 from vastrun.launcher.core.errors import NoOfferError
+from vastrun.launcher.core.job import JobSpec
 from vastrun.launcher.decisions.advice import resources_of_slots
 from vastrun.launcher.decisions.estimates import offer_text
-from vastrun.launcher.pool.hold import HoldRequest, start_hold
+from vastrun.launcher.pool.held_machines import hold_spec
 
 
 @click.command("hold")
@@ -72,20 +73,13 @@ def command(
     job = read_job_file(job_file, sets)
     check_upload(app.make.packer(NOTHING), job, job_file.resolve().parent, note)
     job = resolve_auto(app, job, app.provider(provider))
-    request = HoldRequest(
-        job=job,
-        provider=provider,
-        slots=slots,
-        hours=job.limits.hours,
-        usd=job.limits.usd,
-        idle_s=idle,
-    )
-    _agree(app, request, began, yes=yes)
+    spec = hold_spec(job, slots=slots, hours=job.limits.hours, usd=job.limits.usd, idle_s=idle)
+    _agree(app, spec, provider, slots, began, yes=yes)
     run_id = app.new_id()
     folder = str((out or Path("runs") / run_id).resolve())
 
     def work(attempts: Attempts) -> Run:
-        run = start_hold(attempts, request, run_id=run_id, out_dir=folder)
+        run = attempts.start(spec, provider=provider, run_id=run_id, out_dir=folder)
         set_error_run(run)
         concurrency = "" if slots == 1 else f", up to {slots} at once"
         say(
@@ -98,17 +92,15 @@ def command(
     ctx.exit(drive_to_end(app, work, began=began, as_json=as_json, request=user_request))
 
 
-def _agree(app: AppContext, request: HoldRequest, began: float, *, yes: bool) -> None:
+def _agree(app: AppContext, spec: JobSpec, provider: str, slots: int, began: float, *, yes: bool) -> None:
     """Ask before money is spent. Raises the first refusal of the plan, or Abort."""
-    market = app.provider(request.provider)
+    market = app.provider(provider)
     try:
-        plan = plan_of(request.spec, market, app.ledger(), began, app.budgets(began))
+        plan = plan_of(spec, market, app.ledger(), began, app.budgets(began))
     except NoOfferError as error:
-        if request.slots > 1:
-            needs = resources_of_slots(request.spec)
-            error.hint = (
-                f"one machine must have the resources of {request.slots} slots, {needs}: fewer --slots"
-            )
+        if slots > 1:
+            needs = resources_of_slots(spec)
+            error.hint = f"one machine must have the resources of {slots} slots, {needs}: fewer --slots"
         raise
     if plan.refusals:
         raise plan.refusals[0]

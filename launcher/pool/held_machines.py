@@ -1,7 +1,8 @@
 """Held machines: whether a job fits a slot of one, and its price. Pure functions.
 
 A machine is held by a run like any other, whose job has a `hold:` section that vastrun writes itself. A run
-on one of its slots is a run of the provider `pool`.
+on one of its slots is a run of the provider `pool`. Whoever reserves money reserves it for the machine, and
+nothing for the runs on its slots: their shares are part of its bill (`cost/spending.py`).
 """
 
 from __future__ import annotations

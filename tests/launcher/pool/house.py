@@ -20,13 +20,13 @@ from tests.waiting import eventually
 from vastrun.launcher.bundle import Bundler
 from vastrun.launcher.commands.attempts import Attempts
 from vastrun.launcher.commands.reap import orphans, reap
-from vastrun.launcher.core import Origin, Phase, Run
+from vastrun.launcher.core import Origin, Phase, Run, UserRequest
 from vastrun.launcher.core.job import JobSpec, Limits, Resources, Success
 from vastrun.launcher.decisions.history import SpeedHistory
 from vastrun.launcher.flow.services import Services
 from vastrun.launcher.ledger.sqlite import SqliteLedger
 from vastrun.launcher.outputs.store import FolderStore
-from vastrun.launcher.pool.hold import HoldRequest, release_machine, start_hold
+from vastrun.launcher.pool.held_machines import hold_spec
 from vastrun.launcher.pool.provider import PoolProvider
 from vastrun.launcher.ports import Ledger, Provider
 from vastrun.launcher.providers.local import LocalProvider
@@ -158,10 +158,12 @@ class House:
     def hold(self, job: JobSpec, *, slots: int = 2, idle_s: float = 120.0, hours: float = 1.0) -> Run:
         """A machine takes slots; a launcher drives its run."""
         run_id = self.new_id("held")
-        request = HoldRequest(job=job, provider="local", slots=slots, hours=hours, usd=None, idle_s=idle_s)
+        spec = hold_spec(job, slots=slots, hours=hours, usd=None, idle_s=idle_s)
         out = str(self.folder / "runs" / run_id)
         self.holding = self.drive(
-            lambda attempts: attempts.drive_to_end(start_hold(attempts, request, run_id=run_id, out_dir=out))
+            lambda attempts: attempts.drive_to_end(
+                attempts.start(spec, provider="local", run_id=run_id, out_dir=out)
+            )
         )
         eventually(lambda: self._takes_slots(run_id), what="a machine that takes slots")
         return self.ledger.get(run_id)
@@ -188,7 +190,7 @@ class House:
 
     def give_back(self, run_id: str) -> Run:
         """The machine is given back: the run that held it, ended."""
-        release_machine(self.ledger, run_id)
+        self.ledger.ask(run_id, UserRequest.STOP)
         return self.holding.end()
 
     def reap(self, provider: str) -> Sequence[str]:
