@@ -29,7 +29,6 @@ from vastrun.trainer.evaluation.report import evaluate_all
 from vastrun.trainer.evaluation.rollouts import EvaluationStopped, beat_with_stop_vote
 from vastrun.trainer.evaluation.validation import Validation
 from vastrun.trainer.heartbeat import Heartbeat
-from vastrun.trainer.latents import with_latents
 from vastrun.trainer.telemetry.garbage import collect_at_step
 from vastrun.trainer.telemetry.metrics import Metrics
 from vastrun.trainer.telemetry.profiler import Profiler
@@ -55,7 +54,7 @@ def _set_up(
     stage, found = find_current_stage(ranks, config)
     heart.first_step = stage.span.first_step
     session = set_up(ranks, job, config.of_stage(stage.span.name), stage)
-    session = with_latents(resume_session(session, found), heart)
+    session = resume_session(session, found)
     diloco = DilocoSync(session, session.outer) if session.outer else None
     if diloco:
         session = diloco.start()

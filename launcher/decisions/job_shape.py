@@ -36,7 +36,6 @@ AFFECTS_STEP: Mapping[str, bool] = {
     "model": True,
     "objective": True,
     "freeze": True,
-    "latents": True,
     "optim": True,
     "wandb": False,
     "mlflow": False,

@@ -89,8 +89,6 @@ class Windows:
     """(B,): standard normal; diffusion stages compute the noise level from it."""
     conditions: Tensor
     """(B, C)"""
-    latents: Tensor | None = None
-    """(B, S, D): cached tokens of the first frame; None: the encoder computes them."""
     task: int = 0
     """Number of the task of all windows."""
 

@@ -66,18 +66,9 @@ class LatentNetwork(Network):
         """Encoders and decoders of all tasks."""
         return [*self.encoders, *self.decoders]
 
-    def predict_change(
-        self,
-        fields: Tensor,
-        conditions: Tensor,
-        task: int,
-        latents: Tensor | None = None,
-    ) -> Tensor:
-        """Map fields (B, K, *X) and conditions (B, C) to (B, K, *X).
-
-        `latents` (B, S, D): cached tokens of the fields; None: the encoder computes them.
-        """
-        tokens = self.encoders[task](fields) if latents is None else latents
+    def predict_change(self, fields: Tensor, conditions: Tensor, task: int) -> Tensor:
+        """Map fields (B, K, *X) and conditions (B, C) to (B, K, *X)."""
+        tokens = self.encoders[task](fields)
         condition = self.condition_encoders[task](conditions)
         moved = self.norm(self.core(tokens, condition))
         change: Tensor = self.decoders[task](moved)
@@ -86,21 +77,6 @@ class LatentNetwork(Network):
 
 class LatentOperator(LatentNetwork, NetworkOperator):
     """Latent network that predicts the change of a field."""
-
-    def forward(
-        self,
-        u: Tensor,
-        conditions: Tensor,
-        task: int = 0,
-        latents: Tensor | None = None,
-    ) -> Tensor:
-        """Map u (B, K, *X) and conditions (B, C) of a task, by number, to the target field, shaped like u.
-
-        `latents`: see `predict_change`.
-        """
-        scale = self.scale(task)
-        change = self.predict_change(scale.normalise(u), conditions, task, latents)
-        return scale.denormalise(change, u)
 
 
 class Block(nn.Module):

@@ -10,7 +10,6 @@ square   a square, and the field on it, is rotated and mirrored
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from math import prod
@@ -172,19 +171,6 @@ def draw_indices(
         image=image,
         level=rng.standard_normal(batch, dtype=np.float32),
         window_noise=WindowNoise(seed=seed, step=step, deviation=noise, shape=(space.channels, *space.grid)),
-    )
-
-
-def full_trajectories(trajectories: Sequence[int], space: WindowSpace) -> BatchIndices:
-    """Return the indices of all frames of these trajectories, without symmetry or noise."""
-    count = len(trajectories)
-    return BatchIndices(
-        first=0,
-        trajectory=np.array(trajectories),
-        frames=np.tile(np.arange(space.frames), (count, 1)),
-        image=np.zeros(count, np.int64),
-        level=np.zeros(count, np.float32),
-        window_noise=WindowNoise(seed=0, step=0, deviation=0.0, shape=(space.channels, *space.grid)),
     )
 
 

@@ -73,11 +73,9 @@ class UnrollLoss(Objective):
         """Return the loss (1,); with several terms (1 + terms,), the unweighted terms after the loss."""
         scale = self.operator.scale(windows.task)
         u = scale.perturb(windows.fields[:, 0], windows.noise)
-        known = {} if windows.latents is None else {"latents": windows.latents}
         terms = []
         for target in windows.fields[:, 1:].unbind(1):
-            u = self.operator(u, windows.conditions, windows.task, **known)
-            known = {}  # tokens are cached for first frames only; a predicted frame must be encoded
+            u = self.operator(u, windows.conditions, windows.task)
             shown = map(scale.moving, (u, target, scale.std[1:]))
             terms.append(self._terms(*shown, steady=scale.steady))
         means = torch.stack(terms).mean(dim=0)

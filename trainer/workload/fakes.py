@@ -25,7 +25,7 @@ from vastrun.trainer.distributed.group import Ranks
 from vastrun.trainer.distributed.rank import Rank
 from vastrun.trainer.engine.session import Session
 from vastrun.trainer.heartbeat import Activity, Heartbeat
-from vastrun.trainer.models.latent_operator import HeadNorm, LatentOperator
+from vastrun.trainer.models.latent_operator import HeadNorm
 
 WORKSPACE_BYTES = 66 << 20
 """Bytes of cuBLAS workspaces in torch's allocator on an H100: 32 MiB in the main thread, 32 MiB in that of
@@ -86,16 +86,11 @@ def fake_task(config: DataConfig) -> TrajectoryTask:
 def fake_windows(session: Session, task: int, unroll: int | None = None) -> Windows:
     """Return a micro-batch of a task, without values. `unroll`: frames to predict; None: the job's."""
     size, space = session.plan.micro_batch, session.task_schedule.sample_plans[task].space
-    operator = session.operator
-    latents = None
-    if session.config.latents == "disk" and isinstance(operator, LatentOperator):
-        latents = torch.empty(size, len(operator.encoders[task].position), session.config.model.dim)
     return Windows(
         fields=torch.empty(size, (unroll or space.unroll) + 1, space.channels, *space.grid),
         noise=torch.empty(size, space.channels, *space.grid),
         level=torch.empty(size),
-        conditions=torch.empty(size, operator.domains[task].conditions),
-        latents=latents,
+        conditions=torch.empty(size, session.operator.domains[task].conditions),
         task=task,
     )
 

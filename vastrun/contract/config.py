@@ -210,8 +210,6 @@ class TrainConfig:
     objective: ObjectiveConfig = field(default_factory=ObjectiveConfig)
     freeze: Literal["off", "codec"] = "off"
     """codec: encoders and decoders keep the weights of the checkpoint that the training starts from."""
-    latents: Literal["off", "disk"] = "off"
-    """disk: cache the tokens of a frozen encoder for the training frames in files (docs/latents.md)."""
     optim: OptimConfig = field(default_factory=OptimConfig)
     wandb: WandbConfig = field(default_factory=WandbConfig)
     mlflow: MlflowConfig = field(default_factory=MlflowConfig)
@@ -308,7 +306,7 @@ class TrainConfig:
         unread: dict[str, Any] = (
             {"sampler": SamplerConfig()}
             if name == "operator"
-            else {"freeze": "off", "latents": "off", "objective": ObjectiveConfig()}
+            else {"freeze": "off", "objective": ObjectiveConfig()}
         )
         return replace(
             self,

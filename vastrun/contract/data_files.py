@@ -22,7 +22,7 @@ HUB_ENDPOINT = "https://huggingface.co"
 _HUB_URL = re.compile(
     r"hf://(?P<kind>datasets/|spaces/|)(?P<repo>[\w.-]+/[\w.-]+)(@(?P<revision>[^/]+))?/(?P<path>.+)"
 )
-_RESERVED = ("latents", "manifest.json")
+_RESERVED = ("manifest.json",)
 """Names in the data folder that the onboard trainer writes itself."""
 MAX_PATH_CHARS = 255
 

@@ -27,7 +27,6 @@ FILES_BEFORE = "files-before.json"
 PULL = "pull"
 RESUME = "resume"
 DATA = "data"
-LATENTS = "data/latents"
 OUTBOX = "outbox"
 
 SLOTS = "slots"

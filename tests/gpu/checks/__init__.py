@@ -128,7 +128,7 @@ CHECKS: Mapping[str, Check] = {
         expected_s=20,
     ),
     "stages": Check(
-        text="losses of refine, distill, steady, latents on disk, beside the CPU's; none waits for the GPU",
+        text="losses of refine, distill, steady, a frozen codec, beside the CPU's; none waits for the GPU",
         run=features.check_stages,
         expected_s=15,
     ),

@@ -21,7 +21,6 @@ from tests.gpu.trainings import (
     box_of,
     curves,
     expect_reason,
-    heart_of,
     learn,
     supervised,
 )
@@ -75,10 +74,7 @@ _LEGS: Mapping[str, _Leg] = {
     "operator": _Leg(settings={**_BOTH, "ema": 0.5}),
     "refine": _Leg(settings={**_BOTH, "stage": "refine"}, former="operator"),
     "distill": _Leg(settings={**_BOTH, "stage": "distill"}, former="refine"),
-    "frozen codec, latents on disk": _Leg(
-        settings={**_BOTH, "freeze": "codec", "latents": "disk", "augment": False, "noise": 0.0},
-        former="operator",
-    ),
+    "frozen codec": _Leg(settings={**_BOTH, "freeze": "codec"}, former="operator"),
     "operator of darcy": _Leg(settings={"data": _DARCY}),
     "steady": _Leg(settings={"data": _DARCY, "stage": "steady"}, former="operator of darcy"),
 }
@@ -104,13 +100,10 @@ def _walked(place: Place, folder: Path) -> dict[str, list[float]]:
 
 def _walk(ranks: Any, folder: Path) -> dict[str, list[float]]:
     """Return the losses of each leg, saved at its end for those that build upon it."""
-    from vastrun.trainer.latents import with_latents
-
     found = {}
     for name, leg in _LEGS.items():
         settings = {**leg.settings, "steps": 3 * STEPS}
         session = begin(ranks, folder / name, settings)
-        session = with_latents(session, heart_of(session))
         end = session.start + STEPS
         session, found[name] = learn(session, session.start, end)
         session.save(end, found[name][-1], durable=True)

@@ -144,7 +144,6 @@ OTHER_WORK: dict[str, Any] = {
     "model": ModelConfig(depth=2),
     "objective": ObjectiveConfig(conservation=0.1),
     "freeze": "codec",
-    "latents": "disk",
     "optim": OptimConfig(name="muon"),
     "strategy": "ddp",
     "fsdp2": Fsdp2Config(cpu_offload=True),

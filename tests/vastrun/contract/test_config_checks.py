@@ -23,7 +23,6 @@ from vastrun.contract.data_config import DataConfig
 ADVECTION = DataConfig()
 BURGERS = DataConfig(task="burgers")
 DARCY = DataConfig(task="darcy")
-FROZEN: dict[str, Any] = {"freeze": "codec", "latents": "disk", "noise": 0.0, "augment": False}
 EVALUATED: dict[str, Any] = {"evaluate_every": 500, "batch": 1}
 OFFLOADED: dict[str, Any] = {"strategy": "fsdp2", "fsdp2": Fsdp2Config(cpu_offload=True)}
 FIXED: dict[str, Any] = {"deterministic": True, "probe": "auto"}
@@ -114,21 +113,6 @@ def test_a_range_rises_and_values_are_either_trained_or_unseen(
     data: dict[str, Any], faults: list[str]
 ) -> None:
     assert keys(data=(replace(ADVECTION, **data),)) == faults
-
-
-@pytest.mark.parametrize(
-    ("changes", "fault"),
-    [
-        ({}, []),
-        ({"freeze": "off"}, ["latents"]),
-        ({"noise": 0.01}, ["noise"]),
-        ({"augment": True}, ["augment"]),
-    ],
-)
-def test_tokens_that_are_kept_are_of_fields_that_do_not_change(
-    changes: dict[str, Any], fault: list[str]
-) -> None:
-    assert keys(**{**FROZEN, **changes}) == fault
 
 
 @pytest.mark.parametrize(
