@@ -6,7 +6,6 @@ import hashlib
 import json
 import math
 import posixpath
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 
@@ -110,7 +109,7 @@ class FakeBox:
         self._life_cause = order.env["LEASE_LIFE_CAUSE"].encode()
         self._clock = clock
         self.nodes = max(1, len(order.nodes))
-        self.node = _node_of(order)
+        self.node = order.nodes.index(order.label) if order.nodes else 0
         self.node_labels: tuple[str, ...] = order.nodes
 
     @property
@@ -288,11 +287,6 @@ class FakeBox:
             self.ended_at = self._clock.now()
             self._leave(outcome, 1)
 
-    def finish(self) -> None:
-        """Its training is over: the others that it joined are done."""
-        if self.started_at is not None and self.ended_at is None:
-            self._finish(self._clock.now())
-
     def outcome_of(self, reason: str, detail: str, rank: int | None = None) -> Outcome:
         """How its training ended for that reason, by that rank."""
         failed = None if rank is None else RankEnd(rank=rank, exit_code=1, reason="error")
@@ -362,12 +356,6 @@ class FakeBox:
     def _log(self, text: str, *, source: str = "rank0") -> None:
         line = f"{self._clock.now():.3f} {source} {self.training.says(text)}\n".encode()
         self.files[layout.LOG] = self.files.get(layout.LOG, b"") + line
-
-
-def _node_of(order: RentalOrder) -> int:
-    """Which node it is for: one in place of a machine that left has a label of its own, `...-n1-2`."""
-    label = re.sub(r"(-n\d+)-\d+(?=\.|$)", r"\1", order.label)
-    return order.nodes.index(label) if order.nodes else 0
 
 
 def _sum(path: str, content: bytes) -> FileChecksum:

@@ -124,7 +124,6 @@ class FakeProvider:
             keys=self,
             market=self,
             volumes=self.disks,
-            replaces_nodes=True,
         )
 
     def search(self, spec: JobSpec) -> Sequence[Offer]:

@@ -19,7 +19,7 @@ from vastrun.launcher.commands.chains import (
     spent_on,
     time_shortfall,
 )
-from vastrun.launcher.commands.nodes import drive_nodes, node_threads, replacement_of
+from vastrun.launcher.commands.nodes import drive_nodes, node_threads
 from vastrun.launcher.commands.takeover import (
     ServicesFor,
     check_reachable,
@@ -270,13 +270,10 @@ class Attempts:
                 own = replace(self.services_for(run.provider, NOTHING), screen=recorded.screen)
                 return transcripts.enter_context(self.recorded(row, own))
 
-            def replacement(former: Run, report: Callable[[str], None]) -> Run | None:
-                return replacement_of(former, self.services_for(run.provider, NOTHING), report)
-
             if (spec := read_job(run.spec_json)).nodes == 1:
                 ended = drive(run, spec, recorded)
             else:
-                ended = drive_nodes(run, spec, services_of, self.workers, replacement)
+                ended = drive_nodes(run, spec, services_of, self.workers)
         self.in_background(lambda: _describe(ended, services))
         return ended
 

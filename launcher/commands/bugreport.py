@@ -125,7 +125,7 @@ def _texts(
 ) -> Mapping[str, str]:
     outputs, explained = Outputs(run), explain(ledger, run, now)
     nodes = {
-        f"{member_folder(run.id, one.id)}.{TRANSCRIPT_NAME}": _transcript(Outputs(one), one.id)
+        f"{member_folder(one.node)}.{TRANSCRIPT_NAME}": _transcript(Outputs(one), one.id)
         for one in ledger.runs(leader=run.id)
     }
     cost = {"verdict": run.verdict, "usd": explained.row.usd}

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
 from operator import itemgetter
 from typing import Protocol
 
@@ -40,66 +39,44 @@ class Feed(Protocol):
 def feed_of(run: Run, ledger: Ledger, provider: Provider, node: int | None = None) -> Feed:
     """Return the log of the run: of all its nodes, or of one. Raises UsageError where it has no such node."""
     rows = [run, *ledger.runs(leader=run.id)]
-    nodes = {row.node for row in rows}
-    if node is not None and node not in nodes:
-        has = f"nodes 0 to {max(nodes)}" if len(nodes) > 1 else "one node, 0"
+    if node is not None and node >= len(rows):
+        has = f"nodes 0 to {len(rows) - 1}" if len(rows) > 1 else "one node, 0"
         raise UsageError(f"--node {node}: {run.id} has {has}", hint=f"vastrun logs {run.id}")
-    selected = [row for row in rows if node in (None, row.node)]
-    if len(selected) == 1:
-        return LogFeed(selected[0], ledger, provider)
-
-    def list_rows() -> Sequence[Run]:
-        return [row for row in ledger.runs(leader=run.id) if node in (None, row.node)]
-
-    return MergedFeed(selected, list_rows, lambda row: LogFeed(row, ledger, provider))
+    feeds = [LogFeed(row, ledger, provider) for row in rows]
+    return feeds[node or 0] if node is not None or len(feeds) == 1 else MergedFeed(feeds)
 
 
 class MergedFeed:
-    """The logs of several machines as one, by time, each line with the name of its node."""
+    """The logs of all nodes as one, by time, each line with the name of its node."""
 
-    def __init__(
-        self, rows: Sequence[Run], list_rows: Callable[[], Sequence[Run]], feed_of: Callable[[Run], LogFeed]
-    ) -> None:
-        """`come` returns the rows of further nodes, as they are now: some came in place of others."""
-        self._list_rows, self._feed_of = list_rows, feed_of
-        self._machines = {row.id: _Machine(feed=feed_of(row), node=row.node) for row in rows}
+    def __init__(self, feeds: Sequence[LogFeed]) -> None:
+        self._feeds = feeds
+        self._waiting: list[list[tuple[float, str]]] = [[] for _ in feeds]
+        """Lines of each node that earlier ones of others may precede."""
 
     @property
     def is_finished(self) -> bool:
         """No more lines will come."""
-        return all(machine.feed.is_finished and not machine.waiting for machine in self._machines.values())
+        return all(feed.is_finished for feed in self._feeds) and not any(self._waiting)
 
     @property
     def note(self) -> str:
         """Reason why no more lines can be read; empty while they can."""
-        return next((machine.feed.note for machine in self._machines.values() if machine.feed.note), "")
+        return next((feed.note for feed in self._feeds if feed.note), "")
 
     def more(self) -> str:
         """Return whole lines that are new since the last call."""
-        for row in self._list_rows():
-            if row.id not in self._machines:
-                self._machines[row.id] = _Machine(feed=self._feed_of(row), node=row.node)
-        machines = self._machines.values()
-        for machine in machines:
-            if not machine.waiting:
-                machine.waiting = _dated(machine.feed.more(), machine.node)
+        for node, feed in enumerate(self._feeds):
+            if not self._waiting[node]:
+                self._waiting[node] = _dated(feed.more(), node)
         # As far as every node that said something has been read: nothing earlier of these will follow.
-        until = min((one.waiting[-1][0] for one in machines if one.waiting), default=-math.inf)
+        until = min((lines[-1][0] for lines in self._waiting if lines), default=-math.inf)
         found: list[tuple[float, str]] = []
-        for machine in machines:
-            count = sum(at <= until for at, _ in machine.waiting)
-            found += machine.waiting[:count]
-            machine.waiting = machine.waiting[count:]
+        for node, lines in enumerate(self._waiting):
+            count = sum(at <= until for at, _ in lines)
+            found += lines[:count]
+            self._waiting[node] = lines[count:]
         return "".join(text for _, text in sorted(found, key=itemgetter(0)))
-
-
-@dataclass(kw_only=True)
-class _Machine:
-    """One of a run's machines: its log, and the lines of it that later ones of others may precede."""
-
-    feed: LogFeed
-    node: int
-    waiting: list[tuple[float, str]] = field(default_factory=list)
 
 
 def _dated(text: str, node: int) -> list[tuple[float, str]]:

@@ -30,7 +30,7 @@ from vastrun.launcher.core.bills import cost_of, cost_usd
 from vastrun.launcher.core.errors import AuthError, ProviderError
 from vastrun.launcher.core.labels import POOL
 from vastrun.launcher.decisions.idle_gpus import BEGINS, idle_gpus_text
-from vastrun.launcher.decisions.nodes import current_machines, joint_diary
+from vastrun.launcher.decisions.nodes import joint_diary
 from vastrun.launcher.decisions.policy import (
     download_left_s,
     lease_ends_at,
@@ -101,14 +101,14 @@ class RunRow:
         """The machines that it rents now; a slot is a share of a machine that another run has."""
         return [
             one
-            for one in current_machines(self.machines)
+            for one in self.machines
             if one.provider != POOL and one.rented_at is not None and one.released_at is None
         ]
 
     @property
     def usd_per_hour(self) -> float:
         """USD per hour of all its machines."""
-        return sum(one.usd_per_hour for one in current_machines(self.machines))
+        return sum(one.usd_per_hour for one in self.machines)
 
     @property
     def verdict(self) -> Verdict | None:
@@ -237,7 +237,7 @@ def rows_of(ledger: Ledger, runs: Sequence[Run], now: float) -> list[RunRow]:
         nodes[run.leader].append(run)
     rows = []
     for run in sorted(nodes[""], key=lambda run: run.phase is Phase.ENDED):
-        row = with_cost(run, _by_node(nodes[run.id]), now)
+        row = with_cost(run, sorted(nodes[run.id], key=lambda node: node.node), now)
         if run.phase is not Phase.ENDED:
             request = requests.get(run.id, UserRequest.NONE)
             driver = drivers.get(run.id)
@@ -245,10 +245,6 @@ def rows_of(ledger: Ledger, runs: Sequence[Run], now: float) -> list[RunRow]:
             row = replace(row, driver=driver, request=request, lease=lease)
         rows.append(row)
     return rows
-
-
-def _by_node(runs: Sequence[Run]) -> Sequence[Run]:
-    return sorted(runs, key=lambda run: (run.node, run.created_at))
 
 
 def detail_of(services: Services, run: Run, now: float) -> RunDetail:

@@ -53,7 +53,7 @@ def move_nodes(run: Run, services: Services) -> None:
     for node in ledger.runs(leader=run.id):
         if node.phase is not Phase.ENDED:
             ledger.hold(node.id, Driver(who=services.who, until=services.clock.now() + DRIVER_TIMEOUT_S))
-            folder = f"{run.out_dir}/{member_folder(run.id, node.id)}"
+            folder = f"{run.out_dir}/{member_folder(node.node)}"
             ledger.save(replace(node, out_dir=folder, computer=run.computer), who=services.who)
             ledger.release(node.id, services.who)
 

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 
 LABEL_PREFIX = "vastrun-"
-_NODE_SUFFIX = re.compile(r"(?<=-[0-9a-f]{4})-n[0-9]{1,2}(-[0-9]{1,3})?$", re.ASCII)
+_NODE_SUFFIX = re.compile(r"(?<=-[0-9a-f]{4})-n[0-9]{1,2}$", re.ASCII)
 _WITH_LEDGER = re.compile(re.escape(LABEL_PREFIX) + r"[^.]+\.([0-9a-f]{8})")
 TAKES_SLOTS = "the machine takes slots"
 """Start of the event in the diary of a run that holds a machine, once slots can be made there."""
@@ -23,18 +23,14 @@ def label_of(run_id: str, ledger: str) -> str:
     return f"{LABEL_PREFIX}{run_id}.{ledger}" if ledger else LABEL_PREFIX + run_id
 
 
-def member_id(run_id: str, node: int, machine: int = 1) -> str:
-    """Return the id of the row of that node, like `calm-heron-3f1a-n1`; node 0 is the run itself.
-
-    `machine`: number of the node's machine; a replacement has its own row, like `calm-heron-3f1a-n1-2`.
-    """
-    own = f"{run_id}-n{node}" if node else run_id
-    return own if machine == 1 else f"{own}-{machine}"
+def member_id(run_id: str, node: int) -> str:
+    """Return the id of the row of that node, like `calm-heron-3f1a-n1`; node 0 is the run itself."""
+    return f"{run_id}-n{node}" if node else run_id
 
 
-def member_folder(run_id: str, member: str) -> str:
-    """Return the subfolder of a node, like `node-1`; of its second machine `node-1-2`."""
-    return f"node-{member.removeprefix(f'{run_id}-n')}"
+def member_folder(node: int) -> str:
+    """Return the subfolder of a further node in the outputs of its run, like `node-1`."""
+    return f"node-{node}"
 
 
 def leader_id(name: str) -> str:

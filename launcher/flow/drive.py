@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any
 
-from vastrun.launcher.core import Cause, Driver, Phase, Run
+from vastrun.launcher.core import Cause, Phase, Run
 from vastrun.launcher.core.errors import (
     AccountMismatchError,
     AuthError,
@@ -64,13 +63,16 @@ def create_run(
     anything of others, BudgetError when a budget has no room for what the run may cost. No row is written
     then.
     """
-    run = _new_row(
-        spec,
-        spec_json,
-        services,
+    now = services.clock.now()
+    run = Run(
         id=run_id,
         job=spec.name,
+        spec_json=spec_json,
+        provider=services.provider.name,
+        phase=Phase.PLAN,
         out_dir=out_dir,
+        created_at=now,
+        phase_at=now,
         parent=parent,
         # Where other computers' launchers list the same machines, the label must say whose this one is.
         ledger=services.ledger.id if services.provider.shared else "",
@@ -79,65 +81,26 @@ def create_run(
         started_by=services.user,
         computer=services.computer,
         home=services.computer if home is None else home,
+        reserved_usd=0.0 if costs_nothing(services.provider) else policy.reservation_usd(spec) / spec.nodes,
     )
     services.output_store.check_unused(run)
-    services.ledger.add(run, services.budgets(run.created_at), _node_rows(run, spec.nodes))
+    services.ledger.add(run, services.budgets(now), _node_rows(run, spec.nodes))
     return run
-
-
-def _new_row(spec: JobSpec, spec_json: str, services: Services, **own: Any) -> Run:
-    """Return a row in phase `plan`, which reserves the maximum cost of one machine of the job."""
-    now = services.clock.now()
-    return Run(
-        spec_json=spec_json,
-        provider=services.provider.name,
-        phase=Phase.PLAN,
-        created_at=now,
-        phase_at=now,
-        reserved_usd=0.0 if costs_nothing(services.provider) else policy.reservation_usd(spec) / spec.nodes,
-        **own,
-    )
 
 
 def _node_rows(run: Run, nodes: int) -> list[Run]:
     """Return the rows of the run's further nodes."""
-    return [replace(run, parent=None, **_row_identity(run, node, 1)) for node in range(1, nodes)]
-
-
-def _row_identity(run: Run, node: int, machine: int) -> dict[str, Any]:
-    """Return the fields of a row that identify a node's machine and its output folder."""
-    row_id = member_id(run.id, node, machine)
-    out_dir = f"{run.out_dir}/{member_folder(run.id, row_id)}"
-    return {"id": row_id, "leader": run.id, "node": node, "out_dir": out_dir}
-
-
-def create_replacement(
-    spec: JobSpec, spec_json: str, run: Run, former: Run, machines: int, services: Services
-) -> Run:
-    """Create the row of a machine that replaces that of `former`, in phase `plan`.
-
-    `run`: node 0. `machines`: how many the node had. Raises BudgetError when a budget has no room for what it
-    may cost, HeldError when another launcher drives the run now. No row is written then.
-    """
-    row = _new_row(
-        spec,
-        spec_json,
-        services,
-        job=run.job,
-        parent=former.id,
-        ledger=run.ledger,
-        batch=run.batch,
-        point=run.point,
-        started_by=run.started_by,
-        computer=run.computer,
-        home=run.home,
-        **_row_identity(run, former.node, machines + 1),
-    )
-    # Who was taken over adds no row: the launcher that drives the run now decides by what it sees.
-    until = row.created_at + policy.DRIVER_TIMEOUT_S
-    services.ledger.hold(run.id, Driver(who=services.who, until=until), renews=True)
-    services.ledger.add(row, services.budgets(row.created_at))
-    return row
+    return [
+        replace(
+            run,
+            id=member_id(run.id, node),
+            leader=run.id,
+            node=node,
+            out_dir=f"{run.out_dir}/{member_folder(node)}",
+            parent=None,
+        )
+        for node in range(1, nodes)
+    ]
 
 
 def costs_nothing(provider: Provider) -> bool:

@@ -13,13 +13,7 @@ from vastrun.contract import layout
 from vastrun.launcher.core import Cause, Phase, Run
 from vastrun.launcher.core.errors import AuthError, ProviderError, UnreachableError
 from vastrun.launcher.core.phases import Result
-from vastrun.launcher.decisions.nodes import (
-    MAX_EXPLAIN_S,
-    have_reached,
-    is_replacement,
-    may_rent,
-    needs_node_0,
-)
+from vastrun.launcher.decisions.nodes import MAX_EXPLAIN_S, have_reached, may_rent, needs_node_0
 from vastrun.launcher.decisions.policy import DESTROY_TRIES, link_mbps
 from vastrun.launcher.flow.context import RunContext
 from vastrun.launcher.flow.run_state import PhaseResult
@@ -47,8 +41,8 @@ def wait_for_turn_to_rent(context: RunContext) -> PhaseResult | None:
 
 
 def must_wait_for_nodes(context: RunContext) -> bool:
-    """Return whether another node is not ready to train yet. A node that joins a training does not wait."""
-    return not context.nodes.replaces and not have_reached(context.nodes.other_rows(), Phase.TRAIN)
+    """Return whether another node is not ready to train yet."""
+    return not have_reached(context.nodes.other_rows(), Phase.TRAIN)
 
 
 def with_failed_node(context: RunContext, end: PhaseResult) -> PhaseResult:
@@ -94,9 +88,7 @@ def send_node_env(context: RunContext, remote: Remote) -> None:
         return
     first = context.run if not context.run.leader else context.services.ledger.get(context.run.leader)
     place = {"VASTRUN_NODE": str(context.run.node), "VASTRUN_RENDEZVOUS": _rendezvous(context, first, remote)}
-    if context.nodes.replaces:  # no other node can measure the link now: they train
-        place["VASTRUN_JOINS"] = "1"
-    elif min_mbps := link_mbps(context.spec, free=context.services.provider.free):
+    if min_mbps := link_mbps(context.spec, free=context.services.provider.free):
         place["VASTRUN_LINK_MBPS"] = f"{min_mbps:g}"
     text = "".join(f"{name}={shlex.quote(value)}\n" for name, value in place.items())
     remote.write(layout.NODE_ENV, text.encode())
@@ -130,10 +122,7 @@ def finish_nodes(context: RunContext) -> PhaseResult | None:
         )
     for other in context.nodes.other_rows() if context.run.cause is None else ():
         if other.cause is not None:
-            which = "another machine of " if is_replacement(other) else ""
-            context.report(
-                f"the others continued without {which}node {other.node}: {other.cause}: {other.detail}"
-            )
+            context.report(f"the others continued without node {other.node}: {other.cause}: {other.detail}")
     return None
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from contextlib import suppress
 
-from vastrun.launcher.core import Instance, Meter, Offer, Phase, RentalOrder, VolumeOrder, bills
+from vastrun.launcher.core import Instance, Meter, Offer, RentalOrder, VolumeOrder, bills
 from vastrun.launcher.core.errors import (
     BusyError,
     NoOfferError,
@@ -27,7 +27,6 @@ from vastrun.launcher.decisions.nodes import (
     check_node_count,
     network_of,
     offers_on_one_network,
-    one_machine_job,
 )
 from vastrun.launcher.flow.boot import check_against_offer
 from vastrun.launcher.flow.context import RunContext
@@ -59,8 +58,7 @@ def plan(context: RunContext) -> PhaseResult:
     bundle = services.packer.pack(context.run, context.spec)
     offer = choose_offers_for_run(context)[0]
     context.save(offer=offer, usd_per_hour=offer.usd_per_hour, host=offer.host)
-    job_of_offer = one_machine_job(context.spec) if context.nodes.replaces else context.spec
-    context.report(f"{offer_text(job_of_offer, offer)}; {bundle.size / 1e6:.1f} MB to upload")
+    context.report(f"{offer_text(context.spec, offer)}; {bundle.size / 1e6:.1f} MB to upload")
     done = resumed_step(context.spec, context.run.parent, services.ledger)
     if deadline := deadline_text(context.spec, offer, context.now(), done):
         context.report(deadline)
@@ -151,7 +149,7 @@ def choose_offers_for_run(context: RunContext) -> list[Offer]:
     volume = find_volume(context.spec, provider.name, ledger)
     offers = prefer_volume(context.spec, offers, volume)
     # What another node has comes last: a market has each machine once, this computer may be had again.
-    held = {other.offer.id for other in others if other.offer and other.phase is not Phase.ENDED}
+    held = {other.offer.id for other in others if other.offer}
     unavailable = held | _offers_ordered_elsewhere(context)
     return sorted(offers, key=lambda offer: offer.id in unavailable)
 

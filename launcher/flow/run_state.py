@@ -15,8 +15,6 @@ from vastrun.launcher.decisions import policy
 from vastrun.launcher.decisions.nodes import (
     at_total_price,
     first_failed,
-    have_reached,
-    is_replacement,
     required_nodes,
     total_usd,
 )
@@ -73,9 +71,6 @@ def failed_by_node(other: Run) -> PhaseResult:
 
 DISPLAY_INTERVAL_S = 1.0
 """Seconds after which the same progress is shown again, with its new time and cost."""
-TOO_LATE = PhaseResult(
-    result=Result.FAILED, cause=Cause.STOPPED, detail="the training was over before this machine joined it"
-)
 _POLL_INTERVAL_S = 0.5
 """Seconds for which the rows that were read are used."""
 
@@ -202,11 +197,6 @@ class NodeGroup:
         return self._nodes == 1
 
     @property
-    def replaces(self) -> bool:
-        """True if this machine replaces one that left, while the others train."""
-        return is_replacement(self._run)
-
-    @property
     def labels(self) -> tuple[str, ...]:
         """Labels of all machines of the run, by node; empty where it has one."""
         if self.is_alone:
@@ -227,17 +217,6 @@ class NodeGroup:
         return self._other_rows
 
     def end(self, *, fresh: bool = False) -> PhaseResult | None:
-        """Return the result that ends all nodes because one has failed; None: none has.
-
-        A replacement ends, too, when the others are done before it trains.
-        """
-        other_rows = [other for other in self.other_rows(fresh=fresh) if other.node != self._run.node]
-        # Rows of the same node are of machines that this one replaces: their failure is why it exists.
-        failed = first_failed(required_nodes(other_rows, self._min_nodes))
-        if failed is not None:
-            return failed_by_node(failed)
-        return TOO_LATE if self.replaces and self._is_too_late(other_rows) else None
-
-    def _is_too_late(self, other_rows: Sequence[Run]) -> bool:
-        first = next(other for other in other_rows if not other.leader)
-        return have_reached([first], Phase.COLLECT) and self._ledger.get(self._run.id).step == 0
+        """Return the result that ends all nodes because one has failed; None: none has."""
+        failed = first_failed(required_nodes(self.other_rows(fresh=fresh), self._min_nodes))
+        return None if failed is None else failed_by_node(failed)

@@ -168,7 +168,7 @@ class SqlLedger:
         active = {text: values for text, values in conditions.items() if values is not None}
         where = f"WHERE {' AND '.join(active)}" if active else ""
         limit = "" if newest is None else f"LIMIT {newest:d}"
-        order = "created_at DESC, rowid DESC" if leaders is None else "node, created_at, rowid"
+        order = "created_at DESC, rowid DESC" if leaders is None else "node"
         query = f"SELECT * FROM runs {where} ORDER BY {order} {limit}"
         with self._db.reading():
             rows = deque(self._db.rows(query, [one for values in active.values() for one in values]))

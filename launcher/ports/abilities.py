@@ -206,8 +206,6 @@ class Abilities:
     """Networks of runs; None: the machines of a run reach each other anyway."""
     volumes: HasVolumes | None = None
     """Its data volumes; None where it has none."""
-    replaces_nodes: bool = False
-    """True if it rents a machine for a node of a run whose other nodes train already."""
     start_script: HasStartScript | None = None
     searches: ChecksItsSearch | None = None
     why_one_node: str = ""

@@ -27,10 +27,6 @@ pytestmark = pytest.mark.torch
         ({"fsdp2.reshard_after_forward": False, "strategy": "single"}, ["fsdp2.reshard_after_forward"]),
         ({"fsdp2.reshard_after_forward": False, "strategy": "fsdp2"}, []),
         ({"diloco.every": 10}, ["diloco.every"]),
-        (
-            {"diloco.replacements": 1, "strategy": "diloco", "steps": 20, "checkpoint_every": 20},
-            ["diloco.replacements"],
-        ),
         ({"diloco.outer_lr": 1.0, "strategy": "diloco", "steps": 20, "checkpoint_every": 20}, []),
         (FNO | {"data.patch": 8}, ["data.patch"]),
         ({"data.patch": 8, "model.patch": 4}, ["model.patch"]),

@@ -192,7 +192,6 @@ SHARDS_ONLY = {
         ("diloco.every", "diloco.outer_lr", "diloco.outer_momentum", "diloco.min_nodes"),
         "tests/trainer/engine/test_diloco_sync.py",
     ),
-    "diloco.replacements": "tests/launcher/flow/test_replacing.py",
     "loader.pin": "tests/trainer/test_ineffective_options.py",
     **dict.fromkeys(
         ("profile.step", "profile.steps", "profile.shapes"), "tests/trainer/telemetry/test_profiler.py"

@@ -122,8 +122,6 @@ class DilocoConfig:
     """Nesterov momentum; with 0 and an `outer_lr` of 1 the weights are averaged."""
     min_nodes: Count | None = None
     """Minimum number of nodes, node 0 included: a node may leave while this many remain; None: none may."""
-    replacements: Annotated[int, Ge(0)] = 2
-    """With `min_nodes`: maximum number of machines that are rented to replace nodes that left."""
 
 
 @dataclass(frozen=True, kw_only=True)

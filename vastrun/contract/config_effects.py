@@ -50,11 +50,6 @@ _REJECTED: tuple[_Row, ...] = (
         "has no effect with strategy: {c.strategy}; expected diloco",
     ),
     (
-        "diloco.replacements",
-        lambda c: c.strategy == "diloco" and c.diloco.min_nodes is not None,
-        "has no effect without strategy: diloco and diloco.min_nodes: no node may leave",
-    ),
-    (
         "loader.prefetch loader.pin",
         lambda c: not {"host", "disk"}.isdisjoint(_data_places(c)),
         "has no effect with data.keep: device; host and disk read it",

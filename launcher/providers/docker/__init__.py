@@ -88,7 +88,7 @@ class DockerProvider:
 
     @property
     def abilities(self) -> Abilities:
-        return Abilities(keys=self, description=self, start_script=self, replaces_nodes=True)
+        return Abilities(keys=self, description=self, start_script=self)
 
     def start_script(self, order: RentalOrder) -> str:
         """Return the script that the container runs at each start, in readable form and without secrets."""

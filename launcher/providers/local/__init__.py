@@ -91,7 +91,7 @@ class LocalProvider:
 
     @property
     def abilities(self) -> Abilities:
-        return Abilities(replaces_nodes=True)
+        return Abilities()
 
     def search(self, spec: JobSpec) -> Sequence[Offer]:
         """Return this computer as an offer; with GPUs and several nodes, an offer for each node.

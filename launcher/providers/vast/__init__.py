@@ -111,7 +111,6 @@ class VastProvider:
             rents_every_s=LIMITS["create"].seconds,
             networks=self._overlays,
             volumes=self._volumes,
-            replaces_nodes=True,
             start_script=self,
             searches=self,
             why_one_node=WHY_ONE_NODE,

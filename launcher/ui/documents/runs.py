@@ -33,7 +33,7 @@ class RunDocument(Document, Run):
     stage: str | None
     """Stage of its last step; null where its job trains only one."""
     nodes: Sequence[Run]
-    """Machines of a run on several nodes, by node; a replaced node has several."""
+    """Machines of a run on several nodes, by node."""
 
     @classmethod
     def of(cls, row: RunRow) -> RunDocument:

@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from vastrun.contract.scores import score_lines
 from vastrun.launcher.commands.queries import RunRow
 from vastrun.launcher.core import Cause, Phase, Proof, Run, Verdict
-from vastrun.launcher.decisions.nodes import current_machines
 from vastrun.launcher.decisions.stages import StageCost
 from vastrun.launcher.ui.render.amounts import duration, moment, rough, usd
 
@@ -69,7 +68,7 @@ def proof_lines(proofs: Sequence[Proof]) -> str:
 
 def on_machines(row: RunRow) -> str:
     """Write the number of machines of a run on several nodes; else nothing."""
-    return f" on {len(current_machines(row.machines))} machines" if row.nodes else ""
+    return f" on {len(row.machines)} machines" if row.nodes else ""
 
 
 WORDS: Mapping[Cause, str] = {

@@ -73,9 +73,7 @@ def _node(row: RunRow) -> str:
     run = row.run
     if run.failed_node is None:
         return ""
-    machines = [one for one in row.machines if one.node == run.failed_node]
-    # A replaced node had several machines: choose the one with this end, else the last.
-    failed = next((one for one in machines if one.detail == run.detail), machines[-1])
+    failed = next(one for one in row.machines if one.node == run.failed_node)
     return f"{run.failed_node}; its log and evidence: {failed.out_dir}"
 
 

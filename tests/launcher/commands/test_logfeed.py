@@ -52,23 +52,6 @@ def lines(ledger: SqliteLedger, node: int | None = None) -> list[str]:
     return found
 
 
-def test_the_log_of_a_machine_that_came_in_place_of_another_is_of_its_node_too(ledger: SqliteLedger) -> None:
-    feed = feed_of(ledger.get(RUN.id), ledger, FakeProvider(FakeClock()))
-    former = ledger.get(f"{RUN.id}-n1")
-    later = replace(
-        former, id=f"{former.id}-2", parent=former.id, out_dir=f"{former.out_dir}-2", created_at=1.0
-    )
-    ledger.add(later)
-    Path(later.out_dir).mkdir()
-    (Path(later.out_dir) / "log.txt").write_text("105.000 rank2 step 2\n")
-
-    assert list(written_lines(feed))[-1] == "105.000 [n1] rank2 step 2"
-    assert lines(ledger, 1) == [f"{line}" for line in lines(ledger) if "[n1]" in line]
-    assert lines(ledger, 0) == LOGS[0].splitlines()
-    with pytest.raises(UsageError, match="nodes 0 to 1"):
-        lines(ledger, 2)
-
-
 def test_the_logs_of_the_nodes_are_one_by_time_each_line_with_its_node(ledger: SqliteLedger) -> None:
     found = lines(ledger)
     assert found[:5] == [
@@ -86,6 +69,6 @@ def test_the_logs_of_the_nodes_are_one_by_time_each_line_with_its_node(ledger: S
 
 
 def test_one_node_has_its_log_as_it_is(ledger: SqliteLedger) -> None:
-    assert lines(ledger, 1) == LOGS[1].splitlines()
+    assert [lines(ledger, node) for node in (0, 1)] == [log.splitlines() for log in LOGS]
     with pytest.raises(UsageError, match="has nodes 0 to 1"):
         lines(ledger, 2)

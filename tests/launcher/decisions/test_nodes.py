@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
@@ -13,7 +12,6 @@ from vastrun.launcher.core import Cause, Event, Phase, Run
 from vastrun.launcher.decisions.history import blames_host
 from vastrun.launcher.decisions.nodes import (
     at_total_price,
-    current_machines,
     first_failed,
     have_reached,
     joint_diary,
@@ -83,38 +81,10 @@ def test_nodes_that_train_apart_need_node_0_and_enough_others() -> None:
     assert required_nodes(stopped, min_nodes=1) == stopped
 
 
-def in_place_of(former: Run, **changes: Any) -> Run:
-    """The row of another machine for that node."""
-    return replace(
-        former, **{"id": "later", "parent": former.id, "cause": None, "created_at": 1.0, "step": 0, **changes}
-    )
-
-
-def test_a_machine_in_place_of_one_that_left_counts_once_it_trains() -> None:
-    first, gone, third = (
-        replace(each, id=f"row-{each.node}", step=5) for each in (node(0), node(1, cause=Cause.LOST), node(2))
-    )
-    coming = in_place_of(gone)
-    assert required_nodes([gone, third, coming], min_nodes=2) == [third]
-    assert required_nodes([gone, replace(third, cause=Cause.LOST), coming], min_nodes=2)[0] == gone
-    trains = in_place_of(gone, step=7)
-    assert required_nodes([gone, third, trains], min_nodes=3) == [trains, third]
-    assert required_nodes([first, gone, trains], min_nodes=3) == [first, trains], "as the third sees them"
-
-
-@pytest.mark.parametrize("cause", [Cause.MONEY_LIMIT, Cause.STOPPED, Cause.DATA, Cause.NO_OFFER])
-@pytest.mark.parametrize("step", [0, 7])
-def test_whatever_ends_a_machine_in_place_of_another_the_others_go_on(cause: Cause, step: int) -> None:
-    gone = replace(node(1, cause=Cause.LOST), id="row-1", step=5)
-    third = replace(node(2), step=5)
-    assert required_nodes([gone, third, in_place_of(gone, cause=cause, step=step)], min_nodes=2) == [third]
-
-
-def test_the_price_of_a_run_is_that_of_the_machines_in_whose_place_none_came() -> None:
-    gone = replace(node(1), id="row-1", usd_per_hour=1.0)
-    rows = [gone, in_place_of(gone, usd_per_hour=2.0)]
-    assert at_total_price(replace(FIRST, usd_per_hour=4.0), rows).usd_per_hour == 6.0
-    assert current_machines(rows) == rows[1:]
+def test_the_price_of_a_run_is_that_of_all_its_machines() -> None:
+    first = replace(node(0), usd_per_hour=4.0)
+    assert at_total_price(first, [replace(node(n), usd_per_hour=n) for n in (1, 2)]).usd_per_hour == 7.0
+    assert at_total_price(first, []) == first
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,11 +12,12 @@ import pytest
 from tests.launcher.faults import KILL_IN, Fault, Killed, Moment
 from tests.launcher.ledger.postgres import PostgresServer
 from tests.launcher.node_checks import TROUBLES, check_nothing_leaked, drive_to_the_end, networked, rows_of
-from tests.launcher.node_world import RUN_ID, NodeWorld
+from tests.launcher.node_world import RUN_ID, Life, NodeWorld
 from tests.launcher.team_world import TeamWorld
 from tests.slow import slow
-from vastrun.launcher.core import Phase
+from vastrun.launcher.core import Phase, Run
 from vastrun.launcher.core.errors import HeldError, NoSuchRunError, StorageError
+from vastrun.launcher.flow.services import Services
 
 
 def test_rows_of_nodes_that_a_killed_launcher_left_open_are_closed_by_the_next(tmp_path: Path) -> None:
@@ -193,3 +196,21 @@ def test_one_fault_leaves_no_machine_of_either_node_and_no_false_verdict(
         if trouble == "killed" and verb != "ledger.add":
             assert run.cause is None, f"#{nth}: {run.cause} {run.detail}\n{world.told}"
     assert struck, "no fault of this row ever struck: the row tests nothing"
+
+
+def test_an_error_before_a_further_node_is_driven_ends_the_drive(tmp_path: Path) -> None:
+    world, who = NodeWorld(tmp_path), "desk:1:0"
+
+    def full(row: Run, services: Services) -> AbstractContextManager[Services]:
+        if row.leader:
+            raise StorageError("no space left for its transcript")
+        return nullcontext(services)
+
+    attempts = replace(world.attempts(who, Life()), recorded=full)
+    with pytest.raises(StorageError, match="no space left for its transcript"):
+        attempts.drive_to_end(world.begun(attempts))
+    world.dead.add(who)
+    assert world.market.order == []
+
+    assert world.resume().cause is None, world.told
+    check_nothing_leaked(world)

@@ -33,15 +33,6 @@ class Leaving(TrajectoryTask):
         os._exit(0)
 
 
-class Gated(TrajectoryTask):
-    """Node 0 stands still at step 41 until there is the file of the variable GATE."""
-
-    def batch(self, step, indices):
-        while step == 41 and os.environ["RANK"] == "0" and not Path(os.environ["GATE"]).exists():
-            threading.Event().wait(0.1)
-        return super().batch(step, indices)
-
-
 class WaitingInStages(TrajectoryTask):
     """Stands still at step 8 of each stage until a file of the stage's name is in the folder of GO."""
 

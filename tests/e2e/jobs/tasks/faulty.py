@@ -15,10 +15,6 @@ def leaving(config, folder):
     return _make("Leaving", config, folder)
 
 
-def gated(config, folder):
-    return _make("Gated", config, folder)
-
-
 def waiting_in_stages(config, folder):
     return _make("WaitingInStages", config, folder)
 

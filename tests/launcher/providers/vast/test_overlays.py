@@ -111,21 +111,6 @@ def test_all_machines_of_a_run_join_one_overlay_that_bears_its_label(
     assert [network.label for network in provider.abilities.networks.run_networks()] == [LABELS[0]]  # type: ignore[union-attr]
 
 
-def test_a_machine_in_place_of_one_that_left_joins_the_overlay_of_the_others(
-    vast: VastEmulator, provider: VastProvider
-) -> None:
-    _, former = (provider.rent(order_of(provider, node)) for node in (0, 1))
-    provider.destroy(former.id)
-    (offer, *_) = choose_offers(two(), provider, {former.host}, now=0.0, network="9")
-    label = f"vastrun-calm-heron-3f1a-n1-2.{LEDGER}"
-    later = provider.rent(order(provider, offer=offer, label=label, nodes=LABELS))
-
-    assert provider.abilities.replaces_nodes
-    assert (later.label, later.host != former.host) == (label, True)
-    assert [overlay.name for overlay in vast.overlays] == [OVERLAY]
-    assert [one.rental.networks for one in vast.instances] == [[OVERLAY]] * 2
-
-
 def test_what_is_asked_for_is_shown_with_the_overlay(provider: VastProvider) -> None:
     assert provider.request(order_of(provider))["env"][f"-n {OVERLAY}"] == "1"
     assert not any(name.startswith("-n") for name in provider.request(order(provider))["env"])

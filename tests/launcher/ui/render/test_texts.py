@@ -12,7 +12,6 @@ import sys
 import termios
 from dataclasses import replace
 from decimal import Decimal
-from typing import Any
 
 import pyte
 import pytest
@@ -62,21 +61,10 @@ def test_the_verdict_says_when_only_the_exit_code_was_checked(
     assert verdict_line(RunRow(run=replace(RUN, cause=cause, proofs=told), cost=Cost())) == line
 
 
-@pytest.mark.parametrize(
-    ("failed", "detail", "folder"),
-    [(0, "node 0: gone", "/o"), (1, "node 1: gone", "/o/node-1"), (1, "node 1: broke", "/o/node-1-2")],
-)
-def test_why_says_where_the_evidence_of_the_machine_lies_whose_end_it_was(
-    failed: int, detail: str, folder: str
-) -> None:
-    def row(**changes: Any) -> Run:
-        return replace(RUN, cause=Cause.LOST, failed_node=failed, **changes)
-
-    nodes = [
-        row(id="n1", node=1, leader=RUN.id, detail="node 1: gone", out_dir="/o/node-1"),
-        row(id="n1-2", node=1, leader=RUN.id, detail="node 1: broke", out_dir="/o/node-1-2"),
-    ]
-    shown = RunRow(run=row(detail=detail), cost=Cost(), nodes=nodes)
+@pytest.mark.parametrize(("failed", "folder"), [(0, "/o"), (1, "/o/node-1")])
+def test_why_says_where_the_evidence_of_the_node_lies_that_failed(failed: int, folder: str) -> None:
+    run = replace(RUN, cause=Cause.LOST, failed_node=failed)
+    shown = RunRow(run=run, cost=Cost(), nodes=[replace(run, id="n1", node=1, out_dir="/o/node-1")])
     said = explanation_text(Explanation(row=shown, outcome=None, checkpoint=False, stacks=()))
     assert f"{failed}; its log and evidence: {folder}\n" in said
 
