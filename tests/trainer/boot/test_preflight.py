@@ -25,19 +25,22 @@ from vastrun.trainer.boot.preflight.machine import (
     ONBOARD_TORCH,
     JobNeeds,
     Machine,
-    Xid,
     dotted,
     faults_of,
     onboard_fault,
-    parse_xids,
     warnings,
 )
 from vastrun.trainer.boot.preflight.nvidia_smi import Gpu
 
 GPU = Gpu(
-    index=0, name="NVIDIA H200", memory_mib=143771, driver="570.86.15", bus_id="0000:3b:00", ecc_errors=0
+    index=0,
+    name="NVIDIA H200",
+    memory_mib=143771,
+    driver="570.86.15",
+    bus_id="00000000:3B:00.0",
+    ecc_errors=0,
 )
-PAIR = (GPU, replace(GPU, index=1, bus_id="0000:5e:00"))
+PAIR = (GPU, replace(GPU, index=1, bus_id="00000000:5E:00.0"))
 GOOD = Machine(
     cpu="CPU",
     shm_mib=8192,
@@ -96,7 +99,6 @@ def preflight(
         ),
         (replace(GOOD, gpus=(GPU, replace(PAIR[1], remap_pending=True))), "GPU 1: faulty memory needs"),
         (replace(GOOD, gpus=(GPU, replace(PAIR[1], remap_failed=True))), "GPU 1: faulty memory that cannot"),
-        (replace(GOOD, xids=(Xid("0000:5e:00", 79),)), "GPU 1: fell off the bus (XID 79"),
         (replace(GOOD, torch_cuda=(13, 0)), "the driver supports CUDA 12.8, but torch needs 13.0"),
         (replace(GOOD, shm_mib=64), "/dev/shm is smaller than 1 GiB"),
         (replace(GOOD, free_mib=100), "less than 512 MiB of disk are free"),
@@ -118,10 +120,6 @@ def test_a_machine_that_cannot_do_the_job_is_refused_with_the_reason(machine: Ma
         (replace(GOOD, torch_cuda=(13, 0)), JobNeeds(gpus=2, onboard=False)),
         (replace(GOOD, torch_cuda=None, driver_cuda=None, disk_mb_per_s=None), NEEDS),
         (replace(GOOD, shm_mib=64, gpus=PAIR[:1]), JobNeeds(gpus=1, onboard=True)),
-        (
-            replace(GOOD, xids=(Xid("0000:5e:00", 94), Xid("0000:99:00", 79))),
-            NEEDS,
-        ),  # the latter is another's
     ],
 )
 def test_a_machine_that_can_is_not(machine: Machine, needs: JobNeeds) -> None:
@@ -130,25 +128,13 @@ def test_a_machine_that_can_is_not(machine: Machine, needs: JobNeeds) -> None:
 
 def test_what_only_slows_a_job_down_is_a_warning() -> None:
     other = replace(PAIR[1], name="NVIDIA A100", used_mib=20_000)
-    machine = replace(GOOD, gpus=(GPU, other), disk_mb_per_s=12.0, xids=(Xid("0000:3b:00", 94),))
+    machine = replace(GOOD, gpus=(GPU, other), disk_mb_per_s=12.0)
     assert warnings(machine, NEEDS) == [
         "the GPUs differ, and the slowest determines the speed: NVIDIA A100, NVIDIA H200",
         "the disk is slow: checkpoints will take long",
         "GPU 1: other processes use 20000 MiB",
-        "GPU 0: memory error, contained (XID 94 in the kernel's log)",
     ]
     assert warnings(GOOD, NEEDS) == []
-
-
-def test_hardware_errors_are_read_from_the_kernel_log_and_those_of_programs_are_not() -> None:
-    lines = [
-        "[    0.000000] Linux version 6.8.0",
-        "[12345.678901] NVRM: Xid (PCI:0000:3b:00): 31, pid=4242, name=python3, Ch 00000008, MMU Fault",
-        "[12346.000000] NVRM: Xid (PCI:0000:5E:00): 79, pid='<unknown>', GPU has fallen off the bus.",
-        "[12347.000000] NVRM: Xid (PCI:0000:5E:00): 79, pid='<unknown>', GPU has fallen off the bus.",
-        "[12348.000000] NVRM: Xid (PCI:0000:3b:00): 48, pid=4242, An uncorrectable double bit error (DBE)",
-    ]
-    assert parse_xids(lines) == (Xid("0000:5e:00", 79), Xid("0000:3b:00", 48))
 
 
 def test_the_gpus_of_a_machine_are_told_and_its_fault_too(tmp_path: Path) -> None:

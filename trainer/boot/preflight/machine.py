@@ -6,11 +6,9 @@ import os
 import re
 import runpy
 import shutil
-import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -54,7 +52,6 @@ class Machine:
     free_mib: int
     gpus: tuple[Gpu, ...] = ()
     nvidia_smi_fault: str = ""
-    xids: tuple[Xid, ...] = ()
     driver_cuda: Version | None = None
     torch_cuda: Version | None = None
     disk_mb_per_s: float | None = None
@@ -78,7 +75,6 @@ def _with_gpus(machine: Machine, box: Path) -> Machine:
     return replace(
         machine,
         gpus=gpus,
-        xids=read_xids(),
         driver_cuda=driver_cuda(),
         torch_cuda=torch_cuda(),
         disk_mb_per_s=_write_speed(box) if machine.free_mib >= _FREE_MIB else None,
@@ -118,7 +114,6 @@ def warnings(machine: Machine, needs: JobNeeds) -> list[str]:
         (len(names) > 1, f"the GPUs differ, and the slowest determines the speed: {', '.join(names)}"),
         (speed is not None and speed < _SLOW_DISK_MB_PER_S, "the disk is slow: checkpoints will take long"),
         *((True, f"GPU {gpu.index}: other processes use {gpu.used_mib} MiB") for gpu in busy),
-        *((True, text) for xid, text in _xid_lines(machine) if xid.number not in LASTING),
     )
     return [text for holds, text in checks if holds]
 
@@ -137,8 +132,7 @@ def _gpu_faults(machine: Machine, needs: JobNeeds) -> list[str]:
             (gpu.remap_failed, "faulty memory that cannot be replaced"),
         )
         faults += [f"GPU {gpu.index}: {text}" for bad, text in checks if bad]
-    # Most of these errors are of a program that has ended; only lasting hardware errors outlive it.
-    return faults + [text for xid, text in _xid_lines(machine) if xid.number in LASTING]
+    return faults
 
 
 def _cuda_faults(machine: Machine, needs: JobNeeds) -> list[str]:
@@ -150,16 +144,6 @@ def _cuda_faults(machine: Machine, needs: JobNeeds) -> list[str]:
     if needs.onboard and driver and built_for and driver[0] < built_for[0]:
         return [f"the driver supports CUDA {dotted(driver)}, but torch needs {dotted(built_for)}"]
     return []
-
-
-def _xid_lines(machine: Machine) -> list[tuple[Xid, str]]:
-    """Return the errors of the job's GPUs: a shared machine has others."""
-    by_bus = {gpu.bus_id: gpu.index for gpu in machine.gpus}
-    return [
-        (xid, f"GPU {by_bus[xid.bus_id]}: {HARDWARE[xid.number]} (XID {xid.number} in the kernel's log)")
-        for xid in machine.xids
-        if xid.bus_id in by_bus
-    ]
 
 
 def _gpu_line(gpu: Gpu) -> str:
@@ -189,49 +173,6 @@ def _write_speed(box: Path) -> float:
             file.write(block)
         os.fdatasync(file.fileno())
         return file.tell() / 1e6 / (time.monotonic() - began)
-
-
-_TIMEOUT_S = 10.0
-_XID = re.compile(r"NVRM: Xid \(PCI:([0-9a-fA-F:]+)(?:\.\d)?\): (\d+),")
-
-HARDWARE: dict[int, str] = {
-    48: "memory error that could not be corrected",
-    63: "faulty memory was replaced",
-    64: "faulty memory could not be replaced",
-    74: "NVLink error",
-    79: "fell off the bus",
-    94: "memory error, contained",
-    95: "memory error, not contained",
-    119: "its system processor does not respond",
-    120: "its system processor failed",
-}
-"""Hardware errors by number (NVIDIA's list "XID Errors"); programs cause most of the others."""
-LASTING = frozenset({64, 79})
-"""Errors that last until the machine is rebooted or repaired."""
-
-
-@dataclass(frozen=True)
-class Xid:
-    """One kind of error of one GPU."""
-
-    bus_id: str
-    number: int
-
-
-def read_xids() -> tuple[Xid, ...]:
-    """Read the GPU errors since boot; empty where a container may not read the kernel's log."""
-    try:
-        done = subprocess.run(["dmesg"], capture_output=True, timeout=_TIMEOUT_S, check=False)
-    except (OSError, subprocess.TimeoutExpired):
-        return ()
-    return parse_xids(done.stdout.decode(errors="replace").splitlines())
-
-
-def parse_xids(lines: Iterable[str]) -> tuple[Xid, ...]:
-    """Return each kind of hardware error once for each GPU, in order."""
-    found = (match for line in lines if (match := _XID.search(line)))
-    xids = (Xid(match[1].lower(), int(match[2])) for match in found)
-    return tuple(dict.fromkeys(xid for xid in xids if xid.number in HARDWARE))
 
 
 def torch_fault(*, gpus: int) -> str:

@@ -27,8 +27,8 @@ class Gpu:
     name: str
     memory_mib: int | None
     driver: str
-    bus_id: str | None = None
-    """Bus id in the kernel's format: `0000:3b:00`."""
+    bus_id: str = ""
+    """Bus id, as in `00000000:3B:00.0`; empty if unknown."""
     used_mib: int | None = None
     ecc_errors: int | None = None
     """Uncorrected memory errors since the driver was loaded."""
@@ -59,14 +59,14 @@ def driver_cuda() -> tuple[int, int] | None:
 def _with_health(gpus: list[Gpu]) -> list[Gpu]:
     health = {int(index): rest for index, *rest in _rows_if_known("--query-gpu", _HEALTH)}
     return [
-        replace(gpu, bus_id=_kernel_name(bus), used_mib=_number(used), ecc_errors=_number(errors))
+        replace(gpu, bus_id=bus, used_mib=_number(used), ecc_errors=_number(errors))
         for gpu in gpus
         for bus, used, errors in [health.get(gpu.index, ("", "", ""))]
     ]
 
 
 def _with_rows_remapped(gpus: list[Gpu]) -> list[Gpu]:
-    remapped = {_kernel_name(bus): rest for bus, *rest in _rows_if_known("--query-remapped-rows", _REMAPPED)}
+    remapped = {bus: rest for bus, *rest in _rows_if_known("--query-remapped-rows", _REMAPPED)}
     return [
         replace(gpu, remap_pending=_is_set(pending), remap_failed=_is_set(failed))
         for gpu in gpus
@@ -111,9 +111,3 @@ def _number(text: str) -> int | None:
 def _is_set(text: str) -> bool:
     """Parse a flag: drivers write a word or a number."""
     return text.lower() == "yes" or (_number(text) or 0) > 0
-
-
-def _kernel_name(bus: str) -> str | None:
-    """Convert nvidia-smi's `00000000:3B:00.0` to the kernel's `0000:3b:00`."""
-    found = re.fullmatch(r"[0-9A-Fa-f]*([0-9A-Fa-f]{4}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2})\.\d", bus)
-    return found[1].lower() if found else None
