@@ -117,5 +117,5 @@ GOOD: dict[str, Any] = {
     "steps_planned": 10,
     "last_loss": 0.1,
     "loss_finite": True,
-    "checkpoint": {"step": 10, "path": "run/checkpoints/step-000010", "files": [], "intact": True},
+    "checkpoint": {"step": 10, "path": "run/checkpoints/step-000010", "intact": True},
 }

@@ -18,9 +18,9 @@ from pathlib import Path
 from typing import Any, Literal
 
 from vastrun.contract import layout
-from vastrun.contract.checkpoint_folder import sha256_of
+from vastrun.contract.checkpoint_folder import DamagedError, verify
 from vastrun.contract.job import OUTPUTS_PREFIXES, Job, JobSuccess, matching_paths, working_folder
-from vastrun.contract.outcome import Check, CheckpointEnd, FileChecksum, Outcome, RankEnd, WandbRun
+from vastrun.contract.outcome import Check, CheckpointEnd, Outcome, RankEnd, WandbRun
 from vastrun.contract.records import read_as, write_json
 from vastrun.contract.run_module import module_command
 from vastrun.trainer.supervision.environment import rank_environment
@@ -85,28 +85,12 @@ def read_checkpoint(box: Path) -> CheckpointEnd | None:
     if not isinstance(latest, dict) or not {"step", "path"} <= set(latest):
         return None
     folder = box / layout.CHECKPOINTS / str(latest["path"])
-    manifest = _json(folder / "manifest.json")
-    named = manifest.get("files", []) if isinstance(manifest, dict) else []
-    files = tuple(replace(file, path=_relative(folder / file.path, box)) for file in _sums(named))
-    intact = bool(files) and all(file_checksum(box / file.path, box) == file for file in files)
-    return CheckpointEnd(step=latest["step"], path=_relative(folder, box), files=files, intact=intact)
-
-
-def _sums(named: Sequence[Any]) -> list[FileChecksum]:
     try:
-        return [read_as(FileChecksum, file) for file in named]
-    except ValueError:
-        return []
-
-
-def file_checksum(path: Path, box: Path) -> FileChecksum | None:
-    """Return the size and the checksum of a file; None when it cannot be read."""
-    try:
-        with path.open("rb") as file:
-            digest = sha256_of(file)
-            return FileChecksum(path=_relative(path, box), size=file.tell(), sha256=digest)
-    except OSError:
-        return None
+        verify(folder)
+        intact = True
+    except DamagedError:
+        intact = False
+    return CheckpointEnd(step=latest["step"], path=_relative(folder, box), intact=intact)
 
 
 def stamp_files(success: JobSuccess | None, box: Path) -> Mapping[Path, Stamp]:

@@ -11,15 +11,15 @@ import json
 import os
 import shutil
 import sys
-from pathlib import Path, PurePosixPath
+from dataclasses import replace
+from pathlib import Path
 
 from vastrun.contract import layout
-from vastrun.contract.checkpoint_folder import sha256_of
+from vastrun.contract.checkpoint_folder import LATEST, MANIFEST, DamagedError, checksum_file, read_manifest
 from vastrun.contract.job import Job
-from vastrun.contract.outcome import FileChecksum, FileList
-from vastrun.contract.records import read_json, write_json
+from vastrun.contract.outcome import FileChecksum
+from vastrun.contract.records import write_json
 from vastrun.trainer.transfer.remote_checkpoints import (
-    LATEST,
     RemoteCheckpoints,
     TooLargeError,
     in_one_line,
@@ -27,10 +27,8 @@ from vastrun.trainer.transfer.remote_checkpoints import (
     transfer_errors,
 )
 
-_MANIFEST = "manifest.json"
 _STATE = "state.json"
 _MAX_MANIFEST_BYTES = 32 << 20
-_MAX_FILES = 100_000
 _FREE_BYTES = 50 * 10**6
 """Bytes that stay free on the disk, for the log."""
 
@@ -96,7 +94,7 @@ def _fetch_verified(remote: RemoteCheckpoints, name: str, url: str, target: Path
     shutil.rmtree(part, ignore_errors=True)
     try:
         size = _download(remote, name, part)
-    except DamagedDownloadError as error:
+    except DamagedError as error:
         print(f"checkpoint {name} at {url} is incomplete ({error}); it is skipped", flush=True)
         return False
     else:
@@ -112,53 +110,33 @@ def _fetch_verified(remote: RemoteCheckpoints, name: str, url: str, target: Path
     return True
 
 
-class DamagedDownloadError(Exception):
-    """A checkpoint at a URL does not match its manifest, or not yet."""
-
-
 def _download(remote: RemoteCheckpoints, name: str, part: Path) -> int:
-    """Download and verify every file of a checkpoint. Return the bytes. Raises DamagedDownloadError."""
+    """Download and verify every file of a checkpoint. Return the bytes. Raises DamagedError."""
     try:
-        remote.fetch(f"{name}/{_MANIFEST}", part / _MANIFEST, _MAX_MANIFEST_BYTES)
-        files = _listed(part / _MANIFEST)
+        remote.fetch(f"{name}/{MANIFEST}", part / MANIFEST, _MAX_MANIFEST_BYTES)
+        files = _listed(part, step_of(name))
         # Before the first byte: a part of a checkpoint is useless, and a full disk ends the run.
         size, free = sum(file.size for file in files), shutil.disk_usage(part).free
         if size + _FREE_BYTES > free:
-            raise DamagedDownloadError(
+            raise DamagedError(
                 f"its manifest lists {size / 1e6:.1f} MB, but the disk has {free / 1e6:.1f} MB free"
             )
         for file in files:
             remote.fetch(f"{name}/{file.path}", part / file.path, file.size)
-            _check(part / file.path, file)
+            if replace(checksum_file(part / file.path), path=file.path) != file:
+                raise DamagedError(f"{file.path} does not match its checksum")
     except FileNotFoundError as error:
-        raise DamagedDownloadError(f"a file is missing: {error}") from error
+        raise DamagedError(f"a file is missing: {error}") from error
     except TooLargeError as error:
-        raise DamagedDownloadError(str(error)) from error
+        raise DamagedError(str(error)) from error
     return sum(file.size for file in files)
 
 
-def _listed(manifest: Path) -> tuple[FileChecksum, ...]:
-    """Read a manifest. Raises DamagedDownloadError, also for a path that leads out of the checkpoint."""
+def _listed(part: Path, step: int) -> tuple[FileChecksum, ...]:
     try:
-        listed: FileList = read_json(FileList, manifest.read_bytes())
+        return read_manifest(part, step).files
     except ValueError as error:
-        raise DamagedDownloadError(f"its manifest cannot be read: {error}") from error
-    if len(listed.files) > _MAX_FILES:
-        raise DamagedDownloadError(f"its manifest lists more than {_MAX_FILES} files")
-    if len({file.path for file in listed.files}) < len(listed.files):
-        raise DamagedDownloadError("its manifest lists a file twice")
-    for file in listed.files:
-        path = PurePosixPath(file.path)
-        if path.is_absolute() or ".." in path.parts:
-            raise DamagedDownloadError(f"its manifest has a path outside of its folder: {file.path}")
-    return listed.files
-
-
-def _check(path: Path, file: FileChecksum) -> None:
-    with path.open("rb") as content:
-        digest = sha256_of(content)
-    if (path.stat().st_size, digest) != (file.size, file.sha256):
-        raise DamagedDownloadError(f"{file.path} does not match its checksum")
+        raise DamagedError(f"its manifest cannot be read: {error}") from error
 
 
 if __name__ == "__main__":

@@ -11,15 +11,14 @@ import json
 import os
 import sys
 from collections.abc import Collection, Iterator
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 from vastrun.contract import layout
-from vastrun.contract.checkpoint_folder import looks_like_weights
+from vastrun.contract.checkpoint_folder import checksum_file, looks_like_weights
 from vastrun.contract.job import Job, matching_files, matching_paths, working_folder
 from vastrun.contract.outcome import FileChecksum
 from vastrun.contract.records import write_json
-from vastrun.trainer.supervision.evidence import file_checksum
 from vastrun.trainer.supervision.unmatched_checkpoints import unmatched_weights
 from vastrun.trainer.transfer.program_outputs import ProgramOutputs, lineage
 
@@ -130,9 +129,13 @@ class ListBuilder:
             self.leave_out(path, why or "cannot be read", size=_size_of(path), named=self.is_output(path))
 
     def _sum_of(self, path: Path) -> FileChecksum | None:
-        if self.with_sums:
-            return file_checksum(path, self.box)
-        return FileChecksum(path=str(path.relative_to(self.box)), size=_size_of(path), sha256="0" * 64)
+        relative = str(path.relative_to(self.box))
+        if not self.with_sums:
+            return FileChecksum(path=relative, size=_size_of(path), sha256="0" * 64)
+        try:
+            return replace(checksum_file(path), path=relative)
+        except OSError:
+            return None
 
     def add_program_outputs(self, outputs: ProgramOutputs, excluded: frozenset[str]) -> None:
         """List the other files that the program wrote, and those that are omitted."""

@@ -180,7 +180,7 @@ def step_of(checkpoint: Path) -> int:
 def verify(checkpoint: Path, *, share: int = 0, shares: int = 1) -> Manifest:
     """Check every `shares`-th file of a checkpoint and return its manifest. Raises DamagedError."""
     try:
-        manifest = _manifest_of(checkpoint)
+        manifest = read_manifest(checkpoint, step_of(checkpoint))
         for file in manifest.files[share::shares]:
             if replace(checksum_file(checkpoint / file.path), path=file.path) != file:
                 raise DamagedError(f"{checkpoint.name}/{file.path} does not match its manifest")
@@ -189,12 +189,15 @@ def verify(checkpoint: Path, *, share: int = 0, shares: int = 1) -> Manifest:
     return manifest
 
 
-def _manifest_of(checkpoint: Path) -> Manifest:
+def read_manifest(checkpoint: Path, step: int) -> Manifest:
+    """Read the manifest of a checkpoint of that step. Raises OSError; ValueError; DamagedError."""
     manifest: Manifest = read_json(Manifest, (checkpoint / MANIFEST).read_text(encoding="utf-8"))
-    if manifest.step != step_of(checkpoint):
+    if manifest.step != step:
         raise DamagedError(f"{checkpoint.name} has a manifest of step {manifest.step}")
     if not manifest.files:
         raise DamagedError(f"{checkpoint.name} has a manifest without files")
+    if len({file.path for file in manifest.files}) < len(manifest.files):
+        raise DamagedError(f"{checkpoint.name} lists a file twice")
     for file in manifest.files:
         if not is_inside(file.path):
             raise DamagedError(f"{checkpoint.name} lists {file.path!r}, which is outside of its folder")
@@ -210,17 +213,17 @@ def is_inside(path: str) -> bool:
 def _has_expected_sizes(checkpoint: Path) -> bool:
     """Compare the sizes of its files only: to read them all takes as long as to write them."""
     try:
-        manifest = _manifest_of(checkpoint)
+        manifest = read_manifest(checkpoint, step_of(checkpoint))
         return all((checkpoint / file.path).stat().st_size == file.size for file in manifest.files)
     except (OSError, ValueError, DamagedError):
         return False
 
 
 def checksum_file(path: Path) -> FileChecksum:
-    """Return the size and the checksum of a file of a checkpoint."""
+    """Return the size and the checksum of a file. Raises OSError."""
     with path.open("rb") as file:
         digest = sha256_of(file)
-    return FileChecksum(path=path.name, size=path.stat().st_size, sha256=digest)
+        return FileChecksum(path=path.name, size=file.tell(), sha256=digest)
 
 
 def _sync(folder: Path) -> None:

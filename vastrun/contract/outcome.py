@@ -158,19 +158,11 @@ class FileChecksum:
 
 
 @dataclass(frozen=True, kw_only=True)
-class FileList:
-    """The part of a manifest that all readers share."""
-
-    files: tuple[FileChecksum, ...]
-
-
-@dataclass(frozen=True, kw_only=True)
 class CheckpointEnd:
     """The newest complete checkpoint."""
 
     step: Step
     path: PathOnBox
-    files: tuple[FileChecksum, ...]
     intact: bool
     """True: the supervisor read every file again, and all checksums matched."""
 

@@ -20,7 +20,7 @@ GOOD = Outcome(
     steps_planned=10,
     last_loss=0.1,
     loss_finite=True,
-    checkpoint=CheckpointEnd(step=10, path="run/checkpoints/step-000010", files=(), intact=True),
+    checkpoint=CheckpointEnd(step=10, path="run/checkpoints/step-000010", intact=True),
 )
 
 

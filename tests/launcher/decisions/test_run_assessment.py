@@ -41,7 +41,7 @@ def test_each_proof_of_a_success_says_what_was_found() -> None:
 
 
 def saved(*, step: int, intact: bool) -> CheckpointEnd:
-    return CheckpointEnd(step=step, path="a/b", files=(), intact=intact)
+    return CheckpointEnd(step=step, path="a/b", intact=intact)
 
 
 @pytest.mark.parametrize(

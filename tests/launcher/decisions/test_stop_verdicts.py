@@ -151,6 +151,6 @@ def test_the_onboard_trainer_that_finished_in_spite_of_a_stop_has_succeeded() ->
         stop_cause="time_limit",
         stop_sent_at=1074.0,
         stop_sent_step=spec.train.steps - 1,
-        checkpoint=CheckpointEnd(step=spec.train.steps, path="run/checkpoints/a", files=(), intact=True),
+        checkpoint=CheckpointEnd(step=spec.train.steps, path="run/checkpoints/a", intact=True),
     )
     assert assess_run(Evidence(outcome=outcome, exit_code=0, damaged=()), spec).cause is None
