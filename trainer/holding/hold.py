@@ -11,7 +11,6 @@ import os
 import signal
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -34,17 +33,6 @@ _BROKEN_S = 10.0
 _EXIT_STOPPED = 143
 
 
-@dataclass
-class _State:
-    """The state between two polls."""
-
-    idle_since: float
-    """Monotonic seconds, like the other times."""
-    status_at: float = 0.0
-    stop_at: float | None = None
-    observed: frozenset[str] = frozenset()
-
-
 class Holder:
     """Watches the slots of one machine. `idle_s`: seconds without a slot until the machine ends."""
 
@@ -58,7 +46,10 @@ class Holder:
     ) -> None:
         self._box, self._idle_s, self._say, self._now = box, idle_s, say, now
         self._asked = False
-        self._state = _State(idle_since=now())
+        self._idle_since = now()
+        self._status_at = 0.0
+        self._stop_at: float | None = None
+        self._slots_before: frozenset[str] = frozenset()
 
     def request_end(self, *_: object) -> None:
         """Request the end of the machine; the handler of SIGTERM."""
@@ -70,13 +61,13 @@ class Holder:
         self._watch(slots)
         self._write_status()
         if slots:
-            self._state.idle_since = self._now()
+            self._idle_since = self._now()
         if self._asked or (self._box / layout.STOP).exists():
             return self._stopping(slots)
         why = drain_reason(self._box)
         if why:
             return None if slots else why
-        if self._now() - self._state.idle_since < self._idle_s:
+        if self._now() - self._idle_since < self._idle_s:
             return None
         return self._end_idle()
 
@@ -92,13 +83,13 @@ class Holder:
         """Ask the slots to stop; return the reason when all have ended or the time is over."""
         why = _first_line(self._box / layout.STOP) or "stopped"
         drain(self._box, f"the machine is ending: {why}")
-        if self._state.stop_at is None:
-            self._state.stop_at = self._now()
+        if self._stop_at is None:
+            self._stop_at = self._now()
         for slot in slots:  # including one that was just created
             request = self._box / layout.SLOTS / slot.name / layout.STOP
             if not request.exists():
                 write_atomically(request, f"{why}\n", durable=False)
-        over = self._now() - self._state.stop_at > _STOP_S
+        over = self._now() - self._stop_at > _STOP_S
         return drain_reason(self._box) if over or not slots else None
 
     def _watch(self, slots: list[BoxSlot]) -> None:
@@ -106,18 +97,18 @@ class Holder:
         for slot in slots:
             excess = enforce_memory_limit(self._box / layout.SLOTS / slot.name, slot.memory_mib, processes)
             if excess is not None:
-                self._say(f"{slot.name}: {excess.text}")
-                _log_to_slot(self._box / layout.SLOTS / slot.name, excess.text)
+                self._say(f"{slot.name}: {excess}")
+                _log_to_slot(self._box / layout.SLOTS / slot.name, excess)
         names = frozenset(slot.name for slot in slots)
-        for name in sorted(names - self._state.observed):
+        for name in sorted(names - self._slots_before):
             self._say(f"slot {name} is ready")
-        for name in sorted(self._state.observed - names):
+        for name in sorted(self._slots_before - names):
             self._say(f"slot {name} is removed")
-        self._state.observed = names
+        self._slots_before = names
 
     def _write_status(self) -> None:
-        if self._now() - self._state.status_at >= _STATUS_S:
-            self._state.status_at = self._now()
+        if self._now() - self._status_at >= _STATUS_S:
+            self._status_at = self._now()
             write_json(
                 self._box / layout.STATUS,
                 {"at": time.time(), "step": 0, "steps": 0, "loss": None, "ranks": []},
@@ -176,28 +167,10 @@ def _first_line(path: Path) -> str:
         return ""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Excess:
-    """A slot that exceeded its memory limit, and the process that was killed for it."""
-
-    used_mib: int
-    limit_mib: int
-    pid: int
-    name: str
-
-    @property
-    def text(self) -> str:
-        """Describe what happened."""
-        used, limit = f"{self.used_mib / 1024:.1f}", f"{self.limit_mib / 1024:.1f}"
-        return (
-            f"{used} GiB of memory in use of {limit} GiB for this slot: {self.name} ({self.pid}) was killed"
-        )
-
-
 def enforce_memory_limit(
     folder: Path, limit_mib: int, processes: Mapping[int, Process], proc: Path = PROC
-) -> Excess | None:
-    """Kill the slot's largest process if its processes exceed the limit; return None if they do not.
+) -> str | None:
+    """Kill the slot's largest process if its processes exceed the limit, and return a line on it, else None.
 
     Pages that several processes share count once. That takes long to determine, so it is done only where the
     simple sum exceeds the limit.
@@ -214,7 +187,8 @@ def enforce_memory_limit(
     record_kill(folder, used, limit_mib << 20)
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.kill(victim, signal.SIGKILL)
-    return Excess(used_mib=used >> 20, limit_mib=limit_mib, pid=victim, name=processes[victim].name)
+    memory = f"{used / (1 << 30):.1f} GiB of memory in use of {limit_mib / 1024:.1f} GiB for this slot"
+    return f"{memory}: {processes[victim].name} ({victim}) was killed"
 
 
 def record_kill(folder: Path, used: int, limit: int) -> None:

@@ -26,7 +26,7 @@ from vastrun.contract.checkpoint_folder import (
     verify,
 )
 from vastrun.contract.job import Job, JobCheckpoints
-from vastrun.contract.records import read_json, read_small
+from vastrun.contract.records import parse_json, read_small
 from vastrun.contract.stop_budget import CHECKPOINT_S
 from vastrun.trainer.supervision.checkpoint_watcher import FILES, POLL_S, STATE, CheckpointWatcher
 from vastrun.trainer.supervision.rank_process import read_processes
@@ -41,21 +41,6 @@ ASIDE_FOLDER = "tmp/incomplete"
 _MAX_STATE_BYTES = 1 << 16
 _MAX_PAUSE_S = 600.0
 """Maximum seconds between two searches for weights that do not match `checkpoints`."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class ProgramPath:
-    """The original path of a checkpoint."""
-
-    path: str
-    """Path relative to the program's folder."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class ProgramState:
-    """The part of a checkpoint's `state.json` that a restore needs."""
-
-    program: ProgramPath
 
 
 def restore_newest(box: Path, settings: JobCheckpoints, say: Callable[[str], None]) -> str:
@@ -128,12 +113,13 @@ def _restore(
 
 
 def _name_of(checkpoint: Path) -> str | None:
+    """Return the path of a program's checkpoint relative to the program's folder; None for other ones."""
     try:
-        state: ProgramState = read_json(ProgramState, read_small(checkpoint / STATE, _MAX_STATE_BYTES))
-    except (OSError, ValueError):
+        name = parse_json(read_small(checkpoint / STATE, _MAX_STATE_BYTES))["program"]["path"]
+    except (OSError, ValueError, KeyError, TypeError):
         return None
-    name = state.program.path
-    return name if is_inside(name) and (checkpoint / FILES / name).exists() else None
+    is_stored = isinstance(name, str) and is_inside(name) and (checkpoint / FILES / name).exists()
+    return name if is_stored else None
 
 
 def _is_allowed_target(target: Path, root: Path, name: str, pattern: str) -> bool:

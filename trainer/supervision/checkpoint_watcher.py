@@ -46,11 +46,7 @@ Signature = tuple[tuple[str, int, int, FileId], ...]
 
 
 class InterruptedCopyError(Exception):
-    """The time for storing a checkpoint is over."""
-
-
-class ChangedDuringCopyError(Exception):
-    """The program changed its files while they were stored."""
+    """The time for storing a checkpoint is over, or the program changed its files meanwhile."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,14 +59,6 @@ class EntryObservation:
     at: float
     """Time of the last poll."""
     was_open: bool
-
-
-@dataclass(frozen=True, kw_only=True)
-class StoredCheckpoint:
-    """A checkpoint that the watcher stored."""
-
-    step: int
-    entry: Entry
 
 
 @dataclass(kw_only=True)
@@ -87,7 +75,8 @@ class CheckpointWatcher:
     """Names of the entries that were incomplete at the final poll."""
     _known: dict[str, Signature] = field(default_factory=dict)
     _observations: Mapping[str, EntryObservation] = field(default_factory=dict)
-    _stored: list[StoredCheckpoint] = field(default_factory=list)
+    _stored: dict[int, Entry] = field(default_factory=dict)
+    """Entries of the stored checkpoints by step."""
     _newest_ns: int = 0
     _stored_at: float = float("-inf")
     _overwrites: bool = False
@@ -206,11 +195,11 @@ class CheckpointWatcher:
             sums = [self._store_file(file, part, linked) for file in entry.files]
             now = entry_at(f"{self.root}/{entry.name}", self.root)
             if now is None or signature_of(now) != signature_of(entry):
-                raise ChangedDuringCopyError
+                raise InterruptedCopyError
             made_by, program = {"run_id": self.run_id}, {"path": entry.name}
             write_json(part / STATE, {"made_by": made_by, "program": program, "at": time.time()})
             folder.commit(step, None, [*sums, checksum_file(part / STATE)])
-        except (InterruptedCopyError, ChangedDuringCopyError, FileNotFoundError):
+        except (InterruptedCopyError, FileNotFoundError):
             folder.discard(step)
             return False
         except OSError as error:
@@ -219,8 +208,7 @@ class CheckpointWatcher:
             return False
         self._known[entry.name] = signature_of(entry)
         self._newest_ns, self._last_step = entry.modified_ns, step
-        current = [stored for stored in self._stored if (folder.path / name_of(stored.step)).exists()]
-        self._stored = [*current, StoredCheckpoint(step=step, entry=entry)]
+        self._stored[step] = entry
         self.say(f"checkpoint {entry.name} stored as {name_of(step)}, {entry.size / 1e6:.1f} MB")
         return True
 
@@ -261,25 +249,25 @@ class CheckpointWatcher:
 
     def _remove_damaged(self) -> None:
         """Remove checkpoints that the program overwrote, or that were stored before they were complete."""
-        for stored in list(self._stored):
-            checkpoint = self.folder.path / name_of(stored.step)
+        for step, entry in list(self._stored.items()):
+            checkpoint = self.folder.path / name_of(step)
             if not checkpoint.exists():
-                self._stored.remove(stored)
-            elif not all(_is_unchanged(file, checkpoint) for file in stored.entry.files):
+                del self._stored[step]
+            elif not all(_is_unchanged(file, checkpoint) for file in entry.files):
                 self._overwrites = True
-                self._remove_stored(stored, "was overwritten in place")
-            elif stored.entry.is_folder and self._has_grown(stored.entry):
-                self._remove_stored(stored, "was stored before it was complete")
+                self._remove_stored(step, "was overwritten in place")
+            elif entry.is_folder and self._has_grown(entry):
+                self._remove_stored(step, "was stored before it was complete")
 
     def _has_grown(self, entry: Entry) -> bool:
         now = entry_at(f"{self.root}/{entry.name}", self.root)
         return now is not None and set(signature_of(entry)) < set(signature_of(now))
 
-    def _remove_stored(self, stored: StoredCheckpoint, why: str) -> None:
-        self._stored.remove(stored)
-        self.folder.remove_damaged(stored.step)
-        self._newest_ns = max((other.entry.modified_ns for other in self._stored), default=0)
-        self.say(f"checkpoint {stored.entry.name} {why}: {name_of(stored.step)} is removed")
+    def _remove_stored(self, step: int, why: str) -> None:
+        entry = self._stored.pop(step)
+        self.folder.remove_damaged(step)
+        self._newest_ns = max((other.modified_ns for other in self._stored.values()), default=0)
+        self.say(f"checkpoint {entry.name} {why}: {name_of(step)} is removed")
 
 
 def signature_of(entry: Entry) -> Signature:

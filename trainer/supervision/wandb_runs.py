@@ -163,13 +163,6 @@ def _is_wrong(run: ProgramWandbRun, main: ProgramWandbRun, exit_code: int) -> bo
     return run is main and bool(run.exit_code) != bool(exit_code)
 
 
-@dataclass(frozen=True, kw_only=True)
-class EndedRuns:
-    """Report of the process that ends runs: the URL of each that it ended, by id."""
-
-    urls: dict[str, str]
-
-
 def _finish(
     box: Path, environment: dict[str, str], runs: list[ProgramWandbRun], exit_code: int
 ) -> dict[str, str]:
@@ -189,9 +182,8 @@ def _finish(
         with suppress(subprocess.TimeoutExpired):
             process.wait(TIMEOUT_S)
     try:
-        found = cast(EndedRuns, read_json(EndedRuns, read_small(report, _MAX_RECORD_BYTES)))
+        return cast("dict[str, str]", read_json(dict[str, str], read_small(report, _MAX_RECORD_BYTES)))
     except (OSError, ValueError):
         return {}
     finally:
         report.unlink(missing_ok=True)
-    return dict(found.urls)

@@ -43,7 +43,7 @@ def main(arguments: list[str]) -> None:
             urls[run["id"]] = _end(wandb, run, exit_code)
         except (wandb.Error, OSError) as error:
             print(f"W&B: the run {run['id']} stays open: {error}", flush=True)
-        write_json(report, {"urls": urls})
+        write_json(report, urls)
 
 
 def _end(wandb: Any, run: dict[str, str], exit_code: int) -> str:

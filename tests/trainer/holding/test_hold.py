@@ -74,10 +74,10 @@ def test_the_largest_process_is_killed_and_the_others_go_on(slot: Path, programs
     excess = enforce_memory_limit(slot, 120, list_processes())
 
     assert excess is not None
-    assert excess.pid == large.pid
+    assert f" ({large.pid}) was killed" in excess
     assert large.wait() == -signal.SIGKILL
     assert small.poll() is None
-    assert "of 0.1 GiB for this slot" in excess.text
+    assert "of 0.1 GiB for this slot" in excess
     assert recorded_kills(slot) == 1
     use = memory_use(slot)
     assert use is not None
