@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import sys
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -17,11 +16,8 @@ from vastrun.launcher.cli.output import show, width
 from vastrun.launcher.commands.queries import RunRow, all_rows, detail_of, look_at, newest_rows, with_download
 from vastrun.launcher.core import Phase
 from vastrun.launcher.core.errors import VastrunError
-from vastrun.launcher.gate.text import printable
 from vastrun.launcher.run_services import services_for
 from vastrun.launcher.ui.documents.runs import RunDetails, RunDocument, Runs
-from vastrun.launcher.ui.live import Painter
-from vastrun.launcher.ui.question import HeldStream
 from vastrun.launcher.ui.render.runs import run_text, runs_table
 
 _MAX_ENDED = 20
@@ -30,17 +26,14 @@ _MAX_VALUES = 200
 """Runs of batches whose values are looked up for a list."""
 _MAX_QUERIES, _QUERY_TIMEOUT_S = 16, 5.0
 """Machines of detached runs that a list queries, and the seconds that it waits for them."""
-_LIST_INTERVAL_S, _RUN_INTERVAL_S = 2.0, 5.0
-"""Seconds between two refreshes: the ledger is on this computer, a run's machine is not."""
 
 
 @click.command("status")
 @maybe_run_argument
 @click.option("-a", "--all", "every", is_flag=True, help="List all runs, with the user who started each.")
-@click.option("-w", "--watch", is_flag=True, help="Refresh every few seconds, until Ctrl-C.")
 @json_option
 @click.pass_obj
-def command(app: AppContext, run_name: str | None, every: bool, watch: bool, as_json: bool) -> None:
+def command(app: AppContext, run_name: str | None, every: bool, as_json: bool) -> None:
     """List the runs, open ones first; or show one RUN with its ranks and events.
 
     Only the newest 20 ended runs are listed; --all lists every one.
@@ -50,12 +43,6 @@ def command(app: AppContext, run_name: str | None, every: bool, watch: bool, as_
     """
     if every and run_name is not None:
         raise click.UsageError("--all and RUN exclude each other")
-    if watch:
-        if as_json:
-            raise click.UsageError("--watch and --json exclude each other")
-        interval_s = _LIST_INTERVAL_S if run_name is None else _RUN_INTERVAL_S
-        _watch(app, lambda: _text(app, run_name, every=every), interval_s)
-        return
     now = app.now()
     if run_name is None:
         rows, more = _rows(app, now, every=every)
@@ -66,19 +53,6 @@ def command(app: AppContext, run_name: str | None, every: bool, watch: bool, as_
     run = the_run(app, run_name)
     detail = detail_of(services_for(app, run.provider, run.created_at), run, now)
     show(RunDetails.of(detail), run_text(detail, now, width()), as_json=as_json)
-
-
-def _watch(app: AppContext, text: Callable[[], str], interval_s: float) -> None:
-    """Repaint the text every `interval_s` seconds. Raises click.UsageError without a terminal."""
-    if not sys.stdout.isatty():
-        raise click.UsageError("--watch needs a terminal; for programs, use --json")
-    painter, clock = Painter(HeldStream(lambda: sys.stdout)), app.clock()
-    with suppress(KeyboardInterrupt):
-        while True:
-            newest = printable(text()).expandtabs().splitlines()
-            painter.paint([((line, ""),) for line in newest])
-            clock.sleep(interval_s)
-    click.echo()
 
 
 def _rows(app: AppContext, now: float, *, every: bool) -> tuple[list[RunRow], int]:
@@ -116,12 +90,3 @@ def _with_downloads(app: AppContext, rows: Sequence[RunRow], now: float) -> list
     for thread in threads:
         thread.join(max(0.0, until - time.monotonic()))
     return [found.get(row.run.id, row) for row in rows]
-
-
-def _text(app: AppContext, run_name: str | None, *, every: bool) -> str:
-    now = app.now()
-    if run_name is None:
-        rows, more = _rows(app, now, every=every)
-        return runs_table(rows, now, width(), users=every, more=more, points=_points(app, rows))
-    run = the_run(app, run_name)
-    return run_text(detail_of(services_for(app, run.provider, run.created_at), run, now), now, width())

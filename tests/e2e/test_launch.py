@@ -223,17 +223,6 @@ def test_at_a_terminal_a_run_is_one_view_that_a_question_interrupts(terminal: Te
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("options", [(), ("last",)])
-def test_a_status_is_watched_until_ctrl_c(terminal: Terminal, options: tuple[str, ...]) -> None:
-    done = terminal.type("launch", str(JOBS / "script.yaml"), "--set", "ranks=1", *WITH_STUB_TORCH)
-    assert done.exit_code == 0, done.err
-    with terminal.sits("status", *options, "--watch") as watch:
-        watch.shows("SUCCEEDED")
-        watch.press(CTRL_C)
-        assert watch.end() == 0
-
-
-@pytest.mark.slow
 def test_only_a_key_of_its_own_destroys_a_machine_without_its_outputs(terminal: Terminal) -> None:
     with lingering(terminal, columns=80) as launch:
         launch.press(CTRL_C)

@@ -352,11 +352,6 @@ def forsaken(terminal: Terminal) -> None:
     terminal.ledger.save(replace(run, phase=Phase.ENDED), who="desk:1:1.0")
 
 
-@pytest.mark.parametrize("options", [("--watch", "--json"), ("--watch",)])
-def test_a_watch_is_for_somebody_who_looks(terminal: Terminal, options: tuple[str, ...]) -> None:
-    assert terminal.type("status", *options).exit_code == 2
-
-
 def test_status_lists_the_newest_runs_and_all_of_them_with_who_started_them_where_that_is_asked(
     terminal: Terminal,
 ) -> None:
