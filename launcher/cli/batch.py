@@ -7,7 +7,7 @@ import sys
 
 import click
 
-from vastrun.launcher.api.batches import has_held_machines, request_stop, retry_points
+from vastrun.launcher.api.batches import request_stop, retry_points
 from vastrun.launcher.app_context import AppContext
 from vastrun.launcher.batch.results import results_of, row_in, states_in
 from vastrun.launcher.cli.background import replace_dead_drivers
@@ -20,7 +20,7 @@ from vastrun.launcher.cli.batch_submit import (
     show_results,
     submit_command,
 )
-from vastrun.launcher.cli.options import confirm, json_option, plain_option, yes_option
+from vastrun.launcher.cli.options import json_option, plain_option
 from vastrun.launcher.cli.output import say, show, width
 from vastrun.launcher.core import Cause, UserRequest
 from vastrun.launcher.core.errors import HeldError, UsageError
@@ -200,19 +200,3 @@ def retry_command(ctx: click.Context, name: str, cause: str | None, as_json: boo
     count = retry_points(app.ledger(), name, cause)
     say(f"retrying {count} points of {name}", err=True)
     ctx.exit(drive(app, name, as_json=as_json))
-
-
-@command.command("rm")
-@name_argument
-@yes_option
-@click.pass_obj
-def rm_command(app: AppContext, name: str, yes: bool) -> None:
-    """Remove an ended batch from the ledger; its runs stay."""
-    ledger = app.ledger()
-    batch = ledger.batches.get(name)
-    is_open = any(state.is_open for state in states_in(app.ledger(), name)) or has_held_machines(ledger, name)
-    if ledger.batches.is_driven(name) or is_open:
-        raise UsageError(f"batch {name} has runs that have not ended", hint=f"vastrun batch stop {name}")
-    confirm(f"remove batch {name} from the ledger", yes=yes)
-    former = ledger.batches.remove(name)
-    say(f"removed {name}; its runs now belong to {former}, their outputs are in {batch.folder}", err=True)

@@ -6,7 +6,6 @@ import json
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
-from itertools import count
 from typing import Any
 
 from vastrun.contract.records import as_json, read_json
@@ -177,18 +176,6 @@ class SqlBatches:
             if holder is not None and self._is_driving(holder):
                 raise self._held_by_error(name, holder)
             self._reopen(name)
-
-    @with_retries
-    def remove(self, name: str) -> str:
-        """Delete the batch and its points; return the new batch name of its runs."""
-        # None: excludes all writers of runs, which could add a run under the old name meanwhile.
-        with self._db.writing(None):
-            used = {row["batch"] for row in self._db.rows("SELECT DISTINCT batch FROM runs")}
-            former = next(f"{name}~{n}" for n in count(1) if f"{name}~{n}" not in used)
-            self._db.execute("UPDATE runs SET batch = ? WHERE batch = ?", (former, name))
-            self._db.execute("DELETE FROM points WHERE batch = ?", (name,))
-            self._db.execute("DELETE FROM batches WHERE name = ?", (name,))
-        return former
 
     @with_retries
     def ask(self, name: str, request: UserRequest) -> None:

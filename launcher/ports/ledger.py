@@ -177,10 +177,6 @@ class Batches(Protocol):
         """
         ...
 
-    def remove(self, name: str) -> str:
-        """Remove the batch and its points; return the batch name that its runs have from now on."""
-        ...
-
     def move(self, name: str, folder: str, computer: str) -> None:
         """Save the new folder and computer of its outputs."""
         ...

@@ -285,16 +285,6 @@ def test_a_run_of_before_batches_has_none(tmp_path: Path) -> None:
     assert ledger.runs(batch="") == [] and ledger.batches.all() == []
 
 
-def test_a_removed_batch_leaves_its_runs_under_another_name(world: BatchWorld) -> None:
-    world.submit(2, usd=20.0)
-    world.drive()
-    held = world.ledger.batches.held_usd(NAME)
-    assert world.ledger.batches.remove(NAME) == f"{NAME}~1"
-    assert world.submit(2, usd=20.0) == 2
-    assert world.ledger.batches.held_usd(NAME) == 0.0
-    assert world.ledger.batches.held_usd(f"{NAME}~1") == pytest.approx(held)
-
-
 def test_a_limit_that_is_lower_in_the_job_is_the_share(world: BatchWorld) -> None:
     job = train_job()
     world.submit(1, usd=20.0, job=replace(job, limits=replace(job.limits, hours=0.5)))

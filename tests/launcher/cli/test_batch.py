@@ -201,13 +201,6 @@ def test_a_folder_with_other_files_is_refused(desk: Desk) -> None:
     assert code == 2 and "holds other files" in err
 
 
-def test_a_batch_is_forgotten_only_when_it_has_ended(desk: Desk) -> None:
-    desk.submit()
-    gone = desk.type("batch", "rm", "widths", "-y")
-    assert gone.exit_code == 0 and "its runs now belong to widths~1" in gone.stderr
-    assert desk.type("batch", "status").stdout == "no batches yet\n"
-
-
 def test_a_batch_that_is_not_there_is_answered_with_the_one_that_was_meant(ended: Desk) -> None:
     for name in ("wid", "width", "withs"):
         results, report = ended.type("batch", "results", name), ended.type("report", name)

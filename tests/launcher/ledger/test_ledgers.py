@@ -384,5 +384,3 @@ def test_a_batch_comes_back_with_its_points_and_goes_on_as_it_was_asked_to(ledge
         batches.hold("widths", Driver(who=OTHER, until=NOW + 60), renews=True)
     batches.end("widths", "no money")
     assert batches.get("widths").reason == "no money"
-    assert batches.remove("widths") == "widths~1"
-    assert (list(batches.all()), ledger.get(RUN.id).batch) == ([], "widths~1")
