@@ -28,9 +28,9 @@ from vastrun.launcher.ui.report.page import (
     joined,
     note,
     page,
-    scrolled,
     section,
     shortened,
+    table,
 )
 
 _HINT = "Hover over a row, a dot or a line to highlight it in all pictures; click a column name to sort."
@@ -98,23 +98,17 @@ def _table(report: BatchReport, address_of: AddressOf) -> Html:
     metric = report.batch.spec.objective.metric
     names = ("#", *keys, "Verdict", metric, "Steps", "Time", "Cost", "Run")
     is_number = (True, *(_are_numbers(report, key) for key in keys), False, True, True, True, True, False)
-    sorted_by = 2 + len(keys)
-    header = element(
-        "tr",
-        *(
-            element(
-                "th",
-                element("button", name, type="button"),
-                scope="col",
-                class_="num" if right else None,
-                aria_sort=_order(report) if number == sorted_by else None,
-            )
-            for number, (name, right) in enumerate(zip(names, is_number, strict=True))
-        ),
-    )
     rows = [_row(row, keys, is_number, report, address_of) for row in report.results]
-    table = element("table", element("thead", header), element("tbody", *rows), class_="results")
-    return scrolled("Results", table, class_="tall")
+    return table(
+        "Results",
+        names,
+        rows,
+        right=[number for number, right in enumerate(is_number) if right],
+        sorts=True,
+        order=(2 + len(keys), _order(report)),
+        class_="results",
+        scroll="tall",
+    )
 
 
 def _order(report: BatchReport) -> str:

@@ -12,7 +12,7 @@ from vastrun.contract.scores import TASK_LOSS_PREFIX
 from vastrun.launcher.gate.metrics import Series
 from vastrun.launcher.ui.render.amounts import how_many
 from vastrun.launcher.ui.render.axes import count_text, wants_logarithm
-from vastrun.launcher.ui.report.page import Html, data_block, element, folded, joined, note, scrolled
+from vastrun.launcher.ui.report.page import Html, data_block, element, folded, joined, note, table
 
 _MAX_UNKNOWN = 24
 """Maximum number of charts for metrics that are not in `CHARTS`."""
@@ -170,9 +170,8 @@ def each_gpu(series: Sequence[Series]) -> Html | str:
         for row, number in enumerate(numbers[:_MAX_GPUS])
     ]
     titles = ("GPU", *(COLUMNS[key].title for key in keys))
-    header = element("tr", *(element("th", title, scope="col") for title in titles))
-    table = element("table", element("thead", header), element("tbody", *rows), class_="gpus")
-    return element("div", element("h3", "Each GPU"), note(_LEGEND), scrolled("Each GPU", table))
+    drawn = table("Each GPU", titles, rows, class_="gpus")
+    return element("div", element("h3", "Each GPU"), note(_LEGEND), drawn)
 
 
 def _drawn(key: str, series: Sequence[Series | None]) -> list[Html]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 from urllib.parse import parse_qsl, quote
@@ -24,35 +24,16 @@ from vastrun.launcher.ui.report.page import (
     joined,
     note,
     page,
-    scrolled,
     section,
     shortened,
+    table,
 )
 
-Columns = Mapping[str, bool]
-"""Column names; True for right-aligned numbers."""
-_OF_RUNS: Columns = {
-    "Run": False,
-    "State": False,
-    "Job": False,
-    "Steps": True,
-    "Began": True,
-    "Time": True,
-    "Cost": True,
-    "Batch": False,
-    "Machine": False,
-}
-_OF_BATCHES: Columns = {
-    "Batch": False,
-    "State": False,
-    "Points": True,
-    "Succeeded": True,
-    "Failed": True,
-    "Running": True,
-    "Waiting": True,
-    "Spent": True,
-    "Budget": True,
-}
+_RUN_COLUMNS = ("Run", "State", "Job", "Steps", "Began", "Time", "Cost", "Batch", "Machine")
+_BATCH_COLUMNS = (
+    *("Batch", "State", "Points", "Succeeded", "Failed", "Running", "Waiting"),
+    *("Spent", "Budget"),
+)
 PER_PAGE = 200
 _MAX_SEARCH_CHARACTERS = 200
 _MAX_PAGE_DIGITS = 9
@@ -138,7 +119,8 @@ def _runs(index: Index) -> Content:
         return note("No matching runs.")
     rows = [_run(row, index.made_at) for row in shown.rows]
     links = _page_links(shown, index.query)
-    return joined(links if shown.pages > 1 else "", _table("Runs", _OF_RUNS, rows), links)
+    listed = table("Runs", _RUN_COLUMNS, rows, right=range(3, 7), sorts=True, class_="results")
+    return joined(links if shown.pages > 1 else "", listed, links)
 
 
 def _page_links(shown: ResultPage[Any], query: PageQuery) -> Content:
@@ -183,7 +165,9 @@ def _batches(index: Index) -> Content:
         return ""
     left = shown.fit - len(shown.rows)
     more = note(f"{left:,} older batches are not shown; find them by name.") if left else ""
-    return joined(_table("Batches", _OF_BATCHES, [_batch(row) for row in shown.rows]), more)
+    rows = [_batch(row) for row in shown.rows]
+    listed = table("Batches", _BATCH_COLUMNS, rows, right=range(2, 9), sorts=True, class_="results")
+    return joined(listed, more)
 
 
 def _batch(row: BatchRow) -> Html:
@@ -205,20 +189,6 @@ def _cell(content: Content, key: object = None, *, right: bool = False) -> Html:
     """Write a cell. `key`: sort key, if it differs from the content."""
     sort = None if key is None else str(key)
     return element("td", content, class_="num" if right else None, data_sort=sort)
-
-
-def _table(title: str, columns: Columns, rows: Sequence[Html]) -> Html:
-    header = element(
-        "tr",
-        *(
-            element(
-                "th", element("button", name, type="button"), scope="col", class_="num" if right else None
-            )
-            for name, right in columns.items()
-        ),
-    )
-    table = element("table", element("thead", header), element("tbody", *rows), class_="results")
-    return scrolled(title, table)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,7 +7,7 @@ from __future__ import annotations
 import hashlib
 import json
 from base64 import b64encode
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from html import escape
@@ -118,6 +118,36 @@ def folded(title: str, *content: Content) -> Html:
 def scrolled(title: str, content: Html, *, class_: str = "scroll") -> Html:
     """Write content that scrolls if it is too large, also by keyboard."""
     return element("div", content, class_=class_, tabindex=0, role="region", aria_label=title)
+
+
+def table(
+    title: str,
+    columns: Sequence[Content],
+    rows: Sequence[Html],
+    *,
+    right: Collection[int] = (),
+    sorts: bool = False,
+    order: tuple[int, str] | None = None,
+    class_: str | None = None,
+    scroll: str = "scroll",
+) -> Html:
+    """Write a table that scrolls. `right`: numbers of right-aligned columns.
+
+    `sorts`: a click on a column's name sorts by it; `order`: the column by which the rows are in order, and
+    that order.
+    """
+    header = (
+        element(
+            "th",
+            element("button", name, type="button") if sorts else name,
+            scope="col",
+            class_="num" if number in right else None,
+            aria_sort=order[1] if order is not None and order[0] == number else None,
+        )
+        for number, name in enumerate(columns)
+    )
+    head = element("thead", element("tr", *header))
+    return scrolled(title, element("table", head, element("tbody", *rows), class_=class_), class_=scroll)
 
 
 def figures(pairs: Sequence[tuple[str, str]]) -> Html:

@@ -32,6 +32,7 @@ from vastrun.launcher.ui.report.page import (
     scrolled,
     section,
     shortened,
+    table,
 )
 from vastrun.launcher.ui.report.run_sections import failure, machine_lines, newest_lines, timeline
 
@@ -147,10 +148,8 @@ def _attempts(report: RunReport, address_of: Callable[[Run], str] | None) -> Htm
         )
         for attempt in report.attempts[-_MAX_ATTEMPTS:]
     ]
-    names = ("Attempt", "Verdict", "Cause", "Cost")
-    header = element("tr", *(element("th", name, scope="col") for name in names))
-    table = element("table", element("thead", header), element("tbody", *rows))
-    return element("div", element("h3", "Attempts"), scrolled("Attempts", table))
+    columns = ("Attempt", "Verdict", "Cause", "Cost")
+    return element("div", element("h3", "Attempts"), table("Attempts", columns, rows))
 
 
 def _stages(report: RunReport) -> Html | str:
@@ -168,10 +167,8 @@ def _stages(report: RunReport) -> Html | str:
         )
         for stage in stages
     ]
-    names = ("Stage", "Steps", "Time", "Cost", "Result")
-    header = element("tr", *(element("th", name, scope="col") for name in names))
-    table = element("table", element("thead", header), element("tbody", *rows))
-    return element("div", element("h3", "Stages"), scrolled("Stages", table))
+    columns = ("Stage", "Steps", "Time", "Cost", "Result")
+    return element("div", element("h3", "Stages"), table("Stages", columns, rows))
 
 
 def _named(run: Run, shown: Run, address_of: Callable[[Run], str] | None) -> Html | str:
@@ -261,7 +258,5 @@ def _diary(report: RunReport) -> Html | str:
         )
         for event in events
     ]
-    names = ("When", "Phase", "What", "Spent")
-    header = element("tr", *(element("th", name, scope="col") for name in names))
-    table = element("table", element("thead", header), element("tbody", *rows))
-    return folded(how_many(len(report.events), "event"), scrolled("Diary", table))
+    columns = ("When", "Phase", "What", "Spent")
+    return folded(how_many(len(report.events), "event"), table("Diary", columns, rows))

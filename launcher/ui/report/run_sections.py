@@ -11,7 +11,17 @@ from vastrun.launcher.core import Phase, StepEnd
 from vastrun.launcher.ui.render.amounts import duration, how_many, usd_parts
 from vastrun.launcher.ui.render.loglines import LogLine, first_error, lines_of, parse_line, shown
 from vastrun.launcher.ui.render.verdict import cause_line
-from vastrun.launcher.ui.report.page import Html, element, facts, folded, joined, note, scrolled, shortened
+from vastrun.launcher.ui.report.page import (
+    Html,
+    element,
+    facts,
+    folded,
+    joined,
+    note,
+    scrolled,
+    shortened,
+    table,
+)
 
 LINES_BEFORE, LINES_AFTER = 12, 40
 """Log lines to show before and after an error."""
@@ -170,16 +180,9 @@ def timeline(spans: Sequence[PhaseSpan], steps: Sequence[StepEnd]) -> Html | str
         )
         for span, spent in zip(spans, dollars, strict=True)
     ]
-    header = element(
-        "tr",
-        element("th", "Phase", scope="col"),
-        element("th", element("span", "From start to end", class_="hidden"), scope="col"),
-        element("th", "Time", scope="col", class_="num"),
-        element("th", "Share", scope="col", class_="num"),
-        element("th", "Cost", scope="col", class_="num"),
-    )
-    table = element("table", element("thead", header), element("tbody", *rows), class_="timeline")
-    return element("div", scrolled("Timeline", table), _steps(steps))
+    columns = ("Phase", element("span", "From start to end", class_="hidden"), "Time", "Share", "Cost")
+    drawn = table("Timeline", columns, rows, right=(2, 3, 4), class_="timeline")
+    return element("div", drawn, _steps(steps))
 
 
 def _bar(span: PhaseSpan, start: float, whole_s: float) -> Html:
@@ -211,7 +214,7 @@ def _steps(ends: Sequence[StepEnd]) -> Html | str:
         )
         for end in ends
     ]
-    names = ("Step", "Time", "End", "Last line")
-    header = element("tr", *(element("th", name, scope="col") for name in names))
-    table = element("table", element("thead", header), element("tbody", *rows))
-    return folded(f"{how_many(len(ends), 'step')} on the machine", scrolled("Steps on the machine", table))
+    columns = ("Step", "Time", "End", "Last line")
+    return folded(
+        f"{how_many(len(ends), 'step')} on the machine", table("Steps on the machine", columns, rows)
+    )
