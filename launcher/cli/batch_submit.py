@@ -234,7 +234,8 @@ def open_runs_of(app: AppContext, name: str) -> Sequence[str]:
     ledger, now = app.ledger(), app.now()
     runs = [run for run in ledger.runs(open_only=True, batch=name) if run.point]
     values = {run.point: ledger.batches.values_of(name, run.point) for run in runs}
-    return open_runs_lines([with_cost(run, ledger.runs(leader=run.id), now) for run in runs], values, now)
+    rows = [with_cost(run, ledger.runs(leader=run.id), now) for run in runs]
+    return open_runs_lines(rows, values, now, width())
 
 
 class BatchLines:

@@ -100,7 +100,7 @@ def progress_line(progress: BatchProgress, budget_usd: float | None) -> str:
 
 
 def open_runs_lines(
-    rows: Sequence[RunRow], values: Mapping[str, Mapping[str, Any]], now: float
+    rows: Sequence[RunRow], values: Mapping[str, Mapping[str, Any]], now: float, width: int | None
 ) -> Sequence[str]:
     """Return a header and a line for each open run, the oldest first. `values`: by point."""
     ordered = sorted(rows, key=lambda row: row.run.created_at)
@@ -119,7 +119,7 @@ def open_runs_lines(
         for run in (row.run,)
     ]
     header = ("POINT", "PHASE", "STEP", "", "AGE", "COST", "HOST")
-    return table(header, cells, right=(2, 3, 4, 5), cut=(0,)).splitlines() if cells else []
+    return table(header, cells, right=(2, 3, 4, 5), cut=(0,), width=width).splitlines() if cells else []
 
 
 def ended_text(state: PointState, metric: str, value: float | None) -> str:

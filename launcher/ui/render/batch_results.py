@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from posixpath import commonprefix
 from typing import Any
 
 from vastrun.launcher.batch.analysis import NOT_A_CAUSE, influences, pareto_front
@@ -20,10 +19,6 @@ _MAX_INFLUENCES = 5
 _OPEN = "running"
 _WAITING = "waiting"
 Values = Mapping[str, Any]
-
-_MIN_ELIDED = 12
-"""Minimum characters of a common prefix of a key's values to leave out."""
-_BOUNDARIES = "/ =_-.,"
 
 
 def results_text(rows: Sequence[PointResult], spec: BatchSpec, width: int | None) -> str:
@@ -177,24 +172,7 @@ def fitted(
 
 def _differing(shown: Sequence[Values], points: Sequence[Values]) -> list[dict[str, Any]]:
     same = common_values(points)
-    prefixes = {key: _prefix(key, points) for point in points for key in point if key not in same}
-    return [
-        {key: _elided(value, prefixes.get(key, "")) for key, value in values.items() if key not in same}
-        for values in shown
-    ]
-
-
-def _prefix(key: str, points: Sequence[Values]) -> str:
-    """Return the common prefix of a key's texts, up to a word boundary; empty if it is short."""
-    texts = [point[key] for point in points if isinstance(point.get(key), str)]
-    prefix = commonprefix(texts) if len(set(texts)) > 1 else ""
-    prefix = prefix[: max(prefix.rfind(character) for character in _BOUNDARIES) + 1]
-    return prefix if len(prefix) >= _MIN_ELIDED else ""
-
-
-def _elided(value: Any, prefix: str) -> Any:
-    is_elided = prefix and isinstance(value, str) and value.startswith(prefix)
-    return f"…{value[len(prefix) :]}" if is_elided else value
+    return [{key: value for key, value in values.items() if key not in same} for values in shown]
 
 
 def _has(point: Values, key: str, value: Any) -> bool:

@@ -37,14 +37,25 @@ def test_all_values_are_shown_where_there_is_room() -> None:
 
 
 def test_with_less_room_the_values_that_all_points_have_are_left_out() -> None:
-    assert shown(40) == [
-        f"data=…{name}.h5 lr={lr}" for name in ("train", "valid") for lr in ("0.001", "0.0001")
+    assert shown(60) == [
+        f"data={FOLDER}{name}.h5 lr={lr}" for name in ("train", "valid") for lr in ("0.001", "0.0001")
     ]
     assert common_values(POINTS) == {"width": 64}
 
 
 def test_with_little_room_the_names_are_left_out() -> None:
-    assert shown(22) == ["…train.h5, 0.001", "…train.h5, 0.0001", "…valid.h5, 0.001", "…valid.h5, 0.0001"]
+    assert shown(54) == [
+        f"{FOLDER}{name}.h5, {lr}" for name in ("train", "valid") for lr in ("0.001", "0.0001")
+    ]
+
+
+def test_where_nothing_fits_the_ends_are_shown_in_which_the_points_differ() -> None:
+    assert shown(22) == [
+        "…er/train.h5, 0.001",
+        "…r/train.h5, 0.0001",
+        "…er/valid.h5, 0.001",
+        "…r/valid.h5, 0.0001",
+    ]
 
 
 @pytest.mark.parametrize("width", [11, 15, 18])
