@@ -20,7 +20,7 @@ from vastrun.launcher.core.settings import LoadedSettings
 from vastrun.launcher.guard import GuardThread
 from vastrun.launcher.ports import Clock, Ledger, OutputStore, Packer, Provider, RunThreads
 from vastrun.launcher.rate_limit_waits import RateLimitWaits
-from vastrun.launcher.ui.interrupts import MakeInterrupts
+from vastrun.launcher.ui.interrupts import Interrupts
 from vastrun.launcher.ui.screens import PlainScreens
 
 if TYPE_CHECKING:
@@ -93,7 +93,8 @@ class Factories:
     output_store: Callable[[], OutputStore]
     notifier: Callable[[Callable[[str], None]], UrlNotifier]
     """Makes what sends notifications, with a function that reports those it cannot deliver."""
-    interrupts: MakeInterrupts
+    interrupts: Callable[..., Interrupts]
+    """Makes what turns signals into requests, with options of `Interrupts`."""
     rehearsal: Callable[[Path], Rehearsal]
     """Makes a rehearsal in that folder."""
     exporter: Callable[[], Exporter]

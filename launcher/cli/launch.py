@@ -67,7 +67,7 @@ def drive_to_end(
     `first`: meaning of the first Ctrl-C (NONE: ask); `request`: holds from the start; `until`: epoch seconds
     at which the wait ends; `views`: no signal stops the run.
     """
-    interrupts = app.make.interrupts(first, request, until, views)
+    interrupts = app.make.interrupts(first, request=request, until=until, views=views)
     with interrupts.listening(), attempts_for(app, interrupts, began=began) as attempts:
         run = work(attempts)
         if run.phase is Phase.ENDED:

@@ -11,7 +11,6 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from operator import attrgetter
 from types import FrameType
-from typing import Protocol
 
 from vastrun.launcher.core import KeepAnswer, UserRequest
 from vastrun.launcher.ui.question import Ask, Choice, Question, Say
@@ -228,18 +227,6 @@ class Interrupts:
         with suppress(RuntimeError):  # already released
             self._wake_lock.release()
         self._say("\n" + (self.detach_message if request is UserRequest.DETACH else _MESSAGES[request]))
-
-
-class MakeInterrupts(Protocol):
-    """Makes the Interrupts of a command; `first=NONE` asks at Ctrl-C."""
-
-    def __call__(
-        self,
-        first: UserRequest = UserRequest.STOP,
-        request: UserRequest = UserRequest.NONE,
-        until: float | None = None,
-        views: bool = False,
-    ) -> Interrupts: ...
 
 
 def say_on(descriptor: int) -> Say:

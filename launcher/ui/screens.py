@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 from vastrun.launcher.core import Run, UserRequest
 from vastrun.launcher.ui.interrupts import Interrupts, say_on
@@ -79,24 +79,18 @@ def interrupts_on(
     environ: Mapping[str, str],
     now: Callable[[], float],
     first: UserRequest = UserRequest.STOP,
-    request: UserRequest = UserRequest.NONE,
-    until: float | None = None,
-    views: bool = False,
+    **options: Any,
 ) -> Interrupts:
-    """Return the Interrupts of a command; with `first=NONE`, Ctrl-C asks at a terminal, else it stops."""
+    """Return the Interrupts of a command; with `first=NONE`, Ctrl-C asks at a terminal, else it stops.
+
+    `options`: those of Interrupts.
+    """
     say = say_on(_descriptor(sys.stderr))
     ask = None
     if first is UserRequest.NONE and sys.stdin.isatty() and sys.stderr.isatty():
         ask = ask_at(sys.stdin.fileno(), say, output, live=TerminalCapabilities.of(sys.stderr, environ).live)
-    return Interrupts(
-        say=say,
-        ask=ask,
-        first=UserRequest.STOP if first is UserRequest.NONE else first,
-        request=request,
-        until=until,
-        views=views,
-        now=now,
-    )
+    first = UserRequest.STOP if first is UserRequest.NONE else first
+    return Interrupts(say=say, ask=ask, first=first, now=now, **options)
 
 
 def _descriptor(stream: TextIO | None) -> int:
