@@ -79,20 +79,6 @@ def _build(app: AppContext, variant: str, repository: str, base: str | None) -> 
     return build(connect(), recipe, app.paths.cache / "wheels", screen)
 
 
-@command.command("push")
-@click.argument("image")
-@click.argument("repository", required=False)
-@click.pass_obj
-def push_command(app: AppContext, image: str, repository: str | None) -> None:
-    """Push IMAGE to its registry or to REPOSITORY; print its digest.
-
-    Uses the credentials of `docker login`.
-    """
-    reference = reference_of(image)
-    to = reference_of(repository).name if repository else reference.name
-    click.echo(push(connect(), reference, to, app.plain_screen()))
-
-
 @command.command("publish")
 @click.option("--variant", type=click.Choice(VARIANTS), default="cu130", show_default=True)
 @click.option("--repository", required=True, help="Where to push it, such as registry.example/lab/vastrun.")
