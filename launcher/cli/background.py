@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from vastrun.launcher.api.background import DriverFolder, find_open_target, is_driven
@@ -39,7 +38,17 @@ def hand_over_run(app: AppContext, run: Run) -> str:
         driver = "vastrun serve --driver, on a computer of the team"
     else:
         driver = start_driver(app, app.paths.drivers, target)
-    return detached_text(_detached(app, run, driver))
+    spec = within_deadline(read_job(run.spec_json), run.meter.began_at or run.rented_at or run.created_at)
+    lease = None if run.offer is None else lease_of(spec, run.offer)
+    collect_s = None if lease is None else lease.collect_s
+    ends_at = None if lease is None else lease_ends_at(run, lease)
+    return detached_text(
+        run.id,
+        driver,
+        outputs=kept_outputs(collect_s, ends_at, app.now()),
+        pushed_to=pushed_url(run),
+        notifies=app.make.notifier(lambda _: None).shown_addresses(spec),
+    )
 
 
 def check_unused(app: AppContext, run: Run) -> None:
@@ -59,8 +68,9 @@ def hand_over_batch(app: AppContext, name: str) -> str:
     driver = start_driver(app, app.paths.drivers, target)
     job = read_job(app.ledger().batches.points(name)[0].spec_json)
     shown = app.make.notifier(lambda _: None).shown_addresses(job)
+    outputs = kept_outputs(None, None, app.now())
     return detached_text(
-        DetachedWork(name=name, driver=driver, is_batch=True, pushed_to=job.checkpoints.push, notifies=shown)
+        name, driver, outputs=outputs, pushed_to=job.checkpoints.push, notifies=shown, is_batch=True
     )
 
 
@@ -148,71 +158,54 @@ def _is_served(app: AppContext, target: Target) -> bool:
     return False
 
 
-def _detached(app: AppContext, run: Run, driver: str) -> DetachedWork:
-    spec = within_deadline(read_job(run.spec_json), run.meter.began_at or run.rented_at or run.created_at)
-    lease = None if run.offer is None else lease_of(spec, run.offer)
-    return DetachedWork(
-        name=run.id,
-        driver=driver,
-        collect_s=None if lease is None else lease.collect_s,
-        lease_ends_at=None if lease is None else lease_ends_at(run, lease),
-        now=app.now(),
-        pushed_to=pushed_url(run),
-        notifies=app.make.notifier(lambda _: None).shown_addresses(spec),
-    )
+def detached_text(
+    name: str,
+    driver: str,
+    *,
+    outputs: str,
+    pushed_to: str | None,
+    notifies: Sequence[str],
+    is_batch: bool = False,
+) -> str:
+    """Write a few lines about how a run or a batch continues without the command that detached from it.
 
-
-@dataclass(frozen=True, kw_only=True)
-class DetachedWork:
-    """A run or a batch that continues without the command that detached from it."""
-
-    name: str
-    driver: str
-    """`process 4242, log /…/run-calm-heron-3f1a.log`."""
-    is_batch: bool = False
-    collect_s: float | None = None
-    """Seconds for which a machine keeps its outputs after its training; None: unknown."""
-    lease_ends_at: float | None = None
-    """Latest time at which the machine destroys itself, epoch seconds."""
-    now: float = 0.0
-    pushed_to: str | None = None
-    """URL to which the machine pushes its checkpoints."""
-    notifies: Sequence[str] = ()
-    """Addresses of notifications."""
-
-
-def detached_text(work: DetachedWork) -> str:
-    """Write a few lines about how the run continues."""
-    what = "It starts the remaining points, downloads" if work.is_batch else "It downloads"
+    `driver`: `process 4242, log /…/run-calm-heron-3f1a.log`; `outputs`: what `kept_outputs` returns;
+    `pushed_to`: URL to which its checkpoints are pushed; `notifies`: addresses of notifications.
+    """
+    what = "It starts the remaining points, downloads" if is_batch else "It downloads"
     return "\n".join(
         [
-            f"{work.name} continues in the background: {work.driver}",
+            f"{name} continues in the background: {driver}",
             f"  {what} the outputs, destroys machines and starts retries. This terminal may be closed.",
             "  If this computer sleeps, training continues; the driver continues when it wakes.",
-            f"  {_outputs(work)}",
-            f"  {_checkpoints(work)}",
-            f"  {_notified(work)}",
+            f"  {outputs}",
+            f"  {_checkpoints(pushed_to)}",
+            f"  {_notified(notifies)}",
         ]
     )
 
 
-def _outputs(work: DetachedWork) -> str:
-    if work.collect_s is None:
+def kept_outputs(collect_s: float | None, ends_at: float | None, now: float) -> str:
+    """Say how long a machine keeps its outputs after its training.
+
+    `collect_s`: None: unknown; `ends_at`: latest epoch seconds at which the machine destroys itself.
+    """
+    if collect_s is None:
         return "If it is off when a run ends, the machine keeps the outputs for limits.collect_s."
-    head, ends_at = "If it is off when training ends, the machine keeps the outputs", work.lease_ends_at
-    if ends_at is not None and ends_at - work.now <= work.collect_s:
+    head = "If it is off when training ends, the machine keeps the outputs"
+    if ends_at is not None and ends_at - now <= collect_s:
         return f"{head} until {moment(ends_at)} (limits)."
     latest = "" if ends_at is None else f", until {moment(ends_at)} at the latest"
-    return f"{head} for {rough(work.collect_s)} (limits.collect_s){latest}."
+    return f"{head} for {rough(collect_s)} (limits.collect_s){latest}."
 
 
-def _checkpoints(work: DetachedWork) -> str:
-    if work.pushed_to is not None:
-        return f"Checkpoints are also pushed to {work.pushed_to}: they are safe in any case."
+def _checkpoints(pushed_to: str | None) -> str:
+    if pushed_to is not None:
+        return f"Checkpoints are also pushed to {pushed_to}: they are safe in any case."
     return "Checkpoints are safe in any case only where the job pushes them: checkpoints: {push: URL}."
 
 
-def _notified(work: DetachedWork) -> str:
-    if work.notifies:
-        return f"Notification when it ends: {', '.join(work.notifies)}"
+def _notified(notifies: Sequence[str]) -> str:
+    if notifies:
+        return f"Notification when it ends: {', '.join(notifies)}"
     return f"No notification is set up; before the next launch: {NOTIFY_HINT}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,10 +16,10 @@ from vastrun.launcher.api.drivers import Target
 from vastrun.launcher.app_context import AppContext
 from vastrun.launcher.cli.background import (
     NOTIFY_HINT,
-    DetachedWork,
     continue_killed,
     detached_text,
     hand_over_run,
+    kept_outputs,
     replace_dead_drivers,
 )
 from vastrun.launcher.commands.queries import row_of, with_download
@@ -28,7 +29,7 @@ from vastrun.launcher.core.batch import Batch, BatchSpec
 from vastrun.launcher.core.errors import AuthError, StorageError
 from vastrun.launcher.ledger.presence import KilledLauncher, Presence
 
-LEFT = DetachedWork(name="calm-heron-3f1a", driver="process 42, log /x.log", collect_s=1800.0, now=0.0)
+NAMES = ("calm-heron-3f1a", "process 42, log /x.log")
 
 
 @pytest.fixture
@@ -207,31 +208,33 @@ def test_a_machine_cannot_lengthen_what_status_says_is_left(terminal: Terminal) 
     assert with_download(row, past, terminal.clock.now()).download_left_s == 0
 
 
+def left_text(**changes: Any) -> str:
+    return detached_text(*NAMES, **{"outputs": "", "pushed_to": None, "notifies": (), **changes})
+
+
 def test_it_says_what_drives_the_run_and_how_its_end_is_told() -> None:
-    text = detached_text(LEFT)
+    text = left_text()
     assert text.startswith("calm-heron-3f1a continues in the background: process 42, log /x.log\n")
     assert NOTIFY_HINT in text
-    assert "Notification when it ends: https://ntfy.sh/…" in detached_text(
-        replace(LEFT, notifies=["https://ntfy.sh/…"])
-    )
+    assert "Notification when it ends: https://ntfy.sh/…" in left_text(notifies=["https://ntfy.sh/…"])
 
 
 def test_it_says_how_long_outputs_are_kept() -> None:
-    assert "keeps the outputs for 30m (limits.collect_s)." in detached_text(LEFT)
-    assert "for 30m (limits.collect_s), until 1970-01-01" in detached_text(
-        replace(LEFT, lease_ends_at=7200.0)
-    )
+    kept = kept_outputs(1800.0, None, 0.0)
+    assert kept.endswith("keeps the outputs for 30m (limits.collect_s).")
+    assert kept in left_text(outputs=kept)
+    assert "for 30m (limits.collect_s), until 1970-01-01" in kept_outputs(1800.0, 7200.0, 0.0)
 
 
 def test_where_the_lease_ends_sooner_it_says_when() -> None:
-    text = detached_text(replace(LEFT, lease_ends_at=600.0))
+    text = kept_outputs(1800.0, 600.0, 0.0)
     assert "keeps the outputs until 1970-01-01" in text and "collect_s" not in text
 
 
 def test_it_says_whether_checkpoints_are_safe() -> None:
-    assert "only where the job pushes them" in detached_text(LEFT)
-    assert "pushed to s3://models/demo" in detached_text(replace(LEFT, pushed_to="s3://models/demo"))
+    assert "only where the job pushes them" in left_text()
+    assert "pushed to s3://models/demo" in left_text(pushed_to="s3://models/demo")
 
 
 def test_a_batch_has_points_to_start() -> None:
-    assert "starts the remaining points" in detached_text(replace(LEFT, is_batch=True, collect_s=None))
+    assert "starts the remaining points" in left_text(is_batch=True)
