@@ -14,7 +14,7 @@ if TYPE_CHECKING:  # `status` does not need what drives a run
     from vastrun.launcher.batch.schedule import PointState
     from vastrun.launcher.commands.attempts import Attempts
     from vastrun.launcher.core.batch import Batch, BatchProgress
-    from vastrun.launcher.notifications.senders import Notifier
+    from vastrun.launcher.notifications.delivery import UrlNotifier
 
 _T = TypeVar("_T")
 
@@ -138,5 +138,5 @@ class BatchServices:
     """This computer's name within a team; empty: the ledger is this computer's own."""
     prunes: bool = True
     """The batch's early stop is followed."""
-    notifier: Notifier | None = None
+    notifier: UrlNotifier | None = None
     """Sends notifications; None: only the screen shows them."""

@@ -12,7 +12,7 @@ from vastrun.launcher.core.batch import Budget
 from vastrun.launcher.ports import Clock, Ledger, OutputStore, Packer, Provider, Screen, UserRequests
 
 if TYPE_CHECKING:
-    from vastrun.launcher.notifications.senders import Notifier
+    from vastrun.launcher.notifications.delivery import UrlNotifier
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,7 +42,7 @@ class Services:
     """Login name of the user."""
     computer: str = ""
     """This computer's name within a team; empty: the ledger is this computer's own."""
-    notifier: Notifier | None = None
+    notifier: UrlNotifier | None = None
     """Sends notifications; None: only the screen shows them."""
     budgets: Callable[[float], Sequence[Budget]] = lambda _now: ()
     """Returns the budgets of all runs at that moment, besides the batch's."""

@@ -1,4 +1,4 @@
-"""The Notifier port: a webhook, ntfy, Slack or Apprise. A run never waits for it or fails because of it."""
+"""Delivery of notifications by a webhook, ntfy, Slack or Apprise: no run waits for it or fails by it."""
 
 from __future__ import annotations
 
@@ -52,7 +52,10 @@ _silence = threading.local()
 
 class UrlNotifier:
     """Posts notifications, each in a separate thread. `say` gets one line about each failing address;
-    `text_of` words a notification."""
+    `text_of` words a notification.
+
+    A run never depends on it: only `check` raises, and only `close` waits.
+    """
 
     def __init__(
         self,
@@ -69,12 +72,14 @@ class UrlNotifier:
         self._reported: set[str] = set()
 
     def check(self, spec: JobSpec) -> None:
+        """Raise UsageError when a receiver in the job has no valid address."""
         for target in self._targets(spec):
             address = self._address(target)
             if address.service is Service.APPRISE:
                 check_url(address)
 
     def has_targets(self, spec: JobSpec) -> bool:
+        """Return whether the job has a receiver."""
         return bool(spec.notify) or bool(self._environ.get(DEFAULTS, "").strip())
 
     def shown_addresses(self, spec: JobSpec) -> Sequence[str]:
@@ -86,6 +91,7 @@ class UrlNotifier:
         return shown
 
     def send(self, notification: AnyNotification, spec: JobSpec) -> None:
+        """Send the notification in the background."""
         for target in self._targets(spec):
             try:
                 address = self._address(target)

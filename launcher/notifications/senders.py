@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from vastrun.launcher.config import read_job
 from vastrun.launcher.core import Event, Run
@@ -13,7 +13,6 @@ from vastrun.launcher.core.errors import StorageError
 from vastrun.launcher.core.job import JobSpec
 from vastrun.launcher.decisions.remaining_lease import RemainingLease
 from vastrun.launcher.notifications.events import (
-    AnyNotification,
     BatchNotification,
     Notification,
     NotificationKind,
@@ -25,28 +24,15 @@ from vastrun.launcher.notifications.events import (
 )
 from vastrun.launcher.ports import Clock, Ledger
 
-
-class Notifier(Protocol):
-    """Sends notifications. A run never depends on it: only `check` raises, and no method waits."""
-
-    def check(self, spec: JobSpec) -> None:
-        """Raise UsageError when a receiver in the job has no valid address."""
-        ...
-
-    def has_targets(self, spec: JobSpec) -> bool:
-        """Return whether the job has a receiver."""
-        ...
-
-    def send(self, notification: AnyNotification, spec: JobSpec) -> None:
-        """Send the notification in the background."""
-        ...
+if TYPE_CHECKING:  # a command that notifies nobody does not need what posts
+    from vastrun.launcher.notifications.delivery import UrlNotifier
 
 
 class RunNotifier:
     """Sends each notification of a run once; the diary records it, and this object when the diary cannot
     be written."""
 
-    def __init__(self, spec: JobSpec, notifier: Notifier | None, ledger: Ledger, clock: Clock) -> None:
+    def __init__(self, spec: JobSpec, notifier: UrlNotifier | None, ledger: Ledger, clock: Clock) -> None:
         self._spec, self._notifier, self._ledger, self._clock = spec, notifier, ledger, clock
         self._sent: set[NotificationKind] | None = None
 
@@ -95,7 +81,7 @@ class BatchNotifier:
     """Sends each notification of a batch once, to the addresses in its job. The diary of its first run
     records them."""
 
-    def __init__(self, notifier: Notifier | None, ledger: Ledger) -> None:
+    def __init__(self, notifier: UrlNotifier | None, ledger: Ledger) -> None:
         self._notifier, self._ledger = notifier, ledger
         self._spec: JobSpec | None = None
         self._sent: list[Event] | None = None

@@ -31,7 +31,7 @@ from vastrun.launcher.core.labels import POOL
 from vastrun.launcher.decisions.history import SpeedHistory
 from vastrun.launcher.flow.services import Services
 from vastrun.launcher.ledger.sqlite import SqliteLedger
-from vastrun.launcher.notifications.senders import Notifier
+from vastrun.launcher.notifications.delivery import UrlNotifier
 from vastrun.launcher.pool.provider import PoolProvider
 from vastrun.launcher.ports import Ledger, RunThreads
 
@@ -135,7 +135,7 @@ class BatchWorld:
         self.request = UserRequest.NONE
         """Of the user at the launcher's terminal."""
         self.budgets: tuple[Budget, ...] = ()
-        self.notifier: Notifier | None = None
+        self.notifier: UrlNotifier | None = None
         self.pages_s = 0.0
         """How long the pages of a run that has ended take to be made."""
         self.away_until = -math.inf

@@ -24,7 +24,7 @@ BUDGET_USD = 2.85 * SHARE_USD
 
 
 class Listener:
-    """The Notifier port: remembers what it was told."""
+    """Stands for UrlNotifier: remembers what it was told."""
 
     def __init__(self) -> None:
         self.heard: list[BatchNotification] = []
