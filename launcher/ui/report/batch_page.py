@@ -175,26 +175,20 @@ def _influences(report: BatchReport) -> Html | str:
 
 
 def leave_report(ledger: Ledger, name: str, now: float) -> str:
-    """Write the page; return a line with its path or with the error, which changes nothing else."""
+    """Write the page to the batch's folder; return a line with its path or with the error, which changes
+    nothing else. Empty if nothing was downloaded.
+    """
     try:
-        file = write_batch_report(ledger, name, now)
+        folder = Path(ledger.batches.get(name).folder)
+        if not folder.is_dir() or all(entry.name == IGNORE for entry in folder.iterdir()):
+            return ""
+        text = batch_page_file(batch_report_of(ledger, name, now), folder.resolve())
+        content = text.encode(errors="replace")
+        with disk_errors(folder):
+            need_space(folder, len(content))
+            write_file(folder / REPORT, content)
+    except PAGE_FAULTS as fault:
+        return f"the report of the batch was not written: {type(fault).__name__}: {fault}"
     except StorageError as error:
         return f"the report of the batch was not written: {error}"
-    return "" if file is None else f"report: {file}"
-
-
-def write_batch_report(ledger: Ledger, name: str, now: float) -> Path | None:
-    """Write the page to the batch's folder; None if nothing was downloaded. Raises StorageError."""
-    folder = Path(ledger.batches.get(name).folder)
-    if not folder.is_dir() or all(entry.name == IGNORE for entry in folder.iterdir()):
-        return None
-    try:
-        content = batch_page_file(batch_report_of(ledger, name, now), folder.resolve()).encode(
-            errors="replace"
-        )
-    except PAGE_FAULTS as fault:
-        raise StorageError(f"{REPORT} cannot be made: {type(fault).__name__}: {fault}") from fault
-    with disk_errors(folder):
-        need_space(folder, len(content))
-        write_file(folder / REPORT, content)
-    return folder / REPORT
+    return f"report: {folder / REPORT}"
