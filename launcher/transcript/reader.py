@@ -100,15 +100,6 @@ class RowChange:
 
 
 @dataclass(frozen=True, kw_only=True)
-class RequestEntry:
-    """Request of a user or a batch."""
-
-    at: EpochSeconds
-    request: Name
-    where: Name = ""
-
-
-@dataclass(frozen=True, kw_only=True)
 class DriveEnd:
     """The launcher let go of the run."""
 
@@ -118,7 +109,7 @@ class DriveEnd:
     """Longest time between two looks of the launcher's guard, for all of its runs; 0: unknown."""
 
 
-Entry = DriveStart | LoggedEvent | LogChunk | RunSnapshot | CallEntry | RowChange | RequestEntry | DriveEnd
+Entry = DriveStart | LoggedEvent | LogChunk | RunSnapshot | CallEntry | RowChange | DriveEnd
 KINDS: Mapping[str, Any] = {
     "begin": DriveStart,
     "event": LoggedEvent,
@@ -126,7 +117,6 @@ KINDS: Mapping[str, Any] = {
     "progress": RunSnapshot,
     "call": CallEntry,
     "row": RowChange,
-    "request": RequestEntry,
     "end": DriveEnd,
 }
 
