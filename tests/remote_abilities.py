@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Collection, Mapping, Set
+from collections.abc import Callable, Collection, Set
 
 from vastrun.launcher.core import CommandResult, LocalProgram, SshAccess
 from vastrun.launcher.ports import REMOTE_ABILITIES
@@ -29,7 +29,6 @@ class AbleRemote(BareRemote):
     """All that an SSH connection can do besides."""
 
     identity = "known"
-    left_out: Mapping[str, int] = {}
 
     def __init__(self) -> None:
         self.aborted = 0

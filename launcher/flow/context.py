@@ -171,7 +171,7 @@ class GuardedRemote:
     def __init__(self, remote: Remote, check: Callable[[], None]) -> None:
         self._remote, self._check = remote, check
         self.connection = remote
-        """The real remote, for optional protocols: `ChecksIdentity` and `CountsNoise`."""
+        """The real remote, for optional protocols such as `ChecksIdentity`."""
         if isinstance(remote, Interruptible):
             remote.set_interrupt_check(check)
 

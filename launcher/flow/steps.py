@@ -30,7 +30,6 @@ from vastrun.launcher.flow.node_sync import (
 from vastrun.launcher.flow.retention import keep_for_weights
 from vastrun.launcher.flow.run_end import assess
 from vastrun.launcher.flow.run_state import PhaseResult, RunStopped
-from vastrun.launcher.ports import CountsNoise
 
 _RETRY_TIMEOUT_S = 300.0
 _RETRY_INTERVAL_S = 2.0
@@ -92,7 +91,6 @@ def collect(context: RunContext) -> PhaseResult | None:
     # The box may end itself soon. It need not hear of it: what counts is home.
     with suppress(UnreachableError, GoneError, RunStopped):
         context.remote().write(layout.COLLECTED, b"")
-        _report_noise(context)
     result = Result.FAILED if collected.evidence.damaged else Result.OK
     return PhaseResult(result=result, cause=assessment.cause, detail=assessment.detail, node=assessment.node)
 
@@ -156,13 +154,6 @@ def _save_returned_at(context: RunContext, machine: Instance, at: float | None) 
         # Its bill is known by its id, which is new where its order was denied, and it was made all the same.
         meter = replace(context.run.meter, given_back_at=at)
         context.save(instance_id=machine.id, meter=meter)
-
-
-def _report_noise(context: RunContext) -> None:
-    connection = context.remote().connection
-    if isinstance(connection, CountsNoise) and connection.left_out:
-        kinds = ", ".join(f"{count} {kind}" for kind, count in connection.left_out.items())
-        context.report(f"unreadable lines from the machine, not shown: {kinds}")
 
 
 def _retry_when_space(context: RunContext, action: Callable[[], _T]) -> _T:

@@ -42,7 +42,6 @@ from vastrun.launcher.ports.remotes import REMOTE_ABILITIES as REMOTE_ABILITIES
 from vastrun.launcher.ports.remotes import AllowsSsh as AllowsSsh
 from vastrun.launcher.ports.remotes import ChecksExchange as ChecksExchange
 from vastrun.launcher.ports.remotes import ChecksIdentity as ChecksIdentity
-from vastrun.launcher.ports.remotes import CountsNoise as CountsNoise
 from vastrun.launcher.ports.remotes import Interruptible as Interruptible
 from vastrun.launcher.ports.remotes import OpensTerminal as OpensTerminal
 from vastrun.launcher.ports.remotes import Remote as Remote

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection
 from operator import attrgetter
 from typing import Protocol, TypeVar, cast, runtime_checkable
 
@@ -124,16 +124,6 @@ class SeesGrowth(Protocol):
         ...
 
 
-@runtime_checkable
-class CountsNoise(Protocol):
-    """A remote whose machine prints unreadable lines."""
-
-    @property
-    def left_out(self) -> Mapping[str, int]:
-        """Number of lines that were not shown so far, by kind."""
-        ...
-
-
 REMOTE_ABILITIES: Collection[type] = (
     ChecksExchange,
     ChecksIdentity,
@@ -141,7 +131,6 @@ REMOTE_ABILITIES: Collection[type] = (
     OpensTerminal,
     AllowsSsh,
     SeesGrowth,
-    CountsNoise,
 )
 """The optional interfaces of a remote."""
 

@@ -22,7 +22,7 @@ from vastrun.launcher.core.errors import (
 from vastrun.launcher.ssh.client_options import login_argv, ssh_access, tunnel_argv
 from vastrun.launcher.ssh.connection import Connection, Login, script
 from vastrun.launcher.ssh.keys import Address
-from vastrun.launcher.ssh.session import ConnectionLostError, NoiseFilter, SshSession
+from vastrun.launcher.ssh.session import ConnectionLostError, SshSession
 from vastrun.launcher.ssh.transfers import Download, Following, Upload
 
 _T = TypeVar("_T")
@@ -44,18 +44,15 @@ class SshRemote:
         root: str,
         env: Mapping[str, str],
         is_gone: Callable[[], bool],
-        noise: NoiseFilter,
     ) -> None:
         """`root`: absolute path of the box's folder. `env`: variables of commands, added to the box's own; no
-        secrets. `is_gone`: asks the provider about the machine when it does not answer. `noise`: counts
-        dropped lines.
+        secrets. `is_gone`: asks the provider about the machine when it does not answer.
         """
         self._login = login
         self._connection = Connection(login)
         self._root = root
         self._env = [f"{name}={value}" for name, value in env.items()]
         self._is_gone = is_gone
-        self._noise = noise
         self._download = Download(self._start)
         self._watched = ""
         """Path of the file that `has_grown` was asked about."""
@@ -75,11 +72,6 @@ class SshRemote:
     def identity(self) -> str:
         """Method by which the machine was identified, for display; empty before the first connection."""
         return self._connection.identity
-
-    @property
-    def left_out(self) -> Mapping[str, int]:
-        """Number of dropped lines of known noise, by kind."""
-        return self._noise.counts
 
     def set_interrupt_check(self, check: Callable[[], None]) -> None:
         """Call `check` every second during waits for the machine."""
@@ -104,8 +96,7 @@ class SshRemote:
                 raise UnreachableError(f"no answer within {timeout_s:g} s: {command}") from error
             finally:
                 session.close()
-            stderr = self._noise.strip(session.errors())
-            return CommandResult(exit_code=exit_code, stdout=session.output(), stderr=stderr)
+            return CommandResult(exit_code=exit_code, stdout=session.output(), stderr=session.errors())
 
     def terminal(self, command: str | None = None) -> LocalProgram:
         """Return OpenSSH's client for the address of this connection."""
@@ -171,7 +162,6 @@ class SshRemote:
             words = (*script("follow"), self._watched, str(offset))
             session = self._connection.start_beside(self._root, words, self._env)
             if session is not None and session.pid() is not None:
-                self._noise.strip(session.greeting())
                 self._following, self._can_follow = Following(session, self._watched, offset), True
         following = self._following
         return following if following is not None and following.path == self._watched else None
@@ -222,7 +212,6 @@ class SshRemote:
             found = session.pid() is not None
         except TimeoutError as error:
             raise ConnectionLostError("the machine does not answer") from error
-        self._noise.strip(session.greeting())
         if not found:
             session.close()
             raise NoBoxError(f"folder {self._root} does not exist on the machine")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import select
 import time
-from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING
@@ -23,12 +22,13 @@ _MARK_BYTES = 100
 
 Check = Callable[[], None]
 """Raises when the caller should stop waiting."""
-_KNOWN = {
-    "port_forwarding": re.compile(r"remote port forwarding failed for listen port \d+"),
-    "welcome": re.compile(r"^Welcome to vast\.ai\b|^Have fun!$"),
-    "known_hosts": re.compile(r"^Warning: Permanently added .+ to the list of known hosts"),
-    "locale": re.compile(r"setlocale: LC_\w+: cannot change locale"),
-}
+_NOISE = re.compile(
+    r"remote port forwarding failed for listen port \d+"
+    r"|^Welcome to vast\.ai\b|^Have fun!$"
+    r"|^Warning: Permanently added .+ to the list of known hosts"
+    r"|setlocale: LC_\w+: cannot change locale"
+)
+"""Lines that logins write to the stderr of a command."""
 
 
 class ConnectionLostError(UnreachableError):
@@ -138,11 +138,7 @@ class SshSession:
 
     def errors(self) -> str:
         """Return the command's stderr; before its start, the machine's."""
-        return bytes(self._err.data).decode("utf-8", "replace")
-
-    def greeting(self) -> str:
-        """Return the machine's output before the command's own."""
-        return (self._out.greeting + b"\n" + self._err.greeting).decode("utf-8", "replace")
+        return strip_noise(bytes(self._err.data).decode("utf-8", "replace"))
 
     def close(self) -> None:
         """Close the channel. A connection that is broken already is not an error here."""
@@ -203,12 +199,11 @@ class SshSession:
 
 
 class _Output:
-    """Bytes of one stream, separated by the mark into the machine's greeting and the command's output."""
+    """Bytes of one stream: the command's output, without the machine's greeting before the mark."""
 
     def __init__(self, token: str) -> None:
         self._mark = re.compile(rb"\n?%s (\d{1,10}|none)\n" % token.encode())
         self.data = bytearray()
-        self.greeting = b""
         self.pid: bytes | None = None
 
     @property
@@ -222,7 +217,7 @@ class _Output:
             return
         mark = self._mark.search(self.data, max(0, seen - _MARK_BYTES))
         if mark is not None:
-            self.greeting, self.pid = bytes(self.data[: mark.start()]), mark[1]
+            self.pid = mark[1]
             del self.data[: mark.end()]
         elif len(self.data) > caps.GREETING_BYTES:
             raise BoxError("the machine's shell prints too much before it runs a command")
@@ -233,19 +228,6 @@ class _Output:
         return content
 
 
-class NoiseFilter:
-    """Drops known noise from text and counts it."""
-
-    def __init__(self) -> None:
-        self.counts: Counter[str] = Counter()
-        """Number of dropped lines by kind."""
-
-    def strip(self, text: str) -> str:
-        """Return the text without its lines of known noise."""
-        return "\n".join(line for line in text.split("\n") if not self._is_noise(line))
-
-    def _is_noise(self, line: str) -> bool:
-        kind = next((kind for kind, pattern in _KNOWN.items() if pattern.search(line.rstrip("\r"))), None)
-        if kind is not None:
-            self.counts[kind] += 1
-        return kind is not None
+def strip_noise(text: str) -> str:
+    """Return the text without its lines of known noise."""
+    return "\n".join(line for line in text.split("\n") if not _NOISE.search(line.rstrip("\r")))

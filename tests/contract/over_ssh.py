@@ -12,7 +12,6 @@ from vastrun.launcher.ports import Abilities, Provider, Remote
 from vastrun.launcher.ssh.connection import Login
 from vastrun.launcher.ssh.keys import KeyRing, KnownHosts
 from vastrun.launcher.ssh.remote import SshRemote
-from vastrun.launcher.ssh.session import NoiseFilter
 
 
 class OverSsh:
@@ -57,7 +56,6 @@ class OverSsh:
             root=str(self._boxes / instance.id),
             env={},
             is_gone=lambda: instance.id not in [found.id for found in self.instances()],
-            noise=NoiseFilter(),
         )
 
     def destroy(self, instance_id: str) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import secrets
-from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -41,7 +40,6 @@ from vastrun.launcher.providers.onstart import BOX, readable_text
 from vastrun.launcher.ssh.connection import Login
 from vastrun.launcher.ssh.keys import KeyRing, KnownHosts
 from vastrun.launcher.ssh.remote import SshRemote
-from vastrun.launcher.ssh.session import NoiseFilter
 
 _MIN_SHM_GB = 2.0
 _RENDEZVOUS_PORT = 29400
@@ -78,8 +76,6 @@ class DockerProvider:
         self._keys = KeyRing(state / "keys")
         self._clock = clock
         self._host_keys = HostKeyLog(self._engine.log, clock)
-        self._noise: defaultdict[str, NoiseFilter] = defaultdict(NoiseFilter)
-        """Noise counters by run, kept across connections."""
 
     @classmethod
     def of(cls, context: ProviderContext) -> DockerProvider:
@@ -216,7 +212,6 @@ class DockerProvider:
             root=BOX,
             env={},
             is_gone=lambda: self._find_owned(container.name) is None,
-            noise=self._noise[run_id],
         )
 
 

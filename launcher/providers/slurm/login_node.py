@@ -34,7 +34,6 @@ from vastrun.launcher.ssh.client_options import LOGIN_SHELL, login_argv
 from vastrun.launcher.ssh.connection import KeyRejectedError, Login
 from vastrun.launcher.ssh.keys import KeyPair, KnownHosts
 from vastrun.launcher.ssh.remote import SshRemote
-from vastrun.launcher.ssh.session import NoiseFilter
 
 _OUTPUT_MARK = "@begin"
 _QUERY_TIMEOUT_S = 60.0
@@ -140,7 +139,7 @@ class LoginNode:
         """Return a shell on the login node, in the folder `root`."""
         if self.address is None:
             return LocalRemote(Path(root), {**self._environ, **env})
-        return SshRemote(self.login(), root=root, env=env, is_gone=is_gone, noise=NoiseFilter())
+        return SshRemote(self.login(), root=root, env=env, is_gone=is_gone)
 
     def login(self) -> Login:
         """Return the login. Raises UsageError when a setting is missing."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -45,7 +44,6 @@ from vastrun.launcher.providers.vast.volumes import Volumes
 from vastrun.launcher.ssh.connection import Login
 from vastrun.launcher.ssh.keys import KeyRing, KnownHosts
 from vastrun.launcher.ssh.remote import SshRemote
-from vastrun.launcher.ssh.session import NoiseFilter
 
 Recall = Callable[[JobSpec], SpeedHistory]
 
@@ -94,8 +92,6 @@ class VastProvider:
         # One seed for each launcher: its searches keep the order of equal offers, others get another.
         self._seed = Random().random()
         self._access = KeyAccess(self._api, clock)
-        self._noise: defaultdict[str, NoiseFilter] = defaultdict(NoiseFilter)
-        """Noise counters by run, kept across connections."""
         self._shared_offers = market.SharedOffers(clock.now) if many_runs else None
         self._rows = MachineRows(self._api, clock, many_runs=many_runs)
         self._addresses = DirectAddresses(self._rows.listed, clock.now)
@@ -258,7 +254,6 @@ class VastProvider:
     def forget(self, run_id: str) -> None:
         """Delete the run's key from this computer."""
         self._keys.forget(run_id)
-        self._noise.pop(run_id, None)
 
     def account_status(self) -> AccountStatus:
         """Return the account's credit and the permissions of its key."""
@@ -295,5 +290,4 @@ class VastProvider:
             root=BOX,
             env={},
             is_gone=lambda: self._rows.row(row.id)[0] is None,
-            noise=self._noise[run_id],
         )

@@ -10,7 +10,6 @@ from tests.emulators.sshd import Sshd
 from vastrun.launcher.ssh.connection import ConnectTimeouts, Login
 from vastrun.launcher.ssh.keys import KeyRing, KnownHosts
 from vastrun.launcher.ssh.remote import SshRemote
-from vastrun.launcher.ssh.session import NoiseFilter
 
 RUN, INSTANCE = "calm-heron-3f1a", "52607650"
 USUAL = ConnectTimeouts()
@@ -32,7 +31,6 @@ class Machine:
         read_fingerprints: Callable[[], Collection[str]] = tuple,
         env: Mapping[str, str] | None = None,
         is_gone: Callable[[], bool] = lambda: False,
-        noise: NoiseFilter | None = None,
         timeouts: ConnectTimeouts = USUAL,
     ) -> SshRemote:
         """A shell in the box, as a launcher that has just started makes one."""
@@ -43,8 +41,7 @@ class Machine:
             user=self.sshd.user,
             timeouts=timeouts,
         )
-        noise = noise or NoiseFilter()
-        return SshRemote(login, root=str(self.box), env=env or {}, is_gone=is_gone, noise=noise)
+        return SshRemote(login, root=str(self.box), env=env or {}, is_gone=is_gone)
 
     def _or_direct(self, addresses: Sequence[tuple[str, int]]) -> Sequence[tuple[str, int]]:
         return addresses or [self.sshd.address]

@@ -16,7 +16,6 @@ from vastrun.launcher.ports import Remote
 from vastrun.launcher.ssh.connection import ConnectTimeouts, KeyRejectedError, Login
 from vastrun.launcher.ssh.keys import KeyPair, KnownHosts
 from vastrun.launcher.ssh.remote import SshRemote
-from vastrun.launcher.ssh.session import NoiseFilter
 from vastrun_ssh_machines.answers import MachineAnswer, parse_answer
 from vastrun_ssh_machines.machines_file import Workstation
 
@@ -60,7 +59,7 @@ class WorkstationShell:
 
     def remote(self, root: str, env: Mapping[str, str], is_gone: Callable[[], bool]) -> SshRemote:
         """Return a shell in that folder, over a connection of its own."""
-        return SshRemote(self._login(), root=root, env=env, is_gone=is_gone, noise=NoiseFilter())
+        return SshRemote(self._login(), root=root, env=env, is_gone=is_gone)
 
     def home(self) -> str:
         """Return the absolute path of the boxes' folder."""

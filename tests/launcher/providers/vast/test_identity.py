@@ -13,7 +13,7 @@ from tests.launcher.providers.vast.rentals import open_market, rent
 from tests.waiting import LONGEST_S, eventually
 from vastrun.launcher.core import Instance
 from vastrun.launcher.core.errors import HostKeyError, UnreachableError
-from vastrun.launcher.ports import ChecksIdentity, CountsNoise, Remote
+from vastrun.launcher.ports import ChecksIdentity, Remote
 from vastrun.launcher.providers.vast import VastProvider
 
 
@@ -74,20 +74,3 @@ def silence_of(provider: VastProvider, machine: Instance) -> str:
     with pytest.raises(UnreachableError) as caught:
         provider.connect(machine).read("lease.log")
     return str(caught.value)
-
-
-def test_known_noise_is_counted_over_all_connections_of_a_run(vast: VastEmulator, tmp_path: Path) -> None:
-    provider = open_market(vast, tmp_path)
-    remote = first_answer(provider)
-    (machine,) = provider.instances()
-    (vast.instances.get(int(machine.id)).box.root / "root/.bashrc").write_text("echo Have fun!\n")
-    counts = []
-    for _ in range(2):
-        remote.close()
-        remote = provider.connect(machine)
-        assert remote.run("echo hello", timeout_s=LONGEST_S).stdout == "hello\n"
-        assert isinstance(remote, CountsNoise)
-        counts.append(remote.left_out["welcome"])
-    remote.close()
-    assert counts[0] > 0
-    assert counts[1] == 2 * counts[0]
