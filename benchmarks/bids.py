@@ -12,9 +12,10 @@ from collections.abc import Sequence
 from tests.launcher.providers.vast.recorded_market import recorded_offers
 from vastrun.launcher.core.job import Checkpoints, JobSpec, Limits, Resources, Success
 from vastrun.launcher.decisions.history import BidHistory, Speed, SpeedHistory
+from vastrun.launcher.decisions.market_report import Quote
 from vastrun.launcher.image.lock import shipped_lock
 from vastrun.launcher.providers.vast.funnel import funnel
-from vastrun.launcher.providers.vast.ranking import Estimate, rank_offers
+from vastrun.launcher.providers.vast.ranking import rank_offers
 from vastrun.launcher.providers.vast.rows import OfferRow
 
 RATES = (0.02, 0.1, 0.5)
@@ -45,7 +46,7 @@ def run() -> None:
 
 def _rules(
     gpus: int, gpu_names: tuple[str, ...], checkpoints: Checkpoints, rate: float
-) -> tuple[Estimate, Estimate, Estimate]:
+) -> tuple[Quote, Quote, Quote]:
     """Return what each rule rents: the least to finish, the lowest price on demand, the lowest bid."""
     spec = JobSpec(
         name="ten-hours",
@@ -66,7 +67,7 @@ def _rules(
     return _best(left, spec, known), _best([cheapest], spec, known), _best([lowest], spec, known)
 
 
-def _best(rows: Sequence[OfferRow], spec: JobSpec, known: SpeedHistory) -> Estimate:
+def _best(rows: Sequence[OfferRow], spec: JobSpec, known: SpeedHistory) -> Quote:
     return rank_offers(rows, spec, shipped_lock(), known)[0]
 
 

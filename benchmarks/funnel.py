@@ -53,7 +53,7 @@ def table() -> list[str]:
     ]
     lines.append(_line("cannot be read", *(one.unreadable for one in funnels)))
     for limit in LIMITS:
-        removed = [{found.name: count for found, count in one.removed} for one in funnels]
+        removed = [{found.name: found.removed for found in one.removed} for one in funnels]
         lines.append(_line(LIMITS[limit], *(-counts.get(limit, 0) for counts in removed)))
     lines.append(_line("left", *(f"**{len(one.left)}**" for one in funnels)))
     for name, changes in _FURTHER.items():

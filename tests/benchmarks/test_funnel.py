@@ -18,5 +18,5 @@ def test_each_offer_is_removed_by_one_limit_of_the_table_or_left(name: str) -> N
     found = seen(JOBS[name])
     assert found.offers == 1343
     assert found.unreadable == 0
-    assert sum(count for _, count in found.removed) + len(found.left) == 1343
-    assert {limit.name for limit, _ in found.removed} <= LIMITS.keys()
+    assert sum(limit.removed for limit in found.removed) + len(found.left) == 1343
+    assert {limit.name for limit in found.removed} <= LIMITS.keys()

@@ -11,6 +11,7 @@ from vastrun.contract.workload import Workloads
 from vastrun.launcher.core.gpus import has_memory, is_same_name
 from vastrun.launcher.core.job import JobSpec
 from vastrun.launcher.decisions import policy
+from vastrun.launcher.decisions.market_report import Constraint, Relaxation
 from vastrun.launcher.decisions.workload import is_too_small, min_gb
 from vastrun.launcher.gate import caps
 from vastrun.launcher.image.lock import Lock
@@ -36,29 +37,33 @@ class HardLimit:
     is_option: bool = True
     """True when a job file can relax it."""
 
+    def removing(self, offers: int) -> Constraint:
+        """Return the limit with the number of offers that it removes."""
+        return Constraint(name=self.name, text=self.text, removed=offers)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Funnel:
     """Result of the hard limits: removed and remaining offers."""
 
     offers: int
-    removed: tuple[tuple[HardLimit, int], ...]
-    """Constraints in order, with the number of offers that each removed."""
+    removed: tuple[Constraint, ...]
+    """Constraints in order that removed offers."""
     left: tuple[OfferRow, ...]
-    relaxed: tuple[tuple[HardLimit, int], ...]
-    """Constraints with the number of offers left if only that one were dropped; largest gain first."""
-    strictest: tuple[HardLimit, int] | None
-    """Constraint that most offers fail, and their number; None when all pass."""
+    relaxed: tuple[Relaxation, ...]
+    """Offers left if only that constraint were dropped; largest gain first."""
+    strictest: Constraint | None
+    """Constraint that most offers fail, with their number; None when all pass."""
     unreadable: int
     truncated: bool
     """True when Vast returned only the cheapest offers, and there may be more."""
 
     def __str__(self) -> str:
         parts = [f"the {self.offers} cheapest offers" if self.truncated else f"{self.offers} offers"]
-        parts += [f"{count} fail {constraint.name} ({constraint.text})" for constraint, count in self.removed]
+        parts += [f"{one.removed} fail {one.name} ({one.text})" for one in self.removed]
         parts += [f"{self.unreadable} cannot be read"] if self.unreadable else []
         line = ", ".join([*parts, f"{len(self.left)} left"])
-        gains = [f"{constraint.name} to get {count}" for constraint, count in self.relaxed[:3]]
+        gains = [f"{one.name} to get {one.left}" for one in self.relaxed[:3]]
         return f"{line}; relax {' or '.join(gains)}" if gains else line
 
 
@@ -85,14 +90,14 @@ def funnel(
     failing = Counter(fault for faults in failed for fault in faults)
     return Funnel(
         offers=len(rows),
-        removed=tuple((constraint, first[constraint]) for constraint in constraints if constraint in first),
+        removed=tuple(one.removing(first[one]) for one in constraints if one in first),
         left=left,
         relaxed=tuple(
-            (constraint, len(left) + gained)
-            for constraint, gained in alone.most_common()
-            if constraint.is_option
+            Relaxation(name=one.name, left=len(left) + gained)
+            for one, gained in alone.most_common()
+            if one.is_option
         ),
-        strictest=next(iter(failing.most_common(1)), None),
+        strictest=next((one.removing(count) for one, count in failing.most_common(1)), None),
         unreadable=len(rows) - len(read),
         truncated=truncated,
     )

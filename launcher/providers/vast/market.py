@@ -15,12 +15,12 @@ from vastrun.launcher.core.job import JobSpec
 from vastrun.launcher.decisions.estimates import price_limit_error
 from vastrun.launcher.decisions.history import SpeedHistory
 from vastrun.launcher.decisions.job_shape import shape_of, steps_of
-from vastrun.launcher.decisions.market_report import Constraint, MarketReport, Quote, Relaxation
+from vastrun.launcher.decisions.market_report import Constraint, MarketReport
 from vastrun.launcher.decisions.nodes import alternative_to_nodes
 from vastrun.launcher.image.lock import Lock
 from vastrun.launcher.providers.vast.account import CachedQuery
 from vastrun.launcher.providers.vast.api import VastApi
-from vastrun.launcher.providers.vast.funnel import NODES, Funnel, HardLimit, funnel
+from vastrun.launcher.providers.vast.funnel import NODES, Funnel, funnel
 from vastrun.launcher.providers.vast.offers import all_spellings, query, verified_and_free
 from vastrun.launcher.providers.vast.overlays import WHY_ONE_NODE
 from vastrun.launcher.providers.vast.ranking import rank_offers, shuffle_equals
@@ -59,7 +59,7 @@ def fitting_offers(
     dearer = rank_offers(funnel(rows, unlimited, lock, now, known.workloads).left, unlimited, lock, known)
     if dearer and spec.limits.usd_per_hour is not None:
         raise price_limit_error(spec, [one.offer for one in dearer])
-    if any(constraint.name == NODES for constraint, _ in seen.removed):
+    if any(constraint.name == NODES for constraint in seen.removed):
         raise NoOfferError(
             f"nothing on Vast fits {spec.nodes} nodes: {seen}: {WHY_ONE_NODE}",
             hint=alternative_to_nodes(spec),
@@ -70,11 +70,11 @@ def fitting_offers(
 def _relaxing_hint(seen: Funnel) -> str:
     """Return the limits to relax; if no single one helps, the limit that most offers fail."""
     if seen.relaxed:
-        return f"relax {' or '.join(constraint.name for constraint, _ in seen.relaxed[:2])} in the job file"
+        return f"relax {' or '.join(constraint.name for constraint in seen.relaxed[:2])} in the job file"
     if seen.strictest is None:
         return "relax resources: in the job file"
-    limit, count = seen.strictest
-    share = f"{count} of {seen.offers} offers fail {limit.name} ({limit.text})"
+    limit = seen.strictest
+    share = f"{limit.removed} of {seen.offers} offers fail {limit.name} ({limit.text})"
     return f"relax several limits in the job file; {share}"
 
 
@@ -86,20 +86,19 @@ def market_report(api: VastApi, spec: JobSpec, lock: Lock, known: SpeedHistory, 
     seen = funnel(list(rows.values()), spec, lock, now, known.workloads, truncated=truncated)
     # The same pool as in `fitting_offers`, so that an offer has the same estimate in both.
     pool = funnel(best, spec, lock, now, known.workloads).left or seen.left
-    estimates = rank_offers(pool, spec, lock, known)
-    removed = [_constraint(limit, count) for limit, count in seen.removed]
-    if dearer := len(pool) - len(estimates):
-        removed.append(
-            Constraint(name=_OTHER_KIND, text="costs less the other way: by a bid or not", removed=dearer)
-        )
+    quotes = rank_offers(pool, spec, lock, known)
+    removed = seen.removed
+    if dearer := len(pool) - len(quotes):
+        text = "costs less the other way: by a bid or not"
+        removed = (*removed, Constraint(name=_OTHER_KIND, text=text, removed=dearer))
     return MarketReport(
         offers=seen.offers,
         unreadable=seen.unreadable,
-        constraints=tuple(removed),
+        constraints=removed,
         truncated=truncated,
-        strictest=_constraint(*seen.strictest) if seen.strictest else None,
-        relaxations=tuple(Relaxation(name=h.name, left=count) for h, count in seen.relaxed),
-        quotes=tuple(Quote(offer=one.offer, terms=one.terms, instead=one.instead_text) for one in estimates),
+        strictest=seen.strictest,
+        relaxations=seen.relaxed,
+        quotes=tuple(quotes),
         beyond=len(seen.left) - len(pool),
     )
 
@@ -113,10 +112,6 @@ def _search_best_value(api: VastApi, spec: JobSpec) -> list[Any]:
 def _bid_searches(spec: JobSpec) -> tuple[bool, ...]:
     """Return for each search whether it is for bids: a bid may cost more than the GPUs on demand."""
     return (True, False) if spec.resources.interruptible else (False,)
-
-
-def _constraint(limit: HardLimit, removed: int) -> Constraint:
-    return Constraint(name=limit.name, text=limit.text, removed=removed)
 
 
 def _search_market(api: VastApi, spec: JobSpec) -> tuple[list[Any], bool]:

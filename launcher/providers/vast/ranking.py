@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from vastrun.launcher.core import Forecast, Offer
 from vastrun.launcher.core.job import JobSpec
 from vastrun.launcher.decisions import policy
 from vastrun.launcher.decisions.estimates import basis_text, data_usd, interruption_hours, lost_hours
 from vastrun.launcher.decisions.history import SpeedHistory
-from vastrun.launcher.decisions.market_report import Term
+from vastrun.launcher.decisions.market_report import Quote, Term
 from vastrun.launcher.image.lock import Lock
 from vastrun.launcher.providers.vast.offers import image_size_gb, make_offer
 from vastrun.launcher.providers.vast.rows import OfferRow
@@ -24,72 +24,38 @@ _SLOW_START_RISK = 0.5
 """Risk of a failed start for a box whose download takes as long as the no-progress limit."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Estimate:
-    """Expected cost in USD of the whole job on one offer."""
-
-    row: OfferRow
-    unpriced: Offer
-    """The offer without the estimate."""
-    forecast: Forecast
-    terms: tuple[Term, ...]
-    """Parts of the cost, each with its reason."""
-    loading_usd: float
-    data_s: float
-    instead_text: str = ""
-    """Text about the other way to rent the same offer, with its cost."""
-
-    @property
-    def offer(self) -> Offer:
-        """The offer with the expected cost of the job."""
-        return replace(
-            self.unpriced,
-            expected_usd=self.usd,
-            loading_usd=self.loading_usd,
-            data_s=self.data_s,
-            forecast=self.forecast,
-        )
-
-    @property
-    def usd(self) -> float:
-        """Expected cost in USD, by which offers are ranked."""
-        return sum(term.usd for term in self.terms)
-
-
-def rank_offers(rows: Sequence[OfferRow], spec: JobSpec, lock: Lock, known: SpeedHistory) -> list[Estimate]:
-    """Return estimates for the rows within the job's price limits, lowest cost first.
+def rank_offers(rows: Sequence[OfferRow], spec: JobSpec, lock: Lock, known: SpeedHistory) -> list[Quote]:
+    """Return quotes for the rows within the job's price limits, lowest expected cost first.
 
     For an offer both on demand and for bids, the cheaper way is kept.
     """
     speeds = estimate_speeds(rows, spec, known)
     on_demand = {row.id: row.gpu_usd for row in rows if not row.is_bid}
-    estimates = (_estimate(row, spec, lock, speeds, known, on_demand.get(row.id)) for row in rows)
+    made = ((row, _quote(row, spec, lock, speeds, known, on_demand.get(row.id))) for row in rows)
+    quotes = [(row, quote) for row, quote in made if quote is not None]
     # Equal costs in the order of ids, not of Vast's answer: `shuffle_equals` then draws the same order again.
-    in_order = sorted(
-        (made for made in estimates if made is not None),
-        key=lambda made: (made.usd, -made.row.reliability, made.row.id, made.row.is_bid),
-    )
-    best: list[Estimate] = []
+    quotes.sort(key=lambda pair: (pair[1].usd, -pair[0].reliability, pair[0].id, pair[0].is_bid))
+    best: list[Quote] = []
     places: dict[tuple[str, bool], int] = {}
-    for made in in_order:
-        cheaper = places.get((made.row.id, not made.row.is_bid))
+    for row, quote in quotes:
+        cheaper = places.get((row.id, not row.is_bid))
         if cheaper is None:
-            places[made.row.id, made.row.is_bid] = len(best)
-            best.append(made)
+            places[row.id, row.is_bid] = len(best)
+            best.append(quote)
         else:
-            best[cheaper] = replace(best[cheaper], instead_text=_instead(made))
+            best[cheaper] = replace(best[cheaper], instead=_instead(quote))
     return best
 
 
-def _instead(estimate: Estimate) -> str:
-    bid, price = estimate.unpriced.bid_usd_per_hour, estimate.unpriced.usd_per_hour
+def _instead(quote: Quote) -> str:
+    bid, price = quote.offer.bid_usd_per_hour, quote.offer.usd_per_hour
     way = f"on demand at ${price:.3f}/h" if bid is None else f"by a bid, ${price:.3f}/h with its disk,"
-    return f"The same machine {way} would cost ${estimate.usd:.2f} to finish."
+    return f"The same machine {way} would cost ${quote.usd:.2f} to finish."
 
 
-def shuffle_equals(estimates: Sequence[Estimate], rng: random.Random) -> list[Estimate]:
+def shuffle_equals(quotes: Sequence[Quote], rng: random.Random) -> list[Quote]:
     """Shuffle offers of nearly equal cost, so that concurrent launches do not order the same one."""
-    left, found = list(estimates), []
+    left, found = list(quotes), []
     while left:
         equals = [one for one in left if one is left[0] or one.usd <= left[0].usd * _EQUAL_COST_RATIO]
         left = left[len(equals) :]
@@ -97,9 +63,9 @@ def shuffle_equals(estimates: Sequence[Estimate], rng: random.Random) -> list[Es
     return found
 
 
-def _estimate(
+def _quote(
     row: OfferRow, spec: JobSpec, lock: Lock, speeds: Speeds, known: SpeedHistory, on_demand_usd: float | None
-) -> Estimate | None:
+) -> Quote | None:
     offer = make_offer(row, spec, lock, on_demand_usd=on_demand_usd)
     if offer is None:
         return None
@@ -135,16 +101,16 @@ def _estimate(
         ),
         ("risk", risk_usd, ", ".join(parts)),
     )
-    return Estimate(
-        row=row,
-        unpriced=offer,
-        forecast=forecast,
-        terms=tuple(Term(name=name, usd=usd, text=text) for name, usd, text in terms),
+    offer = replace(
+        offer,
+        expected_usd=sum(usd for _, usd, _ in terms),
         loading_usd=extras.storage_usd_per_hour * fetch_hours
         + down_gb * extras.down_usd_per_gb
         + download_usd,
         data_s=data_hours * 3600,
+        forecast=forecast,
     )
+    return Quote(offer=offer, terms=tuple(Term(name=name, usd=usd, text=text) for name, usd, text in terms))
 
 
 def _speed_text(row: OfferRow, forecast: Forecast, spec: JobSpec) -> str:

@@ -135,7 +135,7 @@ def test_a_row_passes_only_when_it_holds_the_limit(
     name = fails.partition(" ")[0]
     advice = "" if name in NO_OPTIONS else f"; relax {name} to get 1"
     assert str(seen) == f"1 offers, 1 fail {fails}, 0 left{advice}"
-    assert [(limit.name, count) for limit, count in seen.removed] == [(name, 1)]
+    assert [(limit.name, limit.removed) for limit in seen.removed] == [(name, 1)]
     assert seen.strictest == seen.removed[0]
 
 
@@ -278,7 +278,7 @@ def test_a_gpu_s_name_with_underscores_is_the_same_gpu() -> None:
 def test_the_funnel_does_not_advise_to_relax_what_no_job_file_has() -> None:
     rows = [offer(), offer(direct_port_count=0), offer(verification="unverified"), offer(gpu_arch="amd")]
     seen = funnel(rows, job(image="x"), LOCK, NOW)
-    assert [limit.name for limit, _ in seen.removed] == ["gpu_arch", "verification", "direct_ports"]
+    assert [limit.name for limit in seen.removed] == ["gpu_arch", "verification", "direct_ports"]
     assert seen.relaxed == ()
 
 
@@ -286,7 +286,7 @@ def test_the_funnel_names_the_limit_that_most_offers_fail() -> None:
     rows = [offer(num_gpus=1, static_ip=False), offer(num_gpus=2, static_ip=False), offer(num_gpus=2)]
     seen = funnel(rows, job(gpus=1, static_ip=True), LOCK, NOW)
     assert seen.strictest is not None
-    assert (seen.strictest[0].name, seen.strictest[1]) == ("static_ip", 3)
+    assert (seen.strictest.name, seen.strictest.removed) == ("static_ip", 3)
 
 
 def test_the_funnel_says_when_it_saw_the_cheapest_offers_alone() -> None:

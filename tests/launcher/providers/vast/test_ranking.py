@@ -13,11 +13,11 @@ from tests.launcher.providers.vast.rows import LOCK, NOW, offer, offer_row
 from vastrun.contract.config import TrainConfig
 from vastrun.launcher.core.job import DataFile, JobSpec, Resources
 from vastrun.launcher.decisions.history import Speed, SpeedHistory
-from vastrun.launcher.decisions.market_report import Term
+from vastrun.launcher.decisions.market_report import Quote, Term
 from vastrun.launcher.decisions.policy import worst_case_usd
 from vastrun.launcher.decisions.speedup import StepSpeed, speedup_of
 from vastrun.launcher.providers.vast.funnel import funnel
-from vastrun.launcher.providers.vast.ranking import Estimate, rank_offers, shuffle_equals
+from vastrun.launcher.providers.vast.ranking import rank_offers, shuffle_equals
 
 NEW = SpeedHistory()
 """Of somebody who never trained anything."""
@@ -26,7 +26,7 @@ NEW = SpeedHistory()
 def best(*changes: dict[str, Any], spec: JobSpec | None = None, known: SpeedHistory = NEW) -> str:
     """The machine that is ranked first of offers that differ by these changes."""
     rows = [offer_row(machine_id=number, id=number, **change) for number, change in enumerate(changes, 1)]
-    return rank_offers(rows, spec or job(), LOCK, known)[0].row.machine_id
+    return rank_offers(rows, spec or job(), LOCK, known)[0].offer.host
 
 
 def job(**resources: Any) -> JobSpec:
@@ -71,9 +71,7 @@ def test_offers_of_nearly_equal_cost_are_shuffled_and_dearer_ones_stay_behind() 
         LOCK,
         NEW,
     )
-    orders = {
-        tuple(one.row.machine_id for one in shuffle_equals(estimates, Random(seed))) for seed in range(20)
-    }
+    orders = {tuple(one.offer.host for one in shuffle_equals(estimates, Random(seed))) for seed in range(20)}
     assert orders == {("1", "2", "3"), ("2", "1", "3")}
 
 
@@ -176,9 +174,7 @@ def test_a_forecast_says_whether_it_is_measured_scaled_or_a_guess(
 ) -> None:
     spec = replace(job(), train=TrainConfig(steps=7200, batch=8))
     rows = [offer_row(dlperf=100.0), offer_row(machine_id=7, id=7, **row)]
-    (made,) = [
-        one.offer.forecast for one in rank_offers(rows, spec, LOCK, known) if one.row.machine_id == "7"
-    ]
+    (made,) = [one.offer.forecast for one in rank_offers(rows, spec, LOCK, known) if one.offer.host == "7"]
     assert made is not None
     assert (made.basis, made.runs, made.source, made.steps_per_s) == forecast
     if made.steps_per_s:
@@ -198,7 +194,9 @@ def test_another_gpu_is_scaled_from_the_one_that_is_most_like_it() -> None:
         offer_row(gpu_name=name, machine_id=n, id=n, dlperf=x) for n, (name, x) in enumerate(names.items())
     ]
     (made,) = [
-        one.offer.forecast for one in rank_offers(rows, job(), LOCK, known) if one.row.gpu_name == "RTX 5090"
+        one.offer.forecast
+        for one in rank_offers(rows, job(), LOCK, known)
+        if one.offer.gpu_name == "RTX 5090"
     ]
     assert made is not None
     assert (made.source, made.steps_per_s) == ("RTX 4090 x1", 4.0)
@@ -252,14 +250,14 @@ def test_a_smaller_image_is_fetched_sooner_and_one_of_unknown_size_counts_as_usu
     assert fetch(1000, cuda_max_good=12.6).text == usual.text
 
 
-def only(spec: JobSpec, known: SpeedHistory = NEW) -> Estimate:
+def only(spec: JobSpec, known: SpeedHistory = NEW) -> Quote:
     return rank_offers([offer_row()], spec, LOCK, known)[0]
 
 
 def test_a_speed_that_nobody_measured_is_estimated_where_a_step_was_estimated() -> None:
     spec = replace(job(), train=TrainConfig(steps=7200, batch=48, precision="bf16"))
     [estimate] = rank_offers([offer_row()], spec, LOCK, SpeedHistory(workloads=workloads()))
-    forecast = estimate.forecast
+    forecast = estimate.offer.forecast
     assert (forecast.basis, forecast.source) == ("roofline", "40% of its peak")
     assert forecast.train_s == pytest.approx(7200 / (0.4 * 165.2))
     assert "estimated (40% of its peak)" in estimate.terms[0].text
@@ -289,16 +287,16 @@ def test_a_measured_speed_up_says_how_fast_several_gpus_are(gpus: int, steps_per
     estimated = workloads(strategy="single" if gpus == 1 else "ddp")
     known = SpeedHistory(workloads=estimated, speedups={"RTX 4090": REHEARSED})
     [estimate] = rank_offers([offer_row(num_gpus=gpus)], spec, LOCK, known)
-    assert estimate.forecast.steps_per_s == pytest.approx(steps_per_s)
+    assert estimate.offer.forecast.steps_per_s == pytest.approx(steps_per_s)
     assert text in estimate.terms[0].text
     [other] = rank_offers([offer_row(num_gpus=gpus, gpu_name="RTX 3090")], spec, LOCK, known)
-    assert other.forecast.basis == "roofline"
+    assert other.offer.forecast.basis == "roofline"
 
 
 def test_a_measured_speed_counts_before_an_estimated_one() -> None:
     spec = replace(job(), train=TrainConfig(steps=7200, batch=48))
     [estimate] = rank_offers([offer_row()], spec, LOCK, replace(KNOWN, workloads=workloads()))
-    assert estimate.forecast.basis == "measured"
+    assert estimate.offer.forecast.basis == "measured"
 
 
 def test_an_offer_that_cannot_hold_the_job_is_left_out_with_the_figure() -> None:
@@ -306,4 +304,4 @@ def test_an_offer_that_cannot_hold_the_job_is_left_out_with_the_figure() -> None
     rows = [offer(), offer(id=7, gpu_ram=81_920)]
     left = funnel(rows, spec, LOCK, NOW, workloads(small_gb=31.0, large_gb=60.0))
     assert [row.gpu_memory_gb > 80 for row in left.left] == [True]
-    assert [(limit.name, limit.text) for limit, _ in left.removed] == [("memory", "needs 34.9 GB a GPU")]
+    assert [(limit.name, limit.text) for limit in left.removed] == [("memory", "needs 34.9 GB a GPU")]

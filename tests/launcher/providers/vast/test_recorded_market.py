@@ -31,8 +31,8 @@ def test_every_offer_is_read() -> None:
 def test_the_funnel_says_what_removes_the_others() -> None:
     seen = funnel(ON_DEMAND, job("RTX 4090", 1), LOCK, NOW)
     assert seen.unreadable == 0
-    assert sum(count for _, count in seen.removed) + len(seen.left) == 1343
-    removed = {limit.name: count for limit, count in seen.removed}
+    assert sum(limit.removed for limit in seen.removed) + len(seen.left) == 1343
+    removed = {limit.name: limit.removed for limit in seen.removed}
     assert removed == {"gpus": 684, "gpu_names": 619, "image": 2, "reliability": 1}
 
 
@@ -42,9 +42,9 @@ def test_no_offer_is_bid_for_above_its_price_on_demand(name: str, gpus: int) -> 
     prices = {row.id: row.gpu_usd for row in map(OfferRow.of, ON_DEMAND) if row is not None}
     left = funnel([*ON_DEMAND, *BIDS], spec, LOCK, NOW).left
     found = rank_offers(left, spec, LOCK, RARELY)
-    assert len({one.row.id for one in found}) == len(found) > 0
+    assert len({one.offer.id for one in found}) == len(found) > 0
     for one in found:
-        assert (one.offer.bid_usd_per_hour or 0.0) <= prices[one.row.id]
+        assert (one.offer.bid_usd_per_hour or 0.0) <= prices[one.offer.id]
 
 
 def test_a_bid_with_our_margin_is_above_the_price_on_demand_in_most_of_the_market() -> None:
@@ -55,7 +55,10 @@ def test_a_bid_with_our_margin_is_above_the_price_on_demand_in_most_of_the_marke
 def test_where_machines_are_often_taken_away_none_is_bid_for() -> None:
     spec = job("RTX 4090", 1)
     left = funnel([*ON_DEMAND, *BIDS], spec, LOCK, NOW).left
-    bids = [sum(one.row.is_bid for one in rank_offers(left, spec, LOCK, known)) for known in (OFTEN, RARELY)]
+    bids = [
+        sum(one.offer.bid_usd_per_hour is not None for one in rank_offers(left, spec, LOCK, known))
+        for known in (OFTEN, RARELY)
+    ]
     assert bids[0] < bids[1]
 
 
@@ -81,6 +84,6 @@ def test_both_ways_to_rent_an_offer_are_priced() -> None:
     rows = both_ways(on_demand_usd=0.4, least_bid_usd=0.2)
     (found,) = rank_offers(rows, spec, LOCK, SpeedHistory())
     assert found.offer.bid_usd_per_hour == pytest.approx(0.24)
-    assert found.instead_text.startswith("The same machine on demand at $0.400/h would cost $")
+    assert found.instead.startswith("The same machine on demand at $0.400/h would cost $")
     on_demand = replace(spec, resources=replace(spec.resources, interruptible=False))
-    assert rank_offers(rows[:1], on_demand, LOCK, SpeedHistory())[0].instead_text == ""
+    assert rank_offers(rows[:1], on_demand, LOCK, SpeedHistory())[0].instead == ""

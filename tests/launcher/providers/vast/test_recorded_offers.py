@@ -34,6 +34,6 @@ def test_a_recorded_offer_is_left_or_removed_by_the_limits_that_it_fails(
 ) -> None:
     spec = train_job(resources=Resources(**JOBS[job]), limits=Limits(hours=10))
     seen = funnel([recorded.row], spec, LOCK, recorded.seen_at)
-    assert [limit.name for limit, _ in seen.removed] == list(fails[:1])
+    assert [limit.name for limit in seen.removed] == list(fails[:1])
     assert len(seen.left) == (not fails)
-    assert [limit.name for limit, _ in seen.relaxed] == (list(fails) if len(fails) == 1 else [])
+    assert [limit.name for limit in seen.relaxed] == (list(fails) if len(fails) == 1 else [])
