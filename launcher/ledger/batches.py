@@ -77,7 +77,6 @@ class SqlBatches:
 
     @with_retries
     def extend(self, name: str, points: Sequence[BatchPoint]) -> int:
-        """Add points to the batch; return the number of new points."""
         with self._db.writing(_batch_lock(name)):
             # The driver reads points again only when the revision changed.
             self._db.execute("UPDATE batches SET revision = revision + 1 WHERE name = ?", (name,))
@@ -104,7 +103,6 @@ class SqlBatches:
 
     @with_retries
     def get(self, name: str) -> Batch:
-        """Return the batch. Raises UsageError when it does not exist."""
         with self._db.reading():
             row = self._row(name)
             names = [] if row else [other["name"] for other in self._db.rows("SELECT name FROM batches")]
@@ -116,14 +114,12 @@ class SqlBatches:
 
     @with_retries
     def all(self) -> Sequence[Batch]:
-        """Return all batches, newest first."""
         with self._db.reading():
             rows = self._db.rows("SELECT * FROM batches ORDER BY created_at DESC")
         return [_batch_from_row(row) for row in rows]
 
     @with_retries
     def points(self, name: str) -> Sequence[BatchPoint]:
-        """Return the points of the newest batch file and those that have runs, by number."""
         with self._db.reading():
             rows = self._db.rows(
                 "SELECT * FROM points WHERE batch = :name AND (wanted <> 0 OR EXISTS"
@@ -144,7 +140,6 @@ class SqlBatches:
 
     @with_retries
     def values_of(self, name: str, point_id: str) -> Mapping[str, Any]:
-        """Return the values of one point; empty when the batch no longer has the point."""
         query = "SELECT point_values FROM points WHERE batch = ? AND id = ?"
         with self._db.reading():
             row = self._db.row(query, (name, point_id))
@@ -179,19 +174,16 @@ class SqlBatches:
 
     @with_retries
     def ask(self, name: str, request: UserRequest) -> None:
-        """Store the request for the launcher that drives the batch."""
         with self._db.writing(_batch_lock(name)):
             self._db.execute("UPDATE batches SET request = ? WHERE name = ?", (request, name))
 
     @with_retries
     def end(self, name: str, reason: str) -> None:
-        """Store why the batch ended before its last point."""
         with self._db.writing(_batch_lock(name)):
             self._db.execute("UPDATE batches SET reason = ? WHERE name = ?", (reason, name))
 
     @with_retries
     def move(self, name: str, folder: str, computer: str) -> None:
-        """Set the folder of its outputs, and the computer that has it."""
         with self._db.writing(_batch_lock(name)):
             values = (folder, computer, name)
             self._db.execute("UPDATE batches SET folder = ?, computer = ? WHERE name = ?", values)
@@ -222,26 +214,22 @@ class SqlBatches:
 
     @with_retries
     def release(self, name: str, who: str) -> None:
-        """End the hold of `who` on the batch."""
         with self._db.writing(_batch_lock(name)):
             self._db.execute("UPDATE batches SET driver = '' WHERE name = ? AND driver = ?", (name, who))
 
     @with_retries
     def is_driven(self, name: str) -> bool:
-        """Return whether a launcher drives the batch now."""
         with self._db.reading():
             holder = self._holder(name)
             return holder is not None and self._is_driving(holder)
 
     @with_retries
     def held_by(self, who: str) -> Sequence[str]:
-        """Return the names of the batches that this launcher drives, or drove at its death."""
         with self._db.reading():
             return [row["name"] for row in self._db.rows("SELECT name FROM batches WHERE driver = ?", (who,))]
 
     @with_retries
     def held_usd(self, name: str) -> float:
-        """Return the USD of the batch's budget that its runs hold: reserved while open, then spent."""
         with self._db.reading():
             return sum_held_usd(self._db, Budget(name="", usd=0.0, batch=name))
 

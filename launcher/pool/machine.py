@@ -171,15 +171,12 @@ class SlotRemote:
         return replace(access, folder=f"{access.folder}/{self._folder}")
 
     def put(self, local_path: str, path: str) -> None:
-        """Upload the file into the slot atomically."""
         self._store(lambda: self._inner.put(local_path, self._path(path)))
 
     def write(self, path: str, content: bytes, *, mode: int = 0o600) -> None:
-        """Write the bytes to a file in the slot, as `put` does."""
         self._store(lambda: self._inner.write(self._path(path), content, mode=mode))
 
     def read(self, path: str, *, offset: int = 0, limit: int = 1 << 20) -> bytes:
-        """Read up to `limit` bytes from `offset`."""
         try:
             content = self._inner.read(self._path(path), offset=offset, limit=limit)
         except BoxError as error:  # its text has the path relative to the machine's box
@@ -189,12 +186,10 @@ class SlotRemote:
         return content
 
     def has_grown(self, path: str) -> bool | None:
-        """Return whether the file has grown since it was read; None where the machine's shell cannot say."""
         inner = self._inner
         return inner.has_grown(self._path(path)) if isinstance(inner, SeesGrowth) else None
 
     def close(self) -> None:
-        """Close the connection; the slot keeps running."""
         self._inner.close()
 
     def check(self) -> None:

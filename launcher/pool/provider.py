@@ -127,14 +127,12 @@ class PoolProvider:
         return [] if machine is None else _slots_of(machine)
 
     def machine(self, instance_id: str) -> Instance | None:
-        """Return the slot with that id; queries only its machine."""
         machine, _ = self._parse_slot(instance_id)
         if machine is None:
             return None
         return next((slot for slot in _slots_of(machine) if slot.id == instance_id), None)
 
     def connect(self, instance: Instance) -> Remote:
-        """Open a shell in the slot."""
         machine, name = self._parse_slot(instance.id)
         if machine is None:
             raise GoneError(f"there is no slot {instance.id}: no open run holds its machine")

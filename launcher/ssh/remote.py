@@ -70,15 +70,12 @@ class SshRemote:
 
     @property
     def identity(self) -> str:
-        """Method by which the machine was identified, for display; empty before the first connection."""
         return self._connection.identity
 
     def set_interrupt_check(self, check: Callable[[], None]) -> None:
-        """Call `check` every second during waits for the machine."""
         self._connection.check = check
 
     def abort(self) -> None:
-        """Break the connection from another thread: calls that wait for the machine raise soon."""
         self._connection.abort()
 
     def run(self, command: str, *, timeout_s: float) -> CommandResult:
@@ -125,11 +122,9 @@ class SshRemote:
             raise ProviderError(f"cannot read {local_path}: {error.strerror}") from error
 
     def write(self, path: str, content: bytes, *, mode: int = 0o600) -> None:
-        """Write the bytes to a file on the box, as `put` does."""
         self._store(io.BytesIO(content), path, mode)
 
     def read(self, path: str, *, offset: int = 0, limit: int = 1 << 20) -> bytes:
-        """Read up to `limit` bytes from `offset`."""
         followed = self._read_followed(path, offset, limit)
         if followed is not None:
             content = followed
@@ -143,7 +138,6 @@ class SshRemote:
         return content
 
     def has_grown(self, path: str) -> bool | None:
-        """Return whether the file has grown since it was read; None: not known, as after the first call."""
         if path != self._watched:
             self._watched, self._last_read = path, None
         if self._last_read is None or self._last_read[1] == 0:  # `tail` follows no file that is not there
@@ -191,7 +185,6 @@ class SshRemote:
             self._following = None
 
     def close(self) -> None:
-        """Close the connection; programs on the box keep running."""
         self._download.close()
         if self._following is not None:
             self._stop_following()

@@ -124,7 +124,6 @@ class DockerProvider:
         return [_instance(container) for container in owned]
 
     def machine(self, instance_id: str) -> Instance | None:
-        """Return the container with that name; None when it does not exist."""
         return next((found for found in self.instances() if found.id == instance_id), None)
 
     def connect(self, instance: Instance) -> Remote:
@@ -154,11 +153,9 @@ class DockerProvider:
                 self._engine.remove_network(network)
 
     def forget(self, run_id: str) -> None:
-        """Delete the run's key from this computer."""
         self._keys.forget(run_id)
 
     def describe(self) -> str:
-        """Return a line about the daemon, its computer and the images of vastrun."""
         docker_host = self._engine.docker_host()
         gpus = "GPUs" if docker_host.has_gpus else "no GPUs"
         variants = ", ".join(built_variants(self._engine)) or "none yet (vastrun image build)"

@@ -147,11 +147,9 @@ class LocalProvider:
         return found
 
     def machine(self, instance_id: str) -> Instance | None:
-        """Return the box of that name; None when it does not exist."""
         return next((found for found in self.instances() if found.id == instance_id), None)
 
     def connect(self, instance: Instance) -> Remote:
-        """Return a shell in the folder."""
         box = self._box(instance.id)
         record = _read_record(box)
         if record is None:

@@ -37,7 +37,6 @@ class LocalRemote:
         """End of its last read."""
 
     def run(self, command: str, *, timeout_s: float) -> CommandResult:
-        """Run the command to its end; kill it after `timeout_s`."""
         # Files, not pipes: background processes of the command would keep pipes open, and block this call.
         with self._errors(), TemporaryFile() as out, TemporaryFile() as err:
             process = subprocess.Popen(
@@ -67,17 +66,14 @@ class LocalRemote:
         return None
 
     def put(self, local_path: str, path: str) -> None:
-        """Copy the file into the folder atomically."""
         with self._errors(), Path(local_path).open("rb") as source, self._atomic_file(path, 0o600) as target:
             shutil.copyfileobj(source, target)
 
     def write(self, path: str, content: bytes, *, mode: int = 0o600) -> None:
-        """Write the bytes to a file in the folder atomically."""
         with self._errors(), self._atomic_file(path, mode) as target:
             target.write(content)
 
     def read(self, path: str, *, offset: int = 0, limit: int = 1 << 20) -> bytes:
-        """Read up to `limit` bytes from `offset`."""
         with self._errors():
             try:
                 place = self._box / path
@@ -94,7 +90,6 @@ class LocalRemote:
                 return b""
 
     def has_grown(self, path: str) -> bool | None:
-        """Return whether the file has grown since it was read; None: not known, as after the first call."""
         if path != self._watched:
             self._watched, self._read_to = path, None
         try:

@@ -121,7 +121,6 @@ class SlurmProvider:
         return [self._instance(one, queue) for one in queue.ids() if _ID.fullmatch(one)]
 
     def machine(self, instance_id: str) -> Instance | None:
-        """Return the job or its box; None when there is neither."""
         return next((found for found in self.instances() if found.id == instance_id), None)
 
     def connect(self, instance: Instance) -> Remote:
@@ -177,7 +176,6 @@ class SlurmProvider:
         return end_of(job, self._slurm.failed_node(job) if job.state == "NODE_FAIL" else None)
 
     def identity(self) -> Identity:
-        """Return the cluster and the user's account on it. Raises ProviderError."""
         cluster = self._slurm.cluster()
         return Identity(account=f"{cluster.user}@{cluster.name}", clock_ahead_s=None)
 

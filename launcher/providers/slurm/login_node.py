@@ -245,19 +245,15 @@ class SlurmRemote:
         raise UsageError("ports of a Slurm node are not forwarded", hint=hint)
 
     def put(self, local_path: str, path: str) -> None:
-        """Upload the file into the box atomically."""
         self._inner.put(local_path, path)
 
     def write(self, path: str, content: bytes, *, mode: int = 0o600) -> None:
-        """Write the bytes to a file in the box, as `put` does."""
         self._inner.write(path, content, mode=mode)
 
     def read(self, path: str, *, offset: int = 0, limit: int = 1 << 20) -> bytes:
-        """Read up to `limit` bytes from `offset`."""
         return self._inner.read(path, offset=offset, limit=limit)
 
     def close(self) -> None:
-        """Close the connection; the job keeps running."""
         self._inner.close()
 
     def finalize_killed_run(self) -> None:

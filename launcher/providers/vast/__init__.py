@@ -233,11 +233,9 @@ class VastProvider:
         return self._shell(row, run_id_in(instance.label), addresses)
 
     def host_log(self, instance_id: str, *, within_s: float) -> str:
-        """Return the end of the log of the machine's host. Raises UnreachableError, ProviderError."""
         return self._api.host_log(instance_id, within_s=within_s)
 
     def cause_in(self, host_log: str) -> Cause | None:
-        """Return the cause of a failed start in that log; None when it has none."""
         return boot.cause_in(host_log)
 
     def destroy(self, instance_id: str) -> None:
@@ -252,11 +250,9 @@ class VastProvider:
                 self._rows.invalidate()
 
     def forget(self, run_id: str) -> None:
-        """Delete the run's key from this computer."""
         self._keys.forget(run_id)
 
     def account_status(self) -> AccountStatus:
-        """Return the account's credit and the permissions of its key."""
         return accounts.account_status(self._api, self._clock.now)
 
     def identity(self) -> Identity:
