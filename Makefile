@@ -67,7 +67,7 @@ wheel: $(STAMPS)/trainer ## Build the wheel; try it outside the checkout, withou
 release-check: $(STAMPS)/release ## All of a release but the upload: wheel and sdist from a clean clone, checked, installed by pip, pipx and uv; TAG=v1.2.3
 	@TAG=$(TAG) tests/release.sh
 
-image: $(STAMPS)/dev ## Build the image for CPUs, push, lock and verify it; first tests/docker/daemon.sh start and base.sh
+image: $(STAMPS)/dev ## Build the image for CPUs, push and lock it; first tests/docker/daemon.sh start and base.sh
 	@tests/docker/image.sh
 
 messages: ## Print every string that a user may see, to be read

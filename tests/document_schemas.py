@@ -19,7 +19,7 @@ from vastrun.launcher.cli.config import SettingsDocument
 from vastrun.launcher.cli.conformance import Conformance
 from vastrun.launcher.cli.doctor import Findings
 from vastrun.launcher.cli.downloads import CheckpointExport, ProfileDocument, PullDocument
-from vastrun.launcher.cli.image import Images, ImageVerification
+from vastrun.launcher.cli.image import Images
 from vastrun.launcher.cli.rehearse import RehearsalDocument
 from vastrun.launcher.cli.report import Differences, ReportFile
 from vastrun.launcher.core.runs import HIDDEN
@@ -61,7 +61,6 @@ DOCUMENTS: Mapping[str, tuple[type, ...]] = {
     "hold": (RunEndDocument,),
     "hosts": (Hosts,),
     "image-ls": (Images,),
-    "image-verify": (ImageVerification,),
     "launch": (RunEndDocument, PlanDocument),
     "logs": (LogLine,),
     "plan": (PlanDocument, MarketReportDocument),

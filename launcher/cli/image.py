@@ -1,4 +1,4 @@
-"""`vastrun image`: build, publish, push, lock, verify and list the container images."""
+"""`vastrun image`: build, publish, lock and list the container images."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from vastrun.launcher.cli.output import say, show
 from vastrun.launcher.core.errors import ImageError
 from vastrun.launcher.image.build import BuildRecipe, build
 from vastrun.launcher.image.daemon import connect, login_of, push
-from vastrun.launcher.image.lock import Capability, Lock, LockedImage, read_lock, write_lock
+from vastrun.launcher.image.local_images import LocalImage, local_images
+from vastrun.launcher.image.lock import Lock, LockedImage, read_lock, write_lock
 from vastrun.launcher.image.registry import Registry
 from vastrun.launcher.image.relock import (
     CHECKOUT,
@@ -25,15 +26,6 @@ from vastrun.launcher.image.relock import (
     pins_of,
     reference_of,
     relock,
-)
-from vastrun.launcher.image.verify import (
-    ImageCheck,
-    LocalImage,
-    check_registry,
-    checks,
-    contents_of,
-    image_to_verify,
-    local_images,
 )
 from vastrun.launcher.ui.documents.document import Document
 from vastrun.launcher.ui.render.amounts import moment
@@ -45,7 +37,7 @@ _DIGEST_CHARACTERS = 19
 
 @click.group("image")
 def command() -> None:
-    """Build, publish, push, lock, verify and list the container images.
+    """Build, publish, lock and list the container images.
 
     A run uses an image by its digest; the lock file lists the images by the machines that they fit.
     """
@@ -87,11 +79,11 @@ def _build(app: AppContext, variant: str, repository: str, base: str | None) -> 
 def publish_command(app: AppContext, variant: str, repository: str, base: str | None) -> None:
     """Build an image from this checkout, push it, and lock it.
 
-    Does what build, push and lock do, and prints the image with its digest. Later runs on machines that it
-    fits use it.
+    Prints the image with its digest. Pushes with the credentials of `docker login`. Later runs on machines
+    that it fits use it.
     """
-    image = _build(app, variant, repository, base)
-    pushed = push(connect(), reference_of(image), reference_of(image).name, app.plain_screen())
+    image = reference_of(_build(app, variant, repository, base))
+    pushed = push(connect(), image, app.plain_screen())
     new = lock_images(read_lock(app.paths.image_lock), [pushed.tagged], Registry(login_of))
     check_digest(new.images[variant], pushed.digest)
     write_lock(app.paths.image_lock, new)
@@ -113,37 +105,6 @@ def lock_command(app: AppContext, images: tuple[str, ...]) -> None:
     write_lock(app.paths.image_lock, new)
     say(f"wrote {app.paths.image_lock}", err=True)
     say(images_text(new, (), ""))
-
-
-@command.command("verify")
-@click.argument("image")
-@click.option("--cuda-max", type=float, help="Newest CUDA version of a host's driver, as in an offer.")
-@click.option("--compute-cap", type=int, help="Compute capability of its GPUs, as in an offer: 890 is 8.9.")
-@json_option
-@click.pass_context
-def verify_command(
-    ctx: click.Context, image: str, cuda_max: float | None, compute_cap: int | None, as_json: bool
-) -> None:
-    """Run IMAGE and compare its contents with the pinned versions.
-
-    IMAGE is a variant of the lock file or any image name. Fails if its tag names another image than the
-    locked one. Exit code 1 if a check fails.
-    """
-    app: AppContext = ctx.obj
-    subject = image_to_verify(image, read_lock(app.paths.image_lock))
-    if (cuda_max is None) != (compute_cap is None):
-        raise click.UsageError("--cuda-max and --compute-cap go together")
-    machine = None
-    if cuda_max is not None and compute_cap is not None:
-        machine = Capability(cuda_max=cuda_max, compute_cap=compute_cap)
-    screen = app.plain_screen()
-    client = connect()
-    check_registry(subject, Registry(login_of))
-    rows = checks(contents_of(client, subject.reference, screen), subject.locked, __version__, machine)
-    holds = all(row.holds for row in rows)
-    document = ImageVerification(image=str(subject.reference), holds=holds, checks=rows)
-    show(document, checks_text(rows), as_json=as_json)
-    ctx.exit(0 if holds else 1)
 
 
 @command.command("ls")
@@ -177,14 +138,6 @@ class Images(Document):
     note: str
 
 
-class ImageVerification(Document):
-    """The checks of an image."""
-
-    image: str
-    holds: bool
-    checks: Sequence[ImageCheck]
-
-
 def images_text(lock: Lock, here: Sequence[LocalImage], note: str) -> str:
     """Write the locked images, and the images in the local Docker."""
     locked = [
@@ -212,16 +165,6 @@ def images_text(lock: Lock, here: Sequence[LocalImage], note: str) -> str:
         parts.append(table(("HERE", "IMAGE", "ID", "MB", "MADE"), built, right=(3,)))
     parts += [note] if note else []
     return "\n\n".join(parts)
-
-
-def checks_text(checks: Sequence[ImageCheck]) -> str:
-    """Write one line for each check."""
-    rows = [(_verdict(check), check.name, check.found, check.wanted) for check in checks]
-    return table(("", "WHAT", "FOUND", "EXPECTED"), rows)
-
-
-def _verdict(check: ImageCheck) -> str:
-    return "ok" if check.holds else "FAIL"
 
 
 def _mb_text(size_mb: int | None) -> str:

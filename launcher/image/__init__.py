@@ -1,1 +1,1 @@
-"""Images: built, pushed, locked by digest and verified; each part needs Docker only where it says so."""
+"""Images: built, pushed and locked by digest; each part needs Docker only where it says so."""

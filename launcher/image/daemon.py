@@ -7,6 +7,7 @@ import time
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -240,16 +241,15 @@ def has_image(client: DockerClient, reference: ImageReference) -> bool:
         return True
 
 
-def push(client: DockerClient, image: ImageReference, repository: str, screen: BuildScreen) -> ImageReference:
+def push(client: DockerClient, image: ImageReference, screen: BuildScreen) -> ImageReference:
     """Push the image; return it as the registry has it now, by its digest. Raises ImageError."""
-    doing = f"cannot push {image} to {repository}"
+    doing = f"cannot push {image}"
     with docker_errors(doing):
-        client.images.get(str(image)).tag(repository, tag=image.tag)
-        messages = client.api.push(repository, tag=image.tag, stream=True, decode=True)
+        messages = client.api.push(image.name, tag=image.tag, stream=True, decode=True)
         records = follow(messages, screen, name="push", doing=doing)
     digest = next((record["Digest"] for record in records if record.get("Digest")), "")
     if not digest:
         raise ImageError(f"{doing}: the registry named no digest")
-    pushed = ImageReference.of(f"{repository}:{image.tag}@{digest}")
+    pushed = replace(image, digest=digest)
     screen.step("push", str(pushed))
     return pushed

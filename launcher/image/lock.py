@@ -76,18 +76,14 @@ class LockedImage:
         """Name with digest, which a rental uses: a machine runs this image or none."""
         return f"{self.name}@{self.digest}"
 
-    def misfit(self, machine: Capability) -> str:
-        """Say why it does not run on such a machine; empty when it does."""
-        if machine.architecture != self.architecture:
-            return f"it is for {self.architecture}, the machine is {machine.architecture}"
-        if machine.cuda_max < self.driver_cuda:
-            return (
-                f"it needs a driver for CUDA {self.driver_cuda:g}, the machine's is for {machine.cuda_max:g}"
-            )
+    def fits(self, machine: Capability) -> bool:
+        """Tell whether it runs on such a machine."""
+        if machine.architecture != self.architecture or machine.cuda_max < self.driver_cuda:
+            return False
         without_blackwell = machine.compute_cap >= _BLACKWELL and not self.blackwell
-        if self.cuda is not None and (without_blackwell or lacks_code(self.driver_cuda, machine.compute_cap)):
-            return f"it has no code for compute capability {machine.compute_cap / 100:g}"
-        return ""
+        return self.cuda is None or not (
+            without_blackwell or lacks_code(self.driver_cuda, machine.compute_cap)
+        )
 
 
 @dataclass(frozen=True)
@@ -101,7 +97,7 @@ class Lock:
         on_gpus = [image for image in self.images.values() if image.cuda is not None]
         on_cpu = [image for image in self.images.values() if image.cuda is None]
         candidates = on_gpus if gpus else [*on_cpu, *on_gpus]
-        return next((image for image in candidates if not image.misfit(machine)), None)
+        return next((image for image in candidates if image.fits(machine)), None)
 
     @property
     def needs(self) -> str:

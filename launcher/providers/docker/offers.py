@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from vastrun.launcher.core import Offer
 from vastrun.launcher.core.errors import NoOfferError
 from vastrun.launcher.core.job import JobSpec, Resources
+from vastrun.launcher.image.local_images import local_images, newest_local_image
 from vastrun.launcher.image.lock import Lock
-from vastrun.launcher.image.verify import local_images, newest_local_image
 from vastrun.launcher.providers.docker.containers import CPU_ONLY, DockerHost
 from vastrun.launcher.providers.docker.engine import Engine
 from vastrun.launcher.providers.hardware import (

@@ -55,7 +55,7 @@ def test_the_lock_is_listed_without_docker(lock: Path) -> None:
 def test_every_command_is_said_in_a_whole_sentence() -> None:
     said = vastrun("--help").stdout
     assert "..." not in said.partition("Commands:")[2]
-    for name in ("build", "lock", "ls", "publish", "push", "verify"):
+    for name in ("build", "lock", "ls", "publish"):
         assert f"\n  {name} " in said
         assert all(len(line) <= 80 for line in vastrun(name, "--help").stdout.splitlines())
 
@@ -86,7 +86,6 @@ def test_an_image_is_built_pushed_and_locked_by_one_command(
     answers = {
         "GET /_ping": (200, b"OK"),
         "GET /images/.*/json": present,  # what these files make was built before
-        "POST /images/.*/tag": (201, None),
     }
     options = ("--variant", "cu130", "--repository", f"{fake_registry.host}/lab/vastrun")
     with FakeDaemon(tmp_path, answers) as daemon:
@@ -118,9 +117,6 @@ def _basic() -> str:
         (("build",), 1, "there is no Docker"),
         (("build", "--variant", "cu999"), 2, "--variant: 'cu999' is not one of"),
         (("build", "--base", "NO"), 2, "expected an image like"),
-        (("push", "a b"), 2, "expected an image like"),
-        (("verify", "cu130", "--cuda-max", "12.8"), 2, "go together"),
-        (("verify", "cu130"), 1, "there is no Docker"),
     ],
 )
 def test_what_cannot_be_done_is_one_line(lock: Path, words: tuple[str, ...], status: int, said: str) -> None:

@@ -18,10 +18,7 @@ from tests.fakebox import Training
 from tests.launcher.desk import Desk
 from tests.launcher.terminal import CRASH, HANG
 from vastrun.launcher.cli import cli
-from vastrun.launcher.cli.image import ImageVerification
-from vastrun.launcher.image.verify import ImageCheck
 from vastrun.launcher.package_files import configs_dir
-from vastrun.launcher.ui.documents.document import to_text
 
 ROWS = (
     "attach {first}",
@@ -64,7 +61,6 @@ ROWS = (
 )
 ELSEWHERE = {
     "export": "tests/launcher/commands/test_export.py",
-    "image-verify": "below",
     "profile": "tests/launcher/cli/test_downloads.py",
     "rehearse": "tests/launcher/cli/test_rehearse.py",
     RESULT: "tests/launcher/ui/render/test_index.py",
@@ -110,14 +106,6 @@ def commands_with_json(command: click.Command, ctx: click.Context, words: tuple[
             child = command.get_command(ctx, name)
             assert child is not None
             yield from commands_with_json(child, ctx, (*words, name))
-
-
-def test_what_was_compared_of_an_image_is_as_its_schema_says() -> None:
-    checks = [ImageCheck(name="digest", found="a", wanted="", holds=True)]
-    hold(
-        "image-verify",
-        json.loads(to_text(ImageVerification(image="lab/image@sha256:0", holds=True, checks=checks))),
-    )
 
 
 @pytest.mark.parametrize("name", DOCUMENTS)
