@@ -6,64 +6,15 @@ Each has a message, a `hint` of what to try next, a `cause`, and the `exit_code`
 from __future__ import annotations
 
 try:
-    from vastrun.launcher.core.errors import (
-        AccountMismatchError,
-        AuthError,
-        BoxError,
-        BudgetError,
-        BusyError,
-        ConfigFileError,
-        EndedError,
-        GoneError,
-        HeldError,
-        HostKeyError,
-        ImageError,
-        IncompleteListError,
-        JobFileError,
-        JobValueError,
-        KeyNotAttachedError,
-        NoBoxError,
-        NoOfferError,
-        NoRoomError,
-        NoSuchRunError,
-        ProviderError,
-        StorageError,
-        UncertainError,
-        UnexplainedError,
-        UnreachableError,
-        UsageError,
-        VastrunError,
-    )
+    from vastrun.launcher.core.errors import *  # noqa: F403
+    from vastrun.launcher.core.errors import VastrunError
 except ModuleNotFoundError as error:
     raise ImportError(
         "vastrun.errors needs the launcher, but vastrun is not installed in this Python"
     ) from error
 
-__all__ = [
-    "AccountMismatchError",
-    "AuthError",
-    "BoxError",
-    "BudgetError",
-    "BusyError",
-    "ConfigFileError",
-    "EndedError",
-    "GoneError",
-    "HeldError",
-    "HostKeyError",
-    "ImageError",
-    "IncompleteListError",
-    "JobFileError",
-    "JobValueError",
-    "KeyNotAttachedError",
-    "NoBoxError",
-    "NoOfferError",
-    "NoRoomError",
-    "NoSuchRunError",
-    "ProviderError",
-    "StorageError",
-    "UncertainError",
-    "UnexplainedError",
-    "UnreachableError",
-    "UsageError",
-    "VastrunError",
-]
+__all__ = sorted(
+    name
+    for name, kind in list(globals().items())
+    if isinstance(kind, type) and issubclass(kind, VastrunError)
+)
