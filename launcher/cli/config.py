@@ -14,7 +14,7 @@ from click.core import ParameterSource
 from vastrun.launcher.app_context import DEFAULT_PROVIDER, AppContext
 from vastrun.launcher.cli.options import json_option
 from vastrun.launcher.cli.output import say, show
-from vastrun.launcher.commands.settings import budgets_of, set_value, unset_value
+from vastrun.launcher.commands.settings import budgets_of, set_value
 from vastrun.launcher.config.settings_file import KEYS, value_of
 from vastrun.launcher.core.batch import BudgetUse
 from vastrun.launcher.core.errors import UsageError
@@ -67,15 +67,6 @@ def set_command(app: AppContext, key: str, value: str) -> None:
     """Write a setting to your config file; comments are kept."""
     set_value(_file(app), key, value)
     _report_change(app, f"{key} is {value}")
-
-
-@command.command("unset")
-@click.argument("key")
-@click.pass_obj
-def unset_command(app: AppContext, key: str) -> None:
-    """Remove a setting from your config file; comments are kept."""
-    unset_value(_file(app), key)
-    _report_change(app, f"{key} is no longer set")
 
 
 @command.command("path")

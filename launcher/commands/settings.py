@@ -87,21 +87,6 @@ def set_value(file: Path, key: str, value: str) -> None:
     _write(file, edited)
 
 
-def unset_value(file: Path, key: str) -> None:
-    """Take the value out of the config file. Raises UsageError where it is not set, StorageError."""
-    from vastrun.launcher.config.settings_file import value_of, without_value
-    from vastrun.launcher.config.source import SyntaxFault
-
-    value_of(Settings(), key)
-    try:
-        edited = without_value(_text(file), str(file), key)
-    except SyntaxFault as error:
-        raise ConfigFileError((str(error.fault),)) from error
-    except KeyError:
-        raise UsageError(f"{key}: {file} does not set it", hint="vastrun config") from None
-    _write(file, edited)
-
-
 def _text(file: Path) -> str:
     try:
         return file.read_text(encoding="utf-8")

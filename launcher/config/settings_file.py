@@ -25,8 +25,6 @@ from vastrun.launcher.core.settings import LoadedSettings, Settings
 
 KEYS = tuple(option.key for option in options(Settings) if not is_dataclass(bare(option.default)))
 """Dotted keys, as `vastrun config set` takes them."""
-_REMOVED = "__removed_by_vastrun__"
-"""Marks the line of a removed value until the text is written."""
 _MAX_WIDTH = 1_000_000
 """Columns; a long value keeps its line."""
 
@@ -97,28 +95,6 @@ def with_value(text: str, name: str, key: str, value: str) -> str:
     return _dump(root, text)
 
 
-def without_value(text: str, name: str, key: str) -> str:
-    """Return the text without the dotted key; a section that would be empty is removed as well.
-
-    Raises SyntaxFault, KeyError when the file does not set it.
-    """
-    root = section = _load(text, name)
-    *above, last = key.split(".")
-    for part in above:
-        section = section[part]
-        if not isinstance(section, CommentedMap):
-            raise KeyError(key)
-    is_only, is_inline = list(section) == [last], section.fa.flow_style()
-    if is_inline:
-        del section[last]
-    elif last in section:
-        _set(section, last, _REMOVED)
-    else:
-        raise KeyError(key)
-    edited = re.sub(rf".*{_REMOVED}.*\n", "", _dump(root, text))
-    return without_value(edited, name, ".".join(above)) if is_only and above else edited
-
-
 def _load(text: str, name: str) -> CommentedMap:
     """Return the file's keys and values, each with its comments. Raises SyntaxFault."""
     node = parse(text, name)  # says what is wrong better than ruamel
@@ -169,8 +145,7 @@ def _cut_comment_below(section: Any, key: Any) -> str:
 
 def _dump(root: CommentedMap, text: str) -> str:
     written = StringIO()
-    if root:
-        _yaml(text).dump(root, written)
+    _yaml(text).dump(root, written)
     head = _head(text)
     return head + ("\n" if head and not head.endswith("\n") else "") + written.getvalue()
 

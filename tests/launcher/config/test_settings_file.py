@@ -10,7 +10,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from vastrun.launcher.config.schema import options
-from vastrun.launcher.config.settings_file import KEYS, load_settings, value_of, with_value, without_value
+from vastrun.launcher.config.settings_file import KEYS, load_settings, value_of, with_value
 from vastrun.launcher.config.source import SyntaxFault, parse
 from vastrun.launcher.config.yaml_reader import plain
 from vastrun.launcher.core.errors import UsageError
@@ -148,52 +148,14 @@ budget: {usd: 3}
 def test_comments_stay_with_the_lines_they_are_about() -> None:
     edited = set_in(CLUSTER, "slurm.login", "me@cluster")
     assert edited == CLUSTER.replace("long'\n", "long'\n    login: me@cluster\n")
-    assert without_value(edited, "config.yaml", "slurm.login") == CLUSTER
     listed = set_in(CLUSTER, "slurm.partitions", "[a, 'b c']")
     assert "partitions: [a, b c]" in listed and "\n    # a login node\n" in listed
-    shorter = without_value(CLUSTER, "config.yaml", "slurm.partitions")
-    assert [line for line in CLUSTER.splitlines() if line.lstrip()[:1] == "#"] == [
-        line for line in shorter.splitlines() if line.lstrip()[:1] == "#"
-    ]
 
 
 def test_text_that_yaml_would_take_for_something_else_is_quoted() -> None:
     assert set_in("", "provider", "'true'") == "provider: 'true'\n"
     assert set_in("", "provider", "'a: b # c'") == "provider: 'a: b # c'\n"
     assert set_in("", "provider", "a #b") == "provider: 'a #b'\n"
-
-
-@pytest.mark.parametrize(
-    ("key", "gone"),
-    [
-        ("provider", "provider: vast   # cheap\n"),
-        ("budget.month_usd", "  month_usd: 300   # dollars\n"),
-        ("budget.usd", "  usd: 2000\n"),
-    ],
-)
-def test_a_value_is_taken_out_with_its_line(key: str, gone: str) -> None:
-    assert without_value(FULL, "config.yaml", key) == FULL.replace(gone, "")
-
-
-@pytest.mark.parametrize(
-    ("before", "after"),
-    [
-        ("provider: vast\nbudget:\n  usd: 3\n# end\n", "provider: vast\n# end\n"),
-        ("budget: {month_usd: 1, usd: 3} # x\n", "budget: {month_usd: 1}         # x\n"),
-        ("budget: {usd: 3, month_usd: 1} # x\n", "budget: {month_usd: 1}         # x\n"),
-        ("budget: {usd: 3}", ""),
-    ],
-)
-def test_a_section_that_would_be_left_empty_goes_with_its_last_value(before: str, after: str) -> None:
-    assert without_value(before, "config.yaml", "budget.usd") == after
-
-
-@pytest.mark.parametrize(
-    "text", ["", "provider: vast\n", "budget:\n", "budget: 3\n", "budget: {month_usd: 1}"]
-)
-def test_what_is_not_set_cannot_be_taken_out(text: str) -> None:
-    with pytest.raises(KeyError):
-        without_value(text, "config.yaml", "budget.usd")
 
 
 TOP = ("# a note\n", "\n", "provider: vast\n", "provider: 'x' # y\n", "budget:\n", "---\n", "...\n")
@@ -210,9 +172,7 @@ LINES = st.sampled_from((*TOP, *BELOW))
 @settings(deadline=None)
 @example(lines=["---\n", "...\n"], key="provider")
 @given(lines=st.lists(LINES, max_size=8), key=st.sampled_from(["provider", "budget.usd", "budget.month_usd"]))
-def test_whatever_the_file_looks_like_a_value_that_was_set_is_there_and_goes_again(
-    lines: list[str], key: str
-) -> None:
+def test_whatever_the_file_looks_like_a_value_that_was_set_is_there(lines: list[str], key: str) -> None:
     text = "".join(lines)
     try:
         before = plain(parse(text, "config.yaml")) or {}
@@ -222,13 +182,6 @@ def test_whatever_the_file_looks_like_a_value_that_was_set_is_there_and_goes_aga
     head, _, last = key.partition(".")
     wanted = {**before, head: {**(before.get(head) or {}), last: 42} if last else 42}
     assert plain(parse(edited, "config.yaml")) == wanted
-    left = plain(parse(without_value(edited, "config.yaml", key), "config.yaml")) or {}
-    kept = before | {head: _without(before.get(head), last)}
-    assert {k: v for k, v in left.items() if v} == {k: v for k, v in kept.items() if v}
-
-
-def _without(section: object, key: str) -> object:
-    return {k: v for k, v in section.items() if k != key} if isinstance(section, dict) else None
 
 
 def test_the_edit_keeps_every_comment_of_a_file_in_the_usual_form() -> None:
