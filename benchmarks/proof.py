@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from vastrun.launcher.config import load_job
+from vastrun.launcher.config.job_loader import load_job
 from vastrun.trainer.evaluation.evaluation import WHOLE
 
 CONFIGS = Path("configs")

@@ -30,7 +30,8 @@ from tests.emulators.vast import VastEmulator
 from tests.fakebox import Training
 from tests.fakes import FakeClock
 from vastrun.launcher.batch.schedule import PointState, states_of
-from vastrun.launcher.config import dump_job, load_job
+from vastrun.launcher.config import dump_job
+from vastrun.launcher.config.job_loader import load_job
 from vastrun.launcher.core import Cause, Phase
 from vastrun.launcher.core.batch import Batch, BatchLimits, BatchPoint, BatchSpec, StopRules
 from vastrun.launcher.ledger.schema import COLUMNS, run_to_row

@@ -33,7 +33,7 @@ from tests.emulators.vast import VastEmulator
 from tests.fakebox import Training
 from tests.launcher.ledger.postgres import PostgresServer, served
 from vastrun.launcher.app_context import AppContext
-from vastrun.launcher.config import load_job
+from vastrun.launcher.config.job_loader import load_job
 from vastrun.launcher.core import Phase, Run
 from vastrun.launcher.core.batch import Budget
 from vastrun.launcher.core.bills import cost_usd

@@ -31,7 +31,7 @@ from vastrun.launcher.batch.search import first_points
 from vastrun.launcher.commands.estimate import resolve_auto, try_model
 from vastrun.launcher.commands.plan import LaunchPlan, plan_of
 from vastrun.launcher.commands.queries import all_rows
-from vastrun.launcher.config import load_batch, load_sweep, read_job
+from vastrun.launcher.config import read_job
 from vastrun.launcher.core import NOTHING, Run
 from vastrun.launcher.core.batch import MAX_POINTS, BatchSpec, sweep_name
 from vastrun.launcher.core.errors import UsageError
@@ -124,6 +124,8 @@ class Client:
         `out`: the folder for the outputs, by default `batches/NAME`. Points that ran before are not run
         again. All runs together cost at most its `limits.usd`. Raises the same errors as `launch`.
         """
+        from vastrun.launcher.config.batch_file import load_batch  # slow to import: pydantic, yaml
+
         value = batch.get("job") if isinstance(batch, Mapping) else None
         job = source_of(value) if isinstance(value, Mapping | JobSpec) else None
         source = source_of(
@@ -161,6 +163,8 @@ class Client:
         runs. `metric` and `goal`: comparison of the runs. `reuse` and `pack`: run points one after the other
         on one machine, or several at once on its GPUs. Raises the same errors as `launch`.
         """
+        from vastrun.launcher.config.batch_file import load_sweep  # slow to import: pydantic, yaml
+
         source = source_of(job)
         spec = _checked(
             {
@@ -250,6 +254,8 @@ class Client:
 
 def _checked(batch: Mapping[str, Any]) -> BatchSpec:
     """Return a batch without points, validated like a batch file. Raises JobFileError with every fault."""
+    from vastrun.launcher.config.batch_file import load_batch  # slow to import: pydantic, yaml
+
     text = to_yaml({**batch, "list": [{}]}, "sweep")
     return load_batch(text, "sweep", lambda _: _ANY_JOB, ".").spec
 

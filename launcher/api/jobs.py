@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 from vastrun.launcher.bundle.checkout import code_of, worktree
-from vastrun.launcher.config import load_job
 from vastrun.launcher.config.command import is_read_in, script_of, variable_of
 from vastrun.launcher.config.schema import job_fields
 from vastrun.launcher.core.errors import JobValueError, UsageError
@@ -72,6 +71,8 @@ def load(
 
     Raises JobFileError with every fault.
     """
+    from vastrun.launcher.config.job_loader import load_job  # slow to import: pydantic, yaml
+
     sets = [*to_set_options(overrides), *([f"name={json.dumps(name)}"] if name else [])]
     spec = load_job(source.text, source.name, sets, str(source.folder), now)
     return spec if source.file is None else replace(spec, job_file=str(source.file))

@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from vastrun.launcher.batch.results import metric_of
 from vastrun.launcher.batch.schedule import PointState
-from vastrun.launcher.config import dump_job, points_at, read_job
+from vastrun.launcher.config import dump_job, read_job
 from vastrun.launcher.core import Verdict
 from vastrun.launcher.core.batch import BatchPoint, BatchSpec, Dimension, Goal, Search
 from vastrun.launcher.core.errors import UsageError
@@ -47,6 +47,8 @@ def next_points(
 
     `states`: the points that there are, by number. Raises UsageError when Optuna is not installed.
     """
+    from vastrun.launcher.config.batch_file import points_at  # slow to import: pydantic, yaml
+
     states = list(states)
     count = min(count, search.samples - len(states))
     if count <= 0:

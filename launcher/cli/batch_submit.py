@@ -22,7 +22,7 @@ from vastrun.launcher.cli.background import hand_over_batch
 from vastrun.launcher.cli.options import confirm, json_option, plain_option, provider_option, yes_option
 from vastrun.launcher.cli.output import note, say, set_error_job_file, show, width
 from vastrun.launcher.commands.queries import with_cost
-from vastrun.launcher.config import load_batch, read_job
+from vastrun.launcher.config import read_job
 from vastrun.launcher.core import NOTHING, UserRequest, Verdict
 from vastrun.launcher.core.batch import Batch, BatchProgress
 from vastrun.launcher.core.errors import HeldError, VastrunError
@@ -99,6 +99,8 @@ def submit_command(
     Points that ran before are not run again. Ctrl-C asks whether to stop, detach or continue; without a
     terminal it stops the batch.
     """
+    from vastrun.launcher.config.batch_file import load_batch  # slow to import: pydantic, yaml
+
     say(f"reading {batch_file}", err=True)
     set_error_job_file(batch_file)
     folder = batch_file.resolve().parent

@@ -15,7 +15,7 @@ from vastrun.launcher.app_context import DEFAULT_PROVIDER, AppContext
 from vastrun.launcher.cli.output import note, say, set_error_job_file
 from vastrun.launcher.commands.chains import chain_of
 from vastrun.launcher.commands.init_job import read_source
-from vastrun.launcher.config import load_job, read_job
+from vastrun.launcher.config import read_job
 from vastrun.launcher.config.command import script_of
 from vastrun.launcher.config.job_template import read_program
 from vastrun.launcher.config.program_index import Call, index_program
@@ -66,6 +66,8 @@ def job_of(run: Run, sets: tuple[str, ...], by: str | None) -> JobSpec:
 
 
 def _load(text: str, source: str, folder: Path, sets: tuple[str, ...], by: str | None) -> JobSpec:
+    from vastrun.launcher.config.job_loader import load_job  # slow to import: pydantic, yaml
+
     overrides = [*sets, *([f"limits.deadline='{by}'"] if by else [])]
     app: AppContext = click.get_current_context().obj
     return load_job(text, source, overrides, str(folder), app.local_now())

@@ -12,7 +12,7 @@ from vastrun.launcher.api import jobs
 from vastrun.launcher.cli.batch_submit import Submission, detach_option, dry_run_option, submit
 from vastrun.launcher.cli.options import json_option, plain_option, provider_option, set_option, yes_option
 from vastrun.launcher.cli.output import note, say, set_error_job_file
-from vastrun.launcher.config import load_sweep, read_job
+from vastrun.launcher.config import read_job
 from vastrun.launcher.core.batch import (
     MAX_PARALLEL,
     MAX_POINTS,
@@ -105,6 +105,8 @@ def command(
     Repeating the command runs only new points. For more options, write a batch file: vastrun batch.
     """
     say(f"reading {job_file}", err=True)
+    from vastrun.launcher.config.batch_file import load_sweep  # slow to import: pydantic, yaml
+
     job_file = jobs.file_or_example(job_file, note)
     set_error_job_file(job_file)
     spec = BatchSpec(

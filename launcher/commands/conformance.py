@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
-from vastrun.launcher.config import load_job
 from vastrun.launcher.core import Run
 from vastrun.launcher.core.bills import cost_usd, counted_of
 from vastrun.launcher.core.errors import UsageError
@@ -66,6 +65,8 @@ class ConformanceReport:
 
 def conformance_job(usd: float, gpus: int, sets: Sequence[str], now: float) -> JobSpec:
     """Return the job, with its limits. Raises JobFileError."""
+    from vastrun.launcher.config.job_loader import load_job  # slow to import: pydantic, yaml
+
     path = configs_dir() / JOB
     deadline = datetime.fromtimestamp(now + MAX_RUN_S, UTC).isoformat(timespec="seconds")
     overrides = (f"limits.usd={usd!r}", f"resources.gpus={gpus}", f"limits.deadline='{deadline}'")

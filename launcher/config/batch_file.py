@@ -57,8 +57,14 @@ class LoadedBatch:
     """Keys of values that neither the program's command nor its `env:` mentions."""
 
 
-def load(text: str, name: str, read_file: ReadFile, base_dir: str, now: datetime | None) -> LoadedBatch:
-    """Read a batch file, as `vastrun.launcher.config.load_batch` promises."""
+def load_batch(
+    text: str, name: str, read_file: ReadFile, base_dir: str, now: datetime | None = None
+) -> LoadedBatch:
+    """Return the batch in a file's text, with its points. Raises JobFileError with every fault, UsageError.
+
+    `read_file` returns the text of a file in its folder; paths in it and in the job are relative to
+    `base_dir`.
+    """
     faults: list[Fault] = []
     try:
         root = parse(text, name)
@@ -119,7 +125,7 @@ def is_of_job(point: BatchPoint, job: Any) -> bool:
 
 
 def points_at(search: Search, values: Iterable[Mapping[str, Any]]) -> list[BatchPoint]:
-    """Make the points of a batch, as `vastrun.launcher.config.points_at` promises."""
+    """Return the points of these values. Raises JobFileError where they make no valid job."""
     faults: list[Fault] = []
     cells = [{key: parse(json.dumps(value), "search", key) for key, value in one.items()} for one in values]
     now = None if search.now is None else datetime.fromisoformat(search.now)
@@ -130,16 +136,20 @@ def points_at(search: Search, values: Iterable[Mapping[str, Any]]) -> list[Batch
     return list(found.points.values())
 
 
-def load_axes(
+def load_sweep(
     spec: BatchSpec,
     job_text: str,
     axes: Iterable[str],
     base_dir: str,
     samples: int,
-    now: datetime | None,
+    now: datetime | None = None,
     sets: Iterable[str] = (),
 ) -> LoadedBatch:
-    """Read the axes of a sweep, as `vastrun.launcher.config.load_sweep` promises."""
+    """Return the points of `key=a,b` (each value) and `key=low..high` (`samples` values).
+
+    `sets`: values of the job that all points have, as `key=value`. Raises JobFileError with every fault,
+    UsageError.
+    """
     lists: dict[str, list[Node]] = {}
     ranges: list[SearchAxis] = []
     try:

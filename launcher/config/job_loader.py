@@ -33,8 +33,19 @@ class JobFaults(Exception):
         self.faults = tuple(sorted(faults))
 
 
-def load(text: str, name: str, overrides: Iterable[str], base_dir: str, now: datetime | None) -> JobSpec:
-    """Return the job in a file's text, as `vastrun.launcher.config.load_job`."""
+def load_job(
+    text: str,
+    name: str,
+    overrides: Iterable[str] = (),
+    base_dir: str = ".",
+    now: datetime | None = None,
+) -> JobSpec:
+    """Return the job in a file's text. `overrides` are `key=value`, as given to --set.
+
+    Paths in the job are relative to `base_dir`, the folder of the file. A deadline of 18:00 is the next
+    one after `now`, in its zone; None: a deadline needs date and zone. Raises JobFileError with every
+    fault.
+    """
     faults: list[Fault] = []
     try:
         root, faults = with_overrides(parse(text, name), overrides)

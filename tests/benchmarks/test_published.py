@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.published import FILES, PAGE, PublishedFile, Reached, filled, main, row_of
-from vastrun.launcher.config import load_job
+from vastrun.launcher.config.job_loader import load_job
 from vastrun.launcher.core.job import JobSpec
 from vastrun.trainer.data import advection, burgers, darcy
 from vastrun.trainer.evaluation.evaluation import WHOLE

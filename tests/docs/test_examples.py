@@ -7,7 +7,7 @@ import re
 
 from tests.docs.markdown import DOCS, PAGES, blocks
 from vastrun.launcher.bundle import Bundler
-from vastrun.launcher.config import load_job
+from vastrun.launcher.config.job_loader import load_job
 
 EXAMPLES = DOCS.parent / "examples"
 _FRAMEWORKS = ("own-script.md", "lightning.md", "accelerate.md", "hugging-face.md")

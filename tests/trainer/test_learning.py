@@ -10,7 +10,7 @@ import pytest
 from tests.trainer.conftest import Box, RunningRanks
 from vastrun.contract import layout
 from vastrun.contract.scores import lowest_floor
-from vastrun.launcher.config import load_job
+from vastrun.launcher.config.job_loader import load_job
 from vastrun.launcher.package_files import configs_dir
 from vastrun.trainer import data
 

@@ -12,7 +12,7 @@ from tests.fakebox import Training
 from tests.launcher.api.notebook import JOB, Notebook
 from tests.launcher.terminal import CRASH
 from vastrun.launcher.api.drivers import Target
-from vastrun.launcher.config import load_job
+from vastrun.launcher.config.job_loader import load_job
 from vastrun.launcher.core import Cause, Verdict
 from vastrun.launcher.core.errors import AuthError, JobFileError, JobValueError, StorageError, UsageError
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from vastrun.launcher.api.jobs import check_values_used, read_source, suggest_files
-from vastrun.launcher.config import load_job
+from vastrun.launcher.config.job_loader import load_job
 from vastrun.launcher.core.errors import JobValueError, UsageError
 from vastrun.launcher.core.job import JobSpec
 

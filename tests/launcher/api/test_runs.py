@@ -14,7 +14,8 @@ from tests.launcher.terminal import CRASH, segfault
 from tests.waiting import LONGEST_S
 from vastrun.contract.outcome import Outcome
 from vastrun.launcher.api.drivers import Target
-from vastrun.launcher.config import load_job, read_job
+from vastrun.launcher.config import read_job
+from vastrun.launcher.config.job_loader import load_job
 from vastrun.launcher.core import Cause, Phase, Verdict
 from vastrun.launcher.core.errors import (
     HeldError,

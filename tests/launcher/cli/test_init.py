@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from vastrun.launcher.cli import cli
-from vastrun.launcher.config import load_job
+from vastrun.launcher.config.job_loader import load_job
 from vastrun.launcher.config.job_template import FRAMEWORKS, Framework
 from vastrun.launcher.core.job import JobSpec, Success
 

@@ -12,7 +12,7 @@ import pytest
 from tests.fakes import FakeClock, FakeProvider
 from tests.jobs import command_job, train_job
 from vastrun.launcher.cli.job_files import job_warnings, nested_launcher
-from vastrun.launcher.config import load_job
+from vastrun.launcher.config.job_loader import load_job
 from vastrun.launcher.core.errors import JobFileError
 from vastrun.launcher.core.job import Code, JobSpec, Resources, Secret
 

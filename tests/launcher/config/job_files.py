@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from vastrun.launcher.config import load_job
+from vastrun.launcher.config.job_loader import load_job
 from vastrun.launcher.core.errors import JobFileError
 from vastrun.launcher.core.job import JobSpec
 

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from vastrun.launcher.config import load_batch, load_sweep, points_at, read_job
+from vastrun.launcher.config import read_job
+from vastrun.launcher.config.batch_file import load_batch, load_sweep, points_at
 from vastrun.launcher.core.batch import BatchPoint, BatchSpec
 from vastrun.launcher.core.errors import JobFileError, UsageError
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import yaml
 
 from vastrun.launcher.cli import EXIT_CODES
-from vastrun.launcher.config import load_batch
+from vastrun.launcher.config.batch_file import load_batch
 from vastrun.launcher.config.schema import options
 from vastrun.launcher.core.batch import BatchSpec
 

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from tests.launcher.config.job_files import BROKEN, COMMAND, TRAIN, faults, load
-from vastrun.launcher.config import dump_job, load_job, read_job
+from vastrun.launcher.config import dump_job, read_job
+from vastrun.launcher.config.job_loader import load_job
 from vastrun.launcher.core.errors import JobFileError
 from vastrun.launcher.core.job import Code, Secret, Success
 from vastrun.launcher.package_files import configs_dir

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from vastrun.launcher.config import load_job
+from vastrun.launcher.config.job_loader import load_job
 from vastrun.launcher.core.errors import JobFileError
 from vastrun.launcher.core.job import DataFile, JobSpec
 

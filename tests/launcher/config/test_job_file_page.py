@@ -8,7 +8,7 @@ from pathlib import Path
 
 import yaml
 
-from vastrun.launcher.config import load_job
+from vastrun.launcher.config.job_loader import load_job
 from vastrun.launcher.config.schema import options
 
 PAGE = (Path(__file__).parents[3] / "docs" / "job-file.md").read_text(encoding="utf-8")

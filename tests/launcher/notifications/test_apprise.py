@@ -12,7 +12,7 @@ from tests.jobs import train_job
 from tests.launcher.notifications.inbox import inbox
 from tests.launcher.notifications.test_events import ENDED
 from tests.launcher.terminal import CRASH, JOB, Terminal
-from vastrun.launcher.config import load_job
+from vastrun.launcher.config.job_loader import load_job
 from vastrun.launcher.core.addresses import Service, address_of
 from vastrun.launcher.core.errors import JobFileError, UsageError
 from vastrun.launcher.core.job import NotifyUrl

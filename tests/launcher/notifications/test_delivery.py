@@ -17,7 +17,7 @@ from tests.launcher.flow.test_provider_retry import Bank
 from tests.launcher.notifications.inbox import inbox
 from tests.launcher.notifications.test_events import ENDED
 from tests.launcher.terminal import CRASH, JOB, Terminal
-from vastrun.launcher.config import load_job
+from vastrun.launcher.config.job_loader import load_job
 from vastrun.launcher.core import Cause, Event, UserRequest
 from vastrun.launcher.core.addresses import Service, address_of
 from vastrun.launcher.core.errors import JobFileError, StorageError

@@ -17,7 +17,7 @@ from tests.e2e.terminal import JOBS
 from tests.launcher.faults import Fault
 from tests.launcher.pool.house import House, program
 from tests.waiting import eventually
-from vastrun.launcher.config import load_job
+from vastrun.launcher.config.job_loader import load_job
 from vastrun.launcher.core import Cause, Driver, Phase, UserRequest, Verdict
 from vastrun.launcher.core.errors import NoOfferError
 from vastrun.launcher.core.job import Limits

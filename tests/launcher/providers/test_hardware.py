@@ -13,7 +13,7 @@ import pytest
 
 from tests.contract.markets import local
 from tests.waiting import LONGEST_S
-from vastrun.launcher.config import load_job
+from vastrun.launcher.config.job_loader import load_job
 from vastrun.launcher.core.errors import NoOfferError
 from vastrun.launcher.core.job import Resources
 from vastrun.launcher.providers.hardware import Hardware, LocalGpu, read_hardware, suggest_fix, unmet_limits

@@ -14,7 +14,8 @@ from tests.e2e.terminal import Terminal
 from tests.emulators.machines import Machine
 from tests.emulators.vast import VastEmulator
 from tests.launcher.providers.vast.rentals import open_market
-from vastrun.launcher.config import dump_job, load_job
+from vastrun.launcher.config import dump_job
+from vastrun.launcher.config.job_loader import load_job
 from vastrun.launcher.core import Phase, Run
 from vastrun.launcher.ledger.sqlite import SqliteLedger
 
