@@ -17,13 +17,11 @@ from vastrun.launcher.batch.fleet_plan import Market
 from vastrun.launcher.batch.machines import BatchMachine, BatchMachines
 from vastrun.launcher.batch.placement import (
     IDLE_S,
-    IdleMachine,
     WarmSlot,
     choose_hold_size,
     expected_s,
     pays_off,
     place_point,
-    replacement_cost_usd,
     should_give_back,
 )
 from vastrun.launcher.batch.schedule import BatchQueue, PointState
@@ -37,7 +35,6 @@ from vastrun.launcher.core.job import JobSpec
 from vastrun.launcher.core.labels import POOL
 from vastrun.launcher.core.phases import BEFORE_TRAINING, Phase
 from vastrun.launcher.decisions.history import blames_host
-from vastrun.launcher.decisions.policy import START_S
 from vastrun.launcher.pool.held_machines import hold_spec, slot_offer
 from vastrun.launcher.ports import Provider
 
@@ -164,15 +161,8 @@ class Fleet:
         wanted = any(machine.is_starting or not machine.misfit(job, now) for job in jobs)
         if wanted and machine.is_starting:  # how long it takes to boot says nothing of what it saves
             return
-        idle = IdleMachine(
-            idle_s=now - (machine.idle_since or now),
-            usd_per_hour=run.usd_per_hour,
-            replacement_cost_usd=0.0
-            if run.offer is None
-            else replacement_cost_usd(run.offer, boot_s=START_S, data_s=0.0),
-        )
-        more = waiting.may_grow and not machine.is_leaving
-        if should_give_back(idle, wanted=wanted, more_may_come=more):
+        idle_s, more = now - (machine.idle_since or now), waiting.may_grow and not machine.is_leaving
+        if should_give_back(idle_s, run.usd_per_hour, run.offer, wanted=wanted, more_may_come=more):
             self._machines.dropped.add(run.id)
             self._services.ledger.ask(run.id, UserRequest.STOP)
 
@@ -216,10 +206,8 @@ class Fleet:
             for one in free.values()
             if one.held is not None
         ]
-        found = place_point(seconds, warm, offers, others=len(waiting.queue) > 1)
-        if found is None or found.slot is None:
-            return None
-        return self._claim_slot(free[found.slot.offer.id], job)
+        slot = place_point(seconds, warm, offers, others=len(waiting.queue) > 1)
+        return None if slot is None else self._claim_slot(free[slot.offer.id], job)
 
     def _claim_slot(self, machine: BatchMachine, job: JobSpec) -> AttemptPlacement:
         self._machines.take(machine, job)

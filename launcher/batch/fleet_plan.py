@@ -23,7 +23,7 @@ from vastrun.launcher.core.job import JobSpec
 from vastrun.launcher.core.labels import POOL
 from vastrun.launcher.core.runs import HIDDEN
 from vastrun.launcher.decisions.history import HOST_CAUSES, avoided
-from vastrun.launcher.decisions.policy import START_S, affordable
+from vastrun.launcher.decisions.policy import affordable
 from vastrun.launcher.pool.held_machines import hold_spec
 from vastrun.launcher.ports import Ledger, Provider
 
@@ -86,8 +86,7 @@ def fleet_plan(
 def _expected_usd(cheapest_machines: CheapestFleet, rounds: int, seconds: float) -> float:
     held_s = rounds * (seconds + HANDOVER_S)
     return sum(
-        replacement_cost_usd(shape.offer, boot_s=START_S, data_s=0.0)
-        + shape.offer.usd_per_hour * held_s / 3600
+        replacement_cost_usd(shape.offer) + shape.offer.usd_per_hour * held_s / 3600
         for shape in cheapest_machines.machines
     )
 

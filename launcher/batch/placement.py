@@ -39,43 +39,17 @@ class WarmSlot:
     """Seconds for which other runs keep the machine, as far as known."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Placement:
-    """Place where the next point runs, and the expected cost of both choices."""
-
-    slot: WarmSlot | None
-    """The slot; None: on a new machine."""
-    offer: Offer | None
-    """The new machine, or the alternative to the slot; None: there is none."""
-    slot_usd: float | None = None
-    machine_usd: float | None = None
-
-
 def place_point(
-    seconds: float, slots: Iterable[WarmSlot], offers: Sequence[Offer], *, others: bool
-) -> Placement | None:
-    """Return where a point of that duration costs least; None: there is neither a slot nor an offer.
+    seconds: float, slots: Iterable[WarmSlot], offers: Iterable[Offer], *, others: bool
+) -> WarmSlot | None:
+    """Return the slot on which a point of that duration costs least; None: a new machine costs less.
 
     `others`: more points wait than there are free slots, so that all of a machine's price is shared. The
     slot wins a tie: it is ready at once.
     """
-    warm = min(
-        ((_slot_usd(slot, seconds, others=others), number, slot) for number, slot in enumerate(slots)),
-        default=None,
-    )
-    new = min(
-        ((machine_usd(offer, seconds), number, offer) for number, offer in enumerate(offers)), default=None
-    )
-    if warm is None and new is None:
-        return None
-    slot_usd, new_usd = warm and warm[0], new and new[0]
-    takes_slot = warm is not None and (new is None or warm[0] <= new[0])
-    return Placement(
-        slot=warm[2] if takes_slot and warm else None,
-        offer=new[2] if new else None,
-        slot_usd=slot_usd,
-        machine_usd=new_usd,
-    )
+    costs = [(_slot_usd(slot, seconds, others=others), number, slot) for number, slot in enumerate(slots)]
+    usd, _, slot = min(costs, default=(math.inf, 0, None))
+    return slot if all(usd <= machine_usd(offer, seconds) for offer in offers) else None
 
 
 def _slot_usd(slot: WarmSlot, seconds: float, *, others: bool) -> float:
@@ -97,11 +71,6 @@ class MachineShape:
     slots: int
     used: int
     """Number of slots that waiting points use; the rest would be idle."""
-
-    @property
-    def usd_per_hour(self) -> float:
-        """USD per hour of one point's share."""
-        return self.offer.usd_per_hour / self.used
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -157,34 +126,24 @@ def _usd_a_point(offer: Offer, used: int, seconds: float) -> tuple[float, float]
     return machine_usd(offer, seconds) / used, -used
 
 
-@dataclass(frozen=True, kw_only=True)
-class IdleMachine:
-    """A held machine on which no run has a slot."""
-
-    idle_s: float
-    usd_per_hour: float
-    replacement_cost_usd: float
-    """USD for another machine in its place: its boot, the pull of its image, its data."""
-
-
-def should_give_back(machine: IdleMachine, *, wanted: bool, more_may_come: bool) -> bool:
-    """Return whether an idle machine should be destroyed now.
+def should_give_back(
+    idle_s: float, usd_per_hour: float, offer: Offer | None, *, wanted: bool, more_may_come: bool
+) -> bool:
+    """Return whether a held machine of that offer, on which no run has a slot, should be destroyed now.
 
     `wanted`: a point that fits it waits. It is then kept until it has cost as much as another one would,
     which at most doubles the cost. `more_may_come`: the queue may still get something for it, such as a
     retry.
     """
     if wanted:
-        return machine.usd_per_hour * machine.idle_s / 3600 > machine.replacement_cost_usd
-    return not more_may_come or machine.idle_s >= GIVE_BACK_S
+        another_usd = 0.0 if offer is None else replacement_cost_usd(offer)
+        return usd_per_hour * idle_s / 3600 > another_usd
+    return not more_may_come or idle_s >= GIVE_BACK_S
 
 
-def replacement_cost_usd(offer: Offer, *, boot_s: float, data_s: float) -> float:
-    """Return the cost of a machine before its first step, in USD.
-
-    `boot_s`: from rent to ready, with the pull of the image. `data_s`: making or fetching the data.
-    """
-    return offer.usd_per_hour * math.fsum((boot_s, data_s)) / 3600 + offer.loading_usd
+def replacement_cost_usd(offer: Offer) -> float:
+    """Return the cost of another machine in its place before its first step, in USD."""
+    return machine_usd(offer, START_S)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -240,7 +199,7 @@ def pays_off(offer: Offer, *, rounds: int, seconds: float) -> bool:
 
     Each machine costs money before it trains; a held one costs money between two points, too.
     """
-    another = replacement_cost_usd(offer, boot_s=START_S, data_s=0.0)
+    another = replacement_cost_usd(offer)
     each_usd = offer.usd_per_hour * seconds / 3600
     handover_usd = offer.usd_per_hour * HANDOVER_S / 3600
     return rounds > 1 and another + rounds * (each_usd + handover_usd) <= rounds * (another + each_usd)

@@ -14,7 +14,6 @@ from tests.offers import rtx_4090
 from vastrun.launcher.batch.placement import (
     HANDOVER_S,
     IDLE_S,
-    IdleMachine,
     WarmSlot,
     cheapest_fleet,
     choose_hold_size,
@@ -29,7 +28,7 @@ from vastrun.launcher.batch.placement import (
 )
 from vastrun.launcher.core import Forecast, Offer
 from vastrun.launcher.core.job import JobSpec
-from vastrun.launcher.decisions.policy import lease_of, worst_case_usd
+from vastrun.launcher.decisions.policy import START_S, lease_of, worst_case_usd
 from vastrun.launcher.pool.held_machines import MIN_LEFT_S, hold_spec
 
 HOUR = 3600.0
@@ -46,42 +45,33 @@ def warm(share: float, whole: float, busy_s: float = 0.0) -> WarmSlot:
 
 
 def test_a_warm_slot_is_taken_when_it_costs_less_than_a_new_machine() -> None:
-    found = place_point(HOUR, [warm(0.5, 0.5)], [offer(1, 0.5, loading_usd=0.05)], others=False)
-    assert found is not None
-    assert found.slot is not None
-    assert (found.slot_usd, found.machine_usd) == (pytest.approx(0.5), pytest.approx(0.55))
+    slot = warm(0.5, 0.5)
+    assert place_point(HOUR, [slot], [offer(1, 0.5, loading_usd=0.05)], others=False) is slot
+    assert place_point(HOUR, [slot], [offer(1, 0.4, loading_usd=0.05)], others=False) is None
 
 
 def test_a_machine_that_would_be_kept_for_one_point_alone_costs_all_of_its_price() -> None:
     slot = warm(0.5, 4.0, busy_s=HOUR / 2)
-    alone = place_point(HOUR, [slot], [offer(1, 0.6)], others=False)
-    shared = place_point(HOUR, [slot], [offer(1, 0.6)], others=True)
-    assert alone is not None
-    assert shared is not None
-    assert alone.slot is None
-    assert alone.slot_usd == pytest.approx(0.25 + 2.0)
-    assert shared.slot is slot
+    assert place_point(HOUR, [slot], [offer(1, 0.6)], others=True) is slot
+    assert place_point(HOUR, [slot], [offer(1, 2.24)], others=False) is None, "0.25 shared and 2.00 alone"
+    assert place_point(HOUR, [slot], [offer(1, 2.26)], others=False) is slot
 
 
 def test_of_two_that_cost_the_same_the_slot_is_taken() -> None:
-    found = place_point(HOUR, [warm(0.0, 0.0)], [offer(1, 0.0)], others=False)
-    assert found is not None
-    assert found.slot is not None
+    slot = warm(0.0, 0.0)
+    assert place_point(HOUR, [slot], [offer(1, 0.0)], others=False) is slot
 
 
 def test_the_cheaper_of_several_slots_and_offers_is_taken() -> None:
     slots = [warm(0.5, 0.5), warm(0.3, 0.3)]
-    found = place_point(HOUR, slots, [offer(1, 0.9), offer(1, 0.8)], others=False)
-    assert found is not None
-    assert found.slot is slots[1]
-    assert found.machine_usd == pytest.approx(0.8)
+    assert place_point(HOUR, slots, [offer(1, 0.9), offer(1, 0.8)], others=False) is slots[1]
+    assert place_point(HOUR, slots, [offer(1, 0.9), offer(1, 0.2)], others=False) is None
 
 
-def test_without_a_slot_there_is_a_machine_and_without_both_nothing() -> None:
-    found = place_point(HOUR, [], [offer(1, 0.5)], others=False)
-    assert found is not None
-    assert found.slot is None
-    assert found.offer is not None
+def test_without_an_offer_a_slot_is_taken_and_without_a_slot_none() -> None:
+    slot = warm(9.0, 9.0)
+    assert place_point(HOUR, [slot], [], others=False) is slot
+    assert place_point(HOUR, [], [offer(1, 0.5)], others=False) is None
     assert place_point(HOUR, [], [], others=True) is None
 
 
@@ -153,32 +143,34 @@ def test_a_fleet_of_one_machine_is_never_dearer_than_any_other_single_machine_th
     first = fleet.machines[0]
     for other, used in itertools.product(offers, range(1, points + 1)):
         if used <= other.gpus:
-            assert first.usd_per_hour <= other.usd_per_hour / used + 1e-9
+            assert first.offer.usd_per_hour / first.used <= other.usd_per_hour / used + 1e-9
 
 
-def idle(seconds: float, another: float = 0.10) -> IdleMachine:
-    return IdleMachine(idle_s=seconds, usd_per_hour=3.6, replacement_cost_usd=another)
+def gives_back(idle_s: float, *, wanted: bool, more_may_come: bool) -> bool:
+    """Whether a machine of $0.001 a second is given back; another one would cost $0.10 before it trains."""
+    machine = offer(1, 3.6, loading_usd=0.1 - START_S * 0.001)
+    return should_give_back(idle_s, 3.6, machine, wanted=wanted, more_may_come=more_may_come)
 
 
 def test_a_machine_that_a_point_waits_for_is_kept_until_it_cost_as_much_as_another_one() -> None:
-    assert not should_give_back(idle(99), wanted=True, more_may_come=False)
-    assert should_give_back(idle(101), wanted=True, more_may_come=False)
+    assert not gives_back(99, wanted=True, more_may_come=False)
+    assert gives_back(101, wanted=True, more_may_come=False)
 
 
 def test_a_machine_that_nothing_waits_for_is_given_back_within_a_minute() -> None:
-    assert not should_give_back(idle(59), wanted=False, more_may_come=True)
-    assert should_give_back(idle(60), wanted=False, more_may_come=True)
-    assert should_give_back(idle(0), wanted=False, more_may_come=False)
+    assert not gives_back(59, wanted=False, more_may_come=True)
+    assert gives_back(60, wanted=False, more_may_come=True)
+    assert gives_back(0, wanted=False, more_may_come=False)
 
 
 def test_a_free_machine_is_kept_while_it_is_wanted() -> None:
-    free = IdleMachine(idle_s=9999, usd_per_hour=0.0, replacement_cost_usd=0.0)
-    assert not should_give_back(free, wanted=True, more_may_come=False)
+    assert not should_give_back(9999, 0.0, offer(1, 0.0), wanted=True, more_may_come=False)
 
 
-def test_another_machine_costs_its_boot_its_pull_and_its_data() -> None:
-    assert replacement_cost_usd(offer(1, 3.6, loading_usd=0.02), boot_s=60, data_s=40) == pytest.approx(0.12)
-    assert machine_usd(offer(1, 3.6, loading_usd=0.02), 100) == pytest.approx(0.12)
+def test_another_machine_costs_its_boot_and_its_pull() -> None:
+    machine = offer(1, 3.6, loading_usd=0.02)
+    assert replacement_cost_usd(machine) == pytest.approx(0.001 * START_S + 0.02)
+    assert machine_usd(machine, 100) == pytest.approx(0.12)
 
 
 def job(*, hours: float = 1.0, usd: float | None = None) -> JobSpec:
