@@ -19,7 +19,8 @@ from tests.jobs import train_job
 from tests.launcher.batch.world import NAME, BatchWorld
 from tests.launcher.terminal import CRASH
 from vastrun.launcher.core.batch import StopRules
-from vastrun.launcher.cost.spending import total_usd
+from vastrun.launcher.core.bills import cost_usd
+from vastrun.launcher.cost.spending import counted_in_total
 
 POINTS, PARALLEL = 40, 5
 _CRASHES_EACH = 10
@@ -76,13 +77,14 @@ def measure(points: int, parallel: int, reuse: str) -> Bill:
             world.at(_LOST_EACH_S * (number + 1), lambda: _lose_one(world))
         began = world.time.now()
         world.drive()
-        now = world.time.now()
+        now, runs = world.time.now(), world.ledger.runs(batch=NAME)
+        counted = counted_in_total(runs)
         return Bill(
             verdicts=Counter(str(state.verdict) for state in world.states() if state.verdict),
             rentals=market.rentals,
             left=market.rented,
             usd=market.bill_usd,
-            ledger_usd=total_usd(world.ledger.runs(batch=NAME), now),
+            ledger_usd=sum(cost_usd(run, now) for run in runs if run.id in counted),
             hours=(now - began) / 3600,
         )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING, Protocol
 
 from vastrun.launcher.core import Event, Progress, Run, UserRequest
 from vastrun.launcher.ports import Ledger, RunThreads
@@ -15,8 +15,6 @@ if TYPE_CHECKING:  # `status` does not need what drives a run
     from vastrun.launcher.commands.attempts import Attempts
     from vastrun.launcher.core.batch import Batch, BatchProgress
     from vastrun.launcher.notifications.delivery import UrlNotifier
-
-_T = TypeVar("_T")
 
 
 class WakeSignal(Protocol):

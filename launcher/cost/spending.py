@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 from vastrun.launcher.core import Cost, Event, Phase, Run, Verdict
 from vastrun.launcher.core.bills import (
     cost_of,
-    cost_usd,
     counted_of,
     gpu_seconds,
     rented_seconds,
@@ -137,33 +136,6 @@ def spent_within(spendings: Iterable[Spending], since: float, until: float) -> l
     """Return the spendings within that span of time."""
     parts = (spending.within(since, until) for spending in spendings)
     return [part for part in parts if part is not None]
-
-
-@dataclass(frozen=True, kw_only=True)
-class BillSplit:
-    """Cost of one held machine, by run."""
-
-    billed_usd: float
-    shares: Mapping[str, float]
-    """USD by run id."""
-    idle_usd: float
-    """USD of the bill that belongs to no run."""
-
-
-def split(holder: Run, runs: Iterable[Run], now: float) -> BillSplit:
-    """Split the bill of a held machine among the runs on its slots."""
-    billed = cost_usd(holder, now)
-    shown = {run.id: cost_usd(run, now) for run in runs if holder_of(run) == holder.id}
-    sum_usd = sum(shown.values())
-    factor = min(1.0, billed / sum_usd) if sum_usd else 1.0
-    shares = {run_id: usd * factor for run_id, usd in shown.items()}
-    return BillSplit(billed_usd=billed, shares=shares, idle_usd=max(0.0, billed - sum(shares.values())))
-
-
-def total_usd(runs: Sequence[Run], now: float) -> float:
-    """Return the total cost of all these runs in USD, without double counting."""
-    counted = counted_in_total(runs)
-    return sum(cost_usd(run, now) for run in runs if run.id in counted)
 
 
 def counted_in_total(runs: Sequence[Run]) -> frozenset[str]:

@@ -50,8 +50,6 @@ class PublishedImage:
     architecture: str
     size_mb: int
     """Compressed size of its layers, in MB."""
-    config_digest: str
-    """Digest of its configuration: Docker's image id."""
     labels: Mapping[str, str]
 
 
@@ -73,8 +71,8 @@ class Registry:
         # The index has the digest that a pull by tag shows; what the image holds stands one level below.
         if kind in _INDEXES or manifest.has("manifests"):
             _, manifest, _ = repository.manifest(_for_our_machines(manifest, reference))
-        config_digest = manifest.within("config").digest("digest")
-        config = RegistryAnswer.of(repository.blob(config_digest), str(reference))
+        config_blob = repository.blob(manifest.within("config").digest("digest"))
+        config = RegistryAnswer.of(config_blob, str(reference))
         architecture = config.text("architecture") or "nothing known"
         if architecture != ARCHITECTURE:
             raise _wrong_architecture(reference, architecture)
@@ -82,7 +80,6 @@ class Registry:
             reference=ImageReference.of(f"{reference.tagged}@{digest}"),
             architecture=architecture,
             size_mb=round(sum(layer.size("size") for layer in manifest.each("layers")) / 1e6),
-            config_digest=config_digest,
             labels=config.within("config").within("Labels").texts(),
         )
 

@@ -17,7 +17,7 @@ from vastrun.launcher.core.batch import Budget, StopRules
 from vastrun.launcher.core.bills import cost_usd
 from vastrun.launcher.core.job import JobSpec, Resources
 from vastrun.launcher.core.labels import POOL
-from vastrun.launcher.cost.spending import total_usd
+from vastrun.launcher.cost.spending import counted_in_total
 
 
 @pytest.fixture
@@ -50,7 +50,8 @@ def check_the_bill(world: BatchWorld, *, above_usd: float = 0.01) -> None:
     assert (world.market.rented, world.market.all_slots()) == (0, 0), story(world)
     runs = world.ledger.runs(batch=NAME)
     assert all(run.phase is Phase.ENDED for run in runs), story(world)
-    total = total_usd(runs, world.time.now())
+    counted = counted_in_total(runs)
+    total = sum(cost_usd(run, world.time.now()) for run in runs if run.id in counted)
     assert -0.001 <= total - world.market.bill_usd <= above_usd, story(world)
     assert world.ledger.batches.held_usd(NAME) == pytest.approx(total)
 

@@ -17,13 +17,12 @@ from vastrun.launcher.core import Cause, Event, Meter, Phase, Rental, Run
 from vastrun.launcher.core.bills import cost_of, cost_usd
 from vastrun.launcher.cost.groups import GroupBy, group_spendings
 from vastrun.launcher.cost.spending import (
+    counted_in_total,
     idle_usd,
     net_of_shares,
     spending_of,
     spent_within,
-    split,
     steps_of,
-    total_usd,
 )
 from vastrun.launcher.ui.documents.costs import Costs
 from vastrun.launcher.ui.render.costs import costs_table
@@ -187,16 +186,8 @@ def slot(number: int, begin: float, hours: float, usd_per_hour: float = 1.0) -> 
     )
 
 
-def test_what_nobody_used_is_idle_time() -> None:
-    found = split(machine(2.0), [slot(1, 0, 2), slot(2, 0.5, 1)], NOW + 9 * HOUR)
-    assert found.billed_usd == pytest.approx(16.0)
-    assert found.shares == pytest.approx({"calm-heron-0001": 2.0, "calm-heron-0002": 1.0})
-    assert found.idle_usd == pytest.approx(13.0)
-
-
-def test_shares_of_another_machine_do_not_count() -> None:
-    other = replace(slot(1, 0, 2), instance_id="calm-heron-0001.0000@other-owl-0000")
-    assert split(machine(2.0), [other], NOW).shares == {}
+def total_usd(runs: Sequence[Run], now: float) -> float:
+    return sum(cost_usd(run, now) for run in runs if run.id in counted_in_total(runs))
 
 
 def test_a_total_counts_a_dollar_once() -> None:
@@ -214,16 +205,12 @@ def test_a_share_whose_machine_is_not_among_the_runs_counts_itself() -> None:
     price=st.floats(0.0, 100.0),
     parts=st.lists(st.tuples(st.floats(0, 10), st.floats(0, 50), st.floats(0, 100)), max_size=8),
 )
-def test_shares_and_idle_time_are_always_the_bill(
+def test_a_total_is_the_bill_whatever_ran_on_the_machine(
     hours: float, price: float, parts: list[tuple[float, float, float]]
 ) -> None:
-    holder = machine(hours, price)
+    holder, now = machine(hours, price), NOW + 99 * HOUR
     runs = [slot(n, *part) for n, part in enumerate(parts)]
-    found = split(holder, runs, NOW + 99 * HOUR)
-    assert found.idle_usd >= 0
-    assert sum(found.shares.values()) + found.idle_usd == pytest.approx(found.billed_usd, abs=1e-9)
-    assert found.billed_usd == cost_usd(holder, NOW + 99 * HOUR)
-    assert total_usd([holder, *runs], NOW + 99 * HOUR) == pytest.approx(found.billed_usd, abs=1e-9)
+    assert total_usd([holder, *runs], now) == cost_usd(holder, now)
 
 
 def test_the_table_and_the_document_of_costs_count_a_share_once() -> None:
