@@ -1,4 +1,4 @@
-"""Tasks: data and batches to learn from. A task is a module with `make` and, if it needs files, `generate`.
+"""Tasks: data and batches to learn from. A task of a user is a module with `make` and maybe `generate`.
 
     make(config: DataConfig, folder: Path) -> Task            read the task from the files in `folder`
     generate(config: DataConfig, folder: Path) -> list[str]   make missing files; return a line for each
@@ -31,9 +31,10 @@ This module does not import torch, so that data can be made without waiting for 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from importlib import import_module
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, cast
 
 from vastrun.contract.data_config import PARAMETERS, DataConfig, Keep
 from vastrun.contract.errors import DataError
@@ -48,8 +49,6 @@ if TYPE_CHECKING:
     from vastrun.trainer.data.sizes import DataSizes
     from vastrun.trainer.data.trajectories import Trajectories, Windows
     from vastrun.trainer.sampling.windows import BatchIndices, Symmetry
-
-TASKS = {name: f"vastrun.trainer.data.{name}:make" for name in PARAMETERS}
 
 
 class Source(Protocol):
@@ -107,6 +106,8 @@ class Task(Protocol):
 
 def make_task(config: DataConfig, folder: Path, code: Path | None = None) -> Task:
     """Make the task named by `config.task`. Raises DataError."""
+    if config.task in PARAMETERS:
+        return cast("Task", _problem(config).make(config, folder))
     module, name = _import_task(config.task, code)
     try:
         maker = getattr(module, name)
@@ -129,9 +130,9 @@ def generate(
     Returns a line for each file. Raises DataError. Built-in tasks use `jobs` processes (None: as many as pay
     off) and report to `on_progress`.
     """
-    module, _ = _import_task(config.task, code)
     if config.task in PARAMETERS:
-        return module.PROBLEM.generate(config, folder, jobs=jobs, on_progress=on_progress)
+        return _problem(config).generate(config, folder, jobs=jobs, on_progress=on_progress)
+    module, _ = _import_task(config.task, code)
     writer = getattr(module, "generate", None)
     return [] if writer is None else writer(config, folder)
 
@@ -141,9 +142,9 @@ def validation(config: DataConfig, folder: Path, code: Path | None = None) -> Tr
 
     Raises DataError.
     """
-    module, _ = _import_task(config.task, code)
     if config.task in PARAMETERS:
-        return module.PROBLEM.validation(config, folder)
+        return _problem(config).validation(config, folder)
+    module, _ = _import_task(config.task, code)
     reader = getattr(module, "validation", None)
     return None if reader is None else reader(config, folder)
 
@@ -172,15 +173,16 @@ def data_sizes(config: DataConfig) -> DataSizes:
 def _problem(config: DataConfig) -> Problem:
     if config.task not in PARAMETERS:
         raise DataError(f"data.task: expected one of {', '.join(PARAMETERS)}, got {config.task!r}")
-    module, _ = _import_task(config.task, None)
-    problem: Problem = module.PROBLEM
+    problem: Problem = import_module(f"{__name__}.{config.task}").PROBLEM
     return problem
 
 
 def _import_task(task: str, code: Path | None) -> tuple[ModuleType, str]:
-    module, _, name = TASKS.get(task, task).partition(":")
+    module, _, name = task.partition(":")
     if not name:
-        raise DataError(f"data.task: expected one of {', '.join(TASKS)}, or module:function, got {task!r}")
+        raise DataError(
+            f"data.task: expected one of {', '.join(PARAMETERS)}, or module:function, got {task!r}"
+        )
     try:
         return user_code.import_module(module, code), name
     except ImportError as error:

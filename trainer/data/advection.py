@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from vastrun.trainer.data.initial_conditions import Array, InitialConditions, draw
 from vastrun.trainer.data.layouts import LineLayout
 from vastrun.trainer.data.pdebench import Grid
@@ -17,14 +15,6 @@ def solve(u0: InitialConditions, beta: float, grid: Grid) -> Array:
     return u0(grid.x[None, :] - beta * grid.t[:, None])
 
 
-def _draw(n: int, grid: Grid, rng: np.random.Generator) -> InitialConditions:  # noqa: ARG001 - any grid does
-    return draw(n, rng)
-
-
-def _solve(u0: InitialConditions, beta: float, grid: Grid) -> Array:
-    return solve(u0, beta, grid)[:, :, None]
-
-
 PROBLEM = Problem(
     task="advection",
     generator=GENERATOR,
@@ -32,8 +22,8 @@ PROBLEM = Problem(
     attributes=(("beta",),),
     channels=("u",),
     layout=lambda grid: LineLayout(grid=grid),
-    draw=_draw,
-    solve=_solve,
+    draw=lambda n, _, rng: draw(n, rng),
+    solve=solve,
     symmetry="shift",
     chunk=256,
 )

@@ -8,7 +8,7 @@ import numpy as np
 
 from vastrun.trainer.data.initial_conditions import Array, InitialConditions, draw
 from vastrun.trainer.data.layouts import LineLayout
-from vastrun.trainer.data.pdebench import Grid
+from vastrun.trainer.data.pdebench import Grid, whole_cells
 from vastrun.trainer.data.problem import Problem
 
 _CFL = 0.4
@@ -36,9 +36,9 @@ def solve(u0: InitialConditions, nu: float, grid: Grid) -> Array:
 
 
 def cells_of(points: int, nu: float) -> int:
-    """Return the solver's number of cells: a multiple of `points`, enough for this viscosity's shocks."""
+    """Return the solver's number of cells, enough for this viscosity's shocks."""
     min_cells = _MIN_CELLS if nu >= _MIN_SMOOTH_NU else _MIN_CELLS_FOR_SHOCKS
-    return points * math.ceil(min_cells / points)
+    return whole_cells(points, min_cells)
 
 
 def _evolve(u: Array, viscosity: float, duration: float) -> Array:
@@ -85,14 +85,6 @@ def _tendency(u: Array) -> Array:
     return np.roll(flux, 1, axis=1) - flux
 
 
-def _draw(n: int, grid: Grid, rng: np.random.Generator) -> InitialConditions:  # noqa: ARG001 - any grid does
-    return draw(n, rng)
-
-
-def _solve(u0: InitialConditions, nu: float, grid: Grid) -> Array:
-    return solve(u0, nu, grid)[:, :, None]
-
-
 PROBLEM = Problem(
     task="burgers",
     generator="vastrun burgers 1",
@@ -100,10 +92,9 @@ PROBLEM = Problem(
     attributes=(("Nu",),),
     channels=("u",),
     layout=lambda grid: LineLayout(grid=grid),
-    draw=_draw,
-    solve=_solve,
+    draw=lambda n, _, rng: draw(n, rng),
+    solve=solve,
     symmetry="shift",
     chunk=64,
     cells_of=cells_of,
 )
-generate, make = PROBLEM.generate, PROBLEM.make

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import math
-
-import numpy as np
-
 from vastrun.trainer.data.flow_layouts import CompressibleLayout
 from vastrun.trainer.data.gas import Gas
 from vastrun.trainer.data.gas_fields import GasFields, draw
 from vastrun.trainer.data.initial_conditions import Array
-from vastrun.trainer.data.pdebench import Grid
+from vastrun.trainer.data.pdebench import Grid, whole_cells
 from vastrun.trainer.data.problem import Problem
 
 SIDE = 2.0
@@ -18,17 +14,8 @@ _MACH = 0.5
 _MIN_CELLS = 128
 
 
-def cells_of(points: int, eta: float) -> int:  # noqa: ARG001 - enough for all of them
-    """Return the solver's number of cells: a multiple of `points`."""
-    return points * math.ceil(_MIN_CELLS / points)
-
-
-def _draw(n: int, grid: Grid, rng: np.random.Generator) -> GasFields:  # noqa: ARG001 - any grid does
-    return draw(n, 1, rng)
-
-
 def _solve(begin: GasFields, eta: float, grid: Grid) -> Array:
-    state = begin(cells_of(grid.points, eta), _MACH)
+    state = begin(whole_cells(grid.points, _MIN_CELLS), _MACH)
     return Gas(viscosity=eta, side=SIDE).solve(state, grid.frames, grid.dt, grid.points)
 
 
@@ -45,12 +32,11 @@ PROBLEM = Problem(
     attributes=(("eta", "zeta"),),
     channels=("density", "pressure", "Vx"),
     layout=lambda grid: CompressibleLayout(grid=grid, axes=1, side=SIDE, centred=True),
-    draw=_draw,
+    draw=lambda n, _, rng: draw(n, 1, rng),
     solve=_solve,
     symmetry="shift",
     extent=(-SIDE / 2, SIDE / 2),
     chunk=64,
-    cells_of=cells_of,
+    cells_of=lambda points, *_: whole_cells(points, _MIN_CELLS),
     method={"mach": _MACH},
 )
-generate, make, validation = PROBLEM.generate, PROBLEM.make, PROBLEM.validation

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import math
-
-import numpy as np
-
 from vastrun.trainer.data.flow_layouts import CompressibleLayout
 from vastrun.trainer.data.gas import Gas
 from vastrun.trainer.data.gas_fields import GasFields, draw
 from vastrun.trainer.data.initial_conditions import Array
-from vastrun.trainer.data.pdebench import Grid
+from vastrun.trainer.data.pdebench import Grid, whole_cells
 from vastrun.trainer.data.problem import Problem
 
 _MIN_CELLS = 32
@@ -18,17 +14,8 @@ _INVISCID = 1e-8
 """Viscosity of PDEBench's files with 512 points along an axis; the others have 128."""
 
 
-def cells_of(points: int, mach: float, eta: float) -> int:  # noqa: ARG001 - enough for all of them
-    """Return the solver's number of cells along an axis: a multiple of `points`."""
-    return points * math.ceil(_MIN_CELLS / points)
-
-
-def _draw(n: int, grid: Grid, rng: np.random.Generator) -> GasFields:  # noqa: ARG001 - any grid does
-    return draw(n, 2, rng)
-
-
 def _solve(begin: GasFields, mach: float, eta: float, grid: Grid) -> Array:
-    state = begin(cells_of(grid.points, mach, eta), mach)
+    state = begin(whole_cells(grid.points, _MIN_CELLS), mach)
     return Gas(viscosity=eta).solve(state, grid.frames, grid.dt, grid.points)
 
 
@@ -44,10 +31,9 @@ PROBLEM = Problem(
     attributes=(("M",), ("eta", "zeta")),
     channels=("density", "pressure", "Vx", "Vy"),
     layout=lambda grid: CompressibleLayout(grid=grid, axes=2),
-    draw=_draw,
+    draw=lambda n, _, rng: draw(n, 2, rng),
     solve=_solve,
     symmetry="shift",
     chunk=8,
-    cells_of=cells_of,
+    cells_of=lambda points, *_: whole_cells(points, _MIN_CELLS),
 )
-generate, make, validation = PROBLEM.generate, PROBLEM.make, PROBLEM.validation

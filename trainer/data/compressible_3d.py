@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from vastrun.trainer.data.flow_layouts import CompressibleLayout
 from vastrun.trainer.data.gas import Gas
 from vastrun.trainer.data.gas_fields import GasFields, draw
 from vastrun.trainer.data.initial_conditions import Array
 from vastrun.trainer.data.pdebench import Grid
 from vastrun.trainer.data.problem import Problem
-
-
-def _draw(n: int, grid: Grid, rng: np.random.Generator) -> GasFields:  # noqa: ARG001 - any grid does
-    return draw(n, 3, rng)
 
 
 def _solve(begin: GasFields, mach: float, eta: float, grid: Grid) -> Array:
@@ -29,9 +23,8 @@ PROBLEM = Problem(
     attributes=(("M",), ("eta", "zeta")),
     channels=("density", "pressure", "Vx", "Vy", "Vz"),
     layout=lambda grid: CompressibleLayout(grid=grid, axes=3),
-    draw=_draw,
+    draw=lambda n, _, rng: draw(n, 3, rng),
     solve=_solve,
     symmetry="shift",
     chunk=2,
 )
-generate, make, validation = PROBLEM.generate, PROBLEM.make, PROBLEM.validation

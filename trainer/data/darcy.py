@@ -87,10 +87,6 @@ def _apply(matrix: Array, vector: Array) -> Array:
     return np.einsum("nij,nj->ni", matrix, vector)
 
 
-def _draw(n: int, grid: Grid, rng: np.random.Generator) -> Array:
-    return draw(n, rng)(grid.points)
-
-
 def _solve(a: Array, beta: float, grid: Grid) -> Array:  # noqa: ARG001 - `a` has it
     return np.stack([a, solve(a, beta)], axis=1)
 
@@ -102,7 +98,7 @@ PROBLEM = Problem(
     attributes=(("beta",),),
     channels=("coefficient", "solution"),
     layout=lambda grid: SteadyLayout(grid=grid),
-    draw=_draw,
+    draw=lambda n, grid, rng: draw(n, rng)(grid.points),
     solve=_solve,
     symmetry="square",
     chunk=16,
@@ -112,4 +108,3 @@ PROBLEM = Problem(
         "threshold": THRESHOLD,
     },
 )
-generate, make = PROBLEM.generate, PROBLEM.make

@@ -33,18 +33,18 @@ def draw(n: int, points: int, rng: np.random.Generator) -> Array:
     return rng.standard_normal((n, 2, points, points))
 
 
-def solve(begin: Array, frames: int, dt: float) -> Array:
-    """Solve from the initial condition `begin` (n, 2, X, Y): (n, frames, 2, X, Y).
+def solve(begin: Array, grid: Grid) -> Array:
+    """Solve from the initial condition `begin` (n, 2, X, Y): (n, T, 2, X, Y).
 
     Strang splitting: diffusion exactly in the cosine modes of the cells, the reaction by the classical
     Runge-Kutta method.
     """
-    steps = math.ceil(dt / _MAX_STEP)
-    step = dt / steps
+    steps = math.ceil(grid.dt / _MAX_STEP)
+    step = grid.dt / steps
     modes, decay = _modes(begin.shape[-1], step)
-    fields = np.empty((len(begin), frames, *begin.shape[1:]))
+    fields = np.empty((len(begin), grid.frames, *begin.shape[1:]))
     fields[:, 0] = w = begin
-    for frame in range(1, frames):
+    for frame in range(1, grid.frames):
         w = _react(w, step / 2)
         for number in range(steps):
             w = modes.T @ ((modes @ w @ modes.T) * decay) @ modes
@@ -76,25 +76,16 @@ def _rate(w: Array) -> Array:
     return np.stack([u - u * u * u - _FEED - v, u - v], axis=1)
 
 
-def _draw(n: int, grid: Grid, rng: np.random.Generator) -> Array:
-    return draw(n, grid.points, rng)
-
-
-def _solve(begin: Array, grid: Grid) -> Array:
-    return solve(begin, grid.frames, grid.dt)
-
-
 PROBLEM = Problem(
     task="diffusion_reaction",
     generator="vastrun diffusion-reaction 1",
     file="2D_diff-react_NA_NA.h5".format,
     channels=("u", "v"),
     layout=lambda grid: GroupsLayout(grid=grid, channels=2, side=SIDE, averaged=True),
-    draw=_draw,
-    solve=_solve,
+    draw=lambda n, grid, rng: draw(n, grid.points, rng),
+    solve=solve,
     symmetry="square",
     extent=(-SIDE / 2, SIDE / 2),
     chunk=8,
     method={"longest step": _MAX_STEP},
 )
-generate, make = PROBLEM.generate, PROBLEM.make

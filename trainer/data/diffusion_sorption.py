@@ -17,7 +17,7 @@ import numpy as np
 
 from vastrun.trainer.data.initial_conditions import Array
 from vastrun.trainer.data.layouts import GroupsLayout
-from vastrun.trainer.data.pdebench import Grid
+from vastrun.trainer.data.pdebench import Grid, whole_cells
 from vastrun.trainer.data.problem import Problem
 
 DIFFUSIVITY = 5e-4
@@ -60,7 +60,7 @@ def solve(
     Finite volumes of the content, which no step makes or loses, with central fluxes; in time the implicit
     Runge-Kutta method of two stages and second order that damps jumps (Alexander 1977).
     """
-    cells = cells_of(grid.points)
+    cells = whole_cells(grid.points, _MIN_CELLS)
     steps = math.ceil(grid.dt / max_step_s)
     u = np.repeat(u0[:, None].astype(np.float64), cells, axis=1)
     fields = np.empty((len(u), grid.frames, grid.points))
@@ -70,11 +70,6 @@ def solve(
             u = _step(u, grid.dt / count, isotherm)
         fields[:, frame] = u.reshape(len(u), grid.points, -1).mean(axis=2)
     return fields
-
-
-def cells_of(points: int) -> int:
-    """Return the solver's number of cells: a multiple of `points`."""
-    return points * math.ceil(_MIN_CELLS / points)
 
 
 def fluxes(u: Array) -> Array:
@@ -130,26 +125,17 @@ def _solve_tridiagonal(diagonal: Array, neighbours: float, right: Array) -> Arra
     return values.T
 
 
-def _draw(n: int, grid: Grid, rng: np.random.Generator) -> Array:  # noqa: ARG001 - any grid does
-    return rng.uniform(0.0, _MAX_U0, size=n)
-
-
-def _solve(u0: Array, grid: Grid) -> Array:
-    return solve(u0, grid)[:, :, None]
-
-
 PROBLEM = Problem(
     task="diffusion_sorption",
     generator="vastrun diffusion-sorption 1",
     file="1D_diff-sorp_NA_NA.h5".format,
     channels=("u",),
     layout=lambda grid: GroupsLayout(grid=grid, channels=1, axes=1, side=1.0, centred=False),
-    draw=_draw,
-    solve=_solve,
+    draw=lambda n, _, rng: rng.uniform(0.0, _MAX_U0, size=n),
+    solve=solve,
     time_unit="s",
     symmetry="none",
     chunk=256,
-    cells_of=cells_of,
+    cells_of=lambda points: whole_cells(points, _MIN_CELLS),
     method={"longest step": _MAX_STEP_S},
 )
-generate, make, validation = PROBLEM.generate, PROBLEM.make, PROBLEM.validation

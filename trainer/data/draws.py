@@ -31,15 +31,15 @@ Draw = Callable[[int, np.random.Generator], Sized]
 
 
 def distinct_draws(
-    draw: Draw, *, seed: int, file: int | None, train: int, test: int, chunk: int, axes: int, uniform: bool
+    draw: Draw, *, seed: int, file: int | None, train: int, test: int, chunk: int, axes: int
 ) -> Iterator[Sized]:
     """Yield the conditions of the training set, then those of the test set, a chunk at a time.
 
     `file`: number of a file whose training set has conditions of its own; None: all files have the same.
-    `axes`: those of the grid; `uniform`: accept uniform conditions. Raises DataError.
+    `axes`: those of the grid. Raises DataError.
     """
     single = draw(1, np.random.default_rng(seed))
-    distinct, again = (DistinctConditions(single, axes, uniform=uniform) for _ in range(2))
+    distinct, again = (DistinctConditions(single, axes) for _ in range(2))
 
     def draws(stream: list[int], n: int, known: DistinctConditions) -> Iterator[Sized]:
         rng, spare = (np.random.default_rng([seed, *stream, *more]) for more in ([], [_SPARE_STREAM]))
@@ -57,9 +57,9 @@ def distinct_draws(
 class DistinctConditions:
     """Filter for drawn conditions: replaces those that were drawn before, and uniform ones."""
 
-    def __init__(self, single: Sized, axes: int, *, uniform: bool = False) -> None:
-        """`single`: a draw of one sample; `axes`: those of the grid; `uniform`: accept uniform conditions."""
-        self._axes, self._uniform = axes, uniform
+    def __init__(self, single: Sized, axes: int) -> None:
+        """`single`: a draw of one sample; `axes`: those of the grid."""
+        self._axes = axes
         # Samples may share arrays, such as a list of wavenumbers: only arrays of one row differ by sample.
         self._has_rows = [len(array) == 1 for array in _arrays(single)]
         self._seen: set[bytes] = set()
@@ -86,7 +86,7 @@ class DistinctConditions:
         digest = hashlib.blake2b(digest_size=16)
         for array in self._rows_of(drawn):
             value = array[row]
-            if not self._uniform and value.ndim >= self._axes and is_uniform(value, self._axes):
+            if value.ndim >= self._axes and is_uniform(value, self._axes):
                 return False
             digest.update(bytes_of(value))
         key = digest.digest()

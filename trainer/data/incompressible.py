@@ -16,7 +16,7 @@ import numpy as np
 
 from vastrun.trainer.data.flow_layouts import IncompressibleLayout
 from vastrun.trainer.data.initial_conditions import Array, RandomWaves, draw_waves, largest, root_mean_square
-from vastrun.trainer.data.pdebench import Grid
+from vastrun.trainer.data.pdebench import Grid, whole_cells
 from vastrun.trainer.data.problem import Problem
 
 VISCOSITY = 0.01
@@ -223,17 +223,8 @@ def draw(n: int, rng: np.random.Generator) -> FlowFields:
     return FlowFields(speed=speed, strength=strength, waves=draw_waves(n, 4, 2, rng))
 
 
-def cells_of(points: int) -> int:
-    """Return the solver's number of cells along an axis: a multiple of `points`."""
-    return points * math.ceil(_MIN_CELLS / points)
-
-
-def _draw(n: int, grid: Grid, rng: np.random.Generator) -> FlowFields:  # noqa: ARG001 - any grid does
-    return draw(n, rng)
-
-
 def _solve(begin: FlowFields, grid: Grid) -> Array:
-    flow, force = begin(cells_of(grid.points))
+    flow, force = begin(whole_cells(grid.points, _MIN_CELLS))
     return solve(flow, force, grid)
 
 
@@ -244,12 +235,11 @@ PROBLEM = Problem(
     further_file="ns_incom_inhom_2d_512-{}.h5".format,
     channels=("Vx", "Vy", "particles", "force x", "force y"),
     layout=lambda grid: IncompressibleLayout(grid=grid),
-    draw=_draw,
+    draw=lambda n, _, rng: draw(n, rng),
     solve=_solve,
     symmetry="none",
     static=2,
     chunk=8,
-    cells_of=cells_of,
+    cells_of=lambda points: whole_cells(points, _MIN_CELLS),
     method={"viscosity": VISCOSITY},
 )
-generate, make, validation = PROBLEM.generate, PROBLEM.make, PROBLEM.validation

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -35,6 +36,11 @@ class Grid:
     @property
     def t(self) -> NDArray[np.float64]:
         return np.arange(self.frames) * self.dt
+
+
+def whole_cells(points: int, min_cells: int) -> int:
+    """Return a solver's number of cells along an axis: the first multiple of `points` from `min_cells` on."""
+    return points * math.ceil(min_cells / points)
 
 
 def attributes(path: Path) -> dict[str, Attribute] | None:

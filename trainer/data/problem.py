@@ -47,7 +47,8 @@ class Problem:
     draw: Callable[[int, Grid, np.random.Generator], Sized]
     """Draws n random initial conditions, or coefficients."""
     solve: Callable[..., np.ndarray]
-    """Maps what was drawn, each parameter and the grid to the solution: (n, *layout.shape)."""
+    """Maps what was drawn, each parameter and the grid to the solution: (n, *layout.shape), or without the
+    axis of a single channel. It may be pickled to another process."""
     symmetry: Symmetry
     """Symmetry that training may use to augment the data."""
     static: int = 0
@@ -60,8 +61,6 @@ class Problem:
     """Samples that are drawn and solved at once; another number draws other samples."""
     method: Mapping[str, Attribute] = field(default_factory=dict)
     """Further attributes that record how a file was made."""
-    uniform: bool = False
-    """Accept uniform conditions: they are problems like any other."""
     cells_of: Callable[..., int] | None = None
     """Number of solver cells for a number of points and the parameters; None: as many as points."""
 
@@ -95,19 +94,13 @@ class Problem:
 
     def validation(self, config: DataConfig, folder: Path) -> Trajectories | None:
         """Return the samples held out of the training set; None: there are none. Raises DataError."""
-        from vastrun.trainer.data.trajectories import Trajectories
-
         held_out = self.splits(config, folder).validation
-        return None if held_out is None else Trajectories.of(held_out)
+        return None if held_out is None else _read(held_out)
 
     def unseen(self, config: DataConfig, folder: Path) -> Trajectories | None:
         """Return test samples at parameters that are not trained; None: there are none. Raises DataError."""
         samples = self.unseen_samples(config, folder)
-        if samples is None:
-            return None
-        from vastrun.trainer.data.trajectories import Trajectories
-
-        return Trajectories.of(samples)
+        return None if samples is None else _read(samples)
 
     def unseen_samples(self, config: DataConfig, folder: Path) -> Samples | None:
         """Return the samples of `unseen`, read on access and without torch."""
@@ -138,18 +131,15 @@ class Problem:
         All files start from the same initial conditions: no test shape is seen in training at another
         parameter. Raises DataError.
         """
-        from vastrun.trainer.data.trajectories import Trajectories
-
         splits = self.splits(config, folder)
-        return Trajectories.of(splits.train), Trajectories.of(splits.test)
+        return _read(splits.train), _read(splits.test)
 
     def store(self, config: DataConfig, folder: Path) -> tuple[StoredTrajectories, Trajectories]:
         """Load like `load`, but leave the training set in memory or on disk, as `config.keep` says."""
         from vastrun.trainer.data.stored import StoredTrajectories
-        from vastrun.trainer.data.trajectories import Trajectories
 
         splits = self.splits(config, folder)
-        return StoredTrajectories(splits.train, keep=config.keep), Trajectories.of(splits.test)
+        return StoredTrajectories(splits.train, keep=config.keep), _read(splits.test)
 
     def make(self, config: DataConfig, folder: Path) -> TrajectoryTask | StoredTask:
         """Make the task. Raises DataError."""
@@ -250,13 +240,12 @@ class Problem:
             test=config.test,
             chunk=self.chunk,
             axes=len(layout.shape) - (1 if layout.steady else 2),
-            uniform=self.uniform,
         )
         return FilePlan(
             path=self.path_of(folder, *parameters),
             attrs=self._attrs(config, parameters, number),
             samples=config.train + config.test,
-            pieces=(partial(self.solve, drawn, *parameters, grid) for drawn in draws),
+            pieces=(partial(_solved, self.solve, layout.shape, drawn, *parameters, grid) for drawn in draws),
         )
 
     def _check_parameters(self, folder: Path, parameters: tuple[float, ...]) -> None:
@@ -306,3 +295,17 @@ def _of_tests(config: DataConfig) -> DataConfig:
 
 def _grid(config: DataConfig) -> Grid:
     return Grid(points=config.points, frames=config.frames, dt=config.dt)
+
+
+def _solved(
+    solve: Callable[..., np.ndarray], shape: tuple[int, ...], drawn: Sized, *arguments: float | Grid
+) -> np.ndarray:
+    """Return solutions of this shape each."""
+    return solve(drawn, *arguments).reshape(-1, *shape)
+
+
+def _read(samples: Samples) -> Trajectories:
+    """Read samples into memory; only what reads them waits for torch."""
+    from vastrun.trainer.data.trajectories import Trajectories
+
+    return Trajectories.of(samples)

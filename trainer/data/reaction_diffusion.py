@@ -12,7 +12,7 @@ import numpy as np
 
 from vastrun.trainer.data.initial_conditions import Array, InitialConditions, draw
 from vastrun.trainer.data.layouts import LineLayout
-from vastrun.trainer.data.pdebench import Grid
+from vastrun.trainer.data.pdebench import Grid, whole_cells
 from vastrun.trainer.data.problem import Problem
 
 _MIN_CELLS = 256
@@ -50,23 +50,14 @@ def solve(u: Array, nu: float, rho: float, grid: Grid, *, steps: int | None = No
     return fields
 
 
-def cells_of(points: int, nu: float, rho: float) -> int:  # noqa: ARG001 - enough for all of them
-    """Return the solver's number of cells: a multiple of `points`."""
-    return points * math.ceil(_MIN_CELLS / points)
-
-
 def _react(u: Array, growth: float) -> Array:
     """Return the solution of u' = u (1 - u) after the time `growth`."""
     factor = math.exp(growth)
     return u * factor / (1 + u * (factor - 1))
 
 
-def _draw(n: int, grid: Grid, rng: np.random.Generator) -> InitialConditions:  # noqa: ARG001 - any grid does
-    return draw(n, rng)
-
-
 def _solve(u0: InitialConditions, nu: float, rho: float, grid: Grid) -> Array:
-    return solve(begin(u0, cells_of(grid.points, nu, rho)), nu, rho, grid)[:, :, None]
+    return solve(begin(u0, whole_cells(grid.points, _MIN_CELLS)), nu, rho, grid)
 
 
 PROBLEM = Problem(
@@ -76,10 +67,9 @@ PROBLEM = Problem(
     attributes=(("Nu",), ("rho",)),
     channels=("u",),
     layout=lambda grid: LineLayout(grid=grid),
-    draw=_draw,
+    draw=lambda n, _, rng: draw(n, rng),
     solve=_solve,
     symmetry="shift",
     chunk=64,
-    cells_of=cells_of,
+    cells_of=lambda points, *_: whole_cells(points, _MIN_CELLS),
 )
-generate, make, validation = PROBLEM.generate, PROBLEM.make, PROBLEM.validation

@@ -41,19 +41,19 @@ def heights(radius: Array, points: int) -> Array:
     return _OUTSIDE + (_INSIDE - _OUTSIDE) * np.clip(within + 0.5, 0, 1)
 
 
-def solve(height: Array, frames: int, dt: float) -> Array:
-    """Solve from the heights `height` (n, X, Y) at rest: (n, frames, X, Y).
+def solve(height: Array, grid: Grid) -> Array:
+    """Solve from the heights `height` (n, X, Y) at rest: (n, T, X, Y).
 
     Finite volumes: minmod slopes, the HLL flux (Harten, Lax & van Leer 1983) and SSP-RK2. The step
     follows from a bound on the speed of waves, so that no field depends on the others.
     """
     q = np.stack([height, np.zeros_like(height), np.zeros_like(height)], axis=1)
     cell = SIDE / height.shape[-1]
-    steps = math.ceil(dt * _MAX_SPEED / (_CFL * cell))
-    step = dt / steps
-    fields = np.empty((len(height), frames, *height.shape[1:]))
+    steps = math.ceil(grid.dt * _MAX_SPEED / (_CFL * cell))
+    step = grid.dt / steps
+    fields = np.empty((len(height), grid.frames, *height.shape[1:]))
     fields[:, 0] = height
-    for frame in range(1, frames):
+    for frame in range(1, grid.frames):
         for _ in range(steps):
             half = q + step / cell * _tendency(q)
             q = 0.5 * (q + half + step / cell * _tendency(half))
@@ -96,25 +96,16 @@ def _flux(q: Array) -> Array:
     return np.stack([along, along * velocity + 0.5 * height**2, across * velocity], axis=1)
 
 
-def _draw(n: int, grid: Grid, rng: np.random.Generator) -> Array:
-    return heights(draw(n, rng), grid.points)
-
-
-def _solve(height: Array, grid: Grid) -> Array:
-    return solve(height, grid.frames, grid.dt)[:, :, None]
-
-
 PROBLEM = Problem(
     task="shallow_water",
     generator="vastrun shallow-water 1",
     file="2D_rdb_NA_NA.h5".format,
     channels=("h",),
     layout=lambda grid: GroupsLayout(grid=grid, channels=1, side=SIDE),
-    draw=_draw,
-    solve=_solve,
+    draw=lambda n, grid, rng: heights(draw(n, rng), grid.points),
+    solve=solve,
     symmetry="square",
     extent=(-SIDE / 2, SIDE / 2),
     chunk=8,
     method={"cfl": _CFL},
 )
-generate, make = PROBLEM.generate, PROBLEM.make

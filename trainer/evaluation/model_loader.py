@@ -12,6 +12,7 @@ from torch.distributed.checkpoint.state_dict import get_model_state_dict
 
 from vastrun.contract.checkpoint_folder import CheckpointFolder, name_of
 from vastrun.contract.config import MODELS, TrainConfig
+from vastrun.contract.data_config import PARAMETERS
 from vastrun.contract.errors import ConfigError
 from vastrun.contract.records import read_as
 from vastrun.trainer import data, stages, user_code
@@ -62,7 +63,7 @@ def load_model(
     found = _find_checkpoint(checkpoints, which, disk)
     config: TrainConfig = read_as(TrainConfig, found.state.config)
     for each in config.data:
-        if each.task not in data.TASKS and each.task not in user_tasks:
+        if each.task not in PARAMETERS and each.task not in user_tasks:
             text = f"the checkpoint was trained on {each.task!r}, user code: --task with its name runs it"
             raise ConfigError(text, reported_elsewhere=not ranks.rank.is_first)
     if config.model.name not in (*MODELS, *user_models):

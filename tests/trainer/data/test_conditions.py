@@ -65,8 +65,6 @@ def test_a_generator_without_further_conditions_says_so() -> None:
         distinct.replace_rejected(same, lambda: np.arange(4.0)[None])
     with pytest.raises(DataError, match="ask for fewer samples, or for more points"):
         distinct.replace_rejected(np.ones((1, 4)), lambda: np.ones((1, 4)))
-    accepting = DistinctConditions(np.ones((1, 4)), axes=1, uniform=True)
-    assert (accepting.replace_rejected(np.ones((1, 4)), lambda: same) == 1).all()
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import fields
+from dataclasses import fields, replace
 
 import numpy as np
 import pytest
@@ -141,19 +141,19 @@ def test_diffusion_reaction_follows_the_reaction_alone_where_the_fields_are_flat
     u, v = 0.8, -0.3
     for _ in range(100_000):
         u, v = u + 1e-5 * (u - u**3 - 0.005 - v), v + 1e-5 * (u - v)
-    end = diffusion_reaction.solve(begin, 11, 0.1)[0, -1]
+    end = diffusion_reaction.solve(begin, Grid(points=16, frames=11, dt=0.1))[0, -1]
     np.testing.assert_allclose(end[0], u, atol=1e-4)
     np.testing.assert_allclose(end[1], v, atol=1e-4)
 
 
 def test_the_first_frame_on_a_coarser_grid_determines_those_that_follow() -> None:
-    rng = np.random.default_rng(3)
-    fine = diffusion_reaction.solve(diffusion_reaction.draw(2, 64, rng), 3, 0.5)
+    rng, grid = np.random.default_rng(3), Grid(points=64, frames=3, dt=0.5)
+    fine = diffusion_reaction.solve(diffusion_reaction.draw(2, 64, rng), grid)
     mean_square: dict[bool, Array] = {}
     for averaged in (True, False):
         stride = Stride(points=2, averaged=averaged)
         known = np.stack([np.moveaxis(stride.coarsen(np.moveaxis(one, 1, -1)), -1, 1) for one in fine])
-        found = diffusion_reaction.solve(known[:, 0], 3, 0.5)
+        found = diffusion_reaction.solve(known[:, 0], replace(grid, points=32))
         error = np.square(found - known)[:, 1:].mean(axis=(-2, -1))
         mean_square[averaged] = error / np.square(known)[:, 1:].mean(axis=(-2, -1))
     assert np.sqrt(mean_square[True]).mean() < 0.45
@@ -168,7 +168,7 @@ def test_diffusion_follows_the_heat_equation_and_nothing_leaves_through_the_wall
     small = 1e-5
     begin = np.zeros((2, 2, 32, 32))
     begin[0, 1] = small * wave[:, None]
-    fields = diffusion_reaction.solve(begin, 2, 0.1)[:, 1]
+    fields = diffusion_reaction.solve(begin, Grid(points=32, frames=2, dt=0.1))[:, 1]
     response = (fields[0] - fields[1]) / small  # less what the constant feed does
     rate = (3 * np.pi / diffusion_reaction.SIDE) ** 2
     matrix = np.array([[1 - 0.001 * rate, -1], [1, -1 - 0.005 * rate]])
@@ -195,7 +195,7 @@ def test_a_dam_breaks_as_stoker_says() -> None:
         [2.0, (2 * math.sqrt(2) - xi) ** 2 / 9, middle],
         1.0,
     )
-    height = shallow_water.solve(begin[None], 2, t)[0, 1]
+    height = shallow_water.solve(begin[None], Grid(points=n, frames=2, dt=t))[0, 1]
     assert np.abs(height - exact[:, None]).mean() < 0.012
     np.testing.assert_allclose(height, height[:, :1] * np.ones((1, n)), atol=1e-12)
 
@@ -204,7 +204,7 @@ def test_shallow_water_keeps_its_mass_and_its_symmetry_until_it_reaches_the_wall
     begin = shallow_water.heights(np.array([0.3, 0.5]), 48)
     area = (begin - 1).sum(axis=(1, 2)) * (shallow_water.SIDE / 48) ** 2
     np.testing.assert_allclose(area, np.pi * np.array([0.3, 0.5]) ** 2, rtol=0.02)
-    height = shallow_water.solve(begin, 6, 0.1)
+    height = shallow_water.solve(begin, Grid(points=48, frames=6, dt=0.1))
     mass = height.sum(axis=(2, 3))
     np.testing.assert_allclose(mass, mass[:, :1].repeat(6, axis=1), rtol=1e-6)
     assert height.min() > 0
