@@ -105,7 +105,8 @@ def _quantile(ordered: list[float], share: float) -> float:
     return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
 
 
-def _cuda_event() -> torch.cuda.Event:
+def record_cuda_event() -> torch.cuda.Event:
+    """Return an event that the device passes once it has done all that was queued."""
     event = torch.cuda.Event(enable_timing=True)
     event.record()
     return event
@@ -116,7 +117,7 @@ _STAMPS = {
         take=time.perf_counter, seconds=lambda first, second: second - first, have_passed=lambda _: True
     ),
     "cuda": Stamps(
-        take=_cuda_event,
+        take=record_cuda_event,
         seconds=lambda first, second: first.elapsed_time(second) / 1000,
         have_passed=lambda event: event.query(),
     ),

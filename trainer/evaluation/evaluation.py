@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TypeAlias
 
 import torch
 from torch import Tensor
 
-from vastrun.contract.config import TrainConfig
 from vastrun.contract.data_config import PARAMETERS, DataConfig
 from vastrun.contract.scores import flatten_scores
 from vastrun.trainer.data import Task
 from vastrun.trainer.data.conditions import SeenConditions
 from vastrun.trainer.data.trajectories import Trajectories
 from vastrun.trainer.distributed.group import Ranks
+from vastrun.trainer.engine.session import Session
+from vastrun.trainer.evaluation.model_loader import LoadedModel
 from vastrun.trainer.evaluation.planes import Coordinates, SpaceAxis, planes_of
 from vastrun.trainer.evaluation.predictors import (
     MAX_PARAMETERS,
@@ -49,28 +49,8 @@ class Example:
     """(T, K, *P)"""
 
 
-class TrainedModel(Protocol):
-    """Model with everything that an evaluation needs."""
-
-    @property
-    def config(self) -> TrainConfig: ...
-
-    @property
-    def ranks(self) -> Ranks: ...
-
-    @property
-    def tasks(self) -> Sequence[Task]: ...
-
-    @property
-    def operator(self) -> Operator: ...
-
-    def autocast(self) -> AbstractContextManager:
-        """Compute in the model's precision inside the block."""
-        ...
-
-    def ema_weights(self) -> AbstractContextManager:
-        """Use the EMA weights inside the block, if there are any."""
-        ...
+TrainedModel: TypeAlias = Session | LoadedModel
+"""Model with everything that an evaluation needs."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from math import prod
-from typing import Protocol
+from typing import TypeAlias
 
 import numpy as np
 import torch
@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from vastrun.trainer.data import Task
-from vastrun.trainer.evaluation.linear_map import Modes, fit_linear_map
+from vastrun.trainer.evaluation.linear_map import LinearMap, Modes, fit_linear_map
 from vastrun.trainer.evaluation.training_set import read_frames
 from vastrun.trainer.sampling.windows import image_count, image_points
 
@@ -161,14 +161,6 @@ def _median(distances: Tensor) -> float:
     return apart.median().item() if len(apart) else 1.0
 
 
-class LearnedBaseline(Protocol):
-    """Fitted predictor."""
-
-    def predict(self, fields: Tensor, group: Tensor) -> Tensor:
-        """Return the targets of fields (B, K, *X), with the parameters `group` (B,) by number."""
-        ...
-
-
 @dataclass(frozen=True, kw_only=True)
 class KernelRidges:
     """Kernel ridge at each parameter."""
@@ -181,6 +173,10 @@ class KernelRidges:
             rows = group == number
             found[rows] = self.fits[number].predict(fields[rows])
         return found
+
+
+LearnedBaseline: TypeAlias = LinearMap | KernelRidges
+"""Fitted predictor."""
 
 
 @torch.no_grad()

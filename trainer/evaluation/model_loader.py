@@ -30,7 +30,7 @@ from vastrun.trainer.strategies import STRATEGIES
 
 @dataclass(frozen=True, kw_only=True)
 class LoadedModel:
-    """Model from a checkpoint; implements `evaluation.TrainedModel`."""
+    """Model from a checkpoint."""
 
     config: TrainConfig
     ranks: Ranks

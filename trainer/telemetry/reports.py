@@ -9,12 +9,13 @@ from __future__ import annotations
 import math
 import time
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from vastrun.contract.errors import DivergedError
+from vastrun.trainer.distributed.clock import record_cuda_event
 from vastrun.trainer.engine.session import Session
 from vastrun.trainer.stages.objective import term_names
 from vastrun.trainer.telemetry.figures import Figures, Instruments
@@ -29,23 +30,6 @@ class Reading:
     values: list[float]
     at_s: float
     """Monotonic seconds of the host at which the device had computed them."""
-
-
-class Transfers(Protocol):
-    """Transfers values from one kind of device to the host."""
-
-    late: bool
-    """True where the host runs ahead of the device, so that a value arrives later."""
-    began_s: float
-    """Monotonic seconds of the host from which on values could be sent."""
-
-    def send(self, values: Tensor) -> Any:
-        """Start the transfer of a vector, without waiting for the device."""
-        ...
-
-    def receive(self, sent: Any) -> tuple[list[float], float]:
-        """Wait for a transfer of `send`. Return the values, and the time of their computation."""
-        ...
 
 
 class CpuTransfers:
@@ -71,7 +55,7 @@ class CudaTransfers:
     late = True
 
     def __init__(self) -> None:
-        self._event = _recorded_event()
+        self._event = record_cuda_event()
         self._event.synchronize()
         self.began_s = self._at_s = time.monotonic()
 
@@ -79,7 +63,7 @@ class CudaTransfers:
         """Queue a copy, and an event after it."""
         copy = torch.empty(values.shape, dtype=values.dtype, pin_memory=True)
         copy.copy_(values, non_blocking=True)
-        return copy, _recorded_event()
+        return copy, record_cuda_event()
 
     def receive(self, sent: tuple[Tensor, torch.cuda.Event]) -> tuple[list[float], float]:
         """Wait for the copy."""
@@ -94,16 +78,10 @@ class CudaTransfers:
         return copy.tolist(), self._at_s
 
 
-def _recorded_event() -> torch.cuda.Event:
-    event = torch.cuda.Event(enable_timing=True)
-    event.record()
-    return event
-
-
 class Readings:
     """The readings of one device: on CUDA each arrives one report later, on a CPU at once."""
 
-    def __init__(self, transfers: Transfers) -> None:
+    def __init__(self, transfers: CpuTransfers | CudaTransfers) -> None:
         self._transfers = transfers
         self._sent: tuple[int, Any] | None = None
 
