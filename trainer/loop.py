@@ -73,7 +73,7 @@ def _train(
     metrics: Metrics | None,
 ) -> Reason:
     config, step = session.config, session.start
-    vote = StopVote(session.ranks, step, session.clock)
+    vote = StopVote(session.ranks, step)
     reports = Reports(session, metrics, Readings.of(session.ranks.device))
     if metrics:
         metrics.begin_at(step, session.wandb_id, session.stage)

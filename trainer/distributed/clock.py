@@ -1,4 +1,4 @@
-"""Clock: measure the time of steps, the wait for data, and the time of a rank before its first collective.
+"""Clock: measure the time of steps, and the wait for data.
 
 On CUDA the host runs ahead of the device, so events on the device measure the time. The host never waits for
 them: a step whose events have not passed yet is counted at a later read.
@@ -39,21 +39,19 @@ class Stamps:
 
 
 class StepClock:
-    """Measures the steps of one rank. Each step is `begin`, `meet` if there are other ranks, and `end`."""
+    """Measures the steps of one rank. Each step is `begin` and `end`."""
 
     def __init__(self, device: torch.device) -> None:
         self._stamps = _STAMPS[device.type]
         self._last: deque[float] = deque(maxlen=_REMEMBERED)
-        self._pending: deque[tuple[Any, Any, Any]] = deque()
-        self._alone: list[float] = []
+        self._pending: deque[tuple[Any, Any]] = deque()
         self._waited_s = 0.0
         self._looked_at = time.perf_counter()
         self._began: Any = None
-        self._met: Any = None
 
     def begin(self) -> None:
         """Record the start of a step."""
-        self._began, self._met = self._stamps.take(), None
+        self._began = self._stamps.take()
 
     @contextmanager
     def waiting_for_data(self) -> Iterator[None]:
@@ -62,15 +60,9 @@ class StepClock:
         yield
         self._waited_s += time.perf_counter() - began
 
-    def meet(self) -> None:
-        """Record that from here on this rank may wait for others; only the first call in a step counts."""
-        if self._met is None:
-            self._met = self._stamps.take()
-
     def end(self) -> None:
         """Record the end of the step."""
-        ended = self._stamps.take()
-        self._pending.append((self._began, self._met or ended, ended))
+        self._pending.append((self._began, self._stamps.take()))
 
     def look(self) -> StepTimes | None:
         """Return the times up to now; None before the first step has passed. Resets `data_wait`."""
@@ -87,18 +79,10 @@ class StepClock:
             data_wait=waited / max(lasted, 1e-9),
         )
 
-    def alone_s(self) -> float:
-        """Return the mean seconds from `begin` to `meet`, of the steps since the last call; 0 without any."""
-        self._settle()
-        alone, self._alone = self._alone, []
-        return sum(alone) / len(alone) if alone else 0.0
-
     def _settle(self) -> None:
         # Events pass in the order in which they were recorded: after one that has not, none has.
         while self._pending and self._stamps.have_passed(self._pending[0][-1]):
-            began, met, ended = self._pending.popleft()
-            self._last.append(self._stamps.seconds(began, ended))
-            self._alone.append(self._stamps.seconds(began, met))
+            self._last.append(self._stamps.seconds(*self._pending.popleft()))
 
 
 def _quantile(ordered: list[float], share: float) -> float:

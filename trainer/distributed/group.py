@@ -9,8 +9,6 @@ from __future__ import annotations
 import os
 import socket
 import time
-from collections import Counter, deque
-from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
@@ -22,7 +20,6 @@ from torch import Tensor
 
 from vastrun.contract import layout
 from vastrun.contract.errors import DeviceError
-from vastrun.trainer.distributed.clock import StepClock
 from vastrun.trainer.distributed.rank import Rank, TrainJob
 
 BACKENDS = {"cuda": "nccl", "cpu": "gloo"}
@@ -154,14 +151,11 @@ def device_of(local_rank: int, *, gpus: int) -> torch.device:
 class StopVote:
     """A vote of all ranks on whether to stop, about once a second for any length of a step.
 
-    The ranks also agree on the step time of the slowest of them, and so on the step of the next vote. Each
-    reports its time before it waited for others: a rank that is always late is named.
+    The ranks also agree on the step time of the slowest of them, and so on the step of the next vote.
     """
 
-    def __init__(self, ranks: Ranks, step: int, clock: StepClock) -> None:
+    def __init__(self, ranks: Ranks, step: int) -> None:
         self._ranks = ranks
-        self._clock = clock
-        self._stragglers = Stragglers()
         self._step = step
         self._due = step + 1
         self._at = time.monotonic()
@@ -172,59 +166,7 @@ class StopVote:
         if step < self._due:
             return False
         seconds = (time.monotonic() - self._at) / (step - self._step)
-        stop, slowest, *alone_s = self._ranks.all_reduce_max(float(asked), seconds, *self._alone_s())
+        stop, slowest = self._ranks.all_reduce_max(float(asked), seconds)
         self._step, self._at = step, time.monotonic()
         self._due = step + max(1, int(VOTE_INTERVAL_S / max(slowest, 1e-6)))
-        news = self._stragglers.see(alone_s, slowest)
-        if news and self._ranks.rank.is_first:
-            print(news, flush=True)
         return stop > 0
-
-    def _alone_s(self) -> list[float]:
-        """Return this rank's seconds at its index, and 0 elsewhere: `all_reduce_max` then gathers all."""
-        rank = self._ranks.rank
-        return [self._clock.alone_s() if place == rank.rank else 0.0 for place in range(rank.world_size)]
-
-
-_VOTES = 50
-"""Number of last votes that are remembered."""
-_MIN_VOTES = 10
-"""Minimum votes before a rank is named."""
-_NAMED_FROM = 0.8
-"""A rank is named when it was the last in more than this share of the votes."""
-_FORGIVEN_BELOW = 0.5
-"""A rank that was named counts as recovered when it was the last in less than this share."""
-_MIN_WAIT_SHARE = 0.02
-"""Minimum wait that counts, as a share of a step; less is noise."""
-
-
-class Stragglers:
-    """Finds the rank for which the others wait in nearly every vote."""
-
-    def __init__(self) -> None:
-        self._last: deque[int | None] = deque(maxlen=_VOTES)
-        self._wait_s: deque[float] = deque(maxlen=_VOTES)
-        self._named: int | None = None
-
-    def see(self, alone_s: Sequence[float], step_s: float) -> str | None:
-        """Count one vote (seconds before waiting by rank, seconds of a step); return a line on a slow rank.
-
-        None: no news. A rank is named once, and again only after it had recovered.
-        """
-        # The gap is the gain if the last rank were as fast as the second last.
-        *earlier_s, last_s = sorted(alone_s)
-        wait_s = last_s - earlier_s[-1] if earlier_s else 0.0
-        self._last.append(alone_s.index(last_s) if wait_s > _MIN_WAIT_SHARE * step_s else None)
-        self._wait_s.append(wait_s)
-        # A vote without a late rank counts as None, which may win, too: then there is no straggler.
-        rank, times = Counter(self._last).most_common(1)[0]
-        share = times / len(self._last)
-        if self._named is not None and (rank != self._named or share < _FORGIVEN_BELOW):
-            self._named = None
-        if rank is None or rank == self._named or len(self._last) < _MIN_VOTES or share <= _NAMED_FROM:
-            return None
-        self._named = rank
-        mean_ms = 1000 * sum(self._wait_s) / len(self._wait_s)
-        return (
-            f"rank {rank} is slow: the others wait {mean_ms:.0f} ms a step for it ({share:.0%} of the votes)"
-        )

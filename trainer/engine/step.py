@@ -42,7 +42,7 @@ def forward_backward(
     Returns the loss on this rank's share and its terms (`stages/objective.py`), and where a step has several
     turns, the loss of each: (1 + terms,) or (1 + terms + turns,).
     """
-    count, sharded = session.task_schedule.micro_batches, session.strategy.sharded
+    count = session.task_schedule.micro_batches
     found: list[Tensor] = []
     # A CUDA graph writes to the addresses that it recorded: its gradients must not be reallocated.
     session.optimizer.zero_grad(set_to_none=not session.config.cuda_graphs)
@@ -50,8 +50,6 @@ def forward_backward(
         # Gradients are exchanged once per step, after the last micro-batch: each exchange costs the same.
         last = number == count
         heart.beat(step, session.activity_of(step, windows.task, "forward"))
-        if sharded:
-            session.clock.meet()  # FSDP2 gathers weights from here on, and waits for the slowest rank
         session.seed_own_model(step, number)
         if session.config.cuda_graphs:
             torch.compiler.cudagraph_mark_step_begin()
@@ -60,8 +58,6 @@ def forward_backward(
             with session.autocast():
                 losses: Tensor = session.model(windows)
             heart.beat(step, session.activity_of(step, windows.task, "backward"))
-            if last and not sharded:
-                session.clock.meet()  # DDP sends gradients from here on
             # All micro-batches of all ranks have the same size, so the mean of means is the batch's mean. The
             # scaler keeps fp16 gradients above zero; with other precisions it changes nothing.
             session.scaler.scale(losses[0] / count).backward()

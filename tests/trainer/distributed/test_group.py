@@ -8,11 +8,8 @@ import pytest
 import torch
 
 from vastrun.contract.errors import DeviceError
-from vastrun.trainer.distributed.clock import StepClock
 from vastrun.trainer.distributed.group import Ranks, StopVote, join
 from vastrun.trainer.distributed.rank import Rank, TrainJob
-
-CLOCK = StepClock(torch.device("cpu"))
 
 
 def test_a_gpu_that_is_not_there_is_an_error_and_never_the_cpu(tmp_path: Path) -> None:
@@ -24,16 +21,16 @@ def test_a_gpu_that_is_not_there_is_an_error_and_never_the_cpu(tmp_path: Path) -
 
 
 def test_a_request_to_stop_passes_in_the_first_vote(alone: Ranks) -> None:
-    assert StopVote(alone, 500, CLOCK).passes(501, asked=True)
+    assert StopVote(alone, 500).passes(501, asked=True)
 
 
 def test_nobody_stops_when_nobody_was_asked_to(alone: Ranks) -> None:
-    vote = StopVote(alone, 0, CLOCK)
+    vote = StopVote(alone, 0)
     assert not any(vote.passes(step, asked=False) for step in range(1, 2000))
 
 
 def test_quick_steps_are_not_held_up_by_a_vote_each(alone: Ranks) -> None:
-    vote = StopVote(alone, 0, CLOCK)
+    vote = StopVote(alone, 0)
     vote.passes(1, asked=False)
     assert not vote.passes(2, asked=True)
     assert any(vote.passes(step, asked=True) for step in range(3, 5_000_000))
