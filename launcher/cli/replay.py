@@ -1,17 +1,16 @@
-"""`vastrun replay`: play back a transcript."""
+"""`vastrun replay`: print a transcript."""
 
 from __future__ import annotations
 
 import json
 import sys
 from collections.abc import Sequence
-from contextlib import closing
 from pathlib import Path
 
 import click
 
 from vastrun.launcher.app_context import AppContext
-from vastrun.launcher.cli.options import plain_option, the_run
+from vastrun.launcher.cli.options import the_run
 from vastrun.launcher.cli.output import say
 from vastrun.launcher.commands.bugreport import TRANSCRIPT_NAME, read_member
 from vastrun.launcher.commands.chains import attempt_after, chain_of
@@ -21,8 +20,9 @@ from vastrun.launcher.gate.text import one_line
 from vastrun.launcher.outputs.folder import Outputs
 from vastrun.launcher.ports import Ledger
 from vastrun.launcher.transcript.reader import CallEntry, Entry, entries_of
-from vastrun.launcher.transcript.replay import ReplayClock, began_at, replay
+from vastrun.launcher.transcript.replay import began_at, replay
 from vastrun.launcher.ui.render.table import short
+from vastrun.launcher.ui.screen import StreamScreen, TerminalCapabilities
 
 _MAX_LINE_BYTES = 1 << 22
 _MAX_COLUMNS = 160
@@ -30,33 +30,25 @@ _MAX_COLUMNS = 160
 
 @click.command("replay")
 @click.argument("name", metavar="FILE|RUN")
-@click.option(
-    "--speed",
-    type=click.FloatRange(0),
-    metavar="N",
-    help="Playback speed multiplier; 0 does not wait [1 at a terminal, else 0].",
-)
 @click.option("--calls", is_flag=True, help="Also show each call to the provider and the machine.")
-@plain_option
 @click.pass_context
-def command(ctx: click.Context, name: str, speed: float | None, calls: bool) -> None:
-    """Play back what the launchers of RUN did and showed, with the original timing.
+def command(ctx: click.Context, name: str, calls: bool) -> None:
+    """Print what the launchers of RUN did and showed: events, the log and, with --calls, each call.
 
     Each run writes transcript.jsonl next to its outputs. FILE is a transcript, or a bug report with one.
-    Each attempt of a retried run is replayed by its own id; the last line names the previous and the next
+    Each attempt of a retried run is shown by its own id; the last line names the previous and the next
     attempt.
 
     \b
-      vastrun replay last --speed 60
+      vastrun replay last
       vastrun replay bugreport-RUN.tar.gz --calls
     """
     app: AppContext = ctx.obj
     run = None if Path(name).is_file() else the_run(app, name)
     entries = _entries(name, run)
-    speed = (1.0 if sys.stdout.isatty() else 0.0) if speed is None else speed
-    clock = ReplayClock(began_at(entries), speed, app.clock().sleep)
-    with closing(app.screens.of_replay(began_at(entries), clock.now)) as screen:
-        replay(entries, screen, clock, (lambda call: screen.note(call_text(call))) if calls else None)
+    capabilities = TerminalCapabilities(live=False, color=False)
+    screen = StreamScreen(sys.stdout, capabilities, began=began_at(entries))
+    replay(entries, screen, (lambda call: screen.note(call_text(call))) if calls else None)
     if run is not None and (text := _other_attempts(app.ledger(), run)):
         say(text, err=True)
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Annotated, Any
 
 from vastrun.contract.records import MaxLength, Range, RecordError, Text, parse_json, read_as
-from vastrun.launcher.core import Phase, Progress
+from vastrun.launcher.core import Phase
 from vastrun.launcher.gate import caps
 from vastrun.launcher.transcript.recorder import MAX_BYTES
 
@@ -23,11 +23,7 @@ class RecordedRun:
     """Run as it was when a launcher began to drive it."""
 
     id: Name
-    job: Name
-    provider: Name
-    phase: Name
     created_at: EpochSeconds
-    usd_per_hour: Usd = 0.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,7 +34,6 @@ class DriveStart:
     run: RecordedRun
     shown_since: EpochSeconds = 0.0
     """From when its screen counted; 0: not said."""
-    job: Annotated[dict[str, Any], MaxLength(100)] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,16 +52,6 @@ class LogChunk:
 
     at: EpochSeconds
     text: Annotated[str, Text(caps.TRANSCRIPT_LINE_BYTES, lines=True)]
-
-
-@dataclass(frozen=True, kw_only=True)
-class RunSnapshot:
-    """Phase and progress of the run."""
-
-    at: EpochSeconds
-    phase: Name
-    progress: Progress
-    usd: Usd = 0.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,14 +77,6 @@ class CallEntry:
 
 
 @dataclass(frozen=True, kw_only=True)
-class RowChange:
-    """Change of the run's row by a launcher."""
-
-    at: EpochSeconds
-    changes: Annotated[dict[str, Any], MaxLength(100)]
-
-
-@dataclass(frozen=True, kw_only=True)
 class DriveEnd:
     """The launcher let go of the run."""
 
@@ -109,14 +86,12 @@ class DriveEnd:
     """Longest time between two looks of the launcher's guard, for all of its runs; 0: unknown."""
 
 
-Entry = DriveStart | LoggedEvent | LogChunk | RunSnapshot | CallEntry | RowChange | DriveEnd
+Entry = DriveStart | LoggedEvent | LogChunk | CallEntry | DriveEnd
 KINDS: Mapping[str, Any] = {
     "begin": DriveStart,
     "event": LoggedEvent,
     "log": LogChunk,
-    "progress": RunSnapshot,
     "call": CallEntry,
-    "row": RowChange,
     "end": DriveEnd,
 }
 
@@ -145,13 +120,6 @@ def lines_of(lines: Iterable[bytes], run_id: str) -> Iterator[bytes]:
             is_selected = entry.run.id == run_id
         if is_selected:
             yield line
-
-
-def drives_in(entries: Sequence[Entry]) -> Iterator[Sequence[Entry]]:
-    """Yield the entries of each launcher that drove the run, one after the other."""
-    starts = [number for number, entry in enumerate(entries) if isinstance(entry, DriveStart)]
-    for start, end in zip(starts, [*starts[1:], len(entries)], strict=True):
-        yield entries[start:end]
 
 
 def _read(lines: Iterable[bytes]) -> Iterator[Entry]:

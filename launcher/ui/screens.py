@@ -33,10 +33,6 @@ class PlainScreens:
         """Return a screen for many runs; `listed` returns lines for the open ones."""
         return self.plain(began)
 
-    def of_replay(self, began: float, now: Callable[[], float]) -> StreamScreen:
-        """Return a screen on stdout for a replay; `now` is the clock of the replay."""
-        return StreamScreen(sys.stdout, TerminalCapabilities(live=False, color=False), began=began, now=now)
-
 
 class LiveScreens(PlainScreens):
     """Factory of live views on an interactive terminal, else of plain lines on stderr."""
@@ -63,15 +59,6 @@ class LiveScreens(PlainScreens):
         if not live.supports_live_view(sys.stderr, self._environ):
             return self.plain(began)
         return live.ListScreen(self._output, listed, began=began, now=self._now)
-
-    def of_replay(self, began: float, now: Callable[[], float]) -> StreamScreen:
-        from vastrun.launcher.ui import live
-
-        if live.supports_live_view(sys.stdout, self._environ):
-            return live.LiveScreen(HeldStream(lambda: sys.stdout), began=began, now=now)
-        return StreamScreen(
-            sys.stdout, TerminalCapabilities.of(sys.stdout, self._environ), began=began, now=now
-        )
 
 
 def interrupts_on(
