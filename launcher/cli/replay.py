@@ -33,7 +33,7 @@ _MAX_COLUMNS = 160
 @click.option("--calls", is_flag=True, help="Also show each call to the provider and the machine.")
 @click.pass_context
 def command(ctx: click.Context, name: str, calls: bool) -> None:
-    """Print what the launchers of RUN did and showed: events, the log and, with --calls, each call.
+    """Print what the launchers of RUN did and showed: the events and, with --calls, each call.
 
     Each run writes transcript.jsonl next to its outputs. FILE is a transcript, or a bug report with one.
     Each attempt of a retried run is shown by its own id; the last line names the previous and the next

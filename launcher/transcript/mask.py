@@ -20,10 +20,6 @@ _MEMBERS = 40
 _DEPTH = 6
 _MIN_SECRET_CHARACTERS = 6
 """A shorter value would be found in words that are no secret."""
-_MIN_REACH = 256
-"""Characters that 32 bytes in hex take with separators."""
-_MAX_HELD = 1 << 16
-"""Characters of a line without an end that are held back."""
 _URL_LOGIN = re.compile(r"://[^/\s@]{1,300}@")
 _SECRET_NAME = re.compile(r"KEY|TOKEN|SECRET|PASSW|CREDENTIAL", re.IGNORECASE)
 SECRET = "<secret>"
@@ -59,55 +55,6 @@ class Mask:
         if self._hex is not None:
             text = self._hex.sub(SECRET, replace_wrapped(text, self._forms, SECRET))
         return _URL_LOGIN.sub(f"://{SECRET}@", text) if "@" in text else text
-
-    def unfinished_at(self, text: str) -> int:
-        """Return the place where the end of the text may begin a secret; else the text's length."""
-        hex_forms = [value.encode(errors="replace").hex() for value in self._values]
-        return unfinished_at(text, self._forms, hex_forms)
-
-    @property
-    def reach(self) -> int:
-        """Maximum number of characters of a secret as written, wrapped over lines; 0 without secrets."""
-        return max(_MIN_REACH, 2 * len(self._forms[0])) if self._forms else 0
-
-
-class StreamMask:
-    """Hides secrets in a text that arrives in parts, those that are split over two parts as well.
-
-    stream = StreamMask(mask)
-    shown = [stream.hide(part) for part in parts] + [stream.rest()]
-    """
-
-    def __init__(self, mask: Mask) -> None:
-        self._mask, self._held, self._shown = mask, "", ""
-
-    def hide(self, part: str) -> str:
-        """Return what can be shown by now: all but the lines at the end in which a secret may begin."""
-        if not self._mask.reach:
-            return self._mask.hide(part)
-        text = self._held + part
-        tail = (self._shown + text)[-self._mask.reach :]
-        at = max(0, len(text) - len(tail) + self._mask.unfinished_at(tail))
-        line = text.rfind("\n", 0, at) + 1
-        if at < len(text) and at - line < _MAX_HELD:
-            at = line
-        self._held = text[at:]
-        return self._hidden(text[:at])
-
-    def rest(self) -> str:
-        """Return what was held back: the text has ended."""
-        held, self._held = self._held, ""
-        return self._hidden(held)
-
-    def _hidden(self, text: str) -> str:
-        """The text without secrets, one included of which the first letters were shown already."""
-        shown, self._shown = self._shown, (self._shown + text)[-self._mask.reach :]
-        hide, head = self._mask.hide, text[: self._mask.reach]
-        whole = hide(shown + head)
-        if whole == hide(shown) + hide(head):
-            return hide(text)
-        end = next(n for n in range(len(head) + 1) if whole == hide(shown + head[:n]) + hide(head[n:]))
-        return SECRET + hide(text[end:])
 
 
 def secrets_among(variables: Mapping[str, str]) -> list[str]:
@@ -156,9 +103,6 @@ _LINE_BREAK = re.compile(r"[\r\n]|\\[rn]")
 _LAYOUT = re.compile(r"(?:\\[rnt]|[\s\"'\\])")
 """Characters that are left out where a wrapped text is compared: breaks of lines, indents, quotes."""
 _BETWEEN_BYTES = r"(?:[\s:,%-]|\\{1,2}x|0x)*"
-_BETWEEN = re.compile(r"[\s:,%-]|\\{1,2}x|0x")
-_MIN_BEGIN = 4
-"""Characters at the end of a text that are taken for the begin of a secret."""
 _HEX_BYTES, _MIN_HEX_BYTES = 32, 6
 """Bytes that are looked for as hex in one piece."""
 
@@ -205,26 +149,11 @@ def replace_wrapped(text: str, forms: Iterable[str], replacement: str) -> str:
     return text
 
 
-def unfinished_at(text: str, forms: Iterable[str], hex_forms: Iterable[str]) -> int:
-    """Return the place where the end of the text may begin one of the forms; else the text's length."""
-    first = len(text)
-    for layout, searched in ((_LAYOUT, forms), (_BETWEEN, hex_forms)):
-        places = _text_places(text, layout)
-        bare = "".join(text[place] for place in places)
-        bare = bare.lower() if layout is _BETWEEN else bare
-        for form in searched:
-            whole, at = layout.sub("", form), -1
-            while (at := bare.find(whole[:_MIN_BEGIN], at + 1)) >= 0:
-                if whole.startswith(bare[at:]) and whole != bare[at:]:
-                    first = min(first, places[at])
-    return first
-
-
-def _text_places(text: str, layout: re.Pattern[str] = _LAYOUT) -> list[int]:
+def _text_places(text: str) -> list[int]:
     """The places of the characters that are no layout."""
     places: list[int] = []
     before = 0
-    for found in layout.finditer(text):
+    for found in _LAYOUT.finditer(text):
         places += range(before, found.start())
         before = found.end()
     return [*places, *range(before, len(text))]

@@ -47,14 +47,6 @@ class LoggedEvent:
 
 
 @dataclass(frozen=True, kw_only=True)
-class LogChunk:
-    """New part of the training's log."""
-
-    at: EpochSeconds
-    text: Annotated[str, Text(caps.TRANSCRIPT_LINE_BYTES, lines=True)]
-
-
-@dataclass(frozen=True, kw_only=True)
 class RaisedError:
     """An error that ended a call."""
 
@@ -86,11 +78,10 @@ class DriveEnd:
     """Longest time between two looks of the launcher's guard, for all of its runs; 0: unknown."""
 
 
-Entry = DriveStart | LoggedEvent | LogChunk | CallEntry | DriveEnd
+Entry = DriveStart | LoggedEvent | CallEntry | DriveEnd
 KINDS: Mapping[str, Any] = {
     "begin": DriveStart,
     "event": LoggedEvent,
-    "log": LogChunk,
     "call": CallEntry,
     "end": DriveEnd,
 }

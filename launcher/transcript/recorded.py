@@ -167,10 +167,7 @@ class RecordedProvider(RecordedPort):
 
 
 class RecordedRemote(RecordedPort):
-    """Recorded Remote. Of its log and metrics only sizes are written.
-
-    A part of a growing file may end within a secret; the log is recorded whole where it is shown.
-    """
+    """Recorded Remote. Of its log and metrics only sizes are written: a part may end within a secret."""
 
     def read(self, path: str, **limits: int) -> bytes:
         spec = _READ_SIZE if path in (layout.LOG, layout.METRICS) else CALLS["remote.read"]
@@ -216,28 +213,22 @@ class RecordedPacker(_Forwarding):
 
     def secrets(self, spec: JobSpec, run: Run | None = None) -> bytes:
         content: bytes = self._inner.secrets(spec, run)
-        self._learn(content)
+        self._recorder.mask.learn(secrets_in(content))
         return content
 
     def learn_known(self, spec: JobSpec, run: Run) -> None:
         """Mask what an earlier launcher shipped, as far as it is known without asking the user for it."""
-        self._recorder.knows_secrets = False
         with suppress(UsageError, StorageError):
             if (content := self._inner.known_secrets(spec, run)) is not None:
-                self._learn(content)
-
-    def _learn(self, content: bytes) -> None:
-        self._recorder.mask.learn(secrets_in(content))
-        self._recorder.knows_secrets = True
+                self._recorder.mask.learn(secrets_in(content))
 
 
 class RecordedScreen:
-    """A Screen: what it shows is noted, so that it can be shown again."""
+    """A Screen: what it shows besides the log is noted, so that it can be shown again."""
 
     def __init__(self, real: Screen, recorder: Recorder) -> None:
         self._inner, self._recorder = real, recorder
         self._shown: tuple[Any, ...] = ()
-        self._shown_usd = 0.0
         self._noted_at = 0.0
 
     def report(self, event: Event) -> None:
@@ -246,8 +237,6 @@ class RecordedScreen:
 
     def log(self, text: str) -> None:
         self._inner.log(text)
-        if text:
-            self._recorder.log(text)
 
     def progress(self, run: Run, progress: Progress, *, usd: float) -> None:
         self._inner.progress(run, progress, usd=usd)

@@ -19,23 +19,19 @@ from vastrun.launcher.gate.manifest import OWNER
 from vastrun.launcher.outputs.disk import need_space, write
 from vastrun.launcher.outputs.folder import TRANSCRIPT
 from vastrun.launcher.outputs.store import PAGE_FAULTS
-from vastrun.launcher.transcript.mask import SECRET, Mask, StreamMask, cut, secrets_among, to_jsonable
+from vastrun.launcher.transcript.mask import SECRET, Mask, secrets_among, to_jsonable
 
 MAX_BYTES = 16 << 20
 """Maximum bytes of one transcript, over all drives."""
 _CHATTER_BYTES = 12 << 20
-"""From there on only what decides is written: no log, no progress, no call that went as it always does."""
+"""From there on only what decides is written: no progress, no call that went as it always does."""
 _WAITING_BYTES = 1 << 20
 """Kept while the run's folder is not its own yet."""
-_LOG_BURST, _LOG_PER_S = 512 << 10, 50.0
-"""Characters of the log at once, and each second on the average: all of it is in log.txt."""
 _FLUSH_S = 2.0
 _DEDUP_WINDOW_S = 60.0
 """Seconds in which equal calls are written once; repeats are counted."""
 _MAX_KNOWN_CALLS = 1000
 """Maximum different calls that are remembered."""
-
-_LEFT_OUT = "(the log is not recorded here: this launcher does not know the job's secrets, to mask them)\n"
 
 _T = TypeVar("_T")
 _MAX_LISTED = 10
@@ -68,20 +64,15 @@ class Recorder:
         """
         self._begin: Mapping[str, Any] | None = begin
         self.mask, self.now = mask, now
-        self.knows_secrets = True
-        """False: the mask lacks secrets of the job, and the training's log is left out."""
-        self._log_mask = StreamMask(mask)
         self._folder, self._run_id = folder, run_id
         self._lock = threading.Lock()
         self._lines: list[bytes] = []
         self._waiting = 0
-        self._flushed_at = self._logged_at = now()
-        self._log_room = float(_LOG_BURST)
+        self._flushed_at = now()
         self._written: int | None = None
         """Bytes of the file; None: the folder was not the run's own yet."""
         self._last_answers: dict[tuple[Any, ...], tuple[str, float, str]] = {}
         """Last written answer by question, with its time and the question's name."""
-        self._has_left_out = False
         self._counted: Counter[str] = Counter()
         """Number of equal calls since then, by the question's name."""
 
@@ -90,23 +81,6 @@ class Recorder:
         with suppress(*PAGE_FAULTS):
             values = {key: to_jsonable(value, self.mask) for key, value in values.items()}
             self._put(kind, self.now(), values, is_chatter)
-
-    def log(self, text: str) -> None:
-        """Write what is new of the training's log, as it is shown."""
-        if self.knows_secrets:
-            self._log(self._log_mask.hide(text))
-        elif not self._has_left_out:
-            self._has_left_out = True
-            self._log(_LEFT_OUT)
-
-    def _log(self, text: str) -> None:
-        at = self.now()
-        self._log_room = min(_LOG_BURST, self._log_room + _LOG_PER_S * max(0.0, at - self._logged_at))
-        self._logged_at = at
-        text = cut(text, int(self._log_room))
-        self._log_room -= len(text)
-        if text:
-            self._put("log", at, {"text": text}, is_chatter=True)
 
     def call(self, verb: str, spec: CallLogSpec, act: Callable[..., _T], *args: Any, **options: Any) -> _T:
         """Do `act`, and write what was asked, what was answered or raised, and how long it took."""
@@ -128,7 +102,6 @@ class Recorder:
 
     def close(self, **facts: Any) -> None:
         """Write the end, with the calls that were only counted, and `facts`."""
-        self._log(self._log_mask.rest())
         if self._begin is None:
             self.note("end", calls=dict(self._counted), **facts)
 

@@ -10,7 +10,6 @@ from vastrun.launcher.transcript.reader import (
     CallEntry,
     DriveStart,
     Entry,
-    LogChunk,
     LoggedEvent,
     phase_of,
 )
@@ -23,7 +22,7 @@ def began_at(entries: Iterable[Entry]) -> float:
 
 
 def replay(entries: Iterable[Entry], screen: Screen, show_call: Callable[[CallEntry], None] | None) -> None:
-    """Show the events, the log and, with `show_call`, the calls."""
+    """Show the events and, with `show_call`, the calls."""
     run_id = ""
     for entry in entries:
         if isinstance(entry, DriveStart):
@@ -31,7 +30,5 @@ def replay(entries: Iterable[Entry], screen: Screen, show_call: Callable[[CallEn
         elif isinstance(entry, LoggedEvent):
             phase = phase_of(entry.phase)
             screen.report(Event(run_id=run_id, at=entry.at, phase=phase, text=entry.text, usd=entry.usd))
-        elif isinstance(entry, LogChunk):
-            screen.log(entry.text)
         elif isinstance(entry, CallEntry) and show_call is not None:
             show_call(entry)

@@ -15,13 +15,14 @@ from tests.fakebox import Training
 from tests.launcher.node_world import NodeWorld
 from tests.launcher.terminal import CRASH, Market, Terminal
 from tests.remote_abilities import AbleRemote, BareRemote, abilities_of
+from vastrun.contract.outcome import Outcome
 from vastrun.launcher.app_context import AppContext
 from vastrun.launcher.commands.attempts import Attempts
 from vastrun.launcher.core import Phase, RentalOrder, Run
 from vastrun.launcher.core.errors import NoOfferError
 from vastrun.launcher.gate.manifest import OWNER
 from vastrun.launcher.outputs.disk import claim
-from vastrun.launcher.outputs.folder import TRANSCRIPT, Outputs
+from vastrun.launcher.outputs.folder import Outputs
 from vastrun.launcher.ports import Provider, Remote
 from vastrun.launcher.transcript.mask import Mask, cut, secrets_in
 from vastrun.launcher.transcript.recorded import CALLS, recorded_remote
@@ -94,45 +95,23 @@ def test_its_end_tells_the_longest_gap_of_the_guard(tmp_path: Path) -> None:
     assert lines_of(terminal)[-1]["guard_gap_s"] >= 1.25
 
 
-def test_no_secret_is_in_it(tmp_path: Path) -> None:
-    def says(line: str) -> str:
-        return f"{line} with {SECRET}\x1b[2J at https://me:password1@host/"
+def test_neither_a_secret_nor_the_log_is_in_it(tmp_path: Path) -> None:
+    def raised(outcome: Outcome) -> Outcome:
+        detail = f"died with {SECRET}\x1b[2J at https://me:password1@host/"
+        return replace(outcome, reason="error", detail=detail)
 
-    terminal = Keeper(tmp_path, Training(says=says))
+    training = Training(outcome=raised, exit_code=1, says=lambda line: f"{line} said {SECRET}")
+    terminal = Keeper(tmp_path, training)
     terminal.job.write_text(
         terminal.job.read_text()
         + "env: {MY_API_KEY: abcdefgh}\nnotify: https://hooks.example/services/T0/B0/xyz\n"
     )
     terminal.launch()
     text = Outputs(terminal.ledger.runs()[0]).transcript.read_text()
-    assert "with <secret>" in text
-    for secret in (SECRET, "abcdefgh", "services/T0", "password1"):
+    assert "died with <secret>" in text
+    for secret in (SECRET, "abcdefgh", "services/T0", "password1", "said"):
         assert secret not in text
     assert text.isascii() and "\x1b" not in text
-
-
-def test_no_secret_is_in_it_that_two_parts_of_the_log_hold_together(tmp_path: Path) -> None:
-    terminal = Keeper(tmp_path, Training(says=lambda line: f"{SECRET[:9]}\n   {SECRET[9:]} {line}", beats=4))
-    terminal.launch()
-    lines = lines_of(terminal)
-    logged = "".join(line["text"] for line in of_kind(lines, "log"))
-    assert "<secret>" in logged
-    assert not [half for half in (SECRET[:9], SECRET[9:]) if half in json.dumps(lines)]
-
-
-def test_the_log_is_not_in_it_where_the_launcher_does_not_know_the_secrets(tmp_path: Path) -> None:
-    recorder = Recorder(tmp_path, RUN, {}, Mask([]), now=lambda: 0.0)
-    recorder.knows_secrets = False
-    claim(tmp_path, RUN)
-    recorder.log(f"first {SECRET}\n")
-    recorder.log(f"second {SECRET}\n")
-    recorder.knows_secrets = True
-    recorder.mask.learn([SECRET])
-    recorder.log(f"third {SECRET}\n")
-    recorder.close()
-    text = (tmp_path / TRANSCRIPT).read_text()
-    assert SECRET not in text and "third <secret>" in text
-    assert text.count("is not recorded here") == 1
 
 
 def test_the_secrets_of_a_job_are_known_by_their_lines() -> None:
@@ -155,7 +134,7 @@ def test_a_box_that_says_much_fills_no_disk_and_hides_no_decision(tmp_path: Path
     moment = iter(range(10**9))
     recorder = recorder_in(tmp_path, lambda: next(moment) / 10)
     for _ in range(3000):
-        recorder.log("x" * 10_000 + "\n")
+        recorder.call("remote.read", CallLogSpec(is_routine=True), lambda: b"x")
         recorder.note("progress", is_chatter=True, text="y" * 900, more=["z" * 900] * 9)
     recorder.note("row", changes={"phase": "destroy"})
     recorder.close()
