@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
-from typing import Any
 
 import click
 
@@ -22,8 +21,6 @@ from vastrun.launcher.ui.render.runs import run_text, runs_table
 
 _MAX_ENDED = 20
 """Ended runs that are listed without --all."""
-_MAX_VALUES = 200
-"""Runs of batches whose values are looked up for a list."""
 _MAX_QUERIES, _QUERY_TIMEOUT_S = 16, 5.0
 """Machines of detached runs that a list queries, and the seconds that it waits for them."""
 
@@ -47,7 +44,7 @@ def command(app: AppContext, run_name: str | None, every: bool, as_json: bool) -
     if run_name is None:
         rows, more = _rows(app, now, every=every)
         rows = _with_downloads(app, rows, now)
-        text = runs_table(rows, now, width(), users=every, more=more, points=_points(app, rows))
+        text = runs_table(rows, now, width(), users=every, more=more)
         show(Runs(runs=list(map(RunDocument.of, rows)), more=more), text, as_json=as_json)
         return
     run = the_run(app, run_name)
@@ -62,15 +59,6 @@ def _rows(app: AppContext, now: float, *, every: bool) -> tuple[list[RunRow], in
         return all_rows(ledger, now), 0
     rows = newest_rows(ledger, now, _MAX_ENDED)
     return rows, max(0, ledger.count() - len(rows))
-
-
-def _points(app: AppContext, rows: Sequence[RunRow]) -> dict[str, dict[str, Mapping[str, Any]]]:
-    """Return the values of the listed runs' points, by batch and point."""
-    batches = app.ledger().batches
-    points: dict[str, dict[str, Mapping[str, Any]]] = {}
-    for run in [row.run for row in rows if row.run.batch and row.run.point][:_MAX_VALUES]:
-        points.setdefault(run.batch, {})[run.point] = batches.values_of(run.batch, run.point)
-    return points
 
 
 def _with_downloads(app: AppContext, rows: Sequence[RunRow], now: float) -> list[RunRow]:

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 from vastrun.launcher.commands.queries import RunDetail, RunRow, UsdSource
 from vastrun.launcher.core import BoxStatus, Event, Phase, Progress, RankStatus, Run
 from vastrun.launcher.decisions.stages import stage_name
 from vastrun.launcher.gate.text import one_line
 from vastrun.launcher.ui.render.amounts import duration, moment, rough, usd
-from vastrun.launcher.ui.render.batch_results import fitted, value_forms
 from vastrun.launcher.ui.render.table import facts, short, table
 from vastrun.launcher.ui.render.verdict import lease_line, left_text, on_machines, state_of
 
@@ -26,35 +24,27 @@ def runs_table(
     *,
     users: bool = False,
     more: int = 0,
-    points: Mapping[str, Mapping[str, Mapping[str, Any]]] | None = None,
 ) -> str:
     """Write one line per run. `width`: columns of the terminal; None: nothing is cut.
 
-    `users`: show who started each. `more`: number of runs left out. `points`: values by batch and point.
+    `users`: show who started each. `more`: number of runs left out.
     """
     if not rows:
         return "no runs yet\n\nvastrun launch JOB.yaml starts one"
-    forms = _values(rows, points or {})
-    more_columns = [name for name, is_shown in (("VALUES", any(forms[0])), ("USER", users)) if is_shown]
-    header = (*_HEADER[:2], *more_columns, *_HEADER[2:])
-    right = [number + len(more_columns) for number in (3, 4, 5)]
-    # The job's name, then the user's, then the values of a point lose a part.
-    cut = (1, *range(len(more_columns) + 1, 1, -1))
-
-    def render(values: Sequence[str], width: int | None) -> str:
-        cells = (
-            (
-                row.run.id,
-                row.run.job,
-                *((text,) if "VALUES" in more_columns else ()),
-                *((row.run.started_by or "-",) if users else ()),
-                *_state_cells(row, now),
-            )
-            for row, text in zip(rows, values, strict=True)
+    user_column = ("USER",) if users else ()
+    cells = (
+        (
+            row.run.id,
+            row.run.job,
+            *((row.run.started_by or "-",) if users else ()),
+            *_state_cells(row, now),
         )
-        return table(header, cells, right=right, cut=cut, width=width)
-
-    listed = fitted(forms, width, render)
+        for row in rows
+    )
+    header = (*_HEADER[:2], *user_column, *_HEADER[2:])
+    right = [number + len(user_column) for number in (3, 4, 5)]
+    # The job's name loses a part first, then the user's.
+    listed = table(header, cells, right=right, cut=(1, 2) if users else (1,), width=width)
     open_runs = [row for row in rows if row.run.phase is not Phase.ENDED]
     following = f"vastrun attach {open_runs[0].run.id}" if open_runs else f"vastrun why {rows[0].run.id}"
     rest = f"{more:,} more that have ended: vastrun status --all\n" if more else ""
@@ -66,20 +56,6 @@ def runs_table(
 def _state_cells(row: RunRow, now: float) -> Sequence[str]:
     state = state_of(row) if row.download_left_s is None else f"ended, {rough(row.download_left_s)} left"
     return state, progress_of(row.run), duration(now - row.run.created_at), usd(row.usd)
-
-
-def _values(
-    rows: Sequence[RunRow], points: Mapping[str, Mapping[str, Mapping[str, Any]]]
-) -> Sequence[Sequence[str]]:
-    """Return the differing values of each run's point, in forms of decreasing length."""
-    forms = [[""] * len(rows) for _ in range(3)]
-    for batch, values in points.items():
-        places = [n for n, row in enumerate(rows) if row.run.batch == batch and row.run.point in values]
-        shown = [values[rows[n].run.point] for n in places]
-        for form, texts in zip(forms, value_forms(shown, list(values.values())), strict=True):
-            for place, text in zip(places, texts, strict=True):
-                form[place] = text
-    return forms
 
 
 def run_text(detail: RunDetail, now: float, width: int | None = None) -> str:

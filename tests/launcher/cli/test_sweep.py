@@ -45,10 +45,9 @@ def test_a_sweep_is_a_batch_in_one_line(desk: Desk) -> None:
     assert result.stdout.count("SUCCEEDED") == 4
     # Not after the file: that of most programs is job.yaml.
     assert "batch demo-sweep: 4 of 4 points are new" in result.stderr
-    listed = [line.split() for line in desk.type("status").stdout.splitlines()[:5]]
-    assert listed[0][:3] == ["RUN", "JOB", "VALUES"]
-    assert sorted(line[2] for line in listed[1:]) == ["seed=1", "seed=1", "seed=2", "seed=2"]
-    assert len({tuple(line[2:4]) for line in listed[1:]}) == 4
+    listed = [line.split() for line in desk.type("batch", "results", "last").stdout.splitlines()[1:5]]
+    assert sorted(line[1] for line in listed) == ["seed=1", "seed=1", "seed=2", "seed=2"]
+    assert len({tuple(line[1:3]) for line in listed}) == 4
     wrong = desk.type("sweep", str(desk.job), "train.sed=1,2", "--usd", "9", "-y")
     assert wrong.exit_code == 2 and "--set train.sed: unknown key; did you mean seed?" in wrong.stderr
 
