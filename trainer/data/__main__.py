@@ -119,7 +119,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--quick",
         action="store_true",
-        help="check only two samples of each split and all conditions, and no checksums",
+        help="check only two samples of each split and all conditions",
     )
     defaults = DataConfig()
     for key in _OPTIONS:

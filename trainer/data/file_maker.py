@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 
 from vastrun.contract.errors import DataError
-from vastrun.trainer.data import manifest, pdebench, sample_writer
+from vastrun.trainer.data import pdebench, sample_writer
 from vastrun.trainer.data.layouts import Layout
 from vastrun.trainer.data.pdebench import Attribute, attributes
 from vastrun.trainer.data.sample_writer import Piece, ProgressCallback
@@ -58,7 +58,6 @@ def make_files(
             on_progress=on_progress,
         )
         fetched = fetch_or_make(path, attrs, make)
-        manifest.add(path, attrs)
         how = "made before on this machine" if fetched else "made"
         lines.append(f"{path.name}: {_describe(layout, plan.samples)} {how}")
     return lines

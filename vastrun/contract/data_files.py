@@ -22,8 +22,6 @@ HUB_ENDPOINT = "https://huggingface.co"
 _HUB_URL = re.compile(
     r"hf://(?P<kind>datasets/|spaces/|)(?P<repo>[\w.-]+/[\w.-]+)(@(?P<revision>[^/]+))?/(?P<path>.+)"
 )
-_RESERVED = ("manifest.json",)
-"""Names in the data folder that the onboard trainer writes itself."""
 MAX_PATH_CHARS = 255
 
 
@@ -83,6 +81,4 @@ def path_fault(path: str) -> str | None:
         return f"expected a path inside $VASTRUN_DATA, without names that begin with a dot, got {path!r}"
     if not path.isprintable() or "\\" in path or len(path.encode()) > MAX_PATH_CHARS or path.endswith("/"):
         return f"expected a path of at most {MAX_PATH_CHARS} printable characters without \\, got {path!r}"
-    if parts[0] in _RESERVED:
-        return f"{parts[0]} in $VASTRUN_DATA is written by vastrun itself"
     return None

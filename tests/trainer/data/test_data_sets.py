@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import pickle
 import re
@@ -117,10 +116,6 @@ def test_two_processes_make_the_same_file_as_one(task: str, made: Path, tmp_path
     data.generate(config_of(task), tmp_path, jobs=2)
     name = FILES[task]
     assert (tmp_path / name).read_bytes() == (made / name).read_bytes()
-    mine, theirs = (
-        json.loads((folder / "manifest.json").read_text())["files"][name] for folder in (tmp_path, made)
-    )
-    assert mine == theirs
 
 
 def test_making_goes_on_where_it_was_interrupted(made: Path, tmp_path: Path) -> None:
@@ -149,7 +144,7 @@ def test_making_goes_on_where_it_was_interrupted(made: Path, tmp_path: Path) -> 
     assert kept.items() <= seen.items()
     name = FILES["shallow_water"]
     assert (tmp_path / name).read_bytes() == (made / name).read_bytes()
-    assert sorted(path.name for path in tmp_path.iterdir()) == [name, "manifest.json"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == [name]
 
 
 @pytest.mark.parametrize(
@@ -172,14 +167,10 @@ def test_a_wrong_layout_is_named(copied: Path, task: str, damage, message: str) 
 
 
 @pytest.mark.parametrize("task", ["darcy", "shallow_water"])
-def test_a_check_finds_what_was_changed_and_what_is_not_finite(task: str, copied: Path) -> None:
+def test_a_check_finds_what_is_not_finite(task: str, copied: Path) -> None:
     config = config_of(task)
     assert check(config, copied)[0].startswith(f"{task}: 17 ")
     name = "tensor" if task == "darcy" else "0018/data"
-    with h5py.File(copied / FILES[task], "a") as file:
-        file[name][-1] = 0.5
-    with pytest.raises(DataError, match="the file was changed after it was made"):
-        check(config, copied)
     with h5py.File(copied / FILES[task], "a") as file:
         file[name][-1] = np.nan
     with pytest.raises(DataError, match=r"NaN or infinity, the first is number 1[89]"):

@@ -57,9 +57,7 @@ def test_a_wrong_checksum_is_the_jobs_fault_and_leaves_no_file(server: FileServe
     assert list((tmp_path / "data/set").iterdir()) == []
 
 
-@pytest.mark.parametrize(
-    "path", ["../evil", "/etc/evil", "a/../../evil", "", "manifest.json", ".hidden", "a\\b"]
-)
+@pytest.mark.parametrize("path", ["../evil", "/etc/evil", "a/../../evil", "", ".hidden", "a\\b"])
 def test_a_path_that_leaves_the_folder_is_the_jobs_fault(
     path: str, server: FileServer, tmp_path: Path
 ) -> None:
