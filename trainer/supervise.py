@@ -18,7 +18,7 @@ from pathlib import Path
 
 from vastrun.contract import layout
 from vastrun.contract.job import Job
-from vastrun.contract.outcome import REASONS, Outcome, Reason, StartRecord
+from vastrun.contract.outcome import REASONS, Outcome, StartRecord
 from vastrun.contract.records import write_atomically
 from vastrun.trainer.distributed.nodes import this_node_of, torchrun_line
 from vastrun.trainer.supervision.agents import EARLY_START, Agents, wait_for_start_signal
@@ -40,12 +40,12 @@ from vastrun.trainer.supervision.evidence import (
 from vastrun.trainer.supervision.launch import archive_start
 from vastrun.trainer.supervision.logged_curves import LoggedCurves
 from vastrun.trainer.supervision.native_stack import keep_native_stacks
-from vastrun.trainer.supervision.peers import Peers, PeersError, TrainingOverError
+from vastrun.trainer.supervision.peers import Peers, PeersError
 from vastrun.trainer.supervision.processes import adopt_orphans, kill_descendants
 from vastrun.trainer.supervision.program_files import note_files
 from vastrun.trainer.supervision.progress import last_loss
 from vastrun.trainer.supervision.ranklogs import MergedLog
-from vastrun.trainer.supervision.restart_decision import agree_on_restart, first_start, unreachable_text
+from vastrun.trainer.supervision.restart_decision import agree_on_restart, unreachable_text
 from vastrun.trainer.supervision.restarts import NoRestart, Restart, Start
 from vastrun.trainer.supervision.stage_ends import stage_ends, stage_of, with_gate
 from vastrun.trainer.supervision.stop import StopRequest, stop_text
@@ -111,7 +111,7 @@ def _supervise(box: Path, job: Job, stop: StopRequest, begin: StartRanks, peers:
     if job.command is not None:
         _note_files(box, job, log)
     peers.connect_all(within_s=job.start_s, is_cancelled=lambda: stop.cause is not None)
-    start, history = first_start(job, peers), list[StartRecord]()
+    start, history = Start(world_size=job.ranks), list[StartRecord]()
     checkpoints = ProgramCheckpoints.of(box, job, log.say)
     curves = LoggedCurves.of(box, job, log.say, is_host=peers.this_node.is_host)
     while True:
@@ -280,10 +280,9 @@ def stopped_between(outcome: Outcome, stop_cause: str) -> Outcome:
 def supervisor_failure(error: BaseException, job: Job | None, started_at: float) -> Outcome:
     """Return the outcome of a failure of the supervisor itself."""
     alone = isinstance(error, PeersError)
-    why: Reason = "communication" if alone else "error"
     return Outcome(
         kind="train" if job and job.train else "command",
-        reason="stopped" if isinstance(error, TrainingOverError) else why,
+        reason="communication" if alone else "error",
         detail=str(error) if alone else f"the supervisor failed: {type(error).__name__}: {error}",
         started_at=started_at,
         ended_at=time.time(),

@@ -35,8 +35,6 @@ class ThisNode:
     """This machine's address on the route to the host."""
     interface: str | None = None
     """The network interface that has this address; None: unknown, or one node only."""
-    joins: bool = False
-    """True for a machine that joins a running training, in place of one that left."""
 
     @property
     def is_host(self) -> bool:
@@ -56,7 +54,7 @@ class ThisNode:
 def this_node_of(nodes: int, environ: Mapping[str, str]) -> ThisNode:
     """Read this node from VASTRUN_NODE and VASTRUN_RENDEZVOUS, which a single node does not need.
 
-    With VASTRUN_JOINS=1 the others train already. Raises ValueError; OSError when the host is unknown.
+    Raises ValueError; OSError when the host is unknown.
     """
     if nodes == 1:
         return ThisNode()
@@ -70,7 +68,6 @@ def this_node_of(nodes: int, environ: Mapping[str, str]) -> ThisNode:
         port=port,
         address=address,
         interface=interface_of(address),
-        joins=environ.get("VASTRUN_JOINS") == "1",
     )
 
 

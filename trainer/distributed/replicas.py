@@ -1,7 +1,7 @@
 """Replicas: synchronise nodes that train independently, with torchft, an optional package.
 
-The nodes agree on their members at each synchronisation: a node that is behind or new first receives the
-state of another. Node 0 runs torchft's lighthouse, through which they find each other.
+The nodes agree on their members at each synchronisation: a node that is behind first receives the state of
+another. Node 0 runs torchft's lighthouse, through which they find each other.
 """
 
 from __future__ import annotations
@@ -101,8 +101,7 @@ class Replicas:
             # A thread waits for a synchronisation, so that a stop does not have to.
             self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="meeting")
             _send_first_heartbeat(lighthouse, self._own, limit)
-            self.joins_late = self._await_all(rank.nodes, limit)
-            """True when this node joins a running training."""
+            self._await_all(rank.nodes, limit)
 
     def meet(
         self, meetings: int, share: Callable[[bool], Tensor], asked: Callable[[], bool]
@@ -147,13 +146,11 @@ class Replicas:
         port = self._lighthouse.address().rpartition(":")[2]
         return f"http://{address}:{port}"
 
-    def _await_all(self, nodes: int, limit: timedelta) -> bool:
-        """Wait until all nodes of the job have connected; return True for a node that comes later."""
-        come = self._store.add(_THERE, 1)
-        if come == nodes:
+    def _await_all(self, nodes: int, limit: timedelta) -> None:
+        """Wait until all nodes of the job have connected."""
+        if self._store.add(_THERE, 1) == nodes:
             self._store.set(f"{_THERE} there", "")
         self._store.wait([f"{_THERE} there"], limit)
-        return come > nodes
 
 
 def _send_first_heartbeat(lighthouse: str, own: TCPStore, limit: timedelta) -> None:

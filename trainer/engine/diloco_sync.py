@@ -42,8 +42,6 @@ class DilocoSync:
         if not self._outer.rounds:
             # A new training, or a checkpoint of another strategy, which counts as ahead of a new one.
             self._outer.reset(min(self._step, 1))
-        if self._replicas is not None and self._replicas.joins_late:
-            print("this node joins a running training and loads its state at the next sync", flush=True)
         self._sync(trained=False)
         if self._outer.is_due:
             self._sync(trained=not self._was_behind)

@@ -110,8 +110,6 @@ class ObservedLaunch:
     """Ends of the ranks of nodes that left, without which the training could continue."""
     lost: tuple[int, ...] = ()
     """Nodes that could no longer be reached."""
-    too_late: bool = False
-    """True when this node joined a training that was over before its ranks did a step."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -149,7 +147,7 @@ def ends_here(box: Path, observed: ObservedLaunch) -> tuple[TimedRankEnd, ...]:
 
 def _failed_on_its_own(first: TimedRankEnd, observed: ObservedLaunch) -> bool:
     """Tell whether a rank failed on its own: not in a hang, nor after a stop request."""
-    if observed.hang is not None or observed.too_late or first.end.exit_code is None:
+    if observed.hang is not None or first.end.exit_code is None:
         return False
     if observed.lost and _was_ended(first.end, observed.killed):  # it would have continued
         return False
@@ -169,8 +167,6 @@ def _reason(
     """Return the reason of the launch's end, and one line about it."""
     if observed.hang is not None:
         return "hang", _hang_line(observed.hang)
-    if observed.too_late:
-        return "stopped", "the training was over before this node joined it"
     if observed.lost and (first is None or _follows_from_loss(first, observed)):
         return "communication", f"node {', '.join(map(str, observed.lost))} can no longer be reached"
     if first is None and _exited_because_of_stop(ends, observed):

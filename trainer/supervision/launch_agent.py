@@ -154,7 +154,7 @@ def launch_config(job: Job, this_node: ThisNode, count: int, *, log_dir: str) ->
 
     from vastrun.trainer.distributed.rendezvous import ORDERED_BACKEND, SINGLE_NODE_BACKEND
 
-    # Agents of diloco nodes have no rendezvous: a node may join while the others train.
+    # Agents of diloco nodes have no rendezvous: a node may leave, and torch's wait for each other at the end.
     nodes = 1 if job.is_diloco else this_node.nodes
     return LaunchConfig(
         min_nodes=nodes,

@@ -18,8 +18,6 @@ class NodeState:
     node: int
     start: int = 0
     """Number of the start of the ranks that the other fields describe; 0: the first."""
-    joins: bool = False
-    """True for a node without ranks that joins the current start of a running training."""
     stop_cause: str | None = None
     """Cause of a stop request to this node; None: there was none."""
     stopped_at: float | None = None

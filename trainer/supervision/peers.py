@@ -51,10 +51,6 @@ class PeersError(ConnectionError):
     """The nodes could not connect to each other."""
 
 
-class TrainingOverError(PeersError):
-    """The training was over before this node could join it."""
-
-
 @dataclass(kw_only=True)
 class _Connection:
     """A connection to another supervisor; each message is a line of JSON."""
@@ -111,7 +107,7 @@ class Peers:
     )
 
     def __post_init__(self) -> None:
-        self.state = NodeState(run_id=self.run_id, node=self.this_node.node, joins=self.this_node.joins)
+        self.state = NodeState(run_id=self.run_id, node=self.this_node.node)
 
     def __enter__(self) -> Self:
         return self
@@ -133,22 +129,15 @@ class Peers:
 
     @property
     def ended(self) -> bool:
-        """Tell whether the ranks of every other node that started any have ended, or the node is lost."""
-        return all(
-            node in self.lost or state.joins or self._has_ended(node)
-            for node, state in self.peer_states.items()
-        )
+        """Tell whether the ranks of every other node that came have ended, or the node is lost."""
+        return all(node in self.lost or self._has_ended(node) for node in self.peer_states)
 
     @property
     def needed(self) -> Set[int]:
         """Return the other nodes without which the ranks of this node cannot continue."""
-        enough = self._may_leave and self._present_nodes >= (self.min_nodes or 0)
+        min_nodes = self.this_node.nodes if self.min_nodes is None else self.min_nodes
+        enough = min_nodes < self.this_node.nodes and min_nodes <= self._present_nodes
         return {0} - {self.this_node.node} if enough else set(self._other_nodes)
-
-    @property
-    def _may_leave(self) -> bool:
-        """Tell whether a node may leave, and return on another machine."""
-        return self.min_nodes is not None and self.min_nodes < self.this_node.nodes
 
     @property
     def others_can_continue(self) -> bool:
@@ -169,13 +158,12 @@ class Peers:
 
     @property
     def failing(self) -> bool:
-        """Tell whether a needed node has failed, is lost or has moved on: the ranks here cannot continue."""
+        """Tell whether a needed node has failed, is lost or is over: the ranks here cannot continue."""
         needed = self.needed
         needed_states = [state for state in self.peer_states.values() if state.node in needed]
         left_out = any(state.is_over and state.start < self.state.start for state in needed_states)
-        is_behind = 0 in self.peer_states and self.peer_states[0].start > self.state.start
         failing = any(state.failing for state in self._needed_now)
-        return bool(self.lost & needed) or left_out or is_behind or failing
+        return bool(self.lost & needed) or left_out or failing
 
     @property
     def stalled(self) -> bool:
@@ -202,42 +190,17 @@ class Peers:
         return next(filter(None, asked), None)
 
     def connect_all(self, *, within_s: float, is_cancelled: Callable[[], bool]) -> None:
-        """Wait until every node is connected, or `is_cancelled` returns True.
-
-        A node that joins a running training waits until its ranks run, and enters that start. Raises
-        PeersError.
-        """
+        """Wait until every node is connected, or `is_cancelled` returns True. Raises PeersError."""
         deadline = time.monotonic() + within_s
-        while not (self.complete and self._can_start) and not is_cancelled():
-            self.listen()
-            if self.this_node.joins and 0 in self.peer_states and self.peer_states[0].is_over:
-                raise TrainingOverError("the training was over before this node joined it")
+        self.listen()
+        while not self.complete and not is_cancelled():
             if self.lost & self.needed or time.monotonic() > deadline:
                 if self._port_error:
                     raise PeersError(f"other nodes cannot connect: {self._port_error}")
                 missing = [str(n) for n in self._other_nodes if n in self.lost or n not in self.peer_states]
-                raise PeersError(f"node {', '.join(missing or '0')} did not come within {within_s:g} s")
+                raise PeersError(f"node {', '.join(missing)} did not come within {within_s:g} s")
             time.sleep(_POLL_INTERVAL_S)
-        if self.this_node.joins and 0 in self.peer_states:
-            self.publish(joins=False, start=self.peer_states[0].start)
-
-    @property
-    def _can_start(self) -> bool:
-        """Tell whether the ranks of this node can start: a joining node waits for those of the first node."""
-        return not self.this_node.joins or self._first_trains
-
-    @property
-    def _first_trains(self) -> bool:
-        first = self.peer_states.get(0)
-        return first is not None and first.ends is None and not first.is_over and first.stop_cause is None
-
-    @property
-    def too_late(self) -> bool:
-        """Tell whether this node is still joining although the first node's ranks ended in this start."""
-        first = self.peer_states.get(0)
-        if first is None or not self.this_node.joins:
-            return False
-        return first.start == self.state.start and first.ends is not None
+            self.listen()
 
     def publish(self, **changes: Any) -> None:
         """Change the state of this node and send it to the others."""
@@ -355,22 +318,17 @@ class Peers:
             self._register(connection, state)
         if self.this_node.is_host:
             self._ahead[state.node].append(state.sent_at - self.clock())
-        elif state.node == 0:  # only the first node is connected to all: a node that it lost may be back
-            self.lost = {node for node in state.lost if node != self.this_node.node}
+        elif state.node == 0:  # only the first node is connected to all
+            self.lost.update(node for node in state.lost if node != self.this_node.node)
         self.peer_states[state.node] = state
 
     def _register(self, connection: _Connection, state: NodeState) -> None:
-        """Record the node of a connection. Raises ValueError if it is connected or may not return."""
+        """Record the node of a connection. Raises ValueError if it is connected already or was lost."""
         node = state.node
         if self.this_node.is_host:
             if any(other.node == node for other in self._connections):
                 raise ValueError(f"node {node} is connected already")
-            if state.joins:
-                if not self._may_leave:
-                    raise ValueError(f"node {node} cannot join a training that needs all nodes")
-                self.lost.discard(node)
-                self._ahead[node].clear()  # another machine has another clock
-            elif node in self.lost:
+            if node in self.lost:
                 raise ValueError(f"node {node} was lost")
         connection.node = node
 

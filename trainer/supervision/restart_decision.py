@@ -50,14 +50,6 @@ def agree_on_restart(
     return replace(decision, start=start)
 
 
-def first_start(job: Job, peers: Peers) -> Start:
-    """Return the options of the first start: those of the job, or of the start that this node joins."""
-    first, number = peers.peer_states.get(0), peers.state.start
-    if first is None or first.restart is None or first.restart.start.number != number:
-        return Start(number=number, world_size=job.ranks)
-    return replace(first.restart.start, gpus=())  # the UUIDs are those of the first node
-
-
 def unreachable_text(peers: Peers) -> str:
     """Return a line that names the nodes that can no longer be reached."""
     return f"node {', '.join(map(str, sorted(peers.disconnected)))} can no longer be reached"
@@ -95,9 +87,6 @@ def _when_all_concluded(
 def _still_ending(job: Job, peers: Peers) -> list[str]:
     """Return the other nodes that have not concluded on this start."""
     concluded = {state.node for state in peers.in_this_start if state.has_concluded}
-    concluded |= {
-        state.node for state in peers.peer_states.values() if state.joins
-    }  # none of its ranks runs yet
     return [str(node) for node in range(1, job.nodes) if node not in concluded]
 
 

@@ -109,7 +109,6 @@ def run_ranks(
         memory_killed_at=memory_kills.last_at,
         memory_use=memory_use(box) if memory_killed else None,
         disk_full=shutil.disk_usage(box).free < RESERVE_BYTES,
-        too_late=watch.too_late,
         idle_gpus=watch.gpus.longest if watch.gpus else None,
     )
     return add_peer_observations(box, observed, peers)
@@ -135,7 +134,6 @@ class Watch:
     """Epoch seconds at which the ranks were first asked to stop."""
     stopped_at_step: int | None = None
     """Step that every rank here had reached by then."""
-    too_late: bool = False
     _since: dict[str, float] = field(default_factory=dict)
     _reported: set[int] = field(default_factory=set)
 
@@ -189,9 +187,6 @@ class Watch:
             return not ranks_progress or (self._lasted("failed", FAILED_GRACE_S) and self._kill())
         if not ranks_progress:
             return self._without_ranks(processes)
-        if self.peers.too_late and not any(rank_progress.step for rank_progress in ranks_progress):
-            self.too_late = True
-            return self._kill()
         # Last: ranks that wait for a failed rank do not hang.
         return self._stalled(ranks_progress) and self._record_hang(ranks_progress)
 

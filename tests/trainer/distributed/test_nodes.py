@@ -25,13 +25,11 @@ def test_a_node_talks_over_the_interface_on_the_route_to_the_first() -> None:
     assert (this_node.node, this_node.address, this_node.endpoint) == (2, "127.0.0.1", "127.0.0.1:29400")
     assert network_environment(this_node) == {"GLOO_SOCKET_IFNAME": "lo", "NCCL_SOCKET_IFNAME": "=lo"}
     assert list(this_node.ranks(2)) == [4, 5]
-    assert not this_node.joins
 
 
-def test_a_node_that_joins_others_says_so_and_numbers_its_ranks_among_all() -> None:
-    place = {"VASTRUN_NODE": "2", "VASTRUN_RENDEZVOUS": "127.0.0.1:29400", "VASTRUN_JOINS": "1"}
-    assert this_node_of(3, place).joins
-    assert global_rank_variables(3, {**place, "RANK": "1", "WORLD_SIZE": "2"}) == {
+def test_a_node_numbers_its_ranks_among_all() -> None:
+    place = {"VASTRUN_NODE": "2", "RANK": "1", "WORLD_SIZE": "2"}
+    assert global_rank_variables(3, place) == {
         "RANK": "5",
         "WORLD_SIZE": "6",
     }

@@ -103,13 +103,6 @@ LOST_PEER = {"reason": "communication", "exception": "RuntimeError: connection c
     [
         ((0,), {}, None, "finished", "the rank exited 0"),
         ((0, 0), {}, None, "finished", "all 2 ranks exited 0"),
-        (
-            (143, 143),
-            {"too_late": True},
-            None,
-            "stopped",
-            "the training was over before this node joined it",
-        ),
         ((None, None), {"lost": (1, 3)}, None, "communication", "node 1, 3 can no longer be reached"),
         ((1, -15), {"lost": (1,)}, LOST_PEER, "communication", "node 1 can no longer be reached"),
         (

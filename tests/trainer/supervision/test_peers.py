@@ -15,8 +15,7 @@ from tests.waiting import LONGEST_S, eventually
 from vastrun.contract.outcome import RankEnd
 from vastrun.trainer.distributed.nodes import ThisNode
 from vastrun.trainer.supervision.diagnosis import TimedRankEnd
-from vastrun.trainer.supervision.peers import Peers, PeersError, TrainingOverError
-from vastrun.trainer.supervision.restarts import Restart, Start
+from vastrun.trainer.supervision.peers import Peers, PeersError
 
 Join = Callable[..., Peers]
 
@@ -43,9 +42,8 @@ def join(port: int) -> Iterator[Join]:
             run_id: str = "calm-heron",
             silent_s: float = 30.0,
             min_nodes: int | None = None,
-            joins: bool = False,
         ) -> Peers:
-            this_node = ThisNode(node=node, nodes=nodes, host="127.0.0.1", port=port, joins=joins)
+            this_node = ThisNode(node=node, nodes=nodes, host="127.0.0.1", port=port)
             peers = Peers(this_node=this_node, run_id=run_id, silent_s=silent_s, min_nodes=min_nodes)
             return stack.enter_context(peers)
 
@@ -262,17 +260,6 @@ def test_all_nodes_that_train_together_are_needed(join: Join) -> None:
     listening(sides, lambda: sides[0].failing and sides[1].failing)
 
 
-def joined(late: Peers, sides: list[Peers]) -> None:
-    """It waits for the others, which listen meanwhile. Raises PeersError."""
-
-    def look() -> bool:
-        for peers in sides:
-            peers.listen()
-        return False
-
-    late.connect_all(within_s=LONGEST_S, is_cancelled=look)
-
-
 def without_the_third(join: Join) -> list[Peers]:
     """Three nodes of which one may leave, and has."""
     sides = together(join, min_nodes=1)
@@ -281,76 +268,9 @@ def without_the_third(join: Join) -> list[Peers]:
     return sides[:2]
 
 
-def test_a_node_that_left_comes_back_on_another_machine_and_is_heard_by_all(join: Join) -> None:
-    sides = without_the_third(join)
-    late = join(2, min_nodes=1, joins=True)
-    joined(late, sides)
-    everybody = [*sides, late]
-    listening(everybody, lambda: not any(peers.lost or peers.peer_states[2].joins for peers in sides))
-    assert late.others_can_continue and not sides[0].disconnected
-    late.publish(ends=(end(2),))
-    sides[1].publish(ends=(end(1),))
-    listening(everybody, lambda: sides[0].ended)
-    late.__exit__()
-    listening(sides, lambda: sides[0].disconnected == {2})
-    assert not any(peers.lost or peers.failing for peers in sides)
-
-
-def test_a_node_that_joins_begins_in_the_start_that_the_others_are_in(join: Join) -> None:
-    sides = without_the_third(join)
-    start = Start(number=4, world_size=3, micro_batch=2)
-    for peers in sides:
-        peers.publish(
-            ends=(end(peers.this_node.node, 1),), has_concluded=True, restart=Restart(start=start, after_s=0)
-        )
-    late = join(2, min_nodes=1, joins=True)
-    listening([*sides, late], lambda: late.complete and sides[0].peer_states[2].joins)
-    assert sides[0].ended, "nobody waits for ranks that were not started"
-    for peers in sides:
-        peers.begin(4)
-    joined(late, sides)
-    assert (late.state.start, late.state.joins) == (4, False)
-
-
-def test_a_node_that_joins_is_lost_again_when_it_goes_before_its_ranks_began(join: Join) -> None:
-    sides = without_the_third(join)
-    late = join(2, min_nodes=1, joins=True)
-    listening([*sides, late], lambda: not sides[0].lost)
-    late.__exit__()
-    listening(sides, lambda: sides[0].lost == sides[1].lost == {2})
-
-
-def test_a_node_comes_too_late_when_the_training_is_over(join: Join) -> None:
-    sides = without_the_third(join)
-    for peers in sides:
-        peers.publish(ends=(end(peers.this_node.node),), is_over=True)
-    with pytest.raises(TrainingOverError, match="over before this node joined"):
-        joined(join(2, min_nodes=1, joins=True), sides)
-
-
-def test_a_node_whose_ranks_have_not_begun_comes_too_late_when_the_first_has_ended(join: Join) -> None:
-    sides = without_the_third(join)
-    late = join(2, min_nodes=1, joins=True)
-    joined(late, sides)
-    assert not late.too_late
-    sides[0].publish(ends=(end(0),))
-    listening([*sides, late], lambda: late.too_late)
-    assert not sides[1].too_late
-
-
-def test_a_node_that_was_lost_does_not_come_back_uninvited(join: Join) -> None:
+def test_a_node_that_was_lost_does_not_come_back(join: Join) -> None:
     sides = without_the_third(join)
     again = join(2, min_nodes=1)
     began = time.monotonic()
     listening([*sides, again], lambda: time.monotonic() - began > 0.5)
     assert sides[0].lost == {2}
-
-
-def test_nobody_joins_nodes_that_all_need_each_other(join: Join) -> None:
-    sides = together(join)
-    sides[2].__exit__()
-    listening(sides[:2], lambda: sides[0].lost == {2})
-    late = join(2, joins=True)
-    began = time.monotonic()
-    listening([*sides[:2], late], lambda: time.monotonic() - began > 0.5)
-    assert sides[0].lost == {2} and sides[0].failing

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,7 @@ from vastrun.contract.job import Job
 from vastrun.contract.outcome import Reason, StartRecord
 from vastrun.contract.records import read_as
 from vastrun.trainer.supervision.peers import Peers
-from vastrun.trainer.supervision.restart_decision import agree_on_restart, first_start
+from vastrun.trainer.supervision.restart_decision import agree_on_restart
 from vastrun.trainer.supervision.restarts import (
     MAX_STARTS_WITHOUT_PROGRESS,
     NoRestart,
@@ -178,13 +177,3 @@ def test_each_node_is_named_only_where_a_job_has_several(nodes: int, where: str)
     job = training(ranks=4, gpus=4, nodes=nodes)
     found = next_start(job, [ended("device", checkpoint=5)], Start(world_size=4), ())
     assert found == NoRestart(why=f"0 GPU(s) respond, too few for this job's 4 ranks{where}")
-
-
-def test_ranks_begin_as_the_job_says_or_as_those_did_that_their_node_joins(sides: list[Peers]) -> None:
-    assert first_start(training(), sides[1]) == Start(world_size=2)
-    start = Start(number=3, world_size=1, micro_batch=4, gpus=("GPU-of-node-0",))
-    sides[1].peer_states[0] = replace(
-        sides[1].peer_states[0], start=3, restart=Restart(start=start, after_s=0.0)
-    )
-    sides[1].state = replace(sides[1].state, start=3)
-    assert first_start(training(), sides[1]) == replace(start, gpus=())
