@@ -34,12 +34,6 @@ class SqlBatches:
 
     @with_retries
     def submit(self, batch: Batch, points: Sequence[BatchPoint]) -> int:
-        """Write the batch with these points; return the number of new points.
-
-        Known points keep their numbers and runs; points that are not in `points` are not started any more. An
-        earlier stop request is cleared unless a launcher is carrying it out. Raises UsageError when the name
-        belongs to a batch on another provider.
-        """
         with self._db.writing(_batch_lock(batch.name)):
             row = self._row(batch.name)
             if row is not None and row["provider"] != batch.provider:
@@ -148,7 +142,6 @@ class SqlBatches:
 
     @with_retries
     def again(self, name: str, point_ids: Sequence[str]) -> None:
-        """Allow one more start of each of these points. Clears a stop request as `submit` does."""
         with self._db.writing(_batch_lock(name)):
             self._db.execute_many(
                 "UPDATE points SET wanted = 1, starts = 1 +"
@@ -162,10 +155,6 @@ class SqlBatches:
 
     @with_retries
     def reopen(self, name: str) -> None:
-        """Clear the batch's end reason and its stop request, so that it continues.
-
-        Raises HeldError, and changes nothing, while a launcher drives it.
-        """
         with self._db.writing(_batch_lock(name)):
             holder = self._holder(name)
             if holder is not None and self._is_driving(holder):
@@ -190,10 +179,6 @@ class SqlBatches:
 
     @with_retries
     def hold(self, name: str, driver: Driver, *, renews: bool = False) -> None:
-        """Let `driver.who` drive the batch until `driver.until`. Raises HeldError while another one does.
-
-        `renews`: extend an earlier call; also raise HeldError when another launcher drove it meanwhile.
-        """
         self._register(driver.who)
         with self._db.writing(_batch_lock(name)):
             holder, now = self._holder(name), self._db.now()

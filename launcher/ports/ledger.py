@@ -133,8 +133,9 @@ class Batches(Protocol):
     def submit(self, batch: Batch, points: Sequence[BatchPoint]) -> int:
         """Save the batch with exactly these points; return the number of new ones.
 
-        Points that it had keep their numbers and runs; others are not started any more. Raises UsageError
-        when the batch is on another provider.
+        Points that it had keep their numbers and runs; others are not started any more. An earlier request
+        to stop is cleared unless a launcher is carrying it out. Raises UsageError when the batch is on
+        another provider.
         """
         ...
 
@@ -159,7 +160,7 @@ class Batches(Protocol):
         ...
 
     def again(self, name: str, point_ids: Sequence[str]) -> None:
-        """Request one more start of each of these points."""
+        """Request one more start of each of these points. Clears a request to stop as `submit` does."""
         ...
 
     def ask(self, name: str, request: UserRequest) -> None:
