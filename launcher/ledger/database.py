@@ -73,7 +73,8 @@ class Database(Protocol):
 
 
 class _HasDatabase(Protocol):
-    _db: Database
+    @property
+    def _db(self) -> Database: ...
 
 
 _S = TypeVar("_S", bound=_HasDatabase)

@@ -12,6 +12,7 @@ from functools import cache
 from typing import TypeVar
 
 from vastrun.launcher.core.errors import StorageError, UsageError
+from vastrun.launcher.ledger.database import with_retries
 from vastrun.launcher.ledger.postgres import PostgresDatabase
 from vastrun.launcher.ledger.sql import SqlLedger
 
@@ -88,7 +89,7 @@ class Heartbeats:
         self._ended.set()
         with suppress(StorageError):
             for who in self._launchers:
-                self._db.with_retries(lambda who=who: self._delete(who))  # type: ignore[misc]
+                self._delete(who)
 
     def _renew_forever(self) -> None:
         while not self._ended.wait(self._interval_s):
@@ -97,13 +98,12 @@ class Heartbeats:
                     self._write(who)
                 self._db.with_retries(self._db.delete_expired)
 
+    @with_retries
     def _write(self, who: str) -> None:
-        def write() -> None:
-            with self._db.reading():  # autocommit of one idempotent statement, which may be repeated
-                self._db.execute(_UPSERT_LAUNCHER, {"who": who, "until": self._db.now() + self._timeout_s})
+        with self._db.reading():  # autocommit of one idempotent statement, which may be repeated
+            self._db.execute(_UPSERT_LAUNCHER, {"who": who, "until": self._db.now() + self._timeout_s})
 
-        self._db.with_retries(write)
-
+    @with_retries
     def _delete(self, who: str) -> None:
         with self._db.reading():
             self._db.execute("DELETE FROM launchers WHERE who = ?", (who,))
@@ -116,10 +116,8 @@ class PostgresRateLimitStore:
         """`key`: API key of the calls; only a hash of it is stored."""
         self._db, self._key = db, hashlib.sha256(key.encode()).hexdigest()[:16]
 
+    @with_retries
     def change(self, endpoint: str, work: Callable[[str, float], tuple[str, _T]]) -> _T:
-        return self._db.with_retries(lambda: self._change_once(endpoint, work))
-
-    def _change_once(self, endpoint: str, work: Callable[[str, float], tuple[str, _T]]) -> _T:
         values = {"key": self._key, "endpoint": endpoint}
         with self._db.writing(f"calls {self._key} {endpoint}"):
             row = self._db.row(_SELECT_QUEUE, values)
@@ -152,37 +150,29 @@ class PostgresSecretStore:
             )
         self._db, self._key = db, _key_derivation(key, ledger)
 
+    @with_retries
     def put(self, name: str, secret: bytes) -> bytes:
-        def write() -> bytes:
-            with self._db.reading():  # autocommit of idempotent statements, which may be repeated
-                values = {"name": name, "sealed": self._encrypt(name, secret)}
-                self._db.execute(_INSERT_SECRET, values)
-                row = self._db.row(_SELECT_SECRET, (name,))
-            return secret if row is None else self._decrypt(name, bytes(row["sealed"]))
+        with self._db.reading():  # autocommit of idempotent statements, which may be repeated
+            values = {"name": name, "sealed": self._encrypt(name, secret)}
+            self._db.execute(_INSERT_SECRET, values)
+            row = self._db.row(_SELECT_SECRET, (name,))
+        return secret if row is None else self._decrypt(name, bytes(row["sealed"]))
 
-        return self._db.with_retries(write)
-
+    @with_retries
     def replace(self, name: str, secret: bytes) -> None:
-        def write() -> None:
-            with self._db.reading():
-                self._db.execute(_UPSERT_SECRET, {"name": name, "sealed": self._encrypt(name, secret)})
+        with self._db.reading():
+            self._db.execute(_UPSERT_SECRET, {"name": name, "sealed": self._encrypt(name, secret)})
 
-        self._db.with_retries(write)
-
+    @with_retries
     def get(self, name: str) -> bytes | None:
-        def read() -> bytes | None:
-            with self._db.reading():
-                row = self._db.row(_SELECT_SECRET, (name,))
-            return None if row is None else self._decrypt(name, bytes(row["sealed"]))
+        with self._db.reading():
+            row = self._db.row(_SELECT_SECRET, (name,))
+        return None if row is None else self._decrypt(name, bytes(row["sealed"]))
 
-        return self._db.with_retries(read)
-
+    @with_retries
     def remove(self, name: str) -> None:
-        def delete() -> None:
-            with self._db.reading():
-                self._db.execute("DELETE FROM team_secrets WHERE name = ?", (name,))
-
-        self._db.with_retries(delete)
+        with self._db.reading():
+            self._db.execute("DELETE FROM team_secrets WHERE name = ?", (name,))
 
     def _encrypt(self, name: str, secret: bytes) -> bytes:
         from cryptography.hazmat.primitives.ciphers.aead import AESGCM
