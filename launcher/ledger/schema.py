@@ -26,6 +26,7 @@ from vastrun.launcher.core import (
     Proof,
     Rental,
     Run,
+    Volume,
 )
 from vastrun.launcher.gate import caps
 from vastrun.launcher.ledger.database import Database, Row
@@ -33,53 +34,20 @@ from vastrun.launcher.ledger.database import Database, Row
 VERSION = 15
 """Increase it with each change of the tables: a ledger of another version is rejected, not migrated."""
 
+_TYPES = {"int": "INTEGER", "float": "REAL"}
+
+
+def _columns(noun: type[Run] | type[Volume]) -> str:
+    """Return the columns of a dataclass: numbers as such, all else as text; NULL where None is a value."""
+    rows = []
+    for field in fields(noun):
+        kind, nullable, _ = str(field.type).partition(" | None")
+        rows.append(f"{field.name} {_TYPES.get(kind, 'TEXT')}{'' if nullable else ' NOT NULL'}")
+    return ", ".join(rows)
+
+
 _TABLES = (
-    """
-    CREATE TABLE runs (
-        id TEXT PRIMARY KEY,
-        job TEXT NOT NULL,
-        spec_json TEXT NOT NULL,
-        provider TEXT NOT NULL,
-        phase TEXT NOT NULL,
-        out_dir TEXT NOT NULL,
-        created_at REAL NOT NULL,
-        phase_at REAL NOT NULL,
-        parent TEXT,
-        ledger TEXT NOT NULL,
-        leader TEXT NOT NULL,
-        node INTEGER NOT NULL,
-        failed_node INTEGER,
-        batch TEXT NOT NULL,
-        point TEXT NOT NULL,
-        started_by TEXT NOT NULL,
-        computer TEXT NOT NULL,
-        home TEXT NOT NULL,
-        account TEXT NOT NULL,
-        image TEXT NOT NULL,
-        offer TEXT,
-        instance_id TEXT,
-        host TEXT NOT NULL,
-        usd_per_hour REAL NOT NULL,
-        meter TEXT NOT NULL,
-        rentals TEXT NOT NULL,
-        charged TEXT,
-        reserved_usd REAL NOT NULL,
-        held_usd REAL NOT NULL,
-        rented_at REAL,
-        released_at REAL,
-        ended_at REAL,
-        clock_ahead_s REAL,
-        cause TEXT,
-        failed_in TEXT,
-        detail TEXT NOT NULL,
-        proofs TEXT NOT NULL,
-        destroy_tries INTEGER NOT NULL,
-        step INTEGER NOT NULL,
-        steps INTEGER NOT NULL,
-        boot_s REAL,
-        steps_per_s REAL
-    )
-    """,
+    f"CREATE TABLE runs ({_columns(Run)}, held_usd REAL NOT NULL, PRIMARY KEY (id))",
     "CREATE INDEX runs_by_age ON runs (created_at)",
     # With created_at, the index returns runs in the order of the list; by leader alone, all rows were sorted.
     "CREATE INDEX runs_by_leader ON runs (leader, created_at)",
@@ -142,23 +110,7 @@ _TABLES = (
         PRIMARY KEY (batch, id)
     )
     """,
-    """
-    CREATE TABLE volumes (
-        provider TEXT NOT NULL,
-        name TEXT NOT NULL,
-        label TEXT NOT NULL,
-        volume_id TEXT NOT NULL,
-        host TEXT NOT NULL,
-        gb REAL NOT NULL,
-        usd_per_hour REAL NOT NULL,
-        created_at REAL NOT NULL,
-        used_at REAL NOT NULL,
-        run_id TEXT NOT NULL,
-        missing_at REAL,
-        deleted_at REAL,
-        PRIMARY KEY (provider, name, created_at)
-    )
-    """,
+    f"CREATE TABLE volumes ({_columns(Volume)}, PRIMARY KEY (provider, name, created_at))",
     "CREATE TABLE identity (ledger TEXT NOT NULL)",
 )
 

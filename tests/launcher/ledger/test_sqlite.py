@@ -40,6 +40,37 @@ def test_a_ledger_of_another_version_is_left_alone_and_the_user_told_what_to_do(
     assert caught.value.hint == f"mv {path} {path}.old"
 
 
+TABLES = """
+15
+runs: id TEXT, job TEXT, spec_json TEXT, provider TEXT, phase TEXT, out_dir TEXT, created_at REAL,
+ phase_at REAL, parent TEXT?, offer TEXT?, instance_id TEXT?, host TEXT, usd_per_hour REAL, rented_at
+ REAL?, released_at REAL?, meter TEXT, rentals TEXT, charged TEXT?, ledger TEXT, account TEXT,
+ clock_ahead_s REAL?, ended_at REAL?, cause TEXT?, detail TEXT, failed_in TEXT?, proofs TEXT,
+ destroy_tries INTEGER, step INTEGER, steps INTEGER, image TEXT, boot_s REAL?, steps_per_s REAL?, batch
+ TEXT, point TEXT, reserved_usd REAL, started_by TEXT, computer TEXT, home TEXT, leader TEXT, node
+ INTEGER, failed_node INTEGER?, held_usd REAL
+volumes: provider TEXT, name TEXT, label TEXT, volume_id TEXT, host TEXT, gb REAL, usd_per_hour REAL,
+ created_at REAL, used_at REAL, run_id TEXT, missing_at REAL?, deleted_at REAL?
+"""
+
+
+def test_tables_that_follow_their_nouns_change_with_the_version_only(path: Path) -> None:
+    opened(path).close()
+    with sqlite3.connect(path) as db:
+        ((version,),) = db.execute("PRAGMA user_version")
+        tables = [
+            f"{table}: "
+            + ", ".join(
+                f"{name} {kind}{'' if not_null else '?'}"
+                for _, name, kind, not_null, *_ in db.execute(f"PRAGMA table_info({table})")
+            )
+            for table in ("runs", "volumes")
+        ]
+    assert [str(version), *tables] == TABLES.replace("\n ", " ").strip().splitlines(), (
+        "the columns changed: raise VERSION in ledger/schema.py, then write them and it here"
+    )
+
+
 def test_a_folder_that_takes_no_writes_gives_one_clear_line(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("not a folder")
     with pytest.raises(StorageError, match="cannot write") as caught:
