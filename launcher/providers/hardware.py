@@ -11,9 +11,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from vastrun.launcher.core import Offer
+from vastrun.launcher.core.errors import NoOfferError
 from vastrun.launcher.core.gpus import has_memory, is_named
 from vastrun.launcher.core.job import JobSpec, Resources
 
+CPU_ONLY = "cpu"
+"""Id of an offer without GPUs; other ids are lists of the offer's GPUs."""
 _NVIDIA_SMI_S = 20.0
 _MIN_DISK_GB = 8.0
 """Smallest disk that a job may request, in GB."""
@@ -103,14 +107,43 @@ def matching_gpus(hardware: Hardware, needed: Resources) -> list[LocalGpu]:
     ]
 
 
-def unmet_limits(hardware: Hardware, needed: Resources) -> list[str]:
-    """List the requirements that are not met. Location does not count: the machine is this computer."""
-    return [text for lacking, text, _ in _checks(hardware, needed) if lacking]
+def node_offers(
+    spec: JobSpec, hardware: Hardware, *, name: str, host: str, where: str, usd_per_hour: float = 0.0
+) -> list[Offer]:
+    """Return one computer as an offer; with GPUs and several nodes, an offer for each node with its GPUs.
+
+    `name`: the computer in an error. `where`: the first words of the description. Raises NoOfferError with
+    all unmet requirements.
+    """
+    needed, each = total_resources(spec), spec.resources.gpus
+    unmet = [(text, fix) for lacking, text, fix in _checks(hardware, needed) if lacking]
+    if unmet:
+        fixes = "; ".join(fix for _, fix in unmet)
+        raise NoOfferError(
+            f"{name} does not meet the job's requirements: " + "; ".join(text for text, _ in unmet),
+            hint=fixes if spec.nodes == 1 else "fewer nodes, or less on each",
+        )
+    gpus, nodes = matching_gpus(hardware, needed), spec.nodes if each else 1
+    return [
+        _offer(hardware, gpus[node * each : (node + 1) * each], host, where, usd_per_hour)
+        for node in range(nodes)
+    ]
 
 
-def suggest_fix(hardware: Hardware, needed: Resources) -> str:
-    """Return the options or actions that would meet all requirements."""
-    return "; ".join(fix for lacking, _, fix in _checks(hardware, needed) if lacking)
+def _offer(hardware: Hardware, gpus: Sequence[LocalGpu], host: str, where: str, usd_per_hour: float) -> Offer:
+    kind = (gpus[0].name or None) if gpus else None
+    devices = f"{len(gpus)} x {kind or 'GPU'}, " if gpus else ""
+    return Offer(
+        id=",".join(gpu.uuid for gpu in gpus) or CPU_ONLY,
+        host=host,
+        gpu_name=kind,
+        gpus=len(gpus),
+        gpu_memory_gb=min((gpu.memory_gb for gpu in gpus), default=0.0),
+        disk_gb=hardware.disk_gb,
+        usd_per_hour=usd_per_hour,
+        description=f"{where}: {devices}{hardware.cores} cores, {hardware.memory_gb:.0f} GB memory",
+        cuda=hardware.cuda,
+    )
 
 
 def _checks(hardware: Hardware, needed: Resources) -> Sequence[tuple[bool, str, str]]:

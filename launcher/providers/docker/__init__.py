@@ -32,9 +32,8 @@ from vastrun.launcher.providers.docker.offers import (
     built_variants,
     choose_image,
     daemon_hardware,
-    make_offers,
 )
-from vastrun.launcher.providers.hardware import total_resources
+from vastrun.launcher.providers.hardware import node_offers, total_resources
 from vastrun.launcher.providers.identity import HostKeyLog
 from vastrun.launcher.providers.onstart import BOX, readable_text
 from vastrun.launcher.ssh.connection import Login
@@ -98,7 +97,8 @@ class DockerProvider:
         docker_host, remote = self._engine.docker_host(), bool(self._engine.host)
         needed = total_resources(spec)
         hardware = daemon_hardware(docker_host, needed, remote=remote, visible=self._visible_gpus)
-        offers = make_offers(spec, docker_host, hardware)
+        name = docker_host.name
+        offers = node_offers(spec, hardware, name=name, host=name, where=f"Docker on {name}")
         image, whole = choose_image(spec, hardware, self._engine, self._lock())
         return [replace(offer, image=image, image_whole=whole) for offer in offers]
 

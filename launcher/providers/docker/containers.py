@@ -13,6 +13,7 @@ from typing import Any
 
 from vastrun.launcher.core import RentalOrder
 from vastrun.launcher.core.errors import StorageError
+from vastrun.launcher.providers.hardware import CPU_ONLY
 from vastrun.launcher.providers.onstart import onstart_text
 from vastrun.launcher.ssh.keys import write_once
 
@@ -22,8 +23,6 @@ NETWORK = "io.vastrun.network"
 """Label with the name of the network that the run's containers share; empty for a single container.
 
 Each label is always set: otherwise the container would inherit a label of that name from its image."""
-CPU_ONLY = "cpu"
-"""Id of an offer without GPUs; other ids are lists of the container's GPUs."""
 LOCALHOST, ALL_INTERFACES = "127.0.0.1", "0.0.0.0"
 """Addresses at which a box's SSH port is published."""
 _CAPABILITIES = (

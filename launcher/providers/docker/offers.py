@@ -1,4 +1,4 @@
-"""Offers of the daemon's computer, and the choice of an image."""
+"""Hardware of the daemon's computer, and the choice of an image."""
 
 from __future__ import annotations
 
@@ -6,22 +6,13 @@ import math
 import shutil
 from collections.abc import Sequence
 
-from vastrun.launcher.core import Offer
 from vastrun.launcher.core.errors import NoOfferError
 from vastrun.launcher.core.job import JobSpec, Resources
 from vastrun.launcher.image.local_images import local_images, newest_local_image
 from vastrun.launcher.image.lock import Lock
-from vastrun.launcher.providers.docker.containers import CPU_ONLY, DockerHost
+from vastrun.launcher.providers.docker.containers import DockerHost
 from vastrun.launcher.providers.docker.engine import Engine
-from vastrun.launcher.providers.hardware import (
-    Hardware,
-    LocalGpu,
-    matching_gpus,
-    read_gpus,
-    suggest_fix,
-    total_resources,
-    unmet_limits,
-)
+from vastrun.launcher.providers.hardware import Hardware, LocalGpu, read_gpus
 
 _CPU = "cpu"
 
@@ -44,39 +35,6 @@ def daemon_hardware(
         disk_gb = _free_gb(docker_host.folder) or requirements.disk_gb
     return Hardware(
         cores=docker_host.cores, memory_gb=docker_host.memory_gb, disk_gb=disk_gb, gpus=gpus, cuda=cuda
-    )
-
-
-def make_offers(spec: JobSpec, docker_host: DockerHost, hardware: Hardware) -> list[Offer]:
-    """Return the computer as an offer for each node, with that node's share of the GPUs.
-
-    Raises NoOfferError with all unmet requirements.
-    """
-    needed, each = total_resources(spec), spec.resources.gpus
-    if lacking := unmet_limits(hardware, needed):
-        raise NoOfferError(
-            f"{docker_host.name} does not meet the job's requirements: " + "; ".join(lacking),
-            hint=suggest_fix(hardware, needed) if spec.nodes == 1 else "fewer nodes, or less on each",
-        )
-    gpus = matching_gpus(hardware, needed)
-    starts = [node * each for node in range(spec.nodes)] if each else [0]
-    return [_offer(docker_host, hardware, gpus[start : start + each]) for start in starts]
-
-
-def _offer(docker_host: DockerHost, hardware: Hardware, gpus: Sequence[LocalGpu]) -> Offer:
-    kind = (gpus[0].name or None) if gpus else None
-    room = f"{docker_host.cores} cores, {docker_host.memory_gb:.0f} GB memory"
-    devices = f"{len(gpus)} x {kind or 'GPU'}, " if gpus else ""
-    return Offer(
-        id=",".join(gpu.uuid for gpu in gpus) or CPU_ONLY,
-        host=docker_host.name,
-        gpu_name=kind,
-        gpus=len(gpus),
-        gpu_memory_gb=min((gpu.memory_gb for gpu in gpus), default=0.0),
-        disk_gb=hardware.disk_gb,
-        usd_per_hour=0.0,
-        description=f"Docker on {docker_host.name}: {devices}{room}",
-        cuda=hardware.cuda,
     )
 
 

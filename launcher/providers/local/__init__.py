@@ -29,15 +29,7 @@ from vastrun.launcher.ledger.presence import is_locked
 from vastrun.launcher.package_files import onstart_dir
 from vastrun.launcher.ports import Abilities, Clock, Remote
 from vastrun.launcher.providers import ProviderContext
-from vastrun.launcher.providers.hardware import (
-    Hardware,
-    LocalGpu,
-    matching_gpus,
-    read_hardware,
-    suggest_fix,
-    total_resources,
-    unmet_limits,
-)
+from vastrun.launcher.providers.hardware import CPU_ONLY, node_offers, read_hardware
 from vastrun.launcher.providers.local.remote import LocalRemote, box_error, missing_requirement
 
 _RECORD = "instance.json"
@@ -53,7 +45,6 @@ _INHERITED = (
 """Variables that a box inherits; all others may hold secrets."""
 
 
-_CPU_ONLY = "cpu"
 _LOOPBACK = "127.0.0.1"
 _PORTS_PER_RUN = 3
 _PORTS = range(20_000, 32_000, _PORTS_PER_RUN)
@@ -101,15 +92,15 @@ class LocalProvider:
         wants, hint = missing_requirement()
         if wants:
             raise NoOfferError(f"`local` {wants}", hint=hint)
-        hardware, needed = read_hardware(self._root, visible=self._visible_gpus), total_resources(spec)
-        if lacking := unmet_limits(hardware, needed):
-            raise NoOfferError(
-                "this computer does not meet the job's requirements: " + "; ".join(lacking),
-                hint=suggest_fix(hardware, needed) if spec.nodes == 1 else "fewer nodes, or less on each",
-            )
-        gpus, each = matching_gpus(hardware, needed), spec.resources.gpus
-        starts = [node * each for node in range(spec.nodes)] if each else [0]
-        return [self._offer(hardware, gpus[start : start + each]) for start in starts]
+        hardware, computer = read_hardware(self._root, visible=self._visible_gpus), "this computer"
+        return node_offers(
+            spec,
+            hardware,
+            name=computer,
+            host=platform.node(),
+            where=computer,
+            usd_per_hour=self._usd_per_hour,
+        )
 
     def rent(self, order: RentalOrder) -> Instance:
         """Create the box's folder atomically, and arm its lease."""
@@ -122,7 +113,7 @@ class LocalProvider:
             "host": platform.node(),
             "rendezvous": _free_rendezvous() if order.nodes[:1] == (order.label,) else "",
             # Other runs train on this computer, too: a box must only see the GPUs of its offer.
-            "env": {**order.env, "CUDA_VISIBLE_DEVICES": order.offer.id.removeprefix(_CPU_ONLY)},
+            "env": {**order.env, "CUDA_VISIBLE_DEVICES": order.offer.id.removeprefix(CPU_ONLY)},
         }
         try:
             self._root.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -171,19 +162,6 @@ class LocalProvider:
             raise box_error(error) from error
         if box.exists():
             raise ProviderError(f"{box} could not be removed: {done.stderr.strip()[-300:]}")
-
-    def _offer(self, hardware: Hardware, gpus: Sequence[LocalGpu]) -> Offer:
-        devices = f"{len(gpus)} x {gpus[0].name}, " if gpus else ""
-        return Offer(
-            id=",".join(gpu.uuid for gpu in gpus) or _CPU_ONLY,
-            host=platform.node(),
-            gpu_name=gpus[0].name if gpus else None,
-            gpus=len(gpus),
-            gpu_memory_gb=min((gpu.memory_gb for gpu in gpus), default=0.0),
-            disk_gb=hardware.disk_gb,
-            usd_per_hour=self._usd_per_hour,
-            description=f"this computer: {devices}{hardware.cores} cores, {hardware.memory_gb:.0f} GB memory",
-        )
 
     def _box(self, instance_id: str) -> Path:
         # The id may come from a ledger that somebody edited, and `destroy` removes this folder.

@@ -16,7 +16,7 @@ from tests.waiting import LONGEST_S
 from vastrun.launcher.config.job_loader import load_job
 from vastrun.launcher.core.errors import NoOfferError
 from vastrun.launcher.core.job import Resources
-from vastrun.launcher.providers.hardware import Hardware, LocalGpu, read_hardware, suggest_fix, unmet_limits
+from vastrun.launcher.providers.hardware import Hardware, LocalGpu, node_offers, read_hardware
 from vastrun.launcher.providers.local import LocalProvider
 from vastrun.testing.setup import RealClock, small_job
 
@@ -30,6 +30,18 @@ STATION = Hardware(
     ),
     cuda=12.4,
 )
+
+
+def unmet(hardware: Hardware, wanted: Resources) -> tuple[str, str]:
+    """What the computer lacks for a job with these resources, and the hint; both empty: nothing."""
+    try:
+        offers = node_offers(
+            replace(small_job(), resources=wanted), hardware, name="it", host="h", where="here"
+        )
+    except NoOfferError as error:
+        return str(error).removeprefix("it does not meet the job's requirements: "), error.hint
+    assert [offer.gpus for offer in offers] == [wanted.gpus]
+    return "", ""
 
 
 @pytest.mark.parametrize(
@@ -46,7 +58,7 @@ STATION = Hardware(
     ],
 )
 def test_a_computer_that_has_all_lacks_nothing(wanted: Resources) -> None:
-    assert unmet_limits(STATION, wanted) == []
+    assert unmet(STATION, wanted) == ("", "")
 
 
 @pytest.mark.parametrize(
@@ -69,10 +81,10 @@ def test_a_computer_that_has_all_lacks_nothing(wanted: Resources) -> None:
 def test_each_limit_that_is_not_met_is_told_and_what_to_type_then(
     wanted: Resources, words: str, fix: str
 ) -> None:
-    assert unmet_limits(STATION, wanted) == [words]
-    assert f"--set {fix}" in suggest_fix(STATION, wanted)
+    text, hint = unmet(STATION, wanted)
+    assert (text, f"--set {fix}" in hint) == (words, True)
     key, value = fix.removeprefix("resources.").split("=")
-    assert unmet_limits(STATION, replace(wanted, **{key: float(value)})) == []
+    assert unmet(STATION, replace(wanted, **{key: type(getattr(wanted, key))(value)})) == ("", "")
 
 
 @pytest.mark.parametrize("page", ["job-file.md", "own-script.md"])
@@ -93,7 +105,7 @@ def test_the_first_job_of_a_page_runs_on_a_laptop_as_the_page_or_the_error_says(
 
 
 def test_an_unknown_cuda_version_is_not_held_against_the_computer() -> None:
-    assert unmet_limits(replace(STATION, cuda=0.0), Resources(gpus=1, cuda=12.8)) == []
+    assert unmet(replace(STATION, cuda=0.0), Resources(gpus=1, cuda=12.8)) == ("", "")
 
 
 @pytest.fixture
@@ -175,10 +187,9 @@ def test_a_gpu_that_shares_the_computer_s_memory_is_a_gpu_of_unknown_memory(
     nvidia_smi("""case "$1" in --query*) echo "0, GPU-cccc, [N/A], NVIDIA GB10" ;; esac\n""")
     found = read_hardware(tmp_path)
     assert found.gpus == (LocalGpu(uuid="GPU-cccc", name="NVIDIA GB10", memory_gb=0),)
-    assert unmet_limits(found, Resources(gpus=1, disk_gb=1)) == []
-    assert unmet_limits(found, Resources(gpus=1, gpu_memory_gb=24, disk_gb=1)) == [
-        "1 GPU with 24 GB needed, none here"
-    ]
+    assert unmet(found, Resources(gpus=1, disk_gb=1)) == ("", "")
+    text, _ = unmet(found, Resources(gpus=1, gpu_memory_gb=24, disk_gb=1))
+    assert text == "1 GPU with 24 GB needed, none here"
 
 
 def test_the_free_disk_is_known_for_a_folder_that_is_not_there_yet(tmp_path: Path) -> None:
