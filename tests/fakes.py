@@ -120,9 +120,9 @@ class FakeProvider:
     @property
     def abilities(self) -> Abilities:
         return Abilities(
-            bills=self if self.bills else None,
+            charged=self.charged if self.bills else None,
             keys=self,
-            market=self,
+            market=self.market_report,
             volumes=self.disks,
         )
 

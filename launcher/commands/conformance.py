@@ -13,7 +13,7 @@ from vastrun.launcher.core.job import JobSpec
 from vastrun.launcher.core.verdict import EXIT_CODE_OF, EXIT_DEVIATES, EXIT_TEARDOWN_NOT_CONFIRMED, Verdict
 from vastrun.launcher.package_files import configs_dir
 from vastrun.launcher.ports import Provider
-from vastrun.launcher.providers.vast import VastProvider
+from vastrun.launcher.providers.vast import VastProvider, account
 from vastrun.launcher.providers.vast.conformance.after_run import AfterRun
 from vastrun.launcher.providers.vast.conformance.assumption import Comparison, State, Value, When, compare
 from vastrun.launcher.providers.vast.conformance.assumptions import ASSUMPTIONS
@@ -125,7 +125,7 @@ def settled(record: Record, provider: Provider, now: float) -> Record:
     vast, recorder = require_vast(provider), ApiRecorder()
     recorder.begin(record.instance, record.began_at)
     vast.api.record(recorder.record)
-    everything = vast.charged(record.began_at, now)
+    everything = account.charges_of(vast.api, record.began_at, now)
     charges = [one for one in everything if one.instance_id == record.instance]
     if not charges:
         return record

@@ -158,14 +158,14 @@ def _provider(setup: CheckedSetup, name: str, ledger: Ledger | None) -> Iterator
         except VastrunError as error:
             yield _failure(name, error)
             return
-    if (searches := provider.abilities.searches) is not None:
-        for found in searches.search_findings():
+    if (search_findings := provider.abilities.search_findings) is not None:
+        for found in search_findings():
             health = {True: Health.OK, False: Health.WARN, None: Health.SKIP}[found.is_expected]
             fix = _REPORT_HINT if health is Health.WARN else ""
             yield Finding(name=f"{name} {found.name}", health=health, text=found.text, fix=fix)
-    if (described := provider.abilities.description) is not None:
+    if (describe := provider.abilities.describe) is not None:
         try:
-            yield Finding(name=name, health=Health.OK, text=described.describe())
+            yield Finding(name=name, health=Health.OK, text=describe())
         except VastrunError as error:
             yield _failure(name, error, _health_of(setup, name))
             return

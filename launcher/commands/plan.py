@@ -121,7 +121,7 @@ def market_report_of(spec: JobSpec, provider: Provider, ledger: Ledger, now: flo
         )
     spec = within_deadline(spec, now)
     check_deadline(spec, now, min_s=START_S)
-    market_report = market.market_report(spec).without_hosts(
+    market_report = market(spec).without_hosts(
         avoided(ledger.runs(causes=HOST_CAUSES, members=True), provider.name, now)
     )
     enough = {

@@ -114,7 +114,7 @@ def reconciliation(
         if not selected:
             continue
         provider = provider_of(name)
-        if provider.abilities.bills is None:
+        if provider.abilities.charged is None:
             without_bill[name] = len(selected)
             continue
         of_provider = [run for run in every if run.provider == name]
@@ -132,8 +132,8 @@ def reconciled_bills(
     `provider`: one that sends bills. `known`: all of its runs whose charges may be among them. Raises
     AuthError, ProviderError.
     """
-    assert provider.abilities.bills is not None
-    charges = provider.abilities.bills.charged(min(map(_began_at, selected)), now)
+    assert provider.abilities.charged is not None
+    charges = provider.abilities.charged(min(map(_began_at, selected)), now)
     found = charges_by_run(known, charges)
     identity = provider.abilities.account.identity() if provider.abilities.account else _NO_IDENTITY
     bills = [
@@ -193,7 +193,7 @@ def settle_due(ledger: Ledger, name: str, provider: Provider, who: str, now: flo
 
     What cannot be asked or noted now is left to the next time.
     """
-    if provider.abilities.bills is None:
+    if provider.abilities.charged is None:
         return
     with suppress(AuthError, ProviderError, StorageError):
         runs = [run for run in ledger.runs(members=True, newest=_MAX_RUNS) if run.provider == name]

@@ -78,16 +78,16 @@ def find_machine_end(context: RunContext, wait_s: float = 0.0) -> MachineEnd | N
 
     Waits while the provider is just ending the machine: what it reports then is the cause of the run.
     """
-    ends, machine_id = context.services.provider.abilities.ends, context.run.instance_id
-    if ends is None or machine_id is None:
+    end_of, machine_id = context.services.provider.abilities.end_of, context.run.instance_id
+    if end_of is None or machine_id is None:
         return None
     began = context.now()
     while True:
         max_wait_s = wait_s
         try:
-            if (end := ends.end_of(machine_id)) is not None:
+            if (end := end_of(machine_id)) is not None:
                 return end
-        except UnreachableError:  # it is just being ended: see `ReportsTermination`
+        except UnreachableError:  # it is just being ended: see `Abilities.end_of`
             max_wait_s = max(wait_s, _MAX_ENDING_S)
         except ProviderError:
             pass

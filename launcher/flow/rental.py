@@ -235,9 +235,9 @@ def _may_have_rented(error: NoOfferError | ProviderError) -> bool:
 
 def _send_order(context: RunContext, offer: Offer, volume: VolumeOrder | None) -> Instance:
     order, provider = _make_order(context, offer, volume), context.services.provider
-    if (described := provider.abilities.start_script) is not None:
+    if (start_script := provider.abilities.start_script) is not None:
         with suppress(StorageError):
-            context.services.output_store.save_start_script(context.run, described.start_script(order))
+            context.services.output_store.save_start_script(context.run, start_script(order))
     try:
         return provider.rent(order)
     finally:

@@ -21,18 +21,13 @@ from vastrun.launcher.core import (
     UserRequest,
 )
 from vastrun.launcher.ports.abilities import Abilities as Abilities
-from vastrun.launcher.ports.abilities import ChecksItsSearch as ChecksItsSearch
-from vastrun.launcher.ports.abilities import DescribesItself as DescribesItself
 from vastrun.launcher.ports.abilities import HasAccount as HasAccount
-from vastrun.launcher.ports.abilities import HasBills as HasBills
 from vastrun.launcher.ports.abilities import HasHostLog as HasHostLog
-from vastrun.launcher.ports.abilities import HasMarketReport as HasMarketReport
 from vastrun.launcher.ports.abilities import HasNetworks as HasNetworks
 from vastrun.launcher.ports.abilities import HasVolumes as HasVolumes
 from vastrun.launcher.ports.abilities import KeepsKeys as KeepsKeys
 from vastrun.launcher.ports.abilities import ListsByRun as ListsByRun
 from vastrun.launcher.ports.abilities import ReportsIdentity as ReportsIdentity
-from vastrun.launcher.ports.abilities import ReportsTermination as ReportsTermination
 from vastrun.launcher.ports.ledger import Batches as Batches
 from vastrun.launcher.ports.ledger import Ledger as Ledger
 from vastrun.launcher.ports.ledger import RateLimitStore as RateLimitStore

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
@@ -27,14 +27,6 @@ if TYPE_CHECKING:
     from vastrun.launcher.decisions.market_report import MarketReport
 
 
-class DescribesItself(Protocol):
-    """A provider that needs software on this computer, which the user installs and starts."""
-
-    def describe(self) -> str:
-        """Describe the software. Raises ProviderError with what to install or start."""
-        ...
-
-
 class ReportsIdentity(Protocol):
     """A provider whose key may belong to another account later, and then lists other machines."""
 
@@ -48,17 +40,6 @@ class HasAccount(ReportsIdentity, Protocol):
 
     def account_status(self) -> AccountStatus:
         """Return the status of the account. Read-only. Raises AuthError, ProviderError."""
-        ...
-
-
-class ReportsTermination(Protocol):
-    """A provider that ends machines on its own, and reports why."""
-
-    def end_of(self, instance_id: str) -> MachineEnd | None:
-        """Return why that machine ended; None: it has not, or the reason is unknown.
-
-        Raises UnreachableError while it is just being ended, ProviderError.
-        """
         ...
 
 
@@ -82,27 +63,6 @@ class HasHostLog(Protocol):
 
     def cause_in(self, host_log: str) -> Cause | None:
         """Return the cause of a failed start by the host's log; None: unknown."""
-        ...
-
-
-class HasBills(Protocol):
-    """A provider that reports its charges afterwards."""
-
-    def charged(self, since: float, until: float) -> Sequence[Charge]:
-        """List the charges on the days of that time, as far as they are settled.
-
-        A machine may have several.
-
-        Raises AuthError, ProviderError.
-        """
-        ...
-
-
-class HasStartScript(Protocol):
-    """A provider whose machines run a script at each start."""
-
-    def start_script(self, order: RentalOrder) -> str:
-        """Return that script in readable form. Contains no secret."""
         ...
 
 
@@ -170,43 +130,36 @@ class ListsByRun(Protocol):
         ...
 
 
-class HasMarketReport(Protocol):
-    """A provider with a market that can be explained."""
-
-    def market_report(self, spec: JobSpec) -> MarketReport:
-        """Report the offers within the job's limits, and the cost of each. Costs nothing."""
-        ...
-
-
-class ChecksItsSearch(Protocol):
-    """A provider whose market can be searched in several ways, which should agree."""
-
-    def search_findings(self) -> Iterable[SearchFinding]:
-        """Search in each way, and report the findings. Costs nothing."""
-        ...
-
-
 @dataclass(frozen=True, kw_only=True)
 class Abilities:
-    """Optional abilities of a provider: the object that implements each, or None."""
+    """Optional abilities of a provider: a function or an object that implements each, or None."""
 
     account: HasAccount | None = None
-    bills: HasBills | None = None
-    description: DescribesItself | None = None
+    charged: Callable[[float, float], Sequence[Charge]] | None = None
+    """Lists the charges on the days from one time to another, as far as they are settled; a machine may have
+    several. Raises AuthError, ProviderError."""
+    describe: Callable[[], str] | None = None
+    """Describes the software on this computer that the provider needs. Raises ProviderError with what to
+    install or start."""
     host_log: HasHostLog | None = None
     keys: KeepsKeys | None = None
-    market: HasMarketReport | None = None
+    market: Callable[[JobSpec], MarketReport] | None = None
+    """Reports the offers within the job's limits, and the cost of each. Costs nothing."""
     rents_every_s: float = 0.0
     """Min. seconds between two orders."""
     by_run: ListsByRun | None = None
     identity: ReportsIdentity | None = None
     """Identity of a provider that has no account."""
-    ends: ReportsTermination | None = None
+    end_of: Callable[[str], MachineEnd | None] | None = None
+    """Returns why the provider itself ended the machine with that id; None: it has not, or the reason is
+    unknown. Raises UnreachableError while it is just being ended, ProviderError."""
     networks: HasNetworks | None = None
     """Networks of runs; None: the machines of a run reach each other anyway."""
     volumes: HasVolumes | None = None
     """Its data volumes; None where it has none."""
-    start_script: HasStartScript | None = None
-    searches: ChecksItsSearch | None = None
+    start_script: Callable[[RentalOrder], str] | None = None
+    """Returns the script that a machine runs at each start, in readable form. Contains no secret."""
+    search_findings: Callable[[], Iterable[SearchFinding]] | None = None
+    """Searches the market in several ways that should agree, and reports the findings. Costs nothing."""
     why_one_node: str = ""
     """Reason why a run can have only one machine there, or only on few hosts; empty: no limit."""

@@ -181,8 +181,8 @@ class FaultyProvider(Faulty):
         volumes: Any = real.volumes and Faulty(real.volumes, "volumes", self._plan)
         return replace(
             real,
-            bills=real.bills and self,
-            market=real.market and self,
+            charged=real.charged and self.charged,
+            market=real.market and self.market_report,
             networks=networks,
             volumes=volumes,
         )

@@ -83,11 +83,11 @@ class DockerProvider:
 
     @property
     def abilities(self) -> Abilities:
-        return Abilities(keys=self, description=self, start_script=self)
-
-    def start_script(self, order: RentalOrder) -> str:
-        """Return the script that the container runs at each start, in readable form and without secrets."""
-        return readable_text(order.onstart)
+        return Abilities(
+            keys=self,
+            describe=self.describe,
+            start_script=lambda order: readable_text(order.onstart),
+        )
 
     def search(self, spec: JobSpec) -> Sequence[Offer]:
         """Return the daemon's computer as an offer; with GPUs and several nodes, an offer for each node.

@@ -80,7 +80,7 @@ class SlurmProvider:
 
     @property
     def abilities(self) -> Abilities:
-        return Abilities(description=self, identity=self, ends=self)
+        return Abilities(describe=self.describe, identity=self, end_of=self.end_of)
 
     def search(self, spec: JobSpec) -> Sequence[Offer]:
         """Return an offer for each partition that fits the job.

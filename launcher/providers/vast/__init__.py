@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from random import Random
@@ -12,12 +12,10 @@ from typing import Any
 from vastrun.launcher.core import (
     AccountStatus,
     Cause,
-    Charge,
     Identity,
     Instance,
     Offer,
     RentalOrder,
-    SearchFinding,
     run_id_in,
 )
 from vastrun.launcher.core.errors import GoneError, UnreachableError
@@ -100,15 +98,15 @@ class VastProvider:
     def abilities(self) -> Abilities:
         return Abilities(
             account=self,
-            bills=self,
+            charged=partial(accounts.charges_of, self._api),
             host_log=self,
             keys=self,
-            market=self,
+            market=self.market_report,
             rents_every_s=LIMITS["create"].seconds,
             networks=self._overlays,
             volumes=self._volumes,
-            start_script=self,
-            searches=self,
+            start_script=lambda order: readable_text(order.onstart),
+            search_findings=partial(search_findings, self._api),
             why_one_node=WHY_ONE_NODE,
         )
 
@@ -125,10 +123,6 @@ class VastProvider:
     def request(self, order: RentalOrder) -> dict[str, Any]:
         """Return the request to Vast for this order, without secrets."""
         return rental.request(order, self._variables(order.label))
-
-    def start_script(self, order: RentalOrder) -> str:
-        """Return the script that the machine runs at each start, in readable form and without secrets."""
-        return readable_text(order.onstart)
 
     def _variables(self, label: str) -> dict[str, str]:
         """Return variables in addition to the order's. Vast splits at spaces: the key's type is left out."""
@@ -258,14 +252,6 @@ class VastProvider:
     def identity(self) -> Identity:
         """Return the account's number and the offset of this clock to Vast's."""
         return accounts.identity(self._api, self._clock.now)
-
-    def search_findings(self) -> Iterable[SearchFinding]:
-        """Check Vast's search in several ways, free of charge."""
-        return search_findings(self._api)
-
-    def charged(self, since: float, until: float) -> Sequence[Charge]:
-        """Return the settled charges by machine, which lag by minutes."""
-        return accounts.charges_of(self._api, since, until)
 
     def _shell(self, row: InstanceRow, run_id: str, addresses: Sequence[tuple[str, int]]) -> Remote:
         """Return a shell. `run_id`: the run that rented the machine; its label may have changed since."""

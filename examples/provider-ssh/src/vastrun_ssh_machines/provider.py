@@ -58,7 +58,7 @@ class SshMachinesProvider:
 
     @property
     def abilities(self) -> Abilities:
-        return Abilities(description=self, by_run=self, why_one_node="a run has one workstation")
+        return Abilities(describe=self.describe, by_run=self, why_one_node="a run has one workstation")
 
     def search(self, spec: JobSpec) -> Sequence[Offer]:
         """Return an offer for each workstation with a free slot that fits, the cheapest first.

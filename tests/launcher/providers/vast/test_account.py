@@ -257,4 +257,5 @@ def test_the_key_is_passed_as_a_variable_without_spaces(vast: VastEmulator, tmp_
     request = provider.request(ordered)
     assert f"ssh-ed25519 {request['env'][VARIABLE]}" in provider.public_key(ordered.label)
     assert " " not in request["env"][VARIABLE]
-    assert request["env"][VARIABLE] not in provider.start_script(ordered)
+    assert provider.abilities.start_script is not None
+    assert request["env"][VARIABLE] not in provider.abilities.start_script(ordered)

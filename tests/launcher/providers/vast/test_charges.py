@@ -39,11 +39,11 @@ def test_charges_are_there_once_they_are_settled(vast: VastEmulator, provider: V
     machine = rent(provider)
     vast.advance(10 * HOUR_S)
     provider.destroy(machine.id)
-    assert provider.charged(began, vast.clock.now()) == []
+    assert charges_of(provider.api, began, vast.clock.now()) == []
 
     vast.advance(60.0)
 
-    (charge,) = provider.charged(began, vast.clock.now())
+    (charge,) = charges_of(provider.api, began, vast.clock.now())
     assert (charge.instance_id, charge.label) == (machine.id, LABEL)
     assert charge.usd == pytest.approx(vast.billing.total_usd())
     assert charge.usd > 1
@@ -135,5 +135,5 @@ def test_a_key_that_may_not_read_bills_is_told_so(vast: VastEmulator, tmp_path: 
     provider = VastProvider(VastAccount(key=key, server=vast.url), tmp_path, clock=FakeClock(time.time()))
 
     with pytest.raises(AuthError) as caught:
-        provider.charged(0.0, time.time())
+        charges_of(provider.api, 0.0, time.time())
     assert "billing_read" in caught.value.hint

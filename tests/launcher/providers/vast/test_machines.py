@@ -25,6 +25,7 @@ from vastrun.launcher.core import Cause
 from vastrun.launcher.core.errors import AuthError, GoneError, ProviderError, UnreachableError
 from vastrun.launcher.package_files import onstart_dir
 from vastrun.launcher.providers.vast import VastProvider
+from vastrun.launcher.providers.vast.account import charges_of
 from vastrun.launcher.providers.vast.boot import OFFLINE_S
 from vastrun.testing.setup import LEASE
 
@@ -79,7 +80,7 @@ def test_an_answer_of_another_type_is_none(vast: VastEmulator, provider: VastPro
         lambda: provider.destroy(machine.id),
         lambda: provider.rent(wanted),
         provider.account_status,
-        lambda: provider.charged(0.0, 1.0),
+        lambda: charges_of(provider.api, 0.0, 1.0),
     )
     for call in calls:
         vast.faults.add(fault, times=99)
