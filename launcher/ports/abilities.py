@@ -160,6 +160,6 @@ class Abilities:
     start_script: Callable[[RentalOrder], str] | None = None
     """Returns the script that a machine runs at each start, in readable form. Contains no secret."""
     search_findings: Callable[[], Iterable[SearchFinding]] | None = None
-    """Searches the market in several ways that should agree, and reports the findings. Costs nothing."""
+    """Searches the market, and reports whether its offers can be read. Costs nothing."""
     why_one_node: str = ""
     """Reason why a run can have only one machine there, or only on few hosts; empty: no limit."""
