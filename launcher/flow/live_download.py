@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from vastrun.launcher.core import CheckpointCopy, UserRequest
 from vastrun.launcher.core.errors import GoneError, NoRoomError, ProviderError, StorageError, UnreachableError
+from vastrun.launcher.decisions import policy
 from vastrun.launcher.flow.context import RunContext
 from vastrun.launcher.gate.caps import METRICS_SLICE_BYTES
 from vastrun.launcher.ports import Remote
@@ -39,6 +40,9 @@ class LiveDownloads:
     resting_since: float = 0.0
     rest_s: float = 0.0
     has_failed: bool = False
+    """True once the machine offered a checkpoint that cannot be downloaded."""
+    disk_failed_at: float | None = None
+    """Time at which this computer's disk last refused a slice; None: it never did."""
     got_slice: bool = False
     """True if the last look downloaded a slice: the next one comes sooner."""
     metrics_due_at: float = 0.0
@@ -46,7 +50,8 @@ class LiveDownloads:
     def is_due(self, now: float) -> bool:
         """Return whether a copy is under way, or it is time to look for a newer checkpoint."""
         resting = self.began_at is None and 0 <= now - self.resting_since < self.rest_s
-        return not (self.has_failed or resting)
+        is_disk_full = self.disk_failed_at is not None and 0 <= now - self.disk_failed_at < policy.DISK_POLL_S
+        return not (self.has_failed or resting or is_disk_full)
 
     def note(self, copy: CheckpointCopy | None, began: float, now: float) -> None:
         """Record the result of a slice and its duration."""
@@ -74,7 +79,13 @@ def download_checkpoint_slice(context: RunContext, downloads: LiveDownloads, rem
         copy = context.services.output_store.download_checkpoint(context.run, remote, limit=downloads.limit)
     except (UnreachableError, GoneError):
         raise
-    except (StorageError, ProviderError) as error:
+    except StorageError as error:
+        # The space may be there again long before the machine is lost.
+        if downloads.disk_failed_at is None:
+            context.report(f"checkpoints stay on the machine until this computer's disk takes them: {error}")
+        downloads.disk_failed_at = context.now()
+        return
+    except ProviderError as error:
         downloads.has_failed = True
         context.report(f"checkpoints stay on the machine until the end: {error}")
         return

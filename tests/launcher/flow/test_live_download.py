@@ -18,7 +18,7 @@ from tests.launcher.world import World
 from vastrun.launcher.bundle import Bundler
 from vastrun.launcher.commands.attempts import Attempts
 from vastrun.launcher.core import CheckpointCopy, Origin, Run, UserRequest, bills
-from vastrun.launcher.core.errors import NoRoomError
+from vastrun.launcher.core.errors import NoRoomError, StorageError
 from vastrun.launcher.core.verdict import VERDICT_OF
 from vastrun.launcher.flow.live_download import METRICS_INTERVAL_S, SLICE_S, LiveDownloads, next_slice_bytes
 from vastrun.launcher.flow.services import Services
@@ -123,6 +123,28 @@ def test_what_cannot_come_is_told_once_and_hurts_nothing(trouble: str, what: str
     told_of = f"{what.removesuffix('s')}s stay on the machine"
     assert len([text for text in told(world) if told_of in text]) == 1
     assert what == "checkpoint" or world.plan.calls[verb] == 1
+
+
+@pytest.mark.parametrize("error", [NoRoomError, StorageError])
+def test_checkpoints_wait_for_room_on_this_computer(error: type[StorageError], tmp_path: Path) -> None:
+    class FullDisk(FakeOutputStore):
+        def download_checkpoint(self, run: Run, remote: Remote, *, limit: int) -> CheckpointCopy | None:
+            if world.clock.now() < room_at:
+                raise error("the disk has 0 MB free")
+            return super().download_checkpoint(run, remote, limit=limit)
+
+    world = World(tmp_path, training=Training(seconds=400))
+    room_at = world.clock.now() + 200
+    world.output_store = FullDisk()
+
+    assert world.launch().cause is None
+
+    lines = [text for text in told(world) if text.startswith("checkpoint")]
+    assert [line.partition(": ")[0].split(",")[0] for line in lines] == [
+        "checkpoints stay on the machine until this computer's disk takes them",
+        "checkpoint step-000004 downloaded",
+        "checkpoint step-000008 downloaded",
+    ]
 
 
 class Metrics(FakeOutputStore):
