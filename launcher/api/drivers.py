@@ -17,7 +17,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import IO, Any, Literal, Protocol
+from typing import IO, Any, Literal
 
 from vastrun.launcher.core import Cause, errors
 from vastrun.launcher.core.errors import JobFileError, VastrunError
@@ -43,22 +43,6 @@ class Target:
     def resume_command(self) -> str:
         """Return the command that continues it from a terminal."""
         return f"vastrun {'batch ' if self.kind == 'batch' else ''}resume {self.name}"
-
-
-class DriverProcess(Protocol):
-    """A launcher process."""
-
-    def is_alive(self) -> bool:
-        """Return whether the process is running."""
-        ...
-
-    def error(self) -> VastrunError | None:
-        """Return the error that ended it early; None if its work was done. Call it after the end."""
-        ...
-
-
-StartDriver = Callable[[Target, bytes], DriverProcess]
-"""Starts the launcher of a target, which gets these secrets to keep in its memory."""
 
 
 class ProcessDriver:
@@ -101,6 +85,10 @@ class ProcessDriver:
             f"the launcher of {self._target.name} ended with exit code {code}{last and f': {last}'}",
             hint=self._target.resume_command,
         )
+
+
+StartDriver = Callable[[Target, bytes], ProcessDriver]
+"""Starts the launcher of a target, which gets these secrets to keep in its memory."""
 
 
 @contextmanager

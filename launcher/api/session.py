@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import shutil
 import sys
@@ -11,7 +12,7 @@ from dataclasses import replace
 from importlib import import_module
 from typing import Any, Protocol, TextIO, TypeVar
 
-from vastrun.launcher.api.drivers import DriverProcess, StartDriver, Target
+from vastrun.launcher.api.drivers import ProcessDriver, StartDriver, Target
 from vastrun.launcher.app_context import AppContext
 from vastrun.launcher.ports import Ledger
 from vastrun.launcher.ui.screen import StreamScreen, TerminalCapabilities
@@ -34,7 +35,7 @@ class ApiSession:
         self._wire, self._start_driver = wire, start_driver
         self._app: AppContext | None = None
         self._process = 0
-        self._drivers: dict[Target, DriverProcess] = {}
+        self._drivers: dict[Target, ProcessDriver] = {}
         self._lock = threading.Lock()
 
     @property
@@ -69,7 +70,7 @@ class ApiSession:
         driver = self._drivers.get(target)
         return driver is not None and driver.is_alive()
 
-    def pop_ended_driver(self, target: Target) -> DriverProcess | None:
+    def pop_ended_driver(self, target: Target) -> ProcessDriver | None:
         """Return the ended launcher that this session started for it, once; else None."""
         return None if self.is_driving(target) else self._drivers.pop(target, None)
 
@@ -106,19 +107,12 @@ def silent(app: AppContext) -> AppContext:
     return replace(app, screens=PlainScreens(screen))
 
 
-class _NullStream:
+class _NullStream(io.TextIOBase):
     """A stream that discards all text."""
 
-    def write(self, text: str) -> object:
+    def write(self, text: str) -> int:
         """Discard the text."""
         return len(text)
-
-    def flush(self) -> None:
-        """Do nothing."""
-
-    def fileno(self) -> int:
-        """Raise OSError: it has none."""
-        raise OSError
 
 
 class Shown(Protocol):
@@ -128,20 +122,6 @@ class Shown(Protocol):
 
     def progress_line(self) -> str:
         """Return the progress as one line, without control characters."""
-        ...
-
-
-class LiveDisplay(Protocol):
-    """A display that is refreshed while a program waits."""
-
-    interval_s: float
-
-    def refresh(self) -> None:
-        """Show the current progress."""
-        ...
-
-    def close(self) -> None:
-        """Leave the last progress on the screen."""
         ...
 
 
@@ -192,7 +172,7 @@ class TerminalDisplay:
             self._stream.flush()
 
 
-def live_display(shown: Shown) -> LiveDisplay:
+def live_display(shown: Shown) -> NotebookDisplay | TerminalDisplay:
     """Return the display for the place where this program runs."""
     ipython = sys.modules.get("IPython")  # not imported: elsewhere it is slow, and may be missing
     shell = None if ipython is None else ipython.get_ipython()
@@ -202,7 +182,9 @@ def live_display(shown: Shown) -> LiveDisplay:
 
 
 def refreshed(
-    poll: Callable[[], _T | None], display: LiveDisplay, now: Callable[[], float]
+    poll: Callable[[], _T | None],
+    display: NotebookDisplay | TerminalDisplay,
+    now: Callable[[], float],
 ) -> Callable[[], _T | None]:
     """Return `poll` with a refresh of the display at intervals, and once the result is there."""
     refreshed_at = float("-inf")

@@ -6,7 +6,6 @@ import math
 from collections.abc import Sequence
 from contextlib import suppress
 from operator import itemgetter
-from typing import Protocol
 
 from vastrun.contract import layout
 from vastrun.launcher.commands.nodes import prefix_node
@@ -16,24 +15,6 @@ from vastrun.launcher.flow.machines import find_machines
 from vastrun.launcher.gate.box_reader import fetch_status
 from vastrun.launcher.outputs.folder import CHUNK, GrowingFile, Outputs
 from vastrun.launcher.ports import Ledger, Provider, Remote
-
-
-class Feed(Protocol):
-    """Lines of a log as they come."""
-
-    @property
-    def is_finished(self) -> bool:
-        """No more lines will come."""
-        ...
-
-    @property
-    def note(self) -> str:
-        """Reason why no more lines can be read; empty while they can."""
-        ...
-
-    def more(self) -> str:
-        """Return whole lines that are new since the last call."""
-        ...
 
 
 def feed_of(run: Run, ledger: Ledger, provider: Provider, node: int | None = None) -> Feed:
@@ -144,3 +125,7 @@ class LogFeed:
                 return None
             self._remote = self._provider.connect(machines[0])
         return self._remote
+
+
+Feed = LogFeed | MergedFeed
+"""Lines of a log as they come."""

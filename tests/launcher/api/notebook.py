@@ -10,7 +10,7 @@ from tests.fakebox import Training
 from tests.launcher.desk import Desk
 from vastrun.launcher.api.client import Client
 from vastrun.launcher.api.driver_process import drive
-from vastrun.launcher.api.drivers import DriverProcess, Target
+from vastrun.launcher.api.drivers import Target
 from vastrun.launcher.api.session import silent
 from vastrun.launcher.core.errors import VastrunError
 
@@ -47,7 +47,7 @@ class Notebook(Desk):
         """What the next launchers can not go on with."""
         self.client = Client(self.app, self._start)
 
-    def _start(self, target: Target, secrets: bytes) -> DriverProcess:
+    def _start(self, target: Target, secrets: bytes) -> ThreadDriver:
         self.started.append(target)
         return ThreadDriver(self.time.submit(self._work(target)))
 
