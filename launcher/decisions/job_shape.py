@@ -6,7 +6,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, replace
+from dataclasses import asdict, fields, replace
 
 from vastrun.contract.config import ObjectiveConfig, OptimConfig, TrainConfig
 from vastrun.contract.data_config import DataConfig
@@ -17,65 +17,23 @@ from vastrun.launcher.core.job import JobSpec
 JobShape = str
 """Digest that is equal for two jobs whose steps are the same work."""
 
-AFFECTS_STEP: Mapping[str, bool] = {
-    "stage": True,
-    "stages": True,
-    "stage_options": True,
-    "gate": False,
-    "sampler": True,
-    "steps": False,
-    "batch": True,
-    "turns": True,
-    "mixing": True,
-    "temperature": True,
-    "unroll": True,
-    "noise": False,
-    "augment": True,
-    "seed": False,
-    "data": True,
-    "model": True,
-    "objective": True,
-    "freeze": True,
-    "optim": True,
-    "wandb": False,
-    "mlflow": False,
-    "strategy": True,
-    "fsdp2": True,
-    "diloco": True,
-    "precision": True,
-    "deterministic": True,
-    "compile": True,
-    "cuda_graphs": True,
-    "activation_checkpointing": True,
-    "remainder": True,
-    "loader": True,
-    "check_every": True,
-    "micro_batch": True,
-    "probe": True,
-    "out_of_memory": True,
-    "ema": True,
-    "tensorboard": False,
-    "plots": False,
-    "profile": False,
-    "log_every": False,
-    "evaluate_every": True,
-    "checkpoint_every": False,
-    "keep_checkpoints": False,
-    "keep_best": False,
-    "threads": True,
-    "limits": False,
-}
-"""Every key of `train:`, and whether its value affects the time of a step."""
+SAME_WORK = (
+    *("gate", "steps", "noise", "seed", "limits"),
+    *("wandb", "mlflow", "tensorboard", "plots", "profile", "log_every"),
+    *("checkpoint_every", "keep_checkpoints", "keep_best"),
+)
+"""Keys of `train:` whose values do not affect the time of a step; those of all others do."""
 
 _DEFAULTS = TrainConfig()
+_IDLE = {name: getattr(_DEFAULTS, name) for name in SAME_WORK}
 # Of `ema` only whether there is one counts.
 _PLAIN = tuple(
-    name
-    for name, decides in AFFECTS_STEP.items()
-    if decides and name != "ema" and isinstance(getattr(_DEFAULTS, name), str | int | float | None)
+    field.name
+    for field in fields(TrainConfig)
+    if field.name not in (*SAME_WORK, "ema")
+    and isinstance(getattr(_DEFAULTS, field.name), str | int | float | None)
 )
 """Keys with a single value that counts as it is."""
-_IDLE = {name: getattr(_DEFAULTS, name) for name, decides in AFFECTS_STEP.items() if not decides}
 
 
 def shape_of(spec: JobSpec) -> JobShape:
