@@ -11,7 +11,6 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -169,20 +168,19 @@ def name_in_errors(source: JobText) -> Iterator[None]:
         raise JobValueError(f"{source.name}: {error}", hint=error.hint) from error
 
 
-_SUFFIXES = (".yaml", ".yml")
 _MAX_SUGGESTIONS = 5
-_MAX_ENTRIES = 1000
 _EXAMPLES = ("quickstart.yaml", "own_script.yaml")
 _WRITE_ONE = f"vastrun init train.py writes a job file for your program; an example: {' or '.join(_EXAMPLES)}"
 
 
 def suggest_files(path: Path) -> str:
     """Suggest the file with the most similar name, else the YAML files nearby, else how to write one."""
-    files = list(islice(_candidates(path), _MAX_ENTRIES))
-    stems = difflib.get_close_matches(path.stem, [file.stem for file in files], n=1)
-    near = [file for file in files if file.stem in stems]
-    if near:
-        return max(near, key=lambda file: _similarity(path, file)).as_posix()
+    files = _yaml_files(path.parent if path.parent.is_dir() else Path())
+    # An example needs no folder.
+    known = [*files, *(Path(name) for name in _EXAMPLES if path.parent == Path())]
+    stems = difflib.get_close_matches(path.stem, [file.stem for file in known], n=1)
+    if stems:
+        return next(file for file in known if file.stem in stems).as_posix()
     if not files:
         return _WRITE_ONE
     more = f" and {len(files) - _MAX_SUGGESTIONS} more" if len(files) > _MAX_SUGGESTIONS else ""
@@ -190,32 +188,11 @@ def suggest_files(path: Path) -> str:
     return f"there {are} {', '.join(file.as_posix() for file in files[:_MAX_SUGGESTIONS])}{more}"
 
 
-def _similarity(path: Path, file: Path) -> float:
-    return difflib.SequenceMatcher(None, path.as_posix(), file.as_posix()).ratio()
-
-
-def _candidates(path: Path) -> Iterator[Path]:
-    """Yield the YAML files in the path's folder; if that does not exist, those in its sibling folders."""
-    if path.parent.is_dir():
-        yield from _yaml_files(path.parent)
-    else:
-        for folder in sorted(_entries(path.parent.parent)):
-            yield from _yaml_files(folder)
-    if path.parent == Path():
-        # An example needs no folder.
-        near = difflib.get_close_matches(path.stem, [file.stem for file in _yaml_files(configs_dir())], n=1)
-        yield from (Path(f"{stem}.yaml") for stem in near)
-
-
-def _yaml_files(folder: Path) -> Iterator[Path]:
-    yield from (entry for entry in sorted(_entries(folder)) if entry.suffix in _SUFFIXES)
-
-
-def _entries(folder: Path) -> Iterator[Path]:
+def _yaml_files(folder: Path) -> list[Path]:
     try:
-        yield from islice(folder.iterdir(), _MAX_ENTRIES)
+        return sorted(file for file in folder.iterdir() if file.suffix in (".yaml", ".yml"))
     except OSError:
-        return
+        return []
 
 
 def check_values_used(spec: JobSpec, names: Collection[str]) -> None:

@@ -35,7 +35,7 @@ def put(folder: Path, *names: str) -> None:
         ("job", "job.yaml"),
         ("job.yml", "job.yaml"),
         ("jobs/sweeep.yaml", "jobs/sweep.yaml"),
-        ("job/sweep.yaml", "jobs/sweep.yaml"),
+        ("job/other.yml", "other.yaml"),
         ("qickstart.yaml", "quickstart.yaml"),
     ],
 )
