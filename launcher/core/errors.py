@@ -1,32 +1,4 @@
-"""Errors, each with its cause and a hint.
-
-VastrunError
-├── UsageError          the command line or the job file is wrong: nothing was done        exit 2
-│   ├── JobFileError    all faults of a job file at once
-│   │   └── ConfigFileError  all faults of the user's config file
-│   ├── JobValueError   one of its values does not work here
-│   └── NoSuchRunError  no run by that name, or more than one
-├── StorageError        this computer cannot write: the run waits where it is             exit 1
-│   └── NoRoomError     its disk is too small for what comes: waited for, within the limits
-├── HeldError           another launcher drives this run                                  exit 1
-├── ImageError          an image cannot be built, found or trusted                        exit 1
-├── AuthError           the provider does not accept the key                              exit 4
-│   └── AccountMismatchError  a run's machine is on another account, or its key is rejected  exit 4
-├── NoOfferError        nothing fits the job                                              exit 8
-├── BudgetError         a budget has no room for what a run may cost                      exit 9
-└── ProviderError       the provider answered with an error
-    ├── UncertainError  no clear answer: it may or may not have happened
-    ├── UnreachableError  the box cannot be reached now: silent, not lost
-    │   ├── IncompleteListError  some rows of a list of machines cannot be read
-    │   ├── BusyError     the provider wants fewer calls: waited for, no run fails of it
-    │   ├── NoBoxError    the machine answers and has no box: its onstart script did not run, or not yet
-    │   ├── KeyNotAttachedError  the provider refused to attach the run's key, which the machine rejects
-    │   └── HostKeyError  something else answers in its place
-    ├── BoxError        the box says what no honest box says, or too much of it
-    ├── UnexplainedError  the machine does not start, and its provider does not say why
-    ├── EndedError      the provider has ended the machine, and nothing of the run is left on it
-    └── GoneError       the provider says that there is no such machine
-"""
+"""Errors, each with its cause and a hint."""
 
 from __future__ import annotations
 
