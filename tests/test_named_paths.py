@@ -58,9 +58,7 @@ def test_every_path_of_the_checkout_that_a_file_names_exists(name: str) -> None:
 
 
 def test_paths_are_found_in_commands_and_in_sentences() -> None:
-    text = (
-        "files=(tests/launcher/{core,no-such}/test_{bills,phases}.py) `docs/box.md`, see launcher/gone.py."
-    )
+    text = "files=(tests/launcher/{core,no-such}/test_{bills,phases}.py) `docs/box.md`, see launcher/gone.py."
     assert [path for path in named_in(text) if not is_there(path)] == [
         "tests/launcher/no-such/test_bills.py",
         "tests/launcher/no-such/test_phases.py",

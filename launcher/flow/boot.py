@@ -20,7 +20,7 @@ from vastrun.launcher.flow.boot_timeouts import BootTimeouts
 from vastrun.launcher.flow.context import RunContext
 from vastrun.launcher.flow.lease_expiry import lost_result, with_host_log
 from vastrun.launcher.flow.node_sync import check_network
-from vastrun.launcher.flow.run_state import PhaseResult
+from vastrun.launcher.flow.run_state import PhaseResult, failed
 from vastrun.launcher.gate.box_reader import (
     NO_LEASE,
     fetch_small_file,
@@ -57,7 +57,7 @@ def boot(context: RunContext) -> PhaseResult:
                 return end
         timeouts.was_seen_booting = True
         context.wait(_pause_s(timeouts, context.now()))
-    end = PhaseResult(result=Result.FAILED, cause=_cause_of(timeouts), detail=exceeded_limit)
+    end = failed(_cause_of(timeouts), exceeded_limit)
     return with_host_log(context, end, is_guess=timeouts.is_loading) if end.cause is Cause.HOST else end
 
 
@@ -69,7 +69,7 @@ def _note_no_answer(
     Returns the result of the boot where it never will.
     """
     if isinstance(error, UnexplainedError):
-        return with_host_log(context, PhaseResult(result=Result.FAILED, cause=error.cause, detail=str(error)))
+        return with_host_log(context, failed(error.cause, str(error)))
     if isinstance(error, GoneError) and context.machines.is_gone():
         return lost_result(context, "while it booted")
     if isinstance(error, HostKeyError):
@@ -112,8 +112,7 @@ def _abandoned_result(context: RunContext) -> PhaseResult | None:
     deadline = policy.deadline_of(context.spec)
     if deadline is None or context.now() < deadline:
         return None
-    detail = "the deadline came before its machine was ready"
-    return PhaseResult(result=Result.FAILED, cause=Cause.TIME_LIMIT, detail=detail)
+    return failed(Cause.TIME_LIMIT, "the deadline came before its machine was ready")
 
 
 def _save_boot_time(context: RunContext, timeouts: BootTimeouts) -> None:
@@ -174,8 +173,7 @@ def _check_box(context: RunContext) -> PhaseResult | None:
 def _mismatch_result(difference: str) -> PhaseResult | None:
     if not difference:
         return None
-    detail = f"the machine is not what was offered: {difference}"
-    return PhaseResult(result=Result.FAILED, cause=Cause.HOST, detail=detail)
+    return failed(Cause.HOST, f"the machine is not what was offered: {difference}")
 
 
 def _report_progress(context: RunContext, timeouts: BootTimeouts) -> None:
@@ -197,7 +195,7 @@ def _missing_programs_result(context: RunContext) -> PhaseResult | None:
     if not missing:
         return None
     detail = f"the image lacks {', '.join(missing)}, which the lease needs to start"
-    return PhaseResult(result=Result.FAILED, cause=Cause.SETUP, detail=detail)
+    return failed(Cause.SETUP, detail)
 
 
 def _lease_state(context: RunContext) -> str:

@@ -9,10 +9,9 @@ from vastrun.contract import layout
 from vastrun.launcher.core import Cause, CommandResult, Instance, Phase, Run, UserRequest
 from vastrun.launcher.core.errors import GoneError, NoRoomError, VastrunError
 from vastrun.launcher.core.job import JobSpec
-from vastrun.launcher.core.phases import Result
 from vastrun.launcher.decisions import policy
 from vastrun.launcher.flow.machines import RunMachines
-from vastrun.launcher.flow.run_state import PhaseResult, RunState, RunStopped
+from vastrun.launcher.flow.run_state import PhaseResult, RunState, RunStopped, failed
 from vastrun.launcher.flow.services import Services
 from vastrun.launcher.ports import Interruptible, Remote, SeesGrowth
 
@@ -87,7 +86,7 @@ class RunContext(RunState):
 
     def stopped(self, when: str) -> PhaseResult:
         """Return the result of a run that is stopping, and never trained."""
-        return PhaseResult(result=Result.FAILED, cause=self.user_request().cause, detail=f"stopped {when}")
+        return failed(self.user_request().cause, f"stopped {when}")
 
     @property
     def is_in_grace_period(self) -> bool:
@@ -128,15 +127,10 @@ class RunContext(RunState):
 
     def _raise_if_over_limit(self) -> None:
         if self.user_request() is UserRequest.DESTROY:
-            raise RunStopped(
-                PhaseResult(
-                    result=Result.FAILED, cause=Cause.STOPPED, detail="destroyed immediately, as requested"
-                )
-            )
+            raise RunStopped(failed(Cause.STOPPED, "destroyed immediately, as requested"))
         cause = self.exceeded_limit()
         if cause is not None:
-            detail = "past its limit, and its lease did not destroy it"
-            raise RunStopped(PhaseResult(result=Result.FAILED, cause=cause, detail=detail))
+            raise RunStopped(failed(cause, "past its limit, and its lease did not destroy it"))
 
     def _before_request(self) -> None:
         """Update the screen and check the limits; called before and during each request to the box."""

@@ -27,7 +27,7 @@ from vastrun.launcher.flow.lease_expiry import lost_result
 from vastrun.launcher.flow.provider_retry import RetryTimer, check_account, report_left_to_lease
 from vastrun.launcher.flow.rental import plan, rent
 from vastrun.launcher.flow.run_end import first_cause
-from vastrun.launcher.flow.run_state import PhaseResult, RunStopped, provider_terminated
+from vastrun.launcher.flow.run_state import PhaseResult, RunStopped, failed, provider_terminated
 from vastrun.launcher.flow.services import Services
 from vastrun.launcher.flow.steps import collect, destroy, ship
 from vastrun.launcher.flow.watch import watch
@@ -158,14 +158,13 @@ def _run_step(context: RunContext) -> PhaseResult | None:
     except GoneError as error:
         if phase is not Phase.DESTROY and context.machines.is_gone():
             return lost_result(context, f"in phase {phase.value}")
-        return PhaseResult(result=Result.FAILED, cause=Cause.HOST, detail=str(error))
+        return failed(Cause.HOST, str(error))
     except EndedError as error:
         return provider_terminated(error.end)
     except VastrunError as error:
-        return PhaseResult(result=Result.FAILED, cause=error.cause, detail=str(error))
+        return failed(error.cause, str(error))
     except Exception as error:  # noqa: BLE001 - the one place: see above
-        detail = f"{type(error).__name__}: {error}"
-        return PhaseResult(result=Result.FAILED, cause=Cause.INTERNAL, detail=detail)
+        return failed(Cause.INTERNAL, f"{type(error).__name__}: {error}")
 
 
 def _run_with_retry(context: RunContext) -> PhaseResult | None:

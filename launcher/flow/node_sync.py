@@ -12,11 +12,10 @@ from dataclasses import replace
 from vastrun.contract import layout
 from vastrun.launcher.core import Cause, Phase, Run
 from vastrun.launcher.core.errors import AuthError, ProviderError, UnreachableError
-from vastrun.launcher.core.phases import Result
 from vastrun.launcher.decisions.nodes import MAX_EXPLAIN_S, have_reached, may_rent, needs_node_0
 from vastrun.launcher.decisions.policy import DESTROY_TRIES, link_mbps
 from vastrun.launcher.flow.context import RunContext
-from vastrun.launcher.flow.run_state import PhaseResult
+from vastrun.launcher.flow.run_state import PhaseResult, failed
 from vastrun.launcher.gate.rendezvous import parse_rendezvous
 from vastrun.launcher.ports import Remote
 
@@ -109,7 +108,7 @@ def finish_nodes(context: RunContext) -> PhaseResult | None:
                 or context.now() - since.setdefault(other.id, context.now()) > _MAX_UNDRIVEN_S
             ):
                 detail = f"node {other.node}: its machine still exists"
-                return PhaseResult(result=Result.FAILED, detail=detail)
+                return failed(None, detail)
         context.wait(_POLL_INTERVAL_S)
     end = context.nodes.end()
     if context.run.cause is None and end is not None:

@@ -47,6 +47,11 @@ class RunStopped(Exception):
         self.end = end
 
 
+def failed(cause: Cause | None, detail: str) -> PhaseResult:
+    """Return the result of a step that failed on the run's own node."""
+    return PhaseResult(result=Result.FAILED, cause=cause, detail=detail)
+
+
 def provider_terminated(end: MachineEnd) -> PhaseResult:
     """Return the result of a step whose machine the provider has ended, in its words."""
     return PhaseResult(result=Result.LOST, cause=end.cause, detail=end.text, node=end.node)
@@ -218,5 +223,5 @@ class NodeGroup:
 
     def end(self, *, fresh: bool = False) -> PhaseResult | None:
         """Return the result that ends all nodes because one has failed; None: none has."""
-        failed = first_failed(required_nodes(self.other_rows(fresh=fresh), self._min_nodes))
-        return None if failed is None else failed_by_node(failed)
+        first = first_failed(required_nodes(self.other_rows(fresh=fresh), self._min_nodes))
+        return None if first is None else failed_by_node(first)

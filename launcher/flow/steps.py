@@ -29,7 +29,7 @@ from vastrun.launcher.flow.node_sync import (
 )
 from vastrun.launcher.flow.retention import keep_for_weights
 from vastrun.launcher.flow.run_end import assess
-from vastrun.launcher.flow.run_state import PhaseResult, RunStopped
+from vastrun.launcher.flow.run_state import PhaseResult, RunStopped, failed
 
 _RETRY_TIMEOUT_S = 300.0
 _RETRY_INTERVAL_S = 2.0
@@ -112,7 +112,7 @@ def destroy(context: RunContext) -> PhaseResult:
         _save_returned_at(context, machine, None if slept else context.now())
     looked_at = context.now()
     if not context.machines.has_none():
-        return PhaseResult(result=Result.FAILED, detail="the machine still exists")
+        return failed(None, "the machine still exists")
     _save_gone(context, machine, looked_at)
     if (end := finish_nodes(context)) is not None:
         return end
@@ -173,9 +173,7 @@ def _retry_when_space(context: RunContext, action: Callable[[], _T]) -> _T:
             context.report_no_space(error, f"free some space within {(until - context.now()) / 60:.0f} min")
             if context.now() > until:
                 detail = f"no space on this computer for the outputs: {error}"
-                raise RunStopped(
-                    PhaseResult(result=Result.FAILED, cause=Cause.STORAGE, detail=detail)
-                ) from error
+                raise RunStopped(failed(Cause.STORAGE, detail)) from error
             context.raise_if_stopped()
             context.wait(policy.DISK_POLL_S)
 

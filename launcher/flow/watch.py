@@ -9,7 +9,6 @@ from vastrun.contract import layout
 from vastrun.launcher.core import BoxStatus, Cause, UserRequest
 from vastrun.launcher.core.errors import BoxError, GoneError, ProviderError, UnreachableError
 from vastrun.launcher.core.market import ENDED
-from vastrun.launcher.core.phases import Result
 from vastrun.launcher.decisions import policy
 from vastrun.launcher.decisions.nodes import STOP_S
 from vastrun.launcher.flow.context import RunContext
@@ -19,7 +18,7 @@ from vastrun.launcher.flow.live_download import LiveDownloads, download_checkpoi
 from vastrun.launcher.flow.node_sync import must_wait_for_nodes, send_node_env
 from vastrun.launcher.flow.progress import ProgressReport
 from vastrun.launcher.flow.run_end import end_of_training
-from vastrun.launcher.flow.run_state import PhaseResult
+from vastrun.launcher.flow.run_state import PhaseResult, failed
 from vastrun.launcher.flow.services import PollTiming
 from vastrun.launcher.flow.slow_machine import SpeedWatch, should_change_machine
 from vastrun.launcher.gate.box_reader import fetch_status
@@ -220,9 +219,7 @@ def _start(context: RunContext, state: WatchState, remote: Remote) -> PhaseResul
     if context.is_stopping():
         return context.stopped("before the training began")
     if state.starts >= _MAX_STARTS:
-        return PhaseResult(
-            result=Result.FAILED, cause=Cause.HOST, detail="the run does not start on this machine"
-        )
+        return failed(Cause.HOST, "the run does not start on this machine")
     if state.starts == 0:
         set_deadline(context, remote)
         try:
@@ -236,7 +233,7 @@ def _start(context: RunContext, state: WatchState, remote: Remote) -> PhaseResul
     done = remote.run("bash onstart/run.sh start", timeout_s=_START_TIMEOUT_S)
     if done.exit_code != 0:
         detail = f"run.sh start ended with {done.exit_code}: {done.stderr.strip()[-200:]}"
-        return PhaseResult(result=Result.FAILED, cause=Cause.HOST, detail=detail)
+        return failed(Cause.HOST, detail)
     return None
 
 
@@ -280,9 +277,7 @@ def _dead(context: RunContext, state: WatchState) -> PhaseResult | None:
     state.dead_since = state.dead_since or now
     if now - state.dead_since < policy.DEAD_S:
         return None
-    return PhaseResult(
-        result=Result.FAILED, cause=Cause.HOST, detail="the run on the machine died without an exit code"
-    )
+    return failed(Cause.HOST, "the run on the machine died without an exit code")
 
 
 def _invalid_status(context: RunContext, state: WatchState, error: BoxError) -> PhaseResult | None:
@@ -293,7 +288,7 @@ def _invalid_status(context: RunContext, state: WatchState, error: BoxError) -> 
         context.report(str(error))
     if now - state.invalid_since < policy.INVALID_STATUS_S:
         return None
-    return PhaseResult(result=Result.FAILED, cause=Cause.HOST, detail=str(error))
+    return failed(Cause.HOST, str(error))
 
 
 def _no_answer(context: RunContext, state: WatchState, error: ProviderError) -> PhaseResult | None:
@@ -319,13 +314,9 @@ def _past_limit(context: RunContext, state: WatchState) -> PhaseResult | None:
         if now - state.node_failed_at > STOP_S:
             return end
     if state.stop_asked_at is not None and now - state.stop_asked_at > policy.STOP_S:
-        return PhaseResult(
-            result=Result.FAILED, cause=state.stop_cause, detail="killed: it did not stop in time"
-        )
+        return failed(state.stop_cause, "killed: it did not stop in time")
     lease_ends_at = state.lease.ends_at
     if context.run.offer is None or lease_ends_at is None or now <= lease_ends_at + policy.LIMIT_SLACK_S:
         return None
     cause = policy.lease_of(context.spec, context.run.offer).life_cause
-    return PhaseResult(
-        result=Result.FAILED, cause=cause, detail="past the end of its lease, which did not destroy it"
-    )
+    return failed(cause, "past the end of its lease, which did not destroy it")
