@@ -20,7 +20,7 @@ from vastrun.launcher.commands.conformance import (
     settled,
 )
 from vastrun.launcher.commands.plan import plan_of
-from vastrun.launcher.core import Run, UserRequest
+from vastrun.launcher.core import Cost, Run, UserRequest
 from vastrun.launcher.core import Verdict as RunVerdict
 from vastrun.launcher.core.errors import NoOfferError, VastrunError
 from vastrun.launcher.core.job import JobSpec
@@ -28,7 +28,7 @@ from vastrun.launcher.decisions.estimates import offer_text
 from vastrun.launcher.decisions.offer_check import PYPI_FILE
 from vastrun.launcher.providers.vast.conformance.assumption import Comparison, State, Value, When
 from vastrun.launcher.providers.vast.conformance.observed_vast import ProbeLevel
-from vastrun.launcher.providers.vast.conformance.record import MachineCost, Record, read_record, write_record
+from vastrun.launcher.providers.vast.conformance.record import Record, read_record, write_record
 from vastrun.launcher.run_services import attempts_for
 from vastrun.launcher.ui.documents.document import Document
 from vastrun.launcher.ui.interrupts import Interrupts
@@ -122,10 +122,11 @@ def _drive(
             return run, error
 
 
-class MachineCostDocument(Document, MachineCost):
+class MachineCostDocument(Document, Cost):
     """The cost of the machine by the ledger."""
 
-    usd: float
+    printed_properties = ("usd",)
+
     run_usd: float
     """Cost of all machines of the run."""
 
@@ -167,7 +168,7 @@ class Conformance(Document):
             record,
             file=path,
             verdict=record.verdict or None,
-            counted=MachineCostDocument.fill(record.counted, record, usd=record.counted_usd),
+            counted=MachineCostDocument.fill(record.counted, record),
             rows=[
                 AssumptionRow.fill(one, one.assumption, assumed=str(one.assumption.assumed))
                 for one in report.comparisons
@@ -212,7 +213,7 @@ def _bill(report: ConformanceReport, path: str) -> str:
         return ""
     if record.billed_usd is None:
         return f"not settled yet; in {SETTLEMENT_S / 60:.0f} minutes: vastrun doctor --settle {path}"
-    return f"{usd(record.billed_usd)} for that machine, of which the ledger counts {usd(record.counted_usd)}"
+    return f"{usd(record.billed_usd)} for that machine, of which the ledger counts {usd(record.counted.usd)}"
 
 
 def _table(comparisons: Sequence[Comparison]) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
-from vastrun.launcher.core import Run
+from vastrun.launcher.core import Cost, Run
 from vastrun.launcher.core.bills import cost_usd, counted_of
 from vastrun.launcher.core.errors import UsageError
 from vastrun.launcher.core.job import JobSpec
@@ -19,7 +19,7 @@ from vastrun.launcher.providers.vast.conformance.assumption import Comparison, S
 from vastrun.launcher.providers.vast.conformance.assumptions import ASSUMPTIONS
 from vastrun.launcher.providers.vast.conformance.observations import charges_of, number_of, seen_in
 from vastrun.launcher.providers.vast.conformance.observed_vast import ObservedVast, ProbeLevel
-from vastrun.launcher.providers.vast.conformance.record import MachineCost, Record, timeline
+from vastrun.launcher.providers.vast.conformance.record import Record, timeline
 from vastrun.launcher.providers.vast.conformance.recorder import ApiRecorder
 
 JOB = "conformance.yaml"
@@ -105,7 +105,7 @@ class ConformanceRun:
                 ended_at=run.ended_at or now,
                 verdict="" if run.verdict is None else run.verdict.value,
                 exit_code=run.exit_code(),
-                counted=_counted(run, now),
+                counted=counted_of(replace(run, rentals=()), now),
                 run_usd=cost_usd(run, now),
                 seen=seen,
                 trials={one: name for one, name in self._recorder.rented.items() if name != "run"},
@@ -132,8 +132,8 @@ def settled(record: Record, provider: Provider, now: float) -> Record:
     trials_usd = sum(one.usd for one in everything if one.instance_id in record.trials)
     recorder.measured |= _charged(recorder, record.counted)
     billed_usd = sum(charge.usd for charge in charges)
-    if record.counted_usd > 0:
-        recorder.measured["charge.total"] = billed_usd / record.counted_usd
+    if record.counted.usd > 0:
+        recorder.measured["charge.total"] = billed_usd / record.counted.usd
     bill = {name: value for name, value in seen_in(recorder).items() if ASSUMPTIONS[name].when is When.SETTLE}
     seen = {**record.seen, **bill}
     return replace(record, billed_usd=billed_usd, trials_billed_usd=trials_usd, seen=seen)
@@ -152,13 +152,7 @@ def require_vast(provider: Provider) -> VastProvider:
     return provider
 
 
-def _counted(run: Run, now: float) -> MachineCost:
-    """Return the counted cost of the run's own machine, without its earlier rentals."""
-    cost = counted_of(replace(run, rentals=()), now)
-    return MachineCost(gpu_usd=cost.gpu_usd, storage_usd=cost.storage_usd, traffic_usd=cost.traffic_usd)
-
-
-def _charged(recorder: ApiRecorder, counted: MachineCost) -> dict[str, Value]:
+def _charged(recorder: ApiRecorder, counted: Cost) -> dict[str, Value]:
     """Return the ratio of charged to counted dollars for GPUs and for disk."""
     usd = {"gpu": 0.0, "disk": 0.0}
     for row in charges_of(recorder):

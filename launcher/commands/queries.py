@@ -206,12 +206,7 @@ def lease_remaining(ledger: Ledger, machines: Sequence[Run], now: float) -> Rema
 
 def with_cost(run: Run, nodes: Sequence[Run], now: float) -> RunRow:
     """Return the run with what it and its further nodes cost."""
-    costs = [cost_of(one, now) for one in (run, *nodes)]
-    cost = Cost(
-        gpu_usd=sum(cost.gpu_usd for cost in costs),
-        storage_usd=sum(cost.storage_usd for cost in costs),
-        traffic_usd=sum(cost.traffic_usd for cost in costs),
-    )
+    cost = sum((cost_of(one, now) for one in nodes), cost_of(run, now))
     return RunRow(run=run, cost=cost, nodes=nodes)
 
 

@@ -47,15 +47,7 @@ def cost_of(run: Run, now: float) -> Cost:
 def counted_of(run: Run, now: float) -> Cost:
     """Return the counted cost of the run's machines so far: at least what is billed, as far as it was
     seen."""
-    cost = _cost_of_one(run, now)
-    if not run.rentals:
-        return cost
-    costs = [cost, *(_cost_of_one(with_machine(run, one), now) for one in run.rentals)]
-    return Cost(
-        gpu_usd=sum(cost.gpu_usd for cost in costs),
-        storage_usd=sum(cost.storage_usd for cost in costs),
-        traffic_usd=sum(cost.traffic_usd for cost in costs),
-    )
+    return sum((_cost_of_one(with_machine(run, one), now) for one in run.rentals), _cost_of_one(run, now))
 
 
 def _cost_of_one(run: Run, now: float) -> Cost:

@@ -76,6 +76,14 @@ class Cost:
         """Total in USD."""
         return self.gpu_usd + self.storage_usd + self.traffic_usd
 
+    def __add__(self, other: Cost) -> Cost:
+        """Return the cost of both."""
+        return Cost(
+            gpu_usd=self.gpu_usd + other.gpu_usd,
+            storage_usd=self.storage_usd + other.storage_usd,
+            traffic_usd=self.traffic_usd + other.traffic_usd,
+        )
+
 
 @dataclass(frozen=True, kw_only=True)
 class MeasuredRun:

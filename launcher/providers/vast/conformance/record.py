@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
+from vastrun.launcher.core import Cost
 from vastrun.launcher.core.errors import StorageError, UsageError
 from vastrun.launcher.gate.text import one_line
 from vastrun.launcher.providers.vast.conformance.assumption import Value
@@ -28,15 +29,6 @@ _ADDRESS = re.compile(r"\d{1,3}(?:\.\d{1,3}){3}|[0-9a-fA-F]{1,4}(?::[0-9a-fA-F]{
 
 
 @dataclass(frozen=True, kw_only=True)
-class MachineCost:
-    """Costs of a machine by the ledger, in USD."""
-
-    gpu_usd: float = 0.0
-    storage_usd: float = 0.0
-    traffic_usd: float = 0.0
-
-
-@dataclass(frozen=True, kw_only=True)
 class Record:
     """Content of a record file. Amounts are in USD, times in epoch seconds."""
 
@@ -52,8 +44,8 @@ class Record:
     """Cause of the run's end; empty while it is open."""
     exit_code: int = 0
     """Exit code of the run, as of `vastrun launch`."""
-    counted: MachineCost = MachineCost()
-    """Costs of that machine."""
+    counted: Cost = field(default_factory=Cost)
+    """Cost of that machine by the ledger."""
     run_usd: float = 0.0
     """Cost of all machines of the run, in USD."""
     billed_usd: float | None = None
@@ -68,11 +60,6 @@ class Record:
     """Owner and modes of the box's SSH key files, before and after the key was attached again."""
     timeline: Sequence[Sample] = ()
     """States and prices in the machines' rows."""
-
-    @property
-    def counted_usd(self) -> float:
-        """USD that the ledger counts for that machine."""
-        return self.counted.gpu_usd + self.counted.storage_usd + self.counted.traffic_usd
 
 
 def write_record(path: Path, record: Record) -> None:
@@ -118,7 +105,7 @@ def _record_of(document: Mapping[str, Any]) -> Record:
         **texts,  # type: ignore[arg-type]
         **numbers,  # type: ignore[arg-type]
         exit_code=int(_number(document, "exit_code")),
-        counted=MachineCost(**{one.name: _number(counted, one.name) for one in fields(MachineCost)}),
+        counted=Cost(**{one.name: _number(counted, one.name) for one in fields(Cost)}),
         billed_usd=_optional(document, "billed_usd"),
         seen=_seen(document.get("seen")),
         trials=_texts(document.get("trials", {})),

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from tests.launcher.providers.vast.conformance.test_assumptions import NONSENSE
+from vastrun.launcher.core import Cost
 from vastrun.launcher.core.errors import UsageError
 from vastrun.launcher.providers.vast.conformance.record import (
     MAX_SAMPLES,
-    MachineCost,
     Record,
     read_record,
     timeline,
@@ -27,7 +27,7 @@ RECORD = Record(
     instance="52607650",
     machine="1 x RTX 4090 25 GB",
     verdict="SUCCEEDED",
-    counted=MachineCost(gpu_usd=0.03, storage_usd=0.01, traffic_usd=0.002),
+    counted=Cost(gpu_usd=0.03, storage_usd=0.01, traffic_usd=0.002),
     run_usd=0.042,
     trials={"52607651": "digest"},
     trials_billed_usd=0.001,
