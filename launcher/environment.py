@@ -217,7 +217,6 @@ class _Adapters:
         )
 
     def output_store(self) -> OutputStore:
-        from vastrun.launcher.outputs.index import FolderContents
         from vastrun.launcher.outputs.store import FolderStore
         from vastrun.launcher.ui.render.index import index_of
 
@@ -226,8 +225,8 @@ class _Adapters:
 
             return page_of(self.ledger(), run, now)
 
-        def index(run: Run, contents: FolderContents, now: float) -> Mapping[str, str]:
-            return index_of(run, contents, now, self.ledger().runs(leader=run.id))
+        def index(run: Run, now: float) -> Mapping[str, str]:
+            return index_of(run, now, self.ledger().runs(leader=run.id))
 
         return FolderStore(index=index, report=report)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -47,30 +47,14 @@ class FolderContents:
     has_start_script: bool = False
 
 
-Index = Callable[[Run, FolderContents, float], Mapping[str, str]]
-"""Makes texts by the names of their files, from a run, its downloaded files and the time."""
-INDEXED_PATHS = (
-    layout.EVALUATION,
-    layout.METRICS,
-    layout.CHECKPOINTS,
-    layout.OUTPUTS,
-    layout.PROFILES,
-    layout.LOG,
-    layout.TENSORBOARD,
-    layout.RAW_LOGS,
-    layout.STACKS,
-    layout.WANDB_FILES,
-    layout.MLFLOW_FILES,
-    layout.RUN,
-)
-"""Paths on the box that an index may name."""
+def contents_of(run: Run, paths: Iterable[str]) -> FolderContents:
+    """List what was downloaded of the run; `paths`: those on the box whose places are named.
 
-
-def contents_of(run: Run) -> FolderContents:
-    """List what was downloaded of the run. Raises OSError."""
+    Raises OSError.
+    """
     outputs = Outputs(run)
     outcome = outputs.outcome()
-    local_paths = {path: outputs.path(path) for path in INDEXED_PATHS}
+    local_paths = {path: outputs.path(path) for path in paths}
     return FolderContents(
         names={
             path: place.relative_to(outputs.folder).as_posix()

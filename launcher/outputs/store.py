@@ -31,10 +31,11 @@ from vastrun.launcher.outputs.disk import (
     write_file,
 )
 from vastrun.launcher.outputs.folder import START_SCRIPT, Outputs, place_of
-from vastrun.launcher.outputs.index import Index, contents_of
 from vastrun.launcher.outputs.tail import download_log, grow_metrics
 from vastrun.launcher.ports import ChecksExchange, Remote
 
+Index = Callable[[Run, float], Mapping[str, str]]
+"""Texts by the names of their files, from a run and the time."""
 Report = Callable[[Run, float], str]
 """The page of a run, as HTML."""
 REPORT = "report.html"
@@ -121,7 +122,7 @@ class FolderStore:
             return
         with disk_errors(out):
             if self._index is not None:
-                _write(out, self._index(run, contents_of(run), now))
+                _write(out, self._index(run, now))
             if self._report is not None:
                 _write(out, {REPORT: self._page(run, now)})
 

@@ -12,7 +12,7 @@ from vastrun.launcher.core import Phase, Run
 from vastrun.launcher.decisions.advice import advice_for
 from vastrun.launcher.gate.text import one_line
 from vastrun.launcher.outputs.folder import START_SCRIPT, TRANSCRIPT
-from vastrun.launcher.outputs.index import FolderContents
+from vastrun.launcher.outputs.index import FolderContents, contents_of
 from vastrun.launcher.outputs.store import REPORT
 from vastrun.launcher.ui.documents.document import to_text
 from vastrun.launcher.ui.documents.runs import ResultFile, RunDocument
@@ -41,9 +41,12 @@ DESCRIPTIONS: Mapping[str, str] = {
 """Descriptions of files and folders by their path on the machine, in the order of the page."""
 
 
-def index_of(run: Run, contents: FolderContents, now: float, nodes: Sequence[Run] = ()) -> dict[str, str]:
-    """Return the text of each file of the index, by name. `nodes`: the run's further machines."""
-    row = with_cost(run, nodes, now)
+def index_of(run: Run, now: float, nodes: Sequence[Run] = ()) -> dict[str, str]:
+    """Return the text of each file of the index, by name. `nodes`: the run's further machines.
+
+    Raises OSError.
+    """
+    row, contents = with_cost(run, nodes, now), contents_of(run, DESCRIPTIONS)
     result = ResultFile(
         run=RunDocument.of(row),
         exit_code=None if row.verdict is None else run.exit_code(),

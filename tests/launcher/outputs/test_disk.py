@@ -93,7 +93,7 @@ def test_a_log_that_fills_the_disk_loses_no_byte(tiny_disk: Path) -> None:
 
 def test_an_index_that_the_disk_does_not_take_leaves_the_one_before(tiny_disk: Path) -> None:
     run, page = run_in(tiny_disk / "run"), "x" * 9
-    output_store = FolderStore(index=lambda _run, _contents, _now: {"README.md": page})
+    output_store = FolderStore(index=lambda _run, _now: {"README.md": page})
     output_store.collect(run, box_with({}))
     output_store.describe(run, 0.0)
     page = "y" * (9 << 20)

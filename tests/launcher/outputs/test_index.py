@@ -43,9 +43,12 @@ def test_a_folder_without_anything_shows_nothing(run: Run) -> None:
     assert (log_head(outputs), log_tail(outputs), stack_in(outputs, 0)) == ("", "", "")
 
 
+PATHS = (layout.CHECKPOINTS, layout.METRICS, layout.OUTPUTS, layout.WANDB_FILES, layout.RUN)
+
+
 def test_the_contents_of_a_folder_are_what_was_downloaded(run: Run) -> None:
     outputs = Outputs(run)
-    assert contents_of(run) == FolderContents()
+    assert contents_of(run, PATHS) == FolderContents()
     checkpoints, offline = outputs.path(layout.CHECKPOINTS), outputs.path(layout.WANDB_FILES)
     for name in ("step-000010", "step-000008"):
         (checkpoints / name).mkdir(parents=True)
@@ -57,7 +60,7 @@ def test_the_contents_of_a_folder_are_what_was_downloaded(run: Run) -> None:
     wandb = WandbRun(id="calm", mode="online", state="finished", url="https://wandb.ai/me/calm")
     outcome = replace(OUTCOME, scores={"rollout_nrmse": 0.1}, wandb=wandb)
     outputs.path(layout.OUTCOME).write_text(outcome.to_json())
-    found = contents_of(run)
+    found = contents_of(run, PATHS)
     assert found == FolderContents(
         names={
             "run/checkpoints": "checkpoints",
@@ -73,11 +76,11 @@ def test_the_contents_of_a_folder_are_what_was_downloaded(run: Run) -> None:
         scores={"rollout_nrmse": 0.1},
     )
     outputs.transcript.touch()
-    assert contents_of(run) == replace(found, has_transcript=True)
+    assert contents_of(run, PATHS) == replace(found, has_transcript=True)
     outputs.start_script.touch()
-    assert contents_of(run) == replace(found, has_transcript=True, has_start_script=True)
+    assert contents_of(run, PATHS) == replace(found, has_transcript=True, has_start_script=True)
     outputs.path(layout.OUTCOME).write_text(replace(OUTCOME, kind="command").to_json())
-    assert not contents_of(run).is_training
+    assert not contents_of(run, PATHS).is_training
 
 
 def test_a_checkpoint_that_is_named_and_not_there_is_none(run: Run) -> None:
@@ -85,7 +88,7 @@ def test_a_checkpoint_that_is_named_and_not_there_is_none(run: Run) -> None:
     folder.mkdir(parents=True)
     (folder / "latest.json").write_text('{"step": 10, "path": "step-000010"}')
     (folder / "best.json").write_text("{}")
-    assert (contents_of(run).newest, contents_of(run).best) == (None, None)
+    assert (contents_of(run, PATHS).newest, contents_of(run, PATHS).best) == (None, None)
 
 
 def test_of_many_lines_some_of_each_part_are_read_and_the_last_one_is(tmp_path: Path) -> None:

@@ -16,8 +16,6 @@ from tests.launcher.terminal import CRASH, HANG, Terminal
 from vastrun.contract import layout
 from vastrun.contract.outcome import Outcome, WandbRun
 from vastrun.launcher.core import Run
-from vastrun.launcher.outputs.index import INDEXED_PATHS
-from vastrun.launcher.ui.render.index import DESCRIPTIONS
 
 METRICS = b"".join(b'{"step": %d, "loss": %f}\n' % (step, 1 / (step + 1)) for step in range(10))
 WANDB = "offline-run-20260102_030405-calm-heron-3f1a"
@@ -114,10 +112,6 @@ def test_a_run_that_was_sent_to_wandb_is_named_with_its_address(tmp_path: Path) 
     terminal.launch()
     assert "    W&B       https://wandb.ai/me/demo/runs/calm-heron\n" in page(terminal)
     assert "wandb sync" not in page(terminal)
-
-
-def test_each_place_that_a_page_may_name_has_its_words() -> None:
-    assert sorted(DESCRIPTIONS) == sorted(INDEXED_PATHS)
 
 
 @pytest.mark.parametrize(("training", "verdict"), [(CRASH, "FAILED"), (HANG, "HUNG")])
