@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -200,11 +201,8 @@ def pull_path(run: Run, services: Services, path: str, *, folder: str) -> PullRe
 
 def _fetch(target: Run, machine: Instance, services: Services, path: str) -> PullResult:
     services.output_store.check(target)
-    remote = services.provider.connect(machine)
-    try:
+    with closing(services.provider.connect(machine)) as remote:
         return services.output_store.fetch(target, remote, path)
-    finally:
-        remote.close()
 
 
 def pull(run: Run, services: Services, *, folder: str) -> CollectResult:
@@ -224,12 +222,9 @@ def pull(run: Run, services: Services, *, folder: str) -> CollectResult:
         target = replace(run, out_dir=folder)
         if folder != run.out_dir:
             services.output_store.check(target)
-        remote = services.provider.connect(machines[0])
-        try:
+        with closing(services.provider.connect(machines[0])) as remote:
             collected = services.output_store.collect(target, remote)
             services.output_store.describe(target, services.clock.now())
             return collected
-        finally:
-            remote.close()
     finally:
         services.ledger.release(run.id, services.who)

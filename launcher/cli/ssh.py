@@ -7,7 +7,7 @@ import shutil
 import signal
 import subprocess
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import click
@@ -199,13 +199,8 @@ def _remote(run: Run, provider: Provider) -> Iterator[OpensTerminal]:
         yield remote
 
 
-@contextmanager
-def _connection(run: Run, provider: Provider) -> Iterator[Remote]:
+def _connection(run: Run, provider: Provider) -> closing[Remote]:
     machines = find_machines(run, provider)
     if not machines:
         raise UsageError(f"{run.id} no longer has a machine", hint=f"its outputs are in {run.out_dir}")
-    remote = provider.connect(machines[0])
-    try:
-        yield remote
-    finally:
-        remote.close()
+    return closing(provider.connect(machines[0]))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -54,11 +54,8 @@ def profile(run: Run, services: Services, request: ProfileRequest, *, timeout_s:
     if not machines:
         raise UsageError(f"{run.id} no longer has a machine", hint=_IN_THE_JOB)
     services.output_store.check(run)
-    remote = services.provider.connect(machines[0])
-    try:
+    with closing(services.provider.connect(machines[0])) as remote:
         return _Exchange(run, services, remote, request, services.clock.now() + timeout_s).run()
-    finally:
-        remote.close()
 
 
 def _must_train(run: Run) -> None:

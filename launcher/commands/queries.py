@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING
@@ -346,12 +347,9 @@ def _check_box(services: Services, run: Run, *, keep_armed: bool) -> tuple[BoxSt
     machines = find_machines(run, services.provider)
     if not machines:
         return None, ""
-    remote = services.provider.connect(machines[0])
-    try:
+    with closing(services.provider.connect(machines[0])) as remote:
         box_status = fetch_status(remote)
         if not keep_armed or run.phase is not Phase.TRAIN or not is_disarmed(box_status):
             return box_status, ""
         news = rearm(run, _spec_of(run), machines[0], remote, services)
         return fetch_status(remote), news
-    finally:
-        remote.close()
