@@ -213,10 +213,12 @@ def within_deadline(spec: JobSpec, since: float) -> JobSpec:
     return replace(spec, limits=replace(spec.limits, hours=hours))
 
 
-def is_deadline_due(spec: JobSpec, lease: Lease, now: float) -> bool:
+def is_deadline_due(spec: JobSpec, offer: Offer | None, now: float) -> bool:
     """Return whether the training must save and stop now, to end before the job's deadline."""
     deadline = deadline_of(spec)
-    return deadline is not None and now >= deadline - lease.grace_s
+    if deadline is None or offer is None:
+        return False
+    return now >= deadline - lease_of(spec, offer).grace_s
 
 
 def lease_age_s(run: Run, now: float) -> float:

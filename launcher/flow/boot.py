@@ -18,7 +18,7 @@ from vastrun.launcher.core.phases import Result
 from vastrun.launcher.decisions import offer_check, policy
 from vastrun.launcher.flow.boot_timeouts import BootTimeouts
 from vastrun.launcher.flow.context import RunContext
-from vastrun.launcher.flow.lease_expiry import lost_result, with_host_log
+from vastrun.launcher.flow.lease_expiry import gone_result, with_host_log
 from vastrun.launcher.flow.node_sync import check_network
 from vastrun.launcher.flow.run_state import PhaseResult, failed
 from vastrun.launcher.gate.box_reader import (
@@ -71,7 +71,7 @@ def _note_no_answer(
     if isinstance(error, UnexplainedError):
         return with_host_log(context, failed(error.cause, str(error)))
     if isinstance(error, GoneError) and context.machines.is_gone():
-        return lost_result(context, "while it booted")
+        return gone_result(context)
     if isinstance(error, HostKeyError):
         timeouts.note_untrusted(error, context.now())
     elif isinstance(error, KeyNotAttachedError):

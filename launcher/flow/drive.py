@@ -23,7 +23,7 @@ from vastrun.launcher.core.phases import BEFORE_TRAINING, NEXT, Result
 from vastrun.launcher.decisions import policy
 from vastrun.launcher.flow.boot import boot
 from vastrun.launcher.flow.context import RunContext
-from vastrun.launcher.flow.lease_expiry import lost_result
+from vastrun.launcher.flow.lease_expiry import gone_result
 from vastrun.launcher.flow.provider_retry import RetryTimer, check_account, report_left_to_lease
 from vastrun.launcher.flow.rental import plan, rent
 from vastrun.launcher.flow.run_end import first_cause
@@ -157,7 +157,7 @@ def _run_step(context: RunContext) -> PhaseResult | None:
         raise
     except GoneError as error:
         if phase is not Phase.DESTROY and context.machines.is_gone():
-            return lost_result(context, f"in phase {phase.value}")
+            return gone_result(context)
         return failed(Cause.HOST, str(error))
     except EndedError as error:
         return provider_terminated(error.end)

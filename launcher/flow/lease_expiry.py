@@ -11,7 +11,7 @@ from vastrun.launcher.core.errors import ProviderError, UnreachableError, Vastru
 from vastrun.launcher.decisions import policy
 from vastrun.launcher.flow.context import RunContext
 from vastrun.launcher.flow.lease_watch import is_disarmed
-from vastrun.launcher.flow.run_state import PhaseResult, RunStopped, machine_lost, provider_terminated
+from vastrun.launcher.flow.run_state import PhaseResult, RunStopped, provider_terminated
 from vastrun.launcher.gate.box_reader import fetch_status
 from vastrun.launcher.gate.text import last_lines, one_line
 from vastrun.launcher.ports import Remote
@@ -20,17 +20,6 @@ _TIMEOUT_S = 60.0
 _POLL_INTERVAL_S = 1.0
 _MAX_ENDING_S = 60.0
 """Max. seconds to wait for a provider that is ending a machine to report why."""
-
-
-def is_deadline_due(context: RunContext) -> bool:
-    """Return whether the deadline has passed by this computer's clock.
-
-    The lease counts from when its machine started to run.
-    """
-    offer = context.run.offer
-    return offer is not None and policy.is_deadline_due(
-        context.spec, policy.lease_of(context.spec, offer), context.now()
-    )
 
 
 def outputs_until(context: RunContext) -> float:
@@ -97,16 +86,10 @@ def find_machine_end(context: RunContext, wait_s: float = 0.0) -> MachineEnd | N
 
 
 def gone_result(context: RunContext) -> PhaseResult:
-    """Return the result of a training whose machine is gone."""
+    """Return the result of a step whose machine is gone."""
     return provider_terminated(
         find_machine_end(context) or MachineEnd(cause=Cause.LOST, text=lost_text(context))
     )
-
-
-def lost_result(context: RunContext, when: str) -> PhaseResult:
-    """Return the result of a phase in which the machine disappeared; `when`: `in phase boot`."""
-    end = find_machine_end(context)
-    return machine_lost(when) if end is None else provider_terminated(end)
 
 
 def lost_text(context: RunContext) -> str:

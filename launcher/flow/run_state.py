@@ -57,11 +57,6 @@ def provider_terminated(end: MachineEnd) -> PhaseResult:
     return PhaseResult(result=Result.LOST, cause=end.cause, detail=end.text, node=end.node)
 
 
-def machine_lost(when: str) -> PhaseResult:
-    """Return the result of a phase in which the machine disappeared; `when`: `in phase boot`."""
-    return PhaseResult(result=Result.LOST, cause=Cause.LOST, detail=f"the machine disappeared {when}")
-
-
 def failed_by_node(other: Run) -> PhaseResult:
     """Return the result of a step that ends because another node of the run has failed."""
     return PhaseResult(

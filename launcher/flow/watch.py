@@ -12,7 +12,7 @@ from vastrun.launcher.core.market import ENDED
 from vastrun.launcher.decisions import policy
 from vastrun.launcher.decisions.nodes import STOP_S
 from vastrun.launcher.flow.context import RunContext
-from vastrun.launcher.flow.lease_expiry import gone_result, is_deadline_due, set_deadline
+from vastrun.launcher.flow.lease_expiry import gone_result, set_deadline
 from vastrun.launcher.flow.lease_watch import LeaseWatch
 from vastrun.launcher.flow.live_download import LiveDownloads, download_checkpoint_slice, download_metrics
 from vastrun.launcher.flow.node_sync import must_wait_for_nodes, send_node_env
@@ -147,7 +147,7 @@ def _poll_once(context: RunContext, state: WatchState) -> PhaseResult | None:
         _ask_to_stop(context, state, remote, asked_for)
     elif (end := context.nodes.end()) is not None and end.cause is not None:
         _stop_with_nodes(context, state, remote)
-    elif is_deadline_due(context):
+    elif policy.is_deadline_due(context.spec, context.run.offer, context.now()):
         _ask_to_stop(context, state, remote, Cause.TIME_LIMIT)
     elif state.lease.is_over_budget(context):
         _ask_to_stop(context, state, remote, Cause.MONEY_LIMIT)
