@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import io
 import json
 import re
 import tarfile
@@ -13,6 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from vastrun.launcher.bundle.archive import Archive
 from vastrun.launcher.commands.doctor import Finding
 from vastrun.launcher.commands.queries import explain
 from vastrun.launcher.config import read_job
@@ -20,7 +20,7 @@ from vastrun.launcher.core import Run
 from vastrun.launcher.core.errors import UsageError
 from vastrun.launcher.core.labels import member_folder
 from vastrun.launcher.gate.caps import LINE_CHARACTERS
-from vastrun.launcher.outputs.disk import disk_errors, need_space, write_file
+from vastrun.launcher.outputs.disk import disk_errors
 from vastrun.launcher.outputs.folder import GrowingFile, Outputs
 from vastrun.launcher.ports import Ledger
 from vastrun.launcher.transcript.mask import Mask, to_jsonable
@@ -97,10 +97,11 @@ def write_report(
         ReportPart(name=name, what=_CONTENTS.get(name, _NODE_TRANSCRIPT_TEXT), bytes=len(content))
         for name, content in hidden.items()
     ]
-    content = _archive(f"bugreport-{run.id}", hidden, now)
     with disk_errors(file.parent):
-        need_space(file.parent, len(content))
-        write_file(file, content)
+        file.parent.mkdir(parents=True, exist_ok=True)
+        with Archive(file) as archive:
+            for name, content in hidden.items():
+                archive.add_bytes(f"bugreport-{run.id}/{name}", content)
     return parts
 
 
@@ -168,14 +169,3 @@ def _doctor(findings: Sequence[Finding]) -> str:
     """
     public = [replace(one, text="(left out)") if one.name.endswith(" key") else one for one in findings]
     return "".join(f"{one.health:4} {one.name}: {one.text}\n" for one in public)
-
-
-def _archive(folder: str, contents: Mapping[str, bytes], now: float) -> bytes:
-    """Return a tar.gz without owners, whose only time is `now`."""
-    buffer = io.BytesIO()
-    with tarfile.open(fileobj=buffer, mode="w:gz", compresslevel=6) as archive:
-        for name, content in contents.items():
-            member = tarfile.TarInfo(f"{folder}/{name}")
-            member.size, member.mtime, member.mode = len(content), int(now), 0o644
-            archive.addfile(member, io.BytesIO(content))
-    return buffer.getvalue()
