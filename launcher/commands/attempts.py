@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from vastrun.launcher.commands.chains import (
-    budget_shortfall,
     chain_of,
     has_open_nodes,
     next_attempt,
@@ -17,7 +16,6 @@ from vastrun.launcher.commands.chains import (
     origin_of,
     pushed_url,
     spent_on,
-    time_shortfall,
 )
 from vastrun.launcher.commands.nodes import drive_nodes, node_threads
 from vastrun.launcher.commands.takeover import (
@@ -242,11 +240,10 @@ class Attempts:
         """Return job and provider of the next attempt; None, with a message to the user, when the limits
         leave none.
         """
-        job, spent_usd = read_job(former.spec_json), spent_on(services.ledger, former, now)
-        spec = next_attempt(job, chain, now, spent_usd)
-        if spec is None:
-            if shortage := budget_shortfall(job, chain, spent_usd) or time_shortfall(job, chain, now):
-                _report(services, former, shortage)
+        spec = next_attempt(read_job(former.spec_json), chain, now, spent_on(services.ledger, former, now))
+        if isinstance(spec, str):
+            if spec:
+                _report(services, former, spec)
             return None
         if self.place_retry is not None:
             return self.place_retry(former, spec)

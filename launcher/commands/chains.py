@@ -46,18 +46,17 @@ def spent_on(ledger: Ledger, run: Run, now: float) -> float:
     return total_usd((run, *ledger.runs(leader=run.id)), now)
 
 
-def next_attempt(spec: JobSpec, chain: Sequence[Run], now: float, spent_usd: float) -> JobSpec | None:
+def next_attempt(spec: JobSpec, chain: Sequence[Run], now: float, spent_usd: float) -> JobSpec | str:
     """Return the job of another attempt, with what is left of its money: the last one cost `spent_usd`.
 
-    None: it should not be tried again.
+    A text says why one that is due cannot be made; empty: none is due.
     """
-    if (
-        not _is_due(spec, chain)
-        or budget_shortfall(spec, chain, spent_usd)
-        or time_shortfall(spec, chain, now)
-    ):
-        return None
-    return with_limit(spec, spent_usd)
+    if not _is_due(spec, chain):
+        return ""
+    last = chain[-1]
+    return (
+        _budget_shortfall(spec, last, spent_usd) or _time_shortfall(spec, now) or with_limit(spec, spent_usd)
+    )
 
 
 def is_retry_missing(ledger: Ledger, run: Run, now: float) -> bool:
@@ -69,13 +68,12 @@ def is_retry_missing(ledger: Ledger, run: Run, now: float) -> bool:
     if ledger.user_request(run.id).cause is not None:
         return False
     chain, spent_usd = chain_of(ledger, run), spent_on(ledger, run, now)
-    return next_attempt(read_job(run.spec_json), chain, now, spent_usd) is not None
+    return not isinstance(next_attempt(read_job(run.spec_json), chain, now, spent_usd), str)
 
 
-def budget_shortfall(spec: JobSpec, chain: Sequence[Run], spent_usd: float) -> str:
-    """Say why another attempt that is due cannot be paid for; empty when none is due, or it can."""
-    last = chain[-1]
-    if spec.limits.usd is None or not _is_due(spec, chain):
+def _budget_shortfall(spec: JobSpec, last: Run, spent_usd: float) -> str:
+    """Say why another attempt cannot be paid for; empty when it can."""
+    if spec.limits.usd is None:
         return ""
     left_usd = max(0.0, spec.limits.usd - spent_usd)
     min_usd = _MIN_USD if last.offer is None else max(_MIN_USD, policy.min_usd(last.offer))
@@ -89,13 +87,10 @@ def budget_shortfall(spec: JobSpec, chain: Sequence[Run], spent_usd: float) -> s
     )
 
 
-def time_shortfall(spec: JobSpec, chain: Sequence[Run], now: float) -> str:
-    """Say why another attempt that is due comes too late for the deadline.
-
-    Empty: none is due, or it does not.
-    """
+def _time_shortfall(spec: JobSpec, now: float) -> str:
+    """Say why another attempt comes too late for the deadline; empty when it does not."""
     deadline, min_s = policy.deadline_of(spec), policy.START_S + policy.MIN_TRAINING_S
-    if deadline is None or deadline - now >= min_s or not _is_due(spec, chain):
+    if deadline is None or deadline - now >= min_s:
         return ""
     return (
         f"no other attempt: {max(0.0, deadline - now):.0f} s are left until limits.deadline; a machine and "

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.jobs import train_job
-from vastrun.launcher.commands.chains import chain_of, next_attempt, origin_of, time_shortfall
+from vastrun.launcher.commands.chains import chain_of, next_attempt, origin_of
 from vastrun.launcher.config import dump_job
 from vastrun.launcher.core import Cause, Origin, Phase, Run
 from vastrun.launcher.core.bills import cost_usd
@@ -36,7 +36,7 @@ RUN = Run(
 
 
 def tried_again(spec: JobSpec, *chain: Run) -> bool:
-    return next_attempt(spec, chain, NOW, cost_usd(chain[-1], NOW)) is not None
+    return isinstance(next_attempt(spec, chain, NOW, cost_usd(chain[-1], NOW)), JobSpec)
 
 
 @pytest.mark.parametrize(
@@ -84,7 +84,7 @@ def test_what_another_machine_cannot_mend_is_not_tried_on_one(cause: Cause) -> N
 
 def test_another_attempt_has_only_what_is_left_of_the_money() -> None:
     spec = next_attempt(JOB, [RUN], NOW, cost_usd(RUN, NOW))
-    assert spec is not None
+    assert isinstance(spec, JobSpec)
     assert spec.limits.usd == pytest.approx(2.0)
     assert spec.train == JOB.train
 
@@ -100,11 +100,13 @@ def test_without_time_until_the_deadline_there_is_no_other_attempt() -> None:
         return replace(JOB, limits=replace(JOB.limits, deadline=deadline))
 
     assert tried_again(due(3600.0), RUN)
-    assert not tried_again(due(60.0), RUN)
-    assert "60 s are left until limits.deadline" in time_shortfall(due(60.0), [RUN], NOW)
-    assert not time_shortfall(due(60.0), [replace(RUN, cause=None)], NOW), "none is due"
-    again = next_attempt(due(3600.0), [RUN], NOW, cost_usd(RUN, NOW))
-    assert again is not None
+    spent_usd = cost_usd(RUN, NOW)
+    shortfall = next_attempt(due(60.0), [RUN], NOW, spent_usd)
+    assert isinstance(shortfall, str)
+    assert "60 s are left until limits.deadline" in shortfall
+    assert next_attempt(due(60.0), [replace(RUN, cause=None)], NOW, spent_usd) == "", "none is due"
+    again = next_attempt(due(3600.0), [RUN], NOW, spent_usd)
+    assert isinstance(again, JobSpec)
     assert again.limits.deadline == due(3600.0).limits.deadline
 
 
