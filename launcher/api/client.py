@@ -211,7 +211,7 @@ class Client:
         """Return the job with numbers in place of `auto`."""
         app = self._session.app
         with name_in_errors(source):
-            return resolve_auto(spec, app.make.estimator(), app.provider(provider), parent).spec
+            return resolve_auto(spec, app.make.estimator(), app.provider(provider), parent)[0]
 
     def _plan(self, source: JobText, spec: JobSpec, provider: str, parent: Run | None = None) -> LaunchPlan:
         """Return the plan of a job. Raises if it cannot be uploaded, rented or paid."""

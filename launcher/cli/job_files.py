@@ -87,9 +87,9 @@ def resolve_auto(app: AppContext, spec: JobSpec, market: Provider, parent: Run |
         return spec
     from vastrun.launcher.commands import estimate as auto
 
-    found = auto.resolve_auto(spec, app.make.estimator(), market, parent)
-    note(found.message)
-    return found.spec
+    spec, message = auto.resolve_auto(spec, app.make.estimator(), market, parent)
+    note(message)
+    return spec
 
 
 def print_warnings(spec: JobSpec, market: Provider, offers: Sequence[Offer]) -> None:

@@ -184,19 +184,11 @@ def _last_line(stderr: str) -> str:
     return (stderr.strip().splitlines() or ["no message"])[-1]
 
 
-@dataclass(frozen=True, kw_only=True)
-class ResolvedJob:
-    """A job whose every value is known."""
-
-    spec: JobSpec
-    message: str = ""
-    """Line that says what `auto` became; empty where the job has no `auto`."""
-
-
 def resolve_auto(
     spec: JobSpec, estimator: WorkloadEstimator, provider: Provider, parent: Run | None = None
-) -> ResolvedJob:
-    """Return the job with a number in place of `auto`. `parent`: the run that it continues.
+) -> tuple[JobSpec, str]:
+    """Return the job with a number in place of `auto`, and a line that says what it became; empty without
+    `auto`. `parent`: the run that it continues.
 
     The number is found once: it is what is rented, resumed and retried. Raises JobValueError if there is no
     estimate, and as `search` of a provider whose machines are of this computer.
@@ -208,22 +200,22 @@ def resolve_auto(
             return _with_memory(spec, estimator)
         except EstimateError as error:
             raise _unknown(key, str(error)) from error
-    return ResolvedJob(spec=spec)
+    return spec, ""
 
 
-def _with_memory(spec: JobSpec, estimator: WorkloadEstimator) -> ResolvedJob:
+def _with_memory(spec: JobSpec, estimator: WorkloadEstimator) -> tuple[JobSpec, str]:
     any_memory = _with_gpu_memory(spec, 0.0)
     workloads = estimator.workloads(any_memory)
     found = None if workloads is None else whole_gb(workloads, any_memory)
     if found is None:
         raise _unknown(_MEMORY, "no GPU is large enough for what a rank computes at once")
     message = f"{_MEMORY}: auto is {found:g}: memory that a rank needs for its share of a batch in one step"
-    return ResolvedJob(spec=_with_gpu_memory(spec, found), message=message)
+    return _with_gpu_memory(spec, found), message
 
 
 def _with_batch(
     spec: JobSpec, estimator: WorkloadEstimator, provider: Provider, parent: Run | None
-) -> ResolvedJob:
+) -> tuple[JobSpec, str]:
     """Return the job with the batch of the run that it continues, or the largest that its GPUs hold.
 
     The job then asks for such GPUs: with smaller ones, another attempt would not have that room.
@@ -231,9 +223,7 @@ def _with_batch(
     assert spec.train is not None
     if (batch := _batch_of(parent, spec)) is not None and parent is not None:
         spec = replace(spec, train=replace(spec.train, batch=batch))
-        return ResolvedJob(
-            spec=spec, message=f"{_BATCH}: auto is {batch}, that of {parent.id}, which it continues"
-        )
+        return spec, f"{_BATCH}: auto is {batch}, that of {parent.id}, which it continues"
     memory_gb = _gpu_memory_gb(spec, provider)
     spec, _ = estimator.with_largest_batch(spec, memory_gb)
     assert spec.train is not None
@@ -241,7 +231,7 @@ def _with_batch(
         f"{_BATCH}: auto is {spec.train.batch}: a GPU with {memory_gb:g} GB has room for "
         f"{spec.train.global_batch // spec.world_size} windows at once"
     )
-    return ResolvedJob(spec=_with_gpu_memory(spec, memory_gb), message=message)
+    return _with_gpu_memory(spec, memory_gb), message
 
 
 def _batch_of(parent: Run | None, spec: JobSpec) -> int | None:

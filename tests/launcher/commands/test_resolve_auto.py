@@ -36,9 +36,9 @@ def market() -> FakeProvider:
 def test_the_memory_is_what_a_share_of_the_batch_needs_at_once_with_the_margins(
     estimator: FakeForeteller, market: FakeProvider
 ) -> None:
-    found = resolve_auto(job(batch=96, gpu_memory_gb="auto"), estimator, market)  # type: ignore[arg-type]
-    assert found.spec == job(batch=96, gpu_memory_gb=34.3)
-    assert found.message.startswith("resources.gpu_memory_gb: auto is 34.3: ")
+    found, message = resolve_auto(job(batch=96, gpu_memory_gb="auto"), estimator, market)  # type: ignore[arg-type]
+    assert found == job(batch=96, gpu_memory_gb=34.3)
+    assert message.startswith("resources.gpu_memory_gb: auto is 34.3: ")
 
 
 @pytest.mark.parametrize(
@@ -52,15 +52,15 @@ def test_the_memory_is_what_a_share_of_the_batch_needs_at_once_with_the_margins(
 def test_the_batch_is_that_of_the_smallest_gpu_that_it_may_come_to_and_the_job_asks_for_such(
     resources: dict[str, object], memory_gb: float, estimator: FakeForeteller, market: FakeProvider
 ) -> None:
-    found = resolve_auto(job(**resources), estimator, market)  # type: ignore[arg-type]
-    assert found.spec == job(batch=2 * int(memory_gb), **{**resources, "gpu_memory_gb": memory_gb})
-    assert f"a GPU with {memory_gb:g} GB has room for {memory_gb:g} windows at once" in found.message
+    found, message = resolve_auto(job(**resources), estimator, market)  # type: ignore[arg-type]
+    assert found == job(batch=2 * int(memory_gb), **{**resources, "gpu_memory_gb": memory_gb})
+    assert f"a GPU with {memory_gb:g} GB has room for {memory_gb:g} windows at once" in message
 
 
 def test_on_this_computer_its_own_gpus_say_how_large_they_are(estimator: FakeForeteller) -> None:
     here = FakeProvider(FakeClock(), usd_per_hour=0.0)
     here.free = True
-    assert resolve_auto(job(), estimator, here).spec == job(batch=48, gpu_memory_gb=24.0)  # type: ignore[arg-type]
+    assert resolve_auto(job(), estimator, here)[0] == job(batch=48, gpu_memory_gb=24.0)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("names", [(), ("GT 1030",)])
@@ -79,11 +79,11 @@ def test_a_run_that_continues_another_one_keeps_its_batch(
         id="calm-heron-3f1a", job="demo", spec_json=dump_job(job(batch=64)), provider="fake",
         phase=Phase.ENDED, out_dir="", created_at=0.0, phase_at=0.0,
     )  # fmt: skip
-    found = resolve_auto(job(gpu_memory_gb=24.0), estimator, market, parent)  # type: ignore[arg-type]
-    assert found.spec == job(batch=64, gpu_memory_gb=24.0)
-    assert "that of calm-heron-3f1a, which it continues" in found.message
+    found, message = resolve_auto(job(gpu_memory_gb=24.0), estimator, market, parent)  # type: ignore[arg-type]
+    assert found == job(batch=64, gpu_memory_gb=24.0)
+    assert "that of calm-heron-3f1a, which it continues" in message
     later = replace(parent, spec_json=dump_job(train_job(train=TrainConfig(batch=64, stage="refine"))))
-    assert resolve_auto(job(gpu_memory_gb=24.0), estimator, market, later).spec == job(  # type: ignore[arg-type]
+    assert resolve_auto(job(gpu_memory_gb=24.0), estimator, market, later)[0] == job(  # type: ignore[arg-type]
         batch=48, gpu_memory_gb=24.0
     )
 
