@@ -39,7 +39,7 @@ def reap(orphans: Sequence[Orphan], services: Services) -> list[str]:
     absences = dict.fromkeys(ended_at, 0)
     before: set[str] = set()
     for _ in range(_MAX_POLLS):
-        present = {machine.id for machine in _list_machines(services.provider)}
+        present = {machine.id for machine in _listed(services.provider)[0]}
         present |= {i for i in absences if i not in present and services.provider.machine(i) is not None}
         absences = {i: 0 if i in present else count + 1 for i, count in absences.items()}
         # One that stays for a while ended, at the latest, when it was first absent.
@@ -61,14 +61,6 @@ def _was_destroyed(orphan: Orphan, provider: Provider) -> bool:
     if run is None or bills.released_at(run, machine_id) is None:
         return False
     return provider.machine(machine_id) is None
-
-
-def _list_machines(provider: Provider) -> Sequence[Instance]:
-    """List the machines; those of other rows are asked for by their ids."""
-    try:
-        return provider.instances()
-    except IncompleteListError as error:
-        return error.found
 
 
 def remove_networks(networks: Sequence[RunNetwork], services: Services) -> list[str]:
