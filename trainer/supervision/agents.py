@@ -11,7 +11,6 @@ import contextlib
 import fcntl
 import json
 import os
-import signal
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -22,9 +21,9 @@ from vastrun.contract import layout
 from vastrun.contract.job import Job
 from vastrun.contract.run_module import module_command
 from vastrun.trainer.distributed.nodes import this_node_of
-from vastrun.trainer.supervision.launch import Agent, Launch, make_folders, spare_agent_pid
+from vastrun.trainer.supervision.launch import AdoptedAgent, Launch, make_folders, spare_agent_pid
 from vastrun.trainer.supervision.launch_agent import LaunchRequest
-from vastrun.trainer.supervision.processes import die_with_parent, outlive_parent, send
+from vastrun.trainer.supervision.processes import die_with_parent, outlive_parent
 from vastrun.trainer.supervision.restarts import Start
 from vastrun.trainer.supervision.watch import environment_of
 
@@ -68,7 +67,7 @@ class Agents:
             self._first.stdin.flush()
         return Launch(box=box, world_size=world_size, agent=agent)
 
-    def _prepared(self, env: Mapping[str, str]) -> Agent | None:
+    def _prepared(self, env: Mapping[str, str]) -> subprocess.Popen[bytes] | None:
         """Return the agent that was started early, unless it ended or loaded with another environment."""
         first, loading_env, self._loading_env = self._first, self._loading_env, None
         if first is None or loading_env is None:
@@ -82,12 +81,12 @@ class Agents:
         self._first = None
         return None
 
-    def _spare(self, box: Path) -> Agent | None:
+    def _spare(self, box: Path) -> AdoptedAgent | None:
         pid = spare_agent_pid(box)
-        spare = None if self._first is None or pid is None else _AdoptedAgent(pid)
+        spare = None if self._first is None or pid is None else AdoptedAgent(pid)
         return spare if spare is not None and spare.poll() is None else None
 
-    def _start(self, box: Path, env: Mapping[str, str]) -> Agent:
+    def _start(self, box: Path, env: Mapping[str, str]) -> subprocess.Popen[bytes]:
         with (box / layout.AGENT_LOG).open("ab") as log:
             self._first = subprocess.Popen(
                 [*module_command("vastrun.trainer.supervision.launch_agent"), str(os.getpid())],
@@ -102,27 +101,6 @@ class Agents:
         with contextlib.suppress(OSError):  # above the limit of this user
             fcntl.fcntl(self._first.stdin, _F_SETPIPE_SZ, _PIPE_BYTES)
         return self._first
-
-
-class _AdoptedAgent:
-    """The copy that an agent left. It became a child of this process when the agent ended."""
-
-    def __init__(self, pid: int) -> None:
-        self.pid = pid
-        self._code: int | None = None
-
-    def poll(self) -> int | None:
-        if self._code is None:
-            try:
-                ended, status = os.waitpid(self.pid, os.WNOHANG)
-            except ChildProcessError:  # it ended long ago
-                self._code = -signal.SIGKILL
-            else:
-                self._code = os.waitstatus_to_exitcode(status) if ended else None
-        return self._code
-
-    def kill(self) -> None:
-        send(self.pid, signal.SIGKILL)
 
 
 def wait_for_start_signal(box: Path, agents: Agents) -> None:

@@ -15,7 +15,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean
-from typing import Protocol
 
 from vastrun.contract.outcome import IdleGpus, WaitsFor
 from vastrun.trainer.supervision.processes import descendants
@@ -37,18 +36,6 @@ _BUSY_THREAD = 0.8
 _BUSY_CORES = 0.9
 """Share of all cores from which these limit the run."""
 _IN_DISK_WAIT = b"D"
-
-
-class LoadReader(Protocol):
-    """Reads the load of the GPUs."""
-
-    def read(self) -> Sequence[float]:
-        """Return the loads that were reported since the last call, 0 to 1."""
-        ...
-
-    def close(self) -> None:
-        """Stop reading."""
-        ...
 
 
 class NvidiaSmi:
@@ -141,7 +128,7 @@ class IdleGpuWatch:
 
     def __init__(
         self,
-        loads: LoadReader,
+        loads: NvidiaSmi,
         *,
         now: Callable[[], float] = time.monotonic,
         times: Callable[[Iterable[int]], ProcessTimes] = process_times,

@@ -10,7 +10,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol, cast
+from typing import cast
 
 from vastrun.contract import layout
 from vastrun.contract.records import read_json
@@ -34,17 +34,25 @@ _START_PATHS = (
 )
 
 
-class Agent(Protocol):
-    """The process that started the ranks, and waits for them."""
+class AdoptedAgent:
+    """The copy that an agent left. It became a child of this process when the agent ended."""
 
-    @property
-    def pid(self) -> int: ...
+    def __init__(self, pid: int) -> None:
+        self.pid = pid
+        self._code: int | None = None
 
     def poll(self) -> int | None:
-        """Return its exit code, or minus the signal that ended it; None while it runs."""
-        ...
+        if self._code is None:
+            try:
+                ended, status = os.waitpid(self.pid, os.WNOHANG)
+            except ChildProcessError:  # it ended long ago
+                self._code = -signal.SIGKILL
+            else:
+                self._code = os.waitstatus_to_exitcode(status) if ended else None
+        return self._code
 
-    def kill(self) -> None: ...
+    def kill(self) -> None:
+        send(self.pid, signal.SIGKILL)
 
 
 @dataclass(kw_only=True)
@@ -53,7 +61,7 @@ class Launch:
 
     box: Path
     world_size: int
-    agent: Agent
+    agent: subprocess.Popen[bytes] | AdoptedAgent
     stopping: set[int] = field(default_factory=set)
     """Ranks that received SIGTERM for a stop."""
     killed: set[int] = field(default_factory=set)

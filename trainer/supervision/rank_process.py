@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import lru_cache, partial
 from pathlib import Path
-from typing import NoReturn, Protocol
+from typing import NoReturn
 
 from vastrun.contract import layout
 from vastrun.contract.job import Job, working_folder
@@ -78,17 +78,6 @@ def _record_of(line: bytes) -> RankProcess:
     return record
 
 
-class Program(Protocol):
-    """The running program of a rank."""
-
-    @property
-    def pid(self) -> int: ...
-
-    def wait(self) -> int:
-        """Return the exit code once it has ended; negative: minus the signal's number."""
-        ...
-
-
 def main() -> NoReturn:
     """Run the job's program and exit as it exited."""
     die_with_parent(int(sys.argv[1]))
@@ -120,7 +109,7 @@ def global_rank_variables(nodes: int, environ: Mapping[str, str]) -> dict[str, s
     return {"RANK": str(node * here + int(environ["RANK"])), "WORLD_SIZE": str(nodes * here)}
 
 
-def run(box: Path, rank: int, start: Callable[[], Program]) -> NoReturn:
+def run(box: Path, rank: int, start: Callable[[], Child | ForkedProgram]) -> NoReturn:
     """Start the rank's program and exit as it exited."""
     _log_into(box / layout.RAW_LOGS / f"rank-{rank}.log")
     os.chdir(working_folder(box))
@@ -160,7 +149,7 @@ def _wait_for_other_failure(box: Path, rank: int) -> None:
         time.sleep(_POLL_INTERVAL_S)
 
 
-def _fork_or_start(start_child: Callable[[], Program], server: str, box: Path) -> Program:
+def _fork_or_start(start_child: Callable[[], Child], server: str, box: Path) -> Child | ForkedProgram:
     """Request a fork from the server; without its response, start the rank like any other program."""
     try:
         return ForkedProgram.request(server, os.environ, working_folder(box))
@@ -189,7 +178,7 @@ class Child:
         return os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
 
 
-def _watch(box: Path, rank: int, program: Program) -> int:
+def _watch(box: Path, rank: int, program: Child | ForkedProgram) -> int:
     process = RankProcess(rank=rank, pid=program.pid, started_at=time.time())
     path = box / layout.RANKS / f"rank-{process.rank}.process.json"
     write_atomically(path, _line(process), durable=False)
@@ -240,7 +229,7 @@ def _log_into(path: Path) -> None:
     os.close(log)
 
 
-def _forward_signal(program: Program, number: int, _frame: object) -> None:
+def _forward_signal(program: Child | ForkedProgram, number: int, _frame: object) -> None:
     """Pass a signal on to a fork. A child has received it already, as a member of this process group."""
     if isinstance(program, ForkedProgram):
         send(program.pid, number)

@@ -18,7 +18,7 @@ from vastrun.contract import layout
 from vastrun.contract.data_files import EXIT_OF_BLAME, HUB_ENDPOINT, JobDataFile, hub_address, path_fault
 from vastrun.contract.job import Job
 from vastrun.trainer.transfer.data_cache import CachedFile, DataCache
-from vastrun.trainer.transfer.download import FileDownload, FileSource, hash_into, megabytes, new_hash, say
+from vastrun.trainer.transfer.download import FileDownload, hash_into, megabytes, new_hash, say
 from vastrun.trainer.transfer.download_error import DataFileError, disk_error
 from vastrun.trainer.transfer.sources import HttpSource, ObjectSource
 
@@ -62,7 +62,7 @@ def provide(file: JobDataFile, folder: Path, cache: DataCache | None, environ: M
     _say_done(file, digest, size, time.monotonic() - began_at)
 
 
-def source_of(file: JobDataFile, environ: Mapping[str, str]) -> FileSource:
+def source_of(file: JobDataFile, environ: Mapping[str, str]) -> HttpSource | ObjectSource:
     """Return the place that a file's URL names."""
     scheme = file.url.partition("://")[0]
     if scheme == "hf":
@@ -109,7 +109,9 @@ def _is_there(file: JobDataFile, target: Path) -> bool:
     return is_same
 
 
-def _through_cache(file: JobDataFile, source: FileSource, part: Path, cache: DataCache) -> bool:
+def _through_cache(
+    file: JobDataFile, source: HttpSource | ObjectSource, part: Path, cache: DataCache
+) -> bool:
     """Copy the file from the machine's cache to `part`, after a download into it if need be.
 
     False: the disk has no room for both. Raises DataFileError, OSError.
@@ -128,7 +130,7 @@ def _through_cache(file: JobDataFile, source: FileSource, part: Path, cache: Dat
         return _fill(file, source, part, cached)
 
 
-def _fill(file: JobDataFile, source: FileSource, part: Path, cached: CachedFile) -> bool:
+def _fill(file: JobDataFile, source: HttpSource | ObjectSource, part: Path, cached: CachedFile) -> bool:
     began_at = time.monotonic()
     say(f"{file.path}: downloading from {source.server} to this machine's cache")
     digest = FileDownload(file, source, cached.part).run()

@@ -9,13 +9,12 @@ import hashlib
 import shutil
 import time
 from collections.abc import Callable
-from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any, BinaryIO, Protocol
+from typing import Any, BinaryIO
 
 from vastrun.contract.data_files import JobDataFile
 from vastrun.trainer.transfer.download_error import DataFileError, InterruptedDownload, disk_error
-from vastrun.trainer.transfer.sources import OpenFile
+from vastrun.trainer.transfer.sources import HttpSource, ObjectSource
 
 _CHUNK = 1 << 20
 _MAX_FAILURES = 6
@@ -31,23 +30,13 @@ FREE_BYTES = 50 * 10**6
 """Bytes that stay free on the disk, for the log."""
 
 
-class FileSource(Protocol):
-    """A place from which a file is read."""
-
-    server: str
-
-    def open(self, offset: int, version: str) -> AbstractContextManager[OpenFile]:
-        """Open the file at an offset."""
-        ...
-
-
 class FileDownload:
     """Download of one file to a path `part`, which a later download of the same file continues."""
 
     def __init__(
         self,
         file: JobDataFile,
-        source: FileSource,
+        source: HttpSource | ObjectSource,
         part: Path,
         *,
         sleep: Callable[[float], None] = time.sleep,
