@@ -238,7 +238,7 @@ def conclude(
 ) -> Outcome:
     """Collect the evidence of a training that is over.
 
-    `watched` is the last of `starts`; `before` are the files that existed before the program started.
+    `before` are the files that existed before the program started.
     """
     final = read_final(box)
     loss = final.loss if final else last_loss(box)

@@ -42,7 +42,6 @@ class Process:
         return f"{self.pid} {self.started_ticks}"
 
     def has(self, variable: str, value: str) -> bool:
-        """Tell whether its environment has this variable with this value."""
         return f"\0{variable}={value}\0".encode() in b"\0" + self.environment
 
     def is_in(self, folder: Path) -> bool:

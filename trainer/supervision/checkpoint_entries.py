@@ -93,8 +93,6 @@ class Entry:
 
 @dataclass(frozen=True, kw_only=True)
 class FoundEntries:
-    """Entries that one poll found."""
-
     entries: tuple[Entry, ...]
     outside: tuple[str, ...] = ()
     """Names that lead out of the program's folder; they are not followed."""

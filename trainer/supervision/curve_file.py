@@ -27,8 +27,6 @@ MAX_STEP = 10**12
 
 
 class MessageField(NamedTuple):
-    """A field of a Protobuf message."""
-
     kind: tuple[int, int]
     """Field number and wire type."""
     integer: int = 0
@@ -104,8 +102,6 @@ def _varint(message: bytes, at: int) -> tuple[int, int]:
 
 
 class CurvePoint(NamedTuple):
-    """One value of one curve."""
-
     step: int
     name: str
     value: float | None
@@ -118,8 +114,6 @@ class BrokenFileError(ValueError):
 
 @dataclass
 class CurveFile(ABC):
-    """One file of curves."""
-
     path: Path
     offset: int = 0
     """Number of bytes that were read."""

@@ -54,8 +54,6 @@ JSON."""
 
 @dataclass(frozen=True, kw_only=True)
 class TimedRankEnd:
-    """The end of a rank, with its time."""
-
     end: RankEnd
     at: float
     """Epoch seconds."""

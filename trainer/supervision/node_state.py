@@ -12,8 +12,6 @@ from vastrun.trainer.supervision.stall import RankProgress
 
 @dataclass(frozen=True, kw_only=True)
 class NodeState:
-    """The state of one node."""
-
     run_id: str
     node: int
     start: int = 0

@@ -35,7 +35,6 @@ class ProgressTracker:
     """Last activity of each rank, up to its first step."""
 
     def ranks_progress(self, processes: Iterable[RankProcess]) -> tuple[RankProgress, ...]:
-        """Return the progress of the running ranks."""
         return tuple(self._progress_of(process.rank) for process in processes if process.exit_code is None)
 
     def has_news(self, ranks_progress: Iterable[RankProgress]) -> bool:
@@ -111,8 +110,6 @@ def _rank_status(box: Path, process: RankProcess, age_s: float) -> dict[str, Any
 
 @dataclass(frozen=True, kw_only=True)
 class Loss:
-    """A recorded loss."""
-
     value: float | None = None
     finite: bool | None = None
     """True for a finite loss; None: no loss was recorded."""

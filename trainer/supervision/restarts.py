@@ -152,7 +152,6 @@ def _would_run_out_again(job: Job, record: StartRecord) -> str | None:
 
 
 def _is_last_stage(job: Job, ended: StartRecord) -> bool:
-    """Tell whether the last stage of the job has ended."""
     spans = job.train.stage_spans if job.train else ()
     return not any(span.name == ended.stage for span in spans[:-1])
 

@@ -31,8 +31,6 @@ _END_BYTES = 1 << 14
 
 @dataclass(frozen=True, kw_only=True)
 class StackFrame:
-    """One frame of a Python stack."""
-
     file: str
     line: str
     function: str

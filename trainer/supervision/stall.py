@@ -40,7 +40,6 @@ class StallLimits:
 
     @classmethod
     def of_job(cls, job: Job) -> StallLimits:
-        """Return the limits of the job."""
         own = asdict(job.train.limits) if job.train else {}
         activities = {
             name.removesuffix("_s"): seconds for name, seconds in own.items() if seconds is not None
@@ -57,8 +56,6 @@ class StallLimits:
 
 @dataclass(frozen=True, kw_only=True)
 class RankProgress:
-    """The progress of a running rank."""
-
     rank: int
     step: int
     activity: str

@@ -40,8 +40,6 @@ _CONTENT = {_FLOAT: "<f", _DOUBLE: "<d", _INT32: "<i", _INT64: "<q", _HALF: "<e"
 
 
 class TensorBoardFile(CurveFile):
-    """One event file."""
-
     has_sub_runs: ClassVar[bool] = True
 
     def _next_record(self, file: BinaryIO, size: int) -> bytes | None:

@@ -40,8 +40,6 @@ _MAX_TEXT = 40
 
 @dataclass
 class WandbFile(CurveFile):
-    """One run file."""
-
     _parts: bytearray | None = None
     """The incomplete record; None: there is none, or it is too long."""
 

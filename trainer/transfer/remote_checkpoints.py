@@ -85,7 +85,6 @@ class RemoteCheckpoints:
                 sink.write(chunk)
 
     def remove(self, name: str) -> None:
-        """Remove the checkpoint of this name."""
         self.files.rm(f"{self.root}/{name}", recursive=True)
 
     def _protocols(self) -> tuple[str, ...]:

@@ -112,7 +112,6 @@ class TensorCounter(TorchDispatchMode):
         self._update_peak()
 
     def peaks(self) -> dict[str, PeakBytes]:
-        """Return the peak of each phase."""
         return {
             name: PeakBytes(**{kind: now[kind] for kind in get_args(Kind)})
             for name, (_, now) in self._peaks.items()

@@ -174,8 +174,6 @@ def _timed(values: torch.Tensor, rank: int) -> float:
 
 @dataclass(frozen=True, kw_only=True)
 class ForkedRanks:
-    """The ends of the ranks."""
-
     faults: Mapping[int, str]
     """Text on the failure of each failed rank."""
     figure: float | None = None
