@@ -80,14 +80,6 @@ def number_of(layout: str, content: bytes) -> float:
     return float(struct.unpack(layout, content)[0])
 
 
-def varints(packed: bytes) -> Iterator[int]:
-    """Yield the numbers of a packed field of varints. Raises MalformedError."""
-    at = 0
-    while at < len(packed):
-        value, at = _varint(packed, at)
-        yield value
-
-
 def _varint(message: bytes, at: int) -> tuple[int, int]:
     """Return a number, and the offset after it."""
     value = shift = 0

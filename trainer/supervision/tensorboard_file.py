@@ -21,11 +21,9 @@ from vastrun.trainer.supervision.curve_file import (
     BrokenFileError,
     CurveFile,
     CurvePoint,
-    MessageField,
     fields,
     number_of,
     signed,
-    varints,
 )
 
 _HEADER = struct.Struct("<QI")
@@ -34,9 +32,8 @@ _POLYNOMIAL = 0x82F63B78
 _MASK_DELTA = 0xA282EAD8
 _DIGITS = 7
 """Significant digits of a number that was stored in 32 bits."""
-_FLOAT, _DOUBLE, _INT32, _INT64, _BFLOAT16, _HALF = 1, 2, 3, 9, 14, 19
-"""Values of a tensor's `dtype`."""
-_CONTENT = {_FLOAT: "<f", _DOUBLE: "<d", _INT32: "<i", _INT64: "<q", _HALF: "<e"}
+_LAYOUTS = {1: "<f", 2: "<d"}
+"""Layout of a tensor's bytes by its `dtype`: writers of scalars store floats and doubles only."""
 
 
 class TensorBoardFile(CurveFile):
@@ -90,43 +87,18 @@ def _scalar(step: int, summary_value: bytes) -> Iterator[CurvePoint]:
 
 def _tensor_value(tensor: bytes) -> float | None:
     """Return the number in a tensor without dimensions; None for any other tensor."""
-    dtype, found = 0, list[MessageField]()
-    for field in fields(tensor):
-        number, _ = field.kind
-        if field.kind == (1, VARINT):
-            dtype = field.integer
-        elif field.kind == (2, BYTES) and any(part.kind[0] == 2 for part in fields(field.content)):
+    layout, found = "", list[tuple[str, bytes]]()
+    for (number, wire), integer, content in fields(tensor):
+        if (number, wire) == (1, VARINT):
+            layout = _LAYOUTS.get(integer, "")
+        elif (number, wire) == (2, BYTES) and any(part.kind[0] == 2 for part in fields(content)):
             return None  # it has dimensions
-        elif number in (4, 5, 6, 7, 10, 13):
-            found.append(field)
-    return _field_value(found[0], dtype) if len(found) == 1 else None
-
-
-def _field_value(field: MessageField, dtype: int) -> float | None:
-    """Return the number of a field that has exactly one, packed or not."""
-    number, wire = field.kind
-    if wire == VARINT:
-        return _integer(number, dtype, field.integer)
-    if number == 4:
-        value = number_of(_CONTENT[dtype], field.content) if dtype in _CONTENT else None
-        return _rounded(value) if value is not None and dtype in (_FLOAT, _HALF) else value
-    if number == 5:
-        return _rounded(number_of("<f", field.content))
-    if number == 6:
-        return number_of("<d", field.content)
-    numbers = list(varints(field.content))
-    return _integer(number, dtype, numbers[0]) if len(numbers) == 1 else None
-
-
-def _integer(number: int, dtype: int, value: int) -> float | None:
-    """Return the number of a varint: an integer, or the bits of a short float."""
-    if number in (7, 10):
-        return float(signed(value))
-    if number != 13 or value >> 16:
+        elif number in (4, 5, 6):
+            found.append(({5: "<f", 6: "<d"}.get(number, layout), content))
+    if len(found) != 1 or not found[0][0]:
         return None
-    if dtype == _BFLOAT16:
-        return _rounded(number_of("<f", struct.pack("<I", value << 16)))
-    return number_of("<e", struct.pack("<H", value)) if dtype == _HALF else None
+    value = number_of(*found[0])
+    return _rounded(value) if found[0][0] == "<f" else value
 
 
 def _rounded(value: float) -> float:

@@ -20,7 +20,6 @@ from tests.trainer.supervision.curve_programs import (
     part,
     read_all,
     run_program,
-    varint,
     whole,
 )
 from vastrun.trainer.supervision.curve_file import CurveFile
@@ -67,24 +66,15 @@ def test_scalars_of_the_summary_writer_are_read_in_each_of_their_forms(tmp_path:
 TENSORS: dict[str, tuple[bytes, float | None]] = {
     "a float": (part(5, struct.pack("<f", 0.1)), 0.1),
     "a double": (part(6, struct.pack("<d", 1 / 3)), 1 / 3),
-    "an int": (whole(7, -7), -7),
-    "a packed int": (part(7, varint(-7)), -7),
-    "a packed long": (part(10, varint(1 << 40)), 1 << 40),
-    "a half": (whole(1, 19) + whole(13, 0x3E00), 1.5),
-    "a bfloat16": (whole(1, 14) + whole(13, 0x3FC0), 1.5),
-    "a packed bfloat16": (whole(1, 14) + part(13, varint(0xBFC0)), -1.5),
     "the bytes of a float": (whole(1, 1) + part(4, struct.pack("<f", 0.1)), 0.1),
     "the bytes of a double": (whole(1, 2) + part(4, struct.pack("<d", 1 / 3)), 1 / 3),
-    "the bytes of an int": (whole(1, 3) + part(4, struct.pack("<i", -123456789)), -123456789),
-    "the bytes of a long": (whole(1, 9) + part(4, struct.pack("<q", -(1 << 40))), -(1 << 40)),
-    "the bytes of a half": (whole(1, 19) + part(4, struct.pack("<e", 1.5)), 1.5),
     "a shape without dimensions": (part(2, b"") + part(5, struct.pack("<f", 0.1)), 0.1),
     "a shape with one": (part(2, part(2, whole(1, 1))) + part(5, struct.pack("<f", 0.1)), None),
     "a word": (whole(1, 7) + part(4, b"word"), None),
-    "two packed numbers": (part(10, varint(1) + varint(2)), None),
-    "two numbers": (whole(10, 1) + whole(10, 2), None),
-    "a bfloat16 of too many bits": (whole(1, 14) + whole(13, 0x1_3FC0), None),
-    "a half that is called a float": (whole(1, 1) + whole(13, 0x3E00), None),
+    "an int": (whole(7, -7), None),
+    "the bytes of an int": (whole(1, 3) + part(4, struct.pack("<i", 7)), None),
+    "two packed numbers": (part(5, struct.pack("<ff", 1, 2)), None),
+    "two numbers": (part(6, struct.pack("<d", 1)) + part(6, struct.pack("<d", 2)), None),
     "nothing": (b"", None),
 }
 
