@@ -243,19 +243,10 @@ def largest_micro_batch(max_size: int, room_bytes: int, peak_bytes: Callable[[in
     None: not even one window fits.
     """
     sizes = sizes_to_try(max_size)
-    if peak_bytes(sizes[-1]) <= room_bytes:
+    if peak_bytes(sizes[-1]) <= room_bytes:  # the usual case: one estimate takes a second
         return sizes[-1]
-    if peak_bytes(1) > room_bytes:
-        return None
-    fits, too_large = 0, len(sizes) - 1
-    while too_large - fits > 1 and not _next_cannot_fit(sizes, fits, room_bytes, peak_bytes):
-        # The peak is the maximum over moments, each linear in the size: a convex function. Between two sizes
-        # it is thus at most on the line between their peaks.
-        low, high = sizes[fits], sizes[too_large]
-        guess = low + int((room_bytes - peak_bytes(low)) / _bytes_per_window(low, high, peak_bytes))
-        tried = min(max(bisect_right(sizes, guess) - 1, fits + 1), too_large - 1)
-        fits, too_large = (tried, too_large) if peak_bytes(sizes[tried]) <= room_bytes else (fits, tried)
-    return sizes[fits]
+    fitting = bisect_right(sizes, room_bytes, key=peak_bytes)
+    return sizes[fitting - 1] if fitting else None
 
 
 def sizes_to_try(max_size: int) -> list[int]:
@@ -267,15 +258,3 @@ def sizes_to_try(max_size: int) -> list[int]:
     powers = range(max(1, max_size.bit_length()))
     sizes = [1, 2, 3, *(leading << power for power in powers for leading in _LEADING_DIGITS)]
     return [size for size in sizes if size <= max(1, max_size)]
-
-
-def _next_cannot_fit(sizes: list[int], fits: int, room_bytes: int, peak_bytes: Callable[[int], int]) -> bool:
-    """Return True when the next size cannot fit: beyond two sizes a convex peak is above their line."""
-    if fits == 0:
-        return False
-    next_bytes = peak_bytes(1) + _bytes_per_window(1, sizes[fits], peak_bytes) * (sizes[fits + 1] - 1)
-    return next_bytes > room_bytes
-
-
-def _bytes_per_window(low: int, high: int, peak_bytes: Callable[[int], int]) -> float:
-    return (peak_bytes(high) - peak_bytes(low)) / (high - low)

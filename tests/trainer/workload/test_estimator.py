@@ -204,10 +204,10 @@ def test_it_has_room_and_the_next_size_has_not(room: int, fixed: int) -> None:
 def test_few_sizes_are_tried() -> None:
     peaks = Peaks(fixed=2_000)
     assert largest_micro_batch(9216, 5_000, peaks) == 448
-    assert len(peaks.tried) <= 6
-    plain = Peaks()
-    assert largest_micro_batch(9216, 5_000, plain) == 448
-    assert len(plain.tried) == 3
+    assert len(peaks.tried) <= 7
+    roomy = Peaks()
+    assert largest_micro_batch(9216, 10**9, roomy) == sizes_to_try(9216)[-1]
+    assert len(roomy.tried) == 1
 
 
 def test_more_than_there_is_to_compute_is_not_tried_and_too_little_room_is_none() -> None:
