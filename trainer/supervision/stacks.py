@@ -24,9 +24,6 @@ _QUIET_S = 0.2
 _THREAD = re.compile(r"^(Current thread|Thread) 0x[0-9a-f]+.*\(most recent call first\):$")
 _LIBRARY = re.compile(r"/lib(64)?/python3\.\d+/((site|dist)-packages/)?|/(site|dist)-packages/")
 _FRAME = re.compile(r'^  File "(?P<file>.*)", line (?P<line>\d+|\?\?\?) in (?P<function>.*)$')
-_OUTERMOST = re.compile(r" in (<module>|_run_module_as_main)\n(\nExtension modules: .*)?\Z", re.DOTALL)
-"""Matches the end of a dump: the main thread comes last, and its outermost frame at the end."""
-_END_BYTES = 1 << 14
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,11 +72,6 @@ def main_thread(text: str) -> tuple[StackFrame, ...]:
     return next((tuple(frames) for frames in reversed(threads) if frames), ())
 
 
-def is_complete(text: str) -> bool:
-    """Tell whether a dump certainly has all its frames. A stack that Python cut off at 100 does not say."""
-    return _OUTERMOST.search(text) is not None
-
-
 def top_frame(frames: Iterable[StackFrame]) -> StackFrame | None:
     """Return the innermost frame outside of libraries; without such a frame, the innermost one."""
     frames = tuple(frames)
@@ -111,7 +103,7 @@ def _python_of(pid: int) -> int:
 
 
 def _wait_until_quiet(offsets: Mapping[Path, int], within_s: float) -> None:
-    """Wait until every file has a complete dump after its offset, or one, and stopped growing."""
+    """Wait until every file has grown beyond its offset, and stopped growing."""
     changed_at = time.monotonic()
     deadline, sizes = changed_at + within_s, dict(offsets)
     while time.monotonic() < deadline:
@@ -119,19 +111,8 @@ def _wait_until_quiet(offsets: Mapping[Path, int], within_s: float) -> None:
         if (now := {path: _file_size(path) for path in offsets}) != sizes:
             sizes, changed_at = now, time.monotonic()
         grown = all(sizes[path] > offset for path, offset in offsets.items())
-        if grown and (
-            time.monotonic() - changed_at > _QUIET_S
-            or all(is_complete(_end_of(path, offset)) for path, offset in offsets.items())
-        ):
+        if grown and time.monotonic() - changed_at > _QUIET_S:
             return
-
-
-def _end_of(path: Path, offset: int) -> str:
-    """Return the last text of a file after `offset`; empty when it cannot be read."""
-    with contextlib.suppress(OSError), path.open("rb") as file:
-        file.seek(max(offset, os.fstat(file.fileno()).st_size - _END_BYTES))
-        return file.read().decode("utf-8", errors="replace")
-    return ""
 
 
 def _file_size(path: Path) -> int:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tests.waiting import LONGEST_S, eventually
 from vastrun.contract import layout
-from vastrun.trainer.supervision.stacks import dump_stacks, is_complete, main_thread, top_frame
+from vastrun.trainer.supervision.stacks import dump_stacks, main_thread, top_frame
 
 SITE = "/venv/lib/python3.11/site-packages"
 DUMP = f"""\
@@ -40,15 +40,6 @@ def test_of_several_dumps_the_last_counts() -> None:
         'Current thread 0x00007f2 (most recent call first):\n  File "/box/code/train.py", line 41 in save\n'
     )
     assert [frame.function for frame in main_thread(DUMP + "\n" + later)] == ["save"]
-
-
-def test_a_dump_is_complete_once_it_has_the_outermost_frame_of_the_main_thread() -> None:
-    lines = DUMP.splitlines(keepends=True)
-    by_module = DUMP + '  File "<frozen runpy>", line 198 in _run_module_as_main\n'
-    for text in (DUMP, by_module, f"{DUMP}\nExtension modules: numpy.core (total: 1)\n"):
-        assert is_complete(text)
-    for text in ("", DUMP[:-1], *("".join(lines[:count]) for count in range(len(lines)))):
-        assert not is_complete(text)
 
 
 def test_the_frame_named_is_the_users_innermost_one() -> None:
