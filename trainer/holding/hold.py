@@ -10,7 +10,7 @@ import contextlib
 import os
 import signal
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 
@@ -20,6 +20,7 @@ from vastrun.contract.records import write_atomically, write_json
 from vastrun.contract.stop_budget import SUPERVISOR_SAVING_S
 from vastrun.trainer.holding.machine import PROC, Process, box_processes, list_processes
 from vastrun.trainer.holding.slots import BoxSlot, drain, drain_reason, slot_lock, slots_of
+from vastrun.trainer.supervision.memory_counters import count
 
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 _SPARED = ("bash", "sh", "sleep")
@@ -198,20 +199,9 @@ def record_kill(folder: Path, used: int, limit: int) -> None:
     end.
     """
     with contextlib.suppress(OSError):
-        events = f"oom_kill {recorded_kills(folder) + 1}\npeak {used}\nlimit {limit}\n"
-        write_atomically(folder / layout.MEMORY_EVENTS, events, durable=False)
-
-
-def recorded_kills(folder: Path) -> int:
-    """Return the number of recorded kills."""
-    return sum(_counts(folder, ("oom_kill",)))
-
-
-def _counts(folder: Path, names: Iterable[str]) -> list[int]:
-    with contextlib.suppress(OSError, ValueError):
-        lines = (folder / layout.MEMORY_EVENTS).read_text().splitlines()
-        return [int(value) for name, value in (line.split() for line in lines) if name in names]
-    return []
+        path = folder / layout.MEMORY_EVENTS
+        kills = count("oom_kill", [path]) + 1
+        write_atomically(path, f"oom_kill {kills}\npeak {used}\nlimit {limit}\n", durable=False)
 
 
 def _resident(pid: int, proc: Path) -> int:

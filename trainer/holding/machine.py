@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import os
-import subprocess
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from vastrun.contract import layout
 from vastrun.contract.records import read_json, write_json
+from vastrun.trainer.boot.preflight.nvidia_smi import number, rows_if_known
 
 PROC = Path("/proc")
 _ZOMBIE = "Z"
@@ -21,7 +21,6 @@ _MEMORY_LIMITS = (
     Path("/sys/fs/cgroup/memory.max"),
     Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"),
 )
-_NVIDIA_SMI_S = 60.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -218,11 +217,11 @@ def gpus_in_use(visible: str | None) -> tuple[tuple[str, ...], tuple[int, ...]]:
 
     `visible`: the value of CUDA_VISIBLE_DEVICES; None: all GPUs.
     """
-    rows = [row for row in map(_row, _nvidia_smi().splitlines()) if row is not None]
+    rows = rows_if_known("--query-gpu", ("index", "uuid", "memory.used"))
     if visible is not None:
         chosen = [each.strip() for each in visible.split(",") if each.strip()]
         rows = [row for row in rows if row[0] in chosen or any(row[1].startswith(each) for each in chosen)]
-    return tuple(row[1] for row in rows), tuple(row[2] for row in rows)
+    return tuple(row[1] for row in rows), tuple(number(row[2]) or 0 for row in rows)
 
 
 def scratch_files(folders: Iterable[Path] = SCRATCH) -> set[Path]:
@@ -232,23 +231,6 @@ def scratch_files(folders: Iterable[Path] = SCRATCH) -> set[Path]:
         with contextlib.suppress(OSError):
             found |= set(folder.iterdir())
     return found
-
-
-def _row(line: str) -> tuple[str, str, int] | None:
-    parts = [part.strip() for part in line.split(",")]
-    if len(parts) != 3:
-        return None
-    return parts[0], parts[1], int(parts[2]) if parts[2].isdecimal() else 0
-
-
-def _nvidia_smi() -> str:
-    """Return a line for each GPU: index, UUID, MiB in use; empty where nvidia-smi does not work."""
-    query = ("nvidia-smi", "--query-gpu=index,uuid,memory.used", "--format=csv,noheader,nounits")
-    try:
-        done = subprocess.run(query, capture_output=True, text=True, timeout=_NVIDIA_SMI_S, check=True)
-    except (OSError, subprocess.SubprocessError):
-        return ""
-    return done.stdout
 
 
 def _memory_mib() -> int:

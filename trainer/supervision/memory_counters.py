@@ -43,12 +43,12 @@ def memory_kills(box: Path, proc: Path = _PROC, cgroups: Path = _CGROUPS) -> int
     By the kernel in this cgroup, else on this computer; and by the holder of the machine in this slot.
     """
     kernel = _events(proc, cgroups)
-    return _count("oom_kill", (box / layout.MEMORY_EVENTS,)) + _count("oom_kill", (*kernel, proc / "vmstat"))
+    return count("oom_kill", (box / layout.MEMORY_EVENTS,)) + count("oom_kill", (*kernel, proc / "vmstat"))
 
 
 def own_memory_kills(box: Path, proc: Path = _PROC, cgroups: Path = _CGROUPS) -> int:
     """Count kills in this cgroup and in this slot only; 0 where only the whole computer is counted."""
-    return _count("oom_kill", (box / layout.MEMORY_EVENTS,)) + _count("oom_kill", _events(proc, cgroups))
+    return count("oom_kill", (box / layout.MEMORY_EVENTS,)) + count("oom_kill", _events(proc, cgroups))
 
 
 @dataclass(kw_only=True)
@@ -81,7 +81,7 @@ class MemoryKills:
 def memory_use(box: Path, proc: Path = _PROC, cgroups: Path = _CGROUPS) -> MemoryUse | None:
     """Return the peak use of this slot, else of this cgroup; None where it has no limit or is unknown."""
     slot = (box / layout.MEMORY_EVENTS,)
-    limit, peak = _count("limit", slot), _count("peak", slot)
+    limit, peak = count("limit", slot), count("peak", slot)
     for folder in () if limit else _folders(proc, cgroups):
         limit = _number(folder / "memory.max") or _number(folder / "memory.limit_in_bytes")
         peak = _number(folder / "memory.peak") or _number(folder / "memory.max_usage_in_bytes")
@@ -109,7 +109,7 @@ def _folders(proc: Path, cgroups: Path) -> Iterator[Path]:
     yield cgroups / "memory"
 
 
-def _count(name: str, files: Iterable[Path]) -> int:
+def count(name: str, files: Iterable[Path]) -> int:
     """Return the named number from the first file that has it; 0 where none has."""
     for path in files:
         with contextlib.suppress(OSError, ValueError):

@@ -13,9 +13,10 @@ from pathlib import Path
 import pytest
 
 from tests.waiting import eventually
-from vastrun.trainer.holding.hold import enforce_memory_limit, recorded_kills
+from vastrun.contract import layout
+from vastrun.trainer.holding.hold import enforce_memory_limit
 from vastrun.trainer.holding.machine import list_processes
-from vastrun.trainer.supervision.memory_counters import memory_kills, memory_use
+from vastrun.trainer.supervision.memory_counters import count, memory_kills, memory_use
 
 _EATS = "import sys, time; x = bytearray(int(sys.argv[1]) << 20); print('full', flush=True); time.sleep(60)"
 _FORKS = (
@@ -78,7 +79,7 @@ def test_the_largest_process_is_killed_and_the_others_go_on(slot: Path, programs
     assert large.wait() == -signal.SIGKILL
     assert small.poll() is None
     assert "of 0.1 GiB for this slot" in excess
-    assert recorded_kills(slot) == 1
+    assert count("oom_kill", [slot / layout.MEMORY_EVENTS]) == 1
     use = memory_use(slot)
     assert use is not None
     assert (use.limit, use.peak > use.limit) == (120 << 20, True)
@@ -89,7 +90,7 @@ def test_a_slot_within_its_limit_is_left_alone(slot: Path, programs: Programs) -
     process = programs.start(_EATS, "50")
     assert enforce_memory_limit(slot, 400, list_processes()) is None
     assert process.poll() is None
-    assert recorded_kills(slot) == 0
+    assert count("oom_kill", [slot / layout.MEMORY_EVENTS]) == 0
 
 
 def test_pages_that_forks_share_are_counted_once(slot: Path, programs: Programs) -> None:

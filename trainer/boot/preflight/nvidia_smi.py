@@ -41,7 +41,7 @@ class Gpu:
 def read_gpus() -> tuple[Gpu, ...]:
     """List the GPUs of this machine. Raises NvidiaSmiError."""
     gpus = [
-        Gpu(index=int(index), name=name, memory_mib=_number(memory), driver=driver)
+        Gpu(index=int(index), name=name, memory_mib=number(memory), driver=driver)
         for index, name, memory, driver in _rows("--query-gpu", _BASIC)
     ]
     return tuple(_with_rows_remapped(_with_health(gpus)))
@@ -57,16 +57,16 @@ def driver_cuda() -> tuple[int, int] | None:
 
 
 def _with_health(gpus: list[Gpu]) -> list[Gpu]:
-    health = {int(index): rest for index, *rest in _rows_if_known("--query-gpu", _HEALTH)}
+    health = {int(index): rest for index, *rest in rows_if_known("--query-gpu", _HEALTH)}
     return [
-        replace(gpu, bus_id=bus, used_mib=_number(used), ecc_errors=_number(errors))
+        replace(gpu, bus_id=bus, used_mib=number(used), ecc_errors=number(errors))
         for gpu in gpus
         for bus, used, errors in [health.get(gpu.index, ("", "", ""))]
     ]
 
 
 def _with_rows_remapped(gpus: list[Gpu]) -> list[Gpu]:
-    remapped = {bus: rest for bus, *rest in _rows_if_known("--query-remapped-rows", _REMAPPED)}
+    remapped = {bus: rest for bus, *rest in rows_if_known("--query-remapped-rows", _REMAPPED)}
     return [
         replace(gpu, remap_pending=_is_set(pending), remap_failed=_is_set(failed))
         for gpu in gpus
@@ -80,7 +80,8 @@ def _rows(query: str, fields: tuple[str, ...]) -> list[list[str]]:
     return [row for row in rows if len(row) == len(fields)]
 
 
-def _rows_if_known(query: str, fields: tuple[str, ...]) -> list[list[str]]:
+def rows_if_known(query: str, fields: tuple[str, ...]) -> list[list[str]]:
+    """Return a row for each GPU; none where the driver does not know a field or nvidia-smi does not work."""
     try:
         return _rows(query, fields)
     except NvidiaSmiError:
@@ -102,7 +103,7 @@ def _run(*arguments: str) -> str:
     return done.stdout
 
 
-def _number(text: str) -> int | None:
+def number(text: str) -> int | None:
     """Parse a number; None for `[N/A]` and similar values."""
     digits = text.split(" ")[0]
     return int(digits) if digits.isdigit() else None
@@ -110,4 +111,4 @@ def _number(text: str) -> int | None:
 
 def _is_set(text: str) -> bool:
     """Parse a flag: drivers write a word or a number."""
-    return text.lower() == "yes" or (_number(text) or 0) > 0
+    return text.lower() == "yes" or (number(text) or 0) > 0
