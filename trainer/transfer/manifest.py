@@ -19,14 +19,15 @@ from vastrun.contract.checkpoint_folder import checksum_file, looks_like_weights
 from vastrun.contract.job import Job, matching_files, matching_paths, working_folder
 from vastrun.contract.outcome import FileChecksum
 from vastrun.contract.records import write_json
+from vastrun.trainer.supervision.checkpoint_entries import printable
 from vastrun.trainer.supervision.unmatched_checkpoints import unmatched_weights
 from vastrun.trainer.transfer.program_outputs import ProgramOutputs, lineage
 
 _STILL_WRITTEN = (layout.LOG, layout.EXIT, layout.MANIFEST)
 
 
-_MAX_FILES = 50_000
-_MAX_FILES_BYTES = 15 << 20
+MAX_FILES = 50_000
+MAX_BYTES = 15 << 20
 """The launcher's limit on a manifest: `launcher/gate/caps.py`."""
 _MAX_PATH_BYTES = 1024
 MAX_FOLDERS = 64
@@ -77,8 +78,8 @@ def main() -> int:
 def build_listing(
     box: Path,
     *,
-    max_files: int = _MAX_FILES,
-    max_bytes: int = _MAX_FILES_BYTES,
+    max_files: int = MAX_FILES,
+    max_bytes: int = MAX_BYTES,
     with_sums: bool = True,
 ) -> DownloadList:
     """Return all complete files under `run/` and the job's outputs, each once; the user's files come last.
@@ -283,11 +284,6 @@ def _size_of(path: Path) -> int:
         return path.stat().st_size if path.is_file() else 0
     except OSError:
         return 0
-
-
-def printable(text: str) -> str:
-    """Escape the characters that a terminal cannot show."""
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 if __name__ == "__main__":

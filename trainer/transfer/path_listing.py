@@ -16,20 +16,20 @@ from pathlib import Path
 from vastrun.contract import layout
 from vastrun.contract.job import Job
 from vastrun.contract.records import write_json
+from vastrun.trainer.supervision.checkpoint_entries import printable
 from vastrun.trainer.supervision.program_files import files_below
 from vastrun.trainer.transfer.manifest import (
+    MAX_BYTES,
+    MAX_FILES,
     DownloadList,
     LeftOut,
     ListBuilder,
     build_listing,
     job_of,
-    printable,
 )
 from vastrun.trainer.transfer.program_outputs import ProgramOutputs
 
 _ROOTS = (layout.CODE, layout.OUTPUTS)
-_MAX_FILES = 50_000
-_MAX_BYTES = 15 << 20
 
 
 def main() -> int:
@@ -45,7 +45,7 @@ def main() -> int:
 def list_path(box: Path, job: Job, path: str | None) -> DownloadList:
     """List the files at a path; None: all files that the manifest omits."""
     outputs = ProgramOutputs.of(box, job)
-    listing = ListBuilder(box=box, named=(), outputs=outputs, bytes_left=_MAX_BYTES, max_files=_MAX_FILES)
+    listing = ListBuilder(box=box, named=(), outputs=outputs, bytes_left=MAX_BYTES, max_files=MAX_FILES)
     if path is None:
         for left_out in build_listing(box, with_sums=False).left_out:
             if left_out.size and os.path.lexists(box / left_out.path):

@@ -16,11 +16,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from vastrun.contract import layout
-from vastrun.contract.checkpoint_folder import name_of
+from vastrun.contract.checkpoint_folder import LATEST, MANIFEST, name_of
 from vastrun.contract.job import Job
 from vastrun.trainer.supervision.processes import die_with_parent
 from vastrun.trainer.transfer.remote_checkpoints import (
-    LATEST,
     RemoteCheckpoints,
     in_one_line,
     step_of,
@@ -28,7 +27,6 @@ from vastrun.trainer.transfer.remote_checkpoints import (
 )
 
 _POLL_INTERVAL_S = 2.0
-_MANIFEST = "manifest.json"
 _MAX_CHECKPOINTS = 2
 
 
@@ -82,7 +80,7 @@ class Push:
         ends = [
             name
             for name in self.keep
-            if done < step_of(name) < step_of(newest) and (self.folder / name / _MANIFEST).is_file()
+            if done < step_of(name) < step_of(newest) and (self.folder / name / MANIFEST).is_file()
         ]
         return [*ends, newest]
 
@@ -116,7 +114,7 @@ def _upload(remote: RemoteCheckpoints, checkpoint: Path, keep: tuple[str, ...] =
 
 def _files_of(checkpoint: Path) -> Iterator[Path]:
     """Yield all files of a checkpoint. Raises FileNotFoundError if it is no longer complete."""
-    if not (checkpoint / _MANIFEST).is_file():
+    if not (checkpoint / MANIFEST).is_file():
         raise FileNotFoundError(f"{checkpoint.name} was removed meanwhile")
     yield from (path for path in checkpoint.rglob("*") if path.is_file())
 

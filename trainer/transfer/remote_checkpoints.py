@@ -9,10 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
+from vastrun.contract.checkpoint_folder import LATEST
+
 if TYPE_CHECKING:
     from typing import Self  # since Python 3.11
 
-LATEST = "latest.json"
 _CHUNK = 8 << 20
 _MAX_LATEST_BYTES = 4 << 10
 _OBJECT_STORES = {"s3", "s3a", "gs", "gcs", "az", "abfs", "oss"}
