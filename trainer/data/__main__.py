@@ -1,4 +1,4 @@
-"""`python -m vastrun.trainer.data generate|check|info`: make, check or describe data.
+"""`python -m vastrun.trainer.data generate|check`: make or check data.
 
 In a box (VASTRUN_BOX is its folder) it uses the job's data; elsewhere --folder and options describe the data.
 """
@@ -16,14 +16,14 @@ from vastrun.contract import layout
 from vastrun.contract.data_config import PARAMETERS, DataConfig
 from vastrun.contract.errors import DataError
 from vastrun.trainer import data
-from vastrun.trainer.data.inspection import check, info
+from vastrun.trainer.data.inspection import check
 from vastrun.trainer.data.sample_writer import ProgressBar
 from vastrun.trainer.distributed.rank import read_job
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class _DataRequest:
-    """Data to make, check or describe, and their place."""
+    """Data to make or check, and their place."""
 
     configs: Sequence[DataConfig]
     folder: Path
@@ -33,7 +33,7 @@ class _DataRequest:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Make, check or describe data.
+    """Make or check data.
 
     Returns the exit status: 0; 1 for wrong data; 2 for a usage error.
     """
@@ -77,7 +77,6 @@ def _check_one(request: _DataRequest, config: DataConfig) -> Sequence[str]:
 _VERBS: dict[str, Callable[[_DataRequest], Sequence[str]]] = {
     "generate": _generate,
     "check": lambda request: [line for config in request.configs for line in _check_one(request, config)],
-    "info": lambda request: info(request.folder, request.configs),
 }
 
 
@@ -87,9 +86,8 @@ def _request(options: argparse.Namespace) -> _DataRequest | None:
         values = {key: getattr(options, key) for key in _OPTIONS if getattr(options, key) is not None}
         lists = {key: tuple(value) for key, value in values.items() if isinstance(value, list)}
         config = dataclasses.replace(DataConfig(), **{**values, **lists})
-        configs = [config] if values or options.verb != "info" else []
         return _DataRequest(
-            configs=configs, folder=options.folder, code=None, jobs=options.jobs, quick=options.quick
+            configs=[config], folder=options.folder, code=None, jobs=options.jobs, quick=options.quick
         )
     box = Path(os.environ["VASTRUN_BOX"])
     train = read_job(box).train
