@@ -1,6 +1,6 @@
 """`python -m vastrun.trainer.data generate|check`: make or check data.
 
-In a box (VASTRUN_BOX is its folder) it uses the job's data; elsewhere --folder and options describe the data.
+In a box (VASTRUN_BOX is its folder) it uses the job's data; elsewhere --folder and --data describe the data.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from pathlib import Path
 from vastrun.contract import layout
 from vastrun.contract.data_config import PARAMETERS, DataConfig
 from vastrun.contract.errors import DataError
+from vastrun.contract.records import RecordError, parse_json, read_as
 from vastrun.trainer import data
 from vastrun.trainer.data.inspection import check
 from vastrun.trainer.data.sample_writer import ProgressBar
@@ -83,11 +84,8 @@ _VERBS: dict[str, Callable[[_DataRequest], Sequence[str]]] = {
 def _request(options: argparse.Namespace) -> _DataRequest | None:
     """Return the request; None when the box's job has no `train` section."""
     if options.folder is not None:
-        values = {key: getattr(options, key) for key in _OPTIONS if getattr(options, key) is not None}
-        lists = {key: tuple(value) for key, value in values.items() if isinstance(value, list)}
-        config = dataclasses.replace(DataConfig(), **{**values, **lists})
         return _DataRequest(
-            configs=[config], folder=options.folder, code=None, jobs=options.jobs, quick=options.quick
+            configs=[options.data], folder=options.folder, code=None, jobs=options.jobs, quick=options.quick
         )
     box = Path(os.environ["VASTRUN_BOX"])
     train = read_job(box).train
@@ -102,11 +100,6 @@ def _request(options: argparse.Namespace) -> _DataRequest | None:
     )
 
 
-_TRAINING_ONLY = ("keep", "patch", "validation", "ranges", "range_values", "unseen")
-_OPTIONS = [field.name for field in dataclasses.fields(DataConfig) if field.name not in _TRAINING_ONLY]
-_MIN_VALUES = {"seed": 0, "points": 16, "frames": 2}
-
-
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m vastrun.trainer.data", description=__doc__)
     parser.add_argument("verb", choices=_VERBS)
@@ -119,39 +112,32 @@ def _parser() -> argparse.ArgumentParser:
         action="store_true",
         help="check only two samples of each split and all conditions",
     )
-    defaults = DataConfig()
-    for key in _OPTIONS:
-        value = getattr(defaults, key)
-        help_text = f"train.data.{key} of a job file; default {value}"
-        if key == "task":
-            parser.add_argument("--task", choices=PARAMETERS, help=help_text)
-        elif isinstance(value, tuple):
-            parser.add_argument(f"--{key}", type=_parse_positive, nargs="+", help=help_text)
-        elif isinstance(value, float):
-            parser.add_argument(f"--{key}", type=_parse_positive, help=help_text)
-        else:
-            parser.add_argument(f"--{key}", type=_parse_count(_MIN_VALUES.get(key, 1)), help=help_text)
+    parser.add_argument(
+        "--data",
+        type=_parse_data,
+        default=DataConfig(),
+        help="train.data of a job file, as JSON; what is not given has its default",
+    )
     return parser
 
 
-def _parse_positive(text: str) -> float:
-    value = float(text)
-    if not 0 < value < float("inf"):
-        raise argparse.ArgumentTypeError(f"expected a number above 0, got {text}")
-    return value
+def _parse_data(text: str) -> DataConfig:
+    try:
+        values = parse_json(text)
+        config: DataConfig = read_as(DataConfig, values)
+    except RecordError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
+    if unknown := values.keys() - vars(config).keys():
+        raise argparse.ArgumentTypeError(f"unknown key {min(unknown)}")
+    return config
 
 
 def _parse_jobs(text: str) -> int | None:
-    return None if text == "auto" else _parse_count(1)(text)
-
-
-def _parse_count(min_value: int) -> Callable[[str], int]:
-    def read(text: str) -> int:
-        if not text.isdecimal() or int(text) < min_value:
-            raise argparse.ArgumentTypeError(f"expected a whole number of at least {min_value}, got {text}")
-        return int(text)
-
-    return read
+    if text == "auto":
+        return None
+    if not text.isdecimal() or not int(text):
+        raise argparse.ArgumentTypeError(f"expected auto or a whole number of at least 1, got {text}")
+    return int(text)
 
 
 if __name__ == "__main__":

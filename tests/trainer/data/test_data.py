@@ -177,7 +177,7 @@ def test_no_verb_of_the_command_waits_for_torch(tmp_path: Path) -> None:
     blocked = tmp_path / "blocked"
     blocked.mkdir()
     (blocked / "torch.py").write_text("raise ImportError('torch was imported')")
-    options = ["--betas", "1.0", "--train", "2", "--test", "1", "--points", "16", "--frames", "2"]
+    options = ["--data", '{"betas": [1.0], "train": 2, "test": 1, "points": 16, "frames": 2}']
     for verb in ("generate", "check"):
         done = subprocess.run(
             [sys.executable, "-m", "vastrun.trainer.data", verb, *options, "--folder", str(tmp_path)],

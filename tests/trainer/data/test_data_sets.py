@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pickle
 import re
@@ -197,16 +198,36 @@ def test_the_command_makes_and_checks_sets_anywhere(
             code = int(end.code or 0)
         return subprocess.CompletedProcess(arguments, code, *capsys.readouterr())
 
-    wanted = ["--task", "burgers", "--nus", "0.1", "0.2", "--train", "2", "--test", "1", "--points", "16"]
-    command = [sys.executable, "-m", "vastrun.trainer.data", "generate", *wanted, "--frames", "2"]
+    wanted = {"task": "burgers", "nus": [0.1, 0.2], "train": 2, "test": 1, "points": 16, "frames": 2}
+    command = [sys.executable, "-m", "vastrun.trainer.data", "generate", "--data", json.dumps(wanted)]
     made = subprocess.run([*command, "--jobs", "auto", *anywhere], capture_output=True, text=True)
     assert (made.returncode, made.stderr) == (0, "")
     assert "1D_Burgers_Sols_Nu0.2.hdf5: 3 trajectories of 2 frames and 16 points made" in made.stdout
-    assert (
-        run("check", *wanted, "--frames", "2").stdout == "burgers: 4 trajectories to train on, 2 to test on\n"
-    )
-    assert run("check", *wanted, "--frames", "3").returncode == 1
-    assert run("generate", "--points", "3").returncode == 2
+    checked = run("check", "--data", json.dumps(wanted)).stdout
+    assert checked == "burgers: 4 trajectories to train on, 2 to test on\n"
+    assert run("check", "--data", json.dumps({**wanted, "frames": 3})).returncode == 1
+    unseen = json.dumps({**wanted, "unseen": {"nus": [0.15]}})
+    assert "Nu0.15.hdf5: 1 trajectories" in run("generate", "--data", unseen).stdout
+    assert "  1 to test on at parameters that are not trained" in run("check", "--data", unseen).stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--data", '{"points": 3}'], "points: expected at least 16, not 3"),
+        (["--data", '{"pionts": 64}'], "unknown key pionts"),
+        (["--data", "[]"], "expected an object"),
+        (["--data", "{"], "--data: "),
+        (["--jobs", "0"], "expected auto or a whole number of at least 1, got 0"),
+        (["--jobs", "some"], "expected auto or a whole number of at least 1, got some"),
+    ],
+)
+def test_data_that_make_no_sense_are_refused_with_the_reason(
+    arguments: list[str], said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        main(["generate", "--folder", str(tmp_path), *arguments])
+    assert said in capsys.readouterr().err
 
 
 def test_a_job_that_names_what_its_task_does_not_read_is_refused() -> None:
