@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TypeAlias
 
 import torch
@@ -20,7 +21,6 @@ from vastrun.trainer.evaluation.model_loader import LoadedModel
 from vastrun.trainer.evaluation.planes import Coordinates, SpaceAxis, planes_of
 from vastrun.trainer.evaluation.predictors import (
     MAX_PARAMETERS,
-    Prior,
     applicable_predictors,
     compute_prior,
     with_baseline,
@@ -100,22 +100,25 @@ def evaluate(
     prior = with_baseline(compute_prior(task, operator.scale(number), ranks), task, beat)
     parts = parts_of(test.conditions.cpu(), data)
     shown = _choose_examples(parts)
-    rollouts = roll_out(
+    roll = partial(
+        roll_out,
         operator,
         number,
-        test,
-        prior,
-        ranks,
-        beat,
+        prior=prior,
+        ranks=ranks,
+        beat=beat,
         predictors=applicable_predictors(prior, steady=test.steady),
-        examples=tuple(shown),
         conserved=CONSERVED.get(data.task),
     )
+    rollouts = roll(test, examples=tuple(shown))
     coordinates = Coordinates.of(data, tuple(test.grid))
     scores = {label: scores_of(rollouts, rows) for label, rows in parts.items()}
     unseen = getattr(task, "unseen", None)  # a task in a user's code may be without
     if unseen is not None:
-        scores |= _unseen_scores(operator, number, data, unseen, prior, ranks, beat)
+        elsewhere = roll(unseen)
+        for label, rows in parts_of(unseen.conditions.cpu(), data).items():
+            part = UNSEEN if label == WHOLE else f"{UNSEEN} {label}"
+            scores[part] = scores_of(elsewhere, rows)
     return Evaluation(
         task=data.task,
         steady=test.steady,
@@ -141,34 +144,6 @@ def _examples(
                 truth=plane.cut(test.fields[row, :, : rolled.shape[2]]).cpu(),
                 rollout=rolled[place],
             )
-
-
-def _unseen_scores(
-    operator: Operator,
-    number: int,
-    data: DataConfig,
-    unseen: Trajectories,
-    prior: Prior,
-    ranks: Ranks,
-    beat: Callable[[], None],
-) -> dict[str, dict[str, Scores]]:
-    """Return the scores at parameters that were not trained, all together and at each."""
-    predictors = applicable_predictors(prior, steady=unseen.steady)
-    rollouts = roll_out(
-        operator,
-        number,
-        unseen,
-        prior,
-        ranks,
-        beat,
-        predictors=predictors,
-        conserved=CONSERVED.get(data.task),
-    )
-    parts = {
-        UNSEEN if label == WHOLE else f"{UNSEEN} {label}": rows
-        for label, rows in parts_of(unseen.conditions.cpu(), data).items()
-    }
-    return {label: scores_of(rollouts, rows) for label, rows in parts.items()}
 
 
 def final_scores(evaluations: Sequence[Evaluation]) -> dict[str, float]:

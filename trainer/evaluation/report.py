@@ -37,31 +37,6 @@ _LABELS = {
 _HEADLINE = ("nrmse", "nrmse_median", "nrmse_pooled")
 
 
-def write(
-    folder: Path,
-    evaluations: Sequence[Evaluation],
-    title: str,
-    lines: Sequence[str],
-    ranks: Ranks,
-    *,
-    plots: bool,
-    beat: Callable[[], None],
-) -> list[Path]:
-    """Write the report into `folder`, with `lines` below its title; return the paths of the pictures.
-
-    All ranks call this. The ranks of rank 0's machine share the drawing, rank 0 writes the rest. Without
-    matplotlib a line is printed instead of the pictures.
-    """
-    if ranks.rank.is_first:
-        write_json(folder / SCORES, {each.task: _record(each) for each in evaluations})
-    pictures: dict[str, list[Path]] = _draw(folder, evaluations, ranks.rank, beat) if plots else {}
-    if plots:
-        ranks.wait_for_all()
-    if ranks.rank.is_first:
-        write_atomically(folder / REPORT, _text(evaluations, title, lines, pictures))
-    return [picture for each in pictures.values() for picture in each]
-
-
 def preload_plots(rank: Rank) -> None:
     """Import matplotlib in a thread, which takes a second, while the GPU evaluates."""
     if _draws(rank):
@@ -194,8 +169,20 @@ class EvaluationSummary:
     def write(
         self, folder: Path, title: str, ranks: Ranks, *, plots: bool, beat: Callable[[], None]
     ) -> list[Path]:
-        """Write the report; return the paths of the pictures. All ranks call this."""
-        return write(folder, self.evaluations, title, self.lines, ranks, plots=plots, beat=beat)
+        """Write the report into `folder`; return the paths of the pictures.
+
+        All ranks call this. The ranks of rank 0's machine share the drawing, rank 0 writes the rest. Without
+        matplotlib a line is printed instead of the pictures.
+        """
+        evaluations = self.evaluations
+        if ranks.rank.is_first:
+            write_json(folder / SCORES, {each.task: _record(each) for each in evaluations})
+        pictures: dict[str, list[Path]] = _draw(folder, evaluations, ranks.rank, beat) if plots else {}
+        if plots:
+            ranks.wait_for_all()
+        if ranks.rank.is_first:
+            write_atomically(folder / REPORT, _text(evaluations, title, self.lines, pictures))
+        return [picture for each in pictures.values() for picture in each]
 
 
 def evaluate_all(trained: TrainedModel, beat: Callable[[], None]) -> EvaluationSummary:

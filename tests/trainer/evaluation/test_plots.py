@@ -123,14 +123,18 @@ def seen_while_drawing(ranks: Ranks, folder: Path) -> list[str]:
     def beat() -> None:
         found.append(sorted(files_in(folder)))
 
-    report.write(folder, [evaluation((16,))], "run, step 3", [], ranks, plots=True, beat=beat)
+    summary_of(evaluation((16,))).write(folder, "run, step 3", ranks, plots=True, beat=beat)
     return found[0]
+
+
+def summary_of(seen: Evaluation) -> report.EvaluationSummary:
+    return report.EvaluationSummary(evaluations=[seen], comparisons=[])
 
 
 def write(ranks: Ranks, folder: Path, seen: Evaluation) -> int:
     """How many pictures this rank drew."""
     beats: list[None] = []
-    report.write(folder, [seen], "run, step 3", [], ranks, plots=True, beat=lambda: beats.append(None))
+    summary_of(seen).write(folder, "run, step 3", ranks, plots=True, beat=lambda: beats.append(None))
     return len(beats)
 
 

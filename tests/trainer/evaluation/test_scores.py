@@ -15,7 +15,6 @@ from torch import Tensor, nn
 
 from tests.trainer.conftest import together
 from vastrun.contract.data_config import DataConfig
-from vastrun.contract.scores import score_lines
 from vastrun.trainer.data.trajectories import Trajectories, TrajectoryTask
 from vastrun.trainer.distributed.group import Ranks
 from vastrun.trainer.engine.session_builder import domain_of
@@ -164,7 +163,8 @@ def test_a_rollout_that_runs_away_is_counted_and_told_in_the_report(alone: Ranks
     assert scores["rollout_diverged"] == 1
     assert "rollout_nrmse" not in scores
     assert math.isfinite(scores["rollout_nrmse_median"])
-    report.write(tmp_path, [found], "run, step 3", score_lines(scores), alone, plots=False, beat=lambda: None)
+    summary = report.EvaluationSummary(evaluations=[found], comparisons=[])
+    summary.write(tmp_path, "run, step 3", alone, plots=False, beat=lambda: None)
     text = (tmp_path / report.REPORT).read_text()
     assert "rollout nRMSE is infinite, 1 rollouts diverged; persistence has 0" in text
     own = json.loads((tmp_path / report.SCORES).read_text())["advection"]
