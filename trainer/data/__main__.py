@@ -110,7 +110,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--quick",
         action="store_true",
-        help="check only two samples of each split and all conditions",
+        help="check only two samples of each split",
     )
     parser.add_argument(
         "--data",

@@ -1,4 +1,4 @@
-"""Conditions: compares those of the test set with those of the training set.
+"""Conditions: what a comparison of those of the test set with those of the training set needs.
 
 The condition of a sample is what it is solved from: its initial condition, or its coefficient.
 """
@@ -7,18 +7,12 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-import math
-from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from vastrun.trainer.data.samples import Samples, Splits
-
 _MAX_READ_BYTES = 1 << 30
 """Largest size of the training conditions that are compared; of larger sets, evenly spaced ones are."""
-_READ_BATCH = 64
 _VALUE_BYTES = 4
 
 
@@ -58,32 +52,7 @@ class SeenConditions:
         ]
 
 
-def find_seen(splits: Splits, *, max_bytes: int = _MAX_READ_BYTES) -> SeenConditions:
-    """Compare the test conditions of a built-in task with those of its training set. Raises DataError.
-
-    Of the training conditions at most `max_bytes` are read.
-    """
-    train, test = splits.train, splits.test
-    chosen = rows_to_compare(len(train), math.prod(train.shape[1:]), max_bytes)
-    known = set(_digests(train, chosen))
-    own = list(_digests(test, range(len(test))))
-    return SeenConditions(
-        test=len(own),
-        seen=sum(digest in known for digest in own),
-        compared=len(chosen),
-        train=len(train),
-    )
-
-
 def rows_to_compare(samples: int, values: int, max_bytes: int = _MAX_READ_BYTES) -> list[int]:
     """Return the numbers of the training samples to compare; each condition has `values` values."""
     count = max(1, min(samples, max_bytes // (_VALUE_BYTES * values)))
     return np.linspace(0, samples - 1, count).round().astype(int).tolist()
-
-
-def _digests(samples: Samples, rows: Any) -> Iterator[bytes]:
-    for first in range(0, len(rows), _READ_BATCH):
-        chosen = rows[first : first + _READ_BATCH]
-        fields = samples.read(chosen, slice(0, 1))
-        # A steady sample is (channels, *X), inputs before the target.
-        yield from map(digest_of, fields[:, :-1] if samples.steady else fields[:, 0])

@@ -9,7 +9,6 @@ from pathlib import Path
 from vastrun.contract.data_config import DataConfig
 from vastrun.trainer import data
 from vastrun.trainer.data.chunks import ranges, rows_at_once
-from vastrun.trainer.data.conditions import find_seen
 from vastrun.trainer.data.samples import Samples
 
 _READ_BATCH = 64
@@ -18,9 +17,8 @@ _READ_BATCH = 64
 def check(config: DataConfig, folder: Path, *, quick: bool = False) -> list[str]:
     """Read every sample of the task.
 
-    Returns lines for the user, with a warning when conditions of the test set are in the training set. Raises
-    DataError. When `quick`, only the layout of each file, the first and last sample of each split, and the
-    conditions are read.
+    Returns lines for the user. Raises DataError. When `quick`, only the layout of each file and the first and
+    last sample of each split are read.
     """
     splits, unseen = data.splits(config, folder), data.unseen(config, folder)
     for split in (*splits.all, *(() if unseen is None else (unseen,))):
@@ -35,7 +33,6 @@ def check(config: DataConfig, folder: Path, *, quick: bool = False) -> list[str]
             for path, stride in splits.train.strides.items()
             if not stride.is_everything
         ),
-        *(f"  warning: {line}" for line in find_seen(splits).lines),
     ]
 
 

@@ -23,7 +23,6 @@ from vastrun.contract.data_config import DataConfig
 from vastrun.contract.errors import DataError
 from vastrun.trainer import data
 from vastrun.trainer.data.__main__ import main
-from vastrun.trainer.data.conditions import find_seen
 from vastrun.trainer.data.inspection import check
 from vastrun.trainer.evaluation.planes import Coordinates
 
@@ -64,8 +63,6 @@ def test_what_is_tested_on_was_not_trained_on_at_any_parameter(task: str, made: 
     seen = {row.tobytes() for row in begin[0]}
     assert seen.isdisjoint(row.tobytes() for row in begin[1])
     assert len(seen) == 17
-    found = find_seen(splits)
-    assert (found.seen, found.test, found.compared) == (0, 3 * files, 17 * files)
     np.testing.assert_allclose(begin[0][:17], begin[0][-17:], atol=1e-6)
 
 
