@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from vastrun.trainer.data.initial_conditions import Array, InitialConditions, draw
-from vastrun.trainer.data.layouts import LineLayout
+from vastrun.trainer.data.layouts import ArraysLayout
 from vastrun.trainer.data.pdebench import Grid
 from vastrun.trainer.data.problem import Problem
 
@@ -21,7 +21,7 @@ PROBLEM = Problem(
     file="1D_Advection_Sols_beta{}.hdf5".format,
     attributes=(("beta",),),
     channels=("u",),
-    layout=lambda grid: LineLayout(grid=grid),
+    layout=lambda grid: ArraysLayout(grid=grid, fields=("tensor",)),
     draw=lambda n, _, rng: draw(n, rng),
     solve=solve,
     symmetry="shift",

@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 from vastrun.trainer.data.initial_conditions import Array, InitialConditions, draw
-from vastrun.trainer.data.layouts import LineLayout
+from vastrun.trainer.data.layouts import ArraysLayout
 from vastrun.trainer.data.pdebench import Grid, whole_cells
 from vastrun.trainer.data.problem import Problem
 
@@ -91,7 +91,7 @@ PROBLEM = Problem(
     file="1D_Burgers_Sols_Nu{}.hdf5".format,
     attributes=(("Nu",),),
     channels=("u",),
-    layout=lambda grid: LineLayout(grid=grid),
+    layout=lambda grid: ArraysLayout(grid=grid, fields=("tensor",)),
     draw=lambda n, _, rng: draw(n, rng),
     solve=solve,
     symmetry="shift",

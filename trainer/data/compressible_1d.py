@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from vastrun.trainer.data.flow_layouts import CompressibleLayout
 from vastrun.trainer.data.gas import Gas
 from vastrun.trainer.data.gas_fields import GasFields, draw
 from vastrun.trainer.data.initial_conditions import Array
+from vastrun.trainer.data.layouts import ArraysLayout
 from vastrun.trainer.data.pdebench import Grid, whole_cells
 from vastrun.trainer.data.problem import Problem
 
 SIDE = 2.0
+_FIELDS = ("density", "pressure", "Vx")
 _MACH = 0.5
 _MIN_CELLS = 128
 
@@ -30,8 +31,8 @@ PROBLEM = Problem(
     generator="vastrun compressible-1d 1",
     file=_file,
     attributes=(("eta", "zeta"),),
-    channels=("density", "pressure", "Vx"),
-    layout=lambda grid: CompressibleLayout(grid=grid, axes=1, side=SIDE, centred=True),
+    channels=_FIELDS,
+    layout=lambda grid: ArraysLayout(grid=grid, fields=_FIELDS, axes=1, side=SIDE, centred=True),
     draw=lambda n, _, rng: draw(n, 1, rng),
     solve=_solve,
     symmetry="shift",

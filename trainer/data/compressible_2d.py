@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from vastrun.trainer.data.flow_layouts import CompressibleLayout
 from vastrun.trainer.data.gas import Gas
 from vastrun.trainer.data.gas_fields import GasFields, draw
 from vastrun.trainer.data.initial_conditions import Array
+from vastrun.trainer.data.layouts import ArraysLayout
 from vastrun.trainer.data.pdebench import Grid, whole_cells
 from vastrun.trainer.data.problem import Problem
 
+_FIELDS = ("density", "pressure", "Vx", "Vy")
 _MIN_CELLS = 32
 _INVISCID = 1e-8
 """Viscosity of PDEBench's files with 512 points along an axis; the others have 128."""
@@ -29,8 +30,8 @@ PROBLEM = Problem(
     generator="vastrun compressible-2d 1",
     file=_file,
     attributes=(("M",), ("eta", "zeta")),
-    channels=("density", "pressure", "Vx", "Vy"),
-    layout=lambda grid: CompressibleLayout(grid=grid, axes=2),
+    channels=_FIELDS,
+    layout=lambda grid: ArraysLayout(grid=grid, fields=_FIELDS, axes=2),
     draw=lambda n, _, rng: draw(n, 2, rng),
     solve=_solve,
     symmetry="shift",

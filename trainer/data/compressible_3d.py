@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from vastrun.trainer.data.flow_layouts import CompressibleLayout
 from vastrun.trainer.data.gas import Gas
 from vastrun.trainer.data.gas_fields import GasFields, draw
 from vastrun.trainer.data.initial_conditions import Array
+from vastrun.trainer.data.layouts import ArraysLayout
 from vastrun.trainer.data.pdebench import Grid
 from vastrun.trainer.data.problem import Problem
+
+_FIELDS = ("density", "pressure", "Vx", "Vy", "Vz")
 
 
 def _solve(begin: GasFields, mach: float, eta: float, grid: Grid) -> Array:
@@ -21,8 +23,8 @@ PROBLEM = Problem(
     generator="vastrun compressible-3d 1",
     file="3D_CFD_Rand_M{0}_Eta{1}_Zeta{1}_periodic_Train.hdf5".format,
     attributes=(("M",), ("eta", "zeta")),
-    channels=("density", "pressure", "Vx", "Vy", "Vz"),
-    layout=lambda grid: CompressibleLayout(grid=grid, axes=3),
+    channels=_FIELDS,
+    layout=lambda grid: ArraysLayout(grid=grid, fields=_FIELDS, axes=3),
     draw=lambda n, _, rng: draw(n, 3, rng),
     solve=_solve,
     symmetry="shift",

@@ -1,4 +1,4 @@
-"""PDEBench's HDF5 layouts of flows: compressible ones with an array per field, and incompressible ones."""
+"""PDEBench's HDF5 layout of incompressible flows."""
 
 from __future__ import annotations
 
@@ -15,91 +15,12 @@ from vastrun.trainer.data.hdf5_checks import (
     MAX_GROUPS,
     expect_axes,
     expect_datasets,
-    expect_lengths,
     expect_samples,
     read,
-    read_coordinate,
 )
 from vastrun.trainer.data.layouts import Reader
 from vastrun.trainer.data.pdebench import Fields, Grid, MappedFile
-from vastrun.trainer.data.stride import Stride, check_points, frame_stride, point_stride
-
-_VELOCITIES = ("Vx", "Vy", "Vz")
-
-
-@dataclass(frozen=True, kw_only=True)
-class CompressibleLayout:
-    """Compressible flows: `density`, `pressure`, `Vx` and the velocities along further axes, (N, T, *X) each.
-
-    `x-coordinate` (X), those of further axes, and `t-coordinate` (T + 1).
-    """
-
-    grid: Grid
-    axes: int
-    side: float = 1.0
-    """Length of the domain along an axis."""
-    centred: bool = False
-    """True where the domain's centre is the origin, False where it starts there."""
-    steady: ClassVar[bool] = False
-
-    @property
-    def fields(self) -> tuple[str, ...]:
-        """Names of the arrays, in the order of the channels."""
-        return "density", "pressure", *_VELOCITIES[: self.axes]
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        return self.grid.frames, len(self.fields), *[self.grid.points] * self.axes
-
-    def write(self, file: h5py.File, n: int, pieces: Iterable[Fields]) -> None:
-        frames, _, *points = self.shape
-        arrays = [file.create_dataset(name, (n, frames, *points), dtype="f4") for name in self.fields]
-        filled = 0
-        for piece in pieces:
-            rows = slice(filled, filled + len(piece))
-            for channel, array in enumerate(arrays):
-                array[rows] = piece[:, :, channel]
-            filled = rows.stop
-        for name in self._coordinates:
-            file[name] = (self.side * (self.grid.x - (0.5 if self.centred else 0.0))).astype(np.float32)
-        file["t-coordinate"] = (np.arange(self.grid.frames + 1) * self.grid.dt).astype(np.float32)
-
-    def stride(self, path: Path, file: h5py.File, min_samples: int) -> Stride:
-        expect_datasets(path, file, (*self.fields, *self._coordinates, "t-coordinate"))
-        points = ", ".join(["points"] * self.axes)
-        first, *further = [
-            expect_axes(path, file[name], f"samples, frames, {points}") for name in self.fields
-        ]
-        for name, shape in zip(self.fields[1:], further, strict=True):
-            if shape != first:
-                raise DataError(f"{path}: expected `{name}` of the shape of `density` {first}, got {shape}")
-        expect_samples(path, first[0], min_samples)
-        lengths = [(axis, name, file[name]) for axis, name in enumerate(self._coordinates, 2)]
-        expect_lengths(path, file["density"], [(1, "t-coordinate", file["t-coordinate"]), *lengths])
-        for name in self._coordinates:
-            check_points(path, name, read_coordinate(path, file[name]), self.side)
-        times = read_coordinate(path, file["t-coordinate"])
-        return Stride(
-            points=point_stride(path, "density", first[2:], self.grid),
-            frames=frame_stride(path, "t-coordinate", times, first[1], self.grid),
-        )
-
-    def count(self, file: h5py.File) -> int:
-        return len(file["density"])
-
-    def reader(self, file: h5py.File | MappedFile, stride: Stride) -> Reader:
-        arrays = [file[name] for name in self.fields]
-        thinned = (slice(None), *[slice(None, None, stride.points)] * self.axes)
-
-        def read_sample(row: int, frames: slice) -> Fields:
-            chosen = (row, stride.rows(frames))
-            return np.stack([read(array, chosen)[thinned] for array in arrays], axis=1)
-
-        return read_sample
-
-    @property
-    def _coordinates(self) -> tuple[str, ...]:
-        return tuple(f"{axis}-coordinate" for axis in "xyz"[: self.axes])
+from vastrun.trainer.data.stride import Stride, frame_stride, point_stride
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,6 +1,6 @@
-"""PDEBench's HDF5 layouts of one field, of steady problems, and of trajectories in a group each.
+"""PDEBench's HDF5 layouts: an array for each field, steady problems, and a group for each trajectory.
 
-Those of flows are in flow_layouts.py.
+That of incompressible flows is in flow_layouts.py.
 """
 
 from __future__ import annotations
@@ -65,48 +65,80 @@ class Layout(Protocol):
 
 
 @dataclass(frozen=True, kw_only=True)
-class LineLayout:
-    """1-D trajectories: `tensor` (N, T, X), `x-coordinate` (X), `t-coordinate` (T + 1)."""
+class ArraysLayout:
+    """Trajectories with an array (N, T, *X) for each field, `x-coordinate` (X), those of further axes, and
+    `t-coordinate` (T + 1)."""
 
     grid: Grid
+    fields: tuple[str, ...]
+    """Names of the arrays, in the order of the channels."""
+    axes: int = 1
+    side: float = 1.0
+    """Length of the domain along an axis."""
+    centred: bool = False
+    """True where the domain's centre is the origin, False where it starts there."""
     steady: ClassVar[bool] = False
 
     @property
     def shape(self) -> tuple[int, ...]:
-        return self.grid.frames, 1, self.grid.points
+        return self.grid.frames, len(self.fields), *[self.grid.points] * self.axes
 
     def write(self, file: h5py.File, n: int, pieces: Iterable[Fields]) -> None:
-        grid = self.grid
-        tensor = file.create_dataset("tensor", (n, grid.frames, grid.points), dtype="f4")
+        frames, _, *points = self.shape
+        arrays = [file.create_dataset(name, (n, frames, *points), dtype="f4") for name in self.fields]
         filled = 0
         for piece in pieces:
-            tensor[filled : filled + len(piece)] = piece[:, :, 0]
-            filled += len(piece)
-        file["x-coordinate"] = grid.x.astype(np.float32)
-        file["t-coordinate"] = (np.arange(grid.frames + 1) * grid.dt).astype(np.float32)
+            rows = slice(filled, filled + len(piece))
+            for channel, array in enumerate(arrays):
+                array[rows] = piece[:, :, channel]
+            filled = rows.stop
+        for name in self._coordinates:
+            file[name] = (self.side * (self.grid.x - (0.5 if self.centred else 0.0))).astype(np.float32)
+        file["t-coordinate"] = (np.arange(self.grid.frames + 1) * self.grid.dt).astype(np.float32)
 
     def stride(self, path: Path, file: h5py.File, min_samples: int) -> Stride:
-        expect_datasets(path, file, ("tensor", "x-coordinate", "t-coordinate"))
-        shape = expect_axes(path, file["tensor"], "samples, frames, points")
-        expect_samples(path, shape[0], min_samples)
-        x, t = file["x-coordinate"], file["t-coordinate"]
-        expect_lengths(path, file["tensor"], [(1, "t-coordinate", t), (2, "x-coordinate", x)])
-        check_points(path, "x-coordinate", read_coordinate(path, x), 1.0)
+        expect_datasets(path, file, (*self.fields, *self._coordinates, "t-coordinate"))
+        points = ", ".join(["points"] * self.axes)
+        first, *further = [
+            expect_axes(path, file[name], f"samples, frames, {points}") for name in self.fields
+        ]
+        leading = self.fields[0]
+        for name, shape in zip(self.fields[1:], further, strict=True):
+            if shape != first:
+                raise DataError(f"{path}: expected `{name}` of the shape of `{leading}` {first}, got {shape}")
+        expect_samples(path, first[0], min_samples)
+        lengths = [(axis, name, file[name]) for axis, name in enumerate(self._coordinates, 2)]
+        expect_lengths(path, file[leading], [(1, "t-coordinate", file["t-coordinate"]), *lengths])
+        for name in self._coordinates:
+            check_points(path, name, read_coordinate(path, file[name]), self.side)
+        times = read_coordinate(path, file["t-coordinate"])
         return Stride(
-            points=point_stride(path, "tensor", shape[2:], self.grid),
-            frames=frame_stride(path, "t-coordinate", read_coordinate(path, t), shape[1], self.grid),
+            points=point_stride(path, leading, first[2:], self.grid),
+            frames=frame_stride(path, "t-coordinate", times, first[1], self.grid),
         )
 
     def count(self, file: h5py.File) -> int:
-        return len(file["tensor"])
+        return len(file[self.fields[0]])
 
     def reader(self, file: h5py.File | MappedFile, stride: Stride) -> Reader:
-        tensor = file["tensor"]
-        if isinstance(tensor, np.ndarray):
-            view = tensor[:, :: stride.frames, None, :: stride.points]
+        arrays = [file[name] for name in self.fields]
+        points = [slice(None, None, stride.points)] * self.axes
+        if len(arrays) == 1 and isinstance(arrays[0], np.ndarray):
+            # A view of the mapped file: a window is copied once.
+            view = arrays[0][(slice(None), slice(None, None, stride.frames), None, *points)]
             return lambda row, frames: view[row, frames]
         # HDF5 is slow at strided reads along the points.
-        return lambda row, frames: read(tensor, (row, stride.rows(frames)))[:, None, :: stride.points]
+        thinned = (slice(None), *points)
+
+        def read_sample(row: int, frames: slice) -> Fields:
+            chosen = (row, stride.rows(frames))
+            return np.stack([read(array, chosen)[thinned] for array in arrays], axis=1)
+
+        return read_sample
+
+    @property
+    def _coordinates(self) -> tuple[str, ...]:
+        return tuple(f"{axis}-coordinate" for axis in "xyz"[: self.axes])
 
 
 @dataclass(frozen=True, kw_only=True)
