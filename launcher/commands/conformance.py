@@ -19,7 +19,7 @@ from vastrun.launcher.providers.vast.conformance.assumption import Comparison, S
 from vastrun.launcher.providers.vast.conformance.assumptions import ASSUMPTIONS
 from vastrun.launcher.providers.vast.conformance.observations import charges_of, number_of, seen_in
 from vastrun.launcher.providers.vast.conformance.observed_vast import ObservedVast, ProbeLevel
-from vastrun.launcher.providers.vast.conformance.record import Record, timeline
+from vastrun.launcher.providers.vast.conformance.record import Record
 from vastrun.launcher.providers.vast.conformance.recorder import ApiRecorder
 
 JOB = "conformance.yaml"
@@ -109,8 +109,6 @@ class ConformanceRun:
                 run_usd=cost_usd(run, now),
                 seen=seen,
                 trials={one: name for one, name in self._recorder.rented.items() if name != "run"},
-                key_modes=self._recorder.key_modes,
-                timeline=tuple(timeline(self._recorder)),
             )
         )
 

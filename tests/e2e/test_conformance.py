@@ -134,12 +134,6 @@ def test_trials_are_recorded_and_on_the_bill_of_the_run(tmp_path: Path) -> None:
         assert record.run_usd >= 0.98 * examined.vast.billing.total_usd()
         assert record.trials_billed_usd is not None
         assert 0 < record.trials_billed_usd < 0.02
-        assert {(one["of"], one["by"]) for one in record.timeline} == {
-            (of, by) for of in ("digest", "bid", "run") for by in ("id", "list")
-        }
-        assert [one["actual_status"] for one in record.timeline if one["of"] == "run"][-1] == "running"
-        assert set(record.key_modes) == {"before", "after"}
-        assert record.key_modes["before"].startswith("~ ")
 
 
 @pytest.mark.slow

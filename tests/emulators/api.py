@@ -120,9 +120,7 @@ def _keyed(world: World, refused: Reply, request: Request) -> Reply:
     unknown = refused.content_type == "application/json" and refused.content.get("msg") == UNKNOWN_KEY
     if not unknown:
         return refused
-    of_list = urlsplit(request.target).path.startswith("/api/v1/instances")
-    told = of_list and world.behaviour.is_told("limit.bad_key")
-    return worded(refused, world.behaviour.word("limit.bad_key" if told else "key.bad"))
+    return worded(refused, world.behaviour.word("key.bad"))
 
 
 def _find(method: str, path: str) -> tuple[Route, tuple[int, ...]]:

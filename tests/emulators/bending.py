@@ -89,12 +89,6 @@ def _ended(world: World, call: Call, done: Reply) -> Reply:
     return worded(done, world.behaviour.word("destroy.again")) if was else done
 
 
-def _changed(world: World, call: Call, done: Reply) -> Reply:
-    if done.status != 200 or done.content.get("success") is not True:
-        return done
-    return worded(done, world.behaviour.word("label.rename")) if "label" in call.body else done
-
-
 def _charged(world: World, _: Call, done: Reply) -> Reply:
     content, behaviour = done.content, world.behaviour
     if done.status != 200 or not isinstance(content, dict):
@@ -143,6 +137,5 @@ _BENDS: Mapping[str, Bend] = {
     "show_instance": _shown,
     "list_instances": _listed,
     "destroy": _ended,
-    "set_state": _changed,
     "charges": _charged,
 }

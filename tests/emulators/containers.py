@@ -140,7 +140,7 @@ class Containers:
             entrypoint=entrypoint or (() if rental.ssh else ("true",)),
             ssh=rental.ssh,
             ports=rental.published,
-            by_sh=quirk == "onstart_by_sh" or self._behaviour.word("onstart.shell") != "bash",
+            by_sh=quirk == "onstart_by_sh",
             addresses=self._addresses(instance),
             session_env={"CONTAINER_API_KEY": instance.api_key}
             if self._behaviour.word("box.session_key") == "present"

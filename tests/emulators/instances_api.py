@@ -110,8 +110,7 @@ def set_state(world: World, call: Call) -> Reply:
         label = call.body["label"]
         if label is not None and len(label) > 1024:
             raise refusal(400, "invalid_args", "label is longer than 1024")
-        if world.behaviour.word("label.shown") == "the new label":
-            world.instances.rename(instance, label)
+        world.instances.rename(instance, label)
     if "state" in call.body:
         return reply(_change_state(world, instance, call.body["state"]))
     return reply({"success": True})

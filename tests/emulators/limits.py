@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict, deque
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from tests.emulators.answers import ApiError, text_reply
 from tests.emulators.behaviour import Behaviour, refused
@@ -77,8 +77,6 @@ class Limits:
         spacing = SPACING_S[caller.endpoint]
         if now + _BURST < self._allowed_at.get(caller, 0.0):
             penalty = PENALTY_S.get(caller.endpoint)
-            if caller.endpoint == _LIST and self._behaviour.is_told("limit.window"):
-                penalty = self._behaviour.number("limit.window")
             if penalty:
                 self._allowed_at[caller] = now + penalty
             self._refuse(spacing, self._behaviour.word("limit.list"))
@@ -98,11 +96,5 @@ class Limits:
         if word.startswith("200"):
             return
         self.refused += 1
-        said = self._behaviour.word("limit.body")
-        usual = text_reply(f"{said}: endpoint threshold={spacing_s:g}", status=429)
-        reply = usual if word == "429 text" else refused(word)
-        told = self._behaviour.word("limit.headers")
-        names = [] if told == "none" else told.split()
-        if self._behaviour.word("limit.retry_after") == "yes":
-            names.append("Retry-After")
-        raise ApiError(replace(reply, headers=dict.fromkeys(names, f"{spacing_s:.0f}")))
+        usual = text_reply(f"API requests too frequent: endpoint threshold={spacing_s:g}", status=429)
+        raise ApiError(usual if word == "429 text" else refused(word))

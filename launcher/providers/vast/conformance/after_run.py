@@ -15,12 +15,11 @@ from vastrun.launcher.providers.vast.conformance.observations import (
     SEARCH,
     ended_at,
     number_of,
-    refusal_values,
 )
 from vastrun.launcher.providers.vast.conformance.recorder import ApiRecorder
 from vastrun.launcher.providers.vast.limits import LIMITS
 
-_EARLY_S, _MAX_PAUSE_S = 0.5, 10.0
+_EARLY_S = 0.5
 _NEVER = "1000000000000"
 """An id that no machine has."""
 _BURST = LIMITS["search"]
@@ -105,30 +104,6 @@ class AfterRun:
         if len(heard) != 2 or heard[0].status != 200 or not heard[1].status:
             return
         self.recorder.measured["limit.list"] = heard[1].word
-        if heard[1].status == 429:
-            self.recorder.measured |= refusal_values(heard[1])
-            self._list_with_bad_key()
-            self._list_until_answered(heard[1].answered_at)
-
-    def _list_with_bad_key(self) -> None:
-        """List once with an invalid key while this computer is rejected."""
-        heard = self.recorder.ask(self.vast.api.with_key(secrets.token_hex(32)).once, "account", _list)
-        if heard and heard[-1].status:
-            self.recorder.measured["limit.bad_key"] = heard[-1].word
-
-    def _list_until_answered(self, rejected_at: float) -> None:
-        """List at the documented interval, then at its multiples, until Vast accepts a list again."""
-        pause_s = LIMITS["list"].seconds
-        self.vast.clock.sleep(max(0.0, rejected_at + pause_s - self.vast.clock.now()))
-        while not self.stopping():
-            heard = self.recorder.ask(self.vast.api.once, "list", _list)
-            if not heard or heard[-1].status not in (200, 429):
-                return
-            self.recorder.measured["limit.window"] = heard[-1].asked_at - rejected_at
-            if heard[-1].status == 200 or pause_s > _MAX_PAUSE_S:
-                return
-            pause_s *= 2
-            self.vast.clock.sleep(pause_s)
 
     def _note(self, name: str, endpoint: str, call: Callable[..., object]) -> None:
         self.recorder.note(self.vast.api.once, name, endpoint, call)

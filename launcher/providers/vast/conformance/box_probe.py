@@ -31,12 +31,10 @@ def main(instance_id: str, server: str, url: str = "", max_bytes: str = "0", max
     key = lease.get("CONTAINER_API_KEY", "")
     seen: dict[str, object] = {
         "onstart_sha256": _sha256(Path("~/onstart.sh").expanduser()),
-        "shell": _shell_of_onstart(instance_id),
         "container_id": lease.get("CONTAINER_ID", "") == instance_id,
         "key": bool(key),
         "session_key": "CONTAINER_API_KEY" in os.environ,
         "host_keys": _host_keys(),
-        "key_modes": ", ".join(map(_mode, ("~", "~/.ssh", "~/.ssh/authorized_keys"))),
     }
     if key:
         seen["own_row"] = _status(f"{server}/api/v0/instances/{instance_id}/?owner=me", key)
@@ -51,36 +49,12 @@ def _lease_pid() -> str:
 
 
 def _environment(pid: str) -> dict[str, str]:
-    """Return the command line of the process."""
+    """Return the environment of the process."""
     try:
         pairs = Path(f"/proc/{int(pid)}/environ").read_bytes().decode(errors="replace").split("\0")
     except (OSError, ValueError):
         return {}
     return {name: value for name, _, value in (pair.partition("=") for pair in pairs)}
-
-
-def _shell_of_onstart(instance_id: str) -> str:
-    """The onstart text sleeps 20 s in a child, to print host keys that come late: who started that?"""
-    for folder in Path("/proc").glob("[0-9]*"):
-        try:
-            if (folder / "cmdline").read_bytes().split(b"\0")[:2] != [b"sleep", b"20"]:
-                continue
-            if _environment(folder.name).get("VASTRUN_INSTANCE") != instance_id:
-                continue
-            parent = int((folder / "stat").read_bytes().rpartition(b")")[2].split()[1])
-            return Path(f"/proc/{parent}/exe").readlink().name
-        except (OSError, ValueError, IndexError):
-            continue
-    return ""
-
-
-def _mode(path: str) -> str:
-    """Return the owner's uid and the modes."""
-    try:
-        found = Path(path).expanduser().stat()
-    except OSError:
-        return f"{path} absent"
-    return f"{path} {found.st_uid} {found.st_mode & 0o7777:o}"
 
 
 def _sha256(path: Path) -> str:

@@ -89,16 +89,6 @@ def min_bid_of(recorder: ApiRecorder, offer_id: str) -> float:
     return next((bid for bid in reversed(list(bids)) if bid), 0.0)
 
 
-def refusal_values(rejected: Exchange) -> dict[str, Value]:
-    """Say how a call that came too early was refused: its text, and the names of its headers."""
-    text = str(rejected.fields.get("msg", "")) if rejected.is_json else rejected.text
-    return {
-        "limit.retry_after": "yes" if "retry-after" in rejected.limits else "no",
-        "limit.body": one_line(text[:200].partition(":")[0]).strip()[:_MAX_WORD] or "empty",
-        "limit.headers": one_line(" ".join(rejected.limits))[:_MAX_WORD] or "none",
-    }
-
-
 def is_cut(recorder: ApiRecorder, since: float, until: float) -> bool:
     """Tell whether a question between had no answer: the time that passed then says nothing."""
     return any(one.status == 0 and since <= one.asked_at <= until for one in recorder.exchanges)

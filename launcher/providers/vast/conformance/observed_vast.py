@@ -28,7 +28,6 @@ from vastrun.launcher.providers.vast.conformance.trials import (
     box_values,
     downloaded_bytes,
     hardware_values,
-    key_modes,
 )
 
 _GPU_S, _LOGIN_S = 60.0, 20.0
@@ -119,9 +118,7 @@ class ObservedVast:
         self._probed = instance.id
         looks = (
             self._look_into,
-            self._look_at_keys,
             self._measure_hardware,
-            self._rename,
             self._try_addresses,
             self._download,
         )
@@ -172,32 +169,10 @@ class ObservedVast:
         log_keys = self._vast.host_keys(instance.id)
         self._recorder.measured |= box_values(reply, onstart_sha256=sha256, log_keys=log_keys)
 
-    def _look_at_keys(self, instance: Instance, remote: Remote) -> None:
-        """Check whether attaching the run's key again changed the modes of its files."""
-        key, number, server = self._vast.public_key(instance.label), int(instance.id), self._vast.api.server
-        for moment in ("before", "after"):
-            self._recorder.key_modes[moment] = key_modes(ask_box(remote, instance.id, server))
-            if moment == "before":
-                self._vast.api.once("attach key", lambda sdk: sdk.attach_ssh(instance_id=number, ssh_key=key))
-
     def _measure_hardware(self, instance: Instance, remote: Remote) -> None:
         box = offer_check.read_box(remote.run(offer_check.COMMAND, timeout_s=_GPU_S).stdout)
         offer = self._order.offer if self._order is not None else None
         self._recorder.measured |= hardware_values(box, self.machine(instance.id) or instance, offer)
-
-    def _rename(self, instance: Instance, _remote: Remote) -> None:
-        """The run finds its machine by its id meanwhile."""
-        run, dot, ledger = instance.label.partition(".")
-        number, other = int(instance.id), f"{run}-renamed{dot}{ledger}"
-        try:
-            self._note("label.rename", "label", lambda sdk: sdk.label_instance(number, other))
-            self.machine(instance.id)
-            rows = [row for _, row in observations.own_rows(self._recorder)]
-            if rows:
-                shown = "the new label" if rows[-1].get("label") == other else "another"
-                self._recorder.measured["label.shown"] = shown
-        finally:
-            self._vast.api.once("label", lambda sdk: sdk.label_instance(number, instance.label))
 
     def _try_addresses(self, instance: Instance, _remote: Remote) -> None:
         shells = self._vast.shells(instance)

@@ -3,29 +3,21 @@
 from __future__ import annotations
 
 import json
-import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
 from vastrun.launcher.core import Cost
 from vastrun.launcher.core.errors import StorageError, UsageError
-from vastrun.launcher.gate.text import one_line
 from vastrun.launcher.providers.vast.conformance.assumption import Value
 from vastrun.launcher.providers.vast.conformance.assumptions import ASSUMPTIONS
-from vastrun.launcher.providers.vast.conformance.observations import LIST, by_id, number_of
-from vastrun.launcher.providers.vast.conformance.recorder import ApiRecorder, type_of
-from vastrun.launcher.providers.vast.instance_row import id_of, rows_in
 
 KIND, VERSION = "vastrun conformance", 1
 _MAX_BYTES = 1 << 20
 _MAX_TEXT = 200
 _MAX_NUMBER = 1e12
-Sample = Mapping[str, str | float]
-MAX_SAMPLES, MAX_VALUES, _MAX_SAMPLE_TEXT, _MAX_READ = 400, 20, 120, 4000
-_COLUMNS = ("actual_status", "cur_state", "intended_status", "status_msg", "dph_base", "dph_total")
-_ADDRESS = re.compile(r"\d{1,3}(?:\.\d{1,3}){3}|[0-9a-fA-F]{1,4}(?::[0-9a-fA-F]{0,4}){3,}")
+_MAX_TRIALS = 20
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,10 +48,6 @@ class Record:
     """`digest` or `bid`, by the id of the machine that was rented for it."""
     trials_billed_usd: float | None = None
     """USD charged for the trial machines; None before anything is settled."""
-    key_modes: Mapping[str, str] = field(default_factory=dict)
-    """Owner and modes of the box's SSH key files, before and after the key was attached again."""
-    timeline: Sequence[Sample] = ()
-    """States and prices in the machines' rows."""
 
 
 def write_record(path: Path, record: Record) -> None:
@@ -108,10 +96,8 @@ def _record_of(document: Mapping[str, Any]) -> Record:
         counted=Cost(**{one.name: _number(counted, one.name) for one in fields(Cost)}),
         billed_usd=_optional(document, "billed_usd"),
         seen=_seen(document.get("seen")),
-        trials=_texts(document.get("trials", {})),
+        trials=_trials(document.get("trials", {})),
         trials_billed_usd=_optional(document, "trials_billed_usd"),
-        key_modes=_texts(document.get("key_modes", {})),
-        timeline=_samples(document.get("timeline", [])),
     )
 
 
@@ -128,25 +114,10 @@ def _seen(raw: Any) -> dict[str, Value]:
     return seen
 
 
-def _samples(raw: Any) -> tuple[Sample, ...]:
-    if not isinstance(raw, list) or len(raw) > MAX_SAMPLES:
-        raise ValueError("timeline: expected a list of samples")
-    return tuple(_sample(one) for one in raw)
-
-
-def _sample(raw: Any) -> dict[str, str | float]:
-    """Read an object of short texts and numbers."""
-    if not isinstance(raw, dict) or len(raw) > MAX_VALUES:
-        raise ValueError(f"expected an object, got {str(raw)[:_MAX_TEXT]!r}")
-    return {
-        name: _text(raw, name) if isinstance(value, str) else _number(raw, name)
-        for name, value in raw.items()
-        if name.isidentifier() or name.isdecimal()
-    }
-
-
-def _texts(raw: Any) -> dict[str, str]:
-    return {name: str(value) for name, value in _sample(raw).items()}
+def _trials(raw: Any) -> dict[str, str]:
+    if not isinstance(raw, dict) or len(raw) > _MAX_TRIALS:
+        raise ValueError("trials: expected an object")
+    return {name: _text(raw, name) for name in raw if name.isdecimal()}
 
 
 def _optional(document: Mapping[str, Any], key: str) -> float | None:
@@ -165,39 +136,3 @@ def _number(document: Mapping[str, Any], key: str) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) <= _MAX_NUMBER:
         raise ValueError(f"{key}: expected a number, got {str(value)[:_MAX_TEXT]!r}")
     return float(value)
-
-
-def timeline(recorder: ApiRecorder) -> list[Sample]:
-    """Return a sample for each change, oldest first, in seconds after the machine's order.
-
-    None holds an address or a label.
-    """
-    places = {by_id(machine): "id" for machine in recorder.rented} | {LIST: "list"}
-    samples, former = list[Sample](), dict[tuple[str, str], Sample]()
-    asked = [o for o in recorder.exchanges if o.method == "GET" and o.path in places and o.fields]
-    ordered_at = {str(one.fields.get("new_contract")): one.asked_at for one in recorder.exchanges}
-    for one in asked:
-        for row in rows_in(one.fields.get("instances")):
-            machine, by = id_of(row) or "", places[one.path]
-            sample = _sample_of(row) if machine in recorder.rented else {}
-            if sample and former.get((machine, by)) != sample:
-                former[machine, by] = sample
-                after_s = round(one.asked_at - ordered_at.get(machine, one.asked_at), 1)
-                samples.append({"after_s": after_s, "of": recorder.rented[machine], "by": by, **sample})
-    return samples[:MAX_SAMPLES]
-
-
-def _sample_of(row: Mapping[str, Any]) -> Sample:
-    prices = row.get("instance")
-    gpu_usd = prices.get("gpuCostPerHour") if isinstance(prices, dict) else None
-    values = {name: row.get(name) for name in _COLUMNS} | {"gpu_usd_per_hour": gpu_usd}
-    return {name: _value(value) for name, value in values.items()} | {"ports": type_of(row.get("ports"))}
-
-
-def _value(value: Any) -> str | float:
-    """Return a number, the last line of a text without addresses, or the type of anything else."""
-    if isinstance(value, str):
-        last = value[-_MAX_READ:].strip().rpartition("\n")[2]
-        return one_line(_ADDRESS.sub("(address)", last))[:_MAX_SAMPLE_TEXT]
-    number = number_of(value)
-    return type_of(value) if number is None else number

@@ -15,7 +15,6 @@ from vastrun.launcher.providers.vast.conformance.assumption import Value
 Once = Callable[..., None]
 """`VastApi.once`: makes calls in one turn, each once."""
 _MAX_EXCHANGES, _MAX_BYTES, _MAX_WORD = 2000, 8 << 20, 40
-_LIMIT_HEADERS = ("retry-after", "ratelimit", "x-ratelimit", "x-rate-limit")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,10 +31,6 @@ class Exchange:
     content: Any = None
     """The JSON of the answer; None where it has none."""
     is_json: bool = False
-    limits: tuple[str, ...] = ()
-    """Names of its headers that are about a limit, in lower case."""
-    text: str = ""
-    """Beginning of an answer that is not JSON."""
     date: str = ""
     """Its Date header."""
     sent: Any = field(default=None, repr=False)
@@ -79,8 +74,6 @@ class ApiRecorder:
     """Purpose of each machine, by its id: `digest`, `bid` or `run`."""
     trials: dict[str, Value] = field(default_factory=dict)
     """Results of the trials before the run's order, by assumption."""
-    key_modes: dict[str, str] = field(default_factory=dict)
-    """Owner and modes of the box's SSH key files, before and after the key was attached again."""
     rented_at: float | None = None
     """Epoch seconds at which Vast had agreed to the last rental."""
 
@@ -138,13 +131,12 @@ def _answer(response: Any) -> dict[str, Any]:
     """Return the fields of an exchange that its answer has."""
     if response is None:
         return {"status": 0}
-    found: dict[str, Any] = {"text": response.content[:200].decode(errors="replace")}
+    found: dict[str, Any] = {}
     if len(response.content) <= _MAX_BYTES:
         with suppress(ValueError, RecursionError):
             found = {"content": json.loads(response.content), "is_json": True}
-    names = sorted(name.lower() for name in response.headers if name.lower().startswith(_LIMIT_HEADERS))
     date = response.headers.get("Date", "")[:100]
-    return {**found, "status": response.status_code, "limits": tuple(names[:8]), "date": date}
+    return {**found, "status": response.status_code, "date": date}
 
 
 def type_of(value: Any) -> str:

@@ -25,7 +25,6 @@ from vastrun.launcher.core.errors import (
     VastrunError,
 )
 from vastrun.launcher.decisions.offer_check import BoxHardware
-from vastrun.launcher.gate.text import one_line
 from vastrun.launcher.ports import Remote
 from vastrun.launcher.providers.vast import VastProvider, boot
 from vastrun.launcher.providers.vast.conformance.assumption import Value
@@ -39,7 +38,7 @@ _DIGEST_S, _BID_S, _END_S, _LOOK_S = 30.0, 15.0, 20.0, 1.0
 _BID_MARGIN = 1.2
 _TITLES = {"digest": "an image by its digest", "bid": "a bid"}
 _PROBE = Path(__file__).with_name("box_probe.py").read_text(encoding="utf-8")
-_MAX_CHARACTERS, _MAX_WORD, _MAX_KEYS, _MAX_BYTES = 16_000, 80, 16, 1 << 40
+_MAX_CHARACTERS, _MAX_KEYS, _MAX_BYTES = 16_000, 16, 1 << 40
 _PROBE_S = 60.0
 _WORDS: Mapping[str, tuple[str, str]] = {
     "container_id": ("the machine's id", "other"),
@@ -171,13 +170,11 @@ def box_values(
         for key, words in _WORDS.items()
         if isinstance(reply.get(key), bool)
     }
-    sha256, shell, keys = reply.get("onstart_sha256"), reply.get("shell"), reply.get("host_keys")
+    sha256, keys = reply.get("onstart_sha256"), reply.get("host_keys")
     if isinstance(sha256, str):
         seen["onstart.sha256"] = (
             "as ordered" if sha256 == onstart_sha256 else "other" if sha256 else "not there"
         )
-    if isinstance(shell, str) and shell:
-        seen["onstart.shell"] = one_line(shell)[:_MAX_WORD] or "nameless"
     for call in ("own_row", "list", "account"):
         status = reply.get(call)
         if isinstance(status, int) and status is not True and 100 <= status <= 599:
@@ -188,12 +185,6 @@ def box_values(
             "none in the log" if not log else "the same" if box == log else "some" if box & log else "others"
         )
     return seen
-
-
-def key_modes(reply: Mapping[str, Any]) -> str:
-    """Return owner and modes of the files of its SSH keys; empty where the box does not say."""
-    modes = reply.get("key_modes")
-    return one_line(modes)[:_MAX_WORD] if isinstance(modes, str) else ""
 
 
 def hardware_values(box: BoxHardware, row: Instance, offer: Offer | None) -> dict[str, Value]:
