@@ -55,7 +55,7 @@ def test_a_row_of_another_version_is_left_out(tmp_path: Path) -> None:
         ({"run_usd": 1e300}, "run_usd"),
         ({"exit_code": None}, "exit_code"),
         ({"counted": []}, "counted"),
-        ({"counted": {"gpu_usd": 1}}, "storage_usd"),
+        ({"counted": {"gpu_usd": "much"}}, "gpu_usd"),
         ({"billed_usd": "much"}, "billed_usd"),
         ({"seen": []}, "seen"),
         ({"trials": []}, "expected an object"),
