@@ -104,7 +104,10 @@ def _agree(app: AppContext, spec: JobSpec, now: float, *, yes: bool) -> None:
         raise plan.refusals[0]
     offer = offer_text(plan.spec, plan.offers[0])
     limits = f"All machines together: at most {usd(spec.limits.usd or 0.0)} and {duration(MAX_RUN_S)}"
-    confirm(f"rent {offer}, after two short trials, to check the assumptions about Vast. {limits}", yes=yes)
+    confirm(
+        f"rent {offer}, after the short trial of a bid, to check the assumptions about Vast. {limits}",
+        yes=yes,
+    )
 
 
 def _drive(

@@ -48,8 +48,8 @@ class Deviation:
     """How fast time passes."""
     watch_s: float = 3.0
     """How long a machine is looked for."""
-    trials: bool = False
-    """An image by its digest, and a bid, are ordered before."""
+    trial: bool = False
+    """A bid is made before."""
 
 
 def _of(usual: Mapping[str, str], **words: str) -> Deviation:
@@ -65,9 +65,7 @@ DEVIATIONS: Mapping[str, Deviation] = {
     "overlay.list": Deviation(value="404 not_found"),
     "clock.ahead": Deviation(value=300.0),
     "key.bad": Deviation(value="400 auth_error"),
-    "digest.answer": Deviation(value="400 invalid_args", trials=True),
-    "digest.state": Deviation(value="image refused", trials=True),
-    "bid.answer": Deviation(value="200 refused", trials=True),
+    "bid.answer": Deviation(value="200 refused", trial=True),
     "create.answer": Deviation(value="200 object"),
     "create.fields": _of(fields.CREATE, new_contract="text"),
     "create.seconds": Deviation(value=5.0),  # of this computer's, forty of the emulator's
@@ -128,7 +126,7 @@ class Examined(FastLauncher):
         *,
         factor: float = 8.0,
         watch_s: float = 3.0,
-        trials: bool = False,
+        trial: bool = False,
     ) -> None:
         super().__init__(folder, factor=factor, market=honest_machines(5), seen=seen)
         account = VastAccount(key=self.vast.account_key, server=self.vast.url, login=self.vast.login)
@@ -136,7 +134,7 @@ class Examined(FastLauncher):
             download_url=f"{self.vast.url}/download/2000000",
             download_gb=0.002,
             watch_s=watch_s,
-            trials=trials,
+            trial=trial,
         )
         self._provider = VastProvider(account, folder / "state", clock=self._clock)
         self._examination = ConformanceRun(self._provider, self._thorough, lambda: False)

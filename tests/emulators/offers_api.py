@@ -155,13 +155,8 @@ def _misnamed(world: World, ask: Ask, rental: Rental) -> Reply | None:
 
 
 def _answer_as_told(world: World, ask: Ask, rental: Rental) -> None:
-    """How images by their digest, and bids, are answered by a Vast that is told so."""
-    word, has_digest = world.behaviour.word, "@sha256:" in rental.image
-    if has_digest and not word("digest.answer").startswith("200"):
-        raise ApiError(refused(word("digest.answer")))
-    if has_digest and word("digest.state") == "image refused":
-        world.faults.add("image_not_found", machine_id=ask.machine.id)
-    if rental.bid_usd is not None and word("bid.answer") == "200 refused":
+    """How bids are answered by a Vast that is told so."""
+    if rental.bid_usd is not None and world.behaviour.word("bid.answer") == "200 refused":
         world.faults.add("bid_never", machine_id=ask.machine.id)
 
 

@@ -23,7 +23,7 @@ from vastrun.launcher.providers.vast import VastProvider
 from vastrun.launcher.providers.vast.conformance import observations
 from vastrun.launcher.providers.vast.conformance.recorder import ApiRecorder
 from vastrun.launcher.providers.vast.conformance.trials import (
-    Trials,
+    BidTrial,
     ask_box,
     box_values,
     downloaded_bytes,
@@ -48,8 +48,8 @@ class ProbeLevel:
     """Seconds for which a machine is looked for after the order, and after its end."""
     probes_s: float = 240.0
     """Seconds after the order at which the last look at the box begins."""
-    trials: bool = True
-    """An image is ordered by its digest, and a bid, before the run's own order."""
+    trial: bool = True
+    """A bid is made before the run's own order."""
 
 
 class ObservedVast:
@@ -69,7 +69,7 @@ class ObservedVast:
         self._clock = vast.clock
         self._order: RentalOrder | None = None
         self._probed = ""
-        self._trials = Trials(vast, recorder, stopping)
+        self._trial = BidTrial(vast, recorder, stopping)
         self.instances, self.machine, self.destroy = vast.instances, vast.machine, vast.destroy
         vast.api.record(recorder.record)
 
@@ -80,16 +80,16 @@ class ObservedVast:
 
     def search(self, spec: JobSpec) -> Sequence[Offer]:
         """Return fitting offers, lowest price first: training speed does not matter here."""
-        self._trials.limit_usd = spec.limits.usd or 0.0
+        self._trial.limit_usd = spec.limits.usd or 0.0
         return sorted(self._vast.search(spec), key=lambda offer: policy.worst_case_usd(spec, offer))
 
     def rent(self, order: RentalOrder) -> Instance:
         """Rent, then look how soon the machine is shown, and what a second such order is answered.
 
-        Before that, the trials: each raises NoOfferError once its machine has ended.
+        Before that, the trial of a bid, which raises NoOfferError once its machine has ended.
         """
-        if self._thorough.trials:
-            self._trials.make(order)
+        if self._thorough.trial:
+            self._trial.make(order)
         machine = self._vast.rent(order)
         self._order = order
         made = [o for o in self._recorder.exchanges if str(o.fields.get("new_contract")) == machine.id]

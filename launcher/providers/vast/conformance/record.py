@@ -45,7 +45,7 @@ class Record:
     seen: Mapping[str, Value] = field(default_factory=dict)
     """Observations by assumption."""
     trials: Annotated[Mapping[_Short, _Short], MaxLength(20)] = field(default_factory=dict)
-    """`digest` or `bid`, by the id of the machine that was rented for it."""
+    """`bid`, by the id of the machine that was rented for it."""
     trials_billed_usd: _Number | None = None
     """USD charged for the trial machines; None before anything is settled."""
 

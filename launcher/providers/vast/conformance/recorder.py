@@ -71,7 +71,7 @@ class ApiRecorder:
     instance_id: str = ""
     """The machine that was rented last."""
     rented: dict[str, str] = field(default_factory=dict)
-    """Purpose of each machine, by its id: `digest`, `bid` or `run`."""
+    """Purpose of each machine, by its id: `bid` or `run`."""
     trials: dict[str, Value] = field(default_factory=dict)
     """Results of the trials before the run's order, by assumption."""
     rented_at: float | None = None

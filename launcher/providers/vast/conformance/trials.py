@@ -1,8 +1,8 @@
-"""Trials: an order of an image by its digest, and a bid, each ended within a minute, before the run's order;
-and the facts that a box reports to `box_probe.py`, within bounds.
+"""Trial: a bid, ended at once, before the run's order; and the facts that a box reports to `box_probe.py`,
+within bounds.
 
-Both machines have the run's label and its lease: the next driver of the run ends what is left of them. To
-the flow they are orders that left a machine behind, and it adds them to the run's bill.
+Its machine has the run's label and its lease: the next driver of the run ends what is left of it. To the flow
+it is an order that left a machine behind, which it adds to the run's bill.
 """
 
 from __future__ import annotations
@@ -11,32 +11,30 @@ import json
 import shlex
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from vastrun.launcher.core import Cause, Instance, Offer, RentalOrder
+from vastrun.launcher.core import Instance, Offer, RentalOrder
 from vastrun.launcher.core.errors import (
     BoxError,
     GoneError,
     NoOfferError,
     ProviderError,
     UncertainError,
-    VastrunError,
 )
 from vastrun.launcher.decisions.offer_check import BoxHardware
 from vastrun.launcher.ports import Remote
-from vastrun.launcher.providers.vast import VastProvider, boot
+from vastrun.launcher.providers.vast import VastProvider
 from vastrun.launcher.providers.vast.conformance.assumption import Value
-from vastrun.launcher.providers.vast.conformance.observations import min_bid_of, short
-from vastrun.launcher.providers.vast.conformance.recorder import ApiRecorder, Exchange
-from vastrun.launcher.providers.vast.instance_row import InstanceRow
+from vastrun.launcher.providers.vast.conformance.observations import min_bid_of
+from vastrun.launcher.providers.vast.conformance.recorder import ApiRecorder
+from vastrun.launcher.providers.vast.instance_row import id_of
 
-MAX_TRIALS_S = 120.0
-"""Seconds for which both machines together are paid for at most, their ends included."""
-_DIGEST_S, _BID_S, _END_S, _LOOK_S = 30.0, 15.0, 20.0, 1.0
+MAX_TRIAL_S = 60.0
+"""Seconds for which the machine of the bid is paid for at most, its end included."""
+_END_S, _LOOK_S = 20.0, 1.0
 _BID_MARGIN = 1.2
-_TITLES = {"digest": "an image by its digest", "bid": "a bid"}
 _PROBE = Path(__file__).with_name("box_probe.py").read_text(encoding="utf-8")
 _MAX_CHARACTERS, _MAX_KEYS, _MAX_BYTES = 16_000, 16, 1 << 40
 _PROBE_S = 60.0
@@ -48,8 +46,8 @@ _WORDS: Mapping[str, tuple[str, str]] = {
 
 
 @dataclass
-class Trials:
-    """The trials, each made once, on the offers that the flow takes first: the cheapest ones."""
+class BidTrial:
+    """A bid, made once, on the offer that the flow takes first: the cheapest one."""
 
     vast: VastProvider
     recorder: ApiRecorder
@@ -57,60 +55,41 @@ class Trials:
     """The user wants an end."""
     limit_usd: float = 0.0
     """Limit of the whole run, in dollars."""
-    _made: set[str] = field(default_factory=set)
+    _is_made: bool = False
 
     def make(self, order: RentalOrder) -> None:
-        """Make the trials that were not made yet.
+        """Make the bid, unless it was made.
 
-        Raises NoOfferError, with the machine, once one was made and its machine ended; UncertainError when a
-        machine may be there.
+        Raises NoOfferError, with the machine, once its machine ended; UncertainError when a machine may be
+        there.
         """
-        trials_usd = order.offer.usd_per_hour * MAX_TRIALS_S / 3600
-        if self.limit_usd < order.max_usd + trials_usd:
+        trial_usd = order.offer.usd_per_hour * MAX_TRIAL_S / 3600
+        if self._is_made or self.stopping() or self.limit_usd < order.max_usd + trial_usd:
             return
         bid_usd = _BID_MARGIN * min_bid_of(self.recorder, order.offer.id)
-        planned = {
-            "digest": (_DIGEST_S, None) if "@sha256:" in (order.image or "") else None,
-            "bid": (_BID_S, int(bid_usd * 1e4) / 1e4) if 0 < bid_usd <= order.offer.usd_per_hour else None,
-        }
-        for name, trial in planned.items():
-            if name not in self._made and trial is not None and not self.stopping():
-                self._made.add(name)
-                self._make(name, order, *trial)
+        if 0 < bid_usd <= order.offer.usd_per_hour:
+            self._make(order, int(bid_usd * 1e4) / 1e4)
 
-    def _make(self, name: str, order: RentalOrder, watch_s: float, bid_usd: float | None) -> None:
+    def _make(self, order: RentalOrder, bid_usd: float) -> None:
         request = {**self.vast.request(order), "price": bid_usd}
         offer = int(order.offer.id)
         heard = self.recorder.ask(
             self.vast.api.once, "create", lambda sdk: sdk.create_instance(id=offer, **request)
         )
         answer = heard[-1] if heard else None
+        self._is_made = True
         if answer is None or not answer.status or answer.status >= 500:
-            raise UncertainError(f"Vast did not say whether it rented for the trial of {_TITLES[name]}")
+            raise UncertainError("Vast did not say whether it rented for the trial of a bid")
         if answer.status == 429 or "no_such_ask" in answer.word:
-            self._made.discard(name)  # on the next offer
+            self._is_made = False  # on the next offer
             return
-        self.recorder.trials[f"{name}.answer"] = answer.word
-        instance_id = _made_by(answer)
-        if instance_id:
-            self._watch(name, instance_id, watch_s)
-            self._end(name, instance_id)
+        self.recorder.trials["bid.answer"] = answer.word
+        instance_id = id_of({"id": answer.fields.get("new_contract")})
+        if instance_id is not None:
+            self.recorder.rented[instance_id] = "bid"
+            self._end(instance_id, answer.word)
 
-    def _watch(self, name: str, instance_id: str, watch_s: float) -> None:
-        """Look every second until it runs, cannot run, or was watched for long enough."""
-        clock, state = self.vast.clock, ""
-        until = clock.now() + watch_s
-        self.recorder.rented[instance_id] = name
-        while clock.now() < until and not self.stopping() and state not in ("running", "image refused"):
-            with suppress(VastrunError):
-                self.vast.instances()
-                if (row := self.vast.api.instance(instance_id)) is not None:
-                    state = _state(row)
-            clock.sleep(_LOOK_S)
-        if state:
-            self.recorder.trials[f"{name}.state"] = state
-
-    def _end(self, name: str, instance_id: str) -> None:
+    def _end(self, instance_id: str, answer: str) -> None:
         clock = self.vast.clock
         until, error = clock.now() + _END_S, ""
         while True:
@@ -122,27 +101,11 @@ class Trials:
             except ProviderError as failed:
                 error = f": {failed}"
             if clock.now() >= until:
-                raise UncertainError(f"the machine of the trial of {_TITLES[name]} is still there{error}")
+                raise UncertainError(f"the machine of the trial of a bid is still there{error}")
             clock.sleep(_LOOK_S)
         raise NoOfferError(
-            f"trial of {_TITLES[name]}: {self.recorder.trials[f'{name}.answer']}; "
-            f"machine {instance_id} destroyed",
-            ended=instance_id,
-            has_run=True,
+            f"trial of a bid: {answer}; machine {instance_id} destroyed", ended=instance_id, has_run=True
         )
-
-
-def _made_by(answer: Exchange) -> str:
-    found = str(answer.fields.get("new_contract") or "")
-    return found if found.isdecimal() else ""
-
-
-def _state(raw: Mapping[str, Any]) -> str:
-    row = InstanceRow.of(raw)
-    fault = boot.fault(row)
-    if fault is not None:
-        return "image refused" if fault.cause is Cause.USER_ERROR else "host refused"
-    return short(raw.get("actual_status")) if row.state != "running" else "running"
 
 
 def ask_box(remote: Remote, *arguments: str, timeout_s: float = _PROBE_S) -> Mapping[str, Any]:

@@ -25,7 +25,7 @@ RECORD = Record(
     verdict="SUCCEEDED",
     counted=Cost(gpu_usd=0.03, storage_usd=0.01, traffic_usd=0.002),
     run_usd=0.042,
-    trials={"52607651": "digest"},
+    trials={"52607651": "bid"},
     trials_billed_usd=0.001,
     seen={"key.bad": "404 auth_error", "new.by_id": 0.2, "offer.units": {"gpu_ram": "MB"}},
 )
