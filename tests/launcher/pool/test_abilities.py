@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+from typing import Protocol
+
 from tests.fakes import FakeClock, FakeProvider
 from tests.launcher.pool.test_held_machines import held
 from tests.remote_abilities import AbleRemote, BareRemote, abilities_of
 from vastrun.launcher.core import Instance
 from vastrun.launcher.pool.machine import HeldMachine
-from vastrun.launcher.ports import ChecksIdentity, Interruptible, OpensTerminal, Remote
+from vastrun.launcher.ports import (
+    REMOTE_ABILITIES,
+    ChecksIdentity,
+    Interruptible,
+    OpensTerminal,
+    Remote,
+    remotes,
+)
 
 
 class OneMachine(FakeProvider):
@@ -26,6 +35,11 @@ class OneMachine(FakeProvider):
 
 def slot_on(remote: Remote) -> Remote:
     return HeldMachine(held(), OneMachine(remote)).connect("calm")
+
+
+def test_every_optional_interface_of_a_remote_is_handed_on() -> None:
+    interfaces = {one for one in vars(remotes).values() if Protocol in getattr(one, "__bases__", ())}
+    assert interfaces - {Remote} == set(REMOTE_ABILITIES)
 
 
 def test_a_slot_has_every_ability_of_its_machine_on_every_python() -> None:
