@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from vastrun.launcher.app_context import AppContext
 from vastrun.launcher.core import NOTHING, Origin, Run, UserRequest
-from vastrun.launcher.flow.services import PollTiming, Services
+from vastrun.launcher.flow.services import Services
 from vastrun.launcher.ports import Provider, Screen
 from vastrun.launcher.ui.interrupts import Interrupts
 
@@ -49,13 +49,12 @@ def attempts_of_many(
     screen: RunScreen,
     runs_at_once: Callable[[], int],
     notifier: UrlNotifier,
-    report_poll: Callable[[PollTiming], None] = lambda _timing: None,
 ) -> Attempts:
     """Return what drives one run among many."""
 
     def make_services(provider: str, origin: Origin) -> Services:
         made = _services(app, app.shared_provider(provider), shared, screen, origin, notifier)
-        return replace(made, active_runs=runs_at_once, report_poll=report_poll)
+        return replace(made, active_runs=runs_at_once)
 
     return _attempts(app, make_services, shown_since=None)
 
@@ -68,7 +67,6 @@ def batch_services(
     screen: BatchScreen,
     *,
     prunes: bool = True,
-    report_poll: Callable[[PollTiming], None] = lambda _timing: None,
 ) -> Iterator[BatchServices]:
     """Yield what a `BatchDriver` drives the batch with; then settle its bills and write its page."""
     from vastrun.launcher.batch.shared import BatchServices  # when a batch is driven
@@ -78,7 +76,7 @@ def batch_services(
         def attempts(
             shared: SharedRequests, run_screen: RunScreen, runs_at_once: Callable[[], int]
         ) -> Attempts:
-            return attempts_of_many(app, shared, run_screen, runs_at_once, notifier, report_poll)
+            return attempts_of_many(app, shared, run_screen, runs_at_once, notifier)
 
         yield BatchServices(
             ledger=app.ledger(),

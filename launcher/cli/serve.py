@@ -18,7 +18,6 @@ from vastrun.launcher.cli.output import say
 from vastrun.launcher.commands.service import UserService
 from vastrun.launcher.core import Run
 from vastrun.launcher.core.errors import VastrunError
-from vastrun.launcher.flow.services import PollTiming
 from vastrun.launcher.run_services import attempts_of_many, batch_services
 from vastrun.launcher.ui.interrupts import Interrupts
 
@@ -129,25 +128,17 @@ def serve(app: AppContext, interrupts: Interrupts, metrics_port: int | None = No
     """
     screen = app.plain_screen()
     exporter = None if metrics_port is None else _exporter(app, lambda: server.driven())
-    report_poll = _ignore if exporter is None else exporter.report_poll
 
     def drive_run(run: Run, requests: SharedRequests) -> Run:
         with closing(app.make.notifier(screen.note)) as notifier:
-            attempts = attempts_of_many(
-                app,
-                requests,
-                RunScreen(),
-                lambda: server.runs_at_once,
-                notifier=notifier,
-                report_poll=report_poll,
-            )
+            attempts = attempts_of_many(app, requests, RunScreen(), lambda: server.runs_at_once, notifier)
             return attempts.resume(run, None)
 
     def drive_batch(name: str, requests: SharedRequests) -> None:
         from vastrun.launcher.batch.driver import BatchDriver  # when a batch is driven
 
         screen_of_batch = NoteScreen(screen.note)
-        with batch_services(app, name, requests, screen_of_batch, report_poll=report_poll) as services:
+        with batch_services(app, name, requests, screen_of_batch) as services:
             BatchDriver(name, services).drive()
 
     with app.make.workers() as workers:
@@ -167,10 +158,6 @@ def serve(app: AppContext, interrupts: Interrupts, metrics_port: int | None = No
         )
         with _exporting(app, exporter, metrics_port or 0, screen.note):
             server.serve()
-
-
-def _ignore(_: PollTiming) -> None:
-    """Do nothing with it."""
 
 
 def _exporter(app: AppContext, driven: Callable[[], Mapping[str, int]]) -> PrometheusExporter:

@@ -16,16 +16,6 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class PollTiming:
-    """Timing of one poll of a box, in seconds."""
-
-    delay_s: float
-    """Time by which it began later than planned."""
-    duration_s: float
-    """Time until the box had answered, and what was new there was downloaded."""
-
-
-@dataclass(frozen=True, kw_only=True)
 class Services:
     """Ports and settings with which a launcher drives runs."""
 
@@ -53,7 +43,5 @@ class Services:
     terminal."""
     guard: Callable[[Callable[[], None]], AbstractContextManager[None]] = lambda _look: nullcontext()
     """Context in which a function is called each second by another thread."""
-    report_poll: Callable[[PollTiming], None] = lambda _timing: None
-    """Receives the timing of each poll of a box that trains."""
     check_nodes: Callable[[], None] = lambda: None
     """Raises the error that stopped the launcher's thread of another node of the run."""

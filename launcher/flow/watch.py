@@ -19,7 +19,6 @@ from vastrun.launcher.flow.node_sync import must_wait_for_nodes, send_node_env
 from vastrun.launcher.flow.progress import ProgressReport
 from vastrun.launcher.flow.run_end import end_of_training
 from vastrun.launcher.flow.run_state import PhaseResult, failed
-from vastrun.launcher.flow.services import PollTiming
 from vastrun.launcher.flow.slow_machine import SpeedWatch, should_change_machine
 from vastrun.launcher.gate.box_reader import fetch_status
 from vastrun.launcher.ports import Remote
@@ -62,8 +61,6 @@ class WatchState:
     downloads: LiveDownloads = field(default_factory=LiveDownloads)
     progress: ProgressReport = field(default_factory=ProgressReport)
     speed: SpeedWatch = field(default_factory=SpeedWatch)
-    next_poll_at: float | None = None
-    """Planned time of the next poll; None before the first one."""
 
 
 def watch(context: RunContext) -> PhaseResult | None:
@@ -73,21 +70,16 @@ def watch(context: RunContext) -> PhaseResult | None:
         try:
             # Before the box is asked: one that answers slowly, or lies, must not lengthen a limit.
             context.raise_if_stopped()
-            began_at = context.now()
             end = _poll_once(context, state)
-            _report_poll(context, state, began_at)
             if end is not None:
                 return end
             if _may_detach(context, state):
                 return None
-            pause_s = _pause_s(context, state)
-            state.next_poll_at = context.now() + pause_s
-            _follow_log(context, state, pause_s)
+            _follow_log(context, state, _pause_s(context, state))
         except (UnreachableError, GoneError) as error:
             end = _no_answer(context, state, error)
             if end is not None:
                 return end
-            state.next_poll_at = context.now() + policy.POLL_INTERVAL_S
             context.wait(policy.POLL_INTERVAL_S)
         end = _past_limit(context, state)
         if end is not None:
@@ -103,13 +95,6 @@ def _pause_s(context: RunContext, state: WatchState) -> float:
     if is_starting and _is_read_along(context):
         return _EARLY_POLL_S
     return policy.poll_interval_s(context.services.active_runs())
-
-
-def _report_poll(context: RunContext, state: WatchState, began_at: float) -> None:
-    """Report the timing of a poll that has ended."""
-    planned_at = began_at if state.next_poll_at is None else state.next_poll_at
-    delay_s, duration_s = max(0.0, began_at - planned_at), max(0.0, context.now() - began_at)
-    context.services.report_poll(PollTiming(delay_s=delay_s, duration_s=duration_s))
 
 
 def _may_detach(context: RunContext, state: WatchState) -> bool:

@@ -1,4 +1,4 @@
-"""Prometheus metrics of `serve --driver`: totals of its ledger, and timings of the polls of its machines."""
+"""Prometheus metrics of `serve --driver`: totals of its ledger, and its waits for rate limits."""
 
 from __future__ import annotations
 
@@ -18,7 +18,6 @@ from vastrun.launcher.core import Cause, Phase
 from vastrun.launcher.core.batch import Budget, BudgetUse
 from vastrun.launcher.core.errors import StorageError, UsageError, VastrunError
 from vastrun.launcher.core.verdict import VERDICT_OF
-from vastrun.launcher.flow.services import PollTiming
 from vastrun.launcher.package_files import install_command
 from vastrun.launcher.ports import Ledger
 from vastrun.launcher.rate_limit_waits import WaitTotal
@@ -27,8 +26,6 @@ CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 """Content type of Prometheus' text format."""
 _CACHE_S = 5.0
 """Seconds for which totals are cached: several scrapers cost as much as one."""
-_BUCKETS_S = (0.1, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 300.0)
-"""Upper bounds of the buckets of both histograms."""
 
 
 class PrometheusExporter:
@@ -64,14 +61,7 @@ class PrometheusExporter:
         self._client.Info("vastrun_build", "Version of this server.", registry=self._registry).info(
             {"version": version}
         )
-        self._delay = self._histogram("vastrun_poll_delay_seconds", "Delay of a poll behind its schedule.")
-        self._duration = self._histogram("vastrun_poll_duration_seconds", "Duration of a poll of a machine.")
         self._registry.register(self)
-
-    def report_poll(self, timing: PollTiming) -> None:
-        """Count one poll of a machine."""
-        self._delay.observe(timing.delay_s)
-        self._duration.observe(timing.duration_s)
 
     def page(self, parts: Sequence[str], _query: str = "") -> str | None:
         """Return the metrics for the address `metrics`; None for any other."""
@@ -147,9 +137,6 @@ class PrometheusExporter:
         for value, number in values.items():
             family.add_metric((value,) if label else (), number)
         return family
-
-    def _histogram(self, name: str, text: str) -> Any:
-        return self._client.Histogram(name, text, registry=self._registry, buckets=_BUCKETS_S)
 
 
 def load_or_create_token(file: Path) -> str:
