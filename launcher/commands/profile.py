@@ -18,12 +18,18 @@ from vastrun.contract.profiling import (
 )
 from vastrun.launcher.config import read_job
 from vastrun.launcher.core import Phase, Run
-from vastrun.launcher.core.errors import ProviderError, UsageError, VastrunError
+from vastrun.launcher.core.errors import BoxError, ProviderError, UsageError, VastrunError
 from vastrun.launcher.flow.machines import find_machines
 from vastrun.launcher.flow.progress import TRAIN
 from vastrun.launcher.flow.services import Services
+from vastrun.launcher.gate import caps
 from vastrun.launcher.gate.box_reader import fetch_profile_response, fetch_status
-from vastrun.launcher.outputs.download import download
+from vastrun.launcher.gate.caps import ExchangeBudget
+from vastrun.launcher.gate.manifest import PULLING
+from vastrun.launcher.outputs.collect import download_files
+from vastrun.launcher.outputs.disk import disk_errors
+from vastrun.launcher.outputs.download import part_path
+from vastrun.launcher.outputs.folder import Outputs
 from vastrun.launcher.ports import Remote
 
 _POLL_S = 1.0
@@ -137,4 +143,13 @@ class _Exchange:
 
     def _download(self, path: str, digest: FileDigest) -> Path:
         file = FileChecksum(path=path, size=digest.size, sha256=digest.sha256)
-        return download(self.profiled, self.remote, file, self._must_be_in_time)
+        outputs, allowance = Outputs(self.profiled), caps.EXCHANGES["outputs"]
+        budget = ExchangeBudget(allowance, check=self._must_be_in_time, now=self.services.clock.now)
+        place = outputs.path(path)
+        with disk_errors(outputs.folder):
+            try:
+                if download_files(outputs.folder, {place: file}, self.remote, budget, PULLING):
+                    raise BoxError(f"{path} does not match the machine's checksum")
+            finally:  # of another request there is another trace
+                part_path(outputs.folder, file, PULLING).unlink(missing_ok=True)
+        return place

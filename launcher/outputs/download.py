@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from pathlib import Path
 
 from vastrun.contract.outcome import FileChecksum
-from vastrun.launcher.core import Run
 from vastrun.launcher.core.errors import BoxError
 from vastrun.launcher.gate import caps
 from vastrun.launcher.gate.caps import ExchangeBudget
 from vastrun.launcher.gate.manifest import INCOMING
-from vastrun.launcher.outputs.disk import disk_errors, is_complete, move_into, need_space, write
-from vastrun.launcher.outputs.folder import Outputs
+from vastrun.launcher.outputs.disk import write
 from vastrun.launcher.ports import Remote
 
 CHUNK = 1 << 20
@@ -75,38 +72,3 @@ def fetch_whole(place: Path, path: str, remote: Remote, budget: ExchangeBudget) 
         part.replace(place)
     finally:
         part.unlink(missing_ok=True)
-
-
-def download(run: Run, remote: Remote, file: FileChecksum, check: Callable[[], None]) -> Path:
-    """Bring the file to its place among the run's outputs, and return that.
-
-    `check` is called before each read, and ends the download by what it raises. Raises BoxError when the file
-    is not what its checksum says, NoRoomError and StorageError.
-    """
-    outputs = Outputs(run)
-    place = outputs.path(file.path)
-    # Not in `.incoming`: a launcher that collects the run meanwhile empties that.
-    part = place.with_name(f".{place.name}.part")
-    with disk_errors(outputs.folder):
-        need_space(outputs.folder, file.size)
-        if not place.parent.resolve().is_relative_to(outputs.folder.resolve()):
-            raise BoxError(f"{place.parent} leads out of {outputs.folder}")
-        place.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            _fetch(part, file, remote, check)
-            if not is_complete(part, file, check) or not move_into(part, place, outputs.folder):
-                raise BoxError(f"{file.path} does not match the machine's checksum")
-        finally:
-            part.unlink(missing_ok=True)
-    return place
-
-
-def _fetch(part: Path, file: FileChecksum, remote: Remote, check: Callable[[], None]) -> None:
-    part.unlink(missing_ok=True)
-    with part.open("wb", buffering=0) as target:
-        while (offset := bytes_held(part)) < file.size:
-            check()
-            new = remote.read(file.path, offset=offset, limit=min(CHUNK, file.size - offset))
-            if not new:
-                return
-            write(target.fileno(), new)
