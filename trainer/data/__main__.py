@@ -18,7 +18,7 @@ from vastrun.contract.errors import DataError
 from vastrun.contract.records import RecordError, parse_json, read_as
 from vastrun.trainer import data
 from vastrun.trainer.data.inspection import check
-from vastrun.trainer.data.sample_writer import ProgressBar
+from vastrun.trainer.data.sample_writer import progress_lines
 from vastrun.trainer.distributed.rank import read_job
 
 
@@ -58,10 +58,13 @@ def main(arguments: Sequence[str]) -> int:
 def _generate(request: _DataRequest) -> Sequence[str]:
     lines: list[str] = []
     for config in request.configs:
-        with ProgressBar(sys.stderr) as bar:
-            made = data.generate(
-                config, request.folder, request.code, jobs=request.jobs, on_progress=bar.show
-            )
+        made = data.generate(
+            config,
+            request.folder,
+            request.code,
+            jobs=request.jobs,
+            on_progress=progress_lines(sys.stderr),
+        )
         lines += made or [f"{config.task}: makes no files"]
     return lines
 

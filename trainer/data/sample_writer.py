@@ -14,7 +14,6 @@ from contextlib import contextmanager
 from itertools import chain, islice
 from multiprocessing import get_context
 from pathlib import Path
-from types import TracebackType
 from typing import TextIO
 
 import h5py
@@ -25,6 +24,7 @@ from vastrun.trainer.data.pdebench import Attribute, Fields, attributes
 
 _MIN_WORK_PER_PROCESS_S = 2.0
 _MAX_PROCESSES = 32
+_PROGRESS_INTERVAL_S = 10.0
 
 Piece = Callable[[], Fields]
 """Solves some samples: (some, *shape). It may be pickled to another process."""
@@ -145,42 +145,14 @@ def _write_file(
         part.unlink(missing_ok=True)
 
 
-_WIDTH = 30
-_TERMINAL_INTERVAL_S, _LOG_INTERVAL_S = 0.1, 10.0
+def progress_lines(stream: TextIO) -> ProgressCallback:
+    """Return a callback that writes a line every 10 s."""
+    shown_at = time.monotonic()
 
+    def show(name: str, done: int, of: int) -> None:
+        nonlocal shown_at
+        if time.monotonic() - shown_at >= _PROGRESS_INTERVAL_S:
+            shown_at = time.monotonic()
+            print(f"{name}: {done} of {of} samples", file=stream, flush=True)
 
-class ProgressBar:
-    """Progress of a file: a bar on a terminal, a line every 10 s in a log."""
-
-    def __init__(self, stream: TextIO) -> None:
-        self._stream = stream
-        self._terminal = stream.isatty()
-        self._interval_s = _TERMINAL_INTERVAL_S if self._terminal else _LOG_INTERVAL_S
-        self._shown_at = time.monotonic()
-        self._shown = False
-
-    def show(self, name: str, done: int, of: int) -> None:
-        """Show that `done` of `of` samples of the file are solved."""
-        now = time.monotonic()
-        if now - self._shown_at < self._interval_s and not (self._shown and done == of):
-            return
-        self._shown_at = now
-        if not self._terminal:
-            print(f"{name}: {done} of {of} samples", file=self._stream, flush=True)
-            return
-        filled = _WIDTH * done // of
-        bar = "█" * filled + "░" * (_WIDTH - filled)
-        self._stream.write(f"\r\x1b[K{bar} {100 * done // of:3d} % {name}")
-        self._stream.flush()
-        self._shown = True
-
-    def __enter__(self) -> ProgressBar:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Clear the bar from the terminal."""
-        if self._shown:
-            self._stream.write("\r\x1b[K")
-            self._stream.flush()
+    return show
