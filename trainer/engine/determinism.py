@@ -37,19 +37,11 @@ def use_deterministic_kernels() -> None:
     # Torch would fill all memory that it hands out, with a kernel for each allocation. That only helps a
     # program that reads what it has not written, and a test shows that this one does not (test_session.py).
     torch.utils.deterministic.fill_uninitialized_memory = False
-    if compiles_deterministically():
-        inductor.deterministic = True  # no kernel is chosen by timing
-        # A kernel that is compiled after a second shape would serve any shape: which kernel a shape gets
-        # would depend on the shapes before it, and a resumed run starts with different ones.
-        dynamo.automatic_dynamic_shapes = False
-        dynamo.recompile_limit = max(dynamo.recompile_limit, _MAX_SHAPES)
-
-
-def compiles_deterministically() -> bool:
-    """Return True when torch.compile can choose kernels without timing them: torch 2.10 and later."""
-    import torch._inductor.config as inductor
-
-    return hasattr(inductor, "deterministic")
+    inductor.deterministic = True  # no kernel is chosen by timing
+    # A kernel that is compiled after a second shape would serve any shape: which kernel a shape gets would
+    # depend on the shapes before it, and a resumed run starts with different ones.
+    dynamo.automatic_dynamic_shapes = False
+    dynamo.recompile_limit = max(dynamo.recompile_limit, _MAX_SHAPES)
 
 
 def device_name(device: torch.device) -> str:

@@ -23,8 +23,6 @@ class PlanInputs:
     windows: int
     """Windows in the smallest training set."""
     has_torchft: bool = True
-    compiles_deterministically: bool = True
-    """torch.compile can choose its kernels without timing them."""
     micro_batch_cap: int | None = None
     """Largest micro-batch to try, after an earlier start ran out of memory; None: no limit."""
 
@@ -115,11 +113,6 @@ def _errors(config: TrainConfig, inputs: PlanInputs, strategy: str) -> list[str]
             "add setup: [pip install torchft==0.2.0]",
         ),
         (config.cuda_graphs and inputs.device == "cpu", "train.cuda_graphs: needs a GPU"),
-        (
-            config.deterministic and config.compile != "off" and not inputs.compiles_deterministically,
-            "train.compile: with deterministic it needs torch 2.10 or later, which can choose kernels "
-            "without timing them; set compile: off",
-        ),
         (
             strategy == "fsdp2" and config.fsdp2.cpu_offload and inputs.device == "cpu",
             "train.fsdp2.cpu_offload: needs a GPU to offload from",

@@ -21,10 +21,7 @@ from vastrun.trainer.distributed.group import Ranks
 from vastrun.trainer.distributed.rank import Rank, TrainJob
 from vastrun.trainer.engine.compile_blocks import checkpoint_and_compile
 from vastrun.trainer.engine.current_stage import CurrentStage
-from vastrun.trainer.engine.determinism import (
-    compiles_deterministically,
-    use_deterministic_kernels,
-)
+from vastrun.trainer.engine.determinism import use_deterministic_kernels
 from vastrun.trainer.engine.ema import Ema
 from vastrun.trainer.engine.optimiser import LearningRateSchedule, make_optimizer
 from vastrun.trainer.engine.outer_optimizer import OuterOptimizer
@@ -194,7 +191,6 @@ def _plan(ranks: Ranks, config: TrainConfig, tasks: Sequence[Task], operator: Op
         parameters=count_parameters(operator),
         windows=min(space.windows for space in spaces_of(config, tasks)),
         has_torchft=find_spec("torchft") is not None,
-        compiles_deterministically=not config.deterministic or compiles_deterministically(),
         micro_batch_cap=ranks.rank.micro_batch_cap,
     )
     try:

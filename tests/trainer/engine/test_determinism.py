@@ -14,18 +14,16 @@ from tests.trainer.conftest import Box, RunningRanks, together
 from vastrun.contract import layout
 from vastrun.contract.config import TrainConfig
 from vastrun.contract.config_checks import faults_of
-from vastrun.contract.errors import ConfigError
 from vastrun.contract.records import read_as
 from vastrun.trainer import data
 from vastrun.trainer.distributed.group import Ranks
 from vastrun.trainer.engine.determinism import changes_since, describe_run
-from vastrun.trainer.engine.plan import Plan, PlanInputs, make_plan
+from vastrun.trainer.engine.plan import Plan
 
 pytestmark = pytest.mark.torch
 
 Start = Callable[[Box, int], RunningRanks]
 
-FACTS = PlanInputs(world_size=1, device="cuda", memory=80 << 30, bf16=True, parameters=1000, windows=4096)
 PLAN = Plan(
     strategy="ddp", reason="", world_size=2, micro_batch=8, accumulation=3, precision="fp32", reserved_mib=9
 )
@@ -60,14 +58,6 @@ def test_all_that_is_refused_is_said_at_once() -> None:
 
 def test_a_job_needs_nothing_else_to_be_deterministic() -> None:
     assert faults_of(config(deterministic=True), 2) == []
-
-
-def test_to_compile_needs_a_torch_that_can_choose_kernels_without_timing_them() -> None:
-    older = replace(FACTS, compiles_deterministically=False)
-    with pytest.raises(ConfigError, match=r"train\.compile: with deterministic it needs torch 2\.10"):
-        make_plan(config(deterministic=True, compile="blocks"), older)
-    assert make_plan(config(deterministic=True), older)
-    assert make_plan(config(deterministic=True, compile="blocks"), FACTS)
 
 
 def test_a_checkpoint_of_the_same_plan_and_device_is_repeated() -> None:
