@@ -15,7 +15,7 @@ from vastrun.launcher.api.session import ApiSession
 from vastrun.launcher.commands.attempts import Attempts
 from vastrun.launcher.commands.chains import attempt_after, chain_of, is_retry_missing
 from vastrun.launcher.commands.logfeed import Feed, feed_of
-from vastrun.launcher.commands.queries import ending_of, explain, row_of
+from vastrun.launcher.commands.queries import explain, row_of
 from vastrun.launcher.core import Event, Phase, Run, UserRequest
 from vastrun.launcher.core.bills import cost_usd
 from vastrun.launcher.core.errors import HeldError, UsageError, VastrunError
@@ -192,8 +192,8 @@ class RunHandle:
         return has_ended
 
     def _result(self, run: Run) -> RunResult:
-        ledger = self._session.ledger
-        ending = ending_of(ledger, run, chain_of(ledger, run), self._session.now())
+        ledger, now, outputs = self._session.ledger, self._session.now(), Outputs(run)
+        attempts, outcome = [row_of(ledger, one, now) for one in chain_of(ledger, run)], outputs.outcome()
         code = run.exit_code()
         known = run.phase is Phase.ENDED or code == EXIT_TEARDOWN_NOT_CONFIRMED
         return RunResult(
@@ -203,13 +203,13 @@ class RunHandle:
             detail=printable(run.detail),
             exit_code=code if known else None,
             step=run.step,
-            cost=ending.row.cost,
-            usd=sum(attempt.usd for attempt in ending.attempts),
-            scores=ending.scores,
+            cost=attempts[-1].cost,
+            usd=sum(attempt.usd for attempt in attempts),
+            scores=(outcome.scores if outcome else None) or {},
             proofs=tuple(replace(proof, text=printable(proof.text)) for proof in run.proofs),
             outputs=Path(run.out_dir),
-            checkpoint=Outputs(run).checkpoints,
-            attempts=tuple(attempt.run.id for attempt in ending.attempts),
+            checkpoint=outputs.checkpoints,
+            attempts=tuple(attempt.run.id for attempt in attempts),
         )
 
 

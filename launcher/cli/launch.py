@@ -5,7 +5,7 @@ Signals become requests, the verdict becomes the exit code.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import click
@@ -31,7 +31,7 @@ from vastrun.launcher.cli.output import note, say, set_error_run, show, width
 from vastrun.launcher.commands.attempts import Attempts
 from vastrun.launcher.commands.chains import chain_of
 from vastrun.launcher.commands.plan import LaunchPlan, plan_of
-from vastrun.launcher.commands.queries import RunEnd, ending_of
+from vastrun.launcher.commands.queries import Explanation, RunRow, explain, row_of
 from vastrun.launcher.core import NOTHING, Phase, Run, UserRequest
 from vastrun.launcher.core.job import JobSpec
 from vastrun.launcher.core.verdict import EXIT_TIMED_OUT
@@ -84,8 +84,8 @@ def drive_to_end(
 def show_end(app: AppContext, run: Run, *, as_json: bool) -> None:
     """Print the summary of an ended run, or the state of a run that continues without this launcher."""
     now, ledger = app.now(), app.ledger()
-    ending = ending_of(ledger, run, chain_of(ledger, run), now)
-    show(RunEndDocument.of(ending), summary(ending, now), as_json=as_json)
+    found, attempts = explain(ledger, run, now), [row_of(ledger, one, now) for one in chain_of(ledger, run)]
+    show(RunEndDocument.of(found, attempts), summary(found, attempts, now), as_json=as_json)
 
 
 def _exit_code(run: Run, interrupts: Interrupts) -> int:
@@ -201,18 +201,18 @@ def _work(
     return work
 
 
-def summary(ending: RunEnd, now: float) -> str:
+def summary(found: Explanation, attempts: Sequence[RunRow], now: float) -> str:
     """Write the summary at the end of `launch`."""
-    run, ends_at = ending.row.run, ending.lease_ends_at
+    run, ends_at = found.row.run, found.lease_ends_at
     return facts(
         [
             ("run", f"{run.id} ({run.job})"),
-            ("verdict" if run.phase is Phase.ENDED else "state", verdict_line(ending.row)),
+            ("verdict" if run.phase is Phase.ENDED else "state", verdict_line(found.row)),
             ("proofs", proof_lines(run.proofs)),
-            ("stages", stage_lines(ending.stages, run.id)),
-            ("score", "\n".join(part for line in score_lines(ending.scores) for part in line.split("; "))),
+            ("stages", stage_lines(found.stages, run.id)),
+            ("score", "\n".join(part for line in score_lines(found.scores) for part in line.split("; "))),
             ("duration", duration((run.ended_at or now) - run.created_at)),
-            ("cost", _cost(ending)),
+            ("cost", _cost(found.row, attempts)),
             ("lease", f"ends the machine at {moment(ends_at)}" if ends_at else ""),
             ("outputs", run.out_dir),
             ("report", f"vastrun report {run.id} --open" if run.phase is Phase.ENDED else ""),
@@ -220,15 +220,14 @@ def summary(ending: RunEnd, now: float) -> str:
                 "next",
                 ""
                 if run.cause is None and run.phase is Phase.ENDED
-                else advice_for(run, checkpoint=ending.checkpoint, not_shipped=ending.not_shipped),
+                else advice_for(run, checkpoint=found.checkpoint, not_shipped=found.not_shipped),
             ),
         ]
     )
 
 
-def _cost(ending: RunEnd) -> str:
-    row = ending.row
+def _cost(row: RunRow, attempts: Sequence[RunRow]) -> str:
     own = f"{usd(row.usd)} at {usd(row.usd_per_hour)}/h{on_machines(row)}"
-    if len(ending.attempts) < 2:
+    if len(attempts) < 2:
         return own
-    return f"{own}; {usd_sum(a.usd for a in ending.attempts)} for all {len(ending.attempts)} attempts"
+    return f"{own}; {usd_sum(a.usd for a in attempts)} for all {len(attempts)} attempts"

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
@@ -156,29 +156,22 @@ class Explanation:
         return stage_costs(self.row.run, ends, self.row.usd_per_hour)
 
     @property
+    def scores(self) -> Mapping[str, float]:
+        """Its scores by name; empty where none were downloaded."""
+        return (self.outcome.scores if self.outcome else None) or {}
+
+    @property
+    def lease_ends_at(self) -> float | None:
+        """Epoch seconds at which the lease ends its machine; None without a machine."""
+        return _lease_end(self.row.run)
+
+    @property
     def says_success(self) -> tuple[Proof, ...]:
         return tuple(proof for proof in self.row.run.proofs if proof.holds)
 
     @property
     def says_otherwise(self) -> tuple[Proof, ...]:
         return tuple(proof for proof in self.row.run.proofs if proof.holds is False)
-
-
-@dataclass(frozen=True, kw_only=True)
-class RunEnd:
-    """Result of `launch`: the run, its scores and the cost of all attempts."""
-
-    row: RunRow
-    attempts: Sequence[RunRow]
-    lease_ends_at: float | None
-    """Epoch seconds at which the lease ends the box; None without a machine."""
-    checkpoint: bool
-    """True if one was downloaded."""
-    scores: dict[str, float] = field(default_factory=dict)
-    stages: Sequence[StageCost] = ()
-    """All stages of a job that trains several."""
-    not_shipped: str = ""
-    """Same as in `Explanation`."""
 
 
 def row_of(ledger: Ledger, run: Run, now: float) -> RunRow:
@@ -309,21 +302,6 @@ def _idle_gpus(outcome: Outcome | None, events: Sequence[Event]) -> str:
     if outcome is not None and outcome.idle_gpus is not None:
         return idle_gpus_text(outcome.idle_gpus)
     return next((event.text for event in reversed(events) if event.text.startswith(BEGINS)), "")
-
-
-def ending_of(ledger: Ledger, run: Run, chain: Sequence[Run], now: float) -> RunEnd:
-    """Return how a run ended, and the attempts before it."""
-    outputs = Outputs(run)
-    outcome, row = outputs.outcome(), row_of(ledger, run, now)
-    return RunEnd(
-        checkpoint=outputs.checkpoints is not None,
-        lease_ends_at=_lease_end(run),
-        row=row,
-        attempts=[row_of(ledger, attempt, now) for attempt in chain],
-        scores=(outcome.scores if outcome else None) or {},
-        stages=stage_costs(run, outcome.stages if outcome else (), row.usd_per_hour),
-        not_shipped=missing_file(run),
-    )
 
 
 def _lease_end(run: Run) -> float | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from vastrun.contract.outcome import Outcome
-from vastrun.launcher.commands.queries import Explanation, RunDetail, RunEnd, RunRow, UsdSource
+from vastrun.launcher.commands.queries import Explanation, RunDetail, RunRow, UsdSource
 from vastrun.launcher.core import BoxStatus, Event, LeftOutFiles, Run, StepEnd, UserRequest
 from vastrun.launcher.core import Verdict as RunVerdict
 from vastrun.launcher.decisions.advice import advice_for
@@ -95,16 +95,16 @@ class RunEndDocument(Document):
     """Advice: what to try next."""
 
     @classmethod
-    def of(cls, ending: RunEnd) -> RunEndDocument:
+    def of(cls, found: Explanation, attempts: Sequence[RunRow]) -> RunEndDocument:
         """Make the document of a run's end."""
-        run = ending.row.run
+        run = found.row.run
         return cls.fill(
-            ending,
-            run=RunDocument.of(ending.row),
+            found,
+            run=RunDocument.of(found.row),
             exit_code=run.exit_code(),
-            attempts=[Attempt.fill(row.run, row) for row in ending.attempts],
-            usd_all_attempts=sum(row.usd for row in ending.attempts),
-            next=advice_for(run, checkpoint=ending.checkpoint, not_shipped=ending.not_shipped),
+            attempts=[Attempt.fill(row.run, row) for row in attempts],
+            usd_all_attempts=sum(row.usd for row in attempts),
+            next=advice_for(run, checkpoint=found.checkpoint, not_shipped=found.not_shipped),
         )
 
 
