@@ -124,15 +124,15 @@ class ArraysLayout:
         arrays = [file[name] for name in self.fields]
         points = [slice(None, None, stride.points)] * self.axes
         if len(arrays) == 1 and isinstance(arrays[0], np.ndarray):
-            # A view of the mapped file: a window is copied once.
             view = arrays[0][(slice(None), slice(None, None, stride.frames), None, *points)]
             return lambda row, frames: view[row, frames]
         # HDF5 is slow at strided reads along the points.
-        thinned = (slice(None), *points)
+        thinned = (slice(None), None, *points)
 
         def read_sample(row: int, frames: slice) -> Fields:
-            chosen = (row, stride.rows(frames))
-            return np.stack([read(array, chosen)[thinned] for array in arrays], axis=1)
+            parts = [read(array, (row, stride.rows(frames)))[thinned] for array in arrays]
+            # A single array needs no copy.
+            return np.concatenate(parts, axis=1) if parts[1:] else parts[0]
 
         return read_sample
 
