@@ -29,7 +29,7 @@ class ThisNode:
     host: str = "localhost"
     """The first node's name or address, as this machine reaches it."""
     port: int = 0
-    """Port of the agents' rendezvous; the supervisors use the next one, the ranks the one after that. 0: the
+    """Port of the check of the link; the supervisors use the next one, the ranks the one after that. 0: the
     kernel picks one on binding."""
     address: str = LOOPBACK
     """This machine's address on the route to the host."""

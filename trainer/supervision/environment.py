@@ -129,8 +129,6 @@ def fixed_variables(box: Path) -> dict[str, str]:
         "TORCH_FR_DUMP_TEMP_FILE": str(box / layout.FLIGHT_RECORDER / "rank-"),
         # Each rank's watchdog reads its own pipe there: a byte makes it write the file above immediately.
         "TORCH_NCCL_DEBUG_INFO_PIPE_FILE": str(box / layout.RECORDER_PIPES / "rank-"),
-        # Ranks use a separate store: the agent, and any store in it, is frozen during a stop.
-        "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",
     }
 
 

@@ -83,8 +83,6 @@ def main() -> NoReturn:
     die_with_parent(int(sys.argv[1]))
     box = Path(os.environ["VASTRUN_BOX"])
     server, job = os.environ.pop(ADDRESS, None), Job.read(box)
-    if job.is_diloco:
-        os.environ.update(global_rank_variables(job.nodes, os.environ))
     rank, world_size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     environment = {**os.environ, **wandb_variables(job, rank, world_size, os.environ)}
     if job.command is not None:
@@ -101,12 +99,6 @@ def program_of(job: Job, environment: Mapping[str, str]) -> tuple[str, ...]:
     """Return the command line of a rank, with `{resume}` replaced where the job has checkpoints."""
     path = environment.get(RESUME, "")
     return job.program if job.checkpoints is None else with_resume(job.program, path)
-
-
-def global_rank_variables(nodes: int, environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the global RANK and WORLD_SIZE: the agent knows only the ranks of its node."""
-    here, node = int(environ["WORLD_SIZE"]), int(environ["VASTRUN_NODE"])
-    return {"RANK": str(node * here + int(environ["RANK"])), "WORLD_SIZE": str(nodes * here)}
 
 
 def run(box: Path, rank: int, start: Callable[[], Child | ForkedProgram]) -> NoReturn:

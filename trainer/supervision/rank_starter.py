@@ -1,7 +1,7 @@
-"""Rank starter: starts the ranks of a user's program and waits for them. Standard library only.
+"""Rank starter: starts the ranks of a training and waits for them. Standard library only.
 
-Sets the variables of `torchrun` without torch: the program may use any version of it, or none. Like torchrun,
-it ends all ranks once one has failed.
+Sets the variables of `torchrun` without torch: a user's program may use any version of it, or none. Like
+torchrun, it ends all ranks once one has failed.
 """
 
 from __future__ import annotations
@@ -34,7 +34,6 @@ class AgentFailure:
     rank: int
     exit_code: int
     at: float
-    message: str = ""
 
 
 def start_ranks(job: Job, this_node: ThisNode, count: int, box: Path) -> tuple[AgentFailure, ...]:

@@ -9,7 +9,7 @@ import pytest
 
 from vastrun.contract.job import Job
 from vastrun.trainer.distributed.nodes import ThisNode, network_environment, this_node_of, torchrun_line
-from vastrun.trainer.supervision.rank_process import global_rank_variables
+from vastrun.trainer.supervision.rank_starter import master_of, rank_variables
 
 JOB = Job(run_id="calm-heron", ranks=2, command=("python", "train.py"), stall_s=60, start_s=60)
 
@@ -25,14 +25,6 @@ def test_a_node_talks_over_the_interface_on_the_route_to_the_first() -> None:
     assert (this_node.node, this_node.address, this_node.endpoint) == (2, "127.0.0.1", "127.0.0.1:29400")
     assert network_environment(this_node) == {"GLOO_SOCKET_IFNAME": "lo", "NCCL_SOCKET_IFNAME": "=lo"}
     assert list(this_node.ranks(2)) == [4, 5]
-
-
-def test_a_node_numbers_its_ranks_among_all() -> None:
-    place = {"VASTRUN_NODE": "2", "RANK": "1", "WORLD_SIZE": "2"}
-    assert global_rank_variables(3, place) == {
-        "RANK": "5",
-        "WORLD_SIZE": "6",
-    }
 
 
 @pytest.mark.parametrize(
@@ -60,16 +52,16 @@ def test_a_wrong_variable_is_named(node: str | None, rendezvous: str | None, fau
 def test_the_torchrun_line_starts_what_the_supervisor_starts(this_node: ThisNode, tmp_path: Path) -> None:
     from torch.distributed.run import config_from_args, parse_args
 
-    from vastrun.trainer.supervision.launch_agent import launch_config
-
     _, *words = shlex.split(torchrun_line(JOB, this_node))
     typed, program, arguments = config_from_args(parse_args(words))
-    ours = launch_config(JOB, this_node, 2, log_dir=str(tmp_path))
+    ours = rank_variables(JOB, this_node, 2, 0, tmp_path)
     assert [program, *arguments] == ["python", "train.py"]
-    on_one = ("min_nodes", "max_nodes", "nproc_per_node", "max_restarts")
-    on_several = (*on_one, "run_id", "rdzv_endpoint", "local_addr")
-    for name in on_one if this_node.nodes == 1 else on_several:
-        assert getattr(typed, name) == getattr(ours, name), name
+    assert [str(number) for number in (typed.nproc_per_node, typed.max_nodes, typed.max_restarts)] == [
+        ours["LOCAL_WORLD_SIZE"],
+        ours["GROUP_WORLD_SIZE"],
+        ours["TORCHELASTIC_MAX_RESTARTS"],
+    ]
     if this_node.nodes > 1:
-        assert typed.rdzv_backend == "c10d"
-        assert bool(int(typed.rdzv_configs["is_host"])) == ours.rdzv_configs["is_host"]
+        assert (typed.run_id, typed.rdzv_backend) == (ours["TORCHELASTIC_RUN_ID"], "c10d")
+        assert typed.rdzv_endpoint.startswith(f"{master_of(this_node)[0]}:")
+        assert typed.local_addr == this_node.address

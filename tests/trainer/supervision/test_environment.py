@@ -82,7 +82,7 @@ def test_ranks_of_accelerate_train_together_on_cpus_unless_the_job_says_otherwis
     assert rank_environment(own, START, BOX, {})["ACCELERATE_USE_CPU"] == "false"
 
 
-@pytest.mark.parametrize("name", ["PYTHONFAULTHANDLER", "TORCH_DISABLE_SHARE_RDZV_TCP_STORE", "VASTRUN_BOX"])
+@pytest.mark.parametrize("name", ["PYTHONFAULTHANDLER", "TORCH_FR_DUMP_TEMP_FILE", "VASTRUN_BOX"])
 def test_what_the_supervisor_lives_by_cannot_be_changed(name: str) -> None:
     assert rank_environment(job(env={name: "0"}), START, BOX, {})[name] != "0"
 

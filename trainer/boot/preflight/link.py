@@ -65,7 +65,7 @@ def between_nodes(this_node: ThisNode, backend: str) -> RankFunction:
 def _all_reduce(this_node: ThisNode, backend: str, _rank: int, _ranks: int, folder: Path) -> float | None:
     """Sum over the nodes. Raises RuntimeError for failed communication or a wrong sum."""
     nodes, device = this_node.nodes, device_of(0, gpus=1 if backend == "nccl" else 0)
-    # At the port of the agents' rendezvous, which starts only after this check on all nodes.
+    # At a port of its own: the supervisors and the ranks use the next two.
     store = torch_dist.TCPStore(
         this_node.host,
         this_node.port,
