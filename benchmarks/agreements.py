@@ -17,16 +17,17 @@ import torch
 
 from benchmarks.box import train_by_hand
 from benchmarks.workload import Workload
+from vastrun.contract.job import Job
 from vastrun.trainer.checks.agreement import check_replicas
 from vastrun.trainer.distributed.group import VOTE_INTERVAL_S, join
-from vastrun.trainer.distributed.rank import Rank, read_job
+from vastrun.trainer.distributed.rank import Rank
 
 TIMES = 50
 
 
 def shares(box: Path, *, step_s: float) -> dict[str, float]:
     """The share of the time that each takes when a step takes so long."""
-    config = read_job(box).train
+    config = Job.read(box).train
     assert config is not None
     (costs,) = train_by_hand(box, "benchmarks.agreements")
     every_s = {
@@ -39,7 +40,7 @@ def shares(box: Path, *, step_s: float) -> dict[str, float]:
 
 def main() -> None:
     rank = Rank.of_environment()
-    ranks, workload = join(rank, read_job(rank.box)), Workload.of_environment()
+    ranks, workload = join(rank, Job.read(rank.box)), Workload.of_environment()
     number = torch.zeros((), device=ranks.device)
     agreements: dict[str, Callable[[], object]] = {
         "votes": lambda: ranks.all_reduce_max(0.0, 0.0, 0.0, 0.0),

@@ -183,8 +183,9 @@ def _joined(rank: int, folder: str, config: TrainConfig) -> tuple[Any, Any, Any]
     import torch
     import torch.distributed as torch_dist
 
+    from vastrun.contract.job import Job
     from vastrun.trainer.distributed.group import Ranks
-    from vastrun.trainer.distributed.rank import Rank, TrainJob
+    from vastrun.trainer.distributed.rank import Rank
     from vastrun.trainer.heartbeat import Heartbeat
 
     world_size, box = RANKS[config.strategy], Path(folder)
@@ -193,7 +194,7 @@ def _joined(rank: int, folder: str, config: TrainConfig) -> tuple[Any, Any, Any]
     place = Rank(rank=rank, local_rank=rank, world_size=world_size, box=box)
     ranks = Ranks(rank=place, device=torch.device("cpu"), control=torch_dist.new_group(backend="gloo"))
     heart = Heartbeat(box / f"beat-{rank}")
-    job = TrainJob(run_id="", name="", gpus=0, stall_s=60, start_s=60)
+    job = Job(run_id="", name="", ranks=1, gpus=0, stall_s=60, start_s=60)
     return ranks, job, heart
 
 

@@ -19,10 +19,11 @@ import torch.distributed as torch_dist
 
 from vastrun.contract import layout
 from vastrun.contract.config import TrainConfig
+from vastrun.contract.job import Job
 from vastrun.contract.records import read_as
 from vastrun.trainer import data
 from vastrun.trainer.distributed.group import Ranks
-from vastrun.trainer.distributed.rank import Rank, TrainJob
+from vastrun.trainer.distributed.rank import Rank
 from vastrun.trainer.engine.session import Session
 from vastrun.trainer.engine.session_builder import set_up
 from vastrun.trainer.engine.step import train_step
@@ -83,7 +84,7 @@ def _train(ranks: Ranks, model: Mapping[str, Any], steps: int) -> tuple[int, flo
     config: TrainConfig = read_as(TrainConfig, settings)
     box = ranks.rank.box
     data.generate(config.data[0], box / layout.DATA)
-    job = TrainJob(run_id="", name="", gpus=0, stall_s=600.0, start_s=600.0)
+    job = Job(run_id="", name="", ranks=1, gpus=0, stall_s=600.0, start_s=600.0)
     session = set_up(ranks, job, config)
     heart = Heartbeat(box / layout.HEARTBEATS / "rank-0")
     began = time.process_time()

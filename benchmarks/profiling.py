@@ -19,8 +19,9 @@ from pathlib import Path
 from benchmarks.box import prepare, train_by_hand
 from benchmarks.figures import Claim, Pair, max_limit, show
 from vastrun.contract.config import OptimConfig, ProfileConfig, TrainConfig
+from vastrun.contract.job import Job
 from vastrun.trainer.distributed.group import join
-from vastrun.trainer.distributed.rank import Rank, read_job
+from vastrun.trainer.distributed.rank import Rank
 from vastrun.trainer.distributed.signals import StopSignal
 from vastrun.trainer.engine.resume import resume_session
 from vastrun.trainer.engine.session import Session
@@ -56,7 +57,7 @@ def run() -> bool:
 
 def main() -> None:
     rank = Rank.of_environment()
-    job = read_job(rank.box)
+    job = Job.read(rank.box)
     assert job.train is not None
     session, heart = resume_session(set_up(join(rank, job), job, job.train)), Heartbeat.of_this_rank()
     stop = StopSignal(lambda: None, min_s=1, grace_s=1, saving_grace_s=1)

@@ -19,9 +19,10 @@ from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
 from vastrun.contract import layout
+from vastrun.contract.job import Job
 from vastrun.trainer.checkpoints import Checkpointer, CheckpointFolder, TrainerState, tensors_of
 from vastrun.trainer.distributed.group import Ranks, join
-from vastrun.trainer.distributed.rank import Rank, TrainJob
+from vastrun.trainer.distributed.rank import Rank
 
 LAYERS, WIDTH = 20, 1024
 BYTES = LAYERS * (WIDTH + 1) * WIDTH * 4 * 3
@@ -75,7 +76,7 @@ def main() -> None:
     strategy, gpus, rounds = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
     torch.set_num_threads(1)
     ranks = join(
-        Rank.of_environment(), TrainJob(run_id="saves", name="saves", gpus=gpus, stall_s=60, start_s=60)
+        Rank.of_environment(), Job(run_id="saves", name="saves", ranks=1, gpus=gpus, stall_s=60, start_s=60)
     )
     saving = _saving(ranks, strategy)
     saving.begin()

@@ -19,9 +19,10 @@ from pathlib import Path
 from benchmarks.box import config, prepare, train_by_hand
 from benchmarks.figures import Claim, Pair, max_limit, show
 from vastrun.contract.config import WandbConfig
+from vastrun.contract.job import Job
 from vastrun.trainer.distributed.clock import StepClock, StepTimes
 from vastrun.trainer.distributed.group import join
-from vastrun.trainer.distributed.rank import Rank, read_job
+from vastrun.trainer.distributed.rank import Rank
 from vastrun.trainer.engine.resume import resume_session
 from vastrun.trainer.engine.session import Session
 from vastrun.trainer.engine.session_builder import set_up
@@ -71,7 +72,7 @@ class NoClock(StepClock):
 
 def main() -> None:
     rank = Rank.of_environment()
-    job = read_job(rank.box)
+    job = Job.read(rank.box)
     assert job.train is not None
     session = resume_session(set_up(join(rank, job), job, job.train))
     bare = replace(session, clock=NoClock(session.ranks.device))

@@ -23,10 +23,10 @@ from torch.optim.lr_scheduler import LambdaLR
 from benchmarks.waves import Waves
 from vastrun.contract import layout
 from vastrun.contract.config import TrainConfig
+from vastrun.contract.job import Job
 from vastrun.trainer import models
 from vastrun.trainer.data.trajectories import Windows
 from vastrun.trainer.distributed.group import device_of
-from vastrun.trainer.distributed.rank import read_job
 from vastrun.trainer.models.operator import Domain
 from vastrun.trainer.stages.objective import UnrollLoss
 
@@ -48,7 +48,7 @@ class Workload:
     def of_environment(cls) -> Workload:
         """As torchrun's variables and VASTRUN_BOX say."""
         box = Path(os.environ["VASTRUN_BOX"])
-        job = read_job(box)
+        job = Job.read(box)
         config = job.train
         assert config is not None
         torch.set_num_threads(config.threads)

@@ -9,12 +9,13 @@ from functools import partial
 
 from vastrun.contract import layout
 from vastrun.contract.config import TrainConfig
+from vastrun.contract.job import Job
 from vastrun.contract.outcome import Reason
 from vastrun.contract.records import write_json
 from vastrun.trainer.checks import check_start, check_step
 from vastrun.trainer.distributed.exit import exit_code_of
 from vastrun.trainer.distributed.group import StopVote, join
-from vastrun.trainer.distributed.rank import Rank, TrainJob
+from vastrun.trainer.distributed.rank import Rank
 from vastrun.trainer.distributed.signals import StopSignal
 from vastrun.trainer.engine.current_stage import find_current_stage, record_result
 from vastrun.trainer.engine.diloco_sync import DilocoSync
@@ -35,7 +36,7 @@ from vastrun.trainer.telemetry.profiler import Profiler
 from vastrun.trainer.telemetry.reports import Readings, Reports
 
 
-def train(rank: Rank, job: TrainJob, config: TrainConfig, heart: Heartbeat, stop: StopSignal) -> Reason:
+def train(rank: Rank, job: Job, config: TrainConfig, heart: Heartbeat, stop: StopSignal) -> Reason:
     """Train this rank from set-up to final evaluation. Only rank 0 writes files."""
     with Profiler(rank, config, heart, stop) as profiler:
         if not rank.is_first:
@@ -44,9 +45,7 @@ def train(rank: Rank, job: TrainJob, config: TrainConfig, heart: Heartbeat, stop
             return _train(*_set_up(rank, job, config, heart), heart, stop, profiler, metrics)
 
 
-def _set_up(
-    rank: Rank, job: TrainJob, config: TrainConfig, heart: Heartbeat
-) -> tuple[Session, DilocoSync | None]:
+def _set_up(rank: Rank, job: Job, config: TrainConfig, heart: Heartbeat) -> tuple[Session, DilocoSync | None]:
     """Build the session of the current stage, resume it, and check that all ranks agree on it."""
     if config.strategy == "diloco":
         rank = rank.by_node()

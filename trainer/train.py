@@ -11,9 +11,10 @@ import signal
 from pathlib import Path
 
 from vastrun.contract import layout
+from vastrun.contract.job import Job
 from vastrun.contract.stages import finished_steps
 from vastrun.trainer.distributed.exit import RankExit
-from vastrun.trainer.distributed.rank import Rank, read_job
+from vastrun.trainer.distributed.rank import Rank
 from vastrun.trainer.distributed.signals import StopSignal
 from vastrun.trainer.heartbeat import Heartbeat
 
@@ -29,7 +30,7 @@ def main() -> None:
         # Torch and numpy start threads when they are imported; these must find SIGTERM blocked.
         stop = StopSignal.watch(rank_exit.abort)
         rank_exit.asked = lambda: stop.asked
-        job = read_job(rank.box)
+        job = Job.read(rank.box)
 
         # Imported modules stay alive: scanning them for garbage takes half a second each time.
         gc.disable()

@@ -16,10 +16,10 @@ from tests.gpu.check import Place, expect
 from tests.waiting import eventually
 from vastrun.contract import layout
 from vastrun.contract.config import TrainConfig
+from vastrun.contract.job import Job
 from vastrun.contract.outcome import Outcome
 from vastrun.contract.records import read_as
 from vastrun.trainer import data
-from vastrun.trainer.distributed.rank import read_job
 from vastrun.trainer.heartbeat import Heartbeat
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ def begin(ranks: Ranks, box: Path, settings: Settings) -> Session:
     from vastrun.trainer.engine.session_builder import set_up
 
     here = replace(ranks, rank=replace(ranks.rank, box=box))
-    return resume_session(set_up(here, read_job(box), config_of(settings)))
+    return resume_session(set_up(here, Job.read(box), config_of(settings)))
 
 
 def heart_of(session: Session) -> Heartbeat:

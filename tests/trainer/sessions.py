@@ -13,10 +13,10 @@ from torch.distributed.tensor import DTensor
 from tests.trainer.conftest import SMALL, Box
 from vastrun.contract import layout
 from vastrun.contract.config import TrainConfig
+from vastrun.contract.job import Job
 from vastrun.contract.records import read_as
 from vastrun.trainer import data
 from vastrun.trainer.distributed.group import Ranks
-from vastrun.trainer.distributed.rank import read_job
 from vastrun.trainer.engine.memory.retry import train_step_with_oom_retry
 from vastrun.trainer.engine.resume import resume_session
 from vastrun.trainer.engine.session import Session
@@ -56,7 +56,7 @@ def config(**settings: Any) -> TrainConfig:
 def begin(ranks: Ranks, box: Path, settings: dict[str, Any]) -> Session:
     """A session as the loop gets it."""
     return resume_session(
-        set_up(replace(ranks, rank=replace(ranks.rank, box=box)), read_job(box), config(**settings))
+        set_up(replace(ranks, rank=replace(ranks.rank, box=box)), Job.read(box), config(**settings))
     )
 
 

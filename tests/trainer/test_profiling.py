@@ -12,9 +12,9 @@ import pytest
 
 from tests.trainer.conftest import Box, RunningRanks
 from vastrun.contract import layout
+from vastrun.contract.job import Job
 from vastrun.contract.profiling import operations_path, trace_path
 from vastrun.trainer import data
-from vastrun.trainer.distributed.rank import read_job
 
 pytestmark = [pytest.mark.torch, pytest.mark.slow]
 
@@ -27,7 +27,7 @@ def trained(tmp_path: Path, start_ranks: Start) -> Callable[..., Box]:
 
     def train(name: str, **settings: Any) -> Box:
         box = Box(tmp_path / name, **settings)
-        job = read_job(box.path).train
+        job = Job.read(box.path).train
         assert job is not None
         data.generate(job.data[0], box.path / layout.DATA)
         assert start_ranks(box, 2).wait() == [0, 0], box.log(0)

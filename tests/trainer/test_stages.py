@@ -13,9 +13,9 @@ import pytest
 from tests.trainer.conftest import Box, RunningRanks
 from vastrun.contract import layout
 from vastrun.contract.checkpoint_folder import newest_first, verify
+from vastrun.contract.job import Job
 from vastrun.contract.outcome import FileChecksum
 from vastrun.trainer import data
-from vastrun.trainer.distributed.rank import read_job
 from vastrun.trainer.heartbeat import read_beat
 
 pytestmark = [pytest.mark.torch, pytest.mark.slow, pytest.mark.timeout(300)]
@@ -60,7 +60,7 @@ generate = advection.generate
 
 
 def make_data(box: Box) -> None:
-    train = read_job(box.path).train
+    train = Job.read(box.path).train
     assert train is not None
     data.generate(train.data[0], box.path / layout.DATA, box.path / layout.CODE)
 

@@ -16,10 +16,10 @@ from torch.distributed.checkpoint.format_utils import dcp_to_torch_save
 from tests.trainer.conftest import SMALL, Box, RunningRanks
 from tests.waiting import eventually
 from vastrun.contract import layout
+from vastrun.contract.job import Job
 from vastrun.contract.outcome import FileChecksum
 from vastrun.trainer import data
 from vastrun.trainer.checkpoints import verify
-from vastrun.trainer.distributed.rank import read_job
 from vastrun.trainer.heartbeat import read_beat
 
 pytestmark = pytest.mark.torch
@@ -48,7 +48,7 @@ generate = advection.generate
 
 
 def make_data(box: Box) -> None:
-    train = read_job(box.path).train
+    train = Job.read(box.path).train
     assert train is not None
     data.generate(train.data[0], box.path / layout.DATA, box.path / layout.CODE)
 

@@ -15,11 +15,11 @@ from pathlib import Path
 from vastrun.contract import layout
 from vastrun.contract.data_config import PARAMETERS, DataConfig
 from vastrun.contract.errors import DataError
+from vastrun.contract.job import Job
 from vastrun.contract.records import RecordError, parse_json, read_as
 from vastrun.trainer import data
 from vastrun.trainer.data.inspection import check
 from vastrun.trainer.data.sample_writer import progress_lines
-from vastrun.trainer.distributed.rank import read_job
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -91,7 +91,7 @@ def _request(options: argparse.Namespace) -> _DataRequest | None:
             configs=[options.data], folder=options.folder, code=None, jobs=options.jobs, quick=options.quick
         )
     box = Path(os.environ["VASTRUN_BOX"])
-    train = read_job(box).train
+    train = Job.read(box).train
     if train is None:
         return None
     return _DataRequest(

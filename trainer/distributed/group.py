@@ -20,7 +20,8 @@ from torch import Tensor
 
 from vastrun.contract import layout
 from vastrun.contract.errors import DeviceError
-from vastrun.trainer.distributed.rank import Rank, TrainJob
+from vastrun.contract.job import Job
+from vastrun.trainer.distributed.rank import Rank
 
 BACKENDS = {"cuda": "nccl", "cpu": "gloo"}
 
@@ -93,7 +94,7 @@ class Ranks:
         self.all_reduce_max(0.0)
 
 
-def join(rank: Rank, job: TrainJob) -> Ranks:
+def join(rank: Rank, job: Job) -> Ranks:
     """Set this rank's device and join its process groups: NCCL on GPUs, gloo on CPUs.
 
     Raises DeviceError; RuntimeError when a rank is missing after the timeout.

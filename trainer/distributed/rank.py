@@ -1,42 +1,10 @@
-"""Rank: the numbers of a training process, its box and its job. No torch."""
+"""Rank: the numbers of a training process, and its box. No torch."""
 
 from __future__ import annotations
 
 import os
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
-
-from vastrun.contract import layout
-from vastrun.contract.config import TrainConfig
-from vastrun.contract.job import JobBatch
-from vastrun.contract.records import read_json
-
-
-@dataclass(frozen=True, kw_only=True)
-class TrainJob:
-    """The part of `job.json` that the onboard trainer needs."""
-
-    run_id: str
-    name: str
-    gpus: int
-    stall_s: float
-    """Maximum seconds of a rank without progress."""
-    start_s: float
-    """Maximum seconds without progress during its start."""
-    train: TrainConfig | None = None
-    code: dict[str, Any] | None = None
-    """Commit of the user's code, and a flag for uncommitted changes."""
-    continues: tuple[str, ...] = ()
-    """Ids of the runs that this one continues."""
-    batch: JobBatch | None = None
-    """The batch of the run; None: it has no batch."""
-
-    @property
-    def max_activity_s(self) -> float:
-        """Return the maximum seconds for which one rank may delay the others, in the slowest activity."""
-        own = asdict(self.train.limits).values() if self.train else ()
-        return max(self.stall_s, self.start_s, *(seconds for seconds in own if seconds is not None))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,10 +62,3 @@ class Rank:
             node=self.rank // here,
             nodes=self.world_size // here,
         )
-
-
-def read_job(box: Path) -> TrainJob:
-    """Read the job in the folder of the box. Raises OSError; RecordError, a ValueError."""
-    job = read_json(TrainJob, (box / layout.JOB).read_text(encoding="utf-8"))
-    assert isinstance(job, TrainJob)
-    return job

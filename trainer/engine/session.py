@@ -12,12 +12,12 @@ from torch import Tensor, nn
 from vastrun.contract import layout
 from vastrun.contract.config import TrainConfig
 from vastrun.contract.config_effects import ineffective_options
+from vastrun.contract.job import Job
 from vastrun.contract.records import write_json
 from vastrun.trainer.checkpoints import Checkpointer, TrainerState, tensors_of
 from vastrun.trainer.data import Task
 from vastrun.trainer.distributed.clock import StepClock
 from vastrun.trainer.distributed.group import Ranks
-from vastrun.trainer.distributed.rank import TrainJob
 from vastrun.trainer.distributed.shards import reshard
 from vastrun.trainer.engine.current_stage import CurrentStage, state_fields
 from vastrun.trainer.engine.determinism import (
@@ -44,7 +44,7 @@ from vastrun.trainer.strategies.strategy import Strategy
 class Session:
     """Everything a rank trains with, from its first step to its last."""
 
-    job: TrainJob
+    job: Job
     config: TrainConfig
     plan: Plan
     ranks: Ranks

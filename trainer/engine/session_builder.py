@@ -12,13 +12,14 @@ from torch import nn
 from vastrun.contract import layout
 from vastrun.contract.config import TrainConfig
 from vastrun.contract.errors import ConfigError
+from vastrun.contract.job import Job
 from vastrun.mix import Mix
 from vastrun.trainer import data, stages, user_code
 from vastrun.trainer.checkpoints import Checkpointer, CheckpointFolder
 from vastrun.trainer.data import Source, Task
 from vastrun.trainer.distributed.clock import StepClock
 from vastrun.trainer.distributed.group import Ranks
-from vastrun.trainer.distributed.rank import Rank, TrainJob
+from vastrun.trainer.distributed.rank import Rank
 from vastrun.trainer.engine.compile_blocks import checkpoint_and_compile
 from vastrun.trainer.engine.current_stage import CurrentStage
 from vastrun.trainer.engine.determinism import use_deterministic_kernels
@@ -39,7 +40,7 @@ from vastrun.trainer.strategies import STRATEGIES
 from vastrun.trainer.strategies.strategy import Strategy
 
 
-def set_up(ranks: Ranks, job: TrainJob, config: TrainConfig, stage: CurrentStage | None = None) -> Session:
+def set_up(ranks: Ranks, job: Job, config: TrainConfig, stage: CurrentStage | None = None) -> Session:
     """Build the session of this rank, before any checkpoint is loaded (`resume`).
 
     `config`: the options of `stage`, the current one of several; None: the job has only one.
@@ -81,7 +82,7 @@ def _objective(ranks: Ranks, config: TrainConfig, tasks: Sequence[Task]) -> Obje
 
 def build_session(
     ranks: Ranks,
-    job: TrainJob,
+    job: Job,
     config: TrainConfig,
     plan: Plan,
     tasks: tuple[Task, ...],

@@ -21,9 +21,10 @@ from vastrun.contract import layout
 from vastrun.contract.checkpoint_folder import parse_checkpoint_name
 from vastrun.contract.config import TrainConfig
 from vastrun.contract.errors import ConfigError, DataError
+from vastrun.contract.job import Job
 from vastrun.trainer.distributed.exit import exit_code_of, reason_of
 from vastrun.trainer.distributed.group import join
-from vastrun.trainer.distributed.rank import Rank, TrainJob, read_job
+from vastrun.trainer.distributed.rank import Rank
 from vastrun.trainer.evaluation.model_loader import load_model
 from vastrun.trainer.evaluation.report import evaluate_all
 
@@ -81,7 +82,7 @@ def _evaluate(request: _EvaluationRequest) -> None:
     os.environ.update({name: value for name, value in _SINGLE_RANK.items() if "RANK" not in os.environ})
     os.environ.setdefault("VASTRUN_BOX", str(request.out))
     rank, gpus = Rank.of_environment(), torch.cuda.device_count()
-    job = TrainJob(run_id="", name="", gpus=gpus, stall_s=_STAGE_TIMEOUT_S, start_s=_STAGE_TIMEOUT_S)
+    job = Job(run_id="", name="", ranks=1, gpus=gpus, stall_s=_STAGE_TIMEOUT_S, start_s=_STAGE_TIMEOUT_S)
     ranks = join(rank, job)
     found, trained = load_model(
         ranks,
@@ -133,7 +134,7 @@ def _box_job() -> TrainConfig:
     """
     if "VASTRUN_BOX" not in os.environ:
         return TrainConfig()
-    return read_job(Path(os.environ["VASTRUN_BOX"])).train or TrainConfig()
+    return Job.read(Path(os.environ["VASTRUN_BOX"])).train or TrainConfig()
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 from vastrun.contract import layout
 from vastrun.contract.config import TrainConfig
+from vastrun.contract.job import Job
 from vastrun.contract.outcome import WandbRun
 from vastrun.contract.records import write_atomically
 from vastrun.contract.scores import TASK_LOSS_PREFIX, score_lines
 from vastrun.trainer.distributed.exit import exit_code_of, reason_of
-from vastrun.trainer.distributed.rank import TrainJob
 from vastrun.trainer.telemetry.mlflow_tracker import MlflowTracker
 from vastrun.trainer.telemetry.tracker import Tracker
 
@@ -69,7 +69,7 @@ def _ungrouped(groups: Mapping[str, Any]) -> Iterator[tuple[str, float | None]]:
 class Metrics:
     """The metrics of rank 0, a context that ends the trackers' runs with its exit code."""
 
-    def __init__(self, box: Path, job: TrainJob, config: TrainConfig) -> None:
+    def __init__(self, box: Path, job: Job, config: TrainConfig) -> None:
         self._box = box
         self._path = box / layout.METRICS
         self._config = config

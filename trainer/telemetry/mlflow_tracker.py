@@ -16,7 +16,7 @@ from queue import SimpleQueue
 from typing import Any, Literal
 
 from vastrun.contract.config import MlflowConfig, TrainConfig
-from vastrun.trainer.distributed.rank import TrainJob
+from vastrun.contract.job import Job
 from vastrun.trainer.telemetry.mlflow_writer import MlflowStart
 from vastrun.trainer.telemetry.tracker import config_of
 
@@ -28,7 +28,7 @@ _KILL_S = 5.0
 class MlflowTracker:
     """One MLflow run. No method waits for MLflow, but `finish`, and that only for a limited time."""
 
-    def __init__(self, box: Path, job: TrainJob, config: TrainConfig, run_id: str) -> None:
+    def __init__(self, box: Path, job: Job, config: TrainConfig, run_id: str) -> None:
         """`run_id`: run of vastrun whose MLflow run this is: its own, or one that it continues."""
         self._queue: SimpleQueue[dict[str, Any] | None] = SimpleQueue()
         self._is_off = False
@@ -106,6 +106,6 @@ def _mode_of(config: MlflowConfig) -> Literal["online", "offline"]:
     return "online" if os.environ.get("MLFLOW_TRACKING_URI") else "offline"
 
 
-def _tags_of(config: MlflowConfig, job: TrainJob) -> dict[str, str]:
+def _tags_of(config: MlflowConfig, job: Job) -> dict[str, str]:
     batch = {"vastrun.batch": job.batch.name} if job.batch else {}
     return {**dict.fromkeys(config.tags, "true"), "vastrun.job": job.name, **batch}

@@ -18,10 +18,9 @@ from typing import Any, Literal
 
 from vastrun.contract import layout
 from vastrun.contract.config import TrainConfig, WandbConfig
-from vastrun.contract.job import JobBatch, WandbMode, wandb_mode
+from vastrun.contract.job import Job, JobBatch, WandbMode, wandb_mode
 from vastrun.contract.outcome import WandbRun
 from vastrun.contract.records import read_json, write_json
-from vastrun.trainer.distributed.rank import TrainJob, read_job
 
 _Message = dict[str, Any] | int
 """A point, or the exit code that ends the run."""
@@ -37,7 +36,7 @@ class Tracker:
     and when another job continues from its checkpoints.
     """
 
-    def __init__(self, box: Path, job: TrainJob, config: TrainConfig, mode: WandbMode | None = None) -> None:
+    def __init__(self, box: Path, job: Job, config: TrainConfig, mode: WandbMode | None = None) -> None:
         """`mode`: the destination of the data, if it was decided before."""
         known = known_run(box)
         self._box = box
@@ -154,7 +153,7 @@ class Tracker:
 def main(arguments: list[str]) -> None:
     """End the W&B run of the box with this exit code."""
     box = Path(os.environ["VASTRUN_BOX"])
-    job, known = read_job(box), known_run(box)
+    job, known = Job.read(box), known_run(box)
     if job.train and known:
         Tracker(box, job, job.train, known.mode).finish(int(arguments[0]))
 

@@ -16,6 +16,7 @@ from torch.nn.parallel import DistributedDataParallel
 from vastrun.contract.config import TrainConfig
 from vastrun.contract.data_checks import largest_batch
 from vastrun.contract.errors import DataError
+from vastrun.contract.job import Job
 from vastrun.contract.workload import (
     MemoryBudget,
     Workload,
@@ -27,7 +28,6 @@ from vastrun.contract.workload import (
 from vastrun.trainer import stages
 from vastrun.trainer.data import Task
 from vastrun.trainer.distributed.group import Ranks
-from vastrun.trainer.distributed.rank import TrainJob
 from vastrun.trainer.engine.plan import Plan, largest_divisor
 from vastrun.trainer.engine.session import Session
 from vastrun.trainer.engine.session_builder import build_session, domains_of
@@ -50,7 +50,7 @@ from vastrun.trainer.workload.traced_steps import (
     with_depth,
 )
 
-_JOB = TrainJob(run_id="", name="", gpus=0, stall_s=0.0, start_s=0.0)
+_JOB = Job(run_id="", name="", ranks=1, gpus=0, stall_s=0.0, start_s=0.0)
 _MAX_ACCUMULATED = 2
 """Micro-batches of a turn that are run: after the second, gradients are allocated and the work repeats."""
 _LEADING_DIGITS = (4, 5, 6, 7)

@@ -14,8 +14,8 @@ from vastrun.contract import layout
 from vastrun.contract.config import TrainConfig
 from vastrun.contract.data_config import PARAMETERS
 from vastrun.contract.errors import ConfigError, DataError
+from vastrun.contract.job import Job
 from vastrun.trainer import user_code
-from vastrun.trainer.distributed.rank import read_job
 
 _WINDOWS = 2
 
@@ -23,7 +23,7 @@ _WINDOWS = 2
 def main() -> int:
     """Try the model of the job. Return the exit status of the onstart step 35-check-model."""
     box = Path(os.environ["VASTRUN_BOX"])
-    train = read_job(box).train
+    train = Job.read(box).train
     if train is None or not train.model.is_own:
         print("the job has no model of its own")
         return 0

@@ -289,6 +289,10 @@ class TrainConfig:
         """Return the options that only this one of several stages has."""
         return next((own for name, own in self.stage_options.items() if str(name) == stage), _NO_OPTIONS)
 
+    def gate_of(self, stage: str) -> GateConfig:
+        """Return the scores that a stage must reach."""
+        return self.options_of(stage).gate or self.gate
+
     def of_stage(self, name: str) -> TrainConfig:
         """Return the options of one of the stages, as a job that trains that stage alone would give them."""
         if not self.stages:

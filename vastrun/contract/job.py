@@ -1,18 +1,18 @@
-"""Job: the part of `job.json` that the supervisor needs. Standard library only."""
+"""Job: the part of `job.json` that supervisor and ranks need. Standard library only."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Any, Literal
 
 from vastrun.contract import layout
+from vastrun.contract.config import TrainConfig
 from vastrun.contract.data_files import JobDataFile
 from vastrun.contract.records import RecordError, read_json
-from vastrun.contract.stages import StageSpan, spans_of
 
 DEFAULT_RESTARTS: Mapping[str, int] = {
     "out_of_memory": 10,
@@ -30,31 +30,6 @@ OUTPUTS_PREFIXES = ("$VASTRUN_OUTPUTS/", "${VASTRUN_OUTPUTS}/")
 """Prefixes of a pattern in the folder from which every file is downloaded."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class JobActivityLimits:
-    """Seconds without progress that a rank may have in slow activities; None: as many as at the start."""
-
-    compile_s: float | None = None
-    eval_s: float | None = None
-    checkpoint_s: float | None = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class JobDiloco:
-    """The options of `diloco` that matter outside the ranks."""
-
-    min_nodes: int | None = None
-    """Minimum number of nodes: a node may leave while this many remain; None: none may leave."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class JobWandb:
-    """The options of W&B that matter outside the ranks."""
-
-    mode: str = "auto"
-    """`off`: the ranks do not report to W&B."""
-
-
 WandbMode = Literal["online", "offline", "off"]
 
 
@@ -63,62 +38,6 @@ def wandb_mode(configured: str, environ: Mapping[str, str]) -> WandbMode:
     fixed: dict[str, WandbMode] = {"online": "online", "offline": "offline", "off": "off"}
     # auto: without a key nothing is sent, and the user can still send it later.
     return fixed.get(configured) or ("online" if environ.get("WANDB_API_KEY") else "offline")
-
-
-@dataclass(frozen=True, kw_only=True)
-class JobGate:
-    """The scores that a stage must reach at its end (`GateConfig` in stage_config.py)."""
-
-    rollout_nrmse: float | None = None
-    beats_baselines: bool = False
-    helps: bool = False
-
-
-@dataclass(frozen=True, kw_only=True)
-class JobStage:
-    """The options of one of several stages that matter outside the ranks; None: those of the training."""
-
-    steps: int | None = None
-    gate: JobGate | None = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class Training:
-    """The part of the `train:` section that matters outside the ranks."""
-
-    steps: int
-    """Steps of each stage that does not set its own."""
-    stage: str = "operator"
-    stages: tuple[str, ...] = ()
-    """Stages to train one after another; empty: only `stage`."""
-    stage_options: Mapping[str, JobStage] = field(default_factory=dict)
-    gate: JobGate = field(default_factory=JobGate)
-    batch: int = 1
-    threads: int = 1
-    out_of_memory: str = "restart"
-    deterministic: bool = False
-    limits: JobActivityLimits = field(default_factory=JobActivityLimits)
-    strategy: str = "auto"
-    diloco: JobDiloco = field(default_factory=JobDiloco)
-    wandb: JobWandb = field(default_factory=JobWandb)
-
-    @property
-    def stage_spans(self) -> tuple[StageSpan, ...]:
-        """Return the stages in their order, each with its steps among those of the run."""
-        names = self.stages or (self.stage,)
-        return spans_of([(name, self._options_of(name).steps or self.steps) for name in names])
-
-    @property
-    def total_steps(self) -> int:
-        """Return the steps of all stages."""
-        return self.stage_spans[-1].end_step
-
-    def gate_of(self, stage: str) -> JobGate:
-        """Return the scores that a stage must reach."""
-        return self._options_of(stage).gate or self.gate
-
-    def _options_of(self, stage: str) -> JobStage:
-        return self.stage_options.get(stage, JobStage())
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -175,10 +94,12 @@ class Job:
     run_id: str
     ranks: int
     """Ranks on this node."""
-    train: Training | None = None
+    train: TrainConfig | None = None
     command: tuple[str, ...] | None = None
     stall_s: float
+    """Maximum seconds of a rank without progress."""
     start_s: float
+    """Maximum seconds without progress during its start."""
     env: Mapping[str, str] = field(default_factory=dict)
     success: JobSuccess | None = None
     outputs: tuple[str, ...] = ()
@@ -205,6 +126,8 @@ class Job:
     """Checkpoints of the command; None: it has none."""
     data: tuple[JobDataFile, ...] = ()
     """Files to download before the ranks start."""
+    code: Mapping[str, Any] | None = None
+    """Commit of the user's code, and a flag for uncommitted changes."""
 
     @classmethod
     def read(cls, box: Path) -> Job:
@@ -225,6 +148,12 @@ class Job:
         if self.restarts is not None:
             return self.restarts
         return DEFAULT_RESTARTS if self.train is not None else {}
+
+    @property
+    def max_activity_s(self) -> float:
+        """Return the maximum seconds for which one rank may delay the others, in the slowest activity."""
+        own = asdict(self.train.limits).values() if self.train else ()
+        return max(self.stall_s, self.start_s, *(seconds for seconds in own if seconds is not None))
 
     @property
     def named_outputs(self) -> tuple[str, ...]:

@@ -10,12 +10,13 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal, Protocol
+from typing import Annotated, Any, Literal
 
 from vastrun.contract import layout
 from vastrun.contract.outcome import Name, Step
 from vastrun.contract.records import MaxLength, read_json
 from vastrun.contract.scores import lowest_floor, scores_by_task
+from vastrun.contract.stage_config import GateConfig
 
 StageName = Literal["operator", "refine", "distill", "steady"]
 
@@ -26,19 +27,6 @@ FORMER: Mapping[str, str | None] = {
     "steady": "operator",
 }
 """Stages, each with the one whose weights it starts from; None: it starts from nothing."""
-
-
-class Gate(Protocol):
-    """The scores that a stage must reach, as `GateConfig` explains them."""
-
-    @property
-    def rollout_nrmse(self) -> float | None: ...
-
-    @property
-    def beats_baselines(self) -> bool: ...
-
-    @property
-    def helps(self) -> bool: ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,7 +86,7 @@ def stage_text(spans: Sequence[StageSpan], step: int) -> str:
     return f"{span.name}, stage {span.number + 1} of {len(spans)}"
 
 
-def missed_gate(gate: Gate, stage: str, scores: Mapping[str, float]) -> str | None:
+def missed_gate(gate: GateConfig, stage: str, scores: Mapping[str, float]) -> str | None:
     """Return which of its conditions these scores miss, in one line; None: they pass."""
     faults = [
         f"{task}: {fault}" if task else fault
@@ -108,7 +96,7 @@ def missed_gate(gate: Gate, stage: str, scores: Mapping[str, float]) -> str | No
     return "; ".join(faults) or None
 
 
-def _faults(gate: Gate, stage: str, scores: Mapping[str, float]) -> list[str]:
+def _faults(gate: GateConfig, stage: str, scores: Mapping[str, float]) -> list[str]:
     """Return the missed conditions by the scores of one task. JSON has no infinity: that score is missing."""
     error, floor = scores.get("rollout_nrmse", math.inf), lowest_floor(scores)
     limit, faults = gate.rollout_nrmse, []

@@ -22,7 +22,6 @@ from vastrun.launcher.bundle import Bundler
 from vastrun.launcher.core import Origin
 from vastrun.launcher.core.errors import StorageError, UsageError
 from vastrun.launcher.core.job import Checkpoints, Code, Limits, Secret, Success
-from vastrun.trainer.distributed.rank import TrainJob
 
 
 def test_the_same_job_gives_the_same_bytes(code: Path) -> None:
@@ -199,4 +198,4 @@ def test_a_run_of_no_batch_and_the_job_of_a_box_of_before_have_none() -> None:
     job = json.loads(packed(SPEC)[layout.JOB])
     assert job.pop("batch") is None
     assert read_json(Job, json.dumps(job)).batch is None
-    assert read_json(TrainJob, json.dumps(job)).batch is None
+    assert read_json(Job, json.dumps(job)).batch is None

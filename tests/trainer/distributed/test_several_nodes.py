@@ -18,9 +18,9 @@ from tests.trainer.conftest import Box, RunningRanks
 from tests.trainer.distributed.networks import Machine, two_machines
 from tests.waiting import LONGEST_S, eventually
 from vastrun.contract import layout
+from vastrun.contract.job import Job
 from vastrun.contract.outcome import Outcome
 from vastrun.trainer import data
-from vastrun.trainer.distributed.rank import read_job
 
 pytestmark = [pytest.mark.torch, pytest.mark.needs("networks")]
 
@@ -81,7 +81,7 @@ def cluster(tmp_path: Path) -> Iterator[Callable[..., Cluster]]:
 
 
 def make_data(box: Box) -> None:
-    train = read_job(box.path).train
+    train = Job.read(box.path).train
     assert train is not None
     data.generate(train.data[0], box.path / layout.DATA)
 

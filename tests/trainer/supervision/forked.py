@@ -21,9 +21,9 @@ from typing import Any, NoReturn
 from tests.trainer.conftest import SMALL, assert_is_quick, forking
 from tests.waiting import LONGEST_S
 from vastrun.contract import layout
+from vastrun.contract.job import Job
 from vastrun.contract.outcome import Outcome
 from vastrun.trainer import data
-from vastrun.trainer.distributed.rank import read_job
 from vastrun.trainer.supervision import rank_process
 from vastrun.trainer.supervision.launch import Launch, make_folders
 from vastrun.trainer.supervision.processes import die_with_parent
@@ -50,7 +50,7 @@ class Supervised:
             "train": train,
         }
         (box / layout.JOB).write_text(json.dumps(described))
-        config = read_job(box).train
+        config = Job.read(box).train
         assert config is not None
         data.generate(replace(config.data[0], task="advection"), box / layout.DATA)
         self.process = _start(box)

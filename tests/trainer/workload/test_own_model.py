@@ -59,6 +59,7 @@ def tried(folder: Path, train: dict[str, Any]) -> subprocess.CompletedProcess[st
     job = {
         "run_id": "calm-heron-3f1a",
         "name": "small",
+        "ranks": 1,
         "gpus": 0,
         "stall_s": 60,
         "start_s": 60,

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from vastrun.contract.config import TrainConfig
-from vastrun.contract.job import Training
 from vastrun.contract.records import read_as
 from vastrun.contract.stage_checks import training_faults
 from vastrun.contract.stage_config import GateConfig
@@ -23,9 +22,8 @@ def train(**settings: Any) -> TrainConfig:
     return made
 
 
-@pytest.mark.parametrize("kind", [TrainConfig, Training])
-def test_the_steps_of_a_run_count_on_through_its_stages(kind: Any) -> None:
-    config = read_as(kind, {**THREE, "stage_options": OWN})
+def test_the_steps_of_a_run_count_on_through_its_stages() -> None:
+    config = train(**THREE, stage_options=OWN)
 
     assert [(span.name, span.first_step, span.end_step) for span in config.stage_spans] == [
         ("operator", 0, 100),
