@@ -28,6 +28,9 @@ GOES_ON = """
 """Each start saves a checkpoint on node 0."""
 FAILS_ONCE = f"""{GOES_ON}
     if start == 0 and rank == 1:
+        saved = Path(os.environ["VASTRUN_BOX"]).with_name("node-0") / "run/checkpoints/latest.json"
+        while not saved.exists():
+            time.sleep(0.01)
         os.kill(os.getpid(), signal.SIGKILL)
     time.sleep(99 if start == 0 else 0.5)
 """
