@@ -174,6 +174,7 @@ CASES = (
     Case("odd_columns", times=999),
     Case("listed_loading", times=999, cue=TRAINS, program=LASTS),
     Case("row_in_list", times=999),
+    Case("word_row", times=3),
     Case("rows_in_object", times=999),
     Case("ssh_late", seconds=20.0),
     Case("slow_network"),

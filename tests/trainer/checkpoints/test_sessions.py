@@ -81,7 +81,11 @@ def test_a_job_with_another_model_or_optimiser_is_refused_in_a_line_by_one_rank(
     box = sessions.prepare(tmp_path / "box", data=BURGERS)
     sessions.prepare(box)
     together(part, 1, box, {}, 1)
-    jobs = [{"model": {"dim": 32, "depth": 2, "heads": 4}}, {"optim": {"name": "muon"}}, {"data": BURGERS}]
+    jobs = [
+        {"model": {"dim": 32, "depth": 2, "heads": 4, "patch": 4}},
+        {"optim": {"name": "muon"}},
+        {"data": BURGERS},
+    ]
     first, second = together(refusals, 2, box, jobs)
     assert [reported_elsewhere for _, reported_elsewhere in first + second] == [False] * 3 + [True] * 3
     (model, _), (optimizer, _), (task, _) = first
