@@ -10,7 +10,6 @@ import pytest
 from tests.trainer.conftest import Box, RunningRanks
 from vastrun.contract import layout
 from vastrun.contract.scores import lowest_floor
-from vastrun.launcher.config.job_loader import load_job
 from vastrun.launcher.package_files import configs_dir
 from vastrun.trainer import data
 
@@ -24,6 +23,8 @@ FITTED = ("linear_map", "kernel_ridge")
 def box(tmp_path: Path, request: pytest.FixtureRequest) -> Box:
     """A box with the job of two tasks for so many steps, and its data."""
     changes = (f"train.steps={request.param}", "train.batch=16", "train.wandb.mode=off", "train.plots=false")
+    from vastrun.launcher.config.job_loader import load_job  # needs packages that some environments lack
+
     spec = load_job((configs_dir() / "learn_2task.yaml").read_text(), "job", changes)
     assert spec.train is not None
     box = Box(tmp_path / "box", **asdict(spec.train))
