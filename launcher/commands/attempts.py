@@ -34,6 +34,7 @@ from vastrun.launcher.core.errors import (
     BudgetError,
     ConfigFileError,
     HeldError,
+    JobValueError,
     StorageError,
     UsageError,
     VastrunError,
@@ -226,7 +227,7 @@ class Attempts:
                 point=former.point,
                 home=former.home,
             )
-        except (BudgetError, ConfigFileError) as error:
+        except (BudgetError, ConfigFileError, JobValueError) as error:
             _report(services, former, f"no other attempt: {error}")
             return None
         finally:
