@@ -12,3 +12,12 @@ from tests.launcher.terminal import Terminal
 @pytest.fixture
 def terminal(tmp_path: Path) -> Terminal:
     return Terminal(tmp_path)
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder of a user's code, in which the command is typed."""
+    code = tmp_path / "my code"
+    code.mkdir()
+    monkeypatch.chdir(code)
+    return code

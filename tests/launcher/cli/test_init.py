@@ -1,4 +1,4 @@
-"""`vastrun init` and `vastrun schema`: a first job file, and what editors read."""
+"""`vastrun init` and `vastrun schema`: how a program is started, and what editors read."""
 
 from __future__ import annotations
 
@@ -6,33 +6,14 @@ import json
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import CliRunner
 
+from tests.launcher.cli.first_jobs import init, written
 from vastrun.launcher.cli import cli
-from vastrun.launcher.config.job_loader import load_job
 from vastrun.launcher.config.job_template import FRAMEWORKS, Framework
-from vastrun.launcher.core.job import JobSpec, Success
+from vastrun.launcher.core.job import Success
 
 PLAIN = "import os\nprint(os.getpid())\n"
-
-
-@pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The folder of a user's code, in which the command is typed."""
-    code = tmp_path / "my code"
-    code.mkdir()
-    monkeypatch.chdir(code)
-    return code
-
-
-def init(*arguments: str) -> Result:
-    return CliRunner().invoke(cli, ["init", *arguments])
-
-
-def written(folder: Path, name: str = "job.yaml") -> JobSpec:
-    text = (folder / name).read_text(encoding="utf-8")
-    assert text.startswith("# yaml-language-server: $schema=.vastrun/job.schema.json\n")
-    return load_job(text, name, (), str(folder))
 
 
 @pytest.mark.parametrize("framework", FRAMEWORKS, ids=lambda framework: framework.name)
@@ -189,104 +170,6 @@ def test_a_program_of_one_process_is_started_once(folder: Path) -> None:
     spec = written(folder)
     assert (spec.name, spec.ranks, spec.setup, spec.secrets) == ("my-code", 1, (), ())
     assert spec.limits.usd == 5
-
-
-def test_packages_that_the_image_lacks_are_installed(folder: Path) -> None:
-    (folder / "mine.py").write_text("")
-    (folder / "train.py").write_text("import torch, einops, json, mine, sklearn.svm\nfrom . import other\n")
-    init()
-    assert written(folder).setup == ("pip install einops scikit-learn",)
-
-
-@pytest.mark.parametrize(
-    ("module", "package"),
-    [
-        ("hydra", "hydra-core"),
-        ("neuralop", "neuraloperator"),
-        ("dotenv", "python-dotenv"),
-        ("git", "gitpython"),
-    ],
-)
-def test_a_package_is_installed_by_its_own_name(folder: Path, module: str, package: str) -> None:
-    (folder / "train.py").write_text(f"import {module}\n")
-    init()
-    assert written(folder).setup == (f"pip install {package}",)
-
-
-def test_what_the_programs_own_modules_import_is_installed_unless_they_do_without(folder: Path) -> None:
-    (folder / "train.py").write_text("from parts.loop import fit\n")
-    (folder / "parts").mkdir()
-    (folder / "parts" / "near.py").write_text("import einops\n")
-    (folder / "parts" / "loop.py").write_text(
-        "import boto3, near, parts.near\n"
-        "try:\n    import apex\nexcept ImportError:\n    import timm\n"
-        "try:\n    import flash_attn, einops\nexcept (OSError, ModuleNotFoundError):\n    pass\n"
-        "try:\n    import zarr\nexcept OSError:\n    raise\n"
-        "try:\n    import wandb\nexcept:\n    pass\n"
-    )
-    init()
-    spec = written(folder)
-    assert spec.setup == ("pip install boto3 einops timm zarr",)
-    assert [secret.name for secret in spec.secrets] == ["WANDB_API_KEY"]
-
-
-@pytest.mark.parametrize(
-    ("file", "command"),
-    [("requirements.txt", "pip install -r requirements.txt"), ("pyproject.toml", "pip install .")],
-)
-def test_the_packages_that_the_folder_itself_names_are_installed(
-    folder: Path, file: str, command: str
-) -> None:
-    (folder / file).write_text("")
-    (folder / "train.py").write_text("import einops\n")
-    init()
-    assert written(folder).setup == (command,)
-
-
-@pytest.mark.parametrize(
-    ("line", "is_told"),
-    [
-        ("torch==2.0.1", True),
-        ("torch ~= 2.1", True),
-        ("torchvision==0.15.2+cu118", True),
-        ("torch>=2.0", False),
-        ("torch", False),
-        ("torchmetrics==1.4.0", False),
-        ("# torch==2.0.1", False),
-    ],
-)
-def test_a_torch_that_replaces_the_images_is_told(folder: Path, line: str, is_told: bool) -> None:
-    (folder / "requirements.txt").write_text(f"numpy\n{line}\n")
-    (folder / "train.py").write_text("import torch\n")
-    init()
-    text = (folder / "job.yaml").read_text()
-    assert (f"# {line} of requirements.txt replaces the torch of the image" in text) is is_told
-    assert written(folder).setup == ("pip install -r requirements.txt",)
-
-
-@pytest.mark.parametrize(
-    ("text", "is_told"),
-    [
-        ('[project]\ndependencies = ["numpy", "torch~=1.13.0"]', True),
-        ('[project]\ndependencies = ["torch>=1.13"]', False),
-        ('[project]\ndependencies = [{}, "torch==1.13.0"]', True),
-        ('project = "x"', False),
-        ("[project]\ndependencies = 3", False),
-        ("not toml", False),
-    ],
-)
-def test_a_torch_that_a_package_pins_is_told(folder: Path, text: str, is_told: bool) -> None:
-    (folder / "pyproject.toml").write_text(text)
-    (folder / "train.py").write_text("import torch\n")
-    init()
-    told = "of pyproject.toml replaces the torch of the image" in (folder / "job.yaml").read_text()
-    assert told is is_told
-
-
-def test_a_program_that_reports_to_wandb_gets_its_key(folder: Path) -> None:
-    (folder / "train.py").write_text("import wandb\n")
-    init()
-    assert [secret.name for secret in written(folder).secrets] == ["WANDB_API_KEY"]
 
 
 def test_a_script_in_a_folder_below_is_found_from_where_the_job_file_is(folder: Path) -> None:
