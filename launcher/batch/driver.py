@@ -99,7 +99,7 @@ class BatchDriver:
             return self._fleet.is_driven or not all(one.done() for one in work)
 
     def _fail(self, error: VastrunError) -> None:
-        """Take in what no run can go on with: nothing more is started."""
+        """Note an error that ends the batch: nothing more is started."""
         if self._error is None:
             self._error = error
             self._services.screen.note(f"nothing more is started: {error}")

@@ -158,11 +158,11 @@ class Fleet:
     def _end_idle(self, machine: BatchMachine, waiting: BatchQueue) -> None:
         now, run = self._services.now(), machine.run
         jobs = (read_job(state.point.spec_json) for state in waiting.queue[:_MAX_CHECKED_POINTS])
-        wanted = any(machine.is_starting or not machine.misfit(job, now) for job in jobs)
-        if wanted and machine.is_starting:  # how long it takes to boot says nothing of what it saves
+        is_needed = any(machine.is_starting or not machine.misfit(job, now) for job in jobs)
+        if is_needed and machine.is_starting:  # how long it takes to boot says nothing of what it saves
             return
         idle_s, more = now - (machine.idle_since or now), waiting.may_grow and not machine.is_leaving
-        if should_give_back(idle_s, run.usd_per_hour, run.offer, wanted=wanted, more_may_come=more):
+        if should_give_back(idle_s, run.usd_per_hour, run.offer, is_needed=is_needed, more_may_come=more):
             self._machines.dropped.add(run.id)
             self._services.ledger.ask(run.id, UserRequest.STOP)
 
@@ -206,7 +206,7 @@ class Fleet:
             for one in free.values()
             if one.held is not None
         ]
-        slot = place_point(seconds, warm, offers, others=len(waiting.queue) > 1)
+        slot = place_point(seconds, warm, offers, is_shared=len(waiting.queue) > 1)
         return None if slot is None else self._claim_slot(free[slot.offer.id], job)
 
     def _claim_slot(self, machine: BatchMachine, job: JobSpec) -> AttemptPlacement:

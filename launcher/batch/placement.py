@@ -40,21 +40,23 @@ class WarmSlot:
 
 
 def place_point(
-    seconds: float, slots: Iterable[WarmSlot], offers: Iterable[Offer], *, others: bool
+    seconds: float, slots: Iterable[WarmSlot], offers: Iterable[Offer], *, is_shared: bool
 ) -> WarmSlot | None:
     """Return the slot on which a point of that duration costs least; None: a new machine costs less.
 
-    `others`: more points wait than there are free slots, so that all of a machine's price is shared. The
+    `is_shared`: more points wait than there are free slots, so that all of a machine's price is shared. The
     slot wins a tie: it is ready at once.
     """
-    costs = [(_slot_usd(slot, seconds, others=others), number, slot) for number, slot in enumerate(slots)]
+    costs = [
+        (_slot_usd(slot, seconds, is_shared=is_shared), number, slot) for number, slot in enumerate(slots)
+    ]
     usd, _, slot = min(costs, default=(math.inf, 0, None))
     return slot if all(usd <= machine_usd(offer, seconds) for offer in offers) else None
 
 
-def _slot_usd(slot: WarmSlot, seconds: float, *, others: bool) -> float:
+def _slot_usd(slot: WarmSlot, seconds: float, *, is_shared: bool) -> float:
     """Return the cost of the slot: while no other run keeps the machine, it costs the whole price."""
-    alone_s = 0.0 if others else max(0.0, seconds - slot.busy_s)
+    alone_s = 0.0 if is_shared else max(0.0, seconds - slot.busy_s)
     return slot.offer.usd_per_hour * (seconds - alone_s) / 3600 + slot.machine_usd_per_hour * alone_s / 3600
 
 
@@ -127,15 +129,15 @@ def _usd_a_point(offer: Offer, used: int, seconds: float) -> tuple[float, float]
 
 
 def should_give_back(
-    idle_s: float, usd_per_hour: float, offer: Offer | None, *, wanted: bool, more_may_come: bool
+    idle_s: float, usd_per_hour: float, offer: Offer | None, *, is_needed: bool, more_may_come: bool
 ) -> bool:
     """Return whether a held machine of that offer, on which no run has a slot, should be destroyed now.
 
-    `wanted`: a point that fits it waits. It is then kept until it has cost as much as another one would,
+    `is_needed`: a point that fits it waits. It is then kept until it has cost as much as another one would,
     which at most doubles the cost. `more_may_come`: the queue may still get something for it, such as a
     retry.
     """
-    if wanted:
+    if is_needed:
         another_usd = 0.0 if offer is None else replacement_cost_usd(offer)
         return usd_per_hour * idle_s / 3600 > another_usd
     return not more_may_come or idle_s >= GIVE_BACK_S

@@ -45,7 +45,7 @@ def hand_over_run(app: AppContext, run: Run) -> str:
     return detached_text(
         run.id,
         driver,
-        outputs=kept_outputs(collect_s, ends_at, app.now()),
+        outputs=outputs_text(collect_s, ends_at, app.now()),
         pushed_to=pushed_url(run),
         notifies=app.make.notifier(lambda _: None).shown_addresses(spec),
     )
@@ -68,7 +68,7 @@ def hand_over_batch(app: AppContext, name: str) -> str:
     driver = start_driver(app, app.paths.drivers, target)
     job = read_job(app.ledger().batches.points(name)[0].spec_json)
     shown = app.make.notifier(lambda _: None).shown_addresses(job)
-    outputs = kept_outputs(None, None, app.now())
+    outputs = outputs_text(None, None, app.now())
     return detached_text(
         name, driver, outputs=outputs, pushed_to=job.checkpoints.push, notifies=shown, is_batch=True
     )
@@ -169,7 +169,7 @@ def detached_text(
 ) -> str:
     """Write a few lines about how a run or a batch continues without the command that detached from it.
 
-    `driver`: `process 4242, log /…/run-calm-heron-3f1a.log`; `outputs`: what `kept_outputs` returns;
+    `driver`: `process 4242, log /…/run-calm-heron-3f1a.log`; `outputs`: what `outputs_text` returns;
     `pushed_to`: URL to which its checkpoints are pushed; `notifies`: addresses of notifications.
     """
     what = "It starts the remaining points, downloads" if is_batch else "It downloads"
@@ -185,7 +185,7 @@ def detached_text(
     )
 
 
-def kept_outputs(collect_s: float | None, ends_at: float | None, now: float) -> str:
+def outputs_text(collect_s: float | None, ends_at: float | None, now: float) -> str:
     """Say how long a machine keeps its outputs after its training.
 
     `collect_s`: None: unknown; `ends_at`: latest epoch seconds at which the machine destroys itself.

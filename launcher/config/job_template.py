@@ -136,7 +136,7 @@ class UserProgram:
     is_module: bool = False
     """True for a file of a package that imports others of it by `from .name`: Python runs it with -m."""
     needs_folder: bool = False
-    """True if it imports modules of the job file's folder, where Python does not look by itself."""
+    """True if it imports modules of the job file's folder, which Python does not search for it."""
 
     @property
     def framework(self) -> Framework | None:

@@ -111,8 +111,8 @@ def _folder(option: ProgramOption) -> str:
     return _CHECKPOINTS if CHECKPOINT_FOLDER.fullmatch(option.name) else RESULTS
 
 
-def _required(index: ProgramIndex, given: Collection[str]) -> tuple[str, ...]:
-    flags = [option.flag for option in index.options if option.is_required and option.flag not in given]
+def _required(index: ProgramIndex, set_flags: Collection[str]) -> tuple[str, ...]:
+    flags = [option.flag for option in index.options if option.is_required and option.flag not in set_flags]
     if "HfArgumentParser" in index.called:
         flags += [f"--{name}" for name in index.required_fields]
     return tuple(dict.fromkeys(flag for flag in flags if re.fullmatch(r"[\w.-]+", flag)))

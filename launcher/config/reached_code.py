@@ -14,10 +14,10 @@ def reached_code(modules: Mapping[str, ast.Module]) -> dict[str, ast.Module]:
     that nothing mentions, by name or as a string. Classes and functions with a
     decorator stay: a framework may look them up.
     """
-    program, *others = modules
+    program, *imported = modules
     unused: dict[str, list[ast.stmt]] = defaultdict(list)
     waiting: list[ast.AST] = [modules[program]]
-    for path in others:
+    for path in imported:
         for statement in modules[path].body:
             if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef) and not statement.decorator_list:
                 unused[statement.name].append(statement)
@@ -28,7 +28,7 @@ def reached_code(modules: Mapping[str, ast.Module]) -> dict[str, ast.Module]:
             waiting += unused.pop(name, [])
     left_out = {statement for statements in unused.values() for statement in statements}
     reached = {program: modules[program]}
-    for path in others:
+    for path in imported:
         body = [each for each in modules[path].body if each not in left_out and not _is_for_a_program(each)]
         reached[path] = ast.Module(body=body, type_ignores=[])
     return reached

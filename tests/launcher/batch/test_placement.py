@@ -46,33 +46,33 @@ def warm(share: float, whole: float, busy_s: float = 0.0) -> WarmSlot:
 
 def test_a_warm_slot_is_taken_when_it_costs_less_than_a_new_machine() -> None:
     slot = warm(0.5, 0.5)
-    assert place_point(HOUR, [slot], [offer(1, 0.5, loading_usd=0.05)], others=False) is slot
-    assert place_point(HOUR, [slot], [offer(1, 0.4, loading_usd=0.05)], others=False) is None
+    assert place_point(HOUR, [slot], [offer(1, 0.5, loading_usd=0.05)], is_shared=False) is slot
+    assert place_point(HOUR, [slot], [offer(1, 0.4, loading_usd=0.05)], is_shared=False) is None
 
 
 def test_a_machine_that_would_be_kept_for_one_point_alone_costs_all_of_its_price() -> None:
     slot = warm(0.5, 4.0, busy_s=HOUR / 2)
-    assert place_point(HOUR, [slot], [offer(1, 0.6)], others=True) is slot
-    assert place_point(HOUR, [slot], [offer(1, 2.24)], others=False) is None, "0.25 shared and 2.00 alone"
-    assert place_point(HOUR, [slot], [offer(1, 2.26)], others=False) is slot
+    assert place_point(HOUR, [slot], [offer(1, 0.6)], is_shared=True) is slot
+    assert place_point(HOUR, [slot], [offer(1, 2.24)], is_shared=False) is None, "0.25 shared and 2.00 alone"
+    assert place_point(HOUR, [slot], [offer(1, 2.26)], is_shared=False) is slot
 
 
 def test_of_two_that_cost_the_same_the_slot_is_taken() -> None:
     slot = warm(0.0, 0.0)
-    assert place_point(HOUR, [slot], [offer(1, 0.0)], others=False) is slot
+    assert place_point(HOUR, [slot], [offer(1, 0.0)], is_shared=False) is slot
 
 
 def test_the_cheaper_of_several_slots_and_offers_is_taken() -> None:
     slots = [warm(0.5, 0.5), warm(0.3, 0.3)]
-    assert place_point(HOUR, slots, [offer(1, 0.9), offer(1, 0.8)], others=False) is slots[1]
-    assert place_point(HOUR, slots, [offer(1, 0.9), offer(1, 0.2)], others=False) is None
+    assert place_point(HOUR, slots, [offer(1, 0.9), offer(1, 0.8)], is_shared=False) is slots[1]
+    assert place_point(HOUR, slots, [offer(1, 0.9), offer(1, 0.2)], is_shared=False) is None
 
 
 def test_without_an_offer_a_slot_is_taken_and_without_a_slot_none() -> None:
     slot = warm(9.0, 9.0)
-    assert place_point(HOUR, [slot], [], others=False) is slot
-    assert place_point(HOUR, [], [offer(1, 0.5)], others=False) is None
-    assert place_point(HOUR, [], [], others=True) is None
+    assert place_point(HOUR, [slot], [], is_shared=False) is slot
+    assert place_point(HOUR, [], [offer(1, 0.5)], is_shared=False) is None
+    assert place_point(HOUR, [], [], is_shared=True) is None
 
 
 def test_eight_points_take_one_machine_of_eight_gpus_when_that_is_cheaper_per_gpu() -> None:
@@ -146,25 +146,25 @@ def test_a_fleet_of_one_machine_is_never_dearer_than_any_other_single_machine_th
             assert first.offer.usd_per_hour / first.used <= other.usd_per_hour / used + 1e-9
 
 
-def gives_back(idle_s: float, *, wanted: bool, more_may_come: bool) -> bool:
+def gives_back(idle_s: float, *, is_needed: bool, more_may_come: bool) -> bool:
     """Whether a machine of $0.001 a second is given back; another one would cost $0.10 before it trains."""
     machine = offer(1, 3.6, loading_usd=0.1 - START_S * 0.001)
-    return should_give_back(idle_s, 3.6, machine, wanted=wanted, more_may_come=more_may_come)
+    return should_give_back(idle_s, 3.6, machine, is_needed=is_needed, more_may_come=more_may_come)
 
 
 def test_a_machine_that_a_point_waits_for_is_kept_until_it_cost_as_much_as_another_one() -> None:
-    assert not gives_back(99, wanted=True, more_may_come=False)
-    assert gives_back(101, wanted=True, more_may_come=False)
+    assert not gives_back(99, is_needed=True, more_may_come=False)
+    assert gives_back(101, is_needed=True, more_may_come=False)
 
 
 def test_a_machine_that_nothing_waits_for_is_given_back_within_a_minute() -> None:
-    assert not gives_back(59, wanted=False, more_may_come=True)
-    assert gives_back(60, wanted=False, more_may_come=True)
-    assert gives_back(0, wanted=False, more_may_come=False)
+    assert not gives_back(59, is_needed=False, more_may_come=True)
+    assert gives_back(60, is_needed=False, more_may_come=True)
+    assert gives_back(0, is_needed=False, more_may_come=False)
 
 
 def test_a_free_machine_is_kept_while_it_is_wanted() -> None:
-    assert not should_give_back(9999, 0.0, offer(1, 0.0), wanted=True, more_may_come=False)
+    assert not should_give_back(9999, 0.0, offer(1, 0.0), is_needed=True, more_may_come=False)
 
 
 def test_another_machine_costs_its_boot_and_its_pull() -> None:

@@ -19,7 +19,7 @@ from vastrun.launcher.cli.background import (
     continue_killed,
     detached_text,
     hand_over_run,
-    kept_outputs,
+    outputs_text,
     replace_dead_drivers,
 )
 from vastrun.launcher.commands.queries import row_of, with_download
@@ -220,14 +220,14 @@ def test_it_says_what_drives_the_run_and_how_its_end_is_told() -> None:
 
 
 def test_it_says_how_long_outputs_are_kept() -> None:
-    kept = kept_outputs(1800.0, None, 0.0)
+    kept = outputs_text(1800.0, None, 0.0)
     assert kept.endswith("keeps the outputs for 30m (limits.collect_s).")
     assert kept in left_text(outputs=kept)
-    assert "for 30m (limits.collect_s), until 1970-01-01" in kept_outputs(1800.0, 7200.0, 0.0)
+    assert "for 30m (limits.collect_s), until 1970-01-01" in outputs_text(1800.0, 7200.0, 0.0)
 
 
 def test_where_the_lease_ends_sooner_it_says_when() -> None:
-    text = kept_outputs(1800.0, 600.0, 0.0)
+    text = outputs_text(1800.0, 600.0, 0.0)
     assert "keeps the outputs until 1970-01-01" in text and "collect_s" not in text
 
 
