@@ -6,6 +6,7 @@ import re
 import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
+from string import Formatter
 from typing import TYPE_CHECKING
 
 from vastrun.launcher.config import read_job
@@ -176,7 +177,7 @@ def advice_for_rehearsal(run: Run, *, not_shipped: str = "") -> str:
         return f"{not_shipped}; add it to code.include, then: {edited}"
     text = _of_rules(run, spec) or ADVICE[run.cause]
     # A rehearsal has no run that other commands know, and does not cost money or end at a lease.
-    is_of_a_run = any(word in text for word in ("{run}", "{again}", "{where}"))
+    is_of_a_run = any(name not in (None, "edited") for _, name, *_ in Formatter().parse(text))
     return "" if is_of_a_run else text.format(edited=edited)
 
 

@@ -20,7 +20,13 @@ from vastrun.launcher.config import dump_job
 from vastrun.launcher.core import Cause, Phase, Run
 from vastrun.launcher.core.errors import ProviderError
 from vastrun.launcher.core.job import Resources
-from vastrun.launcher.decisions.advice import ADVICE, HOLD_ADVICE, SLOT_ADVICE, advice_for
+from vastrun.launcher.decisions.advice import (
+    ADVICE,
+    HOLD_ADVICE,
+    SLOT_ADVICE,
+    advice_for,
+    advice_for_rehearsal,
+)
 from vastrun.launcher.outputs.folder import Outputs
 from vastrun.launcher.pool.held_machines import hold_spec
 
@@ -343,6 +349,12 @@ def test_a_file_that_was_not_shipped_comes_first_in_the_advice() -> None:
         _failed(PROGRAM, Cause.USER_ERROR), checkpoint=False, not_shipped="a.yaml is ignored by git"
     )
     assert advice.startswith("a.yaml is ignored by git; add it to code.include, then: vastrun launch ")
+
+
+@pytest.mark.parametrize("cause", Cause)
+def test_the_advice_after_a_rehearsal_names_no_run(cause: Cause) -> None:
+    advice = advice_for_rehearsal(_failed(PROGRAM, cause))
+    assert not re.search(r"vastrun (?!rehearse)|[{}]{2}|\bcontinue it\b", advice)
 
 
 def _failed(spec_json: str, cause: Cause, detail: str = "") -> Run:
