@@ -251,7 +251,9 @@ class Attempts:
         return AttemptPlacement(provider=former.provider, spec=spec)
 
     def _begin(self, spec: JobSpec, *, provider: str, **new: Any) -> Run:
-        return create_run(spec, dump_job(spec), self.services_for(provider, NOTHING), **new)
+        services = self.services_for(provider, NOTHING)
+        # A launcher of a team may lack a secret that another one has.
+        return create_run(spec, dump_job(spec), services, check=services.packer.secrets, **new)
 
     def _drive(self, run: Run) -> Run:
         ledger = self.services_for(run.provider, NOTHING).ledger

@@ -56,12 +56,14 @@ def create_run(
     batch: str = "",
     point: str = "",
     home: str | None = None,
+    check: Callable[[JobSpec, Run], object] = lambda _spec, _run: None,
 ) -> Run:
     """Create a run with its row, in phase `plan`. The provider was not asked for anything yet.
 
-    `home`: the computer where its job was read; None: this one. Raises UsageError when `out_dir` holds
-    anything of others, JobValueError when a secret cannot be read here, BudgetError when a budget has no room
-    for what the run may cost. No row is written then: another launcher may begin it.
+    `home`: the computer where its job was read; None: this one. `check`: what must work on this computer
+    before; another launcher may begin the run where it raises. Raises UsageError when `out_dir` holds
+    anything of others, BudgetError when a budget has no room for what the run may cost. No row is written
+    then.
     """
     now = services.clock.now()
     run = Run(
@@ -84,7 +86,7 @@ def create_run(
         reserved_usd=0.0 if costs_nothing(services.provider) else policy.reservation_usd(spec) / spec.nodes,
     )
     services.output_store.check_unused(run)
-    services.packer.secrets(spec, run)
+    check(spec, run)
     services.ledger.add(run, services.budgets(now), _node_rows(run, spec.nodes))
     return run
 
