@@ -46,6 +46,8 @@ class LiveDownloads:
     got_slice: bool = False
     """True if the last look downloaded a slice: the next one comes sooner."""
     metrics_due_at: float = 0.0
+    were_metrics_refused: bool = False
+    """True once the log said that this computer's disk does not take the metrics."""
 
     def is_due(self, now: float) -> bool:
         """Return whether a copy is under way, or it is time to look for a newer checkpoint."""
@@ -105,9 +107,14 @@ def download_metrics(context: RunContext, downloads: LiveDownloads, remote: Remo
         got_slice = context.services.output_store.download_metrics(context.run, remote)
     except (UnreachableError, GoneError):
         raise
-    except NoRoomError:  # the log has reported it, and waits for room, too
-        got_slice = 0
-    except (StorageError, ProviderError) as error:
+    except StorageError as error:
+        # The log has reported that there is no room. It waits for it, too.
+        if not downloads.were_metrics_refused and not isinstance(error, NoRoomError):
+            downloads.were_metrics_refused = True
+            context.report(f"metrics stay on the machine until this computer's disk takes them: {error}")
+        downloads.metrics_due_at = now + policy.DISK_POLL_S
+        return
+    except ProviderError as error:
         downloads.metrics_due_at = math.inf
         context.report(f"metrics stay on the machine until the end: {error}")
         return
