@@ -244,7 +244,7 @@ def _option(call: Call) -> ProgramOption | None:
         default=named.get("default"),
         is_switch=switch or _name(named.get("type")) == "bool",
         is_required=_is_true(named.get("required")) or (positional and not optional),
-        turns_on=action == "store_true" or ("is_flag" in named and not _is_true(named.get("default"))),
+        turns_on=(action == "store_true" or "is_flag" in named) and not _is_true(named.get("default")),
     )
 
 

@@ -312,6 +312,7 @@ def test_a_folder_that_the_program_must_be_told_is_given_in_the_command() -> Non
         ('p.add_argument("--device", default="cpu")', "--device cuda"),
         ('p.add_argument("--no-cuda", action="store_true")', ""),
         ('p.add_argument("--cuda", action="store_false")', ""),
+        ('p.add_argument("--use_gpu", action="store_true", default=True)', ""),
         ('p.add_argument("--gpu", type=int)', ""),
         ('@click.option("--gpu", is_flag=True, default=True)\ndef main(gpu): pass', ""),
         ('p.add_argument("--device", default="cuda")', ""),
