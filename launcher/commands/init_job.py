@@ -27,6 +27,9 @@ from vastrun.launcher.package_files import schemas
 _USUAL_PROGRAMS = ("train.py", "main.py", "run.py", "finetune.py")
 _PACKAGES = ("pyproject.toml", "setup.py")
 """Files of a folder that pip installs."""
+_SHELL_SUFFIXES = (".sh", ".bash", ".zsh", ".slurm", ".sbatch")
+_PYTHON_FILES = re.compile(r"(?<![\w/.-])[\w./-]+\.py(?![\w/])")
+"""Names of Python files in a shell script."""
 _PINNED_TORCH = re.compile(r"torch(?:vision|audio)?\s*(?:===?|~=|<=?)\s*[\w.+*-]+")
 """A torchvision or torchaudio needs one version of torch, too."""
 _MAX_PROGRAM_CHARACTERS = 2_000_000
@@ -79,6 +82,8 @@ def _read(folder: Path, path: str) -> tuple[UserProgram, ProgramReport]:
         script = PurePosixPath(relative).with_suffix(".py")
         hint = f"jupyter nbconvert --to script '{relative}', then: vastrun init '{script}'"
         raise UsageError(f"{path}: is a notebook, which Python cannot run", hint=hint)
+    if relative.endswith(_SHELL_SUFFIXES):
+        raise UsageError(f"{path}: is a shell script", hint=_hint_of_shell_script(folder, relative))
     try:
         text = read_source(folder / relative)
     except (OSError, UnicodeDecodeError) as error:
@@ -99,6 +104,16 @@ def _read(folder: Path, path: str) -> tuple[UserProgram, ProgramReport]:
         raise UsageError(f"{path}: is not a Python program: {error}") from error
     needs_folder = _imports_from(folder, relative, modules)
     return read_program(relative, modules, needs_folder=needs_folder), report_of(modules)
+
+
+def _hint_of_shell_script(folder: Path, script: str) -> str:
+    """Return the command for the first Python program of the folder that a script names."""
+    with suppress(OSError):
+        text = (folder / script).read_bytes()[:_MAX_PROGRAM_CHARACTERS].decode(errors="replace")
+        for program in _PYTHON_FILES.findall(text):
+            if (folder / program).is_file():
+                return f"name the program that it starts: vastrun init {program}"
+    return f"name the Python program that it starts, or write `command: bash {script}` in a job file"
 
 
 def _imports_from(folder: Path, program: str, modules: Mapping[str, ast.Module]) -> bool:

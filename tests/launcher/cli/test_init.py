@@ -285,6 +285,26 @@ def test_a_notebook_is_refused_with_what_to_do(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("text", "hint"),
+    [
+        ("torchrun --nproc_per_node=8 src/train.py --lr 1\n", "vastrun init src/train.py"),
+        ("python ./prepare.py && python -u src/train.py\n", "vastrun init src/train.py"),
+        ("make train\n", "write `command: bash go.sh` in a job file"),
+        ("python /opt/elsewhere/src/train.py \xff\n", "write `command: bash go.sh` in a job file"),
+    ],
+)
+def test_for_a_shell_script_the_program_that_it_starts_is_named(folder: Path, text: str, hint: str) -> None:
+    (folder / "src").mkdir()
+    (folder / "src" / "train.py").write_text(PLAIN)
+    (folder / "go.sh").write_text(text, encoding="latin-1")
+    end = init("go.sh")
+    assert end.exit_code == 2
+    assert "go.sh: is a shell script" in end.stderr
+    assert hint in end.stderr
+    assert not (folder / "job.yaml").exists()
+
+
+@pytest.mark.parametrize(
     "program",
     [
         b"\xef\xbb\xbfimport lightning\n",
