@@ -119,7 +119,7 @@ def test_a_machine_that_is_not_clean_takes_no_more_slots_and_ends(house: House) 
     try:
         assert run.cause is None, (run.detail, house.story())
         # By then its driver may have seen it too, and have ended it, or be ending it while it answers.
-        seen = "not clean: still running: sleep|being given back|no machine is held|cannot list slots: exit"
+        seen = "not clean: still running: sleep|being destroyed|no machine is held|cannot list slots: exit"
         with pytest.raises(NoOfferError, match=seen):
             house.provider("pool", house.ledger).search(program(WELL))
         held = house.holding.end()
