@@ -1,4 +1,4 @@
-"""A key of `train:` that does nothing is refused, or noted where only the machine makes it so."""
+"""A key of `train:` that does nothing is refused."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import pytest
 from tests.trainer import sessions
 from tests.trainer.options import DARCY, FNO, TWO, Options, with_options
 from vastrun.contract.config_checks import faults_of
-from vastrun.contract.config_effects import ineffective_options
 
 pytestmark = pytest.mark.torch
 
@@ -43,25 +42,3 @@ def test_what_does_nothing_is_refused_before_money_is_spent(options: Options, ke
     faults = faults_of(sessions.config(**with_options(options)), 1)
     assert [key for key, _ in faults] == keys
     assert all("no effect" in fault for _, fault in faults)
-
-
-@pytest.mark.parametrize(
-    ("options", "said"),
-    [
-        ({}, []),
-        ({"wandb.tags": ["shear"]}, ["train.wandb.tags has no effect with wandb.mode: off"]),
-        ({"wandb.tags": ["shear"], "wandb.mode": "offline"}, []),
-        ({"check_every": 3}, ["train.check_every has no effect with one rank"]),
-        ({"loader.pin": False, "data.keep": "host"}, ["train.loader.pin has no effect on a CPU"]),
-        ({"profile": {"step": 2, "steps": 2}}, []),
-        ({"profile": {"step": None, "memory": True}}, ["train.profile.memory has no effect on a CPU"]),
-        ({"precision": "tf32"}, ["train.precision has no effect on a CPU: only GPUs have TF32"]),
-        (
-            {"fsdp2.cpu_offload": True},
-            ["train.fsdp2.cpu_offload has no effect with single, which strategy: auto chose"],
-        ),
-    ],
-)
-def test_what_does_nothing_on_this_machine_is_noted(options: Options, said: list[str]) -> None:
-    config = sessions.config(**with_options(options))
-    assert ineffective_options(config, strategy="single", device="cpu", world_size=1) == said

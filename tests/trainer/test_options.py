@@ -192,14 +192,13 @@ SHARDS_ONLY = {
         ("diloco.every", "diloco.outer_lr", "diloco.outer_momentum", "diloco.min_nodes"),
         "tests/trainer/engine/test_diloco_sync.py",
     ),
-    "loader.pin": "tests/trainer/test_ineffective_options.py",
+    "loader.pin": "tests/gpu/checks/running.py",
     **dict.fromkeys(
         ("profile.step", "profile.steps", "profile.shapes"), "tests/trainer/telemetry/test_profiler.py"
     ),
     "profile.memory": "tests/trainer/telemetry/test_memory_history.py",
 }
-"""Keys that need a former training, several ranks or a GPU, and where they are shown; without a GPU they are
-refused or noted."""
+"""Keys that need a former training, several ranks or a GPU, and where they are shown."""
 OF_STAGES = ("stages", "stage_options", "gate")
 """Sections of trainings in several stages, which tests/trainer/test_stages.py has."""
 

@@ -11,7 +11,6 @@ from torch import Tensor, nn
 
 from vastrun.contract import layout
 from vastrun.contract.config import TrainConfig
-from vastrun.contract.config_effects import ineffective_options
 from vastrun.contract.job import Job
 from vastrun.contract.records import write_json
 from vastrun.trainer.checkpoints import Checkpointer, TrainerState, tensors_of
@@ -149,11 +148,6 @@ class Session:
         )
         if self.config.deterministic:
             print(describe_guarantee(self.ranks.device), flush=True)
-        plan, device = self.plan, self.ranks.device.type
-        for line in ineffective_options(
-            self.config, strategy=plan.strategy, device=device, world_size=plan.world_size
-        ):
-            print(f"note: {line}", flush=True)
 
     def _samples(self, step: int) -> int:
         """Return the windows trained on in `step` steps, without those of absent nodes."""

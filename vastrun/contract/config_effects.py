@@ -1,7 +1,7 @@
 """Config effects: find options of `train:` that have no effect. No torch: the launcher imports it.
 
 An option without effect is rejected, since the user who set it expects one. Where the effect depends on the
-machine, or on a switch that is changed for one run, the log notes it instead.
+machine, or on a switch that is changed for one run, nothing is said: the file may be right for another.
 """
 
 from __future__ import annotations
@@ -137,32 +137,6 @@ def rejected_data_options(at: str, config: TrainConfig, data: DataConfig) -> Ite
             yield f"{at}.{key}", fault
 
 
-def ineffective_options(config: TrainConfig, *, strategy: str, device: str, world_size: int) -> list[str]:
-    """Return a log line for each option that was set and has no effect here.
-
-    `strategy` is the chosen one, `device` the type of torch's device.
-    """
-    rows = [
-        ("wandb.project wandb.entity wandb.tags", config.wandb.mode != "off", "with wandb.mode: off"),
-        ("mlflow.experiment mlflow.tags", config.mlflow.mode != "off", "with mlflow.mode: off"),
-        (
-            "fsdp2.reshard_after_forward fsdp2.cpu_offload",
-            strategy == "fsdp2",
-            f"with {strategy}, which strategy: auto chose",
-        ),
-        ("loader.pin", device == "cuda", "on a CPU"),
-        ("precision", config.precision != "tf32" or device == "cuda", "on a CPU: only GPUs have TF32"),
-        ("check_every", world_size > 1, "with one rank"),
-        ("profile.memory", not _records_memory(config) or device == "cuda", "on a CPU"),
-    ]
-    return [
-        f"train.{key} has no effect {why}"
-        for keys, reads, why in rows
-        for key in keys.split()
-        if not reads and _is_set(key, config)
-    ]
-
-
 def _is_set(key: str, config: TrainConfig) -> bool:
     return bool(_value_of(key, config) != _value_of(key, _DEFAULTS))
 
@@ -173,10 +147,6 @@ def _value_of(key: str, config: TrainConfig) -> Any:
     for name in key.split("."):
         found = None if found is None else getattr(found, name)
     return found
-
-
-def _records_memory(config: TrainConfig) -> bool:
-    return config.profile is not None and config.profile.memory
 
 
 def _data_places(config: TrainConfig) -> set[str]:
