@@ -16,7 +16,7 @@ from pydantic import ConfigDict, TypeAdapter
 from pydantic_core import core_schema
 
 from tests.document_schemas import REFERENCES, Draft7, Schema, whole
-from vastrun.launcher.config.points import METHODS
+from vastrun.launcher.config.points import Method
 from vastrun.launcher.config.rules import NAME
 from vastrun.launcher.config.schema import bare, job_fields, options
 from vastrun.launcher.config.yaml_reader import AS_WRITTEN, SHORTHAND_KEYS
@@ -183,7 +183,8 @@ _SEARCH = _closed(
         "samples": _about("How many points", {"type": "integer", "minimum": 1, "maximum": MAX_POINTS}),
         "seed": _about("The same seed draws the same points", {"type": "integer", "minimum": 0}),
         "method": _about(
-            "How points are drawn: evenly, at random, or by what came before", {"enum": list(METHODS)}
+            "How points are drawn: evenly, at random, or by what came before",
+            {"enum": list(typing.get_args(Method))},
         ),
         "space": _about("The range of each key", _mapping_to(_AXIS)),
     },

@@ -19,7 +19,6 @@ from vastrun.launcher.config.command import unmentioned, with_parameters
 from vastrun.launcher.config.job_loader import JobFaults, checked, load_node, with_overrides
 from vastrun.launcher.config.points import (
     KINDS,
-    METHODS,
     Cells,
     ReadFile,
     SearchFields,
@@ -73,10 +72,14 @@ def load_batch(
             raise _errors(faults)
         job_text = read_file(spec.job)
         job = parse(job_text, spec.job)
-        search = search_in(axes["search"], faults) if "search" in axes else None
-        if search is not None and search.method == METHODS[-1]:
-            return _searching(spec, search, job_text, base_dir, faults, now, _beside(name, spec.job))
-        points = points_of(axes, read_file, faults) if not faults else []
+        if search := search_in(axes["search"], faults) if "search" in axes else None:
+            drawn, ranges = search
+            if drawn.method == "tpe":
+                job_name = _beside(name, spec.job)
+                return _searching(spec, drawn, ranges, job_text, base_dir, faults, now, job_name)
+            points = samples_of(ranges, drawn.samples, drawn.seed, drawn.method)
+        else:
+            points = points_of(axes, read_file, faults) if not faults else []
     except SyntaxFault as error:
         raise _errors([*faults, error.fault]) from error
     found = _jobs_of(points, job, base_dir, faults, now, _beside(name, spec.job), repeats=search is not None)
@@ -86,6 +89,7 @@ def load_batch(
 def _searching(
     spec: BatchSpec,
     fields: SearchFields,
+    axes: Sequence[SearchAxis],
     job_text: str,
     base_dir: str,
     faults: list[Fault],
@@ -94,14 +98,14 @@ def _searching(
 ) -> LoadedBatch:
     """Return a batch whose search suggests its points. Each corner of its space must make a valid job."""
     job = parse(job_text, spec.job)
-    corners = [{axis.key: axis.value(u) for axis in fields.axes} for u in (0.0, 0.5, 1.0 - 1e-9)]
+    corners = [{axis.key: axis.value(u) for axis in axes} for u in (0.0, 0.5, 1.0 - 1e-9)]
     found = _jobs_of(corners, job, base_dir, faults, now, job_name, repeats=True)
     if faults:
         raise _errors(faults)
     search = Search(
         samples=fields.samples,
         seed=fields.seed,
-        space=tuple(axis.dimension for axis in fields.axes),
+        space=tuple(axis.dimension for axis in axes),
         job_text=job_text,
         job_name=job_name,
         base_dir=base_dir,

@@ -1,19 +1,22 @@
-"""Points: reads the values of each point from a grid, a list, a CSV file or a search."""
+"""Points: reads the values of each point from a grid, a list or a CSV file, and the search in their place."""
 
 from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import product
 from math import prod
+from typing import Annotated, Any, Literal
 
+from annotated_types import Ge, Le
 from yaml.nodes import CollectionNode, MappingNode, Node, ScalarNode, SequenceNode
 
-from vastrun.launcher.config.search import SearchAxis, axis_of, samples_of
+from vastrun.launcher.config.job_loader import checked
+from vastrun.launcher.config.search import SearchAxis, axis_of
 from vastrun.launcher.config.source import NULL, STR, Fault, SyntaxFault, fault_at, parse_value
-from vastrun.launcher.config.yaml_reader import plain
+from vastrun.launcher.config.yaml_reader import YamlReader
 from vastrun.launcher.core.batch import MAX_POINTS
 from vastrun.launcher.core.errors import UsageError
 
@@ -23,17 +26,15 @@ ReadFile = Callable[[str], str]
 """Returns the text of a file in the folder of the batch file. Raises UsageError."""
 
 KINDS = ("grid", "list", "csv", "search")
-METHODS = ("sobol", "random", "tpe")
-"""Methods of a search. With the last one, points depend on the results of earlier points."""
 
 
 def points_of(axes: Mapping[str, Node], read_file: ReadFile, faults: list[Fault]) -> list[Cells]:
     """Return the cells of every point in the file; invalid ones are added to `faults`.
 
-    `axes`: one of grid, list, csv and search, with its node. Raises SyntaxFault, UsageError.
+    `axes`: one of grid, list and csv, with its node. Raises SyntaxFault, UsageError.
     """
     ((kind, node),) = axes.items()
-    found = {"grid": _from_grid, "list": _from_list, "search": _from_search}
+    found = {"grid": _from_grid, "list": _from_list}
     points = _from_csv(node, read_file, faults) if kind == "csv" else found[kind](node, faults)
     if not faults and not points:
         faults.append(fault_at(node, kind, "has no points: give at least one value"))
@@ -97,63 +98,41 @@ def _cell(text: str, source: str, line: int, key: str) -> Node:
     return value
 
 
+Method = Literal["sobol", "random", "tpe"]
+"""Method of a search. With the last one, points depend on the results of earlier points."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class SearchFields:
     """The search in a batch file."""
 
-    axes: Sequence[SearchAxis]
-    samples: int
-    seed: int
-    method: str
+    samples: Annotated[int, Ge(1), Le(MAX_POINTS)]
+    space: Any
+    """A range for each key, as `axis_of` reads it."""
+    seed: Annotated[int, Ge(0)] = 0
+    method: Method = "sobol"
 
 
-def search_in(node: Node, faults: list[Fault]) -> SearchFields | None:
-    """Return the search in a node; None when it is invalid."""
-    before, entries = len(faults), dict(_section(node, "search", faults))
-    space = entries.pop("space", None)
+@dataclass(frozen=True, kw_only=True)
+class _SearchFile:
+    search: SearchFields
+
+
+def search_in(node: Node, faults: list[Fault]) -> tuple[SearchFields, list[SearchAxis]] | None:
+    """Return the search in a node, with the axes of its space; None when it is invalid."""
+    mark = node.start_mark
+    root = MappingNode(node.tag, [(ScalarNode(STR, "search", mark, mark), node)], mark, node.end_mark)
+    reading = YamlReader(root, _SearchFile)
+    found = checked(reading, _SearchFile)
     axes = []
-    for key, value in _section(space, "search.space", faults) if space is not None else []:
+    space = [value for key, value in _section(node, "search", []) if key == "space"]
+    for key, value in _section(space[0], "search.space", reading.faults) if space else []:
         try:
             axes.append(axis_of(key, value))
         except SyntaxFault as error:
-            faults.append(error.fault)
-    if space is None:
-        faults.append(fault_at(node, "search.space", "missing; give a range for each key"))
-    samples = _whole(entries.pop("samples", None), "search.samples", 1, faults)
-    seed = _whole(entries.pop("seed", None), "search.seed", 0, faults)
-    method = _method(entries.pop("method", None), faults)
-    for key, value in entries.items():
-        text = "unknown key; the keys here are samples, seed, method, space"
-        faults.append(fault_at(value, f"search.{key}", text))
-    if samples is None and len(faults) == before:
-        faults.append(fault_at(node, "search.samples", "missing; how many points?"))
-    if samples is None or len(faults) > before:
-        return None
-    check_point_count(samples)
-    return SearchFields(axes=axes, samples=samples, seed=seed or 0, method=method)
-
-
-def _from_search(node: Node, faults: list[Fault]) -> list[Cells]:
-    """Return a Sobol sequence, or independent random points, in the ranges of `space`."""
-    search = search_in(node, faults)
-    if search is None:
-        return []
-    return samples_of(search.axes, search.samples, search.seed, search.method)
-
-
-def _method(node: Node | None, faults: list[Fault]) -> str:
-    name = METHODS[0] if node is None else str(plain(node))
-    if node is not None and name not in METHODS:
-        faults.append(fault_at(node, "search.method", f"expected one of {', '.join(METHODS)}, got {name!r}"))
-    return name
-
-
-def _whole(node: Node | None, key: str, low: int, faults: list[Fault]) -> int | None:
-    value = None if node is None else plain(node)
-    if node is not None and (not isinstance(value, int) or isinstance(value, bool) or value < low):
-        faults.append(fault_at(node, key, f"expected a whole number of at least {low}, got {value!r}"))
-        return None
-    return value
+            reading.faults.append(error.fault)
+    faults += reading.faults
+    return None if found is None or reading.faults else (found.search, axes)
 
 
 def _section(node: Node, key: str, faults: list[Fault]) -> Iterator[tuple[str, Node]]:
