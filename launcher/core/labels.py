@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from typing import Annotated
+
+from vastrun.contract.outcome import EpochSeconds
+from vastrun.contract.records import MaxLength, Pattern, Range, Text
 
 LABEL_PREFIX = "vastrun-"
 _NODE_SUFFIX = re.compile(r"(?<=-[0-9a-f]{4})-n[0-9]{1,2}$", re.ASCII)
@@ -12,7 +16,10 @@ TAKES_SLOTS = "the machine takes slots"
 """Start of the event in the diary of a run that holds a machine, once slots can be made there."""
 POOL = "pool"
 """Name of the provider whose machines are slots."""
+MAX_UNITS = 64
+"""Units of a held machine."""
 
+_Words = Annotated[str, Text(300)]
 _ID = re.compile(
     r"(?P<name>[A-Za-z0-9][\w-]{0,99}\.[0-9a-f]{4})@(?P<holder>[A-Za-z0-9][\w-]{0,99})", re.ASCII
 )
@@ -72,27 +79,27 @@ def slot_id_of(instance_id: str) -> SlotId | None:
 class Slot:
     """An existing slot, as its machine lists it."""
 
-    name: str
-    label: str
-    rented_at: float
-    units: int
+    name: Annotated[str, MaxLength(120), Pattern(r"[A-Za-z0-9][\w-]*\.[0-9a-f]{4}")]
+    label: Annotated[str, MaxLength(120), Pattern(r"vastrun-[\w.-]+")]
+    rented_at: EpochSeconds
+    units: Annotated[int, Range(1, MAX_UNITS)]
     """Number of the machine's equal parts that it has."""
-    is_armed: bool
+    is_armed: bool = False
     """True if its lease is armed."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class SlotList:
-    """List of slots from a held machine."""
+    """The line that `python -m vastrun.trainer.holding` prints on a held machine."""
 
     is_ready: bool = False
     """True once it accepts slots."""
-    drained: str = ""
+    drained: _Words = ""
     """Reason why it accepts no further slots; empty: it does."""
-    refused: str = ""
+    refused: _Words = ""
     """Reason why the requested slot was not made."""
-    slots: tuple[Slot, ...] = ()
-    faults: tuple[str, ...] = ()
+    slots: Annotated[tuple[Slot, ...], MaxLength(MAX_UNITS)] = ()
+    faults: Annotated[tuple[_Words, ...], MaxLength(100)] = ()
     """Leftovers of a slot that was removed."""
 
     @property

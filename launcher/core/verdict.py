@@ -9,8 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Annotated
 
-from vastrun.contract.outcome import Outcome
+from vastrun.contract.outcome import ExitCode, Outcome, Seconds
+from vastrun.contract.records import Text
 from vastrun.launcher.core.left_out import NONE_LEFT_OUT, LeftOutFiles
 
 
@@ -33,15 +35,15 @@ class Evidence:
 
 @dataclass(frozen=True, kw_only=True)
 class StepEnd:
-    """An onstart step that has ended."""
+    """An onstart step that has ended: a line of `run/steps.jsonl`."""
 
-    step: str
+    step: Annotated[str, Text(100)]
     """`40-data`."""
-    exit_code: int
-    seconds: float
-    stop: str = ""
+    exit_code: ExitCode
+    seconds: Seconds = 0.0
+    stop: Annotated[str, Text(20)] = ""
     """Cause of the stop that ended it, as the box reports; empty: none."""
-    last_line: str = ""
+    last_line: Annotated[str, Text(400)] = ""
     """Last line that it wrote before it failed, as the box reports."""
 
 

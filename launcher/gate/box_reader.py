@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Any, Literal, get_args
 
 from vastrun.contract import layout
@@ -19,10 +19,10 @@ from vastrun.contract.outcome import (
     Step,
 )
 from vastrun.contract.profiling import MAX_REQUEST_BYTES, MAX_TABLE_BYTES, ProfileResponse
-from vastrun.contract.records import MaxLength, Pattern, Range, RecordError, Text, read_as, read_json
+from vastrun.contract.records import MaxLength, Range, RecordError, Text, read_as, read_json
 from vastrun.launcher.core import BoxStatus, Evidence, RankStatus, StepEnd
 from vastrun.launcher.core.errors import BoxError, UnreachableError
-from vastrun.launcher.core.labels import Slot, SlotList
+from vastrun.launcher.core.labels import SlotList
 from vastrun.launcher.gate import caps
 from vastrun.launcher.gate.caps import ExchangeBudget
 from vastrun.launcher.gate.text import one_line
@@ -40,7 +40,6 @@ _NOT_FOUND = re.compile(r"\b(\w{1,20}): (?:command )?not found", re.ASCII)
 """Message of bash, dash and busybox for a missing program."""
 
 _Bytes = Annotated[int, Range(0, 2**53)]
-_Words = Annotated[str, Text(300)]
 
 
 def fetch_status(remote: Remote) -> BoxStatus:
@@ -175,64 +174,26 @@ def _rank_status(rank: _Rank) -> RankStatus:
     )
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Slot:
-    name: Annotated[str, MaxLength(120), Pattern(r"[A-Za-z0-9][\w-]*\.[0-9a-f]{4}")]
-    label: Annotated[str, MaxLength(120), Pattern(r"vastrun-[\w.-]+")]
-    rented_at: EpochSeconds
-    units: Annotated[int, Range(1, caps.SLOT_UNITS)]
-    armed: bool = False
-
-
-@dataclass(frozen=True, kw_only=True)
-class _SlotList:
-    """The line that `python -m vastrun.trainer.holding` prints."""
-
-    ready: bool = False
-    drained: _Words = ""
-    refused: _Words = ""
-    slots: Annotated[tuple[_Slot, ...], MaxLength(caps.SLOT_UNITS)] = ()
-    faults: Annotated[tuple[_Words, ...], MaxLength(100)] = ()
-
-
 def parse_slots(printed: str, units: int) -> SlotList:
     """Parse the list of slots of a machine with `units` units. Raises BoxError when it is invalid."""
     try:
-        reply: _SlotList = read_json(_SlotList, printed)
+        reply: SlotList = read_json(SlotList, printed)
         if sum(slot.units for slot in reply.slots) > units:
             raise RecordError(f"more than the machine's {units} units are in use", "slots")
         if len({slot.name for slot in reply.slots}) < len(reply.slots):
             raise RecordError("duplicate name", "slots")
     except RecordError as error:
         raise BoxError(f"the machine sent an invalid list of slots: {error}") from error
-    return SlotList(
-        is_ready=reply.ready,
+    return replace(
+        reply,
         drained=_display_text(reply.drained),
         refused=_display_text(reply.refused),
-        slots=tuple(map(_slot, reply.slots)),
         faults=tuple(map(_display_text, reply.faults)),
-    )
-
-
-def _slot(slot: _Slot) -> Slot:
-    return Slot(
-        name=slot.name, label=slot.label, rented_at=slot.rented_at, units=slot.units, is_armed=slot.armed
     )
 
 
 def _display_text(text: str) -> str:
     return one_line(text).strip()
-
-
-@dataclass(frozen=True, kw_only=True)
-class _StepEnd:
-    """A line of `run/steps.jsonl`."""
-
-    step: Annotated[str, Text(100)]
-    exit_code: ExitCode
-    seconds: Seconds = 0.0
-    stop: Annotated[str, Text(20)] = ""
-    last_line: Annotated[str, Text(400)] = ""
 
 
 def parse_evidence(
@@ -258,8 +219,8 @@ def parse_step_ends(content: bytes) -> tuple[StepEnd, ...]:
     found = []
     for line in content.split(b"\n", caps.BOOT_STEPS)[: caps.BOOT_STEPS]:
         with suppress(RecordError):
-            end: _StepEnd = read_json(_StepEnd, line.decode("utf-8", "replace"))
-            found.append(StepEnd(**asdict(end) | {"last_line": one_line(end.last_line).strip()}))
+            end: StepEnd = read_json(StepEnd, line.decode("utf-8", "replace"))
+            found.append(replace(end, last_line=_display_text(end.last_line)))
     return tuple(found)
 
 

@@ -96,8 +96,6 @@ PICTURE_BYTES = 1 << 20
 PICTURE_PIXELS = 1 << 24
 """Pixels of one picture: a viewer needs 64 MB for them."""
 
-SLOT_UNITS = 64
-"""Units of a held machine."""
 BOOT_STEPS = 100
 """Steps of a machine's start."""
 COMBINING_MARKS = 4

@@ -19,7 +19,7 @@ def _row(**changes: Any) -> Callable[[dict[str, Any]], object]:
         "label": "vastrun-evil-owl-0000",
         "rented_at": 1.8e9,
         "units": 1,
-        "armed": True,
+        "is_armed": True,
     }
     return lambda answer: answer["slots"].append({**row, **changes})
 
@@ -49,11 +49,11 @@ SLOT_LIES: Mapping[str, Callable[[dict[str, Any]], object]] = {
     "a label without an end": _row(label="vastrun-" + "x" * 1_000_000),
     "rented at no time": _row(rented_at=float("1e300")),
     "rented at a text": _row(rented_at="noon"),
-    "armed in words": _row(armed="yes"),
+    "armed in words": _row(is_armed="yes"),
     "one name twice": lambda answer: [_row(name="evil-owl-0000.0000")(answer) for _ in range(2)],
     "many slots": _rows(10_000),
     "slots that are text": _says(slots="none"),
-    "ready in words": _says(ready="yes"),
+    "ready in words": _says(is_ready="yes"),
     "drained by a list": _says(drained=["why"]),
     "refused by an object": _says(refused={"why": 1}),
     "faults without an end": _says(faults=["x"] * 100_000),

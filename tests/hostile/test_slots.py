@@ -84,7 +84,8 @@ def assert_refused(pool: PoolProvider, ordered: RentalOrder, instance_id: str) -
 
 def test_words_of_a_machine_cannot_steer_a_terminal() -> None:
     said = parse_slots(
-        '{"ready": true, "drained": "\\u001b[2J gone\\nwild", "faults": ["\\u202e x"], "refused": "\\u0007"}',
+        '{"is_ready": true, "drained": "\\u001b[2J gone\\nwild", "faults": ["\\u202e x"],'
+        ' "refused": "\\u0007"}',
         4,
     )
     assert said.drained == " gone wild".strip()

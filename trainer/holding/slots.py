@@ -62,7 +62,7 @@ class BoxSlot:
 class SlotResponse:
     """The response of a command: one line of JSON."""
 
-    ready: bool = False
+    is_ready: bool = False
     """True when the machine is held."""
     drained: str = ""
     """Reason why it accepts no further slots; empty: it does."""
@@ -102,7 +102,7 @@ def slots_of(box: Path) -> list[BoxSlot]:
 def list_slots(box: Path) -> SlotResponse:
     """Return the state of the machine and its slots."""
     return SlotResponse(
-        ready=HeldBox.read(box) is not None,
+        is_ready=HeldBox.read(box) is not None,
         drained=drain_reason(box),
         slots=tuple(_row(box, slot) for slot in slots_of(box)),
     )
@@ -119,7 +119,7 @@ def rent(box: Path, request: SlotRequest, environ: Mapping[str, str]) -> SlotRes
             return SlotResponse(refused="the machine is not held yet")
         if not any(slot.name == request.name for slot in slots):
             if why := _refusal(box, machine, slots, request):
-                return SlotResponse(ready=True, drained=drain_reason(box), refused=why)
+                return SlotResponse(is_ready=True, drained=drain_reason(box), refused=why)
             _build(box, machine, request, _free(machine, slots)[: request.units], environ)
         arm(box, request.name)
     return list_slots(box)
@@ -136,7 +136,7 @@ def destroy(box: Path, name: str) -> SlotResponse:
         if slot is not None:
             end(box, slot.id, folder)
         faults = prove_clean(box)
-    return SlotResponse(ready=True, drained=drain_reason(box), faults=faults)
+    return SlotResponse(is_ready=True, drained=drain_reason(box), faults=faults)
 
 
 def prove_clean(box: Path) -> tuple[str, ...]:
@@ -229,7 +229,7 @@ def _row(box: Path, slot: BoxSlot) -> dict[str, object]:
         "label": slot.label,
         "rented_at": slot.rented_at,
         "units": len(slot.units),
-        "armed": _is_locked(box / layout.SLOTS / slot.name / layout.LEASE_LOG),
+        "is_armed": _is_locked(box / layout.SLOTS / slot.name / layout.LEASE_LOG),
     }
 
 

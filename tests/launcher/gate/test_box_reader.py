@@ -12,7 +12,7 @@ from annotated_types import Le
 
 from vastrun.launcher.core.errors import BoxError
 from vastrun.launcher.core.job import JobSpec
-from vastrun.launcher.core.labels import Slot, SlotList
+from vastrun.launcher.core.labels import MAX_UNITS, Slot, SlotList
 from vastrun.launcher.gate import caps
 from vastrun.launcher.gate.box_reader import parse_box_status, parse_slots
 
@@ -59,14 +59,14 @@ def test_a_machine_that_does_not_say_so_is_not_ready_and_has_nothing() -> None:
 
 
 def test_each_field_of_the_list_is_read() -> None:
-    said = {"ready": True, "drained": "ends", "refused": "full", "slots": [ROW], "faults": ["a", "b"]}
+    said = {"is_ready": True, "drained": "ends", "refused": "full", "slots": [ROW], "faults": ["a", "b"]}
     slot = Slot(
         name="calm-heron-3f1a.0a0b", label="vastrun-calm-heron-3f1a", rented_at=1.8e9, units=2, is_armed=False
     )
     assert parse_slots(json.dumps(said), 8) == SlotList(
         is_ready=True, drained="ends", refused="full", slots=(slot,), faults=("a", "b")
     )
-    (armed,) = parse_slots(json.dumps({"slots": [{**ROW, "armed": True}]}), 8).slots
+    (armed,) = parse_slots(json.dumps({"slots": [{**ROW, "is_armed": True}]}), 8).slots
     assert armed.is_armed
 
 
@@ -78,7 +78,7 @@ def test_slots_may_have_all_parts_of_the_machine_and_not_one_more() -> None:
 
 
 @pytest.mark.parametrize(
-    ("units", "fits"), [(0, False), (1, True), (caps.SLOT_UNITS, True), (caps.SLOT_UNITS + 1, False)]
+    ("units", "fits"), [(0, False), (1, True), (MAX_UNITS, True), (MAX_UNITS + 1, False)]
 )
 def test_a_slot_has_between_one_part_and_the_most(units: int, fits: bool) -> None:
     said = json.dumps({"slots": [named(1, units=units)]})

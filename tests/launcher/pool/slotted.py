@@ -125,13 +125,13 @@ class SlottedMarket:
                 "label": found.label,
                 "rented_at": found.rented_at,
                 "units": self.parts[slot],
-                "armed": True,
+                "is_armed": True,
             }
             for slot, box in self.names.items()
             if (found := self.slots.machine(box)) is not None
         ]
         answer: dict[str, object] = {
-            "ready": True,
+            "is_ready": True,
             "drained": self.drained,
             "refused": refused,
             "slots": rows,

@@ -101,7 +101,7 @@ def test_a_slot_that_was_asked_for_twice_by_one_name_is_one(box: Path) -> None:
     answer = rent(box, order(), environ())
     assert names(answer) == ["calm-owl-0001.0000"]
     assert not answer.refused
-    assert answer.slots[0]["armed"]
+    assert answer.slots[0]["is_armed"]
 
 
 def test_there_are_never_more_slots_than_parts(box: Path) -> None:
@@ -136,7 +136,7 @@ def test_a_machine_that_is_not_held_yet_or_drained_has_no_slot(box: Path) -> Non
     assert "enough" in rent(box, order(), environ()).refused
     (box / layout.HELD_MACHINE).unlink()
     assert rent(box, order(), environ()).refused == "the machine is not held yet"
-    assert not list_slots(box).ready
+    assert not list_slots(box).is_ready
 
 
 def test_a_slot_s_lease_ends_before_that_of_its_machine(box: Path) -> None:
