@@ -23,7 +23,7 @@ load_secrets() {
 
 load_job() {
   local pair
-  if ! bash onstart/trainer.sh boot.jobfile variables >.job 2>run.err; then
+  if ! bash onstart/trainer.sh boot.jobfile >.job 2>run.err; then
     no_environment "cannot read job.json with $VASTRUN_PYTHON: $(tail -n 1 run.err)"
     return 1
   fi

@@ -8,16 +8,17 @@ import zipfile
 from pathlib import Path
 
 
-def wheel(folder: Path, name: str) -> str:
+def wheel(folder: Path, name: str, version: str = "1.0", requires: str = "") -> str:
     """A wheel of that name there; its hash."""
-    info = f"{name}-1.0.dist-info"
+    info = f"{name}-{version}.dist-info"
+    required = f"Requires-Dist: {requires}\n" if requires else ""
     files = {
         f"{name}.py": "HERE = True\n",
-        f"{info}/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n",
+        f"{info}/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n{required}",
         f"{info}/WHEEL": "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
     }
     record = "".join(f"{path},sha256={_sum(text)},{len(text)}\n" for path, text in files.items())
-    path = folder / f"{name}-1.0-py3-none-any.whl"
+    path = folder / f"{name}-{version}-py3-none-any.whl"
     with zipfile.ZipFile(path, "w") as archive:
         for file, text in {**files, f"{info}/RECORD": f"{record}{info}/RECORD,,\n"}.items():
             archive.writestr(file, text)

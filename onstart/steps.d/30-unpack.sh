@@ -9,10 +9,4 @@ if [[ -e code.tar.gz ]]; then
   echo "code: $(find code -type f | wc -l) files"
 fi
 ((VASTRUN_SETUP > 0)) || exit 0
-bash onstart/trainer.sh boot.jobfile setup | while IFS= read -rd '' command; do
-  echo "\$ $command"
-  (cd code && exec bash -euo pipefail -c "$command") </dev/null || {
-    echo "set-up failed with exit code $?: $command"
-    exit 1
-  }
-done
+exec bash onstart/trainer.sh boot.setup

@@ -1,7 +1,6 @@
-"""Job file: print values of job.json for the onstart steps, each with a NUL byte. Standard library only.
+"""Job file: print variables for the onstart steps from job.json, each with a NUL byte. Standard library only.
 
-python -m vastrun.trainer.boot.jobfile variables     the job's `env` and the steps' variables, NAME=VALUE
-python -m vastrun.trainer.boot.jobfile setup         the `setup` commands
+python -m vastrun.trainer.boot.jobfile     the job's `env` and the steps' variables, NAME=VALUE
 """
 
 from __future__ import annotations
@@ -9,7 +8,6 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -30,23 +28,12 @@ def variables(job: dict[str, Any]) -> list[str]:
     return [f"{name}={value}" for name, value in {**(job.get("env") or {}), **of_steps}.items()]
 
 
-def setup(job: dict[str, Any]) -> list[str]:
-    """Return the job's set-up commands, in order."""
-    return list(job.get("setup") or ())
-
-
-def main(argv: list[str]) -> None:
-    """Print the list that `argv[0]` names, from job.json in the folder of VASTRUN_BOX."""
-    lists = {"variables": variables, "setup": setup}
+def main() -> None:
+    """Print the variables from job.json in the folder of VASTRUN_BOX."""
     job = json.loads(Path(os.environ["VASTRUN_BOX"], layout.JOB).read_text(encoding="utf-8"))
-    write_items(lists[argv[0]](job))
-
-
-def write_items(items: Iterable[str]) -> None:
-    """Write each item and a NUL byte to stdout."""
-    # NUL, since a variable or a command may hold line breaks; the shell reads them with `read -d ''`.
-    sys.stdout.buffer.write(b"".join(item.encode() + b"\0" for item in items))
+    # NUL, since a variable may hold line breaks; the shell reads them with `read -d ''`.
+    sys.stdout.buffer.write(b"".join(item.encode() + b"\0" for item in variables(job)))
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    main()

@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 
-def said(box: Path, what: str, job: dict[str, Any]) -> list[str]:
+def said(box: Path, job: dict[str, Any]) -> list[str]:
     (box / "job.json").write_text(json.dumps(job))
     done = subprocess.run(
-        [sys.executable, "-m", "vastrun.trainer.boot.jobfile", what],
+        [sys.executable, "-m", "vastrun.trainer.boot.jobfile"],
         env={**os.environ, "VASTRUN_BOX": str(box)},
         capture_output=True,
         check=True,
@@ -26,7 +26,7 @@ def said(box: Path, what: str, job: dict[str, Any]) -> list[str]:
 
 def test_values_of_any_kind_arrive_whole(tmp_path: Path) -> None:
     env = {"LINES": "a\nb", "QUOTES": 'it\'s "quoted" $HOME', "EMPTY": "", "EQUALS": "a=b"}
-    variables = said(tmp_path, "variables", {"ranks": 1, "gpus": 0, "env": env})
+    variables = said(tmp_path, {"ranks": 1, "gpus": 0, "env": env})
     assert variables[:4] == [f"{name}={value}" for name, value in env.items()]
 
 
@@ -48,7 +48,7 @@ def test_the_steps_learn_what_they_decide_by(tmp_path: Path, job: dict[str, Any]
         "start_from": "s3://c",
         "data": [{}],
     }
-    variables = said(tmp_path, "variables", job)
+    variables = said(tmp_path, job)
     expected = {
         "VASTRUN_RANKS=3",
         "VASTRUN_GPUS=2",
@@ -57,11 +57,3 @@ def test_the_steps_learn_what_they_decide_by(tmp_path: Path, job: dict[str, Any]
         "VASTRUN_DOWNLOADS=1",
     }
     assert set(variables) == {*expected, f"VASTRUN_KIND={kind}"}
-
-
-def test_set_up_commands_come_in_order(tmp_path: Path) -> None:
-    assert said(tmp_path, "setup", {"setup": ["first\nline two", "second"]}) == ["first\nline two", "second"]
-
-
-def test_a_job_without_set_up_has_no_commands(tmp_path: Path) -> None:
-    assert said(tmp_path, "setup", {"setup": None}) == []

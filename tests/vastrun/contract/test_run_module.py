@@ -20,12 +20,12 @@ def test_a_file_in_the_working_folder_hides_no_module(tmp_path: Path, extra: dic
         (tmp_path / f"{name}.py").write_text("raise SystemExit('not ours')")
     box = tmp_path / "box"
     box.mkdir()
-    (box / "job.json").write_text('{"ranks": 1, "gpus": 0, "setup": ["make"]}')
+    (box / "job.json").write_text('{"ranks": 1, "gpus": 0, "env": {"A": "make"}}')
     done = subprocess.run(
-        [*module_command("vastrun.trainer.boot.jobfile"), "setup"],
+        module_command("vastrun.trainer.boot.jobfile"),
         env=os.environ | {"VASTRUN_BOX": str(box), "PYTHONPATH": str(ROOT)} | extra,
         cwd=tmp_path,
         capture_output=True,
         timeout=LONGEST_S,
     )
-    assert (done.returncode, done.stdout, done.stderr) == (0, b"make\0", b"")
+    assert (done.returncode, done.stdout.split(b"\0")[0], done.stderr) == (0, b"A=make", b"")
