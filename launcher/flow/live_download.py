@@ -46,7 +46,7 @@ class LiveDownloads:
     got_slice: bool = False
     """True if the last look downloaded a slice: the next one comes sooner."""
     metrics_due_at: float = 0.0
-    were_metrics_refused: bool = False
+    were_metrics_rejected: bool = False
     """True once the log said that this computer's disk does not take the metrics."""
 
     def is_due(self, now: float) -> bool:
@@ -109,8 +109,8 @@ def download_metrics(context: RunContext, downloads: LiveDownloads, remote: Remo
         raise
     except StorageError as error:
         # The log has reported that there is no room. It waits for it, too.
-        if not downloads.were_metrics_refused and not isinstance(error, NoRoomError):
-            downloads.were_metrics_refused = True
+        if not downloads.were_metrics_rejected and not isinstance(error, NoRoomError):
+            downloads.were_metrics_rejected = True
             context.report(f"metrics stay on the machine until this computer's disk takes them: {error}")
         downloads.metrics_due_at = now + policy.DISK_POLL_S
         return

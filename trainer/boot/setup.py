@@ -53,7 +53,7 @@ def _torch() -> str:
 
 
 def _keeping(torch: str, box: Path) -> dict[str, str]:
-    """Return the variables by which pip and uv keep this torch; none for a job with constraints of its own.
+    """Return the variables by which pip and uv keep this torch; none if the job sets PIP_CONSTRAINT.
 
     2.13.0+cu126 is of an index of PyTorch's: the packages on PyPI are for another CUDA.
     """
@@ -71,7 +71,7 @@ def _run(command: str, box: Path, keeping: Mapping[str, str]) -> int:
         return _shell(command, box, {})
     code = _shell(command, box, keeping)
     if code != 0 and (_UV.search(command) or _is_blamed(box)):
-        print(f"it failed while {_kept(box)} was kept: trying again with any torch", flush=True)
+        print(f"it failed while {_requirement(box)} was kept: trying again with any torch", flush=True)
         code = _shell(command, box, {})
     (box / _PIP_LOG).unlink(missing_ok=True)
     return code
@@ -90,7 +90,9 @@ def _shell(command: str, box: Path, variables: Mapping[str, str]) -> int:
 
 def _is_blamed(box: Path) -> bool:
     """Tell whether pip's log says that nothing goes with the constraint."""
-    reasons = [f"{text} {_kept(box)}" for text in ("(constraint)", "No matching distribution found for")]
+    reasons = [
+        f"{text} {_requirement(box)}" for text in ("(constraint)", "No matching distribution found for")
+    ]
     try:
         with (box / _PIP_LOG).open(encoding="utf-8", errors="replace") as log:
             return any(reason in line for line in log for reason in reasons)
@@ -98,7 +100,7 @@ def _is_blamed(box: Path) -> bool:
         return False
 
 
-def _kept(box: Path) -> str:
+def _requirement(box: Path) -> str:
     return (box / _CONSTRAINT).read_text(encoding="utf-8").strip()
 
 
