@@ -5,23 +5,22 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import islice
 from statistics import fmean
 
 from vastrun.contract.scores import TASK_LOSS_PREFIX
 from vastrun.launcher.gate.metrics import Series
 from vastrun.launcher.ui.render.amounts import how_many
 from vastrun.launcher.ui.render.axes import count_text, wants_logarithm
-from vastrun.launcher.ui.report.page import Html, data_block, element, folded, joined, note, table
+from vastrun.launcher.ui.report.page import Html, data_block, element, folded, joined, note
 
 _MAX_UNKNOWN = 24
 """Maximum number of charts for metrics that are not in `CHARTS`."""
-_NAME = re.compile(r"gpu(0|[1-9][0-9]{0,2})_(load|power_w|memory_mib|temperature_c)")
+_OF_ONE_GPU = re.compile(r"gpu(0|[1-9][0-9]{0,2})_(load|power_w|memory_mib|temperature_c)")
 _MAX_GPUS = 16
-_MAX_POINTS = 60
-"""Maximum points of a curve, which is small."""
-_WIDTH, _HEIGHT = 240, 40
-_LEGEND = "All curves of a column share a scale from 0. Numbers: the last value, then minimum to maximum."
+_MAX_GPU_POINTS = 60
+"""Maximum points of the curve of one of several GPUs."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,6 +31,8 @@ class Chart:
     names: Mapping[str, str]
     may_be_log: bool = False
     """True to start with a logarithmic axis if the values differ by a large factor."""
+    is_each_gpu: bool = False
+    """True for a line for each GPU, of which only the last values are written above."""
 
 
 CHARTS: Sequence[Chart] = (
@@ -50,48 +51,56 @@ CHARTS: Sequence[Chart] = (
     Chart(title="Memory, MiB", names={"gpu_memory_mib": "GPU in use", "peak_memory_mib": "peak of tensors"}),
 )
 """Charts in the order of the page; other metrics follow, one chart each."""
+_EACH_GPU = {
+    "load": "Load of each GPU, share",
+    "power_w": "Power of each GPU, W",
+    "memory_mib": "Memory of each GPU, MiB",
+    "temperature_c": "Temperature of each GPU, °C",
+}
+"""Titles of the charts with a line for each GPU, by the suffix of the metric, as in `gpu0_load`."""
+_Drawn = tuple[Chart, Sequence[tuple[str, Series]]]
 
 
 def charts(series: Sequence[Series]) -> Html:
     """Draw every series: known metrics first, then each GPU, all others folded."""
-    by_name = {one.name: one for one in series if not is_of_one_gpu(one.name)}
-    known: list[Html] = []
-    unknown: list[Html] = []
-    for number, (chart, drawn) in enumerate(_grouped(by_name)):
-        figure = _figure(f"chart-{number}", chart, drawn)
-        (known if number < _known(by_name) else unknown).append(figure)
-    if not known:
-        known, unknown = unknown, []
-    rest = (
-        folded(how_many(len(unknown), "more metric"), element("div", *unknown, class_="charts"))
-        if unknown
-        else ""
-    )
-    if not known:
-        return joined(each_gpu(series))
+    by_name = {one.name: one for one in series}
+    known, unknown = list(_known(by_name)), list(_unknown(by_name))
+    figures = [_figure(f"chart-{n}", chart, drawn) for n, (chart, drawn) in enumerate(known + unknown)]
+    shown, more = (figures[: len(known)], figures[len(known) :]) if known else (figures, [])
+    if not shown:
+        return joined()
     # Without scripts, the text above each curve summarizes it.
     no_script = element("noscript", note("The curves need JavaScript; their numbers are in metrics.jsonl."))
-    return joined(no_script, element("div", *known, class_="charts"), each_gpu(series), rest)
+    rest = folded(how_many(len(more), "more metric"), element("div", *more, class_="charts")) if more else ""
+    return joined(no_script, element("div", *shown, class_="charts"), rest)
 
 
-def _known(by_name: Mapping[str, Series]) -> int:
-    tasks = [name for name in by_name if name.startswith(TASK_LOSS_PREFIX)]
-    return sum(any(name in by_name for name in chart.names) for chart in CHARTS) + (len(tasks) > 1)
-
-
-def _grouped(by_name: Mapping[str, Series]) -> Iterator[tuple[Chart, Sequence[tuple[str, Series]]]]:
-    """Yield each chart with its series by label."""
+def _known(by_name: Mapping[str, Series]) -> Iterator[_Drawn]:
+    """Yield the charts of known metrics, each with its series by label."""
     for chart in CHARTS:
-        drawn = [(words, by_name[name]) for name, words in chart.names.items() if name in by_name]
-        if drawn:
+        if drawn := [(words, by_name[name]) for name, words in chart.names.items() if name in by_name]:
             yield chart, drawn
-    tasks = {name: by_name[name] for name in by_name if name.startswith(TASK_LOSS_PREFIX)}
-    if tasks:
-        labelled = [(name.removeprefix(TASK_LOSS_PREFIX), one) for name, one in tasks.items()]
-        yield Chart(title="Loss by task", names={}, may_be_log=True), labelled[:_MAX_UNKNOWN]
-    known = {name for chart in CHARTS for name in chart.names} | tasks.keys()
-    for name in [name for name in by_name if name not in known][:_MAX_UNKNOWN]:
+    tasks = [(name.removeprefix(TASK_LOSS_PREFIX), by_name[name]) for name in _tasks(by_name)]
+    if len(tasks) > 1:
+        yield Chart(title="Loss by task", names={}, may_be_log=True), tasks[:_MAX_UNKNOWN]
+    for key, title in _EACH_GPU.items():
+        lines = {f"GPU {number}": by_name.get(f"gpu{number}_{key}") for number in range(_MAX_GPUS)}
+        if drawn := [(words, _thinned(one)) for words, one in lines.items() if one is not None]:
+            yield Chart(title=title, names={}, is_each_gpu=True), drawn
+
+
+def _unknown(by_name: Mapping[str, Series]) -> Iterator[_Drawn]:
+    """Yield a chart for each other metric."""
+    known = {name for chart in CHARTS for name in chart.names}
+    if len(tasks := _tasks(by_name)) > 1:
+        known.update(tasks)
+    others = (name for name in by_name if name not in known and not _OF_ONE_GPU.fullmatch(name))
+    for name in islice(others, _MAX_UNKNOWN):
         yield Chart(title=name, names={}, may_be_log=True), [(name, by_name[name])]
+
+
+def _tasks(by_name: Mapping[str, Series]) -> list[str]:
+    return [name for name in by_name if name.startswith(TASK_LOSS_PREFIX)]
 
 
 def _figure(name: str, chart: Chart, drawn: Sequence[tuple[str, Series]]) -> Html:
@@ -107,7 +116,10 @@ def _figure(name: str, chart: Chart, drawn: Sequence[tuple[str, Series]]) -> Htm
             for words, one in drawn
         ],
     }
-    summary = "; ".join(_summary(words if len(drawn) > 1 else "", series) for words, series in drawn)
+    if chart.is_each_gpu:
+        summary = "; ".join(f"{words}: {_short(series.last)}" for words, series in drawn)
+    else:
+        summary = "; ".join(_summary(words if len(drawn) > 1 else "", series) for words, series in drawn)
     caption = element("figcaption", element("strong", chart.title), " ", element("span", summary))
     plot = element("div", class_="plot", role="img", aria_label=f"{chart.title}: {summary}")
     return element("figure", caption, plot, data_block(name, data), class_="chart", data_chart=name)
@@ -125,6 +137,10 @@ def _summary(words: str, series: Series) -> str:
     return f"{words} {', '.join(parts)}".strip()
 
 
+def _short(value: float) -> str:
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+
+
 def rounded(value: float) -> float:
     """Round to the digits that a screen shows: the page becomes a third smaller."""
     return float(f"{value:.4g}")
@@ -134,90 +150,9 @@ def _rounded(step: float) -> float:
     return int(step) if step == int(step) else round(step, 1)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Column:
-    """A metric of each GPU. `text`: format of a value; `min_top`: minimum for the top of the scale."""
-
-    title: str
-    text: str
-    min_top: float = 1e-9
-
-
-COLUMNS: Mapping[str, Column] = {
-    "load": Column(title="Load", text="{:.0%}", min_top=1.0),
-    "power_w": Column(title="Power", text="{:,.0f} W"),
-    "memory_mib": Column(title="Memory", text="{:,.0f} MiB"),
-    "temperature_c": Column(title="Temperature", text="{:.0f} °C"),
-}
-"""Columns by the suffix of the metric, as in `gpu0_load`."""
-
-
-def is_of_one_gpu(name: str) -> bool:
-    """Return whether a metric is about one of several GPUs."""
-    return _NAME.fullmatch(name) is not None
-
-
-def each_gpu(series: Sequence[Series]) -> Html | str:
-    """Draw the metrics of each of several GPUs over the steps; empty without such metrics."""
-    by_name = {one.name: one for one in series if is_of_one_gpu(one.name)}
-    numbers = sorted({int(_NAME.sub(r"\1", name)) for name in by_name})
-    keys = [key for key in COLUMNS if any(f"gpu{number}_{key}" in by_name for number in numbers)]
-    if not numbers:
-        return ""
-    columns = {key: _drawn(key, [by_name.get(f"gpu{number}_{key}") for number in numbers]) for key in keys}
-    rows = [
-        element("tr", element("th", number, scope="row"), *(columns[key][row] for key in keys))
-        for row, number in enumerate(numbers[:_MAX_GPUS])
-    ]
-    titles = ("GPU", *(COLUMNS[key].title for key in keys))
-    drawn = table("Each GPU", titles, rows, class_="gpus")
-    return element("div", element("h3", "Each GPU"), note(_LEGEND), drawn)
-
-
-def _drawn(key: str, series: Sequence[Series | None]) -> list[Html]:
-    """Return a cell for each GPU, empty without data."""
-    known = [one for one in series if one is not None]
-    column, steps = COLUMNS[key], _steps(known)
-    top = max(column.min_top, *(one.max for one in known))
-    return [
-        element("td") if one is None else element("td", *_words(one, column), _curve(one, steps, top))
-        for one in series
-    ]
-
-
-def _words(series: Series, column: Column) -> tuple[Html, Html]:
-    low, high = column.text.format(series.min), column.text.format(series.max)
-    span = "" if low == high else f" {low} to {high}"
-    return element("b", column.text.format(series.last)), element("small", span)
-
-
-def _curve(series: Series, steps: tuple[float, float], top: float) -> Html:
-    first, last = steps
-    across, up = _WIDTH / max(last - first, 1e-9), (_HEIGHT - 2) / top
-    # One pixel at the top and bottom for the width of the line.
-    line = " ".join(
-        f"{(step - first) * across:.0f},{_HEIGHT - 1 - max(0.0, value) * up:.1f}"
-        for step, value in _thinned(series.points)
-    )
-    rail = element("line", x1=0, x2=_WIDTH, y1=_HEIGHT - 0.5, y2=_HEIGHT - 0.5, class_="grid")
-    box = f"0 0 {_WIDTH} {_HEIGHT}"
-    return element(
-        "svg",
-        rail,
-        element("polyline", points=line),
-        viewBox=box,
-        preserveAspectRatio="none",
-        aria_hidden="true",
-    )
-
-
-def _thinned(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
-    """Return at most `_MAX_POINTS` points, each a mean of neighbours."""
-    size = max(1, math.ceil(len(points) / _MAX_POINTS))
-    groups = (points[start : start + size] for start in range(0, len(points), size))
-    return [(fmean(step for step, _ in group), fmean(value for _, value in group)) for group in groups]
-
-
-def _steps(series: Sequence[Series]) -> tuple[float, float]:
-    """Return the first and the last step of any of them."""
-    return min(one.points[0][0] for one in series), max(one.points[-1][0] for one in series)
+def _thinned(series: Series) -> Series:
+    """Return the series with at most `_MAX_GPU_POINTS` points, each a mean of neighbours."""
+    size = math.ceil(len(series.points) / _MAX_GPU_POINTS)
+    groups = (series.points[start : start + size] for start in range(0, len(series.points), size))
+    means = tuple((fmean(step for step, _ in group), fmean(value for _, value in group)) for group in groups)
+    return replace(series, points=means)

@@ -82,10 +82,10 @@
           width: 1, alpha: data.points.length > 150 ? 0.4 : 1, spanGaps: true, points: { show: false },
         }));
       }
-      const colors = ["--accent", "--second", "--third"];
+      const colors = ["accent", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth"];
       return data.series.map((one, at) => ({
-        label: one.name, stroke: color(colors[at % 3]), width: 1.6, spanGaps: true,
-        points: { show: one.x.length < 40, size: 5, fill: color(colors[at % 3]) },
+        label: one.name, stroke: color("--" + colors[at % 8]), width: 1.6, spanGaps: true,
+        points: { show: one.x.length < 40, size: 5, fill: color("--" + colors[at % 8]) },
         value: (u, value) => number(value),
       }));
     }

@@ -58,7 +58,7 @@ def test_a_run_opens_without_a_request_and_without_a_complaint(
         browser.evaluate(f"document.querySelectorAll('{what}').length")
         for what in (".uplot canvas", "figure[data-chart]")
     )
-    assert drawn == figures == 4
+    assert drawn == figures == 7
     assert browser.evaluate("document.documentElement.scrollWidth") <= width
 
 

@@ -102,14 +102,29 @@ def test_curves_are_drawn_from_data_in_the_page(tmp_path: Path) -> None:
     assert all(label["aria-label"] for label in read.of("div") if label.get("role") == "img")
 
 
-def test_each_gpu_has_a_row_of_curves_those_of_a_column_on_one_scale(tmp_path: Path) -> None:
+def test_each_gpu_has_a_line_in_the_charts_of_its_metrics(tmp_path: Path) -> None:
     terminal = Terminal(tmp_path, RICH)
     terminal.launch()
     read = page(terminal)
-    assert "GPU Load Power Temperature 0 97% 1,312 W 1 25% 71 °C" in shown(read)
-    ends = [line["points"].rpartition(",")[2] for line in read.of("polyline")]
-    assert ends == ["2.1", "1.0", "29.5", "1.0"], "a quarter of the load is a quarter of the height"
-    assert not any("gpu0" in attributes.get("data-chart", "") for attributes in read.of("figure"))
+    assert "Load of each GPU, share GPU 0: 0.97; GPU 1: 0.25" in shown(read)
+    assert "Power of each GPU, W GPU 0: 1,312" in shown(read)
+    lines = [[one["name"] for one in data["series"]] for data in read.data.values()]
+    assert [names for names in lines if names[0].startswith("GPU ")] == [
+        ["GPU 0", "GPU 1"],
+        ["GPU 0"],
+        ["GPU 1"],
+    ]
+
+
+def test_curves_of_many_gpus_are_few_and_means(tmp_path: Path) -> None:
+    steps = [{"step": step, **{f"gpu{n}_load": n / 20 for n in range(20)}} for step in range(200)]
+    text = "".join(f"{json.dumps(line)}\n" for line in steps)
+    terminal = Terminal(tmp_path, Training(leaves={layout.METRICS: text.encode()}))
+    terminal.launch()
+    (chart,) = page(terminal).data.values()
+    assert [one["name"] for one in chart["series"]] == [f"GPU {n}" for n in range(16)]
+    assert all(len(one["x"]) == len(one["y"]) <= 60 for one in chart["series"])
+    assert chart["series"][3]["y"][0] == 0.15 and chart["series"][0]["x"][:2] == [1.5, 5.5]
 
 
 def test_the_page_of_a_failure_marks_the_error_in_the_log(tmp_path: Path) -> None:
