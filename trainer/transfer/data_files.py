@@ -17,8 +17,8 @@ from pathlib import Path
 from vastrun.contract import layout
 from vastrun.contract.data_files import EXIT_OF_BLAME, HUB_ENDPOINT, JobDataFile, hub_address, path_fault
 from vastrun.contract.job import Job
-from vastrun.trainer.transfer.data_cache import CachedFile, DataCache
-from vastrun.trainer.transfer.download import FileDownload, hash_into, megabytes, new_hash, say
+from vastrun.trainer.data_cache import CachedFile, DataCache, megabytes, new_hash
+from vastrun.trainer.transfer.download import FileDownload, hash_into, say
 from vastrun.trainer.transfer.download_error import DataFileError, disk_error
 from vastrun.trainer.transfer.sources import HttpSource, ObjectSource
 
@@ -117,7 +117,9 @@ def _through_cache(
     False: the disk has no room for both. Raises DataFileError, OSError.
     """
     size = file.size or file.max_bytes
-    with cache.entry(file) as cached:
+    # By its checksum, else by its URL and size.
+    identity = file.checksum or (file.url, str(file.size or file.max_bytes))
+    with cache.entry("\n".join(identity), file.path, file.checksum) as cached:
         if cached.exists:
             cache.make_room(size)
             if cached.copy(part):

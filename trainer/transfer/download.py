@@ -5,7 +5,6 @@ Standard library only.
 
 from __future__ import annotations
 
-import hashlib
 import shutil
 import time
 from collections.abc import Callable
@@ -13,6 +12,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from vastrun.contract.data_files import JobDataFile
+from vastrun.trainer.data_cache import FREE_BYTES, megabytes, new_hash
 from vastrun.trainer.transfer.download_error import DataFileError, InterruptedDownload, disk_error
 from vastrun.trainer.transfer.sources import HttpSource, ObjectSource
 
@@ -26,8 +26,6 @@ _SLOW_WINDOW_S = 300.0
 _MIN_BYTES_PER_S = 10_000
 """Minimum speed over a window: a server that sends less might never finish, on a machine that costs money."""
 _REPORT_INTERVAL_S = 15.0
-FREE_BYTES = 50 * 10**6
-"""Bytes that stay free on the disk, for the log."""
 
 
 class FileDownload:
@@ -200,11 +198,6 @@ class PartialFile:
             self._open = None
 
 
-def new_hash(algorithm: str) -> Any:
-    """Return a hash object; MD5 also where a policy forbids it for security."""
-    return hashlib.new(algorithm, usedforsecurity=False)
-
-
 def hash_into(total: Any, path: Path) -> int:
     """Add the content of a file to a hash object and return its bytes."""
     size = 0
@@ -213,11 +206,6 @@ def hash_into(total: Any, path: Path) -> int:
             total.update(chunk)
             size += len(chunk)
     return size
-
-
-def megabytes(size: float) -> str:
-    """Write bytes as MB or GB."""
-    return f"{size / 1e9:.2f} GB" if size >= 1e9 else f"{size / 1e6:.1f} MB"
 
 
 def say(text: str) -> None:

@@ -19,6 +19,7 @@ from vastrun.contract.checkpoint_folder import LATEST, MANIFEST, DamagedError, c
 from vastrun.contract.job import Job
 from vastrun.contract.outcome import FileChecksum
 from vastrun.contract.records import write_json
+from vastrun.trainer.data_cache import FREE_BYTES
 from vastrun.trainer.transfer.remote_checkpoints import (
     RemoteCheckpoints,
     TooLargeError,
@@ -29,8 +30,6 @@ from vastrun.trainer.transfer.remote_checkpoints import (
 
 _STATE = "state.json"
 _MAX_MANIFEST_BYTES = 32 << 20
-_FREE_BYTES = 50 * 10**6
-"""Bytes that stay free on the disk, for the log."""
 
 
 def main() -> int:
@@ -117,7 +116,7 @@ def _download(remote: RemoteCheckpoints, name: str, part: Path) -> int:
         files = _listed(part, step_of(name))
         # Before the first byte: a part of a checkpoint is useless, and a full disk ends the run.
         size, free = sum(file.size for file in files), shutil.disk_usage(part).free
-        if size + _FREE_BYTES > free:
+        if size + FREE_BYTES > free:
             raise DamagedError(
                 f"its manifest lists {size / 1e6:.1f} MB, but the disk has {free / 1e6:.1f} MB free"
             )

@@ -10,6 +10,7 @@ import pytest
 
 from vastrun.contract.data_config import DataConfig
 from vastrun.trainer import data
+from vastrun.trainer.data_cache import DataCache
 
 CONFIG = DataConfig(task="advection", betas=(0.4,), train=17, test=3, points=16, frames=3)
 NAME = "1D_Advection_Sols_beta0.4.hdf5"
@@ -23,7 +24,7 @@ def shared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def kept(shared: Path) -> Path:
-    (found,) = (path for path in shared.iterdir() if not path.suffix)
+    (found,) = shared.rglob("content")
     return found
 
 
@@ -65,7 +66,7 @@ def test_a_shared_file_that_is_not_what_it_was_is_made_again(
 
 def test_a_shared_file_with_a_sum_that_is_no_sum_is_made_again(shared: Path, tmp_path: Path) -> None:
     was_taken(CONFIG, tmp_path / "one")
-    kept(shared).with_suffix(".sha256").write_bytes(b"\xff\xfe")
+    kept(shared).with_name("digest").write_bytes(b"\xff\xfe")
     assert not was_taken(CONFIG, tmp_path / "two")
 
 
@@ -90,4 +91,11 @@ def test_of_two_that_need_the_same_file_at_once_one_makes_it(shared: Path, tmp_p
 
 def test_a_machine_of_one_run_keeps_nothing(tmp_path: Path) -> None:
     assert not was_taken(CONFIG, tmp_path / "one")
+    assert not was_taken(CONFIG, tmp_path / "two")
+
+
+def test_a_shared_file_makes_room_for_a_download_that_needs_it(shared: Path, tmp_path: Path) -> None:
+    was_taken(CONFIG, tmp_path / "one")
+    DataCache(shared).make_room(10**18)
+    assert not list(shared.rglob("content"))
     assert not was_taken(CONFIG, tmp_path / "two")

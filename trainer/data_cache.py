@@ -1,7 +1,7 @@
-"""Data cache: keeps downloaded files on a held machine, so that its next run copies instead of downloading.
+"""Data cache: keeps files on a held machine, so that its next run copies what else it downloads or makes.
 
 Standard library only. VASTRUN_SHARED_DATA names the folder, which all slots of the machine share. An entry is
-a folder with the file, its digest, and a lock that is held while the file is downloaded. Each run gets a copy
+a folder with the file, its digest, and a lock that is held until the file is there. Each run gets a copy
 whose digest is compared: a program that changes its own data changes no other run's.
 """
 
@@ -14,16 +14,18 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
-from vastrun.contract.data_files import JobDataFile
+from vastrun.contract.checkpoint_folder import sha256_of
 from vastrun.contract.records import write_atomically
-from vastrun.trainer.transfer.download import FREE_BYTES, megabytes, new_hash, say
-from vastrun.trainer.transfer.download_error import disk_error
 
+FREE_BYTES = 50 * 10**6
+"""Bytes that stay free on the disk, for the log."""
 _FOLDER = "files"
 _CONTENT, _DIGEST, _PART, _LOCK = "content", "digest", "part", "lock"
 _CHUNK = 1 << 20
+_MIN_FREE_FACTOR = 4
+"""A file that was made is kept only when this multiple of its size is free: other runs need space, too."""
 
 
 class DataCache:
@@ -34,18 +36,21 @@ class DataCache:
         self._folder = folder / _FOLDER
 
     @contextmanager
-    def entry(self, file: JobDataFile) -> Iterator[CachedFile]:
-        """Lock the entry of a file: of several runs that need it, one downloads it. Raises OSError."""
-        place = self._folder / _key(file)
+    def entry(self, key: str, name: str, checksum: tuple[str, str] | None = None) -> Iterator[CachedFile]:
+        """Lock the entry of a file: of several runs that need it, one prepares it. Raises OSError.
+
+        `key`: all that the content depends on; `name`: its name in the log; `checksum`: algorithm, digest.
+        """
+        place = self._folder / hashlib.sha256(key.encode()).hexdigest()
         place.mkdir(parents=True, exist_ok=True, mode=0o700)
         handle = os.open(place / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             try:
                 fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                say(f"{file.path}: waiting for another run on this machine, which downloads it")
+                print(f"{name}: waiting for another run on this machine, which prepares it", flush=True)
                 fcntl.flock(handle, fcntl.LOCK_EX)
-            yield CachedFile(place, file)
+            yield CachedFile(place, checksum)
         finally:
             os.close(handle)
 
@@ -62,8 +67,8 @@ class DataCache:
 class CachedFile:
     """The entry of one file, while it is locked."""
 
-    def __init__(self, place: Path, file: JobDataFile) -> None:
-        self._place, self._file = place, file
+    def __init__(self, place: Path, checksum: tuple[str, str] | None) -> None:
+        self._place, self._checksum = place, checksum
         self.part = place / _PART
         """Path of an incomplete download, which the next run continues."""
 
@@ -87,21 +92,41 @@ class CachedFile:
         # Last: a file without a digest does not count.
         write_atomically(self._place / _DIGEST, f"{digest}\n")
 
+    def keep_copy(self, file: Path) -> None:
+        """Turn a copy of a file that was made into an entry, if there is space; a failure is ignored."""
+        with suppress(OSError):
+            if has_room(self._place, _MIN_FREE_FACTOR * file.stat().st_size):
+                shutil.copyfile(file, self.part)
+                with file.open("rb") as made:
+                    self.keep(sha256_of(made))
+        self.part.unlink(missing_ok=True)
+
     def copy(self, target: Path) -> bool:
-        """Copy the file; False if it is damaged, which removes it. Raises DataFileError for a full disk."""
-        checksum = self._file.checksum
-        total = new_hash("sha256" if checksum is None else checksum[0])
-        try:
-            expected = (self._place / _DIGEST).read_text(encoding="ascii").strip()
-            with (self._place / _CONTENT).open("rb") as source:
-                _copy_and_hash(source, target, total)
-        except (OSError, ValueError):  # unreadable: it is downloaded again
-            expected = ""
-        if total.hexdigest() == expected and (checksum is None or checksum[1] == expected):
+        """Copy the file; False if it is missing or damaged, which removes both. Raises OSError."""
+        algorithm, digest = self._checksum or ("sha256", self._digest())
+        total = new_hash(algorithm)
+        with target.open("wb") as sink:
+            for chunk in self._chunks():
+                total.update(chunk)
+                sink.write(chunk)
+        if total.hexdigest() == digest == self._digest():
             os.utime(self._place / _DIGEST)
             return True
         self.remove()
+        target.unlink()
         return False
+
+    def _digest(self) -> str:
+        try:
+            return (self._place / _DIGEST).read_text(encoding="ascii").strip()
+        except (OSError, ValueError):
+            return ""
+
+    def _chunks(self) -> Iterator[bytes]:
+        """Yield the content, up to where it cannot be read."""
+        with suppress(OSError), (self._place / _CONTENT).open("rb") as source:
+            while chunk := source.read(_CHUNK):
+                yield chunk
 
     def remove(self) -> None:
         """Remove the complete file."""
@@ -114,10 +139,14 @@ def has_room(folder: Path, needed: int) -> bool:
     return shutil.disk_usage(folder).free >= needed + FREE_BYTES
 
 
-def _key(file: JobDataFile) -> str:
-    """Return the name of a file's entry: by its checksum, else by its URL and size."""
-    identity = file.checksum or (file.url, str(file.size or file.max_bytes))
-    return hashlib.sha256("\n".join(identity).encode()).hexdigest()
+def new_hash(algorithm: str) -> Any:
+    """Return a hash object; MD5 also where a policy forbids it for security."""
+    return hashlib.new(algorithm, usedforsecurity=False)
+
+
+def megabytes(size: float) -> str:
+    """Write bytes as MB or GB."""
+    return f"{size / 1e9:.2f} GB" if size >= 1e9 else f"{size / 1e6:.1f} MB"
 
 
 def _used_at(place: Path) -> float:
@@ -138,21 +167,6 @@ def _evict(place: Path) -> None:
             for name in (_DIGEST, _CONTENT, _PART):
                 (place / name).unlink(missing_ok=True)
             if sizes:
-                say(f"removed {megabytes(sum(sizes))} from this machine's cache to make room")
+                print(f"removed {megabytes(sum(sizes))} from this machine's cache to make room", flush=True)
         finally:
             os.close(handle)
-
-
-def _copy_and_hash(source: BinaryIO, target: Path, total: Any) -> None:
-    """Copy a file and add its content to a hash object. Raises OSError of the source, DataFileError."""
-    try:
-        sink = target.open("wb")
-    except OSError as error:
-        raise disk_error(error) from error
-    with sink:
-        while chunk := source.read(_CHUNK):
-            total.update(chunk)
-            try:
-                sink.write(chunk)
-            except OSError as error:
-                raise disk_error(error) from error
