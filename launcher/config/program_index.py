@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 
 MAX_NODES = 400_000
 """Max. nodes of a syntax tree that are read; the rest of a longer program is ignored."""
+_MAX_ITEMS = 20
+"""Max. items of a list that a loop variable gets."""
 _OPTION_CALLS = ("add_argument", "option", "add_option")
 """Functions of argparse, click and similar parsers that define an option."""
 _SWITCHES = ("store_true", "store_false", "store_const", "count", "version", "help")
@@ -76,6 +78,10 @@ class ProgramIndex:
     options: list[ProgramOption] = field(default_factory=list)
     called: dict[str, list[Call]] = field(default_factory=lambda: defaultdict(list))
     """The calls, by the last part of their name."""
+    loops: list[tuple[str, ast.expr, Scope]] = field(default_factory=list)
+    """Variables of `for` loops, with what they take their values from."""
+    forwarding: dict[str, str] = field(default_factory=dict)
+    """Functions that pass all their arguments to another one, and its name."""
     required_fields: list[str] = field(default_factory=list)
     """Fields of classes without a default."""
     imports: set[str] = field(default_factory=set)
@@ -107,10 +113,39 @@ def index_program(trees: Mapping[str, ast.Module], max_nodes: int = MAX_NODES) -
         elif isinstance(node, ast.ClassDef):
             owner = node.name
         waiting.extend((child, scope, owner) for child in reversed(list(ast.iter_child_nodes(node))))
+    _assign_loop_variables(index)
     for function, name in list(index.functions.items()):
         if _is_typer_command(index, function, name):
             index.options += _parameters_as_options(function)
     return index
+
+
+def _forwards(call: Call, function: Function) -> bool:
+    """Tell whether a call passes all that its function gets: `def save(*args): torch.save(*args)`."""
+    match call.node.args, function.args.vararg:
+        case [ast.Starred(value=ast.Name(id=name))], ast.arg(arg=all_arguments):
+            return name == all_arguments
+    return False
+
+
+def _assign_loop_variables(index: ProgramIndex) -> None:
+    """Assign to the variables of loops the items of a list that is in the text, or is appended to."""
+    appended: dict[tuple[Scope, str], list[ast.expr]] = defaultdict(list)
+    for call in index.called.get("append", []):
+        appended[call.scope, call.name.removesuffix(".append")] += call.node.args
+    for name, values, scope in index.loops:
+        lists = [values]
+        if isinstance(values, ast.Name):
+            lists = index.assigned.get((scope, values.id), [])[:_MAX_ITEMS]
+        items = [
+            item
+            for each in lists
+            if isinstance(each, ast.List | ast.Tuple)
+            for item in each.elts[:_MAX_ITEMS]
+        ]
+        if items and isinstance(values, ast.Name):
+            items += appended[scope, values.id][:_MAX_ITEMS]
+        index.assigned[scope, name] += items[:_MAX_ITEMS]
 
 
 def _is_typer_command(index: ProgramIndex, function: Function, name: str) -> bool:
@@ -142,11 +177,7 @@ def _parameters_as_options(function: Function) -> Iterator[ProgramOption]:
 def _note(index: ProgramIndex, node: ast.AST, scope: Scope, owner: str | None, file: str) -> None:
     match node:
         case ast.Call():
-            call = Call(node=node, scope=scope, file=file, name=dotted(node.func))
-            index.calls.append(call)
-            index.called[call.last].append(call)
-            if call.last in _OPTION_CALLS and (option := _option(call)):
-                index.options.append(option)
+            _note_call(index, Call(node=node, scope=scope, file=file, name=dotted(node.func)))
         case ast.FunctionDef() | ast.AsyncFunctionDef():
             index.functions[node] = owner if owner and node.name == "__init__" else node.name
         case ast.Name(id=name) | ast.Attribute(attr=name):
@@ -161,6 +192,15 @@ def _note(index: ProgramIndex, node: ast.AST, scope: Scope, owner: str | None, f
                     index.attributes[key.value].append((value, scope))
         case _:
             _note_assignment(index, node, scope, owner)
+
+
+def _note_call(index: ProgramIndex, call: Call) -> None:
+    index.calls.append(call)
+    index.called[call.last].append(call)
+    if isinstance(call.scope, Function) and _forwards(call, call.scope):
+        index.forwarding[index.functions[call.scope]] = call.name
+    if call.last in _OPTION_CALLS and (option := _option(call)):
+        index.options.append(option)
 
 
 def _imported(node: ast.Import | ast.ImportFrom) -> Iterator[str]:
@@ -188,6 +228,8 @@ def _note_assignment(index: ProgramIndex, node: ast.AST, scope: Scope, owner: st
                 index.required_fields.append(target.id)
         case ast.AnnAssign(target=ast.Name(id=name), value=None) if owner and isinstance(scope, ast.Module):
             index.required_fields.append(name)
+        case ast.For(target=ast.Name(id=name), iter=value):
+            index.loops.append((name, value, scope))
         case ast.withitem(context_expr=value, optional_vars=ast.expr() as target):
             _assign(index, target, value, scope, None)
 

@@ -101,7 +101,7 @@ def _local_rank_option(options: Sequence[ProgramOption]) -> str:
 
 def _needs_folder(option: ProgramOption) -> bool:
     is_none = option.default is None or (
-        isinstance(option.default, ast.Constant) and option.default.value is None
+        isinstance(option.default, ast.Constant) and option.default.value in (None, "")
     )
     is_folder = OUTPUT_FOLDER.fullmatch(option.name) or CHECKPOINT_FOLDER.fullmatch(option.name)
     return bool(is_none and is_folder and not option.is_switch and _FLAG.fullmatch(option.flag))

@@ -15,18 +15,22 @@ def reached_code(modules: Mapping[str, ast.Module]) -> dict[str, ast.Module]:
     decorator stay: a framework may look them up.
     """
     program, *imported = modules
-    unused: dict[str, list[ast.stmt]] = defaultdict(list)
-    waiting: list[ast.AST] = [modules[program]]
+    unused: dict[str, dict[str, ast.stmt]] = defaultdict(dict)
+    waiting: list[tuple[str, ast.AST]] = [(program, modules[program])]
     for path in imported:
         for statement in modules[path].body:
             if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef) and not statement.decorator_list:
-                unused[statement.name].append(statement)
+                unused[statement.name][path] = statement
             elif not _is_for_a_program(statement):
-                waiting.append(statement)
+                waiting.append((path, statement))
+    own = {path: {getattr(each, "name", "") for each in tree.body} for path, tree in modules.items()}
     while waiting:
-        for name in mentioned(waiting.pop()):
-            waiting += unused.pop(name, [])
-    left_out = {statement for statements in unused.values() for statement in statements}
+        path, node = waiting.pop()
+        for name, is_bare in _mentioned(node):
+            # A bare name is the module's own function, whatever other modules call theirs.
+            places = [path] if is_bare and name in own[path] else list(unused.get(name, ()))
+            waiting += [(place, unused[name].pop(place)) for place in places if place in unused.get(name, ())]
+    left_out = {statement for statements in unused.values() for statement in statements.values()}
     reached = {program: modules[program]}
     for path in imported:
         body = [each for each in modules[path].body if each not in left_out and not _is_for_a_program(each)]
@@ -47,9 +51,14 @@ def _is_for_a_program(statement: ast.stmt) -> bool:
 
 def mentioned(node: ast.AST) -> Iterator[str]:
     """Yield the names, attributes, imported names and strings below a node."""
+    return (name for name, _ in _mentioned(node))
+
+
+def _mentioned(node: ast.AST) -> Iterator[tuple[str, bool]]:
+    """Yield what a node mentions, and whether it is a bare name."""
     for each in ast.walk(node):
         match each:
-            case ast.Name(id=name) | ast.Attribute(attr=name) | ast.alias(name=name):
-                yield name
-            case ast.Constant(value=str(text)):
-                yield text
+            case ast.Name(id=name):
+                yield name, True
+            case ast.Attribute(attr=name) | ast.alias(name=name) | ast.Constant(value=str(name)):
+                yield name, False

@@ -22,7 +22,10 @@ _OPTIMIZER = re.compile(r"optim", re.IGNORECASE)
 _OF_A_MODEL = re.compile(
     r"model|module|state|optim|net|weight|param|ckpt|checkpoint|snapshot|ema", re.IGNORECASE
 )
-_DATA = re.compile(r"(?:.*_)?(?:data|dataset|samples?|inputs?|targets?|tensors?|features)", re.IGNORECASE)
+_DATA = re.compile(
+    r"(?:.*_)?(?:data|dataset|samples?|inputs?|targets?|tensors?|features|eval|predictions?|results?|metrics)",
+    re.IGNORECASE,
+)
 _HF_ARGUMENTS = re.compile(r"\w*TrainingArguments|(?:SFT|DPO|GRPO|PPO|KTO|ORPO|CPO|Reward)Config")
 OUTPUT_FOLDER = re.compile(
     r"(?:out|output|outputs|save|result|results|log|logs|logging|work|exp|experiment|run|model|plot|figure)s?"
@@ -112,7 +115,7 @@ def targets_of(index: ProgramIndex, call: Call) -> Iterator[WriteTarget]:
 
 def _certain(index: ProgramIndex, call: Call) -> Iterator[WriteTarget]:
     writer = _DOTTED.get(call.name) or _SHARED.get(call.last)
-    if call.name in _TORCH_SAVE:
+    if index.forwarding.get(call.last, call.name) in _TORCH_SAVE:
         yield from _torch_save(index, call)
     elif writer is not None:
         path = call.argument(writer.place, *writer.keywords)

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
+from posixpath import commonprefix
 
 from vastrun.launcher.config.path_values import PathReader, glob_of
 from vastrun.launcher.config.program_index import Call, ProgramIndex
@@ -82,7 +83,8 @@ def _renamed(index: ProgramIndex, reader: PathReader) -> Iterator[Write]:
                 continue  # of a string
             source, target = owner, call.argument(0, "target")
         for old, new in zip(reader.paths(source, call.scope), reader.paths(target, call.scope), strict=False):
-            final.setdefault(glob_of(old), glob_of(new))
+            if name := glob_of(new):
+                final.setdefault(glob_of(old), name)
     for write in _writes(index, reader):
         folder = next((old for old in final if write.pattern.startswith(f"{old}/")), None)
         if folder is not None and _is_state(final[folder]):  # the folder is the checkpoint, with all in it
@@ -162,6 +164,11 @@ def _checkpoint(candidates: Sequence[Write], writes: Sequence[Write]) -> Write |
     # The program itself comes before its modules.
     main = [write for write in certain if write.file == certain[0].file]
     best = max(main, key=_rank)
+    # A call whose folder may be empty, by an option that is not set, usually has another one.
+    best = max(
+        (write for write in main if (write.line, write.by) == (best.line, best.by)),
+        key=lambda write: (_rank(write), write.pattern.count("/")),
+    )
     path = PurePosixPath(best.pattern)
     folder, ending = _shape(best.pattern)
     beside = {write.pattern for write in writes if _shape(write.pattern)[0] == folder and write.by == best.by}
@@ -170,7 +177,9 @@ def _checkpoint(candidates: Sequence[Write], writes: Sequence[Write]) -> Write |
     same_shape = {write.pattern for write in certain if _shape(write.pattern) == (folder, ending)}
     if len(same_shape) == 1 or "*" in folder or not ending:
         return best
-    return replace(best, pattern=str(path.parent / f"*{ending}"))
+    stems = [PurePosixPath(pattern).name.removesuffix(ending) for pattern in same_shape]
+    common = commonprefix(stems).partition("*")[0]
+    return replace(best, pattern=str(path.parent / f"{common}*{ending}"))
 
 
 def _rank(write: Write) -> int:

@@ -72,6 +72,32 @@ CHECKPOINTS = {
         "out/step_*",
     ),
     "a file that is renamed": ('torch.save(s, "last.tmp")\nos.replace("last.tmp", "last.pt")', "last.pt"),
+    "a file that is renamed to what only a run knows": (
+        'torch.save(s, "last.pt")\nos.rename("last.pt", new)',
+        "last.pt",
+    ),
+    "a function that passes everything on": (
+        'def save_on_master(*args, **kw):\n  torch.save(*args, **kw)\nsave_on_master(s, f"c/step_{n}.pt")',
+        "c/step_*.pt",
+    ),
+    "a loop over paths": (
+        'paths = [out / "last.pt"]\nif n: paths.append(out / f"last{n}.pt")\n'
+        'for path in paths:\n  torch.save(s, path)\nout = Path("c")',
+        "c/last*.pt",
+    ),
+    "a loop over paths in the text": (
+        'for p in ("c/last.pt", "c/best.pt"):\n  torch.save(s, p)',
+        "c/last.pt",
+    ),
+    "a folder of a run, or of one to continue": (
+        'folder = a.resume if a.resume else os.path.join("logs", name)\n'
+        'p.add_argument("--resume", default="")\ntorch.save(s, os.path.join(folder, "c", "last.pt"))',
+        "logs/*/c/last.pt",
+    ),
+    "a state beside what an evaluation found": (
+        'torch.save(s, f"c/checkpoint{n}.pth")\ntorch.save(coco["bbox"].eval, f"c/eval/{name}")',
+        "c/checkpoint*.pth",
+    ),
     "what holds an optimizer": ('torch.save({"m": m, "optimizer": o}, "out/model.pt")', "out/model.pt"),
     "several that end alike": (
         'torch.save(s, f"c/step_{n}.pt")\ntorch.save(s, f"c/epoch_{n}.pt")',
@@ -193,6 +219,15 @@ def test_the_programs_own_modules_are_read_too() -> None:
     assert found.written.inside == ("figures/a.png",)
 
 
+def test_options_of_a_module_that_is_a_program_too_are_its_own() -> None:
+    found = report(
+        'import module1\ndef options():\n  p.add_argument("--lr")\noptions()\nmodule1.export()',
+        'def options():\n  p.add_argument("--device", default="cpu")\n'
+        'def export():\n  torch.save(m, "last.pt")\nif __name__ == "__main__":\n  options()',
+    )
+    assert (found.gpu_option, checkpoint(found)) == ("", "last.pt")
+
+
 RESUMES = {
     "an option": ('p.add_argument("--resume")', "{resume:--resume}"),
     "an option of another name": (
@@ -291,8 +326,9 @@ def test_options_that_the_program_requires_are_named() -> None:
     assert report("class M:\n  model: str\nHfArgumentParser(M)").required == ("--model",)
 
 
-def test_a_folder_that_the_program_must_be_told_is_given_in_the_command() -> None:
-    found = report('p.add_argument("--output-dir", required=True)\nopen(f"{a.output_dir}/x.txt", "w")')
+@pytest.mark.parametrize("how", ["required=True", "default=None", "default=''"])
+def test_a_folder_that_the_program_must_be_told_is_given_in_the_command(how: str) -> None:
+    found = report(f'p.add_argument("--output-dir", {how})\nopen(f"{{a.output_dir}}/x.txt", "w")')
     assert (found.options, found.written.inside) == (
         "--output-dir results",
         ("results/x.txt", "results/**/*"),
@@ -350,6 +386,9 @@ HOSTILE = {
     "a very long name": f'open("{"a" * 100_000}", "w")',
     "a flag that is no word": 'torch.save(0, "c.pt")\np.add_argument("--resume; rm -rf /")',
     "odd arguments": "A(*x)\nopen(*x, mode='w')\ntorch.save()\nopen()\nos.replace()\np.add_argument()",
+    "loops over one long list": "a = [" + "b, " * 5000 + "]\n" + "for c in a: open(c, 'w')\n" * 5000,
+    "loops over lists of each other": "a = [b]\nb = [a]\nfor b in a:\n  for a in b: open(a, 'w')",
+    "odd loops": "for a.b in c: pass\nfor d in f(): d.append(*e)\nfor g in g: open(g, 'w')",
     "odd values": 'open(3, "w")\nopen(None, "w")\nopen(..., "w")\nopen("", "w")\nopen(".", "w")',
 }
 
