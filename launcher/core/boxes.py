@@ -4,10 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Annotated, Literal
 
-from vastrun.contract.outcome import IdleGpus
+from vastrun.contract.outcome import EpochSeconds, ExitCode, IdleGpus, Name, RankNumber, Seconds, Step
+from vastrun.contract.records import MaxLength, Range, Text
 from vastrun.launcher.core.left_out import NONE_LEFT_OUT, LeftOutFiles
 from vastrun.launcher.core.verdict import Evidence
+
+LeaseState = Literal["armed", "proving", "ending", "dead", "none"]
+MAX_RANKS = 64
+"""Ranks of one machine: as many as a job may ask for."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,33 +64,32 @@ class Bundle:
 class RankStatus:
     """One rank as last seen by the supervisor."""
 
-    rank: int
-    pid: int | None
-    step: int
-    activity: str
-    age_s: float
+    rank: RankNumber
+    pid: Annotated[int, Range(0, 2**31)] | None = None
+    step: Step = 0
+    activity: Name = ""
+    age_s: Seconds = 0.0
     """Seconds since this rank last moved."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class BoxStatus:
-    """Status of a box at one moment."""
+    """Status of a box at one moment: the line of `onstart/status.sh`, its `supervisor` included."""
 
-    at: float
+    at: EpochSeconds
     """Epoch seconds on the box."""
-    box: str
+    box: Literal["idle", "running", "ended", "dead"]
     """`idle` (nothing started), `running`, `ended` (has an exit code) or `dead` (gone without one)."""
-    exit_code: int | None = None
-    lease: str = "none"
-    """`armed`, `proving`, `ending`, `dead` or `none`."""
-    lease_ends_at: float | None = None
-    onstart_step: str = ""
-    step: int = 0
-    steps: int = 0
+    exit_code: ExitCode | None = None
+    lease: LeaseState = "none"
+    lease_ends_at: EpochSeconds | None = None
+    onstart_step: Annotated[str, Text(100)] = ""
+    step: Step = 0
+    steps: Step = 0
     loss: float | None = None
-    log_bytes: int = 0
-    free_mb: int | None = None
-    ranks: tuple[RankStatus, ...] = ()
+    log_bytes: Annotated[int, Range(0, 2**53)] = 0
+    free_mb: Annotated[int, Range(0, 2**53)] | None = None
+    ranks: Annotated[tuple[RankStatus, ...], MaxLength(MAX_RANKS)] = ()
     idle_gpus: IdleGpus | None = None
     """GPUs that work less than half of the time for minutes now; None: they are busy, or it is unknown."""
 

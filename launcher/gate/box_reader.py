@@ -3,24 +3,17 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
-from typing import Annotated, Any, Literal, get_args
+from dataclasses import replace
+from typing import Any, get_args
 
 from vastrun.contract import layout
-from vastrun.contract.outcome import (
-    EpochSeconds,
-    ExitCode,
-    IdleGpus,
-    Name,
-    Outcome,
-    RankNumber,
-    Seconds,
-    Step,
-)
+from vastrun.contract.outcome import ExitCode, Outcome
 from vastrun.contract.profiling import MAX_REQUEST_BYTES, MAX_TABLE_BYTES, ProfileResponse
-from vastrun.contract.records import MaxLength, Range, RecordError, Text, read_as, read_json
-from vastrun.launcher.core import BoxStatus, Evidence, RankStatus, StepEnd
+from vastrun.contract.records import RecordError, read_as, read_json
+from vastrun.launcher.core import BoxStatus, Evidence, StepEnd
+from vastrun.launcher.core.boxes import LeaseState
 from vastrun.launcher.core.errors import BoxError, UnreachableError
 from vastrun.launcher.core.labels import SlotList
 from vastrun.launcher.gate import caps
@@ -31,15 +24,12 @@ from vastrun.launcher.ports import Remote
 _STATUS = "bash onstart/status.sh"
 _STATUS_S = 30.0
 _CHUNK = 1 << 20
-Lease = Literal["armed", "proving", "ending", "dead", "none"]
 
 NO_LEASE = "not there"
 NEEDED_TO_START = ("bash", "base64", "gzip", "flock", "mv")
 """Programs that a container needs at its start to arm the lease."""
 _NOT_FOUND = re.compile(r"\b(\w{1,20}): (?:command )?not found", re.ASCII)
 """Message of bash, dash and busybox for a missing program."""
-
-_Bytes = Annotated[int, Range(0, 2**53)]
 
 
 def fetch_status(remote: Remote) -> BoxStatus:
@@ -90,63 +80,17 @@ def fetch_profile_response(remote: Remote, request_id: str) -> ProfileResponse |
     return response
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Rank:
-    rank: RankNumber
-    pid: Annotated[int, Range(0, 2**31)] | None = None
-    step: Step | None = None
-    activity: Name | None = None
-    age_s: Seconds | None = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Supervisor:
-    step: Step | None = None
-    steps: Step | None = None
-    loss: float | None = None
-    ranks: Annotated[tuple[_Rank, ...], MaxLength(caps.RANKS)] = ()
-    idle_gpus: IdleGpus | None = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Status:
-    """The line that `onstart/status.sh` prints; docs/box.md."""
-
-    now: EpochSeconds
-    box: Literal["idle", "running", "ended", "dead"]
-    exit_code: ExitCode | None = None
-    lease: Lease = "none"
-    lease_ends_at: EpochSeconds | None = None
-    onstart_step: Annotated[str, Text(100)] | None = None
-    log_bytes: _Bytes = 0
-    free_mb: _Bytes | None = None
-    supervisor: _Supervisor | None = None
-
-
 def parse_box_status(printed: str) -> BoxStatus:
     """Parse the output of one `status.sh`. Raises BoxError for invalid output."""
     try:
-        status: _Status = read_json(_Status, printed)
+        document = read_json(Mapping[str, Any], printed)
+        supervisor = read_as(Mapping[str, Any] | None, document.get("supervisor")) or {}
+        status: BoxStatus = read_as(BoxStatus, {**supervisor, **document, "at": document.get("now")})
+        if len({rank.rank for rank in status.ranks}) < len(status.ranks):
+            raise RecordError("a rank is listed twice")
     except RecordError as error:
         raise BoxError(f"the machine sent an invalid status: {error}") from error
-    supervisor = status.supervisor or _Supervisor()
-    if len({rank.rank for rank in supervisor.ranks}) < len(supervisor.ranks):
-        raise BoxError("the machine sent an invalid status: a rank is listed twice")
-    return BoxStatus(
-        at=status.now,
-        box=status.box,
-        exit_code=status.exit_code,
-        lease=status.lease,
-        lease_ends_at=status.lease_ends_at,
-        onstart_step=status.onstart_step or "",
-        step=supervisor.step or 0,
-        steps=supervisor.steps or 0,
-        loss=supervisor.loss,
-        log_bytes=status.log_bytes,
-        free_mb=status.free_mb,
-        ranks=tuple(map(_rank_status, supervisor.ranks)),
-        idle_gpus=supervisor.idle_gpus,
-    )
+    return status
 
 
 def parse_lease_state(state_file: bytes) -> str:
@@ -155,23 +99,13 @@ def parse_lease_state(state_file: bytes) -> str:
         line.split("=", 1) for line in state_file.decode("utf-8", "replace").split("\n") if "=" in line
     )
     state = facts.get("state", NO_LEASE)
-    return state if state in get_args(Lease) else NO_LEASE
+    return state if state in get_args(LeaseState) else NO_LEASE
 
 
 def parse_missing_programs(errors: bytes) -> list[str]:
     """Parse `onstart.err`: the programs that the shell did not find when the box started."""
     found = _NOT_FOUND.findall(errors.decode("utf-8", "replace"))
     return [name for name in NEEDED_TO_START if name in found]
-
-
-def _rank_status(rank: _Rank) -> RankStatus:
-    return RankStatus(
-        rank=rank.rank,
-        pid=rank.pid,
-        step=rank.step or 0,
-        activity=rank.activity or "",
-        age_s=rank.age_s or 0.0,
-    )
 
 
 def parse_slots(printed: str, units: int) -> SlotList:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import NoReturn
 
 from vastrun.contract import layout
+from vastrun.launcher.core import boxes
 from vastrun.launcher.core.errors import BoxError
 
 
@@ -54,7 +55,7 @@ PATH_BYTES = 1024
 """Bytes of a whole path: PATH_MAX of macOS."""
 PATH_FOLDERS = 64
 """Folders of a path: each name is checked, and a path of 1 kB could have 500."""
-RANKS = 64
+RANKS = boxes.MAX_RANKS
 """Ranks of one machine: as many as a job may ask for."""
 COMMAND_BYTES = 1 << 20
 """Bytes that a command may print, on stdout and on stderr each."""
