@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Annotated
 
 from vastrun.contract.checkpoint_folder import looks_like_weights
+from vastrun.contract.outcome import Bytes
+from vastrun.contract.records import Text
 
 
 class KeepAnswer(StrEnum):
@@ -22,10 +25,10 @@ class KeepAnswer(StrEnum):
 class LeftOutFile:
     """A file that is not downloaded."""
 
-    path: str
+    path: Annotated[str, Text(300)]
     """From the box, in printable characters."""
-    why: str
-    size: int = 0
+    why: Annotated[str, Text(300)]
+    size: Bytes = 0
     """Bytes; 0 where it is not known."""
     named: bool = True
     """True if the job lists it as an output, or its program wrote it to the folder for outputs."""

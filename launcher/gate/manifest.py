@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 from typing import Annotated, Any
 
 from vastrun.contract import layout
-from vastrun.contract.outcome import FileChecksum
+from vastrun.contract.outcome import Bytes, FileChecksum
 from vastrun.contract.records import (
     MaxLength,
     Pattern,
     Range,
     RecordError,
-    Text,
     parse_json,
     read_as,
     read_json,
@@ -50,20 +49,12 @@ class Listing:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _LeftOut:
-    path: Annotated[str, Text(300)]
-    why: Annotated[str, Text(300)]
-    size: Annotated[int, Range(0, 10**15)] = 0
-    named: bool = True
-
-
-@dataclass(frozen=True, kw_only=True)
 class _AllLeftOut:
     """The part of a manifest about files that are not downloaded."""
 
-    left_out: Annotated[tuple[_LeftOut, ...], MaxLength(100)] = ()
+    left_out: Annotated[tuple[LeftOutFile, ...], MaxLength(100)] = ()
     left_out_count: Annotated[int, Range(0, 10**9)] = 0
-    left_out_bytes: Annotated[int, Range(0, 10**15)] = 0
+    left_out_bytes: Bytes = 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -143,10 +134,7 @@ def parse_left_out(manifest: bytes) -> LeftOutFiles:
 
 def _left_out_in(parsed: Any) -> LeftOutFiles:
     record: _AllLeftOut = read_as(_AllLeftOut, parsed)
-    files = tuple(
-        LeftOutFile(path=one_line(one.path), why=one_line(one.why), size=one.size, named=one.named)
-        for one in record.left_out
-    )
+    files = tuple(replace(one, path=one_line(one.path), why=one_line(one.why)) for one in record.left_out)
     return LeftOutFiles(
         files=files,
         count=max(record.left_out_count, len(files)),
