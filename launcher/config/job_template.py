@@ -9,6 +9,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
+from vastrun.launcher.config.program_index import dotted
 from vastrun.launcher.config.program_report import (
     ProgramReport,
     command_notes,
@@ -65,6 +66,7 @@ _PACKAGES = {
 """Packages whose name differs from the imported module, whose own name may be another package's."""
 
 
+_STARTS_RANKS = "torch.distributed.init_process_group"
 _IMPORT_ERRORS = ("ImportError", "ModuleNotFoundError", "Exception")
 
 
@@ -200,6 +202,8 @@ def _imports(tree: ast.Module) -> Iterator[tuple[str, bool]]:
             # `from torch import distributed` imports torch.distributed.
             names = (node.module, *(f"{node.module}.{alias.name}" for alias in node.names))
             yield from ((name, is_optional) for name in names)
+        elif isinstance(node, ast.Attribute) and dotted(node) == _STARTS_RANKS:
+            yield _STARTS_RANKS.rpartition(".")[0], is_optional  # of a program that imports torch alone
         tried = (
             node.body if isinstance(node, ast.Try) and any(map(_expects_import_error, node.handlers)) else ()
         )

@@ -222,7 +222,8 @@ def glob_of(value: str, below: str = "") -> str:
             parts.pop()
         elif part not in ("", "."):
             parts.append(part)
-    if parts[:1] == ["*"] or not (parts or below):
+    is_known = any(character.isalnum() for part in parts for character in part)
+    if parts[:1] == ["*"] or (parts and not is_known) or not (parts or below):
         return ""
     joined = "/".join((*parts, below) if below else parts)
     return f"/{joined}" if text.startswith("/") else joined

@@ -16,7 +16,7 @@ from vastrun.launcher.config.written_files import CHECKPOINT_FOLDER, Write, Writ
 
 _FLAG = re.compile(r"--[A-Za-z0-9][A-Za-z0-9_.-]*")
 _GPU_SWITCH = re.compile(r"(?:(?:use|enable|with|on)_?)?(?:cuda|gpus?|accel|accelerator)", re.IGNORECASE)
-_SPAWNS = ("mp.spawn", "multiprocessing.spawn", "torch.multiprocessing.spawn", "spawn")
+_SPAWNS = ("torch.multiprocessing.spawn", "multiprocessing.spawn", "mp.spawn", "spawn")
 _CHECKPOINTS = "checkpoints"
 _MAX_NAMED = 6
 
@@ -72,9 +72,9 @@ def report_of(trees: Mapping[str, ast.Module]) -> ProgramReport:
 
 def _spawn(index: ProgramIndex) -> str:
     """Return where a program starts its ranks by torch's `mp.spawn`."""
-    if "torch.multiprocessing" not in index.imports:
-        return ""
-    calls = (call for call in index.called.get("spawn", []) if call.name in _SPAWNS)
+    is_imported = "torch.multiprocessing" in index.imports
+    names = _SPAWNS if is_imported else _SPAWNS[:1]
+    calls = (call for call in index.called.get("spawn", []) if call.name in names)
     return next((f"{call.file}:{call.node.lineno}" for call in calls), "")
 
 

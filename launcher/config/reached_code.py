@@ -6,20 +6,22 @@ import ast
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 
+from vastrun.launcher.config.program_index import dotted
+
 
 def reached_code(modules: Mapping[str, ast.Module]) -> dict[str, ast.Module]:
     """Return the program, which comes first, whole, and its modules without what only others use.
 
     Left out are the statements under `if __name__ == "__main__"` and functions
     that nothing mentions, by name or as a string. Classes and functions with a
-    decorator stay: a framework may look them up.
+    decorator stay: a framework may look them up. A command of click is called.
     """
     program, *imported = modules
     unused: dict[str, dict[str, ast.stmt]] = defaultdict(dict)
     waiting: list[tuple[str, ast.AST]] = [(program, modules[program])]
     for path in imported:
         for statement in modules[path].body:
-            if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef) and not statement.decorator_list:
+            if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef) and not _is_looked_up(statement):
                 unused[statement.name][path] = statement
             elif not _is_for_a_program(statement):
                 waiting.append((path, statement))
@@ -36,6 +38,11 @@ def reached_code(modules: Mapping[str, ast.Module]) -> dict[str, ast.Module]:
         body = [each for each in modules[path].body if each not in left_out and not _is_for_a_program(each)]
         reached[path] = ast.Module(body=body, type_ignores=[])
     return reached
+
+
+def _is_looked_up(function: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
+    decorators = [each.func if isinstance(each, ast.Call) else each for each in function.decorator_list]
+    return bool(decorators) and not any(dotted(each) == "click.command" for each in decorators)
 
 
 def _is_for_a_program(statement: ast.stmt) -> bool:

@@ -46,6 +46,18 @@ def test_a_framework_is_recognised_only_by_the_part_that_starts_ranks(
     assert f"with {named}" in init().stderr
 
 
+@pytest.mark.parametrize(
+    ("call", "named"),
+    [
+        ('torch.distributed.init_process_group("nccl")', "one process per rank, with torch.distributed"),
+        ("torch.distributed.is_available()", "as one process"),
+    ],
+)
+def test_a_program_that_imports_torch_alone_may_start_ranks(folder: Path, call: str, named: str) -> None:
+    (folder / "train.py").write_text(f"import torch\n{call}\n")
+    assert named in init().stderr
+
+
 TOOL = """
 import argparse, torch
 

@@ -219,6 +219,17 @@ def test_the_programs_own_modules_are_read_too() -> None:
     assert found.written.inside == ("figures/a.png",)
 
 
+def test_a_name_that_only_a_run_knows_is_no_pattern() -> None:
+    found = report('torch.save(s, f"{folder}-{step}")')
+    assert (checkpoint(found), [write.line for write in found.written.unknown]) == (None, [1])
+
+
+def test_required_options_of_a_module_that_is_a_program_of_click_are_its_own() -> None:
+    module = '@click.command()\n@click.option("--source", required=True)\ndef {}(source): pass'
+    assert report("import module1", module.format("convert")).required == ()
+    assert report("import module1\nmodule1.convert()", module.format("convert")).required == ("--source",)
+
+
 def test_options_of_a_module_that_is_a_program_too_are_its_own() -> None:
     found = report(
         'import module1\ndef options():\n  p.add_argument("--lr")\noptions()\nmodule1.export()',
@@ -364,6 +375,7 @@ def test_a_program_that_must_be_told_to_use_the_gpu_is_told(text: str, option: s
 @pytest.mark.parametrize(
     ("text", "place"),
     [
+        ("import torch\ntorch.multiprocessing.spawn(f, nprocs=2)", "train.py:2"),
         ("import torch.multiprocessing as mp\nmp.spawn(f, nprocs=2)", "train.py:2"),
         ("from torch.multiprocessing import spawn\nspawn(f)", "train.py:2"),
         ("import torch\nimport torch.multiprocessing\ntorch.multiprocessing.spawn(f)", "train.py:3"),
