@@ -32,6 +32,8 @@ _PYTHON_FILES = re.compile(r"(?<![\w/.-])[\w./-]+\.py(?![\w/])")
 """Names of Python files in a shell script."""
 _PINNED_TORCH = re.compile(r"torch(?:vision|audio)?\s*(?:===?|~=|<=?)\s*[\w.+*-]+")
 """A torchvision or torchaudio needs one version of torch, too."""
+_INSTALLED_WITH_TORCH = ("torchvision", "torchaudio")
+"""Packages that a requirements.txt may leave out: its author installed them together with torch."""
 _MAX_PROGRAM_CHARACTERS = 2_000_000
 """Characters of a program that is read."""
 
@@ -166,25 +168,32 @@ def _stem(folder: Path, program: UserProgram) -> str:
 
 def _setup(folder: Path, program: UserProgram) -> str | None:
     """Return the command that installs what the program needs; None where the image has it all."""
+    packages = program.packages(_modules(folder, program))
     if (folder / "requirements.txt").is_file():
-        return "pip install -r requirements.txt"
+        named = _text(folder / "requirements.txt").lower()
+        beside = [name for name in _INSTALLED_WITH_TORCH if name in packages and name not in named]
+        return " ".join(["pip install -r requirements.txt", *beside])
     if any((folder / file).is_file() for file in _PACKAGES):
         return "pip install ."
-    packages = program.packages(_modules(folder, program))
     return f"pip install {' '.join(packages)}" if packages else None
 
 
 def _pinned_torch(folder: Path) -> str:
     """Return what replaces the image's torch: `torch==2.0.1 of requirements.txt`; empty: nothing does."""
     for name, requirements in _REQUIREMENTS.items():
-        try:
-            with (folder / name).open(encoding="utf-8", errors="replace") as file:
-                lines = requirements(file.read(_MAX_PROGRAM_CHARACTERS))
-        except OSError:
-            continue
-        found = (_PINNED_TORCH.match(line.strip()) for line in lines)
-        return next((f"{pinned[0]} of {name}" for pinned in found if pinned), "")
+        if text := _text(folder / name):
+            found = (_PINNED_TORCH.match(line.strip()) for line in requirements(text))
+            return next((f"{pinned[0]} of {name}" for pinned in found if pinned), "")
     return ""
+
+
+def _text(path: Path) -> str:
+    """Return the beginning of a file; empty where it cannot be read."""
+    try:
+        with path.open(encoding="utf-8", errors="replace") as file:
+            return file.read(_MAX_PROGRAM_CHARACTERS)
+    except OSError:
+        return ""
 
 
 def _of_pyproject(text: str) -> list[str]:

@@ -105,3 +105,22 @@ def test_a_program_that_reports_to_wandb_gets_its_key(folder: Path) -> None:
     (folder / "train.py").write_text("import wandb\n")
     init()
     assert [secret.name for secret in written(folder).secrets] == ["WANDB_API_KEY"]
+
+
+@pytest.mark.parametrize(
+    ("line", "imports", "setup"),
+    [
+        ("tqdm", "import torchvision.transforms as T", "pip install -r requirements.txt torchvision"),
+        ("tqdm", "import torchvision, torchaudio", "pip install -r requirements.txt torchvision torchaudio"),
+        ("TorchVision>=0.20", "import torchvision", "pip install -r requirements.txt"),
+        ("tqdm", "try:\n    import torchvision\nexcept ImportError: pass", "pip install -r requirements.txt"),
+        ("tqdm", "import torch", "pip install -r requirements.txt"),
+    ],
+)
+def test_what_its_author_installed_with_torch_is_installed_too(
+    folder: Path, line: str, imports: str, setup: str
+) -> None:
+    (folder / "requirements.txt").write_text(f"{line}\n")
+    (folder / "train.py").write_text(f"{imports}\n")
+    assert init("train.py").exit_code == 0
+    assert written(folder).setup == (setup,)
