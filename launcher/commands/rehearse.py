@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
+import re
 import shutil
 import subprocess
 import tarfile
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from vastrun.contract import layout
 from vastrun.contract.job import Job
@@ -30,6 +32,10 @@ EVALUATE, REPORT = "evaluate", "report"
 _STEPS = "steps.d"
 _POLL_INTERVAL_S = 0.1
 _LIST_TIMEOUT_S = 600.0
+_NAMES_PACKAGES = re.compile(
+    r".*require.*\.(?:txt|in)|.*constraints.*\.txt|pyproject\.toml|setup\.(?:py|cfg)|environment.*\.ya?ml|.*\.lock"
+)
+"""Files of the code by which packages are installed."""
 _REPLACED = (layout.ONSTART, layout.PACKAGES, layout.CODE, layout.RESUME)
 """Folders of the box that a rehearsal replaces; the data stay."""
 
@@ -84,6 +90,23 @@ def left_out_of_rehearsal(cache: Path, spec: JobSpec) -> LeftOutFiles | None:
     return parse_left_out(manifest)
 
 
+def _what_setup_installs(box: Path) -> tuple[object, dict[str, bytes]] | None:
+    """Return the set-up commands and the files that name packages; None where the box has no job."""
+    try:
+        setup = json.loads((box / layout.JOB).read_bytes()).get("setup")
+        if not (box / layout.CODE_ARCHIVE).is_file():
+            return setup, {}
+        with tarfile.open(box / layout.CODE_ARCHIVE) as archive:
+            return setup, {
+                member.name: file.read()
+                for member in archive
+                if _NAMES_PACKAGES.fullmatch(PurePosixPath(member.name).name)
+                and (file := archive.extractfile(member)) is not None
+            }
+    except (OSError, ValueError, AttributeError, tarfile.TarError):
+        return None
+
+
 class Rehearsal:
     """A box without a lease, whose folder is `box`. `environment` is what its processes inherit."""
 
@@ -112,10 +135,15 @@ class Rehearsal:
                 shutil.rmtree(self._box / name, ignore_errors=True)
             (self._box / layout.STOP).unlink(missing_ok=True)
             self._box.mkdir(parents=True, exist_ok=True, mode=0o700)
+            installed = _what_setup_installs(self._box)
+            (self._box / layout.CODE_ARCHIVE).unlink(missing_ok=True)
             with tarfile.open(bundle.path) as archive:
                 # Debian 12's Python, 3.11.2, knows no filters, and passes this over.
                 archive.extraction_filter = getattr(tarfile, "data_filter", None)
                 archive.extractall(self._box)
+            if _what_setup_installs(self._box) != installed:
+                # A machine would not have what only an earlier rehearsal installed.
+                shutil.rmtree(self._box / layout.OVERLAY, ignore_errors=True)
         except OSError as error:
             raise StorageError(f"cannot write {self._box}: {error.strerror or error}") from error
 

@@ -163,6 +163,30 @@ def test_a_program_is_run_and_reported_on_and_its_report_can_be_had_again(desk: 
     assert "verdict  FAILED" in desk.types("report").stdout
 
 
+def test_what_only_an_earlier_rehearsal_installed_is_removed(desk: Desk) -> None:
+    code = desk.job.parent / "code"
+    code.mkdir()
+
+    def rehearse(setup: str, requirements: str) -> None:
+        (code / "requirements.txt").write_text(requirements)
+        lines = ("command: 'true'", "success: {exit_code: 0}", "ranks: 1", "code: {path: code}")
+        desk.writes(*lines, f"setup: {setup}")
+        end = desk.types("unpack")
+        assert end.exit_code == 0, end.output
+
+    def installed() -> list[str]:
+        return sorted(path.name for path in (desk.box / "python").glob("of *"))
+
+    rehearse("touch $VIRTUAL_ENV/'of one'", "a")
+    (desk.box / "python" / "of a user").touch()
+    rehearse("touch $VIRTUAL_ENV/'of one'", "a")
+    assert installed() == ["of a user", "of one"]
+    rehearse("touch $VIRTUAL_ENV/'of one'", "b")
+    assert installed() == ["of one"]
+    rehearse("touch $VIRTUAL_ENV/'of two'", "b")
+    assert installed() == ["of two"]
+
+
 @pytest.mark.slow
 def test_files_that_would_not_be_downloaded_are_shown_and_a_plan_shows_them_too(tmp_path: Path) -> None:
     desk = Desk(tmp_path)
