@@ -1,9 +1,10 @@
-"""Ignored data: files that git ignores, so that they are not uploaded, and that the uploaded code names."""
+"""Ignored data: files that git ignores, so that they are not uploaded, and that the uploaded code names, or
+whose folder it names."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from fnmatch import fnmatchcase
 from pathlib import Path, PurePosixPath
 
@@ -16,13 +17,20 @@ _WRITTEN = frozenset((".pt", ".pth", ".ckpt", ".safetensors", ".log", ".out", ".
 """Suffixes of what an earlier run of the program on this computer has probably written."""
 _MAX_CODE_BYTES = 16 << 20
 _WORD = re.compile(rb"[\w.-]+")
+_PATH = re.compile(rb"[\w.-]*/[\w./-]*")
+_OUTPUT_FOLDER = re.compile(
+    r"(?:.*_)?(?:ckpt|checkpoint|snapshot|log|out|output|result|fig|figure|plot|run|sample|save|exp|experiment"
+    r"|weight|model|wandb)s?",
+    re.IGNORECASE,
+)
+"""Names of folders to which an earlier run of the program has probably written."""
 
 
 def ignored_data(spec: JobSpec) -> list[str]:
-    """Return the ignored files whose names the code or the command has, from the code folder, sorted.
+    """Return the ignored files and folders that the code or the command names, from the code folder, sorted.
 
-    Without those that the job names as outputs, checkpoints or proofs, or that look like output. It only
-    helps: where the folder cannot be read, the upload says why.
+    A folder ends in a slash. Left out is what the job names as outputs, checkpoints or proofs, or looks like
+    output. It only helps: where the folder cannot be read, the upload says why.
     """
     if spec.code is None or spec.command is None:
         return []
@@ -31,22 +39,35 @@ def ignored_data(spec: JobSpec) -> list[str]:
         ignored = ignored_by_git(tree)
     except (UsageError, OSError):
         return []
-    candidates = [path for path in ignored if _may_be_data(path, spec)]
+    candidates = [path for path in ignored if not _is_output(path, spec)]
     if not candidates:
         return []
-    words = {word for text in _texts(tree, spec) for word in _WORD.findall(text)}
-    return sorted(path for path in candidates if PurePosixPath(path).name.encode(errors="replace") in words)
+    words, folders = set[bytes](), set[str]()
+    for text in _texts(tree, spec):
+        words.update(_WORD.findall(text))
+        folders.update(str(PurePosixPath(path.decode(errors="replace"))) for path in _PATH.findall(text))
+    paths = list(map(PurePosixPath, candidates))
+    files = [path for path in paths if _is_data(path) and path.name.encode(errors="replace") in words]
+    folders -= {str(folder) for path in files for folder in path.parents}
+    named = {f"{folder}/" for path in paths if (folder := _folder_of(path, folders))}
+    return sorted({*map(str, files), *named})
 
 
-def _may_be_data(path: str, spec: JobSpec) -> bool:
-    pure = PurePosixPath(path)
+def _is_data(path: PurePosixPath) -> bool:
+    return path.suffix not in {"", *_WRITTEN}
+
+
+def _folder_of(path: PurePosixPath, folders: Collection[str]) -> str:
+    """Return the deepest of the folders in which the file lies; empty where that is one for output."""
+    found = next((folder for folder in path.parents[:-1] if str(folder) in folders), None)
+    return "" if found is None or any(map(_OUTPUT_FOLDER.fullmatch, found.parts)) else str(found)
+
+
+def _is_output(path: str, spec: JobSpec) -> bool:
     proofs = spec.success.files if spec.success is not None else ()
     written = (spec.checkpoints.files or "", *proofs, *spec.outputs)
-    return (
-        pure.suffix not in {"", *_WRITTEN}
-        and not pure.name.startswith(".")
-        and not any(fnmatchcase(path, pattern.lstrip("!")) for pattern in written)
-    )
+    is_named = any(fnmatchcase(path, pattern.lstrip("!")) for pattern in written)
+    return is_named or PurePosixPath(path).name.startswith(".")
 
 
 def _texts(tree: Worktree, spec: JobSpec) -> Iterator[bytes]:

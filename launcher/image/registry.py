@@ -7,7 +7,7 @@ import hashlib
 import re
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from http.client import HTTPException
 from typing import Annotated, TypeVar
 from urllib.error import HTTPError, URLError
@@ -67,7 +67,7 @@ class _Platform:
 @dataclass(frozen=True, kw_only=True)
 class _PlatformManifest:
     digest: _Digest
-    platform: _Platform = field(default_factory=_Platform)
+    platform: _Platform | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,7 +83,7 @@ class _Settings:
 @dataclass(frozen=True, kw_only=True)
 class _Config:
     architecture: _Words | None = None
-    config: _Settings = field(default_factory=_Settings)
+    config: _Settings | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -132,7 +132,7 @@ class Registry:
             reference=ImageReference.of(f"{reference.tagged}@{digest}"),
             architecture=architecture,
             size_mb=round(sum(layer.size for layer in manifest.layers) / 1e6),
-            labels=config.config.Labels or {},
+            labels=(config.config and config.config.Labels) or {},
         )
 
 
@@ -254,7 +254,7 @@ def _for_our_machines(manifests: Iterable[_PlatformManifest], reference: ImageRe
     platforms = {
         entry.platform.architecture or "?": entry.digest
         for entry in manifests
-        if entry.platform.os == "linux"
+        if entry.platform is not None and entry.platform.os == "linux"
     }
     if ARCHITECTURE not in platforms:
         raise _wrong_architecture(reference, " and ".join(sorted(platforms)) or "nothing known")

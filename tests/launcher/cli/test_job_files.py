@@ -217,6 +217,33 @@ def test_data_that_git_ignores_and_the_code_names_are_told_before_anything_is_re
     )
 
 
+@pytest.mark.parametrize(
+    ("code", "files", "named"),
+    [
+        ("Path('./data/imgs/')", ["data/imgs/0.png", "data/imgs/1.png"], "data/imgs/"),
+        ("dir = 'data/deep'; root = 'data/'", ["data/deep/a/0.pt"], "data/deep/"),
+        ("root='./data'", ["data/cifar/batch_1"], "data/"),
+        ("Path('./checkpoints/')", ["checkpoints/last.pth"], ""),
+        ("open('exp_logs/x/log')", ["exp_logs/x/log/1.csv"], ""),
+        ("import data; batch['data']", ["data/imgs/0.png"], ""),
+        ("Path('./data/imgs/')", ["data/imgs/.DS_Store"], ""),
+    ],
+)
+def test_an_ignored_folder_that_the_code_names_is_told(
+    tmp_path: Path, code: str, files: list[str], named: str
+) -> None:
+    subprocess.run(["git", "init", "-q", str(tmp_path)], check=True)
+    for name, text in {
+        "train.py": code,
+        ".gitignore": "*\n!*.py\n!*/\n",
+        **dict.fromkeys(files, "x"),
+    }.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    said = list(warnings(of_checkout(tmp_path), free=True, local=True))
+    assert [text.partition(": ")[0] for text in said] == [named] * bool(named)
+
+
 def test_of_many_ignored_files_three_are_named(checkout: Path) -> None:
     names = [f"part{n}.bin" for n in range(5)]
     for name in names:
