@@ -228,7 +228,7 @@ class SqlLedger:
             holder, now = self._holder(run_id), self._db.now()
             is_own = holder is not None and holder["who"] == driver.who
             if holder is not None and not is_own and self._is_driving(holder):
-                raise _held(run_id, holder, f"vastrun logs -f {run_id}")
+                raise self._held(run_id, holder)
             # The same duration by the clock of all launchers: this computer's clock may be wrong.
             until = now + (driver.until - self._now())
             since = holder["since"] if holder is not None and is_own else now
@@ -274,9 +274,19 @@ class SqlLedger:
     def _check_driver(self, run_id: str, who: str) -> None:
         holder = self._holder(run_id)
         if holder is None:
-            raise HeldError(f"{run_id}: another launcher drives the run now", hint=f"vastrun status {run_id}")
+            name = self._name(run_id)
+            raise HeldError(f"{name}: another launcher drives the run now", hint=f"vastrun status {name}")
         if holder["who"] != who:
-            raise _held(run_id, holder, f"vastrun logs -f {run_id}")
+            raise self._held(run_id, holder)
+
+    def _held(self, run_id: str, holder: Mapping[str, Any]) -> HeldError:
+        name = self._name(run_id)
+        return _held(name, holder, f"vastrun logs -f {name}")
+
+    def _name(self, run_id: str) -> str:
+        """Return the id that the user knows: of a node that of its run."""
+        row = self._db.row("SELECT leader FROM runs WHERE id = ?", (run_id,))
+        return (row and row["leader"]) or run_id
 
     def _holder(self, run_id: str) -> Mapping[str, Any] | None:
         return self._db.row("SELECT who, since, until FROM drivers WHERE run_id = ?", (run_id,))

@@ -191,6 +191,16 @@ def test_a_second_driver_is_refused_and_told_who_drives(ledger: SqlLedger) -> No
     assert caught.value.hint == f"vastrun logs -f {RUN.id}"
 
 
+def test_a_second_driver_of_a_node_is_told_the_name_of_the_run(ledger: SqlLedger) -> None:
+    node = replace(RUN, id=f"{RUN.id}-n1", leader=RUN.id, node=1)
+    ledger.add(RUN)
+    ledger.add(node)
+    ledger.hold(node.id, Driver(who=OTHER, until=NOW + 60))
+    with pytest.raises(HeldError, match=f"^{RUN.id} is driven by another launcher: process 22") as caught:
+        ledger.save(node, who=ME)
+    assert caught.value.hint == f"vastrun logs -f {RUN.id}"
+
+
 def test_a_driver_may_hold_on_for_longer(ledger: SqlLedger) -> None:
     ledger.add(RUN)
     held_by(ledger, ME, until=NOW + 60)
