@@ -19,6 +19,8 @@ from vastrun.launcher.ledger.sql import SqlLedger
 HEARTBEAT_INTERVAL_S = 15.0
 HEARTBEAT_TIMEOUT_S = 60.0
 """Seconds without a heartbeat after which a launcher on another computer counts as dead."""
+_END_WAIT_S = 5.0
+"""Seconds that an end waits for a heartbeat on its way; without a database that would be minutes."""
 
 _T = TypeVar("_T")
 
@@ -66,6 +68,7 @@ class Heartbeats:
         self._db, self._timeout_s, self._interval_s = db, heartbeat_timeout_s, interval_s
         self._launchers: set[str] = set()
         self._ended = threading.Event()
+        self._renewing = threading.Lock()
 
     def keep(self, who: str) -> None:
         """Send heartbeats for `who` until this process ends."""
@@ -87,6 +90,9 @@ class Heartbeats:
         if self._ended.is_set():
             return
         self._ended.set()
+        # A renewal on its way would write the row again.
+        if not self._renewing.acquire(timeout=_END_WAIT_S):
+            return
         with suppress(StorageError):
             for who in self._launchers:
                 self._delete(who)
@@ -94,8 +100,9 @@ class Heartbeats:
     def _renew_forever(self) -> None:
         while not self._ended.wait(self._interval_s):
             with suppress(StorageError):  # was retried for long enough; the next heartbeat tries again
-                for who in list(self._launchers):
-                    self._write(who)
+                with self._renewing:
+                    for who in () if self._ended.is_set() else list(self._launchers):
+                        self._write(who)
                 self._db.with_retries(self._db.delete_expired)
 
     @with_retries
