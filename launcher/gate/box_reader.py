@@ -28,6 +28,8 @@ _CHUNK = 1 << 20
 NO_LEASE = "not there"
 NEEDED_TO_START = ("bash", "base64", "gzip", "flock", "mv")
 """Programs that a container needs at its start to arm the lease."""
+_OF_SUPERVISOR = ("step", "steps", "loss", "ranks", "idle_gpus")
+"""Fields of a status that the supervisor writes; its file is within reach of the user's program."""
 _NOT_FOUND = re.compile(r"\b(\w{1,20}): (?:command )?not found", re.ASCII)
 """Message of bash, dash and busybox for a missing program."""
 
@@ -85,7 +87,8 @@ def parse_box_status(printed: str) -> BoxStatus:
     try:
         document = read_json(Mapping[str, Any], printed)
         supervisor = read_as(Mapping[str, Any] | None, document.get("supervisor")) or {}
-        status: BoxStatus = read_as(BoxStatus, {**supervisor, **document, "at": document.get("now")})
+        training = {name: supervisor[name] for name in _OF_SUPERVISOR if name in supervisor}
+        status: BoxStatus = read_as(BoxStatus, {**document, **training, "at": document.get("now")})
         if len({rank.rank for rank in status.ranks}) < len(status.ranks):
             raise RecordError("a rank is listed twice")
     except RecordError as error:

@@ -45,6 +45,14 @@ def test_more_ranks_than_a_machine_has_are_refused_at_once(ranks: Sequence[int])
     assert time.process_time() - began < 0.5
 
 
+def test_the_supervisor_says_nothing_of_the_box() -> None:
+    supervisor = {"step": 7, "box": "idle", "lease": "armed", "lease_ends_at": 9e9, "free_mb": 1, "at": 1.0}
+    printed = json.dumps({"now": 1.8e9, "box": "running", "step": 3, "supervisor": supervisor})
+    found = parse_box_status(printed)
+    assert (found.step, found.box, found.at) == (7, "running", 1.8e9)
+    assert (found.lease, found.lease_ends_at, found.free_mb) == ("none", None, None)
+
+
 def test_a_rank_that_is_listed_twice_is_refused() -> None:
     with pytest.raises(BoxError, match="a rank is listed twice"):
         parse_box_status(status([0, 1, 0]))

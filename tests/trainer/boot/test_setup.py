@@ -75,7 +75,7 @@ def run(box: Path, python: Path, *commands: str, **environ: str) -> subprocess.C
     [
         ("pip install vision", {}, HERE, "1.0", 1),
         ("pip install vision==2.0", {}, "2.14.0", "2.0", 2),
-        ("pip install --upgrade torch vision", {}, "2.14.0", "2.0", 1),
+        pytest.param("pip install --upgrade torch vision", {}, "2.14.0", "2.0", 1, marks=pytest.mark.slow),
         pytest.param("pip install torch vision", {}, HERE, "1.0", 1, marks=pytest.mark.slow),
         pytest.param("pip install torch==2.14.0 vision", {}, "2.14.0", "2.0", 2, marks=pytest.mark.slow),
         pytest.param(
@@ -112,6 +112,7 @@ def test_the_torch_that_is_there_stays_where_anything_goes_with_it(
     assert not list((tmp_path / "box").glob("*.log"))
 
 
+@pytest.mark.slow
 def test_a_torch_that_is_not_of_pypi_is_replaced_which_the_log_says(
     wheels: Path, python: Path, tmp_path: Path
 ) -> None:
