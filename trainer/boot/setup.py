@@ -47,22 +47,23 @@ def main() -> int:
 def _torch() -> str:
     """Return the version of torch in this Python; empty when it has none."""
     try:
-        return version("torch")
+        return version("torch") or ""  # None where its record is damaged
     except PackageNotFoundError:
         return ""
 
 
 def _keeping(torch: str, box: Path) -> dict[str, str]:
-    """Return the variables by which pip and uv keep this torch; none if the job sets PIP_CONSTRAINT.
+    """Return the variables by which pip and uv keep this torch; none if the job sets one of them.
 
     2.13.0+cu126 is of an index of PyTorch's: the packages on PyPI are for another CUDA.
     """
     file = box / _CONSTRAINT
+    names = ("PIP_CONSTRAINT", "UV_CONSTRAINT")
     # pip and uv part a list of files at blanks.
-    if not torch or "+" in torch or "PIP_CONSTRAINT" in os.environ or len(str(file).split()) > 1:
+    if not torch or "+" in torch or any(name in os.environ for name in names) or len(str(file).split()) > 1:
         return {}
     file.write_text(f"torch=={torch}\n", encoding="utf-8")
-    return {"PIP_CONSTRAINT": str(file), "UV_CONSTRAINT": str(file), "PIP_LOG": str(box / _PIP_LOG)}
+    return {**dict.fromkeys(names, str(file)), "PIP_LOG": str(box / _PIP_LOG)}
 
 
 def _run(command: str, box: Path, keeping: Mapping[str, str]) -> int:
