@@ -228,8 +228,9 @@ def _rented_instance(
     if seen is None:
         return ordered
     row, asked_at = seen
-    # `cancel_unavail` should prevent this; otherwise the stopped machine's disk is billed.
-    if row.is_stopped:
+    # `cancel_unavail` should prevent this; otherwise the stopped machine's disk is billed. One that was never
+    # scheduled reads as loading, and its host is to blame.
+    if row.is_stopped and row.actual_status != "loading":
         _end(api, instance_id)
         raise NoOfferError("another user rented it first; the machine is stopped", ended=instance_id)
     listed = instance_of(row, asked_at)

@@ -155,6 +155,11 @@ def test_a_machine_that_another_user_got_is_destroyed_until_it_is_gone() -> None
     assert Api(row=half).rent().id == ID
 
 
+def test_a_machine_that_was_never_scheduled_is_the_fault_of_its_host() -> None:
+    api = Api(row=instance(actual_status="loading", cur_state="stopped", intended_status="stopped"))
+    assert (api.rent().id, api.destroyed) == (ID, [])
+
+
 def test_a_bid_without_a_grant_is_looked_at_every_3_seconds_for_a_minute() -> None:
     waits = instance(actual_status="created", cur_state="stopped", status_msg="", intended_status="stopped")
     api = Api(row=waits, answer={"success": False, "new_contract": int(ID)})
