@@ -94,8 +94,8 @@ def _unknown(by_name: Mapping[str, Series]) -> Iterator[_Drawn]:
     known = {name for chart in CHARTS for name in chart.names}
     if len(tasks := _tasks(by_name)) > 1:
         known.update(tasks)
-    others = (name for name in by_name if name not in known and not _OF_ONE_GPU.fullmatch(name))
-    for name in islice(others, _MAX_UNKNOWN):
+    unlisted = (name for name in by_name if name not in known and not _OF_ONE_GPU.fullmatch(name))
+    for name in islice(unlisted, _MAX_UNKNOWN):
         yield Chart(title=name, names={}, may_be_log=True), [(name, by_name[name])]
 
 
