@@ -100,8 +100,8 @@ class PathReader:
         match node:
             case ast.Name(id="__file__"):
                 return [self.index.files[self._file(scope)]]
-            case ast.Name(id=name):
-                return self._variable(name, scope)
+            case ast.Name():
+                return self._variable(node, scope)
             case ast.Attribute(value=value, attr="parent"):
                 return [posixpath.dirname(path) for path in self.paths(value, scope)]
             case ast.Attribute(attr=name):
@@ -117,17 +117,24 @@ class PathReader:
         parts = [self.paths(node, scope) or [UNKNOWN] for node in nodes]
         yield from itertools.islice(map(join, itertools.product(*parts)), _MAX_VALUES)
 
-    def _variable(self, name: str, scope: Scope) -> Iterable[str]:
+    def _variable(self, node: ast.Name, scope: Scope) -> Iterable[str]:
         """Return the values of a name, from its function or an outer scope."""
+        name, here = node.id, scope
         while True:
-            if (scope, name) in self.index.assigned:
-                found = [self.paths(value, scope) for value in self.index.assigned[scope, name]]
+            function = None if isinstance(scope, ast.Module) else scope
+            is_parameter = function is not None and name in _parameters(function)
+            assigned = self.index.assigned.get((scope, name), [])
+            if scope is here:
+                before = [value for value in assigned if _ends_before(value, node)]
+                assigned = before if before or is_parameter else assigned
+            if assigned:
+                found = [self.paths(value, scope) for value in assigned]
                 return [value for values in found for value in values]
-            if isinstance(scope, ast.Module):
+            if function is None:
                 return self._known(self.index.globals.get(name, []))
-            if name in _parameters(scope):
-                return self._parameter(name, scope)
-            scope = self.index.outer[scope]
+            if is_parameter:
+                return self._parameter(name, function)
+            scope = self.index.outer[function]
 
     def _file(self, scope: Scope) -> ast.Module:
         while not isinstance(scope, ast.Module):
@@ -243,6 +250,11 @@ def _is_environment(node: ast.expr) -> bool:
 
 def _environment(key: object) -> list[str]:
     return [OUTPUTS] if key == "VASTRUN_OUTPUTS" else [UNKNOWN]
+
+
+def _ends_before(value: ast.expr, use: ast.expr) -> bool:
+    """Tell whether a value is assigned in the text before a use of its name in the same function."""
+    return (value.end_lineno or 0, value.end_col_offset or 0) <= (use.lineno, use.col_offset)
 
 
 def _parameters(function: Function) -> set[str]:

@@ -9,9 +9,14 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from vastrun.launcher.config.path_values import OUTPUTS, PathReader
-from vastrun.launcher.config.program_index import ProgramIndex, ProgramOption, index_program
+from vastrun.launcher.config.program_index import ProgramIndex, ProgramOption, dotted, index_program
 from vastrun.launcher.config.reached_code import reached_code
-from vastrun.launcher.config.write_calls import OUTPUT_FOLDER, RESULTS, is_false
+from vastrun.launcher.config.write_calls import (
+    OUTPUT_FOLDER,
+    RESULTS,
+    is_false,
+    uses_hydra_with_lightning,
+)
 from vastrun.launcher.config.written_files import CHECKPOINT_FOLDER, Write, WrittenFiles, written_files
 
 _FLAG = re.compile(r"--[A-Za-z0-9][A-Za-z0-9_.-]*")
@@ -142,18 +147,20 @@ def proof_files(report: ProgramReport) -> str:
 def file_lines(report: ProgramReport) -> Iterator[str]:
     """Yield the lines about checkpoints and outputs."""
     written = report.written
-    yield from _checkpoint_lines(written.checkpoint, report.resume)
+    yield from _checkpoint_lines(written, report.resume)
     yield f"# All that it writes in this folder or to {OUTPUTS} is downloaded, up to 5 GB (outputs_gb)."
     for write in written.outside:
         yield f"# Not downloaded: {write.pattern} ({_place(write)}). Write to {OUTPUTS} instead."
-    if written.unknown and written.checkpoint is None:
-        yield "# Only a run shows where these write; name a checkpoint among them in checkpoints:"
-        yield from (f"#   {write.by} in {_place(write)}" for write in written.unknown[:_MAX_NAMED])
 
 
-def _checkpoint_lines(checkpoint: Write | None, resume: ResumeMethod | None) -> Iterator[str]:
+def _checkpoint_lines(written: WrittenFiles, resume: ResumeMethod | None) -> Iterator[str]:
+    checkpoint = written.checkpoint
     if checkpoint is None or resume is None:
-        yield "# The program was not seen to save a state to continue from. Once it does:"
+        if written.unknown:
+            yield "# Only a run shows where these write. If one saves a state to continue from, name it:"
+            yield from (f"#   {write.by} in {_place(write)}" for write in written.unknown[:_MAX_NAMED])
+        else:
+            yield "# The program was not seen to save a state to continue from. Once it does:"
         yield "# checkpoints: checkpoints/*   # kept while it runs; `command: … {resume:--resume}` continues"
         yield ""
         return
@@ -185,8 +192,10 @@ def quoted(text: str) -> str:
 _PATH = r"(?:ckpt|checkpoint|snapshot|state|file|dir|path|training)s?"
 _RESUME_OPTION = re.compile(
     rf"(?:auto_?)?(?:resume|restore|continue)(?:_?(?:from|{_PATH}))*|(?:load|from|restart)(?:_?(?:from|{_PATH}))+"
-    r"|(?:ckpt|checkpoint|snapshot)_?(?:path|file)"
+    rf"|(?:ckpt|checkpoint|snapshot)_?(?:path|file)|{_PATH}_?(?:to|for)_?(?:resume|load|restore|continue)"
 )
+_RESUME_SWITCHES = ("resume", "restore", "continue", "resume_training", "continue_training")
+"""Switches without which a program with a path to continue from does not look at it."""
 _READERS = frozenset(("resume_path", "AccelerateLoop"))
 """Names of `vastrun.integrations` that read VASTRUN_RESUME."""
 _CONFIGURATOR = "configurator.py"
@@ -227,11 +236,14 @@ def resume_method(index: ProgramIndex, reader: PathReader, checkpoint: Write) ->
         return _by_option("--resume_from_checkpoint")
     if runs_lightning_command(index):
         return _by_option("--ckpt_path")
+    if uses_hydra_with_lightning(index) and re.fullmatch(r"[\w.]+", key := _hydra_key(index)):
+        return _by_hydra(key)
     options = [option for option in index.options if _is_resume(option)]
     options.sort(key=lambda option: "resume" not in option.name)
     with_path = next((option for option in options if not option.is_switch), None)
     if with_path is not None:
-        return _by_option(with_path.flag)
+        switches = (option for option in options if option.turns_on and option.name in _RESUME_SWITCHES)
+        return _by_option(with_path.flag, next((option.flag for option in switches), ""))
     if options:
         return _by_switch(options[0].flag)
     if _CONFIGURATOR in index.texts and "init_from" in index.globals and "resume" in index.texts:
@@ -249,9 +261,31 @@ def runs_lightning_command(index: ProgramIndex) -> bool:
     return any(not is_false(call.argument(-1, "run")) for call in index.called.get("LightningCLI", []))
 
 
-def _by_option(flag: str) -> ResumeMethod:
+def _hydra_key(index: ProgramIndex) -> str:
+    """Return the key of Hydra's configuration whose value `trainer.fit` continues from; empty: none does."""
+    for call in index.called.get("fit", []):
+        match call.argument(-1, "ckpt_path"):
+            case ast.Attribute() as value:
+                return dotted(value).partition(".")[2]
+            case ast.Subscript(slice=ast.Constant(value=str(key))):
+                return key
+            case ast.Call(func=ast.Attribute(attr="get"), args=[ast.Constant(value=str(key)), *_]):
+                return key
+    return ""
+
+
+def _by_hydra(key: str) -> ResumeMethod:
+    # Hydra reads quotes, too: Lightning's file names contain `=`.
+    return ResumeMethod(
+        note=f"{key}= and the path of the checkpoint are added if there is one.",
+        word=f"${{VASTRUN_RESUME:+{key}=\"'$VASTRUN_RESUME'\"}}",
+    )
+
+
+def _by_option(flag: str, switch: str = "") -> ResumeMethod:
     note = f"On a fresh start {{resume:...}} is left out; else it is {flag} and the path of the checkpoint."
-    return ResumeMethod(note=note, word=f"{{resume:{flag}}}")
+    word = f"{{resume:{flag}}}"
+    return ResumeMethod(note=note, word=f"${{VASTRUN_RESUME:+{switch}}} {word}" if switch else word)
 
 
 def _by_switch(flag: str) -> ResumeMethod:

@@ -18,6 +18,8 @@ HF_CHECKPOINTS = "checkpoint-*"
 _HF_OUTPUTS = "*.*"
 """The Trainer's other files there: its checkpoints are folders, with no dot in their names."""
 _LIGHTNING_CHECKPOINTS = "lightning_logs/*/checkpoints/*.ckpt"
+_IN_ANY_FOLDER = "**/checkpoints/*.ckpt"
+"""Checkpoints of Lightning where a logger, or Hydra's configuration, names the folder."""
 _OPTIMIZER = re.compile(r"optim", re.IGNORECASE)
 _OF_A_MODEL = re.compile(
     r"model|module|state|optim|net|weight|param|ckpt|checkpoint|snapshot|ema", re.IGNORECASE
@@ -250,7 +252,7 @@ def _lightning_trainer(index: ProgramIndex, call: Call) -> Iterator[WriteTarget]
     if is_false(call.argument(-1, "logger")):
         below = "checkpoints/*.ckpt"
     elif loggers:
-        folder, below = loggers[0].argument(0, "save_dir"), "**/checkpoints/*.ckpt"
+        folder, below = loggers[0].argument(0, "save_dir"), _IN_ANY_FOLDER
     elif wandb := index.called.get("WandbLogger", []):
         project = wandb[0].argument(-1, "project")
         name = str(getattr(project, "value", "*"))
@@ -258,6 +260,12 @@ def _lightning_trainer(index: ProgramIndex, call: Call) -> Iterator[WriteTarget]
     yield WriteTarget(node=folder, below=below, is_checkpoint=True)
     if below == _LIGHTNING_CHECKPOINTS:
         yield WriteTarget(node=folder, below="lightning_logs/*/*")
+
+
+def _instantiate(index: ProgramIndex, _call: Call) -> Iterator[WriteTarget]:
+    """Yield the checkpoints of a Lightning Trainer that Hydra makes from its configuration."""
+    if uses_hydra_with_lightning(index) and not index.called.get("ModelCheckpoint"):
+        yield WriteTarget(node=None, below=_IN_ANY_FOLDER, is_checkpoint=True)
 
 
 def _lightning_logger(_index: ProgramIndex, call: Call) -> Iterator[WriteTarget]:
@@ -283,6 +291,7 @@ _SPECIAL: Mapping[str, Callable[[ProgramIndex, Call], Iterator[WriteTarget]]] = 
     "ProjectConfiguration": _project,
     "Trainer": _lightning_trainer,
     "ModelCheckpoint": _model_checkpoint,
+    "instantiate": _instantiate,
     "LightningCLI": _lightning_trainer,
     "TensorBoardLogger": _lightning_logger,
     "CSVLogger": _lightning_logger,
@@ -292,6 +301,11 @@ _SPECIAL: Mapping[str, Callable[[ProgramIndex, Call], Iterator[WriteTarget]]] = 
 def uses_lightning(imports: Collection[str]) -> bool:
     """Tell whether a program with these imports uses Lightning."""
     return any(name.partition(".")[0] in ("lightning", "pytorch_lightning") for name in imports)
+
+
+def uses_hydra_with_lightning(index: ProgramIndex) -> bool:
+    """Tell whether Hydra configures a program that trains with Lightning."""
+    return any(name.partition(".")[0] == "hydra" for name in index.imports) and uses_lightning(index.imports)
 
 
 def is_false(node: ast.expr | None) -> bool:

@@ -40,6 +40,10 @@ RESUMES = {
         "{resume:--resume-from}",
     ),
     "a switch": ('p.add_argument("--resume", action="store_true")', "${VASTRUN_RESUME:+--resume}"),
+    "a switch and the path beside it": (
+        'p.add_argument("--resume", action="store_true")\np.add_argument("--path_to_resume", default="")',
+        "${VASTRUN_RESUME:+--resume} {resume:--path_to_resume}",
+    ),
     "a flag of click": (
         '@click.option("--resume", is_flag=True)\ndef f(resume): pass',
         "${VASTRUN_RESUME:+--resume}",
@@ -49,6 +53,14 @@ RESUMES = {
         "${VASTRUN_RESUME:+--init_from=resume}",
     ),
     "Lightning's command line": ("import lightning\nLightningCLI(M)", "fit {resume:--ckpt_path}"),
+    "a key of Hydra's": (
+        'import hydra, lightning\ntrainer.fit(m, ckpt_path=cfg.get("ckpt_path"))',
+        "${VASTRUN_RESUME:+ckpt_path=\"'$VASTRUN_RESUME'\"}",
+    ),
+    "a nested key of Hydra's": (
+        "import hydra, lightning\ntrainer.fit(m, ckpt_path=cfg.train.resume_from)",
+        "${VASTRUN_RESUME:+train.resume_from=\"'$VASTRUN_RESUME'\"}",
+    ),
     "Hugging Face's options": (
         "HfArgumentParser((TrainingArguments,))",
         "--output_dir results {resume:--resume_from_checkpoint}",

@@ -51,6 +51,22 @@ CHECKPOINTS = {
         'T("snapshot.pt")',
         "snapshot.pt",
     ),
+    "a parameter that later becomes another name": (
+        'def save(path):\n  torch.save(s, path)\n  path = os.path.basename(path)\nsave(f"c/step{n}.pt")',
+        "c/step*.pt",
+    ),
+    "a parameter that is made longer": (
+        'def save(s, path):\n  path = os.path.join(path, "last.pt")\n  torch.save(s, path)\nsave(1, "ckpt")',
+        "ckpt/last.pt",
+    ),
+    "a name that is used again": (
+        'path = "a/last.pt"\ntorch.save(s, path)\npath = "notes.txt"\nopen(path, "w")',
+        "a/last.pt",
+    ),
+    "Lightning by Hydra": (
+        "import hydra, lightning\ntrainer = hydra.utils.instantiate(cfg.trainer)",
+        "**/checkpoints/*.ckpt",
+    ),
     "an open file": ('with open("ckpt/last.pt", "wb") as f:\n  torch.save(s, f)', "ckpt/last.pt"),
     "a folder that is renamed": (
         'new = Path("out", ".step_1")\n(new / "a").write_text(t)\nos.rename(new, Path("out", f"step_{n}"))',
@@ -219,6 +235,7 @@ HOSTILE = {
     "names that end the line": 'torch.save(s, "a\\nname: evil")\nopen("b\\x1b[2J: #", "w")',
     "a very long name": f'open("{"a" * 100_000}", "w")',
     "a flag that is no word": 'torch.save(0, "c.pt")\np.add_argument("--resume; rm -rf /")',
+    "a key that is no word": 'import hydra, lightning\ninstantiate(c)\nfit(ckpt_path=c.get("a; rm -rf /"))',
     "odd arguments": "A(*x)\nopen(*x, mode='w')\ntorch.save()\nopen()\nos.replace()\np.add_argument()",
     "loops over one long list": "a = [" + "b, " * 5000 + "]\n" + "for c in a: open(c, 'w')\n" * 5000,
     "loops over lists of each other": "a = [b]\nb = [a]\nfor b in a:\n  for a in b: open(a, 'w')",
