@@ -27,11 +27,19 @@ from vastrun.launcher.package_files import schemas
 _USUAL_PROGRAMS = ("train.py", "main.py", "run.py", "finetune.py")
 _PACKAGES = ("pyproject.toml", "setup.py")
 """Files of a folder that pip installs."""
+_INSTALL_PACKAGE = "pip install ."
 _SHELL_SUFFIXES = (".sh", ".bash", ".zsh", ".slurm", ".sbatch")
 _PYTHON_FILES = re.compile(r"(?<![\w/.-])[\w./-]+\.py(?![\w/])")
 """Names of Python files in a shell script."""
 _PINNED_TORCH = re.compile(r"torch(?:vision|audio)?\s*(?:===?|~=|<=?)\s*[\w.+*-]+")
 """A torchvision or torchaudio needs one version of torch, too."""
+_PYTHON_RANGE = re.compile(
+    r"(?<![\w-])(?:requires-python|python_requires|python)\s*=\s*[\"']([^\"'\n]{1,50})[\"']"
+)
+"""The versions of Python that a package allows, in pyproject.toml (also Poetry's) and in setup.py."""
+_HIGHEST_PYTHON = re.compile(r"(?:<|==|~)=?\s*3\.(\d{1,2})")
+_IMAGE_PYTHON = 11
+"""The images of vastrun have Python 3.11 or newer."""
 _INSTALLED_WITH_TORCH = ("torchvision", "torchaudio")
 """Packages that a requirements.txt may leave out: its author installed them together with torch."""
 _MAX_PROGRAM_CHARACTERS = 2_000_000
@@ -66,8 +74,9 @@ def write_job_file(
     if program is None:
         text = trainer_job(name)
     else:
-        setup, torch = _setup(folder, program), _pinned_torch(folder)
-        text = program_job(program, report, name=name, setup=setup, pinned_torch=torch)
+        setup = _setup(folder, program)
+        notes = _setup_notes(folder, is_package=setup == _INSTALL_PACKAGE)
+        text = program_job(program, report, name=name, setup=setup, setup_notes=notes)
     schema = job_file.parent / SCHEMA_FILE
     try:
         schema.parent.mkdir(exist_ok=True)
@@ -174,8 +183,31 @@ def _setup(folder: Path, program: UserProgram) -> str | None:
         beside = [name for name in _INSTALLED_WITH_TORCH if name in packages and name not in named]
         return " ".join(["pip install -r requirements.txt", *beside])
     if any((folder / file).is_file() for file in _PACKAGES):
-        return "pip install ."
+        return _INSTALL_PACKAGE
     return f"pip install {' '.join(packages)}" if packages else None
+
+
+def _setup_notes(folder: Path, *, is_package: bool) -> Iterator[str]:
+    """Yield sentences about what the setup command does not find in the image, or replaces there."""
+    if pinned := _pinned_torch(folder):
+        yield f"{pinned} replaces the torch of the image: each machine downloads gigabytes."
+        yield "Leave it out there, or name an image that has it: `image:`."
+    if is_package and (python := _older_python(folder)):
+        yield f"{python}; the image has 3.{_IMAGE_PYTHON} or newer."
+        yield "Allow that there, or name an image with another Python: `image:`."
+
+
+def _older_python(folder: Path) -> str:
+    """Return which versions of Python the package allows, where they are older than the image's."""
+    for name in _PACKAGES:
+        for found in _PYTHON_RANGE.finditer(_text(folder / name)):
+            highest = _HIGHEST_PYTHON.search(found[1])
+            if highest is None:
+                continue
+            is_excluded = highest[0].startswith("<") and not highest[0].startswith("<=")
+            if int(highest[1]) - is_excluded < _IMAGE_PYTHON:
+                return f"{name} allows Python {found[1]} only"
+    return ""
 
 
 def _pinned_torch(folder: Path) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import re
 import sys
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
@@ -218,12 +218,16 @@ def _expects_import_error(handler: ast.ExceptHandler) -> bool:
 
 
 def program_job(
-    program: UserProgram, report: ProgramReport, *, name: str, setup: str | None, pinned_torch: str = ""
+    program: UserProgram,
+    report: ProgramReport,
+    *,
+    name: str,
+    setup: str | None,
+    setup_notes: Iterable[str] = (),
 ) -> str:
     """Return a job file for the user's own program.
 
-    `setup`: the command that installs its packages. `pinned_torch`: the torch with
-    which it replaces the image's.
+    `setup`: the command that installs its packages. `setup_notes`: sentences above it.
     """
     framework = program.framework
     if report.spawn:
@@ -237,7 +241,7 @@ def program_job(
         "code:",
         "  path: .        # shipped: in a git checkout, what git tracks or would track",
         "",
-        *_setup_lines(setup, pinned_torch),
+        *_setup_lines(setup, list(setup_notes)),
         f"# {note}",
         *ranks,
         *command_notes(report),
@@ -258,14 +262,11 @@ def program_job(
     return "\n".join(lines) + "\n"
 
 
-def _setup_lines(setup: str | None, pinned_torch: str) -> Iterator[str]:
+def _setup_lines(setup: str | None, notes: Sequence[str]) -> Iterator[str]:
     if setup is None:
         return
-    if pinned_torch:
-        yield f"# {pinned_torch} replaces the torch of the image: each machine downloads gigabytes."
-        yield "# Leave it out there, or name an image that has it: `image:`."
-    note = "" if pinned_torch else "; torch is there already"
-    yield f"setup: {quoted(setup)}   # before the training{note}"
+    yield from (f"# {note}" for note in notes)
+    yield f"setup: {quoted(setup)}   # before the training{'' if notes else '; torch is there already'}"
     yield ""
 
 

@@ -101,6 +101,31 @@ def test_a_torch_that_a_package_pins_is_told(folder: Path, text: str, is_told: b
     assert told is is_told
 
 
+@pytest.mark.parametrize(
+    ("file", "text", "allowed"),
+    [
+        ("pyproject.toml", '[project]\nrequires-python = ">=3.8,<3.11"', ">=3.8,<3.11"),
+        ("pyproject.toml", '[tool.poetry.dependencies]\npython = "~3.9"', "~3.9"),
+        ("pyproject.toml", '[project]\nrequires-python = "<=3.10"', "<=3.10"),
+        ("setup.py", 'setup(name="a", python_requires="==3.7.*")', "==3.7.*"),
+        ("pyproject.toml", '[project]\nrequires-python = ">=3.8,<3.13"', None),
+        ("pyproject.toml", '[project]\nrequires-python = ">=3.8"', None),
+        ("pyproject.toml", '[tool.poetry.dependencies]\npython = "^3.9"', None),
+        ("requirements.txt", 'python = "<3.11"', None),
+    ],
+)
+def test_a_package_for_an_older_python_than_the_images_is_told(
+    folder: Path, file: str, text: str, allowed: str | None
+) -> None:
+    (folder / file).write_text(text)
+    (folder / "train.py").write_text("import torch\n")
+    init()
+    job = (folder / "job.yaml").read_text()
+    assert (f"# {file} allows Python {allowed} only; the image has 3.11 or newer." in job) is (
+        allowed is not None
+    )
+
+
 def test_a_program_that_reports_to_wandb_gets_its_key(folder: Path) -> None:
     (folder / "train.py").write_text("import wandb\n")
     init()
