@@ -1,4 +1,4 @@
-"""The errors that the latent operator and its rivals come to in equal time of one core.
+"""The errors that our operators and their rivals come to in equal time of one core.
 
     python -m benchmarks equal-time --cells build/equal-time/cells.json --tasks burgers darcy
 
@@ -40,6 +40,7 @@ END = "<!-- end of equal time -->\n"
 _BASELINE = "baseline"
 _NAMES = {
     "latent": "latent operator",
+    "spectral": "spectral operator",
     "fno": "our FNO",
     "neuraloperator": "FNO of `neuraloperator`",
     "unet": "U-Net",

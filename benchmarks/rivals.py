@@ -37,6 +37,14 @@ SPACES: Mapping[str, Mapping[str, tuple[Value, ...]]] = {
         "fourier_dim": (0, 16, 24),
         "modes": (12, 24),
     },
+    "spectral": {
+        "optimiser": _ANY_OPTIMISER,
+        "batch": _BATCHES,
+        "dim": (16, 24, 32),
+        "depth": (3, 4),
+        "modes": (8, 12, 16),
+        "points": (32, 64),
+    },
     "fno": {
         "optimiser": _ANY_OPTIMISER,
         "batch": _BATCHES,
@@ -73,6 +81,7 @@ class Candidate:
     modes: int = 0
     tokens: int = 0
     fourier_dim: int = 0
+    points: int = 0
 
     def __str__(self) -> str:
         hidden = {"model", *(() if self.fourier_dim or self.model != "latent" else ("modes",))}
@@ -94,6 +103,8 @@ class Candidate:
         if self.model == "latent":
             fourier = {"fourier_dim": self.fourier_dim, "modes": self.modes} if self.fourier_dim else {}
             config = ModelConfig(**common, **fourier, patch=self._patch(domain.grid))
+        elif self.model == "spectral":
+            config = ModelConfig(**common, name="spectral", modes=self.modes, points=self.points)
         elif self.model == "fno":
             config = ModelConfig(**common, name="fno", modes=self.modes)
         elif self.model == "neuraloperator":

@@ -24,6 +24,9 @@ pytestmark = pytest.mark.torch
 SMALL = {
     "latent": Candidate(model="latent", optimiser="muon 0.01", batch=4, dim=16, depth=1, tokens=4),
     "fno": Candidate(model="fno", optimiser="adamw 0.01", batch=4, dim=8, depth=1, modes=4),
+    "spectral": Candidate(
+        model="spectral", optimiser="adamw 0.01", batch=4, dim=8, depth=1, modes=4, points=8
+    ),
     "unet": Candidate(model="unet", optimiser="adamw 0.01", batch=4, dim=8, depth=2),
 }
 

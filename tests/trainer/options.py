@@ -24,6 +24,7 @@ TINY: Options = {
 TWO: Options = {"data": [ADVECTION, BURGERS]}
 DARCY: Options = {"data": {"task": "darcy", "train": 32, "test": 4, "points": 16}}
 FNO: Options = {"model.name": "fno", "model.heads": 4, "model.modes": 8}
+SPECTRAL: Options = {**FNO, "model.name": "spectral", "model.points": 24}
 
 
 def with_options(options: Options) -> Options:

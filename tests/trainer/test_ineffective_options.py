@@ -28,6 +28,7 @@ pytestmark = pytest.mark.torch
         ({"diloco.every": 10}, ["diloco.every"]),
         ({"diloco.outer_lr": 1.0, "strategy": "diloco", "steps": 20, "checkpoint_every": 20}, []),
         (FNO | {"data.patch": 8}, ["data.patch"]),
+        (FNO | {"model.points": 16}, ["model.points"]),
         ({"data.patch": 8, "model.patch": 4}, ["model.patch"]),
         (DARCY | {"unroll": 2}, ["unroll"]),
         (DARCY | {"model.keep_mean": True, "unroll": 3}, ["model.keep_mean"]),

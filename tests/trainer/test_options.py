@@ -14,7 +14,7 @@ from torch import nn
 
 from tests.trainer import sessions
 from tests.trainer.conftest import Box, RunningRanks
-from tests.trainer.options import BURGERS, DARCY, FNO, TWO, Options, with_options
+from tests.trainer.options import BURGERS, DARCY, FNO, SPECTRAL, TWO, Options, with_options
 from tests.trainer.telemetry.mlflow_store import recorded_runs
 from vastrun.contract import layout
 from vastrun.contract.config import TrainConfig
@@ -70,6 +70,7 @@ TAUGHT: tuple[tuple[str, Any, Options], ...] = (
     ("model.fourier_dim", 8, {}),
     ("model.keep_mean", True, {}),
     ("model.modes", 4, FNO),
+    ("model.points", 16, SPECTRAL),
     ("objective.spectral", 0.5, {}),
     ("objective.conservation", 0.5, {}),
     ("optim.name", "muon", {}),

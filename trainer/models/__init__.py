@@ -9,10 +9,12 @@ from vastrun.trainer.models.fno import FNO
 from vastrun.trainer.models.latent_operator import LatentOperator
 from vastrun.trainer.models.operator import Domain, NetworkOperator
 from vastrun.trainer.models.own_model import OwnModel
+from vastrun.trainer.models.spectral_operator import SpectralOperator
 
 MODELS: dict[str, Callable[[ModelConfig, Sequence[Domain]], NetworkOperator]] = {
     "latent": LatentOperator,
     "fno": FNO,
+    "spectral": SpectralOperator,
 }
 
 

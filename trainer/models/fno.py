@@ -7,13 +7,13 @@ N axes. Channels come last within the model.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import cast
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
 from vastrun.contract.config import ModelConfig
+from vastrun.trainer.models.modes import field_of, low_modes
 from vastrun.trainer.models.operator import Domain, NetworkOperator, grid_points
 
 
@@ -93,24 +93,7 @@ class SpectralConv(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Map (B, *X, D) to (B, *X, D)."""
-        axes = tuple(range(1, 1 + len(self.grid)))
         # Autocast does not cast complex tensors.
-        low = self._low_modes(torch.fft.rfftn(x.float(), dim=axes))
+        low = low_modes(x, self.modes)
         mixed = torch.einsum("b...i,...io->b...o", low, torch.view_as_complex(self.weight))
-        return cast(Tensor, torch.fft.irfftn(self._pad_modes(mixed), s=self.grid, dim=axes))
-
-    def _low_modes(self, spectrum: Tensor) -> Tensor:
-        """Select the low modes; all axes but the last have negative frequencies at their end."""
-        for axis in range(1, len(self.grid)):
-            ends = spectrum.narrow(axis, 0, self.modes), spectrum.narrow(axis, -self.modes, self.modes)
-            spectrum = torch.cat(ends, dim=axis)
-        return spectrum.narrow(len(self.grid), 0, self.modes)
-
-    def _pad_modes(self, low: Tensor) -> Tensor:
-        """Insert zeros for the high modes; the inverse transform pads the last axis itself."""
-        for axis, points in enumerate(self.grid[:-1], start=1):
-            first, last = low.chunk(2, dim=axis)
-            shape = [*first.shape]
-            shape[axis] = points - 2 * self.modes
-            low = torch.cat([first, low.new_zeros(shape), last], dim=axis)
-        return low
+        return field_of(mixed, self.grid)

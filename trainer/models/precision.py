@@ -19,6 +19,13 @@ def autocast(precision: str, device: torch.device, *, cache: bool = True) -> Abs
     return torch.autocast(device.type, DTYPES[precision], cache_enabled=cache)
 
 
+def without_autocast(device: torch.device) -> AbstractContextManager:
+    """Compute inside the block in the type of the tensors, whatever is cast around it."""
+    if not torch.amp.is_autocast_available(device.type):
+        return nullcontext()  # meta
+    return torch.autocast(device.type, enabled=False)
+
+
 def is_half(precision: str) -> bool:
     """Return True when the forward pass computes in a 16-bit type."""
     return DTYPES[precision] != torch.float32

@@ -14,7 +14,7 @@ from vastrun.contract.stages import StageName, StageSpan, spans_of
 
 Weight = Annotated[float, Ge(0)]
 Auto = Literal["auto"]
-MODELS = ("latent", "fno")
+MODELS = ("latent", "fno", "spectral")
 """Built-in models."""
 MODEL_ARGUMENTS = ("grid", "channels", "conditions")
 """Keyword arguments that each model of the user's code is built with, besides `model.options`."""
@@ -23,7 +23,8 @@ _NO_OPTIONS = StageConfig()
 
 @dataclass(frozen=True, kw_only=True)
 class ModelConfig:
-    """The operator: `latent` is a transformer over patches of a field, `fno` mixes its lowest frequencies."""
+    """The operator: `latent` is a transformer over patches of a field, `fno` mixes its lowest frequencies,
+    `spectral` does so on a coarse grid and maps every frequency linearly."""
 
     name: str = "latent"
     """A built-in model, or `module:attribute` in the user's code (docs/own-model.md)."""
@@ -40,6 +41,8 @@ class ModelConfig:
     """Predicted fields have the mean over space of their input, channel by channel."""
     modes: Count = 12
     """Number of frequencies that a Fourier layer keeps along an axis."""
+    points: Annotated[int, Ge(4)] = 32
+    """`spectral`: points along an axis of the grid of its Fourier layers, at most those of the field."""
 
     @property
     def is_own(self) -> bool:

@@ -176,7 +176,8 @@ def _model_checks(config: TrainConfig) -> list[Check]:
             *((True, "model.name", fault) for fault in _name_faults(model.name)),
             (several, "model.name", one_task),
             *(_own_checks(model) if model.is_own else ()),
-            *((_modes_check(model, config.data[0].points),) if model.name == "fno" else ()),
+            *((_modes_check(model, "data.points", config.data[0].points),) if model.name == "fno" else ()),
+            *(_coarse_grid_checks(model, config.data[0].points) if model.name == "spectral" else ()),
         ]
     return [
         (
@@ -185,7 +186,11 @@ def _model_checks(config: TrainConfig) -> list[Check]:
             f"expected a divisor of model.dim ({model.dim}), got {model.heads}",
         ),
         *(_patch_check(model, key, data) for key, data in tasks_by_key(config)),
-        *(_modes_check(model, data.points) for _, data in tasks_by_key(config) if model.fourier_dim),
+        *(
+            _modes_check(model, "data.points", data.points)
+            for _, data in tasks_by_key(config)
+            if model.fourier_dim
+        ),
     ]
 
 
@@ -251,12 +256,18 @@ def _stage_checks(config: TrainConfig) -> list[Check]:
     ]
 
 
-def _modes_check(model: ModelConfig, points: int) -> Check:
+def _modes_check(model: ModelConfig, key: str, points: int) -> Check:
     return (
         2 * model.modes > points,
         "model.modes",
-        f"expected at most half of data.points ({points}), got {model.modes}",
+        f"expected at most half of {key} ({points}), got {model.modes}",
     )
+
+
+def _coarse_grid_checks(model: ModelConfig, points: int) -> list[Check]:
+    if model.points < points:
+        return [_modes_check(model, "model.points", model.points)]
+    return [_modes_check(model, "data.points", points)]
 
 
 def _patch_check(model: ModelConfig, at: str, data: DataConfig) -> Check:

@@ -72,9 +72,10 @@ _REJECTED: tuple[_Row, ...] = (
     ("limits.compile_s", lambda c: c.compile != "off", "has no effect with compile: off"),
     (
         "model.heads model.patch model.fourier_dim",
-        lambda c: c.model.name != "fno",
+        lambda c: c.model.name not in ("fno", "spectral"),
         _MODEL,
     ),
+    ("model.points", lambda c: c.model.name not in ("latent", "fno"), _MODEL),
     (
         "model.keep_mean",
         lambda c: not all(data.steady for data in c.data),
@@ -86,7 +87,8 @@ _REJECTED: tuple[_Row, ...] = (
         "has no effect with latent without model.fourier_dim",
     ),
     (
-        "model.dim model.depth model.mlp_ratio model.heads model.patch model.fourier_dim model.modes",
+        "model.dim model.depth model.mlp_ratio model.heads model.patch model.fourier_dim model.modes"
+        " model.points",
         lambda c: not c.model.is_own,
         _OWN,
     ),

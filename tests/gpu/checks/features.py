@@ -40,9 +40,15 @@ _ON_A_LINE: Mapping[str, Settings] = {
     "own model": {"model": _OWN_MODEL},
     "own model, sharded": {"model": _OWN_MODEL, "strategy": "fsdp2"},
 }
+_SPECTRAL: Settings = {"name": "spectral", "dim": 16, "depth": 2, "modes": 4}
 _ON_OTHER_GRIDS: Mapping[str, Settings] = {
     "three tasks": {"data": [_ADVECTION, _BURGERS, _DARCY], "unroll": 2},
     "fno in 2-D": {"data": _DARCY, "model": {"name": "fno", "dim": 16, "depth": 2, "modes": 4}},
+    "spectral on a line": {"data": _ADVECTION, "model": {"name": "spectral", "dim": 16, "depth": 2}},
+    "spectral between walls": {
+        "data": _DARCY,
+        "model": {"name": "spectral", "dim": 16, "depth": 2, "modes": 4},
+    },
     "latent in 3-D": {"data": _CUBE, "model": _TINY},
     "fno in 3-D": {"data": _CUBE, "model": {"name": "fno", "dim": 8, "depth": 2, "modes": 4}},
 }

@@ -20,6 +20,7 @@ MODES: tuple[Literal["off", "selective", "full"], ...] = ("off", "selective", "f
 MODELS = {
     "latent": ModelConfig(dim=64),
     "fno": ModelConfig(name="fno", dim=48),
+    "spectral": ModelConfig(name="spectral", dim=48),
 }
 
 

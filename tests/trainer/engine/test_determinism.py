@@ -124,6 +124,7 @@ def test_the_log_says_what_it_means_and_where_it_cannot_be_kept(start_ranks: Sta
 
 MODELS: dict[str, dict[str, Any]] = {
     "fno": {"model": {"name": "fno", "dim": 16, "depth": 2, "modes": 8}},
+    "spectral": {"model": {"name": "spectral", "dim": 16, "depth": 2, "modes": 8, "points": 16}},
     "muon, bf16": {"optim": {"name": "muon"}, "precision": "bf16"},
     "spectral loss": {"objective": {"spectral": 0.5, "conservation": 0.5}},
 }

@@ -20,6 +20,7 @@ KINDS = {
     "latent": SMALL,
     "latent with Fourier layers": replace(SMALL, fourier_dim=8),
     "fno": replace(SMALL, name="fno"),
+    "spectral": replace(SMALL, name="spectral", points=12),
 }
 FIELDS = {
     "1-D": ((32,), 1),
@@ -36,7 +37,8 @@ on_every_field = pytest.mark.parametrize(("grid", "channels"), FIELDS.values(), 
 
 def made(config: ModelConfig, grid: tuple[int, ...], channels: int) -> Operator:
     torch.manual_seed(0)
-    return models.make(config, [Domain(grid=grid, channels=channels, conditions=CONDITIONS)])
+    domain = Domain(grid=grid, channels=channels, conditions=CONDITIONS, periodic=channels != 2)
+    return models.make(config, [domain])
 
 
 def trained(config: ModelConfig, grid: tuple[int, ...], channels: int) -> tuple[Operator, list[str]]:
@@ -118,8 +120,7 @@ def test_the_mean_over_space_is_kept_where_the_job_says_so(
     config: ModelConfig, grid: tuple[int, ...], channels: int
 ) -> None:
     operator, _ = trained(config, grid, channels)
-    domain = Domain(grid=grid, channels=channels, conditions=CONDITIONS, keep_mean=True)
-    keeping = models.make(config, [domain])
+    keeping = models.make(config, [replace(operator.domains[0], keep_mean=True)])
     keeping.load_state_dict(operator.state_dict())
     u, conditions = inputs(operator)
     before, free, kept = (
@@ -160,6 +161,14 @@ def test_the_sizes_of_the_parts_are_the_size_of_the_model() -> None:
         ({"name": "fno", "modes": 49}, "model.modes"),
         ({"name": "fno", "fourier_dim": 8}, "model.fourier_dim"),
         ({"fourier_dim": 8, "modes": 48}, None),
+        ({"name": "spectral"}, None),
+        ({"name": "spectral", "points": 96, "modes": 48}, None),
+        ({"name": "spectral", "points": 200, "modes": 48}, None),
+        ({"name": "spectral", "points": 200, "modes": 49}, "model.modes"),
+        ({"name": "spectral", "points": 32, "modes": 17}, "model.modes"),
+        ({"name": "spectral", "patch": 2}, "model.patch"),
+        ({"name": "fno", "points": 64}, "model.points"),
+        ({"points": 64}, "model.points"),
         ({"fourier_dim": 8, "modes": 49}, "model.modes"),
     ],
 )

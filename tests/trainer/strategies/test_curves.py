@@ -21,6 +21,7 @@ Launches = tuple[tuple[int, dict[str, dict[str, Any]]], ...]
 
 MUON = {"optim": {"name": "muon"}}
 FNO = {"model": {"name": "fno", "dim": 16, "depth": 2, "modes": 8}}
+SPECTRAL = {"model": {**FNO["model"], "name": "spectral", "points": 16}}
 FOURIER = {"model": {"dim": 16, "depth": 1, "heads": 2, "fourier_dim": 8, "modes": 8}}
 ONE: dict[str, dict[str, Any]] = {
     "single": {},
@@ -37,6 +38,7 @@ MORE_ONE: dict[str, dict[str, Any]] = {
     "single muon": {"micro_batch": 4, **MUON},
     "single fno": {"micro_batch": 4, **FNO},
     "single fourier": {"micro_batch": 4, **FOURIER},
+    "single spectral": {"micro_batch": 4, **SPECTRAL},
 }
 MORE_TWO: dict[str, dict[str, Any]] = {
     "ddp clone": {"strategy": "ddp"},
@@ -62,6 +64,10 @@ MORE_TWO: dict[str, dict[str, Any]] = {
     "fsdp2 fno bf16": {"strategy": "fsdp2", "precision": "bf16", **FNO},
     "ddp fourier": {"strategy": "ddp", **FOURIER},
     "fsdp2 fourier": {"strategy": "fsdp2", **FOURIER},
+    "ddp spectral": {"strategy": "ddp", **SPECTRAL},
+    "ddp spectral bf16": {"strategy": "ddp", "precision": "bf16", **SPECTRAL},
+    "fsdp2 spectral": {"strategy": "fsdp2", **SPECTRAL},
+    "fsdp2 spectral bf16": {"strategy": "fsdp2", "precision": "bf16", **SPECTRAL},
 }
 FOUR = {"fsdp2 x4": {"strategy": "fsdp2"}}
 ALL = ((1, ONE | MORE_ONE), (2, TWO | MORE_TWO), (4, FOUR))
@@ -82,6 +88,8 @@ SAME_TO_THE_LAST_DIGIT = [
     ("fsdp2 fno", "ddp fno"),
     ("single fno", "ddp fno"),
     ("single fourier", "ddp fourier"),
+    ("single spectral", "ddp spectral"),
+    ("fsdp2 spectral", "ddp spectral"),
 ]
 WITHIN = [
     ("single", "ddp", 1e-6),
@@ -96,6 +104,8 @@ WITHIN_ITS_TYPE = [
     ("fsdp2 selective bf16", "ddp", 1e-2),
     ("ddp selective bf16", "ddp", 1e-2),
     ("fsdp2 fno bf16", "ddp fno", 1e-2),
+    ("ddp spectral bf16", "ddp spectral", 1e-2),
+    ("fsdp2 spectral bf16", "ddp spectral", 1e-2),
 ]
 
 

@@ -1,0 +1,136 @@
+"""Modes of a field: another grid by the modes that both have, and a linear map of each mode."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor
+
+from vastrun.trainer.models.modes import ModeMap, field_of, low_modes, resampling
+from vastrun.trainer.models.operator import Domain, grid_points
+
+GRIDS = [((48,), (16,)), ((24, 36), (12, 16)), ((12, 14, 16), (8, 9, 16))]
+every_grid = pytest.mark.parametrize(("fine", "coarse"), GRIDS)
+on_every_domain = pytest.mark.parametrize("periodic", [True, False], ids=["periodic", "walls"])
+
+
+def smooth(grid: tuple[int, ...], *, periodic: bool) -> Tensor:
+    """A field of a few slow modes at the centres of a grid's cells: (1, *X, 2)."""
+    angle = (2 if periodic else 1) * math.pi * grid_points(grid)
+    first = torch.cos(2 * angle).prod(dim=-1)
+    second = 0.3 + (torch.sin(angle) if periodic else torch.cos(3 * angle)).sum(dim=-1)
+    return torch.stack([first, second], dim=-1)[None]
+
+
+@every_grid
+def test_a_smooth_periodic_field_is_the_same_on_another_grid_and_back(
+    fine: tuple[int, ...], coarse: tuple[int, ...]
+) -> None:
+    down, up = (resampling(*grids, periodic=True) for grids in ((fine, coarse), (coarse, fine)))
+    here, there = (smooth(grid, periodic=True) for grid in (fine, coarse))
+    assert torch.allclose(down(here), there, atol=1e-5)
+    assert torch.allclose(up(there), here, atol=1e-5)
+
+
+BETWEEN_WALLS: dict[str, tuple[Callable[[Tensor], Tensor], float]] = {
+    "a ramp": (lambda place: 2 * place - 3, 1e-5),
+    "slopes at walls": (lambda place: torch.exp(-2 * place), 5e-5),
+    "no slopes": (lambda place: torch.cos(3 * math.pi * place), 5e-3),
+}
+
+
+@pytest.mark.parametrize("field", BETWEEN_WALLS)
+def test_a_smooth_field_between_walls_is_nearly_the_same_on_another_grid_and_back(field: str) -> None:
+    """Cosines alone are off by 0.01 where there are slopes."""
+    change, within = BETWEEN_WALLS[field]
+    fine, coarse = (96, 64), (32, 32)
+    down, up = (resampling(*grids, periodic=False) for grids in ((fine, coarse), (coarse, fine)))
+    here, there = (change(grid_points(grid)).sum(dim=-1)[None, ..., None] for grid in (fine, coarse))
+    assert torch.allclose(down(here), there, atol=within)
+    assert torch.allclose(up(there), here, atol=within)
+
+
+@pytest.mark.parametrize("periodic", [True, False])
+def test_the_same_grid_changes_nothing(periodic: bool) -> None:
+    u = torch.randn(2, 16, 1)
+    assert torch.equal(resampling((16,), (16,), periodic=periodic)(u), u)
+
+
+def test_waves_that_the_coarse_grid_lacks_are_not_seen_on_it_as_others() -> None:
+    down = resampling((48,), (16,), periodic=True)
+    assert down(torch.cos(2 * math.pi * 18 * grid_points((48,)))[None]).abs().max() < 1e-5
+
+
+@pytest.mark.parametrize(("points", "other"), [(256, 32), (32, 256), (36, 16), (16, 36), (64, 4), (4, 64)])
+def test_nothing_becomes_much_larger_between_walls(points: int, other: int) -> None:
+    u = torch.randn(200, points, 1, generator=torch.Generator().manual_seed(0))
+    found = resampling((points,), (other,), periodic=False)(u)
+    assert found.square().mean(dim=1).sqrt().max() < 3 * u.square().mean(dim=1).sqrt().max()
+
+
+@every_grid
+def test_low_frequencies_become_the_field_that_they_are_of(
+    fine: tuple[int, ...], coarse: tuple[int, ...]
+) -> None:
+    u = smooth(fine, periodic=True)
+    assert torch.allclose(field_of(low_modes(u, min(coarse) // 2), fine), u, atol=1e-5)
+
+
+def mode_map(*, periodic: bool, grid: tuple[int, ...] = (32,), channels: int = 1) -> ModeMap:
+    domain = Domain(grid=grid, channels=channels, conditions=1, periodic=periodic)
+    return ModeMap(domain, 1)
+
+
+def test_it_moves_a_periodic_field_by_the_condition() -> None:
+    """The phase of each frequency for small shifts: exactly what advection is."""
+    moving = mode_map(periodic=True)
+    frequencies = torch.arange(moving.frequencies)
+    with torch.no_grad():
+        moving.matrices.weight.view(moving.shape)[:, 0, 0, 1] = -2 * math.pi * frequencies
+    u = torch.sin(2 * math.pi * 3 * grid_points((32,)))[None]
+    slope = 2 * math.pi * 3 * torch.cos(2 * math.pi * 3 * grid_points((32,)))[None]
+    shift = torch.tensor([[0.01]])
+    assert torch.allclose(moving(u, shift), -0.01 * slope, atol=1e-5)
+
+
+@every_grid
+@on_every_domain
+def test_it_takes_all_of_a_smooth_field_away(
+    fine: tuple[int, ...], coarse: tuple[int, ...], periodic: bool
+) -> None:
+    taking = mode_map(periodic=periodic, grid=fine, channels=2)
+    minus_one = torch.zeros(taking.shape)
+    for channel in range(2):
+        minus_one[(..., channel, channel, 0) if periodic else (..., channel, channel)] = -1
+    with torch.no_grad():
+        taking.matrices.bias.copy_(minus_one.flatten())
+    u = smooth(fine, periodic=periodic)
+    assert torch.allclose(taking(u, torch.ones(1, 1)), -u, atol=1e-5)
+
+
+@every_grid
+def test_what_is_moved_comes_out_moved_where_the_field_is_periodic(
+    fine: tuple[int, ...], coarse: tuple[int, ...]
+) -> None:
+    mapped = mode_map(periodic=True, grid=fine, channels=2)
+    torch.nn.init.normal_(mapped.matrices.weight)
+    u, features = torch.randn(2, *fine, 2), torch.randn(2, 1)
+    axes = tuple(range(1, 1 + len(fine)))
+    shifts = (3, 7, 2)[: len(fine)]
+    assert torch.allclose(
+        mapped(u.roll(shifts, axes), features), mapped(u, features).roll(shifts, axes), atol=1e-3
+    )
+
+
+@on_every_domain
+def test_it_is_linear_in_the_field_and_in_full_precision(periodic: bool) -> None:
+    mapped = mode_map(periodic=periodic)
+    torch.nn.init.normal_(mapped.matrices.weight)
+    u, features = torch.randn(2, 32, 1), torch.randn(2, 1)
+    assert torch.allclose(mapped(3 * u, features), 3 * mapped(u, features), atol=1e-3)
+    with torch.autocast("cpu", torch.bfloat16):
+        assert torch.equal(mapped(u, features), mapped(u.float(), features))
+    assert mapped(u, features).dtype == torch.float32
