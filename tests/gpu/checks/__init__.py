@@ -90,7 +90,7 @@ CHECKS: Mapping[str, Check] = {
     ),
     "delivery": Check(text="the loader beside a copy", run=figures.measure_loader, expected_s=5, alone=True),
     "equal-time": Check(
-        text="accuracy after equal time on this GPU, the latent operator beside a tuned FNO (Burgers)",
+        text="accuracy after equal time on this GPU, the spectral operator beside a tuned FNO (Burgers)",
         run=accuracy.measure_equal_time,
         expected_s=165,
         limit_s=220,

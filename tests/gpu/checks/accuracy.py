@@ -15,9 +15,9 @@ from tests.gpu.ranks import together
 
 _OPTIMISERS = ("adamw 0.002", "muon 0.005")
 _CANDIDATES = {
-    "latent": [
-        Candidate(model="latent", optimiser=optimiser, batch=64, dim=256, depth=6, tokens=tokens)
-        for tokens in (16, 8)
+    "spectral": [
+        Candidate(model="spectral", optimiser=optimiser, batch=64, dim=128, depth=4, modes=16, points=points)
+        for points in (32, 64)
         for optimiser in _OPTIMISERS
     ],
     "fno": [
@@ -30,7 +30,7 @@ _CANDIDATES = {
 
 
 def measure_equal_time(place: Place, folder: Path) -> Seen:
-    """Tune the latent operator and a Fourier neural operator, then train both for a minute."""
+    """Tune the spectral operator and a Fourier neural operator, then train both for a minute."""
     seconds, tuned_s = (60.0, 3.0) if place.gpus else (0.5, 0.1)
     result = together(place, _equal_time, 1, folder, seconds, tuned_s, place.pick(4, 1))[0]
     figures = []
@@ -39,8 +39,8 @@ def measure_equal_time(place: Place, folder: Path) -> Seen:
         figures.append(Figure(name=name, value=found["median"], unit=f"nRMSE after {seconds:g} s"))
     figures.append(
         Figure(
-            name="latent",
-            value=result["latent"]["median"] / result["fno"]["median"],
+            name="spectral",
+            value=result["spectral"]["median"] / result["fno"]["median"],
             unit="of the FNO's error",
         )
     )
