@@ -8,12 +8,13 @@ periodic, and cosines between walls. Shapes: M modes, A = K + 1 inputs of a mode
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+
+from vastrun.trainer.models.modes import cosine_modes
 
 _RIDGE = 1e-10
 """Share of a mode's mean power that is added to its normal equations, for modes of rounding errors."""
@@ -58,11 +59,7 @@ class Modes:
 
 
 def _cosines(points: int, like: Tensor) -> Tensor:
-    """Return the orthonormal cosine modes of an axis (mode, point): the discrete cosine transform, type 2."""
-    number = torch.arange(points, dtype=torch.float64, device=like.device)
-    modes = math.sqrt(2 / points) * torch.cos(math.pi / points * number[:, None] * (number + 0.5))
-    modes[0] /= math.sqrt(2)
-    return modes.to(like.dtype)
+    return cosine_modes(points).to(like)
 
 
 @dataclass(frozen=True, kw_only=True)
