@@ -5,12 +5,12 @@ from __future__ import annotations
 import ast
 import re
 import tokenize
-import tomllib
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
+from vastrun.launcher.commands.setup_command import installs_folder, setup_command, setup_notes
 from vastrun.launcher.config.job_template import (
     SCHEMA_FILE,
     UserProgram,
@@ -25,23 +25,9 @@ from vastrun.launcher.core.errors import UsageError
 from vastrun.launcher.package_files import schemas
 
 _USUAL_PROGRAMS = ("train.py", "main.py", "run.py", "finetune.py")
-_PACKAGES = ("pyproject.toml", "setup.py")
-"""Files of a folder that pip installs."""
-_INSTALL_PACKAGE = "pip install ."
 _SHELL_SUFFIXES = (".sh", ".bash", ".zsh", ".slurm", ".sbatch")
 _PYTHON_FILES = re.compile(r"(?<![\w/.-])[\w./-]+\.py(?![\w/])")
 """Names of Python files in a shell script."""
-_PINNED_TORCH = re.compile(r"torch(?:vision|audio)?\s*(?:===?|~=|<=?)\s*[\w.+*-]+")
-"""A torchvision or torchaudio needs one version of torch, too."""
-_PYTHON_RANGE = re.compile(
-    r"(?<![\w-])(?:requires-python|python_requires|python)\s*=\s*[\"']([^\"'\n]{1,50})[\"']"
-)
-"""The versions of Python that a package allows, in pyproject.toml (also Poetry's) and in setup.py."""
-_HIGHEST_PYTHON = re.compile(r"(?:<|==|~)=?\s*3\.(\d{1,2})")
-_IMAGE_PYTHON = 11
-"""The images of vastrun have Python 3.11 or newer."""
-_INSTALLED_WITH_TORCH = ("torchvision", "torchaudio")
-"""Packages that a requirements.txt may leave out: its author installed them together with torch."""
 _MAX_PROGRAM_CHARACTERS = 2_000_000
 """Characters of a program that is read."""
 
@@ -74,8 +60,8 @@ def write_job_file(
     if program is None:
         text = trainer_job(name)
     else:
-        setup = _setup(folder, program)
-        notes = _setup_notes(folder, is_package=setup == _INSTALL_PACKAGE)
+        setup = setup_command(folder, program)
+        notes = setup_notes(folder)
         text = program_job(program, report, name=name, setup=setup, setup_notes=notes)
     schema = job_file.parent / SCHEMA_FILE
     try:
@@ -130,8 +116,9 @@ def _hint_of_shell_script(folder: Path, script: str) -> str:
 def _imports_from(folder: Path, program: str, modules: Mapping[str, ast.Module]) -> bool:
     """Tell whether Python must look for modules in the folder, and not only next to the program."""
     here = (folder / program).parent
-    if here == folder or any((folder / file).is_file() for file in _PACKAGES):
-        return False  # a package is installed
+    if here == folder:
+        return False
+    is_installed = installs_folder(folder)
     for tree in modules.values():
         for node in ast.walk(tree):
             names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
@@ -139,7 +126,9 @@ def _imports_from(folder: Path, program: str, modules: Mapping[str, ast.Module])
                 [node.module] if isinstance(node, ast.ImportFrom) and node.module and not node.level else []
             )
             for top in {name.partition(".")[0] for name in names}:
-                if _has_module(folder, top) and not _has_module(here, top):
+                # setuptools finds what has an __init__.py.
+                is_package = is_installed and (folder / top / "__init__.py").is_file()
+                if _has_module(folder, top) and not _has_module(here, top) and not is_package:
                     return True
     return False
 
@@ -173,81 +162,6 @@ def _stem(folder: Path, program: UserProgram) -> str:
     """Return a word for the program: of `train.py`, which half of all are called, that of its folder."""
     path = PurePosixPath(program.path)
     return folder.resolve().name if path.name in _USUAL_PROGRAMS else path.stem
-
-
-def _setup(folder: Path, program: UserProgram) -> str | None:
-    """Return the command that installs what the program needs; None where the image has it all."""
-    packages = program.packages(_modules(folder, program))
-    if (folder / "requirements.txt").is_file():
-        named = _text(folder / "requirements.txt").lower()
-        beside = [name for name in _INSTALLED_WITH_TORCH if name in packages and name not in named]
-        return " ".join(["pip install -r requirements.txt", *beside])
-    if any((folder / file).is_file() for file in _PACKAGES):
-        return _INSTALL_PACKAGE
-    return f"pip install {' '.join(packages)}" if packages else None
-
-
-def _setup_notes(folder: Path, *, is_package: bool) -> Iterator[str]:
-    """Yield sentences about what the setup command does not find in the image, or replaces there."""
-    if pinned := _pinned_torch(folder):
-        yield f"{pinned} replaces the torch of the image: each machine downloads gigabytes."
-        yield "Leave it out there, or name an image that has it: `image:`."
-    if is_package and (python := _older_python(folder)):
-        yield f"{python}; the image has 3.{_IMAGE_PYTHON} or newer."
-        yield "Allow that there, or name an image with another Python: `image:`."
-
-
-def _older_python(folder: Path) -> str:
-    """Return which versions of Python the package allows, where they are older than the image's."""
-    for name in _PACKAGES:
-        for found in _PYTHON_RANGE.finditer(_text(folder / name)):
-            highest = _HIGHEST_PYTHON.search(found[1])
-            if highest is None:
-                continue
-            is_excluded = highest[0].startswith("<") and not highest[0].startswith("<=")
-            if int(highest[1]) - is_excluded < _IMAGE_PYTHON:
-                return f"{name} allows Python {found[1]} only"
-    return ""
-
-
-def _pinned_torch(folder: Path) -> str:
-    """Return what replaces the image's torch: `torch==2.0.1 of requirements.txt`; empty: nothing does."""
-    for name, requirements in _REQUIREMENTS.items():
-        if text := _text(folder / name):
-            found = (_PINNED_TORCH.match(line.strip()) for line in requirements(text))
-            return next((f"{pinned[0]} of {name}" for pinned in found if pinned), "")
-    return ""
-
-
-def _text(path: Path) -> str:
-    """Return the beginning of a file; empty where it cannot be read."""
-    try:
-        with path.open(encoding="utf-8", errors="replace") as file:
-            return file.read(_MAX_PROGRAM_CHARACTERS)
-    except OSError:
-        return ""
-
-
-def _of_pyproject(text: str) -> list[str]:
-    """Return the dependencies of a pyproject.toml; none where it is odd."""
-    with suppress(ValueError, AttributeError):
-        named = tomllib.loads(text).get("project", {}).get("dependencies", [])
-        return [each for each in named if isinstance(each, str)] if isinstance(named, list) else []
-    return []
-
-
-_REQUIREMENTS: Mapping[str, Callable[[str], list[str]]] = {
-    "requirements.txt": str.splitlines,
-    "pyproject.toml": _of_pyproject,
-}
-"""Files that name a program's packages: the first that exists is installed."""
-
-
-def _modules(folder: Path, program: UserProgram) -> Collection[str]:
-    """Return the names of modules next to the program and in the folder: they need no installation."""
-    places = {folder, (folder / program.path).parent}
-    found = [entry for place in places for entry in place.iterdir()]
-    return {entry.stem for entry in found if entry.is_dir() or entry.suffix == ".py"}
 
 
 _MAX_FILES = 30

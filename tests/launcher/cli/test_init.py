@@ -208,7 +208,13 @@ def test_a_file_of_a_package_is_started_as_a_module(folder: Path) -> None:
         ("import shared", ["shared.py"], True),
         ("import own", ["lab/own.py", "own.py"], False),
         ("import data", ["data/x.bin"], False),
-        ("from lab.models import Net", ["lab/models.py", "pyproject.toml"], False),
+        ("from lab.models import Net", ["lab/models.py", "lab/__init__.py", "pyproject.toml"], False),
+        ("from lab.models import Net", ["lab/models.py", "setup.py"], True),
+        (
+            "from lab.models import Net",
+            ["lab/models.py", "lab/__init__.py", "pyproject.toml", "requirements.txt"],
+            True,
+        ),
     ],
 )
 def test_a_program_below_finds_the_modules_of_the_folder(

@@ -49,16 +49,33 @@ def test_what_the_programs_own_modules_import_is_installed_unless_they_do_withou
 
 
 @pytest.mark.parametrize(
-    ("file", "command"),
-    [("requirements.txt", "pip install -r requirements.txt"), ("pyproject.toml", "pip install .")],
+    ("file", "text", "command"),
+    [
+        ("requirements.txt", "", "pip install -r requirements.txt"),
+        ("pyproject.toml", '[project]\ndependencies = ["einops"]', "pip install ."),
+        ("pyproject.toml", "[tool.poetry.dependencies]", "pip install ."),
+        ("setup.py", "setup(install_requires=[])", "pip install ."),
+        ("setup.py", "setup(packages=find_packages())", "pip install . einops"),
+    ],
 )
 def test_the_packages_that_the_folder_itself_names_are_installed(
-    folder: Path, file: str, command: str
+    folder: Path, file: str, text: str, command: str
 ) -> None:
-    (folder / file).write_text("")
+    (folder / file).write_text(text)
     (folder / "train.py").write_text("import einops\n")
     init()
     assert written(folder).setup == (command,)
+
+
+@pytest.mark.parametrize("line", [".", "-e .", "--editable=.", "./", ".[train]"])
+def test_a_folder_that_its_requirements_install_is_on_no_path(folder: Path, line: str) -> None:
+    (folder / "lab").mkdir()
+    (folder / "lab" / "__init__.py").write_text("")
+    (folder / "tools").mkdir()
+    (folder / "tools" / "fit.py").write_text("import lab\n")
+    (folder / "requirements.txt").write_text(f"numpy\n{line}\n")
+    init("tools/fit.py")
+    assert written(folder).env == {}
 
 
 @pytest.mark.parametrize(
