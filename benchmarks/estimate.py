@@ -36,6 +36,7 @@ _BASE: dict[str, Any] = {
 }
 _LATENT = {"model": {"dim": 128, "depth": 4, "patch": 4}}
 _FNO = {"model": {"name": "fno", "dim": 48, "depth": 4}}
+_SPECTRAL = {"model": {"name": "spectral", "dim": 48, "depth": 4}}
 VARIANTS: dict[str, dict[str, Any]] = {
     "latent fp32": _LATENT,
     "latent bf16 checkpointing": {**_LATENT, "precision": "bf16", "activation_checkpointing": "full"},
@@ -44,6 +45,12 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "fno fp32 checkpointing": {**_FNO, "activation_checkpointing": "full"},
     "fno fp32 selective": {**_FNO, "activation_checkpointing": "selective"},
     "fno bf16": {**_FNO, "precision": "bf16"},
+    "spectral fp32": _SPECTRAL,
+    "spectral bf16 checkpointing": {
+        **_SPECTRAL,
+        "precision": "bf16",
+        "activation_checkpointing": "full",
+    },
 }
 
 

@@ -51,7 +51,14 @@ def test_operations_are_equal_and_memory_is_within_a_tenth_of_a_real_step(name: 
 
 
 @pytest.mark.parametrize(
-    "name", ["ddp fno bf16", "fsdp2 latent bf16 checkpointing", "fsdp2 fno fp32 checkpointing"]
+    "name",
+    [
+        "ddp fno bf16",
+        "ddp spectral fp32",
+        "fsdp2 latent bf16 checkpointing",
+        "fsdp2 fno fp32 checkpointing",
+        "fsdp2 spectral bf16 checkpointing",
+    ],
 )
 @pytest.mark.slow
 def test_no_more_is_estimated_of_a_step_of_several_ranks_than_it_takes_and_a_tenth(name: str) -> None:
