@@ -78,6 +78,18 @@ PROOFS = (
         gates=(Gate(task="burgers", below=0.08),),
         changes=("train.data={task: burgers, nus: [0.01]}",),
     ),
+    Proof(
+        name="spectral operator",
+        job="fno_advection",
+        gates=(Gate(task="advection", below=0.03),),
+        changes=("train.model.name=spectral",),
+    ),
+    Proof(
+        name="spectral operator at nu 0.01",
+        job="fno_advection",
+        gates=(Gate(task="burgers", below=0.08),),
+        changes=("train.model.name=spectral", "train.data={task: burgers, nus: [0.01]}"),
+    ),
 )
 
 
