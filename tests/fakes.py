@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Protocol
 
 from tests.fake_profiles import answer_profile
-from tests.fake_volumes import FakeVolumes
 from tests.fakebox import FakeBox, Loading, Training
 from vastrun.contract import layout
 from vastrun.launcher.core import (
@@ -111,7 +110,6 @@ class FakeProvider:
         self.most_at_once = self.rentals = 0
         self.unlisted: set[str] = set()
         """Machines that its list does not show; each is there, and is charged."""
-        self.disks = FakeVolumes(clock)
         self.forgotten: set[str] = set()
         """Runs whose keys were thrown away."""
         self._boxes: dict[str, FakeBox] = {}
@@ -123,7 +121,6 @@ class FakeProvider:
             charged=self.charged if self.bills else None,
             keys=self,
             market=self.market_report,
-            volumes=self.disks,
         )
 
     def search(self, spec: JobSpec) -> Sequence[Offer]:
@@ -172,7 +169,6 @@ class FakeProvider:
         )
         if order.nodes:
             instance = replace(instance, rendezvous=f"10.0.0.{instance.id}:29400")
-        self.disks.rented(order, instance)
         loading = self.loading.get(order.offer.host, Loading())
         self.machine_of[order.label] = instance.id
         self._boxes[instance.id] = FakeBox(instance, order, self.training, self.clock, loading=loading)
@@ -281,7 +277,6 @@ class FakeProvider:
     def _end(self, instance_id: str, at: float) -> None:
         box = self._boxes.pop(instance_id, None)
         if box is not None:
-            self.disks.gone(instance_id)
             self.bill_usd += self._owed(box, at)
 
 

@@ -6,7 +6,6 @@ import re
 from pathlib import Path
 
 from benchmarks.chaos.plans import Plan
-from benchmarks.chaos.troubles import OF_VOLUMES
 from tests.torch_builds import STUB_TORCH
 
 LINES = 200
@@ -27,7 +26,6 @@ outputs: result.txt
 """
 _STUB_TORCH = f'env: {{PYTHONPATH: "{STUB_TORCH}"}}\n'
 """Has the emulated GPUs, which real torch does not find."""
-_VOLUME = "volume: {name: chaos, gb: 20}\n"
 _RETRY = "retry: {lost: 2, preempted: 2, signal: 1, host: 1}\n"
 _BIDS = ("outbid", "bid_too_low", "bid_pending", "bid_never")
 """Faults that only a machine with a bid meets."""
@@ -76,7 +74,7 @@ def write_job(plan: Plan, folder: Path) -> Path:
         program=PROGRAM,
         last=LINES - 1,
     )
-    parts = {_RETRY: plan.retries, _STUB_TORCH: gpus, _VOLUME: any(map(plan.has_fault, OF_VOLUMES))}
+    parts = {_RETRY: plan.retries, _STUB_TORCH: gpus}
     job = folder / "job.yaml"
     job.write_text(text + "".join(part for part, is_included in parts.items() if is_included))
     return job

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tests.emulators.dead_ends import DEAD_ENDS
-from tests.emulators.faults import FAULTS, REQUEST, VOLUME
+from tests.emulators.faults import FAULTS, REQUEST
 from tests.hostile.deceits import DECEITS, Deceit
 from vastrun.launcher.core import Cause
 
@@ -68,9 +68,6 @@ _UNGUARDED = {
 GUARDED = tuple(name for name in SURVIVED if name not in _UNGUARDED)
 """Those after which the machine starts, so that its lease can end it."""
 
-OF_VOLUMES = tuple(name for name, (where, _) in FAULTS.items() if where == VOLUME)
-"""Only a job with a data volume meets them."""
-
 RECORDED = (
     *("ports_list", "port_null", "port_empty", "odd_columns", "listed_loading"),
     *("row_in_list", "rows_in_object"),
@@ -79,9 +76,8 @@ RECORDED = (
     *("daemon_log_image", "daemon_log_host", "daemon_log_noise", "daemon_log_late"),
     *("key_modes_wrong", "key_owner", "attach_refused", "attach_denied", "attach_lost"),
     *("search_capped", "names_underscored", "odd_offers"),
-    *("volume_unlisted", "volume_gone", "volume_busy", "volume_refused"),
 )
-"""Faults that others recorded on the live service, and of volumes: every second run meets one, in turn."""
+"""Faults that others recorded on the live service: every second run meets one, in turn."""
 
 LASTING = frozenset(
     {

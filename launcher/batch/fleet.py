@@ -215,7 +215,7 @@ class Fleet:
 
     def _hold(self, job: JobSpec, waiting: BatchQueue, left: int, measured_s: Sequence[float]) -> int:
         """Begin to hold a machine; return how many such points it takes at once. 0: it would not pay."""
-        if not self._may_hold or self._has_no_offer or job.nodes != 1 or job.volume is not None:
+        if not self._may_hold or self._has_no_offer or job.nodes != 1:
             return 0
         spec = self._batch.spec
         cheapest_machines = self._market.cheapest_machines(

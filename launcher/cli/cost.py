@@ -28,7 +28,7 @@ from vastrun.launcher.cost.statement import Reconciliation, cost_report, reconci
 from vastrun.launcher.gate.text import one_line
 from vastrun.launcher.ui.documents.costs import Costs, ReconciliationDocument
 from vastrun.launcher.ui.render.amounts import moment, usd_sum
-from vastrun.launcher.ui.render.costs import costs_table, report_csv, report_text, volume_costs_text
+from vastrun.launcher.ui.render.costs import costs_table, report_csv, report_text
 from vastrun.launcher.ui.render.table import WIDTH, table
 
 _NONE = "-"
@@ -145,10 +145,7 @@ def _list(app: AppContext, run_name: str | None, *, as_json: bool) -> None:
     """Show a line for each run, the newest first."""
     now, ledger = app.now(), app.ledger()
     rows = [row_of(ledger, the_run(app, run_name), now)] if run_name else all_rows(ledger, now)
-    volumes = [] if run_name else ledger.volumes.all()
-    table = costs_table(rows, now, width=width())
-    text = "\n\n".join(filter(None, (table, volume_costs_text(volumes, now))))
-    show(Costs.of(rows, volumes, now), text, as_json=as_json)
+    show(Costs.of(rows, now), costs_table(rows, now, width=width()), as_json=as_json)
 
 
 def _moment(

@@ -94,19 +94,14 @@ def resolve_auto(app: AppContext, spec: JobSpec, market: Provider, parent: Run |
 
 def print_warnings(spec: JobSpec, market: Provider, offers: Sequence[Offer]) -> None:
     """Print warnings about valid values of the job that are probably mistakes."""
-
-    for text in job_warnings(
-        spec, offers, free=market.free, local=market.name == DEFAULT_PROVIDER, provider=market.name
-    ):
+    for text in job_warnings(spec, offers, free=market.free, local=market.name == DEFAULT_PROVIDER):
         say(f"warning: {text}", err=True)
 
 
-def job_warnings(
-    spec: JobSpec, offers: Sequence[Offer], *, free: bool, local: bool, provider: str
-) -> Iterator[str]:
+def job_warnings(spec: JobSpec, offers: Sequence[Offer], *, free: bool, local: bool) -> Iterator[str]:
     """Yield the warnings about a job. `offers`: what would be rented, best first; `free`: at no cost.
 
-    `local`: on this computer, where a program finds the user's own logins. `provider`: its name.
+    `local`: on this computer, where a program finds the user's own logins.
     """
     launcher = nested_launcher(spec)
     if launcher is not None:
@@ -121,12 +116,6 @@ def job_warnings(
         )
     yield from _lightning_warnings(spec)
     yield from _ignored_data_warning(spec)
-    if spec.volume is not None:
-        delete = f"vastrun reap --provider {provider} --volume {spec.volume.name}"
-        yield (
-            f"volume {spec.volume.name} is charged on top of limits.usd, up to "
-            f"${spec.volume.max_usd_per_month:.2f} a month, until `{delete}`"
-        )
     if spec.resources.gpus == 0 and not free and offers and offers[0].gpus:
         yield (
             f"resources.gpus is 0, but this provider rents machines with GPUs only: {offers[0].gpus} x "

@@ -23,19 +23,16 @@ from vastrun.launcher.commands.reap import (
     remove_networks,
     select_by_ledger,
 )
-from vastrun.launcher.commands.volumes import VolumeState, delete_volumes, named_volumes, volume_states
 from vastrun.launcher.core import Cost, RunNetwork
 from vastrun.launcher.core.errors import AuthError, ProviderError
 from vastrun.launcher.core.verdict import EXIT_TEARDOWN_NOT_CONFIRMED
 from vastrun.launcher.decisions.history import HostRecord, host_records
-from vastrun.launcher.flow.services import Services
 from vastrun.launcher.gate.text import one_line
 from vastrun.launcher.ports import Provider
 from vastrun.launcher.run_services import services_for, settle_bills
-from vastrun.launcher.ui.documents.costs import Hosts, OrphanMachine, Orphans, VolumeDocument
+from vastrun.launcher.ui.documents.costs import Hosts, OrphanMachine, Orphans
 from vastrun.launcher.ui.documents.runs import RunDocument
 from vastrun.launcher.ui.render.amounts import duration, usd
-from vastrun.launcher.ui.render.costs import volume_states_text
 from vastrun.launcher.ui.render.table import short, table
 from vastrun.launcher.ui.render.verdict import left_text, state_of
 
@@ -52,13 +49,6 @@ _HEADER = ("HOST", "RUNS", "FAILED", "SCORE", "LAST FAILURE", "AVOIDED", "WHAT")
     metavar="ID",
     help="Instead destroy machines of this other ledger, or `unknown` for those of no known ledger.",
 )
-@click.option(
-    "--volume",
-    "volumes",
-    metavar="NAME",
-    multiple=True,
-    help="Instead delete this data volume and all its data; may be repeated.",
-)
 @json_option
 @click.pass_context
 def reap_command(
@@ -67,18 +57,15 @@ def reap_command(
     yes: bool,
     dry_run: bool,
     from_ledger: str | None,
-    volumes: tuple[str, ...],
     as_json: bool,
 ) -> None:
     """List the machines that vastrun rented and no open run claims, and destroy them after confirmation.
 
     Machines of another computer with the same account are listed, and destroyed only with --from-ledger. A
     network that was made for a run on several nodes is removed with its machines. Then the costs of earlier
-    runs are settled, as by `vastrun cost reconcile`. Data volumes are listed, and deleted only with --volume.
+    runs are settled, as by `vastrun cost reconcile`.
     """
     app: AppContext = ctx.obj
-    if volumes:
-        ctx.exit(_delete_volumes(app, provider, volumes, yes=yes, dry_run=dry_run, as_json=as_json))
     code = _reap(app, provider, yes=yes, dry_run=dry_run, from_ledger=from_ledger, as_json=as_json)
     if not dry_run:
         settle_bills(app, provider)
@@ -103,17 +90,11 @@ def _reap(
         raise
     chosen = select_by_ledger(found, from_ledger)
     networks = _networks(app, market) if from_ledger is None else []
-    services = services_for(app, provider, app.now())
-    volumes = _volumes(app, services)
-    now = app.now()
-    text = "\n\n".join(
-        filter(None, (orphans_text(found, networks, leases, now), volume_states_text(volumes, now)))
-    )
+    text = orphans_text(found, networks, leases, app.now())
     names = [network.name for network in networks]
     document = Orphans(
         machines=[OrphanMachine.fill(one.instance, one, run=one.run and one.run.id) for one in found],
         networks=names,
-        volumes=[VolumeDocument.listed(state, now) for state in volumes],
         left=list(map(RunDocument.of, leases)),
     )
     if dry_run or not (chosen or networks):
@@ -127,6 +108,7 @@ def _reap(
         f"destroy {_all_of('machine', ids)}{' and ' if ids and names else ''}{_all_of('network', names)}",
         yes=yes,
     )
+    services = services_for(app, provider, app.now())
     gone = [*reap(chosen, services), *remove_networks(networks, services)]
     left = [one for one in (*ids, *names) if one not in gone]
     lines = "\n".join(f"{one} destroyed" for one in gone)
@@ -152,35 +134,6 @@ def _networks(app: AppContext, market: Provider) -> list[RunNetwork]:
     except (AuthError, ProviderError) as error:
         say(f"note: networks of runs cannot be listed: {error}", err=True)
         return []
-
-
-def _volumes(app: AppContext, services: Services) -> list[VolumeState]:
-    """Return the volumes of this ledger; none, after a note, if the key may not list them."""
-    try:
-        return volume_states(app.ledger(), services.provider, services.clock)
-    except (AuthError, ProviderError) as error:
-        say(f"note: data volumes cannot be listed: {error}", err=True)
-        return []
-
-
-def _delete_volumes(
-    app: AppContext, provider: str, names: Sequence[str], *, yes: bool, dry_run: bool, as_json: bool
-) -> int:
-    """Delete the named volumes after confirmation; return the exit code."""
-    services, ledger = services_for(app, provider, app.now()), app.ledger()
-    chosen = named_volumes(volume_states(ledger, services.provider, services.clock), names, provider)
-    now = app.now()
-    text, volumes = volume_states_text(chosen, now), [VolumeDocument.listed(state, now) for state in chosen]
-    if dry_run:
-        show(Orphans(volumes=volumes), text, as_json=as_json)
-        return 0
-    say(text, err=True)
-    shown = _all_of("data volume", [state.volume.name for state in chosen])
-    confirm(f"delete {shown} and all data on {'it' if len(chosen) == 1 else 'them'}", yes=yes)
-    gone = delete_volumes(chosen, ledger, services.provider, services.clock, _warn)
-    lines = "\n".join(f"volume {name} deleted" for name in gone)
-    show(Orphans(volumes=volumes, destroyed=gone), lines, as_json=as_json)
-    return 0 if len(gone) == len(chosen) else EXIT_TEARDOWN_NOT_CONFIRMED
 
 
 def _all_of(word: str, names: Sequence[str]) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from vastrun.contract.workload import Workloads
 from vastrun.launcher.commands.settings import refusals_of
@@ -12,7 +12,6 @@ from vastrun.launcher.core import (
     LeftOutFiles,
     Offer,
     Run,
-    Volume,
 )
 from vastrun.launcher.core.batch import Budget
 from vastrun.launcher.core.errors import BudgetError, UsageError
@@ -24,7 +23,7 @@ from vastrun.launcher.decisions.deadlines import (
     moment_text,
     offers_in_time,
 )
-from vastrun.launcher.decisions.estimates import offers_within_limits, usd
+from vastrun.launcher.decisions.estimates import offers_within_limits
 from vastrun.launcher.decisions.history import HOST_CAUSES, avoided
 from vastrun.launcher.decisions.market_report import MarketReport
 from vastrun.launcher.decisions.policy import (
@@ -38,7 +37,6 @@ from vastrun.launcher.decisions.policy import (
 from vastrun.launcher.flow.drive import costs_nothing
 from vastrun.launcher.flow.progress import resumed_step
 from vastrun.launcher.flow.rental import choose_offers
-from vastrun.launcher.flow.volumes import download_usd, find_volume, prefer_volume
 from vastrun.launcher.ports import Ledger, Provider
 
 
@@ -71,8 +69,6 @@ class LaunchPlan:
     """Expected end there, in epoch seconds; None: unknown, or no deadline."""
     estimate: WorkloadEstimate = WorkloadEstimate()
     """Memory and operations of a step."""
-    volume: Volume | None = None
-    """The job's data volume, as the ledger has it; None: it has none yet, or asks for none."""
     left_out: LeftOutFiles | None = None
     """Files that would not be downloaded, by a rehearsal of the job; None: there was none."""
 
@@ -92,8 +88,7 @@ def plan_of(
     original, spec = spec, within_deadline(spec, now)
     done = resumed_step(spec, None if parent is None else parent.id, ledger)
     avoid = avoided(ledger.runs(causes=HOST_CAUSES, members=True), provider.name, now)
-    volume = find_volume(spec, provider.name, ledger)
-    offers = prefer_volume(spec, choose_offers(spec, provider, avoid, now=now, done=done), volume)
+    offers = choose_offers(spec, provider, avoid, now=now, done=done)
     return LaunchPlan(
         spec=spec,
         provider=provider.name,
@@ -101,7 +96,6 @@ def plan_of(
         worst_case_usd=worst_case_usd(spec, offers[0]),
         lease=lease_of(spec, offers[0]),
         refusals=refusals_of(ledger, budgets, 0.0 if costs_nothing(provider) else reservation_usd(spec)),
-        volume=volume,
         time_limit="limits.hours" if spec is original else "limits.deadline",
         deadline=deadline_text(spec, offers[0], now, done),
         expected_end_at=expected_end(spec, offers[0], now, done) if spec.limits.deadline else None,
@@ -129,22 +123,7 @@ def market_report_of(spec: JobSpec, provider: Provider, ledger: Ledger, now: flo
     }
     market_report = market_report.limited_to(enough, "limits.usd", "loading and one minute of training")
     if spec.limits.deadline is None:
-        return _volume_first(market_report, spec, find_volume(spec, provider.name, ledger))
+        return market_report
     ahead = [offer.id for offer in offers_in_time(spec, [quote.offer for quote in market_report.quotes], now)]
     by = f"expected to finish by {moment_text(spec, deadline_of(spec) or now)}"
     return market_report.limited_to(ahead, "limits.deadline", by).in_order(ahead)
-
-
-def _volume_first(report: MarketReport, spec: JobSpec, volume: Volume | None) -> MarketReport:
-    """Return the market in the order in which a run would try it, which prefers its volume's machine."""
-    offers = [quote.offer for quote in report.quotes]
-    preferred = prefer_volume(spec, offers, volume)
-    if volume is None or not offers or preferred[0] is offers[0]:
-        return report
-    first, *rest = report.in_order([offer.id for offer in preferred]).quotes
-    text = (
-        f"It is first because of its volume {volume.name}: to download {volume.gb:.0f} GB again on the next "
-        f"one would cost {usd(download_usd(offers[0], volume.gb))}."
-    )
-    instead = " ".join(filter(None, (first.instead, text)))
-    return replace(report, quotes=(replace(first, instead=instead), *rest))

@@ -99,11 +99,10 @@ def _place(file: DataFile, path: KeyPath, targets: dict[PurePosixPath, int]) -> 
 
 def _room(spec: JobSpec) -> Iterator[Conflict]:
     """Yield a conflict when the files do not fit on the disk that the job asks for."""
-    key, room_gb = _disk(spec)
+    room_gb = spec.resources.disk_gb
     if spec.data_gb > room_gb:
-        about: tuple[KeyPath, ...] = (("resources", "disk_gb"), ("volume",))
-        text = f"needs {spec.data_gb:.3g} GB, but {key} is {room_gb:g}: raise {key}"
-        yield Conflict(("data",), text, about)
+        text = f"needs {spec.data_gb:.3g} GB, but resources.disk_gb is {room_gb:g}: raise resources.disk_gb"
+        yield Conflict(("data",), text, (("resources", "disk_gb"),))
 
 
 def _solver_room(spec: JobSpec) -> Iterator[Conflict]:
@@ -115,21 +114,14 @@ def _solver_room(spec: JobSpec) -> Iterator[Conflict]:
     files_gb = [data.file_gb for data in tasks for _ in data.parameters_of(data.task)]
     # The solved pieces of a file are on the disk until it is whole.
     needed_gb = sum(files_gb) + max(files_gb, default=0.0)
-    key, room_gb = _disk(spec)
+    room_gb = spec.resources.disk_gb
     if needed_gb > room_gb:
         names = ", ".join(data.task for data in tasks)
         text = (
-            f"the solvers of {names} need {needed_gb:.3g} GB of disk, but {key} is {room_gb:g}: raise {key}, "
-            "or ask for fewer samples, frames or points"
+            f"the solvers of {names} need {needed_gb:.3g} GB of disk, but resources.disk_gb is {room_gb:g}: "
+            "raise resources.disk_gb, or ask for fewer samples, frames or points"
         )
-        yield Conflict(("train", "data"), text, (("resources", "disk_gb"), ("volume",)))
-
-
-def _disk(spec: JobSpec) -> tuple[str, float]:
-    """Return the key that sizes the disk of the data, and its GB."""
-    if spec.volume is not None:
-        return "volume.gb", float(spec.volume.gb)
-    return "resources.disk_gb", spec.resources.disk_gb
+        yield Conflict(("train", "data"), text, (("resources", "disk_gb"),))
 
 
 @dataclass(frozen=True)

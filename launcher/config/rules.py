@@ -17,7 +17,6 @@ from vastrun.launcher.core.image_ref import ImageReference
 from vastrun.launcher.core.job import Checkpoints, JobSpec, Secret
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
-_VOLUME_NAME = re.compile(r"[A-Za-z0-9_]+", re.ASCII)
 NAME_EXPECTED = "expected up to 63 letters, digits, '-', '_' or '.', the first a letter or digit"
 """Expected form of the name of a job or a batch."""
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -52,7 +51,6 @@ def conflicts(spec: JobSpec) -> Iterator[Conflict]:
         _globs,
         _own_checkpoints,
         data_conflicts,
-        _volume,
         _notify,
         _urls,
     ):
@@ -298,17 +296,6 @@ def _own_checkpoints(spec: JobSpec) -> Iterator[Conflict]:
         yield Conflict(path, text)
     if _has_inner_stars(parts):
         yield Conflict(path, f"{_STARS_EXPECTED}, got {files!r}")
-
-
-def _volume(spec: JobSpec) -> Iterator[Conflict]:
-    if spec.volume is None:
-        return
-    name = spec.volume.name
-    if not _VOLUME_NAME.fullmatch(name):
-        yield Conflict(("volume", "name"), f"expected up to 40 letters, digits or '_', got {name!r}")
-    if spec.nodes > 1:
-        text = f"is attached to one machine at a time, got nodes: {spec.nodes}"
-        yield Conflict(("volume",), text, (("nodes",),))
 
 
 def _notify(spec: JobSpec) -> Iterator[Conflict]:

@@ -33,6 +33,11 @@ AS_WRITTEN = ("env", "command")
 SHORTHAND_KEYS: dict[Any, str] = {Secret: "name", NotifyUrl: "url", Checkpoints: "files"}
 """Sections that may be written as one string, with the key of that string."""
 _YES_NO = {"yes": "true", "on": "true", "y": "true", "no": "false", "off": "false", "n": "false"}
+_REMOVED: Mapping[KeyPath, str] = {
+    ("volume",): "data volumes no longer exist: remove this key; each machine downloads the files of data:, "
+    "and a held one keeps them for later runs (docs/limits.md)"
+}
+"""Keys of earlier versions, with what to do instead."""
 _SKIP = object()
 _MAX_DIGITS = 30
 """Max. digits of a whole number; a longer one is text."""
@@ -154,7 +159,9 @@ class YamlReader:
         known_keys = [o.key for o in options(self._kind) if f".{NAME}." not in o.key]
         elsewhere = [known_key for known_key in known_keys if known_key.endswith(f".{key}") and not above]
         near = _nearest(str(key), known)
-        if elsewhere:
+        if path in _REMOVED:
+            self.fault(path, _REMOVED[path])
+        elif elsewhere:
             self.fault(path, f"unknown key; did you mean {' or '.join(elsewhere)}?")
         elif near is None:
             self.fault(path, f"unknown key; the keys here are {', '.join(known)}")

@@ -7,4 +7,3 @@ from vastrun.launcher.core.market import *  # noqa: F403
 from vastrun.launcher.core.phases import *  # noqa: F403
 from vastrun.launcher.core.runs import *  # noqa: F403
 from vastrun.launcher.core.verdict import *  # noqa: F403
-from vastrun.launcher.core.volumes import *  # noqa: F403

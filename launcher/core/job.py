@@ -180,23 +180,6 @@ class DataFile:
 
 
 @dataclass(frozen=True, kw_only=True)
-class DataVolume:
-    """A disk on a rented machine that keeps `$VASTRUN_DATA` for later runs there."""
-
-    name: Annotated[str, MinLen(1), MaxLen(40)]
-    """Jobs that name the same volume share it."""
-    gb: Annotated[int, Ge(1), Le(10_000)]
-    """Its size, which cannot change later."""
-    usd_per_month: Positive | None = None
-    """Max. price in USD at which it is created; None: $0.30 a GB."""
-
-    @property
-    def max_usd_per_month(self) -> float:
-        """Return the limit on its price."""
-        return self.gb * 0.3 if self.usd_per_month is None else self.usd_per_month
-
-
-@dataclass(frozen=True, kw_only=True)
 class Hold:
     """A machine that hosts slots for other runs, instead of a job. No job file has it."""
 
@@ -246,9 +229,6 @@ class JobSpec:
     checkpoints: Checkpoints = field(default_factory=Checkpoints)
     data: tuple[DataFile, ...] = ()
     """Files that each machine downloads to `$VASTRUN_DATA` before its ranks start, after `setup`."""
-    volume: DataVolume | None = None
-    """Volume that keeps the data of a rented machine for later runs; None: data are deleted with the
-    machine."""
     notify: tuple[NotifyUrl, ...] = ()
     """Receivers of notifications: of the end, of a failure, and when half, 80 % and all of `limits.usd` is
     spent."""

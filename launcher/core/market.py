@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from vastrun.launcher.core.verdict import Cause
-from vastrun.launcher.core.volumes import VolumeOrder
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -164,8 +163,6 @@ class RentalOrder:
     """Max. cost of the run there by the job's limits, in USD."""
     nodes: tuple[str, ...] = ()
     """Labels of all machines of the run, by node; empty: it has one machine."""
-    volume: VolumeOrder | None = None
-    """Data volume to attach or create; None: the data are on the machine's own disk."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Collection
 from contextlib import suppress
 
-from vastrun.launcher.core import Instance, Meter, Offer, RentalOrder, VolumeOrder, bills
+from vastrun.launcher.core import Instance, Meter, Offer, RentalOrder, bills
 from vastrun.launcher.core.errors import (
     BusyError,
     NoOfferError,
-    ProviderError,
     StorageError,
     UncertainError,
     UnreachableError,
@@ -33,14 +32,6 @@ from vastrun.launcher.flow.context import RunContext
 from vastrun.launcher.flow.node_sync import wait_for_leader, wait_for_turn_to_rent
 from vastrun.launcher.flow.progress import resumed_step
 from vastrun.launcher.flow.run_state import PhaseResult
-from vastrun.launcher.flow.volumes import (
-    cancel_order,
-    check_volumes_supported,
-    find_volume,
-    order_volume,
-    prefer_volume,
-    report_no_volume,
-)
 from vastrun.launcher.ports import Provider
 
 _OK = PhaseResult(result=Result.OK)
@@ -112,7 +103,6 @@ def choose_offers(
             f"image: {spec.image} has no digest: the image of that name may change, and this run costs money",
             hint="image: NAME@sha256:… (`docker pull` prints it), or image_unpinned: true",
         )
-    check_volumes_supported(spec, provider)
     # What the job file alone shows to be wrong is refused before: Vast limits how often a key searches.
     check_deadline(spec, now, min_s=0.0 if provider.free else policy.START_S)
     found = provider.search(spec)
@@ -146,8 +136,6 @@ def choose_offers_for_run(context: RunContext) -> list[Offer]:
     others = context.nodes.other_rows()
     network = network_of(context.run, others)
     offers = choose_offers(context.spec, provider, avoid, now=now, done=done, network=network)
-    volume = find_volume(context.spec, provider.name, ledger)
-    offers = prefer_volume(context.spec, offers, volume)
     # What another node has comes last: a market has each machine once, this computer may be had again.
     held = {other.offer.id for other in others if other.offer}
     unavailable = held | _offers_ordered_elsewhere(context)
@@ -182,10 +170,9 @@ def rent_machine(context: RunContext) -> Instance:
         if offer is None:
             break
         tried.add(offer.id)
-        volume = order_volume(context, offer)
         _save_order(context, offer)
         try:
-            return _rent_with_volume(context, offer, volume)
+            return _send_order(context, offer)
         except NoOfferError as error:
             context.machines.was_order_rejected = True
             if error.ended:
@@ -208,33 +195,8 @@ def rent_machine(context: RunContext) -> Instance:
     )
 
 
-def _rent_with_volume(context: RunContext, offer: Offer, volume: VolumeOrder | None) -> Instance:
-    """Rent the offer, without its volume where the order with it is rejected."""
-    try:
-        return _send_order(context, offer, volume)
-    except (NoOfferError, ProviderError) as error:
-        if volume is None or _may_have_rented(error):
-            raise
-        # An offer that is gone was not rented. Of any other refusal that is less sure: never rent twice.
-        found = None if isinstance(error, NoOfferError) else find_ordered_machine(context)
-        if found is not None:
-            return found
-        cancel_order(context, volume)
-        reason = f"the order with it was rejected: {error}"
-    machine = _send_order(context, offer, None)
-    report_no_volume(context, reason)
-    return machine
-
-
-def _may_have_rented(error: NoOfferError | ProviderError) -> bool:
-    """Return whether the order may have created a machine, or a volume, in spite of the error."""
-    if isinstance(error, NoOfferError):
-        return bool(error.ended)
-    return isinstance(error, UncertainError | UnreachableError)
-
-
-def _send_order(context: RunContext, offer: Offer, volume: VolumeOrder | None) -> Instance:
-    order, provider = _make_order(context, offer, volume), context.services.provider
+def _send_order(context: RunContext, offer: Offer) -> Instance:
+    order, provider = _make_order(context, offer), context.services.provider
     if (start_script := provider.abilities.start_script) is not None:
         with suppress(StorageError):
             context.services.output_store.save_start_script(context.run, start_script(order))
@@ -274,7 +236,7 @@ def _save_order(context: RunContext, offer: Offer) -> None:
     context.machines.was_order_rejected = False
 
 
-def _make_order(context: RunContext, offer: Offer, volume: VolumeOrder | None) -> RentalOrder:
+def _make_order(context: RunContext, offer: Offer) -> RentalOrder:
     lease = policy.lease_of(context.spec, offer)
     env = policy.lease_env(lease) | {
         "VASTRUN_LABEL": context.run.label,
@@ -291,5 +253,4 @@ def _make_order(context: RunContext, offer: Offer, volume: VolumeOrder | None) -
         env=env,
         max_usd=policy.worst_case_usd(context.spec, offer) / context.spec.nodes,
         nodes=context.nodes.labels,
-        volume=volume,
     )

@@ -134,7 +134,7 @@ VAST_USD = 1e9
 VAST_NUMBER = 1e12
 """Largest number in an answer from Vast."""
 LABEL_CHARACTERS = 256
-"""Characters of the label of a machine, a network or a volume."""
+"""Characters of the label of a machine or a network."""
 VAST_CHARACTERS = 4000
 """Characters of one text from Vast."""
 GPU_GB = 1000.0

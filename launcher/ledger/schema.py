@@ -26,28 +26,29 @@ from vastrun.launcher.core import (
     Proof,
     Rental,
     Run,
-    Volume,
 )
 from vastrun.launcher.gate import caps
 from vastrun.launcher.ledger.database import Database, Row
 
-VERSION = 15
+VERSION = 16
 """Increase it with each change of the tables: a ledger of another version is rejected, not migrated."""
+READABLE = frozenset({15, VERSION})
+"""Versions that are used as they are: 15 has a table more, `volumes`."""
 
 _TYPES = {"int": "INTEGER", "float": "REAL"}
 
 
-def _columns(noun: type[Run] | type[Volume]) -> str:
-    """Return the columns of a dataclass: numbers as such, all else as text; NULL where None is a value."""
+def _run_columns() -> str:
+    """Return the columns of a run: numbers as such, all else as text; NULL where None is a value."""
     rows = []
-    for field in fields(noun):
+    for field in fields(Run):
         kind, nullable, _ = str(field.type).partition(" | None")
         rows.append(f"{field.name} {_TYPES.get(kind, 'TEXT')}{'' if nullable else ' NOT NULL'}")
     return ", ".join(rows)
 
 
 _TABLES = (
-    f"CREATE TABLE runs ({_columns(Run)}, held_usd REAL NOT NULL, PRIMARY KEY (id))",
+    f"CREATE TABLE runs ({_run_columns()}, held_usd REAL NOT NULL, PRIMARY KEY (id))",
     "CREATE INDEX runs_by_age ON runs (created_at)",
     # With created_at, the index returns runs in the order of the list; by leader alone, all rows were sorted.
     "CREATE INDEX runs_by_leader ON runs (leader, created_at)",
@@ -110,7 +111,6 @@ _TABLES = (
         PRIMARY KEY (batch, id)
     )
     """,
-    f"CREATE TABLE volumes ({_columns(Volume)}, PRIMARY KEY (provider, name, created_at))",
     "CREATE TABLE identity (ledger TEXT NOT NULL)",
 )
 

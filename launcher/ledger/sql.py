@@ -16,6 +16,7 @@ from vastrun.launcher.ledger.batches import SqlBatches, sum_held_usd
 from vastrun.launcher.ledger.database import Database, with_retries
 from vastrun.launcher.ledger.schema import (
     COLUMNS,
+    READABLE,
     VERSION,
     create_tables,
     measured_from_row,
@@ -23,7 +24,6 @@ from vastrun.launcher.ledger.schema import (
     run_to_row,
     truncate_detail,
 )
-from vastrun.launcher.ledger.volumes import SqlVolumes
 
 _INSERT_RUN = f"INSERT INTO runs ({', '.join(COLUMNS)}) VALUES ({', '.join(':' + c for c in COLUMNS)})"
 _UPDATE_RUN = f"UPDATE runs SET {', '.join(f'{c} = :{c}' for c in COLUMNS)} WHERE id = :id"
@@ -78,7 +78,6 @@ class SqlLedger:
         self._batches = SqlBatches(
             db, is_driving=self._is_driving, held=_held, register_launcher=register_launcher, now=now
         )
-        self._volumes = SqlVolumes(db, self.use_of)
 
     @property
     def database(self) -> Database:
@@ -88,10 +87,6 @@ class SqlLedger:
     @property
     def batches(self) -> SqlBatches:
         return self._batches
-
-    @property
-    def volumes(self) -> SqlVolumes:
-        return self._volumes
 
     def close(self) -> None:
         """Close the database."""
@@ -113,10 +108,8 @@ class SqlLedger:
         with self._db.reading():
             open_runs = self.runs(open_only=True, batch=budget.batch or None, members=True)
             ended_usd = sum_held_usd(self._db, budget, ended_only=True)
-            volumes = () if budget.batch else self._volumes.all()
         now = self._now()
         spent_usd = sum((cost_usd(run, now) for run in open_runs), 0.0)
-        ended_usd += sum(volume.cost_usd(now, budget.since) for volume in volumes)
         held = sum((held_usd(run, now) for run in open_runs), 0.0)
         return BudgetUse(budget=budget, spent_usd=ended_usd + spent_usd, reserved_usd=held - spent_usd)
 
@@ -304,7 +297,7 @@ class SqlLedger:
             with self._db.writing("schema"):
                 if self._db.schema_version() == 0:  # else another launcher was quicker
                     create_tables(self._db)
-        if (found := self._schema_version()) != VERSION:
+        if (found := self._schema_version()) not in READABLE:
             raise StorageError(
                 f"{self._where} was written by another version of vastrun (schema {found}; this version"
                 f" needs {VERSION}): end its open runs with that version, then start a new ledger",

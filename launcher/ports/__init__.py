@@ -24,7 +24,6 @@ from vastrun.launcher.ports.abilities import Abilities as Abilities
 from vastrun.launcher.ports.abilities import HasAccount as HasAccount
 from vastrun.launcher.ports.abilities import HasHostLog as HasHostLog
 from vastrun.launcher.ports.abilities import HasNetworks as HasNetworks
-from vastrun.launcher.ports.abilities import HasVolumes as HasVolumes
 from vastrun.launcher.ports.abilities import KeepsKeys as KeepsKeys
 from vastrun.launcher.ports.abilities import ListsByRun as ListsByRun
 from vastrun.launcher.ports.abilities import ReportsIdentity as ReportsIdentity
@@ -32,7 +31,6 @@ from vastrun.launcher.ports.ledger import Batches as Batches
 from vastrun.launcher.ports.ledger import Ledger as Ledger
 from vastrun.launcher.ports.ledger import RateLimitStore as RateLimitStore
 from vastrun.launcher.ports.ledger import SecretStore as SecretStore
-from vastrun.launcher.ports.ledger import VolumeRecords as VolumeRecords
 from vastrun.launcher.ports.remotes import REMOTE_ABILITIES as REMOTE_ABILITIES
 from vastrun.launcher.ports.remotes import AllowsSsh as AllowsSsh
 from vastrun.launcher.ports.remotes import ChecksExchange as ChecksExchange

@@ -12,13 +12,11 @@ from vastrun.launcher.core import (
     Charge,
     Identity,
     Instance,
-    ListedVolume,
     MachineEnd,
     RentalOrder,
     Run,
     RunNetwork,
     SearchFinding,
-    VolumeOffer,
 )
 from vastrun.launcher.ports.remotes import Remote
 
@@ -93,32 +91,6 @@ class HasNetworks(Protocol):
         ...
 
 
-class HasVolumes(Protocol):
-    """A provider with data volumes, which are created with a machine and outlive it."""
-
-    def volumes(self) -> Sequence[ListedVolume]:
-        """List every volume whose label is one of vastrun's.
-
-        Raises AuthError, ProviderError when the list is unknown: a volume that is not seen may exist.
-        """
-        ...
-
-    def volume_offer(self, host: str, gb: int) -> VolumeOffer | None:
-        """Return the cheapest room for a volume of that size on that machine; None: it has none.
-
-        Raises AuthError, ProviderError.
-        """
-        ...
-
-    def delete_volume(self, volume_id: str) -> None:
-        """Request until the provider accepted the deletion of the volume and its data, or has no such
-        volume.
-
-        Raises AuthError, ProviderError.
-        """
-        ...
-
-
 class ListsByRun(Protocol):
     """A provider whose machines are on several others, of which one may be unreachable."""
 
@@ -155,8 +127,6 @@ class Abilities:
     unknown. Raises UnreachableError while it is just being ended, ProviderError."""
     networks: HasNetworks | None = None
     """Networks of runs; None: the machines of a run reach each other anyway."""
-    volumes: HasVolumes | None = None
-    """Its data volumes; None where it has none."""
     start_script: Callable[[RentalOrder], str] | None = None
     """Returns the script that a machine runs at each start, in readable form. Contains no secret."""
     search_findings: Callable[[], Iterable[SearchFinding]] | None = None

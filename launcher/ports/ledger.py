@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Protocol, TypeVar
 
-from vastrun.launcher.core import Cause, Driver, Event, MeasuredRun, Run, UserRequest, Volume
+from vastrun.launcher.core import Cause, Driver, Event, MeasuredRun, Run, UserRequest
 from vastrun.launcher.core.batch import Batch, BatchPoint, Budget, BudgetUse
 
 
@@ -18,11 +18,6 @@ class Ledger(Protocol):
     @property
     def batches(self) -> Batches:
         """The batches that its runs belong to."""
-        ...
-
-    @property
-    def volumes(self) -> VolumeRecords:
-        """The data volumes that its runs created."""
         ...
 
     def add(self, run: Run, budgets: Sequence[Budget] = (), members: Sequence[Run] = ()) -> None:
@@ -203,30 +198,6 @@ class Batches(Protocol):
 
     def held_usd(self, name: str) -> float:
         """Return the USD that its runs use of its budget: reserved while they are open, then spent."""
-        ...
-
-
-class VolumeRecords(Protocol):
-    """Durable data volumes. Raises StorageError when it cannot write."""
-
-    def all(self, *, existing: bool = False) -> Sequence[Volume]:
-        """List every volume, newest first; `existing`: without those that are gone."""
-        ...
-
-    def find(self, provider: str, name: str) -> Volume | None:
-        """Return the volume of that name that exists or was ordered; None: there is none."""
-        ...
-
-    def add(self, volume: Volume, budgets: Sequence[Budget], usd: float) -> bool:
-        """Save a volume that is about to be ordered. False: one of its name exists, nothing is written.
-
-        `usd`: its max. cost during the run that orders it. Raises BudgetError, and writes nothing, where
-        one of the budgets does not cover that.
-        """
-        ...
-
-    def save(self, volume: Volume) -> None:
-        """Save the volume's current record."""
         ...
 
 

@@ -80,8 +80,7 @@ def recorded(
 
 def _order(order: RentalOrder) -> Mapping[str, Any]:
     about = {"offer": order.offer.id, "label": order.label, "image": order.image}
-    volume = {} if order.volume is None else {"volume": order.volume}
-    return {**about, "at_most_usd": order.max_usd, **volume}
+    return {**about, "at_most_usd": order.max_usd}
 
 
 def _machine_id(instance_id: str, **_: Any) -> Mapping[str, Any]:
@@ -103,10 +102,6 @@ CALLS: Mapping[str, CallLogSpec] = {
         about=lambda label, _: {"label": label}, answer=lambda place: {"place": place}
     ),
     "networks.remove_network": CallLogSpec(about=lambda label: {"label": label}),
-    "volumes.volumes": CallLogSpec(answer=list),
-    "volumes.volume_offer": CallLogSpec(
-        about=lambda host, gb: {"host": host, "gb": gb}, answer=lambda offer: offer
-    ),
     "remote.run": CallLogSpec(
         about=lambda command, **_: {"command": command}, answer=summarize_command, is_routine=True
     ),

@@ -11,7 +11,7 @@ from _pytest.mark import ParameterSet
 
 from tests.e2e.fast_launcher import LASTS, PRINTS, WAITS, WORKS, FastLauncher, job
 from tests.emulators.billing import Meter
-from tests.emulators.faults import FAULTS, NETWORK, VOLUME
+from tests.emulators.faults import FAULTS, NETWORK
 from vastrun.launcher.core import Cause, Run
 from vastrun.launcher.core.bills import WATCHED_S, cost_usd
 
@@ -309,6 +309,6 @@ def check_ledger(case: Case, runs: Sequence[Run], meters: Sequence[Meter], *, la
 
 
 def test_every_fault_has_its_case() -> None:
-    one_machine_job = {name for name, (where, _) in FAULTS.items() if where not in (NETWORK, VOLUME)}
+    one_machine_job = {name for name, (where, _) in FAULTS.items() if where != NETWORK}
     assert {case.name for case in CASES} | {*NEVER_MET, *TOO_SLOW} == one_machine_job
     assert set(LIKE_OTHERS.values()).isdisjoint(LIKE_OTHERS)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Protocol
 
 
@@ -52,9 +51,6 @@ class Box(Protocol):
 
     def authorize(self, keys: Sequence[str]) -> None:
         """Exactly these public keys may log in."""
-
-    def mount(self, folder: Path, path: str) -> None:
-        """A folder of this computer is the box's at that path, from its next start on."""
 
     def port(self, name: str) -> int | None:
         """Where a port, as `22/tcp` of sshd, answers on this computer now; None while it does not."""

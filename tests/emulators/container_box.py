@@ -58,9 +58,6 @@ class ContainerBox:
     def authorize(self, keys: Sequence[str]) -> None:
         self._calls.submit(self._put, _ssh_files(keys), self._keys_flaw)
 
-    def mount(self, folder: Path, path: str) -> None:
-        """A container does not see it: its data stay in it."""
-
     def port(self, name: str) -> int | None:
         if self._container is None or self._over:
             return None

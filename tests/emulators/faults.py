@@ -20,7 +20,6 @@ STATE = "state"
 DESTROY = "destroy"
 READ = "read"
 NETWORK = "network"
-VOLUME = "volume"
 
 FAULTS: Mapping[str, tuple[str, str]] = {
     # name: (where it strikes, what happens)
@@ -148,11 +147,6 @@ FAULTS: Mapping[str, tuple[str, str]] = {
     "no_interface": (NETWORK, "the instance has no interface on its overlay"),
     "overlay_stays": (NETWORK, "200, and the overlay is not deleted"),
     "overlay_in_use": (NETWORK, "400, the overlay still has instances, though they are gone"),
-    "volumes_denied": (VOLUME, "403, the key may not list volumes"),
-    "volume_unlisted": (VOLUME, "the list leaves volumes out for `seconds`, 60 without"),
-    "volume_gone": (VOLUME, "the hosts have deleted all volumes"),
-    "volume_busy": (VOLUME, "a volume stays in use for `seconds` after its instance is gone, 300 without"),
-    "volume_refused": (VOLUME, "400, the instance cannot have its volume, and is not created"),
 }
 
 

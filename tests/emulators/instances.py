@@ -23,7 +23,6 @@ from tests.emulators.life import Life
 from tests.emulators.market import Ask, Market
 from tests.emulators.offer_rows import storage_usd_per_hour
 from tests.emulators.rental import Rental
-from tests.emulators.volumes import Volumes
 
 BY_ID, IN_LIST = "by_id", "in_list"
 """Where the API shows instances."""
@@ -61,12 +60,10 @@ class Fleet:
         faults: Faults,
         containers: Containers,
         behaviour: Behaviour,
-        volumes: Volumes,
         pace: Pace,
         honours_queue: bool,
     ) -> None:
         self._behaviour = behaviour
-        self._volumes = volumes
         self._clock = clock
         self._market = market
         self._account = account
@@ -118,7 +115,6 @@ class Fleet:
             raise no_such_ask(410, 3907, ask.id)
         instance = self._make(ask, rental)
         self._instances[instance.id] = instance
-        self._volumes.attach(instance)
         self._containers.connect(instance)
         ends_in = instance.end_date - self._events.moment
         self._events.after(instance, ends_in, self._life.end_contract, lasting=True)

@@ -31,8 +31,6 @@ SPACING_S: Mapping[str, float] = {
     "list_api_keys": 1.0,
     "show_secrets": 5.0,
     "write_secret": 3.0,
-    "list_volumes": 5.5,
-    "create_volume": 5.5,
     "search_templates": 3.0,
     "list_overlays": 1.0,
 }

@@ -35,10 +35,6 @@ class Machine:
     disk_gb: float = 812.4
     storage_usd: float = 0.15
     """Per GB and month of 30 days."""
-    volume_gb: float = 400.0
-    """Room for volumes."""
-    volume_usd: float = 0.15
-    """Per GB and month of 30 days."""
     inet_down: float = 934.1
     inet_up: float = 912.3
     inet_down_usd: float = 0.002

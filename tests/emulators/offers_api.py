@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from tests.emulators import overlays_api, volumes_api
+from tests.emulators import overlays_api
 from tests.emulators.answers import ApiError, Reply, no_such_ask, refusal, reply
 from tests.emulators.behaviour import refused
 from tests.emulators.call import Call, Route
@@ -115,7 +115,6 @@ def _create(world: World, ask_id: int, body: Mapping[str, Any]) -> Reply:
     _check_account(world)
     _answer_as_told(world, ask, rental)
     overlays_api.join(world, ask, rental)
-    volumes_api.check_volume(world, ask, rental)
     lowest = ask.machine.min_bid_usd * ask.gpus
     too_low = rental.bid_usd is not None and rental.bid_usd < lowest - 1e-9
     if too_low or world.faults.take("bid_too_low", Place(machine_id=ask.machine.id)):

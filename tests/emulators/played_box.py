@@ -17,7 +17,6 @@ import socket
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import paramiko
 from cryptography.hazmat.primitives import serialization
@@ -100,9 +99,6 @@ class PlayedBox:
 
     def authorize(self, keys: Sequence[str]) -> None:
         self.keys = frozenset(key.split()[1] for key in keys)
-
-    def mount(self, folder: Path, path: str) -> None:
-        """A script has no data."""
 
     def port(self, name: str) -> int | None:
         if name != "22/tcp" or self._listener is None or self._has_ended():

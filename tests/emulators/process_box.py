@@ -12,7 +12,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from tests.emulators import ssh_servers
@@ -88,7 +88,6 @@ class ProcessBox:
 
     root: Path
     graphics: Graphics
-    _mounts: dict[str, Path] = field(default_factory=dict)
     _process: subprocess.Popen[bytes] | None = None
     _listener: socket.socket | None = None
     _keys_flaw: str = ""
@@ -122,9 +121,6 @@ class ProcessBox:
         if self._keys_flaw:
             _spoil(part, self._keys_flaw)
         part.replace(part.with_name("authorized_keys"))
-
-    def mount(self, folder: Path, path: str) -> None:
-        self._mounts[path] = folder
 
     def port(self, name: str) -> int | None:
         """Other ports than that of sshd are this computer's own."""
@@ -221,11 +217,6 @@ class ProcessBox:
     def _furnish(self, program: Program) -> None:
         for folder in _FOLDERS:
             (self.root / folder).mkdir(parents=True, exist_ok=True)
-        for path, folder in self._mounts.items():
-            place = self.root / path.lstrip("/")
-            place.parent.mkdir(parents=True, exist_ok=True)
-            if not place.is_symlink():
-                place.symlink_to(folder)
         self._script("session", _SESSION.format(root=self.root, path=shlex.quote(self._path())))
         self._script("nvidia-smi", nvidia_smi(self.graphics))
         hostname = shlex.quote(shutil.which("hostname") or "hostname")

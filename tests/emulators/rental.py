@@ -29,8 +29,6 @@ class Rental:
     cancel_unavail: bool = False
     template_hash: str | None = None
     stopped: bool = False
-    volume_info: Mapping[str, Any] | None = None
-    """The volume that it is created with."""
 
     @property
     def ssh(self) -> bool:
@@ -75,7 +73,6 @@ def read_rental(body: Mapping[str, Any]) -> Rental:
         cancel_unavail=_cancels(body),
         template_hash=body.get("template_hash_id"),
         stopped=body.get("target_state") == "stopped",
-        volume_info=body.get("volume_info") or None,
     )
     _check(rental, body)
     return rental

@@ -11,7 +11,7 @@ import pytest
 
 from tests.emulators.asking import IMAGE, ask, offers, rent, row
 from tests.emulators.clock import Clock
-from tests.emulators.faults import FAULTS, NETWORK, VOLUME
+from tests.emulators.faults import FAULTS, NETWORK
 from tests.emulators.machines import Machine, synthetic_machines
 from tests.emulators.vast import VastEmulator
 from tests.waiting import LONGEST_S
@@ -153,51 +153,10 @@ def test_every_fault_strikes(still: VastEmulator, fault: str) -> None:
         body["env"] = {f"-n {OVERLAY}": "1"}
     if fault == "cuda_alone":
         offers(still, cuda_max_good={"gte": 12.0})
-    if FAULTS[fault][0] == VOLUME:
-        body["volume_info"] = new_volume(still)
     live_through(still, **body)
-    if FAULTS[fault][0] == VOLUME:
-        ask(still, "GET", "/api/v0/volumes/?owner=me&type=all_volume")
     if FAULTS[fault][0] == NETWORK:
         ask(still, "DELETE", "/api/v0/overlay/", {"overlay_name": OVERLAY})
     assert still.faults.struck == [fault]
-
-
-def new_volume(vast: VastEmulator, name: str = "data") -> dict[str, object]:
-    """What a rental on the only machine says to create a volume."""
-    (offer,) = ask(vast, "POST", "/api/v0/volumes/search/", {"disk_space": {"gte": 20}})[1]["offers"]
-    return {
-        "mount_path": "/root/data",
-        "create_new": True,
-        "volume_id": offer["id"],
-        "size": 20,
-        "name": name,
-    }
-
-
-def volumes(vast: VastEmulator) -> list[dict]:
-    return ask(vast, "GET", "/api/v0/volumes/?owner=me&type=all_volume")[1]["volumes"]
-
-
-def test_a_volume_has_one_instance_at_a_time_and_costs_until_it_is_deleted(still: VastEmulator) -> None:
-    assert rent(still, volume_info=new_volume(still, "a-b"))[0] == 422
-    instance_id = rent(still, volume_info=new_volume(still))[1]["new_contract"]
-    (shown,) = volumes(still)
-    assert (shown["label"], shown["status"], shown["instances"]) == ("data", "in-use", [instance_id])
-    ask(still, "DELETE", f"/api/v0/instances/{instance_id}/", {})
-    still.advance(29)
-    existing = {"mount_path": "/root/data", "create_new": False, "volume_id": shown["id"]}
-    assert rent(still, volume_info=existing)[0] == 400, "it is not released yet"
-    assert ask(still, "DELETE", f"/api/v0/volumes/?id={shown['id']}")[0] == 400
-    still.advance(2)
-    assert volumes(still)[0]["status"] == "created"
-    still.advance(720 * 3600)
-    credit = still.account.credit
-    assert ask(still, "DELETE", f"/api/v0/volumes/?id={shown['id']}")[0] == 200
-    assert volumes(still) == []
-    assert still.volumes.total_usd == pytest.approx(20 * 0.15, rel=0.01)
-    still.advance(720 * 3600)
-    assert still.account.credit == credit
 
 
 def make_overlay(vast: VastEmulator) -> None:

@@ -32,7 +32,6 @@ from tests.emulators.overlays import Overlays
 from tests.emulators.process_box import ProcessBox
 from tests.emulators.server import Server
 from tests.emulators.sshd import Sshd
-from tests.emulators.volumes import Volumes
 from tests.emulators.world import Settings, World
 from vastrun.launcher.core.errors import UsageError
 from vastrun.launcher.providers.vast.conformance.assumption import Value
@@ -143,11 +142,6 @@ class VastEmulator:
     def instances(self) -> Fleet:
         """What is rented."""
         return self._world.instances
-
-    @property
-    def volumes(self) -> Volumes:
-        """Those of the account."""
-        return self._world.volumes
 
     @property
     def overlays(self) -> Overlays:

@@ -24,7 +24,6 @@ from tests.emulators.machines import Machine
 from tests.emulators.market import Market
 from tests.emulators.overlays import Overlays
 from tests.emulators.templates import Templates
-from tests.emulators.volumes import Volumes
 from vastrun.launcher.providers.vast.conformance.assumption import Value
 
 
@@ -82,7 +81,6 @@ class World:
         self.overlays = Overlays(settings.subnet)
         self.templates = Templates(self.account.user_id)
         self.containers = Containers(self.account, self.faults, self.behaviour, folder, url, make_box)
-        self.volumes = Volumes(clock, self.account, self.faults, folder)
         self.instances = Fleet(
             clock=clock,
             market=self.market,
@@ -91,7 +89,6 @@ class World:
             faults=self.faults,
             containers=self.containers,
             behaviour=self.behaviour,
-            volumes=self.volumes,
             pace=settings.pace,
             honours_queue=settings.honours_queue,
         )
@@ -104,7 +101,6 @@ class World:
     def settle(self) -> None:
         """Everything that was due until now has happened, and is billed."""
         self.instances.settle()
-        self.volumes.settle({instance.id for instance in self.instances})
 
     def cut(self, seconds: float) -> None:
         """Nobody outside reaches the API or a box for so long; boxes reach the API."""

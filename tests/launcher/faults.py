@@ -178,13 +178,11 @@ class FaultyProvider(Faulty):
     def abilities(self) -> Abilities:
         real: Abilities = self._real.abilities
         networks: Any = real.networks and Faulty(real.networks, "networks", self._plan)
-        volumes: Any = real.volumes and Faulty(real.volumes, "volumes", self._plan)
         return replace(
             real,
             charged=real.charged and self.charged,
             market=real.market and self.market_report,
             networks=networks,
-            volumes=volumes,
         )
 
     def connect(self, instance: Instance) -> Any:

@@ -1,8 +1,8 @@
 """Data files: download what the job's `data:` names to the data folder, before the ranks start.
 
 Standard library only. `python -m vastrun.trainer.transfer.data_files` is a step of a run. A file that is
-there already, on a data volume or in the folder of a rehearsal, is compared and kept. On a held machine the
-files come from its cache (data_cache.py).
+there already, in the folder of a rehearsal, is compared and kept. On a held machine the files come from its
+cache (data_cache.py).
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def _target(file: JobDataFile, folder: Path) -> Path:
         raise DataFileError("job", f"data: path: {fault}")
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        # An earlier run may have left a link on a data volume.
+        # `setup` may have left a link there.
         if folder.resolve() not in (target.resolve(), *target.resolve().parents) or target.is_dir():
             raise DataFileError("job", f"{file.path}: in $VASTRUN_DATA it is a folder, or leads out of it")
     except (OSError, RuntimeError) as error:

@@ -38,7 +38,6 @@ from vastrun.launcher.providers.vast.machine_list import MachineRows
 from vastrun.launcher.providers.vast.offers import search_findings
 from vastrun.launcher.providers.vast.overlays import WHY_ONE_NODE, Overlays
 from vastrun.launcher.providers.vast.sdk import SERVER, VastAccount
-from vastrun.launcher.providers.vast.volumes import Volumes
 from vastrun.launcher.ssh.connection import Login
 from vastrun.launcher.ssh.keys import KeyRing, KnownHosts
 from vastrun.launcher.ssh.remote import SshRemote
@@ -82,7 +81,6 @@ class VastProvider:
         limiter = Limiter(rate_limits, clock.sleep, report_wait=report_wait)
         self._api = VastApi(account, limiter, clock)
         self._overlays = Overlays(self._api, clock)
-        self._volumes = Volumes(self._api)
         self._keys = KeyRing(state / "keys", secrets)
         self._host_keys = HostKeyLog(lambda machine: self._api.log(machine, "SHA256:"), clock)
         self._env = {} if account.server == SERVER else {"VAST_URL": account.server}
@@ -104,7 +102,6 @@ class VastProvider:
             market=self.market_report,
             rents_every_s=LIMITS["create"].seconds,
             networks=self._overlays,
-            volumes=self._volumes,
             start_script=lambda order: readable_text(order.onstart),
             search_findings=partial(search_findings, self._api),
             why_one_node=WHY_ONE_NODE,

@@ -41,7 +41,6 @@ LIMITS: Mapping[str, Limit] = {
     "logs": Limit(1, 1.0),
     "charges": Limit(1, 1.0),
     "overlay": Limit(1, 1.0),
-    "volumes": Limit(1, 5.5),
 }
 """Documented limits of Vast; those of account, logs and overlays, which are undocumented, are chosen here."""
 

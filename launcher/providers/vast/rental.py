@@ -23,7 +23,6 @@ from vastrun.launcher.providers.vast.api import VastApi
 from vastrun.launcher.providers.vast.errors import Answer, map_error
 from vastrun.launcher.providers.vast.instance_row import InstanceRow, id_of
 from vastrun.launcher.providers.vast.overlays import flag_of
-from vastrun.launcher.providers.vast.volumes import volume_info
 
 # Vast's own spelling. With both, a machine whose ports are closed is still reached through the proxy.
 _RUNTYPE = "ssh_direc ssh_proxy"
@@ -92,7 +91,6 @@ def request(order: RentalOrder, env: Mapping[str, str]) -> dict[str, Any]:
         "price": order.offer.bid_usd_per_hour,
         # Otherwise a lost race creates a stopped machine, whose disk is billed forever.
         "cancel_unavail": True,
-        **volume_info(order.volume),
     }
 
 

@@ -1,4 +1,4 @@
-"""Documents of money and of what costs it: costs, bills, hosts, orphaned machines, data volumes."""
+"""Documents of money and of what costs it: costs, bills, hosts, orphaned machines."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 from vastrun.launcher.commands.queries import RunRow, UsdSource
 from vastrun.launcher.commands.reap import Owner
-from vastrun.launcher.commands.volumes import VolumeState
-from vastrun.launcher.core import Cost, Instance, Volume
+from vastrun.launcher.core import Cost, Instance
 from vastrun.launcher.core.bills import cost_usd, counted_of, gpu_seconds, rented_seconds
 from vastrun.launcher.cost.reconciliation import DifferenceReason
 from vastrun.launcher.cost.spending import counted_in_total
@@ -71,17 +70,14 @@ class Costs(Document):
     runs: Sequence[RunCost]
     usd: float
     """Sum of all that are counted."""
-    volumes: Sequence[VolumeCost]
-    """Data volumes, including deleted ones; empty if one run is requested. Not part of `usd`."""
 
     @classmethod
-    def of(cls, rows: Sequence[RunRow], volumes: Sequence[Volume], now: float) -> Costs:
+    def of(cls, rows: Sequence[RunRow], now: float) -> Costs:
         """Make the document of the costs of all runs."""
         counted = counted_in_total([row.run for row in rows])
         return cls(
             runs=[RunCost.of(row, now, in_total=row.run.id in counted) for row in rows],
             usd=sum(row.usd for row in rows if row.run.id in counted),
-            volumes=[VolumeCost.fill(volume, usd=volume.cost_usd(now)) for volume in volumes],
         )
 
 
@@ -155,38 +151,13 @@ class OrphanMachine(Document, Instance):
     """True if its destruction was confirmed and the provider lists it again; it is not charged again."""
 
 
-class VolumeCost(Document, Volume):
-    """A data volume and what it costs."""
-
-    printed_properties = ("usd_per_month",)
-
-    usd: float
-    """Cost until now, or until it was deleted."""
-
-
-class VolumeDocument(VolumeCost):
-    """A data volume as its provider lists it."""
-
-    in_use: bool
-    """A machine has it, or had it until a moment ago."""
-    unused: bool
-    """No run has used it for 7 days."""
-
-    @classmethod
-    def listed(cls, state: VolumeState, now: float) -> VolumeDocument:
-        """Make the document of a listed volume."""
-        return cls.fill(state.volume, state, usd=state.volume.cost_usd(now), unused=state.is_unused(now))
-
-
 class Orphans(Document):
     """Machines that no open run claims."""
 
     machines: Sequence[OrphanMachine] = ()
     destroyed: Sequence[str] = ()
-    """Ids of destroyed machines, names of removed networks and volumes."""
+    """Ids of destroyed machines, names of removed networks."""
     networks: Sequence[str] = ()
     """Networks of runs that have ended."""
-    volumes: Sequence[VolumeDocument] = ()
-    """Existing data volumes of this ledger; with --volume, the named ones."""
     left: Sequence[RunDocument] = ()
     """Open runs whose machines are left to their leases because the provider rejected the key."""

@@ -1,4 +1,4 @@
-"""Documents of runs, of hosts, orphaned machines and data volumes."""
+"""Documents of runs, of hosts and orphaned machines."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`cost`, as text and as CSV: the cost of each run, or of groups with --by, and of data volumes."""
+"""`cost`, as text and as CSV: the cost of each run, or of groups with --by."""
 
 from __future__ import annotations
 
@@ -6,20 +6,15 @@ import csv
 import io
 from collections.abc import Sequence
 from itertools import compress
-from typing import TYPE_CHECKING
 
 from vastrun.launcher.commands.queries import RunRow, UsdSource
-from vastrun.launcher.core import Volume
 from vastrun.launcher.core.bills import rented_seconds
 from vastrun.launcher.cost.groups import NONE, OVER_TIME, Group, GroupBy
 from vastrun.launcher.cost.spending import counted_in_total
 from vastrun.launcher.cost.statement import CostReport
 from vastrun.launcher.gate.text import one_line
-from vastrun.launcher.ui.render.amounts import duration, usd, usd_parts, usd_sum
+from vastrun.launcher.ui.render.amounts import usd_parts, usd_sum
 from vastrun.launcher.ui.render.table import csv_cell, table
-
-if TYPE_CHECKING:
-    from vastrun.launcher.commands.volumes import VolumeState
 
 
 def report_text(report: CostReport, width: int | None = None) -> str:
@@ -166,58 +161,3 @@ def _with_total(amounts: Sequence[float], counts: Sequence[bool]) -> list[str]:
 
 def _cost(row: RunRow) -> str:
     return usd_sum([row.usd]) + ("" if row.verdict or not row.usd else " so far")
-
-
-def volume_states_text(states: Sequence[VolumeState], now: float) -> str:
-    """Write the existing volumes, and the commands that delete long-unused ones."""
-    if not states:
-        return ""
-    cells = [
-        (
-            state.volume.name,
-            state.volume.host,
-            f"{state.volume.gb:.0f}",
-            usd(state.volume.usd_per_month),
-            usd_sum([state.volume.cost_usd(now)]),
-            duration(now - state.volume.used_at),
-            _state(state, now),
-        )
-        for state in states
-    ]
-    header = ("VOLUME", "MACHINE", "GB", "$/MONTH", "COST", "LAST USED", "STATE")
-    lines = [
-        "data volumes, charged until they are deleted:",
-        table(header, cells, right=(2, 3, 4, 5)),
-        *(
-            f"no run has used {state.volume.name} for {duration(now - state.volume.used_at)}; "
-            f"`vastrun reap --provider {state.volume.provider} --volume {state.volume.name}` deletes it and "
-            "its data"
-            for state in states
-            if state.is_unused(now)
-        ),
-    ]
-    return "\n".join(lines)
-
-
-def _state(state: VolumeState, now: float) -> str:
-    if state.listed is None:
-        return "not listed"
-    return "in use" if state.in_use else "unused" if state.is_unused(now) else "kept"
-
-
-def volume_costs_text(volumes: Sequence[Volume], now: float) -> str:
-    """Write the cost of each volume, with the total."""
-    if not volumes:
-        return ""
-    costs = [volume.cost_usd(now) for volume in volumes]
-    cells = [
-        (
-            volume.name,
-            f"{volume.gb:.0f}",
-            usd(volume.usd_per_month),
-            usd_sum([cost]) + ("" if volume.deleted_at is not None else " so far"),
-        )
-        for volume, cost in zip(volumes, costs, strict=True)
-    ]
-    cells.append(("total", "", "", usd_sum(costs)))
-    return table(("VOLUME", "GB", "$/MONTH", "COST"), cells, right=(1, 2, 3))

@@ -57,7 +57,6 @@ def _request(plan: LaunchPlan) -> str:
             ("image", _image(spec, plan.offers[0])),
             ("disk", f"{spec.resources.disk_gb:g} GB"),
             ("data", _data(plan)),
-            ("volume", _volume(plan)),
             ("ranks", str(spec.world_size)),
             ("trains", _program(spec)),
             ("code", _code(spec)),
@@ -69,18 +68,6 @@ def _request(plan: LaunchPlan) -> str:
             ("refused", "\n".join(map(refusal_text, plan.refusals))),
         ]
     )
-
-
-def _volume(plan: LaunchPlan) -> str:
-    """Write the machine and the price of the job's data volume, or the limit on its price."""
-    request, known = plan.spec.volume, plan.volume
-    if request is None:
-        return ""
-    if known is None:
-        max_usd = usd(request.max_usd_per_month)
-        return f"{request.name}, {request.gb} GB: created on that machine for at most {max_usd} a month"
-    where = "that machine" if known.host == plan.offers[0].host else f"machine {known.host}, not used here"
-    return f"{known.name}, {known.gb:.0f} GB: on {where}, {usd(known.usd_per_month)} a month"
 
 
 def _data(plan: LaunchPlan) -> str:

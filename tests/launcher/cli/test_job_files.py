@@ -26,7 +26,7 @@ def job(command: str, ranks: int = 2) -> JobSpec:
 
 def warnings(spec: JobSpec, *, gpus: int = 0, free: bool = False, local: bool = False) -> list[str]:
     offer = replace(FakeProvider(FakeClock()).search(spec)[0], gpus=gpus, gpu_name="RTX 4090")
-    return list(job_warnings(spec, [offer], free=free, local=local, provider="fake"))
+    return list(job_warnings(spec, [offer], free=free, local=local))
 
 
 @pytest.mark.parametrize(

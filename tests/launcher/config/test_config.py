@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -55,6 +56,15 @@ def test_a_job_goes_through_the_ledger_and_back() -> None:
     assert read_job(dump_job(spec)) == spec
     trained = load(TRAIN + "  data: {betas: [1]}\n")
     assert read_job(dump_job(trained)) == trained
+
+
+def test_a_stored_job_with_a_data_volume_is_read_without_it_and_a_file_with_one_says_what_to_do() -> None:
+    spec = load(TRAIN)
+    stored = json.loads(dump_job(spec)) | {"volume": {"name": "sets", "gb": 20, "usd_per_month": None}}
+    assert read_job(json.dumps(stored)) == spec
+    (fault,) = faults(TRAIN + "volume: {name: sets, gb: 20}\n")
+    assert fault.startswith("job.yaml:3: volume: data volumes no longer exist: remove this key;")
+    assert faults(TRAIN, "volume.gb=20")[0].startswith("--set volume: data volumes no longer exist")
 
 
 @pytest.mark.parametrize("value", ["a #b", "#5", "one\ntwo", "&a b", "'a' #b", "a#b"])

@@ -7,13 +7,11 @@ from __future__ import annotations
 
 import json
 import random
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from tests.fakebox import Training
-from tests.jobs import train_job
 from tests.launcher.faults import (
     DISK_TROUBLES,
     KILL_IN,
@@ -33,7 +31,6 @@ from tests.slow import slow
 from vastrun.contract import layout
 from vastrun.contract.data_files import EXIT_OF_BLAME, Blame
 from vastrun.launcher.core import Cause, Phase, bills
-from vastrun.launcher.core.job import DataVolume
 from vastrun.launcher.decisions import policy
 from vastrun.launcher.decisions.run_assessment import CAUSE_OF_BLAME
 from vastrun.launcher.outputs.store import FolderStore
@@ -45,8 +42,6 @@ VERBS: dict[str, tuple[str, ...]] = {
     "provider.machine": PROVIDER_TROUBLES,
     "provider.connect": (*PROVIDER_TROUBLES, "gone"),
     "provider.destroy": PROVIDER_TROUBLES,
-    "volumes.volumes": PROVIDER_TROUBLES,
-    "volumes.volume_offer": PROVIDER_TROUBLES,
     "remote.run": REMOTE_TROUBLES,
     "remote.put": REMOTE_TROUBLES,
     "remote.write": REMOTE_TROUBLES,
@@ -66,7 +61,6 @@ VERBS: dict[str, tuple[str, ...]] = {
     "ledger.hold": ("no space", "killed"),
 }
 
-VOLUME = DataVolume(name="pdebench", gb=200)
 CALLS = 6
 """The first calls of each verb, or all that a whole run makes, where they are fewer."""
 
@@ -85,13 +79,11 @@ ROWS = [
 def strikes(fault: Fault, folder: Path) -> bool:
     """Whether a whole run makes that call; with the fault in it nothing leaks and nothing lies."""
     folder.mkdir()
-    wants_volume = fault.verb.startswith("volumes.") or fault.verb == "provider.rent"
-    world = World(folder, spec=replace(train_job(), volume=VOLUME) if wants_volume else None)
+    world = World(folder)
     world.expect(fault)
 
     run = drive_to_the_end(world)
 
-    assert world.market.disks.created <= min(1, len(world.ledger.volumes.all()))
     check_nothing_leaked_and_nothing_lied(world, run)
     if fault.trouble == "killed" and run is not None:
         assert run.cause is None, f"{fault}: {run.cause} {run.detail}"

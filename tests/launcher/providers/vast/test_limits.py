@@ -65,7 +65,6 @@ DOCUMENTED = {
     "show": "show_instance",
     "destroy": "destroy",
     "charges": "charges",
-    "volumes": "list_volumes",
 }
 """Endpoints that have a limit in Vast's documentation, as the emulator calls them."""
 
