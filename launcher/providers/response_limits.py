@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from vastrun.launcher.gate.caps import ExchangeBudget
 
 if TYPE_CHECKING:
     from requests import Response, Session
+
+
+def count_parts(chunks: Iterable[bytes], budget: ExchangeBudget) -> Iterator[bytes]:
+    """Yield the chunks of a JSON response after counting bytes, objects and lists. Raises its error."""
+    for chunk in budget.receive(chunks):
+        # A parsed object or list takes 60 bytes and more, but only two characters in the response.
+        budget.spend(items=chunk.count(b"{") + chunk.count(b"["))
+        yield chunk
 
 
 class _CountedBody:
@@ -18,10 +26,7 @@ class _CountedBody:
         self._raw, self._budget = raw, budget
 
     def stream(self, *arguments: Any, **options: Any) -> Iterator[bytes]:
-        for chunk in self._budget.receive(self._raw.stream(*arguments, **options)):
-            # A parsed object or list takes 60 bytes and more, but only two characters in the response.
-            self._budget.spend(items=chunk.count(b"{") + chunk.count(b"["))
-            yield chunk
+        return count_parts(self._raw.stream(*arguments, **options), self._budget)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._raw, name)

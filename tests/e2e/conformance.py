@@ -26,7 +26,7 @@ from vastrun.launcher.providers.vast import VastProvider
 from vastrun.launcher.providers.vast.conformance import assumptions as fields
 from vastrun.launcher.providers.vast.conformance.assumption import Value
 from vastrun.launcher.providers.vast.conformance.observed_vast import ProbeLevel
-from vastrun.launcher.providers.vast.sdk import VastAccount
+from vastrun.launcher.providers.vast.transport import VastAccount
 
 SETS = (
     *("train=null", "command=python -c 'print(\"all is well\")'", "success.log=all is well"),

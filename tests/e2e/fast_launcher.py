@@ -28,7 +28,7 @@ from vastrun.launcher.ledger.sqlite import SqliteLedger
 from vastrun.launcher.outputs.store import FolderStore
 from vastrun.launcher.providers.vast import VastProvider
 from vastrun.launcher.providers.vast.conformance.assumption import Value
-from vastrun.launcher.providers.vast.sdk import VastAccount
+from vastrun.launcher.providers.vast.transport import VastAccount
 
 PRINTS = "print('all is well', flush=True)"
 WORKS = f"import time; time.sleep(2); {PRINTS}"

@@ -18,7 +18,7 @@ from tests.launcher.providers.vast.rentals import order
 from tests.waiting import LONGEST_S, eventually
 from vastrun.launcher.ports import Remote
 from vastrun.launcher.providers.vast import VastProvider
-from vastrun.launcher.providers.vast.sdk import VastAccount
+from vastrun.launcher.providers.vast.transport import VastAccount
 from vastrun.testing.setup import LEASE
 
 

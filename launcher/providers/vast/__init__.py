@@ -28,7 +28,7 @@ from vastrun.launcher.providers import ProviderContext
 from vastrun.launcher.providers.identity import HostKeyLog
 from vastrun.launcher.providers.onstart import BOX, readable_text
 from vastrun.launcher.providers.vast import account as accounts
-from vastrun.launcher.providers.vast import boot, market, rental
+from vastrun.launcher.providers.vast import boot, market, rental, transport
 from vastrun.launcher.providers.vast.account import VARIABLE, KeyAccess
 from vastrun.launcher.providers.vast.api import VastApi
 from vastrun.launcher.providers.vast.boot import OFFLINE_S, offline_error, stop_error
@@ -37,7 +37,7 @@ from vastrun.launcher.providers.vast.limits import LIMITS, FileRateLimitStore, L
 from vastrun.launcher.providers.vast.machine_list import MachineRows
 from vastrun.launcher.providers.vast.offers import search_findings
 from vastrun.launcher.providers.vast.overlays import WHY_ONE_NODE, Overlays
-from vastrun.launcher.providers.vast.sdk import SERVER, VastAccount
+from vastrun.launcher.providers.vast.transport import SERVER, Send, VastAccount
 from vastrun.launcher.ssh.connection import Login
 from vastrun.launcher.ssh.keys import KeyRing, KnownHosts
 from vastrun.launcher.ssh.remote import SshRemote
@@ -67,19 +67,21 @@ class VastProvider:
         rate_limits: RateLimitStore | None = None,
         secrets: SecretStore | None = None,
         report_wait: Callable[[str, float], None] = lambda _endpoint, _seconds: None,
+        connect: Callable[[VastAccount], Send] = transport.connect,
     ) -> None:
         """`state`: folder that this user's launchers share. `recall`: returns the speeds of earlier runs.
         `lock`: returns the images to choose from. `elapsed`: monotonic clock shared by all processes.
         `many_runs`: many runs of this process share the provider, so lists come from a short cache.
         `rate_limits`, `secrets`: stores that the computers of a team share. `report_wait`: receives the
-        endpoint of each call, and the seconds that it waited for Vast's rate limits.
+        endpoint of each call, and the seconds that it waited for Vast's rate limits. `connect`: returns what
+        sends requests.
         """
         self._recall = recall
         self._lock = lock
         self._clock = clock
         rate_limits = rate_limits or FileRateLimitStore(state / "vast-calls.json", elapsed or clock.now)
         limiter = Limiter(rate_limits, clock.sleep, report_wait=report_wait)
-        self._api = VastApi(account, limiter, clock)
+        self._api = VastApi(account, limiter, clock, connect)
         self._overlays = Overlays(self._api, clock)
         self._keys = KeyRing(state / "keys", secrets)
         self._host_keys = HostKeyLog(lambda machine: self._api.log(machine, "SHA256:"), clock)

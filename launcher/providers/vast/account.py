@@ -22,10 +22,9 @@ from vastrun.launcher.gate import caps
 from vastrun.launcher.ports import Clock
 from vastrun.launcher.providers.vast.api import VastApi, credit_of
 from vastrun.launcher.providers.vast.instance_row import InstanceRow
+from vastrun.launcher.providers.vast.routes import NEEDED
 from vastrun.launcher.providers.vast.rows import parse_charge
 
-NEEDED = ("instance_read", "instance_write", "misc", "user_read", "billing_read")
-"""Permission categories that a launch needs; `misc` includes search."""
 _DAY_S = 86400.0
 _IDENTITY = ("source", "type", "start", "end", "amount")
 _T = TypeVar("_T")
@@ -69,7 +68,7 @@ def _probe_calls(api: VastApi) -> dict[str, Callable[[], object]]:
     """Return a read-only call for each category that has one; writes cannot be probed."""
 
     def search() -> object:
-        return api.search({}, kind="on-demand", disk_gb=8.0, order="dph_total asc", limit=1)
+        return api.search({}, kind="on-demand", disk_gb=8.0, order=("dph_total", "asc"), limit=1)
 
     return {"instance_read": api.instances, "misc": search}
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import re
 import threading
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from http.client import HTTPException
 from typing import Any
+from urllib.request import urlopen
 
 from vastrun.launcher.core import Cause
 from vastrun.launcher.core.errors import (
@@ -21,27 +24,57 @@ from vastrun.launcher.core.errors import (
     VastrunError,
 )
 from vastrun.launcher.gate import caps
+from vastrun.launcher.providers.vast.calls import Call
+from vastrun.launcher.providers.vast.routes import NEEDED, ROUTES
 
 _POLL_INTERVAL_S = 0.3
 _READ_TIMEOUT_S = 2.0
 
 
+class NoResponseError(Exception):
+    """There is no valid response."""
+
+
+class UnknownRefusalError(ProviderError):
+    """Vast refuses a request for a reason that vastrun does not know."""
+
+
+class RejectedError(Exception):
+    """Vast responded to a request with an error."""
+
+    def __init__(self, answer: Answer, call: Call) -> None:
+        super().__init__(f"HTTP {answer.status} {answer.reason}".strip())
+        self.answer, self.call = answer, call
+
+
 @dataclass(frozen=True, kw_only=True)
 class Answer:
-    """An HTTP response that is not a success."""
+    """An HTTP response."""
 
     status: int
     text: str
     headers: Mapping[str, str]
 
+    def json(self) -> Any:
+        """Return the body. Raises NoResponseError when it is not JSON."""
+        try:
+            return json.loads(self.text)
+        except (ValueError, RecursionError) as error:
+            raise NoResponseError(f"a response that is not JSON: {self.text[:80]!r}") from error
+
+    @property
+    def fields(self) -> Mapping[str, Any] | None:
+        """The body if it is an object."""
+        with suppress(NoResponseError):
+            body = self.json()
+            return body if isinstance(body, dict) else None
+        return None
+
     @property
     def reason(self) -> str:
         """Vast's message on one short line."""
-        try:
-            body = json.loads(self.text)
-        except ValueError:
-            body = None
-        if not isinstance(body, dict):
+        body = self.fields
+        if body is None:
             return " ".join(self.text.split())[:300]
         # Vast names the reason in any of these, and in `error` often only the kind of it.
         parts = [str(body[key]) for key in ("error", "msg", "message", "detail") if body.get(key)]
@@ -59,12 +92,7 @@ class Answer:
 
     def retry_after_s(self) -> float | None:
         """Return the seconds that Vast asks to wait; None when it names none."""
-        value: object = self.headers.get("Retry-After")
-        if value is None:
-            try:
-                value = json.loads(self.text)["retry_after"]
-            except (ValueError, TypeError, KeyError):
-                return None
+        value = self.headers.get("Retry-After") or (self.fields or {}).get("retry_after")
         try:
             return max(0.0, float(str(value)))
         except ValueError:
@@ -78,14 +106,32 @@ def no_response_error(text: str) -> UnreachableError:
     )
 
 
-def map_error(answer: Answer) -> VastrunError:
-    """Return the error for a response: the first match in the table."""
+def map_error(answer: Answer, call: Call) -> VastrunError:
+    """Return the error for a response to that request: the first match in the table."""
+    if (lacking := _LACKING.search(answer.text)) is not None:
+        return _lacks_right(lacking[1], call)
     for statuses, substring, meaning in _TABLE:
         if (not statuses or answer.status in statuses) and substring in answer.text:
             return meaning(answer)
+    # About an instance, 404 needs no word: but a page of a gateway is not Vast's answer.
+    if answer.status == 404 and call.route in _BY_ID and answer.fields is not None:
+        return _gone(answer)
     if answer.transient:
         return no_response_error(f"HTTP {answer.status} {answer.reason}".strip())
-    return ProviderError(f"Vast rejected the request: HTTP {answer.status} {answer.reason}".strip())
+    text = f"Vast rejected the request: HTTP {answer.status} {answer.reason}".strip()
+    if not answer.reason:
+        text += f", without a reason; sent: {call}; received: {answer.text[:200] or 'nothing'}"
+    return UnknownRefusalError(text)
+
+
+def _lacks_right(name: str, call: Call) -> AuthError:
+    """Return the error of a key that may not use a route, by Vast's name for it."""
+    route = ROUTES[call.route]
+    right = f"the right {route.right}" if route.right else "a right"
+    return AuthError(
+        f"the API key lacks {right} for {name}, with which vastrun would {route.purpose}",
+        hint="vastrun doctor lists the rights that a key needs",
+    )
 
 
 def _quota(answer: Answer) -> VastrunError:
@@ -110,7 +156,7 @@ _auth = _error_maker(
 _denied = _error_maker(
     AuthError,
     "the API key lacks the permission for this ({})",
-    "give it instance_read, instance_write, user_read, billing_read and misc at https://cloud.vast.ai/manage-keys/",
+    f"give it {', '.join(NEEDED)} at https://cloud.vast.ai/manage-keys/",
 )
 _offer_taken = _error_maker(NoOfferError, "the offer is no longer available ({})", "vastrun launch again")
 _gone = _error_maker(GoneError, "Vast has no such instance")
@@ -127,6 +173,9 @@ _too_often = _error_maker(
     "Vast's rate limit is exceeded (HTTP 429 {})",
     "try again in a few minutes; other programs with your key or in your network count, too",
 )
+_LACKING = re.compile(r"lacks the (api\.[\w.]{1,80}) route access", re.ASCII)
+"""Text of HTTP 401 for a key that may do other things; any other 401 is about the whole key."""
+_BY_ID = ("show", "destroy", "attach key", "logs")
 _TABLE: tuple[tuple[tuple[int, ...], str, Callable[[Answer], VastrunError]], ...] = (
     # status          text                     meaning
     ((403,), "permission", _denied),
@@ -139,6 +188,8 @@ _TABLE: tuple[tuple[tuple[int, ...], str, Callable[[Answer], VastrunError]], ...
     ((429,), "", _too_often),
     ((400,), "invalid_token", lambda _: no_response_error("its list changed while it was read")),
     ((), "no_such_ask", _offer_taken),
+    # Whatever is wrong with the named offer, such as "is not your own", the next one may do.
+    ((), '"ask_id"', _offer_taken),
     ((409, 410), "longer available", _offer_taken),
     ((404,), "no_such_instance", _gone),
     ((404,), "not_found", _gone),
@@ -201,17 +252,13 @@ def _poll_log(answer: Mapping[str, Any], abandoned: threading.Event) -> str:
 
 def _read(url: str, abandoned: threading.Event) -> str | None:
     """Return the start of the file at the URL; None while it does not exist."""
-    import requests
-
     content = bytearray()
     try:
-        with requests.get(url, timeout=_READ_TIMEOUT_S, stream=True) as response:
-            if response.status_code != 200:
-                return None
-            for part in response.iter_content(1 << 12):
+        with urlopen(url, timeout=_READ_TIMEOUT_S) as response:
+            while (part := response.read1(1 << 12)) and not abandoned.is_set():
                 content += part
-                if len(content) >= caps.VAST_LOG_BYTES or abandoned.is_set():
+                if len(content) >= caps.VAST_LOG_BYTES:
                     break
-    except requests.RequestException:
+    except (OSError, HTTPException, ValueError):
         return None
     return content[: caps.VAST_LOG_BYTES].decode(errors="replace")

@@ -17,33 +17,13 @@ from typing import IO, Any, TypeVar
 
 from vastrun.launcher.core.errors import StorageError
 from vastrun.launcher.ports import RateLimitStore
+from vastrun.launcher.providers.vast.routes import ROUTES, Limit
 
 _T = TypeVar("_T")
 
 
-@dataclass(frozen=True)
-class Limit:
-    """At most `calls` in any `seconds`."""
-
-    calls: int
-    seconds: float
-
-
-LIMITS: Mapping[str, Limit] = {
-    "search": Limit(10, 60.0),
-    "create": Limit(1, 4.5),
-    "list": Limit(1, 1.0),
-    "show": Limit(1, 2.0),
-    "destroy": Limit(1, 3.0),
-    "account": Limit(1, 1.0),
-    "attach key": Limit(1, 1.0),
-    "label": Limit(1, 1.0),
-    "logs": Limit(1, 1.0),
-    "charges": Limit(1, 1.0),
-    "overlay": Limit(1, 1.0),
-}
-"""Documented limits of Vast; those of account, logs and overlays, which are undocumented, are chosen here."""
-
+LIMITS: Mapping[str, Limit] = {name: route.limit for name, route in ROUTES.items()}
+"""Rate limit of each route."""
 _MARGIN_S = 0.05
 _SLOWDOWN, _SLOWDOWN_LIMIT = 2.0, 8.0
 """Factor on the interval between calls after a rejection (HTTP 429), and its maximum."""

@@ -26,8 +26,8 @@ from vastrun.launcher.providers.vast.overlays import WHY_ONE_NODE
 from vastrun.launcher.providers.vast.ranking import rank_offers, shuffle_equals
 from vastrun.launcher.providers.vast.rows import OfferRow
 
-_BEST_VALUE = "dlperf_per_dphtotal-"
-_CHEAPEST = "dph_total"
+_BEST_VALUE = ("dlperf_per_dphtotal", "desc")
+_CHEAPEST = ("dph_total", "asc")
 _MAX_OFFERS = 1000
 """Limit of one search."""
 _DEFAULT_OFFERS = 64
@@ -150,7 +150,7 @@ def _may_be_truncated(page: Sequence[Any]) -> bool:
     return len(page) >= _MAX_OFFERS or len(page) == _DEFAULT_OFFERS
 
 
-def _order(spec: JobSpec) -> str:
+def _order(spec: JobSpec) -> tuple[str, str]:
     return _BEST_VALUE if spec.resources.gpus else _CHEAPEST
 
 
@@ -159,7 +159,9 @@ def _key(row: Mapping[str, Any]) -> tuple[str, bool]:
     return str(row.get("id")), bool(row.get("is_bid"))
 
 
-def _search(api: VastApi, spec: JobSpec, filters: Mapping[str, Any], order: str, *, bid: bool) -> list[Any]:
+def _search(
+    api: VastApi, spec: JobSpec, filters: Mapping[str, Any], order: tuple[str, str], *, bid: bool
+) -> list[Any]:
     rows = api.search(
         filters,
         kind="bid" if bid else "on-demand",

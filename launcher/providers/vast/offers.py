@@ -11,9 +11,9 @@ from vastrun.launcher.core.gpus import is_same_name, min_usable_gb, spellings
 from vastrun.launcher.core.job import JobSpec, Resources
 from vastrun.launcher.gate.text import one_line
 from vastrun.launcher.image.lock import ARCHITECTURE, Capability, ImageRequirements, Lock, LockedImage
+from vastrun.launcher.providers.vast import calls
 from vastrun.launcher.providers.vast.api import VastApi
 from vastrun.launcher.providers.vast.rows import OfferRow
-from vastrun.launcher.providers.vast.sdk import json_of
 
 START_S = 3600.0
 """Seconds by which a contract must exceed the job's limit, for the rental and the start."""
@@ -28,7 +28,6 @@ _BID_MARGIN_MIN = 1.05
 _ON_DEMAND = ", on demand: a bid is expected to cost more"
 LIMIT = 1000
 _DEFAULT_PAGE = 64
-_QUERY = {"type": "on-demand", "order": [["dph_total", "asc"]], "limit": LIMIT, "allocated_storage": 8.0}
 _MAX_REASONS, _MAX_REASON = 4, 60
 
 
@@ -206,15 +205,12 @@ def search_findings(api: VastApi) -> Iterator[SearchFinding]:
 
 def _search(api: VastApi) -> list[Any] | None:
     """Return the offers; None without a valid response."""
-    answers: list[Any] = []
-    query = {**verified_and_free(), **_QUERY}
-
-    def search(sdk: Any) -> None:
-        # The SDK's search fails when a single row is invalid.
-        answers.append(json_of(sdk.client.post("/bundles/", json_data=query)))
-
-    api.once("search", search)
-    rows = answers[0].get("offers") if answers and isinstance(answers[0], dict) else None
+    answers = api.once(
+        calls.search(
+            verified_and_free(), kind="on-demand", disk_gb=8.0, order=("dph_total", "asc"), limit=LIMIT
+        )
+    )
+    rows = (answers[0].fields or {}).get("offers") if answers and answers[0].status == 200 else None
     return rows if isinstance(rows, list) else None
 
 

@@ -17,8 +17,8 @@ from vastrun.launcher.core.job import JobSpec
 from vastrun.launcher.gate.rendezvous import ADDRESSES, find_address
 from vastrun.launcher.ports import Clock, Remote
 from vastrun.launcher.providers.vast.api import VastApi
+from vastrun.launcher.providers.vast.errors import RejectedError
 from vastrun.launcher.providers.vast.rows import OverlayRow
-from vastrun.launcher.providers.vast.sdk import RejectedError
 
 WHY_ONE_NODE = (
     "its machines reach each other over NAT, where NCCL and gloo cannot work; only those of one Vast cluster "
@@ -26,7 +26,7 @@ WHY_ONE_NODE = (
 )
 _OWN_NAME = re.compile(rf"({re.escape(LABEL_PREFIX)}[a-z0-9-]+)-([0-9a-f]{{8}})", re.ASCII)
 _NAME = re.compile(r"[a-z0-9-]+", re.ASCII)
-_DENIED = 403
+_DENIED = (401, 403)
 _UNAVAILABLE = (404, 405, 410, 501)
 """Status codes without overlays: Vast documents them, but has disabled them in its command line."""
 _FIRST_PORT, _PORTS, _PORTS_PER_RUN = 20_000, 3000, 3
@@ -150,7 +150,7 @@ def _mapped_errors() -> Iterator[None]:
     try:
         yield
     except AuthError as error:
-        if not isinstance(error.__cause__, RejectedError) or error.__cause__.answer.status != _DENIED:
+        if not isinstance(error.__cause__, RejectedError) or error.__cause__.answer.status not in _DENIED:
             raise
         raise AuthError(
             f"the API key may not use overlay networks, which several nodes need ({error})",

@@ -19,8 +19,9 @@ from vastrun.launcher.core.errors import (
 )
 from vastrun.launcher.ports import Clock
 from vastrun.launcher.providers.onstart import onstart_text
+from vastrun.launcher.providers.vast import calls
 from vastrun.launcher.providers.vast.api import VastApi
-from vastrun.launcher.providers.vast.errors import Answer, map_error
+from vastrun.launcher.providers.vast.errors import Answer, UnknownRefusalError, map_error
 from vastrun.launcher.providers.vast.instance_row import InstanceRow, id_of
 from vastrun.launcher.providers.vast.overlays import flag_of
 
@@ -59,7 +60,7 @@ def rent(
     # A bid that is too low is HTTP 200 without success, and may leave a stopped machine whose disk is billed.
     if answer.get("success") is False:
         if not (instance_id and _has_no_reason(answer)):
-            raise _rejection(api, instance_id, answer)
+            raise _rejection(api, order, instance_id, answer)
         seen = _await_grant(api, instance_id, clock, read_row)
     if not instance_id:
         raise UncertainError("Vast confirmed the rental but did not name the machine")
@@ -85,7 +86,7 @@ def request(order: RentalOrder, env: Mapping[str, str]) -> dict[str, Any]:
         "disk": order.disk_gb,
         "env": {**order.env, **env, **flag_of(order)},
         "label": order.label,
-        "onstart_cmd": onstart_text(order.onstart),
+        "onstart": onstart_text(order.onstart),
         "runtype": _RUNTYPE,
         # Without a price the order is on demand, whatever kind of search found the offer.
         "price": order.offer.bid_usd_per_hour,
@@ -197,13 +198,18 @@ def _await_grant(api: VastApi, instance_id: str, clock: Clock, read_row: ReadRow
     )
 
 
-def _rejection(api: VastApi, instance_id: str, answer: Mapping[str, Any]) -> VastrunError:
-    """Return the error of a rejection, after destroying the stopped machine that it may have left."""
-    error = map_error(Answer(status=200, text=json.dumps(answer), headers={}))
-    if not instance_id:
-        return error
-    _end(api, instance_id)
-    return NoOfferError(f"the machine did not start: {error}", ended=instance_id)
+def _rejection(api: VastApi, order: RentalOrder, instance_id: str, answer: Mapping[str, Any]) -> VastrunError:
+    """Return the error of an order that Vast answered with `success: false`.
+
+    A stopped machine that it may have left is destroyed. What is not about the key or the money is about the
+    offer, whatever the words: the next one may do.
+    """
+    read = Answer(status=200, text=json.dumps(answer), headers={})
+    error = map_error(read, calls.create(order.offer.id, {}))
+    if instance_id:
+        _end(api, instance_id)
+        return NoOfferError(f"the machine did not start: {error}", ended=instance_id)
+    return NoOfferError(str(error)) if isinstance(error, UnknownRefusalError) else error
 
 
 def _rented_instance(

@@ -22,8 +22,8 @@ from vastrun.launcher.commands.doctor import CheckedSetup, Finding, examine, per
 from vastrun.launcher.core import Driver, Phase
 from vastrun.launcher.environment import wire
 from vastrun.launcher.providers.vast import VastProvider
-from vastrun.launcher.providers.vast.account import NEEDED
-from vastrun.launcher.providers.vast.sdk import VastAccount
+from vastrun.launcher.providers.vast.routes import NEEDED
+from vastrun.launcher.providers.vast.transport import VastAccount
 
 SCOPED = {"api": {category: {} for category in NEEDED}}
 

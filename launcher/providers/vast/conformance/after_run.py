@@ -6,10 +6,11 @@ import secrets
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial
+from typing import Any
 
 from vastrun.launcher.core.errors import VastrunError
-from vastrun.launcher.providers.vast import VastProvider
+from vastrun.launcher.providers.vast import VastProvider, calls
+from vastrun.launcher.providers.vast.calls import Call
 from vastrun.launcher.providers.vast.conformance.observations import (
     LIST,
     SEARCH,
@@ -60,19 +61,17 @@ class AfterRun:
             self.vast.clock.sleep(1.0)
 
     def _end_again(self) -> None:
-        machine = int(self.recorder.instance_id)
-        self._note("destroy.again", "destroy", lambda sdk: sdk.destroy_instance(id=machine))
+        self._note("destroy.again", calls.destroy(self.recorder.instance_id))
 
     def _ask_for(self, name: str, instance_id: str) -> None:
-        path, query = f"/instances/{instance_id}/", {"owner": "me"}
-        self._note(name, "show", lambda sdk: sdk.client.get(path, query_args=query))
+        self._note(name, calls.show_instance(instance_id))
 
     def _use_bad_key(self) -> None:
         other = self.vast.api.with_key(secrets.token_hex(32))
-        self.recorder.note(other.once, "key.bad", "account", lambda sdk: sdk.client.get("/users/current"))
+        self.recorder.note(other.once, "key.bad", calls.account())
 
     def _search_clusters(self) -> None:
-        heard = self.recorder.ask(self.vast.api.once, "search", partial(_search, filters=_CLUSTERS))
+        heard = self.recorder.ask(self.vast.api.once, _search(_CLUSTERS))
         rows = heard[-1].fields.get("offers") if heard and heard[-1].status == 200 else None
         if isinstance(rows, list):
             alone = all(
@@ -82,7 +81,7 @@ class AfterRun:
             self.recorder.measured["offer.cluster"] = found if rows else "nothing"
 
     def _list_overlays(self) -> None:
-        self._note("overlay.list", "overlay", lambda sdk: sdk.show_overlays())
+        self._note("overlay.list", calls.list_overlays())
 
     def _search_often(self) -> None:
         """Search as often per minute as documented, the run's searches included, until a rejection."""
@@ -90,7 +89,7 @@ class AfterRun:
         searches = self.recorder.calls("POST", SEARCH)
         answered = sum(one.asked_at > since and one.status == 200 for one in searches)
         while answered < _BURST.calls and not self.stopping():
-            heard = self.recorder.ask(self.vast.api.once, "search", _search)
+            heard = self.recorder.ask(self.vast.api.once, _search(_ANY))
             if not heard or heard[-1].status not in (200, 429):
                 return
             if heard[-1].status == 429:
@@ -99,20 +98,17 @@ class AfterRun:
         self.recorder.measured["limit.searches"] = float(answered)
 
     def _list_twice(self) -> None:
-        heard = self.recorder.ask(self.vast.api.once, "list", _list, _list, pause_s=_EARLY_S)
+        page = calls.list_instances(limit=1)
+        heard = self.recorder.ask(self.vast.api.once, page, page, pause_s=_EARLY_S)
         heard = [one for one in heard if one.path == LIST]
         if len(heard) != 2 or heard[0].status != 200 or not heard[1].status:
             return
         self.recorder.measured["limit.list"] = heard[1].word
 
-    def _note(self, name: str, endpoint: str, call: Callable[..., object]) -> None:
-        self.recorder.note(self.vast.api.once, name, endpoint, call)
+    def _note(self, name: str, call: Call) -> None:
+        self.recorder.note(self.vast.api.once, name, call)
 
 
-def _search(sdk: object, filters: Mapping[str, object] = _ANY) -> object:
-    """Make the smallest possible search."""
-    return sdk.client.post("/bundles/", json_data={"limit": 1, **filters})  # type: ignore[attr-defined]
-
-
-def _list(sdk: object) -> object:
-    return sdk.client.get("/api/v1/instances/", query_args={"limit": 1})  # type: ignore[attr-defined]
+def _search(filters: Mapping[str, Any]) -> Call:
+    """Return the smallest possible search."""
+    return calls.search(filters, kind="on-demand", disk_gb=8.0, order=("dph_total", "asc"), limit=1)

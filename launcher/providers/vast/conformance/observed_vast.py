@@ -19,7 +19,8 @@ from vastrun.launcher.decisions import offer_check, policy
 from vastrun.launcher.gate.box_reader import parse_lease_state
 from vastrun.launcher.ports import Abilities, Remote, with_abilities
 from vastrun.launcher.providers.onstart import onstart_text
-from vastrun.launcher.providers.vast import VastProvider
+from vastrun.launcher.providers.vast import VastProvider, calls
+from vastrun.launcher.providers.vast.calls import Call
 from vastrun.launcher.providers.vast.conformance import observations
 from vastrun.launcher.providers.vast.conformance.recorder import ApiRecorder
 from vastrun.launcher.providers.vast.conformance.trials import (
@@ -137,13 +138,12 @@ class ObservedVast:
                 self._clock.sleep(1.0)
 
     def _attach(self, machine: Instance) -> None:
-        key, number = self._vast.public_key(machine.label), int(machine.id)
-        self._note("key.attach", "attach key", lambda sdk: sdk.attach_ssh(instance_id=number, ssh_key=key))
+        key = self._vast.public_key(machine.label)
+        self._note("key.attach", calls.attach_key(machine.id, key))
 
     def _order_again(self, order: RentalOrder) -> None:
         """Order once more. A second machine has the run's label and a lease; the run's driver ends it."""
-        request, offer = self._vast.request(order), int(order.offer.id)
-        self._note("create.again", "create", lambda sdk: sdk.create_instance(id=offer, **request))
+        self._note("create.again", calls.create(order.offer.id, self._vast.request(order)))
 
     def _await_log(self, instance: Instance) -> None:
         """Read the log once for host keys."""
@@ -199,8 +199,8 @@ class ObservedVast:
             if counted >= 0.9 * size or waited_s >= thorough.watch_s:
                 return
 
-    def _note(self, name: str, endpoint: str, call: Callable[..., object]) -> None:
-        self._recorder.note(self._vast.api.once, name, endpoint, call)
+    def _note(self, name: str, call: Call) -> None:
+        self._recorder.note(self._vast.api.once, name, call)
 
     def _in_time(self, within_s: float) -> bool:
         since = self._recorder.rented_at or self._clock.now()

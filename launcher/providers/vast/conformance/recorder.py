@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
-from urllib.parse import urlsplit
 
 from vastrun.launcher.gate.text import one_line
+from vastrun.launcher.providers.vast.calls import Call
 from vastrun.launcher.providers.vast.conformance.assumption import Value
+from vastrun.launcher.providers.vast.errors import Answer, NoResponseError
 
-Once = Callable[..., None]
+Once = Callable[..., object]
 """`VastApi.once`: makes calls in one turn, each once."""
 _MAX_EXCHANGES, _MAX_BYTES, _MAX_WORD = 2000, 8 << 20, 40
 
@@ -92,51 +92,37 @@ class ApiRecorder:
         """Yield the exchanges of that call, oldest first."""
         return (one for one in self.exchanges if one.method == method and one.path == path)
 
-    def ask(
-        self, once: Once, endpoint: str, *calls: Callable[..., object], pause_s: float = 0.0
-    ) -> list[Exchange]:
+    def ask(self, once: Once, *calls: Call, pause_s: float = 0.0) -> list[Exchange]:
         """Make calls in one turn, each once, and return what was answered."""
         before = len(self.exchanges)
-        once(endpoint, *calls, pause_s=pause_s)
+        once(*calls, pause_s=pause_s)
         return self.exchanges[before:]
 
-    def note(self, once: Once, name: str, endpoint: str, call: Callable[..., object]) -> str:
+    def note(self, once: Once, name: str, call: Call) -> str:
         """Note what one call is answered; nothing where there was no answer, or it came too early."""
-        heard = self.ask(once, endpoint, call)
+        heard = self.ask(once, call)
         if not heard or heard[-1].status in (0, 429):
             return ""
         self.measured[name] = heard[-1].word
         return heard[-1].word
 
 
-def record_answers(client: Any, record: Callable[[Exchange], None], now: Callable[[], float]) -> None:
-    """Have the SDK's client record each answer, and that there was none. It is the SDK's own otherwise."""
-    ask = client._request
-
-    def asked(
-        method: str, url: str, headers: Any, json_data: Any = None, timeout: float | None = None
-    ) -> Any:
-        asked_at, response = now(), None
-        try:
-            response = ask(method, url, headers, json_data, timeout)
-            return response
-        finally:
-            request = {"method": method, "path": urlsplit(url).path.rstrip("/"), "sent": json_data}
-            record(Exchange(**request, asked_at=asked_at, answered_at=now(), **_answer(response)))
-
-    client._request = asked
+def exchange_of(call: Call, answer: Answer | None, *, asked_at: float, answered_at: float) -> Exchange:
+    """Return the exchange of a call; `answer` is None where none came."""
+    path = call.path.partition("?")[0].rstrip("/")
+    about: dict[str, Any] = {"method": call.method, "path": path, "sent": call.body, **_answer(answer)}
+    return Exchange(asked_at=asked_at, answered_at=answered_at, **about)
 
 
-def _answer(response: Any) -> dict[str, Any]:
+def _answer(answer: Answer | None) -> dict[str, Any]:
     """Return the fields of an exchange that its answer has."""
-    if response is None:
+    if answer is None:
         return {"status": 0}
     found: dict[str, Any] = {}
-    if len(response.content) <= _MAX_BYTES:
-        with suppress(ValueError, RecursionError):
-            found = {"content": json.loads(response.content), "is_json": True}
-    date = response.headers.get("Date", "")[:100]
-    return {**found, "status": response.status_code, "date": date}
+    if len(answer.text) <= _MAX_BYTES:
+        with suppress(NoResponseError):
+            found = {"content": answer.json(), "is_json": True}
+    return {**found, "status": answer.status, "date": str(answer.headers.get("Date", ""))[:100]}
 
 
 def type_of(value: Any) -> str:

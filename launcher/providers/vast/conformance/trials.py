@@ -25,7 +25,7 @@ from vastrun.launcher.core.errors import (
 )
 from vastrun.launcher.decisions.offer_check import BoxHardware
 from vastrun.launcher.ports import Remote
-from vastrun.launcher.providers.vast import VastProvider
+from vastrun.launcher.providers.vast import VastProvider, calls
 from vastrun.launcher.providers.vast.conformance.assumption import Value
 from vastrun.launcher.providers.vast.conformance.observations import min_bid_of
 from vastrun.launcher.providers.vast.conformance.recorder import ApiRecorder
@@ -72,10 +72,7 @@ class BidTrial:
 
     def _make(self, order: RentalOrder, bid_usd: float) -> None:
         request = {**self.vast.request(order), "price": bid_usd}
-        offer = int(order.offer.id)
-        heard = self.recorder.ask(
-            self.vast.api.once, "create", lambda sdk: sdk.create_instance(id=offer, **request)
-        )
+        heard = self.recorder.ask(self.vast.api.once, calls.create(order.offer.id, request))
         answer = heard[-1] if heard else None
         self._is_made = True
         if answer is None or not answer.status or answer.status >= 500:

@@ -16,7 +16,7 @@ from vastrun.launcher.core.errors import ProviderError, UnreachableError
 from vastrun.launcher.core.job import JobSpec, Limits, Resources
 from vastrun.launcher.decisions.policy import worst_case_usd
 from vastrun.launcher.providers.vast import VastProvider
-from vastrun.launcher.providers.vast.sdk import VastAccount
+from vastrun.launcher.providers.vast.transport import VastAccount
 from vastrun.testing.setup import LEASE
 
 LABEL = "vastrun-calm-heron-3f1a"

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import threading
 import time
 from dataclasses import replace
@@ -22,7 +20,7 @@ from vastrun.launcher.providers.vast.account import VARIABLE, CachedQuery, KeyAc
 from vastrun.launcher.providers.vast.api import VastApi
 from vastrun.launcher.providers.vast.instance_row import InstanceRow
 from vastrun.launcher.providers.vast.limits import FileRateLimitStore, Limiter
-from vastrun.launcher.providers.vast.sdk import VastAccount
+from vastrun.launcher.providers.vast.transport import VastAccount
 
 KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIOur calm-heron"
 
@@ -58,24 +56,6 @@ def test_without_a_key_the_error_says_where_one_is_looked_for(environ: dict[str,
 def test_an_account_that_is_printed_shows_no_key() -> None:
     account = VastAccount(key="very-secret")
     assert "very-secret" not in f"{account!r} {account} {[account]}"
-
-
-def test_without_vast_s_own_package_the_error_says_what_to_install(environ: dict[str, str]) -> None:
-    script = """
-import os, sys
-from vastrun.launcher.core.errors import UsageError
-from vastrun.launcher.environment import wire
-
-sys.modules["vastai"] = sys.modules["requests"] = None
-try:
-    wire(os.environ).provider("vast").instances()
-except UsageError as error:
-    print(error.hint)
-"""
-    done = subprocess.run(
-        [sys.executable, "-c", script], env=environ | {"VAST_API_KEY": "key"}, capture_output=True, text=True
-    )
-    assert done.stdout.startswith(f"{sys.executable} -m pip install 'vastai"), done.stderr
 
 
 def test_no_key_is_in_any_file_or_error(vast: VastEmulator, provider: VastProvider, tmp_path: Path) -> None:

@@ -16,10 +16,11 @@ from tests.fakes import FakeClock
 from tests.launcher.providers.vast.rentals import LABEL, rent
 from vastrun.launcher.core.errors import AuthError, UnreachableError
 from vastrun.launcher.providers.vast import VastProvider
-from vastrun.launcher.providers.vast.account import NEEDED, charges_of
+from vastrun.launcher.providers.vast.account import charges_of
 from vastrun.launcher.providers.vast.api import VastApi
+from vastrun.launcher.providers.vast.routes import NEEDED
 from vastrun.launcher.providers.vast.rows import parse_charge
-from vastrun.launcher.providers.vast.sdk import VastAccount
+from vastrun.launcher.providers.vast.transport import VastAccount
 
 HOUR_S = 3600.0
 

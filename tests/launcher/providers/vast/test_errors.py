@@ -26,11 +26,13 @@ from vastrun.launcher.core.errors import (
     UnreachableError,
     VastrunError,
 )
-from vastrun.launcher.providers.vast import VastProvider, boot
-from vastrun.launcher.providers.vast.errors import Answer, fetch_log, map_error
+from vastrun.launcher.providers.vast import VastProvider, boot, calls
+from vastrun.launcher.providers.vast.calls import Call
+from vastrun.launcher.providers.vast.errors import Answer, UnknownRefusalError, fetch_log, map_error
 
 TAKEN = "error 410/3907: no_such_ask Instance type 5 is no longer available."
 MISSING = "error 404/3603: no_such_ask Instance type by id 5 is not available."
+LOOK = calls.show_instance("7")
 SLACK_S = 5.0
 """For a busy computer."""
 
@@ -62,14 +64,49 @@ def answer(status: int, body: dict[str, Any] | str, **headers: str) -> Answer:
         (524, "<html>A timeout occurred</html>", UnreachableError),
         (400, {"error": "insufficient_credit"}, ProviderError),
         (400, {"error": "spend_rate_limit"}, ProviderError),
-        (400, {"error": "invalid_price"}, ProviderError),
-        (404, "<html>not this page</html>", ProviderError),
+        (400, {"error": "invalid_price"}, UnknownRefusalError),
+        (404, "<html>not this page</html>", UnknownRefusalError),
+        (
+            403,
+            {"error": "invalid_args", "msg": "error 403/3586: Offer 7 is not your own.", "ask_id": 7},
+            NoOfferError,
+        ),
+        (404, {"success": False, "msg": "Instance 7 not found"}, GoneError),
+        (404, {}, GoneError),
+        (404, {"detail": "lacks the api.instances route access"}, AuthError),
     ],
 )
 def test_a_refusal_is_the_error_that_it_means(
     status: int, body: dict[str, Any] | str, expected: type[VastrunError]
 ) -> None:
-    assert type(map_error(answer(status, body))) is expected
+    assert type(map_error(answer(status, body), LOOK)) is expected
+
+
+def test_a_404_about_anything_but_an_instance_says_nothing_about_one() -> None:
+    assert type(map_error(answer(404, {"msg": "no such page"}), calls.account())) is UnknownRefusalError
+
+
+@pytest.mark.parametrize(
+    ("call", "text"),
+    [
+        (LOOK, "the right instance_read for api.instances.show, with which vastrun would look at a machine"),
+        (
+            calls.create("7", {}),
+            "instance_write for api.instances.show, with which vastrun would rent a machine",
+        ),
+    ],
+)
+def test_a_key_without_a_route_is_told_which_and_what_it_is_for(call: Call, text: str) -> None:
+    error = map_error(answer(401, {"msg": "This key lacks the api.instances.show route access"}), call)
+    assert type(error) is AuthError
+    assert text in str(error)
+
+
+def test_a_refusal_without_a_reason_says_what_was_sent_and_what_came() -> None:
+    call = calls.create("7", {"disk": 10, "image": "debian", "onstart": "x" * 100, "env": {"A": "b"}})
+    text = str(map_error(answer(400, {"success": False}), call))
+    sent = 'sent: PUT /api/v0/asks/7/ {"client_id": "me", "disk": 10, "image": "debian"}'
+    assert text.endswith(f'without a reason; {sent}; received: {{"success": false}}')
 
 
 def test_a_retry_may_help_against_a_timeout_and_the_faults_of_a_server_or_a_proxy() -> None:
@@ -101,7 +138,7 @@ def test_the_reason_is_all_that_vast_names_on_one_line_of_at_most_300_characters
 def test_the_daily_quota_says_when_searching_works_again() -> None:
     refusal = answer(429, {"error": "search_quota_exceeded"}, X_RateLimit_Reset="1800057600")
     assert not refusal.too_often
-    assert "16 January at 00:00 UTC" in str(map_error(refusal))
+    assert "16 January at 00:00 UTC" in str(map_error(refusal, LOOK))
 
 
 @pytest.mark.parametrize(
@@ -122,7 +159,7 @@ def test_how_long_to_wait_is_read_from_wherever_it_is_said(refusal: Answer, seco
 
 @pytest.mark.parametrize("code", ["insufficient_credit", "spend_rate_limit"])
 def test_a_lack_of_money_says_what_to_do(code: str) -> None:
-    assert map_error(answer(400, {"error": code})).hint
+    assert map_error(answer(400, {"error": code}), LOOK).hint
 
 
 SLOW_START = pytest.mark.parametrize("pace", [Pace(created_s=1.0)])

@@ -23,7 +23,7 @@ from vastrun.launcher.flow.rental import choose_offers
 from vastrun.launcher.flow.services import Services
 from vastrun.launcher.ledger.sqlite import SqliteLedger
 from vastrun.launcher.providers.vast import VastProvider
-from vastrun.launcher.providers.vast.sdk import VastAccount
+from vastrun.launcher.providers.vast.transport import VastAccount
 
 JOB = train_job(resources=Resources(gpus=0, disk_gb=20.0), limits=Limits(hours=1.0, usd=3.0))
 

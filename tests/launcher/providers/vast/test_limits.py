@@ -22,7 +22,7 @@ from vastrun.launcher.core.errors import NoOfferError, StorageError
 from vastrun.launcher.decisions.policy import RENT_TRIES
 from vastrun.launcher.providers.vast import VastProvider
 from vastrun.launcher.providers.vast.limits import LIMITS, FileRateLimitStore, Limit, Limiter
-from vastrun.launcher.providers.vast.sdk import VastAccount
+from vastrun.launcher.providers.vast.transport import VastAccount
 from vastrun.launcher.rate_limit_waits import RateLimitWaits, WaitTotal
 
 MANY = 20

@@ -48,9 +48,9 @@ def test_every_page_of_the_list_is_read(tmp_path: Path) -> None:
     ("fault", "text"),
     [
         ("empty_list", "a list of 0 instances that counts 1"),
-        ("not_json", "JSONDecodeError"),
+        ("not_json", "not JSON"),
         ("server_error", "HTTP 500 internal: Internal server error"),
-        ("no_answer", "ConnectionError: .*Connection aborted"),
+        ("no_answer", "Remote end closed connection|Connection aborted"),
     ],
 )
 def test_a_list_that_cannot_be_had_is_never_an_empty_list(

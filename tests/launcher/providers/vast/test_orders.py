@@ -85,7 +85,7 @@ def test_an_order_says_what_is_rented_and_for_what() -> None:
         "disk": 10.0,
         "env": {"A": "1", "B": "2"},
         "label": LABEL,
-        "onstart_cmd": onstart_text("true\n"),
+        "onstart": onstart_text("true\n"),
         "runtype": "ssh_direc ssh_proxy",
         "price": None,
         "cancel_unavail": True,

@@ -26,7 +26,7 @@ from vastrun.launcher.flow.drive import create_run
 from vastrun.launcher.flow.services import Services
 from vastrun.launcher.ledger.sqlite import SqliteLedger
 from vastrun.launcher.providers.vast import VastProvider
-from vastrun.launcher.providers.vast.sdk import VastAccount
+from vastrun.launcher.providers.vast.transport import VastAccount
 
 RUN_ID = "calm-heron-3f1a"
 

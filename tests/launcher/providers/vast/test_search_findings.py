@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
-from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -11,6 +11,8 @@ import pytest
 from tests.launcher.providers.vast.rows import offer
 from vastrun.launcher.core import SearchFinding
 from vastrun.launcher.providers.vast.api import VastApi
+from vastrun.launcher.providers.vast.calls import Call
+from vastrun.launcher.providers.vast.errors import Answer
 from vastrun.launcher.providers.vast.offers import search_findings
 
 Market = Callable[[Mapping[str, Any]], Any]
@@ -23,15 +25,11 @@ class Api:
         self._market = market
         self.asked: list[Mapping[str, Any]] = []
 
-    def once(self, endpoint: str, search: Callable[[Any], object]) -> None:
-        assert endpoint == "search"
-        search(SimpleNamespace(client=SimpleNamespace(post=self._post)))
-
-    def _post(self, path: str, *, json_data: Mapping[str, Any]) -> Any:
-        assert path == "/bundles/"
-        self.asked.append(json_data)
-        answer = self._market(json_data)
-        return SimpleNamespace(raise_for_status=lambda: None, json=lambda: answer)
+    def once(self, call: Call) -> list[Answer]:
+        assert (call.method, call.path, call.body is None) == ("POST", "/api/v0/bundles/", False)
+        self.asked.append(call.body or {})
+        answer = self._market(call.body or {})
+        return [Answer(status=200, text=json.dumps(answer), headers={})]
 
 
 def findings(market: Market) -> dict[str, SearchFinding]:

@@ -1,0 +1,125 @@
+"""Calls of Vast's API: method, path and body of each request. Pure: nothing is sent here."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import quote_plus
+
+_PAGE = 25
+"""The most instances that Vast puts on a page."""
+_CHARGES_PAGE = 100
+
+
+@dataclass(frozen=True, kw_only=True)
+class Call:
+    """One request, as Vast's SDK sends it."""
+
+    route: str
+    """Its name in `ROUTES`."""
+    method: str
+    path: str
+    """With its query."""
+    body: Mapping[str, Any] | None = None
+
+    def __str__(self) -> str:
+        """Describe the request for a message: short values only, no texts of scripts."""
+        values = {k: v for k, v in (self.body or {}).items() if v is not None and len(str(v)) <= 80}
+        values.pop("env", None)
+        return f"{self.method} {self.path[:200]} {json.dumps(values)[:600] if values else ''}".strip()
+
+
+def search(
+    filters: Mapping[str, Any], *, kind: str, disk_gb: float, order: tuple[str, str], limit: int | None
+) -> Call:
+    """Search offers. `kind`: `on-demand` or `bid`. `order`: a column, and `asc` or `desc`."""
+    body = {**filters, "order": [list(order)], "type": kind, "allocated_storage": disk_gb}
+    if limit is not None:
+        body["limit"] = limit
+    return Call(route="search", method="POST", path="/api/v0/bundles/", body=body)
+
+
+def create(offer_id: str, order: Mapping[str, Any]) -> Call:
+    """Rent an offer."""
+    path = f"/api/v0/asks/{int(offer_id)}/"
+    return Call(route="create", method="PUT", path=path, body={"client_id": "me", **order})
+
+
+def list_instances(token: str | None = None, limit: int = _PAGE) -> Call:
+    """List a page of the account's instances, in the order of their ids."""
+    query = {"order_by": [{"col": "id", "dir": "asc"}], "limit": limit}
+    path = _with_query("/api/v1/instances/", {**query, "after_token": token})
+    return Call(route="list", method="GET", path=path)
+
+
+def show_instance(instance_id: str) -> Call:
+    """Read one instance's row."""
+    path = _with_query(f"/api/v0/instances/{int(instance_id)}/", {"owner": "me"})
+    return Call(route="show", method="GET", path=path)
+
+
+def destroy(instance_id: str) -> Call:
+    """Destroy an instance."""
+    return Call(route="destroy", method="DELETE", path=f"/api/v0/instances/{int(instance_id)}/", body={})
+
+
+def attach_key(instance_id: str, public_key: str) -> Call:
+    """Authorize an SSH key on an instance."""
+    path = f"/api/v0/instances/{int(instance_id)}/ssh/"
+    return Call(route="attach key", method="POST", path=path, body={"ssh_key": public_key})
+
+
+def request_log(instance_id: str, options: Mapping[str, str]) -> Call:
+    """Ask for a log; the answer says where it will be."""
+    path = f"/api/v0/instances/request_logs/{int(instance_id)}/"
+    return Call(route="logs", method="PUT", path=path, body=options)
+
+
+def account() -> Call:
+    """Read the account of the key."""
+    return Call(route="account", method="GET", path="/api/v0/users/current")
+
+
+def hosted_machines() -> Call:
+    """List the machines that the account lets to others."""
+    return Call(route="account", method="GET", path=_with_query("/api/v0/machines", {"owner": "me"}))
+
+
+def charges(since: float, until: float, token: str | None = None) -> Call:
+    """List a page of the charges of the days between two times, in epoch seconds."""
+    query = {
+        "select_filters": {"day": {"gte": int(since), "lte": int(until)}},
+        "latest_first": False,
+        "limit": _CHARGES_PAGE,
+        "format": "table",
+        "after_token": token,
+    }
+    return Call(route="charges", method="GET", path=_with_query("/api/v0/charges/", query))
+
+
+def list_overlays() -> Call:
+    """List the account's overlay networks."""
+    return Call(route="overlays", method="GET", path="/api/v0/overlay/")
+
+
+def create_overlay(name: str, cluster: str) -> Call:
+    """Create an overlay network on a cluster."""
+    body = {"cluster_id": int(cluster), "name": name}
+    return Call(route="overlay", method="POST", path="/api/v0/overlay/", body=body)
+
+
+def delete_overlay(name: str) -> Call:
+    """Delete a network and all instances on it."""
+    return Call(route="overlay", method="DELETE", path="/api/v0/overlay/", body={"overlay_name": name})
+
+
+def _with_query(path: str, query: Mapping[str, Any]) -> str:
+    """Return the path with its query: texts as they are, everything else as JSON."""
+    parts = [
+        f"{name}={quote_plus(value if isinstance(value, str) else json.dumps(value))}"
+        for name, value in query.items()
+        if value is not None
+    ]
+    return f"{path}?{'&'.join(parts)}"
