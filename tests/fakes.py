@@ -27,6 +27,7 @@ from vastrun.launcher.core import (
     Progress,
     RentalOrder,
     Run,
+    ScheduledEnd,
     UserRequest,
 )
 from vastrun.launcher.core.errors import GoneError, NoOfferError, UnreachableError, VastrunError
@@ -110,6 +111,9 @@ class FakeProvider:
         self.most_at_once = self.rentals = 0
         self.unlisted: set[str] = set()
         """Machines that its list does not show; each is there, and is charged."""
+        self.scheduled: dict[str, float] = {}
+        """When its own servers end a machine, by its id: at a full hour."""
+        self.ended_by_schedule: list[str] = []
         self.forgotten: set[str] = set()
         """Runs whose keys were thrown away."""
         self._boxes: dict[str, FakeBox] = {}
@@ -121,6 +125,7 @@ class FakeProvider:
             charged=self.charged if self.bills else None,
             keys=self,
             market=self.market_report,
+            ends_later=self,
         )
 
     def search(self, spec: JobSpec) -> Sequence[Offer]:
@@ -213,6 +218,15 @@ class FakeProvider:
             for label, usd in self.charges.items()
         ]
 
+    def schedule_end(self, instance_id: str, not_before: float) -> None:
+        self.scheduled[instance_id] = math.ceil((not_before + 900) / 3600) * 3600
+
+    def cancel_end(self, instance_id: str) -> None:
+        self.scheduled.pop(instance_id, None)
+
+    def scheduled_ends(self) -> Sequence[ScheduledEnd]:
+        return [ScheduledEnd(id=f"job-{one}", instance_id=one, at=at) for one, at in self.scheduled.items()]
+
     def box(self, instance_id: str) -> FakeBox:
         """The living box, up to date. Raises as a Remote does."""
         self._settle()
@@ -269,6 +283,10 @@ class FakeProvider:
             ended = box.lease_end()
             if ended is not None and not self._is_stranded:
                 self._end(instance_id, ended)
+        for instance_id, at in self.scheduled.items():
+            if at <= self.clock.now() and instance_id in self._boxes:
+                self.ended_by_schedule.append(instance_id)
+                self._end(instance_id, at)
 
     @property
     def _is_stranded(self) -> bool:

@@ -16,6 +16,8 @@ from vastrun.launcher.commands.reap import (
     Orphan,
     Owner,
     by_owner,
+    cancel_ends,
+    leftover_ends,
     leftover_networks,
     orphans,
     owner_text,
@@ -62,7 +64,8 @@ def reap_command(
     """List the machines that vastrun rented and no open run claims, and destroy them after confirmation.
 
     Machines of another computer with the same account are listed, and destroyed only with --from-ledger. A
-    network that was made for a run on several nodes is removed with its machines. Then the costs of earlier
+    network that was made for a run on several nodes is removed with its machines, and so is what the provider
+    has scheduled for machines that are gone. Then the costs of earlier
     runs are settled, as by `vastrun cost reconcile`.
     """
     app: AppContext = ctx.obj
@@ -98,7 +101,8 @@ def _reap(
         left=list(map(RunDocument.of, leases)),
     )
     if dry_run or not (chosen or networks):
-        show(document, text, as_json=as_json)
+        ended = [] if dry_run else _cancel_ends(app, market)
+        show(replace(document, unscheduled=ended), text, as_json=as_json)
         return 0
     say(text, err=True)
     if from_ledger is not None:
@@ -112,7 +116,8 @@ def _reap(
     gone = [*reap(chosen, services), *remove_networks(networks, services)]
     left = [one for one in (*ids, *names) if one not in gone]
     lines = "\n".join(f"{one} destroyed" for one in gone)
-    show(replace(document, destroyed=gone), lines, as_json=as_json)
+    ended = _cancel_ends(app, market, gone)
+    show(replace(document, destroyed=gone, unscheduled=ended), lines, as_json=as_json)
     if left:
         again = "vastrun reap" if from_ledger is None else f"vastrun reap --from-ledger {from_ledger}"
         say(f"error: not destroyed: {', '.join(left)}\ntry:   {again}", err=True)
@@ -134,6 +139,18 @@ def _networks(app: AppContext, market: Provider) -> list[RunNetwork]:
     except (AuthError, ProviderError) as error:
         say(f"note: networks of runs cannot be listed: {error}", err=True)
         return []
+
+
+def _cancel_ends(app: AppContext, market: Provider, destroyed: Sequence[str] = ()) -> list[str]:
+    """Remove scheduled ends of machines that are gone; return the machines' ids."""
+    try:
+        ended = cancel_ends(leftover_ends(app.ledger(), market, destroyed), market)
+    except (AuthError, ProviderError) as error:
+        say(f"note: scheduled ends of machines cannot be listed: {error}", err=True)
+        return []
+    if ended:
+        say(f"scheduled ends removed, of machines that are gone: {', '.join(ended)}", err=True)
+    return ended
 
 
 def _all_of(word: str, names: Sequence[str]) -> str:

@@ -9,7 +9,7 @@ from enum import StrEnum
 from pathlib import Path
 
 from vastrun.launcher.commands import computer
-from vastrun.launcher.commands.reap import Owner, by_owner, leftover_networks, orphans
+from vastrun.launcher.commands.reap import Owner, by_owner, leftover_ends, leftover_networks, orphans
 from vastrun.launcher.core import AccountStatus
 from vastrun.launcher.core.errors import AuthError, VastrunError
 from vastrun.launcher.package_files import install_command
@@ -235,8 +235,26 @@ def _orphans(ledger: Ledger, provider: Provider, name: str, now: float) -> Itera
     for owner, found_machines in by_owner(found):
         ids = ", ".join(orphan.instance.id for orphan in found_machines)
         yield Finding(name=f"{name} others", health=Health.OK, text=f"{owner}: {ids}")
+    if provider.abilities.ends_later is not None:
+        yield _scheduled_ends(ledger, provider, f"{name} scheduled ends")
     if provider.abilities.networks is not None:
         yield _networks(ledger, provider, f"{name} networks")
+
+
+def _scheduled_ends(ledger: Ledger, provider: Provider, label: str) -> Finding:
+    """Say whether the provider itself can end machines, and whether any such end is left over."""
+    try:
+        left = leftover_ends(ledger, provider)
+    except VastrunError as error:  # the other ends of a machine do without
+        return _failure(label, error, Health.SKIP)
+    if left:
+        ids = ", ".join(end.instance_id for end in left)
+        fix = f"vastrun reap --provider {provider.name}"
+        return Finding(
+            name=label, health=Health.WARN, text=f"left for machines that are gone: {ids}", fix=fix
+        )
+    text = "none is left; a machine that outlives all of its limits is ended by the provider itself"
+    return Finding(name=label, health=Health.OK, text=text)
 
 
 def _networks(ledger: Ledger, provider: Provider, label: str) -> Finding:

@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from vastrun.launcher.core import Driver, Instance, Meter, Phase, Run, RunNetwork, bills, ledger_in
+from vastrun.launcher.core import (
+    Driver,
+    Instance,
+    Meter,
+    Phase,
+    Run,
+    RunNetwork,
+    ScheduledEnd,
+    bills,
+    ledger_in,
+)
 from vastrun.launcher.core.bills import has_ended, machine_ids
 from vastrun.launcher.core.errors import AuthError, HeldError, IncompleteListError, ProviderError, UsageError
 from vastrun.launcher.decisions import policy
@@ -170,6 +180,31 @@ def _listed(provider: Provider) -> tuple[list[Instance], IncompleteListError | N
         return list(provider.instances()), None
     except IncompleteListError as error:
         return list(error.found), error
+
+
+def leftover_ends(ledger: Ledger, provider: Provider, destroyed: Collection[str] = ()) -> list[ScheduledEnd]:
+    """Return the scheduled ends of machines that are gone: of this ledger's ended runs, or `destroyed`.
+
+    Raises AuthError, ProviderError when the provider cannot tell.
+    """
+    if (ender := provider.abilities.ends_later) is None or not (ends := ender.scheduled_ends()):
+        return []
+    runs = ledger.runs(members=True)
+    open_ids = {one for run in runs if run.phase is not Phase.ENDED for one in machine_ids(run)}
+    known = {one for run in runs for one in machine_ids(run)} | set(destroyed)
+    gone = known - open_ids - {machine.id for machine in _listed(provider)[0]}
+    return [end for end in ends if end.instance_id in gone]
+
+
+def cancel_ends(ends: Sequence[ScheduledEnd], provider: Provider) -> list[str]:
+    """Remove the scheduled ends; return the ids of the machines for which that worked."""
+    done: list[str] = []
+    for machine_id in dict.fromkeys(end.instance_id for end in ends):
+        with suppress(AuthError, ProviderError):
+            assert provider.abilities.ends_later is not None  # it listed them
+            provider.abilities.ends_later.cancel_end(machine_id)
+            done.append(machine_id)
+    return done
 
 
 def leftover_networks(ledger: Ledger, provider: Provider) -> list[RunNetwork]:

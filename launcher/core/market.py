@@ -175,6 +175,16 @@ class RunNetwork:
 
 
 @dataclass(frozen=True, kw_only=True)
+class ScheduledEnd:
+    """A request to destroy a machine that the provider's own servers send at a set time."""
+
+    id: str
+    instance_id: str
+    at: float
+    """Epoch seconds; 0: unknown."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Charge:
     """A provider's charge for a machine, as far as it is settled."""
 

@@ -307,6 +307,15 @@ def released_at(run: Run, lease_life_s: float, looked_at: float, seen_at: float 
     return min(meter.absent_at or looked_at, max(ended_at, seen_at))
 
 
+def latest_end(spec: JobSpec, run: Run, offer: Offer) -> float:
+    """Return the time after which no limit lets the run's machine live, by this computer's clock.
+
+    Until its lease was seen armed, it may load for as long as layers of its image arrive.
+    """
+    armed_at = run.meter.armed_at or (run.rented_at or run.phase_at) + MAX_BOOT_S
+    return armed_at + lease_of(spec, offer).life_s + LIMIT_SLACK_S + LATE_GRACE_S
+
+
 def lease_ends_at(run: Run, lease: Lease) -> float | None:
     """Return the latest time at which the box ends itself; None: there is no box.
 

@@ -21,6 +21,7 @@ from vastrun.launcher.flow.context import RunContext
 from vastrun.launcher.flow.lease_expiry import gone_result, with_host_log
 from vastrun.launcher.flow.node_sync import check_network
 from vastrun.launcher.flow.run_state import PhaseResult, failed
+from vastrun.launcher.flow.scheduled_end import move_end
 from vastrun.launcher.gate.box_reader import (
     NO_LEASE,
     fetch_small_file,
@@ -146,6 +147,8 @@ def _accept(context: RunContext) -> PhaseResult:
     if end is not None:
         return end
     check_network(context, context.remote())
+    if not move_end(context):
+        return failed(Cause.PROVIDER, "the provider would end the machine before its limits do")
     connection = context.remote().connection
     if isinstance(connection, ChecksIdentity):
         context.report(connection.identity)

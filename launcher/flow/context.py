@@ -31,6 +31,8 @@ class RunContext(RunState):
         self.machines = RunMachines(self)
         self.is_account_checked = False
         """True once the key was found to belong to the run's account."""
+        self.has_scheduled_end = True
+        """False once the provider refused to schedule the end of the machine."""
         self._remote: GuardedRemote | None = None
         self._connected: GuardedRemote | None = None
         """The shell that was opened last, whose connection the guard's thread may abort."""

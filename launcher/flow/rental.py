@@ -32,6 +32,7 @@ from vastrun.launcher.flow.context import RunContext
 from vastrun.launcher.flow.node_sync import wait_for_leader, wait_for_turn_to_rent
 from vastrun.launcher.flow.progress import resumed_step
 from vastrun.launcher.flow.run_state import PhaseResult
+from vastrun.launcher.flow.scheduled_end import schedule_end
 from vastrun.launcher.ports import Provider
 
 _OK = PhaseResult(result=Result.OK)
@@ -73,6 +74,7 @@ def rent(context: RunContext) -> PhaseResult:
     )
     context.machines.observe(machine, max(asked_at, context.run.rented_at or asked_at))
     context.report(f"machine {machine.id}")
+    schedule_end(context)
     return check_against_offer(context, machine) or _OK
 
 

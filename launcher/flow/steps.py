@@ -30,6 +30,7 @@ from vastrun.launcher.flow.node_sync import (
 from vastrun.launcher.flow.retention import keep_for_weights
 from vastrun.launcher.flow.run_end import assess
 from vastrun.launcher.flow.run_state import PhaseResult, RunStopped, failed
+from vastrun.launcher.flow.scheduled_end import cancel_end
 
 _RETRY_TIMEOUT_S = 300.0
 _RETRY_INTERVAL_S = 2.0
@@ -138,6 +139,8 @@ def _save_gone(context: RunContext, machine: Instance | None, looked_at: float) 
         keys := context.services.provider.abilities.keys
     ) is not None:  # also where the machine ended without us
         keys.forget(context.run.id)
+    if machine_id is not None:
+        cancel_end(context, machine_id)
     if machine_id is None:
         context.save(rented_at=None)
     elif context.run.offer is not None:

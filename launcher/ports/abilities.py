@@ -16,6 +16,7 @@ from vastrun.launcher.core import (
     RentalOrder,
     Run,
     RunNetwork,
+    ScheduledEnd,
     SearchFinding,
 )
 from vastrun.launcher.ports.remotes import Remote
@@ -91,6 +92,26 @@ class HasNetworks(Protocol):
         ...
 
 
+class EndsLater(Protocol):
+    """A provider whose own servers destroy a machine at a set time, whatever became of vastrun's programs."""
+
+    def schedule_end(self, instance_id: str, not_before: float) -> None:
+        """Have the machine destroyed some time after `not_before`, in epoch seconds by the provider's clock.
+
+        Replaces the time that was set before. Raises AuthError, ProviderError.
+        """
+        ...
+
+    def cancel_end(self, instance_id: str) -> None:
+        """Remove what was scheduled for the machine. Raises AuthError, ProviderError."""
+        ...
+
+    def scheduled_ends(self) -> Sequence[ScheduledEnd]:
+        """List what is scheduled for machines of the account, by any program. Raises AuthError,
+        ProviderError."""
+        ...
+
+
 class ListsByRun(Protocol):
     """A provider whose machines are on several others, of which one may be unreachable."""
 
@@ -120,6 +141,7 @@ class Abilities:
     rents_every_s: float = 0.0
     """Min. seconds between two orders."""
     by_run: ListsByRun | None = None
+    ends_later: EndsLater | None = None
     identity: ReportsIdentity | None = None
     """Identity of a provider that has no account."""
     end_of: Callable[[str], MachineEnd | None] | None = None

@@ -96,6 +96,10 @@ CALLS: Mapping[str, CallLogSpec] = {
     "provider.destroy": CallLogSpec(about=_machine_id),
     "account.identity": CallLogSpec(answer=lambda identity: {"clock_ahead_s": identity.clock_ahead_s}),
     "by_run.instances_for": CallLogSpec(about=lambda run: {"run": run.id}, answer=summarize_machines),
+    "ends_later.schedule_end": CallLogSpec(
+        about=lambda instance_id, not_before: {"id": instance_id, "not_before": not_before}
+    ),
+    "ends_later.cancel_end": CallLogSpec(about=_machine_id),
     "host_log.host_log": CallLogSpec(about=_machine_id, answer=lambda text: {"chars": len(text)}),
     "keys.forget": CallLogSpec(about=lambda run_id: {"run": run_id}),
     "networks.rendezvous": CallLogSpec(

@@ -20,6 +20,7 @@ STATE = "state"
 DESTROY = "destroy"
 READ = "read"
 NETWORK = "network"
+SCHEDULE = "schedule"
 
 FAULTS: Mapping[str, tuple[str, str]] = {
     # name: (where it strikes, what happens)
@@ -147,6 +148,10 @@ FAULTS: Mapping[str, tuple[str, str]] = {
     "no_interface": (NETWORK, "the instance has no interface on its overlay"),
     "overlay_stays": (NETWORK, "200, and the overlay is not deleted"),
     "overlay_in_use": (NETWORK, "400, the overlay still has instances, though they are gone"),
+    "schedule_denied": (SCHEDULE, "401, the key lacks the route: nothing is scheduled, listed or removed"),
+    "schedule_late": (SCHEDULE, "it is sent `seconds` after each full hour, an hour without"),
+    "schedule_never": (SCHEDULE, "it is never sent"),
+    "schedule_stays": (SCHEDULE, "200, and it is not removed"),
 }
 
 

@@ -191,6 +191,9 @@ def test_a_key_that_may_only_read_the_account_makes_no_overlay(still: VastEmulat
     assert ask(still, "POST", "/api/v0/overlay/", {"cluster_id": 7, "name": OVERLAY}, key=key)[0] == 403
 
 
+SCHEDULES = "/api/v0/commands/schedule_job/"
+
+
 def live_through(vast: VastEmulator, **body: object) -> None:
     """Everything a client does, whatever comes of it."""
     try:
@@ -204,6 +207,14 @@ def live_through(vast: VastEmulator, **body: object) -> None:
     path = f"/api/v0/instances/{instance_id}/"
     ask(vast, "PUT", f"/api/v0/instances/request_logs/{instance_id}/", {})
     ask(vast, "POST", f"/api/v0/instances/{instance_id}/ssh/", {"ssh_key": "ssh-ed25519 AAAA"})
+    job = {"instance_id": instance_id, "api_endpoint": path, "request_method": "DELETE"}
+    ask(
+        vast,
+        "POST",
+        SCHEDULES,
+        {**job, "start_time": vast.clock.now() + 9000, "end_time": vast.clock.now() + 9999},
+    )
+    ask(vast, "DELETE", f"{SCHEDULES}31/", {})
     for state in ("stopped", "running"):
         ask(vast, "PUT", path, {"state": state})
         vast.advance(1)

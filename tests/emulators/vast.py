@@ -30,6 +30,7 @@ from tests.emulators.machines import Machine, here_mb, synthetic_machines
 from tests.emulators.market import Market
 from tests.emulators.overlays import Overlays
 from tests.emulators.process_box import ProcessBox
+from tests.emulators.schedules import Schedules
 from tests.emulators.server import Server
 from tests.emulators.sshd import Sshd
 from tests.emulators.world import Settings, World
@@ -147,6 +148,11 @@ class VastEmulator:
     def overlays(self) -> Overlays:
         """Networks of one's own."""
         return self._world.overlays
+
+    @property
+    def schedules(self) -> Schedules:
+        """Requests that its own servers send later."""
+        return self._world.schedules
 
     @property
     def billing(self) -> Billing:

@@ -23,6 +23,7 @@ from tests.emulators.limits import Limits
 from tests.emulators.machines import Machine
 from tests.emulators.market import Market
 from tests.emulators.overlays import Overlays
+from tests.emulators.schedules import Schedules
 from tests.emulators.templates import Templates
 from vastrun.launcher.providers.vast.conformance.assumption import Value
 
@@ -92,6 +93,7 @@ class World:
             pace=settings.pace,
             honours_queue=settings.honours_queue,
         )
+        self.schedules = Schedules(clock, self.faults, self.instances)
         self._cut_until = 0.0
         self._frozen_until = 0.0
         self._miscounts_until = 0.0
@@ -101,6 +103,7 @@ class World:
     def settle(self) -> None:
         """Everything that was due until now has happened, and is billed."""
         self.instances.settle()
+        self.schedules.settle()
 
     def cut(self, seconds: float) -> None:
         """Nobody outside reaches the API or a box for so long; boxes reach the API."""

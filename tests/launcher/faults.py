@@ -183,6 +183,7 @@ class FaultyProvider(Faulty):
             charged=real.charged and self.charged,
             market=real.market and self.market_report,
             networks=networks,
+            ends_later=real.ends_later and Faulty(real.ends_later, "ends_later", self._plan),
         )
 
     def connect(self, instance: Instance) -> Any:

@@ -36,6 +36,7 @@ def check_nothing_leaked_and_nothing_lied(world: World, run: Run | None) -> None
     story = [f"{event.phase}: {event.text}" for event in world.screen.events]
     assert world.rented() == 0, story
     assert world.market.most_at_once <= 1, story
+    assert not world.market.ended_by_schedule, "a schedule ended a machine that was needed"
     if run is None:
         return
     assert run.phase is Phase.ENDED, story

@@ -37,6 +37,7 @@ from vastrun.launcher.providers.vast.limits import LIMITS, FileRateLimitStore, L
 from vastrun.launcher.providers.vast.machine_list import MachineRows
 from vastrun.launcher.providers.vast.offers import search_findings
 from vastrun.launcher.providers.vast.overlays import WHY_ONE_NODE, Overlays
+from vastrun.launcher.providers.vast.scheduled_ends import ScheduledEnds
 from vastrun.launcher.providers.vast.transport import SERVER, Send, VastAccount
 from vastrun.launcher.ssh.connection import Login
 from vastrun.launcher.ssh.keys import KeyRing, KnownHosts
@@ -104,6 +105,7 @@ class VastProvider:
             market=self.market_report,
             rents_every_s=LIMITS["create"].seconds,
             networks=self._overlays,
+            ends_later=ScheduledEnds(self._api),
             start_script=lambda order: readable_text(order.onstart),
             search_findings=partial(search_findings, self._api),
             why_one_node=WHY_ONE_NODE,

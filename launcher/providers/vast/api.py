@@ -202,6 +202,25 @@ class VastApi:
         """Delete the network and all instances on it. No retry, as above."""
         self._call_once(calls.delete_overlay(name))
 
+    def schedules(self) -> list[Any]:
+        """List the account's scheduled requests, in a list or as one field of an object."""
+        return self.repeat(calls.list_schedules(), _require_rows)
+
+    def schedule_destroy(
+        self, instance_id: str, start: float, end: float, *, job_id: str | None = None
+    ) -> None:
+        """Have Vast destroy the instance at each full hour between two times, in epoch seconds.
+
+        `job_id`: the scheduled request that this one replaces.
+        """
+        answer = self.repeat(calls.schedule_destroy(instance_id, start, end, job_id), require_object)
+        if answer.get("success") is False:
+            raise ProviderError(f"Vast did not schedule it: {answer.get('msg') or answer.get('error')}")
+
+    def delete_schedule(self, job_id: str) -> None:
+        """Remove a scheduled request. Raises GoneError when there is none."""
+        self.repeat(calls.delete_schedule(job_id), lambda answer: answer)
+
     def log(self, instance_id: str, containing: str) -> str:
         """Return the lines of the container's log with that text. No retry, since a call takes seconds."""
         return self._log(instance_id, {"filter": containing, "tail": _LOG_LINES}, _LOG_TIMEOUT_S)
@@ -312,6 +331,13 @@ class VastApi:
             if self._cached_send is None:
                 self._cached_send = self._connect(self._account)
             return self._cached_send
+
+
+def _require_rows(answer: Any) -> list[Any]:
+    """Return the rows of a list of unknown shape. Raises UnreachableError."""
+    if isinstance(answer, Mapping):
+        answer = next((value for value in answer.values() if isinstance(value, list)), None)
+    return require_list(answer)
 
 
 def _require_row(answer: Any) -> Any:

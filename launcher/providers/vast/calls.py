@@ -115,6 +115,38 @@ def delete_overlay(name: str) -> Call:
     return Call(route="overlay", method="DELETE", path="/api/v0/overlay/", body={"overlay_name": name})
 
 
+def list_schedules() -> Call:
+    """List the account's scheduled requests."""
+    return Call(route="schedule", method="GET", path="/api/v0/commands/schedule_job/")
+
+
+def schedule_destroy(instance_id: str, start: float, end: float, job_id: str | None = None) -> Call:
+    """Have Vast send the request that destroys an instance, each hour from the one with `start` to `end`.
+
+    `job_id`: the scheduled request that this one replaces.
+    """
+    target = destroy(instance_id)
+    body = {
+        "start_time": start,
+        "end_time": end,
+        "api_endpoint": target.path,
+        "request_method": target.method,
+        "request_body": target.body,
+        "day_of_the_week": None,
+        "hour_of_the_day": None,
+        "frequency": "HOURLY",
+        "instance_id": int(instance_id),
+    }
+    path = list_schedules().path + ("" if job_id is None else f"{int(job_id)}/")
+    return Call(route="schedule", method="POST" if job_id is None else "PUT", path=path, body=body)
+
+
+def delete_schedule(job_id: str) -> Call:
+    """Remove a scheduled request."""
+    path = f"{list_schedules().path}{int(job_id)}/"
+    return Call(route="schedule", method="DELETE", path=path, body={})
+
+
 def _with_query(path: str, query: Mapping[str, Any]) -> str:
     """Return the path with its query: texts as they are, everything else as JSON."""
     parts = [

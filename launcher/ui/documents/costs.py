@@ -159,5 +159,7 @@ class Orphans(Document):
     """Ids of destroyed machines, names of removed networks."""
     networks: Sequence[str] = ()
     """Networks of runs that have ended."""
+    unscheduled: Sequence[str] = ()
+    """Ids of machines that are gone, whose scheduled ends were removed."""
     left: Sequence[RunDocument] = ()
     """Open runs whose machines are left to their leases because the provider rejected the key."""

@@ -219,7 +219,7 @@ def test_the_table_and_the_document_of_costs_count_a_share_once() -> None:
     total = costs_table(rows, now).splitlines()[-1]
     assert total.split()[0] == "total"
     assert total.split()[-1] == "$16.000"
-    document = Costs.of(rows, [], now)
+    document = Costs.of(rows, now)
     assert document.usd == pytest.approx(16.0)
     assert [run.in_total for run in document.runs] == [True, False, False]
     assert [run.usd for run in document.runs] == pytest.approx([16.0, 2.0, 2.0])

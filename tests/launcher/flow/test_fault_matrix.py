@@ -42,6 +42,8 @@ VERBS: dict[str, tuple[str, ...]] = {
     "provider.machine": PROVIDER_TROUBLES,
     "provider.connect": (*PROVIDER_TROUBLES, "gone"),
     "provider.destroy": PROVIDER_TROUBLES,
+    "ends_later.schedule_end": PROVIDER_TROUBLES,
+    "ends_later.cancel_end": PROVIDER_TROUBLES,
     "remote.run": REMOTE_TROUBLES,
     "remote.put": REMOTE_TROUBLES,
     "remote.write": REMOTE_TROUBLES,

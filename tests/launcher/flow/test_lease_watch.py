@@ -29,9 +29,13 @@ def diary(terminal: Terminal) -> list[str]:
     return [event.text for event in terminal.ledger.events(terminal.ledger.runs()[0].id)]
 
 
-def test_nobody_who_looks_and_no_lease_is_a_machine_that_stays(terminal: Terminal) -> None:
-    terminal.clock.sleep(10 * LIFE_S)
+def test_without_a_lease_and_without_a_launcher_the_provider_itself_ends_the_machine(
+    terminal: Terminal,
+) -> None:
+    terminal.clock.sleep(LIFE_S)
     assert terminal.machines() == 1
+    terminal.clock.sleep(7200)
+    assert (terminal.machines(), terminal.market.ended_by_schedule) == (0, ["1"])
 
 
 def test_a_look_at_a_detached_run_arms_its_lease_again(terminal: Terminal) -> None:

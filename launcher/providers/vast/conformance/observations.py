@@ -21,6 +21,7 @@ from vastrun.launcher.providers.vast.instance_row import id_of, rows_in
 Row = Mapping[str, Any]
 _ORDER = re.compile(r"/api/v0/asks/\d+")
 LIST, SEARCH, CHARGES = "/api/v1/instances", "/api/v0/bundles", "/api/v0/charges"
+SCHEDULES = "/api/v0/commands/schedule_job"
 UNITS: Mapping[str, Mapping[str, tuple[float, float, float]]] = {
     "gpu_ram": {"MB": (1e3, 1e6, 1), "GB": (1, 1e3, 1e-3)},
     "cpu_ram": {"MB": (1e3, 1e8, 1), "GB": (1, 1e3, 1e-3)},
@@ -267,6 +268,19 @@ def _last_seen(recorder: ApiRecorder, looks: Iterable[tuple[float, bool]]) -> fl
     return None if is_cut(recorder, since, last) else last - since
 
 
+def _first_word(exchanges: Iterable[Exchange]) -> Value | None:
+    return next((one.word for one in exchanges if one.status > 0), None)
+
+
+def _ended_early(recorder: ApiRecorder) -> Value | None:
+    """Tell whether the machine was gone before its end was asked for, although it was scheduled for later."""
+    until = ended_at(recorder)
+    if until is None or not any(one.status == 200 for one in recorder.calls("POST", SCHEDULES)):
+        return None
+    looks = [there for at, there in _by_id(recorder) if at < until]
+    return None if not looks else "no" if looks[-1] else "yes"
+
+
 def _of_order(observe: Callable[[Exchange], Value | None]) -> Callable[[ApiRecorder], Value | None]:
     return lambda recorder: observe(one) if (one := _created(recorder)) is not None else None
 
@@ -297,7 +311,12 @@ _OBSERVATIONS: Mapping[str, Callable[[ApiRecorder], Value | None]] = {
     "list.counts": _counts,
     "instance.start": _start_date,
     "loading.seconds": loading_seconds,
-    "destroy.answer": lambda recorder: next((o.word for o in _ends(recorder) if o.status > 0), None),
+    "schedule.answer": lambda recorder: _first_word(recorder.calls("POST", SCHEDULES)),
+    "schedule.early": _ended_early,
+    "schedule.removed": lambda recorder: _first_word(
+        one for one in recorder.exchanges if one.method == "DELETE" and one.path.startswith(SCHEDULES)
+    ),
+    "destroy.answer": lambda recorder: _first_word(_ends(recorder)),
     "gone.by_id": lambda recorder: _last_seen(recorder, _by_id(recorder)),
     "gone.in_list": lambda recorder: _last_seen(recorder, _in_list(recorder)),
     "gone.again": _came_back,

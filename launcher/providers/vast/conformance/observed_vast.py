@@ -32,6 +32,8 @@ from vastrun.launcher.providers.vast.conformance.trials import (
 )
 
 _GPU_S, _LOGIN_S = 60.0, 20.0
+_FAR_S = 12 * 3600.0
+"""Seconds after which the machine of a conformance run, which lives for minutes, is long gone."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -122,6 +124,7 @@ class ObservedVast:
             self._measure_hardware,
             self._try_addresses,
             self._download,
+            self._schedule_again,
         )
         for look in (*looks, self._wait_for_log):
             self._look(look, instance, remote)
@@ -144,6 +147,11 @@ class ObservedVast:
     def _order_again(self, order: RentalOrder) -> None:
         """Order once more. A second machine has the run's label and a lease; the run's driver ends it."""
         self._note("create.again", calls.create(order.offer.id, self._vast.request(order)))
+
+    def _schedule_again(self, instance: Instance, _remote: Remote) -> None:
+        """Ask once more for what the run has scheduled: for an hour that no limit lets it reach."""
+        until = self._clock.now() + _FAR_S
+        self._note("schedule.again", calls.schedule_destroy(instance.id, until, until + _FAR_S))
 
     def _await_log(self, instance: Instance) -> None:
         """Read the log once for host keys."""
