@@ -14,6 +14,10 @@ if TYPE_CHECKING:
     from vastrun.launcher.core.job import JobSpec
 
 
+_REMOVED = '"strategy": "diloco"'
+"""How jobs of the ledger name a strategy that no longer exists: their runs are still shown."""
+
+
 def dump_job(spec: JobSpec) -> str:
     """Return the job as JSON, for the ledger."""
     return as_json(spec)
@@ -28,6 +32,6 @@ def read_job(text: str) -> JobSpec:
     """
     from vastrun.launcher.core.job import JobSpec  # slow to import: the settings of the trainer
 
-    spec = read_json(JobSpec, text)
+    spec = read_json(JobSpec, text.replace(_REMOVED, '"strategy": "ddp"'))
     assert isinstance(spec, JobSpec)
     return spec

@@ -11,7 +11,6 @@ import pytest
 from tests.jobs import command_job, train_job
 from vastrun.contract.config import (
     ActivityLimits,
-    DilocoConfig,
     Fsdp2Config,
     LoaderConfig,
     MlflowConfig,
@@ -147,7 +146,6 @@ OTHER_WORK: dict[str, Any] = {
     "optim": OptimConfig(name="muon"),
     "strategy": "ddp",
     "fsdp2": Fsdp2Config(cpu_offload=True),
-    "diloco": DilocoConfig(every=5),
     "precision": "tf32",
     "deterministic": True,
     "compile": "whole",
