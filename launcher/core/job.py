@@ -13,7 +13,7 @@ from vastrun.contract.data_files import path_in_url
 from vastrun.contract.limits import Count, Positive
 
 RetryCause = Literal[
-    "out_of_memory", "signal", "communication", "data", "disk", "host", "slow", "hang", "preempted", "lost"
+    "out_of_memory", "signal", "communication", "data", "disk", "host", "hang", "preempted", "lost"
 ]
 RestartCause = Literal["out_of_memory", "signal", "communication", "host", "hang"]
 

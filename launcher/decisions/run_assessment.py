@@ -19,7 +19,6 @@ STOP_CAUSES: Mapping[str, Cause] = {
     "pruned": Cause.PRUNED,
     "time_limit": Cause.TIME_LIMIT,
     "money_limit": Cause.MONEY_LIMIT,
-    "slow": Cause.SLOW,
     "preempted": Cause.PREEMPTED,
 }
 

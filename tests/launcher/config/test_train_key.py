@@ -99,11 +99,12 @@ def test_auto_where_nobody_could_answer_it_is_a_fault(lines: str, fault: str) ->
     assert fault in told
 
 
-def test_a_strategy_that_no_longer_exists_is_refused_and_a_stored_job_with_it_is_still_read() -> None:
-    former = TRAIN + "  strategy: diloco\n"
-    assert faults(former) == (
-        "job.yaml:3: train.strategy: expected one of auto, single, ddp, fsdp2, got 'diloco'",
-    )
-    stored = dump_job(load(former.replace("diloco", "fsdp2"))).replace('"fsdp2"', '"diloco"', 1)
-    train = read_job(stored).train
-    assert train is not None and train.strategy == "ddp"
+def test_what_earlier_versions_had_is_refused_in_a_file_and_read_in_a_stored_job() -> None:
+    former = TRAIN + "  strategy: diloco\nretry: {slow: 1, host: 2}\n"
+    refused = faults(former)
+    assert refused[0].startswith("job.yaml:3: train.strategy: expected one of auto, single, ddp, fsdp2, got")
+    assert refused[1].startswith("job.yaml:4: retry.slow")
+    stored = dump_job(load(former.replace("diloco", "fsdp2").replace("slow", "hang")))
+    job = read_job(stored.replace('"fsdp2"', '"diloco"', 1).replace('"hang": 1', '"slow": 1'))
+    assert job.train is not None and job.train.strategy == "ddp"
+    assert job.retry == {"host": 2}

@@ -43,7 +43,7 @@ def trains(**changes: Any) -> JobSpec:
     [
         replace(JOB, name="another"),
         replace(JOB, limits=Limits(hours=9.0)),
-        replace(JOB, retry={"slow": 1}),
+        replace(JOB, retry={"host": 1}),
         replace(JOB, resources=Resources(gpus=4)),
         replace(JOB, ranks=2),
         trains(steps=9),
