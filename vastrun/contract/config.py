@@ -151,7 +151,7 @@ class ProfileConfig:
     """Steps that rank 0 records with `torch.profiler`, and the history of GPU memory (docs/profiling.md)."""
 
     step: Count | None = 50
-    """First recorded step, counted from 0; None: no step until `vastrun profile` requests one."""
+    """First recorded step, counted from 0; None: no step is recorded."""
     steps: Annotated[int, Ge(1), Le(MAX_STEPS)] = 5
     """Number of recorded steps."""
     shapes: bool = False
@@ -233,7 +233,7 @@ class TrainConfig:
     plots: bool = True
     """Draw pictures of the scores; needs matplotlib."""
     profile: ProfileConfig | None = None
-    """Steps to record; None: no step is recorded until `vastrun profile` requests one."""
+    """Steps to record; None: no step is recorded."""
     log_every: Count = 10
     """Steps between two lines of metrics."""
     evaluate_every: Count | None = None
