@@ -179,13 +179,11 @@ class _Adapters:
 
     def _speeds(self, provider: str, spec: JobSpec) -> SpeedHistory:
         """Return the known speeds of the job: measured ones, and estimates where `plan` made them before."""
-        from vastrun.launcher.commands.speedup import SpeedupStore
         from vastrun.launcher.decisions.history import speed_history_of
         from vastrun.launcher.decisions.workload import efficiency_of
 
         runs, estimator = self.ledger().measured(), self.estimator()
         history = speed_history_of(runs, provider, spec)
-        history = replace(history, speedups=SpeedupStore(self.cache).load(spec))
         workloads = estimator.known(spec)
         if workloads is None or history.speeds:
             return replace(history, workloads=workloads)

@@ -18,7 +18,7 @@ from vastrun.launcher.cli.bugreport import BugReport
 from vastrun.launcher.cli.config import SettingsDocument
 from vastrun.launcher.cli.conformance import Conformance
 from vastrun.launcher.cli.doctor import Findings
-from vastrun.launcher.cli.downloads import CheckpointExport, ProfileDocument, PullDocument
+from vastrun.launcher.cli.downloads import CheckpointExport, PullDocument
 from vastrun.launcher.cli.image import Images
 from vastrun.launcher.cli.rehearse import RehearsalDocument
 from vastrun.launcher.cli.report import Differences, ReportFile
@@ -64,7 +64,6 @@ DOCUMENTS: Mapping[str, tuple[type, ...]] = {
     "launch": (RunEndDocument, PlanDocument),
     "logs": (LogLine,),
     "plan": (PlanDocument, MarketReportDocument),
-    "profile": (ProfileDocument,),
     "pull": (PullDocument,),
     "reap": (Orphans,),
     "rehearse": (RehearsalDocument,),

@@ -51,8 +51,6 @@ class Training:
     """Files that are there at its end, besides."""
     writes_manifest: bool = True
     """Lists its outputs at its end; a box whose disk is full cannot."""
-    profiles: bool = True
-    """Records the steps that `vastrun profile` requests, at once."""
     supervisor: Mapping[str, object] = field(default_factory=dict)
     """What its status says besides, while it trains."""
     obeys: bool = True

@@ -12,7 +12,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Protocol
 
-from tests.fake_profiles import answer_profile
 from tests.fakebox import FakeBox, Loading, Training
 from vastrun.contract import layout
 from vastrun.launcher.core import (
@@ -345,9 +344,6 @@ class FakeRemote:
     def _on_files(self, command: str, box: FakeBox) -> CommandResult:
         if layout.OUTBOX in command:  # a fake box holds nothing: its checkpoints stay for long enough
             return CommandResult(exit_code=1, stdout="", stderr="no links here")
-        if command == f"rm -f {layout.PROFILE_REQUEST}":
-            box.files.pop(layout.PROFILE_REQUEST, None)
-            return CommandResult(exit_code=0, stdout="", stderr="")
         unpack = re.match(r"echo '(\w+)  (\S+)' \| sha256sum", command)
         assert unpack is not None, f"a fake box does not know {command!r}"
         if hashlib.sha256(box.files.get(unpack[2], b"")).hexdigest() != unpack[1]:
@@ -362,8 +358,6 @@ class FakeRemote:
         box = self._box()
         box.files[path] = content
         box.modes[path] = mode
-        if path == layout.PROFILE_REQUEST and box.training.profiles:
-            answer_profile(box.files, box.step())
 
     def read(self, path: str, *, offset: int = 0, limit: int = 1 << 20) -> bytes:
         return self._box().files.get(path, b"")[offset : offset + limit]

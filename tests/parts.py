@@ -162,12 +162,6 @@ PARTS: Mapping[str, Part] = {
         is_here=networks.may_be_made,
         debian=_AS_ROOT if shutil.which("ip") else "sudo apt-get install iproute2",
     ),
-    "torchft": Part(
-        what="torchft",
-        is_here=lambda: find_spec("torchft") is not None,
-        debian="make .venv/stamps/dev",
-        macos=None,
-    ),
     "apprise": _package("apprise", "apprise"),
     "hydra": _package("hydra", "hydra-core"),
     "mlflow": _package("mlflow", "mlflow-skinny"),

@@ -16,30 +16,9 @@ ROOT = Path(__file__).parent.parent
 def test_tools_begin_at_the_versions_that_are_pinned(extra: str) -> None:
     pins = set((ROOT / "constraints.txt").read_text().lower().replace("_", "-").splitlines())
     lowest = (re.sub(r"\[.*?\]", "", line) for line in bounds("lowest", [extra]))
-    own = ("vastrun", "torchft")  # whose extras are a user's, too
-    assert [line for line in lowest if line not in pins and not line.startswith(own)] == []
+    assert [line for line in lowest if line not in pins and not line.startswith("vastrun")] == []
 
 
 def test_the_lowest_of_a_range_is_its_first_version() -> None:
     assert "vastai==1.9.1" in [*bounds("lowest", ["launcher", "vast"])]
     assert "vastai>=1.9.1,<2" in [*bounds("newest", ["vast"])]
-
-
-def test_torchft_comes_with_its_extra_only() -> None:
-    files = [*ROOT.glob("requirements/*.txt"), ROOT / "trainer/requirements.txt", ROOT / "Dockerfile"]
-    assert [file.name for file in files if "torchft" in file.read_text()] == []
-    user_extras = [
-        "launcher",
-        "trainer",
-        "export",
-        "push",
-        "tpe",
-        "vast",
-        "docker",
-        "team",
-        "apprise",
-        "prometheus",
-        "notebook",
-        "mlflow",
-    ]
-    assert [line for line in bounds("lowest", user_extras) if "torchft" in line] == []

@@ -18,7 +18,6 @@ from vastrun.trainer.distributed.group import StopVote, join
 from vastrun.trainer.distributed.rank import Rank
 from vastrun.trainer.distributed.signals import StopSignal
 from vastrun.trainer.engine.current_stage import find_current_stage, record_result
-from vastrun.trainer.engine.diloco_sync import DilocoSync
 from vastrun.trainer.engine.memory.probe import probe_micro_batch
 from vastrun.trainer.engine.memory.retry import train_step_with_oom_retry
 from vastrun.trainer.engine.resume import resume_session
@@ -40,32 +39,26 @@ def train(rank: Rank, job: Job, config: TrainConfig, heart: Heartbeat, stop: Sto
     """Train this rank from set-up to final evaluation. Only rank 0 writes files."""
     with Profiler(rank, config, heart, stop) as profiler:
         if not rank.is_first:
-            return _train(*_set_up(rank, job, config, heart), heart, stop, profiler, None)
+            return _train(_set_up(rank, job, config, heart), heart, stop, profiler, None)
         with Metrics(rank.box, job, config) as metrics:
-            return _train(*_set_up(rank, job, config, heart), heart, stop, profiler, metrics)
+            return _train(_set_up(rank, job, config, heart), heart, stop, profiler, metrics)
 
 
-def _set_up(rank: Rank, job: Job, config: TrainConfig, heart: Heartbeat) -> tuple[Session, DilocoSync | None]:
+def _set_up(rank: Rank, job: Job, config: TrainConfig, heart: Heartbeat) -> Session:
     """Build the session of the current stage, resume it, and check that all ranks agree on it."""
-    if config.strategy == "diloco":
-        rank = rank.by_node()
     ranks = join(rank, job)
     stage, found = find_current_stage(ranks, config)
     heart.first_step = stage.span.first_step
     session = set_up(ranks, job, config.of_stage(stage.span.name), stage)
     session = resume_session(session, found)
-    diloco = DilocoSync(session, session.outer) if session.outer else None
-    if diloco:
-        session = diloco.start()
     check_start(session)
     session = probe_micro_batch(session, heart)
     session.log_start()
-    return session, diloco
+    return session
 
 
 def _train(
     session: Session,
-    diloco: DilocoSync | None,
     heart: Heartbeat,
     stop: StopSignal,
     profiler: Profiler,
@@ -88,12 +81,11 @@ def _train(
             session.clock.end()
         reports.add(step, losses)
         step += 1
-        stopped_early = diloco is not None and diloco.after_step(step, lambda: stop.asked)
         if step == session.start + 1:
             session.checkpoints.prepare(session.tensors())  # the optimiser's state exists from now on
         collect_at_step(step, session.start)
         session.checkpoints.poll()
-        last = step == config.steps or stopped_early or vote.passes(step, stop.asked)
+        last = step == config.steps or vote.passes(step, stop.asked)
         if last or step == session.start + 1 or step % config.log_every == 0:
             reports.report(step, losses)
         check_step(session, step, reports.loss)

@@ -67,7 +67,7 @@ def main(begin: StartRanks | None = None) -> int:
     try:
         job = Job.read(box)
         this_node = this_node_of(job.nodes, os.environ)
-        with Peers(this_node=this_node, run_id=job.run_id, min_nodes=job.min_nodes) as peers:
+        with Peers(this_node=this_node, run_id=job.run_id) as peers:
             outcome = _supervise(box, job, stop, begin or agents.begin, peers)
     except BaseException as error:
         kill_descendants(within_s=_KILL_S)
@@ -249,7 +249,7 @@ def conclude(
         started_at=starts[0].started_at if starts else observed.started_at,
         ended_at=time.time(),
         world_size=observed.world_size,
-        ranks=(*diagnosis.ranks, *(dated.end for dated in observed.departed)),
+        ranks=diagnosis.ranks,
         first_failure=diagnosis.first_failure,
         hang=observed.hang,
         idle_gpus=observed.idle_gpus,

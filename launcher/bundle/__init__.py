@@ -15,7 +15,6 @@ from vastrun.contract import layout
 from vastrun.contract.config import TrainConfig
 from vastrun.launcher.bundle.archive import Archive, check_script, must_be_readable
 from vastrun.launcher.bundle.checkout import MACOS_METADATA, Worktree, inner_target, worktree
-from vastrun.launcher.bundle.own_model import check_model
 from vastrun.launcher.bundle.secret_command import CommandSecrets
 from vastrun.launcher.bundle.secret_values import SecretValues
 from vastrun.launcher.bundle.shared_jobs import SharedJob, SharedJobs
@@ -79,8 +78,6 @@ class Bundler:
             tree = _shipped(spec, spec.code)
             if spec.train is not None:
                 _must_not_hide_vastrun(tree)
-                if spec.train.model.is_own:
-                    check_model(spec.train.model, tree)
             for name in tree.paths:
                 if inner_target(tree.root, name) is None:
                     must_be_readable(tree.root / name)

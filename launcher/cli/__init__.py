@@ -44,7 +44,6 @@ COMMANDS: Mapping[str, str] = {
     "ssh-config": "Print a Host block for a run's machine: VS Code, rsync, scp.",
     "forward": "Forward a port from a run's machine, as for TensorBoard or a notebook.",
     "pull": "Download a run's outputs from its machine.",
-    "profile": "Record the next steps of a running training, and download the trace.",
     "export": "Write the weights of a run's checkpoint to one file.",
     "reap": "Destroy orphaned machines.",
     "config": "Show or change your settings: monthly and total budgets, the default provider.",
@@ -58,7 +57,7 @@ SHARED_MODULES: Mapping[str, tuple[str, ...]] = {
     "runs": ("attach", "wait", "stop", "resume"),
     "ssh": ("ssh", "ssh-config", "forward"),
     "report": ("report", "why", "diff"),
-    "downloads": ("pull", "profile", "export"),
+    "downloads": ("pull", "export"),
     "machines": ("reap", "hosts"),
     "serve": ("serve", "ui"),
 }
@@ -68,7 +67,7 @@ module of its name."""
 REPLACES_DRIVERS = frozenset(
     {
         *("launch", "plan", "status", "logs", "attach", "wait", "why", "report", "ui", "diff", "cost"),
-        *("hosts", "ssh", "ssh-config", "forward", "pull", "profile", "export"),
+        *("hosts", "ssh", "ssh-config", "forward", "pull", "export"),
     }
 )
 """Commands that first replace background drivers that died."""

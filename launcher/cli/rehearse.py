@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from vastrun.contract.gpus import PEAKS, model_of
+from vastrun.contract.gpus import PEAKS
 from vastrun.contract.scores import score_lines
 from vastrun.launcher.app_context import AppContext
 from vastrun.launcher.cli.job_files import print_warnings, read_job_file, resolve_auto
@@ -19,14 +19,11 @@ from vastrun.launcher.commands.rehearse import (
     CONFIG,
     FIT,
     REPORT,
-    SPEEDUP,
     TRAIN,
     Rehearsal,
     rehearsal_folder,
     select_steps,
-    steps_until_train,
 )
-from vastrun.launcher.commands.speedup import MEASURE_S, SpeedupMeasurement, SpeedupStore, check_measurable
 from vastrun.launcher.config import dump_job
 from vastrun.launcher.core import NOTHING, LeftOutFiles, Phase, Run, RunAssessment, StepEnd, Verdict
 from vastrun.launcher.core import Verdict as RunVerdict
@@ -35,13 +32,12 @@ from vastrun.launcher.core.job import JobSpec
 from vastrun.launcher.core.left_out import bytes_text
 from vastrun.launcher.core.verdict import EXIT_CODE_OF, VERDICT_OF
 from vastrun.launcher.decisions.advice import AFTER_SUCCESS, advice_for_rehearsal
-from vastrun.launcher.decisions.speedup import Speedup
 from vastrun.launcher.decisions.workload import Fit, efficiency_of, fit_of
 from vastrun.launcher.gate.manifest import Listing
 from vastrun.launcher.outputs.folder import OWN, name_of
 from vastrun.launcher.ui.documents.document import Document
 from vastrun.launcher.ui.render.amounts import left_out_lines
-from vastrun.launcher.ui.render.fit import fit_text, speedup_text
+from vastrun.launcher.ui.render.fit import fit_text
 from vastrun.launcher.ui.render.table import facts, table
 from vastrun.launcher.ui.render.verdict import proof_lines
 
@@ -66,13 +62,6 @@ _HEADER = ("STEP", "EXIT CODE", "SECONDS")
 @click.option(
     "--gpu", "gpus", metavar="NAME", multiple=True, help="fit: only this GPU, for example 'RTX 4090'."
 )
-@click.option(
-    "--seconds",
-    default=MEASURE_S,
-    show_default=True,
-    type=click.FloatRange(min=1, max=600),
-    help="speedup: seconds of training to measure for each number of ranks.",
-)
 @json_option
 @click.pass_context
 def command(
@@ -82,7 +71,6 @@ def command(
     sets: tuple[str, ...],
     box: Path | None,
     gpus: tuple[str, ...],
-    seconds: float,
     as_json: bool,
 ) -> None:
     """Run the steps of a job one by one on this computer, or only the named ones. Costs nothing.
@@ -96,15 +84,10 @@ def command(
     The step fit runs only when named. Without a GPU, it estimates the memory and time that a training step
     of the onboard trainer needs on each rank, and shows which GPUs have room. It needs torch.
 
-    The step speedup runs only when named. It trains on 1, 2, 4 ... ranks of this computer, up to those of
-    the job, with the same batch, and shows samples/s, efficiency, and what the ranks wait for. `plan` uses
-    the result for this job on the same kind of GPU.
-
     \b
       vastrun rehearse job.yaml --set train.steps=20
       vastrun rehearse job.yaml data check-data
       vastrun rehearse job.yaml fit --gpu 'RTX 4090' --set resources.gpus=8
-      vastrun rehearse job.yaml speedup --set resources.gpus=4
 
     A GPU job on a computer without GPUs:
 
@@ -115,16 +98,14 @@ def command(
     began = app.now()
     requested = select_steps(steps)
     spec = read_job_file(job_file, sets)
-    here = [step for step in requested if step not in (CONFIG, FIT, SPEEDUP, REPORT)]
+    here = [step for step in requested if step not in (CONFIG, FIT, REPORT)]
     if spec.nodes > 1 and here:
         raise UsageError(f"the job needs {spec.nodes} machines; this is one", hint="--set nodes=1")
     folder = (box or rehearsal_folder(app.paths.cache, spec)).resolve()
     rehearsal = app.make.rehearsal(folder)
     print_warnings(spec, app.provider(_HERE), ())
     performed = [StepEnd(step=CONFIG, exit_code=0, seconds=app.now() - began)]
-    if SPEEDUP in requested:
-        check_measurable(spec)
-    if here or FIT in requested or SPEEDUP in requested:
+    if here or FIT in requested:
         spec = resolve_auto(app, spec, app.provider(_HERE))
     fit = None
     if FIT in requested:
@@ -132,11 +113,6 @@ def command(
         fit = _fit(app, spec, gpus)
         code = 0 if fit.holds else NoOfferError.exit_code
         performed.append(StepEnd(step=FIT, exit_code=code, seconds=app.now() - began))
-    speedup = None
-    if SPEEDUP in requested and performed[-1].exit_code == 0:
-        began = app.now()
-        speedup = _speedup(app, rehearsal, spec, seconds)
-        performed.append(StepEnd(step=SPEEDUP, exit_code=0, seconds=app.now() - began))
     if performed[-1].exit_code == 0:
         performed += _perform(app, rehearsal, spec, here)
     assessment, advice = None, None
@@ -156,7 +132,6 @@ def command(
         scores=rehearsal.scores() if assessment else {},
         folder=str(folder),
         fit=fit,
-        speedup=speedup,
         left_out=None if listing is None else listing.left_out,
         next=advice,
     )
@@ -181,29 +156,6 @@ def _fit(app: AppContext, spec: JobSpec, gpus: Sequence[str]) -> Fit:
             f"--gpu: unknown GPU {error.args[0]!r}: its speed and memory are not in the table",
             hint=f"one of {', '.join(PEAKS)}",
         ) from error
-
-
-def _speedup(app: AppContext, rehearsal: Rehearsal, spec: JobSpec, seconds: float) -> Speedup:
-    """Measure the speed-up of the job here, and keep it for `plan`. Raises UsageError, MeasurementError."""
-    # Only for the GPUs: a rehearsal may run with less disk than the job asks for.
-    needed = replace(spec.resources, disk_gb=min(spec.resources.disk_gb, _MIN_DISK_GB))
-    offer, *_ = app.provider(_HERE).search(replace(spec, resources=needed))
-    screen, packer = app.plain_screen(), app.make.packer(NOTHING)
-    measurement = SpeedupMeasurement(
-        rehearsal=rehearsal,
-        steps=steps_until_train(),
-        pack=lambda job: packer.pack(_run(app, job), job),
-        secrets=packer.secrets,
-        show=screen.log,
-        report=lambda text: screen.step(SPEEDUP, text),
-        seconds=seconds,
-    )
-    try:
-        speedup = measurement.measure(spec, model_of(offer.gpu_name or ""))
-    finally:
-        screen.close()
-    SpeedupStore(app.paths.cache).save(spec, speedup)
-    return speedup
 
 
 def _perform(app: AppContext, rehearsal: Rehearsal, spec: JobSpec, steps: Sequence[str]) -> list[StepEnd]:
@@ -259,8 +211,6 @@ class RehearsalDocument(Document):
     folder: str
     fit: Fit | None
     """Fit of the job on GPUs; null if not requested."""
-    speedup: Speedup | None
-    """Measured speed-up of several ranks; null if not requested."""
     left_out: LeftOutFiles | None
     """Files of its program that would not be downloaded; null if it did not run."""
     next: str | None
@@ -271,9 +221,7 @@ def rehearsal_text(shown: RehearsalDocument, listing: Listing | None = None) -> 
     """Write a line for each step, the fit on GPUs, and the verdict."""
     rows = [(each.step, str(each.exit_code), f"{each.seconds:.1f}") for each in shown.steps]
     parts = [table(_HEADER, rows, right=(1, 2)), *([] if shown.fit is None else [fit_text(shown.fit)])]
-    if shown.speedup is not None:
-        parts.append(speedup_text(shown.speedup))
-    pairs = [("folder", shown.folder)] if {each.step for each in shown.steps} - {CONFIG, FIT, SPEEDUP} else []
+    pairs = [("folder", shown.folder)] if {each.step for each in shown.steps} - {CONFIG, FIT} else []
     if shown.assessment is not None:
         verdict = ", ".join(filter(None, (shown.verdict, shown.assessment.detail)))
         pairs = [

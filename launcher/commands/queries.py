@@ -30,6 +30,7 @@ from vastrun.launcher.core import (
 from vastrun.launcher.core.bills import cost_of, cost_usd
 from vastrun.launcher.core.errors import AuthError, ProviderError
 from vastrun.launcher.core.labels import POOL
+from vastrun.launcher.decisions import slow_machine
 from vastrun.launcher.decisions.idle_gpus import BEGINS, idle_gpus_text
 from vastrun.launcher.decisions.nodes import joint_diary
 from vastrun.launcher.decisions.policy import (
@@ -146,6 +147,8 @@ class Explanation:
     """Files of its program that are not on this computer."""
     idle_gpus: str = ""
     """Sentence on GPUs that worked less than half of the time, and why; empty: not seen."""
+    slow_machine: str = ""
+    """Sentence on a machine that trained far below its kind's speed; empty: it did not."""
     not_shipped: str = ""
     """A file that its program missed, and why it was not uploaded; empty: none is known."""
 
@@ -288,6 +291,7 @@ def explain(ledger: Ledger, run: Run, now: float) -> Explanation:
         row=row_of(ledger, run, now),
         outcome=outcome,
         idle_gpus=_idle_gpus(outcome, events),
+        slow_machine=_last_text(events, slow_machine.BEGINS),
         checkpoint=outputs.checkpoints is not None,
         stacks=tuple(stacks),
         last_event=events[-1] if events else None,
@@ -301,7 +305,12 @@ def _idle_gpus(outcome: Outcome | None, events: Sequence[Event]) -> str:
     """Describe idle GPUs by the evidence, else by the last report while it ran; empty: there is none."""
     if outcome is not None and outcome.idle_gpus is not None:
         return idle_gpus_text(outcome.idle_gpus)
-    return next((event.text for event in reversed(events) if event.text.startswith(BEGINS)), "")
+    return _last_text(events, BEGINS)
+
+
+def _last_text(events: Sequence[Event], begins: str) -> str:
+    """Return the last report that begins so; empty: there is none."""
+    return next((event.text for event in reversed(events) if event.text.startswith(begins)), "")
 
 
 def _lease_end(run: Run) -> float | None:

@@ -21,13 +21,11 @@ from vastrun.launcher.decisions.run_assessment import assess_run
 from vastrun.launcher.gate import caps
 from vastrun.launcher.gate.box_reader import parse_evidence, parse_outcome, parse_step_ends
 from vastrun.launcher.gate.manifest import Listing, parse_left_out, parse_manifest
-from vastrun.launcher.gate.metrics import parse_records
 from vastrun.launcher.outputs.folder import GrowingFile
-from vastrun.launcher.outputs.index import metric_lines
 from vastrun.launcher.package_files import onstart_dir
 from vastrun.launcher.providers.local.remote import missing_requirement
 
-CONFIG, FIT, SPEEDUP, TRAIN = "config", "fit", "speedup", "train"
+CONFIG, FIT, TRAIN = "config", "fit", "train"
 EVALUATE, REPORT = "evaluate", "report"
 _STEPS = "steps.d"
 _POLL_INTERVAL_S = 0.1
@@ -41,21 +39,12 @@ _REPLACED = (layout.ONSTART, layout.PACKAGES, layout.CODE, layout.RESUME)
 
 
 def select_steps(names: Sequence[str]) -> list[str]:
-    """Return those steps, in their order; all but `fit` and `speedup` when none is named.
-
-    Raises UsageError.
-    """
-    steps = [CONFIG, FIT, SPEEDUP, *_box_steps(), REPORT]
+    """Return those steps, in their order; all but `fit` when none is named. Raises UsageError."""
+    steps = [CONFIG, FIT, *_box_steps(), REPORT]
     for name in names:
         if name not in steps:
             raise UsageError(f"there is no step named {name}", hint=f"one of {', '.join(steps)}")
-    return [step for step in steps if (step in names if names else step not in (FIT, SPEEDUP))]
-
-
-def steps_until_train() -> tuple[str, ...]:
-    """Return the steps of a box up to the training, which is the last."""
-    steps = list(_box_steps())
-    return tuple(steps[: steps.index(TRAIN) + 1])
+    return [step for step in steps if (step in names if names else step != FIT)]
 
 
 def _box_steps() -> dict[str, str]:
@@ -147,29 +136,19 @@ class Rehearsal:
         except OSError as error:
             raise StorageError(f"cannot write {self._box}: {error.strerror or error}") from error
 
-    def run_step(
-        self,
-        step: str,
-        secrets: bytes,
-        show: Callable[[str], None],
-        is_enough: Callable[[], bool] = lambda: False,
-    ) -> int:
+    def run_step(self, step: str, secrets: bytes, show: Callable[[str], None]) -> int:
         """Run the step and return its exit code.
 
-        `show` gets new lines of the log. Once `is_enough` is true the step is stopped, so that a training
-        saves. Ctrl-C stops it too, and is raised.
+        `show` gets new lines of the log. Ctrl-C stops the step, so that a training saves, and is raised.
         """
         self._write_secrets(secrets)
         log = GrowingFile(self._box / layout.LOG, last_lines=0)
-        process, is_stopped = self._bash("only.sh", _box_steps()[step]), False
+        process = self._bash("only.sh", _box_steps()[step])
         try:
             while process.poll() is None:
                 with suppress(subprocess.TimeoutExpired):
                     process.wait(_POLL_INTERVAL_S)
                 show(log.more())
-                if not is_stopped and is_enough():
-                    is_stopped = True
-                    self._bash("run.sh", "stop", "stopped").wait()
         except KeyboardInterrupt:
             self._bash("run.sh", "stop", "stopped").wait()
             process.wait()
@@ -192,13 +171,6 @@ class Rehearsal:
         except ValueError:
             return {}
         return dict(outcome.scores or {}) if outcome else {}
-
-    def metrics(self) -> list[dict[str, float]]:
-        """Return the metrics of the last training, step by step; empty before its first report."""
-        try:
-            return parse_records(metric_lines(self._box / layout.METRICS))
-        except OSError:
-            return []
 
     def list_outputs(self) -> Listing | None:
         """List what would be downloaded of this training, and what would not; None where that fails."""

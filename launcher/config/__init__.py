@@ -8,7 +8,7 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from vastrun.contract.records import as_json, read_json
+from vastrun.contract.records import as_json, parse_json, read_as
 
 if TYPE_CHECKING:
     from vastrun.launcher.core.job import JobSpec
@@ -28,6 +28,14 @@ def read_job(text: str) -> JobSpec:
     """
     from vastrun.launcher.core.job import JobSpec  # slow to import: the settings of the trainer
 
-    spec = read_json(JobSpec, text)
+    job = parse_json(text)
+    # Of earlier versions, whose runs are still shown.
+    if isinstance(job, dict):
+        train, retry = job.get("train"), job.get("retry")
+        if isinstance(train, dict) and train.get("strategy") == "diloco":
+            train["strategy"] = "ddp"
+        if isinstance(retry, dict):
+            retry.pop("slow", None)
+    spec = read_as(JobSpec, job)
     assert isinstance(spec, JobSpec)
     return spec

@@ -44,7 +44,6 @@ def conflicts(spec: JobSpec) -> Iterator[Conflict]:
         _program,
         _success,
         _trainer,
-        _diloco,
         _machine,
         _secrets,
         _environment,
@@ -137,25 +136,6 @@ def _trainer(spec: JobSpec) -> Iterator[Conflict]:
     if spec.train.mlflow.mode == "online" and _MLFLOW_URI not in names:
         text = f"online needs {_MLFLOW_URI} in env or among the secrets"
         yield Conflict(("train", "mlflow", "mode"), text, (("secrets",), ("env",)))
-
-
-def _diloco(spec: JobSpec) -> Iterator[Conflict]:
-    strategy: KeyPath = ("train", "strategy")
-    if spec.train is None or spec.train.strategy != "diloco":
-        return
-    if spec.nodes == 1:
-        yield Conflict(strategy, "diloco is for several nodes, got nodes: 1", (("nodes",),))
-    min_nodes = spec.train.diloco.min_nodes
-    if min_nodes is not None and min_nodes > spec.nodes:
-        key: KeyPath = ("train", "diloco", "min_nodes")
-        yield Conflict(key, f"expected at most the {spec.nodes} nodes, got {min_nodes}", (("nodes",),))
-    if spec.image is None and not any("torchft" in line for line in spec.setup):
-        yield Conflict(
-            strategy,
-            "diloco needs torchft, which vastrun's images do not have: add setup: [pip install "
-            "torchft==0.2.0], or give an image that has it",
-            (("setup",), ("image",)),
-        )
 
 
 def _path(key: str) -> KeyPath:

@@ -10,11 +10,10 @@ from annotated_types import Ge, Gt, Le, MaxLen, MinLen
 
 from vastrun.contract.config import Auto, TrainConfig
 from vastrun.contract.data_files import path_in_url
-from vastrun.contract.job import min_nodes
 from vastrun.contract.limits import Count, Positive
 
 RetryCause = Literal[
-    "out_of_memory", "signal", "communication", "data", "disk", "host", "slow", "hang", "preempted", "lost"
+    "out_of_memory", "signal", "communication", "data", "disk", "host", "hang", "preempted", "lost"
 ]
 RestartCause = Literal["out_of_memory", "signal", "communication", "host", "hang"]
 
@@ -261,12 +260,6 @@ class JobSpec:
     def ranks_per_node(self) -> int:
         """Number of ranks on one machine."""
         return self.ranks or max(1, self.resources.gpus)
-
-    @property
-    def min_nodes(self) -> int:
-        """Return the minimum number of nodes with which the training continues when others left."""
-        train = self.train
-        return self.nodes if train is None else min_nodes(self.nodes, train.strategy, train.diloco.min_nodes)
 
     @property
     def world_size(self) -> int:

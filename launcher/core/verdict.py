@@ -63,7 +63,7 @@ class Cause(StrEnum):
     """A stage ended with scores that miss the job's gate."""
     HOST = "host"
     SLOW = "slow"
-    """Its machine trained far below its kind's speed, and the job allows another one."""
+    """No run ends with it now; the ledger has runs of earlier versions that left a slow machine."""
     STORAGE = "storage"
     """This computer could not write, before anything was rented."""
     HANG = "hang"

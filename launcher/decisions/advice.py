@@ -34,7 +34,7 @@ ADVICE: Mapping[Cause, str] = {
     Cause.GATE_MISSED: "train the stage for more steps, or lower its gate; then {resume}: {again}",
     Cause.DISK: "ask for more with resources.disk_gb, or keep fewer checkpoints",
     Cause.HOST: "launch again on another machine; `retry: {{host: 2}}` does this automatically",
-    Cause.SLOW: "{resume} on another machine, its host is avoided now: {again}",
+    Cause.SLOW: "{resume}: {again}",
     Cause.STORAGE: "free some space, or choose another folder: vastrun launch{job_file}{where} --out DIR",
     Cause.HANG: "read the stacks; raise limits.stall_s only if the rank was slow, not stuck",
     Cause.STOPPED: "{resume}: {again}",
@@ -197,7 +197,6 @@ SLOT_ADVICE: Mapping[Cause, str] = {
     Cause.OUT_OF_MEMORY: "use a smaller batch, or hold a machine with more memory or fewer --slots: {hold}",
     Cause.DISK: "keep fewer files, or hold a machine with more resources.disk_gb or fewer --slots: {hold}",
     Cause.HOST: "end the held machine and its other slots: vastrun stop {holder}; then hold another: {hold}",
-    Cause.SLOW: "its other slots may slow it down; hold a machine with fewer --slots: {hold}",
     Cause.NO_OFFER: "no held machine has a free slot for it: vastrun plan{job_file}{where}; or {hold}",
 }
 """Advice for a run on a slot: its share of the machine does not change with the resources of its job."""

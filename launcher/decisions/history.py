@@ -27,7 +27,7 @@ MIN_AVOIDED_SCORE = 1.0
 FRESH_S = 86400.0
 """Seconds for which a single failure is enough."""
 
-HOST_CAUSES = (Cause.COMMUNICATION, Cause.HOST, Cause.LOST, Cause.SLOW)
+HOST_CAUSES = (Cause.COMMUNICATION, Cause.HOST, Cause.LOST)
 """Causes that may be the host's fault."""
 MachineKind = tuple[str, int]
 """Name and number of GPUs."""
@@ -92,9 +92,7 @@ def blames_host(run: Run) -> bool:
         return False
     if run.cause is Cause.COMMUNICATION:
         return run.step == 0
-    return run.cause in (Cause.HOST, Cause.SLOW) or (
-        run.cause is Cause.LOST and not _lease_may_have_ended(run)
-    )
+    return run.cause is Cause.HOST or (run.cause is Cause.LOST and not _lease_may_have_ended(run))
 
 
 def _counts_for_host(run: Run) -> bool:

@@ -100,26 +100,6 @@ def first_failed(other_rows: Sequence[Run]) -> Run | None:
     return min(failed, key=lambda other: (other.cause is Cause.COMMUNICATION, other.node), default=None)
 
 
-def required_nodes(other_rows: Sequence[Run], min_nodes: int) -> list[Run]:
-    """Return the rows of the other nodes without which this one cannot continue.
-
-    Nodes that train apart continue without one that has trained and left, while `min_nodes` of them
-    remain. Node 0, which hosts the rendezvous, is always required.
-    """
-    still_there = [other for other in other_rows if not _has_left(other)]
-    return still_there if 1 + len(still_there) >= min_nodes else list(other_rows)
-
-
-def needs_node_0(run: Run, spec: JobSpec) -> bool:
-    """Return whether the run ended with its node 0, where it could have continued without another node."""
-    left = run.cause is not None and run.cause not in _SHARED_CAUSES and run.failed_node == 0 and run.step > 0
-    return left and spec.min_nodes < spec.nodes
-
-
-def _has_left(row: Run) -> bool:
-    return row.node > 0 and row.cause is not None and row.cause not in _SHARED_CAUSES and row.step > 0
-
-
 def with_node_name(detail: str, cause: Cause | None, node: int | None) -> str:
     """Return the detail with the node's number; `node` is None where the run has one node."""
     return detail if node is None or cause in _SHARED_CAUSES or not detail else f"node {node}: {detail}"

@@ -82,10 +82,6 @@ SLOW_RUNS = 3
 SLOW_SEEN_S = 180.0
 SLOW_SEEN_STEPS = 10
 """Min. seconds and steps of a training before its machine counts as slow: at first it may still warm up."""
-CHANGE_S = 120.0
-"""Seconds to save a checkpoint, download it and destroy a machine."""
-CHANGE_GAIN = 0.8
-"""A change of machines pays off when the rest takes at most this share of time and money."""
 GPU_CONTEXT_GB = 0.8
 """GPU memory in GB of CUDA and its libraries, besides tensors."""
 GPU_MESSAGES_GB = 0.5

@@ -19,7 +19,6 @@ STOP_CAUSES: Mapping[str, Cause] = {
     "pruned": Cause.PRUNED,
     "time_limit": Cause.TIME_LIMIT,
     "money_limit": Cause.MONEY_LIMIT,
-    "slow": Cause.SLOW,
     "preempted": Cause.PREEMPTED,
 }
 
@@ -187,16 +186,8 @@ def _ranks(outcome: Outcome, spec: JobSpec) -> Proof:
     failures = ", ".join(f"rank {r.rank} by {_how(r)}" for r in outcome.ranks if r.exit_code != 0)
     # Started again, it may have gone on with the GPUs that were left.
     expected = outcome.world_size if len(outcome.starts) > 1 else spec.world_size
-    holds = good == expected == len(outcome.ranks) or _enough_nodes(outcome, spec)
+    holds = good == expected == len(outcome.ranks)
     return Proof(name="ranks", holds=holds, text=f"{text}; ended: {failures}" if failures else text)
-
-
-def _enough_nodes(outcome: Outcome, spec: JobSpec) -> bool:
-    """Return whether the ranks of node 0 and of the min. number of nodes exited with 0."""
-    good = {rank.rank for rank in outcome.ranks if rank.exit_code == 0}
-    each = spec.ranks_per_node
-    whole = [node for node in range(spec.nodes) if good.issuperset(range(node * each, (node + 1) * each))]
-    return spec.min_nodes < spec.nodes and 0 in whole and len(whole) >= spec.min_nodes
 
 
 def _held(outcome: Outcome) -> Proof:

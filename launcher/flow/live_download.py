@@ -33,8 +33,6 @@ class LiveDownloads:
 
     limit: int = _FIRST_BYTES
     received_bytes: int = 0
-    saved_step: int = 0
-    """Step of the newest checkpoint on this computer."""
     began_at: float | None = None
     """Time at which the running copy started."""
     resting_since: float = 0.0
@@ -58,9 +56,6 @@ class LiveDownloads:
     def note(self, copy: CheckpointCopy | None, began: float, now: float) -> None:
         """Record the result of a slice and its duration."""
         self.got_slice = copy is not None
-        if copy is not None and copy.is_whole:
-            # The end of an earlier stage may come after a newer one.
-            self.saved_step = max(self.saved_step, step_of_checkpoint(copy.name))
         if copy is None or copy.is_whole or copy.damaged:
             self.rest_s = max(_MIN_REST_S, _REST_FACTOR * (now - (self.began_at or began)))
             self.resting_since, self.began_at, self.received_bytes = now, None, 0
@@ -119,12 +114,6 @@ def download_metrics(context: RunContext, downloads: LiveDownloads, remote: Remo
         context.report(f"metrics stay on the machine until the end: {error}")
         return
     downloads.metrics_due_at = now + (0.0 if got_slice > _FULL_SLICE_BYTES else METRICS_INTERVAL_S)
-
-
-def step_of_checkpoint(name: str) -> int:
-    """Return the step in a checkpoint's name; 0: it has none."""
-    digits = name.removeprefix("step-")
-    return int(digits) if digits.isdecimal() else 0
 
 
 def next_slice_bytes(limit: int, moved: int, seconds: float) -> int:

@@ -12,7 +12,7 @@ from dataclasses import replace
 from vastrun.contract import layout
 from vastrun.launcher.core import Cause, Phase, Run
 from vastrun.launcher.core.errors import AuthError, ProviderError, UnreachableError
-from vastrun.launcher.decisions.nodes import MAX_EXPLAIN_S, have_reached, may_rent, needs_node_0
+from vastrun.launcher.decisions.nodes import MAX_EXPLAIN_S, have_reached, may_rent
 from vastrun.launcher.decisions.policy import DESTROY_TRIES, link_mbps
 from vastrun.launcher.flow.context import RunContext
 from vastrun.launcher.flow.run_state import PhaseResult, failed
@@ -114,14 +114,6 @@ def finish_nodes(context: RunContext) -> PhaseResult | None:
     if context.run.cause is None and end is not None:
         context.report(f"{end.result}: {end.detail}")
         context.save(cause=end.cause, detail=end.detail, failed_in=end.failed_in, failed_node=end.node)
-    if needs_node_0(context.run, context.spec):
-        context.report(
-            "all nodes ended with node 0, which hosts their rendezvous and the checkpoints; "
-            f"`retry: {{{context.run.cause}: 1}}` continues from the newest checkpoint"
-        )
-    for other in context.nodes.other_rows() if context.run.cause is None else ():
-        if other.cause is not None:
-            context.report(f"the others continued without node {other.node}: {other.cause}: {other.detail}")
     return None
 
 

@@ -24,7 +24,7 @@ _MAX_NAMED = 5
 _SMALL_BYTES = 100e6
 _SMALL_FILES = 10
 """Bytes and number of all these files together that are downloaded without being asked for."""
-_EXCLUDED_CAUSES = (Cause.PRUNED, Cause.SLOW, Cause.PREEMPTED)
+_EXCLUDED_CAUSES = (Cause.PRUNED, Cause.PREEMPTED)
 """Causes for which the machine is destroyed at once."""
 
 

@@ -23,20 +23,14 @@ _MAX_END_WAIT_S = 60.0
 """Max. seconds to wait for the provider to report why it took a machine back."""
 
 
-def end_of_training(context: RunContext, remote: Remote, box_status: BoxStatus, slowness: str) -> PhaseResult:
-    """Return the result of a training that is over on the box, by its evidence; save the proofs.
-
-    `slowness`: how slow its machine is; empty: not slow.
-    """
+def end_of_training(context: RunContext, remote: Remote, box_status: BoxStatus) -> PhaseResult:
+    """Return the result of a training that is over on the box, by its evidence; save the proofs."""
     outcome, steps = fetch_small_file(remote, layout.OUTCOME), fetch_small_file(remote, layout.STEPS)
     evidence = parse_evidence(outcome, steps, box_status.exit_code)
     planned = last_step(context.spec, box_status) if context.spec.train or reports_step(box_status) else 0
     assessment = assess(context, evidence, step=box_status.step, steps=planned)
     result = Result.OK if assessment.cause is None else Result.FAILED
-    detail = assessment.detail
-    if assessment.cause is Cause.SLOW and slowness:
-        detail = f"{slowness}; {detail}"
-    end = PhaseResult(result=result, cause=assessment.cause, detail=detail, node=assessment.node)
+    end = PhaseResult(result=result, cause=assessment.cause, detail=assessment.detail, node=assessment.node)
     return with_failed_node(context, _with_provider_cause(context, end, box_status))
 
 

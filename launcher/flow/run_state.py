@@ -15,7 +15,6 @@ from vastrun.launcher.decisions import policy
 from vastrun.launcher.decisions.nodes import (
     at_total_price,
     first_failed,
-    required_nodes,
     total_usd,
 )
 from vastrun.launcher.flow.services import Services
@@ -187,7 +186,7 @@ class NodeGroup:
 
     def __init__(self, run: Run, spec: JobSpec, ledger: Ledger, now: Callable[[], float]) -> None:
         self._run, self._ledger, self._now = run, ledger, now
-        self._nodes, self._min_nodes = spec.nodes, spec.min_nodes
+        self._nodes = spec.nodes
         self._other_rows: Sequence[Run] = ()
         self._read_at = -math.inf
 
@@ -218,5 +217,5 @@ class NodeGroup:
 
     def end(self, *, fresh: bool = False) -> PhaseResult | None:
         """Return the result that ends all nodes because one has failed; None: none has."""
-        first = first_failed(required_nodes(self.other_rows(fresh=fresh), self._min_nodes))
+        first = first_failed(self.other_rows(fresh=fresh))
         return None if first is None else failed_by_node(first)

@@ -6,7 +6,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 
 from vastrun.contract import layout
-from vastrun.launcher.core import BoxStatus, Cause, UserRequest
+from vastrun.launcher.core import Cause, UserRequest
 from vastrun.launcher.core.errors import BoxError, GoneError, ProviderError, UnreachableError
 from vastrun.launcher.core.market import ENDED
 from vastrun.launcher.decisions import policy
@@ -19,7 +19,7 @@ from vastrun.launcher.flow.node_sync import must_wait_for_nodes, send_node_env
 from vastrun.launcher.flow.progress import ProgressReport
 from vastrun.launcher.flow.run_end import end_of_training
 from vastrun.launcher.flow.run_state import PhaseResult, failed
-from vastrun.launcher.flow.slow_machine import SpeedWatch, should_change_machine
+from vastrun.launcher.flow.slow_machine import SpeedWatch, report_slow_machine
 from vastrun.launcher.gate.box_reader import fetch_status
 from vastrun.launcher.ports import Remote
 
@@ -122,8 +122,7 @@ def _poll_once(context: RunContext, state: WatchState) -> PhaseResult | None:
         return context.nodes.end() or (None if state.waits_for_nodes else _start(context, state, remote))
     state.progress.show(context, box_status)
     if box_status.box == "ended":
-        slowness = state.speed.last
-        return end_of_training(context, remote, box_status, "" if slowness is None else str(slowness))
+        return end_of_training(context, remote, box_status)
     if box_status.box == "dead":
         return _dead(context, state)
     # The first that applies names the cause of the run: what its user wants comes before any limit.
@@ -136,9 +135,8 @@ def _poll_once(context: RunContext, state: WatchState) -> PhaseResult | None:
         _ask_to_stop(context, state, remote, Cause.TIME_LIMIT)
     elif state.lease.is_over_budget(context):
         _ask_to_stop(context, state, remote, Cause.MONEY_LIMIT)
-    elif _should_change_machine(context, state, box_status):
-        _ask_to_stop(context, state, remote, Cause.SLOW)
-        context.report(f"continuing on another machine: {state.speed.change}")
+    elif state.stop_asked_at is None and state.progress.has_started and context.nodes.is_alone:
+        report_slow_machine(context, state.speed, state.progress.pace)
     download_checkpoint_slice(context, state.downloads, remote)
     download_metrics(context, state.downloads, remote)
     return None
@@ -229,14 +227,6 @@ def _ended_before_start(context: RunContext) -> PhaseResult | None:
     if machine is None or machine.state != ENDED:
         return None
     return gone_result(context)
-
-
-def _should_change_machine(context: RunContext, state: WatchState, box_status: BoxStatus) -> bool:
-    """Return whether the run should continue on another machine, from the newest checkpoint here."""
-    if state.stop_asked_at is not None or not state.progress.has_started or not context.nodes.is_alone:
-        return False
-    saved = box_status.step if context.spec.train is not None else state.downloads.saved_step
-    return should_change_machine(context, state.speed, state.progress.pace, step=box_status.step, saved=saved)
 
 
 def _ask_to_stop(context: RunContext, state: WatchState, remote: Remote, cause: Cause) -> None:

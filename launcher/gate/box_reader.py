@@ -10,7 +10,6 @@ from typing import Any, get_args
 
 from vastrun.contract import layout
 from vastrun.contract.outcome import ExitCode, Outcome
-from vastrun.contract.profiling import MAX_REQUEST_BYTES, MAX_TABLE_BYTES, ProfileResponse
 from vastrun.contract.records import RecordError, read_as, read_json
 from vastrun.launcher.core import BoxStatus, Evidence, StepEnd
 from vastrun.launcher.core.boxes import LeaseState
@@ -59,27 +58,6 @@ def fetch_small_file(
         if len(content) > max_bytes:
             raise BoxError(f"{path} is larger than {max_bytes} bytes")
     return bytes(content)
-
-
-def fetch_profile_response(remote: Remote, request_id: str) -> ProfileResponse | None:
-    """Fetch the response to this request; None while there is none, or one to another request.
-
-    Raises BoxError for an invalid response.
-    """
-    content = fetch_small_file(remote, layout.PROFILE_RESPONSE, MAX_REQUEST_BYTES)
-    if not content:
-        return None
-    try:
-        response: ProfileResponse = read_json(ProfileResponse, content)
-    except RecordError as error:
-        raise BoxError(f"{layout.PROFILE_RESPONSE}: {error}") from error
-    if response.id != request_id:
-        return None
-    if not response.fault and (response.trace is None or response.operations is None):
-        raise BoxError(f"{layout.PROFILE_RESPONSE} names neither a trace nor a fault")
-    if response.operations and response.operations.size > MAX_TABLE_BYTES:
-        raise BoxError(f"{layout.PROFILE_RESPONSE}: a table of more than {MAX_TABLE_BYTES} bytes")
-    return response
 
 
 def parse_box_status(printed: str) -> BoxStatus:

@@ -113,47 +113,6 @@ def test_the_ranks_of_all_nodes_go_on_from_the_newest_checkpoint_when_one_was_ki
 
 
 @pytest.mark.slow
-@pytest.mark.needs("torchft")
-def test_nodes_that_train_apart_end_with_one_verdict_and_the_weights_of_all(terminal: Terminal) -> None:
-    apart = ("--set", "train.strategy=diloco", "--set", "train.diloco.every=4")
-    there = ("--set", "setup=[pip show torchft]")
-    done = train(terminal, *TWO_NODES, *apart, *there, "--out", "apart", steps=8)
-
-    assert done.exit_code == 0, done.err
-    assert len(losses(terminal, "apart")) == 8
-    for node in ("apart", "apart/node-1"):
-        log = (terminal.folder / node / "log.txt").read_text()
-        assert "training begins: 4 ranks on cpu, diloco" in log
-        assert "checkpoint step-000008 saved" in log
-    assert (terminal.folder / "apart" / "checkpoints" / "step-000008").is_dir()
-    assert terminal.leftovers() == []
-
-
-@pytest.mark.slow
-@pytest.mark.needs("torchft")
-def test_nodes_that_train_apart_go_on_without_one_whose_rank_was_killed(terminal: Terminal) -> None:
-    steps = 80
-    apart = ("--set", "train.strategy=diloco", "--set", "train.diloco.every=4")
-    there = ("--set", "setup=[pip show torchft]", "--set", "train.diloco.min_nodes=1")
-    launch = terminal.start(
-        *JOB, *TWO_NODES, *apart, *there, "--set", f"train.steps={steps}", "--out", "apart"
-    )
-    launch.shows("[n1] training: ")
-    os.kill(step_of(terminal, node=1)["pid"], signal.SIGKILL)
-    done = launch.end()
-
-    assert done.exit_code == 0, done.err
-    log = (terminal.folder / "apart" / "log.txt").read_text()
-    assert "outer step after step 4: node 0, 1" in log
-    assert f"outer step after step {steps}: node 0; without node 1" in log
-    assert len(losses(terminal, "apart")) == steps
-    assert "the others continued without node 1: signal: node 1: rank 2 was killed by SIGKILL" in done.err
-    nodes = terminal.type("status", "last", "--json").json()["run"]["nodes"]
-    assert [node["phase"] for node in nodes] == ["ended", "ended"]
-    assert terminal.leftovers() == []
-
-
-@pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_the_stages_of_two_nodes_are_those_of_one_though_a_rank_of_the_second_is_killed_in_the_second(
     terminal: Terminal,

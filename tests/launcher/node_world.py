@@ -119,8 +119,8 @@ class NodeMarket(FakeProvider):
                 box.end_as(outcome)
 
 
-class ApartMarket(NodeMarket):
-    """Its boxes train apart: they go on without one that left."""
+class DeafMarket(NodeMarket):
+    """Its boxes hear nothing of each other: they go on without one that left."""
 
     def _hear(self, box: FakeBox, others: Sequence[FakeBox]) -> None:
         """What the others end with changes nothing here."""

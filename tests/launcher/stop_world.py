@@ -9,7 +9,7 @@ from typing import Literal
 
 from tests.fakebox import RANKS, Training
 from tests.jobs import command_job
-from tests.launcher.slow_world import LIMITS, STEPS, slow_world
+from tests.launcher.slow_world import LIMITS, STEPS
 from tests.launcher.world import RUN_ID, World
 from vastrun.contract.outcome import Check, Outcome, RankEnd
 from vastrun.launcher.batch.observer import prune
@@ -17,7 +17,7 @@ from vastrun.launcher.core import Cause, UserRequest, Verdict
 from vastrun.launcher.core.batch import Pruning
 from vastrun.launcher.core.job import Limits, Success
 
-Stop = Literal["user", "batch", "time", "money", "slow"]
+Stop = Literal["user", "batch", "time", "money"]
 Proofs = Literal["exit code", "file", "too few steps", "all steps", "all steps, no file"]
 
 
@@ -34,7 +34,6 @@ ENDS: Mapping[Stop, StopEnd] = {
     "batch": StopEnd(cause=Cause.PRUNED, verdict=Verdict.PRUNED),
     "time": StopEnd(cause=Cause.TIME_LIMIT, verdict=Verdict.LIMIT),
     "money": StopEnd(cause=Cause.MONEY_LIMIT, verdict=Verdict.LIMIT),
-    "slow": StopEnd(cause=Cause.SLOW, verdict=Verdict.FAILED),
 }
 EXIT_CODES = (0, 1, 137, 143)
 PROOFS: Mapping[Proofs, Success] = {
@@ -44,14 +43,7 @@ PROOFS: Mapping[Proofs, Success] = {
     "all steps": Success(steps=STEPS),
     "all steps, no file": Success(steps=STEPS, files=("a.pt",)),
 }
-STOP_ROWS = [
-    (stop, exit_code, proofs)
-    for stop in ENDS
-    for exit_code in EXIT_CODES
-    for proofs in PROOFS
-    # A job that does not say how many steps it has is never moved from a slow machine.
-    if stop != "slow" or PROOFS[proofs].steps is not None
-]
+STOP_ROWS = [(stop, exit_code, proofs) for stop in ENDS for exit_code in EXIT_CODES for proofs in PROOFS]
 
 
 def did_all_steps(proofs: Proofs) -> bool:
@@ -74,8 +66,6 @@ def stop_world(folder: Path, stop: Stop, exit_code: int, proofs: Proofs) -> Worl
         stopped=lambda outcome: _outcome(outcome, exit_code, proofs),
     )
     spec = command_job(success=PROOFS[proofs], limits=_limits(stop))
-    if stop == "slow":
-        return slow_world(folder, replace(spec, retry={"slow": 1}), training=training)
     world = World(folder, training=training, spec=spec)
     asked_at = world.clock.now() + 60
     if stop == "user":

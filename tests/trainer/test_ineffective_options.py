@@ -25,8 +25,6 @@ pytestmark = pytest.mark.torch
         ({"fsdp2.cpu_offload": True, "strategy": "ddp"}, ["fsdp2.cpu_offload"]),
         ({"fsdp2.reshard_after_forward": False, "strategy": "single"}, ["fsdp2.reshard_after_forward"]),
         ({"fsdp2.reshard_after_forward": False, "strategy": "fsdp2"}, []),
-        ({"diloco.every": 10}, ["diloco.every"]),
-        ({"diloco.outer_lr": 1.0, "strategy": "diloco", "steps": 20, "checkpoint_every": 20}, []),
         (FNO | {"data.patch": 8}, ["data.patch"]),
         (FNO | {"model.points": 16}, ["model.points"]),
         ({"data.patch": 8, "model.patch": 4}, ["model.patch"]),

@@ -189,10 +189,6 @@ SHARDS_ONLY = {
     "cuda_graphs": "tests/trainer/engine/test_plan.py",
     "deterministic": "tests/trainer/engine/test_determinism.py",
     "fsdp2.cpu_offload": "tests/trainer/engine/test_plan.py",
-    **dict.fromkeys(
-        ("diloco.every", "diloco.outer_lr", "diloco.outer_momentum", "diloco.min_nodes"),
-        "tests/trainer/engine/test_diloco_sync.py",
-    ),
     "loader.pin": "tests/gpu/checks/running.py",
     **dict.fromkeys(
         ("profile.step", "profile.steps", "profile.shapes"), "tests/trainer/telemetry/test_profiler.py"

@@ -20,7 +20,7 @@ from vastrun.contract.checkpoint_folder import CheckpointScore
 STATE = "state.json"
 METADATA = ".metadata"
 """File of torch with the place of each tensor."""
-MODEL, OPTIMIZER, EMA, OUTER = "model.", "optimizer.", "ema.", "outer."
+MODEL, OPTIMIZER, EMA = "model.", "optimizer.", "ema."
 """Prefixes of the names of tensors."""
 
 

@@ -18,7 +18,7 @@ from torch.distributed.checkpoint.metadata import Metadata, TensorStorageMetadat
 from vastrun.contract.checkpoint_folder import DamagedError, newest_first, step_of, verify
 from vastrun.contract.errors import ConfigError
 from vastrun.contract.records import read_json
-from vastrun.trainer.checkpoints.contents import EMA, MODEL, OPTIMIZER, OUTER, STATE, TrainerState
+from vastrun.trainer.checkpoints.contents import EMA, MODEL, OPTIMIZER, STATE, TrainerState
 from vastrun.trainer.checkpoints.disk import Disk
 from vastrun.trainer.checkpoints.metadata import read_metadata
 
@@ -115,7 +115,7 @@ def _mismatches(saved: Mapping[str, TensorStorageMetadata], tensors: Mapping[str
     for name, tensor in tensors.items():
         # An optimiser has no state for a parameter that no step has used.
         unused = bool(stateful) and name.startswith(OPTIMIZER) and name.rpartition(".")[0] not in stateful
-        if name not in saved and not unused and not name.startswith((EMA, OUTER)):
+        if name not in saved and not unused and not name.startswith(EMA):
             yield f"the checkpoint has no {name}"
         elif name in saved and saved[name].size != tensor.size():
             yield f"{name} is {tuple(saved[name].size)} there, and {tuple(tensor.size())} in the model"

@@ -10,7 +10,6 @@ from dataclasses import asdict, replace
 import torch
 
 from vastrun.trainer.checks.agreement import (
-    Window,
     check_facts,
     check_replicas,
     check_shares,
@@ -21,7 +20,6 @@ from vastrun.trainer.checks.agreement import (
 )
 from vastrun.trainer.engine.session import Session
 from vastrun.trainer.models.own_model import OwnModel
-from vastrun.trainer.sampling.windows import SamplePlan
 
 
 def check_start(session: Session) -> None:
@@ -54,17 +52,9 @@ def _check_turn(session: Session, turn: int) -> None:
     # Not with the loader: its read-ahead begins with this micro-batch.
     read = task.batch(place.step, order.micro_batch_of(place.step, 0))
     share = share_of(order.share_of(place.step), read)
-    check_shares(
-        place.step, session.ranks.all_gather_objects(share), _of_this_node(order, place.step, session)
-    )
-
-
-def _of_this_node(order: SamplePlan, step: int, session: Session) -> list[Window]:
-    """Return the windows of a step for this group of ranks: all of them, unless `diloco` splits the nodes."""
-    here = session.ranks.rank
-    first = here.number - here.rank
-    plans = [replace(order, rank=rank) for rank in range(first, first + here.world_size)]
-    return [window for plan in plans for window in windows_of(plan.share_of(step))]
+    plans = [replace(order, rank=rank) for rank in range(order.world_size)]
+    windows = [window for plan in plans for window in windows_of(plan.share_of(place.step))]
+    check_shares(place.step, session.ranks.all_gather_objects(share), windows)
 
 
 def check_step(session: Session, step: int, loss: float | None) -> None:

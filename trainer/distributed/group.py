@@ -18,7 +18,6 @@ import torch
 import torch.distributed as torch_dist
 from torch import Tensor
 
-from vastrun.contract import layout
 from vastrun.contract.errors import DeviceError
 from vastrun.contract.job import Job
 from vastrun.trainer.distributed.rank import Rank
@@ -101,14 +100,13 @@ def join(rank: Rank, job: Job) -> Ranks:
     """
     limit = timedelta(seconds=job.max_activity_s + _SUPERVISOR_MARGIN_S)
     device = device_of(rank.local_rank, gpus=job.gpus)
-    if rank.node is None and not rank.is_first:
+    if not rank.is_first:
         _wait_for_first_rank(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]))
     # With `device_id` NCCL connects now, so that a bad host fails here and not in the first step.
     torch_dist.init_process_group(
         BACKENDS[device.type],
         timeout=limit,
         device_id=device if device.type == "cuda" else None,
-        **({} if rank.node is None else _of_this_node(rank)),
     )
     world = torch_dist.group.WORLD
     assert world is not None
@@ -127,15 +125,6 @@ def _wait_for_first_rank(host: str, port: int) -> None:
             socket.create_connection((host, port), timeout=_LISTEN_TIMEOUT_S).close()
             return
         time.sleep(_RETRY_INTERVAL_S)
-
-
-def _of_this_node(rank: Rank) -> dict[str, Any]:
-    """Use a file store for the ranks of this node, independent of other nodes."""
-    # For this start only: the folder is archived before another.
-    path = rank.box / layout.RANKS / "store"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    store = torch_dist.FileStore(str(path), rank.world_size)
-    return {"store": store, "rank": rank.rank, "world_size": rank.world_size}
 
 
 def device_of(local_rank: int, *, gpus: int) -> torch.device:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 
@@ -17,10 +17,6 @@ class Rank:
     box: Path
     local_world_size: int | None = None
     """Number of ranks on this machine; None: all."""
-    node: int | None = None
-    """Number of this machine where each machine trains independently; None: all train together."""
-    nodes: int = 1
-    """Number of machines that train independently."""
     micro_batch_cap: int | None = None
     """Maximum windows that this rank computes at once, since more did not fit before; None: no limit."""
 
@@ -41,24 +37,3 @@ class Rank:
     def is_first(self) -> bool:
         """Tell whether this is rank 0, which prints and writes for all."""
         return self.rank == 0
-
-    @property
-    def number(self) -> int:
-        """Return the number of this rank among the ranks of all nodes."""
-        return (self.node or 0) * self.world_size + self.rank
-
-    @property
-    def of(self) -> int:
-        """Return the number of ranks on all nodes."""
-        return self.nodes * self.world_size
-
-    def by_node(self) -> Rank:
-        """Return this rank renumbered among those of its node, which train independently."""
-        here = self.local_world_size or self.world_size
-        return replace(
-            self,
-            rank=self.local_rank,
-            world_size=here,
-            node=self.rank // here,
-            nodes=self.world_size // here,
-        )

@@ -22,7 +22,6 @@ class PlanInputs:
     parameters: int
     windows: int
     """Windows in the smallest training set."""
-    has_torchft: bool = True
     micro_batch_cap: int | None = None
     """Largest micro-batch to try, after an earlier start ran out of memory; None: no limit."""
 
@@ -106,11 +105,6 @@ def _errors(config: TrainConfig, inputs: PlanInputs, strategy: str) -> list[str]
         (
             strategy == "fsdp2" and config.out_of_memory == "retry",
             "train.out_of_memory: retry is for single and ddp, not for fsdp2",
-        ),
-        (
-            strategy == "diloco" and not inputs.has_torchft,
-            "train.strategy: diloco needs torchft, which is not installed: "
-            "add setup: [pip install torchft==0.2.0]",
         ),
         (config.cuda_graphs and inputs.device == "cpu", "train.cuda_graphs: needs a GPU"),
         (

@@ -26,7 +26,6 @@ from vastrun.trainer.engine.determinism import (
 )
 from vastrun.trainer.engine.ema import Ema
 from vastrun.trainer.engine.optimiser import LearningRateSchedule
-from vastrun.trainer.engine.outer_optimizer import OuterOptimizer
 from vastrun.trainer.engine.plan import Plan
 from vastrun.trainer.heartbeat import Activity
 from vastrun.trainer.loading import describe_loader, make_loader
@@ -58,8 +57,6 @@ class Session:
     schedule: LearningRateSchedule
     scaler: torch.amp.GradScaler
     ema: Ema | None
-    outer: OuterOptimizer | None = None
-    """Outer optimiser of `diloco`; None with every other strategy."""
     checkpoints: Checkpointer
     clock: StepClock
     wandb_id: str
@@ -93,7 +90,7 @@ class Session:
         The numbers follow from the step, so that a resumed training draws the same ones.
         """
         if self.config.model.is_own:
-            place = (self.config.seed, step, micro_batch, self.ranks.rank.number)
+            place = (self.config.seed, step, micro_batch, self.ranks.rank.rank)
             torch.manual_seed(int(np.random.SeedSequence(place).generate_state(1, np.uint64)[0]))
 
     def activity_of(self, step: int, task: int, default: Activity) -> Activity:
@@ -121,8 +118,7 @@ class Session:
         """Return all trained tensors by name."""
         reshard(self.operator)
         ema = self.ema.state_dict() if self.ema else None
-        outer = self.outer.tensors() if self.outer else {}
-        return {**tensors_of(self.operator, [self.optimizer], ema), **outer}
+        return tensors_of(self.operator, [self.optimizer], ema)
 
     def write_plan(self) -> None:
         """Write the plan: the supervisor reads from it which micro-batch to restart with."""
@@ -149,19 +145,13 @@ class Session:
         if self.config.deterministic:
             print(describe_guarantee(self.ranks.device), flush=True)
 
-    def _samples(self, step: int) -> int:
-        """Return the windows trained on in `step` steps, without those of absent nodes."""
-        samples, rank = self.task_schedule.samples, self.ranks.rank
-        left_out = self.outer.missing_gradients * self.config.diloco.every if self.outer else 0
-        return step * samples - left_out * (samples // rank.nodes)
-
     def _state(self, step: int, loss: float | None) -> TrainerState:
         origin = {"run_id": self.job.run_id, "code": self.job.code, "wandb": self.wandb_id}
         device = device_name(self.ranks.device)
         return TrainerState(
             step=self.stage.run_step(step),
             **state_fields(self.stage),
-            samples=self._samples(step),
+            samples=step * self.task_schedule.samples,
             loss=loss,
             config=asdict(self.config),
             made_by={**origin, **describe_run(self.plan, device)},

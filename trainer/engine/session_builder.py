@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from importlib.util import find_spec
 
 import torch
 from torch import nn
@@ -25,7 +24,6 @@ from vastrun.trainer.engine.current_stage import CurrentStage
 from vastrun.trainer.engine.determinism import use_deterministic_kernels
 from vastrun.trainer.engine.ema import Ema
 from vastrun.trainer.engine.optimiser import LearningRateSchedule, make_optimizer
-from vastrun.trainer.engine.outer_optimizer import OuterOptimizer
 from vastrun.trainer.engine.plan import Plan, PlanInputs, make_plan
 from vastrun.trainer.engine.session import Session
 from vastrun.trainer.loading import make_loader
@@ -62,12 +60,7 @@ def set_up(ranks: Ranks, job: Job, config: TrainConfig, stage: CurrentStage | No
         task.place(ranks.device)
     stage = stage or CurrentStage.only(config)
     checkpoints = _checkpoints(ranks, config, plan, stage)
-    session = build_session(ranks, job, config, plan, tasks, objective, checkpoints, stage)
-    if not session.strategy.by_node:
-        return session
-    rank = ranks.rank
-    outer = OuterOptimizer(session.objective, config.diloco, node=rank.node or 0, nodes=rank.nodes)
-    return replace(session, outer=outer)
+    return build_session(ranks, job, config, plan, tasks, objective, checkpoints, stage)
 
 
 def _objective(ranks: Ranks, config: TrainConfig, tasks: Sequence[Task]) -> Objective:
@@ -170,7 +163,7 @@ def _task_schedule(
             noise=config.noise if config.stage == "operator" else 1.0,
             space=space,
             remainder=config.remainder,
-            rank=rank.number,
+            rank=rank.rank,
             world_size=plan.world_size,
             accumulation=plan.accumulation,
         )
@@ -185,13 +178,12 @@ def _plan(ranks: Ranks, config: TrainConfig, tasks: Sequence[Task], operator: Op
     """Make the plan, the same on all ranks. If one cannot, all raise the error and one of them prints it."""
     device = ranks.device
     inputs = PlanInputs(
-        world_size=ranks.rank.of,
+        world_size=ranks.rank.world_size,
         device=device.type,
         memory=torch.cuda.get_device_properties(device).total_memory if device.type == "cuda" else None,
         bf16=supports_bf16(device),
         parameters=count_parameters(operator),
         windows=min(space.windows for space in spaces_of(config, tasks)),
-        has_torchft=find_spec("torchft") is not None,
         micro_batch_cap=ranks.rank.micro_batch_cap,
     )
     try:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import replace
 from inspect import signature
 
 import torch
@@ -77,6 +76,3 @@ def rewrap(model: DistributedDataParallel) -> DistributedDataParallel:
 
 
 DDP = Strategy(wrap=wrap, gradient_sync=gradient_sync, dry_run=dry_run, rewrap=rewrap, sharded=False)
-
-DILOCO = replace(DDP, by_node=True)
-"""DDP within a node; the nodes sync every `diloco.every` steps (engine/diloco_sync.py)."""

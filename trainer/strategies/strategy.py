@@ -33,5 +33,3 @@ class Strategy:
     """Returns the model after a dry run as if there had been none. All ranks call it; the weights stay."""
     sharded: bool
     """True when a rank holds only a shard of each parameter."""
-    by_node: bool = False
-    """True when each node trains separately, and the nodes sync every few steps."""

@@ -104,8 +104,6 @@ class ObservedLaunch:
     this_node: ThisNode = field(default_factory=ThisNode)
     elsewhere: tuple[TimedRankEnd, ...] = ()
     """Ends of the ranks of the other nodes."""
-    departed: tuple[TimedRankEnd, ...] = ()
-    """Ends of the ranks of nodes that left, without which the training could continue."""
     lost: tuple[int, ...] = ()
     """Nodes that could no longer be reached."""
 

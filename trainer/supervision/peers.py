@@ -88,8 +88,6 @@ class Peers:
 
     this_node: ThisNode
     run_id: str
-    min_nodes: int | None = None
-    """Minimum number of nodes, node 0 included, with which the training continues; None: all are needed."""
     silent_s: float = SILENT_S
     peer_states: dict[int, NodeState] = field(default_factory=dict)
     """Last state of each other node."""
@@ -133,47 +131,22 @@ class Peers:
         return all(node in self.lost or self._has_ended(node) for node in self.peer_states)
 
     @property
-    def needed(self) -> Set[int]:
-        """Return the other nodes without which the ranks of this node cannot continue."""
-        min_nodes = self.this_node.nodes if self.min_nodes is None else self.min_nodes
-        enough = min_nodes < self.this_node.nodes and min_nodes <= self._present_nodes
-        return {0} - {self.this_node.node} if enough else set(self._other_nodes)
-
-    @property
-    def others_can_continue(self) -> bool:
-        """Tell whether the other nodes continue when the ranks of this node end."""
-        first = self.peer_states.get(0)
-        return (
-            self.min_nodes is not None
-            and self.min_nodes < self._present_nodes
-            and first is not None
-            and first.ends is None
-            and not self._has_left(0)
-        )
-
-    @property
     def in_this_start(self) -> list[NodeState]:
         """Return the states of the other nodes that are about the current start."""
         return [state for state in self.peer_states.values() if state.start == self.state.start]
 
     @property
     def failing(self) -> bool:
-        """Tell whether a needed node has failed, is lost or is over: the ranks here cannot continue."""
-        needed = self.needed
-        needed_states = [state for state in self.peer_states.values() if state.node in needed]
-        left_out = any(state.is_over and state.start < self.state.start for state in needed_states)
-        failing = any(state.failing for state in self._needed_now)
-        return bool(self.lost & needed) or left_out or failing
+        """Tell whether another node has failed, is lost or is over: the ranks here cannot continue."""
+        left_out = any(
+            state.is_over and state.start < self.state.start for state in self.peer_states.values()
+        )
+        return bool(self.lost) or left_out or any(state.failing for state in self.in_this_start)
 
     @property
     def stalled(self) -> bool:
         """Tell whether the ranks of another node make no progress."""
-        return any(state.stalled for state in self._needed_now)
-
-    @property
-    def _needed_now(self) -> list[NodeState]:
-        needed = self.needed
-        return [state for state in self.in_this_start if state.node in needed]
+        return any(state.stalled for state in self.in_this_start)
 
     @property
     def disconnected(self) -> Set[int]:
@@ -185,16 +158,14 @@ class Peers:
     @property
     def stop_cause(self) -> str | None:
         """Return the cause of a stop request to another node; None: there was none."""
-        needed = self.needed
-        asked = (state.stop_cause for state in self.peer_states.values() if state.node in needed)
-        return next(filter(None, asked), None)
+        return next(filter(None, (state.stop_cause for state in self.peer_states.values())), None)
 
     def connect_all(self, *, within_s: float, is_cancelled: Callable[[], bool]) -> None:
         """Wait until every node is connected, or `is_cancelled` returns True. Raises PeersError."""
         deadline = time.monotonic() + within_s
         self.listen()
         while not self.complete and not is_cancelled():
-            if self.lost & self.needed or time.monotonic() > deadline:
+            if self.lost or time.monotonic() > deadline:
                 if self._port_error:
                     raise PeersError(f"other nodes cannot connect: {self._port_error}")
                 missing = [str(n) for n in self._other_nodes if n in self.lost or n not in self.peer_states]
@@ -357,18 +328,6 @@ class Peers:
                 connection.send([state for state in states if state.node != connection.node])
             except OSError:
                 self._drop(connection)
-
-    @property
-    def _present_nodes(self) -> int:
-        """Count the nodes that have not left, including this one."""
-        return self.this_node.nodes - sum(map(self._has_left, self._other_nodes))
-
-    def _has_left(self, node: int) -> bool:
-        """Tell whether it is gone although its ranks have not finished."""
-        state = self.peer_states.get(node)
-        if node in self.lost or state is None:
-            return node in self.lost
-        return state.failing or state.stalled or state.stop_cause is not None
 
     def _has_ended(self, node: int) -> bool:
         """Tell whether its ranks of this start have ended, or will never start."""

@@ -33,8 +33,6 @@ def agree_on_restart(
     job: Job, history: Sequence[StartRecord], last: Start, peers: Peers
 ) -> Restart | NoRestart:
     """Return the decision of all nodes after the last start, whose options were `last`."""
-    if job.nodes > 1 and history[-1].reason != "finished" and peers.others_can_continue:
-        return NoRestart(why="the other nodes continue without this one")
     healthy = _healthy(job, history[-1], peers)
     if job.nodes == 1:
         return next_start(job, history, last, healthy)

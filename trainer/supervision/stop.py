@@ -15,7 +15,6 @@ STOP_TEXTS: Mapping[str, str] = {
     "pruned": "stopped by its batch",
     "time_limit": "stopped at the time limit",
     "money_limit": "stopped at the money limit",
-    "slow": "stopped to continue on a faster machine",
     "preempted": "stopped because the provider reclaims the machine",
 }
 

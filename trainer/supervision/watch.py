@@ -307,10 +307,8 @@ def add_peer_observations(box: Path, observed: ObservedLaunch, peers: Peers) -> 
         memory_killed=observed.memory_killed,
         memory_killed_at=observed.memory_killed_at,
     )
-    if not peers.others_can_continue or not (observed.hang or peers.state.failing or observed.stop_cause):
-        peers.wait_until_ended()
-    needed = peers.needed
-    states = [peers.state, *(s for s in peers.in_this_start if s.node in needed or not s.failing)]
+    peers.wait_until_ended()
+    states = [peers.state, *peers.in_this_start]
     stops = [
         peers.to_own_clock(state.node, state.stopped_at) for state in states if state.stopped_at is not None
     ]
@@ -325,16 +323,13 @@ def add_peer_observations(box: Path, observed: ObservedLaunch, peers: Peers) -> 
         killed=frozenset(rank for state in states for rank in state.killed),
         memory_killed=any(state.memory_killed for state in states),
         memory_killed_at=max(kills, default=None),
-        departed=tuple(
-            dated for s in peers.in_this_start if s.node not in needed and s.failing for dated in s.ends or ()
-        ),
         stop_cause=observed.stop_cause or peers.stop_cause,
         stopped_at=min(stops, default=None),
         stopped_at_step=min(
             (s.stopped_at_step for s in states if s.stopped_at_step is not None), default=None
         ),
         hang=common_hang(states),
-        lost=tuple(sorted(peers.lost & needed)),
+        lost=tuple(sorted(peers.lost)),
     )
 
 

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import hashlib
 import subprocess
 import sys
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,9 +19,6 @@ from vastrun.contract.profiling import (
     MAX_RAW_TRACE_BYTES,
     MAX_TABLE_BYTES,
     MAX_TRACE_BYTES,
-    FileDigest,
-    ProfileRequest,
-    ProfileResponse,
     operations_path,
     trace_path,
 )
@@ -31,7 +26,6 @@ from vastrun.trainer.distributed.rank import Rank
 from vastrun.trainer.distributed.signals import StopSignal
 from vastrun.trainer.heartbeat import Activity, Heartbeat
 from vastrun.trainer.telemetry.memory_history import MemoryHistory
-from vastrun.trainer.telemetry.profile_requests import ProfileRequests
 
 _FAULTS = (AssertionError, AttributeError, MemoryError, OSError, RuntimeError, TypeError, ValueError)
 """Errors that torch's experimental profiler may raise: they are printed, and the training continues."""
@@ -48,8 +42,6 @@ class Window:
 
     first: int
     steps: int
-    request_id: str | None = None
-    """Id of the request of `vastrun profile`; None: the window of `train.profile`."""
 
     @property
     def last(self) -> int:
@@ -69,17 +61,9 @@ class Profiler:
     The step before the recorded ones warms up: the first start of CUPTI takes seconds on a GPU.
     """
 
-    def __init__(
-        self,
-        rank: Rank,
-        config: TrainConfig,
-        heart: Heartbeat,
-        stop: StopSignal,
-        now: Callable[[], float] = time.monotonic,
-    ) -> None:
+    def __init__(self, rank: Rank, config: TrainConfig, heart: Heartbeat, stop: StopSignal) -> None:
         self._rank, self._config, self._heart, self._stop = rank, config, heart, stop
         self._memory: MemoryHistory | None = None
-        self._requests = ProfileRequests(rank.box, now) if rank.is_first else None
         self._planned: Window | None = None
         """Window of `train.profile` before it starts."""
         self._window: Window | None = None
@@ -134,25 +118,9 @@ class Profiler:
 
     def _next_window(self, step: int) -> Window | None:
         """Return the window that includes `step` or starts after it; None: `step` is not recorded."""
-        if self._requests is None:
-            return None
         if self._planned and step >= self._planned.first - 1:
             self._window, self._planned = self._planned, None
-        elif not (self._writer and self._writer.is_alive()) and (request := self._requests.next_request()):
-            self._window = self._window_for(request, step)
         return self._window
-
-    def _window_for(self, request: ProfileRequest, step: int) -> Window | None:
-        window = Window(first=step + 1, steps=request.steps, request_id=request.id)
-        left = max(0, self._config.total_steps - window.first)
-        if window.steps > left:
-            self._drop(window, f"only {left} steps of the training are left")
-            return None
-        if self._planned and window.last >= self._planned.first - 1:
-            planned = f"steps {self._planned.first} to {self._planned.last}"
-            self._drop(window, f"train.profile records {planned}, which come next")
-            return None
-        return window
 
     def _is_ready(self, window: Window, step: int) -> bool:
         """Prepare torch's profiler for `step`, in the window or its warm-up; False if that failed."""
@@ -192,14 +160,10 @@ class Profiler:
                 self._drop(window, f"{type(fault).__name__}: {fault}")
                 return
         self._window = self._profile = None
-        self._writer = threading.Thread(
-            target=self._write, args=(window, raw, self._writer), name="profile", daemon=True
-        )
+        self._writer = threading.Thread(target=self._write, args=(window, raw), name="profile", daemon=True)
         self._writer.start()
 
-    def _write(self, window: Window, raw: Path, before: threading.Thread | None) -> None:
-        if before:
-            before.join()
+    def _write(self, window: Window, raw: Path) -> None:
         box = self._rank.box
         trace, operations = box / trace_path(window.first), box / operations_path(window.first)
         command = (
@@ -213,7 +177,8 @@ class Profiler:
         )
         try:
             subprocess.run(command, stdin=subprocess.DEVNULL, timeout=_COMPRESS_S, check=True)
-            digests = (_digest(trace, MAX_TRACE_BYTES), _digest(operations, MAX_TABLE_BYTES))
+            _check_size(trace, MAX_TRACE_BYTES)
+            _check_size(operations, MAX_TABLE_BYTES)
         except (OSError, subprocess.SubprocessError) as fault:
             _remove(raw)
             self._drop(window, str(fault))
@@ -223,31 +188,11 @@ class Profiler:
             f"profile of steps {window.first} to {window.last}: {name}; open it at https://ui.perfetto.dev",
             flush=True,
         )
-        self._respond(window, trace=digests[0], operations=digests[1])
 
     def _drop(self, window: Window, fault: str) -> None:
         print(f"note: no profile of steps {window.first} to {window.last}: {fault}", flush=True)
         if window is self._window:
             self._window = self._profile = None
-        self._respond(window, fault=fault)
-
-    def _respond(
-        self,
-        window: Window,
-        *,
-        trace: FileDigest | None = None,
-        operations: FileDigest | None = None,
-        fault: str = "",
-    ) -> None:
-        if window.request_id is None or self._requests is None:
-            return
-        response = ProfileResponse(
-            id=window.request_id, step=window.first, trace=trace, operations=operations, fault=fault
-        )
-        try:
-            self._requests.respond(response)
-        except OSError as error:
-            print(f"note: the response to vastrun profile cannot be written: {error}", flush=True)
 
 
 class _LabellingHeartbeat(Heartbeat):
@@ -275,11 +220,9 @@ def _remove(path: Path) -> None:
         path.unlink()
 
 
-def _digest(path: Path, max_bytes: int) -> FileDigest:
-    """Return size and checksum. Raises OSError for a file larger than `max_bytes`, and removes it."""
+def _check_size(path: Path, max_bytes: int) -> None:
+    """Raise OSError for a file larger than `max_bytes`, and remove it."""
     size = path.stat().st_size
     if size > max_bytes:
         path.unlink()
         raise OSError(f"{path.name} is too large ({size >> 20} MiB): record fewer steps")
-    with path.open("rb") as file:
-        return FileDigest(size=size, sha256=hashlib.file_digest(file, "sha256").hexdigest())

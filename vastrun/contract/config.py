@@ -113,21 +113,6 @@ class Fsdp2Config:
 
 
 @dataclass(frozen=True, kw_only=True)
-class DilocoConfig:
-    """Options of `diloco`, whose nodes train independently between two synchronisations."""
-
-    every: Count = 20
-    """Steps between two synchronisations. `steps`, `checkpoint_every` and `evaluate_every` are multiples of
-    it."""
-    outer_lr: Positive = 0.7
-    """Learning rate of the outer optimiser, which follows the mean of the pseudo-gradients of the nodes."""
-    outer_momentum: Annotated[float, Ge(0), Lt(1)] = 0.9
-    """Nesterov momentum; with 0 and an `outer_lr` of 1 the weights are averaged."""
-    min_nodes: Count | None = None
-    """Minimum number of nodes, node 0 included: a node may leave while this many remain; None: none may."""
-
-
-@dataclass(frozen=True, kw_only=True)
 class ActivityLimits:
     """Seconds without progress that a rank may have in slow activities; None: the same as at the start."""
 
@@ -166,7 +151,7 @@ class ProfileConfig:
     """Steps that rank 0 records with `torch.profiler`, and the history of GPU memory (docs/profiling.md)."""
 
     step: Count | None = 50
-    """First recorded step, counted from 0; None: no step until `vastrun profile` requests one."""
+    """First recorded step, counted from 0; None: no step is recorded."""
     steps: Annotated[int, Ge(1), Le(MAX_STEPS)] = 5
     """Number of recorded steps."""
     shapes: bool = False
@@ -214,11 +199,9 @@ class TrainConfig:
     optim: OptimConfig = field(default_factory=OptimConfig)
     wandb: WandbConfig = field(default_factory=WandbConfig)
     mlflow: MlflowConfig = field(default_factory=MlflowConfig)
-    strategy: Literal["auto", "single", "ddp", "fsdp2", "diloco"] = "auto"
-    """auto: single for one rank, ddp when a GPU holds the whole training state, else fsdp2. diloco: for
-    nodes with a slow network in between; needs torchft (docs/nodes.md)."""
+    strategy: Literal["auto", "single", "ddp", "fsdp2"] = "auto"
+    """auto: single for one rank, ddp when a GPU holds the whole training state, else fsdp2."""
     fsdp2: Fsdp2Config = field(default_factory=Fsdp2Config)
-    diloco: DilocoConfig = field(default_factory=DilocoConfig)
     precision: Literal["fp32", "tf32", "bf16", "fp16"] = "fp32"
     """tf32: like fp32, but a GPU rounds the factors of products to 10 bits, and is several times as fast."""
     deterministic: bool = False
@@ -250,7 +233,7 @@ class TrainConfig:
     plots: bool = True
     """Draw pictures of the scores; needs matplotlib."""
     profile: ProfileConfig | None = None
-    """Steps to record; None: no step is recorded until `vastrun profile` requests one."""
+    """Steps to record; None: no step is recorded."""
     log_every: Count = 10
     """Steps between two lines of metrics."""
     evaluate_every: Count | None = None

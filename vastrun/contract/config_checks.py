@@ -38,7 +38,6 @@ def wrong_values(config: TrainConfig, world_size: int) -> list[tuple[str, str]]:
         *_engine_checks(config, world_size),
         *(_deterministic_checks(config) if config.deterministic else ()),
         *profile_checks(config),
-        *(_diloco_checks(config) if config.strategy == "diloco" else ()),
         *_model_checks(config),
         *_stage_checks(config),
     ]
@@ -119,12 +118,6 @@ def _deterministic_checks(config: TrainConfig) -> list[Check]:
             "cuda_graphs",
             "expected false with deterministic: a resumed run would record its kernels at another step",
         ),
-        (
-            config.strategy == "diloco",
-            "strategy",
-            "expected auto, single, ddp or fsdp2 with deterministic, got diloco: its result depends on which "
-            "nodes are there when they exchange weights",
-        ),
     ]
 
 
@@ -140,30 +133,6 @@ def profile_checks(config: TrainConfig) -> list[Check]:
             f"expected profile.step + profile.steps to be at most train.steps ({config.steps}), "
             f"got {first} + {steps}",
         )
-    ]
-
-
-def _diloco_checks(config: TrainConfig) -> list[Check]:
-    every, evaluated = config.diloco.every, config.evaluate_every
-    # Only then do all nodes hold the weights that are saved, evaluated or downloaded.
-    multiple = f"expected a multiple of diloco.every ({every}), got"
-    return [
-        (config.steps % every > 0, "steps", f"{multiple} {config.steps}"),
-        (config.checkpoint_every % every > 0, "checkpoint_every", f"{multiple} {config.checkpoint_every}"),
-        (evaluated is not None and evaluated % every > 0, "evaluate_every", f"{multiple} {evaluated}"),
-        (config.precision == "fp16", "precision", "expected bf16, tf32 or fp32 with diloco, got fp16"),
-        (
-            config.ema is not None,
-            "ema",
-            "expected none with diloco: nodes would average different weights",
-        ),
-        (config.stage != "operator", "stage", f"expected operator with diloco, got {config.stage}"),
-        (config.freeze != "off", "freeze", f"expected off with diloco, got {config.freeze}"),
-        (
-            config.out_of_memory == "retry",
-            "out_of_memory",
-            "retry needs single or ddp, got diloco",
-        ),
     ]
 
 

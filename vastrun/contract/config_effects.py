@@ -45,11 +45,6 @@ _REJECTED: tuple[_Row, ...] = (
         "has no effect with strategy: {c.strategy}; expected fsdp2",
     ),
     (
-        "diloco.every diloco.outer_lr diloco.outer_momentum diloco.min_nodes",
-        lambda c: c.strategy == "diloco",
-        "has no effect with strategy: {c.strategy}; expected diloco",
-    ),
-    (
         "loader.prefetch loader.pin",
         lambda c: not {"host", "disk"}.isdisjoint(_data_places(c)),
         "has no effect with data.keep: device; host and disk read it",

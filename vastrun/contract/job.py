@@ -166,17 +166,6 @@ class Job:
         return tuple(pattern[1:] for pattern in self.outputs if pattern.startswith(EXCLUDE_PREFIX))
 
     @property
-    def is_diloco(self) -> bool:
-        """Tell whether the nodes train independently and synchronise from time to time."""
-        return self.nodes > 1 and self.train is not None and self.train.strategy == "diloco"
-
-    @property
-    def min_nodes(self) -> int:
-        """Return the minimum number of nodes with which the training continues when others left."""
-        train = self.train
-        return self.nodes if train is None else min_nodes(self.nodes, train.strategy, train.diloco.min_nodes)
-
-    @property
     def threads(self) -> int | None:
         """Return the CPU threads per rank; None for a command: its ranks share the CPUs."""
         return self.train.threads if self.train else None
@@ -209,8 +198,3 @@ def matching_paths(folder: Path, pattern: str) -> Iterator[Path]:
     if PurePosixPath(relative).parts:  # not of `.`, with which pathlib raises errors of several types
         with suppress(ValueError):  # of `**.csv`, until Python 3.13; raised before the first match
             yield from folder.glob(relative)
-
-
-def min_nodes(nodes: int, strategy: str, diloco_min: int | None) -> int:
-    """Return the number of nodes that a training needs: all, unless `diloco` has a lower minimum."""
-    return min(nodes, diloco_min or nodes) if strategy == "diloco" else nodes

@@ -44,8 +44,6 @@ SHARED_DATA = "shared-data"
 RUN_LOCK = "run.lock"
 STEP = "step"
 STOP = "stop"
-PROFILE_REQUEST = "profile/request.json"
-PROFILE_RESPONSE = "profile/response.json"
 COLLECTED = "collected"
 
 RUN = "run"

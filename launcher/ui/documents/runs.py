@@ -134,6 +134,8 @@ class ExplanationDocument(Document):
     """Files on this computer with the stacks of a hang."""
     idle_gpus: str
     """Sentence on GPUs that worked less than half of the time, and why; empty if that was not seen."""
+    slow_machine: str
+    """Sentence on a machine that trained far below its kind's speed; empty if it did not."""
     steps: Sequence[StepEnd]
     """Downloaded records of the steps on its machine."""
     left_out: LeftOutFiles

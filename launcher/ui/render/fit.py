@@ -1,38 +1,15 @@
-"""Fit of a job on GPUs, and the measured speed-up of several ranks, in text."""
+"""Fit of a job on GPUs, in text."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 from vastrun.contract.workload import Workload
-from vastrun.launcher.decisions.speedup import Bottleneck, Speedup, SpeedupRow
 from vastrun.launcher.decisions.workload import Fit, GpuFit, needed_gb
 from vastrun.launcher.ui.render.amounts import duration
 from vastrun.launcher.ui.render.table import facts, table
 
 _HEADER = ("GPU", "GB", "STRATEGY", "NEEDS GB", "AT ONCE", "STEP", "ALL STEPS", "OF PEAK")
-_SPEEDUP_HEADER = (
-    "RANKS",
-    "SAMPLES/S",
-    "STEP",
-    "SPEED-UP",
-    "EFFICIENCY",
-    "DATA",
-    "COLLECTIVES",
-    "FIXED",
-    "LIMIT",
-)
-_LIMITS: Mapping[Bottleneck, str] = {
-    "none": "none",
-    "data": "data: raise train.loader.workers or prefetch, or keep data in memory",
-    "collectives": "waiting for other ranks: try a larger batch, or fewer ranks",
-    "unknown": "unknown: one rank alone could not train its share of the batch",
-    "fixed": "work that does not shrink with the share: try a larger batch, or fewer ranks",
-}
-_NOTE = """\
-The batch is the same for each number of ranks. EFFICIENCY: speed-up per rank.
-Shares of a step: DATA, waiting for data; COLLECTIVES, more than one rank alone
-takes for its share of the batch; FIXED, work that does not shrink with the share."""
 
 
 def fit_text(fit: Fit) -> str:
@@ -86,32 +63,4 @@ def _note(fit: Fit) -> str:
         "STEP, ALL STEPS, OF PEAK: estimated by roofline, not measured, from the FLOPs\n"
         f"and memory traffic of a step at {fit.efficiency:.0%} of the GPU's peak. Communication between\n"
         "ranks and data loading are not included."
-    )
-
-
-def speedup_text(speedup: Speedup) -> str:
-    """Write a line for each number of ranks, and what limits the largest one."""
-    last = speedup.rows[-1]
-    head = facts(
-        [
-            ("measured on", speedup.gpu or "CPU"),
-            ("batch", f"{speedup.batch} windows"),
-            ("limit", f"{_LIMITS[last.limit]}\n{last.ranks} ranks: efficiency {last.efficiency:.0%}"),
-        ]
-    )
-    return "\n\n".join(
-        [head, table(_SPEEDUP_HEADER, map(_speedup_cells, speedup.rows), right=range(8)), _NOTE]
-    )
-
-
-def _speedup_cells(row: SpeedupRow) -> tuple[str, ...]:
-    return (
-        str(row.ranks),
-        f"{row.samples_per_s:,.4g}",
-        f"{row.step_s * 1000:.3g}ms" if row.step_s < 1 else f"{row.step_s:.3g}s",
-        f"{row.speedup:.2f}",
-        f"{row.efficiency:.0%}",
-        f"{row.data:.0%}",
-        *("-" if share is None else f"{share:.0%}" for share in (row.collectives, row.fixed)),
-        row.limit,
     )

@@ -33,6 +33,7 @@ def explanation_text(explanation: Explanation, width: int | None = None) -> str:
                 ("hang", _hang(explanation)),
                 ("stages", stage_lines(explanation.stages, run.id)),
                 ("gpus", one_line(explanation.idle_gpus.removeprefix(BEGINS))),
+                ("machine", one_line(explanation.slow_machine)),
                 ("starts", _starts(outcome)),
                 ("last", _last(explanation)),
                 ("steps", _steps(explanation.steps)),

@@ -57,9 +57,3 @@ def test_what_has_no_fit_is_told_with_what_to_type(desk: Terminal) -> None:
     desk.estimator.answer = None
     end = desk.type("rehearse", str(desk.job), "fit")
     assert (end.exit_code, "for the onboard trainer only" in end.stderr) == (2, True)
-
-
-def test_a_job_without_a_speed_up_is_refused_before_anything_runs(desk: Terminal) -> None:
-    end = desk.type("rehearse", str(desk.job), "speedup", "--set", "resources.gpus=1")
-    assert (end.exit_code, "--set resources.gpus=2" in end.stderr) == (2, True)
-    assert not (desk.folder / "cache" / "rehearsals").exists()

@@ -1,4 +1,4 @@
-"""The key `train`: models of the user's code, what is left to auto, diloco."""
+"""The key `train`: models of the user's code, what is left to auto, a strategy of former versions."""
 
 from __future__ import annotations
 
@@ -99,23 +99,12 @@ def test_auto_where_nobody_could_answer_it_is_a_fault(lines: str, fault: str) ->
     assert fault in told
 
 
-DILOCO = f"nodes: 2\n{TRAIN}  strategy: diloco\n"
-TORCHFT = "setup: [pip install torchft==0.2.0]\n"
-
-
-def test_diloco_without_torchft_is_refused_before_anything_is_rented() -> None:
-    assert faults(DILOCO) == (
-        "job.yaml:4: train.strategy: diloco needs torchft, which vastrun's images do not have: "
-        "add setup: [pip install torchft==0.2.0], or give an image that has it",
-    )
-    assert load(DILOCO + TORCHFT).nodes == 2
-    assert load(DILOCO + "image: ours/torch\n").nodes == 2
-
-
-def test_diloco_is_for_several_nodes() -> None:
-    assert faults(DILOCO + TORCHFT, "nodes=1") == (
-        "job.yaml:4: train.strategy: diloco is for several nodes, got nodes: 1",
-    )
-    assert faults(DILOCO + TORCHFT, "train.diloco.min_nodes=3") == (
-        "--set train.diloco.min_nodes: expected at most the 2 nodes, got 3",
-    )
+def test_what_earlier_versions_had_is_refused_in_a_file_and_read_in_a_stored_job() -> None:
+    former = TRAIN + "  strategy: diloco\nretry: {slow: 1, host: 2}\n"
+    refused = faults(former)
+    assert refused[0].startswith("job.yaml:3: train.strategy: expected one of auto, single, ddp, fsdp2, got")
+    assert refused[1].startswith("job.yaml:4: retry.slow")
+    stored = dump_job(load(former.replace("diloco", "fsdp2").replace("slow", "hang")))
+    job = read_job(stored.replace('"fsdp2"', '"diloco"', 1).replace('"hang": 1', '"slow": 1'))
+    assert job.train is not None and job.train.strategy == "ddp"
+    assert job.retry == {"host": 2}

@@ -114,7 +114,7 @@ def test_a_step_that_fails_before_the_training_has_the_cause_of_what_it_does() -
 
 def test_a_stop_has_the_cause_of_its_own_name() -> None:
     assert {
-        name: name for name in ("stopped", "pruned", "time_limit", "money_limit", "slow", "preempted")
+        name: name for name in ("stopped", "pruned", "time_limit", "money_limit", "preempted")
     } == STOP_CAUSES
 
 

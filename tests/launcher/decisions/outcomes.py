@@ -38,6 +38,5 @@ STOPS = (
     ("pruned", Cause.PRUNED),
     ("time_limit", Cause.TIME_LIMIT),
     ("money_limit", Cause.MONEY_LIMIT),
-    ("slow", Cause.SLOW),
 )
 """Who a machine says stopped its run, and the cause that this makes."""

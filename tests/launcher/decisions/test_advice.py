@@ -128,10 +128,6 @@ SITUATIONS: Mapping[str, tuple[Cause, Situation]] = {
         Cause.TIME_LIMIT,
         Situation(training=ended("stopped", stop_cause="time_limit"), shows="SUCCEEDED"),
     ),
-    "its machine is slow": (
-        Cause.SLOW,
-        Situation(training=ended("stopped", stop_cause="slow"), shows="SUCCEEDED"),
-    ),
     "money is up": (
         Cause.MONEY_LIMIT,
         Situation(training=ended("stopped", stop_cause="money_limit"), shows="SUCCEEDED"),
@@ -152,7 +148,7 @@ SITUATIONS: Mapping[str, tuple[Cause, Situation]] = {
     ),
 }
 
-BY_HAND = {Cause.STORAGE, Cause.PREEMPTED, Cause.LOST, Cause.PRUNED}
+BY_HAND = {Cause.STORAGE, Cause.PREEMPTED, Cause.LOST, Cause.PRUNED, Cause.SLOW}
 """Causes that come from outside the box: written into the run, for their advice needs no evidence of it."""
 
 

@@ -73,7 +73,6 @@ def test_a_failure_weighs_half_after_seven_days() -> None:
         ({"cause": Cause.HOST, "failed_in": Phase.TRAIN}, True),
         ({"cause": Cause.COMMUNICATION, "failed_in": Phase.TRAIN, "step": 0}, True),
         ({"cause": Cause.COMMUNICATION, "failed_in": Phase.TRAIN, "step": 40}, False),
-        ({"cause": Cause.SLOW, "failed_in": Phase.TRAIN, "step": 40}, True),
         ({"cause": Cause.LOST, "failed_in": Phase.TRAIN}, True),
         ({"cause": Cause.LOST, "failed_in": Phase.TRAIN, "rented_at": NOW - 3600}, False),
         ({"cause": Cause.LOST, "failed_in": Phase.BOOT}, True),
@@ -95,7 +94,7 @@ def test_a_host_that_did_well_has_a_record_and_is_not_avoided() -> None:
     assert (record.runs, record.failures, record.avoided) == (2, 0, False)
 
 
-@pytest.mark.parametrize(("last", "former"), [(Cause.SLOW, Cause.HOST), (Cause.HOST, Cause.SLOW)])
+@pytest.mark.parametrize(("last", "former"), [(Cause.LOST, Cause.HOST), (Cause.HOST, Cause.LOST)])
 def test_a_record_has_the_last_run_and_the_last_failure_of_its_host(last: Cause, former: Cause) -> None:
     runs = [
         run(age_s=2 * DAY_S, cause=last, failed_in=Phase.TRAIN),

@@ -11,7 +11,6 @@ import pytest
 from tests.jobs import command_job, train_job
 from vastrun.contract.config import (
     ActivityLimits,
-    DilocoConfig,
     Fsdp2Config,
     LoaderConfig,
     MlflowConfig,
@@ -44,7 +43,7 @@ def trains(**changes: Any) -> JobSpec:
     [
         replace(JOB, name="another"),
         replace(JOB, limits=Limits(hours=9.0)),
-        replace(JOB, retry={"slow": 1}),
+        replace(JOB, retry={"host": 1}),
         replace(JOB, resources=Resources(gpus=4)),
         replace(JOB, ranks=2),
         trains(steps=9),
@@ -147,7 +146,6 @@ OTHER_WORK: dict[str, Any] = {
     "optim": OptimConfig(name="muon"),
     "strategy": "ddp",
     "fsdp2": Fsdp2Config(cpu_offload=True),
-    "diloco": DilocoConfig(every=5),
     "precision": "tf32",
     "deterministic": True,
     "compile": "whole",

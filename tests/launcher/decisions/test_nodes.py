@@ -17,7 +17,6 @@ from vastrun.launcher.decisions.nodes import (
     joint_diary,
     may_rent,
     network_of,
-    required_nodes,
     with_node_name,
 )
 from vastrun.launcher.decisions.policy import lease_of, reservation_usd, share_usd, worst_case_usd
@@ -67,18 +66,6 @@ def test_a_node_that_lost_its_peers_knows_less_than_the_one_that_was_lost() -> N
     assert first_failed([node(0), silent, gone]) == gone
     assert first_failed([node(0), silent]) == silent
     assert first_failed([node(0)]) is None
-
-
-def test_nodes_that_train_apart_need_node_0_and_enough_others() -> None:
-    trained = [replace(each, step=5) for each in (node(0), node(1, cause=Cause.LOST), node(2))]
-    assert required_nodes(trained[1:], min_nodes=2) == trained[2:]
-    assert required_nodes(trained[1:], min_nodes=3) == trained[1:]
-    without_0 = [replace(node(0, cause=Cause.LOST), step=5), trained[2]]
-    assert required_nodes(without_0, min_nodes=2) == without_0
-    never_trained = [node(1, cause=Cause.DATA), trained[2]]
-    assert required_nodes(never_trained, min_nodes=1) == never_trained
-    stopped = [replace(node(1, cause=Cause.MONEY_LIMIT), step=5), trained[2]]
-    assert required_nodes(stopped, min_nodes=1) == stopped
 
 
 def test_the_price_of_a_run_is_that_of_all_its_machines() -> None:

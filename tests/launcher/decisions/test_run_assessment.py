@@ -8,7 +8,6 @@ import pytest
 
 from tests.jobs import command_job, train_job
 from tests.launcher.decisions.outcomes import GOOD, STOPS, evidence, good
-from vastrun.contract.config import DilocoConfig
 from vastrun.contract.outcome import Check, CheckpointEnd, Outcome, RankEnd, Reason, StartRecord
 from vastrun.launcher.core import Cause, Evidence, LeftOutFile, LeftOutFiles
 from vastrun.launcher.core.left_out import file_text
@@ -265,18 +264,6 @@ def test_a_machine_that_was_held_until_nobody_wanted_it_is_a_success() -> None:
 )
 def test_a_machine_that_was_held_otherwise_is_not(found: Evidence, cause: Cause) -> None:
     assert assess_run(found, HOLD).cause is cause
-
-
-@pytest.mark.parametrize(
-    ("good", "holds"), [((0, 1), True), ((0, 1, 2), True), ((2, 3), False), ((0,), False)]
-)
-def test_nodes_that_train_apart_prove_enough_with_node_0_and_the_least(
-    good: tuple[int, ...], holds: bool
-) -> None:
-    train = replace(train_job().train, strategy="diloco", diloco=DilocoConfig(min_nodes=1))
-    outcome = replace(GOOD, world_size=4, ranks=tuple(RankEnd(rank=rank, exit_code=0) for rank in good))
-    assessment = assess_run(evidence(outcome), train_job(nodes=2, train=train))
-    assert (assessment.cause is None) == holds, assessment
 
 
 def test_outputs_that_were_not_downloaded_are_named_in_their_proof() -> None:

@@ -20,10 +20,9 @@ VERDICT_OF_STOP = {
     "pruned": Verdict.PRUNED,
     "time_limit": Verdict.LIMIT,
     "money_limit": Verdict.LIMIT,
-    "slow": Verdict.FAILED,
     "preempted": Verdict.PREEMPTED,
 }
-"""Verdict of a program that a stop ended. A slow machine is a failure that `retry` tries again."""
+"""Verdict of a program that a stop ended."""
 
 
 @dataclass(frozen=True, kw_only=True)

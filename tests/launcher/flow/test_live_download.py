@@ -99,17 +99,6 @@ def test_the_next_slice_takes_half_a_second_within_limits(
     assert LiveDownloads().limit == 1 << 18
 
 
-def test_the_saved_step_is_that_of_the_newest_whole_checkpoint() -> None:
-    saving = LiveDownloads()
-    whole = CheckpointCopy(name="step-000004", size=2, held=2)
-    steps = []
-    for copy in (whole, replace(whole, name="step-000008", held=1), replace(whole, name="best")):
-        saving.note(copy, 100.0, 110.0)
-        steps.append(saving.saved_step)
-    saving.note(replace(whole, name="step-000008"), 110.0, 120.0)
-    assert (steps, saving.saved_step) == ([4, 4, 4], 8)
-
-
 @pytest.mark.parametrize("what", ["checkpoint", "metrics"])
 @pytest.mark.parametrize("trouble", ["no space", "error"])
 def test_what_cannot_come_is_told_once_and_hurts_nothing(trouble: str, what: str, tmp_path: Path) -> None:

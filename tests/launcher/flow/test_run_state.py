@@ -9,11 +9,9 @@ import pytest
 
 from tests.fakebox import Loading
 from tests.hostile.texts import PLACES
-from tests.jobs import train_job
 from tests.launcher.node_checks import check_nothing_leaked
-from tests.launcher.node_world import RUN_ID, ApartMarket, Life, NodeMarket, NodeWorld
+from tests.launcher.node_world import RUN_ID, DeafMarket, Life, NodeMarket, NodeWorld
 from vastrun.contract import layout
-from vastrun.contract.config import DilocoConfig, TrainConfig
 from vastrun.launcher.commands.takeover import follow
 from vastrun.launcher.core import NOTHING, Cause, Driver, Instance, Phase, UserRequest, bills
 from vastrun.launcher.core.batch import Budget
@@ -168,36 +166,10 @@ def test_one_lost_node_ends_the_others_within_a_minute_and_the_verdict_names_it(
     check_nothing_leaked(world)
 
 
-def apart(min_nodes: int) -> TrainConfig:
-    train = train_job().train
-    assert train is not None
-    return replace(train, strategy="diloco", diloco=DilocoConfig(min_nodes=min_nodes))
-
-
-@pytest.mark.parametrize(
-    ("least", "node", "cause", "failed"),
-    [(1, 1, None, None), (2, 1, Cause.LOST, 1), (1, 0, Cause.LOST, 0)],
-    ids=["enough are left", "too few are left", "node 0"],
-)
-def test_nodes_that_train_apart_go_on_without_one_that_was_lost(
-    least: int, node: int, cause: Cause | None, failed: int | None, tmp_path: Path
-) -> None:
-    world = NodeWorld(tmp_path, market=ApartMarket, train=apart(least))
-    world.at(10.0, lambda: world.market.lose(node))
-
-    world.launch()
-
-    run, other = world.rows()
-    assert (run.phase, run.cause, run.failed_node) == (Phase.ENDED, cause, failed), world.told
-    assert other.phase is Phase.ENDED
-    assert ("the others continued without node 1: lost" in str(world.told)) == (cause is None), world.told
-    check_nothing_leaked(world)
-
-
 def test_a_node_whose_supervisor_did_not_hear_of_a_loss_is_stopped_by_its_launcher_once(
     tmp_path: Path,
 ) -> None:
-    world = NodeWorld(tmp_path, market=ApartMarket, train=apart(2))
+    world = NodeWorld(tmp_path, market=DeafMarket)
     world.at(10.0, lambda: world.market.lose(1))
     world.launch()
     stopping = "stopping: another node of the run has failed"

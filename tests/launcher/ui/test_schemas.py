@@ -61,7 +61,6 @@ ROWS = (
 )
 ELSEWHERE = {
     "export": "tests/launcher/commands/test_export.py",
-    "profile": "tests/launcher/cli/test_downloads.py",
     "rehearse": "tests/launcher/cli/test_rehearse.py",
     RESULT: "tests/launcher/ui/render/test_index.py",
 }

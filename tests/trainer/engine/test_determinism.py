@@ -33,7 +33,6 @@ REFUSED: tuple[tuple[dict[str, Any], str, str], ...] = (
     ({"out_of_memory": "retry"}, "out_of_memory", "expected restart or fail with deterministic, got retry"),
     ({"compile": "max-autotune"}, "compile", "expected off, blocks or whole with deterministic"),
     ({"cuda_graphs": True, "compile": "blocks"}, "cuda_graphs", "expected false with deterministic"),
-    ({"strategy": "diloco", "checkpoint_every": 100, "steps": 200}, "strategy", "got diloco"),
 )
 
 
@@ -51,9 +50,9 @@ def test_what_would_change_the_order_of_sums_is_refused(options: dict[str, Any],
 
 
 def test_all_that_is_refused_is_said_at_once() -> None:
-    options = {"deterministic": True, "probe": "on", "out_of_memory": "retry", "strategy": "diloco"}
+    options = {"deterministic": True, "probe": "on", "out_of_memory": "retry"}
     keys = [key for key, _ in faults_of(config(**options), 1)]
-    assert {"probe", "out_of_memory", "strategy"} <= set(keys)
+    assert {"probe", "out_of_memory"} <= set(keys)
 
 
 def test_a_job_needs_nothing_else_to_be_deterministic() -> None:

@@ -88,12 +88,6 @@ def test_a_cap_makes_micro_batches_smaller_and_never_the_batch(
             {"strategy": "fsdp2", "fsdp2": Fsdp2Config(cpu_offload=True)},
             "train.fsdp2.cpu_offload: needs a GPU to offload from",
         ),
-        (
-            replace(CPU, has_torchft=False),
-            {"strategy": "diloco"},
-            "train.strategy: diloco needs torchft, which is not installed: "
-            "add setup: [pip install torchft==0.2.0]",
-        ),
     ],
 )
 def test_what_cannot_be_is_refused_in_one_line(
@@ -119,17 +113,6 @@ def test_what_cannot_be_is_refused_in_one_line(
         ({"out_of_memory": "retry", "cuda_graphs": True, "compile": "whole"}, 1, "out_of_memory"),
         ({"batch": 512 * 18 + 2}, 2, "batch"),
         ({"precision": "fp16", "fsdp2": Fsdp2Config(cpu_offload=True)}, 2, "precision"),
-        *(
-            ({"strategy": "diloco", **options}, 2, key)
-            for key, options in {
-                "steps": {"steps": 1510},
-                "checkpoint_every": {"checkpoint_every": 30},
-                "precision": {"precision": "fp16"},
-                "ema": {"ema": 0.9},
-                "freeze": {"freeze": "codec"},
-                "out_of_memory": {"out_of_memory": "retry"},
-            }.items()
-        ),
     ],
 )
 def test_what_the_job_alone_shows_is_known_before_anything_is_rented(

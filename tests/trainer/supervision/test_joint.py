@@ -144,25 +144,10 @@ def test_a_rank_that_failed_before_the_stop_of_another_node_was_asked_for_failed
     assert [diagnose(box, each).reason for box, each in zip(boxes, seen, strict=True)] == ["signal"] * 2
 
 
-def test_a_node_that_the_others_can_do_without_concludes_alone_and_is_evidence_of_them(
-    sides: list[Peers], boxes: list[Path]
+@pytest.mark.parametrize("exit_code", [0, 1], ids=["finished", "failed"])
+def test_a_node_waits_for_the_ends_of_the_first_one(
+    sides: list[Peers], boxes: list[Path], exit_code: int
 ) -> None:
-    for peers in sides:
-        peers.min_nodes = 1
-    left = diagnose(boxes[1], add_peer_observations(boxes[1], observed(sides[1], -9, at=10.0), sides[1]))
-    seen = add_peer_observations(boxes[0], observed(sides[0], 0, at=12.0), sides[0])
-    stayed = diagnose(boxes[0], seen)
-    assert (left.reason, left.detail) == ("signal", "rank 1 was killed by SIGKILL")
-    assert (stayed.reason, [end.rank for end in stayed.ranks]) == ("finished", [0])
-    assert [(dated.end.rank, dated.end.exit_code) for dated in seen.departed] == [(1, -9)]
-
-
-@pytest.mark.parametrize(("exit_code", "elsewhere"), [(0, [0]), (1, [])], ids=["finished", "failed"])
-def test_a_node_waits_for_the_first_one_unless_it_failed_and_that_one_can_continue(
-    sides: list[Peers], boxes: list[Path], exit_code: int, elsewhere: list[int]
-) -> None:
-    for peers in sides:
-        peers.min_nodes = 1
     with ThreadPoolExecutor(1) as threads:
         ended = observed(sides[1], exit_code, at=10.0)
         concluding = threads.submit(add_peer_observations, boxes[1], ended, sides[1])
@@ -175,4 +160,4 @@ def test_a_node_waits_for_the_first_one_unless_it_failed_and_that_one_can_contin
         eventually(other_has_ended)
         add_peer_observations(boxes[0], observed(sides[0], 0, at=12.0), sides[0])
         seen = concluding.result(LONGEST_S)
-    assert [dated.end.rank for dated in seen.elsewhere] == elsewhere
+    assert [dated.end.rank for dated in seen.elsewhere] == [0]

@@ -41,10 +41,9 @@ def join(port: int) -> Iterator[Join]:
             *,
             run_id: str = "calm-heron",
             silent_s: float = 30.0,
-            min_nodes: int | None = None,
         ) -> Peers:
             this_node = ThisNode(node=node, nodes=nodes, host="127.0.0.1", port=port)
-            peers = Peers(this_node=this_node, run_id=run_id, silent_s=silent_s, min_nodes=min_nodes)
+            peers = Peers(this_node=this_node, run_id=run_id, silent_s=silent_s)
             return stack.enter_context(peers)
 
         yield side
@@ -61,10 +60,8 @@ def listening(sides: list[Peers], holds: Callable[[], bool]) -> None:
     eventually(look)
 
 
-def together(join: Join, nodes: int = 3, min_nodes: int | None = None) -> list[Peers]:
-    sides = [join(node, nodes, min_nodes=min_nodes) for node in reversed(range(nodes))][
-        ::-1
-    ]  # the host comes last
+def together(join: Join, nodes: int = 3) -> list[Peers]:
+    sides = [join(node, nodes) for node in reversed(range(nodes))][::-1]  # the host comes last
     listening(sides, lambda: all(peers.complete for peers in sides))
     return sides
 
@@ -226,51 +223,11 @@ def test_one_node_has_nobody_to_wait_for() -> None:
         assert peers.complete and peers.ended and not peers.failing
 
 
-FAILED = {"failing": True, "ends": (end(2, -9),)}
-
-
-def test_nodes_that_train_apart_go_on_without_one_while_enough_are_left(join: Join) -> None:
-    first, second, third = sides = together(join, min_nodes=2)
-    assert third.others_can_continue
-    assert not first.others_can_continue, "there they meet"
-    third.publish(**FAILED)
-    listening(sides, lambda: first.peer_states[2].failing and second.peer_states[2].failing)
-    assert not (first.failing or first.stop_cause or second.failing or second.others_can_continue)
-    second.publish(stop_cause="preempted")
-    listening(sides, lambda: first.failing and first.stop_cause == "preempted")
-    assert first.needed == {1, 2}
-
-
-def test_nodes_that_train_apart_go_on_without_one_that_is_gone_and_end_with_node_0(join: Join) -> None:
-    first, second, third = sides = together(join, min_nodes=1)
-    third.__exit__()
-    listening(sides[:2], lambda: first.lost == second.lost == {2})
-    assert not first.failing
-    assert not second.failing
-    assert second.others_can_continue
-    first.publish(failing=True, ends=(end(0, -9),))
-    listening(sides[:2], lambda: second.failing)
-    assert not second.others_can_continue
-
-
-def test_all_nodes_that_train_together_are_needed(join: Join) -> None:
-    sides = together(join, min_nodes=3)
-    assert not sides[2].others_can_continue
-    sides[2].publish(**FAILED)
-    listening(sides, lambda: sides[0].failing and sides[1].failing)
-
-
-def without_the_third(join: Join) -> list[Peers]:
-    """Three nodes of which one may leave, and has."""
-    sides = together(join, min_nodes=1)
+def test_a_node_that_was_lost_does_not_come_back(join: Join) -> None:
+    sides = together(join)
     sides[2].__exit__()
     listening(sides[:2], lambda: sides[0].lost == sides[1].lost == {2})
-    return sides[:2]
-
-
-def test_a_node_that_was_lost_does_not_come_back(join: Join) -> None:
-    sides = without_the_third(join)
-    again = join(2, min_nodes=1)
+    again = join(2)
     began = time.monotonic()
-    listening([*sides, again], lambda: time.monotonic() - began > 0.5)
+    listening([*sides[:2], again], lambda: time.monotonic() - began > 0.5)
     assert sides[0].lost == {2}

@@ -52,7 +52,6 @@ def stop(run: Launched, cause: str = "time_limit") -> None:
     ("cause", "exit_code", "success"),
     [
         ("time_limit", 0, {"exit_code": 0}),
-        ("slow", 0, {"files": ["saved.pt"], "log": "saved at"}),
         ("money_limit", 3, {"exit_code": 3}),
         *slow(("pruned", 0, {"steps": 9_999})),
     ],

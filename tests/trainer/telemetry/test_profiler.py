@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import itertools
 import json
 from pathlib import Path
 from typing import Any
@@ -21,7 +20,6 @@ from vastrun.trainer.heartbeat import Heartbeat, read_beat
 from vastrun.trainer.telemetry.profiler import Profiler
 
 STEPS = 20
-ID = "0123456789abcdef"
 PARTS = ["data", "forward", "backward", "optimizer"]
 
 
@@ -30,8 +28,7 @@ def profiler(box: Path, rank: int = 0, heart: Heartbeat | None = None, **profile
     place = Rank(rank=rank, local_rank=rank, world_size=2, box=box)
     stop = StopSignal(lambda: None, min_s=1, grace_s=1, saving_grace_s=1)
     heart = heart or Heartbeat(box / layout.HEARTBEATS / f"rank-{rank}")
-    # A second passes at each look at the clock.
-    return Profiler(place, config, heart, stop, map(float, itertools.count()).__next__)
+    return Profiler(place, config, heart, stop)
 
 
 def train(profiler: Profiler, start: int = 0, end: int = STEPS) -> None:
@@ -144,44 +141,3 @@ def test_a_trace_that_cannot_be_written_is_a_note_and_the_training_goes_on(
     (tmp_path / layout.PROFILES).write_text("in the way")
     train(profiler(tmp_path, step=5, steps=3))
     assert "note: no profile of steps 5 to 7: FileExistsError" in capsys.readouterr().out
-
-
-def request(box: Path, steps: int) -> None:
-    path = box / layout.PROFILE_REQUEST
-    path.parent.mkdir()
-    path.write_text(json.dumps({"id": ID, "steps": steps}))
-
-
-def response(box: Path) -> Any:
-    return json.loads((box / layout.PROFILE_RESPONSE).read_text())
-
-
-def test_requested_steps_are_recorded_after_one_that_warms_up(tmp_path: Path) -> None:
-    request(tmp_path, steps=4)
-    train(profiler(tmp_path))
-    answer = response(tmp_path)
-    trace = tmp_path / trace_path(answer["step"])
-    assert labels(trace) == expected(answer["step"], 4)
-    assert (answer["id"], answer["trace"]["size"], answer["fault"]) == (ID, trace.stat().st_size, "")
-
-
-def test_a_request_is_recorded_beside_the_steps_of_the_job(tmp_path: Path) -> None:
-    request(tmp_path, steps=2)
-    train(profiler(tmp_path, step=12, steps=3))
-    assert labels(tmp_path / trace_path(12)) == expected(12, 3)
-    assert response(tmp_path)["step"] < 5
-
-
-@pytest.mark.parametrize(
-    ("steps", "profile", "fault"),
-    [
-        (20, {}, "only 19 steps of the training are left"),
-        (5, {"step": 6, "steps": 3}, "train.profile records steps 6 to 8, which come next"),
-    ],
-)
-def test_a_request_that_cannot_be_met_is_answered_with_the_reason(
-    steps: int, profile: dict[str, Any], fault: str, tmp_path: Path
-) -> None:
-    request(tmp_path, steps)
-    train(profiler(tmp_path, **profile))
-    assert response(tmp_path)["fault"] == fault

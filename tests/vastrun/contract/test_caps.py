@@ -2,49 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from vastrun.contract import profiling
 from vastrun.contract.data_files import path_fault
 from vastrun.contract.job import JobBatch
-from vastrun.contract.profiling import FileDigest, ProfileRequest, ProfileResponse
-from vastrun.contract.records import RecordError, parse_json, read_as
+from vastrun.contract.records import RecordError, parse_json
 
 PAGE = Path(__file__).parents[3] / "docs" / "profiling.md"
-REQUEST: dict[str, Any] = {"id": "0123456789abcdef", "steps": 1}
-DIGEST: dict[str, Any] = {"size": 1, "sha256": 64 * "a"}
-RESPONSE: dict[str, Any] = {"id": REQUEST["id"], "step": 0, "trace": DIGEST, "operations": None, "fault": ""}
-
-
-@pytest.mark.parametrize(
-    ("kind", "valid", "field", "good", "bad"),
-    [
-        (ProfileRequest, REQUEST, "steps", [1, 100], [0, 101]),
-        (ProfileRequest, REQUEST, "id", [16 * "f"], [15 * "f", 17 * "f", 16 * "g"]),
-        (FileDigest, DIGEST, "size", [1, 256 << 20], [0, (256 << 20) + 1]),
-        (FileDigest, DIGEST, "sha256", [64 * "0"], [63 * "0", 65 * "0", 64 * "x"]),
-        (ProfileResponse, RESPONSE, "step", [0, 10**12], [-1, 10**12 + 1]),
-    ],
-)
-def test_a_value_of_a_profile_is_taken_up_to_its_limits(
-    kind: Any, valid: dict[str, Any], field: str, good: list[Any], bad: list[Any]
-) -> None:
-    for value in good:
-        assert asdict(read_as(kind, valid | {field: value})) == valid | {field: value}
-    for value in bad:
-        with pytest.raises(RecordError, match=field):
-            read_as(kind, valid | {field: value})
-
-
-@pytest.mark.parametrize(("length", "kept"), [(300, 300 * "x"), (301, 150 * "x" + "…" + 150 * "x")])
-def test_a_fault_is_a_text_of_which_300_characters_are_kept(length: int, kept: str) -> None:
-    found: ProfileResponse = read_as(ProfileResponse, RESPONSE | {"fault": length * "x"})
-    assert found.fault == kept
-    assert read_as(ProfileResponse, {"id": REQUEST["id"]}) == ProfileResponse(id=REQUEST["id"])
 
 
 def test_the_largest_trace_is_as_the_page_tells() -> None:

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from vastrun.contract.config import (
-    DilocoConfig,
     Fsdp2Config,
     ModelConfig,
     ObjectiveConfig,
@@ -26,12 +25,6 @@ DARCY = DataConfig(task="darcy")
 EVALUATED: dict[str, Any] = {"evaluate_every": 500, "batch": 1}
 OFFLOADED: dict[str, Any] = {"strategy": "fsdp2", "fsdp2": Fsdp2Config(cpu_offload=True)}
 FIXED: dict[str, Any] = {"deterministic": True, "probe": "auto"}
-APART: dict[str, Any] = {
-    "strategy": "diloco",
-    "steps": 100,
-    "checkpoint_every": 20,
-    "diloco": DilocoConfig(every=20),
-}
 
 
 def keys(world_size: int = 1, **changes: Any) -> list[str]:
@@ -135,29 +128,6 @@ def test_a_deterministic_training_has_nothing_that_a_resumed_one_would_do_otherw
     assert "deterministic" not in " ".join(
         text for _, text in faults_of(replace(TrainConfig(), **changes), 1)
     )
-
-
-@pytest.mark.parametrize(
-    ("changes", "faults"),
-    [
-        ({}, []),
-        ({"steps": 110}, ["steps"]),
-        ({"checkpoint_every": 30}, ["checkpoint_every"]),
-        ({"evaluate_every": 40, "data": (DataConfig(validation=8),)}, []),
-        ({"evaluate_every": 10, "data": (DataConfig(validation=8),)}, ["evaluate_every"]),
-        ({"precision": "bf16"}, []),
-        ({"precision": "fp16"}, ["precision"]),
-        ({"ema": 0.9}, ["ema"]),
-        ({"stage": "refine"}, ["stage"]),
-        ({"freeze": "codec"}, ["freeze"]),
-        ({"out_of_memory": "retry"}, ["out_of_memory"]),
-        ({"deterministic": True}, ["strategy"]),
-    ],
-)
-def test_nodes_that_train_apart_meet_where_all_hold_the_same_weights(
-    changes: dict[str, Any], faults: list[str]
-) -> None:
-    assert keys(2, **{**APART, **changes}) == faults
 
 
 @pytest.mark.parametrize(

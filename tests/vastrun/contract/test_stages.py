@@ -118,7 +118,6 @@ def test_a_gate_says_what_it_misses(
             "has no effect",
         ),
         ({**THREE, "model": {"name": "fno"}}, "model.name", "expected latent with the stage refine, got fno"),
-        ({**THREE, "strategy": "diloco"}, "stages", "expected operator with diloco, got refine"),
         (
             {"stages": ["operator", "steady"], "data": {"task": "burgers"}},
             "stages",

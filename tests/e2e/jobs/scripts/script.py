@@ -3,7 +3,6 @@
 import hashlib
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -136,33 +135,6 @@ def saves_its_own():
         waits()
     assert Path(resume, "nested", "optimizer.pt").read_bytes() == b"moments" * step
     passes()
-
-
-def crawls():
-    """Trains step by step and saves each; from a checkpoint it does the other steps at once."""
-    heart, last = Heartbeat.of_this_rank(), int(sys.argv[2])
-    found = sorted(Path(os.environ["VASTRUN_BOX"], "resume").glob("step-*"))
-    for step in range(1, 1 if found else last):
-        save(step)
-        heart.beat(step)
-        time.sleep(0.05)
-    print("continues after", found[-1].name if found else "nothing", flush=True)
-    heart.beat(last)
-    passes()
-
-
-def save(step):
-    checkpoint = Path(os.environ["VASTRUN_RUN"], "checkpoints", f"step-{step:06}")
-    checkpoint.mkdir(parents=True)
-    state = f"weights after step {step}".encode()
-    (checkpoint / "state").write_bytes(state)
-    file = {"path": "state", "size": len(state), "sha256": hashlib.sha256(state).hexdigest()}
-    (checkpoint / "manifest.json").write_text(json.dumps({"step": step, "files": [file]}))
-    new = checkpoint.parent / "latest.new"
-    new.write_text(json.dumps({"step": step, "path": checkpoint.name}))
-    new.replace(checkpoint.parent / "latest.json")
-    for old in sorted(checkpoint.parent.glob("step-*"))[:-20]:
-        shutil.rmtree(old)
 
 
 def hangs():

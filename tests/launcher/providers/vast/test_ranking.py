@@ -15,7 +15,7 @@ from vastrun.launcher.core.job import DataFile, JobSpec, Resources
 from vastrun.launcher.decisions.history import Speed, SpeedHistory
 from vastrun.launcher.decisions.market_report import Quote, Term
 from vastrun.launcher.decisions.policy import worst_case_usd
-from vastrun.launcher.decisions.speedup import StepSpeed, speedup_of
+from vastrun.launcher.decisions.speedup import Speedup, SpeedupRow
 from vastrun.launcher.providers.vast.funnel import funnel
 from vastrun.launcher.providers.vast.ranking import rank_offers, shuffle_equals
 
@@ -263,11 +263,11 @@ def test_a_speed_that_nobody_measured_is_estimated_where_a_step_was_estimated() 
     assert "estimated (40% of its peak)" in estimate.terms[0].text
 
 
-REHEARSED = speedup_of(
-    "RTX 4090",
-    48,
-    {ranks: StepSpeed(steps=9, step_s=step_s, data=0.0) for ranks, step_s in ((1, 1.0), (2, 0.625))},
-    {},
+REHEARSED = Speedup(
+    rows=(
+        SpeedupRow(ranks=1, step_s=1.0, efficiency=1.0),
+        SpeedupRow(ranks=2, step_s=0.625, efficiency=0.8),
+    )
 )
 """A speed-up that was measured on up to two GPUs: an efficiency of 80 %."""
 
