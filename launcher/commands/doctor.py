@@ -182,6 +182,8 @@ def _account(name: str, account_status: AccountStatus) -> Iterator[Finding]:
         fix="add credit at https://cloud.vast.ai/billing/" if low else "",
     )
     yield _permissions(name, account_status)
+    rights = (f"{right} to {', '.join(uses)}" for right, uses in account_status.purposes.items())
+    yield Finding(name=f"{name} rights", health=Health.OK, text="; ".join(rights))
     yield _clock(name, account_status.clock_ahead_s)
 
 

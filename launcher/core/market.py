@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -240,5 +240,7 @@ class AccountStatus:
     """Permissions of a minimal key."""
     refused: tuple[str, ...]
     """Needed permissions that the key lacks."""
+    purposes: Mapping[str, Sequence[str]]
+    """What each permission is for."""
     wider: bool | None
     """True if the key has more permissions than needed; None: unknown."""

@@ -224,7 +224,7 @@ def attach_key(world: World, call: Call) -> Reply:
         raise refusal(403, "forbidden", "no permission: api.instance.attach_ssh")
     if not world.faults.take("attach_lost", instance.place):
         world.instances.attach_key(instance, key)
-    return reply({"success": True, "msg": "SSH key added to instance."})
+    return reply({"success": True, "msg": "SSH key attached successfully"})
 
 
 def detach_key(world: World, call: Call) -> Reply:

@@ -6,7 +6,7 @@ from collections import defaultdict, deque
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from tests.emulators.answers import ApiError, text_reply
+from tests.emulators.answers import ApiError, reply
 from tests.emulators.behaviour import Behaviour, refused
 from tests.emulators.clock import Clock
 
@@ -86,7 +86,7 @@ class Limits:
             recent.popleft()
         a_minute = self._behaviour.number("limit.searches")
         if len(recent) >= a_minute:
-            self._refuse(60 / a_minute, "429 text")
+            self._refuse(60 / a_minute, "429 object")
         recent.append(now)
 
     def _refuse(self, spacing_s: float, word: str) -> None:
@@ -94,5 +94,5 @@ class Limits:
         if word.startswith("200"):
             return
         self.refused += 1
-        usual = text_reply(f"API requests too frequent: endpoint threshold={spacing_s:g}", status=429)
-        raise ApiError(usual if word == "429 text" else refused(word))
+        usual = reply({"detail": f"API requests too frequent endpoint threshold={spacing_s:g}"}, status=429)
+        raise ApiError(usual if word == "429 object" else refused(word))

@@ -15,7 +15,12 @@ from tests.emulators.market import Ask
 from tests.emulators.rental import Rental, read_rental
 from tests.emulators.world import World
 
-_NO_CREDIT = refusal(400, "insufficient_credit", "error 400/3720: Your account lacks credit.")
+_NO_CREDIT = ApiError(
+    reply(
+        {"error": "insufficient_credit", "msg": "Your account lacks credit; see the billing page."},
+        status=400,
+    )
+)
 
 
 def search(world: World, call: Call) -> Reply:

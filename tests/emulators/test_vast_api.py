@@ -93,10 +93,10 @@ def test_json_has_no_charset(vast: VastEmulator) -> None:
     connection.close()
 
 
-def test_calls_that_come_too_fast_are_refused_in_plain_text() -> None:
+def test_calls_that_come_too_fast_are_refused_in_json() -> None:
     with VastEmulator([Machine(id=1, gpus=8)], clock=Clock(0)) as vast:
         instance_id = rent(vast)[1]["new_contract"]
-        assert rent(vast) == (429, "API requests too frequent: endpoint threshold=4.5")
+        assert rent(vast) == (429, {"detail": "API requests too frequent endpoint threshold=4.5"})
         vast.advance(5)
         assert rent(vast)[0] == 429, "who came too early waits longer"
         vast.advance(12)

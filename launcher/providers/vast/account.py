@@ -22,7 +22,7 @@ from vastrun.launcher.gate import caps
 from vastrun.launcher.ports import Clock
 from vastrun.launcher.providers.vast.api import VastApi, credit_of
 from vastrun.launcher.providers.vast.instance_row import InstanceRow
-from vastrun.launcher.providers.vast.routes import NEEDED
+from vastrun.launcher.providers.vast.routes import NEEDED, RIGHTS
 from vastrun.launcher.providers.vast.rows import parse_charge
 
 _DAY_S = 86400.0
@@ -45,7 +45,10 @@ def account_status(api: VastApi, now: Callable[[], float]) -> AccountStatus:
         credit_usd=credit_of(user),
         clock_ahead_s=_ahead_s(date, asked_at, now()),
         needed=NEEDED,
-        refused=tuple(category for category, ask in _probe_calls(api).items() if not _is_allowed(ask)),
+        purposes=RIGHTS,
+        refused=tuple(
+            category for category, ask in _probe_calls(api, asked_at).items() if not _is_allowed(ask)
+        ),
         wider=_is_wider(api),
     )
 
@@ -64,13 +67,17 @@ def _id_of(user: Mapping[str, Any]) -> str:
     raise ProviderError("Vast's response does not name the account of this key")
 
 
-def _probe_calls(api: VastApi) -> dict[str, Callable[[], object]]:
+def _probe_calls(api: VastApi, now: float) -> dict[str, Callable[[], object]]:
     """Return a read-only call for each category that has one; writes cannot be probed."""
 
     def search() -> object:
         return api.search({}, kind="on-demand", disk_gb=8.0, order=("dph_total", "asc"), limit=1)
 
-    return {"instance_read": api.instances, "misc": search}
+    return {
+        "instance_read": api.instances,
+        "misc": search,
+        "billing_read": lambda: api.charges(now - _DAY_S, now),
+    }
 
 
 def _is_allowed(ask: Callable[[], object]) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 
@@ -25,8 +25,6 @@ class Route:
     limit: Limit
     penalty_s: float = 5.0
     """Seconds for which Vast refuses further calls after one that came too early."""
-    is_optional: bool = False
-    """True when one machine can be rented, watched and ended without it."""
 
 
 ROUTES: Mapping[str, Route] = {
@@ -38,21 +36,18 @@ ROUTES: Mapping[str, Route] = {
     "attach key": Route(purpose="attach the run's SSH key", right="instance_write", limit=Limit(1, 1.0)),
     "logs": Route(purpose="read the logs of a start", right="instance_read", limit=Limit(1, 1.0)),
     "account": Route(purpose="read the credit", right="user_read", limit=Limit(1, 1.0)),
-    "charges": Route(purpose="read the bill", right="billing_read", limit=Limit(1, 1.0), is_optional=True),
-    "schedule": Route(
-        purpose="have Vast itself end a machine later", right="", limit=Limit(1, 1.0), is_optional=True
-    ),
-    "overlays": Route(
-        purpose="list networks of several nodes", right="user_read", limit=Limit(1, 1.0), is_optional=True
-    ),
-    "overlay": Route(
-        purpose="make a network of several nodes", right="user_write", limit=Limit(1, 1.0), is_optional=True
-    ),
+    "charges": Route(purpose="read the bill", right="billing_read", limit=Limit(1, 1.0)),
+    "schedule": Route(purpose="have Vast itself end a machine later", right="", limit=Limit(1, 1.0)),
+    "overlays": Route(purpose="list networks of several nodes", right="user_read", limit=Limit(1, 1.0)),
+    "overlay": Route(purpose="make a network of several nodes", right="user_write", limit=Limit(1, 1.0)),
 }
 """Rights by Vast's page on permissions; limits as documented, those of account, attach key, logs, schedules
 and networks chosen here."""
 
-NEEDED = tuple(
-    dict.fromkeys(route.right for route in ROUTES.values() if route.right != "user_write" and route.right)
-)
-"""Categories of permissions of a key that may do all but make networks."""
+RIGHTS: Mapping[str, Sequence[str]] = {
+    right: tuple(one.purpose for one in ROUTES.values() if one.right == right)
+    for right in dict.fromkeys(route.right for route in ROUTES.values() if route.right)
+}
+"""What each category of permissions is for."""
+NEEDED = tuple(right for right in RIGHTS if right != "user_write")
+"""Categories of permissions of a key for runs on one machine each."""

@@ -198,6 +198,8 @@ def test_a_scoped_key_is_enough(examined: Examined, environ: dict[str, str], vas
     code, findings = examined(account(environ, vast, SCOPED), "--provider", "vast")
     assert code == 0
     assert findings["vast key"]["text"] == f"accepted; ${vast.account.credit:.2f} of credit"
+    assert "instance_write to rent a machine, destroy a machine" in findings["vast rights"]["text"]
+    assert findings["vast scheduled ends"]["health"] == "ok"
     assert findings["vast permissions"]["health"] == "ok"
     assert findings["vast clock"]["health"] == "ok"
     assert findings["vast orphans"]["health"] == "ok"
@@ -247,7 +249,7 @@ def test_a_key_that_may_do_more_is_a_warning_that_says_what_is_enough(
     assert permissions_json(NEEDED) in findings["vast permissions"]["fix"]
 
 
-@pytest.mark.parametrize("lacking", ["misc", "instance_read"])
+@pytest.mark.parametrize("lacking", ["misc", "instance_read", "billing_read"])
 def test_a_key_that_lacks_a_permission_fails(
     examined: Examined, environ: dict[str, str], vast: VastEmulator, lacking: str
 ) -> None:

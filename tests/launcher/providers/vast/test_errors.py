@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -29,6 +31,7 @@ from vastrun.launcher.core.errors import (
 from vastrun.launcher.providers.vast import VastProvider, boot, calls
 from vastrun.launcher.providers.vast.calls import Call
 from vastrun.launcher.providers.vast.errors import Answer, UnknownRefusalError, fetch_log, map_error
+from vastrun.launcher.providers.vast.routes import RIGHTS
 
 TAKEN = "error 410/3907: no_such_ask Instance type 5 is no longer available."
 MISSING = "error 404/3603: no_such_ask Instance type by id 5 is not available."
@@ -265,3 +268,10 @@ def test_a_refusal_of_the_request_is_told() -> None:
 )
 def test_a_log_is_read_by_the_table_of_a_status(log: str, cause: Cause | None) -> None:
     assert boot.cause_in(log) is cause
+
+
+def test_the_page_lists_the_rights_of_a_scoped_key_and_what_each_is_for() -> None:
+    page = (Path(__file__).parents[4] / "docs" / "vast.md").read_text(encoding="utf-8")
+    assert dict(re.findall(r"^\| `(\w+)` \| (.+) \|$", page, re.M)) == {
+        right: ", ".join(uses) for right, uses in RIGHTS.items()
+    }
