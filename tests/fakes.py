@@ -217,8 +217,8 @@ class FakeProvider:
             for label, usd in self.charges.items()
         ]
 
-    def schedule_end(self, instance_id: str, not_before: float) -> None:
-        self.scheduled[instance_id] = math.ceil((not_before + 900) / 3600) * 3600
+    def schedule_end(self, instance_id: str, after_s: float) -> None:
+        self.scheduled[instance_id] = math.ceil((self.clock.now() + after_s + 900) / 3600) * 3600
 
     def cancel_end(self, instance_id: str) -> None:
         self.scheduled.pop(instance_id, None)

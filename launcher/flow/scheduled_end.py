@@ -20,9 +20,8 @@ def schedule_end(context: RunContext) -> bool:
     ender, run = context.services.provider.abilities.ends_later, context.run
     if ender is None or run.instance_id is None or run.offer is None:
         return True
-    at = policy.latest_end(context.spec, run, run.offer) - (run.clock_ahead_s or 0.0)
     try:
-        ender.schedule_end(run.instance_id, at)
+        ender.schedule_end(run.instance_id, policy.latest_end(context.spec, run, run.offer) - context.now())
     except (AuthError, ProviderError) as error:
         context.report(f"{context.services.provider.name} itself will not end this machine later: {error}")
         context.has_scheduled_end = False

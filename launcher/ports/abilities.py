@@ -95,8 +95,8 @@ class HasNetworks(Protocol):
 class EndsLater(Protocol):
     """A provider whose own servers destroy a machine at a set time, whatever became of vastrun's programs."""
 
-    def schedule_end(self, instance_id: str, not_before: float) -> None:
-        """Have the machine destroyed some time after `not_before`, in epoch seconds by the provider's clock.
+    def schedule_end(self, instance_id: str, after_s: float) -> None:
+        """Have the machine destroyed more than `after_s` seconds from now, soon after that.
 
         Replaces the time that was set before. Raises AuthError, ProviderError.
         """

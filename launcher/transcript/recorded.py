@@ -97,7 +97,7 @@ CALLS: Mapping[str, CallLogSpec] = {
     "account.identity": CallLogSpec(answer=lambda identity: {"clock_ahead_s": identity.clock_ahead_s}),
     "by_run.instances_for": CallLogSpec(about=lambda run: {"run": run.id}, answer=summarize_machines),
     "ends_later.schedule_end": CallLogSpec(
-        about=lambda instance_id, not_before: {"id": instance_id, "not_before": not_before}
+        about=lambda instance_id, after_s: {"id": instance_id, "after_s": after_s}
     ),
     "ends_later.cancel_end": CallLogSpec(about=_machine_id),
     "host_log.host_log": CallLogSpec(about=_machine_id, answer=lambda text: {"chars": len(text)}),

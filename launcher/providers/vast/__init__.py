@@ -252,7 +252,7 @@ class VastProvider:
 
     def identity(self) -> Identity:
         """Return the account's number and the offset of this clock to Vast's."""
-        return accounts.identity(self._api, self._clock.now)
+        return accounts.identity(self._api)
 
     def _shell(self, row: InstanceRow, run_id: str, addresses: Sequence[tuple[str, int]]) -> Remote:
         """Return a shell. `run_id`: the run that rented the machine; its label may have changed since."""

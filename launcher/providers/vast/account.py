@@ -6,7 +6,6 @@ import itertools
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from email.utils import parsedate_to_datetime
 from typing import Any, Generic, TypeVar
 
 from vastrun.launcher.core import AccountStatus, Charge, Identity
@@ -39,25 +38,20 @@ def account_status(api: VastApi, now: Callable[[], float]) -> AccountStatus:
 
     Raises AuthError when the key is rejected.
     """
-    asked_at = now()
-    user, date = api.account()
+    user = api.account()
     return AccountStatus(
         credit_usd=credit_of(user),
-        clock_ahead_s=_ahead_s(date, asked_at, now()),
+        clock_ahead_s=api.clock_ahead_s,
         needed=NEEDED,
         purposes=RIGHTS,
-        refused=tuple(
-            category for category, ask in _probe_calls(api, asked_at).items() if not _is_allowed(ask)
-        ),
+        refused=tuple(category for category, ask in _probe_calls(api, now()).items() if not _is_allowed(ask)),
         wider=_is_wider(api),
     )
 
 
-def identity(api: VastApi, now: Callable[[], float]) -> Identity:
+def identity(api: VastApi) -> Identity:
     """Return the owner of the key. Raises AuthError when it is rejected."""
-    asked_at = now()
-    user, date = api.account()
-    return Identity(account=_id_of(user), clock_ahead_s=_ahead_s(date, asked_at, now()))
+    return Identity(account=_id_of(api.account()), clock_ahead_s=api.clock_ahead_s)
 
 
 def _id_of(user: Mapping[str, Any]) -> str:
@@ -97,22 +91,6 @@ def _is_wider(api: VastApi) -> bool | None:
     except ProviderError:
         return None
     return True
-
-
-def _ahead_s(date: str | None, asked_at: float, answered_at: float) -> float | None:
-    """Return the minimum seconds by which this clock is ahead of a Date header; 0.0 if the delay explains it.
-
-    The header has whole seconds, and was written between request and response. None when it is invalid.
-    """
-    try:
-        server_at = parsedate_to_datetime(date or "").timestamp()
-    except (ValueError, TypeError, OverflowError, OSError):
-        return None
-    # The true offset lies between the two, so a slow answer alone never looks like a wrong clock.
-    min_s, max_s = asked_at - (server_at + 1.0), answered_at - server_at
-    if abs(max_s) >= caps.CLOCK_AHEAD_S:
-        return None
-    return 0.0 if min_s <= 0 <= max_s else min_s
 
 
 def charges_of(api: VastApi, since: float, until: float) -> Sequence[Charge]:

@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from vastrun.launcher.core.errors import GoneError, ProviderError, UncertainError, UnreachableError
@@ -57,6 +58,8 @@ class VastApi:
         self._thread_local = threading.local()
         """Time and budget of the thread's last call."""
         self._record: Callable[[Exchange], None] | None = None
+        self.clock_ahead_s: float | None = None
+        """Seconds by which this computer's clock was ahead of Vast's at the last answer; None: unknown."""
 
     @property
     def server(self) -> str:
@@ -88,6 +91,10 @@ class VastApi:
                 except NoResponseError:
                     continue
         return answers
+
+    def server_now(self) -> float:
+        """Return the time by Vast's clock, in epoch seconds, as far as it is known."""
+        return self._clock.now() - (self.clock_ahead_s or 0.0)
 
     @property
     def asked_at(self) -> float:
@@ -175,12 +182,11 @@ class VastApi:
 
     def credit_usd(self) -> float:
         """Return the account's credit in USD."""
-        return credit_of(self.account()[0])
+        return credit_of(self.account())
 
-    def account(self) -> tuple[Mapping[str, Any], str | None]:
-        """Return the account's row and the Date header of the response."""
-        row = self.repeat(calls.account(), require_object)
-        return row, self._thread_local.date
+    def account(self) -> Mapping[str, Any]:
+        """Return the account's row."""
+        return self.repeat(calls.account(), require_object)
 
     def hosted_machines(self) -> None:
         """Check that the key may read machines hosted by the account. Raises AuthError."""
@@ -317,7 +323,9 @@ class VastApi:
             answer = self._send()(call, budget)
         finally:
             local.memory = budget.spent_memory
-            local.date = None if answer is None else answer.headers.get("Date")
+            if answer is not None:
+                date = answer.headers.get("Date")
+                self.clock_ahead_s = clock_ahead_s(date, local.asked_at, self._clock.now())
             if self._record is not None:
                 from vastrun.launcher.providers.vast.conformance.recorder import exchange_of
 
@@ -331,6 +339,22 @@ class VastApi:
             if self._cached_send is None:
                 self._cached_send = self._connect(self._account)
             return self._cached_send
+
+
+def clock_ahead_s(date: str | None, asked_at: float, answered_at: float) -> float | None:
+    """Return the minimum seconds by which this clock is ahead of a Date header; 0.0 if the delay explains it.
+
+    The header has whole seconds, and was written between request and response. None when it is invalid.
+    """
+    try:
+        server_at = parsedate_to_datetime(date or "").timestamp()
+    except (ValueError, TypeError, OverflowError, OSError):
+        return None
+    # The true offset lies between the two, so a slow answer alone never looks like a wrong clock.
+    min_s, max_s = asked_at - (server_at + 1.0), answered_at - server_at
+    if abs(max_s) >= caps.CLOCK_AHEAD_S:
+        return None
+    return 0.0 if min_s <= 0 <= max_s else min_s
 
 
 def _require_rows(answer: Any) -> list[Any]:

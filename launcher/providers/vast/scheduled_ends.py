@@ -41,9 +41,10 @@ class ScheduledEnds:
     def __init__(self, api: VastApi) -> None:
         self._api = api
 
-    def schedule_end(self, instance_id: str, not_before: float) -> None:
+    def schedule_end(self, instance_id: str, after_s: float) -> None:
         """Schedule the request, or move the one that exists."""
-        start = end_hour(not_before) + _HOUR_S / 2
+        # By Vast's clock, which sends it: this computer's may be wrong, and may have been set meanwhile.
+        start = end_hour(self._api.server_now() + after_s) + _HOUR_S / 2
         try:
             self._api.schedule_destroy(instance_id, start, start + _REPEATED_S)
         except ProviderError as error:

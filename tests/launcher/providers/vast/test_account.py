@@ -17,7 +17,7 @@ from vastrun.launcher.core.errors import AuthError, KeyNotAttachedError, Provide
 from vastrun.launcher.environment import wire
 from vastrun.launcher.providers.vast import VastProvider
 from vastrun.launcher.providers.vast.account import VARIABLE, CachedQuery, KeyAccess, identity
-from vastrun.launcher.providers.vast.api import VastApi
+from vastrun.launcher.providers.vast.api import VastApi, clock_ahead_s
 from vastrun.launcher.providers.vast.instance_row import InstanceRow
 from vastrun.launcher.providers.vast.limits import FileRateLimitStore, Limiter
 from vastrun.launcher.providers.vast.transport import VastAccount
@@ -77,11 +77,11 @@ def test_no_key_is_in_any_file_or_error(vast: VastEmulator, provider: VastProvid
 class Teller:
     """Says that of the account."""
 
-    def __init__(self, user: dict[str, Any], date: str | None) -> None:
-        self._answer = user, date
+    def __init__(self, user: dict[str, Any]) -> None:
+        self._user = user
 
-    def account(self) -> tuple[dict[str, Any], str | None]:
-        return self._answer
+    def account(self) -> dict[str, Any]:
+        return self._user
 
 
 @pytest.mark.parametrize(
@@ -103,15 +103,13 @@ class Teller:
     ],
 )
 def test_the_time_that_vast_tells_is_believed_within_a_year(date: str | None, ahead_s: float | None) -> None:
-    moments = iter((1_767_225_600.0 + 80, 1_767_225_600.0 + 90))
-    told = identity(Teller({"id": 7}, date), lambda: next(moments))  # type: ignore[arg-type]
-    assert (told.account, told.clock_ahead_s) == ("7", ahead_s)
+    assert clock_ahead_s(date, 1_767_225_600.0 + 80, 1_767_225_600.0 + 90) == ahead_s
 
 
 @pytest.mark.parametrize("number", [None, "", "me", -1, 0, 1.5, 1 << 70, True, [], {}])
 def test_an_account_without_a_number_is_none(number: object) -> None:
     with pytest.raises(ProviderError, match="does not name the account"):
-        identity(Teller({"id": number}, None), lambda: 0.0)  # type: ignore[arg-type]
+        identity(Teller({"id": number}))  # type: ignore[arg-type]
 
 
 class Oracle:

@@ -42,20 +42,35 @@ def ends(provider: VastProvider) -> ScheduledEnds:
     return ScheduledEnds(provider.api)
 
 
+class ClockOf(FakeClock):
+    """One that differs from Vast's."""
+
+    def __init__(self, vast: VastEmulator, by_s: float) -> None:
+        self._vast, self._by_s = vast, by_s
+
+    def now(self) -> float:
+        return self._vast.clock.now() + self._by_s
+
+    def sleep(self, seconds: float) -> None:
+        """Calls are not limited here."""
+
+
 def left(vast: VastEmulator, machine: Instance, hours: float) -> bool:
     """Whether the machine is there after so many hours."""
     vast.advance(hours * HOUR_S)
     return any(one.id == int(machine.id) for one in vast.instances)
 
 
+@pytest.mark.parametrize("wrong_by_s", [-7200.0, -300.0, 0.0, 300.0, 7200.0])
 @pytest.mark.parametrize("minute", [*range(0, 60, 7), 59.999])
-def test_no_machine_is_ended_before_its_last_moment_at_any_minute_of_the_hour(
-    vast: VastEmulator, provider: VastProvider, ends: ScheduledEnds, minute: float
+def test_no_machine_is_ended_before_its_last_moment_at_any_minute_of_the_hour_by_any_clock(
+    vast: VastEmulator, tmp_path: Path, minute: float, wrong_by_s: float
 ) -> None:
-    machine = rent(provider)
+    account = VastAccount(key=vast.account_key, server=vast.url, login=vast.login)
+    provider = VastProvider(account, tmp_path, clock=ClockOf(vast, wrong_by_s))
+    ends, machine = ScheduledEnds(provider.api), rent(provider)
     vast.advance(-vast.clock.now() % HOUR_S + minute * 60)
-    last = vast.clock.now() + 1.5 * HOUR_S
-    ends.schedule_end(machine.id, last)
+    ends.schedule_end(machine.id, 1.5 * HOUR_S)
     assert left(vast, machine, 1.5 + 5 / 60), "clocks may differ by five minutes"
     assert not left(vast, machine, 2 - 5 / 60)
 
@@ -64,8 +79,8 @@ def test_a_second_schedule_moves_the_first(
     vast: VastEmulator, provider: VastProvider, ends: ScheduledEnds
 ) -> None:
     machine, now = rent(provider), vast.clock.now()
-    ends.schedule_end(machine.id, now)
-    ends.schedule_end(machine.id, now + 5 * HOUR_S)
+    ends.schedule_end(machine.id, 0.0)
+    ends.schedule_end(machine.id, 5 * HOUR_S)
     assert [(one.instance_id, one.at) for one in ends.scheduled_ends()] == [
         (machine.id, end_hour(now + 5 * HOUR_S) + HOUR_S / 2)
     ]
@@ -78,7 +93,7 @@ def test_what_is_cancelled_is_this_machine_s_alone(
 ) -> None:
     first, second = rent(provider), rent(provider)
     for machine in (first, second):
-        ends.schedule_end(machine.id, vast.clock.now())
+        ends.schedule_end(machine.id, 0.0)
     ends.cancel_end(first.id)
     assert [one.instance_id for one in ends.scheduled_ends()] == [second.id]
     ends.cancel_end(first.id)
@@ -90,7 +105,7 @@ def test_a_schedule_whose_answer_is_lost_is_made_once(
 ) -> None:
     machine = rent(provider)
     vast.faults.add(fault, endpoint="add_schedule")
-    ends.schedule_end(machine.id, vast.clock.now())
+    ends.schedule_end(machine.id, 0.0)
     assert len(ends.scheduled_ends()) == 1
 
 
@@ -100,7 +115,7 @@ def test_a_key_without_the_right_is_told_so(
     machine = rent(provider)
     vast.faults.add("schedule_denied", times=2)
     with pytest.raises(AuthError, match=r"api\.commands\.schedule_job.*have Vast itself end a machine later"):
-        ends.schedule_end(machine.id, vast.clock.now())
+        ends.schedule_end(machine.id, 0.0)
     with pytest.raises(AuthError):
         ends.scheduled_ends()
 
