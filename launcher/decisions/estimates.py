@@ -20,8 +20,6 @@ from vastrun.launcher.decisions import policy
 if TYPE_CHECKING:
     from vastrun.launcher.core.job import JobSpec
 
-REHEARSED = "rehearse speedup"
-"""Source of a speed that was measured by the command of that name."""
 _ROUNDING_USD = 1e-9
 
 
@@ -65,7 +63,7 @@ def basis_text(forecast: Forecast) -> str:
     """Describe how the speed is known."""
     runs = "1 run" if forecast.runs == 1 else f"{forecast.runs} runs"
     if forecast.basis == "measured":
-        return f"measured ({forecast.source or runs})"
+        return f"measured ({runs})"
     if forecast.basis == "roofline":
         return f"estimated ({forecast.source})"
     return f"scaled from {forecast.source} ({runs})" if forecast.basis == "scaled" else "a guess"

@@ -17,7 +17,6 @@ from vastrun.launcher.core.labels import POOL
 from vastrun.launcher.core.phases import BEFORE_TRAINING
 from vastrun.launcher.decisions import policy
 from vastrun.launcher.decisions.job_shape import JobShape, shape_of, shape_prefilter
-from vastrun.launcher.decisions.speedup import Speedup
 from vastrun.launcher.decisions.workload import EFFICIENCY
 
 HALF_LIFE_S = 7 * 86400.0
@@ -172,8 +171,6 @@ class SpeedHistory:
     efficiency: float = EFFICIENCY
     """Share of the roofline that earlier trainings reached."""
     bids: BidHistory = BidHistory()
-    speedups: Mapping[str, Speedup] = field(default_factory=dict)
-    """Speed-ups of the job that were measured, by model of GPU."""
 
 
 def speed_history_of(

@@ -7,11 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from vastrun.contract.gpus import model_of
 from vastrun.launcher.core import Forecast
 from vastrun.launcher.core.job import JobSpec
 from vastrun.launcher.core.market import Basis
-from vastrun.launcher.decisions.estimates import REHEARSED
 from vastrun.launcher.decisions.history import MachineKind, Speed, SpeedHistory, kind_text
 from vastrun.launcher.decisions.job_shape import steps_of
 from vastrun.launcher.decisions.workload import roofline
@@ -62,8 +60,6 @@ class Speeds:
         if kind in self.learned:
             speed = self.learned[kind]
             return _Pace(speed.steps_per_s, "measured", speed.runs)
-        if (measured := self._rehearsed(row)) is not None:
-            return measured
         same_gpu = [other for other in self.learned if other[0] == row.gpu_name and other[1] > 0]
         if same_gpu:
             nearest = min(same_gpu, key=lambda other: _ratio(other[1], row.gpus))
@@ -73,23 +69,6 @@ class Speeds:
             nearest = min(scored, key=lambda other: _ratio(self.dlperf[other], row.dlperf))
             return self._scaled(nearest, row.dlperf / self.dlperf[nearest])
         return self._estimated(row)
-
-    def _rehearsed(self, row: OfferRow) -> _Pace | None:
-        """Return the speed by a measured speed-up on that model of GPU; None: there is none.
-
-        For a number of ranks that was not measured, the nearest one's speed is scaled by its efficiency.
-        """
-        speedup = self.known.speedups.get(model_of(row.gpu_name))
-        if speedup is None or self.spec.nodes > 1:
-            return None
-        steps_per_s = speedup.steps_per_s(row.gpus)
-        if steps_per_s is not None:
-            return _Pace(steps_per_s, "measured", 1, REHEARSED)
-        nearest = min(speedup.rows, key=lambda one: _ratio(one.ranks, row.gpus))
-        factor = row.gpus / nearest.ranks
-        # More ranks lose at least as much each; fewer ranks need not lose what these do.
-        factor *= min(1.0, nearest.efficiency) if factor > 1 else 1.0
-        return _Pace(factor / nearest.step_s, "scaled", 1, kind_text((row.gpu_name, nearest.ranks)))
 
     def _pace_anywhere(self) -> _Pace | None:
         """Return the mean measured speed on all kinds of machines; None without measurements."""

@@ -15,7 +15,6 @@ from vastrun.launcher.core.job import DataFile, JobSpec, Resources
 from vastrun.launcher.decisions.history import Speed, SpeedHistory
 from vastrun.launcher.decisions.market_report import Quote, Term
 from vastrun.launcher.decisions.policy import worst_case_usd
-from vastrun.launcher.decisions.speedup import Speedup, SpeedupRow
 from vastrun.launcher.providers.vast.funnel import funnel
 from vastrun.launcher.providers.vast.ranking import rank_offers, shuffle_equals
 
@@ -261,36 +260,6 @@ def test_a_speed_that_nobody_measured_is_estimated_where_a_step_was_estimated() 
     assert (forecast.basis, forecast.source) == ("roofline", "40% of its peak")
     assert forecast.train_s == pytest.approx(7200 / (0.4 * 165.2))
     assert "estimated (40% of its peak)" in estimate.terms[0].text
-
-
-REHEARSED = Speedup(
-    rows=(
-        SpeedupRow(ranks=1, step_s=1.0, efficiency=1.0),
-        SpeedupRow(ranks=2, step_s=0.625, efficiency=0.8),
-    )
-)
-"""A speed-up that was measured on up to two GPUs: an efficiency of 80 %."""
-
-
-@pytest.mark.parametrize(
-    ("gpus", "steps_per_s", "text"),
-    [
-        (1, 1.0, "measured (rehearse speedup)"),
-        (2, 1.6, "measured (rehearse speedup)"),
-        (4, 1.6 * 2 * 0.8, "scaled from RTX 4090 x2 (1 run)"),
-    ],
-)
-def test_a_measured_speed_up_says_how_fast_several_gpus_are(gpus: int, steps_per_s: float, text: str) -> None:
-    spec = replace(
-        train_job(resources=Resources(gpus=gpus)), train=TrainConfig(steps=7200, batch=48, precision="bf16")
-    )
-    estimated = workloads(strategy="single" if gpus == 1 else "ddp")
-    known = SpeedHistory(workloads=estimated, speedups={"RTX 4090": REHEARSED})
-    [estimate] = rank_offers([offer_row(num_gpus=gpus)], spec, LOCK, known)
-    assert estimate.offer.forecast.steps_per_s == pytest.approx(steps_per_s)
-    assert text in estimate.terms[0].text
-    [other] = rank_offers([offer_row(num_gpus=gpus, gpu_name="RTX 3090")], spec, LOCK, known)
-    assert other.offer.forecast.basis == "roofline"
 
 
 def test_a_measured_speed_counts_before_an_estimated_one() -> None:
