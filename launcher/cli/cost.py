@@ -46,7 +46,8 @@ REASONS: Mapping[DifferenceReason, tuple[str, str]] = {
     ),
     DifferenceReason.NOT_SETTLED: (
         "not settled yet",
-        f"it runs, or ended less than {SETTLEMENT_S / 3600:.0f} h ago: the rest is yet to be charged",
+        f"it runs, or ended less than {SETTLEMENT_S / 3600:.0f} h ago: the rest is yet to be charged; or a "
+        "charge of it cannot be read",
     ),
     DifferenceReason.SEEN_LATE: (
         "seen late",
@@ -72,6 +73,7 @@ REASONS: Mapping[DifferenceReason, tuple[str, str]] = {
 STRANGERS: Mapping[UnmatchedCharge, str] = {
     UnmatchedCharge.NOT_A_RUN: "for machines that vastrun did not rent",
     UnmatchedCharge.OTHER_LEDGER: "for runs of another ledger, for example another computer's",
+    UnmatchedCharge.OTHER_KIND: "not for a machine, and not of a run",
     UnmatchedCharge.UNKNOWN_RUN: (f"{_NOT_EXPLAINED}: for runs with this ledger's id that it does not have"),
 }
 

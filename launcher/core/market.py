@@ -190,14 +190,18 @@ class Charge:
 
     instance_id: str
     """Id of the machine; empty: none, or unknown."""
+    source: str = ""
+    """What was charged, as the provider names it, if it is not a machine: `volume-12`."""
     label: str
     """Label of the machine, then or now; empty: it had none."""
     usd: float
+    is_readable: bool = True
+    """False: its amount could not be read, so that the bill of its machine is incomplete."""
     storage_usd: float = 0.0
     traffic_usd: float = 0.0
     """Parts of `usd` for storage and for traffic."""
     until: float = 0.0
-    """Epoch seconds of the last item charged; 0: unknown."""
+    """Epoch seconds of the end of the last day charged; 0: unknown."""
 
 
 @dataclass(frozen=True, kw_only=True)

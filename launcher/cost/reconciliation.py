@@ -53,6 +53,7 @@ class UnmatchedCharge(StrEnum):
     NOT_A_RUN = "not_a_run"
     OTHER_LEDGER = "other_ledger"
     UNKNOWN_RUN = "unknown_run"
+    OTHER_KIND = "other_kind"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -175,12 +176,14 @@ def charges_by_run(runs: Iterable[Run], charges: Iterable[Charge]) -> Mapping[st
     found: dict[str, list[Charge]] = defaultdict(list)
     for charge in charges:
         run_id = by_machine.get(charge.instance_id) or by_label.get(charge.label, NO_RUN)
-        found[run_id].append(charge)
+        found[NO_RUN if charge.source else run_id].append(charge)
     return found
 
 
 def unmatched_charge(charge: Charge, ledger: str) -> UnmatchedCharge:
     """Return the kind of a charge that belongs to no run of this ledger."""
+    if charge.source:
+        return UnmatchedCharge.OTHER_KIND
     if not charge.label.startswith(LABEL_PREFIX):
         return UnmatchedCharge.NOT_A_RUN
     return UnmatchedCharge.UNKNOWN_RUN if ledger_in(charge.label) == ledger else UnmatchedCharge.OTHER_LEDGER
@@ -212,7 +215,8 @@ def _other_account(bill: Bill) -> float:
 
 
 def _not_settled(bill: Bill) -> float:
-    return bill.counted.usd if bill.now < bill.settles_at and bill.difference_usd < 0 else 0.0
+    is_open = bill.now < bill.settles_at or not all(charge.is_readable for charge in bill.charges)
+    return bill.counted.usd if is_open and bill.difference_usd < 0 else 0.0
 
 
 def _seen_late(bill: Bill) -> float:
@@ -269,12 +273,17 @@ def is_due(run: Run, now: float) -> bool:
 
 
 def is_whole(bill: Bill) -> bool:
-    """Return whether the run ended long enough ago, and each of its machines was charged for."""
-    charged = {charge.instance_id for charge in bill.charges}
+    """Return whether the run ended long enough ago, and each of its machines was charged to its end."""
+
+    def is_charged(machine: Run) -> bool:
+        own = [charge.until for charge in bill.charges if charge.instance_id == (machine.instance_id or "")]
+        return any(not until or until >= (machine.released_at or 0.0) for until in own)
+
     return (
         bill.run.phase is Phase.ENDED
         and bill.now >= bill.settles_at
-        and charged.issuperset(machine.instance_id or "" for machine in bill.machines)
+        and all(charge.is_readable for charge in bill.charges)
+        and all(map(is_charged, bill.machines))
     )
 
 

@@ -73,10 +73,11 @@ def cost_report(
 
 @dataclass(frozen=True, kw_only=True)
 class UnclaimedCharge:
-    """Sum of charges with a label that no run of this ledger has."""
+    """Sum of charges for a label that no run of this ledger has, or for what is no machine."""
 
     provider: str
     label: str
+    """Label of the machine; what was charged, like `volume-12`, where that is none."""
     kind: UnmatchedCharge
     usd: float
 
@@ -170,7 +171,7 @@ def _unclaimed(provider: str, charges: Iterable[Charge], ledger: str, since: flo
     usd_of: dict[tuple[str, UnmatchedCharge], float] = defaultdict(float)
     for charge in charges:
         if not charge.until or charge.until >= since:
-            usd_of[charge.label, unmatched_charge(charge, ledger)] += charge.usd
+            usd_of[charge.source or charge.label, unmatched_charge(charge, ledger)] += charge.usd
     found = [
         UnclaimedCharge(provider=provider, label=label, kind=kind, usd=usd)
         for (label, kind), usd in usd_of.items()

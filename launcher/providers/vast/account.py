@@ -99,7 +99,7 @@ def charges_of(api: VastApi, since: float, until: float) -> Sequence[Charge]:
     for number, row in enumerate(api.charges(since - _DAY_S, until + _DAY_S)):
         charge = parse_charge(row)
         # A list that grows while its pages are read contains a row twice.
-        charges[_identity(row) if charge.instance_id else number] = charge
+        charges[_identity(row) if charge.instance_id or charge.source else number] = charge
     return list(charges.values())
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping
+from collections import defaultdict
+from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,8 +29,9 @@ from vastrun.launcher.providers.vast.errors import no_response_error
 
 _DATACENTER = 1
 """Value of `hosting_type` for a datacenter; 0 is a private host."""
-_STORAGE, _TRAFFIC = ("disk",), ("bwd", "bwu")
-"""Types of a charge's items for disk, and for traffic."""
+_MACHINE = re.compile(r"instance-(\d{1,20})", re.ASCII)
+"""Source of a charge for a machine."""
+_DAY_S = 86400.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -170,23 +173,45 @@ class OverlayRow:
 
 
 def parse_charge(row: Any) -> Charge:
-    """Parse a charge. Raises UnreachableError for an invalid one: an incomplete bill must not be used."""
-    try:
-        source = re.fullmatch(r"instance-(\d{1,20})", text(row.get("source")), re.ASCII)
-        return Charge(
-            instance_id=source[1] if source else "",
-            label=text((row.get("metadata") or {}).get("label"))[: caps.LABEL_CHARACTERS],
-            usd=_dollars(row["amount"]),
-            storage_usd=_sum_of(row, _STORAGE),
-            traffic_usd=_sum_of(row, _TRAFFIC),
-            until=number(row.get("end")),
-        )
-    except ROW_ERRORS as error:
-        raise no_response_error("a charge that cannot be read") from error
+    """Parse a charge; one without a valid amount says so.
+
+    Raises UnreachableError where it may be of any machine: an incomplete bill must not be used.
+    """
+    columns = ColumnReader(row if isinstance(row, Mapping) else {})
+    source = columns.read("source", text)[: caps.LABEL_CHARACTERS]
+    machine, usd = _MACHINE.fullmatch(source), columns.read("amount", _dollars_or_none)
+    if usd is None and not source:
+        raise no_response_error("a charge that cannot be read")
+    items = columns.read("items", _usd_by_type)
+    # Vast bills by UTC days, and names the first and the last one by their midnight.
+    last_day = columns.read("end", number)
+    return Charge(
+        instance_id=machine[1] if machine else "",
+        source="" if machine else source,
+        label=columns.read("metadata", _label),
+        usd=usd or 0.0,
+        is_readable=usd is not None,
+        storage_usd=items["disk"],
+        traffic_usd=items["bwd"] + items["bwu"],
+        until=last_day + _DAY_S if last_day else 0.0,
+    )
 
 
-def _sum_of(row: Mapping[str, Any], kinds: Collection[str]) -> float:
-    return sum(_dollars(item["amount"]) for item in row.get("items") or () if item["type"] in kinds)
+def _usd_by_type(items: Any) -> Mapping[str, float]:
+    """Return the sums of a charge's items by type; what is no item counts for nothing."""
+    found: dict[str, float] = defaultdict(float)
+    for item in items or ():
+        with suppress(*ROW_ERRORS):
+            found[text(item["type"])] += _dollars(item["amount"])
+    return found
+
+
+def _label(metadata: Any) -> str:
+    return text((metadata or {}).get("label"))[: caps.LABEL_CHARACTERS]
+
+
+def _dollars_or_none(value: Any) -> float | None:
+    return None if value is None else _dollars(value)
 
 
 def _dollars(value: Any) -> float:

@@ -194,6 +194,15 @@ def test_a_charge_is_found_by_the_machine_else_by_its_label() -> None:
 )
 def test_a_charge_of_no_run_says_whose_it_is(label: str, kind: UnmatchedCharge) -> None:
     assert unmatched_charge(charge("9", label), "0badcafe") is kind
+    assert unmatched_charge(volume(label), "0badcafe") is UnmatchedCharge.OTHER_KIND
+
+
+def volume(label: str) -> Charge:
+    return replace(charge("", label), source="volume-12")
+
+
+def test_what_is_no_machine_is_of_no_run_whatever_its_label() -> None:
+    assert charges_by_run([run()], [volume(run().label)]) == {NO_RUN: [volume(run().label)]}
 
 
 END = BEGAN + 10 * HOUR_S
@@ -255,6 +264,19 @@ def test_a_bill_without_one_of_its_machines_is_not_whole() -> None:
     found = cost(others[0], charged(0.5, "8"), charged(0.25, "9"), about=two)
     assert found is not None  # one that bears its label was made for it, too
     assert found.usd == pytest.approx(COUNTED_USD + 0.75)
+
+
+def test_a_bill_with_a_charge_that_cannot_be_read_is_not_whole_and_not_explained_by_another_reason() -> None:
+    known, unreadable = charged(COUNTED_USD - 20.0), charged(0.0, is_readable=False)
+    assert cost(charged(COUNTED_USD), unreadable) is None
+    said = reconcile(bill_of(run(), [known, unreadable], WATCHED, LATER, ""))
+    assert (said.reasons, said.explained) == ((DifferenceReason.NOT_SETTLED,), True)
+
+
+def test_a_bill_is_whole_only_with_the_day_on_which_the_machine_ended() -> None:
+    days = [charged(COUNTED_USD, until=END - 1), charged(0.01, until=END)]
+    assert cost(days[0]) is None
+    assert cost(*days) is not None
 
 
 def test_the_parts_of_a_charge_are_those_that_were_charged_and_never_more_than_all() -> None:

@@ -150,5 +150,5 @@ CHARGE = RecordedCharge(
     label="job-a",
     usd=0.123,
     storage_usd=0.011,
-    until=1786924800.0,
+    until=1786924800.0 + 86400.0,
 )
