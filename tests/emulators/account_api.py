@@ -23,7 +23,9 @@ def show_user(world: World, call: Call) -> Reply:
             "email": EMAIL,
             "username": EMAIL.partition("@")[0],
             "credit": account.credit,
-            "balance": 0.0,
+            "balance": -0.01,
+            "sid": f"{account.user_id}-session",
+            "key_id": call.key.id if call.key else None,
             "ssh_key": next((key.public_key for key in account.ssh_keys.values()), None),
             "host_agreement_accepted": False,
             "billaddress": None,
@@ -35,13 +37,21 @@ def show_user(world: World, call: Call) -> Reply:
 def charges(world: World, call: Call) -> Reply:
     """A page of what was charged on the days asked for."""
     filters = call.json_query("select_filters", {}) or {}
-    if not isinstance(filters, Mapping) or "day" not in filters:
-        raise refusal(400, "invalid_request", "Error in query parameters: select_filters must contain day")
-    rows = sorted(world.billing.charges(filters), key=lambda row: row["start"])
+    day = filters.get("day") if isinstance(filters, Mapping) else None
+    if not isinstance(day, Mapping) or not {"gte", "lte"} <= day.keys():
+        msg = "Must provide both 'day' gte and lte filters for instance charges"
+        return reply({"success": False, "msg": msg}, status=400)
+    kinds = filters.get("type", {}).get("in") or []
+    rows = sorted(
+        world.billing.charges(float(day["gte"]), float(day["lte"]), kinds), key=lambda row: row["start"]
+    )
     if call.json_query("latest_first"):
         rows.reverse()
     limit = max(1, min(int(call.json_query("limit") or _CHARGES), _MAX_CHARGES))
-    start = int(call.query.get("after_token") or 0)
+    token = call.query.get("after_token") or "0"
+    if not token.isdecimal() or int(token) > len(rows):
+        raise refusal(400, "invalid_token", "The page token is not valid.")
+    start = int(token)
     page = rows[start : start + limit]
     more = start + limit < len(rows)
     return reply(

@@ -98,6 +98,8 @@ def _charged(world: World, _: Call, done: Reply) -> Reply:
 
 
 def _charge(world: World, row: Mapping[str, Any]) -> Mapping[str, Any]:
+    if row["type"] != "instance":
+        return row
     factors = {kind: world.behaviour.number(f"charge.{kind}") for kind in ("gpu", "disk")}
     items = [{**item, "amount": item["amount"] * factors.get(item["type"], 1.0)} for item in row["items"]]
     return {**row, "items": items, "amount": row["amount"] * world.behaviour.number("charge.total")}

@@ -1,9 +1,13 @@
-"""The bill: GPU by the second while it runs, disk from create to destroy, bandwidth by the byte."""
+"""The bill: GPU by the second while it runs, disk from create to destroy, bandwidth by the byte.
+
+What is charged is told as Vast tells it: one row for each machine and UTC day, with three decimals.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from random import Random
 from typing import Any
 
 from tests.emulators.account import Account
@@ -12,8 +16,15 @@ from tests.emulators.clock import Clock
 HOUR_S = 3600.0
 DAY_S = 86400.0
 _BUCKET_S = 60.0
-_NAMES = {"gpu": "GPU", "disk": "Storage", "bwd": "Download", "bwu": "Upload"}
-_LIMIT = 500
+_NAMES = {"gpu": "GPU", "disk": "disk", "bwd": "0.0 GB Downloaded", "bwu": "0.0 GB Uploaded"}
+TAIL_S = (-22.0, 290.0)
+"""When billing ended, in seconds after the DELETE, in 34 recorded rentals."""
+
+
+def recorded_tails(seed: int) -> Callable[[], float]:
+    """Draws of when billing ends."""
+    chance = Random(seed)
+    return lambda: chance.uniform(*TAIL_S)
 
 
 @dataclass
@@ -69,14 +80,36 @@ class Meter:
 
     def read(self, now: float) -> float:
         """What the time since the last reading costs."""
-        since, self.read_at = self.read_at, now
-        seconds = now - since
         due = 0.0
+        while self.read_at < now:
+            since, midnight = self.read_at, (self.read_at // DAY_S + 1) * DAY_S
+            self.read_at = min(now, midnight)
+            due += self._charge(since, self.read_at)
+        return due
+
+    def end(self, now: float, tail_s: float) -> float:
+        """What it costs beyond now, or less than until now, as its billing ends so much later or earlier."""
+        due = self.read(now + tail_s) if tail_s > 0 else self._give_back(now, -tail_s)
+        self.gpu_on = self.disk_on = False
+        return due
+
+    def _charge(self, since: float, until: float) -> float:
+        seconds, due = until - since, 0.0
         if self.gpu_on:
             self.gpu_seconds += seconds
-            due += self._add("gpu", since, now, seconds * self.rates.gpu_usd_per_hour / HOUR_S)
+            due += self._add("gpu", since, until, seconds * self.rates.gpu_usd_per_hour / HOUR_S)
         if self.disk_on:
-            due += self._add("disk", since, now, seconds * self.rates.disk_usd_per_hour / HOUR_S)
+            due += self._add("disk", since, until, seconds * self.rates.disk_usd_per_hour / HOUR_S)
+        return due
+
+    def _give_back(self, now: float, seconds: float) -> float:
+        due = 0.0
+        for kind, is_on, usd_per_hour in (
+            ("gpu", self.gpu_on, self.rates.gpu_usd_per_hour),
+            ("disk", self.disk_on, self.rates.disk_usd_per_hour),
+        ):
+            if is_on:
+                due += self._add(kind, now, now, -min(self.usd(kind), seconds * usd_per_hour / HOUR_S))
         return due
 
     def read_traffic(self, received: int, sent: int) -> float:
@@ -89,7 +122,7 @@ class Meter:
         )
 
     def _add(self, kind: str, start: float, end: float, amount: float) -> float:
-        if amount > 0:
+        if amount:
             item = self.items.setdefault((kind, int(start // _BUCKET_S)), Item(kind, start, end))
             item.end = max(item.end, end)
             item.amount += amount
@@ -99,11 +132,17 @@ class Meter:
 class Billing:
     """All meters, and the list of charges that lags behind them."""
 
-    def __init__(self, account: Account, clock: Clock, *, lag_s: float) -> None:
+    def __init__(
+        self, account: Account, clock: Clock, *, lag_s: float, tail_s: Callable[[], float] = lambda: 0.0
+    ) -> None:
         self._account = account
         self._clock = clock
         self._lag_s = lag_s
+        self.tail_s = tail_s
+        """Draws how long after its end a machine is billed, in seconds."""
         self.meters: dict[int, Meter] = {}
+        self.others: list[dict[str, Any]] = []
+        """Rows of what is no machine."""
 
     def open(self, meter: Meter) -> Meter:
         """The meter runs from its `read_at` on."""
@@ -114,51 +153,60 @@ class Billing:
         """The account has paid for all until now."""
         self._account.credit -= meter.read(now) + meter.read_traffic(received, sent)
 
+    def end(self, meter: Meter, now: float, received: int, sent: int) -> None:
+        """The machine is gone, and its billing ends."""
+        self.read(meter, now, received, sent)
+        self._account.credit -= meter.end(now, self.tail_s())
+
     def total_usd(self, instance_id: int | None = None) -> float:
         """What everything cost so far, or one instance; without lag."""
         if instance_id is not None:
             return self.meters[instance_id].total_usd
         return sum(meter.total_usd for meter in self.meters.values())
 
-    def charges(self, filters: Mapping[str, Any]) -> Sequence[dict[str, Any]]:
-        """The rows that are settled, of the days asked for."""
-        day = filters["day"]
-        first = float(day.get("gte", 0)) // DAY_S * DAY_S
-        last = float(day.get("lte", self._clock.now() + DAY_S))
-        kinds = filters.get("type", {}).get("in") or ["instance"]
-        if "instance" not in kinds:
-            return []
-        rows = (self._charge(meter, first, last) for meter in self.meters.values())
-        return [row for row in rows if row]
+    def charges(self, first: float, last: float, kinds: Sequence[str]) -> Sequence[dict[str, Any]]:
+        """The rows that are settled, of the days whose midnights are in between; of all kinds if none is
+        named."""
+        machines = (row for meter in self.meters.values() for row in self._rows(meter))
+        return [
+            row
+            for row in (*machines, *self.others)
+            if first <= row["start"] <= last and row["type"] in (kinds or [row["type"]])
+        ]
 
-    def _charge(self, meter: Meter, first: float, last: float) -> dict[str, Any] | None:
+    def _rows(self, meter: Meter) -> Sequence[dict[str, Any]]:
         settled = self._clock.now() - self._lag_s
-        items = [item for item in meter.items.values() if item.end <= settled and first <= item.start <= last]
-        if not items:
-            return None
-        start, end = min(item.start for item in items), max(item.end for item in items)
-        source = f"instance-{meter.instance_id}"
-        return {
-            "start": start,
-            "end": end,
-            "type": "instance",
-            "source": source,
-            "description": f"Instance {meter.instance_id} ({meter.gpu_name})",
-            "amount": sum(item.amount for item in items),
-            "metadata": {"label": meter.label},
-            "items": [_line(kind, items) for kind in _NAMES if any(item.type == kind for item in items)],
-        }
+        by_day: dict[int, list[Item]] = {}
+        for item in meter.items.values():
+            if item.end <= settled:
+                by_day.setdefault(int(item.start // DAY_S * DAY_S), []).append(item)
+        return [
+            {
+                "start": day,
+                "end": day,
+                "type": "instance",
+                "source": f"instance-{meter.instance_id}",
+                "description": f"Instance {meter.instance_id} Charges - 1 day",
+                "amount": _amount(items),
+                "metadata": {"label": meter.label},
+                "items": [_line(kind, day, items) for kind in _NAMES],
+            }
+            for day, items in by_day.items()
+        ]
 
 
-def _line(kind: str, items: Sequence[Item]) -> dict[str, Any]:
-    ours = [item for item in items if item.type == kind]
+def _line(kind: str, day: int, items: Sequence[Item]) -> dict[str, Any]:
     return {
-        "start": min(item.start for item in ours),
-        "end": max(item.end for item in ours),
+        "start": day,
+        "end": day,
         "type": kind,
         "source": None,
         "description": _NAMES[kind],
-        "amount": sum(item.amount for item in ours),
+        "amount": _amount([item for item in items if item.type == kind]),
         "metadata": {},
         "items": [],
     }
+
+
+def _amount(items: Sequence[Item]) -> float:
+    return round(sum(item.amount for item in items), 3)

@@ -305,8 +305,7 @@ class Fleet:
         if self._instances.pop(instance.id, None) is None:
             return
         instance.generation += 1
-        self._billing.read(instance.meter, self._events.moment, *instance.traffic)
-        instance.meter.gpu_on = instance.meter.disk_on = False
+        self._billing.end(instance.meter, self._events.moment, *instance.traffic)
         instance.running_since = None
         self._market.release(instance.id)
         self._account.revoke(instance.api_key)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import socket
+from typing import Any
 from urllib.parse import quote
 
 import pytest
 
 from tests.emulators.asking import ask, rent, row
+from tests.emulators.clock import Clock
 from tests.emulators.machines import Machine
 from tests.emulators.test_vast_life import put, rented
 from tests.emulators.vast import VastEmulator
@@ -17,10 +19,11 @@ from tests.waiting import LONGEST_S, eventually
 HOUR_S = 3600
 
 
-def charges(vast: VastEmulator) -> dict:
+def charges(vast: VastEmulator, **asked: Any) -> dict:
     """What the API says was charged."""
     days = quote(json.dumps({"day": {"gte": 0, "lte": int(vast.clock.now()) + 86400}}))
-    return ask(vast, "GET", f"/api/v0/charges/?select_filters={days}&format=table&limit=100")[1]
+    query = "".join(f"&{name}={value}" for name, value in asked.items())
+    return ask(vast, "GET", f"/api/v0/charges/?select_filters={days}&format=table{query}")[1]
 
 
 def test_the_gpu_is_billed_by_the_second_while_it_runs_and_the_disk_always(still: VastEmulator) -> None:
@@ -72,15 +75,82 @@ def test_charges_lag_and_end_up_as_the_whole_bill(still: VastEmulator) -> None:
     (charge,) = answer["results"]
     assert (answer["count"], answer["total"], answer["next_token"]) == (1, 1, None)
     assert (charge["source"], charge["metadata"]) == (f"instance-{instance_id}", {"label": "mine"})
-    assert charge["amount"] == pytest.approx(still.billing.total_usd(instance_id))
-    assert {item["type"] for item in charge["items"]} == {"gpu", "disk"}
+    assert charge["amount"] == round(still.billing.total_usd(instance_id), 3) > 0
+    items = {item["type"]: item["amount"] for item in charge["items"]}
+    meter = still.billing.meters[instance_id]
+    assert items == {"gpu": round(meter.usd("gpu"), 3), "disk": round(meter.usd("disk"), 3), "bwd": 0, "bwu": 0}
     still.advance(HOUR_S)
     assert charges(still)["results"][0]["amount"] == charge["amount"]
 
 
-def test_charges_want_a_day(vast: VastEmulator) -> None:
-    status, content = ask(vast, "GET", "/api/v0/charges/")
-    assert (status, content["error"]) == (400, "invalid_request")
+def test_each_day_is_a_row_that_begins_and_ends_at_its_midnight() -> None:
+    midnight = 1_786_924_800
+    with VastEmulator([Machine(id=1)], clock=Clock(0, began=midnight - HOUR_S), rate_limits=False) as vast:
+        instance_id = rent(vast)[1]["new_contract"]
+        vast.advance(2 * HOUR_S)
+        ask(vast, "DELETE", f"/api/v0/instances/{instance_id}/", {})
+        vast.advance(5)
+        rows = charges(vast)["results"]
+        assert [(row["start"], row["end"]) for row in rows] == [
+            (midnight - 86400, midnight - 86400),
+            (midnight, midnight),
+        ]
+        assert sum(row["amount"] for row in rows) == pytest.approx(vast.billing.total_usd(), abs=0.001)
+        assert rows[0]["amount"] == pytest.approx(rows[1]["amount"], rel=0.01)
+
+
+@pytest.mark.parametrize("day", [None, {"gte": 0}, {"lte": 2_000_000_000}])
+def test_charges_want_the_first_and_the_last_day(vast: VastEmulator, day: dict | None) -> None:
+    filters = quote(json.dumps({} if day is None else {"day": day}))
+    recorded = {"success": False, "msg": "Must provide both 'day' gte and lte filters for instance charges"}
+    for path in (f"/api/v0/charges/?select_filters={filters}", "/api/v0/charges/"):
+        assert ask(vast, "GET", path) == (400, recorded)
+
+
+def test_charges_come_by_twenty_and_a_page_that_nobody_was_given_is_refused(still: VastEmulator) -> None:
+    still.billing.others += [volume(number) for number in range(25)]
+    first = charges(still)
+    assert len(first["results"]) == 20
+    second = charges(still, after_token=first["next_token"])
+    assert (len(second["results"]), second["next_token"]) == (5, None)
+    assert charges(still, after_token="nonsense")["error"] == "invalid_token"
+
+
+def volume(number: int) -> dict[str, Any]:
+    """What a volume cost on one day."""
+    day = {"start": 1_786_924_800, "end": 1_786_924_800}
+    return {**day, "type": "volume", "source": f"volume-{number}", "amount": 0.4, "metadata": {}, "items": []}
+
+
+@pytest.mark.parametrize("tail_s", [-22.0, 0.0, 290.0])
+def test_billing_may_end_before_the_machine_or_long_after_it(still: VastEmulator, tail_s: float) -> None:
+    instance_id = rented(still)
+    still.advance(HOUR_S)
+    meter = still.billing.meters[instance_id]
+    before, usd_per_s = meter.total_usd, meter.usd_per_second
+    still.billing.tail_s = lambda: tail_s
+    ask(still, "DELETE", f"/api/v0/instances/{instance_id}/", {})
+    still.advance(HOUR_S)
+    assert meter.total_usd - before == pytest.approx(tail_s * usd_per_s)
+
+
+def test_a_machine_that_never_ran_is_not_given_back_more_than_it_cost(still: VastEmulator) -> None:
+    still.billing.tail_s = lambda: -22.0
+    still.faults.add("slow_loading", seconds=HOUR_S)
+    instance_id = rent(still)[1]["new_contract"]
+    still.advance(10)
+    ask(still, "DELETE", f"/api/v0/instances/{instance_id}/", {})
+    still.advance(10)
+    assert still.billing.meters[instance_id].total_usd == pytest.approx(0.0)
+
+
+def test_tails_are_drawn_from_what_was_recorded_and_from_the_seed() -> None:
+    drawn = []
+    for seed in (1, 1, 2):
+        with VastEmulator([Machine(id=1)], seed=seed, tails=True, rate_limits=False) as vast:
+            drawn.append([vast.billing.tail_s() for _ in range(200)])
+    assert drawn[0] == drawn[1] != drawn[2]
+    assert -22 <= min(drawn[0]) < 0 < 250 < max(drawn[0]) <= 290
 
 
 def test_bytes_through_the_ports_are_billed_both_ways() -> None:

@@ -65,11 +65,12 @@ class VastEmulator:
         image: str | None = None,
         make_box: Callable[[str, Graphics], Box] | None = None,
         seen: Mapping[str, Value] | None = None,
+        tails: bool = False,
     ) -> None:
         """`image`: instances are containers of it, whatever image is asked for.
 
         `make_box`: makes what instances are, in the place of processes. `seen`: what it does otherwise than
-        usual, by assumption.
+        usual, by assumption. `tails`: billing goes on after a machine's end as was recorded.
         """
         self.clock = clock or Clock()
         self._docker = _docker_host(image)
@@ -86,6 +87,7 @@ class VastEmulator:
             ports_by_id=ports_by_id,
             subnet="172.16.0.0/12" if self._docker else "127.0.0.0/8",
             seen=seen or {},
+            tails=tails,
         )
         self.folder = Path(tempfile.mkdtemp(prefix="vast-"))
         """Where the boxes are: `C.<instance id>` each."""

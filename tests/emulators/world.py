@@ -12,7 +12,7 @@ from typing import Any
 from tests.emulators.account import Account
 from tests.emulators.answers import Reply
 from tests.emulators.behaviour import Behaviour
-from tests.emulators.billing import Billing
+from tests.emulators.billing import Billing, recorded_tails
 from tests.emulators.box import Box, Graphics
 from tests.emulators.clock import Clock
 from tests.emulators.containers import Containers
@@ -47,6 +47,8 @@ class Settings:
     """Of its overlays: where its boxes reach each other."""
     seen: Mapping[str, Value] = field(default_factory=dict)
     """By assumption, what it does otherwise than usual."""
+    tails: bool = False
+    """Whether billing ends as long after a machine, or before it, as was recorded; else at its end."""
 
 
 @dataclass(frozen=True)
@@ -78,7 +80,8 @@ class World:
         self.account = Account(settings.credit_usd)
         self.limits = Limits(clock, self.behaviour, enabled=settings.rate_limits)
         self.market = Market(settings.machines, clock, seed=settings.seed)
-        self.billing = Billing(self.account, clock, lag_s=settings.pace.charges_s)
+        tail_s = recorded_tails(settings.seed) if settings.tails else lambda: 0.0
+        self.billing = Billing(self.account, clock, lag_s=settings.pace.charges_s, tail_s=tail_s)
         self.overlays = Overlays(settings.subnet)
         self.templates = Templates(self.account.user_id)
         self.containers = Containers(self.account, self.faults, self.behaviour, folder, url, make_box)
