@@ -12,7 +12,7 @@ from vastrun.launcher.app_context import AppContext
 from vastrun.launcher.cli.options import json_option, maybe_run_argument, the_run
 from vastrun.launcher.cli.output import say, show, width
 from vastrun.launcher.commands.queries import all_rows, row_of
-from vastrun.launcher.core.bills import WATCHED_S
+from vastrun.launcher.core.bills import MAX_TAIL_S, WATCHED_S
 from vastrun.launcher.cost.groups import Calendar, GroupBy
 from vastrun.launcher.cost.reconciliation import (
     CHANGES,
@@ -62,6 +62,10 @@ REASONS: Mapping[DifferenceReason, tuple[str, str]] = {
     DifferenceReason.NOT_WATCHED: (
         "not watched",
         "it loaded, stopped or ended while no launcher polled it; time not known to be free is counted",
+    ),
+    DifferenceReason.BILL_RAN_ON: (
+        "the bill ran on",
+        f"it was charged after its end: up to {MAX_TAIL_S:.0f} s a machine were seen before",
     ),
     DifferenceReason.LAST_TRAFFIC: (
         "last traffic",
@@ -220,7 +224,12 @@ def _table(runs: Sequence[ReconciledBill], width: int | None) -> str:
 
 def _why(one: ReconciledBill) -> str:
     left = () if one.explained else (f"{_NOT_EXPLAINED} {usd_sum([one.unexplained_usd])}",)
-    return ", ".join((*(REASONS[reason][0] for reason in one.reasons), *left)) or _NONE
+    return ", ".join((*(_label(one, reason) for reason in one.reasons), *left)) or _NONE
+
+
+def _label(one: ReconciledBill, reason: DifferenceReason) -> str:
+    ran_on = f" for {one.bill.tail_s:.0f} s after the end" if reason is DifferenceReason.BILL_RAN_ON else ""
+    return REASONS[reason][0] + ran_on
 
 
 def _difference(counted: Sequence[float], charged: Sequence[float]) -> str:

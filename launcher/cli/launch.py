@@ -45,7 +45,7 @@ from vastrun.launcher.ui.interrupts import Interrupts
 from vastrun.launcher.ui.render.amounts import duration, moment, usd, usd_sum
 from vastrun.launcher.ui.render.plan import plan_text
 from vastrun.launcher.ui.render.table import facts
-from vastrun.launcher.ui.render.verdict import on_machines, proof_lines, stage_lines, verdict_line
+from vastrun.launcher.ui.render.verdict import cost_text, on_machines, proof_lines, stage_lines, verdict_line
 
 
 def drive_to_end(
@@ -227,7 +227,7 @@ def summary(found: Explanation, attempts: Sequence[RunRow], now: float) -> str:
 
 
 def _cost(row: RunRow, attempts: Sequence[RunRow]) -> str:
-    own = f"{usd(row.usd)} at {usd(row.usd_per_hour)}/h{on_machines(row)}"
+    own = f"{cost_text(row)} at {usd(row.usd_per_hour)}/h{on_machines(row)}"
     if len(attempts) < 2:
         return own
     return f"{own}; {usd_sum(a.usd for a in attempts)} for all {len(attempts)} attempts"

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from vastrun.launcher.commands.chains import (
+    at_most_spent_on,
     chain_of,
     has_open_nodes,
     next_attempt,
@@ -241,7 +242,8 @@ class Attempts:
         """Return job and provider of the next attempt; None, with a message to the user, when the limits
         leave none.
         """
-        spec = next_attempt(read_job(former.spec_json), chain, now, spent_on(services.ledger, former, now))
+        spent_usd = at_most_spent_on(services.ledger, former, now)
+        spec = next_attempt(read_job(former.spec_json), chain, now, spent_usd)
         if isinstance(spec, str):
             if spec:
                 _report(services, former, spec)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from vastrun.launcher.config import read_job
 from vastrun.launcher.core import Cause, Origin, Phase, Run
+from vastrun.launcher.core.bills import at_most_usd
 from vastrun.launcher.core.errors import UsageError
 from vastrun.launcher.decisions import policy
 from vastrun.launcher.decisions.estimates import usd
@@ -46,8 +47,13 @@ def spent_on(ledger: Ledger, run: Run, now: float) -> float:
     return total_usd((run, *ledger.runs(leader=run.id)), now)
 
 
+def at_most_spent_on(ledger: Ledger, run: Run, now: float) -> float:
+    """Return the dollars that a run may have cost by its bill, with all of its nodes."""
+    return sum(at_most_usd(one, now) for one in (run, *ledger.runs(leader=run.id)))
+
+
 def next_attempt(spec: JobSpec, chain: Sequence[Run], now: float, spent_usd: float) -> JobSpec | str:
-    """Return the job of another attempt, with what is left of its money: the last one cost `spent_usd`.
+    """Return the job of another attempt, with what is left of its money: the last one cost up to `spent_usd`.
 
     A text says why one that is due cannot be made; empty: none is due.
     """
@@ -67,7 +73,7 @@ def is_retry_missing(ledger: Ledger, run: Run, now: float) -> bool:
         return False
     if ledger.user_request(run.id).cause is not None:
         return False
-    chain, spent_usd = chain_of(ledger, run), spent_on(ledger, run, now)
+    chain, spent_usd = chain_of(ledger, run), at_most_spent_on(ledger, run, now)
     return not isinstance(next_attempt(read_job(run.spec_json), chain, now, spent_usd), str)
 
 

@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
-from vastrun.launcher.core import Cost, Run
-from vastrun.launcher.core.bills import cost_usd, counted_of
+from vastrun.launcher.core import Run
+from vastrun.launcher.core.bills import at_most_usd, cost_usd, counted_of
 from vastrun.launcher.core.errors import UsageError
 from vastrun.launcher.core.job import JobSpec
 from vastrun.launcher.core.verdict import EXIT_CODE_OF, EXIT_DEVIATES, EXIT_TEARDOWN_NOT_CONFIRMED, Verdict
@@ -96,6 +96,7 @@ class ConformanceRun:
         seen, base = seen_in(self._recorder), Record(began_at=began, ended_at=now)
         if run is None:
             return report_of(replace(base, exit_code=EXIT_CODE_OF[Verdict.NO_OFFER], seen=seen))
+        alone = replace(run, rentals=())
         return report_of(
             Record(
                 run=run.id,
@@ -105,7 +106,8 @@ class ConformanceRun:
                 ended_at=run.ended_at or now,
                 verdict="" if run.verdict is None else run.verdict.value,
                 exit_code=run.exit_code(),
-                counted=counted_of(replace(run, rentals=()), now),
+                counted=counted_of(alone, now),
+                tail_usd=at_most_usd(alone, now) - cost_usd(alone, now),
                 run_usd=cost_usd(run, now),
                 seen=seen,
                 trials={one: name for one, name in self._recorder.rented.items() if name != "run"},
@@ -128,10 +130,10 @@ def settled(record: Record, provider: Provider, now: float) -> Record:
     if not charges:
         return record
     trials_usd = sum(one.usd for one in everything if one.instance_id in record.trials)
-    recorder.measured |= _charged(recorder, record.counted)
+    recorder.measured |= _charged(recorder, record)
     billed_usd = sum(charge.usd for charge in charges)
     if record.counted.usd > 0:
-        recorder.measured["charge.total"] = billed_usd / record.counted.usd
+        recorder.measured["charge.total"] = _ratio(billed_usd, record.counted.usd, record)
     bill = {name: value for name, value in seen_in(recorder).items() if ASSUMPTIONS[name].when is When.SETTLE}
     seen = {**record.seen, **bill}
     return replace(record, billed_usd=billed_usd, trials_billed_usd=trials_usd, seen=seen)
@@ -150,7 +152,7 @@ def require_vast(provider: Provider) -> VastProvider:
     return provider
 
 
-def _charged(recorder: ApiRecorder, counted: Cost) -> dict[str, Value]:
+def _charged(recorder: ApiRecorder, record: Record) -> dict[str, Value]:
     """Return the ratio of charged to counted dollars for GPUs and for disk."""
     usd = {"gpu": 0.0, "disk": 0.0}
     for row in charges_of(recorder):
@@ -159,7 +161,13 @@ def _charged(recorder: ApiRecorder, counted: Cost) -> dict[str, Value]:
             if isinstance(item, dict) and str(item.get("type")) in usd:
                 usd[item["type"]] += number_of(item.get("amount")) or 0.0
     pairs = (
-        ("charge.gpu", usd["gpu"], counted.gpu_usd),
-        ("charge.disk", usd["disk"], counted.storage_usd),
+        ("charge.gpu", usd["gpu"], record.counted.gpu_usd),
+        ("charge.disk", usd["disk"], record.counted.storage_usd),
     )
-    return {name: charged / expected for name, charged, expected in pairs if expected > 0}
+    return {name: _ratio(charged, counted, record) for name, charged, counted in pairs if counted > 0}
+
+
+def _ratio(charged_usd: float, counted_usd: float, record: Record) -> float:
+    """Return the ratio of charged to counted dollars, without what the bill's tail may be."""
+    tail_usd = min(max(0.0, charged_usd - counted_usd), record.tail_usd)
+    return (charged_usd - tail_usd) / counted_usd

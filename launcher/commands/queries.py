@@ -27,7 +27,7 @@ from vastrun.launcher.core import (
     UserRequest,
     Verdict,
 )
-from vastrun.launcher.core.bills import cost_of, cost_usd
+from vastrun.launcher.core.bills import at_most_usd, cost_of, cost_usd
 from vastrun.launcher.core.errors import AuthError, ProviderError
 from vastrun.launcher.core.labels import POOL
 from vastrun.launcher.decisions import slow_machine
@@ -73,6 +73,8 @@ class RunRow:
     run: Run
     cost: Cost
     """Cost so far; total once the run has ended."""
+    at_most_usd: float = 0.0
+    """Max. USD until the bill is settled, if its machines end now."""
     driver: Driver | None = None
     request: UserRequest = UserRequest.NONE
     """Request of the user that its driver has not carried out yet."""
@@ -204,7 +206,9 @@ def lease_remaining(ledger: Ledger, machines: Sequence[Run], now: float) -> Rema
 def with_cost(run: Run, nodes: Sequence[Run], now: float) -> RunRow:
     """Return the run with what it and its further nodes cost."""
     cost = sum((cost_of(one, now) for one in nodes), cost_of(run, now))
-    return RunRow(run=run, cost=cost, nodes=nodes)
+    return RunRow(
+        run=run, cost=cost, at_most_usd=sum(at_most_usd(one, now) for one in (run, *nodes)), nodes=nodes
+    )
 
 
 def all_rows(ledger: Ledger, now: float) -> list[RunRow]:

@@ -81,6 +81,8 @@ class Offer:
     """Newest CUDA version that its driver supports; 0: unknown."""
     forecast: Forecast | None = None
     """Expected time of the job; None: the provider has no forecast."""
+    bill_tail_s: float = 0.0
+    """Max. seconds after its end for which its provider may still charge it."""
 
 
 ENDED = "ended"

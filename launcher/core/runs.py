@@ -86,8 +86,16 @@ class Cost:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Settled(Cost):
+    """Cost of a run by its settled bill."""
+
+    tail_s: float | None = None
+    """Seconds of its machine that were charged beyond those counted; None: unknown, or several machines."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class MeasuredRun:
-    """Measurements of one run: speed of its training, boot time of its machine."""
+    """Measurements of one run: speed of its training, boot time of its machine, tail of its bill."""
 
     provider: str
     host: str
@@ -103,6 +111,10 @@ class MeasuredRun:
     """Hours for which its machine was rented by a bid; 0: on demand."""
     preempted: bool = False
     """True if its machine was preempted."""
+    account: str = ""
+    """Account of the key with which it was rented; empty: none, or unknown."""
+    tail_s: float | None = None
+    """As of its `Settled` bill."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)  # a batch of 10,000 points has all in memory
@@ -133,7 +145,7 @@ class Run:
     meter: Meter = Meter()
     rentals: tuple[Rental, ...] = ()
     """Further machines, which are part of its cost."""
-    charged: Cost | None = None
+    charged: Settled | None = None
     """Settled charge of its provider for all machines; None: its cost is the counted one."""
     ledger: str = ""
     """Id of the ledger in which it was created; empty where only its own launchers see its machines."""

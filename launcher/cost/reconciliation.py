@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from itertools import pairwise
 
-from vastrun.launcher.core import LABEL_PREFIX, Cause, Charge, Cost, Event, Phase, Run, ledger_in
-from vastrun.launcher.core.bills import WATCHED_S, counted_of, with_machine
+from vastrun.launcher.core import LABEL_PREFIX, Cause, Charge, Cost, Event, Phase, Run, Settled, ledger_in
+from vastrun.launcher.core.bills import MAX_TAIL_S, WATCHED_S, counted_of, with_machine
 from vastrun.launcher.core.phases import BEFORE_TRAINING
 
 NO_RUN = ""
@@ -44,6 +44,7 @@ class DifferenceReason(StrEnum):
     SEEN_LATE = "seen_late"
     PRICE_CHANGED = "price_changed"
     NOT_WATCHED = "not_watched"
+    BILL_RAN_ON = "bill_ran_on"
     LAST_TRAFFIC = "last_traffic"
 
 
@@ -103,6 +104,17 @@ class Bill:
         """USD per hour of its GPUs before the last change of price; 0: there was no change."""
         meter = self.run.meter
         return meter.former_gpu_usd / meter.former_gpu_s * 3600 if meter.former_gpu_s else 0.0
+
+    @property
+    def tail_s(self) -> float:
+        """Seconds of its machine that were charged beyond those counted, traffic apart."""
+        more_usd = self.difference_usd - self.traffic_difference_usd
+        return max(0.0, more_usd) / self.usd_per_s if self.usd_per_s else 0.0
+
+    @property
+    def traffic_difference_usd(self) -> float:
+        """USD charged for traffic less USD counted."""
+        return sum(charge.traffic_usd for charge in self.charges) - self.counted.traffic_usd
 
     @property
     def ended_by_itself(self) -> bool:
@@ -236,8 +248,14 @@ def _not_watched(bill: Bill) -> float:
     return silence_s * bill.usd_per_s if bill.difference_usd < 0 else 0.0
 
 
+def _bill_ran_on(bill: Bill) -> float:
+    may_run_on = bill.run.offer is not None and bill.run.offer.bill_tail_s > 0
+    is_more = bill.difference_usd > 0 and may_run_on
+    return len(bill.machines) * MAX_TAIL_S * bill.usd_per_s if is_more else 0.0
+
+
 def _last_traffic(bill: Bill) -> float:
-    more_usd = sum(charge.traffic_usd for charge in bill.charges) - bill.counted.traffic_usd
+    more_usd = bill.traffic_difference_usd
     extras = bill.run.meter.extras
     max_usd = LAST_GB * (extras.down_usd_per_gb + extras.up_usd_per_gb)
     if bill.difference_usd < 0:
@@ -252,19 +270,24 @@ BOUNDS: Mapping[DifferenceReason, Callable[[Bill], float]] = {
     DifferenceReason.SEEN_LATE: _seen_late,
     DifferenceReason.PRICE_CHANGED: _price_changed,
     DifferenceReason.NOT_WATCHED: _not_watched,
+    DifferenceReason.BILL_RAN_ON: _bill_ran_on,
     DifferenceReason.LAST_TRAFFIC: _last_traffic,
 }
 """Max. USD of a bill's difference that each reason may explain; 0: none. The likeliest reason first."""
 
 
-def settled_cost(one: ReconciledBill) -> Cost | None:
+def settled_cost(one: ReconciledBill) -> Settled | None:
     """Return the run's cost by its bill; None: the bill is incomplete, or lower than can be explained.
 
     A list of charges may lack a part: then the counted cost stays.
     """
     cost = charged_cost(one.bill.charges)
     is_low = cost.usd <= 0 or (one.bill.difference_usd < 0 and not one.explained)
-    return None if is_low or not is_whole(one.bill) else cost
+    if is_low or not is_whole(one.bill):
+        return None
+    # Of a machine that no launcher ended, or of several, the excess is not that of one end.
+    is_single = len(one.bill.machines) == 1 and not one.bill.ended_by_itself
+    return Settled(**vars(cost), tail_s=one.bill.tail_s if is_single else None)
 
 
 def is_due(run: Run, now: float) -> bool:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
-from vastrun.launcher.core import Charge, Cost, Driver, Identity, Run
+from vastrun.launcher.core import Charge, Driver, Identity, Run, Settled
 from vastrun.launcher.core.bills import by_clock_of
 from vastrun.launcher.core.errors import AuthError, HeldError, ProviderError, StorageError, UsageError
 from vastrun.launcher.cost.groups import Calendar, Group, GroupBy, group_of, group_spendings
@@ -203,7 +203,7 @@ def settle_due(ledger: Ledger, name: str, provider: Provider, who: str, now: flo
             settle(bills, ledger, who, now)
 
 
-def _note(run: Run, cost: Cost, ledger: Ledger, driver: Driver) -> bool:
+def _note(run: Run, cost: Settled, ledger: Ledger, driver: Driver) -> bool:
     try:
         ledger.hold(run.id, driver)
     except HeldError:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -12,6 +13,7 @@ from statistics import median
 from vastrun.contract.workload import Workloads
 from vastrun.launcher.config import read_job
 from vastrun.launcher.core import Cause, MeasuredRun, Offer, Run
+from vastrun.launcher.core.bills import WATCHED_S
 from vastrun.launcher.core.job import JobSpec
 from vastrun.launcher.core.labels import POOL
 from vastrun.launcher.core.phases import BEFORE_TRAINING
@@ -33,6 +35,9 @@ MachineKind = tuple[str, int]
 
 MAX_RUNS = 50
 """Max. number of runs on a kind of machine that count, newest first: programs and drivers change."""
+MIN_TAILS = 50
+"""Number of settled bills that show how long they go on after a machine: the next one goes on for longer than
+all of these with a chance of 1 in 51. Until then the provider's own maximum counts."""
 _MAX_JOBS = 4_000
 """Number of cached shapes: a batch needs the same ones at each of its runs."""
 
@@ -171,6 +176,9 @@ class SpeedHistory:
     efficiency: float = EFFICIENCY
     """Share of the roofline that earlier trainings reached."""
     bids: BidHistory = BidHistory()
+    bill_tail_s: float = math.inf
+    """Max. seconds after its end for which a machine was charged, by this account's settled bills; inf: too
+    few are settled."""
 
 
 def speed_history_of(
@@ -184,8 +192,9 @@ def speed_history_of(
     speeds: dict[MachineKind, list[float]] = defaultdict(list)
     boots: dict[str, list[float]] = defaultdict(list)
     bid_hours, preemptions = 0.0, 0
+    runs = [run for run in runs if run.provider == provider]
     for run in runs:
-        if run.provider != provider or run.host == excluded_host:
+        if run.host == excluded_host:
             continue
         bid_hours += run.bid_hours
         preemptions += run.preempted
@@ -203,7 +212,16 @@ def speed_history_of(
         },
         boot_s={host: median(found) for host, found in boots.items()},
         bids=BidHistory(hours=bid_hours, preemptions=preemptions),
+        bill_tail_s=_bill_tail_s(runs),
     )
+
+
+def _bill_tail_s(runs: Sequence[MeasuredRun]) -> float:
+    """Return the longest tail of the bills of the account that was used last; inf: too few are settled."""
+    account = next((run.account for run in runs if run.account), "")
+    tails = [run.tail_s for run in runs if run.tail_s is not None and run.account == account]
+    # A count may be above its run by one look at the machine, which hides as much of a tail.
+    return max(tails) + WATCHED_S if len(tails) >= MIN_TAILS else math.inf
 
 
 def kind_of(offer: Offer) -> MachineKind:

@@ -153,8 +153,9 @@ def min_usd(offer: Offer) -> float:
     """Return the min. money limit in USD for which a machine loads there and is then kept for MIN_KEPT_S."""
     training_usd = MIN_TRAINING_S / 3600 * offer.usd_per_hour
     # What `lease_of` keeps back of such a limit is no longer there for its time.
-    leased_usd = min(training_usd + _reserve_usd(offer, None), training_usd / (1 - _MAX_RESERVED_SHARE))
-    return max(offer.loading_usd + training_usd, leased_usd)
+    besides_usd = _reserve_usd(offer, None) - _tail_usd(offer)
+    leased_usd = min(training_usd + besides_usd, training_usd / (1 - _MAX_RESERVED_SHARE))
+    return max(offer.loading_usd + training_usd, leased_usd) + _tail_usd(offer)
 
 
 def is_money_spent(spec: JobSpec, run: Run, left_s: float) -> bool:
@@ -167,8 +168,8 @@ def is_money_spent(spec: JobSpec, run: Run, left_s: float) -> bool:
         return False
     lease = lease_of(spec, run.offer)
     # A stop takes time, too: the grace in which the training saves is paid for like any other minute.
-    spent_usd = (lease.life_s - left_s + lease.grace_s) / 3600 * run.usd_per_hour
-    return spent_usd + bills.traffic_usd(run.meter) >= limit_usd
+    spent_s = lease.life_s - left_s + lease.grace_s + run.offer.bill_tail_s
+    return spent_s / 3600 * run.usd_per_hour + bills.traffic_usd(run.meter) >= limit_usd
 
 
 def lease_of(spec: JobSpec, offer: Offer) -> Lease:
@@ -179,7 +180,7 @@ def lease_of(spec: JobSpec, offer: Offer) -> Lease:
         reserve_usd = _reserve_usd(offer, limit_usd, spec.data_gb)
         money_s = (limit_usd - reserve_usd) / offer.usd_per_hour * 3600
         if money_s < life_s:
-            life_s, life_cause = money_s, Cause.MONEY_LIMIT
+            life_s, life_cause = max(0.0, money_s), Cause.MONEY_LIMIT
     collect_s = spec.limits.collect_s
     if collect_s is None:
         collect_s = _PAID_COLLECT_S if offer.usd_per_hour > 0 else _FREE_COLLECT_S
@@ -265,7 +266,7 @@ def exceeded_limit(spec: JobSpec, run: Run, now: float) -> Cause | None:
     if now > (run.meter.began_at or run.rented_at + BOOT_S) + lease.life_s + LIMIT_SLACK_S:
         return lease.life_cause
     slack_usd, limit_usd = LIMIT_SLACK_S / 3600 * run.usd_per_hour, share_usd(spec)
-    if limit_usd is not None and bills.cost_usd(run, now) > limit_usd + slack_usd:
+    if limit_usd is not None and bills.at_most_usd(run, now) > limit_usd + slack_usd:
         return Cause.MONEY_LIMIT
     return None
 
@@ -340,9 +341,17 @@ def with_limit(spec: JobSpec, spent_usd: float) -> JobSpec:
     return replace(spec, limits=replace(spec.limits, usd=max(0.01, spec.limits.usd - spent_usd)))
 
 
+def _tail_usd(offer: Offer) -> float:
+    """Return what the machine may be charged after its end, in USD."""
+    return offer.bill_tail_s / 3600 * offer.usd_per_hour
+
+
 def _reserve_usd(offer: Offer, limit_usd: float | None, data_gb: float = 0.0) -> float:
-    """Return the reserve in USD for the longest loading, the usual traffic and the job's data."""
+    """Return the reserve in USD for the longest loading, the usual traffic, the job's data and the bill's
+    tail."""
     extras = offer.extras
     reserve = BOOT_S / 3600 * extras.storage_usd_per_hour
     reserve += (DOWN_GB + data_gb) * extras.down_usd_per_gb + UP_GB * extras.up_usd_per_gb
-    return reserve if limit_usd is None else min(reserve, limit_usd * _MAX_RESERVED_SHARE)
+    if limit_usd is not None:
+        reserve = min(reserve, (limit_usd - _tail_usd(offer)) * _MAX_RESERVED_SHARE)
+    return reserve + _tail_usd(offer)

@@ -16,7 +16,6 @@ from typing import Any
 from vastrun.contract.records import as_json, replace_surrogates
 from vastrun.launcher.core import (
     Cause,
-    Cost,
     ExtraRates,
     Forecast,
     MeasuredRun,
@@ -26,6 +25,7 @@ from vastrun.launcher.core import (
     Proof,
     Rental,
     Run,
+    Settled,
 )
 from vastrun.launcher.gate import caps
 from vastrun.launcher.ledger.database import Database, Row
@@ -172,7 +172,7 @@ def run_from_row(row: Row) -> Run:
     values["failed_in"] = None if row["failed_in"] is None else Phase(row["failed_in"])
     values["offer"] = None if row["offer"] is None else _parse_offer(json.loads(row["offer"]))
     values["meter"] = Meter(**_with_extras(json.loads(row["meter"])))
-    values["charged"] = None if row["charged"] is None else Cost(**json.loads(row["charged"]))
+    values["charged"] = None if row["charged"] is None else Settled(**json.loads(row["charged"]))
     values["rentals"] = tuple(map(_parse_rental, json.loads(row["rentals"])))
     values["proofs"] = tuple(_shared_proof(**proof) for proof in json.loads(row["proofs"]))
     return Run(**values)
@@ -192,6 +192,8 @@ def measured_from_row(row: Row) -> MeasuredRun:
         boot_s=row["boot_s"],
         bid_hours=_hours(row) if offer.get("bid_usd_per_hour") is not None else 0.0,
         preempted=row["cause"] == Cause.PREEMPTED,
+        account=row["account"],
+        tail_s=None if row["charged"] is None else json.loads(row["charged"]).get("tail_s"),
     )
 
 

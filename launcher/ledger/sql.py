@@ -32,8 +32,9 @@ MAX_MEASURED = 1_000
 training: a batch of 10,000 points does so 20,000 times."""
 # Only node 0: the rows of its other nodes would count the speed of one training several times.
 _SELECT_MEASURED = (
-    "SELECT provider, host, offer, spec_json, steps_per_s, boot_s, cause, rented_at, released_at FROM runs"
-    " WHERE leader = '' AND offer IS NOT NULL AND (steps_per_s IS NOT NULL OR boot_s IS NOT NULL)"
+    "SELECT provider, host, offer, spec_json, steps_per_s, boot_s, cause, rented_at, released_at,"
+    " account, charged FROM runs WHERE leader = '' AND offer IS NOT NULL"
+    " AND (steps_per_s IS NOT NULL OR boot_s IS NOT NULL OR charged IS NOT NULL)"
     f" ORDER BY created_at DESC, rowid DESC LIMIT {MAX_MEASURED}"
 )
 _EVENT_COLUMNS = "run_id, at, phase, text, usd, told"

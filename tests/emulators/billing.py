@@ -5,7 +5,7 @@ What is charged is told as Vast tells it: one row for each machine and UTC day, 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from random import Random
 from typing import Any

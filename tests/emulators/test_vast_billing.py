@@ -78,7 +78,12 @@ def test_charges_lag_and_end_up_as_the_whole_bill(still: VastEmulator) -> None:
     assert charge["amount"] == round(still.billing.total_usd(instance_id), 3) > 0
     items = {item["type"]: item["amount"] for item in charge["items"]}
     meter = still.billing.meters[instance_id]
-    assert items == {"gpu": round(meter.usd("gpu"), 3), "disk": round(meter.usd("disk"), 3), "bwd": 0, "bwu": 0}
+    assert items == {
+        "gpu": round(meter.usd("gpu"), 3),
+        "disk": round(meter.usd("disk"), 3),
+        "bwd": 0,
+        "bwu": 0,
+    }
     still.advance(HOUR_S)
     assert charges(still)["results"][0]["amount"] == charge["amount"]
 

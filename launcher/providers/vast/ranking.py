@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from vastrun.launcher.core import Forecast, Offer
+from vastrun.launcher.core.bills import MAX_TAIL_S
 from vastrun.launcher.core.job import JobSpec
 from vastrun.launcher.decisions import policy
 from vastrun.launcher.decisions.estimates import basis_text, data_usd, interruption_hours, lost_hours
@@ -108,6 +109,7 @@ def _quote(
         + down_gb * extras.down_usd_per_gb
         + download_usd,
         data_s=data_hours * 3600,
+        bill_tail_s=min(MAX_TAIL_S, known.bill_tail_s),
         forecast=forecast,
     )
     return Quote(offer=offer, terms=tuple(Term(name=name, usd=usd, text=text) for name, usd, text in terms))

@@ -39,6 +39,8 @@ class RunCost(Document, Cost):
     nodes: Sequence[NodeCost]
     """All machines of a run that has several."""
     usd_source: UsdSource
+    at_most_usd: float
+    """Max. of `usd` until the bill is settled: a machine may be charged after its end."""
     counted_usd: float
     """Cost by the ledger, also where `usd` is what was charged."""
     final: bool

@@ -23,6 +23,8 @@ class RunDocument(Document, Run):
     """Request of its user that its driver has yet to carry out."""
     usd: float
     """Cost so far, or in all."""
+    at_most_usd: float
+    """Max. of `usd` until the bill is settled: a machine may be charged after its end."""
     usd_source: UsdSource
     driver: str | None
     """Launcher that drives it now."""

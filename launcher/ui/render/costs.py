@@ -13,7 +13,7 @@ from vastrun.launcher.cost.groups import NONE, OVER_TIME, Group, GroupBy
 from vastrun.launcher.cost.spending import counted_in_total
 from vastrun.launcher.cost.statement import CostReport
 from vastrun.launcher.gate.text import one_line
-from vastrun.launcher.ui.render.amounts import usd_parts, usd_sum
+from vastrun.launcher.ui.render.amounts import how_many, usd_parts, usd_sum
 from vastrun.launcher.ui.render.table import csv_cell, table
 
 
@@ -146,13 +146,22 @@ def costs_table(rows: Sequence[RunRow], now: float, *, width: int | None = None)
     }
     cells = zip(*columns.values(), strict=True)
     shown = table(tuple(columns), cells, right=range(2, len(columns)), cut=(1,), width=width)
-    return "\n\n".join(filter(None, (shown, _counts_bills(rows))))
+    notes = (_counts_bills(rows), _until_billed(list(compress(rows, counts))))
+    return "\n\n".join(filter(None, (shown, "\n".join(filter(None, notes)))))
 
 
 def _counts_bills(rows: Sequence[RunRow]) -> str:
     """Write for how many runs the cost is the bill; empty if for none."""
     bills = sum(row.usd_source is UsdSource.CHARGED for row in rows)
     return f"as charged: {bills} of {len(rows)} runs; the others as counted by the ledger" if bills else ""
+
+
+def _until_billed(rows: Sequence[RunRow]) -> str:
+    """Write what the bills of ended runs may have beyond the total; empty if nothing."""
+    more = [row.at_most_usd - row.usd for row in rows if row.verdict and row.at_most_usd > row.usd]
+    if round(sum(more), 3) == 0:
+        return ""
+    return f"at most {usd_sum([sum(more)])} more until the bills of {how_many(len(more), 'run')} are in"
 
 
 def _with_total(amounts: Sequence[float], counts: Sequence[bool]) -> list[str]:

@@ -16,10 +16,10 @@ from vastrun.launcher.outputs.index import FolderContents, contents_of
 from vastrun.launcher.outputs.store import REPORT
 from vastrun.launcher.ui.documents.document import to_text
 from vastrun.launcher.ui.documents.runs import ResultFile, RunDocument
-from vastrun.launcher.ui.render.amounts import duration, moment, usd
+from vastrun.launcher.ui.render.amounts import duration, moment
 from vastrun.launcher.ui.render.runs import progress_of
 from vastrun.launcher.ui.render.table import facts, short
-from vastrun.launcher.ui.render.verdict import on_machines, state_of, verdict_line
+from vastrun.launcher.ui.render.verdict import cost_text, on_machines, state_of, verdict_line
 
 README, RESULT = "README.md", "result.json"
 _MAX_CHARACTERS = 300
@@ -96,7 +96,7 @@ def _facts(row: RunRow, contents: FolderContents, now: float) -> str:
             ("score", "\n".join(scores[:20])),
             ("step", progress_of(run)),
             ("duration", duration((run.ended_at or now) - run.created_at)),
-            ("cost", f"{usd(row.usd)}{on_machines(row)}"),
+            ("cost", f"{cost_text(row)}{on_machines(row)}"),
             ("W&B", short(one_line(contents.wandb_url), _MAX_CHARACTERS)),
             ("written", moment(now)),
         ]

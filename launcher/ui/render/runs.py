@@ -11,7 +11,7 @@ from vastrun.launcher.decisions.stages import stage_name
 from vastrun.launcher.gate.text import one_line
 from vastrun.launcher.ui.render.amounts import duration, moment, rough, usd
 from vastrun.launcher.ui.render.table import facts, short, table
-from vastrun.launcher.ui.render.verdict import lease_line, left_text, on_machines, state_of
+from vastrun.launcher.ui.render.verdict import cost_text, lease_line, left_text, on_machines, state_of
 
 _HEADER = ("RUN", "JOB", "STATE", "STEP", "AGE", "COST")
 _LAST_EVENTS = 8
@@ -131,7 +131,7 @@ def _cost(row: RunRow) -> str:
     kind = "" if row.run.released_at or row.run.rented_at is None else " so far"
     if row.usd_source is UsdSource.CHARGED:
         kind = " charged,"
-    return f"{usd(row.usd)}{kind} at {usd(row.usd_per_hour)}/h{on_machines(row)}"
+    return f"{cost_text(row)}{kind} at {usd(row.usd_per_hour)}/h{on_machines(row)}"
 
 
 def _machine(run: Run) -> str:

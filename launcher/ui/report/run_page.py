@@ -13,7 +13,7 @@ from vastrun.launcher.decisions.comparison import chosen_values, job_values
 from vastrun.launcher.ports import Ledger
 from vastrun.launcher.ui.render.amounts import duration, how_many, moment, usd
 from vastrun.launcher.ui.render.runs import progress_of
-from vastrun.launcher.ui.render.verdict import cause_line, on_machines, stage_result, state_of
+from vastrun.launcher.ui.render.verdict import cause_line, cost_text, on_machines, stage_result, state_of
 from vastrun.launcher.ui.report.charts import charts
 from vastrun.launcher.ui.report.page import (
     Content,
@@ -98,7 +98,7 @@ def _header(report: RunReport) -> Html:
         *(element("p", line, class_="score") for line in _score_lines(report)[:3]),
         figures(
             [
-                ("cost", f"{usd(row.usd)}{on_machines(row)}"),
+                ("cost", f"{cost_text(row)}{on_machines(row)}"),
                 ("time", duration((run.ended_at or report.made_at) - run.created_at)),
                 ("steps", progress_of(run)),
                 ("machine", _gpus(run)),

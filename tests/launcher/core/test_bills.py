@@ -15,7 +15,19 @@ from tests.launcher.faults import Plan
 from tests.launcher.terminal import Terminal
 from tests.launcher.world import World
 from tests.offers import rtx_4090
-from vastrun.launcher.core import Cause, ExtraRates, Instance, Meter, Offer, Phase, RentalOrder, Run, bills
+from vastrun.launcher.core import (
+    Cause,
+    ExtraRates,
+    Instance,
+    Meter,
+    Offer,
+    Phase,
+    Rental,
+    RentalOrder,
+    Run,
+    Settled,
+    bills,
+)
 from vastrun.launcher.core.job import JobSpec, Limits
 from vastrun.launcher.decisions import policy
 
@@ -166,6 +178,39 @@ def test_a_machine_that_has_another_price_than_was_offered_is_charged_no_less_th
     first_row = replace(MACHINE, usd_per_hour=usd_per_hour, extras=EXTRAS)
     run = bills.seen(RUN, first_row, RENTED + 199, RENTED + 200)
     assert bills.cost_usd(replace(run, released_at=RENTED + 300), RENTED + 1e6) == pytest.approx(usd)
+
+
+TAILED = replace(RUN, offer=rtx_4090(bill_tail_s=300.0))
+SECOND = Rental(instance_id="2", usd_per_hour=1.8, rented_at=RENTED)
+
+
+@pytest.mark.parametrize(
+    ("run", "usd"),
+    [
+        pytest.param(TAILED, 300 * 0.0011, id="it was never seen: it may run"),
+        pytest.param(
+            replace(TAILED, meter=seen((50, LOADS), (90, LOADS)).meter),
+            300 * 0.0001,
+            id="only its disk counts",
+        ),
+        pytest.param(replace(TAILED, released_at=RENTED + 60), 300 * 0.0011, id="it has ended"),
+        pytest.param(replace(TAILED, charged=Settled(gpu_usd=0.05)), 0.0, id="its bill is settled"),
+        pytest.param(RUN, 0.0, id="its provider charges none after its end"),
+        pytest.param(replace(TAILED, rented_at=None), 0.0, id="it was not rented"),
+        pytest.param(replace(TAILED, rentals=(SECOND,)), 300 * 0.0016, id="a further machine has one, too"),
+    ],
+)
+def test_a_bill_may_go_on_after_the_end_until_it_is_settled(run: Run, usd: float) -> None:
+    now = RENTED + 100
+    assert bills.at_most_usd(run, now) - bills.cost_usd(run, now) == pytest.approx(usd)
+
+
+def test_what_may_still_be_charged_is_held_of_the_budgets_until_the_bill_is_settled() -> None:
+    now, ended = RENTED + 100, replace(TAILED, phase=Phase.ENDED, released_at=RENTED + 100)
+    assert bills.held_usd(ended, now) == pytest.approx(400 * 0.0011)
+    assert bills.held_usd(replace(ended, charged=Settled(gpu_usd=0.2)), now) == 0.2
+    assert bills.held_usd(replace(TAILED, reserved_usd=0.3), now) == pytest.approx(400 * 0.0011)
+    assert bills.held_usd(replace(TAILED, reserved_usd=0.5), now) == 0.5
 
 
 class SlowMarket(FakeProvider):

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from tests.launcher.cost.spent import BEGAN, DOWN_USD_PER_GB, HOUR_S, USD_PER_HOUR, line, run
-from vastrun.launcher.core import Cause, Charge, Cost, Event, Meter, Phase, Rental, Run
+from tests.offers import rtx_4090
+from vastrun.launcher.core import Cause, Charge, Event, Meter, Phase, Rental, Run, Settled
 from vastrun.launcher.core.bills import WATCHED_S, cost_of, counted_of, held_usd, with_machine
 from vastrun.launcher.cost.reconciliation import (
     BOUNDS,
@@ -126,6 +127,34 @@ def test_bytes_after_the_last_look_are_told_from_a_price_that_is_too_high() -> N
     assert found(1.0, alone, traffic_usd=counted + 1.0).reasons == (DifferenceReason.LAST_TRAFFIC,)
 
 
+TRAFFIC_USD = run().meter.down_gb * DOWN_USD_PER_GB
+
+
+def test_a_bill_that_goes_on_after_the_end_is_told_in_seconds() -> None:
+    short = run(hours=0.1, offer=rtx_4090(gpus=2, usd_per_hour=USD_PER_HOUR, bill_tail_s=60.0))
+    two = replace(short, rentals=(LATE,))
+    said = found(290 * USD_PER_S, short, traffic_usd=TRAFFIC_USD)
+    assert (said.reasons, said.bill.tail_s) == ((DifferenceReason.BILL_RAN_ON,), pytest.approx(290))
+    assert found(580 * USD_PER_S, two).reasons == (DifferenceReason.BILL_RAN_ON,)
+    assert not found(400 * USD_PER_S, short).explained
+    assert not found(290 * USD_PER_S, run(hours=0.1)).explained  # its provider charges none after its end
+
+
+def test_a_settled_bill_tells_how_long_it_went_on_where_a_launcher_ended_the_only_machine() -> None:
+    def tail_s(more_usd: float, *others: Charge, about: Run | None = None, traffic_usd: float = 0.0) -> Any:
+        usd = COUNTED_USD + more_usd + traffic_usd
+        settled = cost(charged(usd, traffic_usd=TRAFFIC_USD + traffic_usd), *others, about=about)
+        assert settled is not None
+        return settled.tail_s
+
+    tail_usd = 120 * USD_PER_S
+    assert tail_s(tail_usd) == pytest.approx(120)
+    assert tail_s(tail_usd, traffic_usd=9.0) == pytest.approx(120)
+    assert tail_s(-0.01) == 0.0
+    assert tail_s(tail_usd, about=with_meter(given_back_at=None)) is None
+    assert tail_s(tail_usd, charged(0.5, "8"), about=run(rentals=(LATE,))) is None
+
+
 def test_a_run_of_another_account_is_on_another_bill() -> None:
     theirs = run(account="41")
     assert reconcile(bill_of(theirs, [], WATCHED, MUCH_LATER, "42")).reasons == (
@@ -215,7 +244,7 @@ def charged(usd: float, instance_id: str = "7", **changes: Any) -> Charge:
     return Charge(instance_id=instance_id, label=run().label, usd=usd, **changes)
 
 
-def cost(*charges: Charge, about: Run | None = None, now: float = LATER) -> Cost | None:
+def cost(*charges: Charge, about: Run | None = None, now: float = LATER) -> Settled | None:
     """What the run costs by these charges; None: what was counted."""
     return settled_cost(reconcile(bill_of(about or run(), charges, WATCHED, now, "")))
 
@@ -291,7 +320,7 @@ def test_the_parts_of_a_charge_are_those_that_were_charged_and_never_more_than_a
 
 
 def test_what_was_charged_is_the_cost_of_all_that_the_run_had() -> None:
-    paid = run(rentals=(LATE,), charged=Cost(gpu_usd=30.0, storage_usd=1.0, traffic_usd=0.5))
+    paid = run(rentals=(LATE,), charged=Settled(gpu_usd=30.0, storage_usd=1.0, traffic_usd=0.5))
     assert cost_of(paid, LATER) == paid.charged
     assert held_usd(paid, LATER) == 31.5
     assert counted_of(paid, LATER) == cost_of(replace(paid, charged=None), LATER)
@@ -301,7 +330,7 @@ def test_what_was_charged_is_the_cost_of_all_that_the_run_had() -> None:
 def test_what_a_run_trained_for_keeps_its_share_of_the_cost() -> None:
     events = [line(Phase.SHIP, 9.0), line(Phase.TRAIN, 27.0)]
     counted = spending_of(run(), LATER, events)
-    paid = spending_of(run(charged=Cost(gpu_usd=COUNTED_USD / 2)), LATER, events)
+    paid = spending_of(run(charged=Settled(gpu_usd=COUNTED_USD / 2)), LATER, events)
     assert counted.idle_usd == pytest.approx(COUNTED_USD - 18.0)
     assert paid.idle_usd == pytest.approx(counted.idle_usd / 2)
 
@@ -313,7 +342,7 @@ def test_what_a_run_trained_for_keeps_its_share_of_the_cost() -> None:
         pytest.param(0, {}, True, id="from the moment that it is"),
         pytest.param(MAX_QUERY_AGE_S, {}, True, id="for a week"),
         pytest.param(MAX_QUERY_AGE_S + 1, {}, False, id="it will hardly come any more"),
-        pytest.param(0, {"charged": Cost(gpu_usd=1.0)}, False, id="seen whole already"),
+        pytest.param(0, {"charged": Settled(gpu_usd=1.0)}, False, id="seen whole already"),
         pytest.param(0, {"phase": Phase.DESTROY}, False, id="a machine may be left"),
         pytest.param(0, {"rented_at": None, "instance_id": None}, False, id="it never had a machine"),
     ],

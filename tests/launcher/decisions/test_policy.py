@@ -209,6 +209,21 @@ def test_what_a_run_may_cost() -> None:
     assert min_usd(replace(dear, loading_usd=0.5)) == pytest.approx(0.506)
 
 
+def test_what_may_be_charged_after_the_end_is_set_aside_of_the_money() -> None:
+    tailed, tail_usd = replace(PAID, bill_tail_s=300.0), 300 / 3600 * PAID.usd_per_hour
+    spec = train_job(limits=Limits(hours=2.0))
+    assert worst_case_usd(spec, tailed) == pytest.approx(worst_case_usd(spec, PAID) + tail_usd)
+    assert min_usd(tailed) == pytest.approx(min_usd(PAID) + tail_usd)
+    limited = train_job(limits=Limits(hours=2.0, usd=0.1))
+    lease = lease_of(limited, tailed)
+    assert lease.life_s == pytest.approx(lease_of(limited, PAID).life_s - 300)
+    assert worst_case_usd(limited, tailed) == pytest.approx(0.1)
+    run = replace(RENTED, offer=tailed, usd_per_hour=tailed.usd_per_hour)
+    assert is_money_spent(limited, run, lease.grace_s - 1)
+    assert not is_money_spent(limited, run, lease.grace_s + 1)
+    assert lease_of(train_job(limits=Limits(hours=2.0, usd=0.01)), tailed).life_s == 0
+
+
 def test_an_offer_is_affordable_up_to_the_job_s_price_and_needs_a_limit_where_it_costs_money() -> None:
     offers = [PAID, FREE, replace(PAID, usd_per_hour=0.37)]
     assert affordable(train_job(limits=Limits(hours=1.0, usd_per_hour=0.36)), offers) == offers[:2]

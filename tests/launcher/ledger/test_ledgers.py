@@ -13,7 +13,6 @@ from tests.launcher.ledger.conftest import NOW, Hands
 from tests.waiting import LONGEST_S
 from vastrun.launcher.core import (
     Cause,
-    Cost,
     Driver,
     Event,
     ExtraRates,
@@ -24,6 +23,7 @@ from vastrun.launcher.core import (
     Phase,
     Proof,
     Run,
+    Settled,
     UserRequest,
 )
 from vastrun.launcher.core.batch import Batch, BatchLimits, BatchPoint, BatchSpec, Budget
@@ -74,7 +74,7 @@ FULL = replace(
     batch="widths",
     point="0123456789",
     reserved_usd=3.5,
-    charged=Cost(gpu_usd=0.25, storage_usd=0.125, traffic_usd=0.5),
+    charged=Settled(gpu_usd=0.25, storage_usd=0.125, traffic_usd=0.5),
 )
 
 

@@ -38,6 +38,8 @@ class Record:
     """Exit code of the run, as of `vastrun launch`."""
     counted: Cost = field(default_factory=Cost)
     """Cost of that machine by the ledger."""
+    tail_usd: _Number = 0.0
+    """Max. of what may be charged for it after its end, in USD."""
     run_usd: _Number = 0.0
     """Cost of all machines of the run, in USD."""
     billed_usd: _Number | None = None
