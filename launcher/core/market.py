@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -163,6 +163,8 @@ class RentalOrder:
     """Environment variables; never contains a secret."""
     max_usd: float
     """Max. cost of the run there by the job's limits, in USD."""
+    warn_of_credit: Callable[[str], object] | None = None
+    """Receives a warning where the account has less credit than `max_usd`; None: such an order is refused."""
     nodes: tuple[str, ...] = ()
     """Labels of all machines of the run, by node; empty: it has one machine."""
 

@@ -254,5 +254,6 @@ def _make_order(context: RunContext, offer: Offer) -> RentalOrder:
         onstart=context.services.packer.lease(),
         env=env,
         max_usd=policy.worst_case_usd(context.spec, offer) / context.spec.nodes,
+        warn_of_credit=context.report if context.spec.limits.credit == "warn" else None,
         nodes=context.nodes.labels,
     )

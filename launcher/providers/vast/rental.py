@@ -124,10 +124,14 @@ def _check_credit(api: VastApi, order: RentalOrder) -> None:
     """Check the credit: without credit Vast stops all machines of an account, and others can rent them."""
     credit_usd = api.credit_usd()
     if credit_usd < order.max_usd:
+        lack = f"the account has ${credit_usd:.2f} of credit; this run may cost up to ${order.max_usd:.2f}"
+        if order.warn_of_credit is not None:
+            order.warn_of_credit(f"{lack}: without credit Vast stops the machine")
+            return
         raise ProviderError(
-            f"the account has ${credit_usd:.2f} of credit; this run may cost up to ${order.max_usd:.2f}",
+            lack,
             hint=f"add ${order.max_usd - credit_usd:.2f} at https://cloud.vast.ai/billing/, "
-            "or lower limits.usd",
+            "lower limits.usd, or set limits.credit=warn if the account tops up by itself",
         )
 
 

@@ -102,7 +102,10 @@ def test_credit_for_the_worst_case_is_enough_and_a_cent_less_is_not() -> None:
     with pytest.raises(ProviderError) as refused:
         Api(credit=3.99).rent()
     assert str(refused.value) == "the account has $3.99 of credit; this run may cost up to $4.00"
-    assert refused.value.hint == "add $0.01 at https://cloud.vast.ai/billing/, or lower limits.usd"
+    assert refused.value.hint == (
+        "add $0.01 at https://cloud.vast.ai/billing/, "
+        "lower limits.usd, or set limits.credit=warn if the account tops up by itself"
+    )
 
 
 def test_a_machine_that_is_not_listed_yet_is_as_it_was_ordered() -> None:

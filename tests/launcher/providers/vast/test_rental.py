@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -288,6 +289,13 @@ def test_nothing_is_rented_on_less_credit_than_the_worst_case(tmp_path: Path) ->
             rent(provider)
         assert "billing" in caught.value.hint
         assert not provider.instances()
+
+
+def test_an_account_that_tops_up_by_itself_is_warned_and_not_refused(tmp_path: Path) -> None:
+    with VastEmulator(rate_limits=False, credit_usd=0.1) as vast:
+        provider, warnings = open_market(vast, tmp_path), []
+        assert provider.rent(replace(order(provider), warn_of_credit=warnings.append))
+        assert len(warnings) == 1 and "$0.10 of credit" in warnings[0]
 
 
 def _looks_by_id(vast: VastEmulator) -> int:
