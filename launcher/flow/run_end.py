@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
 from vastrun.contract import layout
 from vastrun.launcher.core import BoxStatus, Cause, Evidence, Phase, RunAssessment, UserRequest
 from vastrun.launcher.core.batch import pruning_reason
+from vastrun.launcher.core.errors import VastrunError
 from vastrun.launcher.core.phases import Result
 from vastrun.launcher.decisions.nodes import with_node_name
 from vastrun.launcher.decisions.run_assessment import KILLED, assess_run
@@ -64,7 +66,7 @@ def first_cause(context: RunContext, end: PhaseResult) -> tuple[PhaseResult, dic
     # How the clean-up goes says nothing of why the run ended.
     if run.cause is not None or end.cause is None or run.phase is Phase.DESTROY:
         return end, {}
-    end = _with_node(context, _with_prune_reason(context, end))
+    end = _with_node(context, _with_backups(context, _with_prune_reason(context, end)))
     first = _first_of_nodes(context, end)
     return end, {
         "cause": first.cause,
@@ -88,6 +90,16 @@ def _with_prune_reason(context: RunContext, end: PhaseResult) -> PhaseResult:
         return end
     detail = f"the machine reports a stop by its batch, which the batch did not request ({end.detail})"
     return replace(end, cause=Cause.CONTRADICTION, detail=detail)
+
+
+def _with_backups(context: RunContext, end: PhaseResult) -> PhaseResult:
+    """Return the result of a lost run with the backups that the provider made of its machine."""
+    backups, machine_id = context.services.provider.abilities.backups, context.run.instance_id
+    if end.cause is not Cause.LOST or backups is None or machine_id is None:
+        return end
+    with suppress(VastrunError):  # there is seldom one, and the run is lost all the same
+        return replace(end, detail="; ".join([end.detail, *backups(machine_id)]))
+    return end
 
 
 def _with_node(context: RunContext, end: PhaseResult) -> PhaseResult:

@@ -153,5 +153,8 @@ class Abilities:
     """Returns the script that a machine runs at each start, in readable form. Contains no secret."""
     search_findings: Callable[[], Iterable[SearchFinding]] | None = None
     """Searches the market, and reports whether its offers can be read. Costs nothing."""
+    backups: Callable[[str], Sequence[str]] | None = None
+    """Names the backups that the provider made of the machine with that id before it took it away, by one
+    request. Raises AuthError, ProviderError."""
     why_one_node: str = ""
     """Reason why a run can have only one machine there, or only on few hosts; empty: no limit."""

@@ -58,6 +58,7 @@ class Account:
     keys: dict[str, ApiKey] = field(default_factory=dict)
     ssh_keys: dict[int, SshKey] = field(default_factory=dict)
     secrets: dict[str, str] = field(default_factory=dict)
+    backups: list[dict[str, Any]] = field(default_factory=list)
     user_id: int = OURS
 
     def __post_init__(self) -> None:

@@ -141,6 +141,13 @@ def delete_api_key(world: World, call: Call) -> Reply:
     return reply({"success": True})
 
 
+def backups(world: World, call: Call) -> Reply:
+    """What was saved of an instance before its machine was taken away."""
+    contract = call.json_query("contract_id")
+    rows = [row for row in world.account.backups if contract in (None, row["contract_id"])]
+    return reply({"backups": rows})
+
+
 def list_machines(world: World, call: Call) -> Reply:
     """Machines that the account lets: none."""
     return reply({"machines": []})
@@ -200,6 +207,7 @@ ROUTES = (
     Route("GET", "/v0/auth/apikeys/#", "show_api_key", "user_read", show_api_key),
     Route("POST", "/v0/auth/apikeys", "create_api_key", "user_write", create_api_key),
     Route("DELETE", "/v0/auth/apikeys/#", "delete_api_key", "user_write", delete_api_key),
+    Route("GET", "/v0/instance_backups", "backups", "instance_read", backups),
     Route("GET", "/v0/machines", "list_machines", "machine_read", list_machines),
     Route("GET", "/v0/secrets", "show_secrets", "user_read", show_secrets),
     Route("POST", "/v0/secrets", "write_secret", "user_write", write_secret),

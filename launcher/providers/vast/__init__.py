@@ -100,6 +100,7 @@ class VastProvider:
         return Abilities(
             account=self,
             charged=partial(accounts.charges_of, self._api),
+            backups=partial(accounts.backups_of, self._api),
             host_log=self,
             keys=self,
             market=self.market_report,

@@ -18,13 +18,16 @@ from vastrun.launcher.core.errors import (
     VastrunError,
 )
 from vastrun.launcher.gate import caps
+from vastrun.launcher.gate.text import one_line
 from vastrun.launcher.ports import Clock
 from vastrun.launcher.providers.vast.api import VastApi, credit_of
+from vastrun.launcher.providers.vast.columns import text
 from vastrun.launcher.providers.vast.instance_row import InstanceRow
 from vastrun.launcher.providers.vast.routes import NEEDED, RIGHTS
 from vastrun.launcher.providers.vast.rows import parse_charge
 
 _DAY_S = 86400.0
+_MAX_STATUS = 80
 _IDENTITY = ("source", "type", "start", "end", "amount")
 _T = TypeVar("_T")
 VARIABLE = "VASTRUN_SSH_KEY"
@@ -101,6 +104,20 @@ def charges_of(api: VastApi, since: float, until: float) -> Sequence[Charge]:
         # A list that grows while its pages are read contains a row twice.
         charges[_identity(row) if charge.instance_id or charge.source else number] = charge
     return list(charges.values())
+
+
+def backups_of(api: VastApi, instance_id: str) -> Sequence[str]:
+    """Name the newest backup of an instance, with the command that copies it to another one."""
+    rows = [row for row in api.backups(instance_id) if isinstance(row, Mapping)]
+    states = [
+        one_line(text(row.get("status")))[:_MAX_STATUS] or "unknown"
+        for row in rows
+        if str(row.get("contract_id")) == instance_id
+    ]
+    if not states:
+        return []
+    copy = f"vastai copy vast.{instance_id}:/upper/workspace OTHER_INSTANCE:/workspace"
+    return [f"Vast made a backup of it, whose state is {states[0]}: {copy}"]
 
 
 def _identity(row: Mapping[str, Any]) -> tuple[str, ...]:

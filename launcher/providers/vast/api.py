@@ -192,6 +192,10 @@ class VastApi:
         """Check that the key may read machines hosted by the account. Raises AuthError."""
         self.repeat(calls.hosted_machines(), require_object)
 
+    def backups(self, instance_id: str) -> list[Any]:
+        """List the backups that Vast made of the instance before its machine was taken away. No retry."""
+        return require_list(require_object(self._call_once(calls.list_backups(instance_id))).get("backups"))
+
     def attach_key(self, instance_id: str, public_key: str) -> None:
         """Authorize the SSH key on the instance."""
         self.repeat(calls.attach_key(instance_id, public_key), lambda answer: answer)

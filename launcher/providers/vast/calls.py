@@ -99,6 +99,12 @@ def charges(since: float, until: float, token: str | None = None) -> Call:
     return Call(route="charges", method="GET", path=_with_query("/api/v0/charges/", query))
 
 
+def list_backups(instance_id: str) -> Call:
+    """List the backups of an instance whose machine was taken away."""
+    path = _with_query("/api/v0/instance_backups/", {"contract_id": int(instance_id)})
+    return Call(route="backups", method="GET", path=path)
+
+
 def list_overlays() -> Call:
     """List the account's overlay networks."""
     return Call(route="overlays", method="GET", path="/api/v0/overlay/")

@@ -37,6 +37,7 @@ ROUTES: Mapping[str, Route] = {
     "logs": Route(purpose="read the logs of a start", right="instance_read", limit=Limit(1, 1.0)),
     "account": Route(purpose="read the credit", right="user_read", limit=Limit(1, 1.0)),
     "charges": Route(purpose="read the bill", right="billing_read", limit=Limit(1, 1.0)),
+    "backups": Route(purpose="name backups of a lost machine", right="instance_read", limit=Limit(1, 1.0)),
     "schedule": Route(purpose="have Vast itself end a machine later", right="", limit=Limit(1, 1.0)),
     "overlays": Route(purpose="list networks of several nodes", right="user_read", limit=Limit(1, 1.0)),
     "overlay": Route(purpose="make a network of several nodes", right="user_write", limit=Limit(1, 1.0)),

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.fakebox import Training
-from tests.launcher.faults import Fault
+from tests.fakes import FakeProvider
+from tests.launcher.faults import Fault, Plan
 from tests.launcher.world import RUN_ID, World
 from vastrun.launcher.core import Cause, Phase
+from vastrun.launcher.core.errors import AuthError, UnreachableError, VastrunError
 from vastrun.launcher.core.verdict import VERDICT_OF
+from vastrun.launcher.ports import Abilities
 
 
 def test_a_machine_that_vanishes_while_training_is_lost(tmp_path: Path) -> None:
@@ -25,6 +31,43 @@ def test_a_machine_that_vanishes_while_training_is_lost(tmp_path: Path) -> None:
     )
     assert VERDICT_OF[run.cause] == "LOST"
     assert world.market.forgotten == {RUN_ID}
+
+
+class Archive(FakeProvider):
+    """Makes backups of the machines that it takes away, or does not answer who asks for them."""
+
+    found: Sequence[str] | VastrunError = ("a backup",)
+
+    @property
+    def abilities(self) -> Abilities:
+        return replace(super().abilities, backups=self.backups)
+
+    def backups(self, instance_id: str) -> Sequence[str]:
+        if isinstance(self.found, VastrunError):
+            raise self.found
+        return self.found
+
+
+GONE = "the machine no longer exists; the provider no longer lists it"
+
+
+@pytest.mark.parametrize(
+    ("found", "detail"),
+    [
+        (("a backup", "another"), f"{GONE}; a backup; another"),
+        ((), GONE),
+        (UnreachableError("no answer"), GONE),
+        (AuthError("the key lacks the right"), GONE),
+    ],
+)
+def test_a_lost_run_names_the_backups_that_its_provider_made(found: Any, detail: str, tmp_path: Path) -> None:
+    world = World(tmp_path)
+    market = Archive(world.clock)
+    market.found = found
+    world.market, world.plan = market, Plan(market)
+    world.expect(Fault(verb="remote.run", nth=6, moment="before", trouble="vanish"))
+
+    assert world.launch().detail == detail
 
 
 def test_a_run_that_died_without_an_exit_code_is_given_half_a_minute_to_write_one(tmp_path: Path) -> None:

@@ -6,7 +6,8 @@ import threading
 import time
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
@@ -16,7 +17,7 @@ from tests.launcher.providers.vast.rentals import open_market, order, rent
 from vastrun.launcher.core.errors import AuthError, KeyNotAttachedError, ProviderError, VastrunError
 from vastrun.launcher.environment import wire
 from vastrun.launcher.providers.vast import VastProvider
-from vastrun.launcher.providers.vast.account import VARIABLE, CachedQuery, KeyAccess, identity
+from vastrun.launcher.providers.vast.account import VARIABLE, CachedQuery, KeyAccess, backups_of, identity
 from vastrun.launcher.providers.vast.api import VastApi, clock_ahead_s
 from vastrun.launcher.providers.vast.instance_row import InstanceRow
 from vastrun.launcher.providers.vast.limits import FileRateLimitStore, Limiter
@@ -237,3 +238,29 @@ def test_the_key_is_passed_as_a_variable_without_spaces(vast: VastEmulator, tmp_
     assert " " not in request["env"][VARIABLE]
     assert provider.abilities.start_script is not None
     assert request["env"][VARIABLE] not in provider.abilities.start_script(ordered)
+
+
+def backup(**changes: Any) -> dict[str, Any]:
+    """A backup of instance 7 as the SDK lists it, but for the changes."""
+    return {"id": 1, "contract_id": 7, "type": "instance", "status": "success", "info": ""} | changes
+
+
+def test_the_newest_backup_of_a_machine_is_named_with_the_command_that_restores_it(
+    vast: VastEmulator, tmp_path: Path
+) -> None:
+    vast.account.backups += [backup(status="pending\n\x1b[2J"), backup(), backup(contract_id=8)]
+    api = open_market(vast, tmp_path).api
+    (named,) = backups_of(api, "7")
+    assert "state is pending" in named and "vastai copy vast.7:/upper/workspace" in named
+    assert "\x1b" not in named and "\n" not in named
+    assert backups_of(api, "9") == []
+
+
+@pytest.mark.parametrize("rows", [[None], ["7"], [{}], [{"contract_id": {}}], [backup(contract_id=[7])]])
+def test_a_backup_that_makes_no_sense_is_none(rows: list[Any], vast: VastEmulator, tmp_path: Path) -> None:
+    api = cast("VastApi", SimpleNamespace(backups=lambda _: rows))
+    assert backups_of(api, "7") == []
+    assert (
+        "state is unknown"
+        in backups_of(cast("VastApi", SimpleNamespace(backups=lambda _: [backup(status=None)])), "7")[0]
+    )
