@@ -19,6 +19,8 @@ from vastrun.launcher.batch.schedule import (
 from vastrun.launcher.core import Run, Verdict
 from vastrun.launcher.core.batch import Batch, BatchObjective, BatchPoint, BatchProgress
 from vastrun.launcher.core.bills import cost_usd, rented_seconds
+from vastrun.launcher.core.labels import POOL
+from vastrun.launcher.decisions.policy import START_S
 from vastrun.launcher.gate.metrics import Series
 from vastrun.launcher.outputs.folder import Outputs
 from vastrun.launcher.outputs.index import series_in
@@ -28,6 +30,8 @@ _SCORES = "scores."
 _LINES = 2000
 """Number of metric lines read for each run: ten times the points of a curve."""
 _LOSS = "loss"
+SHORT_S = 600.0
+"""Seconds of a machine's life below which its start and its bill's tail are much of its cost."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,6 +49,8 @@ class PointResult:
     """All attempts together, from rent to release."""
     usd: float
     attempts: int
+    restart_usd: Sequence[float] = ()
+    """USD of start and bill's tail of each machine that only this point had, and for less than SHORT_S."""
 
 
 def results_of(states: Sequence[PointState], objective: BatchObjective, now: float) -> list[PointResult]:
@@ -63,7 +69,20 @@ def _result(state: PointState, objective: BatchObjective, now: float) -> PointRe
         hours=sum(rented_seconds(run, now) for run in state.rows) / 3600,
         usd=sum(cost_usd(run, now) for run in state.rows),
         attempts=len(state.runs),
+        restart_usd=[_restart_usd(run) for run in state.rows if _is_short(run)],
     )
+
+
+def _is_short(run: Run) -> bool:
+    return run.released_at is not None and run.provider != POOL and rented_seconds(run, 0.0) < SHORT_S
+
+
+def _restart_usd(run: Run) -> float:
+    """Return what another run on the same machine would not have cost again, in USD."""
+    # While it loads, only its disk is charged.
+    start_usd = (run.boot_s or 0.0) * run.meter.extras.storage_usd_per_hour / 3600
+    tail_s = run.charged.tail_s if run.charged is not None else run.offer and run.offer.bill_tail_s
+    return start_usd + (START_S + (tail_s or 0.0)) * run.usd_per_hour / 3600
 
 
 def finished_in(rows: Iterable[PointResult]) -> list[FinishedPoint]:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from vastrun.launcher.batch.analysis import NOT_A_CAUSE, influences, pareto_front
-from vastrun.launcher.batch.results import PointResult, finished_in
+from vastrun.launcher.batch.results import SHORT_S, PointResult, finished_in
 from vastrun.launcher.config import read_job
 from vastrun.launcher.core import Verdict
 from vastrun.launcher.core.batch import BatchSpec
@@ -16,6 +16,7 @@ from vastrun.launcher.ui.render.table import cells, csv_cell, facts, table
 _COLUMNS = ("#", "VALUES", "VERDICT", "STEPS", "TIME", "COST", "RUN")
 """All but the metric's, which is the fourth."""
 _MAX_INFLUENCES = 5
+_CENT_USD = 0.01
 _OPEN = "running"
 _WAITING = "waiting"
 Values = Mapping[str, Any]
@@ -51,6 +52,7 @@ def results_text(rows: Sequence[PointResult], spec: BatchSpec, width: int | None
     summary = facts(
         [
             *_insights(rows, spec),
+            ("reuse", _reuse(rows, spec)),
             ("best", f"{values_text(rows[0].point.values)}: {spec.objective.metric} {rows[0].metric:.4g}"),
             ("outputs", best.out_dir),
             ("report", f"vastrun report {spec.name} --open"),
@@ -59,6 +61,16 @@ def results_text(rows: Sequence[PointResult], spec: BatchSpec, width: int | None
         ]
     )
     return f"{text}\n\n{summary}"
+
+
+def _reuse(rows: Sequence[PointResult], spec: BatchSpec) -> str:
+    """Write what reused machines would have saved; empty where that is nothing, or they were shared."""
+    each_usd = [usd for row in rows for usd in row.restart_usd]
+    saved_usd = sum(each_usd) * (1 - min(1.0, spec.limits.parallel / max(1, len(each_usd))))
+    if spec.may_share_machines or saved_usd < _CENT_USD:
+        return ""
+    lived = f"{len(each_usd)} machines lived for less than {SHORT_S / 60:.0f} min each"
+    return f"{lived}; reuse: auto saves up to {usd(saved_usd)} of starts and of bills' tails"
 
 
 def _nothing_measured(spec: BatchSpec) -> str:

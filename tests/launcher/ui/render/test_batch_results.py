@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
+from typing import Literal
 
 import pytest
 
-from vastrun.launcher.batch.results import PointResult
-from vastrun.launcher.core.batch import BatchObjective, BatchPoint, BatchSpec
+from tests.jobs import train_job
+from tests.launcher.cost.spent import BEGAN, run
+from tests.offers import rtx_4090
+from vastrun.launcher.batch.results import PointResult, results_of
+from vastrun.launcher.batch.schedule import PointState
+from vastrun.launcher.config import dump_job
+from vastrun.launcher.core import ExtraRates, Meter, Run
+from vastrun.launcher.core.batch import BatchLimits, BatchObjective, BatchPoint, BatchSpec
 from vastrun.launcher.ui.render.batch_results import (
     common_values,
     fitted,
@@ -75,25 +83,22 @@ def test_values_of_another_type_or_a_key_that_some_lack_are_a_difference() -> No
     assert values_column(points, points) == ["a=1 b=2", "a=True b=2", "a=1"]
 
 
+def row(name: str, run: Run | None = None) -> PointResult:
+    state = PointState(
+        point=BatchPoint(id=name, values={"data": FOLDER + name}, spec_json=dump_job(train_job())),
+        runs=() if run is None else (run,),
+    )
+    objective = BatchObjective(metric="loss", goal="min")
+    return replace(results_of([state], objective, BEGAN + 1e6)[0], metric=0.125)
+
+
 @pytest.mark.parametrize("metric", ["time", "scores.cost", "steps", "run", "values", "verdict", "#"])
 @pytest.mark.parametrize("width", [None, 60])
 def test_a_metric_that_is_called_like_a_column_has_a_column_of_its_own(
     metric: str, width: int | None
 ) -> None:
     spec = BatchSpec(name="widths", job="job.yaml", objective=BatchObjective(metric=metric, goal="min"))
-    rows = [
-        PointResult(
-            point=BatchPoint(id=name, values={"data": FOLDER + name}, spec_json="{}"),
-            run=None,
-            verdict=None,
-            metric=0.125,
-            step=0,
-            hours=0.0,
-            usd=0.0,
-            attempts=0,
-        )
-        for name in ("train", "valid")
-    ]
+    rows = [row(name) for name in ("train", "valid")]
     header, *lines = results_text(rows, spec, width).splitlines()
     assert header.split() == ["#", "VALUES", "VERDICT", metric, "STEPS", "TIME", "COST", "RUN"]
     assert [line.split()[3] for line in lines[:2]] == ["0.125"] * 2
@@ -109,3 +114,30 @@ def test_cells_that_would_look_alike_once_cut_show_where_they_differ() -> None:
 def test_cells_that_are_the_same_are_cut_at_their_end() -> None:
     text = table(("RUN", "JOB"), [("x", "a-long-experiment-name")] * 2, cut=(1,), width=20)
     assert text.splitlines()[1] == "x    a-long-experim…"
+
+
+def short_points(reuse: Literal["auto", "never"], life_s: float = 120.0) -> str:
+    """The results of four points, each on a machine of its own for so long."""
+    extras = ExtraRates(storage_usd_per_hour=0.36)
+    offer = rtx_4090(usd_per_hour=3.6, bill_tail_s=300.0)
+    rows = [
+        row(
+            f"p{number}",
+            run=run(f"r{number}", hours=life_s / 3600, offer=offer, meter=Meter(extras=extras), boot_s=60.0),
+        )
+        for number in range(4)
+    ]
+    limits = BatchLimits(parallel=2)
+    return results_text(rows, BatchSpec(name="widths", job="job.yaml", limits=limits, reuse=reuse), None)
+
+
+def test_short_points_on_machines_of_their_own_show_what_reuse_would_have_saved() -> None:
+    # Two fewer would have been rented: 60 s of its disk each, and 20 s and the tail of 300 s of all of it.
+    saved_usd = 2 * (60 * 0.0001 + 320 * 0.001)
+    text = " ".join(short_points("never").split())
+    assert (
+        f"4 machines lived for less than 10 min each; reuse: auto saves up to ${saved_usd:.3f} of starts"
+        in text
+    )
+    assert "reuse: auto saves" not in short_points("auto")
+    assert "reuse: auto saves" not in short_points("never", life_s=660.0)
