@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 from pathlib import Path
 from typing import Any
 
@@ -70,3 +71,24 @@ def test_a_bill_is_explained_until_it_is_settled_and_is_the_cost_then_and_anothe
     assert (cost["usd_source"], cost["usd"]) == ("charged", round(mine.total_usd, 3))
     assert cost["counted_usd"] == run["counted_usd"]
     assert rented.status()["run"]["usd"] == cost["usd"]
+
+
+@pytest.mark.slow
+def test_a_bill_that_goes_on_after_the_machine_is_within_the_range_and_is_the_cost_once_it_is_settled(
+    rented: Terminal, vast: VastEmulator, tmp_path: Path
+) -> None:
+    vast.billing.tail_s = lambda: 290.0
+    end = rented.type(*PASSES)
+    assert end.exit_code == 0
+    assert re.search(r"cost +\$[\d.]+, at most \$[\d.]+ until the bill is in at ", end.out), end.out
+    (meter,) = vast.billing.meters.values()
+    (cost,) = rented.type("cost", "--json").json()["runs"]
+    assert cost["usd"] < meter.total_usd <= cost["at_most_usd"]
+
+    later = WallClock(tmp_path / "wallclock")
+    later.advance(SETTLEMENT_S)
+    vast.advance(SETTLEMENT_S)
+    (run,) = reconcile(rented, **later.variables)["runs"]
+    assert (run["settled"], run["reasons"]) == (True, ["bill_ran_on"])
+    (cost,) = rented.type("cost", "--json").json()["runs"]
+    assert cost["usd"] == cost["at_most_usd"] == round(meter.total_usd, 3)
