@@ -28,12 +28,25 @@ read_lease() {
   held lease.log || lease=dead
 }
 
+# MiB into the box and out of it by its interfaces, without the loopback.
+read_traffic() {
+  local name counters received=0 sent=0
+  received_mb=0 sent_mb=0
+  [[ -r /proc/net/dev ]] || return 0
+  while IFS=: read -r name counters; do
+    read -ra counters <<<"$counters"
+    [[ ${name// /} == lo || ${#counters[@]} -lt 9 ]] || received=$((received + counters[0])) sent=$((sent + counters[8]))
+  done </proc/net/dev
+  received_mb=$((received >> 20)) sent_mb=$((sent >> 20))
+}
+
 content() { if [[ -s $1 ]]; then printf '%s' "$(<"$1")"; else printf '%s' "$2"; fi; }
 
 read_lease
 read -r blocks block_size < <(stat -f -c '%a %S' .)
 printf '{"now":%s,"box":"%s","exit_code":%s,"lease":"%s","lease_ends_at":%s,"onstart_step":"%s",' \
   "${EPOCHREALTIME:0:14}" "$(box_state)" "$(content run/exit null)" "$lease" "$ends_at" "$(content step '')"
-printf '"log_bytes":%s,"free_mb":%s,"supervisor":%s}\n' \
+read_traffic
+printf '"log_bytes":%s,"free_mb":%s,"received_mb":%s,"sent_mb":%s,"supervisor":%s}\n' \
   "$(if [[ -e run/run.log ]]; then stat -c %s run/run.log; else echo 0; fi)" \
-  $((blocks * block_size / 1048576)) "$(content run/status.json null)"
+  $((blocks * block_size / 1048576)) $received_mb $sent_mb "$(content run/status.json null)"

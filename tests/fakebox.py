@@ -53,6 +53,8 @@ class Training:
     """Lists its outputs at its end; a box whose disk is full cannot."""
     supervisor: Mapping[str, object] = field(default_factory=dict)
     """What its status says besides, while it trains."""
+    received_mb: int = 0
+    """What came through its box's interfaces."""
     obeys: bool = True
     """Stops when it is asked to; a box that does not has no lease that would end it, either."""
     kills_lease_after_s: float = math.inf
@@ -221,6 +223,7 @@ class FakeBox:
             "lease_ends_at": self._lease_ends_at(),
             "onstart_step": self._onstart_step(),
             "log_bytes": len(self.files.get(layout.LOG, b"")),
+            "received_mb": self.training.received_mb,
             "supervisor": {
                 "step": self.step(),
                 "steps": self.training.steps,

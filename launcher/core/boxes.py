@@ -89,6 +89,9 @@ class BoxStatus:
     loss: float | None = None
     log_bytes: Annotated[int, Range(0, 2**53)] = 0
     free_mb: Annotated[int, Range(0, 2**53)] | None = None
+    received_mb: Annotated[int, Range(0, 2**53)] = 0
+    sent_mb: Annotated[int, Range(0, 2**53)] = 0
+    """MiB through its network interfaces since it started; 0 where it cannot say."""
     ranks: Annotated[tuple[RankStatus, ...], MaxLength(MAX_RANKS)] = ()
     idle_gpus: IdleGpus | None = None
     """GPUs that work less than half of the time for minutes now; None: they are busy, or it is unknown."""

@@ -112,6 +112,9 @@ class Instance:
     down_gb: float = 0.0
     up_gb: float = 0.0
     """Traffic so far, as the provider counts it."""
+    down_mbps: float = 0.0
+    up_mbps: float = 0.0
+    """Speed of its line in Mbit/s, as the provider lists it; 0: unknown."""
     host: str = ""
     note: str = ""
     """The provider's note beyond `state`, like the progress of its start."""

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from pathlib import Path
 
 from vastrun.contract import layout
 from vastrun.launcher.core import Cause, CommandResult, Instance, Phase, Run, UserRequest
 from vastrun.launcher.core.errors import GoneError, NoRoomError, VastrunError
 from vastrun.launcher.core.job import JobSpec
 from vastrun.launcher.decisions import policy
+from vastrun.launcher.decisions.traffic import TrafficMeasure
 from vastrun.launcher.flow.machines import RunMachines
 from vastrun.launcher.flow.run_state import PhaseResult, RunState, RunStopped, failed
 from vastrun.launcher.flow.services import Services
@@ -100,7 +102,9 @@ class RunContext(RunState):
 
         None: no limit was passed, or the grace period is not over.
         """
-        return None if self.is_in_grace_period else policy.exceeded_limit(self.spec, self.run, self.now())
+        if self.is_in_grace_period:
+            return None
+        return policy.exceeded_limit(self.spec, self.machines.confirmed_run(), self.now())
 
     def raise_if_stopped(self) -> None:
         """Raise RunStopped when the user wants the machine ended at once, a limit is passed, or another node
@@ -150,7 +154,8 @@ class RunContext(RunState):
 
     def open_shell(self, machine: Instance) -> GuardedRemote:
         """Open a shell on a machine of the run; the caller closes it. Raises as `remote`."""
-        self._connected = GuardedRemote(self.services.provider.connect(machine), self._before_request)
+        remote = self.services.provider.connect(machine)
+        self._connected = GuardedRemote(remote, self._before_request, self.machines.traffic)
         return self._connected
 
     def disconnect(self) -> None:
@@ -162,10 +167,10 @@ class RunContext(RunState):
 
 class GuardedRemote:
     """A Remote that calls `check` before each request and during long ones; what `check` raises ends the
-    request."""
+    request. It counts what it transfers."""
 
-    def __init__(self, remote: Remote, check: Callable[[], None]) -> None:
-        self._remote, self._check = remote, check
+    def __init__(self, remote: Remote, check: Callable[[], None], traffic: TrafficMeasure) -> None:
+        self._remote, self._check, self._traffic = remote, check, traffic
         self.connection = remote
         """The real remote, for optional protocols such as `ChecksIdentity`."""
         if isinstance(remote, Interruptible):
@@ -182,19 +187,25 @@ class GuardedRemote:
 
     def run(self, command: str, *, timeout_s: float) -> CommandResult:
         self._check()
-        return self._remote.run(command, timeout_s=timeout_s)
+        result = self._remote.run(command, timeout_s=timeout_s)
+        self._traffic.received(len(result.stdout))
+        return result
 
     def put(self, local_path: str, path: str) -> None:
         self._check()
         self._remote.put(local_path, path)
+        self._traffic.sent(Path(local_path).stat().st_size)
 
     def write(self, path: str, content: bytes, *, mode: int = 0o600) -> None:
         self._check()
         self._remote.write(path, content, mode=mode)
+        self._traffic.sent(len(content))
 
     def read(self, path: str, *, offset: int = 0, limit: int = 1 << 20) -> bytes:
         self._check()
-        return self._remote.read(path, offset=offset, limit=limit)
+        content = self._remote.read(path, offset=offset, limit=limit)
+        self._traffic.received(len(content))
+        return content
 
     def has_grown(self, path: str) -> bool | None:
         """Return whether the file has bytes that were not read, as `SeesGrowth`; None where it cannot say."""

@@ -95,7 +95,9 @@ class LeaseWatch:
         with suppress(ProviderError):
             context.machines.list_all()
         ends_at = self._earliest_end(context)
-        return ends_at is not None and policy.is_money_spent(context.spec, context.run, ends_at - now)
+        return ends_at is not None and policy.is_money_spent(
+            context.spec, context.machines.confirmed_run(), ends_at - now
+        )
 
     def _earliest_end(self, context: RunContext) -> float | None:
         """Return when the lease ends the box: by the launcher's count, or earlier, as the box reports."""

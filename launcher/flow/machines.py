@@ -15,7 +15,7 @@ from vastrun.launcher.core.errors import (
     StorageError,
     VastrunError,
 )
-from vastrun.launcher.decisions import policy
+from vastrun.launcher.decisions import policy, traffic
 from vastrun.launcher.flow.services import Services
 from vastrun.launcher.ports import Provider
 
@@ -108,6 +108,8 @@ class RunMachines:
         this one came."""
         self.seen_at = 0.0
         """Time at which this launcher last saw the run's machine at its provider."""
+        self.traffic = traffic.TrafficMeasure()
+        self._is_counter_doubted = False
         self._reported_unreadable: set[str] = set()
         self._stale_rows = StaleRows(self._services)
         self._reported_stale: set[str] = set()
@@ -194,6 +196,8 @@ class RunMachines:
                 )
             return
         asked_at = self.seen_at = machine.asked_at or asked_at
+        self._check_counter(machine)
+        machine = traffic.counted(machine, self.traffic, is_doubted=self._is_counter_doubted)
         run = bills.seen(self._state.run, machine, asked_at, self._state.now())
         if run == self._state.run:
             return
@@ -203,6 +207,18 @@ class RunMachines:
         )
         if run.usd_per_hour != former:
             self._state.report(f"the machine costs ${run.usd_per_hour:.3f}/h now, ${former:.3f}/h before")
+
+    def _check_counter(self, machine: Instance) -> None:
+        """Doubt a counter of traffic that was seen to be wrong, and report that once."""
+        age_s = bills.rented_seconds(self._state.run, self._state.now())
+        if self._is_counter_doubted or not (fault := traffic.counter_fault(machine, self.traffic, age_s)):
+            return
+        self._is_counter_doubted = True
+        self._state.report(f"{fault}; vastrun counts its own transfers until the bill is settled")
+
+    def confirmed_run(self) -> Run:
+        """Return the run as limits count it: without traffic that only the provider's counter claims."""
+        return traffic.confirmed(self._state.run, self.traffic)
 
     def refresh_meter(self) -> None:
         """Update the meter by the machine's own row: the list may be older."""

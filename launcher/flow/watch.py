@@ -115,6 +115,7 @@ def _poll_once(context: RunContext, state: WatchState) -> PhaseResult | None:
         return _invalid_status(context, state, error)
     state.silent_since = state.invalid_since = None
     state.lease.observe(box_status, context.now())
+    context.machines.traffic.observe(box_status)
     state.progress.save(context, box_status)
     state.lease.rearm_if_killed(context, box_status, remote)
     state.waits_for_nodes = box_status.box == "idle" and must_wait_for_nodes(context)

@@ -13,6 +13,7 @@ from tests.emulators.call import Call
 from tests.emulators.machines import here_mb
 from tests.emulators.world import World
 
+_COUNTERS = ("inet_down_billed", "inet_up_billed")
 Bend = Callable[[World, Call, Reply], Reply]
 
 
@@ -119,6 +120,9 @@ def _row(world: World, row: Mapping[str, Any]) -> dict[str, Any]:
         changes["image_uuid"] = f"{row['image_uuid']}-of-its-own"
     if row.get("start_date") is not None:
         changes["start_date"] = row["start_date"] + behaviour.number("instance.start")
+    for column in _COUNTERS:
+        if row[column] is not None:
+            changes[column] = row[column] * behaviour.number("download.billed")
     if behaviour.is_told("box.memory"):  # the box is this computer: its row tells another story
         changes["cpu_ram"] = here_mb() / behaviour.number("box.memory") / (row.get("gpu_frac") or 1.0)
     if behaviour.is_told("box.disk"):

@@ -117,8 +117,8 @@ class Meter:
         down, up = received - self.received, sent - self.sent
         self.received, self.sent = received, sent
         now = self.read_at
-        return self._add("bwd", now, now, down / 1e9 * self.rates.down_usd_per_gb) + self._add(
-            "bwu", now, now, up / 1e9 * self.rates.up_usd_per_gb
+        return self._add("bwd", now, now, down / 1024**3 * self.rates.down_usd_per_gb) + self._add(
+            "bwu", now, now, up / 1024**3 * self.rates.up_usd_per_gb
         )
 
     def _add(self, kind: str, start: float, end: float, amount: float) -> float:

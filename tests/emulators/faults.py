@@ -89,6 +89,8 @@ FAULTS: Mapping[str, tuple[str, str]] = {
     "odd_columns": (ROW, "columns that are not needed hold values of other types"),
     "listed_loading": (ROW, "actual_status says loading although it runs and is billed"),
     "status_lag": (ROW, "actual_status says exited although it runs"),
+    "traffic_null": (ROW, "the counters of traffic are null"),
+    "traffic_jumps": (ROW, "the counters of traffic read a million times a megabyte"),
     "ssh_late": (LATE, "both addresses reset connections for `seconds`, 30 without"),
     "slow_network": (SSH, "200 kB a second through both addresses"),
     "ssh_refused": (SSH, "both addresses reset connections"),

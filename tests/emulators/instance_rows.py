@@ -34,6 +34,8 @@ def spoil(row: dict[str, Any], fault: str) -> dict[str, Any]:
         "listed_loading": {"actual_status": "loading"}
         | dict.fromkeys(("ports", "uptime_mins", "status_msg")),
         "status_lag": {"actual_status": "exited"},
+        "traffic_null": {"inet_down_billed": None, "inet_up_billed": None},
+        "traffic_jumps": {"inet_down_billed": 1e9, "inet_up_billed": 1e9},
     }
     return {**row, **spoiled[fault]}
 
@@ -128,8 +130,8 @@ def _money(instance: Instance) -> dict[str, Any]:
         "min_bid": round(instance.machine.min_bid_usd * instance.gpus, 6),
         "is_bid": instance.bid_usd is not None,
         "storage_total_cost": disk_usd,
-        "inet_down_billed": round(received / 1e9, 6),
-        "inet_up_billed": round(sent / 1e9, 6),
+        "inet_down_billed": received / 1024,
+        "inet_up_billed": sent / 1024,
         "rentable": True,
         "rented": True,
         "credit_balance": None,

@@ -169,4 +169,4 @@ def test_bytes_through_the_ports_are_billed_both_ways() -> None:
             line.sendall(b"SSH-2.0-a_test\r\n")
         meter = vast.billing.meters[instance_id]
         eventually(lambda: meter.usd("bwu") > 0 and meter.usd("bwd") > 0)
-        assert meter.usd("bwd") == pytest.approx(16 / 1e9 * 0.002)
+        assert meter.usd("bwd") == pytest.approx(16 / 1024**3 * 0.002)

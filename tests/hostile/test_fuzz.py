@@ -141,6 +141,8 @@ STATUS: dict[str, Any] = {
     "onstart_step": "50-train",
     "log_bytes": 1,
     "free_mb": 1,
+    "received_mb": 1,
+    "sent_mb": 1,
     "supervisor": {
         "step": 1,
         "steps": 10,

@@ -14,7 +14,14 @@ start() { in_box bash onstart/run.sh start; }
 
 @test "a fresh box is idle, with no lease" {
   [[ $(says box) == idle && $(says exit_code) == None && $(says lease) == none && $(says supervisor) == None ]]
-  (($(says free_mb) > 0))
+  (($(says free_mb) > 0 && $(says sent_mb) >= 0))
+}
+
+@test "its traffic is that of all interfaces but the loopback" {
+  [[ -r /proc/net/dev ]] || skip "the kernel does not say"
+  local least
+  least=$(awk -F'[: ]+' 'NR > 2 && $2 != "lo" { bytes += $3 } END { print int(bytes / 1048576) }' <(sed 's/^ */ /' /proc/net/dev))
+  (($(says received_mb) >= least && $(says received_mb) <= least + 64))
 }
 
 @test "it is one line" {

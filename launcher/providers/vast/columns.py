@@ -41,6 +41,17 @@ def number(value: Any) -> float:
     return found
 
 
+def billed_gb(kilobytes: Any) -> float:
+    """Read a counter of traffic, in kilobytes (measured 2026-09), as GB; 0 where there is none.
+
+    Raises ValueError for a negative one.
+    """
+    found = number(kilobytes)
+    if found < 0:
+        raise ValueError(f"{found} is negative")
+    return found / 1024**2
+
+
 def id_text(value: Any) -> str:
     """Read a number that names something; empty where there is none. Raises ValueError."""
     return "" if value is None else str(int(number(value)))

@@ -13,6 +13,7 @@ from vastrun.launcher.core.errors import UnreachableError
 from vastrun.launcher.gate import caps
 from vastrun.launcher.providers.vast.columns import (
     ColumnReader,
+    billed_gb,
     cuda,
     end_of_text,
     gpu_name,
@@ -60,6 +61,9 @@ class InstanceRow:
     down_gb: float
     up_gb: float
     """Billed traffic in GB."""
+    down_mbps: float
+    up_mbps: float
+    """Speed of the machine's line in Mbit/s; 0 when unknown."""
     start_date: float
     end_date: float
     """Epoch seconds; 0 when unknown."""
@@ -126,8 +130,10 @@ class InstanceRow:
                 up_usd_per_gb=columns.read("inet_up_cost", number),
             ),
             up_s=columns.read("uptime_mins", seconds),
-            down_gb=columns.read("inet_down_billed", number),
-            up_gb=columns.read("inet_up_billed", number),
+            down_gb=columns.read("inet_down_billed", billed_gb),
+            up_gb=columns.read("inet_up_billed", billed_gb),
+            down_mbps=max(0.0, columns.read("inet_down", number)),
+            up_mbps=max(0.0, columns.read("inet_up", number)),
             start_date=columns.read("start_date", number),
             end_date=columns.read("end_date", number),
             direct=(address, direct_port) if address and direct_port else None,

@@ -108,6 +108,8 @@ def instance_of(row: InstanceRow, asked_at: float) -> Instance:
         up_s=row.up_s,
         down_gb=row.down_gb,
         up_gb=row.up_gb,
+        down_mbps=row.down_mbps,
+        up_mbps=row.up_mbps,
         host=row.machine_id,
         note=row.status_msg.splitlines()[-1] if row.status_msg else "",
         gpu_name=row.gpu_name,

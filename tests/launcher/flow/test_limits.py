@@ -56,7 +56,8 @@ def test_a_limit_stops_the_training_with_a_checkpoint_and_is_named(
 
 def test_money_that_traffic_used_up_stops_the_training_with_a_checkpoint(tmp_path: Path) -> None:
     spec = train_job(limits=Limits(hours=5.0, usd=3.0))
-    world = World(tmp_path, training=Training(seconds=90000), spec=spec)
+    training = Training(seconds=90000, received_mb=2048)
+    world = World(tmp_path, training=training, spec=spec)
     world.market.extras, world.market.down_gb = ExtraRates(down_usd_per_gb=0.5), 2.0
 
     run = world.launch()

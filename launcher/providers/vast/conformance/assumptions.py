@@ -33,7 +33,7 @@ INSTANCE = _typed(
     text="label gpu_name image_uuid",
     bool="is_bid",
     maybe_text="actual_status cur_state intended_status status_msg",
-    maybe_number="gpu_frac cuda_max_good inet_down_billed inet_up_billed end_date",
+    maybe_number="gpu_frac cuda_max_good inet_down inet_up inet_down_billed inet_up_billed end_date",
 )
 RUNNING = _typed(number="uptime_mins ssh_port", text="public_ipaddr ssh_host", object="ports")
 CREATE = _typed(bool="success", number="new_contract")
@@ -152,8 +152,9 @@ ASSUMPTIONS: Mapping[str, Assumption] = {
         "decisions/offer_check.py"),
     "box.cuda": Assumption("newest CUDA of the box's driver, less that of its row",
         Within(0, math.inf, "versions"), "nvidia-smi", "image/lock.py: which image runs there"),
-    "download.billed": Assumption("inet_down_billed in GB, to what was downloaded",
-        Within(0.9, 1.5, "times", usual=1), "a download in the box, then its row", "bills.traffic_usd"),
+    "download.billed": Assumption("inet_down_billed in kilobytes, to what was downloaded",
+        Within(0.9, 1.5, "times", usual=1), "a download in the box, then its row",
+        "columns.billed_gb; traffic.counter_fault: else vastrun counts its own transfers"),
     "download.seconds": Assumption("seconds until the row counts it", Within(0, 30, "s"),
         "its row, asked for again and again",
         "bills.traffic_usd: what is not yet counted at the end is not in the ledger"),

@@ -16,6 +16,7 @@ from vastrun.launcher.core import Instance, Offer, RentalOrder
 from vastrun.launcher.core.errors import HostKeyError, VastrunError
 from vastrun.launcher.core.job import JobSpec
 from vastrun.launcher.decisions import offer_check, policy
+from vastrun.launcher.decisions.traffic import GB
 from vastrun.launcher.gate.box_reader import parse_lease_state
 from vastrun.launcher.ports import Abilities, Remote, with_abilities
 from vastrun.launcher.providers.onstart import onstart_text
@@ -199,12 +200,13 @@ class ObservedVast:
         began = self._clock.now()
         while size and not self._stopping():
             now = self.machine(instance.id)
-            counted = 1e9 * (now.down_gb - before.down_gb) if now is not None else 0.0
+            counted = GB * (now.down_gb - before.down_gb) if now is not None else 0.0
             measured["download.seconds"] = waited_s = self._clock.now() - began
             # What else came meanwhile is little beside a download: half of it is enough to be seen.
-            if counted >= 0.5 * size:
+            is_over = counted >= 0.9 * size or waited_s >= thorough.watch_s
+            if counted >= 0.5 * size or (is_over and counted > 0):
                 measured["download.billed"] = counted / size
-            if counted >= 0.9 * size or waited_s >= thorough.watch_s:
+            if is_over:
                 return
 
     def _note(self, name: str, call: Call) -> None:
