@@ -259,7 +259,7 @@ def _training(number: int) -> Training:
 
 def _add_faults(vast: VastEmulator) -> None:
     """Boots that fail, offers that are gone, and answers that get lost although a machine was rented."""
-    vast.faults.add("oci_failure", after=4, every=_EVERY)
+    vast.faults.add("never_scheduled", after=4, every=_EVERY)
     vast.faults.add("no_such_ask", after=6, every=_EVERY)
     vast.faults.add("no_answer_done", endpoint="create", after=9, every=_EVERY)
 

@@ -25,6 +25,9 @@ QUEUE_S = 86400.0
 """Max. seconds that a machine waits in its provider's queue."""
 NO_PROGRESS_S = 900.0
 """Max. seconds for a box whose start shows no progress: one layer of an image may take 10 minutes."""
+STALLED_S = 120.0
+"""Max. seconds for a box that reports something which names no step of a start, whatever it says: Docker's
+five tries of a download pause for 75 s altogether, and a provider's row is up to a minute late."""
 ANSWER_S = 300.0
 """Max. seconds until a box that is listed as running answers."""
 HOST_KEY_WAIT_S = 40.0

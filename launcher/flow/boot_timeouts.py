@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from vastrun.launcher.core import Instance
 from vastrun.launcher.core.errors import HostKeyError, KeyNotAttachedError
@@ -20,8 +20,11 @@ _LAYER = re.compile(
     r": (Pulling fs layer|Downloading|Verifying Checksum|Download complete|Extracting|Pull complete)"
 )
 """Line of Docker that reports progress of an image layer."""
-_RETRY = re.compile(r": Retrying in \d+ second")
-"""Line that counts down to another try: it changes, and nothing arrives."""
+_WORKING = re.compile(rf"{_LAYER.pattern}|: (Waiting|Already exists)|^(Digest|Status): |^success, running")
+"""Line that names a step of a start, which may stand for long on a slow host."""
+_DIGITS = re.compile(r"\d+")
+_MAX_TEXTS = 1000
+"""Max. number of different texts: one that changes without end is no progress."""
 
 
 @dataclass
@@ -37,6 +40,10 @@ class BootTimeouts:
     """Time since which the provider lists it as running, while it does not answer."""
     answers_since: float | None = None
     no_box_since: float | None = None
+    texts: set[str] = field(default_factory=set)
+    """What was reported so far, without numbers: a countdown, or an error that alternates, is no progress."""
+    is_working: bool = True
+    """True unless it reports something that names no step of a start."""
     layer_at: float = -math.inf
     """Epoch seconds of the last progress of a layer of its image."""
     max_boot_s: float = policy.MAX_BOOT_S
@@ -88,7 +95,10 @@ class BootTimeouts:
         # A start that moves on is not stuck: the limit on standing still starts again.
         if progress != self.progress:
             self.progress, self.state = progress, machine.state
-            if _RETRY.search(machine.note) is None:
+            self.is_working = progress == machine.state or _WORKING.search(machine.note) is not None
+            text = _DIGITS.sub("", progress)
+            if self.is_working or (text not in self.texts and len(self.texts) < _MAX_TEXTS):
+                self.texts.add(text)
                 self.progress_at = now
             if _LAYER.search(machine.note) is not None:
                 self.layer_at = now
@@ -146,7 +156,7 @@ class BootTimeouts:
             (self.rejected_since, policy.KEY_S, self.rejection),
             (self.untrusted_since, policy.HOST_KEY_WAIT_S, self.untrusted_reason),
             (self.running_since, policy.ANSWER_S, "it runs but does not answer"),
-            (self.progress_at, policy.NO_PROGRESS_S, f"it makes no progress ({self.progress})"),
+            (self.progress_at, self._progress_s, f"it makes no progress ({self.progress})"),
             (self.started_at, self._boot_s(now), f"it is not ready ({self.progress})"),
         )
         over = (
@@ -161,6 +171,11 @@ class BootTimeouts:
         """True while the machine was not seen to run anything yet."""
         seen = (self.running_since, self.answers_since, self.no_box_since, self.untrusted_since)
         return all(since is None for since in seen)
+
+    @property
+    def _progress_s(self) -> float:
+        """Longest wait for progress: short once it says something else than the steps of a start."""
+        return policy.NO_PROGRESS_S if self.is_working else policy.STALLED_S
 
     def _boot_s(self, now: float) -> float:
         """Return the longest wait for the machine: more while layers of its image arrive."""

@@ -11,7 +11,7 @@ pytestmark = pytest.mark.torch
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("fault", ["wrong_gpu", "oci_failure"])
+@pytest.mark.parametrize("fault", ["wrong_gpu", "never_scheduled"])
 def test_the_job_is_trained_on_the_next_machine(rented: Terminal, vast: VastEmulator, fault: str) -> None:
     vast.faults.add(fault)
     done = rented.type(

@@ -48,6 +48,8 @@ NEVER_LESS = 0.998
 """But for some milliseconds, which are more while time passes faster."""
 TWICE = (FREE, TRAINED)
 """A machine that costs its disk for seconds, and the one after it."""
+STALLED = (FREE, (5, 2400))
+"""The same, where it was waited for while it reported an error."""
 
 
 @dataclass(frozen=True)
@@ -133,27 +135,27 @@ CASES = (
     Case("no_such_ask_400"),
     Case("insufficient_credit", (Cause.PROVIDER,), ()),
     Case("spend_rate_limit", (Cause.PROVIDER,), ()),
-    Case("bid_too_low", paid=TWICE, interruptible=True),
+    Case("bid_rejected", paid=TWICE, interruptible=True),
     Case("bid_pending", interruptible=True, loads_s=90.0),
     Case("bid_never", paid=TWICE, interruptible=True, loads_s=150.0, unseen_s=15.0),
     Case("created_stopped", paid=TWICE),
     Case("stuck_loading", (Cause.HOST,), (FREE, (5, 9000)), loads_s=1500.0, factor=200.0, hours=9.0),
     Case("slow_loading", seconds=20.0),
     Case("never_scheduled", HOST, TWICE),
-    Case("oci_failure", HOST, TWICE),
+    Case("oci_failure", HOST, STALLED, loads_s=200.0, factor=20.0),
     Case("image_not_found", (Cause.USER_ERROR,), (FREE,)),
     Case("pull_denied", (Cause.USER_ERROR,), (FREE,)),
     Case("registry_limit", seconds=30.0, loads_s=60.0),
-    Case("pull_unreachable", HOST, TWICE),
-    Case("gpu_error", HOST, TWICE),
-    Case("pull_eof", HOST, TWICE),
-    Case("pull_no_space", HOST, TWICE),
+    Case("pull_unreachable", HOST, STALLED, loads_s=200.0, factor=20.0),
+    Case("gpu_error", HOST, STALLED, loads_s=200.0, factor=20.0),
+    Case("pull_eof", HOST, STALLED, loads_s=200.0, factor=20.0),
+    Case("pull_no_space", HOST, STALLED, loads_s=200.0, factor=20.0),
     Case("daemon_log_image", (Cause.USER_ERROR,), (FREE,)),
     Case("daemon_log_host", HOST, TWICE),
     Case("daemon_log_noise", HOST, TWICE, loads_s=60.0),
     Case("daemon_log_late", HOST, TWICE, loads_s=60.0),
     Case("pull_slow", seconds=3000.0, factor=200.0, hours=9.0, paid=((5, 9000),)),
-    Case("build_failure", HOST, TWICE),
+    Case("build_failure", HOST, STALLED, loads_s=200.0, factor=20.0),
     Case("onstart_skipped", (Cause.HOST,), ((115, 1200), TRAINED), factor=20.0),
     Case("onstart_by_sh"),
     Case("no_container_key", HOST, ((55, 600), TRAINED)),
@@ -173,6 +175,8 @@ CASES = (
     Case("port_empty"),
     Case("odd_columns", times=999),
     Case("listed_loading", times=999, cue=TRAINS, program=LASTS),
+    Case("traffic_null", times=999),
+    Case("traffic_jumps", times=999),
     Case("row_in_list", times=999),
     Case("word_row", times=3),
     Case("rows_in_object", times=999),
@@ -225,7 +229,7 @@ LIKE_OTHERS = {
     "gpu_error": "oci_failure",
     "pull_no_space": "oci_failure",
     "build_failure": "oci_failure",
-    "never_scheduled": "oci_failure",
+    "traffic_null": "odd_columns",
     "low_memory": "fewer_gpus",
     "old_driver": "wrong_gpu",
     "small_disk": "wrong_gpu",

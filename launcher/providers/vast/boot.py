@@ -15,13 +15,6 @@ _IMAGE = re.compile(
     re.IGNORECASE,
 )
 _REGISTRY_LIMIT = re.compile(r"toomanyrequests|429 too many requests|pull rate limit", re.IGNORECASE)
-_HOST = re.compile(
-    r"OCI runtime create failed|failed to inject CDI devices|failed to start containers"
-    r"|unexpected EOF|no space left on device|docker_build\(\) error|error pulling image configuration"
-    r"|port is already allocated|GPU error, unable to start instance|NVML|driver/library version mismatch"
-    r"|error response from daemon",
-    re.IGNORECASE,
-)
 _STARTING_STATES = ("", "created", "loading", "scheduling", "rebooting", "recycling")
 """States of a start. Other states lag by minutes: a box listed as `exited` or `offline` may be reachable."""
 _USUAL_START_S = 300.0
@@ -47,8 +40,6 @@ def fault(row: InstanceRow) -> ProviderError | None:
         )
     if cause is Cause.PROVIDER:
         return UnreachableError(f"the registry limits how often images are pulled: {message}", cause=cause)
-    if cause is Cause.HOST:
-        return ProviderError(f"machine {row.machine_id} does not start: {message}", cause=cause)
     if row.state == "loading" and row.is_stopped:
         return UnexplainedError(
             f"machine {row.machine_id} does not start: {message or 'never scheduled'}",
@@ -58,9 +49,9 @@ def fault(row: InstanceRow) -> ProviderError | None:
 
 
 def cause_in(text: str) -> Cause | None:
-    """Return the cause of a failed start in a status or a host's log; None when it has none."""
-    # The image first: a missing one fails on every host, and must not count against this host.
-    table = ((_IMAGE, Cause.USER_ERROR), (_REGISTRY_LIMIT, Cause.PROVIDER), (_HOST, Cause.HOST))
+    """Return who but the host is to blame for a start, by a status or a host's log; None: nobody else."""
+    # A missing image fails on every host, and must not count against this one.
+    table = ((_IMAGE, Cause.USER_ERROR), (_REGISTRY_LIMIT, Cause.PROVIDER))
     return next((cause for pattern, cause in table if pattern.search(text)), None)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -39,7 +40,15 @@ NOTES: dict[str, tuple[Note, float, str]] = {
     "rejected": (lambda t, at: t.note_rejected(KeyNotAttachedError("no key"), at), 30, "no key"),
     "untrusted": (lambda t, at: t.note_untrusted(HostKeyError("another"), at), 40, "another"),
     "silent": (lambda t, at: t.note_silent(RUNNING, at), 300, "it runs but does not answer"),
-    "stuck": (lambda t, at: t.note_silent(MACHINE, at), 900, "it makes no progress (loading: Priority)"),
+    "stalled": (lambda t, at: t.note_silent(MACHINE, at), 120, "it makes no progress (loading: Priority)"),
+    "stuck": (
+        lambda t, at: t.note_silent(LAYER, at),
+        *(900, "it makes no progress (loading: a1b2c3: Pulling fs layer)"),
+    ),
+    "mute": (
+        lambda t, at: t.note_silent(replace(MACHINE, note=""), at),
+        *(900, "it makes no progress (loading)"),
+    ),
 }
 
 
@@ -79,8 +88,25 @@ def test_a_boot_may_last_longer_while_layers_of_its_image_arrive(
 def test_a_countdown_to_another_try_is_no_progress() -> None:
     boot = timeouts()
     boot.note_silent(LAYER, AT)
-    boot.note_silent(RETRY, AT + 500)
-    assert boot.exceeded_limit(AT + 900.1).startswith("it makes no progress (loading: a1b2c3: Retrying")
+    for seconds in range(15, 0, -1):
+        boot.note_silent(replace(RETRY, note=f"a1b2c3: Retrying in {seconds} seconds"), AT + 515 - seconds)
+    assert boot.exceeded_limit(AT + 620) == ""
+    assert boot.exceeded_limit(AT + 620.1).startswith("it makes no progress (loading: a1b2c3: Retrying")
+
+
+def test_a_pull_that_goes_on_after_a_failed_try_has_the_long_limit_again() -> None:
+    boot = timeouts()
+    boot.note_silent(RETRY, AT)
+    boot.note_silent(LAYER, AT + 100)
+    assert boot.exceeded_limit(AT + 1000) == ""
+    assert boot.exceeded_limit(AT + 1000.1).startswith("it makes no progress")
+
+
+def test_layers_that_move_for_three_hours_are_progress() -> None:
+    boot = replace(timeouts(), max_boot_s=math.inf)
+    for second in range(0, 177 * 60, 30):
+        boot.note_silent(replace(LAYER, note=f"a1b2c3: Downloading {second}B"), AT + second)
+        assert boot.exceeded_limit(AT + second) == ""
 
 
 def test_news_of_one_state_come_every_30_seconds_and_a_new_state_at_once() -> None:

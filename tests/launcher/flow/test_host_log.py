@@ -133,11 +133,15 @@ def machine(note: str) -> Instance:
         (lambda now: f"{now:012.0f}: Pull complete", 60.0, policy.MAX_BOOT_S, policy.MAX_BOOT_S + 120.0),
         (
             lambda now: f"0d30c18b26f8: Retrying in {int(now) % 15} seconds",
-            *(1.0, policy.NO_PROGRESS_S, policy.NO_PROGRESS_S + 5.0),
+            *(1.0, policy.STALLED_S, policy.STALLED_S + 5.0),
         ),
-        (lambda now: f"preparing, part {now:.0f}", 60.0, policy.BOOT_S, policy.BOOT_S + 120.0),
+        (lambda now: f"preparing, part {now:.0f}", 60.0, policy.STALLED_S, policy.STALLED_S + 120.0),
+        (
+            lambda now: f"{now:012.0f}: Pull complete" if now < 9 else "GPU 1 is busy" if now % 2 else "?",
+            *(1.0, policy.STALLED_S, policy.STALLED_S + 20.0),
+        ),
     ],
-    ids=["layers arrive, not for ever", "another try is no progress", "no news of layers"],
+    ids=["layers arrive, not for ever", "another try", "no news of layers", "errors that alternate"],
 )
 def test_a_pull_gets_more_time_while_its_layers_arrive(
     note: Callable[[float], str], every_s: float, least_s: float, at_most_s: float

@@ -71,7 +71,7 @@ def desk(tmp_path: Path) -> Iterator[Desk]:
         ("small_disk", "10 GB disk instead of 20"),
         ("old_driver", "CUDA"),
         ("higher_price", "/h instead of $"),
-        ("oci_failure", "OCI runtime create failed"),
+        ("oci_failure", "failed to start containers"),
         ("never_scheduled", "never scheduled"),
         ("pull_eof", "unexpected EOF"),
         ("build_failure", "docker_build() error"),

@@ -168,11 +168,7 @@ def test_a_destroy_is_asked_for_again_after_a_fault_that_passes(
 @pytest.mark.parametrize(
     ("fault", "cause"),
     [
-        ("oci_failure", Cause.HOST),
         ("never_scheduled", Cause.HOST),
-        ("pull_eof", Cause.HOST),
-        ("pull_no_space", Cause.HOST),
-        ("build_failure", Cause.HOST),
         ("image_not_found", Cause.USER_ERROR),
         ("pull_denied", Cause.USER_ERROR),
     ],
@@ -188,8 +184,9 @@ def test_a_box_that_never_comes_up_is_told_with_its_cause(tmp_path: Path, fault:
     assert caught.value.cause is cause
 
 
-def test_a_box_that_loads_is_silent(vast: VastEmulator, provider: VastProvider) -> None:
-    vast.faults.add("stuck_loading")
+@pytest.mark.parametrize("fault", ["stuck_loading", "oci_failure", "pull_eof", "build_failure"])
+def test_a_box_that_loads_is_silent(vast: VastEmulator, provider: VastProvider, fault: str) -> None:
+    vast.faults.add(fault)
     machine = rent(provider)
     with pytest.raises(UnreachableError, match="not up"):
         provider.connect(machine)
