@@ -309,7 +309,7 @@ def _metered_running(run: Run, machine: Instance, now: float) -> Meter:
         return meter
     since = meter.idle_at or run.rented_at or now
     free_s = 0.0
-    if machine.up_s is not None:
+    if machine.up_s is not None and machine.up_s >= 0:
         # The provider's word counts only within what was seen: it is not always the time that it bills.
         free_s = max(0.0, _lately(since, now) - machine.up_s)
         late_s = machine.up_s - (now - since)

@@ -58,12 +58,15 @@ def id_text(value: Any) -> str:
 
 
 def seconds(minutes: Any) -> float | None:
-    """Return the longest time that a rounded number of minutes may stand for."""
-    if minutes is None:
+    """Return the longest time that a rounded number of minutes may stand for.
+
+    None where there is none, or a negative one: both were seen (2026-08), and say nothing.
+    """
+    if minutes is None or (found := number(minutes)) < 0:
         return None
     # A bill is compared with this uptime: the upper end of the rounding never charges a host with too little.
     digits = str(minutes).partition(".")[2]
-    return (number(minutes) + 0.5 * 10.0 ** -len(digits)) * 60
+    return (found + 0.5 * 10.0 ** -len(digits)) * 60
 
 
 def price(value: Any) -> float:

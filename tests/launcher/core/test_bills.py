@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -64,6 +65,12 @@ def gone(run: Run, after_s: float) -> Run:
     """The run after its machine disappeared, so many seconds after it was rented."""
     at = RENTED + after_s
     return replace(run, meter=bills.disappeared(run.meter, at), released_at=at)
+
+
+@pytest.mark.parametrize("up_s", [-60.0, -18_000.0, math.nan, None])
+def test_an_uptime_that_cannot_be_takes_nothing_off_the_bill(up_s: float | None) -> None:
+    run = seen((5, LOADS), (30, replace(MACHINE, up_s=up_s)), (60, MACHINE))
+    assert bills.gpu_seconds(run, RENTED + 3600) == 3595
 
 
 def test_a_machine_that_disappears_while_it_is_listed_as_loading_may_have_run_all_the_time() -> None:
