@@ -102,7 +102,7 @@ _HELD = 1
 """What `resume` says of a run that another launcher drives."""
 _REFUSALS = frozenset({1, 4, 8})
 """What `launch` ends with when it has nothing to begin with: no answer, a bad key, no offer."""
-BEYOND = ("create_twice", "create_late", "created_stopped", "bid_too_low", "bid_never")
+BEYOND = ("create_twice", "create_late", "created_stopped", "bid_rejected", "bid_never")
 """Faults by which Vast makes a machine more by itself, or one that never ran."""
 _TRACEBACK = "Traceback (most recent call last)"
 

@@ -27,7 +27,7 @@ outputs: result.txt
 _STUB_TORCH = f'env: {{PYTHONPATH: "{STUB_TORCH}"}}\n'
 """Has the emulated GPUs, which real torch does not find."""
 _RETRY = "retry: {lost: 2, preempted: 2, signal: 1, host: 1}\n"
-_BIDS = ("outbid", "bid_too_low", "bid_pending", "bid_never")
+_BIDS = ("outbid", "bid_rejected", "bid_pending", "bid_never")
 """Faults that only a machine with a bid meets."""
 _CHATTER = f"""\
 import subprocess

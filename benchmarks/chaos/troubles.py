@@ -63,7 +63,7 @@ SURVIVED = tuple(name for name in FAULTS if name not in {*DEADLY, *LEFT_OUT})
 
 _UNGUARDED = {
     *DEAD_ENDS,
-    *("created_stopped", "bid_too_low", "bid_never", "onstart_skipped", "no_container_key"),
+    *("created_stopped", "bid_rejected", "bid_never", "onstart_skipped", "no_container_key"),
 }
 GUARDED = tuple(name for name in SURVIVED if name not in _UNGUARDED)
 """Those after which the machine starts, so that its lease can end it."""

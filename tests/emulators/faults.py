@@ -44,7 +44,7 @@ FAULTS: Mapping[str, tuple[str, str]] = {
     "no_such_ask_400": (CREATE, "400 no_such_ask"),
     "insufficient_credit": (CREATE, "400, no money"),
     "spend_rate_limit": (CREATE, "400, the account may not spend so fast"),
-    "bid_too_low": (CREATE, "200 success false, and a stopped instance"),
+    "bid_rejected": (CREATE, "200 success false with a message, and a stopped instance"),
     "bid_pending": (CREATE, "200 success false without a reason, and it starts `seconds` later, 10 without"),
     "bid_never": (CREATE, "200 success false without a reason, and a stopped instance"),
     "create_late": (CREATE, "the connection closes, and it is rented `seconds` later, 20 without"),

@@ -122,8 +122,9 @@ class Instance:
 
     @property
     def gpu_usd_per_hour(self) -> float:
-        """For all its GPUs."""
-        usd = self.machine.gpu_usd * self.gpus if self.bid_usd is None else self.bid_usd
+        """For all its GPUs; a bid costs no more than they do on demand."""
+        usd = self.machine.gpu_usd * self.gpus
+        usd = usd if self.bid_usd is None else min(self.bid_usd, usd)
         return round(usd * self.price_factor * (1.5 if "higher_price" in self.flaws else 1.0), 6)
 
     @property

@@ -23,7 +23,6 @@ from tests.emulators.rental import MAX_COMMAND
 from tests.emulators.world import World
 
 MAX_PAGE = 25
-_SMALL_PAGE = 5
 _SEARCH_KEYS = frozenset(
     {"id", "label", "actual_status", "cur_state", "intended_status", "next_state", "gpu_name", "verification"}
     | {"machine_id", "host_id", "start_date", "end_date", "image_uuid", "template_id", "template_hash_id"}
@@ -271,8 +270,8 @@ def _check_columns(columns: list[str]) -> None:
 
 def _page(world: World, call: Call, rows: list[dict[str, Any]]) -> tuple[list[dict[str, Any]], str | None]:
     """The page after the token, and the token of the next."""
-    limit = int(call.json_query("limit") or _SMALL_PAGE)
-    limit = min(limit, MAX_PAGE) if limit > 0 else _SMALL_PAGE
+    limit = int(call.json_query("limit") or MAX_PAGE)
+    limit = min(limit, MAX_PAGE) if limit > 0 else MAX_PAGE
     token = call.query.get("after_token") or ""
     known = [f"after-{row['id']}" for row in rows]
     if token and (token not in known or world.faults.take("invalid_token")):

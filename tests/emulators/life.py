@@ -102,7 +102,7 @@ class Life:
         """It reads `exited` for a while, then loads."""
         lag = self._faults.take("exited_lag", instance.place)
         instance.losing = False
-        instance.actual, instance.status_msg = "exited", None
+        instance.actual = "exited"  # its message stays that of the last start
         self.boot(instance, delay_s=(lag.seconds or _LONG_S) if lag else self._pace.restart_s)
 
     def reboot(self, instance: Instance, *, wipe: bool) -> None:

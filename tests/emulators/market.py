@@ -15,6 +15,8 @@ from tests.emulators.query import matches, sort_key
 
 DEFAULT_LIMIT = 64
 """How many offers a search answers with that names no limit."""
+DEFAULT_STORAGE_GB = 8.0
+"""For how much disk a search prices that names none; the SDK names 5 itself."""
 REISSUE_S = 300.0
 """How long an offer keeps its id."""
 _GRACE_S = 60.0
@@ -81,7 +83,7 @@ class Market:
         `capped`: a limit above the default is ignored. `underscores`: names of GPUs have no spaces.
         """
         kind = query.get("type") or "on-demand"
-        storage_gb = float(query.get("allocated_storage") or 5.0)
+        storage_gb = float(query.get("allocated_storage") or DEFAULT_STORAGE_GB)
         rows = [
             self._row(ask, kind, storage_gb, rented=ask.machine.id in rented)
             for machine in self.machines.values()

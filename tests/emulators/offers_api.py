@@ -122,10 +122,9 @@ def _create(world: World, ask_id: int, body: Mapping[str, Any]) -> Reply:
     overlays_api.join(world, ask, rental)
     lowest = ask.machine.min_bid_usd * ask.gpus
     too_low = rental.bid_usd is not None and rental.bid_usd < lowest - 1e-9
-    if too_low or world.faults.take("bid_too_low", Place(machine_id=ask.machine.id)):
+    if too_low or world.faults.take("bid_rejected", Place(machine_id=ask.machine.id)):
         instance = world.instances.create(ask, rental, stopped=True)
-        text = f"error 400/3510: bid {rental.bid_usd} is too low, the minimum is {lowest}"
-        return reply({"success": False, "error": "bid_too_low", "msg": text, "new_contract": instance.id})
+        return reply({"success": False, "msg": "no available gpus", "new_contract": instance.id})
     if odd := _misnamed(world, ask, rental) or _pending(world, ask, rental):
         return odd
     late = world.faults.take("create_late", Place(machine_id=ask.machine.id))
@@ -151,7 +150,7 @@ def _misnamed(world: World, ask: Ask, rental: Rental) -> Reply | None:
     if oldest is None:
         return None
     if world.faults.take("refusal_names_other", place):
-        return reply({"success": False, "error": "bid_too_low", "new_contract": oldest})
+        return reply({"success": False, "msg": "no available gpus", "new_contract": oldest})
     if world.faults.take("create_names_other", place):
         world.instances.create(ask, rental)
         return reply({"success": True, "new_contract": oldest})

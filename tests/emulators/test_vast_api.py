@@ -65,7 +65,8 @@ def test_the_list_comes_in_pages_of_25() -> None:
         )
         second = page(vast, limit=100, after_token=first["next_token"])[1]
         assert (len(second["instances"]), second["next_token"]) == (2, None)
-        assert len(page(vast, limit=0)[1]["instances"]) == 5
+        assert len(page(vast, limit=0)[1]["instances"]) == 25
+        assert len(page(vast)[1]["instances"]) == 25
         status, content = page(vast, after_token="nonsense")
         assert (status, content["error"]) == (400, "invalid_token")
 
@@ -147,7 +148,7 @@ def test_every_fault_strikes(still: VastEmulator, fault: str) -> None:
     if fault.endswith("_names_other"):
         rent(still)  # the other instance
     still.faults.add(fault, seconds=0.01)
-    body: dict[str, object] = {"price": 0.9} if fault in ("outbid", "bid_too_low") else {}
+    body: dict[str, object] = {"price": 0.9} if fault in ("outbid", "bid_rejected") else {}
     if FAULTS[fault][0] == NETWORK:
         make_overlay(still)
         body["env"] = {f"-n {OVERLAY}": "1"}

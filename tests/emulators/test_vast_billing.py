@@ -57,12 +57,20 @@ def test_the_credit_goes_down_by_what_is_billed(still: VastEmulator) -> None:
 
 
 def test_a_changed_bid_is_the_price_from_then_on(still: VastEmulator) -> None:
-    instance_id = rented(still, price=1.0)
+    instance_id = rented(still, price=0.4)
     still.advance(HOUR_S)
     before = still.billing.meters[instance_id].usd("gpu")
-    ask(still, "PUT", f"/api/v0/instances/bid_price/{instance_id}/", {"client_id": "me", "price": 2.0})
+    ask(still, "PUT", f"/api/v0/instances/bid_price/{instance_id}/", {"client_id": "me", "price": 0.45})
     still.advance(HOUR_S)
-    assert still.billing.meters[instance_id].usd("gpu") - before == pytest.approx(2.0)
+    assert still.billing.meters[instance_id].usd("gpu") - before == pytest.approx(0.45)
+
+
+def test_a_bid_costs_no_more_than_the_gpus_on_demand(still: VastEmulator) -> None:
+    instance_id = rented(still, price=7.0)
+    gpus, gpu_usd = row(still, instance_id)["num_gpus"], row(still, instance_id)["dph_base"]
+    still.advance(HOUR_S)
+    assert gpu_usd == gpus * 0.5
+    assert still.billing.meters[instance_id].usd("gpu") == pytest.approx(gpu_usd, rel=0.01)
 
 
 def test_charges_lag_and_end_up_as_the_whole_bill(still: VastEmulator) -> None:

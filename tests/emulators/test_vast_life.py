@@ -126,7 +126,7 @@ def test_an_outbid_instance_stops_and_runs_again_for_a_higher_price(still: VastE
     ask(still, "PUT", f"/api/v0/instances/bid_price/{instance_id}/", {"client_id": "me", "price": 0.9})
     still.advance(2)
     assert states(still, instance_id) == ("running", "running", "running")
-    assert row(still, instance_id)["dph_base"] == 0.9
+    assert row(still, instance_id)["dph_base"] == 0.5, "no more than on demand"
 
 
 def test_on_demand_takes_the_gpu_from_a_bid_and_is_never_outbid(still: VastEmulator) -> None:

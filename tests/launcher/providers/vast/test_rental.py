@@ -69,7 +69,7 @@ def test_a_bid_that_is_never_granted_costs_its_disk_while_vast_lists_it_as_stopp
         ("no_such_ask", NoOfferError),
         ("unknown_ask", NoOfferError),
         ("no_such_ask_400", NoOfferError),
-        ("bid_too_low", NoOfferError),
+        ("bid_rejected", NoOfferError),
         ("created_stopped", NoOfferError),
         ("insufficient_credit", ProviderError),
         ("spend_rate_limit", ProviderError),
