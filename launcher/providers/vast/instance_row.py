@@ -45,6 +45,7 @@ class InstanceRow:
     """Status as the host last reported it; it lags by minutes."""
     cur_state: str
     intended_status: str
+    next_state: str
     status_msg: str
     is_bid: bool
     gpu_name: str
@@ -94,8 +95,8 @@ class InstanceRow:
 
     @property
     def is_stopped(self) -> bool:
-        """True when it is stopped and should be."""
-        return self.cur_state == self.intended_status == "stopped"
+        """True when it is stopped and stays so: as was asked for, or because its GPUs are another's."""
+        return self.cur_state == "stopped" and "stopped" in (self.intended_status, self.next_state)
 
     @classmethod
     def of(cls, row: Any) -> InstanceRow:
@@ -115,6 +116,7 @@ class InstanceRow:
             actual_status=columns.read("actual_status", text),
             cur_state=columns.read("cur_state", text),
             intended_status=columns.read("intended_status", text),
+            next_state=columns.read("next_state", text),
             status_msg=columns.read("status_msg", end_of_text),
             is_bid=columns.read("is_bid", bool),
             gpu_name=columns.read("gpu_name", gpu_name),
@@ -150,6 +152,15 @@ def id_of(row: Any) -> str | None:
     except (ValueError, OverflowError):
         return None
     return str(found) if 0 < found < caps.VAST_NUMBER else None
+
+
+def is_destroyed(row: Any) -> bool:
+    """Return whether a row is that of a machine that was destroyed, and is no machine any more."""
+    if not isinstance(row, dict):
+        return False
+    state = row.get("cur_state")
+    # The host's status lags; while the state of the contract is `running`, it may be billed.
+    return state == "destroyed" or (row.get("actual_status") == "destroyed" and state != "running")
 
 
 def rows_in(answer: Any) -> list[Any]:

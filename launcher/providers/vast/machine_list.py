@@ -11,7 +11,7 @@ from vastrun.launcher.core.errors import IncompleteListError, ProviderError
 from vastrun.launcher.ports import Clock
 from vastrun.launcher.providers.vast.account import CachedQuery
 from vastrun.launcher.providers.vast.api import VastApi
-from vastrun.launcher.providers.vast.instance_row import InstanceRow, has_own_label, id_of
+from vastrun.launcher.providers.vast.instance_row import InstanceRow, has_own_label, id_of, is_destroyed
 from vastrun.launcher.providers.vast.rental import instance_of
 
 _LIST_CACHE_S = 5.0
@@ -51,7 +51,7 @@ class MachineRows:
         self._offline_since: dict[str, float] = {}
 
     def _query(self) -> tuple[list[Any], float]:
-        return self._api.instances(), self._api.asked_at
+        return [row for row in self._api.instances() if not is_destroyed(row)], self._api.asked_at
 
     def listed(self) -> list[Any]:
         """Return the rows of the list."""
@@ -117,6 +117,7 @@ class MachineRows:
     def own_row(self, instance_id: str) -> tuple[InstanceRow | None, float]:
         """Return the answer of a query by id, and its time."""
         found = self._api.instance(instance_id) if instance_id.isdecimal() else None
+        found = None if is_destroyed(found) else found
         if found is None and instance_id in self._destroyed:
             self._destroyed[instance_id] = True
             self.invalidate()
