@@ -120,10 +120,9 @@ class Instance:
     """The provider's note beyond `state`, like the progress of its start."""
     gpu_name: str = ""
     gpus: int = 0
-    memory_gb: float = 0.0
     disk_gb: float = 0.0
     cuda: float = 0.0
-    """Newest CUDA version of its driver. Empty or 0 in these five fields: unknown."""
+    """Newest CUDA version of its driver. Empty or 0 in these four fields: unknown."""
     image: str = ""
     """Its image, with the digest where the provider knows it; empty: unknown."""
     rendezvous: str = ""

@@ -94,7 +94,7 @@ def listing_mismatch(machine: Instance, offer: Offer, requested: Resources) -> s
     checks = (
         (not name or not known or is_same_name(name, known), f"{name} instead of {known}"),
         (gpus == 0 or gpus >= offer.gpus, f"{gpus} of {offer.gpus} GPUs"),
-        *_room_checks(machine.disk_gb, machine.memory_gb, requested),
+        _room_check(machine.disk_gb, requested.disk_gb, "disk"),
         (machine.cuda == 0 or machine.cuda >= offer.cuda, f"CUDA {machine.cuda:g} instead of {offer.cuda:g}"),
         (
             price <= offer.usd_per_hour * _PRICE_SLACK,
@@ -106,20 +106,17 @@ def listing_mismatch(machine: Instance, offer: Offer, requested: Resources) -> s
 
 def box_mismatch(box: BoxHardware, offer: Offer, requested: Resources) -> str:
     """Describe how the box is worse than its offer, by its own tools; empty when it is not."""
-    checks = _room_checks(box.disk_gb, box.memory_gb, requested)
+    checks = [
+        _room_check(box.disk_gb, requested.disk_gb, "disk"),
+        _room_check(box.memory_gb, requested.memory_gb, "memory"),
+    ]
     if requested.gpus > 0:
         checks += _gpu_checks(box, offer, requested)
     return _listed(checks)
 
 
-def _room_checks(disk_gb: float, memory_gb: float, requested: Resources) -> list[tuple[bool, str]]:
-    return [
-        (_holds(disk_gb, requested.disk_gb), f"{disk_gb:.0f} GB disk instead of {requested.disk_gb:.0f}"),
-        (
-            _holds(memory_gb, requested.memory_gb),
-            f"{memory_gb:.0f} GB memory instead of {requested.memory_gb:.0f}",
-        ),
-    ]
+def _room_check(shown_gb: float, requested_gb: float, what: str) -> tuple[bool, str]:
+    return _holds(shown_gb, requested_gb), f"{shown_gb:.0f} GB {what} instead of {requested_gb:.0f}"
 
 
 def _gpu_checks(box: BoxHardware, offer: Offer, requested: Resources) -> list[tuple[bool, str]]:

@@ -83,6 +83,8 @@ DEVIATIONS: Mapping[str, Deviation] = {
     "list.fields": _of(fields.INSTANCE, status_msg="number"),
     "list.counts": Deviation(value="fewer"),
     "instance.start": Deviation(value=120.0),
+    "instance.uptime": Deviation(value=-60.0),
+    "instance.memory": Deviation(value="other"),
     "loading.seconds": Deviation(value=320.0, factor=20.0),
     "onstart.sha256": Deviation(value="other"),
     "box.container_id": Deviation(value="other"),

@@ -13,6 +13,11 @@ from tests.emulators.call import Call
 from tests.emulators.machines import here_mb
 from tests.emulators.world import World
 
+_MEMORY: Mapping[str, Callable[[float], float]] = {
+    "the slice's": lambda share: share,
+    "other": lambda share: 3 / share,
+}
+"""By which the memory in a machine's row is that of its host."""
 _COUNTERS = ("inet_down_billed", "inet_up_billed")
 Bend = Callable[[World, Call, Reply], Reply]
 
@@ -32,6 +37,8 @@ def _searched(world: World, call: Call, done: Reply) -> Reply:
     rows = content["offers"]
     if "cluster_id" in call.body and behaviour.word("offer.cluster") == "others as well":
         rows = world.market.search({**call.body, "cluster_id": {}}, rented=frozenset())
+    if behaviour.is_told("box.memory"):  # the box is this computer: its offer tells another story
+        rows = [{**row, "cpu_ram": here_mb() / behaviour.number("box.memory")} for row in rows]
     rows = [
         behaviour.shaped("offer.fields", behaviour.in_units(row)) if isinstance(row, dict) else row
         for row in rows
@@ -121,10 +128,12 @@ def _row(world: World, row: Mapping[str, Any]) -> dict[str, Any]:
     if row.get("start_date") is not None:
         changes["start_date"] = row["start_date"] + behaviour.number("instance.start")
     for column in _COUNTERS:
-        if row[column] is not None:
+        if row.get(column) is not None:
             changes[column] = row[column] * behaviour.number("download.billed")
-    if behaviour.is_told("box.memory"):  # the box is this computer: its row tells another story
-        changes["cpu_ram"] = here_mb() / behaviour.number("box.memory") / (row.get("gpu_frac") or 1.0)
+    if (factor := _MEMORY.get(behaviour.word("instance.memory"))) is not None:
+        changes["cpu_ram"] = row["cpu_ram"] * factor(row.get("gpu_frac") or 1.0)
+    if behaviour.is_told("instance.uptime") and row.get("uptime_mins") is not None:
+        changes["uptime_mins"] = behaviour.number("instance.uptime")
     if behaviour.is_told("box.disk"):
         disk_gb = shutil.disk_usage(world.folder).total / 1e9
         changes["disk_space"] = disk_gb / behaviour.number("box.disk")

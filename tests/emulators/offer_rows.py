@@ -115,7 +115,7 @@ def _board_columns(machine: Machine, gpus: int) -> dict[str, Any]:
         "cpu_cores": machine.cpu_cores,
         "cpu_cores_effective": round(machine.cpu_cores * gpus / machine.gpus, 2),
         "cpu_ghz": 2.8,
-        "cpu_ram": machine.cpu_ram_mb,
+        "cpu_ram": round(machine.cpu_ram_mb * gpus / machine.gpus),
         "has_avx": 1,
         "disk_bw": machine.disk_bw,
         "disk_name": "SAMSUNG MZQL23T8",

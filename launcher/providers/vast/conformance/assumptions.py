@@ -20,7 +20,7 @@ def _typed(**names: str) -> dict[str, str]:
 
 
 OFFER = _typed(
-    number="id ask_contract_id machine_id num_gpus gpu_ram gpu_frac cpu_ram disk_space dph_base dph_total "
+    number="id ask_contract_id machine_id num_gpus gpu_ram cpu_ram disk_space dph_base dph_total "
     "inet_down_cost inet_up_cost",
     text="gpu_name verification",
     bool="rentable rented",
@@ -117,6 +117,11 @@ ASSUMPTIONS: Mapping[str, Assumption] = {
         "every list of one page", "VastApi.instances: a list that is shorter than it says is refused"),
     "instance.start": Assumption("start_date after the order", Within(-60, 60, "s"),
         "the machine's row, by our clock", "bills: since when a machine costs"),
+    "instance.uptime": Assumption("least uptime_mins while it runs", Within(0, math.inf, "minutes"),
+        "every such answer", "columns.seconds: a negative one says nothing; one source, 2026-08"),
+    "instance.memory": Assumption("cpu_ram of the machine's row is",
+        Words("the host's", "the slice's", "that of a whole host"),
+        "the machine's row and its offer, by gpu_frac", "nothing: neither is known from two sources"),
     "loading.seconds": Assumption("seconds until it runs", Within(0, 300, "s"),
         "the first row that calls it running",
         "that ten minutes are enough here; policy.BOOT_S waits for 40"),
@@ -146,8 +151,8 @@ ASSUMPTIONS: Mapping[str, Assumption] = {
         "decisions/offer_check.py"),
     "box.gpu_memory": Assumption("memory of a GPU in the box, to its offer",
         Within(0.9, 1.2, "times", usual=1), "nvidia-smi", "decisions/offer_check.py"),
-    "box.memory": Assumption("memory in the box, to its row", Within(0.9, math.inf, "times", usual=1),
-        "/proc/meminfo and the container's limit", "rows: cpu_ram x gpu_frac is our share"),
+    "box.memory": Assumption("memory in the box, to its offer", Within(0.9, math.inf, "times", usual=1),
+        "/proc/meminfo and the container's limit", "rows.OfferRow: cpu_ram of an offer is its slice's"),
     "box.disk": Assumption("disk in the box, to its row", Within(0.9, math.inf, "times", usual=1), "df",
         "decisions/offer_check.py"),
     "box.cuda": Assumption("newest CUDA of the box's driver, less that of its row",

@@ -35,6 +35,8 @@ UNITS: Mapping[str, Mapping[str, tuple[float, float, float]]] = {
 
 `down` in Mbit/s or MB/s cannot be recognised by its size.
 """
+_CLOSE = 0.1
+"""Share by which two sizes of the same memory may differ."""
 _MAX_NUMBER, _MAX_ROWS, _MAX_WORD, _MAX_AHEAD_S = 1e15, 1000, 40, 366 * 86_400.0
 
 
@@ -203,14 +205,39 @@ def _echoed(sent: str, shown: str) -> Callable[[ApiRecorder], Value | None]:
 
 def _price_ratio(recorder: ApiRecorder) -> Value | None:
     """Tell how many times the price of its offer the machine costs."""
-    created, row = _created(recorder), _first_row(recorder)
-    if created is None or row is None:
-        return None
+    return _to_its_offer(recorder, "dph_total")
+
+
+def _to_its_offer(recorder: ApiRecorder, column: str) -> float | None:
+    """Return how many times that of its offer a column of the machine's row is."""
+    row, offered = _first_row(recorder), offered_number(recorder, column)
+    shown = 0.0 if row is None else number_of(row.get(column)) or 0.0
+    return shown / offered if shown > 0 and offered else None
+
+
+def offered_number(recorder: ApiRecorder, column: str) -> float:
+    """Return that column of the newest offer that the order named; 0 where it has no such number."""
+    if (created := _created(recorder)) is None:
+        return 0.0
     ask = created.path.rpartition("/")[2]
     rows = [one for one in _offers(recorder, created.asked_at) if str(one.get("id")) == ask]
-    prices = [price for one in rows if (price := number_of(one.get("dph_total")) or 0.0) > 0]
-    paid = number_of(row.get("dph_total")) or 0.0
-    return paid / prices[-1] if prices and paid > 0 else None
+    return next((found for one in reversed(rows) if (found := number_of(one.get(column)) or 0.0) > 0), 0.0)
+
+
+def _memory_scope(recorder: ApiRecorder) -> Value | None:
+    """Tell whose memory the machine's row shows, beside that of its offer, which is the slice's."""
+    row, ratio = _first_row(recorder), _to_its_offer(recorder, "cpu_ram")
+    share = 0.0 if row is None else number_of(row.get("gpu_frac")) or 0.0
+    if ratio is None or not 0 < share <= 1:
+        return None
+    if abs(ratio - 1) <= _CLOSE:
+        return "that of a whole host" if share == 1 else "the slice's"
+    return "the host's" if abs(ratio * share - 1) <= _CLOSE else "other"
+
+
+def _least_uptime(recorder: ApiRecorder) -> Value | None:
+    minutes = (number_of(row.get("uptime_mins")) for row in _own(recorder, running=True))
+    return min((one for one in minutes if one is not None), default=None)
 
 
 def _start_date(recorder: ApiRecorder) -> Value | None:
@@ -310,6 +337,8 @@ _OBSERVATIONS: Mapping[str, Callable[[ApiRecorder], Value | None]] = {
     "list.fields": lambda recorder: _types((row for _, row in _listed_rows(recorder)), table.INSTANCE),
     "list.counts": _counts,
     "instance.start": _start_date,
+    "instance.uptime": _least_uptime,
+    "instance.memory": _memory_scope,
     "loading.seconds": loading_seconds,
     "schedule.answer": lambda recorder: _first_word(recorder.calls("POST", SCHEDULES)),
     "schedule.early": _ended_early,

@@ -147,13 +147,18 @@ def box_values(
     return seen
 
 
-def hardware_values(box: BoxHardware, row: Instance, offer: Offer | None) -> dict[str, Value]:
-    """Return how the box's hardware is to its row and its offer. What could not be read is not there."""
+def hardware_values(
+    box: BoxHardware, row: Instance, offer: Offer | None, memory_gb: float
+) -> dict[str, Value]:
+    """Return how the box's hardware is to its row and its offer. What could not be read is not there.
+
+    `memory_gb`: that of the offer.
+    """
     gpu_gb = min((gb for _, gb in box.gpus), default=0.0)
     pairs = {
         "box.gpus": (float(len(box.gpus)), float(row.gpus)),
         "box.gpu_memory": (gpu_gb, offer.gpu_memory_gb if offer else 0.0),
-        "box.memory": (box.memory_gb, row.memory_gb),
+        "box.memory": (box.memory_gb, memory_gb),
         "box.disk": (box.disk_gb, row.disk_gb),
     }
     seen: dict[str, Value] = {

@@ -24,6 +24,11 @@ class RecordedInstance:
     usd_per_hour: float = 0.0
     direct: Address | None = None
     proxy: Address | None = None
+    down_gb: float = 0.0
+    up_gb: float = 0.0
+    up_s: float | None = None
+    is_gone: bool = False
+    """Its machine was destroyed."""
     fault: Cause | None = None
     """Why its start has failed."""
     is_tried: bool = False
@@ -135,7 +140,6 @@ INSTANCES: Mapping[str, RecordedInstance] = {
         },
         state="loading",
         is_idle=True,
-        fault=Cause.HOST,
     ),
     "registry unreachable, 2026-08": RecordedInstance(
         row={
@@ -148,7 +152,6 @@ INSTANCES: Mapping[str, RecordedInstance] = {
         },
         state="loading",
         is_idle=True,
-        fault=Cause.HOST,
     ),
     "pull is retried, 2026-08": RecordedInstance(
         row={
@@ -195,6 +198,7 @@ INSTANCES: Mapping[str, RecordedInstance] = {
         state="running",
         is_idle=False,
         usd_per_hour=0.31,
+        up_s=3450.0,
         direct=("203.0.113.7", 42831),
         proxy=("ssh7.vast.ai", 35446),
         is_tried=True,
@@ -227,5 +231,104 @@ INSTANCES: Mapping[str, RecordedInstance] = {
         },
         state="scheduling",
         is_idle=False,
+    ),
+    # 2026-09: measured on a line of 1,027 Mbit/s: its counter rose by 1,782,579 in 380 s. Kilobytes.
+    "traffic, 2026-09": RecordedInstance(
+        row={
+            "id": 50090759,
+            "machine_id": 41234,
+            "actual_status": "running",
+            "cur_state": "running",
+            "intended_status": "running",
+            "status_msg": "success, running vastai/pytorch/ssh\n",
+            "label": None,
+            "num_gpus": 2,
+            "gpu_name": "RTX 4090",
+            "dph_base": 0.8,
+            "dph_total": 0.82,
+            "inet_down": 1027.0,
+            "inet_down_billed": 1782579.2,
+            "inet_up_billed": 5713.92,
+            "inet_down_cost": 0.0013020833333333333,
+            "inet_up_cost": 0.0013020833333333333,
+        },
+        state="running",
+        is_idle=False,
+        usd_per_hour=0.82,
+        down_gb=1.7,
+        up_gb=5.58 / 1024,
+        is_tried=True,
+    ),
+    "little traffic, 2026-08": RecordedInstance(
+        row={
+            "id": 21,
+            "machine_id": 41234,
+            "actual_status": "running",
+            "cur_state": "running",
+            "intended_status": "running",
+            "status_msg": "success, running vastai/pytorch/ssh\n",
+            "label": None,
+            "num_gpus": 2,
+            "gpu_name": "RTX 4090",
+            "dph_base": 0.8,
+            "dph_total": 0.82,
+            "inet_down": 1027.0,
+            "inet_down_billed": 5713.92,
+            "inet_up_billed": None,
+            "disk_usage": 0.188,
+            "gpu_util": 86.5,
+            "inet_down_cost": 0.0026041666666666665,
+            "inet_up_cost": 0.00390625,
+        },
+        state="running",
+        is_idle=False,
+        usd_per_hour=0.82,
+        down_gb=5.58 / 1024,
+        is_tried=True,
+    ),
+    # 2026-09: its message is that of its start.
+    "stopped, stale message": RecordedInstance(
+        row={
+            "id": 49433042,
+            "machine_id": 1,
+            "gpu_name": "A100 PCIE",
+            "actual_status": "exited",
+            "cur_state": "stopped",
+            "intended_status": "stopped",
+            "status_msg": "success, running nvidia/cuda_12.4.1-devel-ubuntu22.04/ssh\n",
+            "disk_space": 120,
+            "dph_base": 0.6,
+            "dph_total": 0.6333,
+        },
+        state="exited",
+        is_idle=True,
+        usd_per_hour=0.6333,
+        is_tried=True,
+    ),
+    # 2026-10: four minutes after the order of a bid, by its id.
+    "outbid while it loads": RecordedInstance(
+        row={
+            "id": 1,
+            "actual_status": "loading",
+            "intended_status": "stopped",
+            "cur_state": "stopped",
+            "next_state": "stopped",
+            "status_msg": "\n#5 [2/6] RUN mkdir -p /tmp; chmod 1777 /tmp; exit 0;\n",
+        },
+        state="loading",
+        is_idle=True,
+        fault=Cause.HOST,
+    ),
+    # Of the tests of Vast's own client.
+    "image is not built": RecordedInstance(
+        row={
+            "id": 123,
+            "machine_id": 1,
+            "status_msg": "docker_build() error writing dockerfile",
+            "actual_status": "loading",
+            "intended_status": "stopped",
+        },
+        state="loading",
+        is_idle=True,
     ),
 }

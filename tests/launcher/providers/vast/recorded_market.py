@@ -1,6 +1,7 @@
 """The market of 2026-08-17, 08:40 UTC: 1,343 verified offers on demand, recorded by gpu-radar.
 
 It has 18 columns, rounded: an offer's id stands for its machine's, and prices are without a disk of our own.
+Further 13 offers of 2026-06-03 have all columns with units, as they were sent (recordings/SOURCES.md).
 """
 
 from __future__ import annotations
@@ -9,22 +10,40 @@ import csv
 from pathlib import Path
 from typing import Any
 
-_FILE = Path(__file__).parent / "recordings" / "market-2026-08-17.csv"
+_FOLDER = Path(__file__).parent / "recordings"
 _TEXTS = ("gpu_name", "geolocation")
 
 
 def recorded_offers(*, bid: bool = False) -> list[dict[str, Any]]:
     """The rows as a search returns them: on demand, or as offers to bid for."""
-    with _FILE.open(encoding="utf-8", newline="") as file:
-        return [_row(values, bid=bid) for values in csv.DictReader(file)]
+    return [_row(values, bid=bid) for values in _rows_of("market-2026-08-17.csv")]
+
+
+def whole_offers() -> list[dict[str, Any]]:
+    """The offers of A100 of 2026-06-03 as they were sent, for 5 GB of disk."""
+    common = {
+        "gpu_name": "A100 SXM4",
+        "compute_cap": 800,
+        "verification": "verified",
+        "rentable": True,
+        "rented": False,
+        "is_bid": False,
+    }
+    rows = _rows_of("offers-2026-06-03.csv")
+    return [common | {name: _value(name, value) for name, value in row.items()} for row in rows]
+
+
+def _rows_of(file: str) -> list[dict[str, str]]:
+    with (_FOLDER / file).open(encoding="utf-8", newline="") as opened:
+        return list(csv.DictReader(opened))
+
+
+def _value(name: str, value: str) -> Any:
+    return value if name in _TEXTS else float(value) if value else None
 
 
 def _row(values: dict[str, str], *, bid: bool) -> dict[str, Any]:
-    row: dict[str, Any] = {
-        name: value if name in _TEXTS else float(value) if value else None
-        for name, value in values.items()
-        if name != "static_ip"
-    }
+    row: dict[str, Any] = {name: _value(name, value) for name, value in values.items() if name != "static_ip"}
     price = row["min_bid"] if bid else row["dph_total"]
     return row | {
         "machine_id": row["id"],

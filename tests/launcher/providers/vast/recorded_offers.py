@@ -204,7 +204,7 @@ OFFERS: Mapping[str, RecordedOffer] = {
         },
         seen_at=1780500000.0,
         fields={
-            "memory_gb": 30.1805,
+            "memory_gb": 60.361,
             "cpu_cores": 15.0,
             "static_ip": True,
             "up_mbps": 723.5,

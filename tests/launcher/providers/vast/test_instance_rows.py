@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from tests.emulators.instance import Pace
 from tests.emulators.vast import VastEmulator
 from tests.fakes import FakeClock
 from tests.launcher.providers.vast.recorded import INSTANCES
@@ -16,7 +17,7 @@ from tests.waiting import eventually
 from vastrun.launcher.core import Instance
 from vastrun.launcher.core.errors import IncompleteListError, UnreachableError
 from vastrun.launcher.providers.vast import VastProvider, boot
-from vastrun.launcher.providers.vast.instance_row import DirectAddresses, InstanceRow, rows_in
+from vastrun.launcher.providers.vast.instance_row import DirectAddresses, InstanceRow, is_destroyed, rows_in
 from vastrun.launcher.providers.vast.rental import instance_of
 
 
@@ -39,10 +40,53 @@ def test_a_recorded_row_is_read(name: str) -> None:
     assert (row.state, row.is_idle) == (recorded.state, recorded.is_idle)
     assert row.usd_per_hour == recorded.usd_per_hour
     assert (row.direct, row.proxy) == (recorded.direct, recorded.proxy)
+    assert (row.down_gb, row.up_gb) == pytest.approx((recorded.down_gb, recorded.up_gb))
+    assert row.up_s == recorded.up_s
+    assert is_destroyed(recorded.row) is recorded.is_gone
     assert row.unreadable == ()
     fault = boot.fault(row)
     assert (None if fault is None else fault.cause) is recorded.fault
     assert boot.may_be_reachable(row, row.start_date + 60.0) is recorded.is_tried
+
+
+@pytest.mark.parametrize(
+    ("changes", "is_stopped"),
+    [
+        ({}, False),
+        ({"cur_state": "stopped"}, False),
+        ({"next_state": "stopped"}, False),
+        ({"intended_status": "stopped"}, False),
+        ({"cur_state": "stopped", "intended_status": "stopped"}, True),
+        ({"cur_state": "stopped", "next_state": "stopped"}, True),
+        ({"cur_state": "stopped", "intended_status": "stopped", "next_state": "running"}, True),
+    ],
+)
+def test_a_machine_is_stopped_when_it_stays_so(changes: dict[str, str], is_stopped: bool) -> None:
+    assert instance_row(**changes).is_stopped is is_stopped
+
+
+@pytest.mark.parametrize(
+    ("actual", "cur", "is_gone"),
+    [
+        ("destroyed", None, True),
+        ("destroyed", "stopped", True),
+        ("exited", "destroyed", True),
+        ("destroyed", "running", False),
+        ("running", "running", False),
+        (None, None, False),
+    ],
+)
+def test_a_machine_that_was_destroyed_is_gone_unless_it_may_be_billed(
+    actual: str | None, cur: str | None, is_gone: bool, tmp_path: Path
+) -> None:
+    with VastEmulator(rate_limits=False, pace=Pace(created_s=600.0)) as vast:
+        provider = open_market(vast, tmp_path)
+        machine = rent(provider)
+        with vast.lock:
+            (one,) = vast.instances
+            one.actual, one.cur = actual, cur  # type: ignore[assignment]
+        assert (provider.machine(machine.id) is None) is is_gone
+        assert (provider.instances() == []) is is_gone
 
 
 def test_recorded_rows_in_an_object_are_all_read() -> None:
@@ -77,10 +121,8 @@ def test_the_first_port_that_is_given_counts() -> None:
 ODD: dict[str, Any] = {
     "ports": "22",
     "ssh_port": 70000,
-    "gpu_frac": {},
     "dph_base": "n/a",
     "num_gpus": [1],
-    "cpu_ram": "much",
     "disk_space": float("nan"),
     "cuda_max_good": "13.x",
     "uptime_mins": "long",
@@ -220,8 +262,6 @@ def test_an_instance_has_all_that_its_row_tells() -> None:
         uptime_mins=2.5,
         gpu_name="RTX 4090",
         num_gpus=4,
-        gpu_frac=0.5,
-        cpu_ram=128_000,
         disk_space=80.0,
         cuda_max_good=12.4,
         dph_base=0.4,
@@ -252,7 +292,6 @@ def test_an_instance_has_all_that_its_row_tells() -> None:
         note="success, running it",
         gpu_name="RTX 4090",
         gpus=4,
-        memory_gb=64.0,
         disk_gb=80.0,
         cuda=12.4,
         unreadable=row.unreadable,

@@ -36,8 +36,8 @@ def job(*, limits: Limits | None = None, image: str | None = None, **resources: 
         (job(gpu_memory_gb=24), {"gpu_ram": 24564}, {"gpu_ram": 22500}, "gpu_memory_gb (24 GB)"),
         (
             job(memory_gb=64),
-            {"cpu_ram": 257812, "gpu_frac": 0.25},
-            {"cpu_ram": 257812, "gpu_frac": 0.2},
+            {"cpu_ram": 64485, "gpu_frac": 0.125},
+            {"cpu_ram": 63999, "gpu_frac": 1.0},
             "memory_gb (64 GB)",
         ),
         (job(disk_gb=100), {"disk_space": 100.0}, {"disk_space": 99.9}, "disk_gb (100 GB)"),
@@ -215,7 +215,6 @@ def test_several_nodes_ask_for_offers_of_a_cluster() -> None:
     [
         ("direct_port_count", "many"),
         ("cpu_ram", None),
-        ("gpu_frac", "half"),
         ("reliability", {}),
         ("dlperf", "high"),
         ("bw_nvlink", {}),

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from tests.jobs import train_job
-from tests.launcher.providers.vast.recorded_market import recorded_offers
+from tests.launcher.providers.vast.recorded_market import recorded_offers, whole_offers
 from tests.launcher.providers.vast.rows import LOCK, NOW
 from vastrun.launcher.core.job import JobSpec, Resources
 from vastrun.launcher.decisions.history import BidHistory, SpeedHistory
@@ -26,6 +28,71 @@ def job(name: str, gpus: int) -> JobSpec:
 def test_every_offer_is_read() -> None:
     assert len(ON_DEMAND) == 1343
     assert all(OfferRow.of(row) for row in (*ON_DEMAND, *BIDS))
+
+
+def machines() -> list[list[dict[str, Any]]]:
+    """Offers of what looks like one machine, of several numbers of its GPUs."""
+    columns = ("gpu_name", "geolocation", "reliability2", "inet_down", "inet_up")
+    slices: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
+    for row in ON_DEMAND:
+        slices.setdefault(tuple(row[name] for name in columns), []).append(row)
+    return [rows for rows in slices.values() if len(rows) > 1]
+
+
+def is_alike(values: Sequence[float]) -> bool:
+    return max(values) <= 1.05 * min(values)
+
+
+@pytest.mark.parametrize(
+    ("column", "proportional", "same"),
+    [
+        ("cpu_ram", 298, 0),
+        ("disk_space", 298, 0),
+        ("min_bid", 297, 0),
+        ("dph_base", 298, 0),
+        ("cpu_cores_effective", 281, 2),
+        ("gpu_ram", 0, 297),
+        ("cuda_max_good", 0, 298),
+    ],
+)
+def test_columns_of_a_slice_are_in_proportion_to_its_gpus(column: str, proportional: int, same: int) -> None:
+    found = machines()
+    assert len(found) == 298
+    values = [[row[column] or 0.0 for row in rows] for rows in found]
+    each = [[(row[column] or 0.0) / row["num_gpus"] for row in rows] for rows in found]
+    assert (sum(map(is_alike, each)), sum(map(is_alike, values))) == (proportional, same)
+
+
+def test_no_offer_that_has_the_memory_is_taken_for_one_without() -> None:
+    having = [row | {"gpu_frac": 0.125} for row in ON_DEMAND if row["cpu_ram"] >= 64_000]
+    assert len(having) == 849
+    assert all(row is not None and row.memory_gb >= 64 for row in map(OfferRow.of, having))
+
+
+@pytest.mark.parametrize("row", whole_offers(), ids=lambda row: f"{row['id']:.0f}")
+def test_an_offer_that_was_sent_whole_is_read_in_its_units(row: dict[str, Any]) -> None:
+    read = OfferRow.of(row)
+    assert read is not None
+    assert (read.memory_gb, read.gpu_memory_gb) == (row["cpu_ram"] / 1000, row["gpu_ram"] / 1000)
+    assert read.extras.storage_usd_per_hour == pytest.approx(row["storage_cost"] * 5 / 720)
+    assert read.extras.down_usd_per_gb * 1024 == pytest.approx(row["internet_down_cost_per_tb"])
+    assert read.dlperf / read.usd_per_hour == pytest.approx(row["dlperf_per_dphtotal"])
+    assert read.end_date - row["duration"] == pytest.approx(1_780_473_626, abs=60)
+    assert read.datacenter is (row["hosting_type"] == 1)
+
+
+@pytest.mark.parametrize(
+    "column", ["cpu_ram", "disk_space", "cpu_cores_effective", "min_bid", "dph_base", "direct_port_count"]
+)
+def test_two_slices_of_one_machine_share_its_columns_by_their_gpus(column: str) -> None:
+    slices: dict[float, list[dict[str, Any]]] = {}
+    for row in whole_offers():
+        slices.setdefault(row["machine_id"], []).append(row)
+    pairs = [rows for rows in slices.values() if len(rows) == 2]
+    assert len(pairs) == 2
+    for rows in pairs:
+        assert is_alike([row[column] / row["num_gpus"] for row in rows])
+        assert is_alike([row[column] / row["gpu_frac"] for row in rows])
 
 
 def test_the_funnel_says_what_removes_the_others() -> None:

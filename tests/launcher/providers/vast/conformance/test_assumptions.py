@@ -165,6 +165,41 @@ def test_a_cut_line_says_nothing_of_how_soon_a_machine_is_shown() -> None:
     assert seen_in(recorder).get("new.by_id") is None
 
 
+def seen_of(row: dict[str, Any], *, offered_mb: float = 64_485) -> dict[str, Value]:
+    """What is seen of a machine's row and its offer."""
+    recorder = ApiRecorder()
+    recorder.begin(MACHINE, 10.0)
+    offers = {"offers": [{"id": 1, "cpu_ram": offered_mb}]}
+    recorder.record(exchange("POST", "/api/v0/bundles", offers, asked_at=5.0))
+    recorder.record(exchange("PUT", "/api/v0/asks/1", {"success": True, "new_contract": int(MACHINE)}))
+    own = {"id": int(MACHINE), "actual_status": "running", **row}
+    recorder.record(exchange("GET", f"/api/v0/instances/{MACHINE}", {"instances": own}))
+    return seen_in(recorder)
+
+
+@pytest.mark.parametrize(
+    ("share", "listed_mb", "offered_mb", "whose"),
+    [
+        (0.125, 515_880, 64_485, "the host's"),
+        (0.125, 64_485, 64_485, "the slice's"),
+        (1.0, 64_000, 64_485, "that of a whole host"),
+        (0.5, 64_485 * 5, 64_485, "other"),
+        (0.5, 64_485, 0, None),
+        (None, 64_485, 64_485, None),
+    ],
+)
+def test_whose_memory_a_machine_s_row_shows_is_told_by_its_offer(
+    share: float | None, listed_mb: float, offered_mb: float, whose: str | None
+) -> None:
+    seen = seen_of({"gpu_frac": share, "cpu_ram": listed_mb}, offered_mb=offered_mb)
+    assert seen.get("instance.memory") == whose
+
+
+@pytest.mark.parametrize(("minutes", "least"), [(2.5, 2.5), (-60, -60.0), (None, None), ("long", None)])
+def test_the_least_uptime_is_told_with_its_sign(minutes: Any, least: float | None) -> None:
+    assert seen_of({"uptime_mins": minutes}).get("instance.uptime") == least
+
+
 def test_the_page_lists_every_row_with_what_is_assumed() -> None:
     page = (Path(__file__).parents[5] / "docs" / "doctor.md").read_text()
     rows = re.findall(r"^\| `([a-z_0-9]+\.[a-z_0-9]+)` \| (.*) \| (.*) \|$", page, re.MULTILINE)
