@@ -50,10 +50,10 @@ def counter_fault(machine: Instance, own: TrafficMeasure, rented_s: float) -> st
         ("out of", machine.up_gb, own.up_gb, machine.up_mbps),
     )
     for way, counter_gb, own_gb, mbps in directions:
-        most_gb = _LINE_SLACK * (mbps or _UNKNOWN_MBPS) / 8000 * (rented_s + _LATE_S)
+        max_gb = _LINE_SLACK * (mbps or _UNKNOWN_MBPS) / 8000 * (rented_s + _LATE_S)
         reads = f"the provider's counter of the traffic {way} the machine reads {counter_gb:,.3g} GB"
-        if counter_gb > most_gb:
-            return f"{reads}, more than the {most_gb:,.3g} GB that its line can have carried since the rent"
+        if counter_gb > max_gb:
+            return f"{reads}, more than the {max_gb:,.3g} GB that its line can have carried since the rent"
         if own_gb >= _MIN_GB and 0 < counter_gb < own_gb * _MIN_SHARE:
             return f"{reads}, and vastrun itself transferred {own_gb:,.3g} GB"
     return ""

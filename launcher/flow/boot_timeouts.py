@@ -41,7 +41,7 @@ class BootTimeouts:
     answers_since: float | None = None
     no_box_since: float | None = None
     texts: set[str] = field(default_factory=set)
-    """What was reported so far, without numbers: a countdown, or an error that alternates, is no progress."""
+    """Texts so far, without numbers: a countdown, or an error that alternates, is no progress."""
     is_working: bool = True
     """True unless it reports something that names no step of a start."""
     layer_at: float = -math.inf

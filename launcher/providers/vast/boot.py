@@ -49,7 +49,7 @@ def fault(row: InstanceRow) -> ProviderError | None:
 
 
 def cause_in(text: str) -> Cause | None:
-    """Return who but the host is to blame for a start, by a status or a host's log; None: nobody else."""
+    """Return the cause in a status or a host's log, unless it is the host; None: it names no other."""
     # A missing image fails on every host, and must not count against this one.
     table = ((_IMAGE, Cause.USER_ERROR), (_REGISTRY_LIMIT, Cause.PROVIDER))
     return next((cause for pattern, cause in table if pattern.search(text)), None)

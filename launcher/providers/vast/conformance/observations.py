@@ -86,10 +86,10 @@ def charges_of(recorder: ApiRecorder) -> Sequence[Row]:
     return list({f"{row.get('start')} {row.get('type')}": row for row in own}.values())
 
 
-def min_bid_of(recorder: ApiRecorder, offer_id: str) -> float:
-    """Return the lowest bid that wins an offer, by the newest search that had it; 0 where none says so."""
-    bids = (number_of(row.get("min_bid")) for row in _offers(recorder) if str(row.get("id")) == offer_id)
-    return next((bid for bid in reversed(list(bids)) if bid), 0.0)
+def offered_number(recorder: ApiRecorder, offer_id: str, column: str) -> float:
+    """Return that column of an offer by the newest search that has it; 0 where none does."""
+    rows = [row for row in reversed(_offers(recorder)) if str(row.get("id")) == offer_id]
+    return next((found for row in rows if (found := number_of(row.get(column)) or 0.0) > 0), 0.0)
 
 
 def is_cut(recorder: ApiRecorder, since: float, until: float) -> bool:
@@ -110,8 +110,8 @@ def _created(recorder: ApiRecorder) -> Exchange | None:
     return next((o for o in orders if str(o.fields.get("new_contract")) == recorder.instance_id), None)
 
 
-def _offers(recorder: ApiRecorder, until: float = math.inf) -> list[Row]:
-    searches = (one.fields.get("offers") for one in recorder.calls("POST", SEARCH) if one.asked_at <= until)
+def _offers(recorder: ApiRecorder) -> list[Row]:
+    searches = (one.fields.get("offers") for one in recorder.calls("POST", SEARCH))
     return [row for rows in searches if isinstance(rows, list) for row in rows if isinstance(row, dict)]
 
 
@@ -203,25 +203,16 @@ def _echoed(sent: str, shown: str) -> Callable[[ApiRecorder], Value | None]:
     return observe
 
 
-def _price_ratio(recorder: ApiRecorder) -> Value | None:
-    """Tell how many times the price of its offer the machine costs."""
-    return _to_its_offer(recorder, "dph_total")
-
-
 def _to_its_offer(recorder: ApiRecorder, column: str) -> float | None:
     """Return how many times that of its offer a column of the machine's row is."""
-    row, offered = _first_row(recorder), offered_number(recorder, column)
-    shown = 0.0 if row is None else number_of(row.get(column)) or 0.0
-    return shown / offered if shown > 0 and offered else None
-
-
-def offered_number(recorder: ApiRecorder, column: str) -> float:
-    """Return that column of the newest offer that the order named; 0 where it has no such number."""
-    if (created := _created(recorder)) is None:
-        return 0.0
-    ask = created.path.rpartition("/")[2]
-    rows = [one for one in _offers(recorder, created.asked_at) if str(one.get("id")) == ask]
-    return next((found for one in reversed(rows) if (found := number_of(one.get(column)) or 0.0) > 0), 0.0)
+    created, row = _created(recorder), _first_row(recorder)
+    if created is None or row is None:
+        return None
+    offered, shown = (
+        offered_number(recorder, created.path.rpartition("/")[2], column),
+        number_of(row.get(column)),
+    )
+    return shown / offered if offered and shown and shown > 0 else None
 
 
 def _memory_scope(recorder: ApiRecorder) -> Value | None:
@@ -235,7 +226,7 @@ def _memory_scope(recorder: ApiRecorder) -> Value | None:
     return "the host's" if abs(ratio * share - 1) <= _CLOSE else "other"
 
 
-def _least_uptime(recorder: ApiRecorder) -> Value | None:
+def _min_uptime(recorder: ApiRecorder) -> Value | None:
     minutes = (number_of(row.get("uptime_mins")) for row in _own(recorder, running=True))
     return min((one for one in minutes if one is not None), default=None)
 
@@ -328,7 +319,7 @@ _OBSERVATIONS: Mapping[str, Callable[[ApiRecorder], Value | None]] = {
     ),
     "create.label": _echoed("label", "label"),
     "create.image": _echoed("image", "image_uuid"),
-    "create.price": _price_ratio,
+    "create.price": lambda recorder: _to_its_offer(recorder, "dph_total"),
     "new.by_id": lambda recorder: _first_seen(recorder, _by_id(recorder, asked=True)),
     "new.in_list": lambda recorder: _first_seen(recorder, _in_list(recorder)),
     "new.by_label": _under_its_label,
@@ -337,7 +328,7 @@ _OBSERVATIONS: Mapping[str, Callable[[ApiRecorder], Value | None]] = {
     "list.fields": lambda recorder: _types((row for _, row in _listed_rows(recorder)), table.INSTANCE),
     "list.counts": _counts,
     "instance.start": _start_date,
-    "instance.uptime": _least_uptime,
+    "instance.uptime": _min_uptime,
     "instance.memory": _memory_scope,
     "loading.seconds": loading_seconds,
     "schedule.answer": lambda recorder: _first_word(recorder.calls("POST", SCHEDULES)),

@@ -180,10 +180,11 @@ class ObservedVast:
 
     def _measure_hardware(self, instance: Instance, remote: Remote) -> None:
         box = offer_check.read_box(remote.run(offer_check.COMMAND, timeout_s=_GPU_S).stdout)
-        offer = self._order.offer if self._order is not None else None
-        row = self.machine(instance.id) or instance
-        memory_gb = observations.offered_number(self._recorder, "cpu_ram") / 1000
-        self._recorder.measured |= hardware_values(box, row, offer, memory_gb)
+        offer, row = self._order.offer if self._order is not None else None, self.machine(instance.id)
+        memory_mb = (
+            observations.offered_number(self._recorder, offer.id, "cpu_ram") if offer is not None else 0.0
+        )
+        self._recorder.measured |= hardware_values(box, row or instance, offer, memory_mb / 1000)
 
     def _try_addresses(self, instance: Instance, _remote: Remote) -> None:
         shells = self._vast.shells(instance)

@@ -27,7 +27,7 @@ from vastrun.launcher.decisions.offer_check import BoxHardware
 from vastrun.launcher.ports import Remote
 from vastrun.launcher.providers.vast import VastProvider, calls
 from vastrun.launcher.providers.vast.conformance.assumption import Value
-from vastrun.launcher.providers.vast.conformance.observations import min_bid_of
+from vastrun.launcher.providers.vast.conformance.observations import offered_number
 from vastrun.launcher.providers.vast.conformance.recorder import ApiRecorder
 from vastrun.launcher.providers.vast.instance_row import id_of
 
@@ -66,7 +66,7 @@ class BidTrial:
         trial_usd = order.offer.usd_per_hour * MAX_TRIAL_S / 3600
         if self._is_made or self.stopping() or self.limit_usd < order.max_usd + trial_usd:
             return
-        bid_usd = _BID_MARGIN * min_bid_of(self.recorder, order.offer.id)
+        bid_usd = _BID_MARGIN * offered_number(self.recorder, order.offer.id, "min_bid")
         if 0 < bid_usd <= order.offer.usd_per_hour:
             self._make(order, int(bid_usd * 1e4) / 1e4)
 
