@@ -70,6 +70,7 @@ def _is_true(found: Sequence[Aftermath]) -> bool:
 def _is_good(after: Aftermath) -> bool:
     return (
         after.left_rented == after.left_containers == after.twice_rented == 0
+        and after.ended_needlessly == 0
         and not after.wrong
         and after.lost_bytes == after.repeated_bytes == 0
         and after.evil == 0
@@ -110,6 +111,7 @@ def _sums(found: Sequence[Aftermath], seconds: float) -> str:
         [
             f"chaos: {len(found)} runs in {seconds:.0f} s",
             f"machines left rented       {sum(after.left_rented for after in found)}",
+            f"ended by a schedule early  {sum(after.ended_needlessly for after in found)}",
             f"machines rented twice      {sum(after.twice_rented for after in found)}",
             f"containers left            {sum(after.left_containers for after in found)}",
             f"verdicts wrong             {sum(bool(after.wrong) for after in found)}",

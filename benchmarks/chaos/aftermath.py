@@ -32,6 +32,10 @@ class Story:
     """What was typed at another terminal meanwhile."""
     launcher_mb: float = 0.0
     """Memory that a launcher took at most."""
+    waited_s: float = 0.0
+    """Until Vast's own servers ended a machine that never started."""
+    ended_too_early: bool = False
+    """They did so before its last possible moment."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,6 +48,8 @@ class Aftermath:
     """Why the verdict is not to be believed; empty when it is."""
     left_rented: int
     left_containers: int
+    ended_needlessly: int
+    """Machines that a schedule of Vast's ended although they might have lived."""
     twice_rented: int
     lost_bytes: int
     repeated_bytes: int
@@ -84,6 +90,7 @@ class Aftermath:
             self.wrong and f"WRONG: {self.wrong}",
             self.left_rented and f"LEFT RENTED: {self.left_rented}",
             self.left_containers and f"CONTAINERS LEFT: {self.left_containers}",
+            self.ended_needlessly and f"ENDED BY A SCHEDULE: {self.ended_needlessly}",
             self.twice_rented and f"RENTED TWICE: {self.twice_rented}",
             self.evil and f"EVIL: {self.evil}",
             self.lost_bytes and f"LOG LOST: {self.lost_bytes} bytes",
@@ -119,6 +126,7 @@ def look_back(
         bill_usd = vast.billing.total_usd()
         spans_s = [meter.gpu_seconds for meter in vast.billing.meters.values()]
         struck = frozenset(vast.faults.struck)
+        scheduled = len(vast.schedules.destroyed)
     rows = terminal.type("status", "--json").json()["runs"]
     last = max(rows, key=lambda row: row["created_at"], default=None)
     logs = [LINE.findall(path.read_text()) for path in terminal.folder.glob("runs/*/log.txt")]
@@ -132,6 +140,7 @@ def look_back(
         wrong=crashed(terminal) or ("" if plan.abandoned else _wrong(plan, rows, last, story, struck)),
         left_rented=left,
         left_containers=left_containers(vast),
+        ended_needlessly=story.ended_too_early if plan.never_starts else scheduled,
         twice_rented=_twice(struck, len(spans_s), rows),
         lost_bytes=0 if spoilt else sum(map(lost_bytes_in, logs)),
         repeated_bytes=sum(map(repeated_bytes_in, logs)),

@@ -31,6 +31,7 @@ from benchmarks.chaos.troubles import (
     LASTING,
     LAUNCHER,
     MONEY,
+    NEVER_STARTS,
     PAUSE,
     USER,
     VICTIMS,
@@ -39,8 +40,10 @@ from benchmarks.chaos.troubles import (
 from benchmarks.chaos.wallclock import WallClock
 from tests.e2e.market import LOADING, machines
 from tests.e2e.terminal import Launch, Terminal
+from tests.emulators.clock import Clock
 from tests.emulators.vast import VastEmulator
 from vastrun.launcher.cost.reconciliation import SETTLEMENT_S
+from vastrun.launcher.decisions import policy
 
 _END_S = 900.0
 _RESUME_AFTER_S = 1.0
@@ -48,15 +51,18 @@ _RESUMES = 4
 _BILL_LAG_S = 120.0
 """The bill's last minute is there so long after it is over."""
 _ALWAYS = 1_000_000
+_STEP_S = 300.0
 _AT_ONCE = (FAULT, DECEIT, MONEY)
 """Kinds that are there from the start."""
 
 
 def launch(plan: Plan, image: str | None = None) -> Aftermath:
     """What was left when nobody was at work any more."""
-    vast = VastEmulator(machines(6), seed=plan.number, pace=LOADING, image=image)
+    time_of_day = Clock(began=time.time() + plan.hour_s)
+    vast = VastEmulator(machines(6), seed=plan.number, pace=LOADING, image=image, clock=time_of_day)
     with tempfile.TemporaryDirectory(prefix="chaos-") as folder, vast:
-        clock = WallClock(Path(folder) / "wallclock")
+        clock = WallClock(Path(folder) / "wallclock", plan.hour_s)
+        clock.set_by(plan.wrong_by_s)
         terminal = Terminal(Path(folder), **vast.variables, **clock.variables)
         one = ChaosLaunch(plan, terminal, vast, clock)
         try:
@@ -83,7 +89,7 @@ class ChaosLaunch:
         """Launches; and resumes, where a launcher was killed or left."""
         for trouble in self._plan.troubles:
             if trouble.kind == FAULT:
-                times = _ALWAYS if trouble.name in LASTING else 1
+                times = _ALWAYS if trouble.name in (*LASTING, NEVER_STARTS) else 1
                 self._vast.faults.add(trouble.name, after=trouble.after, seconds=trouble.seconds, times=times)
             if trouble.kind in (DECEIT, MONEY):
                 self.story.struck.add(trouble)
@@ -91,6 +97,9 @@ class ChaosLaunch:
         launch = self._terminal.start("launch", job, "--provider", "vast", "-y")
         for _ in range(_RESUMES):
             if not self._until_it_ends(launch):
+                break
+            if self._plan.never_starts:
+                self._wait_for_schedule()
                 break
             if self._plan.abandoned:
                 _wait(lambda: len(self._vast.instances) == 0, within_s=self._plan.life_s + 60)
@@ -105,6 +114,15 @@ class ChaosLaunch:
         """It is so much later that the whole bill is there."""
         self._vast.advance(SETTLEMENT_S + _BILL_LAG_S)
         self._clock.advance(SETTLEMENT_S + _BILL_LAG_S)
+
+    def _wait_for_schedule(self) -> None:
+        """Two hours after its last moment, a machine that nothing of ours can end is gone."""
+        last_s = policy.MAX_BOOT_S + self._plan.life_s + policy.LIMIT_SLACK_S + policy.LATE_GRACE_S
+        for _ in range(round((last_s + 2 * 3600.0) / _STEP_S)):
+            if len(self._vast.instances):
+                self._vast.advance(_STEP_S)
+                self.story.waited_s += _STEP_S
+        self.story.ended_too_early = self.story.waited_s < last_s
 
     def _until_it_ends(self, launch: Launch) -> bool:
         """Whether the launcher left its run without an end. Every trouble comes at its time."""
@@ -133,6 +151,9 @@ class ChaosLaunch:
     def _due(self) -> list[Trouble]:
         now = time.monotonic()
         since = {True: self._began, False: self._rented}
+        # A launcher that is killed in the moment between order and schedule leaves none: docs/limits.md.
+        if self._plan.never_starts and not self._vast.schedules.jobs:
+            return []
         return [trouble for trouble in self._waiting if now - since[trouble.early] >= trouble.at_s]
 
     def _is_open(self) -> bool:

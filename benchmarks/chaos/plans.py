@@ -24,6 +24,7 @@ from benchmarks.chaos.troubles import (
     LAUNCHER,
     MONEY,
     NETWORK_REMOVED,
+    NEVER_STARTS,
     OF_REQUESTS,
     PAUSE,
     RECORDED,
@@ -40,6 +41,8 @@ from vastrun.launcher.core import Cause
 MONEY_USD, MONEY_S = 0.016, 63.0
 """What it pays for, after what is kept back."""
 _STRANDED_S = 36.0
+_NEVER_STARTS_AT = 7
+"""Last digit of the runs whose machine never starts."""
 _ARMED_S = 4.0
 """By then a launcher has seen that the lease of its machine is armed."""
 _READINGS = 8
@@ -58,6 +61,15 @@ class Plan:
     """The job says `retry:`."""
     minutes: float = 0.0
     """How long the program works besides its lines."""
+    hour_s: float = 0.0
+    """By how much its world is ahead, so that runs begin at any minute of an hour."""
+    wrong_by_s: float = 0.0
+    """How far the launcher's clock is from Vast's, from the start."""
+
+    @property
+    def never_starts(self) -> bool:
+        """Its machine loads for ever: without its launcher, Vast's own servers have to end it."""
+        return self.has_fault(NEVER_STARTS)
 
     @property
     def abandoned(self) -> bool:
@@ -143,6 +155,14 @@ def plan(
     troubles = tuple(_MAKE[kind][0](chance, tame) for kind in kinds)
     if docker:
         troubles = (_container(chance, tame, number), *troubles[:1])
+    hour_s = chance.uniform(0.0, 3600.0)
+    if not (docker or hostile) and number % 10 == _NEVER_STARTS_AT:
+        stuck = Trouble(kind=FAULT, name=NEVER_STARTS)
+        kill = Trouble(kind=LAUNCHER, name=KILL, at_s=chance.uniform(0.0, 10.0))
+        wrong_by_s = chance.choice((-300.0, 0.0, 300.0))
+        return Plan(
+            number=number, troubles=(stuck, kill), resumes=False, hour_s=hour_s, wrong_by_s=wrong_by_s
+        )
     if hostile:
         lie = Trouble(kind=DECEIT, name=list(DECEITS)[number % len(DECEITS)])
         # While no launcher lives, nothing of ours holds a hostile box: one comes back.
@@ -152,7 +172,14 @@ def plan(
         troubles = (recorded, *troubles[:1])
         # What never starts cannot end itself: a launcher comes back.
         resumes = resumes or recorded.name not in GUARDED
-    return Plan(number=number, troubles=troubles, resumes=resumes, retries=retries, minutes=minutes)
+    return Plan(
+        number=number,
+        troubles=troubles,
+        resumes=resumes,
+        retries=retries,
+        minutes=minutes,
+        hour_s=0.0 if docker else hour_s,
+    )
 
 
 def _bearable(troubles: Sequence[Trouble]) -> list[Trouble]:

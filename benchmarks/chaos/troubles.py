@@ -48,6 +48,9 @@ UNCHARGED = ("container_exits", "contract_end", "host_offline", "outbid", "credi
 
 REPRICED = ("price_rises", "price_falls")
 
+NEVER_STARTS = "stuck_loading"
+"""What befalls a tenth of the runs, whose launcher is then killed for good."""
+
 LEFT_OUT: Mapping[str, str] = {
     "stuck_loading": "a machine is left after 15 minutes",
     "ssh_refused": "a machine is left after 5 minutes",

@@ -251,6 +251,6 @@ class AccountStatus:
     refused: tuple[str, ...]
     """Needed permissions that the key lacks."""
     purposes: Mapping[str, Sequence[str]]
-    """What each permission is for."""
+    """Purposes of each permission."""
     wider: bool | None
     """True if the key has more permissions than needed; None: unknown."""

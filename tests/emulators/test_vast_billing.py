@@ -74,6 +74,7 @@ def test_a_bid_costs_no_more_than_the_gpus_on_demand(still: VastEmulator) -> Non
 
 
 def test_charges_lag_and_end_up_as_the_whole_bill(still: VastEmulator) -> None:
+    still.advance(-still.clock.now() % (24 * HOUR_S))  # in one day: each is a charge
     instance_id = rented(still, label="mine")
     still.advance(HOUR_S)
     ask(still, "DELETE", f"/api/v0/instances/{instance_id}/", {})

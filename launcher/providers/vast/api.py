@@ -14,7 +14,7 @@ from vastrun.launcher.gate import caps
 from vastrun.launcher.gate.caps import ExchangeBudget
 from vastrun.launcher.ports import Clock
 from vastrun.launcher.providers.vast import calls, transport
-from vastrun.launcher.providers.vast.calls import Call
+from vastrun.launcher.providers.vast.calls import VastCall
 from vastrun.launcher.providers.vast.errors import (
     Answer,
     NoResponseError,
@@ -76,7 +76,7 @@ class VastApi:
         other._record = self._record
         return other
 
-    def once(self, *asked: Call, pause_s: float = 0.0) -> list[Answer]:
+    def once(self, *asked: VastCall, pause_s: float = 0.0) -> list[Answer]:
         """Make calls of one route in one turn, `pause_s` apart, without retries.
 
         Returns the answers as they came; a call without one has none.
@@ -246,7 +246,7 @@ class VastApi:
         call = calls.request_log(instance_id, options)
         return fetch_log(lambda: require_object(self._call_once(call)), within_s)
 
-    def _call_once(self, call: Call) -> Any:
+    def _call_once(self, call: VastCall) -> Any:
         """Make a call without retries and return its response."""
         try:
             return self._call(call)
@@ -255,7 +255,7 @@ class VastApi:
         except NoResponseError as missing:
             raise no_response_error(str(missing)) from missing
 
-    def _pages(self, page_from: Callable[[str | None], Call], rows: str) -> Iterator[Mapping[str, Any]]:
+    def _pages(self, page_from: Callable[[str | None], VastCall], rows: str) -> Iterator[Mapping[str, Any]]:
         """Yield all pages of a list; `rows`: name of the field with the rows."""
         token: str | None = None
         budget = ExchangeBudget(
@@ -274,7 +274,7 @@ class VastApi:
             if token == former or not isinstance(token, str | int):
                 raise no_response_error(f"a list of {rows} without an end")
 
-    def repeat(self, call: Call, kind: Callable[[Any], _T]) -> _T:
+    def repeat(self, call: VastCall, kind: Callable[[Any], _T]) -> _T:
         """Make an idempotent call and return its response; retry after transient errors.
 
         `kind` validates the response or raises UnreachableError, which counts as transient, too.
@@ -297,7 +297,7 @@ class VastApi:
                 raise error
             self._clock.sleep(pause)
 
-    def _call(self, call: Call) -> Any:
+    def _call(self, call: VastCall) -> Any:
         """Make a call in its turn and return its JSON; repeat it after HTTP 429, with which Vast did not
         execute it.
 
@@ -316,7 +316,7 @@ class VastApi:
             back_off_s, penalty_s = max(penalty_s, asked_s), penalty_s * _TOO_OFTEN_GROWTH
         raise RejectedError(answer, call)
 
-    def _exchange(self, call: Call) -> Answer:
+    def _exchange(self, call: VastCall) -> Answer:
         """Send a request, note the answer for this thread, and pass it to the recorder."""
         local = self._thread_local
         local.asked_at, answer = self._clock.now(), None

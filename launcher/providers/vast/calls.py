@@ -14,7 +14,7 @@ _CHARGES_PAGE = 100
 
 
 @dataclass(frozen=True, kw_only=True)
-class Call:
+class VastCall:
     """One request, as Vast's SDK sends it."""
 
     route: str
@@ -33,61 +33,61 @@ class Call:
 
 def search(
     filters: Mapping[str, Any], *, kind: str, disk_gb: float, order: tuple[str, str], limit: int | None
-) -> Call:
+) -> VastCall:
     """Search offers. `kind`: `on-demand` or `bid`. `order`: a column, and `asc` or `desc`."""
     body = {**filters, "order": [list(order)], "type": kind, "allocated_storage": disk_gb}
     if limit is not None:
         body["limit"] = limit
-    return Call(route="search", method="POST", path="/api/v0/bundles/", body=body)
+    return VastCall(route="search", method="POST", path="/api/v0/bundles/", body=body)
 
 
-def create(offer_id: str, order: Mapping[str, Any]) -> Call:
+def create(offer_id: str, order: Mapping[str, Any]) -> VastCall:
     """Rent an offer."""
     path = f"/api/v0/asks/{int(offer_id)}/"
-    return Call(route="create", method="PUT", path=path, body={"client_id": "me", **order})
+    return VastCall(route="create", method="PUT", path=path, body={"client_id": "me", **order})
 
 
-def list_instances(token: str | None = None, limit: int = _PAGE) -> Call:
+def list_instances(token: str | None = None, limit: int = _PAGE) -> VastCall:
     """List a page of the account's instances, in the order of their ids."""
     query = {"order_by": [{"col": "id", "dir": "asc"}], "limit": limit}
     path = _with_query("/api/v1/instances/", {**query, "after_token": token})
-    return Call(route="list", method="GET", path=path)
+    return VastCall(route="list", method="GET", path=path)
 
 
-def show_instance(instance_id: str) -> Call:
+def show_instance(instance_id: str) -> VastCall:
     """Read one instance's row."""
     path = _with_query(f"/api/v0/instances/{int(instance_id)}/", {"owner": "me"})
-    return Call(route="show", method="GET", path=path)
+    return VastCall(route="show", method="GET", path=path)
 
 
-def destroy(instance_id: str) -> Call:
+def destroy(instance_id: str) -> VastCall:
     """Destroy an instance."""
-    return Call(route="destroy", method="DELETE", path=f"/api/v0/instances/{int(instance_id)}/", body={})
+    return VastCall(route="destroy", method="DELETE", path=f"/api/v0/instances/{int(instance_id)}/", body={})
 
 
-def attach_key(instance_id: str, public_key: str) -> Call:
+def attach_key(instance_id: str, public_key: str) -> VastCall:
     """Authorize an SSH key on an instance."""
     path = f"/api/v0/instances/{int(instance_id)}/ssh/"
-    return Call(route="attach key", method="POST", path=path, body={"ssh_key": public_key})
+    return VastCall(route="attach key", method="POST", path=path, body={"ssh_key": public_key})
 
 
-def request_log(instance_id: str, options: Mapping[str, str]) -> Call:
+def request_log(instance_id: str, options: Mapping[str, str]) -> VastCall:
     """Ask for a log; the answer says where it will be."""
     path = f"/api/v0/instances/request_logs/{int(instance_id)}/"
-    return Call(route="logs", method="PUT", path=path, body=options)
+    return VastCall(route="logs", method="PUT", path=path, body=options)
 
 
-def account() -> Call:
+def account() -> VastCall:
     """Read the account of the key."""
-    return Call(route="account", method="GET", path="/api/v0/users/current")
+    return VastCall(route="account", method="GET", path="/api/v0/users/current")
 
 
-def hosted_machines() -> Call:
+def hosted_machines() -> VastCall:
     """List the machines that the account lets to others."""
-    return Call(route="account", method="GET", path=_with_query("/api/v0/machines", {"owner": "me"}))
+    return VastCall(route="account", method="GET", path=_with_query("/api/v0/machines", {"owner": "me"}))
 
 
-def charges(since: float, until: float, token: str | None = None) -> Call:
+def charges(since: float, until: float, token: str | None = None) -> VastCall:
     """List a page of the charges of the days between two times, in epoch seconds."""
     query = {
         "select_filters": {"day": {"gte": int(since), "lte": int(until)}},
@@ -96,37 +96,37 @@ def charges(since: float, until: float, token: str | None = None) -> Call:
         "format": "table",
         "after_token": token,
     }
-    return Call(route="charges", method="GET", path=_with_query("/api/v0/charges/", query))
+    return VastCall(route="charges", method="GET", path=_with_query("/api/v0/charges/", query))
 
 
-def list_backups(instance_id: str) -> Call:
+def list_backups(instance_id: str) -> VastCall:
     """List the backups of an instance whose machine was taken away."""
     path = _with_query("/api/v0/instance_backups/", {"contract_id": int(instance_id)})
-    return Call(route="backups", method="GET", path=path)
+    return VastCall(route="backups", method="GET", path=path)
 
 
-def list_overlays() -> Call:
+def list_overlays() -> VastCall:
     """List the account's overlay networks."""
-    return Call(route="overlays", method="GET", path="/api/v0/overlay/")
+    return VastCall(route="overlays", method="GET", path="/api/v0/overlay/")
 
 
-def create_overlay(name: str, cluster: str) -> Call:
+def create_overlay(name: str, cluster: str) -> VastCall:
     """Create an overlay network on a cluster."""
     body = {"cluster_id": int(cluster), "name": name}
-    return Call(route="overlay", method="POST", path="/api/v0/overlay/", body=body)
+    return VastCall(route="overlay", method="POST", path="/api/v0/overlay/", body=body)
 
 
-def delete_overlay(name: str) -> Call:
+def delete_overlay(name: str) -> VastCall:
     """Delete a network and all instances on it."""
-    return Call(route="overlay", method="DELETE", path="/api/v0/overlay/", body={"overlay_name": name})
+    return VastCall(route="overlay", method="DELETE", path="/api/v0/overlay/", body={"overlay_name": name})
 
 
-def list_schedules() -> Call:
+def list_schedules() -> VastCall:
     """List the account's scheduled requests."""
-    return Call(route="schedule", method="GET", path="/api/v0/commands/schedule_job/")
+    return VastCall(route="schedule", method="GET", path="/api/v0/commands/schedule_job/")
 
 
-def schedule_destroy(instance_id: str, start: float, end: float, job_id: str | None = None) -> Call:
+def schedule_destroy(instance_id: str, start: float, end: float, job_id: str | None = None) -> VastCall:
     """Have Vast send the request that destroys an instance, each hour from the one with `start` to `end`.
 
     `job_id`: the scheduled request that this one replaces.
@@ -144,13 +144,13 @@ def schedule_destroy(instance_id: str, start: float, end: float, job_id: str | N
         "instance_id": int(instance_id),
     }
     path = list_schedules().path + ("" if job_id is None else f"{int(job_id)}/")
-    return Call(route="schedule", method="POST" if job_id is None else "PUT", path=path, body=body)
+    return VastCall(route="schedule", method="POST" if job_id is None else "PUT", path=path, body=body)
 
 
-def delete_schedule(job_id: str) -> Call:
+def delete_schedule(job_id: str) -> VastCall:
     """Remove a scheduled request."""
     path = f"{list_schedules().path}{int(job_id)}/"
-    return Call(route="schedule", method="DELETE", path=path, body={})
+    return VastCall(route="schedule", method="DELETE", path=path, body={})
 
 
 def _with_query(path: str, query: Mapping[str, Any]) -> str:

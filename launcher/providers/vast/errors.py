@@ -24,7 +24,7 @@ from vastrun.launcher.core.errors import (
     VastrunError,
 )
 from vastrun.launcher.gate import caps
-from vastrun.launcher.providers.vast.calls import Call
+from vastrun.launcher.providers.vast.calls import VastCall
 from vastrun.launcher.providers.vast.routes import NEEDED, ROUTES
 
 _POLL_INTERVAL_S = 0.3
@@ -42,7 +42,7 @@ class UnknownRefusalError(ProviderError):
 class RejectedError(Exception):
     """Vast responded to a request with an error."""
 
-    def __init__(self, answer: Answer, call: Call) -> None:
+    def __init__(self, answer: Answer, call: VastCall) -> None:
         super().__init__(f"HTTP {answer.status} {answer.reason}".strip())
         self.answer, self.call = answer, call
 
@@ -106,7 +106,7 @@ def no_response_error(text: str) -> UnreachableError:
     )
 
 
-def map_error(answer: Answer, call: Call) -> VastrunError:
+def map_error(answer: Answer, call: VastCall) -> VastrunError:
     """Return the error for a response to that request: the first match in the table."""
     if (lacking := _LACKING.search(answer.text)) is not None:
         return _lacks_right(lacking[1], call)
@@ -124,7 +124,7 @@ def map_error(answer: Answer, call: Call) -> VastrunError:
     return UnknownRefusalError(text)
 
 
-def _lacks_right(name: str, call: Call) -> AuthError:
+def _lacks_right(name: str, call: VastCall) -> AuthError:
     """Return the error of a key that may not use a route, by Vast's name for it."""
     route = ROUTES[call.route]
     right = f"the right {route.right}" if route.right else "a right"

@@ -49,6 +49,6 @@ RIGHTS: Mapping[str, Sequence[str]] = {
     right: tuple(one.purpose for one in ROUTES.values() if one.right == right)
     for right in dict.fromkeys(route.right for route in ROUTES.values() if route.right)
 }
-"""What each category of permissions is for."""
+"""Purposes of each category of permissions."""
 NEEDED = tuple(right for right in RIGHTS if right != "user_write")
 """Categories of permissions of a key for runs on one machine each."""

@@ -16,14 +16,14 @@ from vastrun.launcher.core.addresses import is_private
 from vastrun.launcher.core.errors import AuthError, UsageError
 from vastrun.launcher.gate.caps import ExchangeBudget
 from vastrun.launcher.providers.response_limits import count_parts, limit_responses
-from vastrun.launcher.providers.vast.calls import Call
+from vastrun.launcher.providers.vast.calls import VastCall
 from vastrun.launcher.providers.vast.errors import Answer, NoResponseError
 
 _TIMEOUT_S = 30.0
 _CHUNK_BYTES = 1 << 16
 SERVER = "https://console.vast.ai"
 
-Send = Callable[[Call, ExchangeBudget], Answer]
+Send = Callable[[VastCall, ExchangeBudget], Answer]
 """Sends one request, once. Raises NoResponseError, and the error of the budget."""
 
 
@@ -83,7 +83,7 @@ def sdk_sender(account: VastAccount) -> Send:
     client = VastClient(account.key, account.server)
     headers = {"Authorization": f"Bearer {client.api_key}", "User-Agent": client.user_agent}
 
-    def send(call: Call, budget: ExchangeBudget) -> Answer:
+    def send(call: VastCall, budget: ExchangeBudget) -> Answer:
         # Not the client's own requests: they hold a response of any size, and may be repeated.
         with VastSession(client.server_url) as session:
             limit_responses(session, lambda: budget)
@@ -103,7 +103,7 @@ def sdk_sender(account: VastAccount) -> Send:
     return send
 
 
-class _NoRedirects(HTTPRedirectHandler):
+class _KeepsServer(HTTPRedirectHandler):
     """Follows no redirect: it would take the key elsewhere, or turn an order into a query."""
 
     def redirect_request(self, *_: Any) -> None:
@@ -112,14 +112,14 @@ class _NoRedirects(HTTPRedirectHandler):
 
 def http_sender(account: VastAccount) -> Send:
     """Return a sender by the standard library."""
-    opener = build_opener(_NoRedirects)
+    opener = build_opener(_KeepsServer)
     headers = {
         "Authorization": f"Bearer {account.key}",
         "User-Agent": "vastrun",
         "Content-Type": "application/json",
     }
 
-    def send(call: Call, budget: ExchangeBudget) -> Answer:
+    def send(call: VastCall, budget: ExchangeBudget) -> Answer:
         content = None if call.body is None else json.dumps(call.body).encode()
         request = Request(account.server + call.path, data=content, headers=headers, method=call.method)
         try:

@@ -10,7 +10,7 @@ from typing import Any
 
 from vastrun.launcher.core.errors import VastrunError
 from vastrun.launcher.providers.vast import VastProvider, calls
-from vastrun.launcher.providers.vast.calls import Call
+from vastrun.launcher.providers.vast.calls import VastCall
 from vastrun.launcher.providers.vast.conformance.observations import (
     LIST,
     SEARCH,
@@ -105,10 +105,10 @@ class AfterRun:
             return
         self.recorder.measured["limit.list"] = heard[1].word
 
-    def _note(self, name: str, call: Call) -> None:
+    def _note(self, name: str, call: VastCall) -> None:
         self.recorder.note(self.vast.api.once, name, call)
 
 
-def _search(filters: Mapping[str, Any]) -> Call:
+def _search(filters: Mapping[str, Any]) -> VastCall:
     """Return the smallest possible search."""
     return calls.search(filters, kind="on-demand", disk_gb=8.0, order=("dph_total", "asc"), limit=1)

@@ -21,7 +21,7 @@ from vastrun.launcher.gate.box_reader import parse_lease_state
 from vastrun.launcher.ports import Abilities, Remote, with_abilities
 from vastrun.launcher.providers.onstart import onstart_text
 from vastrun.launcher.providers.vast import VastProvider, calls
-from vastrun.launcher.providers.vast.calls import Call
+from vastrun.launcher.providers.vast.calls import VastCall
 from vastrun.launcher.providers.vast.conformance import observations
 from vastrun.launcher.providers.vast.conformance.recorder import ApiRecorder
 from vastrun.launcher.providers.vast.conformance.trials import (
@@ -212,7 +212,7 @@ class ObservedVast:
             if is_over:
                 return
 
-    def _note(self, name: str, call: Call) -> None:
+    def _note(self, name: str, call: VastCall) -> None:
         self._recorder.note(self._vast.api.once, name, call)
 
     def _in_time(self, within_s: float) -> bool:

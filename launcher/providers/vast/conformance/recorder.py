@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from vastrun.launcher.gate.text import one_line
-from vastrun.launcher.providers.vast.calls import Call
+from vastrun.launcher.providers.vast.calls import VastCall
 from vastrun.launcher.providers.vast.conformance.assumption import Value
 from vastrun.launcher.providers.vast.errors import Answer, NoResponseError
 
@@ -92,13 +92,13 @@ class ApiRecorder:
         """Yield the exchanges of that call, oldest first."""
         return (one for one in self.exchanges if one.method == method and one.path == path)
 
-    def ask(self, once: Once, *calls: Call, pause_s: float = 0.0) -> list[Exchange]:
+    def ask(self, once: Once, *calls: VastCall, pause_s: float = 0.0) -> list[Exchange]:
         """Make calls in one turn, each once, and return what was answered."""
         before = len(self.exchanges)
         once(*calls, pause_s=pause_s)
         return self.exchanges[before:]
 
-    def note(self, once: Once, name: str, call: Call) -> str:
+    def note(self, once: Once, name: str, call: VastCall) -> str:
         """Note what one call is answered; nothing where there was no answer, or it came too early."""
         heard = self.ask(once, call)
         if not heard or heard[-1].status in (0, 429):
@@ -107,7 +107,7 @@ class ApiRecorder:
         return heard[-1].word
 
 
-def exchange_of(call: Call, answer: Answer | None, *, asked_at: float, answered_at: float) -> Exchange:
+def exchange_of(call: VastCall, answer: Answer | None, *, asked_at: float, answered_at: float) -> Exchange:
     """Return the exchange of a call; `answer` is None where none came."""
     path = call.path.partition("?")[0].rstrip("/")
     about: dict[str, Any] = {"method": call.method, "path": path, "sent": call.body, **_answer(answer)}

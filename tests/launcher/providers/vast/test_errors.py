@@ -29,7 +29,7 @@ from vastrun.launcher.core.errors import (
     VastrunError,
 )
 from vastrun.launcher.providers.vast import VastProvider, boot, calls
-from vastrun.launcher.providers.vast.calls import Call
+from vastrun.launcher.providers.vast.calls import VastCall
 from vastrun.launcher.providers.vast.errors import Answer, UnknownRefusalError, fetch_log, map_error
 from vastrun.launcher.providers.vast.routes import RIGHTS
 
@@ -99,7 +99,7 @@ def test_a_404_about_anything_but_an_instance_says_nothing_about_one() -> None:
         ),
     ],
 )
-def test_a_key_without_a_route_is_told_which_and_what_it_is_for(call: Call, text: str) -> None:
+def test_a_key_without_a_route_is_told_which_and_what_it_is_for(call: VastCall, text: str) -> None:
     error = map_error(answer(401, {"msg": "This key lacks the api.instances.show route access"}), call)
     assert type(error) is AuthError
     assert text in str(error)

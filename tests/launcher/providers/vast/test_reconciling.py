@@ -32,7 +32,7 @@ from vastrun.launcher.providers.vast.transport import VastAccount
 RUN_ID = "calm-heron-3f1a"
 DAY_S = 86400.0
 ROUNDED = 0.0005001
-"""USD by which a charge, which has three decimals, may differ from what was billed."""
+"""USD by which a charge, which has three decimals, may differ from what was billed; a night has two."""
 
 
 class MarketTime:
@@ -163,7 +163,7 @@ def test_its_bill_is_explained_once_it_is_settled_whatever_the_market_showed(des
     found = reconcile(desk)
     assert found.explained
     (one,) = found.runs
-    assert one.bill.charged_usd == pytest.approx(desk.vast.billing.total_usd(), abs=ROUNDED)
+    assert one.bill.charged_usd == pytest.approx(desk.vast.billing.total_usd(), abs=2 * ROUNDED)
     assert one.bill.charged_usd > 0.3
     assert found.unclaimed == []
 
@@ -174,7 +174,8 @@ def test_its_bill_is_explained_once_it_is_settled_whatever_the_market_showed(des
         [sum(meter.usd(kind) for meter in desk.vast.billing.meters.values()) for kind in ("gpu", "disk")],
         abs=2 * ROUNDED,
     )
-    assert cost_usd(settled, desk.clock.now()) == pytest.approx(desk.vast.billing.total_usd(), abs=ROUNDED)
+    billed_usd = desk.vast.billing.total_usd()
+    assert cost_usd(settled, desk.clock.now()) == pytest.approx(billed_usd, abs=2 * ROUNDED)
 
 
 def test_a_machine_that_comes_back_after_its_bill_was_settled_is_counted_again(desk: Desk) -> None:

@@ -11,7 +11,7 @@ import pytest
 from tests.launcher.providers.vast.rows import offer
 from vastrun.launcher.core import SearchFinding
 from vastrun.launcher.providers.vast.api import VastApi
-from vastrun.launcher.providers.vast.calls import Call
+from vastrun.launcher.providers.vast.calls import VastCall
 from vastrun.launcher.providers.vast.errors import Answer
 from vastrun.launcher.providers.vast.offers import search_findings
 
@@ -25,7 +25,7 @@ class Api:
         self._market = market
         self.asked: list[Mapping[str, Any]] = []
 
-    def once(self, call: Call) -> list[Answer]:
+    def once(self, call: VastCall) -> list[Answer]:
         assert (call.method, call.path, call.body is None) == ("POST", "/api/v0/bundles/", False)
         self.asked.append(call.body or {})
         answer = self._market(call.body or {})

@@ -26,7 +26,7 @@ from vastrun.launcher.core.errors import ProviderError
 from vastrun.launcher.gate import caps
 from vastrun.launcher.gate.caps import ExchangeBudget
 from vastrun.launcher.providers.vast import VastProvider, calls
-from vastrun.launcher.providers.vast.calls import Call
+from vastrun.launcher.providers.vast.calls import VastCall
 from vastrun.launcher.providers.vast.errors import NoResponseError
 from vastrun.launcher.providers.vast.transport import Send, VastAccount, http_sender, sdk_sender
 
@@ -90,7 +90,7 @@ def budget() -> ExchangeBudget:
     return ExchangeBudget(caps.EXCHANGES["vast"], now=time.monotonic, error=NoResponseError)
 
 
-SDK_CALLS: dict[str, tuple[Call, Callable[[VastAI], object]]] = {
+SDK_CALLS: dict[str, tuple[VastCall, Callable[[VastAI], object]]] = {
     "search": (
         calls.search(
             {"num_gpus": {"eq": 1}}, kind="bid", disk_gb=10.0, order=("dph_total", "asc"), limit=1000
