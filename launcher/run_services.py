@@ -92,6 +92,7 @@ def batch_services(
             screen=screen,
             prunes=prunes,
             notifier=notifier,
+            settle=partial(settle_bills, app, app.ledger().batches.get(name).provider),
         )
     gc.collect()  # a driver refers to itself: without this, all points of a batch would be in memory twice
     if interrupts.current() is UserRequest.NONE:

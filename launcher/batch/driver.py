@@ -28,6 +28,8 @@ from vastrun.launcher.decisions.policy import DRIVER_TIMEOUT_S
 POLL_INTERVAL_S = 0.5
 """Between two looks at the batch: a free slot waits no longer for its next run."""
 _MANAGE_INTERVAL_S = 2.0
+_SETTLE_INTERVAL_S = 600.0
+"""Between two looks for bills that are due: until then, what they may have more is held of the budget."""
 MAX_RENTING = 8
 """Maximum runs that choose and rent a machine at once. A provider limits the rate: more would hold money
 while they wait, and find offers taken.
@@ -47,13 +49,14 @@ class BatchDriver:
         self._threads: dict[str, Future[Run]] = {}
         """Runs driven here, by the id of the point."""
         self._pages: list[Future[None]] = []
-        """Being made of runs that have ended: they take no slot."""
+        """Work on runs that have ended, their pages and bills: it takes no slot."""
         self._shortage = Shortage()
         self._error: VastrunError | None = None
         self._is_searched = False
         """The search has no further points."""
         self._observer = BatchObserver(self._batch, services, self._table)
         self._held_at = self._managed_at = 0.0
+        self._settled_at = services.now()
         self._fleet = Fleet(self._batch, services, self._attempts)
 
     def drive(self) -> Sequence[PointState]:
@@ -117,6 +120,9 @@ class BatchDriver:
         self._start(now)
         self._manage_machines(now)
         self._observer.observe(self._batch, now)
+        if now - self._settled_at > _SETTLE_INTERVAL_S:
+            self._settled_at = now
+            self._make_pages(self._services.settle)
         return bool(self._threads or self._pages) or self._fleet.is_open
 
     def _has_open_work(self) -> bool:

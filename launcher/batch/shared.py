@@ -138,3 +138,5 @@ class BatchServices:
     """The batch's early stop is followed."""
     notifier: UrlNotifier | None = None
     """Sends notifications; None: only the screen shows them."""
+    settle: Callable[[], None] = lambda: None
+    """Replaces counted costs by those of bills that are due."""

@@ -13,7 +13,7 @@ from tests.jobs import train_job
 from tests.launcher.batch.world import NAME, SHARE_USD, BatchWorld
 from tests.launcher.terminal import CRASH, HANG
 from vastrun.launcher.batch.driver import MAX_RENTING, POLL_INTERVAL_S
-from vastrun.launcher.core import Cause, Phase, Verdict
+from vastrun.launcher.core import Cause, Driver, Phase, Settled, Verdict
 from vastrun.launcher.core.batch import Budget, StopRules
 from vastrun.launcher.ledger.sqlite import SqliteLedger
 
@@ -103,6 +103,22 @@ def test_a_batch_ends_when_its_budget_has_no_room_for_another_run(world: BatchWo
     reason = world.ledger.batches.get(NAME).reason
     assert "batch widths" in reason and "a further run may cost $0.10" in reason
     assert world.verdicts()["None"] > 0 and world.market.rented == 0
+
+
+def test_bills_that_come_while_a_batch_goes_on_free_what_was_held_of_its_budget(world: BatchWorld) -> None:
+    def settle() -> None:
+        """Everything was much cheaper than was counted."""
+        for run in world.ledger.runs(batch=NAME):
+            if run.phase is Phase.ENDED:
+                world.ledger.hold(run.id, Driver(who="bills", until=world.time.now() + 60))
+                world.ledger.save(replace(run, charged=Settled(gpu_usd=0.001)), who="bills")
+                world.ledger.release(run.id, "bills")
+
+    world.settle = settle
+    world.market.usual = Training(seconds=60.0)  # 0.06 dollars and more
+    world.submit(20, usd=10 * SHARE_USD, parallel=1)
+    world.drive()
+    assert world.verdicts() == {"SUCCEEDED": 20}
 
 
 def test_what_the_runs_of_the_moment_cost_is_shown_as_spent_and_as_a_rate(world: BatchWorld) -> None:

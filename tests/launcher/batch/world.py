@@ -136,6 +136,8 @@ class BatchWorld:
         """Of the user at the launcher's terminal."""
         self.budgets: tuple[Budget, ...] = ()
         self.notifier: UrlNotifier | None = None
+        self.settle: Callable[[], None] = lambda: None
+        """What replaces counted costs by those of bills that are due."""
         self.pages_s = 0.0
         """How long the pages of a run that has ended take to be made."""
         self.away_until = -math.inf
@@ -304,6 +306,7 @@ class BatchWorld:
             computer=computer,
             screen=self.screen,
             notifier=self.notifier,
+            settle=lambda: self.settle(),
         )
 
     def _new_id(self) -> str:
