@@ -34,7 +34,7 @@ from vastrun.launcher.core.bills import cost_usd
 from vastrun.launcher.ledger.sqlite import SqliteLedger
 from vastrun.launcher.providers.vast.limits import LIMITS
 
-_SHARE_USD, _POINT_USD = 0.5, 0.02
+_SHARE_USD, _POINT_USD = 0.5, 0.08
 """What a run may cost, and more than it does."""
 _EVERY = 50
 """Each of five troubles befalls one run in so many."""

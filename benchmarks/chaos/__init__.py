@@ -82,6 +82,7 @@ def _is_good(after: Aftermath) -> bool:
             not after.plan.watched or after.drift <= MAX_DRIFT_OF_ONE or after.drift_s <= _max_drift_s(after)
         )
         and (not after.plan.watched or abs(after.settled_drift) <= MAX_SETTLED_DRIFT)
+        and (not after.plan.watched or not after.is_below)
     )
 
 
@@ -123,6 +124,7 @@ def _sums(found: Sequence[Aftermath], seconds: float) -> str:
             f"below, or {MAX_DRIFT_OF_ONE:.1%} above    {beyond} of {len(watched)} that a launcher watched",
             f"ledger once settled        of one run {min(settled):+.2%} to {max(settled):+.2%}; "
             f"beyond {MAX_SETTLED_DRIFT:.1%} {unsettled} of {len(watched)}",
+            f"charged above the most     {sum(after.is_below for after in watched)} of {len(watched)}",
             f"overspend past the limit   {max(after.overspend_s for after in found):.0f} s of price at most",
             f"memory of a launcher       {max(after.launcher_mb for after in found):.0f} MB at most",
             f"gap of a launcher's guard  {max(after.guard_gap_s for after in found):.2f} s at most",

@@ -16,6 +16,7 @@ from tests.e2e.terminal import Launch, Terminal
 from tests.emulators.vast import VastEmulator
 from vastrun.launcher.core import Cause, Verdict
 from vastrun.launcher.core.verdict import EXIT_CODE_OF
+from vastrun.launcher.cost.reconciliation import ROUNDED_USD
 from vastrun.launcher.decisions.policy import INVALID_STATUS_S, LIMIT_SLACK_S
 from vastrun.launcher.outputs.folder import TRANSCRIPT
 from vastrun.launcher.transcript.reader import DriveEnd, entries_of
@@ -58,7 +59,13 @@ class Aftermath:
     settled_usd: float
     """In the ledger once the bill was settled."""
     bill_usd: float
-    """All three 0 where they cannot be compared."""
+    """As billed until the ends of the machines. All three 0 where they cannot be compared."""
+    charged_usd: float
+    """As billed in all: for some minutes more or less."""
+    at_most_usd: float
+    """The most that the ledger expected to be billed, before that was known."""
+    rounded_usd: float
+    """Of charges with three decimals, for each machine and day."""
     usd_per_hour: float
     overspend_s: float
     evil: int
@@ -76,7 +83,14 @@ class Aftermath:
     @property
     def settled_drift(self) -> float:
         """The same once the bill was settled."""
-        return self.settled_usd / self.bill_usd - 1 if self.bill_usd else 0.0
+        if abs(self.settled_usd - self.charged_usd) <= self.rounded_usd or not self.charged_usd:
+            return 0.0
+        return self.settled_usd / self.charged_usd - 1
+
+    @property
+    def is_below(self) -> bool:
+        """Whether more was charged than the ledger expected at most."""
+        return self.charged_usd > self.at_most_usd + self.rounded_usd
 
     @property
     def drift_s(self) -> float:
@@ -96,6 +110,7 @@ class Aftermath:
             self.lost_bytes and f"LOG LOST: {self.lost_bytes} bytes",
             self.repeated_bytes and f"LOG REPEATED: {self.repeated_bytes} bytes",
             "" if -0.0005 <= self.drift < 0.005 else f"ledger {self.drift:+.2%} ({self.drift_s:+.1f} s)",
+            f"CHARGED ${self.charged_usd:.4f}, EXPECTED ${self.at_most_usd:.4f}" if self.is_below else "",
             "" if abs(self.settled_drift) < 0.0005 else f"NOT SETTLED: {self.settled_drift:+.2%}",
         ]
         return "  ".join(
@@ -123,7 +138,7 @@ def look_back(
     """What there is to say when nobody is at work any more."""
     with vast.lock:
         left = len(vast.instances)
-        bill_usd = vast.billing.total_usd()
+        charged_usd, tails_usd = vast.billing.total_usd(), vast.billing.tails_usd
         spans_s = [meter.gpu_seconds for meter in vast.billing.meters.values()]
         struck = frozenset(vast.faults.struck)
         scheduled = len(vast.schedules.destroyed)
@@ -133,7 +148,8 @@ def look_back(
     spoilt = plan.deceit is not None and plan.deceit.spoils_log
     slack_s = LIMIT_SLACK_S if plan.stranded else 0.0
     comparable = left == 0 and not plan.abandoned
-    ledger_usd, settled_usd = _costs(terminal, wait_until_settled) if comparable else (0.0, 0.0)
+    none = (0.0, 0.0, 0.0)
+    ledger_usd, at_most_usd, settled_usd = _costs(terminal, wait_until_settled) if comparable else none
     return Aftermath(
         plan=plan,
         verdict=str((last and last["verdict"]) or "none"),
@@ -146,7 +162,10 @@ def look_back(
         repeated_bytes=sum(map(repeated_bytes_in, logs)),
         ledger_usd=ledger_usd,
         settled_usd=settled_usd,
-        bill_usd=bill_usd if comparable else 0.0,
+        bill_usd=charged_usd - tails_usd if comparable else 0.0,
+        charged_usd=charged_usd if comparable else 0.0,
+        at_most_usd=at_most_usd,
+        rounded_usd=ROUNDED_USD * len(spans_s),
         usd_per_hour=last["usd_per_hour"] if last else 0.0,
         overspend_s=max([0.0, *(span - plan.life_s - slack_s for span in spans_s)]),
         evil=_evil(terminal) if plan.deceit and last else 0,
@@ -169,12 +188,13 @@ def was_paused(story: Story) -> bool:
     return any(trouble.kind == PAUSE for trouble in story.struck)
 
 
-def _costs(terminal: Terminal, wait_until_settled: Callable[[], None]) -> tuple[float, float]:
-    """What the ledger says of all runs: as it counted, and after it was compared with the settled bill."""
-    counted_usd = terminal.type("cost", "--json").json()["usd"]
+def _costs(terminal: Terminal, wait_until_settled: Callable[[], None]) -> tuple[float, float, float]:
+    """What the ledger says of all runs: as it counted, at most, and after it read the settled bill."""
+    counted = terminal.type("cost", "--json").json()
     wait_until_settled()
     terminal.type("cost", "reconcile", "--json")
-    return counted_usd, terminal.type("cost", "--json").json()["usd"]
+    at_most_usd = sum(run["at_most_usd"] for run in counted["runs"] if run["in_total"])
+    return counted["usd"], at_most_usd, terminal.type("cost", "--json").json()["usd"]
 
 
 def crashed(terminal: Terminal) -> str:

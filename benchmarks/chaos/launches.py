@@ -59,7 +59,9 @@ _AT_ONCE = (FAULT, DECEIT, MONEY)
 def launch(plan: Plan, image: str | None = None) -> Aftermath:
     """What was left when nobody was at work any more."""
     time_of_day = Clock(began=time.time() + plan.hour_s)
-    vast = VastEmulator(machines(6), seed=plan.number, pace=LOADING, image=image, clock=time_of_day)
+    vast = VastEmulator(
+        machines(6), seed=plan.number, pace=LOADING, image=image, clock=time_of_day, tails=True
+    )
     with tempfile.TemporaryDirectory(prefix="chaos-") as folder, vast:
         clock = WallClock(Path(folder) / "wallclock", plan.hour_s)
         clock.set_by(plan.wrong_by_s)

@@ -38,7 +38,9 @@ from benchmarks.chaos.troubles import (
 from tests.hostile.deceits import DECEITS, Deceit
 from vastrun.launcher.core import Cause
 
-MONEY_USD, MONEY_S = 0.016, 63.0
+TAIL_USD = 0.0612
+"""What is kept back for the tail of a machine's bill: 300 s of its price."""
+MONEY_USD, MONEY_S = 0.016 + TAIL_USD, 63.0
 """What it pays for, after what is kept back."""
 _STRANDED_S = 36.0
 _NEVER_STARTS_AT = 7

@@ -92,7 +92,7 @@ def test_the_quickstart_on_vast_ends_as_it_does_on_this_computer_and_costs_what_
     assert counted["storage_usd"] == pytest.approx(meter.usd("disk"), rel=0.02)
     assert counted["traffic_usd"] == pytest.approx(meter.usd("bwd") + meter.usd("bwu"), rel=0.02)
     charged = eventually(lambda: charged_usd(rented), what="the settled bill")
-    assert charged == pytest.approx(meter.total_usd)
+    assert charged == round(meter.total_usd, 3)
 
 
 @pytest.mark.parametrize("has_sdk", [True, False])
@@ -118,7 +118,7 @@ def test_the_whole_way_is_the_same_with_and_without_vast_s_own_package(
         pytest.param("exits_3", "limits.hours=1", 0.02, id="failure"),
         pytest.param("hangs", "limits.stall_s=5", 0.02, id="hang"),
         pytest.param("waits", "limits.hours=0.006", 0.02, id="deadline"),
-        pytest.param("waits", "limits.usd=0.01", 0.01, id="money"),
+        pytest.param("waits", "limits.usd=0.071", 0.01, id="money"),
     ],
 )
 def test_a_box_whose_launcher_is_gone_for_good_ends_by_itself(

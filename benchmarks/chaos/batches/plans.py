@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from benchmarks.chaos.plans import MONEY_USD, box, cut, fault, pause
+from benchmarks.chaos.plans import MONEY_USD, TAIL_USD, box, cut, fault, pause
 from benchmarks.chaos.troubles import COMPANY, FAULT, HANG_UP, KILL, LAUNCHER, OF_REQUESTS, USER, Trouble
 from vastrun.launcher.core import Cause
 
@@ -16,8 +16,8 @@ EDIT = "edit"
 STOP = "batch stop"
 RESUME_BESIDE, WATCH = "batch resume beside it", "batch watch"
 
-_RUN_USD, _RUN_HOURS = 0.06, 0.08
-_POINT_USD = 0.0025
+_RUN_USD, _RUN_HOURS = 0.06 + TAIL_USD, 0.08
+_POINT_USD = 0.0025 + TAIL_USD
 """About what a point costs that nothing happens to."""
 _LONG_S = 45.0
 """About how long a batch takes: its troubles come within it."""
