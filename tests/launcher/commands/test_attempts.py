@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from tests.jobs import train_job
-from vastrun.launcher.commands.chains import chain_of, next_attempt, origin_of
+from tests.offers import rtx_4090
+from vastrun.launcher.commands.chains import chain_of, is_retry_missing, next_attempt, origin_of
 from vastrun.launcher.config import dump_job
 from vastrun.launcher.core import Cause, Origin, Phase, Run
 from vastrun.launcher.core.bills import cost_usd
@@ -51,6 +52,15 @@ def tried_again(spec: JobSpec, *chain: Run) -> bool:
 )
 def test_only_an_ended_run_with_tries_left_is_tried_again(last: Run, again: bool) -> None:
     assert tried_again(JOB, last) is again
+
+
+@pytest.mark.parametrize(("tail_s", "again"), [(0.0, True), (300.0, False)])
+def test_what_a_bill_may_have_more_is_not_spent_on_another_attempt(
+    tail_s: float, again: bool, ledger: SqliteLedger
+) -> None:
+    last = replace(RUN, rented_at=NOW - 2900, offer=rtx_4090(bill_tail_s=tail_s))  # of 3000 s of its price
+    ledger.add(last)
+    assert is_retry_missing(ledger, last, NOW) is again
 
 
 def test_tries_are_counted_by_cause_along_the_chain() -> None:

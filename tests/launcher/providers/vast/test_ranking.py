@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from random import Random
 from typing import Any
@@ -274,3 +275,10 @@ def test_an_offer_that_cannot_hold_the_job_is_left_out_with_the_figure() -> None
     left = funnel(rows, spec, LOCK, NOW, workloads(small_gb=31.0, large_gb=60.0))
     assert [row.gpu_memory_gb > 80 for row in left.left] == [True]
     assert [(limit.name, limit.text) for limit in left.removed] == [("memory", "needs 34.9 GB a GPU")]
+
+
+def test_a_bill_may_go_on_for_five_minutes_unless_settled_bills_show_less() -> None:
+    tails = [
+        only(job(), SpeedHistory(bill_tail_s=seen)).offer.bill_tail_s for seen in (math.inf, 80.0, 900.0)
+    ]
+    assert tails == [300.0, 80.0, 300.0]

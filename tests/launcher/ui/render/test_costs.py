@@ -12,13 +12,16 @@ from pathlib import Path
 import pytest
 
 from tests.launcher.cost.spent import BEGAN, line, run
+from tests.offers import rtx_4090
 from vastrun.launcher.cli.cost import REASONS, STRANGERS, reconciliation_text
-from vastrun.launcher.core import Charge, Cost, Phase
+from vastrun.launcher.commands.queries import with_cost
+from vastrun.launcher.core import Charge, Cost, Phase, Settled
 from vastrun.launcher.cost.groups import Calendar, GroupBy, group_of, group_spendings
 from vastrun.launcher.cost.reconciliation import DifferenceReason, UnmatchedCharge, bill_of, reconcile
 from vastrun.launcher.cost.spending import spending_of
 from vastrun.launcher.cost.statement import CostReport, Reconciliation, UnclaimedCharge
-from vastrun.launcher.ui.render.costs import report_csv, report_text
+from vastrun.launcher.ui.render.costs import costs_table, report_csv, report_text
+from vastrun.launcher.ui.render.verdict import cost_text
 
 PAGE = (Path(__file__).parents[4] / "docs" / "cost.md").read_text(encoding="utf-8")
 
@@ -121,3 +124,16 @@ def test_every_column_is_explained_on_the_page() -> None:
     charged, used, *_ = report_text(report(random.Random(0), GroupBy.RUN)).split("\n\n")
     shown = [re.split(r"\s{2,}", text.splitlines()[0])[1:] for text in (charged, used)]
     assert {*shown[0], *shown[1]} - {"COST"} <= explained
+
+
+def test_what_bills_may_have_more_is_told_until_they_are_in() -> None:
+    offer = rtx_4090(usd_per_hour=3.6, bill_tail_s=300.0)
+    ended = with_cost(run("one", hours=0.1, offer=offer), (), BEGAN + 1e6)
+    goes_on = with_cost(run("two", phase=Phase.TRAIN, released_at=None, offer=offer), (), BEGAN + 60)
+    free = with_cost(run("four", hours=0.1), (), BEGAN + 1e6)
+    settled = with_cost(run("three", offer=offer, charged=Settled(gpu_usd=0.5)), (), BEGAN + 1e6)
+    assert cost_text(ended) == "$0.460, at most $0.760 until the bill is in"
+    assert [cost_text(row) for row in (goes_on, free, settled)] == ["$0.160", "$0.460", "$0.500"]
+    table = costs_table([ended, goes_on, free, settled], BEGAN + 1e6)
+    assert table.endswith("at most $0.300 more until the bills of 1 run are in")
+    assert "at most" not in costs_table([goes_on, free, settled], BEGAN + 1e6)
