@@ -6,7 +6,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from vastrun.launcher.core.errors import AuthError, BusyError, NoOfferError, ProviderError, VastrunError
+from vastrun.launcher.core.errors import (
+    AuthError,
+    BusyError,
+    GoneError,
+    NoOfferError,
+    ProviderError,
+    VastrunError,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,6 +38,54 @@ CREATES: Mapping[str, tuple[RecordedAnswer, str]] = {
     "bid pending, 2026-07": (
         RecordedAnswer(body={"success": False, "new_contract": 44743274, "instance_api_key": "REDACTED"}),
         "44743274",
+    ),
+    # Whatever the words: the next offer may do.
+    "no GPU, 200": (
+        RecordedAnswer(
+            body={"success": False, "msg": "no available gpus"}, error=NoOfferError, text="no available gpus"
+        ),
+        "",
+    ),
+    "refused without a word, 200": (
+        RecordedAnswer(body={"success": False}, error=NoOfferError, text="without a reason; sent: PUT"),
+        "",
+    ),
+    "offer of the account itself, 403": (
+        RecordedAnswer(
+            status=403,
+            body={
+                "success": False,
+                "error": "invalid_args",
+                "msg": "error 403/3586: Offer 1234567 is not your own. Hosts can only rent their own machines.",
+                "ask_id": 1234567,
+            },
+            error=NoOfferError,
+            text="is not your own",
+        ),
+        "",
+    ),
+    "offer gone, two spaces": (
+        RecordedAnswer(
+            status=400,
+            body={
+                "success": False,
+                "error": "invalid_args",
+                "msg": "error 404/3603: no_such_ask  Instance type by id 7 is not available.",
+                "ask_id": 7,
+            },
+            error=NoOfferError,
+            text="Instance type by id 7 is not available",
+        ),
+        "",
+    ),
+    "no credit, 2026-09": (
+        RecordedAnswer(
+            status=400,
+            body={"error": "insufficient_credit", "msg": "Your account lacks credit; see the billing page."},
+            error=ProviderError,
+            text="credit is too low",
+        ),
+        "",
     ),
     "offer gone": (
         RecordedAnswer(
@@ -84,6 +139,24 @@ REFUSALS: Mapping[str, RecordedAnswer] = {
         },
         error=ProviderError,
         text="/api/v0/instances/ is deprecated",
+    ),
+    "404, destroyed": RecordedAnswer(
+        status=404,
+        body={"success": False, "error": "not_found", "msg": "Instance not found"},
+        error=GoneError,
+        text="no such instance",
+    ),
+    "401, no key": RecordedAnswer(
+        status=401,
+        body={"detail": "Authentication credentials were not provided."},
+        error=AuthError,
+        text="rejects the API key",
+    ),
+    "429, quota": RecordedAnswer(
+        status=429,
+        body={"error": "search_quota_exceeded", "msg": "Daily search quota exceeded."},
+        error=ProviderError,
+        text="daily quota of searches",
     ),
     "403, permission": RecordedAnswer(
         status=403,
