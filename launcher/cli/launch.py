@@ -227,7 +227,7 @@ def summary(found: Explanation, attempts: Sequence[RunRow], now: float) -> str:
 
 
 def _cost(row: RunRow, attempts: Sequence[RunRow]) -> str:
-    own = f"{cost_text(row)} at {usd(row.usd_per_hour)}/h{on_machines(row)}"
+    own = cost_text(row, f" at {usd(row.usd_per_hour)}/h{on_machines(row)}")
     if len(attempts) < 2:
         return own
     return f"{own}; {usd_sum(a.usd for a in attempts)} for all {len(attempts)} attempts"

@@ -80,7 +80,7 @@ def test_a_bill_that_goes_on_after_the_machine_is_within_the_range_and_is_the_co
     vast.billing.tail_s = lambda: 290.0
     end = rented.type(*PASSES)
     assert end.exit_code == 0
-    assert re.search(r"cost +\$[\d.]+, at most \$[\d.]+ until the bill is in at ", end.out), end.out
+    assert re.search(r"cost +\$[\d.]+ at \$[\d.]+/h, at most \$[\d.]+ until the bill is in", end.out), end.out
     (meter,) = vast.billing.meters.values()
     (cost,) = rented.type("cost", "--json").json()["runs"]
     assert cost["usd"] < meter.total_usd <= cost["at_most_usd"]

@@ -123,7 +123,7 @@ def delete_overlay(name: str) -> VastCall:
 
 def list_schedules() -> VastCall:
     """List the account's scheduled requests."""
-    return VastCall(route="schedule", method="GET", path="/api/v0/commands/schedule_job/")
+    return VastCall(route="schedules", method="GET", path="/api/v0/commands/schedule_job/")
 
 
 def schedule_destroy(instance_id: str, start: float, end: float, job_id: str | None = None) -> VastCall:
@@ -150,7 +150,7 @@ def schedule_destroy(instance_id: str, start: float, end: float, job_id: str | N
 def delete_schedule(job_id: str) -> VastCall:
     """Remove a scheduled request."""
     path = f"{list_schedules().path}{int(job_id)}/"
-    return VastCall(route="schedule", method="DELETE", path=path, body={})
+    return VastCall(route="unschedule", method="DELETE", path=path, body={})
 
 
 def _with_query(path: str, query: Mapping[str, Any]) -> str:

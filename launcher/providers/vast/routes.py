@@ -39,6 +39,8 @@ ROUTES: Mapping[str, Route] = {
     "charges": Route(purpose="read the bill", right="billing_read", limit=Limit(1, 1.0)),
     "backups": Route(purpose="name backups of a lost machine", right="instance_read", limit=Limit(1, 1.0)),
     "schedule": Route(purpose="have Vast itself end a machine later", right="", limit=Limit(1, 1.0)),
+    "schedules": Route(purpose="list what Vast itself will end", right="", limit=Limit(1, 1.0)),
+    "unschedule": Route(purpose="remove such a schedule", right="", limit=Limit(1, 1.0)),
     "overlays": Route(purpose="list networks of several nodes", right="user_read", limit=Limit(1, 1.0)),
     "overlay": Route(purpose="make a network of several nodes", right="user_write", limit=Limit(1, 1.0)),
 }

@@ -131,7 +131,7 @@ def _cost(row: RunRow) -> str:
     kind = "" if row.run.released_at or row.run.rented_at is None else " so far"
     if row.usd_source is UsdSource.CHARGED:
         kind = " charged,"
-    return f"{cost_text(row)}{kind} at {usd(row.usd_per_hour)}/h{on_machines(row)}"
+    return cost_text(row, f"{kind} at {usd(row.usd_per_hour)}/h{on_machines(row)}")
 
 
 def _machine(run: Run) -> str:

@@ -66,11 +66,14 @@ def proof_lines(proofs: Sequence[Proof]) -> str:
     return "\n".join(f"{_HOLDS[proof.holds]:<7}  {proof.name:<{width}}  {proof.text}" for proof in proofs)
 
 
-def cost_text(row: RunRow) -> str:
-    """Write `$0.31`, or `$0.31, at most $0.34 until the bill is in` once a run has ended."""
+def cost_text(row: RunRow, rate: str = "") -> str:
+    """Write `$0.31`, or `$0.31, at most $0.34 until the bill is in` once a run has ended.
+
+    `rate`: added to the amount, such as ` at $0.21/h`.
+    """
     spent, at_most = usd(row.usd), usd(row.at_most_usd)
     is_open = row.verdict is None or row.at_most_usd <= row.usd or spent == at_most
-    return spent if is_open else f"{spent}, at most {at_most} until the bill is in"
+    return f"{spent}{rate}" if is_open else f"{spent}{rate}, at most {at_most} until the bill is in"
 
 
 def on_machines(row: RunRow) -> str:
