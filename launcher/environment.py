@@ -179,11 +179,14 @@ class _Adapters:
 
     def _speeds(self, provider: str, spec: JobSpec) -> SpeedHistory:
         """Return the known speeds of the job: measured ones, and estimates where `plan` made them before."""
-        from vastrun.launcher.decisions.history import speed_history_of
+        from vastrun.launcher.decisions.history import HOST_CAUSES, avoided, speed_history_of
         from vastrun.launcher.decisions.workload import efficiency_of
 
         runs, estimator = self.ledger().measured(), self.estimator()
-        history = speed_history_of(runs, provider, spec)
+        history = replace(
+            speed_history_of(runs, provider, spec),
+            avoid=avoided(self.ledger().runs(causes=HOST_CAUSES, members=True), provider, self.now()),
+        )
         workloads = estimator.known(spec)
         if workloads is None or history.speeds:
             return replace(history, workloads=workloads)

@@ -146,7 +146,7 @@ class Market:
             found = affordable(job, self._provider(provider).search(job))
         except VastrunError:
             return ()
-        return [offer for offer in found if offer.host not in avoid]
+        return [offer for offer in found if not avoid.covers(offer)]
 
 
 def _hold_job(job: JobSpec, slots: int) -> JobSpec:

@@ -104,7 +104,7 @@ class BatchMachines:
         holders = sorted((run for run in runs if not run.point), key=lambda run: run.created_at)
         if not holders:
             return []
-        avoid = avoided(self.ledger.runs(causes=HOST_CAUSES, members=True), POOL, self.now())
+        avoid = avoided(self.ledger.runs(causes=HOST_CAUSES, members=True), POOL, self.now()).machines
         machines = {run.id: self._machine(run, avoid) for run in holders}
         for run in runs:
             spec = self._specs[run.id]

@@ -28,7 +28,7 @@ from vastrun.launcher.commands.reap import (
 from vastrun.launcher.core import Cost, RunNetwork
 from vastrun.launcher.core.errors import AuthError, ProviderError
 from vastrun.launcher.core.verdict import EXIT_TEARDOWN_NOT_CONFIRMED
-from vastrun.launcher.decisions.history import HostRecord, host_records
+from vastrun.launcher.decisions.history import AvoidedHosts, HostRecord, host_records
 from vastrun.launcher.gate.text import one_line
 from vastrun.launcher.ports import Provider
 from vastrun.launcher.run_services import services_for, settle_bills
@@ -212,7 +212,8 @@ def _table(orphans: Sequence[Orphan], now: float) -> str:
 def hosts_command(app: AppContext, as_json: bool) -> None:
     """List the machines that were rented, the worst first, and show which are avoided for now.
 
-    One failure excludes a machine for a day, several for longer; their weight halves every week.
+    One failure excludes a machine for a day, several for longer; their weight halves every week. All machines
+    at its public address are avoided with it, and all of its owner's account after failures on two of them.
     """
     now = app.now()
     records = host_records(app.ledger().runs(members=True), now)
@@ -230,12 +231,16 @@ def hosts_table(records: Sequence[HostRecord], now: float, width: int | None = N
             str(record.failures),
             f"{record.score:.2f}",
             _last_failure(record, now),
-            "yes" if record.avoided else "no",
+            record.avoided or "no",
             record.description,
         )
         for record in records
     ]
-    return table(_HEADER, cells, right=(1, 2, 3), cut=(6, 0, 4), width=width)
+    avoid = AvoidedHosts.among(records)
+    also = [f"every machine at {address}" for address in sorted(avoid.addresses)]
+    also += [f"every machine of account {account}" for account in sorted(avoid.accounts)]
+    lines = [table(_HEADER, cells, right=(1, 2, 3), cut=(6, 0, 4), width=width)]
+    return "\n".join(lines + [f"avoided: {one}" for one in also])
 
 
 def _last_failure(record: HostRecord, now: float) -> str:

@@ -62,6 +62,10 @@ class Offer:
     usd_per_hour: float
     """USD per hour of GPUs and storage."""
     description: str
+    host_account: str = ""
+    """Account of the machine's owner at the market (Vast's host_id); empty: unknown."""
+    address: str = ""
+    """Public address of the site at which the machine stands; empty: unknown."""
     expected_usd: float = 0.0
     """Expected USD for finishing the job on one such machine, without its limits. 0: unknown."""
     loading_usd: float = 0.0

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from operator import itemgetter
 from statistics import median
+from typing import Literal
 
 from vastrun.contract.workload import Workloads
 from vastrun.launcher.config import read_job
@@ -27,6 +28,8 @@ MIN_AVOIDED_SCORE = 1.0
 """Score from which a host is avoided: two failures weigh this much a week later."""
 FRESH_S = 86400.0
 """Seconds for which a single failure is enough."""
+MIN_ACCOUNT_MACHINES = 2
+"""Avoided machines from which their account is: one bad GPU says nothing of a datacenter's other machines."""
 
 HOST_CAUSES = (Cause.COMMUNICATION, Cause.HOST, Cause.LOST)
 """Causes that may be the host's fault."""
@@ -58,19 +61,61 @@ class HostRecord:
     last_run_at: float
     last_failure_at: float | None = None
     last_cause: Cause | None = None
-    avoided: bool = False
+    account: str = ""
+    address: str = ""
+    """Account and public address of its last offer; empty: unknown."""
+    avoided: Literal["machine", "address", "account"] | None = None
+    """What is avoided now: this machine, all at its address, or all of its account; None: it is not."""
 
 
-def avoided(runs: Iterable[Run], provider: str, now: float) -> frozenset[str]:
-    """Return the provider's hosts on which nothing should be rented now.
+@dataclass(frozen=True, kw_only=True)
+class AvoidedHosts:
+    """What nothing should be rented of now: machines, all at an address, and all of an account."""
+
+    machines: frozenset[str] = frozenset()
+    addresses: frozenset[str] = frozenset()
+    accounts: frozenset[str] = frozenset()
+
+    @classmethod
+    def among(cls, records: Iterable[HostRecord]) -> AvoidedHosts:
+        """Return what the machines that failed speak against: a bad network is the whole site's."""
+        failed = [record for record in records if record.avoided == "machine"]
+        accounts = Counter(record.account for record in failed)
+        return cls(
+            machines=frozenset(record.host for record in failed),
+            addresses=frozenset(record.address for record in failed) - {""},
+            accounts=frozenset(one for one, count in accounts.items() if count >= MIN_ACCOUNT_MACHINES)
+            - {""},
+        )
+
+    def covers(self, offer: Offer) -> bool:
+        """Return whether the offer should not be rented now."""
+        return (
+            offer.host in self.machines
+            or offer.address in self.addresses
+            or offer.host_account in self.accounts
+        )
+
+    def mark(self, record: HostRecord) -> HostRecord:
+        """Return the record of a machine that did not fail with what is avoided of it."""
+        if record.avoided is None and record.address in self.addresses:
+            return replace(record, avoided="address")
+        if record.avoided is None and record.account in self.accounts:
+            return replace(record, avoided="account")
+        return record
+
+
+NOTHING_AVOIDED = AvoidedHosts()
+
+
+def avoided(runs: Iterable[Run], provider: str, now: float) -> AvoidedHosts:
+    """Return what nothing should be rented of at the provider now.
 
     Failures of runs on slots count, too, except a lost machine: its holder's run counts that.
     """
-    records = host_records(
-        (run for run in runs if run.provider == provider or _counts_for_host(run)),
-        now,
+    return AvoidedHosts.among(
+        host_records((run for run in runs if run.provider == provider or _counts_for_host(run)), now)
     )
-    return frozenset(record.host for record in records if record.avoided)
 
 
 def host_records(runs: Iterable[Run], now: float) -> list[HostRecord]:
@@ -83,7 +128,8 @@ def host_records(runs: Iterable[Run], now: float) -> list[HostRecord]:
         if run.host and run.usd_per_hour > 0 and run.rented_at is not None:
             by_host[run.provider, run.host].append(run)
     records = [_record(runs_there, now) for runs_there in by_host.values()]
-    return sorted(records, key=lambda record: (-record.score, -record.last_run_at))
+    avoid = AvoidedHosts.among(records)
+    return sorted(map(avoid.mark, records), key=lambda record: (-record.score, -record.last_run_at))
 
 
 def blames_host(run: Run) -> bool:
@@ -121,7 +167,9 @@ def _record(runs: Sequence[Run], now: float) -> HostRecord:
         last_run_at=last.created_at,
         last_failure_at=last_failure_at,
         last_cause=last_cause,
-        avoided=fresh or score >= MIN_AVOIDED_SCORE,
+        account=last.offer.host_account if last.offer else "",
+        address=last.offer.address if last.offer else "",
+        avoided="machine" if fresh or score >= MIN_AVOIDED_SCORE else None,
     )
 
 
@@ -179,6 +227,8 @@ class SpeedHistory:
     bill_tail_s: float = math.inf
     """Max. seconds after its end for which a machine was charged, by this account's settled bills; inf: too
     few are settled."""
+    avoid: AvoidedHosts = NOTHING_AVOIDED
+    """What the search may leave out."""
 
 
 def speed_history_of(

@@ -6,6 +6,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
 from vastrun.launcher.core import Offer
+from vastrun.launcher.decisions.history import AvoidedHosts
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,9 +75,9 @@ class MarketReport:
     beyond: int = 0
     """Number of offers that would fit and that a launch does not see, since a list is limited in length."""
 
-    def without_hosts(self, hosts: Collection[str]) -> MarketReport:
+    def without_hosts(self, avoid: AvoidedHosts) -> MarketReport:
         """Return the same market without offers on those hosts."""
-        remaining = tuple(quote for quote in self.quotes if quote.offer.host not in hosts)
+        remaining = tuple(quote for quote in self.quotes if not avoid.covers(quote.offer))
         return replace(self, quotes=remaining, avoided=self.avoided + len(self.quotes) - len(remaining))
 
     def in_order(self, offers: Sequence[str]) -> MarketReport:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from contextlib import suppress
 
 from vastrun.launcher.core import Instance, Meter, Offer, RentalOrder, bills
@@ -21,7 +20,7 @@ from vastrun.launcher.core.phases import Result
 from vastrun.launcher.decisions import policy
 from vastrun.launcher.decisions.deadlines import check_deadline, deadline_text, require_in_time
 from vastrun.launcher.decisions.estimates import offer_text, offers_within_limits, price_limit_error
-from vastrun.launcher.decisions.history import HOST_CAUSES, avoided
+from vastrun.launcher.decisions.history import HOST_CAUSES, NOTHING_AVOIDED, AvoidedHosts, avoided
 from vastrun.launcher.decisions.nodes import (
     check_node_count,
     network_of,
@@ -81,13 +80,13 @@ def rent(context: RunContext) -> PhaseResult:
 def choose_offers(
     spec: JobSpec,
     provider: Provider,
-    avoid: Collection[str] = (),
+    avoid: AvoidedHosts = NOTHING_AVOIDED,
     *,
     now: float,
     done: int = 0,
     network: str = "",
 ) -> list[Offer]:
-    """Return offers that fit the job, its price and its deadline, best first, on no host in `avoid`.
+    """Return offers that fit the job, its price and its deadline, best first, without those to `avoid`.
 
     Costs nothing. `done`: the step from which it continues. `network`: that of the nodes that chose before,
     where the market has several. Raises NoOfferError when there is none, UsageError when the job would spend
@@ -115,7 +114,7 @@ def choose_offers(
         raise NoOfferError(
             f"nothing on {provider.name} fits this job", hint="relax resources: or limits.usd_per_hour"
         )
-    offers = [offer for offer in fitting if offer.host not in avoid]
+    offers = [offer for offer in fitting if not avoid.covers(offer)]
     if not offers:
         raise NoOfferError(
             f"{len(fitting)} offers fit, all of them on hosts that failed before",

@@ -16,7 +16,10 @@ class Machine:
     """A physical machine. Prices in $/h per GPU, sizes of the whole machine."""
 
     id: int
-    host_id: int = 88123
+    host_id: int | None = None
+    """Its owner's account; None: one of its own."""
+    address: str = ""
+    """Public address of its offers, where nothing answers; empty: one of its own."""
     gpu_name: str = "RTX 4090"
     gpus: int = 1
     gpu_ram_mb: int = 24564

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ipaddress import ip_address
 from typing import Any
 
 from tests.emulators.machines import DAY_S, Machine
@@ -38,7 +39,7 @@ def machine_columns(machine: Machine, gpus: int) -> dict[str, Any]:
     """The columns that offers and instances share: what the hardware is."""
     return {
         "machine_id": machine.id,
-        "host_id": machine.host_id,
+        "host_id": machine.id + 40_000 if machine.host_id is None else machine.host_id,
         "bundle_id": 1_024_000_000 + machine.id,
         "hosting_type": int(machine.datacenter),
         "external": machine.external,
@@ -63,7 +64,7 @@ def offer_row(
         "bundled_results": 1,
         **machine_columns(machine, gpus),
         "disk_space": round(machine.disk_gb * gpus / machine.gpus, 1),
-        "public_ipaddr": LOOPBACK,
+        "public_ipaddr": machine.address or str(ip_address(LOOPBACK) + machine.id),
         "direct_port_start": 40000,
         "min_bid": round(machine.min_bid_usd * gpus, 6),
         "is_bid": bid,

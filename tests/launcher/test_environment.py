@@ -5,14 +5,20 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from tests.emulators.machines import Machine
+from tests.emulators.vast import VastEmulator
+from tests.jobs import train_job
 from tests.waiting import LONGEST_S
 from vastrun.launcher.app_context import AppContext
-from vastrun.launcher.core import Driver, Phase, Run
+from vastrun.launcher.config import dump_job
+from vastrun.launcher.core import Cause, Driver, Phase, Run
 from vastrun.launcher.core.errors import HeldError, StorageError, UsageError
+from vastrun.launcher.core.job import Resources
 from vastrun.launcher.environment import wire
 
 RUN = Run(
@@ -68,6 +74,19 @@ def app(tmp_path: Path) -> AppContext:
     app = wire({"XDG_STATE_HOME": str(tmp_path)})
     app.ledger().add(RUN)
     return app
+
+
+def test_a_search_leaves_out_what_the_ledger_avoids(tmp_path: Path) -> None:
+    machines = [Machine(id=1, address="45.3.2.1"), Machine(id=2, address="45.3.2.1"), Machine(id=3)]
+    with VastEmulator(machines, rate_limits=False) as vast:
+        keys = {"VAST_API_KEY": vast.account_key, "VAST_URL": vast.url}
+        app = wire({"XDG_STATE_HOME": str(tmp_path), **keys})
+        provider, spec = app.provider("vast"), train_job(resources=Resources(gpus=1, disk_gb=10.0))
+        offers = {offer.host: offer for offer in provider.search(spec)}
+        failed = replace(RUN, provider="vast", offer=offers["1"], host="1", usd_per_hour=0.4, rented_at=1.0)
+        ended_at, spec_json = app.now(), dump_job(spec)
+        app.ledger().add(replace(failed, cause=Cause.HOST, phase_at=ended_at, spec_json=spec_json))
+        assert {offer.host for offer in provider.search(spec)} == {"3"}
 
 
 def test_the_state_lies_where_xdg_says(app: AppContext, tmp_path: Path) -> None:

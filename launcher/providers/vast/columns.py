@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from ipaddress import ip_address
 from typing import Any, TypeVar
 
 from vastrun.launcher.gate import caps
@@ -80,6 +81,13 @@ def price(value: Any) -> float:
 def text(value: Any) -> str:
     """Read a text, or its beginning if it is long; empty where there is none."""
     return str(value or "")[: caps.VAST_CHARACTERS].strip()
+
+
+def site_address(value: Any) -> str:
+    """Read the public IP address of a site; empty where there is none. Raises ValueError for another text."""
+    found = ip_address(text(value)) if text(value) else None
+    # A private address stands for thousands of sites. That of this computer is an emulated market's.
+    return str(found) if found is not None and (found.is_global or found.is_loopback) else ""
 
 
 def cuda(value: Any) -> float:

@@ -13,7 +13,7 @@ from vastrun.launcher.core import Offer
 from vastrun.launcher.core.errors import NoOfferError
 from vastrun.launcher.core.job import JobSpec
 from vastrun.launcher.decisions.estimates import price_limit_error
-from vastrun.launcher.decisions.history import SpeedHistory
+from vastrun.launcher.decisions.history import NOTHING_AVOIDED, AvoidedHosts, SpeedHistory
 from vastrun.launcher.decisions.job_shape import shape_of, steps_of
 from vastrun.launcher.decisions.market_report import Constraint, MarketReport
 from vastrun.launcher.decisions.nodes import alternative_to_nodes
@@ -45,7 +45,7 @@ def fitting_offers(
 
     Raises NoOfferError with the number of offers that each limit removed.
     """
-    rows = _search_best_value(api, spec)
+    rows = _search_best_value(api, spec, known.avoid)
     best = rank_offers(funnel(rows, spec, lock, now, known.workloads).left, spec, lock, known)
     if best:
         return [one.offer for one in shuffle_equals(best, rng)]
@@ -80,7 +80,7 @@ def _relaxing_hint(seen: Funnel) -> str:
 
 def market_report(api: VastApi, spec: JobSpec, lock: Lock, known: SpeedHistory, now: float) -> MarketReport:
     """Return the effect of the job's limits on the market, and the job's expected cost on each offer."""
-    best = _search_best_value(api, spec)
+    best = _search_best_value(api, spec, NOTHING_AVOIDED)  # the report counts what is avoided
     cheapest, truncated = _search_market(api, spec)
     rows = {_key(row): row for row in [*cheapest, *best] if isinstance(row, dict)}
     seen = funnel(list(rows.values()), spec, lock, now, known.workloads, truncated=truncated)
@@ -103,9 +103,12 @@ def market_report(api: VastApi, spec: JobSpec, lock: Lock, known: SpeedHistory, 
     )
 
 
-def _search_best_value(api: VastApi, spec: JobSpec) -> list[Any]:
+def _search_best_value(api: VastApi, spec: JobSpec, avoid: AvoidedHosts) -> list[Any]:
     """Return the offers with the most performance per USD; for interruptible jobs, bids and on demand."""
-    found = [_search(api, spec, query(spec, bid=bid), _order(spec), bid=bid) for bid in _bid_searches(spec)]
+    found = [
+        _search(api, spec, query(spec, bid=bid, avoid=avoid), _order(spec), bid=bid)
+        for bid in _bid_searches(spec)
+    ]
     return [row for rows in found for row in rows]
 
 

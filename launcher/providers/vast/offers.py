@@ -9,6 +9,7 @@ from typing import Any
 from vastrun.launcher.core import Offer, SearchFinding
 from vastrun.launcher.core.gpus import is_same_name, min_usable_gb, spellings
 from vastrun.launcher.core.job import JobSpec, Resources
+from vastrun.launcher.decisions.history import NOTHING_AVOIDED, AvoidedHosts
 from vastrun.launcher.gate.text import one_line
 from vastrun.launcher.image.lock import ARCHITECTURE, Capability, ImageRequirements, Lock, LockedImage
 from vastrun.launcher.providers.vast import calls
@@ -29,12 +30,15 @@ _ON_DEMAND = ", on demand: a bid is expected to cost more"
 LIMIT = 1000
 _DEFAULT_PAGE = 64
 _MAX_REASONS, _MAX_REASON = 4, 60
+_MAX_AVOIDED = 100
+"""Max. number of machines, addresses and accounts that a search names: the others are left out here."""
 
 
-def query(spec: JobSpec, *, bid: bool) -> dict[str, dict[str, Any]]:
+def query(spec: JobSpec, *, bid: bool, avoid: AvoidedHosts = NOTHING_AVOIDED) -> dict[str, dict[str, Any]]:
     """Return the job's limits as filters of Vast's search. Vast may ignore filters: the funnel checks again.
 
-    `bid`: search for bids; else on demand.
+    `bid`: search for bids; else on demand. `avoid`: what the answer should not contain: it is limited in
+    length.
     """
     resources = spec.resources
     filters: dict[str, dict[str, Any]] = {
@@ -63,7 +67,13 @@ def query(spec: JobSpec, *, bid: bool) -> dict[str, dict[str, Any]]:
     if spec.limits.usd_per_hour is not None:
         column = "min_bid" if bid else "dph_total"
         filters[column] = {"lte": spec.limits.usd_per_hour}
-    return filters | _optional(resources)
+    return filters | _optional(resources) | _without(avoid)
+
+
+def _without(avoid: AvoidedHosts) -> dict[str, dict[str, Any]]:
+    """Return filters for what is avoided."""
+    columns = {"machine_id": avoid.machines, "host_id": avoid.accounts, "public_ipaddr": avoid.addresses}
+    return {name: {"notin": sorted(values)[:_MAX_AVOIDED]} for name, values in columns.items() if values}
 
 
 def _optional(resources: Resources) -> dict[str, dict[str, Any]]:
@@ -124,6 +134,8 @@ def make_offer(
     return Offer(
         id=row.id,
         host=row.machine_id,
+        host_account=row.host_id,
+        address=row.address,
         gpu_name=row.gpu_name,
         gpus=row.gpus,
         gpu_memory_gb=row.gpu_memory_gb,

@@ -21,6 +21,7 @@ from vastrun.launcher.providers.vast.columns import (
     id_text,
     number,
     price,
+    site_address,
     text,
     whole,
     whole_or_unknown,
@@ -40,6 +41,10 @@ class OfferRow:
 
     id: str
     machine_id: str
+    host_id: str
+    """Account of the machine's owner; empty: unknown."""
+    address: str
+    """Public address; empty: unknown."""
     gpu_name: str
     gpus: int
     gpu_memory_gb: float
@@ -116,6 +121,8 @@ class OfferRow:
             # The order names the ask: a filter on `id` was seen to match nothing (2026-10).
             id=str(int(row.get("ask_contract_id") or row["id"])),
             machine_id=str(int(row["machine_id"])),
+            host_id=columns.read("host_id", id_text),
+            address=columns.read("public_ipaddr", site_address),
             gpu_name=gpu_name(row["gpu_name"]),
             gpus=int(number(row["num_gpus"])),
             gpu_memory_gb=number(row["gpu_ram"]) / 1000,

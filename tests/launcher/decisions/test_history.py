@@ -10,7 +10,7 @@ from tests.jobs import train_job
 from tests.offers import rtx_4090
 from vastrun.launcher.config import dump_job
 from vastrun.launcher.core import Cause, Phase, Run
-from vastrun.launcher.decisions.history import HostRecord, avoided, blames_host, host_records
+from vastrun.launcher.decisions.history import AvoidedHosts, HostRecord, avoided, blames_host, host_records
 
 NOW = 1_800_000_000.0
 DAY_S = 86_400.0
@@ -59,7 +59,7 @@ def test_a_host_is_avoided_after_one_fresh_or_two_recent_failures_and_forgiven_w
     ages_days: list[float], is_avoided: bool
 ) -> None:
     runs = [run(age_s=days * DAY_S) for days in ages_days]
-    assert ("m1" in avoided(runs, "vast", NOW)) is is_avoided
+    assert ("m1" in avoided(runs, "vast", NOW).machines) is is_avoided
 
 
 def test_a_failure_weighs_half_after_seven_days() -> None:
@@ -91,7 +91,7 @@ def test_a_host_is_blamed_for_what_only_it_can_cause(changes: dict[str, object],
 
 def test_a_host_that_did_well_has_a_record_and_is_not_avoided() -> None:
     (record,) = host_records([run(cause=None, failed_in=None), run(cause=None, failed_in=None)], NOW)
-    assert (record.runs, record.failures, record.avoided) == (2, 0, False)
+    assert (record.runs, record.failures, record.avoided) == (2, 0, None)
 
 
 @pytest.mark.parametrize(("last", "former"), [(Cause.LOST, Cause.HOST), (Cause.HOST, Cause.LOST)])
@@ -112,28 +112,28 @@ def test_a_record_has_the_last_run_and_the_last_failure_of_its_host(last: Cause,
         last_run_at=NOW - 100,
         last_failure_at=NOW - 2 * DAY_S,
         last_cause=last,
-        avoided=True,
+        avoided="machine",
     )
     assert record.score == pytest.approx(0.5 ** (2 / 7) + 0.5 ** (3 / 7))
 
 
 def test_a_failure_is_fresh_for_a_day_and_two_of_any_age_count_from_a_sum_of_one() -> None:
-    assert "m1" in avoided([run(age_s=DAY_S - 1)], "vast", NOW)
-    assert "m1" not in avoided([run(age_s=DAY_S)], "vast", NOW)
-    assert "m1" in avoided([run(age_s=7 * DAY_S)] * 2, "vast", NOW)
+    assert "m1" in avoided([run(age_s=DAY_S - 1)], "vast", NOW).machines
+    assert "m1" not in avoided([run(age_s=DAY_S)], "vast", NOW).machines
+    assert "m1" in avoided([run(age_s=7 * DAY_S)] * 2, "vast", NOW).machines
 
 
 def test_hosts_of_another_provider_are_another_s() -> None:
-    assert not avoided([run(provider="docker")], "vast", NOW)
+    assert avoided([run(provider="docker")], "vast", NOW) == AvoidedHosts()
 
 
 def test_what_a_host_did_to_a_run_on_a_slot_counts_and_the_loss_of_its_machine_counts_once() -> None:
-    assert avoided([run(provider="pool")], "vast", NOW) == {"m1"}
-    assert avoided([run(provider="pool", cause=Cause.LOST)], "vast", NOW) == frozenset()
+    assert avoided([run(provider="pool")], "vast", NOW).machines == {"m1"}
+    assert avoided([run(provider="pool", cause=Cause.LOST)], "vast", NOW) == AvoidedHosts()
 
 
 def test_a_computer_that_costs_nothing_is_never_avoided() -> None:
-    assert not avoided([run(usd_per_hour=0.0), run(usd_per_hour=0.0)], "vast", NOW)
+    assert avoided([run(usd_per_hour=0.0), run(usd_per_hour=0.0)], "vast", NOW) == AvoidedHosts()
 
 
 def test_a_host_that_was_planned_for_but_never_rented_has_no_record() -> None:
@@ -162,3 +162,55 @@ def test_of_hosts_that_are_as_bad_the_one_that_was_rented_last_comes_first() -> 
 def test_the_worst_host_comes_first() -> None:
     runs = [run(host="m1", age_s=5 * DAY_S), run(host="m2"), run(host="m3", cause=None)]
     assert [record.host for record in host_records(runs, NOW)] == ["m2", "m1", "m3"]
+
+
+SITE = "45.3.2.1"
+
+
+def at(machine: str, *, account: str = "7", address: str = "", **changes: object) -> Run:
+    """A run on that machine of an account, at a site."""
+    offer = rtx_4090(host=machine, host_account=account, address=address)
+    return run(host=machine, offer=offer, **changes)  # type: ignore[arg-type]
+
+
+def test_a_machine_that_failed_speaks_against_its_site_and_one_alone_not_against_its_account() -> None:
+    avoid = avoided([at("m1", address=SITE)], "vast", NOW)
+    assert avoid.covers(rtx_4090(host="m2", host_account="8", address=SITE))
+    assert not avoid.covers(rtx_4090(host="m2", host_account="7", address="45.3.2.2"))
+
+
+def test_a_second_machine_that_failed_speaks_against_the_account_of_both() -> None:
+    avoid = avoided([at("m1", address=SITE), at("m2", address="45.3.2.2")], "vast", NOW)
+    assert avoid.covers(rtx_4090(host="m3", host_account="7", address="45.3.2.3"))
+    assert not avoid.covers(rtx_4090(host="m3", host_account="8", address="45.3.2.3"))
+
+
+def test_failures_of_one_machine_and_those_that_are_forgiven_do_not_speak_against_an_account() -> None:
+    other = rtx_4090(host="m3", host_account="7")
+    assert not avoided([at("m1"), at("m1")], "vast", NOW).covers(other)
+    assert not avoided([at("m1"), at("m2", age_s=2 * DAY_S)], "vast", NOW).covers(other)
+
+
+def test_machines_whose_account_and_address_are_unknown_have_neither_in_common() -> None:
+    avoid = avoided([at("m1", account=""), at("m2", account="")], "vast", NOW)
+    assert not avoid.covers(rtx_4090(host="m3"))
+
+
+def test_a_record_says_what_is_avoided_of_a_machine_that_did_well() -> None:
+    well = {"cause": None, "failed_in": None}
+    runs = [
+        at("m1", address=SITE),
+        at("m2", address="45.3.2.2"),
+        at("m3", account="8", address=SITE, **well),
+        at("m4", address="45.3.2.4", **well),
+        at("m5", account="8", address="45.3.2.5", **well),
+    ]
+    records = host_records(runs, NOW)
+    assert {record.host: record.avoided for record in records} == {
+        "m1": "machine",
+        "m2": "machine",
+        "m3": "address",
+        "m4": "account",
+        "m5": None,
+    }
+    assert AvoidedHosts.among(records) == avoided(runs, "vast", NOW)

@@ -138,7 +138,7 @@ def test_a_host_that_failed_is_avoided_by_the_next_launch_and_listed(terminal: T
     terminal.launch()
     assert terminal.ledger.runs()[0].host == "host-2"
     worst = terminal.document("hosts")["hosts"][0]
-    assert (worst["host"], worst["failures"], worst["avoided"]) == ("host-1", 1, True)
+    assert (worst["host"], worst["failures"], worst["avoided"]) == ("host-1", 1, "machine")
     table = terminal.type("hosts").stdout
     assert table.splitlines()[1].split()[:3] == ["host-1", "1", "1"]
     assert max(map(len, table.splitlines())) <= 80

@@ -280,6 +280,8 @@ OFFERS: Mapping[str, RecordedOffer] = {
         seen_at=1788700000.0,
         fields={
             "gpu_name": "Tesla T4",
+            "host_id": "579267",
+            "address": "",
             "gpu_memory_gb": 15.36,
             "memory_gb": 0.0,
             "cpu_cores": 0.0,

@@ -31,6 +31,13 @@ from vastrun.launcher.providers.vast.rows import OfferRow
         (columns.id_text, None, ""),
         (columns.id_text, 0, "0"),
         (columns.id_text, 7.0, "7"),
+        (columns.site_address, None, ""),
+        (columns.site_address, "45.3.2.1\n", "45.3.2.1"),
+        (columns.site_address, "2A01:04f8::1", "2a01:4f8::1"),
+        (columns.site_address, "127.0.0.2", "127.0.0.2"),
+        (columns.site_address, "10.0.0.7", ""),
+        (columns.site_address, "100.64.0.1", ""),
+        (columns.site_address, "0.0.0.0", ""),
         (columns.price, 0.001, 0.001),
         (columns.port, None, 0),
         (columns.port, 65535, 65535),
@@ -76,6 +83,8 @@ def test_a_value_is_read(read: Callable[[Any], Any], given: object, found: objec
         (columns.port, 65536),
         (columns.port, -1),
         (columns.flag, "true"),
+        (columns.site_address, "45.3.2.1 or 1=1"),
+        (columns.site_address, 4000 * "9"),
     ],
 )
 def test_a_value_out_of_range_is_refused(read: Callable[[Any], Any], given: object) -> None:
@@ -97,6 +106,8 @@ FULL: dict[str, Any] = {
     "ask_contract_id": 71,
     "id": 70,
     "machine_id": 41234,
+    "host_id": 88123,
+    "public_ipaddr": "45.3.2.1",
     "gpu_name": "RTX_4090",
     "num_gpus": 2,
     "gpu_ram": 24564,
@@ -133,6 +144,8 @@ FULL: dict[str, Any] = {
 READ = OfferRow(
     id="71",
     machine_id="41234",
+    host_id="88123",
+    address="45.3.2.1",
     gpu_name="RTX 4090",
     gpus=2,
     gpu_memory_gb=24.564,
@@ -165,6 +178,8 @@ READ = OfferRow(
 )
 UNKNOWN: dict[str, dict[str, Any]] = {
     "ask_contract_id": {"id": "70"},
+    "host_id": {"host_id": ""},
+    "public_ipaddr": {"address": ""},
     "cpu_ram": {"memory_gb": 0.0},
     "cpu_cores_effective": {"cpu_cores": 0.0},
     "cpu_arch": {"cpu_arch": "amd64"},
@@ -221,6 +236,8 @@ def test_each_field_of_what_is_rented_comes_from_the_row() -> None:
     assert made == Offer(
         id="71",
         host="41234",
+        host_account="88123",
+        address="45.3.2.1",
         gpu_name="RTX 4090",
         gpus=2,
         gpu_memory_gb=24.564,

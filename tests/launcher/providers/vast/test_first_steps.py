@@ -16,7 +16,7 @@ from tests.jobs import train_job
 from vastrun.launcher.config import dump_job
 from vastrun.launcher.core import Cause, Phase, Run
 from vastrun.launcher.core.job import JobSpec, Limits, Resources
-from vastrun.launcher.decisions.history import avoided
+from vastrun.launcher.decisions.history import AvoidedHosts, avoided
 from vastrun.launcher.decisions.policy import NO_PROGRESS_S
 from vastrun.launcher.flow.drive import create_run, drive
 from vastrun.launcher.flow.rental import choose_offers
@@ -49,11 +49,11 @@ class Desk:
             who="desk:1:0",
         )
 
-    def launch(self, spec: JobSpec = JOB) -> Run:
-        run = create_run(spec, dump_job(spec), self.services, run_id="calm-heron-3f1a", out_dir="/nowhere")
+    def launch(self, spec: JobSpec = JOB, run_id: str = "calm-heron-3f1a") -> Run:
+        run = create_run(spec, dump_job(spec), self.services, run_id=run_id, out_dir="/nowhere")
         return drive(run, spec, self.services)
 
-    def avoided(self) -> frozenset[str]:
+    def avoided(self) -> AvoidedHosts:
         return avoided(self.ledger.runs(), "vast", self.services.clock.now())
 
 
@@ -86,11 +86,21 @@ def test_a_machine_that_is_no_good_is_given_back_and_its_host_avoided(
     assert run.failed_in in (Phase.RENT, Phase.BOOT)
     assert said in run.detail
     assert len(desk.vast.instances) == 0
-    assert desk.avoided() == {run.host}
+    assert desk.avoided().machines == {run.host}
     assert run.host not in {
         offer.host
         for offer in choose_offers(JOB, desk.provider, desk.avoided(), now=desk.services.clock.now())
     }
+
+
+def test_after_a_failure_the_next_run_is_at_another_site(tmp_path: Path) -> None:
+    machines = [Machine(id=number, gpu_usd=0.3, address="45.3.2.1") for number in range(41000, 41004)]
+    with VastEmulator([*machines, Machine(id=42000)], rate_limits=False) as vast:
+        desk = Desk(vast, tmp_path)
+        vast.faults.add("oci_failure", times=2)
+        hosts = [desk.launch(run_id=f"calm-heron-{number}").host for number in (1, 2)]
+    assert hosts[0] != "42000"
+    assert hosts[1] == "42000"
 
 
 @pytest.mark.slow
@@ -100,7 +110,7 @@ def test_a_machine_that_loads_for_ever_is_given_back_and_each_layer_is_told_once
     assert (run.cause, run.phase, run.failed_in) == (Cause.HOST, Phase.ENDED, Phase.BOOT)
     assert f"Pulling fs layer) after {NO_PROGRESS_S:.0f} s" in run.detail
     assert len(desk.vast.instances) == 0
-    assert desk.avoided() == {run.host}
+    assert desk.avoided().machines == {run.host}
     told = [event.text for event in desk.screen.events if event.phase is Phase.BOOT]
     assert "loading: a3ed95caeb02: Pulling fs layer" in told
     assert len(told) < 5
@@ -112,7 +122,7 @@ def test_an_image_that_cannot_be_pulled_is_not_the_host_s_fault(desk: Desk, faul
     run = desk.launch()
     assert run.cause is Cause.USER_ERROR
     assert len(desk.vast.instances) == 0
-    assert not desk.avoided()
+    assert desk.avoided() == AvoidedHosts()
 
 
 @pytest.mark.slow
@@ -122,4 +132,4 @@ def test_a_host_is_not_blamed_while_vast_cannot_be_asked(desk: Desk) -> None:
     run = desk.launch()
     assert run.cause is Cause.PROVIDER
     assert run.phase is Phase.DESTROY, "it may still be there"
-    assert not desk.avoided()
+    assert desk.avoided() == AvoidedHosts()

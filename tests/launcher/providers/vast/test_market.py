@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from vastrun.launcher.providers.vast.sdk import VastAccount
 
 from tests.emulators.machines import Machine
 from tests.emulators.vast import VastEmulator
+from tests.fakes import FakeClock
 from tests.launcher.providers.vast.rentals import job, open_market
+from vastrun.launcher.core import Offer
 from vastrun.launcher.core.errors import NoOfferError, ProviderError
+from vastrun.launcher.core.job import Limits
+from vastrun.launcher.decisions.history import AvoidedHosts, SpeedHistory
+from vastrun.launcher.flow.rental import choose_offers
 from vastrun.launcher.providers.vast import VastProvider
+from vastrun.launcher.providers.vast.offers import query
 
 
 def test_what_vast_does_not_filter_is_filtered_here(vast: VastEmulator, provider: VastProvider) -> None:
@@ -26,6 +33,17 @@ def test_a_job_that_nothing_fits_is_told_what_each_limit_took(provider: VastProv
     with pytest.raises(NoOfferError, match=r"\d+ offers.*fail gpu_memory_gb \(9999 GB\).*0 left") as caught:
         provider.search(job(gpu_memory_gb=9999))
     assert "relax" in caught.value.hint
+
+
+NOW = 1_800_000_000.0
+LIMITED = replace(job(), limits=Limits(hours=1.0, usd=3.0))
+
+
+def avoiding(vast: VastEmulator, folder: Path, avoid: AvoidedHosts) -> VastProvider:
+    """The provider of a launcher whose ledger says what to avoid."""
+    account = VastAccount(key=vast.account_key, server=vast.url, login=vast.login)
+    known = SpeedHistory(avoid=avoid)
+    return VastProvider(account, folder, lambda _: known, clock=FakeClock(NOW))
 
 
 def many(count: int) -> list[Machine]:
@@ -174,3 +192,51 @@ def test_the_daily_quota_of_searches_is_explained(vast: VastEmulator, provider: 
     vast.faults.add("search_quota")
     with pytest.raises(ProviderError, match=r"daily quota .* UTC"):
         provider.search(job())
+
+
+SITES = [
+    Machine(id=1, host_id=7, address="45.3.2.1"),
+    Machine(id=2, host_id=8, address="45.3.2.1"),
+    Machine(id=3, host_id=7, address="45.3.2.3"),
+    Machine(id=4, host_id=9, address="45.3.2.4"),
+]
+AVOIDED: Mapping[str, tuple[AvoidedHosts, list[str]]] = {
+    "machine": (AvoidedHosts(machines=frozenset({"4"})), ["1", "2", "3"]),
+    "address": (AvoidedHosts(addresses=frozenset({"45.3.2.1"})), ["3", "4"]),
+    "account": (AvoidedHosts(accounts=frozenset({"7"})), ["2", "4"]),
+}
+
+
+def hosts_of(offers: Sequence[Offer]) -> list[str]:
+    return sorted(offer.host for offer in offers)
+
+
+@pytest.mark.parametrize("kind", AVOIDED)
+@pytest.mark.parametrize("ignored", [False, True])
+def test_what_is_avoided_is_left_out_by_vast_and_here(tmp_path: Path, kind: str, ignored: bool) -> None:
+    avoid, left = AVOIDED[kind]
+    with VastEmulator(SITES, rate_limits=False) as vast:
+        provider = avoiding(vast, tmp_path, avoid)
+        if ignored:
+            vast.faults.add("filters_ignored", times=99)
+        assert hosts_of(provider.search(job())) == (["1", "2", "3", "4"] if ignored else left)
+        assert hosts_of(choose_offers(LIMITED, provider, avoid, now=NOW)) == left
+        assert len(provider.market_report(job()).quotes) == 4, "the report counts what is avoided"
+        report = provider.market_report(job()).without_hosts(avoid)
+        assert (report.avoided, hosts_of([quote.offer for quote in report.quotes])) == (4 - len(left), left)
+
+
+def test_where_all_that_fits_is_avoided_the_error_says_so(tmp_path: Path) -> None:
+    avoid = AvoidedHosts(machines=frozenset("1234"))
+    with (
+        VastEmulator(SITES, rate_limits=False) as vast,
+        pytest.raises(NoOfferError, match="4 offers fit, all of them on hosts that failed before"),
+    ):
+        choose_offers(LIMITED, avoiding(vast, tmp_path, avoid), avoid, now=NOW)
+
+
+def test_a_search_leaves_out_no_more_than_it_can_name(tmp_path: Path) -> None:
+    avoid = AvoidedHosts(machines=frozenset(map(str, range(1000, 9999))), accounts=frozenset({"7"}))
+    with VastEmulator(SITES, rate_limits=False) as vast:
+        assert hosts_of(avoiding(vast, tmp_path, avoid).search(job())) == ["2", "4"]
+    assert len(query(job(), bid=False, avoid=avoid)["machine_id"]["notin"]) <= 100
