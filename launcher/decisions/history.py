@@ -65,12 +65,12 @@ class HostRecord:
     address: str = ""
     """Account and public address of its last offer; empty: unknown."""
     avoided: Literal["machine", "address", "account"] | None = None
-    """What is avoided now: this machine, all at its address, or all of its account; None: it is not."""
+    """Scope that is avoided now: this machine, all at its address, or all of its account; None: none."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class AvoidedHosts:
-    """What nothing should be rented of now: machines, all at an address, and all of an account."""
+    """Hosts on which nothing should be rented now: machines, all at an address, and all of an account."""
 
     machines: frozenset[str] = frozenset()
     addresses: frozenset[str] = frozenset()
@@ -228,7 +228,7 @@ class SpeedHistory:
     """Max. seconds after its end for which a machine was charged, by this account's settled bills; inf: too
     few are settled."""
     avoid: AvoidedHosts = NOTHING_AVOIDED
-    """What the search may leave out."""
+    """Hosts that the search may leave out."""
 
 
 def speed_history_of(
