@@ -73,7 +73,7 @@ let_in() {
 }
 
 tell() {
-  printf '%s\n' "state=$state" "pid=$BASHPID" "armed_at=$armed_at" "ends_at=$((armed_at + limit))" "reason=$reason" >.lease &&
+  printf '%s\n' "state=$state" "pid=$BASHPID" "armed_at=$armed_at" "life=$LEASE_LIFE_S" "ends_at=$((armed_at + limit))" "reason=$reason" >.lease &&
     mv .lease lease.state
   printf '%(%s)T %s: %s\n' -1 "$state" "$reason" >&9
 }

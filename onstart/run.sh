@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Runs the steps of a run, one after the other, and leaves its exit code in run/exit (docs/box.md).
-# In: `start` the steps in the background, once; `stop CAUSE` them; `bury` a run that was killed: the lease does.
+# In: `start` the steps in the background, once; `again`, those that are left of a run that was buried; `stop CAUSE` them;
+#     `bury` a run that was killed: the lease does.
 # Out: run.lock, step; run/run.log, run/steps.jsonl, run/manifest.json, run/exit.
 # shellcheck source-path=SCRIPTDIR
 set -euo pipefail
@@ -10,16 +11,21 @@ onstart=$(cd "${BASH_SOURCE[0]%/*}" && pwd)
 . "$onstart/step.sh"
 cd "$VASTRUN_BOX"
 
-start() {
-  [[ -e run.lock ]] || setsid --fork bash "$onstart/run.sh" main </dev/null >/dev/null 2>>run.err
-  for _ in {1..100}; do [[ ! -e run.lock ]] || return 0; sleep 0.05; done
+start() { [[ -e run.lock ]] || launch '[[ -e run.lock ]]'; }
+
+again() { [[ ! -e run/exit ]] || launch '[[ ! -e run/exit ]]' again; }
+
+# launch CONDITION [again]: returns once the condition shows that the steps run.
+launch() {
+  setsid --fork bash "$onstart/run.sh" main "${@:2}" </dev/null >/dev/null 2>>run.err
+  for _ in {1..100}; do ! eval "$1" || return 0; sleep 0.05; done
   cat run.err >&2
   return 1
 }
 
 main() {
   local file early_from code=0
-  claim
+  claim "$@"
   trap finish EXIT
   trap 'write_stop "${VASTRUN_TERM:-stopped}"' TERM
   load_environment || exit 78
@@ -27,6 +33,8 @@ main() {
   for file in "$onstart"/steps.d/[0-9][0-9]-*.sh; do
     # A held machine has no job: it is checked, and gets the packages that the trainings of its slots need.
     [[ $VASTRUN_KIND != hold || ${file##*/} =~ ^(10|25|50)- ]] || continue
+    # What was installed, unpacked and fetched before the container was stopped is there.
+    ! step_was_done "$file" || continue
     [[ $VASTRUN_KIND != train || ${file##*/} < $early_from || -n ${early_step-} ]] ||
       begin_early "$onstart/steps.d/50-train.sh"
     run_step "$file" || { code=$?; break; }
@@ -39,13 +47,20 @@ first_after_installing() {
   if keeps_python && [[ $VASTRUN_SETUP == 0 && ! -e code.tar.gz ]]; then echo 10; else echo 31; fi
 }
 
-# The lock has its name only once it is held, and is held for as long as this process lives.
+# The lock has its name only once it is held, and is held for as long as this process lives. That of a run that was buried
+# is replaced while it is held: at no moment does the lease see a run that was never started, or one to bury.
 claim() {
+  local lock=.run.lock.$$
   mkdir -p run
-  exec 8>".run.lock.$$"
+  exec 8>"$lock"
   flock 8
-  ln ".run.lock.$$" run.lock 2>/dev/null || { rm ".run.lock.$$"; exit 0; }
-  rm ".run.lock.$$"
+  if [[ ${1-} == again ]]; then
+    # shellcheck disable=SC2016
+    flock -n run.lock sh -c '[ -e run/exit ] && mv "$0" run.lock && rm run/exit' "$lock" || { rm -f "$lock"; exit 0; }
+  else
+    ln "$lock" run.lock 2>/dev/null || { rm "$lock"; exit 0; }
+    rm "$lock"
+  fi
 }
 
 bury() {
@@ -68,7 +83,7 @@ finish() {
 }
 
 case ${1-} in
-  start | main | bury) "$1" ;;
+  start | again | main | bury) "$@" ;;
   stop) write_stop "${2:?a cause}" ;;
-  *) echo "usage: run.sh start | stop CAUSE" >&2; exit 2 ;;
+  *) echo "usage: run.sh start | again | stop CAUSE" >&2; exit 2 ;;
 esac

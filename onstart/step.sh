@@ -24,6 +24,11 @@ run_step() {
   return "$code"
 }
 
+step_was_done() {
+  local name=${1##*/}
+  grep -qs "^{\"step\":\"${name%.sh}\",\"exit_code\":0," run/steps.jsonl
+}
+
 # begin FILE [INPUT]: starts its program, as $child; its output is read from $out.
 begin() {
   # Not <(...): bash now and then loses the exit code of a process substitution, and wait then says -1.

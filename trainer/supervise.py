@@ -37,7 +37,7 @@ from vastrun.trainer.supervision.evidence import (
     run_checks,
     stamp_files,
 )
-from vastrun.trainer.supervision.launch import archive_start
+from vastrun.trainer.supervision.launch import archive_start, first_start
 from vastrun.trainer.supervision.logged_curves import LoggedCurves
 from vastrun.trainer.supervision.native_stack import keep_native_stacks
 from vastrun.trainer.supervision.peers import Peers, PeersError
@@ -108,11 +108,13 @@ def _supervise(box: Path, job: Job, stop: StopRequest, begin: StartRanks, peers:
         log.say("TORCH_DISTRIBUTED_DEBUG=DETAIL becomes INFO: DETAIL makes DDP on gloo crash")
     # Existing files prove nothing about this training.
     before = stamp_files(job.success, box)
-    if job.command is not None:
+    start, history = first_start(box, job.ranks), list[StartRecord]()
+    if job.command is not None and not start.number:
         _note_files(box, job, log)
     peers.connect_all(within_s=job.start_s, is_cancelled=lambda: stop.cause is not None)
-    start, history = Start(world_size=job.ranks), list[StartRecord]()
     checkpoints = ProgramCheckpoints.of(box, job, log.say)
+    if start.number:  # what the program saved last, and what it had half saved, when it was killed
+        checkpoints.final_poll(stop, ended_well=False)
     curves = LoggedCurves.of(box, job, log.say, is_host=peers.this_node.is_host)
     while True:
         start = replace(start, resume=checkpoints.restore())

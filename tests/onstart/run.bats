@@ -267,3 +267,43 @@ ENV
   ((status == 2))
   [[ $output == usage:* ]]
 }
+
+again() { in_box bash onstart/run.sh again; }
+
+# A run whose second step was killed with its container, and that the lease of the container's next start has buried.
+buried_run() {
+  stub_step 10-one 'echo once >>done'
+  stub_step 20-two 'echo $$ >two.pid; echo 1 >>tried; [[ -e go ]] || sleep 60'
+  start
+  eventually '[[ -s two.pid ]]'
+  in_box bash onstart/lease.sh end "$box_id" "$BATS_TEST_TMPDIR/none" 2>/dev/null || true
+  eventually 'flock -n run.lock true'
+  in_box bash onstart/run.sh bury || true
+  [[ $(<run/exit) == 137 ]]
+}
+
+@test "a run that was buried goes on with the step that was killed, and those before it are not done again" {
+  buried_run
+  touch go
+  again
+  eventually '[[ -e run/exit ]]'
+  [[ $(<run/exit) == 0 ]]
+  [[ $(wc -l <done) == 1 && $(wc -l <tried) == 2 ]]
+}
+
+@test "however often it is asked to go on, one does" {
+  buried_run
+  for _ in 1 2 3 4; do again & done
+  wait
+  again
+  eventually '[[ $(wc -l <tried) -ge 2 ]]'
+  [[ $(wc -l <tried) == 2 && ! -e run/exit ]]
+}
+
+@test "a run that was never buried does not go on twice" {
+  stub_step 10-one 'echo 1 >>tried; sleep 60'
+  start
+  eventually '[[ -e tried ]]'
+  again
+  [[ $(wc -l <tried) == 1 ]]
+}

@@ -18,6 +18,7 @@ from vastrun.trainer.supervision.launch_agent import AgentRecord
 from vastrun.trainer.supervision.processes import kill_descendants, send, stop_signal_targets
 from vastrun.trainer.supervision.progress import pid_of
 from vastrun.trainer.supervision.rank_process import RankProcess, read_processes
+from vastrun.trainer.supervision.restarts import Start
 from vastrun.trainer.supervision.stacks import dump_recorders, dump_stacks
 
 _POLL_S = 0.05
@@ -141,6 +142,15 @@ def archive_start(box: Path, number: int) -> None:
     for name in _START_PATHS:
         with contextlib.suppress(FileNotFoundError):
             (box / name).rename(folder / Path(name).name)
+
+
+def first_start(box: Path, world_size: int) -> Start:
+    """Return the first start, or the next one of a box whose container was stopped meanwhile."""
+    if not read_processes(box):
+        return Start(world_size=world_size)
+    number = len(list((box / layout.STARTS).glob("*")))
+    archive_start(box, number)
+    return Start(number=number + 1, world_size=world_size)
 
 
 def spare_agent_pid(box: Path) -> int | None:

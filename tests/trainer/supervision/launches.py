@@ -89,6 +89,11 @@ class Launched:
                 os.kill(pid, signal.SIGKILL)
         self.wait()
 
+    def start_again(self) -> None:
+        """Kill all of it, as with its container, and start the supervisor again on the same disk."""
+        self.end()
+        self._process = self._start()
+
     def environment(self) -> dict[str, str]:
         """Of the supervisor."""
         name, _, value = self._mark.partition("=")

@@ -272,3 +272,22 @@ def test_a_program_that_is_killed_at_random_even_while_it_saves_ends_with_the_we
     began = [int(line.rpartition(" ")[2]) for line in log if "starts after step" in line]
     assert began == sorted(began)
     assert began[1] >= 5
+
+
+def test_a_program_that_was_killed_with_its_supervisor_continues_on_the_same_disk(
+    launched: list[Launched], tmp_path: Path
+) -> None:
+    program = TRAINS.replace("os.kill(os.getpid(), signal.SIGKILL)", "heart.beat(25); time.sleep(600)")
+    command = ["python", "program.py", "{resume:--from}"]
+    run = start(launched, tmp_path / "box", program, command=command)
+    run.until_steps(25)
+    before = (run.box / layout.FILES_BEFORE).read_text()
+    run.start_again()
+    outcome, log = run.outcome(), run.log()
+
+    assert outcome.reason == "finished", log
+    assert log.count("rank0 starts after step 0") == log.count("rank0 starts after step 20") == 1
+    assert (run.box / layout.CODE / "weights").read_text() == undisturbed(40)
+    assert any("step_25.pt is not the complete checkpoint" in line for line in log)
+    assert (run.box / layout.STARTS / "0" / "ranks" / "rank-0.process.json").exists()
+    assert (run.box / layout.FILES_BEFORE).read_text() == before, "what it wrote before is its own"
