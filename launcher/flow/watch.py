@@ -16,6 +16,7 @@ from vastrun.launcher.flow.lease_expiry import gone_result, set_deadline
 from vastrun.launcher.flow.lease_watch import LeaseWatch
 from vastrun.launcher.flow.live_download import LiveDownloads, download_checkpoint_slice, download_metrics
 from vastrun.launcher.flow.node_sync import must_wait_for_nodes, send_node_env
+from vastrun.launcher.flow.outbid import BidWatch
 from vastrun.launcher.flow.progress import ProgressReport
 from vastrun.launcher.flow.run_end import end_of_training
 from vastrun.launcher.flow.run_state import PhaseResult, failed
@@ -46,6 +47,7 @@ class WatchState:
     """State of the watch between two polls of the box."""
 
     lease: LeaseWatch
+    bid: BidWatch
     starts: int = 0
     silent_since: float | None = None
     listed_at: float = 0.0
@@ -65,7 +67,8 @@ class WatchState:
 
 def watch(context: RunContext) -> PhaseResult | None:
     """Follow the training until it has ended; None when the user detached."""
-    state = WatchState(lease=LeaseWatch(metering_due_at=context.now() + _UNTIL_METERED_S))
+    lease = LeaseWatch(metering_due_at=context.now() + _UNTIL_METERED_S)
+    state = WatchState(lease=lease, bid=BidWatch.of(context))
     while True:
         try:
             # Before the box is asked: one that answers slowly, or lies, must not lengthen a limit.
@@ -80,6 +83,10 @@ def watch(context: RunContext) -> PhaseResult | None:
             end = _no_answer(context, state, error)
             if end is not None:
                 return end
+            context.wait(policy.POLL_INTERVAL_S)
+        except ProviderError as error:
+            if error.cause is not Cause.PREEMPTED or not state.bid.may_come_back(context):
+                raise
             context.wait(policy.POLL_INTERVAL_S)
         end = _past_limit(context, state)
         if end is not None:
@@ -123,7 +130,7 @@ def _poll_once(context: RunContext, state: WatchState) -> PhaseResult | None:
         return context.nodes.end() or (None if state.waits_for_nodes else _start(context, state, remote))
     state.progress.show(context, box_status)
     if box_status.box == "ended":
-        return end_of_training(context, remote, box_status)
+        return _ended(context, state, box_status, remote)
     if box_status.box == "dead":
         return _dead(context, state)
     # The first that applies names the cause of the run: what its user wants comes before any limit.
@@ -141,6 +148,15 @@ def _poll_once(context: RunContext, state: WatchState) -> PhaseResult | None:
     download_checkpoint_slice(context, state.downloads, remote)
     download_metrics(context, state.downloads, remote)
     return None
+
+
+def _ended(
+    context: RunContext, state: WatchState, box_status: BoxStatus, remote: Remote
+) -> PhaseResult | None:
+    """Return the result of a run that has ended; None: it was killed with its container, and goes on."""
+    if state.bid.must_continue(box_status):
+        return state.bid.resume_run(context, remote)
+    return end_of_training(context, remote, box_status)
 
 
 def _follow_log(context: RunContext, state: WatchState, seconds: float) -> None:
@@ -279,7 +295,7 @@ def _no_answer(context: RunContext, state: WatchState, error: ProviderError) -> 
         state.listed_at = now
         if context.machines.is_gone():
             return gone_result(context)
-    return None
+    return state.bid.overdue(now)
 
 
 def _past_limit(context: RunContext, state: WatchState) -> PhaseResult | None:

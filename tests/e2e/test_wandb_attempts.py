@@ -21,7 +21,7 @@ JOB = """\
 name: tracked
 resources: {gpus: 0, disk_gb: 8, interruptible: true}
 ranks: 2
-limits: {hours: 0.5, usd: 1, stall_s: 400}
+limits: {hours: 0.5, usd: 1, usd_per_hour: 0.36, stall_s: 400}
 code: {path: code}
 command: python train.py
 checkpoints: {files: saved/*, every_s: 0.2}

@@ -127,7 +127,6 @@ def _money(instance: Instance) -> dict[str, Any]:
     return {
         "dph_base": gpu_usd,
         "dph_total": round(gpu_usd + disk_usd, 6),
-        "min_bid": round(instance.machine.min_bid_usd * instance.gpus, 6),
         "is_bid": instance.bid_usd is not None,
         "storage_total_cost": disk_usd,
         "inet_down_billed": received / 1024,

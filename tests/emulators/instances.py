@@ -171,10 +171,14 @@ class Fleet:
             raise refusal(404, "not_found", "SSH key not found.")
         instance.box.authorize(list(instance.ssh_keys.values()))
 
+    def winning_bid(self, instance: Instance) -> float:
+        """The lowest bid that has its GPUs now."""
+        return self._market.winning_bid(instance.machine.id, instance.gpus, instance_id=instance.id)
+
     def change_bid(self, instance: Instance, bid_usd: float | None) -> None:
         """The price from now on, None for one that wins."""
         if bid_usd is None:
-            bid_usd = self._market.winning_bid(instance.machine.id, instance.gpus)
+            bid_usd = self.winning_bid(instance)
         instance.bid_usd = bid_usd
         instance.meter.rates.gpu_usd_per_hour = instance.gpu_usd_per_hour
         if instance.cur != "running":

@@ -255,6 +255,7 @@ def _change_state(world: World, instance: Instance, state: Any) -> Mapping[str, 
 
 def _row(world: World, instance: Instance) -> dict[str, Any]:
     row = instance_row(instance, world.clock.now())
+    row["min_bid"] = world.instances.winning_bid(instance)
     for name, (where, _) in FAULTS.items():
         if where == ROW and world.faults.take(name, instance.place):
             row = spoil(row, name)

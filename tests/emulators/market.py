@@ -149,9 +149,13 @@ class Market:
         holding = self._holdings.get(holder_id)
         return holding.bid_usd if holding else None
 
-    def winning_bid(self, machine_id: int, gpus: int) -> float:
-        """The lowest bid that has the GPUs for sure."""
-        others = [other for other in self._holdings.values() if other.machine_id == machine_id]
+    def winning_bid(self, machine_id: int, gpus: int, *, instance_id: int) -> float:
+        """The lowest bid with which that instance has the GPUs for sure."""
+        others = [
+            other
+            for holder_id, other in self._holdings.items()
+            if other.machine_id == machine_id and holder_id != instance_id
+        ]
         highest = max((other.bid_usd or 0.0 for other in others), default=0.0)
         return round(max(self.machines[machine_id].min_bid_usd * gpus, highest * 1.01), 6)
 

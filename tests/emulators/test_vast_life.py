@@ -123,6 +123,7 @@ def test_an_outbid_instance_stops_and_runs_again_for_a_higher_price(still: VastE
     still.advance(61)
     assert states(still, instance_id) == ("exited", "stopped", "stopped")
     assert offers(still, type="bid", num_gpus={"eq": 2}) == []
+    assert row(still, instance_id)["min_bid"] == pytest.approx(0.7 * 1.1 * 1.01)
     ask(still, "PUT", f"/api/v0/instances/bid_price/{instance_id}/", {"client_id": "me", "price": 0.9})
     still.advance(2)
     assert states(still, instance_id) == ("running", "running", "running")

@@ -99,6 +99,7 @@ class VastProvider:
     def abilities(self) -> Abilities:
         return Abilities(
             account=self,
+            bids=self,
             charged=partial(accounts.charges_of, self._api),
             backups=partial(accounts.backups_of, self._api),
             host_log=self,
@@ -244,6 +245,12 @@ class VastProvider:
             finally:
                 # Also after an error: the request may have arrived, and a cached list would show the machine.
                 self._rows.invalidate()
+
+    def change_bid(self, instance_id: str, usd_per_hour: float) -> None:
+        try:
+            self._api.change_bid(instance_id, usd_per_hour)
+        finally:
+            self._rows.invalidate()  # its price and its state change
 
     def forget(self, run_id: str) -> None:
         self._keys.forget(run_id)

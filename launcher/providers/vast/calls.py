@@ -65,6 +65,12 @@ def destroy(instance_id: str) -> VastCall:
     return VastCall(route="destroy", method="DELETE", path=f"/api/v0/instances/{int(instance_id)}/", body={})
 
 
+def change_bid(instance_id: str, usd_per_hour: float) -> VastCall:
+    """Bid that much for an instance's GPUs."""
+    path = f"/api/v0/instances/bid_price/{int(instance_id)}/"
+    return VastCall(route="bid", method="PUT", path=path, body={"client_id": "me", "price": usd_per_hour})
+
+
 def attach_key(instance_id: str, public_key: str) -> VastCall:
     """Authorize an SSH key on an instance."""
     path = f"/api/v0/instances/{int(instance_id)}/ssh/"

@@ -175,7 +175,7 @@ _too_often = _error_maker(
 )
 _LACKING = re.compile(r"lacks the (api\.[\w.]{1,80}) route access", re.ASCII)
 """Text of HTTP 401 for a key that may do other things; any other 401 is about the whole key."""
-_BY_ID = ("show", "destroy", "attach key", "logs", "schedule", "unschedule")
+_BY_ID = ("show", "destroy", "bid", "attach key", "logs", "schedule", "unschedule")
 _TABLE: tuple[tuple[tuple[int, ...], str, Callable[[Answer], VastrunError]], ...] = (
     # status          text                     meaning
     ((403,), "permission", _denied),

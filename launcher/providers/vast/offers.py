@@ -9,6 +9,7 @@ from typing import Any
 from vastrun.launcher.core import Offer, SearchFinding
 from vastrun.launcher.core.gpus import is_same_name, min_usable_gb, spellings
 from vastrun.launcher.core.job import JobSpec, Resources
+from vastrun.launcher.decisions.bids import bid_above
 from vastrun.launcher.decisions.history import NOTHING_AVOIDED, AvoidedHosts
 from vastrun.launcher.gate.text import one_line
 from vastrun.launcher.image.lock import ARCHITECTURE, Capability, ImageRequirements, Lock, LockedImage
@@ -23,9 +24,6 @@ MIN_DIRECT_PORTS = 1
 _MIN_COMPUTE_CAP = 350
 """Sent with `cuda_max_good`, which alone found no H100 and no H200 (gpuhunt #142, 2025). No CUDA since 11 has
 code for older GPUs."""
-_BID_MARGIN = 1.2
-"""Bid as a multiple of the lowest bid that wins now."""
-_BID_MARGIN_MIN = 1.05
 _ON_DEMAND = ", on demand: a bid is expected to cost more"
 LIMIT = 1000
 _DEFAULT_PAGE = 64
@@ -123,11 +121,13 @@ def make_offer(
     bid = None
     price = row.usd_per_hour
     if spec.resources.interruptible and row.is_bid:
-        bid = _bid(row, spec.limits.usd_per_hour, on_demand_usd)
+        cap = spec.limits.usd_per_hour
+        storage_usd = row.extras.storage_usd_per_hour
+        bid = bid_above(row.min_bid_usd, None if cap is None else cap - storage_usd, on_demand_usd)
         if bid is None:
             return None
         # A bid buys the GPUs; the disk is billed on top of it.
-        price = bid + row.extras.storage_usd_per_hour
+        price = bid + storage_usd
     if spec.limits.usd_per_hour is not None and price > spec.limits.usd_per_hour:
         return None
     image = image_for(row, spec, lock)
@@ -149,20 +149,6 @@ def make_offer(
         image_whole=image is not None and image.whole and spec.image is None,
         cuda=row.cuda,
     )
-
-
-def _bid(row: OfferRow, cap: float | None, on_demand_usd: float | None) -> float | None:
-    """Return a bid above the minimum by a margin, within the caps; None when the caps are too low."""
-    if row.min_bid_usd <= 0:
-        return None
-    bid = row.min_bid_usd * _BID_MARGIN
-    if cap is not None:
-        bid = min(bid, cap - row.extras.storage_usd_per_hour)
-    if on_demand_usd is not None:
-        bid = min(bid, on_demand_usd)
-    # Rounded down, so that the bid stays within the cap.
-    bid = int(bid * 10_000) / 10_000
-    return bid if bid >= row.min_bid_usd * _BID_MARGIN_MIN else None
 
 
 def _describe(row: OfferRow) -> str:

@@ -35,6 +35,7 @@ ROUTES: Mapping[str, Route] = {
     "destroy": Route(purpose="destroy a machine", right="instance_write", limit=Limit(1, 3.0)),
     "attach key": Route(purpose="attach the run's SSH key", right="instance_write", limit=Limit(1, 1.0)),
     "logs": Route(purpose="read the logs of a start", right="instance_read", limit=Limit(1, 1.0)),
+    "bid": Route(purpose="raise a lost bid", right="instance_write", limit=Limit(1, 5.5)),
     "account": Route(purpose="read the credit", right="user_read", limit=Limit(1, 1.0)),
     "charges": Route(purpose="read the bill", right="billing_read", limit=Limit(1, 1.0)),
     "backups": Route(purpose="name backups of a lost machine", right="instance_read", limit=Limit(1, 1.0)),

@@ -20,10 +20,11 @@ class Hanging(TrajectoryTask):
 
 
 class Waiting(TrajectoryTask):
-    """Goes past that step only in a run that continues another one."""
+    """Goes past that step only in a run that continues another one, or itself."""
 
     def batch(self, step, indices):
-        if step == WAITS_AT and not Path(os.environ["VASTRUN_BOX"], layout.RESUME).is_dir():
+        is_first = not Path(os.environ["VASTRUN_BOX"], layout.RESUME).is_dir()
+        if step == WAITS_AT and is_first and os.environ["VASTRUN_RESTART"] == "0":
             wait_for_what_never_comes()
         return super().batch(step, indices)
 
