@@ -6,7 +6,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 
 from vastrun.contract import layout
-from vastrun.launcher.core import Cause, UserRequest
+from vastrun.launcher.core import BoxStatus, Cause, UserRequest
 from vastrun.launcher.core.errors import BoxError, GoneError, ProviderError, UnreachableError
 from vastrun.launcher.core.market import ENDED
 from vastrun.launcher.decisions import policy

@@ -56,7 +56,7 @@ CREATES: Mapping[str, tuple[RecordedAnswer, str]] = {
             body={
                 "success": False,
                 "error": "invalid_args",
-                "msg": "error 403/3586: Offer 1234567 is not your own. Hosts can only rent their own machines.",
+                "msg": "error 403/3586: Offer 1234567 is not your own.",
                 "ask_id": 1234567,
             },
             error=NoOfferError,
