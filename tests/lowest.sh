@@ -33,5 +33,5 @@ try_launcher tests/launcher/config/test_{config,json_schema}.py tests/launcher/c
 	tests/launcher/notifications/test_apprise.py tests/launcher/ui/web/test_prometheus.py \
 	tests/launcher/api/test_notebooks.py
 bring "$1" vast
-try_launcher tests/launcher/providers/vast/test_{account,offers,rental}.py tests/launcher/ssh/test_keys.py
+try_launcher tests/launcher/providers/vast/test_{account,offers,rental,transport}.py tests/launcher/ssh/test_keys.py
 echo "the $1 versions of all dependencies: the launcher works ($((SECONDS - began)) s)"
