@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,8 +11,9 @@ import pytest
 from tests.fakebox import Loading, Training
 from tests.jobs import train_job
 from tests.launcher.faults import Fault, Killed
+from tests.launcher.terminal import Terminal
 from tests.launcher.world import World
-from vastrun.launcher.core import Cause, Phase
+from vastrun.launcher.core import Cause, Driver, Phase
 from vastrun.launcher.core.job import Limits
 from vastrun.launcher.decisions import policy
 
@@ -118,3 +120,33 @@ def test_a_machine_whose_lease_is_seen_too_late_for_its_schedule_is_given_back(t
 
     assert (run.phase, world.rented()) == (Phase.ENDED, 0)
     assert world.market.ended_by_schedule == []
+
+
+def test_reap_removes_what_is_left_of_machines_that_are_gone_and_nothing_else(tmp_path: Path) -> None:
+    terminal = Terminal(tmp_path)
+    assert terminal.launch().exit_code == 0
+    terminal.launch("--detach")
+    (detached,) = terminal.ledger.runs(open_only=True)
+    assert detached.instance_id == "2"
+    for machine_id in ("1", "2", "77"):
+        terminal.market.scheduled[machine_id] = terminal.clock.now() + 9 * HOUR_S
+
+    said = terminal.type("reap", "-y")
+
+    assert said.exit_code == 0
+    assert "scheduled ends removed, of machines that are gone: 1\n" in said.stderr
+    assert set(terminal.market.scheduled) == {"2", "77"}, "one is at work, one is of another program"
+
+
+def test_an_orphan_that_reap_destroys_leaves_no_schedule(tmp_path: Path) -> None:
+    terminal = Terminal(tmp_path)
+    terminal.launch("--detach")
+    (run,) = terminal.ledger.runs()
+    terminal.ledger.hold(run.id, Driver(who="me", until=terminal.clock.now() + HOUR_S))
+    terminal.ledger.save(replace(run, phase=Phase.ENDED, ended_at=terminal.clock.now()), who="me")
+    terminal.ledger.release(run.id, "me")
+    assert set(terminal.market.scheduled) == {"1"}
+
+    assert terminal.type("reap", "-y").exit_code == 0
+
+    assert (terminal.machines(), terminal.market.scheduled) == (0, {})
