@@ -169,5 +169,5 @@ def _charged(recorder: ApiRecorder, record: Record) -> dict[str, Value]:
 
 def _ratio(charged_usd: float, counted_usd: float, record: Record) -> float:
     """Return the ratio of charged to counted dollars, without what the bill's tail may be."""
-    tail_usd = min(max(0.0, charged_usd - counted_usd), record.tail_usd)
-    return (charged_usd - tail_usd) / counted_usd
+    ratio = charged_usd / counted_usd
+    return ratio - min(max(0.0, ratio - 1), record.tail_usd / record.counted.usd)

@@ -68,7 +68,7 @@ def test_a_bill_is_explained_until_it_is_settled_and_is_the_cost_then_and_anothe
     (run,) = reconcile(rented, **later.variables)["runs"]
     assert run["settled"]
     (cost,) = rented.type("cost", "--json").json()["runs"]
-    assert (cost["usd_source"], cost["usd"]) == ("charged", round(mine.total_usd, 3))
+    assert (cost["usd_source"], cost["usd"]) == ("charged", pytest.approx(mine.total_usd, abs=ROUNDED_USD))
     assert cost["counted_usd"] == run["counted_usd"]
     assert rented.status()["run"]["usd"] == cost["usd"]
 
@@ -91,4 +91,4 @@ def test_a_bill_that_goes_on_after_the_machine_is_within_the_range_and_is_the_co
     (run,) = reconcile(rented, **later.variables)["runs"]
     assert (run["settled"], run["reasons"]) == (True, ["bill_ran_on"])
     (cost,) = rented.type("cost", "--json").json()["runs"]
-    assert cost["usd"] == cost["at_most_usd"] == round(meter.total_usd, 3)
+    assert cost["usd"] == cost["at_most_usd"] == pytest.approx(meter.total_usd, abs=ROUNDED_USD)

@@ -16,6 +16,7 @@ from tests.emulators.instance import Pace
 from tests.emulators.machines import Machine
 from tests.emulators.vast import VastEmulator
 from tests.waiting import eventually
+from vastrun.launcher.cost.reconciliation import ROUNDED_USD
 
 pytestmark = pytest.mark.torch
 
@@ -92,7 +93,7 @@ def test_the_quickstart_on_vast_ends_as_it_does_on_this_computer_and_costs_what_
     assert counted["storage_usd"] == pytest.approx(meter.usd("disk"), rel=0.02)
     assert counted["traffic_usd"] == pytest.approx(meter.usd("bwd") + meter.usd("bwu"), rel=0.02)
     charged = eventually(lambda: charged_usd(rented), what="the settled bill")
-    assert charged == round(meter.total_usd, 3)
+    assert charged == pytest.approx(meter.total_usd, abs=ROUNDED_USD)
 
 
 @pytest.mark.parametrize("has_sdk", [True, False])

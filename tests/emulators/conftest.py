@@ -31,12 +31,12 @@ def vast() -> Iterator[VastEmulator]:
 def still() -> Iterator[VastEmulator]:
     """One machine with two GPUs; time stands still until the test advances it.
 
-    It is the beginning of a minute: what is charged in another one would be listed apart. Its boxes are
+    It is the beginning of a day: what is charged on another one would be listed apart. Its boxes are
     played: most of its tests ask only the API.
     """
     prices = {"gpu_usd": 0.5, "min_bid_usd": 0.3, "storage_usd": 0.72}
     machine = Machine(id=41000, gpus=2, days=10, cluster_id=7, **prices)
-    clock = Clock(0, began=time.time() // 60 * 60)
+    clock = Clock(0, began=time.time() // 86400 * 86400)
     make_box = PlayedBoxes(clock, lambda _: Training(), NO_LEASE).make
     with VastEmulator([machine], clock=clock, rate_limits=False, make_box=make_box) as vast:
         yield vast
