@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from vastrun.launcher.commands.chains import (
-    at_most_spent_on,
     chain_of,
     has_open_nodes,
+    max_spent_on,
     next_attempt,
     no_checkpoint_error,
     nothing_to_resume_error,
@@ -242,7 +242,7 @@ class Attempts:
         """Return job and provider of the next attempt; None, with a message to the user, when the limits
         leave none.
         """
-        spent_usd = at_most_spent_on(services.ledger, former, now)
+        spent_usd = max_spent_on(services.ledger, former, now)
         spec = next_attempt(read_job(former.spec_json), chain, now, spent_usd)
         if isinstance(spec, str):
             if spec:

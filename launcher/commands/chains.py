@@ -47,7 +47,7 @@ def spent_on(ledger: Ledger, run: Run, now: float) -> float:
     return total_usd((run, *ledger.runs(leader=run.id)), now)
 
 
-def at_most_spent_on(ledger: Ledger, run: Run, now: float) -> float:
+def max_spent_on(ledger: Ledger, run: Run, now: float) -> float:
     """Return the dollars that a run may have cost by its bill, with all of its nodes."""
     return sum(at_most_usd(one, now) for one in (run, *ledger.runs(leader=run.id)))
 
@@ -73,7 +73,7 @@ def is_retry_missing(ledger: Ledger, run: Run, now: float) -> bool:
         return False
     if ledger.user_request(run.id).cause is not None:
         return False
-    chain, spent_usd = chain_of(ledger, run), at_most_spent_on(ledger, run, now)
+    chain, spent_usd = chain_of(ledger, run), max_spent_on(ledger, run, now)
     return not isinstance(next_attempt(read_job(run.spec_json), chain, now, spent_usd), str)
 
 

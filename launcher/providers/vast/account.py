@@ -27,7 +27,6 @@ from vastrun.launcher.providers.vast.routes import NEEDED, RIGHTS
 from vastrun.launcher.providers.vast.rows import parse_charge
 
 _DAY_S = 86400.0
-_MAX_STATUS = 80
 _IDENTITY = ("source", "type", "start", "end", "amount")
 _T = TypeVar("_T")
 VARIABLE = "VASTRUN_SSH_KEY"
@@ -110,7 +109,7 @@ def backups_of(api: VastApi, instance_id: str) -> Sequence[str]:
     """Name the newest backup of an instance, with the command that copies it to another one."""
     rows = [row for row in api.backups(instance_id) if isinstance(row, Mapping)]
     states = [
-        one_line(text(row.get("status")))[:_MAX_STATUS] or "unknown"
+        one_line(text(row.get("status")))[: caps.LABEL_CHARACTERS] or "unknown"
         for row in rows
         if str(row.get("contract_id")) == instance_id
     ]

@@ -28,7 +28,7 @@ _ON_DEMAND = ", on demand: a bid is expected to cost more"
 LIMIT = 1000
 _DEFAULT_PAGE = 64
 _MAX_REASONS, _MAX_REASON = 4, 60
-_MAX_AVOIDED = 100
+_AVOIDED_NAMED = 100
 """Max. number of machines, addresses and accounts that a search names: the others are left out here."""
 
 
@@ -71,7 +71,7 @@ def query(spec: JobSpec, *, bid: bool, avoid: AvoidedHosts = NOTHING_AVOIDED) ->
 def _without(avoid: AvoidedHosts) -> dict[str, dict[str, Any]]:
     """Return filters for what is avoided."""
     columns = {"machine_id": avoid.machines, "host_id": avoid.accounts, "public_ipaddr": avoid.addresses}
-    return {name: {"notin": sorted(values)[:_MAX_AVOIDED]} for name, values in columns.items() if values}
+    return {name: {"notin": sorted(values)[:_AVOIDED_NAMED]} for name, values in columns.items() if values}
 
 
 def _optional(resources: Resources) -> dict[str, dict[str, Any]]:

@@ -71,9 +71,9 @@ def cost_text(row: RunRow, rate: str = "") -> str:
 
     `rate`: added to the amount, such as ` at $0.21/h`.
     """
-    spent, at_most = usd(row.usd), usd(row.at_most_usd)
-    is_open = row.verdict is None or row.at_most_usd <= row.usd or spent == at_most
-    return f"{spent}{rate}" if is_open else f"{spent}{rate}, at most {at_most} until the bill is in"
+    spent, upper = usd(row.usd), usd(row.at_most_usd)
+    is_open = row.verdict is None or row.at_most_usd <= row.usd or spent == upper
+    return f"{spent}{rate}" if is_open else f"{spent}{rate}, at most {upper} until the bill is in"
 
 
 def on_machines(row: RunRow) -> str:

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from vastrun.launcher.providers.vast.sdk import VastAccount
 
 from tests.emulators.machines import Machine
 from tests.emulators.vast import VastEmulator
@@ -21,6 +20,7 @@ from vastrun.launcher.decisions.history import AvoidedHosts, SpeedHistory
 from vastrun.launcher.flow.rental import choose_offers
 from vastrun.launcher.providers.vast import VastProvider
 from vastrun.launcher.providers.vast.offers import query
+from vastrun.launcher.providers.vast.transport import VastAccount
 
 
 def test_what_vast_does_not_filter_is_filtered_here(vast: VastEmulator, provider: VastProvider) -> None:
