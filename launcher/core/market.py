@@ -203,7 +203,7 @@ class Charge:
     instance_id: str
     """Id of the machine; empty: none, or unknown."""
     source: str = ""
-    """Name of what was charged by the provider, if it is not a machine: `volume-12`."""
+    """Provider's name of what was charged, if it is not a machine: `volume-12`."""
     label: str
     """Label of the machine, then or now; empty: it had none."""
     usd: float

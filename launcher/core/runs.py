@@ -114,7 +114,7 @@ class MeasuredRun:
     account: str = ""
     """Account of the key with which it was rented; empty: none, or unknown."""
     tail_s: float | None = None
-    """Seconds of its tail by its `Settled` bill; None: unknown."""
+    """Seconds that were charged beyond those counted, by its settled bill; None: unknown."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)  # a batch of 10,000 points has all in memory

@@ -126,7 +126,11 @@ def test_what_runs_have_shown_of_their_machines_is_read_without_the_rest(ledger:
     shown = MeasuredRun(
         provider=FULL.provider, host="h1", gpu_name="", gpus=0, gpu_memory_gb=0.0, spec_json=FULL.spec_json
     )
-    assert ledger.measured() == [replace(shown, boot_s=60.0), replace(shown, steps_per_s=2.0)]
+    assert ledger.measured() == [
+        replace(shown, tail_s=12.0),
+        replace(shown, boot_s=60.0),
+        replace(shown, steps_per_s=2.0),
+    ]
 
 
 def test_the_hours_of_bids_and_who_lost_them_are_read_with_the_kind_of_machine(ledger: SqlLedger) -> None:
