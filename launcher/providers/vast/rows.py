@@ -186,7 +186,7 @@ def parse_charge(row: Any) -> Charge:
     """
     columns = ColumnReader(row if isinstance(row, Mapping) else {})
     source = columns.read("source", text)[: caps.LABEL_CHARACTERS]
-    machine, usd = _MACHINE.fullmatch(source), columns.read("amount", _dollars_or_none)
+    machine, usd = _MACHINE.fullmatch(source), columns.read("amount", _dollars)
     if usd is None and not source:
         raise no_response_error("a charge that cannot be read")
     items = columns.read("items", _usd_by_type)
@@ -209,7 +209,7 @@ def _usd_by_type(items: Any) -> Mapping[str, float]:
     found: dict[str, float] = defaultdict(float)
     for item in items or ():
         with suppress(*ROW_ERRORS):
-            found[text(item["type"])] += _dollars(item["amount"])
+            found[text(item["type"])] += _dollars(item["amount"]) or 0.0
     return found
 
 
@@ -217,12 +217,10 @@ def _label(metadata: Any) -> str:
     return text((metadata or {}).get("label"))[: caps.LABEL_CHARACTERS]
 
 
-def _dollars_or_none(value: Any) -> float | None:
-    return None if value is None else _dollars(value)
-
-
-def _dollars(value: Any) -> float:
+def _dollars(value: Any) -> float | None:
     """Parse an amount in USD; credits are negative. Raises ValueError when it is out of range."""
+    if value is None:
+        return None
     usd = float(value)
     if not abs(usd) <= caps.VAST_USD:
         raise ValueError(f"{usd} is not a valid amount in USD")
