@@ -6,10 +6,10 @@ import re
 import shlex
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from pathlib import PurePath
 from typing import Any
 
 from vastrun.contract.resume_command import PLACEHOLDER as RESUME_PLACEHOLDER
-from vastrun.contract.resume_command import is_script
 from vastrun.launcher.config.shell_values import PLACEHOLDER, with_values
 from vastrun.launcher.core.job import JobSpec
 
@@ -18,6 +18,8 @@ BASH = ("bash", "--noprofile", "--norc", "-eo", "pipefail", "-c")
 _ON_STOP = "trap 'exit 143' TERM; "
 """Prefix of a script that ends it on SIGTERM, after its current command was stopped."""
 _QUOTED = re.compile(r"'[^']*'|\"[^\"$`\\]*\"")
+_SHELLS = frozenset(("bash", "sh", "dash", "ash", "zsh", "ksh"))
+_FLAG_BEFORE_SCRIPT = re.compile(r"-[a-z]*c[a-z]*")
 _FOR_A_SHELL = re.compile(r"[\n;&|<>$`*?~#(){}!\\\[\]]|^\w+=")
 
 
@@ -54,12 +56,20 @@ def with_parameters(spec: JobSpec, values: Mapping[str, Any]) -> JobSpec:
     script = script_of(spec.command)
     if script is not None:
         command = program_of(with_values(script, texts))
-    elif is_script(spec.command):
-        command = (*spec.command[:-1], with_values(spec.command[-1], texts))
     else:
-        command = tuple(_filled(word, texts) for word in spec.command)
+        words = enumerate(spec.command)
+        command = tuple(
+            with_values(word, texts) if _is_script(spec.command, n) else _filled(word, texts)
+            for n, word in words
+        )
     env = {variable_of(key): text for key, text in texts.items()}
     return replace(spec, command=command, env={**spec.env, **env})
+
+
+def _is_script(program: tuple[str, ...], n: int) -> bool:
+    """Tell whether a shell reads this word: `timeout 5 bash -c SCRIPT NAME`."""
+    is_after_flag = n > 1 and _FLAG_BEFORE_SCRIPT.fullmatch(program[n - 1]) is not None
+    return is_after_flag and any(PurePath(word).name in _SHELLS for word in program[: n - 1])
 
 
 def _filled(word: str, texts: Mapping[str, str]) -> str:

@@ -6,32 +6,29 @@ Standard library only.
 from __future__ import annotations
 
 import re
-from pathlib import PurePath
 
 RESUME = "VASTRUN_RESUME"
 """Environment variable with the path of the restored checkpoint; empty on a fresh start."""
 PLACEHOLDER = re.compile(r"(?<!\$)\{resume(?::([^\s{}'\"]+))?\}")
 """Matches `{resume:--resume-from}`, but not `${resume}`, which the shell expands."""
-_SHELLS = ("bash", "sh", "dash", "ash", "zsh", "ksh")
+_NOT_PLAIN = re.compile(r"[^\w.,:+=@%^/-]|(?<![^/])-")
+"""What a shell may read as more than a part of a name: `$`, quotes, blanks, a dash in front."""
+_OF_SCRIPTS = re.compile(r"[\s;&|<>()`$]")
+"""Characters that no option has: a word with one of them may be a script, whatever program reads it."""
+
+
+def plain_name(name: str) -> str:
+    """Return the path with `_` for each character that a shell may read as more than a part of a name."""
+    return _NOT_PLAIN.sub("_", name)
 
 
 def with_resume(program: tuple[str, ...], path: str) -> tuple[str, ...]:
     """Return the command line with its placeholders replaced; `path` is empty on a fresh start.
 
-    A word that is a placeholder alone disappears on a fresh start. A script for a shell reads the variable
-    itself, which leaves the quoting to the shell.
+    A word that is a placeholder alone disappears on a fresh start. In a script a plain path stands as text,
+    which reads the same in every language and quote; any other path is left to the shell's variable.
     """
-    if is_script(program):
-        return (*program[:-1], PLACEHOLDER.sub(_for_a_shell, program[-1]))
     return tuple(part for word in program for part in _filled(word, path))
-
-
-def is_script(program: tuple[str, ...]) -> bool:
-    """Tell whether a shell runs the last word: `bash -c SCRIPT`."""
-    if len(program) < 3 or PurePath(program[0]).name not in _SHELLS:
-        return False
-    flags = program[-2]
-    return flags.startswith("-") and not flags.startswith("--") and flags.endswith("c")
 
 
 def _for_a_shell(found: re.Match[str]) -> str:
@@ -42,7 +39,10 @@ def _for_a_shell(found: re.Match[str]) -> str:
 def _filled(word: str, path: str) -> tuple[str, ...]:
     whole = PLACEHOLDER.fullmatch(word)
     if whole is None:
-        return (PLACEHOLDER.sub(lambda found: _in_a_word(found, path), word),)
+        is_expanded = plain_name(path) != path and _OF_SCRIPTS.search(PLACEHOLDER.sub("", word))
+        return (
+            PLACEHOLDER.sub(_for_a_shell if is_expanded else lambda found: _in_a_word(found, path), word),
+        )
     if not path:
         return ()
     return (path,) if whole[1] is None else (whole[1], path)

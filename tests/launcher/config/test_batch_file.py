@@ -276,6 +276,7 @@ COMMANDS = (
     r"printf %s \'{v}\' \"{v}\"",
     "bash -c 'printf %s {v}'",
     """bash -c 'printf %s "{v}"'""",
+    "env X=1 bash -c 'printf %s {v}' name",
     'printf %s "{v}"',
 )
 """Commands that give the value to a program, alone or within a longer word."""

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
-from vastrun.contract.resume_command import with_resume
+from vastrun.contract.resume_command import plain_name, with_resume
 
 
 @pytest.mark.parametrize(
@@ -43,3 +45,51 @@ def test_a_script_is_filled_in_by_its_shell_whatever_the_path_contains(
 
     assert printed("/c/a $b") == resumed
     assert printed("") == fresh
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("env", "X=1", "bash", "-c", "printf %s {resume}"),
+        ("timeout", "5", "sh", "-c", 'printf %s "{resume}"', "name"),
+        ("sh", "-c", "exec sh -c 'printf %s {resume}'"),
+        ("sh", "-ec", "echo x | xargs -I% sh -c 'printf \\\"%s\\\" {resume}'"),
+        ("sh", "-c", "cat<<end\n{resume}\nend"),
+        (sys.executable, "-c", "import os; os.system('printf {resume}')"),
+        (sys.executable, "-c", "import sys; print(sys.argv[1])", "{resume}"),
+    ],
+)
+def test_no_shell_runs_what_stands_in_a_path_wherever_it_is_called(
+    words: tuple[str, ...], tmp_path: Path
+) -> None:
+    for path in (
+        "/c/$(touch ran)",
+        "/c/`touch ran`",
+        "/c/x;touch ran",
+        "/c/' ;touch ran; '",
+        '/c/" ;touch ran;"',
+    ):
+        env = {**os.environ, "VASTRUN_RESUME": path}
+        subprocess.run(with_resume(words, path), env=env, cwd=tmp_path, capture_output=True)
+        assert not (tmp_path / "ran").exists(), path
+
+
+def test_a_plain_path_stands_as_text_in_a_script_of_any_language() -> None:
+    program = (sys.executable, "-c", "print(r'{resume}', '{resume:--from}')")
+    printed = subprocess.run(with_resume(program, "/c/a=1.pt"), capture_output=True, text=True, check=True)
+    assert printed.stdout == "/c/a=1.pt --from /c/a=1.pt\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "plain"),
+    [
+        ("/box/epoch=3-step=100,a+b@c:d%e^f.ckpt", "/box/epoch=3-step=100,a+b@c:d%e^f.ckpt"),
+        ("modèle_θ/重み.pt", "modèle_θ/重み.pt"),
+        ("a b\n'c'\"d\"", "a_b__c__d_"),
+        ("$(x)`y`;&|<>{}*?[]!#~\\", "__x__y" + 16 * "_"),
+        ("-rf/--load=x", "_rf/_-load=x"),
+        ("a\u202eb\x1b\udc80", "a_b__"),
+    ],
+)
+def test_a_plain_name_has_nothing_that_a_shell_reads(name: str, plain: str) -> None:
+    assert plain_name(name) == plain
