@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import os
+import re
 import shutil
 import threading
 import time
@@ -27,8 +28,11 @@ from vastrun.contract.checkpoint_folder import (
 )
 from vastrun.contract.job import Job, JobCheckpoints
 from vastrun.contract.records import parse_json, read_small
+from vastrun.contract.resume_command import plain_name
 from vastrun.contract.stop_budget import CHECKPOINT_S
+from vastrun.trainer.supervision.checkpoint_entries import is_sidecar, printable
 from vastrun.trainer.supervision.checkpoint_watcher import FILES, POLL_S, STATE, CheckpointWatcher
+from vastrun.trainer.supervision.program_files import FilesBefore
 from vastrun.trainer.supervision.rank_process import read_processes
 from vastrun.trainer.supervision.stop import StopRequest
 from vastrun.trainer.supervision.unmatched_checkpoints import unmatched_weights
@@ -39,6 +43,8 @@ FINAL_POLL_S = 300.0
 ASIDE_FOLDER = "tmp/incomplete"
 """Folder for incomplete entries, and for those that a restored checkpoint replaces."""
 _MAX_STATE_BYTES = 1 << 16
+_RUN_BY_NAME = re.compile(r"^__pycache__$|\.(py[cdw]?|so|dylib|sh)$", re.IGNORECASE)
+"""Names of files and folders that a program in their folder may run without naming them."""
 _MAX_PAUSE_S = 600.0
 """Maximum seconds between two searches for weights that do not match `checkpoints`."""
 
@@ -53,12 +59,11 @@ def restore_newest(box: Path, settings: JobCheckpoints, say: Callable[[str], Non
     for folder in (box / layout.CHECKPOINTS, box / layout.RESUME):
         for checkpoint in newest_first(folder):
             try:
-                manifest = verify(checkpoint)
+                path = _restore(checkpoint, verify(checkpoint), box, settings, say)
             except DamagedError as error:
                 say(f"checkpoint {checkpoint.name} is damaged and is skipped: {error}")
                 damaged += 1
                 continue
-            path = _restore(checkpoint, manifest, box, settings, say)
             say(f"checkpoint {checkpoint.name} is restored: VASTRUN_RESUME={os.path.relpath(path, box)}")
             return str(path)
     if damaged:
@@ -88,21 +93,29 @@ def _free_path(place: Path) -> Path:
 def _restore(
     checkpoint: Path, manifest: Manifest, box: Path, settings: JobCheckpoints, say: Callable[[str], None]
 ) -> Path:
-    """Return the path for the program: the original one, else the stored one."""
-    name = _name_of(checkpoint)
-    if name is None:
+    """Return the path for the program: the original one in plain characters, else the stored one.
+
+    Raises DamagedError when only a path is left that a shell could run.
+    """
+    stored = _name_of(checkpoint)
+    if stored is None:
         return checkpoint  # of the onboard trainer, or stored by the program itself
-    root = settings.folder(box)
-    source, target = checkpoint / FILES / name, root / name
-    if not _is_allowed_target(target, root, name, settings.pattern):
-        say(f"checkpoint {checkpoint.name}: {name} does not match {settings.files}; it is left where it is")
+    root, name, shown = settings.folder(box), plain_name(stored), printable(stored)
+    source, target = checkpoint / FILES / stored, root / name
+    why = _why_not_restored(source, target, box, settings, stored)
+    if why is not None and name != stored:
+        raise DamagedError(f"{shown} {why}, and its name is not plain")
+    if why is not None:
+        say(f"checkpoint {checkpoint.name}: {shown} {why}; it is left where it is")
         return source
-    if _is_restored(target, name, manifest, root):
+    if name != stored:
+        say(f"checkpoint {checkpoint.name}: {shown} becomes {name}: a shell could run its name")
+    if _is_restored(target, stored, manifest):
         return target
     if os.path.lexists(target):
         move_aside([name], root, box, say)
     target.parent.mkdir(parents=True, exist_ok=True)
-    part = target.with_name(f".{target.name}.part")
+    part = target.with_name(".restored.part")
     _remove(part)
     if source.is_dir():
         shutil.copytree(source, part, copy_function=shutil.copyfile)
@@ -122,23 +135,49 @@ def _name_of(checkpoint: Path) -> str | None:
     return name if is_stored else None
 
 
-def _is_allowed_target(target: Path, root: Path, name: str, pattern: str) -> bool:
-    """Tell whether the program itself would save there: a checkpoint may come from an untrusted machine."""
-    return fnmatch(name, pattern.replace("**/", "*")) and target.parent.resolve().is_relative_to(root)
+def _why_not_restored(
+    source: Path, target: Path, box: Path, settings: JobCheckpoints, name: str
+) -> str | None:
+    """Return why a checkpoint is not put at its place: it may come from an untrusted machine. None: it is."""
+    root, pattern = settings.folder(box), settings.pattern
+    if not fnmatch(name, pattern.replace("**/", "*")) or not target.parent.resolve().is_relative_to(root):
+        return f"does not match {settings.files}"
+    if name == pattern:  # the job names this very place
+        return None
+    parts = target.relative_to(root).parts
+    is_text = source.is_file() and is_sidecar(target.name, pattern)
+    if is_text or any(map(_RUN_BY_NAME.search, parts)) or any(source.glob("__init__.*")):
+        return "has the name of code, not of a checkpoint"
+    if not all(map(layout.should_download, parts)):
+        return "has a name of version control"
+    found = _file_in_the_way(target, box)
+    return None if found is None else f"would replace {found}, which the program did not write"
 
 
-def _is_restored(target: Path, name: str, manifest: Manifest, root: Path) -> bool:
+def _file_in_the_way(target: Path, box: Path) -> str | None:
+    """Return a file above the path, or one at or below it that was there before the program started."""
+    for path in target.parents:
+        if path.is_file():
+            return printable(path.name)
+    before, code = FilesBefore.read(box), (box / layout.CODE).resolve()
+    if before is not None and target.is_relative_to(code):
+        for path in (target, *target.rglob("*")):
+            if path.is_symlink() or path.is_file():
+                name, stat = path.relative_to(code).as_posix(), path.lstat()
+                if not (before.is_new(stat) and before.has_changed(name, stat)):
+                    return printable(name)
+    return None
+
+
+def _is_restored(target: Path, name: str, manifest: Manifest) -> bool:
     """Tell whether the program's folder has exactly these files."""
-    stored = {
-        file.path.removeprefix(f"{FILES}/"): file
-        for file in manifest.files
-        if file.path.startswith(f"{FILES}/{name}")
-    }
+    place = f"{FILES}/{name}"
+    stored = {file.path.removeprefix(place): file for file in manifest.files if file.path.startswith(place)}
     found = [target] if target.is_file() else [path for path in target.rglob("*") if path.is_file()]
-    if {path.relative_to(root).as_posix() for path in found} != set(stored) or target.is_symlink():
+    sums = {str(path)[len(str(target)) :]: path for path in found}
+    if set(sums) != set(stored) or target.is_symlink():
         return False
-    sums = {path.relative_to(root).as_posix(): checksum_file(path) for path in found}
-    return all(replace(sums[key], path=file.path) == file for key, file in stored.items())
+    return all(replace(checksum_file(sums[key]), path=file.path) == file for key, file in stored.items())
 
 
 def _remove(path: Path) -> None:

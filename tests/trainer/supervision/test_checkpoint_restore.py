@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from vastrun.contract import layout
 from vastrun.contract.checkpoint_folder import DamagedError, Manifest, checksum_file, newest_first
 from vastrun.contract.job import Job
 from vastrun.trainer.supervision.checkpoint_restore import ProgramCheckpoints, move_aside
+from vastrun.trainer.supervision.program_files import note_files
 
 pytestmark = pytest.mark.torch
 
@@ -160,22 +162,133 @@ def test_when_no_checkpoint_is_intact_nothing_starts_afresh_in_silence(watching:
         after.restore()
 
 
+def from_a_stranger(box: Path, name: str, *files: str) -> None:
+    """A checkpoint that is intact by its own manifest; `files`: of it, by default one of that name."""
+    checkpoint = box / layout.RESUME / "step-000001"
+    for file in files or (f"files/{name}",):
+        (checkpoint / file).parent.mkdir(parents=True, exist_ok=True)
+        (checkpoint / file).write_text("theirs")
+    (checkpoint / "state.json").write_text(json.dumps({"program": {"path": name}}))
+    sums = [
+        (file, checksum_file(checkpoint / file)) for file in (*(files or (f"files/{name}",)), "state.json")
+    ]
+    listed = [{"path": file, "size": found.size, "sha256": found.sha256} for file, found in sums]
+    (checkpoint / "manifest.json").write_text(json.dumps({"step": 1, "files": listed}))
+
+
+def note_shipped(watching: Watching) -> None:
+    """Note the files of the code folder, as before a program starts; what follows is younger."""
+    job = job_of(checkpoints={"files": watching.pattern})
+    (watching.box / layout.JOB).write_text(json.dumps(job))
+    note_files(watching.box, Job.read(watching.box))
+    noted = watching.box / layout.FILES_BEFORE
+    after = noted.stat().st_mtime_ns + 1
+    assert eventually(lambda: (noted.touch(), noted.stat().st_mtime_ns)[1] > after)
+    os.utime(noted, ns=(after, after))
+
+
+@pytest.mark.parametrize(
+    ("name", "plain"),
+    [
+        ("$(touch ran).pkl", "__touch_ran_.pkl"),
+        ("a b\n`c`;'d'.pkl", "a_b__c___d_.pkl"),
+        ("-rf *.pkl", "_rf__.pkl"),
+        ("epoch=3-step=7.pkl", "epoch=3-step=7.pkl"),
+    ],
+)
+def test_a_path_is_handed_on_in_plain_characters(name: str, plain: str, watching: Watching) -> None:
+    from_a_stranger(watching.box, f"checkpoints/{name}")
+    for _ in range(2):
+        assert watching.restore() == f"code/checkpoints/{plain}"
+        assert watching.path(f"checkpoints/{plain}").read_text() == "theirs"
+    assert [path.name for path in watching.path("checkpoints").iterdir()] == [plain]
+    assert any("a shell could run its name" in said for said in watching.said) == (name != plain)
+
+
+def test_a_folder_of_an_odd_name_keeps_the_names_of_its_files(watching: Watching) -> None:
+    hugging_face_like(watching.path("checkpoints/best (1)"), "saved")
+    watching.poll(8)
+    after = on_the_next_machine(watching)
+    assert after.restore() == "code/checkpoints/best__1_"
+    assert after.path("checkpoints/best__1_/optimizer.pt").read_text() == "saved"
+
+
+def test_a_name_that_is_neither_plain_nor_a_checkpoints_is_not_handed_on(watching: Watching) -> None:
+    from_a_stranger(watching.box, "elsewhere/$(touch ran)")
+    with pytest.raises(DamagedError):
+        watching.restore()
+    assert "its name is not plain" in watching.said[0]
+
+
+@pytest.mark.parametrize(
+    ("pattern", "name", "file"),
+    [
+        ("*", "train.py", ""),
+        ("*", "Makefile", ""),
+        ("*", "shipped.pkl", ""),
+        ("*", "configs", "/new.pkl"),
+        ("*", "link", ""),
+        ("*", "torch.py", ""),
+        ("*", "torch.cpython-311-x86_64-linux-gnu.so", ""),
+        ("*", "torch", "/__init__.py"),
+        ("**/*", "Makefile/step_1.pkl", ""),
+        ("**/*", "__pycache__/train.cpython-311.pyc", ""),
+        ("*", "__pycache__", "/train.cpython-311.pyc"),
+        ("**/*", ".git/config", ""),
+    ],
+)
+def test_a_machine_replaces_no_file_that_was_shipped_and_adds_none_that_is_run(
+    pattern: str, name: str, file: str, tmp_path: Path
+) -> None:
+    watching = Watching(box=tmp_path / "box", pattern=pattern)
+    for own in ("train.py", "Makefile", "shipped.pkl", "configs/base.yaml"):
+        watching.path(own).write_text("ours")
+    watching.path("link").symlink_to("Makefile")
+    note_shipped(watching)
+    before = sorted(watching.code.rglob("*"))
+    from_a_stranger(watching.box, name, f"files/{name}{file}")
+    for _ in range(2):
+        assert watching.restore() == f"resume/step-000001/files/{name}"
+    assert sorted(watching.code.rglob("*")) == before
+    assert all(path.read_text() == "ours" for path in before if path.is_file())
+    assert "it is left where it is" in watching.said[0]
+
+
+def test_a_dot_that_is_no_name_does_not_become_one_that_python_runs(tmp_path: Path) -> None:
+    watching = Watching(box=tmp_path / "box", pattern="*")
+    from_a_stranger(watching.box, "$_pycache__", "files/$_pycache__/train.cpython-311.pyc")
+    with pytest.raises(DamagedError):
+        watching.restore()
+    assert not list(watching.code.iterdir())
+
+
+def test_a_wide_pattern_restores_over_what_the_program_itself_wrote(tmp_path: Path) -> None:
+    watching = Watching(box=tmp_path / "box", pattern="*")
+    watching.path("train.py").write_text("ours")
+    note_shipped(watching)
+    path = watching.path("last.pkl")
+    path.write_bytes(b"weights")
+    watching.poll(2)
+    path.write_bytes(b"half")
+    assert watching.restore() == "code/last.pkl"
+    assert path.read_bytes() == b"weights"
+
+
+def test_a_job_that_names_the_very_file_gets_it_back_where_it_was_shipped(tmp_path: Path) -> None:
+    watching = Watching(box=tmp_path / "box", pattern="seed.pkl")
+    watching.path("seed.pkl").write_text("ours")
+    note_shipped(watching)
+    from_a_stranger(watching.box, "seed.pkl")
+    assert watching.restore() == "code/seed.pkl"
+    assert watching.path("seed.pkl").read_text() == "theirs"
+
+
 @pytest.mark.parametrize("place", ["train.py", "../outside.pkl", "/tmp/outside.pkl"])
 def test_a_checkpoint_from_a_strangers_machine_writes_nowhere_but_where_checkpoints_go(
     place: str, watching: Watching
 ) -> None:
     watching.path("train.py").write_text("print('ours')")
-    checkpoint = watching.box / layout.RESUME / "step-000001"
-    (checkpoint / "files").mkdir(parents=True)
-    (checkpoint / "files/train.py").write_text("print('theirs')")
-    (checkpoint / "state.json").write_text(json.dumps({"program": {"path": place}}))
-    listed = [("files/train.py", "files/train.py"), ("state.json", "state.json")]
-    files = [
-        {"path": name, "size": found.size, "sha256": found.sha256}
-        for name, place in listed
-        for found in [checksum_file(checkpoint / place)]
-    ]
-    (checkpoint / "manifest.json").write_text(json.dumps({"step": 1, "files": files}))
+    from_a_stranger(watching.box, place, "files/train.py")
     assert watching.restore().startswith("resume/step-000001")
     assert watching.path("train.py").read_text() == "print('ours')"
     assert not (watching.box / "outside.pkl").exists()
