@@ -126,8 +126,8 @@ def _download(remote: RemoteCheckpoints, name: str, part: Path) -> int:
                 raise DamagedError(f"{file.path} does not match its checksum")
     except FileNotFoundError as error:
         raise DamagedError(f"a file is missing: {error}") from error
-    except TooLargeError as error:
-        raise DamagedError(str(error)) from error
+    except (TooLargeError, *transfer_errors()) as error:  # of this one: an older one may be whole
+        raise DamagedError(in_one_line(error)) from error
     return sum(file.size for file in files)
 
 

@@ -107,7 +107,9 @@ def _upload(remote: RemoteCheckpoints, checkpoint: Path, keep: tuple[str, ...] =
         for name, source in sources.items():
             remote.write(f"{checkpoint.name}/{name}", source)
     remote.write_latest(checkpoint.name)
-    for older in remote.checkpoints()[:-_MAX_CHECKPOINTS]:
+    # Of others' objects with higher steps none counts, and none is removed.
+    own = [name for name in remote.checkpoints() if step_of(name) <= step_of(checkpoint.name)]
+    for older in own[:-_MAX_CHECKPOINTS]:
         if older not in keep:
             remote.remove(older)
 

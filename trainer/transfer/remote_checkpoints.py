@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import sys
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ from vastrun.contract.checkpoint_folder import LATEST
 if TYPE_CHECKING:
     from typing import Self  # since Python 3.11
 
+_NAME = re.compile(r"step-(\d{6,18})", re.ASCII)
 _CHUNK = 8 << 20
 _MAX_LATEST_BYTES = 4 << 10
 _OBJECT_STORES = {"s3", "s3a", "gs", "gcs", "az", "abfs", "oss"}
@@ -95,8 +97,8 @@ class RemoteCheckpoints:
 
 def step_of(name: str) -> int:
     """Return the step in a checkpoint's name; -1 when it is not the name of a checkpoint."""
-    digits = name.removeprefix("step-")
-    return int(digits) if digits != name and digits.isdecimal() else -1
+    found = _NAME.fullmatch(name)
+    return int(found[1]) if found else -1
 
 
 def transfer_errors() -> tuple[type[BaseException], ...]:

@@ -16,7 +16,7 @@ import pytest
 from tests.waiting import LONGEST_S
 from vastrun.contract import layout
 from vastrun.contract.checkpoint_folder import newest_first
-from vastrun.trainer.transfer.remote_checkpoints import RemoteCheckpoints, TooLargeError
+from vastrun.trainer.transfer.remote_checkpoints import RemoteCheckpoints, TooLargeError, step_of
 
 
 def save(folder: Path, step: int, *, run: str | None = None) -> Path:
@@ -157,6 +157,38 @@ def test_one_that_is_not_whole_is_left_for_an_older_one(damage: Any, tmp_path: P
     assert "step-000040" in out.splitlines()[0]
     assert "is incomplete" in out.splitlines()[0]
     assert box.held == ["latest.json", "step-000020"]
+
+
+STRAYS: dict[str, Callable[[Path], object]] = {
+    "an object in its name": lambda there: (there / "step-000099").write_bytes(b"stray"),
+    "a number without end": lambda there: (there / f"step-{'9' * 5000}"[:250]).touch(),
+    "a folder in place of its manifest": lambda there: (there / "step-000099/manifest.json").mkdir(
+        parents=True
+    ),
+    "a manifest that lists a folder": lambda there: relist(there, "shards"),
+    "a manifest that lists a name without end": lambda there: relist(there, "x" * 3000),
+}
+
+
+def relist(there: Path, path: str) -> None:
+    """A newer checkpoint whose manifest lists this path."""
+    checkpoint = save(there, 99)
+    listed = {"step": 99, "files": [{"path": path, "size": 4, "sha256": "0" * 64}]}
+    (checkpoint / "manifest.json").write_text(json.dumps(listed))
+
+
+@pytest.mark.parametrize("stray", STRAYS.values(), ids=STRAYS)
+def test_a_stray_object_hides_no_checkpoint(stray: Callable[[Path], object], tmp_path: Path) -> None:
+    save(tmp_path / "there", 20)
+    stray(tmp_path / "there")
+    box = FetchingBox(tmp_path / "box", start_from=f"file://{tmp_path / 'there'}")
+    code, out = box.fetch()
+    assert (code, box.held) == (0, ["latest.json", "step-000020"]), out
+
+
+def test_a_number_that_python_does_not_read_is_no_step() -> None:
+    names = (f"step-{'9' * 5000}", "step-٣٣٣٣٣٣", "step-7", "step-000007\n", "step-000007")
+    assert [step_of(name) for name in names] == [-1, -1, -1, -1, 7]
 
 
 def test_a_file_is_given_up_at_its_listed_size(tmp_path: Path) -> None:

@@ -86,6 +86,18 @@ def test_what_is_there_is_not_pushed_again_and_the_last_two_stay(box: PushingBox
     assert sorted(path.name for path in (there / RUN_ID).glob("step-*")) == ["step-000040", "step-000060"]
 
 
+def test_strays_of_higher_steps_push_out_no_checkpoint_and_stay(box: PushingBox, there: Path) -> None:
+    for stray in ("step-999998", "step-999999"):
+        (there / RUN_ID / stray).mkdir(parents=True)
+        (there / RUN_ID / stray / "file").touch()
+    for step in (20, 40, 60):
+        box.save(step)
+        code, out = box.push()
+        assert code == 0, out
+    names = sorted(path.name for path in (there / RUN_ID).glob("step-*"))
+    assert names == ["step-000040", "step-000060", "step-999998", "step-999999"]
+
+
 def test_the_last_checkpoint_of_each_stage_is_pushed_and_stays(box: PushingBox, there: Path) -> None:
     job = json.loads((box.folder / layout.JOB).read_text())
     job["train"] = {"stages": ["operator", "refine"], "steps": 40}
