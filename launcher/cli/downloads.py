@@ -48,6 +48,8 @@ def pull_command(app: AppContext, run_name: str, path: str | None, out: Path | N
 
     With PATH, download only that file or folder. It is relative to the code folder or to $VASTRUN_OUTPUTS,
     as in `vastrun why`. This works while the program runs, also for files that `outputs` does not list.
+
+    The exit code is 1 when a file did not arrive intact.
     """
     run = the_run(app, run_name)
     folder = run.out_dir if out is None else str(out.resolve())
@@ -68,6 +70,7 @@ def pull_command(app: AppContext, run_name: str, path: str | None, out: Path | N
         got, run=run.id, folder=folder, damaged=not_intact, renamed=renamed, left_out=left_out
     )
     show(document, "\n".join(filter(None, lines)), as_json=as_json)
+    click.get_current_context().exit(1 if not_intact else 0)
 
 
 class CheckpointExport(Document, ExportedCheckpoint):
@@ -109,7 +112,7 @@ def _which(_: click.Context, __: click.Parameter, value: str) -> str:
 def export_command(
     app: AppContext, run_name: str, to: Path, checkpoint: str, everything: bool, force: bool, as_json: bool
 ) -> None:
-    """Write the weights of RUN's checkpoint to one file, for torch.load or safetensors.
+    """Write the weights of RUN's checkpoint to one file, for torch.load(…, weights_only=True) or safetensors.
 
     The weights have the model's own names; if the training kept an average of them, the average is written.
     No code in the checkpoint is executed, because it comes from a stranger's machine.

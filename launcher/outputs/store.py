@@ -180,7 +180,9 @@ def fetch(
         for place, file in local_paths(out, files, disk_ignores_case).items()
     }
     damaged = [*download_files(out, requested, remote, budget, PULLING), *listing.rejected, *rejected]
-    home = [place for place in requested if place.is_file()]
+    # An older copy may lie at the place of one that did not arrive.
+    lost = set(damaged)
+    home = [place for place, file in requested.items() if file.path not in lost and place.is_file()]
     return PullResult(
         files=len(home),
         bytes=sum(place.stat().st_size for place in home),

@@ -15,6 +15,7 @@ import pytest
 from tests.fakebox import Training
 from tests.launcher.terminal import CRASH, HANG, Terminal, hang
 from tests.waiting import LONGEST_S
+from vastrun.contract import layout
 from vastrun.contract.outcome import Outcome, RankEnd, StartRecord
 from vastrun.launcher.commands.queries import all_rows
 from vastrun.launcher.core import Cause, Driver, Phase, Run
@@ -278,6 +279,16 @@ def test_pull_fetches_what_there_is_from_a_living_box(terminal: Terminal) -> Non
     assert end.exit_code == 0, end.output
     assert (terminal.folder / "copy" / "details" / "outcome.json").is_file()
     assert terminal.machines() == 1
+
+
+def test_pull_fails_when_a_file_did_not_come_intact(terminal: Terminal) -> None:
+    terminal.launch("--detach")
+    terminal.clock.sleep(30)
+    assert (terminal.type("pull", "last", "--out", str(terminal.folder / "whole"))).exit_code == 0
+    files = terminal.market.box(only_run(terminal).instance_id or "").files
+    files[layout.OUTCOME] = files[layout.OUTCOME][:-1] + b" "
+    end = terminal.type("pull", "last", "--out", str(terminal.folder / "copy"))
+    assert (end.exit_code, f"not intact: {layout.OUTCOME}" in end.stdout) == (1, True), end.output
 
 
 def test_pull_does_not_disturb_whoever_fills_the_same_folder(terminal: Terminal) -> None:

@@ -57,6 +57,12 @@ def test_a_folder_comes_to_its_place_in_the_folder_of_the_run(run: Run) -> None:
     assert (files["outputs/w/a.pt"], files["outputs/w/b.pt"]) == (b"aaa", b"bb")
 
 
+def test_an_older_copy_does_not_count_as_a_file_that_arrived(run: Run) -> None:
+    fetched(run, ListingBox([entry("code/w/a.pt")]))
+    got = fetched(run, ListingBox([entry("code/w/a.pt", sha256="0" * 64)]))
+    assert got == PullResult(files=0, bytes=0, damaged=("code/w/a.pt",))
+
+
 @pytest.mark.parametrize("path", ["w; rm -rf /", "$(id)", "a'b", "-x", None])
 def test_a_path_is_one_word_of_the_command(run: Run, path: str | None) -> None:
     box = ListingBox([])
