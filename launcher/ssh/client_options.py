@@ -10,6 +10,7 @@ OpenSSH takes the first value that it finds for an option, so the line stands at
 
 from __future__ import annotations
 
+import os
 import re
 import secrets
 import shlex
@@ -121,9 +122,14 @@ class UserSshConfig:
         self._config, self._entries = folder / "config", folder / "vastrun.d"
 
     def write(self, name: str, run_id: str, block: str) -> Path:
-        """Write the entry of that name, and the line that includes it. Raises StorageError."""
+        """Write the entry of that name, and the line that includes it. Raises StorageError.
+
+        Raises UsageError where a file of the user has that name.
+        """
         path = self._entries / f"{name}.conf"
         with _storage_errors(path):
+            if os.path.lexists(path) and (path.is_symlink() or not _RUN.match(_text_of(path))):
+                raise UsageError(f"{path} is not of vastrun", hint="choose another --name, or move that file")
             self._entries.mkdir(mode=0o700, parents=True, exist_ok=True)
             _replace(path, f"{_MARK}{run_id}\n{block}", mode=0o600)
         self._include()
@@ -134,7 +140,7 @@ class UserSshConfig:
         removed = []
         for path in sorted(self._entries.glob("*.conf")):
             with _storage_errors(path):
-                text = path.read_text(encoding="utf-8", errors="replace")
+                text = _text_of(path)
                 run, key = _RUN.match(text), _KEY.search(text)
                 if run is None or key is None:
                     continue  # the user's own
@@ -154,6 +160,10 @@ class UserSshConfig:
                 return
             mode = path.stat().st_mode & 0o777 if path.exists() else 0o600
             _replace(path, f"# Added by vastrun ssh-config --write\n{line}\n\n{text}", mode=mode)
+
+
+def _text_of(path: Path) -> str:
+    return path.read_text(encoding="utf-8", errors="replace")
 
 
 def _before_blocks(text: str) -> Iterator[str]:

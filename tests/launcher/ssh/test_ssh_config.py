@@ -232,6 +232,20 @@ class TestUserSshConfig:
         assert config.remove_stale(lambda run_id: run_id == "over") == ["b", "c"]
         assert sorted(path.stem for path in (home / "vastrun.d").iterdir()) == ["a", "mine"]
 
+    @pytest.mark.parametrize("is_link", [False, True])
+    def test_a_file_of_the_user_is_not_replaced(self, home: Path, is_link: bool, tmp_path: Path) -> None:
+        UserSshConfig(home).write("ours", RUN, "Host ours\n")
+        theirs = home / "vastrun.d" / "mine.conf"
+        if is_link:
+            theirs.symlink_to(home / "vastrun.d" / "ours.conf")
+        else:
+            theirs.write_text("Host mine\n")
+        before = theirs.read_text()
+        with pytest.raises(UsageError, match="not of vastrun") as caught:
+            UserSshConfig(home).write("mine", RUN, "Host mine\n    Port 1\n")
+        assert "--name" in caught.value.hint
+        assert (theirs.is_symlink(), theirs.read_text()) == (is_link, before)
+
     def test_what_cannot_be_written_is_said_with_what_to_do(self, home: Path) -> None:
         home.parent.mkdir()
         home.write_text("a file, where the folder should be")
