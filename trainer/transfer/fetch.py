@@ -22,7 +22,6 @@ from vastrun.contract.records import write_json
 from vastrun.trainer.data_cache import FREE_BYTES
 from vastrun.trainer.transfer.remote_checkpoints import (
     RemoteCheckpoints,
-    TooLargeError,
     in_one_line,
     step_of,
     transfer_errors,
@@ -126,7 +125,7 @@ def _download(remote: RemoteCheckpoints, name: str, part: Path) -> int:
                 raise DamagedError(f"{file.path} does not match its checksum")
     except FileNotFoundError as error:
         raise DamagedError(f"a file is missing: {error}") from error
-    except (TooLargeError, *transfer_errors()) as error:  # of this one: an older one may be whole
+    except transfer_errors() as error:  # of this one: an older one may be whole
         raise DamagedError(in_one_line(error)) from error
     return sum(file.size for file in files)
 

@@ -22,7 +22,7 @@ _OBJECT_STORES = {"s3", "s3a", "gs", "gcs", "az", "abfs", "oss"}
 """Protocols without folders: creating a folder could create a bucket for a mistyped name."""
 
 
-class TooLargeError(Exception):
+class TooLargeError(ValueError):
     """A file at a URL exceeds its size limit."""
 
 
