@@ -31,7 +31,7 @@ torch.manual_seed(1 + rank)  # each rank draws its own samples
 step = 0
 
 if args.resume:
-    state = torch.load(args.resume, map_location=device)
+    state = torch.load(args.resume, map_location=device, weights_only=True)
     net.load_state_dict(state["model"])
     optimizer.load_state_dict(state["optimizer"])
     torch.set_rng_state(state["random_states"][rank].cpu())

@@ -202,7 +202,8 @@ _CONFIGURATOR = "configurator.py"
 """nanoGPT and programs made from it execute this file: each of their global variables is an option."""
 _VARIABLE = 'os.environ.get("VASTRUN_RESUME")'
 _PLAIN_LINE = (
-    f"if path := {_VARIABLE}: state = torch.load(path)   # then load the model, the optimizer and the step"
+    f"if path := {_VARIABLE}: state = torch.load(path, weights_only=True)"
+    "   # then load the model, the optimizer and the step"
 )
 _LINES = {
     "save_state": f"if path := {_VARIABLE}: accelerator.load_state(path)",

@@ -98,8 +98,9 @@ RULES: tuple[AdviceRule, ...] = (
     AdviceRule(
         causes=(Cause.USER_ERROR,),
         detail="Weights only load failed",
-        text="torch.load reads only tensors since torch 2.6: give it weights_only=False for a file that you "
-        "trust; then: {edited}",
+        text="torch.load reads only tensors since torch 2.6: save tensors and plain values alone, or allow "
+        "your classes with torch.serialization.add_safe_globals (weights_only=False runs whatever a machine "
+        "put into the file); then: {edited}",
     ),
     AdviceRule(
         causes=(Cause.USER_ERROR,),

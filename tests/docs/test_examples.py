@@ -40,6 +40,17 @@ def test_every_program_of_a_page_is_python() -> None:
                 ast.parse(code, page.name)
 
 
+def test_no_example_and_no_advice_runs_what_a_checkpoint_holds() -> None:
+    sources = [*PAGES, *EXAMPLES.rglob("*.py"), *(DOCS.parent / "launcher").rglob("*.py")]
+    calls = [
+        f"{path.name}: {call}"
+        for path in sources
+        for call in re.findall(r"torch\.load\([^)]*\)", path.read_text(encoding="utf-8"))
+        if "weights_only=True" not in call
+    ]
+    assert calls == ["security.md: torch.load(weights_only=False)"], "which is the warning"
+
+
 def test_every_model_of_examples_has_a_job_that_finds_it() -> None:
     jobs_of_models = sorted((EXAMPLES / "own_model").glob("*.yaml"))
     assert len(jobs_of_models) == 2

@@ -69,7 +69,7 @@ class Judged:
 
 def load_weights(path: Path) -> Weights:
     """Load the weights that a program saved at its end."""
-    return load_file(path) if path.suffix == ".safetensors" else torch.load(path)
+    return load_file(path) if path.suffix == ".safetensors" else torch.load(path, weights_only=True)
 
 
 def judge(

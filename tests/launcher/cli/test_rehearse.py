@@ -85,8 +85,9 @@ FAILURES = {
     ),
     "a known error": (
         "raise RuntimeError('Weights only load failed')",
-        "torch.load reads only tensors since torch 2.6: give it weights_only=False for a file that you "
-        "trust; then: {again}",
+        "torch.load reads only tensors since torch 2.6: save tensors and plain values alone, or allow "
+        "your classes with torch.serialization.add_safe_globals (weights_only=False runs whatever a machine "
+        "put into the file); then: {again}",
     ),
     "another error": ("raise ValueError('x')", "fix the program or the job file, then: {again}"),
 }

@@ -76,7 +76,7 @@ def test_the_command_continues_by(case: str) -> None:
 
 
 LINES = {
-    "plain torch": ('torch.save(s, "last.pt")', "torch.load(path)"),
+    "plain torch": ('torch.save(s, "last.pt")', "torch.load(path, weights_only=True)"),
     "accelerate": ('accelerator.save_state("c")', "accelerator.load_state(path)"),
     "torch.distributed.checkpoint": ('dcp.save(s, checkpoint_id="c")', "dcp.load(state, checkpoint_id=path)"),
     "Hugging Face's Trainer": (

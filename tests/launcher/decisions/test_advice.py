@@ -258,7 +258,7 @@ PROGRAM, TRAINING = dump_job(command_job()), dump_job(train_job())
             PROGRAM,
             Cause.USER_ERROR,
             "_pickle.UnpicklingError: Weights only load failed. This file can still be loaded, to do so you",
-            "weights_only=False",
+            "add_safe_globals",
         ),
         (
             PROGRAM,
