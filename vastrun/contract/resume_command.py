@@ -12,7 +12,7 @@ RESUME = "VASTRUN_RESUME"
 PLACEHOLDER = re.compile(r"(?<!\$)\{resume(?::([^\s{}'\"]+))?\}")
 """Matches `{resume:--resume-from}`, but not `${resume}`, which the shell expands."""
 _NOT_PLAIN = re.compile(r"[^\w.,:+=@%^/-]|(?<![^/])-")
-"""What a shell may read as more than a part of a name: `$`, quotes, blanks, a dash in front."""
+"""Characters that a shell may read as more than a part of a name: `$`, quotes, blanks, a dash in front."""
 _OF_SCRIPTS = re.compile(r"[\s;&|<>()`$]")
 """Characters that no option has: a word with one of them may be a script, whatever program reads it."""
 
