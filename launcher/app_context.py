@@ -141,8 +141,14 @@ class AppContext:
     """Waits of this process for the rate limits of providers."""
 
     def ledger(self) -> Ledger:
-        """Return the ledger of runs. Raises StorageError."""
+        """Return the ledger of runs, with all rows, to be shown. Raises StorageError."""
         return self.make.ledger()
+
+    def driver_ledger(self) -> Ledger:
+        """Return the ledger for all that drives, ships or downloads: without rows that others may have
+        written.
+        """
+        return self.ledger().for_drivers()
 
     def provider(self, name: str) -> Provider:
         """Return the provider of that name. Raises UsageError."""

@@ -134,7 +134,13 @@ class _Adapters:
 
     def _ledger(self) -> Ledger:
         if self.team is not None:
-            return self.team.open(now=self.now, alive_here=self.presence.is_alive_here)
+            presence = self.presence
+            return self.team.open(
+                now=self.now,
+                alive_here=presence.is_alive_here,
+                computer=lambda: presence.computer,
+                state=self.state,
+            )
         return SqliteLedger(self.state / "ledger.db", now=self.now, alive=self.presence.is_alive)
 
     def _kept(self) -> SharedJobs | None:
@@ -162,7 +168,7 @@ class _Adapters:
             python=self.python,
             image_lock=self._lock,
             speeds=self._speeds,
-            runs=lambda: self.ledger().runs(open_only=True),
+            runs=lambda: self.ledger().for_drivers().runs(open_only=True),
             provider=self.shared_provider if many_runs else self.provider,
             settings=lambda: read_settings(self.config_file),
             rate_limits=None if team is None else team.rate_limits,
@@ -207,7 +213,7 @@ class _Adapters:
         from vastrun.launcher.bundle import Bundler
 
         def values_of(batch: str, point: str) -> Mapping[str, Any]:
-            return self.ledger().batches.values_of(batch, point)
+            return self.ledger().for_drivers().batches.values_of(batch, point)
 
         return Bundler(
             self.environ,

@@ -79,7 +79,7 @@ def batch_services(
             return attempts_of_many(app, shared, run_screen, runs_at_once, notifier)
 
         yield BatchServices(
-            ledger=app.ledger(),
+            ledger=app.driver_ledger(),
             attempts=attempts,
             requests=interrupts.current,
             workers=workers,
@@ -92,14 +92,14 @@ def batch_services(
             screen=screen,
             prunes=prunes,
             notifier=notifier,
-            settle=partial(settle_bills, app, app.ledger().batches.get(name).provider),
+            settle=partial(settle_bills, app, app.driver_ledger().batches.get(name).provider),
         )
     gc.collect()  # a driver refers to itself: without this, all points of a batch would be in memory twice
     if interrupts.current() is UserRequest.NONE:
-        settle_bills(app, app.ledger().batches.get(name).provider)
+        settle_bills(app, app.driver_ledger().batches.get(name).provider)
     from vastrun.launcher.ui.report.batch_page import leave_report  # when a batch has ended
 
-    if line := leave_report(app.ledger(), name, app.now()):
+    if line := leave_report(app.driver_ledger(), name, app.now()):
         screen.note(line)
 
 
@@ -107,7 +107,7 @@ def settle_bills(app: AppContext, provider: str) -> None:
     """Correct the costs of earlier runs to what that provider charged, where their bill is due by now."""
     from vastrun.launcher.cost.statement import settle_due  # at the end of a command
 
-    settle_due(app.ledger(), provider, app.provider(provider), app.user.who(), app.now())
+    settle_due(app.driver_ledger(), provider, app.provider(provider), app.user.who(), app.now())
 
 
 def _attempts(
@@ -152,7 +152,7 @@ def _services(
 ) -> Services:
     return Services(
         provider=provider,
-        ledger=app.ledger(),
+        ledger=app.driver_ledger(),
         clock=requests,
         packer=app.make.packer(origin),
         output_store=app.make.output_store(),

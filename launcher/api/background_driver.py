@@ -117,7 +117,7 @@ def _logging(app: AppContext, log: BoundedLog) -> AppContext:
 
 def _drive(app: AppContext, interrupts: Interrupts, folder: DriverFolder, target: Target) -> None:
     """Drive the target until it is closed or a signal arrives. Raises VastrunError."""
-    note, ledger = app.plain_screen().note, app.ledger()
+    note, ledger = app.plain_screen().note, app.driver_ledger()
     note(f"process {os.getpid()} drives {target.name}")
     while interrupts.current() is UserRequest.NONE:
         has_ended = True

@@ -77,7 +77,7 @@ class BatchHandle:
 
     def resume(self) -> None:
         """Continue the batch, also after a stop or a limit; nothing is rented twice. Does not wait."""
-        batches = self._session.ledger.batches
+        batches = self._session.app.driver_ledger().batches
         batches.get(self.name)
         batches.reopen(self.name)
         self._ensure_driven()
@@ -87,7 +87,9 @@ class BatchHandle:
 
         Does not wait. Raises UsageError if there are none.
         """
-        count = retry_points(self._session.ledger, self.name, None if cause is None else str(cause))
+        count = retry_points(
+            self._session.app.driver_ledger(), self.name, None if cause is None else str(cause)
+        )
         self._ensure_driven()
         return count
 

@@ -93,10 +93,11 @@ class Client:
         """
         source = source_of(job)
         spec = load(source, set, name, now=self._now)
-        parent = None if continues is None else find_run(self._session.ledger, _id_of(continues))
+        app, parent = self._session.app, None
+        if continues is not None:
+            parent = app.driver_ledger().get(find_run(app.ledger(), _id_of(continues)).id)
         spec = self._without_auto(source, spec, provider, parent)
         self._plan(source, spec, provider, parent)
-        app = self._session.app
         # Signals are not handled here: the process that drives the run does that.
         interrupts = app.make.interrupts()
         with attempts_for(app, interrupts, began=app.now()) as attempts:
@@ -246,7 +247,7 @@ class Client:
             plan = price(spec, points, market, ledger, now, loaded.search, budgets)
         folder = Path(out or Path("batches") / spec.name).resolve()
         check_can_start(ledger, plan, folder)
-        batch, _ = submit_plan(ledger, plan, folder, app.now(), app.user.computer())
+        batch, _ = submit_plan(app.driver_ledger(), plan, folder, app.now(), app.user.computer())
         if not ledger.batches.is_driven(batch.name):
             self._session.drive(Target("batch", batch.name))
         return BatchHandle(self._session, batch.name)

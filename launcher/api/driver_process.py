@@ -52,8 +52,8 @@ def drive(app: AppContext, interrupts: Interrupts, target: Target, screen: Batch
         screen = screen or NoteScreen(lambda _: None)
         with batch_services(app, target.name, interrupts, screen) as services:
             BatchDriver(target.name, services).drive()
-        return not any(state.is_open for state in states_in(app.ledger(), target.name))
-    run = app.ledger().get(target.name)
+        return not any(state.is_open for state in states_in(app.driver_ledger(), target.name))
+    run = app.driver_ledger().get(target.name)
     with attempts_for(app, interrupts, began=run.created_at) as attempts:
         last = attempts.resume(run, None)
         settle_bills(app, run.provider)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any
@@ -12,7 +12,14 @@ from vastrun.launcher.batch.shared import SharedRequests
 from vastrun.launcher.commands.chains import is_retry_missing
 from vastrun.launcher.core import Phase, Run, UserRequest
 from vastrun.launcher.core.batch import Batch
-from vastrun.launcher.core.errors import AuthError, HeldError, StorageError, UsageError, VastrunError
+from vastrun.launcher.core.errors import (
+    AuthError,
+    HeldError,
+    StorageError,
+    UnsignedError,
+    UsageError,
+    VastrunError,
+)
 from vastrun.launcher.ports import Ledger, RunThreads
 
 POLL_INTERVAL_S = 5.0
@@ -70,6 +77,8 @@ class ServeDriver:
     """Batches with nothing to do, at that revision."""
     _without_retry: set[str] = field(default_factory=set)
     """Ended runs that are owed nothing."""
+    _unsigned: set[str] = field(default_factory=set)
+    """Runs that were reported to be left alone."""
 
     @property
     def runs_at_once(self) -> int:
@@ -133,9 +142,21 @@ class ServeDriver:
                 continue
             self.services.note(_end_of(one, done))
 
+    def _report_unsigned(self, runs: Sequence[Run]) -> None:
+        """Report once each open run that is left alone, and what to do."""
+        taken = {run.id for run in runs} | self._unsigned
+        for run in self.services.ledger.for_display().runs(open_only=True):
+            if run.id not in taken and self._has_no_driver(run):
+                self._unsigned.add(run.id)
+                try:
+                    self.services.ledger.get(run.id)
+                except UnsignedError as error:
+                    self.services.note(f"{error} (try: {error.hint})")
+
     def _open(self) -> Iterator[UndrivenWork]:
         ledger = self.services.ledger
         runs = ledger.runs(open_only=True)
+        self._report_unsigned(runs)
         batches = {batch.name: batch for batch in ledger.batches.all()}
         for run in runs:
             if run.batch not in batches and self._has_no_driver(run):

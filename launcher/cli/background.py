@@ -29,7 +29,7 @@ def hand_over_run(app: AppContext, run: Run) -> str:
     Raises VastrunError if no driver could be started: then only the lease limits the run.
     """
     target = Target("run", run.id)
-    ledger = app.ledger()
+    ledger = app.driver_ledger()
     if app.paths.drivers is None or is_driven(ledger, target):
         return ""
     if find_open_target(ledger, target, app.now()) is None:
@@ -96,7 +96,7 @@ def replace_dead_drivers(app: AppContext) -> None:
         target = record.target
         if folder.is_alive(target):
             continue
-        if find_open_target(app.ledger(), target, app.now()) is None:
+        if find_open_target(app.driver_ledger(), target, app.now()) is None:
             folder.remove(target)
         elif is_driven(app.ledger(), target):
             continue
@@ -117,7 +117,7 @@ def continue_killed(app: AppContext, presence: Presence, killed: Sequence[Killed
         }
         targets |= {Target("batch", name) for name in ledger.batches.held_by(launcher.who)}
         for target in sorted(targets, key=lambda target: target.name):
-            if find_open_target(ledger, target, app.now()) is None or is_driven(ledger, target):
+            if find_open_target(app.driver_ledger(), target, app.now()) is None or is_driven(ledger, target):
                 continue
             say(
                 f"the launcher of {target.name} (process {launcher.pid}) was killed, most likely by the "

@@ -136,7 +136,7 @@ def resume_command(ctx: click.Context, name: str, no_early_stop: bool, detach: b
     app: AppContext = ctx.obj
     if detach and no_early_stop:
         raise click.UsageError("--no-early-stop and --detach exclude each other")
-    app.ledger().batches.get(name)
+    app.driver_ledger().batches.get(name)
     app.ledger().batches.reopen(name)
     ctx.exit(drive(app, name, as_json=as_json, prunes=not no_early_stop, detach=detach))
 
@@ -197,6 +197,6 @@ def retry_command(ctx: click.Context, name: str, cause: str | None, as_json: boo
     Each retry gets a new folder for its outputs.
     """
     app: AppContext = ctx.obj
-    count = retry_points(app.ledger(), name, cause)
+    count = retry_points(app.driver_ledger(), name, cause)
     say(f"retrying {count} points of {name}", err=True)
     ctx.exit(drive(app, name, as_json=as_json))

@@ -150,7 +150,7 @@ def _submit(app: AppContext, loaded: LoadedBatch, file: Path, submission: Submis
     check_can_start(ledger, plan, folder)
     if not market.free:
         confirm(_question(plan), yes=submission.yes)
-    batch, new = submit_plan(ledger, plan, folder, app.now(), app.user.computer())
+    batch, new = submit_plan(app.driver_ledger(), plan, folder, app.now(), app.user.computer())
     what = f"a search of {plan.count} points" if plan.search else f"{new} of {plan.count} points are new"
     say(f"batch {batch.name}: {what}, outputs in {batch.folder}", err=True)
     return batch.name

@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 
 from vastrun.launcher.app_context import AppContext
-from vastrun.launcher.cli.options import json_option, run_argument, the_run
+from vastrun.launcher.cli.options import json_option, run_argument, signed_run
 from vastrun.launcher.cli.output import show
 from vastrun.launcher.commands.export import ExportedCheckpoint
 from vastrun.launcher.core import CollectResult, Driver, Instance, LeftOutFiles, PullResult, Run
@@ -51,7 +51,7 @@ def pull_command(app: AppContext, run_name: str, path: str | None, out: Path | N
 
     The exit code is 1 when a file did not arrive intact.
     """
-    run = the_run(app, run_name)
+    run = signed_run(app, run_name)
     folder = run.out_dir if out is None else str(out.resolve())
     services = services_for(app, run.provider, run.created_at)
     got: CollectResult | PullResult
@@ -117,7 +117,7 @@ def export_command(
     The weights have the model's own names; if the training kept an average of them, the average is written.
     No code in the checkpoint is executed, because it comes from a stranger's machine.
     """
-    run = the_run(app, run_name)
+    run = signed_run(app, run_name)
     written = app.make.exporter().export(run, to, which=checkpoint, everything=everything, force=force)
     kind = "tensors" if everything else "averaged weights" if written.averaged else "weights"
     text = f"{to}: {kind} of {written.checkpoint}, {written.tensors} tensors, {written.bytes / 1e6:.1f} MB"

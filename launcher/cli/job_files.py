@@ -15,6 +15,7 @@ from vastrun.launcher.app_context import DEFAULT_PROVIDER, AppContext
 from vastrun.launcher.cli.output import note, say, set_error_job_file
 from vastrun.launcher.commands.chains import chain_of
 from vastrun.launcher.commands.init_job import read_source
+from vastrun.launcher.commands.takeover import display_name
 from vastrun.launcher.config import read_job
 from vastrun.launcher.config.command import script_of
 from vastrun.launcher.config.job_template import read_program
@@ -22,6 +23,7 @@ from vastrun.launcher.config.program_index import Call, index_program
 from vastrun.launcher.config.tags import tag_faults
 from vastrun.launcher.config.write_calls import uses_lightning
 from vastrun.launcher.core import Offer, Run
+from vastrun.launcher.core.errors import UsageError
 from vastrun.launcher.core.job import JobSpec
 from vastrun.launcher.gate.text import one_line
 from vastrun.launcher.ports import Provider
@@ -56,10 +58,16 @@ def read_job_file(path: Path, sets: tuple[str, ...], by: str | None = None) -> J
 def job_of(run: Run, sets: tuple[str, ...], by: str | None) -> JobSpec:
     """Return the job of a run as it was before its first attempt, with the overrides applied.
 
-    Raises JobFileError.
+    Raises JobFileError; UsageError where another computer read it, whose folders and commands it names.
     """
     app: AppContext = click.get_current_context().obj
-    first = read_job(chain_of(app.ledger(), run)[0].spec_json)
+    oldest = chain_of(app.driver_ledger(), run)[0]
+    if oldest.home != app.user.computer():
+        raise UsageError(
+            f"the job of {run.id} was read on {display_name(oldest.home)}: its folders are there",
+            hint=f"vastrun launch JOB.yaml --from {run.id}",
+        )
+    first = read_job(oldest.spec_json)
     source = jobs.source_of(first)
     spec = _load(source.text, f"the job of {run.id}", source.folder, sets, by)
     return replace(spec, job_file=first.job_file)

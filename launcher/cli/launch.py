@@ -144,7 +144,7 @@ def command(
             raise click.UsageError("--from and --from-url exclude each other")
         sets = (*sets, f"checkpoints.start_from={from_url}")
     ledger = app.ledger()  # opened first: an unwritable ledger must fail before an offer is chosen
-    parent = find_run(ledger, from_name) if from_name else None
+    parent = app.driver_ledger().get(find_run(ledger, from_name).id) if from_name else None
     spec = with_tags(_job(job_file, parent, sets, by), tags)
     check_upload(app.make.packer(NOTHING), spec, job_file and job_file.resolve().parent, note)
     market = app.provider(provider)

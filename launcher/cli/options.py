@@ -122,6 +122,11 @@ def the_run(app: AppContext, name: str) -> Run:
     return run
 
 
+def signed_run(app: AppContext, name: str) -> Run:
+    """Find the run as `the_run`, for a command that does something by its row. Raises UnsignedError."""
+    return app.driver_ledger().get(the_run(app, name).id)
+
+
 def confirm(question: str, *, yes: bool) -> None:
     """Ask, and return if the user agrees. Without a terminal, or with --no-input, --yes is required."""
     if yes:

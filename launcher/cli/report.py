@@ -91,11 +91,15 @@ def _run_named(app: AppContext, name: str) -> Run | None:
 
 
 def _of_run(app: AppContext, run: Run, output: Path | None) -> tuple[Path, str]:
+    if output is None:
+        app.driver_ledger().get(run.id)  # else a stranger's row would say where to write
     return _place(run.out_dir, run.id, output), run_page(report_of(app.ledger(), run, app.now()))
 
 
 def _of_batch(app: AppContext, name: str, output: Path | None) -> tuple[Path, str]:
     report = batch_report_of(app.ledger(), name, app.now())
+    if output is None:
+        app.driver_ledger().batches.get(name)
     file = _place(report.batch.folder, name, output)
     return file, batch_page_file(report, file.resolve().parent)
 

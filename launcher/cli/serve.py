@@ -144,7 +144,7 @@ def serve(app: AppContext, interrupts: Interrupts, metrics_port: int | None = No
     with app.make.workers() as workers:
         server = ServeDriver(
             ServeServices(
-                ledger=app.ledger(),
+                ledger=app.driver_ledger(),
                 is_reachable=lambda provider, computer: _is_reachable(app, provider, computer),
                 drive_run=drive_run,
                 drive_batch=drive_batch,

@@ -14,7 +14,7 @@ import click
 
 from vastrun.contract import layout
 from vastrun.launcher.app_context import AppContext
-from vastrun.launcher.cli.options import run_argument, the_run
+from vastrun.launcher.cli.options import run_argument, signed_run
 from vastrun.launcher.cli.output import say
 from vastrun.launcher.core import LocalProgram, Phase, Run, SshAccess
 from vastrun.launcher.core.errors import NoSuchRunError, UsageError, VastrunError
@@ -44,7 +44,7 @@ def ssh_command(ctx: click.Context, run_name: str, words: tuple[str, ...]) -> No
       vastrun ssh last 'tail -n 20 run/log.txt'
     """
     app: AppContext = ctx.obj
-    run = the_run(app, run_name)
+    run = signed_run(app, run_name)
     program = terminal_of(run, app.provider(run.provider), " ".join(words) or None)
     ctx.exit(run_program(program))
 
@@ -65,7 +65,7 @@ def forward_command(ctx: click.Context, run_name: str, port: int, local_port: in
       vastrun forward last 6006
     """
     app: AppContext = ctx.obj
-    run = the_run(app, run_name)
+    run = signed_run(app, run_name)
     here = local_port or port
     program = tunnel_to(run, app.provider(run.provider), port, here)
     if program is None:
@@ -96,7 +96,7 @@ def ssh_config_command(app: AppContext, run_name: str, node: int, name: str | No
 
     With --write the block is a file in ~/.ssh/vastrun.d, which one line at the top of ~/.ssh/config includes.
     """
-    run = node_row(the_run(app, run_name), app.ledger(), node)
+    run = node_row(signed_run(app, run_name), app.driver_ledger(), node)
     access, identity = ssh_access_to(run, app.provider(run.provider))
     host = name or f"{LABEL_PREFIX}{run.id}"
     comments = (f"Run {run.id}, folder {access.folder}", identity or "the host key was checked")

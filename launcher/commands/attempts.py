@@ -9,6 +9,7 @@ from typing import Any
 
 from vastrun.launcher.commands.chains import (
     chain_of,
+    checkpoints_here,
     has_open_nodes,
     max_spent_on,
     next_attempt,
@@ -37,6 +38,7 @@ from vastrun.launcher.core.errors import (
     HeldError,
     JobValueError,
     StorageError,
+    UnsignedError,
     UsageError,
     VastrunError,
 )
@@ -44,7 +46,6 @@ from vastrun.launcher.core.job import JobSpec
 from vastrun.launcher.decisions.policy import DRIVER_TIMEOUT_S
 from vastrun.launcher.flow.drive import create_run, drive
 from vastrun.launcher.flow.services import Services
-from vastrun.launcher.outputs.folder import Outputs
 from vastrun.launcher.ports import RunThreads
 
 
@@ -97,7 +98,8 @@ class Attempts:
         Raises UsageError when `parent` or the job asks for a checkpoint, and there is none; BudgetError when
         a budget has no room for it; ConfigFileError.
         """
-        if parent is not None and Outputs(parent).checkpoints is None:
+        here = self.services_for(provider, NOTHING).computer
+        if parent is not None and checkpoints_here(parent, here) is None:
             url = pushed_url(parent)
             if url is None:
                 raise no_checkpoint_error(parent)
@@ -173,9 +175,12 @@ class Attempts:
         while True:
             try:
                 return self.drive_to_end(run)
-            except HeldError as held:
+            except (HeldError, UnsignedError) as error:
                 services = self.services_for(run.provider, NOTHING)
-                _report(services, run, str(held))
+                services = replace(services, ledger=services.ledger.for_display())
+                if isinstance(error, UnsignedError) and services.ledger.driver(run.id) is None:
+                    raise
+                _report(services, run, str(error))
                 run = follow(run, services)
                 if run.phase is Phase.ENDED or services.user_requests.current() is UserRequest.DETACH:
                     return run
@@ -258,8 +263,8 @@ class Attempts:
         return create_run(spec, dump_job(spec), services, check=services.packer.secrets, **new)
 
     def _drive(self, run: Run) -> Run:
-        ledger = self.services_for(run.provider, NOTHING).ledger
-        services = self.services_for(run.provider, origin_of(ledger, run))
+        known = self.services_for(run.provider, NOTHING)
+        services = self.services_for(run.provider, origin_of(known.ledger, run, known.computer))
 
         with ExitStack() as transcripts:
             recorded = transcripts.enter_context(self.recorded(run, services))

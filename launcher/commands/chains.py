@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from vastrun.launcher.config import read_job
@@ -129,8 +130,8 @@ def _max_retries(spec: JobSpec, last: Run) -> int:
     return {str(cause): number for cause, number in spec.retry.items()}.get(str(last.cause), 0)
 
 
-def origin_of(ledger: Ledger, run: Run) -> Origin:
-    """Find what the runs before this one left to continue from.
+def origin_of(ledger: Ledger, run: Run, here: str) -> Origin:
+    """Find what the runs before this one left to continue from. `here`: this computer, as `Run.computer`.
 
     At home the nearest's, at URLs its own and those of the runs since. What is older is of no use, and may be
     of another stage, which counts other steps.
@@ -140,10 +141,16 @@ def origin_of(ledger: Ledger, run: Run) -> Origin:
         run = former
         continues.append(run.id)
         if folder is None:
-            folder = Outputs(run).checkpoints
+            folder = checkpoints_here(run, here)
             urls.append(pushed_url(run))
     pushed = tuple(url for url in urls if url is not None)
     return Origin(folder=folder, pushed=pushed, continues=tuple(continues))
+
+
+def checkpoints_here(run: Run, here: str) -> Path | None:
+    """Return the folder of the run's checkpoints on this computer; None where it has none."""
+    # Another computer's row names a folder of that one: here it may be anything.
+    return Outputs(run).checkpoints if run.computer == here else None
 
 
 def _former_of(ledger: Ledger, run: Run) -> Run | None:

@@ -19,7 +19,14 @@ from vastrun.launcher.core import (
     ledger_in,
 )
 from vastrun.launcher.core.bills import has_ended, machine_ids
-from vastrun.launcher.core.errors import AuthError, HeldError, IncompleteListError, ProviderError, UsageError
+from vastrun.launcher.core.errors import (
+    AuthError,
+    HeldError,
+    IncompleteListError,
+    ProviderError,
+    UnsignedError,
+    UsageError,
+)
 from vastrun.launcher.decisions import policy
 from vastrun.launcher.decisions.policy import machines_of_run
 from vastrun.launcher.flow.services import Services
@@ -95,7 +102,10 @@ def _record_cost(orphan: Orphan, run: Run, services: Services, ended_at: float, 
     except HeldError:
         return
     try:
-        run = services.ledger.get(run.id)
+        try:
+            run = services.ledger.get(run.id)
+        except UnsignedError:  # whose run it is records it
+            return
         if orphan.instance.id == run.instance_id:
             run = replace(run, released_at=ended_at, meter=_ended(run.meter, ended_at, is_gone))
         else:
@@ -163,8 +173,8 @@ def orphans(
         # A provider gives no id twice: the label may say something else.
         claims.sort(key=lambda run: machine.id not in machine_ids(run))
         if not any(run.phase is not Phase.ENDED for run in claims):
-            owner = Owner.THIS if claims or not provider.shared else _unknown_owner(machine, ledger)
-            owning = claims[0] if claims else None
+            owning = next((run for run in claims if _is_proof(run, machine, ledger)), None)
+            owner = Owner.THIS if owning or not provider.shared else _unknown_owner(machine, ledger)
             is_market = provider.abilities.market is not None  # slots have one id for many runs
             is_ghost = owning is not None and is_market and has_ended(owning, machine.id)
             found.append(Orphan(instance=machine, run=owning, owner=owner, is_ghost=is_ghost))
@@ -257,6 +267,17 @@ def owner_text(orphan: Orphan) -> str:
             return f"another computer's (ledger {orphan.ledger})"
         case Owner.UNKNOWN:
             return "owner unknown, may be another computer's"
+
+
+def _is_proof(run: Run, machine: Instance, ledger: Ledger) -> bool:
+    """Return whether the row proves that the machine is this ledger's: it, or the machine's label, is not
+    just what a writer of the database says.
+    """
+    if run.ledger == ledger.id and machine.label == run.label:
+        return True
+    with suppress(UnsignedError):
+        return ledger.for_drivers().get(run.id).id == run.id
+    return False
 
 
 def _unknown_owner(machine: Instance, ledger: Ledger) -> Owner:

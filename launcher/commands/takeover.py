@@ -139,7 +139,7 @@ def folder_after(chain: Sequence[Run], run_id: str, services: Services) -> str:
     out = Path(first.out_dir)
     if out.name == first.id:
         return str(out.with_name(run_id))
-    if failed_before_training(chain[-1]):
+    if failed_before_training(chain[-1]) and chain[-1].computer == services.computer:
         return chain[-1].out_dir
     for number in range(len(chain) + 1, len(chain) + _MAX_FOLDERS):
         folder = f"{out}-{number}"

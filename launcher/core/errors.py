@@ -59,6 +59,10 @@ class HeldError(VastrunError):
     """Another launcher drives this run."""
 
 
+class UnsignedError(UsageError):
+    """A row of a team's ledger is not signed: it is shown, and nothing is done by it."""
+
+
 class NoSuchRunError(UsageError):
     """No run, or more than one, has that name."""
 

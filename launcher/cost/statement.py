@@ -10,7 +10,14 @@ from dataclasses import dataclass, replace
 
 from vastrun.launcher.core import Charge, Driver, Identity, Run, Settled
 from vastrun.launcher.core.bills import by_clock_of
-from vastrun.launcher.core.errors import AuthError, HeldError, ProviderError, StorageError, UsageError
+from vastrun.launcher.core.errors import (
+    AuthError,
+    HeldError,
+    ProviderError,
+    StorageError,
+    UnsignedError,
+    UsageError,
+)
 from vastrun.launcher.cost.groups import Calendar, Group, GroupBy, group_of, group_spendings
 from vastrun.launcher.cost.reconciliation import (
     NO_RUN,
@@ -184,6 +191,7 @@ def settle(bills: Iterable[ReconciledBill], ledger: Ledger, who: str, now: float
 
     One that a launcher has changed since its bill was read is left as it is. Raises StorageError.
     """
+    ledger = ledger.for_drivers()
     known = [(one.bill.run, cost) for one in bills if (cost := settled_cost(one)) is not None]
     driver = Driver(who=who, until=now + DRIVER_TIMEOUT_S)
     return frozenset(run.id for run, cost in known if run.charged == cost or _note(run, cost, ledger, driver))
@@ -212,5 +220,7 @@ def _note(run: Run, cost: Settled, ledger: Ledger, driver: Driver) -> bool:
         if unchanged := ledger.get(run.id) == run:
             ledger.save(replace(run, charged=cost), who=driver.who)
         return unchanged
+    except UnsignedError:  # another computer's, which settles it
+        return False
     finally:
         ledger.release(run.id, driver.who)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from copy import copy
 from functools import lru_cache
 from typing import Any
 
@@ -12,8 +13,9 @@ from vastrun.contract.records import as_json, read_json
 from vastrun.launcher.core import Driver, Phase, UserRequest
 from vastrun.launcher.core.batch import Batch, BatchPoint, BatchSpec, Budget, Search
 from vastrun.launcher.core.errors import HeldError, UsageError
-from vastrun.launcher.ledger.database import Database, Row, with_retries
+from vastrun.launcher.ledger.database import Database, Row, assignments, insert_statement, with_retries
 from vastrun.launcher.ledger.run_ids import suggestion
+from vastrun.launcher.ledger.signatures import RowForm
 
 
 class SqlBatches:
@@ -27,10 +29,17 @@ class SqlBatches:
         held: Callable[[str, Mapping[str, Any], str], HeldError],
         register_launcher: Callable[[str], None],
         now: Callable[[], float],
+        rows: RowForm,
     ) -> None:
         """All arguments but `db` are functions of the ledger, which knows the living launchers."""
-        self._db, self._register = db, register_launcher
+        self._db, self._register, self._rows = db, register_launcher, rows
         self._is_driving, self._held, self._now = is_driving, held, now
+
+    def with_rows(self, rows: RowForm) -> SqlBatches:
+        """Return the same batches with rows of another form."""
+        batches = copy(self)
+        batches._rows = rows
+        return batches
 
     @with_retries
     def submit(self, batch: Batch, points: Sequence[BatchPoint]) -> int:
@@ -52,10 +61,13 @@ class SqlBatches:
                 "computer": batch.computer,
                 "home": batch.home,
             }
-            names, placeholders = ", ".join(values), ", ".join(f":{name}" for name in values)
+            if row is not None:
+                former = self._verified(row)
+                values |= {key: former[key] for key in ("folder", "created_at", "computer")}
+            values = self._rows.sign("batches", values)
             self._db.execute(
-                f"INSERT INTO batches ({names}) VALUES ({placeholders})"
-                " ON CONFLICT (name) DO UPDATE SET spec = :spec, search = :search, home = :home",
+                f"{insert_statement('batches', values)} ON CONFLICT (name) DO UPDATE SET"
+                f" {assignments(name for name in values if name != 'opened_at')}",
                 values,
             )
             self._reopen(batch.name)
@@ -67,32 +79,46 @@ class SqlBatches:
                 f"UPDATE points SET wanted = 0 WHERE batch = ?{keeps_runs if batch.search else ''}",
                 (batch.name,),
             )
-            return self._add_points(batch.name, points)
+            return self._add_points(batch.name, points, batch.home)
 
     @with_retries
     def extend(self, name: str, points: Sequence[BatchPoint]) -> int:
         with self._db.writing(_batch_lock(name)):
             # The driver reads points again only when the revision changed.
             self._db.execute("UPDATE batches SET revision = revision + 1 WHERE name = ?", (name,))
-            return self._add_points(name, points)
+            return self._add_points(name, points, self._home(name))
 
-    def _add_points(self, name: str, points: Sequence[BatchPoint]) -> int:
-        rows = self._db.rows("SELECT id, number FROM points WHERE batch = ?", (name,))
-        known = {row["id"] for row in rows}
+    def _add_points(self, name: str, points: Sequence[BatchPoint], home: str) -> int:
+        columns = self._rows.columns("id, number")
+        rows = self._db.rows(f"SELECT {columns} FROM points WHERE batch = ?", (name,))
+        own = self._rows.is_here(home)
+        known = {row["id"] for row in rows if self._rows.verify("points", row, own) is not None}
         number = max((row["number"] for row in rows), default=0)
         self._db.execute_many(
             "UPDATE points SET wanted = 1 WHERE batch = ? AND id = ?",
             [(name, point.id) for point in points if point.id in known],
         )
         new = [point for point in points if point.id not in known]
-        self._db.execute_many(
-            "INSERT INTO points (batch, id, number, point_values, spec_json, wanted)"
-            " VALUES (?, ?, ?, ?, ?, 1)",
-            [
-                (name, point.id, number + n, json.dumps(dict(point.values)), point.spec_json)
-                for n, point in enumerate(new, 1)
-            ],
-        )
+        written = [
+            self._rows.sign(
+                "points",
+                {
+                    "batch": name,
+                    "id": point.id,
+                    "number": number + n,
+                    "point_values": json.dumps(dict(point.values)),
+                    "spec_json": point.spec_json,
+                    "wanted": 1,
+                },
+            )
+            for n, point in enumerate(new, 1)
+        ]
+        if written:
+            self._db.execute_many(
+                f"{insert_statement('points', written[0])} ON CONFLICT (batch, id) DO UPDATE SET"
+                f" {assignments(written[0])}",
+                written,
+            )
         return len(new)
 
     @with_retries
@@ -104,13 +130,14 @@ class SqlBatches:
             raise UsageError(
                 f"no batch is called '{name}'{suggestion(name, names)}", hint="vastrun batch status"
             )
-        return _batch_from_row(row)
+        return _batch_from_row(row if self._rows.shows_all else self._verified(row))
 
     @with_retries
     def all(self) -> Sequence[Batch]:
         with self._db.reading():
             rows = self._db.rows("SELECT * FROM batches ORDER BY created_at DESC")
-        return [_batch_from_row(row) for row in rows]
+        taken = (row if self._rows.shows_all else self._rows.verify("batches", row) for row in rows)
+        return [_batch_from_row(row) for row in taken if row is not None]
 
     @with_retries
     def points(self, name: str) -> Sequence[BatchPoint]:
@@ -120,6 +147,7 @@ class SqlBatches:
                 " (SELECT 1 FROM runs WHERE runs.batch = :name AND runs.point = points.id)) ORDER BY number",
                 {"name": name},
             )
+            takes = self._takes_points(name)
         return [
             BatchPoint(
                 id=row["id"],
@@ -130,14 +158,36 @@ class SqlBatches:
                 starts=row["starts"],
             )
             for row in rows
+            if takes(row)
         ]
+
+    def _takes_points(self, name: str) -> Callable[[Row], bool]:
+        """Return what tells which points are taken: none of a teammate's in a batch that was read here, since
+        their jobs would be read from this computer's folders.
+        """
+        if self._rows.shows_all:
+            return lambda _: True
+        own = self._rows.is_here(self._home(name))
+        return lambda row: self._rows.verify("points", row, own) is not None
+
+    def _home(self, name: str) -> str:
+        row = self._row(name)
+        return "" if row is None else str(self._verified(row)["home"])
+
+    def _verified(self, row: Row) -> Row:
+        """Return the batch's row. Raises UnsignedError."""
+        if (verified := self._rows.verify("batches", row)) is None:
+            name = row["name"]
+            raise self._rows.error(f"batch {name}", row["computer"], f"vastrun batch resume {name}")
+        return verified
 
     @with_retries
     def values_of(self, name: str, point_id: str) -> Mapping[str, Any]:
-        query = "SELECT point_values FROM points WHERE batch = ? AND id = ?"
+        columns = self._rows.columns("point_values")
         with self._db.reading():
-            row = self._db.row(query, (name, point_id))
-        values: Mapping[str, Any] = {} if row is None else json.loads(row["point_values"])
+            row = self._db.row(f"SELECT {columns} FROM points WHERE batch = ? AND id = ?", (name, point_id))
+            is_taken = row is not None and self._takes_points(name)(row)
+        values: Mapping[str, Any] = json.loads(row["point_values"]) if row is not None and is_taken else {}
         return values
 
     @with_retries
@@ -174,8 +224,12 @@ class SqlBatches:
     @with_retries
     def move(self, name: str, folder: str, computer: str) -> None:
         with self._db.writing(_batch_lock(name)):
-            values = (folder, computer, name)
-            self._db.execute("UPDATE batches SET folder = ?, computer = ? WHERE name = ?", values)
+            row = self._row(name)
+            if row is not None:
+                moved = self._rows.sign(
+                    "batches", {**self._verified(row), "folder": folder, "computer": computer}
+                )
+                self._db.execute(f"UPDATE batches SET {assignments(moved)} WHERE name = :name", moved)
 
     @with_retries
     def hold(self, name: str, driver: Driver, *, renews: bool = False) -> None:
@@ -221,7 +275,7 @@ class SqlBatches:
     def budgets(self, name: str) -> Sequence[Budget]:
         """Return the budgets in the newest batch file. Runs in the caller's transaction."""
         row = self._row(name) if name else None
-        usd = None if row is None else _batch_from_row(row).spec.limits.usd
+        usd = None if row is None else _batch_from_row(self._verified(row)).spec.limits.usd
         if usd is None:
             return ()
         hint = "limits: {usd: USD} in the batch file, or --usd USD, and submit it again"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import update_wrapper
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
@@ -70,6 +70,17 @@ class Database(Protocol):
     def close(self) -> None:
         """Close the connections."""
         ...
+
+
+def insert_statement(table: str, columns: Iterable[str]) -> str:
+    """Return the statement that writes a row with these columns."""
+    names = tuple(columns)
+    return f"INSERT INTO {table} ({', '.join(names)}) VALUES ({', '.join(f':{name}' for name in names)})"
+
+
+def assignments(columns: Iterable[str]) -> str:
+    """Return the part of a statement that sets these columns."""
+    return ", ".join(f"{name} = :{name}" for name in columns)
 
 
 class _HasDatabase(Protocol):

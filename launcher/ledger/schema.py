@@ -124,8 +124,8 @@ def create_tables(db: Database) -> None:
     db.set_schema_version(VERSION)
 
 
-_FIELDS = tuple(field.name for field in fields(Run))
-COLUMNS = (*_FIELDS, "held_usd")
+RUN_FIELDS = tuple(field.name for field in fields(Run))
+COLUMNS = (*RUN_FIELDS, "held_usd")
 """Columns of the table `runs`: the fields of Run, and `held_usd`, the value of `bills.held_usd` when it was
 written, for the sums of budgets."""
 
@@ -147,7 +147,7 @@ _SHARED = (
 
 def run_to_row(run: Run) -> dict[str, Any]:
     """Return the run's columns without `held_usd`."""
-    row = {name: getattr(run, name) for name in _FIELDS}
+    row = {name: getattr(run, name) for name in RUN_FIELDS}
     row["detail"] = truncate_detail(run.detail)
     row["offer"] = None if run.offer is None else as_json(run.offer)
     row["proofs"] = as_json(run.proofs)
@@ -164,7 +164,7 @@ def truncate_detail(text: str) -> str:
 
 def run_from_row(row: Row) -> Run:
     """Return the run of a row."""
-    values = {name: row[name] for name in _FIELDS}
+    values = {name: row[name] for name in RUN_FIELDS}
     for name in _SHARED:
         values[name] = sys.intern(row[name])
     values["phase"] = Phase(row["phase"])

@@ -13,9 +13,8 @@ from vastrun.launcher.core.bills import cost_usd, held_usd
 from vastrun.launcher.core.errors import HeldError, NoSuchRunError, StorageError
 from vastrun.launcher.decisions.estimates import budget_error
 from vastrun.launcher.ledger.batches import SqlBatches, sum_held_usd
-from vastrun.launcher.ledger.database import Database, with_retries
+from vastrun.launcher.ledger.database import Database, Row, assignments, insert_statement, with_retries
 from vastrun.launcher.ledger.schema import (
-    COLUMNS,
     READABLE,
     VERSION,
     create_tables,
@@ -24,9 +23,9 @@ from vastrun.launcher.ledger.schema import (
     run_to_row,
     truncate_detail,
 )
+from vastrun.launcher.ledger.signatures import RowForm
+from vastrun.launcher.ports import Ledger
 
-_INSERT_RUN = f"INSERT INTO runs ({', '.join(COLUMNS)}) VALUES ({', '.join(':' + c for c in COLUMNS)})"
-_UPDATE_RUN = f"UPDATE runs SET {', '.join(f'{c} = :{c}' for c in COLUMNS)} WHERE id = :id"
 MAX_MEASURED = 1_000
 """Number of newest runs whose measurements are read. Each choice of a machine reads them, and each watch on a
 training: a batch of 10,000 points does so 20,000 times."""
@@ -67,17 +66,24 @@ class SqlLedger:
         now: Callable[[], float],
         alive: Alive,
         register_launcher: Callable[[str], None] = _skip_registration,
+        rows: Callable[[str], RowForm] = lambda _: RowForm(),
     ) -> None:
         """`where`: name of the database in messages. `now`: the launcher's clock, for the times of runs.
         `alive(who)` is False only when that driver's process is known to be dead. `register_launcher(who)` is
-        called before `who` drives a run or a batch.
+        called before `who` drives a run or a batch. `rows(id)`: the form of rows in the ledger of that id.
         """
         self._db, self._where, self._now, self._alive = db, where, now, alive
         self._register = register_launcher
         self._prepare()
         self.id = self._identity()
+        self._rows = rows(self.id)
         self._batches = SqlBatches(
-            db, is_driving=self._is_driving, held=_held, register_launcher=register_launcher, now=now
+            db,
+            is_driving=self._is_driving,
+            held=_held,
+            register_launcher=register_launcher,
+            now=now,
+            rows=self._rows,
         )
 
     @property
@@ -88,6 +94,12 @@ class SqlLedger:
     @property
     def batches(self) -> SqlBatches:
         return self._batches
+
+    def for_drivers(self) -> Ledger:
+        return self
+
+    def for_display(self) -> Ledger:
+        return self
 
     def close(self) -> None:
         """Close the database."""
@@ -101,13 +113,15 @@ class SqlLedger:
             for budget in (*budgets, *self._batches.budgets(run.batch)):
                 if error := budget_error(self.use_of(budget), sum(row.reserved_usd for row in rows)):
                     raise error
-            self._db.execute_many(_INSERT_RUN, [self._row_of(row) for row in rows])
+            written = [self._row_of(row) for row in rows]
+            self._db.execute_many(insert_statement("runs", written[0]), written)
 
     @with_retries
     def use_of(self, budget: Budget) -> BudgetUse:
         # A run that ends between the two reads is counted twice rather than not at all; `add` excludes it.
         with self._db.reading():
-            open_runs = self.runs(open_only=True, batch=budget.batch or None, members=True)
+            found = self._select(open_only=True, batch=budget.batch or None, members=True)
+            open_runs = [run_from_row(row) for row in found]
             ended_usd = sum_held_usd(self._db, budget, ended_only=True)
         now = self._now()
         spent_usd = sum((cost_usd(run, now) for run in open_runs), 0.0)
@@ -119,7 +133,8 @@ class SqlLedger:
         # The check and the write are one transaction: a launcher that was taken over cannot overwrite.
         with self._db.writing(_run_lock(run.id)):
             self._check_driver(run.id, who)
-            self._db.execute(_UPDATE_RUN, self._row_of(run))
+            row = self._row_of(run)
+            self._db.execute(f"UPDATE runs SET {assignments(row)} WHERE id = :id", row)
 
     @with_retries
     def get(self, run_id: str) -> Run:
@@ -127,10 +142,21 @@ class SqlLedger:
             row = self._db.row("SELECT * FROM runs WHERE id = ?", (run_id,))
         if row is None:
             raise NoSuchRunError(f"no run is called '{run_id}'", hint="vastrun status")
-        return run_from_row(row)
+        if (taken := self._taken(row)) is None:
+            raise self._rows.error(run_id, row["computer"], f"vastrun resume {run_id}")
+        return run_from_row(taken)
+
+    def _taken(self, row: Row) -> Row | None:
+        return row if self._rows.shows_all else self._rows.verify("runs", row)
 
     @with_retries
-    def runs(
+    def runs(self, /, **which: Any) -> Sequence[Run]:
+        rows = self._select(**which)
+        # Each row is dropped once it is parsed: of a batch of 10,000 points they take 50 MB.
+        taken = (self._taken(rows.popleft()) for _ in range(len(rows)))
+        return [run_from_row(row) for row in taken if row is not None]
+
+    def _select(
         self,
         *,
         open_only: bool = False,
@@ -141,10 +167,11 @@ class SqlLedger:
         leader: str | Collection[str] | None = None,
         members: bool = False,
         newest: int | None = None,
-    ) -> Sequence[Run]:
+    ) -> deque[Row]:
+        """Return the rows that `runs` lists, also those of others."""
         leaders = (leader,) if isinstance(leader, str) else leader
         if leaders is not None and not leaders:
-            return []
+            return deque()
         # `|| ''` keeps SQLite from an index of that column where another one finds fewer rows: by these it
         # would read all runs of a batch, or all that have no leader.
         is_narrow = not open_only and (parent is not None or batch is not None)
@@ -165,9 +192,7 @@ class SqlLedger:
         order = "created_at DESC, rowid DESC" if leaders is None else "node"
         query = f"SELECT * FROM runs {where} ORDER BY {order} {limit}"
         with self._db.reading():
-            rows = deque(self._db.rows(query, [one for values in active.values() for one in values]))
-        # Each row is dropped once it is parsed: of a batch of 10,000 points they take 50 MB.
-        return [run_from_row(rows.popleft()) for _ in range(len(rows))]
+            return deque(self._db.rows(query, [one for values in active.values() for one in values]))
 
     @with_retries
     def measured(self) -> Sequence[MeasuredRun]:
@@ -318,7 +343,7 @@ class SqlLedger:
         return str(row["ledger"])
 
     def _row_of(self, run: Run) -> dict[str, Any]:
-        return run_to_row(run) | {"held_usd": held_usd(run, self._now())}
+        return self._rows.sign("runs", run_to_row(run)) | {"held_usd": held_usd(run, self._now())}
 
 
 def _placeholders(values: Collection[object]) -> str:

@@ -8,12 +8,15 @@ import secrets
 import threading
 from collections.abc import Callable
 from contextlib import suppress
-from functools import cache
+from copy import copy
+from functools import cache, partial
 from typing import TypeVar
 
-from vastrun.launcher.core.errors import StorageError, UsageError
+from vastrun.launcher.core import Run
+from vastrun.launcher.core.errors import StorageError, UnsignedError, UsageError
 from vastrun.launcher.ledger.database import with_retries
 from vastrun.launcher.ledger.postgres import PostgresDatabase
+from vastrun.launcher.ledger.signatures import SignedRows, SigningKeys, check_team_key
 from vastrun.launcher.ledger.sql import SqlLedger
 
 HEARTBEAT_INTERVAL_S = 15.0
@@ -38,13 +41,47 @@ class PostgresLedger(SqlLedger):
         *,
         now: Callable[[], float],
         alive_here: Callable[[str], bool | None],
+        keys: SigningKeys,
         heartbeat_timeout_s: float = HEARTBEAT_TIMEOUT_S,
     ) -> None:
         """`alive_here(who)`: whether that process is alive; None when it is another computer's."""
         self._alive_here, self._heartbeats = alive_here, Heartbeats(db, heartbeat_timeout_s)
         super().__init__(
-            db, where=db.where, now=now, alive=self._is_alive, register_launcher=self._heartbeats.keep
+            db,
+            where=db.where,
+            now=now,
+            alive=self._is_alive,
+            register_launcher=self._heartbeats.keep,
+            rows=partial(SignedRows, keys),
         )
+        self._add_signatures()
+        self._display = self
+
+    def for_drivers(self) -> PostgresLedger:
+        assert isinstance(self._rows, SignedRows)
+        view = copy(self)
+        view._rows = self._rows.for_drivers()
+        view._batches = self._batches.with_rows(view._rows)
+        return view
+
+    def for_display(self) -> PostgresLedger:
+        return self._display
+
+    def save(self, run: Run, *, who: str) -> None:
+        # To sign a row that was not verified would make a stranger's row this computer's own.
+        if self._rows.shows_all:
+            raise UnsignedError(f"{run.id} was read to be shown, and cannot be saved")
+        super().save(run, who=who)
+
+    @with_retries
+    def _add_signatures(self) -> None:
+        """Add the columns that a ledger of one computer does not need. Rows of before are not signed."""
+        with self._db.reading():
+            if self._db.row(_HAS_SIGNATURES) is not None:
+                return
+        with self._db.writing("schema"):
+            for table in ("runs", "batches", "points"):
+                self._db.execute(_ADD_SIGNATURE.format(table=table))
 
     def close(self) -> None:
         """End the heartbeats and close the database."""
@@ -54,6 +91,10 @@ class PostgresLedger(SqlLedger):
     def _is_alive(self, who: str) -> bool:
         here = self._alive_here(who)
         return self._heartbeats.is_alive(who) if here is None else here
+
+
+_HAS_SIGNATURES = "SELECT 1 FROM pg_attribute WHERE attrelid = 'points'::regclass AND attname = 'signature'"
+_ADD_SIGNATURE = "ALTER TABLE {table} ADD COLUMN IF NOT EXISTS signature TEXT NOT NULL DEFAULT ''"
 
 
 class Heartbeats:
@@ -140,8 +181,6 @@ _UPSERT_QUEUE = (
 )
 
 
-MIN_KEY_CHARACTERS = 32
-KEY_COMMAND = "openssl rand -base64 32"
 _NONCE_BYTES = 12
 
 
@@ -150,12 +189,7 @@ class PostgresSecretStore:
 
     def __init__(self, db: PostgresDatabase, key: str, ledger: str) -> None:
         """`key`: random text that the team shares; `ledger`: the ledger's id. Raises UsageError."""
-        if len(key) < MIN_KEY_CHARACTERS:
-            raise UsageError(
-                f"VASTRUN_TEAM_KEY: expected {MIN_KEY_CHARACTERS} characters or more, got {len(key)}",
-                hint=f"export VASTRUN_TEAM_KEY=$({KEY_COMMAND})   (once; the same on all computers)",
-            )
-        self._db, self._key = db, _key_derivation(key, ledger)
+        self._db, self._key = db, _key_derivation(check_team_key(key), ledger)
 
     @with_retries
     def put(self, name: str, secret: bytes) -> bytes:

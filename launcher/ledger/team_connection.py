@@ -5,11 +5,12 @@ from __future__ import annotations
 import secrets
 import socket
 from collections.abc import Callable
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from vastrun.launcher.core.errors import StorageError, UsageError
+from vastrun.launcher.core.errors import UsageError
+from vastrun.launcher.ledger.signatures import SigningKeys, kept_text, signing_key
 from vastrun.launcher.package_files import install_command
 from vastrun.launcher.ports import RateLimitStore, SecretStore
 
@@ -48,12 +49,24 @@ class TeamConnection:
         """Return epoch seconds by the database's clock."""
         return self.database.time()
 
-    def open(self, *, now: Callable[[], float], alive_here: Callable[[str], bool | None]) -> PostgresLedger:
-        """Return the ledger; the arguments are those of `PostgresLedger`."""
+    def open(
+        self,
+        *,
+        now: Callable[[], float],
+        alive_here: Callable[[str], bool | None],
+        computer: Callable[[], str],
+        state: Path,
+    ) -> PostgresLedger:
+        """Return the ledger to be shown.
+
+        `now`, `alive_here`: as of `PostgresLedger`. `computer`: returns this computer's name in the team.
+        `state`: the folder with its key.
+        """
         database = self.database
         from vastrun.launcher.ledger.team import PostgresLedger
 
-        return PostgresLedger(database, now=now, alive_here=alive_here)
+        keys = SigningKeys(computer=computer, own=partial(signing_key, state), team=self._key)
+        return PostgresLedger(database, now=now, alive_here=alive_here, keys=keys)
 
     def rate_limits(self, key: str) -> RateLimitStore:
         """Return the store of rate limits for calls with this API key."""
@@ -77,19 +90,5 @@ def computer_name(state: Path) -> str:
 
     The word is needed because two laptops may both be called `localhost`. Raises StorageError.
     """
-    file = state / "computer"
-    try:
-        state.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if not file.exists():
-            part = file.with_name(f".computer.{secrets.token_hex(4)}")
-            part.write_text(secrets.token_hex(4))
-            try:
-                file.hardlink_to(part)  # the file of the first of several launchers stays
-            except FileExistsError:
-                pass
-            finally:
-                part.unlink()
-        return f"{socket.gethostname()}~{file.read_text()}"
-    except OSError as error:
-        hint = "XDG_STATE_HOME=/somewhere/writable vastrun ..."
-        raise StorageError(f"cannot write {file}: {error.strerror or error}", hint=hint) from error
+    word = kept_text(state / "computer", lambda: secrets.token_hex(4))
+    return f"{socket.gethostname()}~{word}"

@@ -20,6 +20,17 @@ class Ledger(Protocol):
         """The batches that its runs belong to."""
         ...
 
+    def for_drivers(self) -> Ledger:
+        """Return the ledger of launchers: it has only rows that nobody else can have written or changed.
+
+        `get` raises UnsignedError for others.
+        """
+        ...
+
+    def for_display(self) -> Ledger:
+        """Return the ledger with all rows, to be shown. It saves none."""
+        ...
+
     def add(self, run: Run, budgets: Sequence[Budget] = (), members: Sequence[Run] = ()) -> None:
         """Write the run's row, and its reservation into each of these budgets and into its batch's.
 

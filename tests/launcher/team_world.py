@@ -38,11 +38,10 @@ class TeamWorld(NodeWorld):
         return self._ledgers[computer]
 
     def _joined(self, computer: str) -> SqlLedger:
-        from vastrun.launcher.ledger.postgres import PostgresDatabase
-        from vastrun.launcher.ledger.team import PostgresLedger
+        from tests.launcher.ledger.computers import ledger_of
 
         def lives(who: str) -> bool | None:
             return who not in self.dead if who.startswith(f"{computer}:") else None
 
         lease = {"heartbeat_timeout_s": self._lease_s} if computer == DESK else {}
-        return PostgresLedger(PostgresDatabase(self._url), now=self.time.now, alive_here=lives, **lease)
+        return ledger_of(computer, self._url, now=self.time.now, alive_here=lives, **lease)

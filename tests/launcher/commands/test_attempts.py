@@ -137,13 +137,15 @@ def test_a_run_continues_from_what_came_home_of_the_nearest_run_and_from_what_wa
     ledger: SqliteLedger, tmp_path: Path
 ) -> None:
     pushed = ("s3://models/demo/b", "s3://models/demo/a")
-    assert origin_of(ledger, ledger.get("a")) == Origin()
-    assert origin_of(ledger, ledger.get("c")) == Origin(pushed=pushed, continues=("b", "a"))
+    assert origin_of(ledger, ledger.get("a"), "") == Origin()
+    assert origin_of(ledger, ledger.get("c"), "") == Origin(pushed=pushed, continues=("b", "a"))
     for run_id, since in (("a", pushed), ("b", pushed[:1])):
         folder = tmp_path / run_id / "checkpoints"
         folder.mkdir(parents=True)
         (folder / "latest.json").write_text("{}")
-        assert origin_of(ledger, ledger.get("c")) == Origin(folder=folder, pushed=since, continues=("b", "a"))
+        assert origin_of(ledger, ledger.get("c"), "") == Origin(
+            folder=folder, pushed=since, continues=("b", "a")
+        )
 
 
 @pytest.mark.parametrize(("files", "continues"), [("checkpoints/*", ("a",)), (None, ())])
@@ -155,5 +157,5 @@ def test_a_point_that_a_batch_runs_again_continues_when_its_program_has_checkpoi
     for number, (run_id, point) in enumerate([("a", "p1"), ("other", "p2"), ("again", "p1")]):
         row = replace(RUN, id=run_id, batch="lr", point=point, created_at=NOW + number, parent=None)
         ledger.add(replace(row, out_dir=str(tmp_path / run_id), spec_json=dump_job(spec)))
-    assert origin_of(ledger, ledger.get("again")).continues == continues
-    assert origin_of(ledger, ledger.get("a")).continues == ()
+    assert origin_of(ledger, ledger.get("again"), "").continues == continues
+    assert origin_of(ledger, ledger.get("a"), "").continues == ()

@@ -35,11 +35,11 @@ class Hands:
     def _opened(self) -> SqlLedger:
         if isinstance(self.place, Path):
             return SqliteLedger(self.place, now=lambda: self.now, alive=lambda who: who not in self.dead)
-        from vastrun.launcher.ledger.postgres import PostgresDatabase
-        from vastrun.launcher.ledger.team import PostgresLedger
+        from tests.launcher.ledger.computers import ledger_of
 
-        db = PostgresDatabase(self.place)
-        return PostgresLedger(db, now=lambda: self.now, alive_here=lambda who: who not in self.dead)
+        return ledger_of(
+            "desk~1", self.place, now=lambda: self.now, alive_here=lambda who: who not in self.dead
+        )
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])

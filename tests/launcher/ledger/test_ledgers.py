@@ -274,14 +274,13 @@ from vastrun.launcher.core.errors import HeldError
 
 place = sys.argv[1]
 if place.startswith("postgresql:"):
-    from vastrun.launcher.ledger.postgres import PostgresDatabase
-    from vastrun.launcher.ledger.team import PostgresLedger
+    from tests.launcher.ledger.computers import ledger_of
 else:
     from vastrun.launcher.ledger.sqlite import SqliteLedger
 print("ready", flush=True)
 sys.stdin.readline()
 if place.startswith("postgresql:"):
-    ledger = PostgresLedger(PostgresDatabase(place), now=time.time, alive_here=lambda who: True)
+    ledger = ledger_of("desk~1", place, now=time.time)
 else:
     ledger = SqliteLedger(Path(place), now=time.time, alive=lambda who: True)
 """

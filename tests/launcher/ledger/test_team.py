@@ -33,12 +33,17 @@ def opened(
     sleep: Callable[[float], None] = lambda _: None,
 ) -> Iterator[SqlLedger]:
     """The ledger, as another computer than any other launcher's has it."""
-    from vastrun.launcher.ledger.postgres import PostgresDatabase
-    from vastrun.launcher.ledger.team import PostgresLedger
+    from tests.launcher.ledger.computers import ledger_of
 
-    db = PostgresDatabase(url, sleep=sleep, retry_timeout_s=retry_timeout_s)
     with closing(
-        PostgresLedger(db, now=now, alive_here=lambda _: None, heartbeat_timeout_s=heartbeat_timeout_s)
+        ledger_of(
+            "another~1",
+            url,
+            now=now,
+            alive_here=lambda _: None,
+            heartbeat_timeout_s=heartbeat_timeout_s,
+            database={"sleep": sleep, "retry_timeout_s": retry_timeout_s},
+        )
     ) as ledger:
         yield ledger
 

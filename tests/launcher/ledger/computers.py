@@ -1,0 +1,33 @@
+"""Computers of a team, each with a key of its own; those with the same team key drive each other's runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from vastrun.launcher.ledger.signatures import SigningKeys
+from vastrun.launcher.ledger.team import PostgresLedger
+
+TEAM_KEY = "k" * 44
+
+
+def keys_of(computer: str, team: str = TEAM_KEY) -> SigningKeys:
+    """The keys of the computer with that name in the team."""
+    return SigningKeys(computer=lambda: computer, own=lambda: f"key of {computer}".encode(), team=team)
+
+
+def ledger_of(
+    computer: str,
+    url: str,
+    *,
+    team: str = TEAM_KEY,
+    now: Callable[[], float],
+    alive_here: Callable[[str], bool | None] = lambda _: True,
+    **options: Any,
+) -> PostgresLedger:
+    """The ledger as launchers of that computer have it."""
+    from vastrun.launcher.ledger.postgres import PostgresDatabase
+
+    db = PostgresDatabase(url, **options.pop("database", {}))
+    keys = keys_of(computer, team)
+    return PostgresLedger(db, now=now, alive_here=alive_here, keys=keys, **options).for_drivers()
