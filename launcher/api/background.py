@@ -17,6 +17,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import IO
 
+from vastrun.contract.records import RecordError, read_json
 from vastrun.launcher.api.drivers import Target, handed_over
 from vastrun.launcher.api.runs import attempts_from
 from vastrun.launcher.commands.chains import is_retry_missing
@@ -62,11 +63,16 @@ class DriverFolder:
         return self._path / f"{target.kind}-{target.name}.log"
 
     def records(self) -> list[DriverRecord]:
-        """Return the readable records."""
+        """Return the records; of one that its driver did not live to write whole, what its name says."""
         found = []
         for path in sorted(self._path.glob("*.json")):
-            with suppress(OSError, ValueError, TypeError):
-                found.append(DriverRecord(**json.loads(path.read_text())))
+            kind, _, name = path.stem.partition("-")
+            with suppress(OSError):
+                text = path.read_text(errors="replace")
+                try:
+                    found.append(read_json(DriverRecord, text))
+                except RecordError:
+                    found.append(DriverRecord(kind=kind, name=name, pid=0, folder=""))
         return found
 
     def find(self, target: Target) -> DriverRecord | None:

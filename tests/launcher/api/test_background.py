@@ -40,10 +40,22 @@ def test_a_record_says_why_its_driver_could_not_go_on(tmp_path: Path) -> None:
     assert folder.records() == []
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", '{"kind": "run"}', '{"a": 1}'])
-def test_a_record_that_makes_no_sense_is_left_out(text: str, tmp_path: Path) -> None:
-    (tmp_path / "run-x.json").write_text(text)
-    assert DriverFolder(tmp_path).records() == []
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "{",
+        "[]",
+        '{"kind": "run"}',
+        '{"a": 1}',
+        '{"kind":"run","name":"x","pid":"y","folder":7}',
+        "[" * 9999,
+    ],
+)
+def test_a_record_that_was_written_by_half_names_its_run_all_the_same(text: str, tmp_path: Path) -> None:
+    (tmp_path / "run-calm-heron-3f1a.json").write_text(text)
+    (record,) = DriverFolder(tmp_path).records()
+    assert (record.target, record.folder, record.error) == (RUN, "", "")
 
 
 def test_a_folder_that_is_not_there_has_no_records(tmp_path: Path) -> None:
