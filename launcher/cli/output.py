@@ -77,6 +77,9 @@ def report_errors(ctx: click.Context) -> Iterator[None]:
             traceback.print_exception(error)
         say("\n".join(_lines(ctx, error)), err=True)
         ctx.exit(error.exit_code)
+    except SystemExit as error:  # no command of vastrun ends like this, but code that it calls may
+        say(f"error: a plug-in or a library ended the command: SystemExit: {error}", err=True)
+        ctx.exit(VastrunError.exit_code)
     except (KeyboardInterrupt, click.Abort):
         say("\ninterrupted", err=True)
         ctx.exit(EXIT_INTERRUPTED)

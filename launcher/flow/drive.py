@@ -166,7 +166,7 @@ def _run_step(context: RunContext) -> PhaseResult | None:
         return provider_terminated(error.end)
     except VastrunError as error:
         return failed(error.cause, str(error))
-    except Exception as error:  # noqa: BLE001 - the one place: see above
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - the one place: see above; a plug-in may exit
         return failed(Cause.INTERNAL, f"{type(error).__name__}: {error}")
 
 

@@ -35,7 +35,7 @@ class ProviderPlugin:
         entry = EntryPoint(name=self.name, value=self.place, group=GROUP)
         try:
             found = entry.load()
-        except Exception as error:  # whatever another package's module raises while it is imported
+        except (Exception, SystemExit) as error:  # whatever another package's module raises
             raise self.fault(f"cannot be imported: {type(error).__name__}: {error}") from error
         if not callable(getattr(found, "of", None)):
             raise self.fault(f"{self.place} has no classmethod `of`, which makes the provider")
@@ -64,7 +64,7 @@ class PluginClass:
             provider: Provider = self._made_by.of(context)
         except VastrunError:
             raise
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise self._plugin.fault(f"cannot be made: {type(error).__name__}: {error}") from error
         # Now, not at the first use: what is missing would otherwise be noticed while a machine is rented.
         if lacking := _lacking(provider, (*VERBS, *FIELDS)):

@@ -96,6 +96,7 @@ TROUBLES: Mapping[str, Callable[[], BaseException]] = {
     "outbid": _outbid,
     "vanish": lambda: GoneError("HTTP 404"),
     "bug": lambda: RuntimeError("a fault of our own"),
+    "exit": lambda: SystemExit(0),
     "no space": lambda: StorageError("no space left on device"),
     "killed": Killed,
 }

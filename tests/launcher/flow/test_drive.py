@@ -55,6 +55,20 @@ def test_a_good_training_succeeds_with_every_proof_and_nothing_rented(tmp_path: 
     assert bills.cost_usd(run, world.clock.now()) == pytest.approx(world.market.bill_usd, rel=0.2)
 
 
+@pytest.mark.parametrize("verb", ["provider.search", "provider.rent", "provider.connect", "provider.destroy"])
+def test_a_plugin_that_exits_ends_the_run_and_leaves_no_machine(verb: str, tmp_path: Path) -> None:
+    world = World(tmp_path)
+    world.expect(Fault(verb=verb, nth=1, moment="before", trouble="exit"))
+
+    run = world.launch()
+
+    assert run.phase is Phase.ENDED
+    assert (run.cause, run.detail) == (
+        (None, "") if verb == "provider.destroy" else (Cause.INTERNAL, "SystemExit: 0")
+    )
+    assert (len(world.plan.struck), world.rented()) == (1, 0)
+
+
 class NotingLedger(SqliteLedger):
     """Notes when a row with another step is saved."""
 

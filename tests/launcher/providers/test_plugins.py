@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
 
+from tests.fakebox import Training
+from tests.launcher.terminal import Market, Terminal
 from vastrun.launcher.commands.doctor import CheckedSetup, Health, examine
 from vastrun.launcher.commands.settings import read_settings
+from vastrun.launcher.core import Offer
 from vastrun.launcher.core.errors import UsageError, VastrunError
+from vastrun.launcher.core.job import JobSpec
 from vastrun.launcher.environment import wire
 from vastrun.launcher.ports import Provider
 from vastrun.launcher.providers import PROVIDERS, plugin_names, provider_class
@@ -100,6 +104,7 @@ def test_two_packages_with_one_name_are_both_named(install: Install) -> None:
     [
         ("import not_there_at_all", "cannot be imported: ModuleNotFoundError: No module named 'not_there_"),
         ("raise RuntimeError('no licence')", "cannot be imported: RuntimeError: no licence"),
+        ("raise SystemExit(0)", "cannot be imported: SystemExit: 0"),
         ("def (", "cannot be imported: SyntaxError: "),
         ("", "cannot be imported: AttributeError: module 'vastrun_lab' has no attribute 'Found'"),
         ("class Found: pass", "vastrun_lab:Found has no classmethod `of`"),
@@ -131,6 +136,10 @@ def test_a_plugin_that_cannot_be_used_is_named_with_its_package(
         (
             "class Maker:\n def of(self, context): raise OSError('no file')\nFound = Maker()",
             "cannot be made: OSError: no file",
+        ),
+        (
+            "class Maker:\n def of(self, context): raise SystemExit(0)\nFound = Maker()",
+            "cannot be made: SystemExit: 0",
         ),
         (whole("other"), "its provider calls itself 'other'"),
     ],
@@ -182,3 +191,14 @@ def test_the_doctor_looks_at_plugins_and_one_that_is_broken_keeps_nothing_else_f
     assert findings["bad"].health is Health.WARN
     assert "vastrun-bad 1.0" in findings["bad"].text
     assert findings["lab orphans"].health is findings["local orphans"].health is Health.OK
+
+
+def test_a_plugin_that_exits_within_a_command_is_an_error_of_that_command(tmp_path: Path) -> None:
+    class Exits(Market):
+        def search(self, spec: JobSpec) -> Sequence[Offer]:
+            raise SystemExit(0)
+
+    terminal = Terminal(tmp_path)
+    terminal.market = Exits(terminal.clock, [Training()], usd_per_hour=1.0)
+    end = terminal.launch()
+    assert (end.exit_code, "SystemExit: 0" in end.stderr) == (1, True)
