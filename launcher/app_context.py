@@ -145,9 +145,7 @@ class AppContext:
         return self.make.ledger()
 
     def driver_ledger(self) -> Ledger:
-        """Return the ledger for all that drives, ships or downloads: without rows that others may have
-        written.
-        """
+        """Return the ledger for all that drives, uploads or downloads, as `Ledger.for_drivers`."""
         return self.ledger().for_drivers()
 
     def provider(self, name: str) -> Provider:

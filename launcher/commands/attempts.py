@@ -211,6 +211,7 @@ class Attempts:
         if former.phase is not Phase.ENDED or former.cause is None:
             return None  # most runs end well: a free slot must not wait until this was held and released
         services = self.services_for(former.provider, NOTHING)
+        check_reachable(former, services, self.services_for)
         ledger, now = services.ledger, services.clock.now()
         request = services.user_requests.current().or_stronger(ledger.user_request(former.id))
         ledger.hold(former.id, Driver(who=services.who, until=now + DRIVER_TIMEOUT_S))

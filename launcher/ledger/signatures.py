@@ -1,8 +1,8 @@
-"""Signatures of the rows of a team's ledger: nothing is done here by a row that somebody else wrote.
+"""Signatures of the rows of a team's ledger: a driver takes no row that a stranger wrote or changed.
 
-A signature covers everything in a row that a driver reads, so whoever has the database without a key may
-delete rows or put older ones back, and cannot change one. It is made twice: by the key of the computer that
-wrote the row, and by the key that the team shares.
+A signature covers all that a driver reads, so a writer of the database without a key may delete rows or put
+older ones back, and cannot change one. There are two for each row: by the key of the computer that wrote it,
+and by the key that the team shares.
 """
 
 from __future__ import annotations
@@ -37,9 +37,10 @@ _NAME = re.compile(r"\w[\w.~-]*", re.ASCII)
 
 
 class RowForm:
-    """What a ledger adds to its rows, and by which a driver may act.
+    """Form of a ledger's rows: what is added to them, and which of them a driver takes.
 
-    Here nothing and by all: who can write to a user's own file can change that user's programs, too.
+    Of a SQLite file nothing is added, and all are taken: a program that can write to a user's own file can
+    change that user's programs, too.
     """
 
     shows_all = False

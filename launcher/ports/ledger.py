@@ -21,9 +21,9 @@ class Ledger(Protocol):
         ...
 
     def for_drivers(self) -> Ledger:
-        """Return the ledger of launchers: it has only rows that nobody else can have written or changed.
+        """Return the ledger of launchers, without rows that a stranger may have written or changed.
 
-        `get` raises UnsignedError for others.
+        `get` raises UnsignedError for those.
         """
         ...
 
