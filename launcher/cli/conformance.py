@@ -198,10 +198,7 @@ def _summary(report: ConformanceReport, path: str) -> str:
             ("bill", _bill(report, path)),
             *([("trials", _trials(record))] if record.trials else []),
             ("rows", ", ".join(f"{number} {state}" for state, number in count.items() if number)),
-            (
-                "remains",
-                "whether Vast sends a scheduled end at its hour, and how late: no machine lives so long",
-            ),
+            ("untried", "that Vast sends a scheduled end: no trial lives so long"),
             ("file", f"{path}   (holds no secret; attach it to an issue)"),
         ]
     )

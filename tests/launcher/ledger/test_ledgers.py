@@ -118,6 +118,9 @@ def test_what_runs_have_shown_of_their_machines_is_read_without_the_rest(ledger:
     rows = [
         replace(FULL, id="fast", parent=None, steps_per_s=2.0),
         replace(FULL, id="booted", parent=None, created_at=NOW + 1, boot_s=60.0),
+        replace(
+            FULL, id="settled", parent=None, created_at=NOW + 2, charged=Settled(gpu_usd=1.0, tail_s=12.0)
+        ),
         replace(FULL, id="showed-nothing", parent=None, charged=None),
         replace(FULL, id="node-1", parent=None, leader="fast", node=1, steps_per_s=2.0),
     ]
