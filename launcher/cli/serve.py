@@ -46,9 +46,8 @@ def serve_command(
     """Drive all open runs and batches of the ledger that have no launcher, until Ctrl-C.
 
     Without VASTRUN_LEDGER these are your own on this computer, whose driver was killed or ended by a
-    restart. With it they are the whole team's, from any of its computers. Outputs are downloaded to runs/
-    and batches/ in the current folder. No port is opened without
-    --metrics-port.
+    restart. With it they are also those of computers with the same VASTRUN_TEAM_KEY. Outputs are downloaded
+    to runs/ and batches/ in the current folder. No port is opened without --metrics-port.
 
     --install writes a systemd user unit, or a launchd agent on a Mac, that serves from the current folder.
     """

@@ -68,7 +68,8 @@ def reap(orphans: Sequence[Orphan], services: Services) -> list[str]:
     gone = [machine_id for machine_id, count in absences.items() if count >= 2]
     for orphan in orphans:
         if orphan.run is not None and (machine_id := orphan.instance.id) in costs:
-            _record_cost(orphan, orphan.run, services, ended_at[machine_id], is_gone=machine_id in gone)
+            with suppress(UnsignedError):  # the computer whose run it is records it
+                _record_cost(orphan, orphan.run, services, ended_at[machine_id], is_gone=machine_id in gone)
     return gone
 
 
@@ -102,10 +103,7 @@ def _record_cost(orphan: Orphan, run: Run, services: Services, ended_at: float, 
     except HeldError:
         return
     try:
-        try:
-            run = services.ledger.get(run.id)
-        except UnsignedError:  # whose run it is records it
-            return
+        run = services.ledger.get(run.id)
         if orphan.instance.id == run.instance_id:
             run = replace(run, released_at=ended_at, meter=_ended(run.meter, ended_at, is_gone))
         else:
@@ -270,13 +268,13 @@ def owner_text(orphan: Orphan) -> str:
 
 
 def _is_proof(run: Run, machine: Instance, ledger: Ledger) -> bool:
-    """Return whether the row proves that the machine is this ledger's: it, or the machine's label, is not
-    just what a writer of the database says.
+    """Return whether the machine is this ledger's by its label or a signed row: a writer of the database may
+    name any machine.
     """
     if run.ledger == ledger.id and machine.label == run.label:
         return True
     with suppress(UnsignedError):
-        return ledger.for_drivers().get(run.id).id == run.id
+        return bool(ledger.for_drivers().get(run.id))
     return False
 
 

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
-from functools import lru_cache
 from typing import Any
 
-from vastrun.contract.records import as_json, read_json
+from vastrun.contract.records import as_json
 from vastrun.launcher.core import Driver, Phase, UserRequest
-from vastrun.launcher.core.batch import Batch, BatchPoint, BatchSpec, Budget, Search
+from vastrun.launcher.core.batch import Batch, BatchPoint, Budget
 from vastrun.launcher.core.errors import HeldError, UsageError
 from vastrun.launcher.ledger.database import Database, Row, assignments, insert_statement, with_retries
 from vastrun.launcher.ledger.run_ids import suggestion
+from vastrun.launcher.ledger.schema import batch_from_row, point_from_row
 from vastrun.launcher.ledger.signatures import RowForm
 
 
@@ -130,14 +129,14 @@ class SqlBatches:
             raise UsageError(
                 f"no batch is called '{name}'{suggestion(name, names)}", hint="vastrun batch status"
             )
-        return _batch_from_row(row if self._rows.shows_all else self._verified(row))
+        return batch_from_row(row if self._rows.shows_all else self._verified(row))
 
     @with_retries
     def all(self) -> Sequence[Batch]:
         with self._db.reading():
             rows = self._db.rows("SELECT * FROM batches ORDER BY created_at DESC")
         taken = (row if self._rows.shows_all else self._rows.verify("batches", row) for row in rows)
-        return [_batch_from_row(row) for row in taken if row is not None]
+        return [batch_from_row(row) for row in taken if row is not None]
 
     @with_retries
     def points(self, name: str) -> Sequence[BatchPoint]:
@@ -148,18 +147,7 @@ class SqlBatches:
                 {"name": name},
             )
             takes = self._takes_points(name)
-        return [
-            BatchPoint(
-                id=row["id"],
-                number=row["number"],
-                values=json.loads(row["point_values"]),
-                spec_json=sys.intern(row["spec_json"]),
-                wanted=bool(row["wanted"]),
-                starts=row["starts"],
-            )
-            for row in rows
-            if takes(row)
-        ]
+        return [point_from_row(row) for row in rows if takes(row)]
 
     def _takes_points(self, name: str) -> Callable[[Row], bool]:
         """Return what tells which points are taken: none of a teammate's in a batch that was read here, since
@@ -275,7 +263,7 @@ class SqlBatches:
     def budgets(self, name: str) -> Sequence[Budget]:
         """Return the budgets in the newest batch file. Runs in the caller's transaction."""
         row = self._row(name) if name else None
-        usd = None if row is None else _batch_from_row(self._verified(row)).spec.limits.usd
+        usd = None if row is None else batch_from_row(self._verified(row)).spec.limits.usd
         if usd is None:
             return ()
         hint = "limits: {usd: USD} in the batch file, or --usd USD, and submit it again"
@@ -320,35 +308,3 @@ def sum_held_usd(db: Database, budget: Budget, *, ended_only: bool = False) -> f
     values = {"batch": budget.batch, "since": budget.since, "ended_only": ended_only}
     row = db.row(query, values)
     return 0.0 if row is None else float(row["held"])
-
-
-def _batch_from_row(row: Row) -> Batch:
-    return Batch(
-        name=row["name"],
-        spec=_parse_spec(row["spec"]),
-        provider=row["provider"],
-        folder=row["folder"],
-        created_at=row["created_at"],
-        opened_at=row["opened_at"],
-        request=UserRequest(row["request"]),
-        reason=row["reason"],
-        search=None if row["search"] is None else _parse_search(row["search"]),
-        revision=row["revision"],
-        computer=row["computer"],
-        home=row["home"],
-    )
-
-
-@lru_cache(maxsize=64)
-def _parse_spec(text: str) -> BatchSpec:
-    """Parse a batch's spec; cached, since a launcher polls its batch all the time."""
-    spec = read_json(BatchSpec, text)
-    assert isinstance(spec, BatchSpec)
-    return spec
-
-
-@lru_cache(maxsize=64)
-def _parse_search(text: str) -> Search:
-    search = read_json(Search, text)
-    assert isinstance(search, Search)
-    return search

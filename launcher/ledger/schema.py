@@ -1,4 +1,4 @@
-"""Tables of the ledger, their version, and the conversion of runs to rows.
+"""Tables of the ledger, their version, and what rows and nouns become of each other.
 
 The statements are SQLite's SQL; a table in `postgres.py` translates the types.
 """
@@ -13,7 +13,7 @@ from dataclasses import fields
 from functools import lru_cache
 from typing import Any
 
-from vastrun.contract.records import as_json, replace_surrogates
+from vastrun.contract.records import as_json, read_json, replace_surrogates
 from vastrun.launcher.core import (
     Cause,
     ExtraRates,
@@ -26,7 +26,9 @@ from vastrun.launcher.core import (
     Rental,
     Run,
     Settled,
+    UserRequest,
 )
+from vastrun.launcher.core.batch import Batch, BatchPoint, BatchSpec, Search
 from vastrun.launcher.gate import caps
 from vastrun.launcher.ledger.database import Database, Row
 
@@ -219,3 +221,48 @@ def _with_extras(values: Mapping[str, Any]) -> dict[str, Any]:
 # Most runs of a batch have the same of these: 10,000 runs take 15 MB less.
 _shared_proof = lru_cache(maxsize=1024, typed=True)(Proof)
 _shared_rates = lru_cache(maxsize=256, typed=True)(ExtraRates)
+
+
+def batch_from_row(row: Row) -> Batch:
+    """Return the batch of a row."""
+    return Batch(
+        name=row["name"],
+        spec=_parse_spec(row["spec"]),
+        provider=row["provider"],
+        folder=row["folder"],
+        created_at=row["created_at"],
+        opened_at=row["opened_at"],
+        request=UserRequest(row["request"]),
+        reason=row["reason"],
+        search=None if row["search"] is None else _parse_search(row["search"]),
+        revision=row["revision"],
+        computer=row["computer"],
+        home=row["home"],
+    )
+
+
+def point_from_row(row: Row) -> BatchPoint:
+    """Return the point of a batch of a row."""
+    return BatchPoint(
+        id=row["id"],
+        number=row["number"],
+        values=json.loads(row["point_values"]),
+        spec_json=sys.intern(row["spec_json"]),
+        wanted=bool(row["wanted"]),
+        starts=row["starts"],
+    )
+
+
+@lru_cache(maxsize=64)
+def _parse_spec(text: str) -> BatchSpec:
+    """Parse a batch's spec; cached, since a launcher polls its batch all the time."""
+    spec = read_json(BatchSpec, text)
+    assert isinstance(spec, BatchSpec)
+    return spec
+
+
+@lru_cache(maxsize=64)
+def _parse_search(text: str) -> Search:
+    search = read_json(Search, text)
+    assert isinstance(search, Search)
+    return search

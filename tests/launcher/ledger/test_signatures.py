@@ -23,7 +23,7 @@ from vastrun.launcher.commands.chains import chain_of, checkpoints_here, origin_
 from vastrun.launcher.commands.reap import Owner, orphans
 from vastrun.launcher.core import Driver, Instance, Phase, Run
 from vastrun.launcher.core.batch import Batch, BatchLimits, BatchPoint, BatchSpec
-from vastrun.launcher.core.errors import StorageError, UnsignedError, UsageError
+from vastrun.launcher.core.errors import HeldError, StorageError, UnsignedError, UsageError
 from vastrun.launcher.environment import wire
 from vastrun.launcher.ledger.signatures import KEY_FILE, signing_key
 from vastrun.launcher.ledger.team import PostgresLedger
@@ -301,6 +301,25 @@ def test_a_writer_may_ask_for_an_end_and_delete_rows(team: Team) -> None:
     team.write("DELETE FROM requests; DELETE FROM runs")
     with pytest.raises(UsageError, match="no run is called"):
         alice.get(OF_ALICE.id)
+
+
+def test_a_writer_may_start_a_point_again_change_what_budgets_count_and_keep_drivers_away(team: Team) -> None:
+    alice = team.on(ALICE)
+    alice.batches.submit(BATCH, POINTS)
+    alice.add(OF_ALICE)
+    team.write("UPDATE points SET starts = 5; UPDATE runs SET held_usd = 77")
+    assert [point.starts for point in alice.batches.points("lr")] == [5, 5]
+    assert alice.batches.held_usd(OF_ALICE.batch) == 77
+    team.write(f"INSERT INTO drivers (run_id, who, since, until) VALUES ('{OF_ALICE.id}', 'x:1:a', 0, 1e12)")
+    team.write("INSERT INTO launchers (who, until) VALUES ('x:1:a', 1e12)")
+    with pytest.raises(HeldError):
+        team.save(alice, OF_ALICE)
+    team.write(
+        "INSERT INTO events (run_id, at, phase, text, usd, told)"
+        f" VALUES ('{OF_ALICE.id}', 0, 'train', 'made up', 0, 'end')"
+    )
+    assert [event.text for event in alice.events(OF_ALICE.id)] == ["made up"]
+    assert alice.get(OF_ALICE.id) == OF_ALICE
 
 
 def test_a_writer_may_put_back_an_older_row_of_the_same_job(team: Team) -> None:
