@@ -14,7 +14,8 @@ from typing import Any, Self
 from vastrun.contract import layout
 from vastrun.contract.config import TrainConfig
 from vastrun.launcher.bundle.archive import Archive, check_script, must_be_readable
-from vastrun.launcher.bundle.checkout import MACOS_METADATA, Worktree, inner_target, worktree
+from vastrun.launcher.bundle.checkout import MACOS_METADATA, Worktree, worktree
+from vastrun.launcher.bundle.outgoing import outgoing_files, walk
 from vastrun.launcher.bundle.secret_command import CommandSecrets
 from vastrun.launcher.bundle.secret_values import SecretValues
 from vastrun.launcher.bundle.shared_jobs import SharedJob, SharedJobs
@@ -78,9 +79,9 @@ class Bundler:
             tree = _shipped(spec, spec.code)
             if spec.train is not None:
                 _must_not_hide_vastrun(tree)
-            for name in tree.paths:
-                if inner_target(tree.root, name) is None:
-                    must_be_readable(tree.root / name)
+            for file in tree.files:
+                if file.target is None:
+                    must_be_readable(file.path)
 
     def pack(self, run: Run, spec: JobSpec) -> Bundle:
         # What was weighed before a machine was rented is what is shipped; to pack it again costs more than
@@ -186,7 +187,7 @@ def _shipped(spec: JobSpec, code: Code) -> Worktree:
     tree = worktree(code.path, code.exclude, code.include)
     named = [text for each in spec.secrets for text in (each.file, each.env_file) if text is not None]
     held = {Path(os.path.realpath(os.path.expanduser(text))) for text in named}  # noqa: PTH111
-    return replace(tree, paths=tuple(name for name in tree.paths if not _is_one_of(tree.root / name, held)))
+    return replace(tree, files=tuple(file for file in tree.files if not _is_one_of(file.path, held)))
 
 
 def _is_one_of(path: Path, held: Set[Path]) -> bool:
@@ -263,27 +264,28 @@ def _continues(spec: JobSpec, origin: Origin) -> list[str]:
 def _add_folder(archive: Archive, name: str, folder: Path, pattern: str, mode: int) -> None:
     """The folder's files. Their modes are ours: an installer may have changed those on disk."""
     for path in sorted(folder.glob(pattern)):
-        archive.add_file(f"{name}/{path.relative_to(folder).as_posix()}", path, mode=mode)
+        archive.add_file(f"{name}/{path.relative_to(folder).as_posix()}", path.resolve(), mode=mode)
 
 
 def _pack_code(path: Path, tree: Worktree) -> None:
     with Archive(path) as archive:
-        for name in tree.paths:
-            target = inner_target(tree.root, name)
-            if target is None:
-                archive.add_file(name, tree.root / name)
+        for file in tree.files:
+            if file.target is None:
+                archive.add_file(file.name, file.path)
             else:
-                archive.add_link(name, target)
+                archive.add_link(file.name, file.target)
 
 
 def _add_resume(archive: Archive, folder: Path) -> None:
-    left_out = _older_checkpoints(folder)
-    files = (path for path in folder.rglob("*") if path.is_file() and path.name != MACOS_METADATA)
-    paths = sorted(path for path in files if left_out.isdisjoint(path.parents))
-    if not paths:
+    root = folder.resolve()
+    left_out = _older_checkpoints(root)
+    names = sorted(name for name in walk(root) if not name.endswith(MACOS_METADATA)) if root.is_dir() else ()
+    found = (file for file in outgoing_files(root, names) if file.path.is_file())
+    files = [file for file in found if left_out.isdisjoint(file.path.parents)]
+    if not files:
         raise UsageError(f"nothing to continue from: no checkpoint in {folder}")
-    for path in paths:
-        archive.add_file(f"{layout.RESUME}/{path.relative_to(folder).as_posix()}", path)
+    for file in files:
+        archive.add_file(f"{layout.RESUME}/{file.name}", file.path.resolve())
 
 
 def _older_checkpoints(folder: Path) -> set[Path]:

@@ -84,12 +84,17 @@ class _Source:
     def __init__(self, path: Path) -> None:
         self._path = path
         try:
-            self._file = path.open("rb")
+            # It may have become a link or a pipe since it was chosen.
+            flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+            self._file = os.fdopen(os.open(path, flags), "rb")
         except OSError as error:
             hint = "make it readable, or leave it out with code.exclude"
             raise UsageError(f"cannot read {path}: {error.strerror}", hint=hint) from error
         found = os.fstat(self._file.fileno())
         self.size, self.mode = found.st_size, found.st_mode
+        if not stat.S_ISREG(self.mode):
+            self._file.close()
+            raise UsageError(f"cannot read {path}: it is not a file", hint="leave it out with code.exclude")
         self._left = self.size
 
     def __enter__(self) -> Self:

@@ -167,9 +167,9 @@ def write_context(archive_path: Path, root: Path, paths: Iterable[str], wheels: 
         # Wheels are compressed already.
         with Archive(archive_path, compression=0) as archive:
             for path in paths:
-                archive.add_file(path, root / path)
+                archive.add_file(path, (root / path).resolve())
             for wheel in sorted(wheels.glob("*.whl")):
-                archive.add_file(f"wheels/{wheel.name}", wheel)
+                archive.add_file(f"wheels/{wheel.name}", wheel.resolve())
     except OSError as error:
         raise ImageError(f"cannot write {archive_path}: {error.strerror}", hint="export TMPDIR=…") from error
 

@@ -1,0 +1,196 @@
+"""Git: what it says of a folder, under settings of ours and none of the repository's.
+
+A repository may be another person's, and git runs the programs that its settings name: filters, hooks, a
+monitor of files and others with each version. So git gets a folder of ours in place of `.git`, with links to
+the index and the objects, and the few settings that are allowed.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from vastrun.launcher.bundle.outgoing import entries
+from vastrun.launcher.core.errors import UsageError
+
+_ALLOWED = r"^(core\.(filemode|ignorecase|precomposeunicode|symlinks)|extensions\.(objectformat|refstorage))$"
+"""Settings of a repository that say how its files are stored; each value is a plain word."""
+_LINKED = ("objects", "refs", "packed-refs", "reftable", "info/exclude")
+"""Data that the checkouts of a repository share."""
+_USER_ENVIRONMENT = frozenset({"HOME", "LANG", "LC_ALL", "PATH", "TMPDIR", "USER", "XDG_CONFIG_HOME"})
+_NO_SETTINGS = {
+    "GIT_ATTR_NOSYSTEM": "1",
+    "GIT_CONFIG_GLOBAL": os.devnull,
+    "GIT_CONFIG_NOSYSTEM": "1",
+    "GIT_NO_LAZY_FETCH": "1",
+    "GIT_OPTIONAL_LOCKS": "0",  # `git status` leaves the index alone: the user may commit meanwhile
+    "GIT_TERMINAL_PROMPT": "0",
+}
+_TIMEOUT_S = 120.0
+_USUAL_S = 1.0
+"""Seconds after which git is searched for a file that it waits for."""
+_MAX_MEMORY_BYTES = 256 << 20
+"""Memory that git may take: an index or a list of ignored files may be made to need any amount."""
+_MAX_RULES_BYTES = 1 << 20
+_RULES = (".gitignore", ".gitattributes")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Repository:
+    """A checkout that git can be asked about."""
+
+    top: Path
+    """Folder that holds `.git`."""
+    git_dir: Path
+    """Folder of ours that stands for its `.git`."""
+    ignore_file: str
+    """The user's own list of ignored files; empty: the usual one."""
+
+    def listed(self, folder: Path) -> Iterator[tuple[str, bool]]:
+        """Yield the files below a folder that git tracks or would track, and whether it tracks them.
+
+        Names are relative to the folder and may be anything. Raises UsageError.
+        """
+        listing = self._git(folder, "ls-files", "-z", "-t", "--cached", "--others", "--exclude-standard")
+        for line in filter(None, listing.split("\0")):
+            yield line[2:], line[0] != "?"
+
+    def ignored(self, folder: Path) -> list[str]:
+        """Return the files below a folder that git ignores. Raises UsageError."""
+        listing = self._git(folder, "ls-files", "-z", "--others", "--ignored", "--exclude-standard")
+        return list(filter(None, listing.split("\0")))
+
+    def commit(self, folder: Path) -> tuple[str | None, bool]:
+        """Return the commit, and whether something below the folder is not committed. Raises UsageError."""
+        words = ("--porcelain=v2", "--branch", "-z", "--no-renames", "--ignore-submodules=dirty", "--", ".")
+        lines = [line for line in self._git(folder, "status", *words).split("\0") if line]
+        commit = next((line.split()[-1] for line in lines if line.startswith("# branch.oid ")), "")
+        is_known = re.fullmatch(r"[0-9a-f]{40,64}", commit) is not None
+        return commit if is_known else None, any(not line.startswith("# ") for line in lines)
+
+    def _git(self, folder: Path, *words: str) -> str:
+        user_rules = ("-c", f"core.excludesFile={self.ignore_file}") if self.ignore_file else ()
+        places = {"GIT_DIR": str(self.git_dir), "GIT_WORK_TREE": str(self.top)}
+        return _output_of(self.top, folder, {**_environment(), **_NO_SETTINGS, **places}, *user_rules, *words)
+
+
+@contextmanager
+def repository_of(folder: Path) -> Iterator[Repository | None]:
+    """Open the checkout that a folder lies in; None outside of git, or without git. Raises UsageError."""
+    top = next((each for each in (folder, *folder.parents) if os.path.lexists(each / ".git")), None)
+    if top is None:
+        yield None
+        return
+    with tempfile.TemporaryDirectory(prefix="vastrun-git-") as scratch:
+        git_dir = Path(scratch)
+        try:
+            _fill(git_dir, top)
+            words = ("config", "--type=path", "--default=", "--get", "core.excludesFile")
+            of_user = _output_of(top, git_dir, {**_environment(), "GIT_DIR": scratch}, *words)
+        except FileNotFoundError:  # no git
+            found = None
+        else:
+            found = Repository(top=top, git_dir=git_dir, ignore_file=of_user.rstrip("\n"))
+        yield found
+
+
+def _fill(git_dir: Path, top: Path) -> None:
+    """Make `git_dir` a repository with the data of the one at `top`, and with settings of ours."""
+    private = _target(top / ".git", "gitdir: ")
+    shared = _target(private / "commondir", "") if (private / "commondir").exists() else private
+    (git_dir / "HEAD").write_bytes(_read(private / "HEAD"))
+    (git_dir / "info").mkdir()
+    inner = [(name, shared / name) for name in _LINKED]
+    inner += [(path.name, path) for path in (private / "index", *private.glob("sharedindex.*"))]
+    for name, path in inner:
+        if path.is_file() or path.is_dir():
+            (git_dir / name).symlink_to(path.resolve())
+    settings = git_dir / "settings"
+    settings.write_bytes(_read(shared / "config") if (shared / "config").exists() else b"")
+    words = ("config", "--file", str(settings), "--no-includes", "-z", "--get-regexp", _ALLOWED)
+    # 1: it has none of them.
+    allowed = _output_of(
+        top, git_dir, {**_environment(), **_NO_SETTINGS, "GIT_DIR": str(git_dir)}, *words, ok=1
+    )
+    lines = ["[core]", "repositoryformatversion = 1", "bare = false"]
+    for setting in filter(None, allowed.split("\0")):
+        key, _, value = setting.partition("\n")
+        section, _, name = key.partition(".")
+        lines += [f"[{section}]", f"{name} = {value}"] if re.fullmatch(r"[A-Za-z0-9]+", value) else []
+    (git_dir / "config").write_text("\n".join(lines) + "\n", encoding="ascii")
+
+
+def _target(path: Path, prefix: str) -> Path:
+    """Return the folder that a file of git names; the path itself where it is a folder."""
+    if path.is_dir():
+        return path
+    return path.parent / os.fsdecode(_read(path).strip()).removeprefix(prefix)
+
+
+def _read(path: Path) -> bytes:
+    """Return a small file of git. Raises UsageError."""
+    try:
+        if path.is_file():
+            with path.open("rb") as file:
+                return file.read(_MAX_RULES_BYTES)
+    except OSError as error:
+        raise UsageError(f"git cannot read {path}: {error.strerror}") from error
+    raise UsageError(f"git cannot read {path.parent}: {path.name} is not a file")
+
+
+def _environment() -> dict[str, str]:
+    """Return the environment without the user's keys."""
+    return {name: value for name, value in os.environ.items() if name in _USER_ENVIRONMENT}
+
+
+def _output_of(top: Path, folder: Path, environment: dict[str, str], *words: str, ok: int = 0) -> str:
+    """Run git in a folder. Raises UsageError, and FileNotFoundError without git."""
+    with subprocess.Popen(
+        ["git", *words],
+        cwd=folder,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        encoding="utf-8",
+        errors="surrogateescape",
+    ) as process:
+        try:
+            _limit_memory(process.pid)
+            try:
+                output, said = process.communicate(timeout=_USUAL_S)
+            except subprocess.TimeoutExpired:
+                _refuse_odd_files(top)
+                output, said = process.communicate(timeout=_TIMEOUT_S)
+        except subprocess.TimeoutExpired as error:
+            raise UsageError(f"git takes more than {_TIMEOUT_S:.0f} s in {folder}") from error
+        finally:
+            process.kill()
+    if process.returncode not in (0, ok):
+        raise UsageError(f"git cannot read {top}: {said.strip()[-300:]}")
+    return output
+
+
+def _limit_memory(pid: int) -> None:
+    if sys.platform == "linux":
+        import resource
+
+        resource.prlimit(pid, resource.RLIMIT_DATA, (_MAX_MEMORY_BYTES, _MAX_MEMORY_BYTES))
+
+
+def _refuse_odd_files(top: Path) -> None:
+    """Raise UsageError for a file that holds git for ever: a pipe, or rules without end."""
+    for name, entry in entries(top, is_strict=False):
+        is_rules = entry.name in _RULES
+        if entry.is_symlink() or not (is_rules or ".git" in name.split("/")):
+            continue
+        if not entry.is_file() or (is_rules and entry.stat().st_size > _MAX_RULES_BYTES):
+            raise UsageError(f"git cannot read {top / name}: it is not a file, or larger than 1 MB")

@@ -1,0 +1,109 @@
+"""Outgoing files: the one decision about which files of a folder may leave this computer."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from vastrun.launcher.core.errors import JobValueError, UsageError
+
+
+@dataclass(frozen=True, kw_only=True)
+class OutgoingFile:
+    """A file of a folder, or a link within it."""
+
+    name: str
+    """From the folder, with `/`."""
+    path: Path
+    target: str | None
+    """Where a link points to, relative to itself; None for a file."""
+    size: int
+    """Bytes."""
+
+
+def outgoing_files(root: Path, names: Iterable[str]) -> Iterator[OutgoingFile]:
+    """Yield those of the names that are a file of the folder or a link within it.
+
+    `root`: a path without links. `names`: of any origin. Left out is what is missing, is no plain file or
+    lies behind a link, where it has another name. Raises UsageError for what leads out of the folder.
+    """
+    is_plain: dict[str, bool] = {}
+    for name in names:
+        _check_name(root, name)
+        path, folder = f"{root}/{name}", name.rpartition("/")[0]
+        if folder not in is_plain:
+            is_plain[folder] = _is_plain(f"{root}/{folder}".rstrip("/"))
+        try:
+            found = os.lstat(path)
+        except (FileNotFoundError, NotADirectoryError):
+            continue
+        except (OSError, ValueError) as error:
+            raise UsageError(f"cannot read {path}: {getattr(error, 'strerror', error)}") from error
+        is_link = stat.S_ISLNK(found.st_mode)
+        if is_plain[folder] and (is_link or stat.S_ISREG(found.st_mode)):
+            target = _inner_target(root, Path(path)) if is_link else None
+            yield OutgoingFile(name=name, path=Path(path), target=target, size=found.st_size)
+
+
+def is_inner_folder(root: Path, name: str) -> bool:
+    """Return whether the name is that of a folder below `root`, without links. Raises UsageError."""
+    _check_name(root, name)
+    path = f"{root}/{name}"
+    return os.path.isdir(path) and _is_plain(path)  # noqa: PTH112 (a Path for each file takes longer)
+
+
+def _check_name(root: Path, name: str) -> None:
+    # An empty part also begins an absolute path.
+    if not {"", ".", ".."}.isdisjoint(name.split("/")):
+        raise JobValueError(f"code.path: {name!r} is not within {root}")
+
+
+def _is_plain(path: str) -> bool:
+    return os.path.realpath(path) == path
+
+
+def walk(root: Path, *, skip: Callable[[Path], bool] = lambda _: False) -> Iterator[str]:
+    """Yield the files and links below a folder, relative to it; none of folders to skip.
+
+    Raises UsageError for a folder that cannot be read.
+    """
+    for name, entry in entries(root, skip=skip):
+        if entry.is_symlink() or entry.is_file():
+            yield name
+
+
+def entries(
+    root: Path, *, skip: Callable[[Path], bool] = lambda _: False, is_strict: bool = True
+) -> Iterator[tuple[str, os.DirEntry[str]]]:
+    """Yield all but folders below a folder, at any depth, with their names relative to it.
+
+    Raises UsageError for a folder that cannot be read, which is passed over where `is_strict` is false.
+    """
+    waiting = [""]  # os.walk recurses before Python 3.12
+    while waiting:
+        folder = waiting.pop()
+        try:
+            found = list(os.scandir(root / folder))
+        except OSError as error:
+            if is_strict:
+                raise UsageError(f"cannot read {root / folder}: {error.strerror}") from error
+            continue
+        for entry in found:
+            name = f"{folder}/{entry.name}" if folder else entry.name
+            if not entry.is_dir(follow_symlinks=False):
+                yield name, entry
+            elif not skip(root / name):
+                waiting.append(name)
+
+
+def _inner_target(root: Path, link: Path) -> str:
+    """Return where a link points, relative to itself. Raises UsageError outside `root`."""
+    target = Path(os.path.realpath(link))
+    if not target.is_relative_to(root):
+        name = link.relative_to(root).as_posix()
+        hint = f"replace the link with the file it points to, or leave it out: code.exclude: [{name}]"
+        raise UsageError(f"{link} points out of the code folder, to {target}", hint=hint)
+    return os.path.relpath(target, os.path.realpath(link.parent))
