@@ -12,8 +12,9 @@ from http.client import HTTPException
 from typing import Annotated, TypeVar
 from urllib.error import HTTPError, URLError
 from urllib.parse import urlencode, urlsplit
-from urllib.request import Request, urlopen
+from urllib.request import Request
 
+from vastrun.contract.limited_http import limited_opener
 from vastrun.contract.records import MaxLength, Pattern, Range, RecordError, Text, read_json
 from vastrun.launcher.core.errors import ImageError
 from vastrun.launcher.core.image_ref import HUB, ImageReference
@@ -35,7 +36,7 @@ _MANIFESTS = (
     "application/vnd.docker.distribution.manifest.v2+json",
 )
 _LOOPBACK = re.compile(r"(localhost|127\.[\d.]+)(:\d+)?")
-_CHALLENGE = re.compile(r'(\w+)="([^"]*)"')
+_CHALLENGE = re.compile(r'(\w{1,40})="([^"]*)"')
 
 _Digest = Annotated[str, Pattern("sha256:[0-9a-f]{64}")]
 _Words = Annotated[str, Text(caps.REGISTRY_CHARACTERS)]
@@ -194,7 +195,11 @@ class _Repository:
             request.add_unredirected_header("Authorization", self._authorization)
         self._budget.spend(items=1)
         try:
-            with urlopen(request, timeout=self._budget.remaining_s(_TIMEOUT_S)) as answer:
+            left_s = self._budget.remaining_s()
+            with (
+                limited_opener(left_s) as opener,
+                opener.open(request, timeout=min(left_s, _TIMEOUT_S)) as answer,
+            ):
                 chunks = iter(lambda: answer.read1(_CHUNK), b"")
                 return b"".join(self._budget.receive(chunks))
         except HTTPError:

@@ -13,8 +13,9 @@ from http.client import HTTPException
 from importlib import import_module
 from typing import Any, Literal
 from urllib.error import HTTPError, URLError
-from urllib.request import HTTPRedirectHandler, Request, build_opener
+from urllib.request import HTTPRedirectHandler, Request
 
+from vastrun.contract.limited_http import limited_opener
 from vastrun.launcher.core.addresses import EXPECTED_FOR_APPRISE, Address, Service, address_of
 from vastrun.launcher.core.errors import UsageError
 from vastrun.launcher.core.job import JobSpec, NotifyUrl
@@ -147,7 +148,10 @@ class UrlNotifier:
     def _post(self, request: Request) -> str:
         """Return why the request failed; empty where it did not."""
         try:
-            with _OPENER.open(request, timeout=self._timeout_s):
+            with (
+                limited_opener(self._timeout_s, _NoRedirects) as opener,
+                opener.open(request, timeout=self._timeout_s),
+            ):
                 return ""
         except HTTPError as error:
             error.close()
@@ -215,9 +219,6 @@ class _NoRedirects(HTTPRedirectHandler):
 
     def redirect_request(self, *_: object) -> None:
         return None
-
-
-_OPENER = build_opener(_NoRedirects)
 
 
 def check_url(address: Address) -> None:

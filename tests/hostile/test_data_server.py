@@ -108,3 +108,38 @@ def test_headers_that_stop_arriving_are_given_up(tmp_path: Path) -> None:
         failure = failure_of(HttpSource(url, head_timeout_s=0.2), tmp_path)
     assert failure.blame == "server"
     assert "6 times in a row" in str(failure)
+
+
+_CHUNKED = _HEAD + b"Transfer-Encoding: chunked\r\n\r\n"
+
+
+@pytest.mark.parametrize("start", [_CHUNKED + b"5\r\nhello\r\n0\r\n", _CHUNKED + b"0\r\n"])
+def test_trailers_without_end_are_given_up(start: bytes, tmp_path: Path) -> None:
+    with answering(start, then=send_trailers) as url:
+        failure = failure_of(HttpSource(url), tmp_path)
+    assert failure.blame == "server"
+    assert "TooManyHeaderLines" in str(failure)
+
+
+@pytest.mark.parametrize(
+    "start", [_CHUNKED + b"5\r\nhello\r\n0\r\nX: ", _CHUNKED, _HEAD], ids=["trailer", "size", "header"]
+)
+def test_a_line_that_drips_is_given_up(start: bytes, tmp_path: Path) -> None:
+    with answering(start, then=drip) as url:
+        failure = failure_of(HttpSource(url, head_timeout_s=0.2), tmp_path)
+    assert failure.blame == "server"
+
+
+def send_trailers(connection: socket.socket, _answer: bytes) -> None:
+    """Lines without end follow."""
+    _send_again(connection, b"X: y\r\n" * 100)
+
+
+def drip(connection: socket.socket, _answer: bytes) -> None:
+    """The same byte follows, many times a second, until the client leaves."""
+    connection.settimeout(0.02)
+    while True:
+        with suppress(TimeoutError):
+            if not connection.recv(1):
+                return
+        connection.sendall(b"1")

@@ -25,6 +25,10 @@ _MAX_PAUSE_S = 30.0
 _SLOW_WINDOW_S = 300.0
 _MIN_BYTES_PER_S = 10_000
 """Minimum speed over a window: a server that sends less might never finish, on a machine that costs money."""
+_MAX_DOWNLOADS = 3
+"""Maximum downloads of a file whose parts do not match its checksum."""
+_MAX_INTERRUPTED_S = 3600.0
+"""Maximum seconds of a download, besides those that its bytes take at the minimum speed."""
 _REPORT_INTERVAL_S = 15.0
 
 
@@ -43,6 +47,8 @@ class FileDownload:
         self._file, self._source, self._sleep, self._now = file, source, sleep, now
         self._part = PartialFile(part, "sha256" if file.checksum is None else file.checksum[0])
         self._version = ""
+        self._began_at, self._received = 0.0, 0
+        """When the download began, and the bytes that have come since."""
 
     def run(self) -> str:
         """Download the file and return its digest. Raises DataFileError, and keeps no wrong file."""
@@ -51,8 +57,8 @@ class FileDownload:
             self._part.reset()
         else:
             self._part.load(self._file.max_bytes)
-        continued = self._part.size > 0
-        while True:
+        continued, self._began_at = self._part.size > 0, self._now()
+        for _ in range(_MAX_DOWNLOADS):
             continued = self._until_complete() or continued
             digest, expected = self._part.digest, self._file.checksum
             if expected is None or digest == expected[1]:
@@ -67,6 +73,7 @@ class FileDownload:
             # The parts may be of two versions.
             say(f"{self._file.path}: its parts do not match the checksum; it is downloaded again")
             continued = False
+        raise DataFileError("server", f"{self._file.path}: its parts do not match the checksum")
 
     def _until_complete(self) -> bool:
         """Download to the end. Return True if it was interrupted."""
@@ -82,9 +89,10 @@ class FileDownload:
                     failures = 0
                 furthest = max(furthest, self._part.size)
                 failures += 1
-                if failures == _MAX_FAILURES:
-                    text = f"{self._file.path}: {error}, {failures} times in a row"
-                    raise DataFileError(error.blame, text) from error
+                max_s = _MAX_INTERRUPTED_S + self._received / _MIN_BYTES_PER_S
+                if failures == _MAX_FAILURES or self._now() - self._began_at > max_s:
+                    times = f"{failures} times in a row" if failures > 1 else "and it takes too long"
+                    raise DataFileError(error.blame, f"{self._file.path}: {error}, {times}") from error
                 pause_s = min(2.0 ** (failures - 1), _MAX_PAUSE_S) if error.wait_s is None else error.wait_s
                 at = megabytes(self._part.size)
                 say(f"{self._file.path}: {error}; continuing at {at} in {pause_s:.0f} s")
@@ -118,6 +126,7 @@ class FileDownload:
                 self._part.reset()
                 raise DataFileError("job", f"the file is larger than {_limit_text(self._file)}")
             self._part.append(chunk)
+            self._received += len(chunk)
             now = self._now()
             if now - reported_at >= _REPORT_INTERVAL_S:
                 reported_at = now

@@ -6,36 +6,31 @@ Standard library only.
 from __future__ import annotations
 
 import re
-import socket
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from email.message import Message
-from http.client import HTTPConnection, HTTPException, HTTPMessage, HTTPResponse, HTTPSConnection
-from threading import Timer
+from http.client import HTTPException, HTTPMessage
 from typing import IO, Any
 from urllib.error import HTTPError
 from urllib.parse import urljoin, urlsplit
 from urllib.request import (
     HTTPDefaultErrorHandler,
     HTTPErrorProcessor,
-    HTTPHandler,
     HTTPRedirectHandler,
-    HTTPSHandler,
     OpenerDirector,
     ProxyHandler,
     Request,
 )
 
+from vastrun.contract.limited_http import Connections
 from vastrun.trainer.transfer.download_error import DataFileError, InterruptedDownload, network_error
 from vastrun.trainer.transfer.remote_checkpoints import in_one_line, transfer_errors
 
 _TIMEOUT_S = 60.0
 """Maximum seconds without a byte."""
 _HEAD_TIMEOUT_S = 300.0
-"""Maximum seconds until the headers are there, with all redirects: they may arrive byte by byte."""
-_MAX_HEAD_LINES = 1000
-"""Maximum lines before the content, interim responses included: these may have no end."""
+"""Maximum seconds without content, with all redirects: headers and trailers may arrive byte by byte."""
 _MAX_REDIRECTS = 5
 _MAX_WAIT_S = 120.0
 """Maximum seconds to wait on a server's request (Retry-After)."""
@@ -83,7 +78,9 @@ class HttpSource:
         Raises DataFileError and InterruptedDownload, also for errors while it is read.
         """
         try:
-            with self._request(offset, version) as response:
+            connections, request = Connections(), self._request(offset, version)
+            limit = connections.closed_after(self._head_timeout_s, renews=True)
+            with limit, _opener(connections).open(request, timeout=self._timeout_s) as response:
                 yield self._opened(response, offset)
         except HTTPError as error:
             error.close()
@@ -91,7 +88,7 @@ class HttpSource:
         except (OSError, HTTPException, ValueError) as error:
             raise network_error(error, self.server) from error
 
-    def _request(self, offset: int, version: str) -> Any:
+    def _request(self, offset: int, version: str) -> Request:
         request = Request(self._address)
         request.add_header("User-Agent", "vastrun")
         request.add_header("Accept-Encoding", "identity")
@@ -102,9 +99,7 @@ class HttpSource:
                 request.add_header("If-Range", version)
         if self._token:
             request.add_unredirected_header(_AUTHORIZATION, f"Bearer {self._token}")
-        connections = _Connections()
-        with connections.closed_after(self._head_timeout_s):
-            return _opener(connections).open(request, timeout=self._timeout_s)
+        return request
 
     def _opened(self, response: Any, offset: int) -> OpenFile:
         headers: HTTPMessage = response.headers
@@ -171,109 +166,12 @@ class _SafeRedirects(HTTPRedirectHandler):
     """Follow a permanent redirect."""
 
 
-class _Connections:
-    """The connections of a request, which a timer closes."""
-
-    def __init__(self) -> None:
-        self._opened: list[HTTPConnection] = []
-
-    def open_http(self, host: str, **options: Any) -> HTTPConnection:
-        """Make a connection to a host."""
-        return self._add(HTTPConnection(host, **options))
-
-    def open_https(self, host: str, **options: Any) -> HTTPConnection:
-        """Make an encrypted connection to a host, whose certificate is verified."""
-        return self._add(HTTPSConnection(host, **options))
-
-    def _add(self, connection: HTTPConnection) -> HTTPConnection:
-        connection.response_class = _Response
-        self._opened.append(connection)
-        return connection
-
-    @contextmanager
-    def closed_after(self, seconds: float) -> Iterator[None]:
-        """Close all of them unless the block ends in time: then reading from them fails."""
-        timer = Timer(seconds, self._close)
-        timer.daemon = True
-        timer.start()
-        try:
-            yield
-        finally:
-            timer.cancel()
-
-    def _close(self) -> None:
-        for connection in self._opened:
-            if connection.sock is not None:
-                with suppress(OSError):
-                    connection.sock.shutdown(socket.SHUT_RDWR)
-
-
-class _Response(HTTPResponse):
-    """A response with a limited number of lines before its content.
-
-    Closing the connection does not end a read while the server sends faster than is read.
-    """
-
-    def begin(self) -> None:
-        whole: Any = self.fp
-        head: Any = _HeadLines(whole)
-        self.fp = head
-        try:
-            super().begin()
-        finally:
-            if self.fp is head:
-                self.fp = whole
-
-
-class TooManyHeaderLines(HTTPException):
-    """A response has more lines before its content than are read."""
-
-
-class _HeadLines:
-    """The lines before the content of a response."""
-
-    def __init__(self, whole: IO[bytes]) -> None:
-        self._whole, self._left = whole, _MAX_HEAD_LINES
-
-    def readline(self, limit: int) -> bytes:
-        self._left -= 1
-        if self._left < 0:
-            raise TooManyHeaderLines
-        return self._whole.readline(limit)
-
-    def close(self) -> None:
-        self._whole.close()
-
-
-class _Http(HTTPHandler):
-    """Opens http addresses."""
-
-    def __init__(self, connections: _Connections) -> None:
-        super().__init__()
-        self._connections = connections
-
-    def http_open(self, req: Request) -> HTTPResponse:
-        return self.do_open(self._connections.open_http, req)
-
-
-class _Https(HTTPSHandler):
-    """Opens https addresses."""
-
-    def __init__(self, connections: _Connections) -> None:
-        super().__init__()
-        self._connections = connections
-
-    def https_open(self, req: Request) -> HTTPResponse:
-        return self.do_open(self._connections.open_https, req)
-
-
-def _opener(connections: _Connections) -> OpenerDirector:
+def _opener(connections: Connections) -> OpenerDirector:
     """Return an opener without handlers for files, FTP and data: URLs."""
     opener = OpenerDirector()
     for handler in (
         ProxyHandler(),
-        _Http(connections),
-        _Https(connections),
+        *connections.handlers,
         _SafeRedirects(),
         HTTPErrorProcessor(),
         HTTPDefaultErrorHandler(),

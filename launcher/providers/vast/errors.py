@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from http.client import HTTPException
 from typing import Any
-from urllib.request import urlopen
 
+from vastrun.contract.limited_http import limited_opener
 from vastrun.launcher.core import Cause
 from vastrun.launcher.core.errors import (
     AuthError,
@@ -29,6 +29,8 @@ from vastrun.launcher.providers.vast.routes import NEEDED, ROUTES
 
 _POLL_INTERVAL_S = 0.3
 _READ_TIMEOUT_S = 2.0
+_LOG_TIMEOUT_S = 10.0
+"""Seconds for the download of a published log."""
 
 
 class NoResponseError(Exception):
@@ -254,7 +256,10 @@ def _read(url: str, abandoned: threading.Event) -> str | None:
     """Return the start of the file at the URL; None while it does not exist."""
     content = bytearray()
     try:
-        with urlopen(url, timeout=_READ_TIMEOUT_S) as response:
+        with (
+            limited_opener(_LOG_TIMEOUT_S) as opener,
+            opener.open(url, timeout=_READ_TIMEOUT_S) as response,
+        ):
             while (part := response.read1(1 << 12)) and not abandoned.is_set():
                 content += part
                 if len(content) >= caps.VAST_LOG_BYTES:

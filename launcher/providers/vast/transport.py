@@ -10,8 +10,9 @@ from http.client import HTTPException
 from pathlib import Path
 from typing import Any
 from urllib.error import HTTPError
-from urllib.request import HTTPRedirectHandler, Request, build_opener
+from urllib.request import HTTPRedirectHandler, Request
 
+from vastrun.contract.limited_http import limited_opener
 from vastrun.launcher.core.addresses import is_private
 from vastrun.launcher.core.errors import AuthError, UsageError
 from vastrun.launcher.gate.caps import ExchangeBudget
@@ -112,7 +113,6 @@ class _KeepsServer(HTTPRedirectHandler):
 
 def http_sender(account: VastAccount) -> Send:
     """Return a sender by the standard library."""
-    opener = build_opener(_KeepsServer)
     headers = {
         "Authorization": f"Bearer {account.key}",
         "User-Agent": "vastrun",
@@ -123,13 +123,14 @@ def http_sender(account: VastAccount) -> Send:
         content = None if call.body is None else json.dumps(call.body).encode()
         request = Request(account.server + call.path, data=content, headers=headers, method=call.method)
         try:
-            try:
-                response = opener.open(request, timeout=budget.remaining_s(_TIMEOUT_S))
-            except HTTPError as rejection:
-                response = rejection
-            with response:
-                text = b"".join(count_parts(_chunks(response), budget)).decode(errors="replace")
-                return Answer(status=response.status, text=text, headers=response.headers)
+            with limited_opener(budget.remaining_s(), _KeepsServer) as opener:
+                try:
+                    response = opener.open(request, timeout=budget.remaining_s(_TIMEOUT_S))
+                except HTTPError as rejection:
+                    response = rejection
+                with response:
+                    text = b"".join(count_parts(_chunks(response), budget)).decode(errors="replace")
+                    return Answer(status=response.status, text=text, headers=response.headers)
         except (OSError, HTTPException) as error:
             raise NoResponseError(_root_cause(error)) from error
 

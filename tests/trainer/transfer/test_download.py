@@ -114,7 +114,7 @@ def test_a_server_that_sends_for_ever_is_left_at_the_size(server: FileServer, tm
 def test_a_server_that_sends_too_slowly_is_left(server: FileServer, tmp_path: Path) -> None:
     hours = iter(range(0, 10**6, 3600))
     source = HttpSource(server.url)
-    with pytest.raises(DataFileError, match="sends too slowly, 6 times in a row") as raised:
+    with pytest.raises(DataFileError, match="sends too slowly") as raised:
         FileDownload(
             described(server.url),
             source,
@@ -132,6 +132,38 @@ def test_a_server_that_always_cuts_early_is_given_up(server: FileServer, tmp_pat
         "server",
         "set/file.bin: 127.0.0.1 closed the connection early, 6 times in a row",
     )
+
+
+def test_a_file_whose_first_part_is_always_cut_and_never_matches_is_given_up(
+    server: FileServer, tmp_path: Path
+) -> None:
+    server.cut_after = [2 * MEGABYTE, 10 * MEGABYTE] * 100
+    blame, said = failure(described(server.url, sha256="0" * 64), tmp_path)
+    assert (blame, said) == ("server", "set/file.bin: its parts do not match the checksum")
+    assert len(server.paths) < 20
+
+
+def test_a_server_that_sends_little_between_long_pauses_is_given_up(
+    server: FileServer, tmp_path: Path
+) -> None:
+    server.statuses, server.headers = ([503] * 5 + [200]) * 100, {"Retry-After": "120"}
+    server.cut_after = [MEGABYTE + 1000] * 100
+    server.content, passed = CONTENT * 3, [0.0]
+
+    def sleep(seconds: float) -> None:
+        passed[0] += seconds
+
+    download = FileDownload(
+        described(server.url, server.content),
+        HttpSource(server.url),
+        tmp_path / "part",
+        sleep=sleep,
+        now=lambda: passed[0],
+    )
+    with pytest.raises(DataFileError) as raised:
+        download.run()
+    assert raised.value.blame == "server"
+    assert passed[0] < 4500
 
 
 def test_a_server_that_does_not_respond_is_given_up(tmp_path: Path) -> None:

@@ -1,0 +1,163 @@
+"""Limited HTTP: requests that end after a time and a number of lines, whatever a server sends.
+
+with limited_opener(30.0) as opener, opener.open(url, timeout=10.0) as response:
+    content = response.read(1 << 20)
+"""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from functools import partial
+from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
+from threading import Event, Thread
+from typing import IO, Any
+from urllib.request import BaseHandler, HTTPHandler, HTTPSHandler, OpenerDirector, Request, build_opener
+
+_MAX_LINES = 1000
+"""Maximum lines without content between them: interim responses, headers and trailers may have no end."""
+_CLOSE_INTERVAL_S = 1.0
+"""Seconds after which late connections are closed again: one may just have been opened."""
+
+
+class TooManyHeaderLines(HTTPException):
+    """A response has more lines around its content than are read."""
+
+
+@contextmanager
+def limited_opener(seconds: float, *handlers: BaseHandler | type[BaseHandler]) -> Iterator[OpenerDirector]:
+    """Yield an opener whose connections are closed after `seconds`, counted from here.
+
+    Raises TimeoutError then.
+    """
+    connections = Connections()
+    with connections.closed_after(seconds):
+        yield build_opener(*connections.handlers, *handlers)
+
+
+class Connections:
+    """The connections of a request, which a thread closes when they are late."""
+
+    def __init__(self) -> None:
+        self._opened: list[HTTPConnection] = []
+        self._sockets: list[socket.socket] = []
+        """Sockets of responses, which their connections give up after the headers."""
+        self._is_late = Event()
+        self._content_at = 0.0
+        """Monotonic time at which content was last read."""
+        self.handlers = (_Http(self), _Https(self))
+
+    def open_http(self, host: str, **options: Any) -> HTTPConnection:
+        """Make a connection to a host."""
+        return self._add(HTTPConnection(host, **options))
+
+    def open_https(self, host: str, **options: Any) -> HTTPConnection:
+        """Make an encrypted connection to a host, whose certificate is verified."""
+        return self._add(HTTPSConnection(host, **options))
+
+    @contextmanager
+    def closed_after(self, seconds: float, *, renews: bool = False) -> Iterator[None]:
+        """Close all of them unless the block ends in time, and raise TimeoutError.
+
+        `renews`: the time counts from the last content instead of from here.
+        """
+        is_over, is_late, began_at = Event(), self._is_late, time.monotonic()
+
+        def close() -> None:
+            left_s = seconds
+            while not is_over.wait(max(_CLOSE_INTERVAL_S, left_s) if is_late.is_set() else left_s):
+                counts_from = max(began_at, self._content_at) if renews else began_at
+                left_s = max(0.0, counts_from + seconds - time.monotonic())
+                if left_s == 0:
+                    is_late.set()
+                    self._close()
+
+        Thread(target=close, name="http limit", daemon=True).start()
+        try:
+            yield
+        finally:
+            is_over.set()
+            if is_late.is_set():
+                raise TimeoutError(f"timed out: no complete response within {seconds:g} s")
+
+    def _add(self, connection: HTTPConnection) -> HTTPConnection:
+        if self._is_late.is_set():  # a redirect that was cut short is followed
+            raise TimeoutError("timed out")
+        response_class: Any = partial(_Response, connections=self)
+        connection.response_class = response_class
+        self._opened.append(connection)
+        return connection
+
+    def note_response(self, connected: socket.socket) -> None:
+        """Note the socket of a response."""
+        self._sockets.append(connected)
+
+    def note_content(self) -> None:
+        """Note that content is read."""
+        self._content_at = time.monotonic()
+
+    def _close(self) -> None:
+        for connected in (*(connection.sock for connection in self._opened), *self._sockets):
+            if connected is not None:
+                with suppress(OSError):
+                    connected.shutdown(socket.SHUT_RDWR)
+
+
+class _Response(HTTPResponse):
+    """A response with a limited number of lines around its content.
+
+    Closing the connection does not end a read while the server sends faster than is read.
+    """
+
+    def __init__(
+        self, sock: socket.socket, *arguments: Any, connections: Connections, **options: Any
+    ) -> None:
+        super().__init__(sock, *arguments, **options)
+        connections.note_response(sock)
+        lines: Any = _Lines(self.fp, connections.note_content)
+        self.fp = lines
+
+
+class _Lines:
+    """The bytes of a response; its lines are counted until something else is read."""
+
+    def __init__(self, whole: IO[bytes], on_content: Callable[[], None]) -> None:
+        self._whole, self._left, self._on_content = whole, _MAX_LINES, on_content
+
+    def readline(self, limit: int) -> bytes:
+        self._left -= 1
+        if self._left < 0:
+            raise TooManyHeaderLines
+        return self._whole.readline(limit)
+
+    def close(self) -> None:
+        self._whole.close()
+
+    def __getattr__(self, name: str) -> Any:
+        self._left = _MAX_LINES
+        self._on_content()
+        return getattr(self._whole, name)
+
+
+class _Http(HTTPHandler):
+    """Opens http addresses."""
+
+    def __init__(self, connections: Connections) -> None:
+        super().__init__()
+        self._connections = connections
+
+    def http_open(self, req: Request) -> HTTPResponse:
+        return self.do_open(self._connections.open_http, req)
+
+
+class _Https(HTTPSHandler):
+    """Opens https addresses."""
+
+    def __init__(self, connections: Connections) -> None:
+        super().__init__()
+        self._connections = connections
+
+    def https_open(self, req: Request) -> HTTPResponse:
+        return self.do_open(self._connections.open_https, req)
