@@ -133,6 +133,12 @@ class UnreachableError(ProviderError):
     cause = Cause.HOST
 
 
+class SliceOverError(ProviderError):
+    """The time for a part of a file is used up: what has come stays, and the next part continues it."""
+
+    cause = Cause.HOST
+
+
 class IncompleteListError(UnreachableError):
     """A list of machines has unreadable rows: machines that are not in it may exist."""
 

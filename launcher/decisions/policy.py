@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from vastrun.contract import stop_budget
-from vastrun.launcher.core import BoxStatus, Cause, Instance, Lease, Offer, Run, bills
+from vastrun.launcher.core import BoxStatus, Cause, Instance, Lease, Offer, Phase, Run, bills
 
 if TYPE_CHECKING:
     from vastrun.launcher.core.job import JobSpec
@@ -268,6 +268,8 @@ def exceeded_limit(spec: JobSpec, run: Run, now: float) -> Cause | None:
     # A lease counts from when its machine runs. If unseen, it may have loaded for all of BOOT_S.
     if now > (run.meter.began_at or run.rented_at + BOOT_S) + lease.life_s + LIMIT_SLACK_S:
         return lease.life_cause
+    if run.phase is Phase.COLLECT and now > run.phase_at + lease.collect_s + LIMIT_SLACK_S:
+        return Cause.HOST  # its outputs trickle
     slack_usd, limit_usd = LIMIT_SLACK_S / 3600 * run.usd_per_hour, share_usd(spec)
     if limit_usd is not None and bills.at_most_usd(run, now) > limit_usd + slack_usd:
         return Cause.MONEY_LIMIT

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
 
 from vastrun.contract import layout
@@ -11,6 +12,7 @@ from vastrun.launcher.core.errors import (
     HostKeyError,
     KeyNotAttachedError,
     NoBoxError,
+    SliceOverError,
     UnexplainedError,
     UnreachableError,
 )
@@ -194,7 +196,7 @@ def _report_progress(context: RunContext, timeouts: BootTimeouts) -> None:
 
 def _missing_programs_result(context: RunContext) -> PhaseResult | None:
     """Return the result of a run whose image lacks what its start needs. No other machine would do better."""
-    missing = parse_missing_programs(fetch_small_file(context.remote(), layout.ONSTART_ERRORS))
+    missing = parse_missing_programs(_small_file(context, layout.ONSTART_ERRORS))
     if not missing:
         return None
     detail = f"the image lacks {', '.join(missing)}, which the lease needs to start"
@@ -203,4 +205,11 @@ def _missing_programs_result(context: RunContext) -> PhaseResult | None:
 
 def _lease_state(context: RunContext) -> str:
     """Read the state of the lease from its file; the onstart scripts are not there yet."""
-    return parse_lease_state(fetch_small_file(context.remote(), layout.LEASE_STATE))
+    return parse_lease_state(_small_file(context, layout.LEASE_STATE))
+
+
+def _small_file(context: RunContext, path: str) -> bytes:
+    """Read a small file of the box; empty while it comes too slowly."""
+    with suppress(SliceOverError), context.time_slice(policy.LEASE_PROOF_S):
+        return fetch_small_file(context.remote(), path)
+    return b""

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from vastrun.contract import layout
 from vastrun.launcher.core import Cause, CommandResult, Instance, Phase, Run, UserRequest
-from vastrun.launcher.core.errors import GoneError, NoRoomError, VastrunError
+from vastrun.launcher.core.errors import GoneError, NoRoomError, SliceOverError, VastrunError
 from vastrun.launcher.core.job import JobSpec
 from vastrun.launcher.decisions import policy
 from vastrun.launcher.decisions.traffic import TrafficMeasure
 from vastrun.launcher.flow.machines import RunMachines
 from vastrun.launcher.flow.run_state import PhaseResult, RunState, RunStopped, failed
 from vastrun.launcher.flow.services import Services
+from vastrun.launcher.gate.caps import SLICE_S
 from vastrun.launcher.ports import Interruptible, Remote, SeesGrowth
 
 _REQUEST_POLL_INTERVAL_S = 0.1
@@ -41,6 +43,7 @@ class RunContext(RunState):
         self._ledger_request = (UserRequest.NONE, -math.inf)
         """The user's request in the ledger, and when it was read."""
         self._space_reported_in: Phase | None = None
+        self._slice_ends_at = math.inf
         self.start_grace_period()
 
     def start_grace_period(self) -> None:
@@ -59,7 +62,10 @@ class RunContext(RunState):
     def new_log(self) -> str:
         """Download what is new in the log. Without space for it here, it stays on the box."""
         try:
-            return self.services.output_store.download_log(self.run, self.remote())
+            with self.time_slice():
+                return self.services.output_store.download_log(self.run, self.remote())
+        except SliceOverError:
+            return ""
         except NoRoomError as error:
             self.report_no_space(error, "the log stays on the machine until there is space here")
             return ""
@@ -143,6 +149,20 @@ class RunContext(RunState):
         self.show()
         self.raise_if_stopped()
 
+    @contextmanager
+    def time_slice(self, seconds: float = SLICE_S) -> Iterator[None]:
+        """Limit the seconds for which reads of files wait; those that take longer raise SliceOverError."""
+        self._slice_ends_at = self.now() + seconds
+        try:
+            yield
+        finally:
+            self._slice_ends_at = math.inf
+
+    def _during_read(self) -> None:
+        self._before_request()
+        if self.now() >= self._slice_ends_at:
+            raise SliceOverError("the machine sends too slowly")
+
     def remote(self) -> GuardedRemote:
         """Open a shell on this run's machine, once. Raises UnreachableError, GoneError."""
         if self._remote is None:
@@ -155,7 +175,9 @@ class RunContext(RunState):
     def open_shell(self, machine: Instance) -> GuardedRemote:
         """Open a shell on a machine of the run; the caller closes it. Raises as `remote`."""
         remote = self.services.provider.connect(machine)
-        self._connected = GuardedRemote(remote, self._before_request, self.machines.traffic)
+        self._connected = GuardedRemote(
+            remote, self._before_request, self._during_read, self.machines.traffic
+        )
         return self._connected
 
     def disconnect(self) -> None:
@@ -169,12 +191,20 @@ class GuardedRemote:
     """A Remote that calls `check` before each request and during long ones; what `check` raises ends the
     request. It counts what it transfers."""
 
-    def __init__(self, remote: Remote, check: Callable[[], None], traffic: TrafficMeasure) -> None:
+    def __init__(
+        self,
+        remote: Remote,
+        check: Callable[[], None],
+        check_read: Callable[[], None],
+        traffic: TrafficMeasure,
+    ) -> None:
+        """`check_read` takes the place of `check` while a file is read."""
         self._remote, self._check, self._traffic = remote, check, traffic
+        self._check_read, self._check_now = check_read, check
         self.connection = remote
         """The real remote, for optional protocols such as `ChecksIdentity`."""
         if isinstance(remote, Interruptible):
-            remote.set_interrupt_check(check)
+            remote.set_interrupt_check(lambda: self._check_now())
 
     def raise_if_stopped(self) -> None:
         """Raise RunStopped when the user, time or money ends the exchange."""
@@ -202,8 +232,12 @@ class GuardedRemote:
         self._traffic.sent(len(content))
 
     def read(self, path: str, *, offset: int = 0, limit: int = 1 << 20) -> bytes:
-        self._check()
-        content = self._remote.read(path, offset=offset, limit=limit)
+        self._check_read()
+        self._check_now = self._check_read
+        try:
+            content = self._remote.read(path, offset=offset, limit=limit)
+        finally:
+            self._check_now = self._check
         self._traffic.received(len(content))
         return content
 

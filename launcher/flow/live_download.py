@@ -6,7 +6,14 @@ import math
 from dataclasses import dataclass
 
 from vastrun.launcher.core import CheckpointCopy, UserRequest
-from vastrun.launcher.core.errors import GoneError, NoRoomError, ProviderError, StorageError, UnreachableError
+from vastrun.launcher.core.errors import (
+    GoneError,
+    NoRoomError,
+    ProviderError,
+    SliceOverError,
+    StorageError,
+    UnreachableError,
+)
 from vastrun.launcher.decisions import policy
 from vastrun.launcher.flow.context import RunContext
 from vastrun.launcher.gate.caps import METRICS_SLICE_BYTES
@@ -64,6 +71,10 @@ class LiveDownloads:
         self.limit = next_slice_bytes(self.limit, copy.held - self.received_bytes, now - began)
         self.began_at, self.received_bytes = self.began_at or began, copy.held
 
+    def note_late(self, began: float) -> None:
+        """Record a slice whose time was over before its bytes came."""
+        self.got_slice, self.began_at = True, self.began_at or began
+
 
 def download_checkpoint_slice(context: RunContext, downloads: LiveDownloads, remote: Remote) -> None:
     """Download the next slice of the newest checkpoint. A failure does not affect the run."""
@@ -74,6 +85,9 @@ def download_checkpoint_slice(context: RunContext, downloads: LiveDownloads, rem
         return
     try:
         copy = context.services.output_store.download_checkpoint(context.run, remote, limit=downloads.limit)
+    except SliceOverError:
+        downloads.note_late(began)
+        return
     except (UnreachableError, GoneError):
         raise
     except StorageError as error:
@@ -100,6 +114,8 @@ def download_metrics(context: RunContext, downloads: LiveDownloads, remote: Remo
         return
     try:
         got_slice = context.services.output_store.download_metrics(context.run, remote)
+    except SliceOverError:
+        got_slice = 0
     except (UnreachableError, GoneError):
         raise
     except StorageError as error:

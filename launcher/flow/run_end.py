@@ -23,11 +23,17 @@ from vastrun.launcher.ports import Remote
 
 _MAX_END_WAIT_S = 60.0
 """Max. seconds to wait for the provider to report why it took a machine back."""
+_MAX_EVIDENCE_S = 900.0
+"""Max. seconds to read why a training ended."""
 
 
 def end_of_training(context: RunContext, remote: Remote, box_status: BoxStatus) -> PhaseResult:
-    """Return the result of a training that is over on the box, by its evidence; save the proofs."""
-    outcome, steps = fetch_small_file(remote, layout.OUTCOME), fetch_small_file(remote, layout.STEPS)
+    """Return the result of a training that is over on the box, by its evidence; save the proofs.
+
+    Raises SliceOverError when the evidence comes too slowly.
+    """
+    with context.time_slice(_MAX_EVIDENCE_S):
+        outcome, steps = (fetch_small_file(remote, path) for path in (layout.OUTCOME, layout.STEPS))
     evidence = parse_evidence(outcome, steps, box_status.exit_code)
     planned = last_step(context.spec, box_status) if context.spec.train or reports_step(box_status) else 0
     assessment = assess(context, evidence, step=box_status.step, steps=planned)

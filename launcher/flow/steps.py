@@ -73,7 +73,9 @@ def collect(context: RunContext) -> PhaseResult | None:
     collected = _retry_when_space(
         context,
         lambda: _retry_unreachable(
-            context, lambda: context.services.output_store.collect(context.run, context.remote())
+            context,
+            lambda: context.services.output_store.collect(context.run, context.remote()),
+            progress=lambda: context.machines.traffic.up_gb,
         ),
     )
     assessment = assess(context, collected.evidence)
@@ -181,9 +183,11 @@ def _retry_when_space(context: RunContext, action: Callable[[], _T]) -> _T:
             context.wait(policy.DISK_POLL_S)
 
 
-def _retry_unreachable(context: RunContext, action: Callable[[], _T]) -> _T:
-    """Return the result of `action`, retried while the box does not answer."""
-    until = _retry_until(context)
+def _retry_unreachable(
+    context: RunContext, action: Callable[[], _T], *, progress: Callable[[], float] = lambda: 0.0
+) -> _T:
+    """Return the result of `action`, retried while the box does not answer, as long as `progress` grows."""
+    until, reached = _retry_until(context), progress()
     while True:
         try:
             return action()
@@ -191,6 +195,8 @@ def _retry_unreachable(context: RunContext, action: Callable[[], _T]) -> _T:
             context.disconnect()
             if isinstance(error, GoneError) and context.machines.is_gone():
                 raise
+            if progress() > reached:
+                until, reached = _retry_until(context), progress()
             if context.now() > until or context.user_request() is UserRequest.DESTROY:
                 raise
             context.wait(_RETRY_INTERVAL_S)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from vastrun.contract import layout
 from vastrun.launcher.core import BoxStatus, Cause, UserRequest
-from vastrun.launcher.core.errors import BoxError, GoneError, ProviderError, UnreachableError
+from vastrun.launcher.core.errors import BoxError, GoneError, ProviderError, SliceOverError, UnreachableError
 from vastrun.launcher.core.market import ENDED
 from vastrun.launcher.decisions import policy
 from vastrun.launcher.decisions.nodes import STOP_S
@@ -60,6 +60,8 @@ class WatchState:
     is_stopping_with_nodes: bool = False
     """True once it was asked to stop because another node has failed."""
     node_failed_at: float | None = None
+    is_evidence_late: bool = False
+    """True once the evidence of the run's end came too slowly."""
     downloads: LiveDownloads = field(default_factory=LiveDownloads)
     progress: ProgressReport = field(default_factory=ProgressReport)
     speed: SpeedWatch = field(default_factory=SpeedWatch)
@@ -145,8 +147,9 @@ def _poll_once(context: RunContext, state: WatchState) -> PhaseResult | None:
         _ask_to_stop(context, state, remote, Cause.MONEY_LIMIT)
     elif state.stop_asked_at is None and state.progress.has_started and context.nodes.is_alone:
         report_slow_machine(context, state.speed, state.progress.pace)
-    download_checkpoint_slice(context, state.downloads, remote)
-    download_metrics(context, state.downloads, remote)
+    with context.time_slice():
+        download_metrics(context, state.downloads, remote)  # the first: due seldom, and short
+        download_checkpoint_slice(context, state.downloads, remote)
     return None
 
 
@@ -156,7 +159,13 @@ def _ended(
     """Return the result of a run that has ended; None: it was killed with its container, and goes on."""
     if state.bid.must_continue(box_status):
         return state.bid.resume_run(context, remote)
-    return end_of_training(context, remote, box_status)
+    try:
+        return end_of_training(context, remote, box_status)
+    except SliceOverError:
+        if state.is_evidence_late:
+            raise
+        state.is_evidence_late = True  # this computer may have slept meanwhile
+        return None
 
 
 def _follow_log(context: RunContext, state: WatchState, seconds: float) -> None:
@@ -210,7 +219,7 @@ def _wait_for_growth(context: RunContext, seconds: float) -> bool:
 
 def _seems_over(context: RunContext) -> bool:
     """Return whether an exit code exists on the box: a hint only, the next poll decides."""
-    with suppress(BoxError):
+    with suppress(BoxError, SliceOverError), context.time_slice():
         return bool(context.remote().read(layout.EXIT, limit=1))
     return False
 

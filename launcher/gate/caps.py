@@ -65,8 +65,10 @@ GREETING_BYTES = 1 << 18
 """Bytes that a machine may print before the output of a command."""
 REPLY_BYTES = 1 << 10
 """Bytes of a response line from one of vastrun's scripts on the machine."""
-READ_S = 20.0
-"""Seconds after which a read returns a partial result: the user, time and money are checked between reads."""
+READ_S = 1.0
+"""Seconds after which a read returns what has come: the user, time and money are checked between reads."""
+SLICE_S = 2.0
+"""Seconds for a part of a file while a training runs: the next status comes first."""
 LINE_CHARACTERS = 1 << 16
 """Characters of a log line as it is shown; the copy on disk is complete."""
 LOG_BYTES = 8 << 30
@@ -155,7 +157,7 @@ EXCHANGES: Mapping[str, Allowance] = {
     "checkpoint": Allowance(
         bytes=(32 << 20) + CHECKPOINT_MANIFEST + (8 << 10),
         items=FILES,
-        seconds=2.0,
+        seconds=SLICE_S,
         memory=CHECKPOINT_MANIFEST + (8 << 10),
     ),
     "registry": Allowance(items=8, what="answers", seconds=120.0, memory=4 << 20),

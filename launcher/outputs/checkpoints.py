@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shutil
 from collections.abc import Iterable, Iterator, Sequence, Set
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from vastrun.contract.checkpoint_folder import name_of
 from vastrun.contract.outcome import FileChecksum
 from vastrun.contract.records import write_json
 from vastrun.launcher.core import CheckpointCopy
+from vastrun.launcher.core.errors import BoxError, SliceOverError, UnreachableError
 from vastrun.launcher.gate import caps
 from vastrun.launcher.gate.box_reader import fetch_small_file
 from vastrun.launcher.gate.caps import ExchangeBudget
@@ -26,7 +28,7 @@ LATEST = "latest.json"
 MANIFEST = "manifest.json"
 _MAX_KEPT = 2
 """Number of checkpoints kept: the newest, and one more in case that is unusable."""
-_HOLD_TIMEOUT_S = 60.0
+_HOLD_TIMEOUT_S = 5.0
 _NAME = re.compile(r"step-\d{6,18}", re.ASCII)
 
 
@@ -83,7 +85,7 @@ def continue_copy(
             return copy.progress()
         has_grown = True
         limit -= _download_part(copy, file, remote, limit, budget)
-        if bytes_held(part) < file.size and limit <= 0:
+        if bytes_held(part) < file.size and (limit <= 0 or budget.is_late):
             return copy.progress()
         if bytes_held(part) < file.size:  # the box keeps it no more: a newer one is there, or soon will be
             _discard(out)
@@ -142,8 +144,7 @@ def _start_copy(
     out: Path, name: str, remote: Remote, disk_bytes: float, budget: ExchangeBudget
 ) -> _PartialCheckpoint | None:
     """Begin to download a checkpoint of the box; None: it is not whole there, or damaged."""
-    path = f"{layout.CHECKPOINTS}/{name}/{MANIFEST}"
-    manifest = fetch_small_file(remote, path, caps.CHECKPOINT_MANIFEST, budget)
+    manifest = _fetch_manifest(out, name, remote, budget)
     listing = parse_manifest(manifest, disk_bytes, budget)
     copy = _PartialCheckpoint(out=out, name=name, files=listing.files)
     if not listing.files or listing.rejected or copy.damaged_mark.exists():
@@ -159,15 +160,31 @@ def _start_copy(
     return copy
 
 
+def _fetch_manifest(out: Path, name: str, remote: Remote, budget: ExchangeBudget) -> bytes:
+    """Download the rest of a checkpoint's manifest. Raises SliceOverError while more of it has to come."""
+    part, max_bytes = out / INCOMING / f"{name}.manifest", caps.CHECKPOINT_MANIFEST
+    file = FileChecksum(path=f"{layout.CHECKPOINTS}/{name}/{MANIFEST}", size=max_bytes + 1, sha256="")
+    if not extend_part(part, file, remote, budget, limit=file.size):
+        raise SliceOverError(f"the manifest of {name} comes slowly")
+    if bytes_held(part) > max_bytes:
+        raise BoxError(f"{file.path} is larger than {max_bytes} bytes")
+    content = part.read_bytes()
+    part.unlink()
+    budget.spend(memory=len(content))
+    return content
+
+
 def _pin(remote: Remote, name: str) -> None:
     """The box keeps these files, by links that take no room, however many newer checkpoints it saves."""
     box = layout.OUTBOX
     command = f"rm -rf {box} && mkdir {box} && cp -rl {layout.CHECKPOINTS}/{name} {box}/"
-    remote.run(command, timeout_s=_HOLD_TIMEOUT_S)
+    with suppress(UnreachableError):  # what is not held may still stay for long enough
+        remote.run(command, timeout_s=_HOLD_TIMEOUT_S)
 
 
 def _unpin(remote: Remote) -> None:
-    remote.run(f"rm -rf {layout.OUTBOX}", timeout_s=_HOLD_TIMEOUT_S)
+    with suppress(UnreachableError):
+        remote.run(f"rm -rf {layout.OUTBOX}", timeout_s=_HOLD_TIMEOUT_S)
 
 
 def _download_part(

@@ -28,24 +28,30 @@ def bytes_held(part: Path) -> int:
 
 def extend_part(
     part: Path, file: FileChecksum, remote: Remote, budget: ExchangeBudget, *, limit: int, chunk: int = CHUNK
-) -> None:
-    """Add up to `limit` bytes that follow those which `part` holds already."""
+) -> bool:
+    """Add up to `limit` bytes that follow those which `part` holds already; fewer once the budget is late.
+
+    Return False when it ended for that: more may follow.
+    """
     budget.check()  # an empty file causes no exchange that would check it
     part.parent.mkdir(parents=True, exist_ok=True)
     if file.size == 0:
         part.touch()  # there is nothing to wait for the disk for
-        return
+        return True
     with part.open("ab", buffering=0) as target:
         offset = os.fstat(target.fileno()).st_size
         end = min(file.size, offset + limit)
-        while offset < end:
+        is_late = False
+        while offset < end and not is_late:
             new = remote.read(file.path, offset=offset, limit=min(chunk, end - offset))
             if not new:
                 break
             budget.spend(size=len(new))
             write(target.fileno(), new)
             offset += len(new)
+            is_late = budget.is_late
         os.fsync(target.fileno())
+    return not is_late
 
 
 def fetch_whole(place: Path, path: str, remote: Remote, budget: ExchangeBudget) -> None:

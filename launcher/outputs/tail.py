@@ -11,7 +11,7 @@ from io import FileIO
 from pathlib import Path
 
 from vastrun.contract import layout
-from vastrun.launcher.core.errors import BoxError
+from vastrun.launcher.core.errors import BoxError, SliceOverError
 from vastrun.launcher.gate import caps
 from vastrun.launcher.gate.caps import LINE_CHARACTERS, LOG_BYTES, LOGS, METRICS_SLICE_BYTES
 from vastrun.launcher.outputs.disk import need_space, write, write_file
@@ -98,7 +98,12 @@ def _read(remote: Remote, path: str, offset: int, min_bytes: int, limit: int) ->
     content = bytearray()
     while len(content) < limit:
         size = min(1 << 20, limit - len(content))
-        chunk = remote.read(path, offset=offset + len(content), limit=size)
+        try:
+            chunk = remote.read(path, offset=offset + len(content), limit=size)
+        except SliceOverError:
+            if len(content) <= min_bytes:
+                raise
+            break
         content += chunk
         if not chunk or (len(chunk) < size and len(content) >= min_bytes):
             break
@@ -114,7 +119,7 @@ def grow_metrics(out: Path, remote: Remote) -> int:
     place = place_of(out, layout.METRICS)
     held = place.stat().st_size if place.is_file() else 0
     last = _last(place, held)
-    seen = remote.read(layout.METRICS, offset=held - len(last), limit=len(last) + METRICS_SLICE_BYTES)
+    seen = _read(remote, layout.METRICS, held - len(last), len(last), len(last) + METRICS_SLICE_BYTES)
     if seen.startswith(last):
         return _append(place, held, _whole_lines(seen[len(last) :]))
     content = _whole_lines(remote.read(layout.METRICS, limit=METRICS_SLICE_BYTES))

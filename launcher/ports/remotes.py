@@ -37,7 +37,8 @@ class Remote(Protocol):
         """Read up to `limit` bytes from `offset`; empty at the end of the file or when the file does not
         exist.
 
-        Returns within `caps.READ_S`, with fewer bytes on a slow connection.
+        Returns `caps.READ_S` after the first byte, with fewer bytes on a slow connection. Raises
+        SliceOverError when the time for it is over before that byte.
         """
         ...
 

@@ -85,17 +85,17 @@ class SshSession:
             self._channel.shutdown_write()
 
     def read(self, limit: int) -> bytes:
-        """Read up to `limit` bytes of output; fewer at its end, or after READ_S.
+        """Read up to `limit` bytes of output; fewer at its end, or READ_S after the first one.
 
         Raises TimeoutError when nothing arrived.
         """
-        until = min(self._stall_deadline(), time.monotonic() + caps.READ_S)
-        try:
-            while self._out.size < limit and self._receive_more(until):
+        until = self._stall_deadline()
+        while not self._out.size and self._receive_more(until):
+            pass
+        until = time.monotonic() + caps.READ_S
+        with suppress(TimeoutError):
+            while self._out.size < limit and time.monotonic() < until and self._receive_more(until):
                 pass
-        except TimeoutError:
-            if not self._out.size:
-                raise
         return self._out.take(limit)
 
     def received(self) -> bytes:

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 from typing import BinaryIO
 
-from vastrun.launcher.core.errors import BoxError, ProviderError, UnreachableError
+from vastrun.launcher.core.errors import BoxError, ProviderError, SliceOverError, UnreachableError
 from vastrun.launcher.gate import caps
 from vastrun.launcher.ssh.connection import script
 from vastrun.launcher.ssh.session import ConnectionLostError, SshSession
@@ -27,7 +27,9 @@ _CUT_SHORT = 3
 
 Start = Callable[..., SshSession]
 _READ_AHEAD_BYTES = 64 << 20
-"""Bytes of one request when a file is read sequentially."""
+"""Largest request, when a file is read sequentially over a fast line."""
+_FIRST_REQUEST_BYTES = 1 << 16
+_MIN_REQUEST_BYTES = 1 << 10
 _MAX_SIZE_DIGITS = 18
 _MAX_DISCARDED_BYTES = 1 << 18
 """An obsolete response with at most this many bytes left is read to its end; a longer one is cut off."""
@@ -90,6 +92,9 @@ class Download:
         self._start = start
         self._session: SshSession | None = None
         self._path, self._at, self._left = "", 0, 0
+        self._asked, self._waited_s = 0, 0.0
+        """Bytes of the response, and the seconds that were waited for them."""
+        self._max_request = _FIRST_REQUEST_BYTES
 
     def read(self, path: str, offset: int, limit: int) -> bytes:
         """Read up to `limit` bytes from `offset`. Raises ConnectionLostError, after which a retry is safe."""
@@ -108,18 +113,31 @@ class Download:
         self._session, self._path, self._left = None, "", 0
 
     def _read(self, path: str, offset: int, limit: int) -> bytes:
+        content, until = self._part(path, offset, limit), time.monotonic() + caps.READ_S
+        # A response that is shorter than its request is the end of the file.
+        while len(content) < limit and self._asked == self._max_request and time.monotonic() < until:
+            content += self._part(path, offset + len(content), limit - len(content))
+        return content
+
+    def _part(self, path: str, offset: int, limit: int) -> bytes:
         in_order = (path, offset) == (self._path, self._at)
         if not (in_order and self._left):
-            self._request(path, offset, max(limit, _READ_AHEAD_BYTES) if in_order else limit)
+            try:
+                self._request(path, offset, max(limit, _READ_AHEAD_BYTES) if in_order else limit)
+            except SliceOverError:
+                self.close()  # its response could come later
+                raise
         return self._take(min(limit, self._left))
 
     def _request(self, path: str, offset: int, limit: int) -> None:
         """Send a request; its response is next in the output."""
-        if self._left > _MAX_DISCARDED_BYTES:
-            self.close()
+        self._adapt()
+        limit = min(limit, self._max_request)
+        if self._left > _MAX_DISCARDED_BYTES or self._waited_s > caps.READ_S:
+            self.close()  # too much to read, or too slow
         self._take(self._left)
         if self._left:
-            self.close()  # too slow to wait for the rest
+            self.close()
         if self._session is None:
             self._session = self._start(*script("fetch"))
         self._session.send(os.fsencode(f"{path}\0{offset}\0{limit}\0"))
@@ -131,11 +149,24 @@ class Download:
         if len(reply) > _MAX_SIZE_DIGITS or int(reply) > limit:
             raise BoxError(f"the machine sent more of {path} than requested")
         self._path, self._at, self._left = path, offset, int(reply)
+        self._asked, self._waited_s = int(reply), 0.0
+
+    def _adapt(self) -> None:
+        """Let the next response take READ_S at most: the next status waits behind what is on its way."""
+        received = self._asked - self._left
+        if self._waited_s > caps.READ_S:
+            self._max_request = max(_MIN_REQUEST_BYTES, int(received * caps.READ_S / self._waited_s))
+        elif received == self._max_request:
+            self._max_request = min(4 * received, _READ_AHEAD_BYTES)
 
     def _take(self, size: int) -> bytes:
         if self._session is None or size == 0:
             return b""
-        content = self._session.read(size)
+        began = time.monotonic()
+        try:
+            content = self._session.read(size)
+        finally:
+            self._waited_s += time.monotonic() - began
         if not content:
             raise ConnectionLostError("the connection broke")
         self._at += len(content)

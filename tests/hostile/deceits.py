@@ -27,6 +27,7 @@ class Deceit:
 
 _ENDED_BY_US = frozenset({Cause.HOST, Cause.TIME_LIMIT})
 _NO_PROOF = frozenset({Cause.HOST, Cause.UNPROVEN, Cause.CONTRADICTION, Cause.SIGNAL, Cause.USER_ERROR})
+_GONE = frozenset({Cause.LOST})
 _WELL = frozenset({None})
 
 _KILL_LEASE = "kill -KILL $(sed -n s/^pid=//p lease.state)"
@@ -62,6 +63,18 @@ def write(path, content):
 def _session(line: str) -> str:
     """Every login begins with that line."""
     return f'sed -i 2i{shlex.quote(line)} "$HOME/../bin/session"'
+
+
+def _trickle(pause_s: float) -> str:
+    """Every file that is asked for comes byte by byte."""
+    program = f"""\
+import os, sys, time
+while byte := os.read(0, 1):
+    os.write(1, byte)
+    time.sleep({pause_s})
+"""
+    head = f'#!/bin/bash\n[[ $1 == -c ]] || exec /usr/bin/head "$@"\nexec python3 -c {shlex.quote(program)}'
+    return f'printf %s {shlex.quote(head)} >"$HOME/../bin/head"; chmod +x "$HOME/../bin/head"'
 
 
 _LISTED = """
@@ -139,6 +152,9 @@ DECEITS: Mapping[str, Deceit] = {
         script=_at_the_end('os.remove("run/outcome.json"); os.symlink("/etc/passwd", "run/outcome.json")'),
         causes=_NO_PROOF,
     ),
+    "files that trickle": Deceit(script=_trickle(0.05), causes=_ENDED_BY_US | _GONE),
+    "files that come fast enough": Deceit(script=_trickle(0.0), causes=_WELL),
+    "files of one byte": Deceit(script=_trickle(9999), causes=_ENDED_BY_US | _GONE),
     "greeting without an end": Deceit(script=_session("yes"), causes=_ENDED_BY_US | {Cause.LOST}),
     "session that never begins": Deceit(
         script=f"{_KILL_LEASE}; {_session('sleep 9999')}", causes=_ENDED_BY_US, holds=True
