@@ -21,9 +21,8 @@ from tests.jobs import train_job
 from vastrun.launcher.config import dump_job
 from vastrun.launcher.core import Phase, Progress, Run
 from vastrun.launcher.core.job import Limits
+from vastrun.launcher.core.secrets import Mask
 from vastrun.launcher.outputs.disk import claim
-from vastrun.launcher.transcript.mask import Mask
-from vastrun.launcher.transcript.recorded import CALLS
 from vastrun.launcher.transcript.recorder import Recorder
 from vastrun.launcher.ui.live import LiveScreen
 from vastrun.launcher.ui.question import HeldStream
@@ -126,6 +125,6 @@ def _recorded() -> float:
         began = time.process_time()
         for number in range(_CALLS):
             moment[0] += 0.4
-            recorder.call("remote.read", CALLS["remote.read"], lambda _: b"x" * 200, f"run/{number % 5}")
+            recorder.call("remote.read", lambda _: b"x" * 200, f"run/{number % 5}")
         recorder.close()
         return (time.process_time() - began) / _CALLS * 1e6

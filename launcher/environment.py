@@ -22,6 +22,7 @@ from vastrun.launcher.app_context import (
 from vastrun.launcher.commands.computer import private_words
 from vastrun.launcher.commands.settings import read_settings
 from vastrun.launcher.core import Origin, Run
+from vastrun.launcher.core.secrets import secrets_among
 from vastrun.launcher.ledger.presence import Presence
 from vastrun.launcher.ledger.run_ids import new_id
 from vastrun.launcher.ledger.sqlite import SqliteLedger
@@ -34,7 +35,6 @@ from vastrun.launcher.ports import (
     Provider,
 )
 from vastrun.launcher.rate_limit_waits import RateLimitWaits
-from vastrun.launcher.transcript.mask import secrets_among
 from vastrun.launcher.ui.question import HeldStream
 from vastrun.launcher.ui.screens import LiveScreens, interrupts_on
 

@@ -37,7 +37,7 @@ def attempts_for(app: AppContext, interrupts: Interrupts, *, began: float) -> It
         return interactive_services(app, provider, interrupts, screen, origin, notifier)
 
     try:
-        yield _attempts(app, make_services, shown_since=began)
+        yield _attempts(app, make_services)
     finally:
         notifier.close()
         screen.close()
@@ -56,7 +56,7 @@ def attempts_of_many(
         made = _services(app, app.shared_provider(provider), shared, screen, origin, notifier)
         return replace(made, active_runs=runs_at_once)
 
-    return _attempts(app, make_services, shown_since=None)
+    return _attempts(app, make_services)
 
 
 @contextmanager
@@ -110,23 +110,17 @@ def settle_bills(app: AppContext, provider: str) -> None:
     settle_due(app.driver_ledger(), provider, app.provider(provider), app.user.who(), app.now())
 
 
-def _attempts(
-    app: AppContext, make_services: Callable[[str, Origin], Services], *, shown_since: float | None
-) -> Attempts:
+def _attempts(app: AppContext, make_services: Callable[[str, Origin], Services]) -> Attempts:
     from vastrun.launcher.commands.attempts import Attempts  # when a run is driven
 
-    recorded = partial(_recorded, app, shown_since)
-    return Attempts(services_for=make_services, new_id=app.new_id, recorded=recorded)
+    return Attempts(services_for=make_services, new_id=app.new_id, recorded=partial(_recorded, app))
 
 
-def _recorded(
-    app: AppContext, shown_since: float | None, run: Run, services: Services
-) -> AbstractContextManager[Services]:
+def _recorded(app: AppContext, run: Run, services: Services) -> AbstractContextManager[Services]:
     """Return the services that drive the run, recorded in its transcript."""
     from vastrun.launcher.transcript.recorded import recorded
 
-    gap_s = partial(getattr, app.guard, "longest_gap_s")
-    return recorded(run, services, app.secrets(), shown_since=shown_since, guard_gap_s=gap_s)
+    return recorded(run, services, app.secrets(), guard_gap_s=partial(getattr, app.guard, "longest_gap_s"))
 
 
 def interactive_services(

@@ -35,7 +35,6 @@ COMMANDS: Mapping[str, str] = {
     "why": "Explain why a run ended, with all proofs and what to try next.",
     "report": "Write one HTML page about a run or a batch; it opens without a network.",
     "ui": "Show runs and batches live in the browser; read-only, on this computer only.",
-    "replay": "Print what the launchers of a run did and showed.",
     "bugreport": "Write one file for a bug report: transcript, proofs, versions; no secrets.",
     "diff": "Compare two runs: job, image, host, end, metrics.",
     "cost": "Show the cost of runs, or compare it with the bill.",

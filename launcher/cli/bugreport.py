@@ -19,8 +19,7 @@ from vastrun.launcher.commands.doctor import CheckedSetup, Finding, examine
 from vastrun.launcher.config import read_job
 from vastrun.launcher.core import NOTHING, Run
 from vastrun.launcher.core.errors import VastrunError
-from vastrun.launcher.transcript.mask import Mask, secrets_in
-from vastrun.launcher.transcript.recorder import secrets_of
+from vastrun.launcher.core.secrets import Mask, job_secrets, values_in
 from vastrun.launcher.ui.documents.document import Document
 from vastrun.launcher.ui.render.table import table
 
@@ -67,9 +66,9 @@ def command(app: AppContext, run_name: str, output: Path | None, as_json: bool) 
 
 def _private(app: AppContext, run: Run) -> PrivateData:
     spec, knows = read_job(run.spec_json), False
-    mask = Mask([*app.secrets(), *secrets_of(spec)])
+    mask = Mask([*app.secrets(), *job_secrets(spec)])
     with suppress(VastrunError):
-        mask.learn(secrets_in(app.make.packer(NOTHING).secrets(spec, run)))
+        mask.learn(values_in(app.make.packer(NOTHING).secrets(spec, run)))
         knows = True
     words = {run.out_dir: "<outputs>", str(Path.cwd()): "<here>", **app.private_words()}
     return PrivateData(mask=mask, words=words, knows_secrets=knows)

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import gzip
 import json
 import re
-import tarfile
-import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -17,21 +14,17 @@ from vastrun.launcher.commands.doctor import Finding
 from vastrun.launcher.commands.queries import explain
 from vastrun.launcher.config import read_job
 from vastrun.launcher.core import Run
-from vastrun.launcher.core.errors import UsageError
 from vastrun.launcher.core.labels import member_folder
-from vastrun.launcher.gate.caps import LINE_CHARACTERS
+from vastrun.launcher.core.secrets import Mask, public_job
 from vastrun.launcher.outputs.disk import disk_errors
-from vastrun.launcher.outputs.folder import GrowingFile, Outputs
+from vastrun.launcher.outputs.folder import TRANSCRIPT, GrowingFile, Outputs
 from vastrun.launcher.ports import Ledger
-from vastrun.launcher.transcript.mask import Mask, to_jsonable
-from vastrun.launcher.transcript.reader import lines_of
-from vastrun.launcher.transcript.recorder import MAX_BYTES, masked_job, row_of
+from vastrun.launcher.transcript.recorder import MAX_BYTES, row_of, to_jsonable
 
-TRANSCRIPT_NAME = "transcript.jsonl"
 _LOG_LINES = 300
 _MAX_COMMON_LETTERS = 3
 _CONTENTS: Mapping[str, str] = {
-    TRANSCRIPT_NAME: "each call and decision, and what was shown: vastrun replay FILE",
+    TRANSCRIPT: "each call to the provider and the machine",
     "run.json": "the run's row: phase, cause, proofs, verdict, cost",
     "events.jsonl": "its events",
     "job.json": "the job, without values that are secret",
@@ -41,7 +34,7 @@ _CONTENTS: Mapping[str, str] = {
     "versions.json": "versions of vastrun, Python and this system",
 }
 """Files that a report may contain, with a description each."""
-_NODE_TRANSCRIPT_TEXT = "the calls and decisions of a further node"
+_NODE_TRANSCRIPT_TEXT = "the calls of a further node"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,40 +98,24 @@ def write_report(
     return parts
 
 
-def read_member(file: Path, name: str) -> bytes | None:
-    """Return a file of a report; None where `file` is no archive. Raises UsageError, OSError."""
-    with file.open("rb") as opened:
-        if opened.read(2) != b"\x1f\x8b":
-            return None
-    try:
-        with tarfile.open(file, "r|gz") as archive:
-            for member in archive:
-                if member.isfile() and Path(member.name).name == name and member.size <= 2 * MAX_BYTES:
-                    found = archive.extractfile(member)
-                    return b"" if found is None else found.read(2 * MAX_BYTES)
-    except (tarfile.TarError, EOFError, gzip.BadGzipFile, zlib.error) as error:
-        raise UsageError(f"{file}: incomplete archive: {error}") from error
-    raise UsageError(f"{file} contains no {name}", hint="vastrun bugreport RUN writes a file with one")
-
-
 def _texts(
     run: Run, ledger: Ledger, now: float, private: PrivateData, versions: Mapping[str, str]
 ) -> Mapping[str, str]:
     outputs, explained = Outputs(run), explain(ledger, run, now)
     nodes = {
-        f"{member_folder(one.node)}.{TRANSCRIPT_NAME}": _transcript(Outputs(one), one.id)
+        f"{member_folder(one.node)}.{TRANSCRIPT}": _transcript(Outputs(one))
         for one in ledger.runs(leader=run.id)
     }
     cost = {"verdict": run.verdict, "usd": explained.row.usd}
     outcome = explained.outcome
     return {
-        TRANSCRIPT_NAME: _transcript(outputs, run.id),
+        TRANSCRIPT: _transcript(outputs),
         **nodes,
         "run.json": _json(private, {**row_of(run), **cost}),
         "events.jsonl": "".join(
             json.dumps(to_jsonable(event, private.mask)) + "\n" for event in ledger.events(run.id)
         ),
-        "job.json": _json(private, masked_job(read_job(run.spec_json))),
+        "job.json": _json(private, public_job(read_job(run.spec_json))),
         "outcome.json": "" if outcome is None else _json(private, outcome),
         # What the transcript has of the log was masked when the secrets were known.
         "log.txt": _log(outputs) if private.knows_secrets else "",
@@ -146,11 +123,11 @@ def _texts(
     }
 
 
-def _transcript(outputs: Outputs, run_id: str) -> str:
+def _transcript(outputs: Outputs) -> str:
+    """Return the transcript: of the run, and of those before it that left it their folder."""
     try:
         with outputs.transcript.open("rb") as file:
-            lines: Iterator[bytes] = iter(lambda: file.readline(LINE_CHARACTERS * 64), b"")
-            return b"".join(lines_of(lines, run_id)).decode("ascii", "replace")
+            return file.read(MAX_BYTES).decode("ascii", "replace")
     except OSError:
         return ""
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from vastrun.launcher.core.errors import StorageError, UsageError
-from vastrun.launcher.transcript.mask import secrets_among
+from vastrun.launcher.core.secrets import secrets_among, secrets_in
 
 UNIT = "vastrun.service"
 LABEL = "vastrun.driver"
@@ -22,8 +22,6 @@ PASSED_VARIABLES = (
 """Variables that are written into the service, where they are set and hold no secret."""
 SECRET_VARIABLES = ("VAST_API_KEY", "VASTRUN_TEAM_KEY", "VASTRUN_NOTIFY", "WANDB_API_KEY")
 """Variables that the service may need and that are never written into it."""
-_PASSWORD = re.compile(r"://[^/\s@:]*:[^/\s]*@|[?&]\w*(passw|token|secret|key)\w*=", re.IGNORECASE)
-"""Found in a URL with a password: of a ledger, of a proxy."""
 _SHELL_COMMAND = 'set -a; [ ! -r "$1" ] || . "$1"; set +a; shift; exec "$@"'
 """launchd has no file of variables: a shell reads it."""
 
@@ -106,7 +104,7 @@ def user_service(
 
 
 def _is_secret(value: str, known: Sequence[str]) -> bool:
-    return "\n" in value or _PASSWORD.search(value) is not None or any(one in value for one in known)
+    return "\n" in value or any(secrets_in(value)) or any(one in value for one in known)
 
 
 def _folder(environ: Mapping[str, str], variable: str, default: Path) -> Path:

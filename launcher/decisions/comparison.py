@@ -11,6 +11,7 @@ from typing import Any, ClassVar, Literal
 from vastrun.contract.config import TrainConfig
 from vastrun.launcher.core import Cost, Run
 from vastrun.launcher.core.job import JobSpec
+from vastrun.launcher.core.secrets import public_job
 
 Section = Literal["job", "image", "host", "end", "metrics"]
 Value = str | int | float | bool | None
@@ -64,13 +65,9 @@ def job_differences(one: JobSpec, other: JobSpec) -> list[Difference]:
 
 
 def job_values(spec: JobSpec) -> dict[str, Value]:
-    """Return every option of a job that has a value, by the key that `--set` takes.
-
-    URLs in `notify` are masked: anyone who knows one can write there.
-    """
-    values = asdict(spec)
+    """Return every option of a job that has a value, by the key that `--set` takes, without secrets."""
+    values = asdict(public_job(spec))
     del values["job_file"]  # where a job was read says nothing of it
-    values["notify"] = [{**target, "url": target["url"] and "<secret>"} for target in values["notify"]]
     return dict(_flat("", values))
 
 

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from vastrun.contract import layout
 from vastrun.launcher.core import Cause, CommandResult, Instance, Phase, Run, UserRequest
@@ -176,7 +177,7 @@ class RunContext(RunState):
         """Open a shell on a machine of the run; the caller closes it. Raises as `remote`."""
         remote = self.services.provider.connect(machine)
         self._connected = GuardedRemote(
-            remote, self._before_request, self._during_read, self.machines.traffic
+            remote, self._before_request, self._during_read, self.machines.traffic, self.services.call
         )
         return self._connected
 
@@ -189,7 +190,7 @@ class RunContext(RunState):
 
 class GuardedRemote:
     """A Remote that calls `check` before each request and during long ones; what `check` raises ends the
-    request. It counts what it transfers."""
+    request. It counts what it transfers, and makes each call by `call`."""
 
     def __init__(
         self,
@@ -197,9 +198,10 @@ class GuardedRemote:
         check: Callable[[], None],
         check_read: Callable[[], None],
         traffic: TrafficMeasure,
+        call: Callable[..., Any],
     ) -> None:
         """`check_read` takes the place of `check` while a file is read."""
-        self._remote, self._check, self._traffic = remote, check, traffic
+        self._check, self._traffic, self._call = check, traffic, call
         self._check_read, self._check_now = check_read, check
         self.connection = remote
         """The real remote, for optional protocols such as `ChecksIdentity`."""
@@ -217,25 +219,26 @@ class GuardedRemote:
 
     def run(self, command: str, *, timeout_s: float) -> CommandResult:
         self._check()
-        result = self._remote.run(command, timeout_s=timeout_s)
+        result: CommandResult = self._call("remote.run", self.connection.run, command, timeout_s=timeout_s)
         self._traffic.received(len(result.stdout))
         return result
 
     def put(self, local_path: str, path: str) -> None:
         self._check()
-        self._remote.put(local_path, path)
+        self._call("remote.put", self.connection.put, local_path, path)
         self._traffic.sent(Path(local_path).stat().st_size)
 
     def write(self, path: str, content: bytes, *, mode: int = 0o600) -> None:
         self._check()
-        self._remote.write(path, content, mode=mode)
+        self._call("remote.write", self.connection.write, path, content, mode=mode)
         self._traffic.sent(len(content))
 
     def read(self, path: str, *, offset: int = 0, limit: int = 1 << 20) -> bytes:
         self._check_read()
+        read = self.connection.read
         self._check_now = self._check_read
         try:
-            content = self._remote.read(path, offset=offset, limit=limit)
+            content: bytes = self._call("remote.read", read, path, offset=offset, limit=limit)
         finally:
             self._check_now = self._check
         self._traffic.received(len(content))
@@ -247,4 +250,4 @@ class GuardedRemote:
         return remote.has_grown(path) if isinstance(remote, SeesGrowth) else None
 
     def close(self) -> None:
-        self._remote.close()
+        self.connection.close()

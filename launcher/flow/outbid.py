@@ -109,7 +109,7 @@ class BidWatch:
         offer, machine, services = context.run.offer, context.machine, context.services
         if offer is None or machine is None:
             return None
-        secrets = services.packer.secrets(context.spec, context.run)
+        secrets = context.secrets()
         if secrets:
             remote.write(layout.INBOX_SECRETS, secrets, mode=0o600)
         words = f"{layout.REARM} again"

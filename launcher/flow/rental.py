@@ -43,7 +43,7 @@ def plan(context: RunContext) -> PhaseResult:
         return end
     services = context.services
     services.output_store.check(context.run)
-    services.packer.secrets(context.spec, context.run)
+    context.secrets()
     if services.notifier is not None:
         services.notifier.check(context.spec)
     bundle = services.packer.pack(context.run, context.spec)

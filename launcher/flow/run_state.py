@@ -11,6 +11,7 @@ from vastrun.launcher.core import Cause, Driver, Event, MachineEnd, Phase, Progr
 from vastrun.launcher.core.job import JobSpec
 from vastrun.launcher.core.labels import label_of, member_id
 from vastrun.launcher.core.phases import Result
+from vastrun.launcher.core.secrets import values_in
 from vastrun.launcher.decisions import policy
 from vastrun.launcher.decisions.nodes import (
     at_total_price,
@@ -118,6 +119,8 @@ class RunState:
 
     def save(self, **changes: Any) -> None:
         """Write the changes to the row. Raises HeldError when another launcher took over."""
+        if changes.get("detail"):
+            changes["detail"] = self.services.mask.hide(changes["detail"])
         self.run = replace(self.run, **changes)
         self.hold()
         self.services.ledger.save(self.run, who=self.services.who)
@@ -141,10 +144,17 @@ class RunState:
         """Write a line to the screen alone."""
         now = self.services.clock.now()
         usd = bills.cost_usd(self.run, now)
-        event = Event(run_id=self.run.id, at=now, phase=self.run.phase, text=text, usd=usd)
+        shown = self.services.mask.hide(text)
+        event = Event(run_id=self.run.id, at=now, phase=self.run.phase, text=shown, usd=usd)
         # The user sees what the run costs; the diary is of this node alone.
         self.services.screen.report(replace(event, usd=self.spent_usd(now)))
         return event
+
+    def secrets(self) -> bytes:
+        """Return the job's secrets, as `Packer`; from now on nothing that is shown of the run holds them."""
+        content = self.services.packer.secrets(self.spec, self.run)
+        self.services.mask.learn(values_in(content))
+        return content
 
     def show(self, progress: Progress | None = None) -> None:
         """Show the run's progress; time and cost advance even where nothing else does.

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
 from vastrun.launcher.core import KeepAnswer
 from vastrun.launcher.core.batch import Budget
+from vastrun.launcher.core.secrets import Mask
 from vastrun.launcher.ports import Clock, Ledger, OutputStore, Packer, Provider, Screen, UserRequests
 
 if TYPE_CHECKING:
     from vastrun.launcher.notifications.delivery import UrlNotifier
+
+
+def _call(_verb: str, act: Callable[..., Any], *args: Any, **options: Any) -> Any:
+    return act(*args, **options)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,5 +48,9 @@ class Services:
     terminal."""
     guard: Callable[[Callable[[], None]], AbstractContextManager[None]] = lambda _look: nullcontext()
     """Context in which a function is called each second by another thread."""
+    mask: Mask = field(default_factory=Mask)
+    """Hides the run's secrets in what is shown and written of it."""
+    call: Callable[..., Any] = _call
+    """Makes a call to the run's machine, named by its verb, and may write it down."""
     check_nodes: Callable[[], None] = lambda: None
     """Raises the error that stopped the launcher's thread of another node of the run."""

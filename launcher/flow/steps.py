@@ -44,7 +44,7 @@ _T = TypeVar("_T")
 def ship(context: RunContext) -> PhaseResult:
     """Upload the bundle and the secrets to the box, and unpack the bundle."""
     bundle = context.services.packer.pack(context.run, context.spec)
-    secrets = context.services.packer.secrets(context.spec, context.run)
+    secrets = context.secrets()
 
     def send() -> None:
         remote = context.remote()

@@ -147,10 +147,6 @@ WANDB_FOLDERS = 20
 """Offline runs of W&B that a run's index names."""
 DETAIL_CHARACTERS = 4000
 """Characters of a detail or an event in the ledger, which may come from a machine."""
-TRANSCRIPT_LINE_BYTES = 1 << 22
-"""Size of one line of a transcript, which may be a stranger's."""
-TRANSCRIPT_LINES = 500_000
-"""Lines of one transcript."""
 
 EXCHANGES: Mapping[str, Allowance] = {
     "outputs": Allowance(items=FILES, memory=SMALL_FILES[layout.MANIFEST]),

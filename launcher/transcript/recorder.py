@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import threading
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from vastrun.launcher.core import CommandResult, Instance, Offer, Run
+from vastrun.launcher.core import Run
 from vastrun.launcher.core.errors import NoRoomError
-from vastrun.launcher.core.job import JobSpec
+from vastrun.launcher.core.secrets import Mask
 from vastrun.launcher.gate.manifest import OWNER
 from vastrun.launcher.outputs.disk import need_space, write
 from vastrun.launcher.outputs.folder import TRANSCRIPT
 from vastrun.launcher.outputs.store import PAGE_FAULTS
-from vastrun.launcher.transcript.mask import SECRET, Mask, secrets_among, to_jsonable
+from vastrun.launcher.transcript.calls import CALLS, CallLogSpec
 
 MAX_BYTES = 16 << 20
 """Maximum bytes of one transcript, over all drives."""
@@ -34,36 +35,33 @@ _MAX_KNOWN_CALLS = 1000
 """Maximum different calls that are remembered."""
 
 _T = TypeVar("_T")
-_MAX_LISTED = 10
-"""Offers or machines of one list."""
-_TEXT_BYTES = 300
-"""Maximum bytes shown of a small file, or of the stderr of a failed command."""
+TEXT_CHARACTERS = 1000
+"""Maximum characters of a text; the middle of a longer one is left out."""
+_MEMBERS = 40
+_DEPTH = 6
 _OMITTED = ("spec_json", "account")
 """Fields of a run that are left out: the job has its own entry, and the account is private."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class CallLogSpec:
-    """Parts of a call that are written: of its arguments and of its answer."""
-
-    about: Callable[..., Mapping[str, Any]] = lambda *_, **__: {}
-    answer: Callable[[Any], Any] = lambda _: None
-    is_routine: bool = False
-    """It is made all the time: its answer is not worth a line each time, even where it differs."""
 
 
 class Recorder:
     """Writes lines of JSON, some at a time. A disk that takes none is no reason to stop."""
 
     def __init__(
-        self, folder: Path, run_id: str, begin: Mapping[str, Any], mask: Mask, *, now: Callable[[], float]
+        self,
+        folder: Path,
+        run_id: str,
+        begin: Mapping[str, Any],
+        mask: Mask,
+        *,
+        now: Callable[[], float],
+        calls: Mapping[str, CallLogSpec] = CALLS,
     ) -> None:
         """`folder`: of the run's outputs; nothing is written there before it is the run's own.
 
         `begin`: what comes before the first line. A launcher that does nothing writes nothing.
         """
         self._begin: Mapping[str, Any] | None = begin
-        self.mask, self.now = mask, now
+        self._mask, self._now, self._calls = mask, now, calls
         self._folder, self._run_id = folder, run_id
         self._lock = threading.Lock()
         self._lines: list[bytes] = []
@@ -76,15 +74,15 @@ class Recorder:
         self._counted: Counter[str] = Counter()
         """Number of equal calls since then, by the question's name."""
 
-    def note(self, kind: str, *, is_chatter: bool = False, **values: Any) -> None:
+    def _note(self, kind: str, values: Mapping[str, Any]) -> None:
         """Write one line, of this moment."""
         with suppress(*PAGE_FAULTS):
-            values = {key: to_jsonable(value, self.mask) for key, value in values.items()}
-            self._put(kind, self.now(), values, is_chatter)
+            shown = {key: to_jsonable(value, self._mask) for key, value in values.items()}
+            self._put(kind, self._now(), shown, is_chatter=False)
 
-    def call(self, verb: str, spec: CallLogSpec, act: Callable[..., _T], *args: Any, **options: Any) -> _T:
+    def call(self, verb: str, act: Callable[..., _T], *args: Any, **options: Any) -> _T:
         """Do `act`, and write what was asked, what was answered or raised, and how long it took."""
-        began = self.now()
+        spec, began = self._calls[verb], self._now()
         about: Mapping[str, Any] = {}
         with suppress(*PAGE_FAULTS):  # a page that cannot be made is no reason to fail
             about = spec.about(*args, **options)
@@ -103,7 +101,7 @@ class Recorder:
     def close(self, **facts: Any) -> None:
         """Write the end, with the calls that were only counted, and `facts`."""
         if self._begin is None:
-            self.note("end", calls=dict(self._counted), **facts)
+            self._note("end", {"calls": dict(self._counted), **facts})
 
     def _called(
         self,
@@ -116,25 +114,25 @@ class Recorder:
     ) -> None:
         question = (verb, *about.values())
         # Most calls are routine: what they were answered is not looked at before it is to be written.
-        same = "" if is_routine else json.dumps(to_jsonable(end, self.mask))
+        same = "" if is_routine else json.dumps(to_jsonable(end, self._mask))
         former = self._last_answers.get(question)
         if former is not None and former[0] == same and began - former[1] < _DEDUP_WINDOW_S:
             self._counted[former[2]] += 1
             return
-        asked = to_jsonable(about, self.mask)
+        asked = to_jsonable(about, self._mask)
         name = f"{verb} {json.dumps(asked)}"
         if len(self._last_answers) >= _MAX_KNOWN_CALLS:
             self._last_answers.clear()
         self._last_answers[question] = (same, began, name)
         repeats = self._counted.pop(name, 0)
-        values = {"verb": verb, "about": asked, "took_s": round(self.now() - began, 4)}
-        values |= to_jsonable(end, self.mask) | ({"alike": repeats} if repeats else {})
+        values = {"verb": verb, "about": asked, "took_s": round(self._now() - began, 4)}
+        values |= to_jsonable(end, self._mask) | ({"alike": repeats} if repeats else {})
         self._put("call", began, values, is_chatter=is_routine)
 
     def _put(self, kind: str, at: float, values: Mapping[str, Any], is_chatter: bool) -> None:
         if self._begin is not None:
             begin, self._begin = self._begin, None
-            self.note("begin", **begin)
+            self._note("begin", begin)
         # ASCII only: whatever a box says, to print the file steers no terminal.
         line = json.dumps({"at": round(at, 3), "kind": kind, **values}).encode() + b"\n"
         with self._lock:
@@ -151,7 +149,7 @@ class Recorder:
 
     def _flush(self) -> None:
         with self._lock, suppress(OSError, NoRoomError):
-            self._flushed_at = self.now()
+            self._flushed_at = self._now()
             if self._written is None and not self._is_own():
                 return
             lines, self._lines, self._waiting = b"".join(self._lines), [], 0
@@ -175,56 +173,29 @@ def row_of(run: Run) -> dict[str, Any]:
     return {each.name: getattr(run, each.name) for each in fields(run) if each.name not in _OMITTED}
 
 
-def masked_job(spec: JobSpec) -> JobSpec:
-    """Return the job without what is secret by its place."""
-    env = {name: SECRET if secrets_among({name: value}) else value for name, value in spec.env.items()}
-    return replace(spec, notify=tuple(replace(to, url=to.url and SECRET) for to in spec.notify), env=env)
+def to_jsonable(value: Any, mask: Mask, depth: int = 0) -> Any:
+    """Return the value as numbers, texts, lists and objects: bounded, its secrets hidden."""
+    if value is None or isinstance(value, int):
+        return value
+    if isinstance(value, float):
+        return value if math.isfinite(value) else str(value)
+    if isinstance(value, str):
+        return cut(mask.hide(str(value)))
+    if depth >= _DEPTH:
+        return "..."
+    if is_dataclass(value) and not isinstance(value, type):
+        value = {each.name: getattr(value, each.name) for each in fields(value)}
+    if isinstance(value, Mapping):
+        some = list(value.items())[:_MEMBERS]
+        return {cut(mask.hide(str(key))): to_jsonable(each, mask, depth + 1) for key, each in some}
+    if isinstance(value, Sequence) and not isinstance(value, bytes):
+        return [to_jsonable(each, mask, depth + 1) for each in value[:_MEMBERS]]
+    return f"<{type(value).__name__}>"
 
 
-def secrets_of(spec: JobSpec) -> list[str]:
-    """Return what is secret in the job itself; the values of its `secrets` are not in it."""
-    return [*secrets_among(spec.env), *(to.url for to in spec.notify if to.url)]
-
-
-def summarize_offers(offers: Sequence[Offer]) -> Mapping[str, Any]:
-    """Tell how many offers there are, and the best ones."""
-    best = [
-        {"id": one.id, "host": one.host, "usd_per_hour": one.usd_per_hour, "machine": one.description}
-        for one in offers[:_MAX_LISTED]
-    ]
-    return {"offers": len(offers), "best": best}
-
-
-def summarize_machines(machines: Sequence[Instance]) -> Mapping[str, Any]:
-    """Tell how many machines there are, and the first ones."""
-    return {"machines": len(machines), "first": [summarize_machine(one) for one in machines[:_MAX_LISTED]]}
-
-
-def summarize_machine(machine: Instance | None) -> Mapping[str, Any] | None:
-    """Tell which machine it is, how it is and what it costs."""
-    if machine is None:
-        return None
-    return {
-        "id": machine.id,
-        "label": machine.label,
-        "state": machine.state,
-        "note": machine.note,
-        "usd_per_hour": machine.usd_per_hour,
-    }
-
-
-def summarize_command(done: CommandResult) -> Mapping[str, Any]:
-    """Tell how a command ended; of one that failed, what it said last."""
-    end = {"exit_code": done.exit_code, "bytes": len(done.stdout) + len(done.stderr)}
-    return end if done.exit_code == 0 else {**end, "stderr": done.stderr[-_TEXT_BYTES:]}
-
-
-def summarize_size(content: bytes) -> Mapping[str, Any]:
-    """Tell how much of a file came."""
-    return {"bytes": len(content)}
-
-
-def summarize_content(content: bytes) -> Mapping[str, Any]:
-    """Tell how much of a file came, and what is in it where that is little."""
-    size = summarize_size(content)
-    return size if len(content) > _TEXT_BYTES else {**size, "text": content.decode(errors="replace")}
+def cut(text: str, max_characters: int = TEXT_CHARACTERS) -> str:
+    """Return the text; of a long one the begin and the end, and how much is left out."""
+    if len(text) <= max_characters:
+        return text
+    half = max_characters // 2
+    return f"{text[:half]}[... {len(text) - 2 * half} characters ...]{text[-half:]}"

@@ -94,7 +94,7 @@ class World:
             raise
 
     def _drive(self, run: Run, services: Services) -> Run:
-        """As a launcher does it: with what writes its transcript around every port, though not to a disk."""
+        """As a launcher does it: with what writes its transcript, though not to a disk."""
         with recorded(run, services) as told:
             return drive(run, self.spec, told)
 

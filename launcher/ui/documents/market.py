@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from vastrun.contract.workload import Workloads
 from vastrun.launcher.commands.plan import LaunchPlan
 from vastrun.launcher.core import Lease, LeftOutFiles, Offer
 from vastrun.launcher.core.job import JobSpec
+from vastrun.launcher.core.secrets import public_job
 from vastrun.launcher.decisions.estimates import basis_text, expected_usd, finishing_usd
 from vastrun.launcher.decisions.market_report import MarketReport, Quote
 from vastrun.launcher.decisions.policy import worst_case_usd
@@ -43,7 +43,7 @@ class PlanDocument(Document):
     """The plan of a launch, with its costs."""
 
     job: JobSpec
-    """The job; URLs in `notify` are left out, since they grant access."""
+    """The job, with `<secret>` in place of what is secret."""
     provider: str
     offers: Sequence[OfferDocument]
     """Best first."""
@@ -64,10 +64,9 @@ class PlanDocument(Document):
     @classmethod
     def of(cls, plan: LaunchPlan) -> PlanDocument:
         """Make the document of a plan."""
-        targets = tuple(replace(one, url=one.url and "<secret>") for one in plan.spec.notify)
         return cls.fill(
             plan,
-            job=replace(plan.spec, notify=targets),
+            job=public_job(plan.spec),
             offers=[OfferDocument.of(offer, plan.spec) for offer in plan.offers],
             refused=list(map(str, plan.refusals)),
             deadline=plan.spec.limits.deadline,

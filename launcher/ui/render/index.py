@@ -67,7 +67,7 @@ def _page(row: RunRow, contents: FolderContents, now: float) -> Iterator[str]:
     yield f"| [`{REPORT}`]({REPORT}) | a page for a browser: proofs, costs, curves, pictures, errors |"
     yield f"| [`{RESULT}`]({RESULT}) | the verdict, its proofs, scores and cost, for programs |"
     if contents.has_transcript:
-        words = f"the launcher's calls and decisions: `vastrun replay {row.run.id}`"
+        words = "the launcher's calls to the provider and the machine"
         yield f"| [`{TRANSCRIPT}`]({TRANSCRIPT}) | {words} |"
     if contents.has_start_script:
         yield f"| [`{START_SCRIPT}`]({START_SCRIPT}) | the script that the machine runs at each start |"

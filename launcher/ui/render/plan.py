@@ -12,6 +12,7 @@ from vastrun.launcher.core import Cause, Offer
 from vastrun.launcher.core.errors import BudgetError
 from vastrun.launcher.core.job import JobSpec
 from vastrun.launcher.core.market import UNMEASURED
+from vastrun.launcher.core.secrets import public_job
 from vastrun.launcher.decisions.estimates import (
     basis_text,
     data_usd,
@@ -45,7 +46,7 @@ def plan_text(plan: LaunchPlan, width: int | None = None) -> str:
 
 
 def _request(plan: LaunchPlan) -> str:
-    spec = plan.spec
+    spec = public_job(plan.spec)
     return facts(
         [
             ("job", spec.name),

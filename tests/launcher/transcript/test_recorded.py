@@ -1,4 +1,4 @@
-"""The transcript of a run: every call and decision is in it, nothing secret, and it holds up nothing."""
+"""The transcript of a run: every call is in it, nothing secret, and it holds up nothing."""
 
 from __future__ import annotations
 
@@ -14,19 +14,18 @@ import pytest
 from tests.fakebox import Training
 from tests.launcher.node_world import NodeWorld
 from tests.launcher.terminal import CRASH, Market, Terminal
-from tests.remote_abilities import AbleRemote, BareRemote, abilities_of
 from vastrun.contract.outcome import Outcome
 from vastrun.launcher.app_context import AppContext
 from vastrun.launcher.commands.attempts import Attempts
 from vastrun.launcher.core import Phase, RentalOrder, Run
 from vastrun.launcher.core.errors import NoOfferError
+from vastrun.launcher.core.secrets import Mask, values_in
 from vastrun.launcher.gate.manifest import OWNER
 from vastrun.launcher.outputs.disk import claim
 from vastrun.launcher.outputs.folder import Outputs
 from vastrun.launcher.ports import Provider, Remote
-from vastrun.launcher.transcript.mask import Mask, cut, secrets_in
-from vastrun.launcher.transcript.recorded import CALLS, recorded_remote
-from vastrun.launcher.transcript.recorder import MAX_BYTES, CallLogSpec, Recorder
+from vastrun.launcher.transcript.calls import CALLS, CallLogSpec
+from vastrun.launcher.transcript.recorder import MAX_BYTES, Recorder, cut
 
 RUN = "calm-heron-0001"
 SECRET = "kept-from-everybody"
@@ -41,7 +40,7 @@ def of_kind(lines: list[dict[str, Any]], kind: str) -> list[dict[str, Any]]:
     return [line for line in lines if line["kind"] == kind]
 
 
-def test_each_call_and_each_decision_is_a_line(tmp_path: Path) -> None:
+def test_each_call_is_a_line(tmp_path: Path) -> None:
     terminal = Terminal(tmp_path, CRASH)
     terminal.launch()
     lines = lines_of(terminal)
@@ -49,13 +48,6 @@ def test_each_call_and_each_decision_is_a_line(tmp_path: Path) -> None:
     verbs = {line["verb"] for line in of_kind(lines, "call")}
     assert verbs >= {"provider.search", "provider.rent", "provider.instances", "provider.connect"}
     assert verbs >= {"remote.put", "remote.write", "remote.run", "remote.read", "provider.destroy"}
-    rows = [line["changes"] for line in of_kind(lines, "row")]
-    phases = [row["phase"] for row in rows if "phase" in row]
-    assert phases == ["rent", "boot", "ship", "train", "collect", "destroy", "ended"]
-    assert "signal" in [row["cause"] for row in rows if "cause" in row]
-    run = terminal.ledger.runs()[0]
-    told = [event.text for event in terminal.ledger.events(run.id) if not event.told]
-    assert [line["text"] for line in of_kind(lines, "event")] == told
 
 
 def test_what_a_call_raised_is_told_and_raised(tmp_path: Path) -> None:
@@ -73,12 +65,7 @@ def test_what_a_call_raised_is_told_and_raised(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("port", "name"), [(Provider, "provider"), (Remote, "remote")])
 def test_no_verb_of_a_port_is_left_out(port: type, name: str) -> None:
     verbs = {verb for verb, _ in inspect.getmembers(port, inspect.isfunction) if not verb.startswith("_")}
-    assert {f"{name}.{verb}" for verb in verbs} <= CALLS.keys()
-
-
-@pytest.mark.parametrize("real", [AbleRemote(), BareRemote()])
-def test_a_recorded_remote_can_do_what_the_real_one_can_and_no_more(real: Remote, tmp_path: Path) -> None:
-    assert abilities_of(recorded_remote(real, recorder_in(tmp_path))) == abilities_of(real)
+    assert {f"{name}.{verb}" for verb in verbs} - {"remote.close"} <= CALLS.keys()
 
 
 class Keeper(Terminal):
@@ -107,23 +94,31 @@ def test_neither_a_secret_nor_the_log_is_in_it(tmp_path: Path) -> None:
         + "env: {MY_API_KEY: abcdefgh}\nnotify: https://hooks.example/services/T0/B0/xyz\n"
     )
     terminal.launch()
-    text = Outputs(terminal.ledger.runs()[0]).transcript.read_text()
-    assert "died with <secret>" in text
+    run = terminal.ledger.runs()[0]
+    assert "died with <secret>" in (run.detail or "") and SECRET not in (run.detail or "")
+    assert not any(SECRET in event.text for event in terminal.ledger.events(run.id))
+    text = Outputs(run).transcript.read_text()
     for secret in (SECRET, "abcdefgh", "services/T0", "password1", "said"):
         assert secret not in text
     assert text.isascii() and "\x1b" not in text
 
 
 def test_the_secrets_of_a_job_are_known_by_their_lines() -> None:
-    mask = Mask(secrets_in(b"TOKEN='it'\\''s a secret'\nKEY='line one\nline two of it'\n"))
+    mask = Mask(values_in(b"TOKEN='it'\\''s a secret'\nKEY='line one\nline two of it'\n"))
     assert mask.hide("it's a secret; line two of it, then it") == "<secret>; <secret>, then it"
-    assert secrets_in(b"TOKEN='half") == []
+    assert values_in(b"TOKEN='half") == []
     assert cut("x" * 50, 20) == "x" * 10 + "[... 30 characters ...]" + "x" * 10
 
 
-def recorder_in(folder: Path, now: Callable[[], float] = lambda: 0.0) -> Recorder:
+ROUTINE = CallLogSpec(about=lambda **told: told, is_routine=True)
+OTHER = CallLogSpec()
+
+
+def recorder_in(
+    folder: Path, now: Callable[[], float] = lambda: 0.0, call: CallLogSpec = ROUTINE
+) -> Recorder:
     claim(folder, RUN)
-    return Recorder(folder, RUN, {"run": {"id": RUN}}, Mask(), now=now)
+    return Recorder(folder, RUN, {"run": {"id": RUN}}, Mask(), now=now, calls={"call": call, "other": OTHER})
 
 
 def transcript_in(folder: Path) -> list[dict[str, Any]]:
@@ -133,15 +128,14 @@ def transcript_in(folder: Path) -> list[dict[str, Any]]:
 def test_a_box_that_says_much_fills_no_disk_and_hides_no_decision(tmp_path: Path) -> None:
     moment = iter(range(10**9))
     recorder = recorder_in(tmp_path, lambda: next(moment) / 10)
-    for _ in range(3000):
-        recorder.call("remote.read", CallLogSpec(is_routine=True), lambda: b"x")
-        recorder.note("progress", is_chatter=True, text="y" * 900, more=["z" * 900] * 9)
-    recorder.note("row", changes={"phase": "destroy"})
+    for number in range(3000):
+        recorder.call("call", lambda **_: b"x", number=number, text="y" * 900, more=["z" * 900] * 9)
+    recorder.call("other", lambda: None)
     recorder.close()
     size = (tmp_path / "transcript.jsonl").stat().st_size
     assert size <= MAX_BYTES
-    kinds = [line["kind"] for line in transcript_in(tmp_path)]
-    assert kinds[-2:] == ["row", "end"]
+    kinds = [line.get("verb", line["kind"]) for line in transcript_in(tmp_path)]
+    assert kinds[-2:] == ["other", "end"]
 
 
 def test_calls_that_go_as_ever_are_counted(tmp_path: Path) -> None:
@@ -149,7 +143,7 @@ def test_calls_that_go_as_ever_are_counted(tmp_path: Path) -> None:
     recorder = recorder_in(tmp_path, lambda: clock[0])
     for second in range(130):
         clock[0] = float(second)
-        recorder.call("remote.read", CallLogSpec(is_routine=True), lambda: b"")
+        recorder.call("call", lambda: b"")
     recorder.close()
     calls = [line for line in transcript_in(tmp_path) if line["kind"] == "call"]
     assert [(call["at"], call.get("alike", 0)) for call in calls] == [(0, 0), (60, 59), (120, 59)]
@@ -158,26 +152,26 @@ def test_calls_that_go_as_ever_are_counted(tmp_path: Path) -> None:
 
 def test_a_folder_that_is_not_the_runs_own_stays_as_it_is(tmp_path: Path) -> None:
     recorder = Recorder(tmp_path, RUN, {}, Mask(), now=lambda: 0.0)
-    recorder.note("row", changes={})
+    recorder.call("remote.read", lambda _: b"", "run.log")
     assert list(tmp_path.iterdir()) == []
     claim(tmp_path, RUN)
     recorder.close()
-    assert [line["kind"] for line in transcript_in(tmp_path)] == ["begin", "row", "end"]
+    assert [line["kind"] for line in transcript_in(tmp_path)] == ["begin", "call", "end"]
 
 
 def test_a_file_that_cannot_be_written_is_no_reason_to_stop(tmp_path: Path) -> None:
     recorder = recorder_in(tmp_path)
     (tmp_path / "elsewhere").write_text("")
     (tmp_path / "transcript.jsonl").symlink_to(tmp_path / "elsewhere")
-    recorder.note("row", changes={})
+    recorder.call("call", lambda: b"")
     recorder.close()
     assert (tmp_path / "elsewhere").read_text() == ""
 
 
 def test_a_call_that_cannot_be_told_is_made_all_the_same(tmp_path: Path) -> None:
-    recorder = recorder_in(tmp_path)
     broken = CallLogSpec(about=lambda spec: spec.name, answer=lambda answer: answer.nothing_of_that_name)
-    assert recorder.call("provider.search", broken, lambda _: "an answer", "no job") == "an answer"
+    recorder = recorder_in(tmp_path, call=broken)
+    assert recorder.call("call", lambda _: "an answer", "no job") == "an answer"
 
 
 class UntellableError(NoOfferError):
@@ -194,7 +188,7 @@ def test_an_error_that_cannot_be_told_is_raised_all_the_same(tmp_path: Path) -> 
         raise UntellableError("")
 
     with pytest.raises(UntellableError):
-        recorder.call("provider.rent", CallLogSpec(), fail)
+        recorder.call("call", fail)
 
 
 def test_a_launcher_that_does_nothing_writes_nothing(terminal: Terminal) -> None:
@@ -218,9 +212,8 @@ def test_a_run_that_brought_nothing_home_leaves_its_folder_to_the_next(tmp_path:
     assert first.failed_in is Phase.BOOT and second.verdict == "SUCCEEDED"
     assert first.out_dir == second.out_dir
     assert (Path(second.out_dir) / OWNER).read_text().strip() == second.id
-    shown: Callable[[Run], str] = lambda run: terminal.type("replay", run.id).stdout  # noqa: E731
-    assert "failed:" in shown(first) and "the lease is armed" not in shown(first)
-    assert "the lease is armed" in shown(second) and "failed:" not in shown(second)
+    begun = [line["run"]["id"] for line in transcript_in(Path(second.out_dir)) if line["kind"] == "begin"]
+    assert begun == [first.id, second.id]
 
 
 class Kept(NodeWorld):
@@ -233,20 +226,16 @@ class Kept(NodeWorld):
         return run
 
 
-def test_each_node_has_its_own_calls_and_the_first_one_has_all_that_is_shown(tmp_path: Path) -> None:
+def test_each_node_has_its_own_calls(tmp_path: Path) -> None:
     world = Kept(tmp_path)
     run = world.launch()
     assert run.verdict == "SUCCEEDED", world.told
-    shown: list[str] = []
     for row in world.rows():
         lines = transcript_in(Path(row.out_dir))
         assert lines[0]["run"]["id"] == row.id
         rented = [line["about"]["label"] for line in lines if line.get("verb") == "provider.rent"]
         assert rented == [row.label]
-        phases = [line["changes"]["phase"] for line in lines if "phase" in line.get("changes", {})]
-        assert phases[-1] == "ended"
-        shown = shown or [line["text"] for line in lines if line["kind"] == "event"]
-    assert sorted(shown) == sorted(event.text for event in world.screen.events)
+        assert any(line.get("verb") == "remote.run" for line in lines)
 
 
 @pytest.fixture

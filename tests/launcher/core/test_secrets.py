@@ -13,7 +13,8 @@ from urllib.parse import quote, quote_plus
 
 import pytest
 
-from vastrun.launcher.transcript.mask import SECRET, Mask, to_jsonable
+from vastrun.launcher.core.secrets import SECRET, Mask
+from vastrun.launcher.transcript.recorder import to_jsonable
 
 PLAIN = "kept-from-everybody"
 ODD = 'pä$s "w/o" <rd>\\&%+=\t;#'

@@ -1,0 +1,274 @@
+"""Secrets: what is secret in a job and in any text, and the mask that hides it. Pure; every writer uses it.
+
+Four kinds: values under a name that says so, texts in the form of a known token, the login and the query of a
+URL, and what the caller knows otherwise, such as the values of the job's `secrets`.
+"""
+
+from __future__ import annotations
+
+import base64
+import html
+import json
+import re
+import shlex
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import is_dataclass, replace
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+from urllib.parse import quote, quote_plus, unquote, unquote_plus
+
+if TYPE_CHECKING:
+    from vastrun.launcher.core.job import JobSpec
+
+_T = TypeVar("_T")
+SECRET = "<secret>"
+_MIN_SECRET_CHARACTERS = 6
+"""A shorter value would be found in words that are no secret."""
+_MIN_QUERY_CHARACTERS = 16
+"""A shorter value of a query, under a name that says nothing, may be a common word."""
+_NAME = re.compile(
+    r"KEY|TOKEN|SECRET|PASSW|PASSPHRASE|CREDENTIAL|SIGNATURE|^SIG$|AUTH$|_(?:PWD|PASS|PAT)$|^VASTRUN_NOTIFY$",
+    re.IGNORECASE,
+)
+_URL = re.compile(r"""(https?)?://([^\s"'<>`\\]+)""", re.IGNORECASE)
+_TOKEN = re.compile(
+    r"""(?<![\w-])(?:
+    hf_\w{16,} | gh[opsur]_\w{16,} | github_pat_\w{16,} | glpat-[\w-]{16,} | sk-[\w-]{16,}
+    | xox[a-z]-[\w-]{10,} | A[KS]IA[0-9A-Z]{16} | AIza[\w-]{30,} | ya29\.[\w-]{16,}
+    | eyJ[\w-]{10,}\.[\w-]{10,}(?:\.[\w-]*)?
+    | npm_\w{16,} | pypi-[\w-]{16,} | dckr_pat_[\w-]{16,} | nvapi-[\w-]{16,} | wandb_v1_\w{16,} | r8_\w{16,}
+    )|-----BEGIN[ ][A-Z ]{0,40}PRIVATE[ ]KEY-----[^-]*
+    |(?<=hooks\.slack\.com/)[^\s"'<>`\\?]+|(?<=/api/webhooks/)[^\s"'<>`\\?]+""",
+    re.VERBOSE,
+)
+"""Tokens of Hugging Face, GitHub, GitLab, OpenAI and Anthropic, Slack, AWS, Google, npm, PyPI, Docker,
+NVIDIA, W&B and Replicate; web tokens (JWT), private keys, webhooks."""
+_ASSIGNED = re.compile(
+    r"""(?<![\w-])
+    ((?:--?[\w-]*(?:KEY|TOKEN|SECRET|PASSW(?:OR)?D)[=\ ]|\w*(?:KEY|TOKEN|SECRET|PASSW(?:OR)?D)=)["']?)
+    ([^\s"'$][^\s"']*)""",
+    re.IGNORECASE | re.VERBOSE,
+)
+"""`NAME_KEY=value` and `--some-token value`, in a command. `$NAME` is no secret."""
+
+
+class Mask:
+    """Replaces secrets in texts, in every encoding that a program may print. It learns further ones."""
+
+    def __init__(self, values: Iterable[str] = ()) -> None:
+        self._values: set[str] = set()
+        self._forms: list[str] = []
+        self._hex: re.Pattern[str] | None = None
+        self.learn(values)
+
+    def learn(self, values: Iterable[str]) -> None:
+        """Take these values for secrets, and each line of them."""
+        lines = {line.strip() for value in values for line in (value, *value.splitlines())}
+        new = {line for line in lines if len(line) >= _MIN_SECRET_CHARACTERS} - self._values
+        if not new:
+            return
+        self._values |= new
+        forms = {form for value in self._values for form in written_forms(value, _MIN_SECRET_CHARACTERS)}
+        # The longest first: one may be part of another.
+        self._forms = sorted(forms, key=lambda form: (-len(form), form))
+        patterns = {pattern for value in self._values for pattern in hex_patterns(value)}
+        self._hex = re.compile("|".join(sorted(patterns, key=len, reverse=True)), re.IGNORECASE)
+
+    def hide(self, text: str) -> str:
+        """Return the text without the secrets in it."""
+        for form in self._forms:
+            if form in text:
+                text = text.replace(form, SECRET)
+        if self._hex is not None:
+            text = self._hex.sub(SECRET, replace_wrapped(text, self._forms, SECRET))
+        return hide_forms(text)
+
+
+def is_secret_name(name: str) -> bool:
+    """Return whether the name of a variable, or of a part of a query, says that its value is secret."""
+    return _NAME.search(name) is not None
+
+
+def secrets_among(variables: Mapping[str, str]) -> list[str]:
+    """Return the values of those variables whose names say that they are secret."""
+    return [value for name, value in variables.items() if is_secret_name(name)]
+
+
+def values_in(content: bytes) -> list[str]:
+    """Return the values of lines `NAME='value'`."""
+    try:
+        words = shlex.split(content.decode(errors="replace"))
+    except ValueError:
+        return []
+    return [word.partition("=")[2] for word in words]
+
+
+def hide_forms(text: str) -> str:
+    """Return the text without tokens of a known form, and without the logins and queries of its URLs."""
+    if "://" in text:
+        text = _URL.sub(_public_address, text)
+    return _TOKEN.sub(SECRET, text)
+
+
+def _public_address(found: re.Match[str]) -> str:
+    """Hide the login, and each value of the query and the fragment, of a URL."""
+    place, mark, rest = re.split(r"([?#]|$)", found[2], maxsplit=1)
+    host, slash, path = place.partition("/")
+    login, at, host = host.rpartition("@")
+    shown = re.sub(r"[^&;#?]+", lambda part: _public_part(part[0]), rest)
+    user = SECRET if _is_secret_login(found[1], login) else login
+    return f"{found[1] or ''}://{user}{at}{host}{slash}{path}{mark}{shown}"
+
+
+def _is_secret_login(scheme: str | None, login: str) -> bool:
+    """Return whether a login is more than a user's name. What stands there alone for HTTP is a token."""
+    return ":" in login or bool(login and scheme)
+
+
+def _public_part(part: str) -> str:
+    name, equals, value = part.partition("=")
+    return f"{name}={value and SECRET}" if equals else SECRET
+
+
+def job_secrets(spec: JobSpec) -> list[str]:
+    """Return what is secret in the job itself; the values of its `secrets` are not in it."""
+    found = [*secrets_among(spec.env), *(to.url for to in spec.notify if to.url)]
+    return [*found, *(secret for text in _texts(spec) for secret in secrets_in(text))]
+
+
+def public_job(spec: JobSpec) -> JobSpec:
+    """Return the job with `<secret>` in the place of each secret."""
+    return _public(spec, Mask(job_secrets(spec)))
+
+
+def public_values(values: Mapping[str, _T]) -> dict[str, _T]:
+    """Return values by the keys of `--set`, with `<secret>` in the place of each secret."""
+    return _public(dict(values), Mask(secret for text in _texts(values) for secret in secrets_in(text)))
+
+
+def _public(value: _T, mask: Mask) -> _T:
+    """Return the value masked, and all that is within it."""
+    shown: Any = value
+    if isinstance(value, str):
+        shown = _ASSIGNED.sub(rf"\1{SECRET}", mask.hide(value))
+    elif isinstance(value, Mapping):
+        shown = {key: SECRET if is_secret_name(key) else _public(each, mask) for key, each in value.items()}
+    elif isinstance(value, list | tuple):
+        shown = tuple(_public(each, mask) for each in value)
+    elif is_dataclass(value):
+        values = {name: _public(each, mask) for name, each in vars(value).items()}
+        shown = replace(cast("Any", value), **values)
+    return value if shown == value else cast("_T", shown)
+
+
+def _texts(value: Any) -> Iterator[str]:
+    """Yield the texts within a value; words of a command in one."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping):
+        for each in value.values():
+            yield from _texts(each)
+    elif isinstance(value, list | tuple):
+        yield " ".join(each for each in value if isinstance(each, str))
+        for each in value:
+            yield from () if isinstance(each, str) else _texts(each)
+    elif is_dataclass(value):
+        yield from _texts(vars(value))
+
+
+def secrets_in(text: str) -> Iterator[str]:
+    """Yield the values in a text that are secret by their form or place."""
+    yield from (found[0] for found in _TOKEN.finditer(text))
+    yield from (found[2] for found in _ASSIGNED.finditer(text))
+    for found in _URL.finditer(text):
+        place, _, rest = re.split(r"([?#]|$)", found[2], maxsplit=1)
+        login = place.partition("/")[0].rpartition("@")[0]
+        password = login.partition(":")[2] or (login if _is_secret_login(found[1], login) else "")
+        parts = [part.partition("=")[::2] for part in re.split("[&;#?]", rest)]
+        for name, value in [("PASSWORD", password), *parts]:
+            if value and (is_secret_name(name) or len(value) >= _MIN_QUERY_CHARACTERS):
+                yield from (value, unquote(value), unquote_plus(value))
+
+
+_LINE_BREAK = re.compile(r"[\r\n]|\\[rn]")
+_LAYOUT = re.compile(r"(?:\\[rnt]|[\s\"'\\])")
+"""Characters that are left out where a wrapped text is compared: breaks of lines, indents, quotes."""
+_BETWEEN_BYTES = r"(?:[\s:,%-]|\\{1,2}x|0x)*"
+_HEX_BYTES, _MIN_HEX_BYTES = 32, 6
+"""Bytes that are looked for as hex in one piece."""
+
+
+def written_forms(secret: str, min_length: int) -> set[str]:
+    """Return the secret as it may be written, each form with at min_length that many characters."""
+    forms = {secret, repr(secret)[1:-1], shlex.quote(secret), re.sub(r"([^\w@%+=:,./-])", r"\\\1", secret)}
+    forms |= {html.escape(secret), html.escape(secret, quote=False), secret.replace("/", "\\/")}
+    for ascii_only in (True, False):
+        once = json.dumps(secret, ensure_ascii=ascii_only)[1:-1]
+        forms |= {once, json.dumps(once)[1:-1], once.replace("/", "\\/")}
+    for escaped in (quote(secret), quote(secret, safe=""), quote_plus(secret)):
+        forms |= {escaped, _lower_percent(escaped), quote(escaped, safe="")}
+    for content in {secret.encode(errors="replace"), secret.encode("utf-16-le", errors="replace")}:
+        forms |= set(_base64_forms(content))
+    return {form for form in forms if len(form) >= min_length}
+
+
+def hex_patterns(secret: str) -> Iterable[str]:
+    """Return patterns of the secret's bytes in hex, piece by piece, with or without separators."""
+    content = secret.encode(errors="replace")
+    ends = [*range(_HEX_BYTES, len(content) - _MIN_HEX_BYTES + 1, _HEX_BYTES), len(content)]
+    for start, end in pairwise([0, *ends]):
+        yield _BETWEEN_BYTES.join(f"{byte:02x}" for byte in content[start:end])
+
+
+def replace_wrapped(text: str, forms: Iterable[str], replacement: str) -> str:
+    """Replace the forms where lines were wrapped within them."""
+    if not _LINE_BREAK.search(text):
+        return text
+    joined = _LAYOUT.sub("", text)
+    spans: list[tuple[int, int]] = []
+    for form in forms:
+        searched, at = _LAYOUT.sub("", form), -1
+        while searched and (at := joined.find(searched, at + 1)) >= 0:
+            spans.append((at, at + len(searched)))
+    if not spans:
+        return text
+    places = _text_places(text)
+    for start, end in _merged(spans):
+        first, last = places[start], places[end - 1]
+        if _LINE_BREAK.search(text, first, last):
+            text = text[:first] + replacement + text[last + 1 :]
+    return text
+
+
+def _text_places(text: str) -> list[int]:
+    """The places of the characters that are no layout."""
+    places: list[int] = []
+    before = 0
+    for found in _LAYOUT.finditer(text):
+        places += range(before, found.start())
+        before = found.end()
+    return [*places, *range(before, len(text))]
+
+
+def _merged(spans: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+    """The spans without overlaps, the last one first."""
+    merged: list[tuple[int, int]] = []
+    for start, end in sorted(spans):
+        if merged and start < merged[-1][1]:
+            merged[-1] = (merged[-1][0], max(end, merged[-1][1]))
+        else:
+            merged.append((start, end))
+    return merged[::-1]
+
+
+def _base64_forms(content: bytes) -> Iterable[str]:
+    """The characters that hold nothing but these bytes, wherever in a longer text they begin."""
+    for before in range(3):
+        encoded = base64.b64encode(bytes(before) + content).decode()
+        inner = encoded[-(-before * 8 // 6) : (before + len(content)) * 8 // 6]
+        yield inner
+        yield inner.replace("+", "-").replace("/", "_")
+
+
+def _lower_percent(text: str) -> str:
+    return re.sub(r"%[0-9A-F]{2}", lambda found: found[0].lower(), text)
