@@ -10,6 +10,7 @@ from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from vastrun.contract.secrets import secrets_among
 from vastrun.launcher.app_context import (
     AppContext,
     AppPaths,
@@ -22,7 +23,6 @@ from vastrun.launcher.app_context import (
 from vastrun.launcher.commands.computer import private_words
 from vastrun.launcher.commands.settings import read_settings
 from vastrun.launcher.core import Origin, Run
-from vastrun.launcher.core.secrets import secrets_among
 from vastrun.launcher.ledger.presence import Presence
 from vastrun.launcher.ledger.run_ids import new_id
 from vastrun.launcher.ledger.sqlite import SqliteLedger

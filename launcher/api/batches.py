@@ -148,7 +148,7 @@ def _row(result: PointResult) -> PointRow:
     run = result.run
     return PointRow(
         number=result.point.number,
-        values=result.point.values,
+        values=result.point.shown,
         verdict=result.verdict,
         cause=None if run is None or result.verdict is None else run.cause,
         metric=result.metric,

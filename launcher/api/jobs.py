@@ -27,6 +27,8 @@ JobSource = str | os.PathLike[str] | Mapping[str, Any] | JobSpec
 Overrides = Mapping[str, Any] | Iterable[str]
 """Values by their dotted keys, `{"limits.usd": 5}`, or as for --set, `["limits.usd=5"]`."""
 _MAX_TOTAL_BYTES = 64 << 20
+_MAX_CHARACTERS = 4 << 20
+"""Maximum characters of a file: somebody else may have written it, and YAML is read at 200 kB/s."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,12 +115,16 @@ def read_source(path: Path, named_in: str = "") -> str:
     Raises UsageError if it cannot be read, with suggestions if it does not exist.
     """
     try:
-        return path.read_text(encoding="utf-8")
+        with path.open(encoding="utf-8") as file:
+            text = file.read(_MAX_CHARACTERS + 1)
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
         hint = suggest_files(path) if isinstance(error, FileNotFoundError) else ""
         place = f"{named_in}: " if named_in else ""
         raise UsageError(f"{place}cannot read {path}: {reason}", hint=hint) from error
+    if len(text) > _MAX_CHARACTERS:
+        raise UsageError(f"{path} has more than {_MAX_CHARACTERS >> 20} MB of text")
+    return text
 
 
 def file_or_example(path: Path, note: Callable[[str], None] = lambda _: None) -> Path:

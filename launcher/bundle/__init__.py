@@ -22,6 +22,7 @@ from vastrun.launcher.bundle.shared_jobs import SharedJob, SharedJobs
 from vastrun.launcher.core import NOTHING, Bundle, Origin, Run
 from vastrun.launcher.core.errors import JobValueError, StorageError, UsageError
 from vastrun.launcher.core.job import Checkpoints, Code, JobSpec
+from vastrun.launcher.core.secrets import public_values
 from vastrun.launcher.package_files import library_dir, onstart_dir, trainer_dir
 
 _CHECKPOINTS = 2
@@ -179,7 +180,7 @@ class Bundler:
     def _batch(self, run: Run) -> dict[str, Any] | None:
         if not run.batch:
             return None
-        return {"name": run.batch, "values": dict(self._values_of(run.batch, run.point))}
+        return {"name": run.batch, "values": public_values(self._values_of(run.batch, run.point))}
 
 
 def _shipped(spec: JobSpec, code: Code) -> Worktree:

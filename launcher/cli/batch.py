@@ -86,7 +86,13 @@ def status_command(app: AppContext, name: str | None, as_json: bool) -> None:
         return
     row = row_in(ledger, name, now)
     points = [
-        PointDocument.fill(one, one.point, waiting=one.is_waiting, runs=[run.id for run in one.runs])
+        PointDocument.fill(
+            one,
+            one.point,
+            values=one.point.shown,
+            waiting=one.is_waiting,
+            runs=[run.id for run in one.runs],
+        )
         for one in row.states
     ]
     document = BatchDetails.of(row, points_list=points)

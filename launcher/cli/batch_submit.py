@@ -26,6 +26,7 @@ from vastrun.launcher.config import read_job
 from vastrun.launcher.core import NOTHING, UserRequest, Verdict
 from vastrun.launcher.core.batch import Batch, BatchProgress
 from vastrun.launcher.core.errors import HeldError, VastrunError
+from vastrun.launcher.core.secrets import public_values
 from vastrun.launcher.core.verdict import EXIT_CODE_OF, EXIT_TEARDOWN_NOT_CONFIRMED
 from vastrun.launcher.decisions.estimates import usd
 from vastrun.launcher.run_services import batch_services
@@ -235,7 +236,7 @@ def open_runs_of(app: AppContext, name: str) -> Sequence[str]:
     """Return a header and a line for each open run of the batch; empty if there is none."""
     ledger, now = app.ledger(), app.now()
     runs = [run for run in ledger.runs(open_only=True, batch=name) if run.point]
-    values = {run.point: ledger.batches.values_of(name, run.point) for run in runs}
+    values = {run.point: public_values(ledger.batches.values_of(name, run.point)) for run in runs}
     rows = [with_cost(run, ledger.runs(leader=run.id), now) for run in runs]
     return open_runs_lines(rows, values, now, width())
 

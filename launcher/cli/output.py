@@ -11,6 +11,7 @@ from pathlib import Path
 
 import click
 
+from vastrun.contract.secrets import hide_forms
 from vastrun.launcher.core import Phase, Run
 from vastrun.launcher.core.errors import (
     AccountMismatchError,
@@ -32,8 +33,8 @@ _JOB_FILE = "launcher.job_file"
 
 
 def say(text: str, *, err: bool = False) -> None:
-    """Print a text, with its control characters removed."""
-    click.echo(printable(text), err=err)
+    """Print a text, without its control characters, and without what is secret by its form."""
+    click.echo(printable(hide_forms(text)), err=err)
 
 
 def note(text: str) -> None:

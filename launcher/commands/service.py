@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from vastrun.contract.secrets import secrets_among, secrets_in
 from vastrun.launcher.core.errors import StorageError, UsageError
-from vastrun.launcher.core.secrets import secrets_among, secrets_in
 
 UNIT = "vastrun.service"
 LABEL = "vastrun.driver"

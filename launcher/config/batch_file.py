@@ -34,6 +34,7 @@ from vastrun.launcher.config.yaml_reader import YamlReader, plain
 from vastrun.launcher.core.batch import BatchPoint, BatchSpec, Search
 from vastrun.launcher.core.errors import JobFileError
 from vastrun.launcher.core.job import JobSpec
+from vastrun.launcher.core.secrets import public_values
 
 _MAX_FAULTS = 40
 _JOB_KEYS = frozenset(one.name for one in fields(JobSpec))
@@ -280,7 +281,7 @@ def _for_the_program(values: Mapping[str, Any]) -> dict[str, Any]:
 
 def _repeated(cells: Cells, values: Mapping[str, Any], number: int, first: int) -> Fault:
     key, node = next(iter(cells.items()))
-    text = ", ".join(f"{name}={value}" for name, value in values.items())
+    text = ", ".join(f"{name}={value}" for name, value in public_values(values).items())
     return fault_at(node, key, f"point {number} is the same as point {first} ({text}); give each point once")
 
 

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import dataclass
 
 import yaml
+from yaml.composer import ComposerError
+from yaml.events import AliasEvent
 from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
 NULL, BOOL, INT, FLOAT, STR = (f"tag:yaml.org,2002:{tag}" for tag in ("null", "bool", "int", "float", "str"))
 SET = "--set"
 
+_MAX_VALUES = 200_000
+"""Maximum keys and values of one file: of 10,000 points with nine keys each. PyYAML takes 1 kB for each."""
 KeyPath = tuple[str | int, ...]
 """Path of a value: keys, and indices of lists."""
 
@@ -69,6 +74,22 @@ class _Loader(yaml.SafeLoader):
 
     yaml_implicit_resolvers = {}  # noqa: RUF012 (the name is PyYAML's)
 
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self._sizes: dict[int, int] = {}
+        """Number of values in each node, aliases written out, by the node's identity."""
+
+    def compose_node(self, parent: Node | None, index: int) -> Node | None:
+        """Compose a node. Raises ComposerError where it is too large, with what its aliases stand for."""
+        is_alias = self.check_event(AliasEvent)
+        node = super().compose_node(parent, index)
+        if not is_alias:
+            self._sizes[id(node)] = 1 + sum(self._sizes[id(each)] for each in _children(node))
+        if self._sizes.get(id(node), math.inf) > _MAX_VALUES:  # a node within itself has no size yet
+            problem = f"more than {_MAX_VALUES:,} values, with what each alias * stands for"
+            raise ComposerError(None, None, problem, None if node is None else node.start_mark)
+        return node
+
 
 for _tag, _pattern in {
     NULL: r"~|null|Null|NULL|",
@@ -77,6 +98,12 @@ for _tag, _pattern in {
     FLOAT: r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?",
 }.items():
     _Loader.add_implicit_resolver(_tag, re.compile(rf"(?:{_pattern})\Z"), None)
+
+
+def _children(node: Node | None) -> list[Node]:
+    if isinstance(node, MappingNode):
+        return [each for pair in node.value for each in pair]
+    return node.value if isinstance(node, SequenceNode) else []
 
 
 def parse(text: str, source: str, key: str = "") -> Node:

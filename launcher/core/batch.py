@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Annotated, Any, Literal
 
 from annotated_types import Ge, Gt, Le, MinLen
 
 from vastrun.launcher.core.runs import HIDDEN, PRUNING, Event, UserRequest
+from vastrun.launcher.core.secrets import public_values
 
 MAX_PARALLEL = 200
 """Max. concurrent runs: each is a thread of one launcher."""
@@ -209,6 +211,11 @@ class BatchPoint:
     """True if the newest file of the batch has it; other points are not started any more."""
     starts: int = 1
     """Number of requested starts; more than one after a retry by the user."""
+
+    @cached_property
+    def shown(self) -> dict[str, Any]:
+        """Return the values with `<secret>` in the place of each secret."""
+        return public_values(self.values)
 
 
 @dataclass(frozen=True, kw_only=True)

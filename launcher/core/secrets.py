@@ -1,7 +1,7 @@
-"""Secrets: what is secret in a job and in any text, and the mask that hides it. Pure; every writer uses it.
+"""Secrets: what is secret in a job, and the mask that hides it in any text. Pure; every writer uses it.
 
-Four kinds: values under a name that says so, texts in the form of a known token, the login and the query of a
-URL, and what the caller knows otherwise, such as the values of the job's `secrets`.
+What is secret by its name, its form or its place in a URL is said in `vastrun/contract/secrets.py`, for the
+machine, too. Callers add what they know otherwise, such as the values of the job's `secrets`.
 """
 
 from __future__ import annotations
@@ -15,41 +15,23 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import is_dataclass, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, TypeVar, cast
-from urllib.parse import quote, quote_plus, unquote, unquote_plus
+from urllib.parse import quote, quote_plus
+
+from vastrun.contract.secrets import (
+    SECRET,
+    hide_forms,
+    hide_in_command,
+    is_secret_name,
+    secrets_among,
+    secrets_in,
+)
 
 if TYPE_CHECKING:
     from vastrun.launcher.core.job import JobSpec
 
 _T = TypeVar("_T")
-SECRET = "<secret>"
 _MIN_SECRET_CHARACTERS = 6
 """A shorter value would be found in words that are no secret."""
-_MIN_QUERY_CHARACTERS = 16
-"""A shorter value of a query, under a name that says nothing, may be a common word."""
-_NAME = re.compile(
-    r"KEY|TOKEN|SECRET|PASSW|PASSPHRASE|CREDENTIAL|SIGNATURE|^SIG$|AUTH$|_(?:PWD|PASS|PAT)$|^VASTRUN_NOTIFY$",
-    re.IGNORECASE,
-)
-_URL = re.compile(r"""(https?)?://([^\s"'<>`\\]+)""", re.IGNORECASE)
-_TOKEN = re.compile(
-    r"""(?<![\w-])(?:
-    hf_\w{16,} | gh[opsur]_\w{16,} | github_pat_\w{16,} | glpat-[\w-]{16,} | sk-[\w-]{16,}
-    | xox[a-z]-[\w-]{10,} | A[KS]IA[0-9A-Z]{16} | AIza[\w-]{30,} | ya29\.[\w-]{16,}
-    | eyJ[\w-]{10,}\.[\w-]{10,}(?:\.[\w-]*)?
-    | npm_\w{16,} | pypi-[\w-]{16,} | dckr_pat_[\w-]{16,} | nvapi-[\w-]{16,} | wandb_v1_\w{16,} | r8_\w{16,}
-    )|-----BEGIN[ ][A-Z ]{0,40}PRIVATE[ ]KEY-----[^-]*
-    |(?<=hooks\.slack\.com/)[^\s"'<>`\\?]+|(?<=/api/webhooks/)[^\s"'<>`\\?]+""",
-    re.VERBOSE,
-)
-"""Tokens of Hugging Face, GitHub, GitLab, OpenAI and Anthropic, Slack, AWS, Google, npm, PyPI, Docker,
-NVIDIA, W&B and Replicate; web tokens (JWT), private keys, webhooks."""
-_ASSIGNED = re.compile(
-    r"""(?<![\w-])
-    ((?:--?[\w-]*(?:KEY|TOKEN|SECRET|PASSW(?:OR)?D)[=\ ]|\w*(?:KEY|TOKEN|SECRET|PASSW(?:OR)?D)=)["']?)
-    ([^\s"'$][^\s"']*)""",
-    re.IGNORECASE | re.VERBOSE,
-)
-"""`NAME_KEY=value` and `--some-token value`, in a command. `$NAME` is no secret."""
 
 
 class Mask:
@@ -84,16 +66,6 @@ class Mask:
         return hide_forms(text)
 
 
-def is_secret_name(name: str) -> bool:
-    """Return whether the name of a variable, or of a part of a query, says that its value is secret."""
-    return _NAME.search(name) is not None
-
-
-def secrets_among(variables: Mapping[str, str]) -> list[str]:
-    """Return the values of those variables whose names say that they are secret."""
-    return [value for name, value in variables.items() if is_secret_name(name)]
-
-
 def values_in(content: bytes) -> list[str]:
     """Return the values of lines `NAME='value'`."""
     try:
@@ -101,33 +73,6 @@ def values_in(content: bytes) -> list[str]:
     except ValueError:
         return []
     return [word.partition("=")[2] for word in words]
-
-
-def hide_forms(text: str) -> str:
-    """Return the text without tokens of a known form, and without the logins and queries of its URLs."""
-    if "://" in text:
-        text = _URL.sub(_public_address, text)
-    return _TOKEN.sub(SECRET, text)
-
-
-def _public_address(found: re.Match[str]) -> str:
-    """Hide the login, and each value of the query and the fragment, of a URL."""
-    place, mark, rest = re.split(r"([?#]|$)", found[2], maxsplit=1)
-    host, slash, path = place.partition("/")
-    login, at, host = host.rpartition("@")
-    shown = re.sub(r"[^&;#?]+", lambda part: _public_part(part[0]), rest)
-    user = SECRET if _is_secret_login(found[1], login) else login
-    return f"{found[1] or ''}://{user}{at}{host}{slash}{path}{mark}{shown}"
-
-
-def _is_secret_login(scheme: str | None, login: str) -> bool:
-    """Return whether a login is more than a user's name. What stands there alone for HTTP is a token."""
-    return ":" in login or bool(login and scheme)
-
-
-def _public_part(part: str) -> str:
-    name, equals, value = part.partition("=")
-    return f"{name}={value and SECRET}" if equals else SECRET
 
 
 def job_secrets(spec: JobSpec) -> list[str]:
@@ -150,7 +95,7 @@ def _public(value: _T, mask: Mask) -> _T:
     """Return the value masked, and all that is within it."""
     shown: Any = value
     if isinstance(value, str):
-        shown = _ASSIGNED.sub(rf"\1{SECRET}", mask.hide(value))
+        shown = hide_in_command(mask.hide(value))
     elif isinstance(value, Mapping):
         shown = {key: SECRET if is_secret_name(key) else _public(each, mask) for key, each in value.items()}
     elif isinstance(value, list | tuple):
@@ -174,20 +119,6 @@ def _texts(value: Any) -> Iterator[str]:
             yield from () if isinstance(each, str) else _texts(each)
     elif is_dataclass(value):
         yield from _texts(vars(value))
-
-
-def secrets_in(text: str) -> Iterator[str]:
-    """Yield the values in a text that are secret by their form or place."""
-    yield from (found[0] for found in _TOKEN.finditer(text))
-    yield from (found[2] for found in _ASSIGNED.finditer(text))
-    for found in _URL.finditer(text):
-        place, _, rest = re.split(r"([?#]|$)", found[2], maxsplit=1)
-        login = place.partition("/")[0].rpartition("@")[0]
-        password = login.partition(":")[2] or (login if _is_secret_login(found[1], login) else "")
-        parts = [part.partition("=")[::2] for part in re.split("[&;#?]", rest)]
-        for name, value in [("PASSWORD", password), *parts]:
-            if value and (is_secret_name(name) or len(value) >= _MIN_QUERY_CHARACTERS):
-                yield from (value, unquote(value), unquote_plus(value))
 
 
 _LINE_BREAK = re.compile(r"[\r\n]|\\[rn]")

@@ -19,6 +19,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from vastrun.contract import layout
+from vastrun.contract.secrets import hide_in_command
 
 _CONSTRAINT, _PIP_LOG = "torch-constraint.txt", "pip.log"
 _TORCH = re.compile(r"(?<![\w./-])torch(?![\w./-])")
@@ -34,10 +35,10 @@ def main() -> int:
     torch = _torch()
     keeping = _keeping(torch, box)
     for command in job.get("setup") or ():
-        print(f"$ {command}", flush=True)
+        print(hide_in_command(f"$ {command}"), flush=True)
         code = _run(command, box, keeping)
         if code != 0:
-            print(f"set-up failed with exit code {code}: {command}")
+            print(hide_in_command(f"set-up failed with exit code {code}: {command}"))
             return 1
     if torch and (now := _torch()) != torch:
         print(f"set-up replaced torch {torch} by {now or 'none'}")

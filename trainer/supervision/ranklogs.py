@@ -16,6 +16,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from vastrun.contract.secrets import hide_in_command
 from vastrun.trainer.distributed.logged_error import Raised
 
 _MAX_LINES = 12
@@ -136,8 +137,8 @@ class MergedLog:
         self.tails, self._printed_at = tails, None
 
     def say(self, text: str) -> None:
-        """Write a line as the supervisor."""
-        self._append(SUPERVISOR, text.rstrip("\n").split("\n"))
+        """Write a line as the supervisor, without the secrets that a command or a URL in it has."""
+        self._append(SUPERVISOR, hide_in_command(text).rstrip("\n").split("\n"))
 
     def pump(self) -> None:
         """Add new lines of the ranks to the log."""

@@ -6,6 +6,7 @@ ended it with another state.
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 import threading
@@ -21,6 +22,7 @@ from vastrun.contract.config import TrainConfig, WandbConfig
 from vastrun.contract.job import Job, JobBatch, WandbMode, wandb_mode
 from vastrun.contract.outcome import WandbRun
 from vastrun.contract.records import read_json, write_json
+from vastrun.contract.secrets import hide_in_command
 
 _Message = dict[str, Any] | int
 """A point, or the exit code that ends the run."""
@@ -169,7 +171,7 @@ def config_of(train: TrainConfig, batch: JobBatch | None) -> dict[str, Any]:
     W&B advises against dots in keys, and shows `{"train": {"optim": {"lr": …}}}` as the column
     `train.optim.lr`, as `batch results` does: https://docs.wandb.ai/guides/track/config.
     """
-    config = asdict(train)
+    config: dict[str, Any] = json.loads(hide_in_command(json.dumps(asdict(train))))
     for key, value in (batch.values if batch else {}).items():
         *sections, last = key.split(".")
         section = config

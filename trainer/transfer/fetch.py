@@ -23,6 +23,7 @@ from vastrun.trainer.data_cache import FREE_BYTES
 from vastrun.trainer.transfer.remote_checkpoints import (
     RemoteCheckpoints,
     in_one_line,
+    say,
     step_of,
     transfer_errors,
 )
@@ -44,7 +45,7 @@ def main() -> int:
     # A URL in `pushed` has been tried above.
     if job.start_from not in job.pushed and fetch_newest(job.start_from, target):
         return 0
-    print(f"{job.start_from} has no complete checkpoint to start from", flush=True)
+    say(f"{job.start_from} has no complete checkpoint to start from")
     return 1
 
 
@@ -63,7 +64,7 @@ def fetch_newest(url: str, target: Path) -> bool:
         # The newest first: if it is damaged or incomplete, the next older one is tried.
         return any(_fetch_verified(remote, name, url, target) for name in reversed(newer))
     except transfer_errors() as error:
-        print(f"no checkpoint was downloaded from {url}: {in_one_line(error)}", flush=True)
+        say(f"no checkpoint was downloaded from {url}: {in_one_line(error)}")
         return False
 
 
@@ -93,7 +94,7 @@ def _fetch_verified(remote: RemoteCheckpoints, name: str, url: str, target: Path
     try:
         size = _download(remote, name, part)
     except DamagedError as error:
-        print(f"checkpoint {name} at {url} is incomplete ({error}); it is skipped", flush=True)
+        say(f"checkpoint {name} at {url} is incomplete ({error}); it is skipped")
         return False
     else:
         # Checkpoints of an earlier stage may have higher steps, and would count as newer.
@@ -104,7 +105,7 @@ def _fetch_verified(remote: RemoteCheckpoints, name: str, url: str, target: Path
     finally:
         shutil.rmtree(part, ignore_errors=True)
     write_json(target / LATEST, {"step": step_of(name), "path": name})
-    print(f"checkpoint {name} fetched from {url}, {size / 1e6:.1f} MB", flush=True)
+    say(f"checkpoint {name} fetched from {url}, {size / 1e6:.1f} MB")
     return True
 
 

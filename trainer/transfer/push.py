@@ -22,6 +22,7 @@ from vastrun.trainer.supervision.processes import die_with_parent
 from vastrun.trainer.transfer.remote_checkpoints import (
     RemoteCheckpoints,
     in_one_line,
+    say,
     step_of,
     transfer_errors,
 )
@@ -64,9 +65,9 @@ class Push:
             remote = RemoteCheckpoints.at(self.url)
             for name in self._missing(remote, _newest(self.folder)):
                 _upload(remote, self.folder / name, self.keep)
-                print(f"checkpoint {name} pushed to {self.url}", flush=True)
+                say(f"checkpoint {name} pushed to {self.url}")
         except transfer_errors() as error:
-            print(f"cannot push checkpoints to {self.url}: {in_one_line(error)}", flush=True)
+            say(f"cannot push checkpoints to {self.url}: {in_one_line(error)}")
             return 1
         return 0
 

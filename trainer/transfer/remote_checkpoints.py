@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from vastrun.contract.checkpoint_folder import LATEST
+from vastrun.contract.secrets import hide_forms
 
 if TYPE_CHECKING:
     from typing import Self  # since Python 3.11
@@ -109,6 +110,11 @@ def transfer_errors() -> tuple[type[BaseException], ...]:
     botocore = sys.modules.get("botocore.exceptions")
     known = (OSError, ImportError, ValueError)
     return known if botocore is None else (*known, botocore.BotoCoreError, botocore.ClientError)
+
+
+def say(text: str) -> None:
+    """Print a line; a URL in it may hold a key."""
+    print(hide_forms(text), flush=True)
 
 
 def in_one_line(error: BaseException) -> str:

@@ -48,7 +48,7 @@ class BatchPlanDocument(Document):
         return cls.fill(
             plan,
             batch=plan.spec.name,
-            points=[PointPlan.fill(point) for point in plan.points],
+            points=[PointPlan.fill(point, values=point.shown) for point in plan.points],
             parallel=plan.spec.limits.parallel,
             at_most_usd=plan.worst_case_usd,
             at_most_usd_per_run=plan.share_usd,
@@ -150,6 +150,7 @@ class Results(Document):
                 PointOutcome.fill(
                     row,
                     row.point,
+                    values=row.point.shown,
                     run=row.run and row.run.id,
                     host=row.run and row.run.host,
                     outputs=row.run and row.run.out_dir,

@@ -29,7 +29,7 @@ _SHOWN_POINTS = 5
 def plan_text(plan: BatchPlan) -> str:
     """Write the plan of a batch with its costs."""
     limits, count = plan.spec.limits, plan.count
-    values = [point.values for point in plan.points]
+    values = [point.shown for point in plan.points]
     shown = values_column(values[:_SHOWN_POINTS], values)
     more = count - len(shown)
     free = not plan.offer.usd_per_hour
@@ -127,7 +127,7 @@ def ended_text(state: PointState, metric: str, value: float | None) -> str:
     run = state.last
     detail = "" if run is None or state.verdict == "SUCCEEDED" else f" ({run.detail})"
     measured = "" if value is None else f" {metric} {value:.4g}"
-    return f"{state.point.number} {state.verdict}{measured}: {values_text(state.point.values)}{detail}"
+    return f"{state.point.number} {state.verdict}{measured}: {values_text(state.point.shown)}{detail}"
 
 
 def batches_table(rows: Sequence[BatchRow], *, width: int | None) -> str:
@@ -176,7 +176,7 @@ def batch_text(row: BatchRow, now: float, width: int | None) -> str:
         cells = zip(*{**columns, "VALUES": texts}.values(), strict=True)
         return table(tuple(columns), cells, right=(0, 3, 4), cut=(1, 5), width=width)
 
-    forms = value_forms([state.point.values for state in shown], [state.point.values for state in row.states])
+    forms = value_forms([state.point.shown for state in shown], [state.point.shown for state in row.states])
     return f"{about}\n\n{fitted(forms, width, render)}"
 
 

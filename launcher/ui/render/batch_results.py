@@ -44,7 +44,7 @@ def results_text(rows: Sequence[PointResult], spec: BatchSpec, width: int | None
         ]
         return table(header, cells, right=(0, 3, 4, 5, 6), cut=(1, 7), width=width)
 
-    values = [row.point.values for row in rows]
+    values = [row.point.shown for row in rows]
     text = fitted(value_forms(values, values), width, render)
     best = rows[0].run
     if best is None or rows[0].metric is None:
@@ -53,7 +53,7 @@ def results_text(rows: Sequence[PointResult], spec: BatchSpec, width: int | None
         [
             *_insights(rows, spec),
             ("reuse", _reuse(rows, spec)),
-            ("best", f"{values_text(rows[0].point.values)}: {spec.objective.metric} {rows[0].metric:.4g}"),
+            ("best", f"{values_text(rows[0].point.shown)}: {spec.objective.metric} {rows[0].metric:.4g}"),
             ("outputs", best.out_dir),
             ("report", f"vastrun report {spec.name} --open"),
             ("why", f"vastrun why {best.id}"),
@@ -103,13 +103,13 @@ def _insights(rows: Sequence[PointResult], spec: BatchSpec) -> Iterator[tuple[st
 
 def results_csv(rows: Sequence[PointResult], spec: BatchSpec) -> list[list[str]]:
     """Return the results as rows of a CSV file, with the keys of all points as columns."""
-    keys = list(dict.fromkeys(key for row in rows for key in row.point.values))
+    keys = list(dict.fromkeys(key for row in rows for key in row.point.shown))
     header = ["point", "id", *keys, "verdict", spec.objective.metric, "step", "hours", "usd", "run", "host"]
     lines = [
         [
             str(row.point.number),
             row.point.id,
-            *(value_text(row.point.values.get(key, "")) for key in keys),
+            *(value_text(row.point.shown.get(key, "")) for key in keys),
             _verdict(row),
             "" if row.metric is None else repr(row.metric),
             str(row.step),

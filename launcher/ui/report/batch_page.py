@@ -94,7 +94,7 @@ def _header(report: BatchReport) -> Html:
 
 def _table(report: BatchReport, address_of: AddressOf) -> Html:
     """Write a row for each point; a click on a column name sorts by it."""
-    keys = list(dict.fromkeys(key for row in report.results for key in row.point.values))[:_MAX_KEYS]
+    keys = list(dict.fromkeys(key for row in report.results for key in row.point.shown))[:_MAX_KEYS]
     metric = report.batch.spec.objective.metric
     names = ("#", *keys, "Verdict", metric, "Steps", "Time", "Cost", "Run")
     is_number = (True, *(_are_numbers(report, key) for key in keys), False, True, True, True, True, False)
@@ -122,7 +122,7 @@ def _row(
     report: BatchReport,
     address_of: AddressOf,
 ) -> Html:
-    run, values = row.run, row.point.values
+    run, values = row.run, row.point.shown
     cells: list[tuple[Content, object]] = [
         (str(row.point.number), None),
         *(
@@ -144,7 +144,7 @@ def _row(
 
 
 def _are_numbers(report: BatchReport, key: str) -> bool:
-    values = [row.point.values[key] for row in report.results if key in row.point.values]
+    values = [row.point.shown[key] for row in report.results if key in row.point.shown]
     return all(isinstance(value, int | float) and not isinstance(value, bool) for value in values)
 
 

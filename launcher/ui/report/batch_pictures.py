@@ -55,17 +55,17 @@ def scatter(report: BatchReport) -> Html | str:
 def parallel(report: BatchReport) -> Html | str:
     """Draw each point as a line through its parameters to its metric, better ones in stronger colours."""
     known = _known(report)
-    keys = varied_keys([dict(row.point.values) for row in known])
+    keys = varied_keys([dict(row.point.shown) for row in known])
     if not keys or len(known) < 2:
         return ""
     top, bottom = _TOP + 26, _HEIGHT - _TOP
-    scales = [parameter_scale([row.point.values[key] for row in known], bottom, top) for key in keys]
+    scales = [parameter_scale([row.point.shown[key] for row in known], bottom, top) for key in keys]
     scales.append(number_scale([_metric(row) for row in known], bottom, top))
     gap = (_WIDTH - 2 * _LEFT) / len(keys)
     places = [_LEFT + gap * number for number in range(len(scales))]
     ways = []
     for rank, row in reversed(list(zip(shade_numbers(len(known)), known, strict=True))):
-        values = [*(row.point.values[key] for key in keys), _metric(row)]
+        values = [*(row.point.shown[key] for key in keys), _metric(row)]
         downs = (scale.place(value) for scale, value in zip(scales, values, strict=True))
         line = " ".join(f"{across:.0f},{down:.1f}" for across, down in zip(places, downs, strict=True))
         ways.append(_way(row, line, rank))
@@ -142,7 +142,7 @@ def shade_numbers(count: int) -> list[int]:
 def point_text(row: PointResult, batch: Batch) -> str:
     """Write one line about a point: number, values, metric, cost."""
     metric = "no value" if row.metric is None else f"{batch.spec.objective.metric} {row.metric:.4g}"
-    return f"#{row.point.number}  {values_text(row.point.values)}: {metric}, {usd(row.usd)}"
+    return f"#{row.point.number}  {values_text(row.point.shown)}: {metric}, {usd(row.usd)}"
 
 
 def shades() -> Html:

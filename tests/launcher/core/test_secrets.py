@@ -9,13 +9,18 @@ import shlex
 import textwrap
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from urllib.parse import quote, quote_plus
 
 import pytest
 
-from vastrun.launcher.core.secrets import SECRET, Mask
+from tests.jobs import command_job
+from vastrun.contract.secrets import SECRET, hide_forms, hide_in_command, secrets_in
+from vastrun.launcher.core.job import DataFile, NotifyUrl
+from vastrun.launcher.core.secrets import Mask, public_job, public_values
 from vastrun.launcher.transcript.recorder import to_jsonable
 
+S = SECRET
 PLAIN = "kept-from-everybody"
 ODD = 'pä$s "w/o" <rd>\\&%+=\t;#'
 LINES = ("MIIEvQIBADANBgkqhkiG9w0BAQEFAASC", "BKcwggSjAgEAAoIBAQC7VJTUt9Us8cKj")
@@ -113,3 +118,76 @@ def test_a_log_of_a_megabyte_is_masked_in_less_than_two_seconds() -> None:
     began = time.process_time()
     mask.hide(text)
     assert time.process_time() - began < 2.0
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("https://me:pw@h.example/f?sig=abc&part=12#t=1", f"https://{S}@h.example/f?sig={S}&part={S}#t={S}"),
+        ("https://tok@h.example/", f"https://{S}@h.example/"),
+        ("ssh://me@h.example and postgresql://me:pw@db/x", f"ssh://me@h.example and postgresql://{S}@db/x"),
+        ("s3://me:p@ss@bucket/x", f"s3://{S}@bucket/x"),
+        ("https://h.example/f?only-a-token, then", f"https://h.example/f?{S}, then"),
+        ("not found: bucket/x?access_token=abc&p=1", f"not found: bucket/x?access_token={S}&p=1"),
+        ("hf_abcdefghijklmnopqrst is no good", f"{S} is no good"),
+        ("AKIAABCDEFGHIJKLMNOP", S),
+        ("eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0.sflKxwRJ", S),
+        ("see https://hooks.slack.com/services/T0/B0/xyz", f"see https://hooks.slack.com/{S}"),
+        ("https://docs.example/page and hf://datasets/o/n@main/f", None),
+        ("tokens: 4096, key_padding_mask, docker://image@sha256:abc/x", None),
+    ],
+)
+def test_what_is_secret_by_its_form_or_its_place_in_a_url_is_hidden(text: str, shown: str | None) -> None:
+    assert hide_forms(text) == (text if shown is None else shown)
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("python x.py --api-key abc --lr 1", f"python x.py --api-key {S} --lr 1"),
+        ("HF_TOKEN=abc python x.py", f"HF_TOKEN={S} python x.py"),
+        ("export PASSWORD='a b'; run", f"export PASSWORD='{S} b'; run"),
+        ('python x.py --token "$HF_TOKEN" --tokenizer gpt2 KEY=$K', None),
+    ],
+)
+def test_what_a_command_gives_to_a_secret_name_is_hidden(text: str, shown: str | None) -> None:
+    assert hide_in_command(text) == (text if shown is None else shown)
+
+
+def test_a_job_is_shown_without_its_secrets_and_stays_as_it_is() -> None:
+    job = replace(
+        command_job(command=("python", "x.py", "--api-key", "abcdefgh")),
+        env={"MY_PASSWORD": "abc", "SAME": "is abcdefgh here", "LR": "1"},
+        data=(DataFile(url="https://h.example/f.bin?X-Amz-Signature=0123456789ab", size=1),),
+        notify=(NotifyUrl(url="https://ntfy.sh/my-topic"), NotifyUrl(url_env="HOOK")),
+    )
+    shown = public_job(job)
+    assert shown.env == {"MY_PASSWORD": S, "SAME": f"is {S} here", "LR": "1"}
+    assert shown.data[0].url == f"https://h.example/f.bin?X-Amz-Signature={S}"
+    assert shown.data[0].target == "f.bin"
+    assert shown.notify == (NotifyUrl(url=S), NotifyUrl(url_env="HOOK"))
+    assert "abcdefgh" not in str(shown.command) and "abcdefgh" in str(job.command)
+    assert public_job(replace(job, env={}, notify=(), data=(), command=("a",))).command == ("a",)
+
+
+def test_values_of_a_batch_are_shown_without_secrets_and_numbers_stay_numbers() -> None:
+    values = {"env.MY_TOKEN": "abc", "train.optim.lr": 0.1, "data": [{"url": "https://h/f?key=1"}]}
+    assert public_values(values) == {
+        "env.MY_TOKEN": S,
+        "train.optim.lr": 0.1,
+        "data": ({"url": f"https://h/f?key={S}"},),
+    }
+
+
+@pytest.mark.parametrize(
+    "part", ["a", "-", "?", "://", "://a@", "?key", "?x=1&", "key=", "--key", "eyJ", "sk-", "-----BEGIN A "]
+)
+def test_a_long_text_takes_no_longer_for_each_character(part: str) -> None:
+    def seconds(count: int) -> float:
+        text = part * count
+        began = time.process_time()
+        hide_in_command(text)
+        list(secrets_in(text))
+        return time.process_time() - began
+
+    assert seconds(40_000) < 12 * seconds(10_000) + 0.05
