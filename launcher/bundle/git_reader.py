@@ -1,7 +1,7 @@
-"""Git: what it says of a folder, under settings of ours and none of the repository's.
+"""Git reader: the files and the commit of a checkout, without the repository's own settings.
 
 A repository may be another person's, and git runs the programs that its settings name: filters, hooks, a
-monitor of files and others with each version. So git gets a folder of ours in place of `.git`, with links to
+monitor of files and others with each version. So git gets a scratch folder in place of `.git`, with links to
 the index and the objects, and the few settings that are allowed.
 """
 
@@ -49,7 +49,7 @@ class Repository:
     top: Path
     """Folder that holds `.git`."""
     git_dir: Path
-    """Folder of ours that stands for its `.git`."""
+    """Scratch folder that replaces its `.git`."""
     ignore_file: str
     """The user's own list of ignored files; empty: the usual one."""
 
@@ -102,7 +102,7 @@ def repository_of(folder: Path) -> Iterator[Repository | None]:
 
 
 def _fill(git_dir: Path, top: Path) -> None:
-    """Make `git_dir` a repository with the data of the one at `top`, and with settings of ours."""
+    """Make `git_dir` a repository with the data of the one at `top`, and only allowed settings."""
     private = _target(top / ".git", "gitdir: ")
     shared = _target(private / "commondir", "") if (private / "commondir").exists() else private
     (git_dir / "HEAD").write_bytes(_read(private / "HEAD"))
@@ -166,16 +166,16 @@ def _output_of(top: Path, folder: Path, environment: dict[str, str], *words: str
         try:
             _limit_memory(process.pid)
             try:
-                output, said = process.communicate(timeout=_USUAL_S)
+                output, errors = process.communicate(timeout=_USUAL_S)
             except subprocess.TimeoutExpired:
                 _refuse_odd_files(top)
-                output, said = process.communicate(timeout=_TIMEOUT_S)
+                output, errors = process.communicate(timeout=_TIMEOUT_S)
         except subprocess.TimeoutExpired as error:
             raise UsageError(f"git takes more than {_TIMEOUT_S:.0f} s in {folder}") from error
         finally:
             process.kill()
     if process.returncode not in (0, ok):
-        raise UsageError(f"git cannot read {top}: {said.strip()[-300:]}")
+        raise UsageError(f"git cannot read {top}: {errors.strip()[-300:]}")
     return output
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 
 import click
 
 from vastrun.launcher.cli.output import say
 from vastrun.launcher.commands.init_job import WrittenJobFile, write_job_file
+from vastrun.launcher.gate.text import one_line
 
 
 @click.command("init")
@@ -25,10 +27,10 @@ from vastrun.launcher.commands.init_job import WrittenJobFile, write_job_file
 def command(script: str | None, output: Path, name: str | None, force: bool) -> None:
     """Write a commented job file for your own program, in the folder of its code.
 
-    Programs for torchrun, Lightning, accelerate, Hugging Face's Trainer and DeepSpeed are recognised by their
-    imports, and their checkpoints and resume options by their calls; no code is executed. Read the
-    file before you launch it. Without SCRIPT, it is for train.py, main.py, run.py or finetune.py if one
-    exists, else for the onboard trainer.
+    It says what the imports of the program, requirements.txt and pyproject.toml tell; no code is executed.
+    What the program writes is shown by `vastrun rehearse`. Read the file before you launch it.
+    Without SCRIPT, it is for train.py, main.py, run.py or finetune.py if one exists, else for the onboard
+    trainer.
     """
     started = write_job_file(output.parent, script, output, name=name, force=force)
     say(_next_steps(started), err=True)
@@ -36,18 +38,14 @@ def command(script: str | None, output: Path, name: str | None, force: bool) -> 
 
 
 def _next_steps(started: WrittenJobFile) -> str:
-    program, job = started.program, started.job_file
+    program, job = started.program, shlex.quote(str(started.job_file))
     if program is None:
         what = "the onboard trainer; name a script to run your own program"
-    elif started.spawns:
-        what = f"{program.path}, as one process, which starts the others"
-    elif program.framework is None:
-        what = f"{program.path}, as one process"
     else:
-        what = f"{program.path}, one process per rank, with {program.framework.name}"
+        what = one_line(program.path) + (f", with {program.framework.name}" if program.framework else "")
     return (
         f"wrote {job}: {what}\n"
-        f"read it, then try it on this computer: vastrun rehearse {job}\n"
-        f"the same without a GPU:                vastrun rehearse {job} --set resources.gpus=0\n"
-        f"show offers and costs:                 vastrun plan {job} --provider vast"
+        f"read it, then see here what it does and writes: vastrun rehearse {job}\n"
+        f"the same without a GPU:                         vastrun rehearse {job} --set resources.gpus=0\n"
+        f"show offers and costs:                          vastrun plan {job} --provider vast"
     )

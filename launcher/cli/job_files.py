@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -14,14 +15,11 @@ from vastrun.launcher.api import jobs
 from vastrun.launcher.app_context import DEFAULT_PROVIDER, AppContext
 from vastrun.launcher.cli.output import note, say, set_error_job_file
 from vastrun.launcher.commands.chains import chain_of
-from vastrun.launcher.commands.init_job import read_source
 from vastrun.launcher.commands.takeover import display_name
 from vastrun.launcher.config import read_job
 from vastrun.launcher.config.command import script_of
-from vastrun.launcher.config.job_template import read_program
-from vastrun.launcher.config.program_index import Call, index_program
+from vastrun.launcher.config.program_imports import imports_of, parse_program
 from vastrun.launcher.config.tags import tag_faults
-from vastrun.launcher.config.write_calls import uses_lightning
 from vastrun.launcher.core import Offer, Run
 from vastrun.launcher.core.errors import UsageError
 from vastrun.launcher.core.job import JobSpec
@@ -38,8 +36,9 @@ _LAUNCHER = re.compile(
 )
 """Matches a program that starts ranks itself, as a word of a command."""
 _WANDB_NAMES = frozenset({"WANDB_API_KEY", "WANDB_MODE", "WANDB_DISABLED"})
-_MAX_PROGRAM_BYTES = 2_000_000
 _CALLS = ("Trainer", "Fabric")
+_MAX_SHOWN = 60
+"""Characters of a program that a warning shows."""
 _MAX_IGNORED = 3
 """Ignored files that a warning names."""
 
@@ -170,11 +169,8 @@ def _variables(spec: JobSpec) -> set[str]:
 def _lightning_warnings(spec: JobSpec) -> Iterator[str]:
     """Yield a warning for a Trainer whose devices are not the ranks, which Lightning refuses."""
     ranks = spec.ranks_per_node
-    for program, text in _programs(spec):
-        try:
-            found = lightning_devices(text)
-        except (ValueError, SyntaxError, RecursionError, MemoryError):
-            continue
+    for program, tree in _programs(spec):
+        found = lightning_devices(tree)
         if found is None or found.count == ranks:
             continue
         if found.count is None and ranks == 1 and spec.resources.gpus <= 1:
@@ -188,26 +184,16 @@ def _lightning_warnings(spec: JobSpec) -> Iterator[str]:
 
 def _imports_wandb(spec: JobSpec) -> str | None:
     """Return the Python program of the command that imports wandb; None where none was found."""
-    for program, text in _programs(spec):
-        try:
-            if read_program(program, {program: ast.parse(text)}).uses_wandb():
-                return program
-        except (ValueError, SyntaxError, RecursionError):
-            continue
-    return None
+    return next((name for name, tree in _programs(spec) if imports_of(tree).uses("wandb")), None)
 
 
-def _programs(spec: JobSpec) -> Iterator[tuple[str, str]]:
-    """Yield the Python programs that the command names and their text, where they can be read."""
+def _programs(spec: JobSpec) -> Iterator[tuple[str, ast.Module]]:
+    """Yield the Python programs that the command names, where they can be read."""
     if spec.command is None or spec.code is None:
         return
     for found in re.finditer(r"[^\s;&|'\"]+\.py\b", _script(spec)):
-        path = Path(spec.code.path).expanduser() / found[0]
-        try:
-            if path.stat().st_size <= _MAX_PROGRAM_BYTES:
-                yield found[0], read_source(path)
-        except (OSError, ValueError, SyntaxError):
-            continue
+        with suppress(UsageError):
+            yield found[0], parse_program(Path(spec.code.path).expanduser() / found[0])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -221,34 +207,35 @@ class LightningDevices:
     """Text in the program, like `devices="auto"`."""
 
 
-def lightning_devices(text: str) -> LightningDevices | None:
-    """Return the devices of the first Trainer; None without Lightning, or if only a run shows them.
-
-    Raises SyntaxError, ValueError.
-    """
-    index = index_program({"": ast.parse(text)})
-    if not uses_lightning(index.imports) or "transformers.Trainer" in index.imports:
+def lightning_devices(tree: ast.Module) -> LightningDevices | None:
+    """Return the devices of the first Trainer; None without Lightning, or if only a run shows them."""
+    imports = imports_of(tree)
+    if imports.uses("transformers.Trainer") or not imports.uses("lightning", "pytorch_lightning"):
         return None
-    for call in index.calls:
-        if call.last in _CALLS and (found := _devices(call)):
-            return found
+    for node in ast.walk(tree):
+        match node:
+            case ast.Call(func=ast.Name(id=name) | ast.Attribute(attr=name)) if name in _CALLS:
+                if found := _devices(node):
+                    return found
     return None
 
 
-def _devices(call: Call) -> LightningDevices | None:
-    value = call.argument(-1, "devices")
+def _devices(call: ast.Call) -> LightningDevices | None:
+    value = next((word.value for word in call.keywords if word.arg == "devices"), None)
     if value is None:
-        if any(word.arg is None for word in call.node.keywords):
+        if any(word.arg is None for word in call.keywords):
             return None  # **options
-        return LightningDevices(count=None, line=call.node.lineno, text="no devices=")
-    shown = f"devices={ast.unparse(value)}"
+        return LightningDevices(count=None, line=call.lineno, text="no devices=")
+    count: int | None
     match value:
         case ast.Constant(value="auto" | "-1") | ast.UnaryOp(op=ast.USub(), operand=ast.Constant(value=1)):
-            return LightningDevices(count=None, line=call.node.lineno, text=shown)
-        case ast.Constant(value=int(count)) if not isinstance(value.value, bool):
-            return LightningDevices(count=count, line=call.node.lineno, text=shown)
-        case ast.Constant(value=str(digits)) if digits.isdecimal():
-            return LightningDevices(count=int(digits), line=call.node.lineno, text=shown)
-        case ast.List(elts=numbers):
-            return LightningDevices(count=len(numbers), line=call.node.lineno, text=shown)
-    return None
+            count = None
+        case ast.Constant(value=int(number)) if not isinstance(value.value, bool):
+            count = number
+        case ast.Constant(value=str(digits)) if re.fullmatch("[0-9]{1,4}", digits):
+            count = int(digits)
+        case ast.List(elts=numbers) if all(isinstance(number, ast.Constant) for number in numbers):
+            count = len(numbers)
+        case _:
+            return None
+    return LightningDevices(count=count, line=call.lineno, text=f"devices={ast.unparse(value)[:_MAX_SHOWN]}")

@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import re
-import tomllib
-from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import suppress
+from collections.abc import Iterator
 from pathlib import Path
 
+from vastrun.launcher.bundle.checkout import code_of
 from vastrun.launcher.config.job_template import UserProgram
 
 _PACKAGES = ("pyproject.toml", "setup.py")
 """Files of a folder that pip installs."""
 _DEPENDENCIES = ("install_requires", "dependencies", "requirements")
 """Words of these files that say that they name packages, too."""
-_OWN_FOLDER = re.compile(r"(?m)^[ \t]*(?:-e[ \t]+|--editable[ \t=]+)?\.(?:/|\[[^\]]*\])?[ \t]*$")
+_OWN_FOLDER = re.compile(r"(?m)^[ \t]*(?:-e[ \t]+|--editable[ \t=]+)?\.(?:/|\[[^\]\n]*\])?[ \t]*$")
 """The line of a requirements.txt that installs its own folder."""
-_PINNED_TORCH = re.compile(r"torch(?:vision|audio)?\s*(?:===?|~=|<=?)\s*[\w.+*-]+")
+_TORCH_VERSION = r"(torch(?:vision|audio)?[ \t]*(?:===?|~=|<=?)[ \t]*[\w.+*-]+)"
 """A torchvision or torchaudio needs one version of torch, too."""
+_PINNED_TORCH = {
+    "requirements.txt": re.compile(rf"(?m)^[ \t]*{_TORCH_VERSION}"),
+    "pyproject.toml": re.compile(rf"[\"']{_TORCH_VERSION}"),
+}
+"""Files that name a program's packages: the first that exists is installed."""
 _PYTHON_RANGE = re.compile(
     r"(?<![\w-])(?:requires-python|python_requires|python)\s*=\s*[\"']([^\"'\n]{1,50})[\"']"
 )
@@ -27,13 +31,13 @@ _IMAGE_PYTHON = 11
 """The images of vastrun have Python 3.11 or newer."""
 _INSTALLED_WITH_TORCH = ("torchvision", "torchaudio")
 """Packages that a requirements.txt may leave out: its author installed them together with torch."""
-_MAX_CHARACTERS = 2_000_000
-"""Characters of a file that are read."""
 
 
 def setup_command(folder: Path, program: UserProgram) -> str | None:
     """Return the command that installs what the program needs; None where the image has it all."""
-    packages = program.packages(_modules(folder, program))
+    places = {folder, (folder / program.path).parent}
+    found = [entry for place in places for entry in place.iterdir()]
+    packages = program.packages({entry.stem for entry in found if entry.suffix == ".py" or entry.is_dir()})
     if (folder / "requirements.txt").is_file():
         named = _text(folder / "requirements.txt").lower()
         beside = [name for name in _INSTALLED_WITH_TORCH if name in packages and name not in named]
@@ -76,39 +80,13 @@ def _older_python(folder: Path) -> str:
 
 def _pinned_torch(folder: Path) -> str:
     """Return what replaces the image's torch: `torch==2.0.1 of requirements.txt`; empty: nothing does."""
-    for name, requirements in _REQUIREMENTS.items():
+    for name, pattern in _PINNED_TORCH.items():
         if text := _text(folder / name):
-            found = (_PINNED_TORCH.match(line.strip()) for line in requirements(text))
-            return next((f"{pinned[0]} of {name}" for pinned in found if pinned), "")
+            pinned = pattern.search(text)
+            return f"{pinned[1]} of {name}" if pinned else ""
     return ""
 
 
 def _text(path: Path) -> str:
-    """Return the beginning of a file; empty where it cannot be read."""
-    try:
-        with path.open(encoding="utf-8", errors="replace") as file:
-            return file.read(_MAX_CHARACTERS)
-    except OSError:
-        return ""
-
-
-def _of_pyproject(text: str) -> list[str]:
-    """Return the dependencies of a pyproject.toml; none where it is odd."""
-    with suppress(ValueError, AttributeError):
-        named = tomllib.loads(text).get("project", {}).get("dependencies", [])
-        return [each for each in named if isinstance(each, str)] if isinstance(named, list) else []
-    return []
-
-
-_REQUIREMENTS: Mapping[str, Callable[[str], list[str]]] = {
-    "requirements.txt": str.splitlines,
-    "pyproject.toml": _of_pyproject,
-}
-"""Files that name a program's packages: the first that exists is installed."""
-
-
-def _modules(folder: Path, program: UserProgram) -> Collection[str]:
-    """Return the names of modules next to the program and in the folder: they need no installation."""
-    places = {folder, (folder / program.path).parent}
-    found = [entry for place in places for entry in place.iterdir()]
-    return {entry.stem for entry in found if entry.is_dir() or entry.suffix == ".py"}
+    """Return the text of a file; empty where it cannot be read, or is no plain file or too large."""
+    return code_of(path).decode(errors="replace")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import shlex
 from pathlib import Path
 
 import pytest
@@ -10,6 +12,8 @@ from click.testing import CliRunner
 
 from tests.launcher.cli.first_jobs import init, written
 from vastrun.launcher.cli import cli
+from vastrun.launcher.config.command import script_of
+from vastrun.launcher.config.job_loader import load_job
 from vastrun.launcher.config.job_template import FRAMEWORKS, Framework
 from vastrun.launcher.core.job import Success
 
@@ -19,93 +23,24 @@ PLAIN = "import os\nprint(os.getpid())\n"
 @pytest.mark.parametrize("framework", FRAMEWORKS, ids=lambda framework: framework.name)
 def test_the_framework_is_recognised_by_what_the_program_imports(folder: Path, framework: Framework) -> None:
     for mark in framework.marks:
-        used = framework.names[0] if framework.names else "anything"
-        (folder / "train.py").write_text(f"def main():\n    from {mark} import {used}\n")
+        module, _, name = mark.partition(".")
+        (folder / "train.py").write_text(f"def main():\n    from {module} import {name or 'anything'}\n")
         end = init("--force")
         assert end.exit_code == 0
-        assert framework.name in end.stderr
-        assert f"from {framework.callback or 'vastrun import beat'}`" in (folder / "job.yaml").read_text()
-        spec = written(folder)
-        assert spec.command == ("python", "train.py")
-        assert spec.ranks is None
+        assert f"train.py, with {framework.name}" in end.stderr
+        text = (folder / "job.yaml").read_text()
+        assert framework.ranks in text
+        assert f"from {framework.callback or 'vastrun import beat'}`" in text
+        assert written(folder).command == ("python", "train.py")
 
 
 @pytest.mark.parametrize(
-    ("imported", "named"),
-    [
-        ("from transformers import GPT2LMHeadModel", "torch.distributed"),  # a model to begin with
-        ("from accelerate.utils import set_seed", "torch.distributed"),
-        ("import transformers\n    transformers.Seq2SeqTrainer(model)", "Hugging Face's Trainer"),
-        ("from transformers import TrainingArguments", "Hugging Face's Trainer"),
-    ],
+    "text", [PLAIN, "from transformers import GPT2LMHeadModel", "import torch.distributed as dist"]
 )
-def test_a_framework_is_recognised_only_by_the_part_that_starts_ranks(
-    folder: Path, imported: str, named: str
-) -> None:
-    (folder / "train.py").write_text(f"import torch.distributed as dist\n\ndef main():\n    {imported}\n")
-    assert f"with {named}" in init().stderr
-
-
-@pytest.mark.parametrize(
-    ("call", "named"),
-    [
-        ('torch.distributed.init_process_group("nccl")', "one process per rank, with torch.distributed"),
-        ("torch.distributed.is_available()", "as one process"),
-    ],
-)
-def test_a_program_that_imports_torch_alone_may_start_ranks(folder: Path, call: str, named: str) -> None:
-    (folder / "train.py").write_text(f"import torch\n{call}\n")
-    assert named in init().stderr
-
-
-TOOL = """
-import argparse, torch
-
-def save_weights(model):
-    torch.save(model.state_dict(), "/data/weights.pt")
-
-def convert():
-    from transformers import Trainer
-    torch.save(Trainer(model), "/data/converted.pt")
-
-@registered
-def build():
-    open("/data/built.txt", "w")
-
-if __name__ == "__main__":
-    parser = argparse.ArgumentParser()
-    parser.add_argument("stage", choices=["download", "convert"])
-    parser.add_argument("--shards", required=True)
-    parser.parse_args()
-    convert()
-    open("/data/table.csv", "w")
-"""
-
-
-def test_what_a_module_does_only_as_a_program_of_its_own_is_left_out(folder: Path) -> None:
-    (folder / "tool.py").write_text(TOOL)
-    program = "import torch.distributed\nfrom tool import save_weights\nsave_weights(m)\n"
-    (folder / "train.py").write_text(program)
-    assert "with torch.distributed" in init().stderr
-    text = (folder / "job.yaml").read_text()
-    assert "/data/weights.pt" in text and "/data/built.txt" in text
-    assert "stage" not in text and "shards" not in text and "converted" not in text and "table" not in text
-    assert init("tool.py", "--force").exit_code == 0  # the same file as the program
-    text = (folder / "job.yaml").read_text()
-    assert "requires: stage, --shards" in text and "/data/converted.pt" in text and "/data/table.csv" in text
-
-
-def test_a_submodule_that_is_imported_by_name_is_recognised(folder: Path) -> None:
-    (folder / "main.py").write_text("from torch import distributed as dist\n")
-    assert "torch.distributed" in init().stderr
-
-
-def test_a_program_that_starts_its_ranks_itself_is_started_once(folder: Path) -> None:
-    lines = ("import torch.distributed", "import torch.multiprocessing as mp", "mp.spawn(train, nprocs=4)")
-    (folder / "main.py").write_text("\n".join(lines))
-    assert "as one process, which starts the others" in init().stderr
-    assert "by mp.spawn in main.py:3" in (folder / "job.yaml").read_text()
-    assert written(folder).ranks == 1
+def test_another_program_is_told_how_ranks_are_started(folder: Path, text: str) -> None:
+    (folder / "train.py").write_text(text)
+    assert "wrote job.yaml: train.py\n" in init().stderr
+    assert "init_process_group() finds the ranks" in (folder / "job.yaml").read_text()
 
 
 def test_steps_and_files_are_proposed_as_proofs_before_the_exit_code(folder: Path) -> None:
@@ -117,70 +52,24 @@ def test_steps_and_files_are_proposed_as_proofs_before_the_exit_code(folder: Pat
     assert written(folder).success == Success(exit_code=0)
 
 
-SAVES = """
-import argparse, os, torch
-from parts.saving import plot
-parser = argparse.ArgumentParser()
-parser.add_argument("--out", default="results")
-parser.add_argument("--resume")
-args = parser.parse_args()
-torch.save({"optimizer": 0}, os.path.join("checkpoints", f"step_{step}.pt"))
-torch.save(model, f"{args.out}/model.pt")
-"""
-
-
-def test_checkpoints_outputs_and_how_to_continue_are_filled_in(folder: Path) -> None:
-    (folder / "train.py").write_text(SAVES)
-    (folder / "parts").mkdir()
-    (folder / "parts" / "saving.py").write_text('def plot():\n    plt.savefig("figures/loss.png")\n')
-    (folder / "parts" / "__init__.py").write_text("def broken(:\n")
-    assert init().exit_code == 0
-    spec = written(folder)
-    assert spec.command == ("python", "train.py", "{resume:--resume}")
-    assert spec.checkpoints.files == "checkpoints/step_*.pt"
-    assert spec.outputs == ()  # all is downloaded
-    assert "  # files: results/model.pt " in (folder / "job.yaml").read_text()
-
-
-def test_a_switch_to_continue_is_left_to_the_shell(folder: Path) -> None:
-    (folder / "train.py").write_text(SAVES.replace('"--resume"', '"--resume", action="store_true"'))
-    assert init().exit_code == 0
-    assert (written(folder).command or ())[-1].endswith("; python train.py ${VASTRUN_RESUME:+--resume}")
-
-
-@pytest.mark.parametrize(
-    "program",
-    [
-        'torch.save(s, "a: b #c/\\"{x}\\n.pt")',
-        'open("true", "w")\nopen("- x", "w")\nopen("[", "w")\nopen("12", "w")\nopen("*", "w")',
-        'torch.save(s, "$HOME/step_1.pt")\nopen("{resume}", "w")',
-        'torch.save(s, "**/step_1.pt")\nopen("a**b/x", "w")\nopen("é ü", "w")',
-    ],
-)
-def test_odd_names_of_files_still_make_a_valid_job(folder: Path, program: str) -> None:
-    (folder / "train.py").write_text(program)
-    assert init().exit_code == 0
-    assert written(folder).name == "my-code"
-
-
-def test_modules_are_read_up_to_a_limit_and_only_in_the_folder(folder: Path) -> None:
-    (folder.parent / "outside.py").write_text('open("/o/outside.txt", "w")')
-    (folder / "link.py").symlink_to("../outside.py")
-    (folder / "train.py").write_text("import link, m0, large\n")
-    (folder / "large.py").write_text('open("/o/large.txt", "w")\n' + "#" * 600_000)
-    for n in range(40):
-        (folder / f"m{n}.py").write_text(f'import m{n + 1}, train\nopen("/o/{n}.txt", "w")\n')
-    assert init().exit_code == 0
+def test_what_it_writes_is_left_to_a_rehearsal(folder: Path) -> None:
+    (folder / "train.py").write_text('import torch\ntorch.save(state, "checkpoints/step_1.pt")\n')
+    end = init()
+    assert "what it does and writes: vastrun rehearse job.yaml" in " ".join(end.stderr.split())
     text = (folder / "job.yaml").read_text()
-    assert "# Not downloaded: /o/0.txt (m0.py:2)" in text
-    assert "outside.txt" not in text and "large.txt" not in text
-
-
-def test_a_program_of_one_process_is_started_once(folder: Path) -> None:
-    (folder / "train.py").write_text(PLAIN)
-    assert "as one process" in init().stderr
+    assert "# checkpoints: checkpoints/*\n" in text and "# outputs: results/*\n" in text
     spec = written(folder)
-    assert (spec.name, spec.ranks, spec.setup, spec.secrets) == ("my-code", 1, (), ())
+    assert (spec.checkpoints.files, spec.outputs) == (None, ())
+    uncommented = text.replace("# checkpoints:", "checkpoints:").replace("# retry:", "retry:")
+    uncommented = uncommented.replace("# outputs:", "outputs:").replace("  # log:", "  log:")
+    assert load_job(uncommented, "job.yaml", (), str(folder)).checkpoints.files == "checkpoints/*"
+
+
+def test_a_program_on_one_gpu_is_one_process(folder: Path) -> None:
+    (folder / "train.py").write_text(PLAIN)
+    assert init().exit_code == 0
+    spec = written(folder)
+    assert (spec.name, spec.ranks_per_node, spec.setup, spec.secrets) == ("my-code", 1, (), ())
     assert spec.limits.usd == 5
 
 
@@ -246,22 +135,80 @@ def test_a_job_file_that_exists_is_kept(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("content", "said"),
     [
-        ("def f(:\n", "train.py:1: is not a Python program"),
-        ("a\0b", "train.py"),
-        ("(" * 5000, "train.py"),
+        (b"def f(:\n", "train.py: is not a Python program: invalid syntax (line 1)"),
+        (b"a\0b", "train.py: is not a Python program"),
+        (b"(" * 5000, "train.py: is not a Python program: too many nested parentheses"),
+        (b"-" * 100_000 + b"1", "train.py: is not a Python program: it is nested too deeply"),
+        (b"1+" * 50_000 + b"1", "train.py: is not a Python program: maximum recursion depth"),
+        (b"1" * 5000, "train.py: is not a Python program: Exceeds the limit"),
+        (b"# coding: rot13\n", "train.py: is not a Python program"),
+        (b"# coding: nosuch\n", "train.py: is not a Python program"),
+        (b"# coding: utf-8\nname = '\xe9'\n", "train.py: is not a Python program"),
+        (b"\x7fELF\2\1\1\0" + bytes(range(256)), "train.py: is not a Python program"),
+        (b"a\n" * 1_000_000, "train.py: is larger than 200 kB"),
         (None, "train.py: No such file"),
     ],
+    ids=lambda value: repr(value[:20]) if isinstance(value, bytes) else "",
 )
-def test_what_is_no_program_is_one_clear_error(folder: Path, text: str | None, said: str) -> None:
-    if text is not None:
-        (folder / "train.py").write_text(text)
+def test_what_is_no_program_is_one_clear_error(folder: Path, content: bytes | None, said: str) -> None:
+    if content is not None:
+        (folder / "train.py").write_bytes(content)
     end = init("train.py")
-    assert end.exit_code == 2
+    assert (end.exit_code, type(end.exception)) == (2, SystemExit)
     assert said in end.stderr
     assert "SyntaxError" not in end.stderr, "it is said once"
     assert not (folder / "job.yaml").exists()
+
+
+@pytest.mark.parametrize("name", ["train.py", "requirements.txt", "pyproject.toml", "setup.py"])
+def test_a_pipe_is_not_waited_for(folder: Path, name: str) -> None:
+    (folder / "train.py").write_text(PLAIN)
+    (folder / name).unlink(missing_ok=True)
+    os.mkfifo(folder / name)
+    end = init("train.py")
+    assert end.exit_code == (2 if name == "train.py" else 0)
+    assert "Traceback" not in end.stderr
+
+
+def test_links_in_a_circle_are_one_clear_error(folder: Path) -> None:
+    (folder / "train.py").symlink_to("other.py")
+    (folder / "other.py").symlink_to("train.py")
+    end = init("train.py")
+    assert (end.exit_code, type(end.exception)) == (2, SystemExit)
+
+
+@pytest.mark.parametrize("place", ["job.yaml", ".vastrun", ".vastrun/job.schema.json"])
+@pytest.mark.parametrize("force", [[], ["--force"]])
+def test_nothing_is_written_through_a_link(folder: Path, place: str, force: list[str]) -> None:
+    outside = folder.parent / "outside"
+    outside.mkdir()
+    (folder / "train.py").write_text(PLAIN)
+    (folder / place).parent.mkdir(exist_ok=True)
+    (folder / place).symlink_to(outside if place == ".vastrun" else outside / "authorized_keys")
+    end = init(*force)
+    assert end.exit_code == 2
+    assert "is a link" in end.stderr
+    assert list(outside.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "name", ["it's.py", 'a "b".py', "a b.py", "$(id).py", "{resume}.py", "a: b #c.py", "é ü.py", "a\\b.py"]
+)
+def test_any_name_of_a_program_reaches_python_as_one_word(folder: Path, name: str) -> None:
+    (folder / name).write_text(PLAIN)
+    assert init(name).exit_code == 0
+    command = written(folder).command
+    assert command is not None
+    assert command[-1] == name or script_of(command) == f"python {shlex.quote(name)}"
+
+
+def test_a_name_that_is_not_utf_8_is_refused(folder: Path) -> None:
+    name = os.fsdecode(b"a\xff.py")
+    (folder / name).write_text(PLAIN)
+    end = init(name)
+    assert (end.exit_code, type(end.exception)) == (2, SystemExit)
 
 
 def test_a_program_elsewhere_is_refused_since_it_would_not_be_shipped(folder: Path) -> None:
@@ -302,23 +249,12 @@ def test_a_notebook_is_refused_with_what_to_do(folder: Path) -> None:
     assert not (folder / "job.yaml").exists()
 
 
-@pytest.mark.parametrize(
-    ("text", "hint"),
-    [
-        ("torchrun --nproc_per_node=8 src/train.py --lr 1\n", "vastrun init src/train.py"),
-        ("python ./prepare.py && python -u src/train.py\n", "vastrun init src/train.py"),
-        ("make train\n", "write `command: bash go.sh` in a job file"),
-        ("python /opt/elsewhere/src/train.py \xff\n", "write `command: bash go.sh` in a job file"),
-    ],
-)
-def test_for_a_shell_script_the_program_that_it_starts_is_named(folder: Path, text: str, hint: str) -> None:
-    (folder / "src").mkdir()
-    (folder / "src" / "train.py").write_text(PLAIN)
-    (folder / "go.sh").write_text(text, encoding="latin-1")
+def test_a_shell_script_is_refused_with_what_to_do(folder: Path) -> None:
+    (folder / "go.sh").write_text("torchrun train.py\n")
     end = init("go.sh")
     assert end.exit_code == 2
     assert "go.sh: is a shell script" in end.stderr
-    assert hint in end.stderr
+    assert "or write `command: bash go.sh` in a job file" in end.stderr
     assert not (folder / "job.yaml").exists()
 
 
@@ -334,11 +270,4 @@ def test_a_program_is_read_by_its_bom_or_its_coding_line(folder: Path, program: 
     (folder / "train.py").write_bytes(program)
     end = init("train.py")
     assert end.exit_code == 0, end.output
-    assert "one process per rank, with Lightning" in end.stderr
-    assert "LOCAL_WORLD_SIZE" in (folder / "job.yaml").read_text()
-
-
-@pytest.mark.parametrize("program", [b"# coding: nosuch\n", b"# coding: utf-8\nname = '\xe9'\n"])
-def test_a_program_that_python_cannot_decode_is_refused(folder: Path, program: bytes) -> None:
-    (folder / "train.py").write_bytes(program)
-    assert init("train.py").exit_code == 2
+    assert "train.py, with Lightning" in end.stderr

@@ -31,12 +31,10 @@ def test_a_package_is_installed_by_its_own_name(folder: Path, module: str, packa
     assert written(folder).setup == (f"pip install {package}",)
 
 
-def test_what_the_programs_own_modules_import_is_installed_unless_they_do_without(folder: Path) -> None:
-    (folder / "train.py").write_text("from parts.loop import fit\n")
+def test_what_the_program_imports_is_installed_unless_it_does_without(folder: Path) -> None:
     (folder / "parts").mkdir()
-    (folder / "parts" / "near.py").write_text("import einops\n")
-    (folder / "parts" / "loop.py").write_text(
-        "import boto3, near, parts.near\n"
+    (folder / "train.py").write_text(
+        "import boto3, parts.near\n"
         "try:\n    import apex\nexcept ImportError:\n    import timm\n"
         "try:\n    import flash_attn, einops\nexcept (OSError, ModuleNotFoundError):\n    pass\n"
         "try:\n    import zarr\nexcept OSError:\n    raise\n"
@@ -44,7 +42,7 @@ def test_what_the_programs_own_modules_import_is_installed_unless_they_do_withou
     )
     init()
     spec = written(folder)
-    assert spec.setup == ("pip install boto3 einops timm zarr",)
+    assert spec.setup == ("pip install boto3 timm zarr",)
     assert [secret.name for secret in spec.secrets] == ["WANDB_API_KEY"]
 
 
