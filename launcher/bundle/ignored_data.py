@@ -17,7 +17,7 @@ _WRITTEN = frozenset((".pt", ".pth", ".ckpt", ".safetensors", ".log", ".out", ".
 """Suffixes of what an earlier run of the program on this computer has probably written."""
 _MAX_CODE_BYTES = 16 << 20
 _WORD = re.compile(rb"[\w.-]+")
-_PATH = re.compile(rb"[\w.-]*/[\w./-]*")
+_PATH = re.compile(rb"(?<![\w.-])[\w.-]*/[\w./-]*")
 _OUTPUT_FOLDER = re.compile(
     r"(?:.*_)?(?:ckpt|checkpoint|snapshot|log|out|output|result|fig|figure|plot|run|sample|save|exp|experiment"
     r"|weight|model|wandb)s?",

@@ -120,7 +120,7 @@ _ENTRY = re.compile(
     (?:(?P<quoted>'[^']*'|"(?:\\.|[^"\\])*")[ \t]*(?:\#[^\n]*)?$|(?P<bare>[^\n]*)$)""",
     re.MULTILINE | re.VERBOSE | re.DOTALL | re.ASCII,
 )
-_COMMENT = re.compile(r"(?:^|\s+)#.*")
+_COMMENT = re.compile(r"(?:^|(?<=\s))#.*")
 _ESCAPE = re.compile(r"\\(.)", re.DOTALL)
 _ESCAPED = {"n": "\n", "r": "\r", "t": "\t"}
 

@@ -191,7 +191,7 @@ def _programs(spec: JobSpec) -> Iterator[tuple[str, ast.Module]]:
     """Yield the Python programs that the command names, where they can be read."""
     if spec.command is None or spec.code is None:
         return
-    for found in re.finditer(r"[^\s;&|'\"]+\.py\b", _script(spec)):
+    for found in re.finditer(r"(?<![^\s;&|'\"])[^\s;&|'\"]+\.py\b", _script(spec)):
         with suppress(UsageError):
             yield found[0], parse_program(Path(spec.code.path).expanduser() / found[0])
 

@@ -81,7 +81,7 @@ def read_gpus(visible: str | None) -> tuple[tuple[LocalGpu, ...], float]:
             # "[N/A]" where it shares the computer's memory.
             memory_gb = round(int(mib) / 1024) if mib.isdecimal() else 0
             gpus.append(LocalGpu(uuid=uuid, name=name, memory_gb=memory_gb))
-    version = re.search(r"CUDA[A-Z ]* Version:\s*([\d.]+)", _nvidia_smi()) if gpus else None
+    version = re.search(r"CUDA[A-Z ]{0,40} Version:\s*([\d.]+)", _nvidia_smi()) if gpus else None
     return tuple(gpus), float(version[1]) if version else 0.0
 
 

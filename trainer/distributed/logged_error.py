@@ -28,7 +28,7 @@ NO_MEMORY = re.compile(
 """Matches the text of an out-of-memory error of torch or another library. A DataLoader worker is killed when
 main memory is full, and receives SIGBUS when /dev/shm is."""
 
-_IN_WORKER = re.compile(r"Caught \w+ in (.+)\.$")
+_IN_WORKER = re.compile(r"Caught \w{1,80} in (.{1,200})\.$")
 """Torch's message for the exception of a worker; the worker's traceback follows it."""
 _WORKER_GONE = re.compile(r"DataLoader worker \(pid\(s\) [\d, ]+\) exited unexpectedly$")
 _WORKER_KILLED = re.compile(r"RuntimeError: DataLoader worker \(pid \d+\) is killed by signal: .+")

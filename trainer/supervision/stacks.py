@@ -21,7 +21,7 @@ from vastrun.trainer.supervision.processes import descendants, send
 _POLL_S = 0.02
 _POLL_RECORDER_S = 0.05
 _QUIET_S = 0.2
-_THREAD = re.compile(r"^(Current thread|Thread) 0x[0-9a-f]+.*\(most recent call first\):$")
+_THREAD = re.compile(r"^(Current thread|Thread) 0x[0-9a-f]{1,16}.*\(most recent call first\):$")
 _LIBRARY = re.compile(r"/lib(64)?/python3\.\d+/((site|dist)-packages/)?|/(site|dist)-packages/")
 _FRAME = re.compile(r'^  File "(?P<file>.*)", line (?P<line>\d+|\?\?\?) in (?P<function>.*)$')
 

@@ -157,7 +157,7 @@ def _cuda_line(driver: Version, built_for: Version | None) -> str:
 
 
 def _cpu() -> str:
-    model = re.search(r"^model name[^:]*: (.*)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
+    model = re.search(r"^model name[^:\n]*: (.*)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
     memory = re.search(r"^MemTotal: *(\d+)", Path("/proc/meminfo").read_text(), re.MULTILINE)
     gib = int(memory[1]) >> 20 if memory else 0
     cores = len(os.sched_getaffinity(0))

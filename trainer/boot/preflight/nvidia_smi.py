@@ -12,7 +12,7 @@ _BASIC = ("index", "name", "memory.total", "driver_version")
 # A driver that does not know one of the fields rejects the whole query: these are queried separately.
 _HEALTH = ("index", "pci.bus_id", "memory.used", "ecc.errors.uncorrected.volatile.total")
 _REMAPPED = ("gpu_bus_id", "remapped_rows.pending", "remapped_rows.failure")
-_CUDA = re.compile(r"CUDA[A-Z ]* Version: *(\d+)\.(\d+)")
+_CUDA = re.compile(r"CUDA[A-Z ]{0,40} Version: *(\d+)\.(\d+)")
 
 
 class NvidiaSmiError(Exception):
