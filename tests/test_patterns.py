@@ -127,6 +127,11 @@ def _is_slow(use: Use) -> bool:
 
 
 def _uses_in(source: Source) -> Iterator[Use]:
+    calls = [
+        (node, called) for node in source.nodes if isinstance(node, ast.Call) and (called := _called(node))
+    ]
+    if not calls:
+        return
     name = source.path.removesuffix(".py").removesuffix("/__init__").removeprefix("vastrun/")
     module = vars(importlib.import_module(f"vastrun.{name.replace('/', '.')}"))
     names = {
@@ -134,13 +139,13 @@ def _uses_in(source: Source) -> Iterator[Use]:
         for node in source.nodes
         if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name)
     }
-    for node in source.nodes:
-        function = ast.unparse(node.func) if isinstance(node, ast.Call) else ""
-        if not isinstance(node, ast.Call) or function not in ("Pattern", *(f"re.{f}" for f in FUNCTIONS)):
-            continue
+    for node, function in calls:
         method, label = function.removeprefix("re."), names.get(id(node), "")
         pattern = _compiled(node, module, re.ASCII if method == "Pattern" else 0)
-        methods = {"Pattern": frozenset({"fullmatch"}), "compile": _methods_of(label)}
+        methods = {
+            "Pattern": frozenset({"fullmatch"}),
+            "compile": _methods().get(label, frozenset({"search"})),
+        }
         yield Use(f"{source.path}: {label or function}", pattern, methods.get(method, frozenset({method})))
 
 
@@ -160,14 +165,19 @@ def _value(node: ast.expr, module: dict[str, Any]) -> Any:
 
 
 @cache
-def _methods_of(name: str) -> frozenset[str]:
-    """Return how a pattern of that name is used, in any file; a search, where none says it."""
-    found = {
-        node.attr
-        for source in sources()
-        for node in source.nodes
-        if isinstance(node, ast.Attribute)
-        and node.attr in FUNCTIONS
-        and name in (getattr(node.value, "id", None), getattr(node.value, "attr", None))
-    }
-    return frozenset(found or {"search"})
+def _methods() -> Mapping[str, frozenset[str]]:
+    """Return how patterns are used, in any file, by their names."""
+    found: dict[str, frozenset[str]] = {}
+    for node in (node for source in sources() for node in source.nodes):
+        if isinstance(node, ast.Attribute) and node.attr in FUNCTIONS:
+            name = getattr(node.value, "id", None) or getattr(node.value, "attr", "")
+            found[name] = found.get(name, frozenset()) | {node.attr}
+    return found
+
+
+def _called(node: ast.Call) -> str:
+    """Return the function of `re`, or `Pattern`; empty for other calls."""
+    function = node.func
+    if isinstance(function, ast.Attribute) and function.attr in FUNCTIONS:
+        return f"re.{function.attr}" if getattr(function.value, "id", "") == "re" else ""
+    return "Pattern" if getattr(function, "id", "") == "Pattern" else ""
