@@ -28,9 +28,7 @@ SHORT: Mapping[str, str] = {
     "launcher/bundle/secret_values.py: _ENTRY": "a line that opens a quote closes the one before",
     "launcher/cli/job_files.py: _LAUNCHER": "the job's own command",
     "launcher/commands/rehearse.py: _NAMES_PACKAGES": "a name of a file, of 255 bytes at most",
-    "launcher/commands/service.py: _PASSWORD": "a variable of the user's own environment",
     "launcher/config/batch_file.py: _BETWEEN": "an option of the command line",
-    "launcher/config/program_report.py: _RESUME_OPTION": "no word of a loop begins another one",
     "launcher/config/rules.py: _RUNS_NOTEBOOK": "the job's own command",
     "launcher/config/settings_file.py: dash": "the user's settings",
     "launcher/config/source.py: re.compile": "PyYAML begins at the start of a scalar",
@@ -39,6 +37,7 @@ SHORT: Mapping[str, str] = {
     "launcher/providers/slurm/offers.py: re.findall": "a GPU's name, of 100 characters at most",
     "trainer/supervision/native_stack.py: _FRAME": "a line, at whose end it always matches",
     "trainer/supervision/stacks.py: _FRAME": "a line, at whose end it always matches",
+    "vastrun/contract/secrets.py: _QUERY": "a ? or & stands before each name, which holds neither",
 }
 """Patterns that are slow with long text: why their text is short, or the time linear all the same."""
 COMPUTED: Mapping[str, str] = {
@@ -49,12 +48,12 @@ COMPUTED: Mapping[str, str] = {
     "launcher/config/shell_values.py: re.compile": "fixed texts",
     "launcher/config/shell_values.py: re.sub": "one character",
     "launcher/decisions/advice.py: re.search": "caps.DETAIL_CHARACTERS",
+    "launcher/core/secrets.py: re.compile": "fixed texts",
     "launcher/image/daemon.py: re.search": "messages of Docker, by caps.EXCHANGES",
     "launcher/ledger/postgres.py: sql": "SQL of vastrun",
     "launcher/ledger/presence.py: found": "files of the kernel",
     "launcher/package_files.py: re.search": "a fixed text",
     "launcher/ssh/session.py: re.compile": "a token, then ten digits at most",
-    "launcher/transcript/mask.py: re.compile": "fixed texts",
     "trainer/supervision/evidence.py: expression": "the job's own pattern",
     "trainer/supervision/wandb_runs.py: found": "a slash stands between two repeats of other characters",
     "vastrun/contract/records.py: re.fullmatch": "those of `Pattern`, which are checked here",

@@ -19,7 +19,7 @@ _ON_STOP = "trap 'exit 143' TERM; "
 """Prefix of a script that ends it on SIGTERM, after its current command was stopped."""
 _QUOTED = re.compile(r"'[^']*'|\"[^\"$`\\]*\"")
 _SHELLS = frozenset(("bash", "sh", "dash", "ash", "zsh", "ksh"))
-_FLAG_BEFORE_SCRIPT = re.compile(r"-[a-z]*c[a-z]*")
+_FLAG_BEFORE_SCRIPT = re.compile(r"-[abd-z]*c[a-z]*")
 _FOR_A_SHELL = re.compile(r"[\n;&|<>$`*?~#(){}!\\\[\]]|^\w+=")
 
 

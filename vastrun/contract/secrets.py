@@ -9,7 +9,7 @@ from urllib.parse import unquote, unquote_plus
 SECRET = "<secret>"
 _MIN_QUERY_CHARACTERS = 16
 """A shorter value of a query, under a name that says nothing, may be a common word."""
-_NAME = re.compile(
+_SECRET_NAME = re.compile(
     r"KEY|TOKEN|SECRET|PASSW|PASSPHRASE|CREDENTIAL|SIGNATURE|^SIG$|AUTH$|_(?:PWD|PASS|PAT)$|^VASTRUN_NOTIFY$",
     re.IGNORECASE,
 )
@@ -39,7 +39,7 @@ _ASSIGNED = re.compile(
 
 def is_secret_name(name: str) -> bool:
     """Return whether the name of a variable, or of a part of a query, says that its value is secret."""
-    return _NAME.search(name) is not None
+    return _SECRET_NAME.search(name) is not None
 
 
 def secrets_among(variables: Mapping[str, str]) -> list[str]:
