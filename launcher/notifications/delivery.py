@@ -13,9 +13,9 @@ from http.client import HTTPException
 from importlib import import_module
 from typing import Any, Literal
 from urllib.error import HTTPError, URLError
-from urllib.request import HTTPRedirectHandler, Request
+from urllib.request import Request
 
-from vastrun.contract.limited_http import limited_opener
+from vastrun.contract.limited_http import NoRedirects, limited_opener
 from vastrun.launcher.core.addresses import EXPECTED_FOR_APPRISE, Address, Service, address_of
 from vastrun.launcher.core.errors import UsageError
 from vastrun.launcher.core.job import JobSpec, NotifyUrl
@@ -149,7 +149,7 @@ class UrlNotifier:
         """Return why the request failed; empty where it did not."""
         try:
             with (
-                limited_opener(self._timeout_s, _NoRedirects) as opener,
+                limited_opener(self._timeout_s, NoRedirects) as opener,
                 opener.open(request, timeout=self._timeout_s),
             ):
                 return ""
@@ -212,13 +212,6 @@ _FORMS: Mapping[Service, Callable[[NotificationText, Kind, str], Request]] = {
     Service.NTFY: _ntfy,
     Service.SLACK: _slack,
 }
-
-
-class _NoRedirects(HTTPRedirectHandler):
-    """Follows no redirects: a redirected POST would arrive as a GET without its body."""
-
-    def redirect_request(self, *_: object) -> None:
-        return None
 
 
 def check_url(address: Address) -> None:

@@ -171,7 +171,7 @@ def _opener(connections: Connections) -> OpenerDirector:
     opener = OpenerDirector()
     for handler in (
         ProxyHandler(),
-        *connections.handlers,
+        connections.handler,
         _SafeRedirects(),
         HTTPErrorProcessor(),
         HTTPDefaultErrorHandler(),

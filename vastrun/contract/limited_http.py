@@ -14,7 +14,15 @@ from functools import partial
 from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
 from threading import Event, Thread
 from typing import IO, Any
-from urllib.request import BaseHandler, HTTPHandler, HTTPSHandler, OpenerDirector, Request, build_opener
+from urllib.request import (
+    BaseHandler,
+    HTTPHandler,
+    HTTPRedirectHandler,
+    HTTPSHandler,
+    OpenerDirector,
+    Request,
+    build_opener,
+)
 
 _MAX_LINES = 1000
 """Maximum lines without content between them: interim responses, headers and trailers may have no end."""
@@ -34,7 +42,7 @@ def limited_opener(seconds: float, *handlers: BaseHandler | type[BaseHandler]) -
     """
     connections = Connections()
     with connections.closed_after(seconds):
-        yield build_opener(*connections.handlers, *handlers)
+        yield build_opener(connections.handler, *handlers)
 
 
 class Connections:
@@ -47,7 +55,7 @@ class Connections:
         self._is_late = Event()
         self._content_at = 0.0
         """Monotonic time at which content was last read."""
-        self.handlers = (_Http(self), _Https(self))
+        self.handler = _Handler(self)
 
     def open_http(self, host: str, **options: Any) -> HTTPConnection:
         """Make a connection to a host."""
@@ -141,8 +149,8 @@ class _Lines:
         return getattr(self._whole, name)
 
 
-class _Http(HTTPHandler):
-    """Opens http addresses."""
+class _Handler(HTTPSHandler, HTTPHandler):
+    """Opens http addresses, and https addresses, whose certificates are verified."""
 
     def __init__(self, connections: Connections) -> None:
         super().__init__()
@@ -151,13 +159,12 @@ class _Http(HTTPHandler):
     def http_open(self, req: Request) -> HTTPResponse:
         return self.do_open(self._connections.open_http, req)
 
-
-class _Https(HTTPSHandler):
-    """Opens https addresses."""
-
-    def __init__(self, connections: Connections) -> None:
-        super().__init__()
-        self._connections = connections
-
     def https_open(self, req: Request) -> HTTPResponse:
         return self.do_open(self._connections.open_https, req)
+
+
+class NoRedirects(HTTPRedirectHandler):
+    """Follows no redirect: it would take a key elsewhere, or turn a POST into a GET."""
+
+    def redirect_request(self, *_: object) -> None:
+        return None

@@ -10,9 +10,9 @@ from http.client import HTTPException
 from pathlib import Path
 from typing import Any
 from urllib.error import HTTPError
-from urllib.request import HTTPRedirectHandler, Request
+from urllib.request import Request
 
-from vastrun.contract.limited_http import limited_opener
+from vastrun.contract.limited_http import NoRedirects, limited_opener
 from vastrun.launcher.core.addresses import is_private
 from vastrun.launcher.core.errors import AuthError, UsageError
 from vastrun.launcher.gate.caps import ExchangeBudget
@@ -104,13 +104,6 @@ def sdk_sender(account: VastAccount) -> Send:
     return send
 
 
-class _KeepsServer(HTTPRedirectHandler):
-    """Follows no redirect: it would take the key elsewhere, or turn an order into a query."""
-
-    def redirect_request(self, *_: Any) -> None:
-        return None
-
-
 def http_sender(account: VastAccount) -> Send:
     """Return a sender by the standard library."""
     headers = {
@@ -123,7 +116,7 @@ def http_sender(account: VastAccount) -> Send:
         content = None if call.body is None else json.dumps(call.body).encode()
         request = Request(account.server + call.path, data=content, headers=headers, method=call.method)
         try:
-            with limited_opener(budget.remaining_s(), _KeepsServer) as opener:
+            with limited_opener(budget.remaining_s(), NoRedirects) as opener:
                 try:
                     response = opener.open(request, timeout=budget.remaining_s(_TIMEOUT_S))
                 except HTTPError as rejection:

@@ -1,4 +1,4 @@
-"""Files over a line that sends a byte now and then: a read ends in time, and the next goes on after it."""
+"""Files over a line that sends a byte now and then: a read ends in time, and the next one goes on there."""
 
 from __future__ import annotations
 
