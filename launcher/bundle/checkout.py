@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from itertools import chain
 from pathlib import Path, PurePosixPath
 
 from vastrun.launcher.bundle.git_reader import Repository, repository_of
@@ -55,15 +56,16 @@ def worktree(folder: str, exclude: Sequence[str] = (), include: Sequence[str] = 
     if not root.is_dir():
         raise JobValueError(f"code.path: no folder {root}")
     with repository_of(root) as repository:
+        commit, dirty = repository.commit(root) if repository else (None, False)
         listed = _listed(root, repository) if repository else walk(root, skip=_is_left_out)
-        names = {*listed, *_included(root, include)}
-        files = tuple(outgoing_files(root, sorted(name for name in names if not _excluded(name, exclude))))
+        names = (name for name in chain(listed, _included(root, include)) if not _excluded(name, exclude))
+        found = {file.name: file for file in outgoing_files(root, names)}
+        files = tuple(found[name] for name in sorted(found))
         if not files:
             hint = "git ignores everything in it" if repository else ""
             raise JobValueError(f"code.path: {root} has no file to upload", hint=hint)
         # A data set that lies in the checkout is reported here, not after an hour of upload.
         _check_size(root, files)
-        commit, dirty = repository.commit(root) if repository else (None, False)
     return Worktree(root=root, files=files, commit=commit, dirty=dirty)
 
 

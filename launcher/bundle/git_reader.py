@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -37,8 +38,9 @@ _TIMEOUT_S = 120.0
 _USUAL_S = 1.0
 """Seconds after which git is searched for a file that it waits for."""
 _MAX_MEMORY_BYTES = 256 << 20
-"""Memory that git may take: an index or a list of ignored files may be made to need any amount."""
+"""Max. memory of git, which an index or a list of ignored files may be made to exhaust."""
 _MAX_RULES_BYTES = 1 << 20
+_MAX_SPLIT = 10
 _RULES = (".gitignore", ".gitattributes")
 
 
@@ -59,8 +61,8 @@ class Repository:
         Names are relative to the folder and may be anything. Raises UsageError.
         """
         listing = self._git(folder, "ls-files", "-z", "-t", "--cached", "--others", "--exclude-standard")
-        for line in filter(None, listing.split("\0")):
-            yield line[2:], line[0] != "?"
+        for line in re.finditer(r"([^\0]) ([^\0]+)", listing):
+            yield line[2], line[1] != "?"
 
     def ignored(self, folder: Path) -> list[str]:
         """Return the files below a folder that git ignores. Raises UsageError."""
@@ -69,36 +71,34 @@ class Repository:
 
     def commit(self, folder: Path) -> tuple[str | None, bool]:
         """Return the commit, and whether something below the folder is not committed. Raises UsageError."""
-        words = ("--porcelain=v2", "--branch", "-z", "--no-renames", "--ignore-submodules=dirty", "--", ".")
-        lines = [line for line in self._git(folder, "status", *words).split("\0") if line]
-        commit = next((line.split()[-1] for line in lines if line.startswith("# branch.oid ")), "")
-        is_known = re.fullmatch(r"[0-9a-f]{40,64}", commit) is not None
-        return commit if is_known else None, any(not line.startswith("# ") for line in lines)
+        words = ("--porcelain", "-z", "--no-renames", "--ignore-submodules=dirty", "--", ".")
+        is_dirty = bool(self._git(folder, "status", *words))
+        commit = self._git(folder, "rev-parse", "--verify", "-q", "HEAD", ok=1).strip()
+        return commit or None, is_dirty
 
-    def _git(self, folder: Path, *words: str) -> str:
+    def _git(self, folder: Path, *words: str, ok: int = 0) -> str:
         user_rules = ("-c", f"core.excludesFile={self.ignore_file}") if self.ignore_file else ()
         places = {"GIT_DIR": str(self.git_dir), "GIT_WORK_TREE": str(self.top)}
-        return _output_of(self.top, folder, {**_environment(), **_NO_SETTINGS, **places}, *user_rules, *words)
+        environment = {**_environment(), **_NO_SETTINGS, **places}
+        return _output_of(self.top, folder, environment, *user_rules, *words, ok=ok)
 
 
 @contextmanager
 def repository_of(folder: Path) -> Iterator[Repository | None]:
     """Open the checkout that a folder lies in; None outside of git, or without git. Raises UsageError."""
     top = next((each for each in (folder, *folder.parents) if os.path.lexists(each / ".git")), None)
-    if top is None:
+    if top is None or shutil.which("git") is None:
         yield None
         return
-    with tempfile.TemporaryDirectory(prefix="vastrun-git-") as scratch:
-        git_dir = Path(scratch)
+    with ExitStack() as stack:
         try:
-            _fill(git_dir, top)
+            scratch = stack.enter_context(tempfile.TemporaryDirectory(prefix="vastrun-git-"))
+            _fill(Path(scratch), top)
             words = ("config", "--type=path", "--default=", "--get", "core.excludesFile")
-            of_user = _output_of(top, git_dir, {**_environment(), "GIT_DIR": scratch}, *words)
-        except FileNotFoundError:  # no git
-            found = None
-        else:
-            found = Repository(top=top, git_dir=git_dir, ignore_file=of_user.rstrip("\n"))
-        yield found
+            of_user = _output_of(top, Path(scratch), {**_environment(), "GIT_DIR": scratch}, *words)
+        except OSError as error:
+            raise UsageError(f"git cannot read {top}: {error.strerror or error}") from error
+        yield Repository(top=top, git_dir=Path(scratch), ignore_file=of_user.rstrip("\n"))
 
 
 def _fill(git_dir: Path, top: Path) -> None:
@@ -108,7 +108,9 @@ def _fill(git_dir: Path, top: Path) -> None:
     (git_dir / "HEAD").write_bytes(_read(private / "HEAD"))
     (git_dir / "info").mkdir()
     inner = [(name, shared / name) for name in _LINKED]
-    inner += [(path.name, path) for path in (private / "index", *private.glob("sharedindex.*"))]
+    # Of the parts of a split index git touches the one in use; others are of the past.
+    split = sorted(private.glob("sharedindex.*"), key=lambda path: path.lstat().st_mtime)[-_MAX_SPLIT:]
+    inner += [(path.name, path) for path in (private / "index", *split)]
     for name, path in inner:
         if path.is_file() or path.is_dir():
             (git_dir / name).symlink_to(path.resolve())
@@ -119,7 +121,8 @@ def _fill(git_dir: Path, top: Path) -> None:
     allowed = _output_of(
         top, git_dir, {**_environment(), **_NO_SETTINGS, "GIT_DIR": str(git_dir)}, *words, ok=1
     )
-    lines = ["[core]", "repositoryformatversion = 1", "bare = false"]
+    # Threads need much of the memory that git may take.
+    lines = ["[core]", "repositoryformatversion = 1", "bare = false", "preloadIndex = false"]
     for setting in filter(None, allowed.split("\0")):
         key, _, value = setting.partition("\n")
         section, _, name = key.partition(".")
@@ -183,7 +186,8 @@ def _limit_memory(pid: int) -> None:
     if sys.platform == "linux":
         import resource
 
-        resource.prlimit(pid, resource.RLIMIT_DATA, (_MAX_MEMORY_BYTES, _MAX_MEMORY_BYTES))
+        with suppress(OSError, ValueError):  # its limit is lower already
+            resource.prlimit(pid, resource.RLIMIT_DATA, (_MAX_MEMORY_BYTES, _MAX_MEMORY_BYTES))
 
 
 def _refuse_odd_files(top: Path) -> None:
@@ -192,5 +196,5 @@ def _refuse_odd_files(top: Path) -> None:
         is_rules = entry.name in _RULES
         if entry.is_symlink() or not (is_rules or ".git" in name.split("/")):
             continue
-        if not entry.is_file() or (is_rules and entry.stat().st_size > _MAX_RULES_BYTES):
+        if not entry.is_file() or (is_rules and len(_read(top / name)) == _MAX_RULES_BYTES):
             raise UsageError(f"git cannot read {top / name}: it is not a file, or larger than 1 MB")

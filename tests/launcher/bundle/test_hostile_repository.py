@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
-import re
+import shutil
 import subprocess
 from collections.abc import Iterator
 from dataclasses import replace
@@ -12,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.hostile.repository import Traps, make_dirty, put_into_index
 from tests.launcher.bundle.bundles import SPEC, git, job_with, packed, shipped_code
 from vastrun.contract import layout
 from vastrun.launcher.bundle.checkout import commit_of, ignored_by_git, worktree
@@ -28,17 +28,6 @@ def secret(tmp_path: Path) -> Path:
     path.parent.mkdir()
     path.write_bytes(SECRET)
     return path
-
-
-def put_into_index(checkout: Path, name: str, git_dir: str = ".git") -> None:
-    """Add a file to the index under any name, which git refuses to do."""
-    placeholder = "~" * len(name)
-    (checkout / placeholder).write_text("x")
-    git(checkout, "add", placeholder)
-    (checkout / placeholder).unlink()
-    index = checkout / git_dir / "index"
-    content = index.read_bytes()[:-20].replace(placeholder.encode(), name.encode())
-    index.write_bytes(content + hashlib.sha1(content).digest())
 
 
 @pytest.mark.parametrize("kind", ["absolute", "parent", "inner parent", "of git"])
@@ -129,48 +118,6 @@ def test_rules_without_end_are_an_error(checkout: Path) -> None:
         packed(job_with(checkout))
 
 
-class Traps:
-    """A program that leaves a mark, as the value of settings of a repository."""
-
-    def __init__(self, folder: Path) -> None:
-        self.marks = folder / "marks"
-        self.marks.mkdir()
-        self.program = folder / "trap"
-        self.program.write_text(f'#!/bin/sh\necho "$0 $*" >"{self.marks}/$$"\ncat\n')
-        self.program.chmod(0o755)
-
-    def set(self, checkout: Path) -> None:
-        """Set all settings that git documents, the hooks and the attributes, in `.git` alone."""
-        keys = subprocess.run(["git", "help", "--config"], capture_output=True, text=True, check=True).stdout
-        lines = []
-        for key in sorted(set(re.findall(r"(?m)^[a-z]\w*\.[^\s_]+$", keys))):
-            section, _, rest = re.sub(r"<[^>]*>|\*", "x", key).partition(".")
-            inner, _, name = rest.rpartition(".")
-            lines.append(f'[{section} "{inner}"]' if inner else f"[{section}]")
-            lines.append(f'{name} = "{self.program}"')
-        lines += ["[extensions]", "worktreeConfig = true", "[include]", 'path = "more"']
-        common = ['[filter "x"]', "required = true", "[core]", "fsmonitorHookVersion = 1"]
-        folder = checkout / ".git"
-        (folder / "config").write_text("\n".join([*lines, *common]))
-        for name in ("more", "config.worktree"):
-            (folder / name).write_text("\n".join([f'[filter "x"]\nclean = "{self.program}"', *lines]))
-        for hook in ("post-index-change", "fsmonitor-watchman", "pre-commit", "reference-transaction"):
-            (folder / "hooks").mkdir(exist_ok=True)
-            (folder / "hooks" / hook).unlink(missing_ok=True)
-            (folder / "hooks" / hook).symlink_to(self.program)
-        (folder / "info" / "attributes").write_text("* filter=x diff=x merge=x\n")
-
-    @property
-    def sprung(self) -> list[str]:
-        return [mark.read_text() for mark in self.marks.iterdir()]
-
-
-def make_dirty(checkout: Path) -> None:
-    """Have git compare contents, for which it runs filters."""
-    (checkout / "train.py").write_text("print('other')\n")
-    (checkout / ".gitattributes").write_text("* filter=x diff=x merge=x\n")
-
-
 def test_no_setting_of_a_repository_starts_a_program(checkout: Path, tmp_path: Path) -> None:
     traps, nested = Traps(tmp_path), checkout / "nested"
     nested.mkdir()
@@ -242,9 +189,26 @@ def deep(code: Path) -> Iterator[Path]:
     subprocess.run(["rm", "-rf", str(code / "d")], check=True)
 
 
+@pytest.mark.slow
 def test_a_folder_may_be_nested_as_deeply_as_the_disk_allows(deep: Path) -> None:
     assert len(worktree(str(deep)).paths) == 3
     with pytest.raises(UsageError, match="too many folders"):
         worktree(str(deep), include=["**/a.py"])
     git(deep, "init", "-q")
     assert len(worktree(str(deep)).paths) == 3
+
+
+def test_git_sees_no_key_of_the_user(checkout: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    canary = tmp_path / "canary"
+    stand_in = tmp_path / "bin" / "git"
+    stand_in.parent.mkdir()
+    stand_in.write_text(f"#!/bin/sh\nenv >>'{canary}'\nexec '{shutil.which('git')}' \"$@\"\n")
+    stand_in.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{stand_in.parent}:/usr/bin:/bin")
+    for name in ("VAST_API_KEY", "WANDB_API_KEY", "AWS_SECRET_ACCESS_KEY", "GIT_DIR"):
+        monkeypatch.setenv(name, "s3cret")
+
+    worktree(str(checkout))
+
+    assert "HOME=" in canary.read_text()
+    assert "s3cret" not in canary.read_text()
