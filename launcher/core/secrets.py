@@ -97,7 +97,9 @@ def _public(value: _T, mask: Mask) -> _T:
     if isinstance(value, str):
         shown = hide_in_command(mask.hide(value))
     elif isinstance(value, Mapping):
-        shown = {key: SECRET if is_secret_name(key) else _public(each, mask) for key, each in value.items()}
+        # A number is no secret: `max_tokens` is a value that a batch may vary.
+        secret = {key: SECRET for key, each in value.items() if isinstance(each, str) and is_secret_name(key)}
+        shown = {key: _public(each, mask) for key, each in value.items()} | secret
     elif isinstance(value, list | tuple):
         shown = tuple(_public(each, mask) for each in value)
     elif is_dataclass(value):

@@ -122,3 +122,10 @@ def test_a_job_without_code_must_use_it_in_its_command(tmp_path: Path) -> None:
     check_values_used(alone, set())
     with pytest.raises(JobValueError, match="the batch varies lr"):
         check_values_used(alone, {"lr"})
+
+
+def test_a_file_that_is_too_long_is_refused_before_it_is_read_as_yaml(folder: Path) -> None:
+    with (folder / "job.yaml").open("wb") as file:
+        file.truncate(1 << 40)
+    with pytest.raises(UsageError, match=r"job\.yaml has more than 4 MB of text"):
+        read_source(folder / "job.yaml")

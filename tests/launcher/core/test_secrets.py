@@ -171,10 +171,18 @@ def test_a_job_is_shown_without_its_secrets_and_stays_as_it_is() -> None:
 
 
 def test_values_of_a_batch_are_shown_without_secrets_and_numbers_stay_numbers() -> None:
-    values = {"env.MY_TOKEN": "abc", "train.optim.lr": 0.1, "data": [{"url": "https://h/f?key=1"}]}
+    values = {
+        "env.MY_TOKEN": "abc",
+        "train.optim.lr": 0.1,
+        "tokens": 4096,
+        "tokenizer": "gpt2",
+        "data": [{"url": "https://h/f?key=1"}],
+    }
     assert public_values(values) == {
         "env.MY_TOKEN": S,
         "train.optim.lr": 0.1,
+        "tokens": 4096,
+        "tokenizer": "gpt2",
         "data": ({"url": f"https://h/f?key={S}"},),
     }
 

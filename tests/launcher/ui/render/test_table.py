@@ -26,7 +26,7 @@ def test_anything_else_stays_as_it_is(text: str) -> None:
 
 
 def test_values_metrics_and_hosts_of_a_batch_are_no_formulas() -> None:
-    values = {"=key": FORMULA, "lr": -0.5}
+    values = {"=cell": FORMULA, "lr": -0.5}
     run = Run(
         id="calm-heron-3f1a",
         job="demo",
@@ -47,7 +47,7 @@ def test_values_metrics_and_hosts_of_a_batch_are_no_formulas() -> None:
     assert dict(zip(header, cells, strict=True)) | {"run": ""} == {
         "point": "1",
         "id": "1f",
-        "'=key": f"'{FORMULA}",
+        "'=cell": f"'{FORMULA}",
         "lr": "-0.5",
         "verdict": cells[4],
         "'+loss": "-0.25",
