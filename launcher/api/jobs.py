@@ -28,7 +28,7 @@ Overrides = Mapping[str, Any] | Iterable[str]
 """Values by their dotted keys, `{"limits.usd": 5}`, or as for --set, `["limits.usd=5"]`."""
 _MAX_TOTAL_BYTES = 64 << 20
 _MAX_CHARACTERS = 4 << 20
-"""Maximum characters of a file, which somebody else may have written; PyYAML reads 200 kB a second."""
+"""Maximum characters of a file, since PyYAML reads 200 kB a second."""
 
 
 @dataclass(frozen=True, kw_only=True)

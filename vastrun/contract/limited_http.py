@@ -55,7 +55,7 @@ class Connections:
         self._is_late = Event()
         self._content_at = 0.0
         """Monotonic time at which content was last read."""
-        self.handler = _Handler(self)
+        self.handler = _LimitedHandler(self)
 
     def open_http(self, host: str, **options: Any) -> HTTPConnection:
         """Make a connection to a host."""
@@ -149,7 +149,7 @@ class _Lines:
         return getattr(self._whole, name)
 
 
-class _Handler(HTTPSHandler, HTTPHandler):
+class _LimitedHandler(HTTPSHandler, HTTPHandler):
     """Opens http addresses, and https addresses, whose certificates are verified."""
 
     def __init__(self, connections: Connections) -> None:
