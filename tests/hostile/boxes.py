@@ -18,7 +18,7 @@ Since = Literal["boot", "train", "end"]
 
 MAX_GAP_S = 2.0
 """Seconds of computing between two looks of the launcher's guard at the user, time and money."""
-READ_S, TRICKLE_S = 0.2, 20.0
+READ_S, TRICKLE_S = 0.2, 1.0
 """How long a read takes that is answered with a lie, and one of what has no end."""
 
 

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import redirect_stderr, redirect_stdout, suppress
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Any
 
 import pytest
@@ -26,6 +28,7 @@ from tests.launcher.notifications.inbox import inbox
 from tests.launcher.terminal import CRASH, Terminal
 from tests.launcher.ui.report.reading import assert_sound
 from vastrun.contract.checkpoint_folder import verify
+from vastrun.launcher.cli import cli
 from vastrun.launcher.core import Cause
 from vastrun.launcher.decisions.policy import INVALID_STATUS_S, LATE_GRACE_S, LIMIT_SLACK_S
 
@@ -141,11 +144,9 @@ def lying_terminal(folder: Path, lie: Lie, since: Since, training: Training = HO
 
 
 def assert_a_good_end(terminal: Terminal, lie: Lie) -> None:
-    told = [
-        terminal.type(*words) for words in (("why", "last"), ("status", "last"), ("logs", "last"), ("cost",))
-    ]
-    for result in told:
-        assert_no_crash(result)
+    for words in (("why", "last"), ("status", "last"), ("cost",)):
+        assert_no_crash(terminal.type(*words))
+    assert_printable_log(terminal)
     for words in (("why", "last"), ("status",), ("status", "last")):
         assert_readable(terminal.document(*words))
     run = terminal.ledger.runs()[0]
@@ -173,9 +174,22 @@ def assert_no_crash(result: Result) -> None:
     if result.exception is not None and not isinstance(result.exception, SystemExit):
         raise result.exception
     for text in (result.stdout, result.stderr):
-        strange = {c for c in set(text) if not (c.isprintable() or c in "\n\t")}
-        assert not strange, text
-        assert not any(line.startswith(("1700000000", "supervisor all")) for line in text.split("\n")), text
+        assert_printable(text.split("\n"))
+
+
+def assert_printable_log(terminal: Terminal) -> None:
+    """The whole log is printed to a file, as to a terminal: click's runner holds it several times."""
+    with TemporaryFile("w+", encoding="utf-8", newline="") as screen:
+        with redirect_stdout(screen), redirect_stderr(screen), suppress(SystemExit):
+            cli.main(["logs", "last"], obj=terminal.app())
+        screen.seek(0)
+        assert_printable(line.removesuffix("\n") for line in screen)
+
+
+def assert_printable(lines: Iterable[str]) -> None:
+    for line in lines:
+        assert not {c for c in set(line) if not (c.isprintable() or c == "\t")}, line
+        assert not line.startswith(("1700000000", "supervisor all")), line
 
 
 def assert_readable(document: Any) -> None:
