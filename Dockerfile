@@ -30,7 +30,7 @@ FROM packages AS wheel
 RUN /opt/vastrun/bin/pip install --no-index --find-links /wheels --no-deps --no-cache-dir \
     --require-hashes --requirement /requirements/build.txt
 WORKDIR /source
-COPY pyproject.toml README.md LICENSE ./
+COPY pyproject.toml hatch_build.py README.md LICENSE ./
 COPY configs/ configs/
 COPY onstart/ onstart/
 COPY vastrun/ vastrun/
