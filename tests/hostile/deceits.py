@@ -69,11 +69,13 @@ def _trickle(pause_s: float) -> str:
     """Every file that is asked for comes byte by byte."""
     program = f"""\
 import os, sys, time
-while byte := os.read(0, 1):
+left = int(sys.argv[1])
+while left and (byte := os.read(0, 1)):
     os.write(1, byte)
+    left -= 1
     time.sleep({pause_s})
 """
-    head = f'#!/bin/bash\n[[ $1 == -c ]] || exec /usr/bin/head "$@"\nexec python3 -c {shlex.quote(program)}'
+    head = f'#!/bin/bash\n[[ $1 == -c ]] || exec /usr/bin/head "$@"\nexec python3 -c {shlex.quote(program)} "$2"'
     return f'printf %s {shlex.quote(head)} >"$HOME/../bin/head"; chmod +x "$HOME/../bin/head"'
 
 
