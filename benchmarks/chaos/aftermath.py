@@ -84,7 +84,8 @@ class Aftermath:
     @property
     def settled_drift(self) -> float:
         """The same once the bill was settled."""
-        if abs(self.settled_usd - self.charged_usd) <= self.rounded_usd or not self.charged_usd:
+        # What is rounded to nothing is in no charge: its cost stays as it was counted.
+        if abs(self.settled_usd - self.charged_usd) <= self.rounded_usd or self.charged_usd < ROUNDED_USD / 2:
             return 0.0
         return self.settled_usd / self.charged_usd - 1
 
