@@ -73,7 +73,7 @@ image: $(STAMPS)/dev ## Build the image for CPUs, push and lock it; first tests/
 messages: ## Print every string that a user may see, to be read
 	@$(PYTHON) tests/messages.py
 
-schemas: $(STAMPS)/dev ## Write the schemas of files and of --json, and the parts of pages that come from the code
+schemas: $(STAMPS)/dev ## Write the schemas of files and of --json to build/schemas, and the parts of pages that come from the code
 	$(BIN)/python -m tests.schemas
 
 docs: $(STAMPS)/docs ## Build the documentation in build/site, to be opened without a network; fails on a broken link
