@@ -36,7 +36,8 @@ slow: $(STAMPS)/dev ## The tests that test leaves out, or the K-th of N parts of
 
 check: lint test integration slow ## All that a change must pass
 
-lint: $(STAMPS)/dev ## Formatter, linter, types, import rules, shellcheck
+lint: $(STAMPS)/dev ## Budget of lines, formatter, linter, types, import rules, shellcheck
+	$(BIN)/python -m tests.budget
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
