@@ -32,6 +32,7 @@ RUN /opt/vastrun/bin/pip install --no-index --find-links /wheels --no-deps --no-
 WORKDIR /source
 COPY pyproject.toml hatch_build.py README.md LICENSE ./
 COPY configs/ configs/
+COPY docs/batch.md docs/job-file.md docs/
 COPY onstart/ onstart/
 COPY vastrun/ vastrun/
 COPY launcher/ vastrun/launcher/

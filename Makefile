@@ -1,4 +1,4 @@
-# One word each: quickstart, test, integration, slow, lint, check, pythons, lowest, newest, torch, versions, wheel, release-check, image, messages, schemas, docs, format, bench, gpu, proof, chaos, stress, mutants, frameworks, mlflow, fuzz, clean. All are safe to repeat and quick the second time.
+# One word each: quickstart, test, integration, slow, lint, check, pythons, lowest, newest, torch, versions, wheel, release-check, image, messages, schemas, docs, format, bench, gpu, chaos, stress, frameworks, mlflow, fuzz, clean. All are safe to repeat and quick the second time.
 
 VENV   := .venv
 PYTHON ?= python3
@@ -6,7 +6,6 @@ BIN    := $(VENV)/bin
 STAMPS := $(VENV)/stamps
 RUNS   ?= 40
 SEED   ?= 0
-SEEDS  ?= 2
 PART   ?= 1/1
 FUZZ   ?= 100000
 # What a user forbids Python to write down, thousands of processes would compile again.
@@ -17,7 +16,7 @@ GPU_PYTHON = $(if $(filter file default,$(origin PYTHON)),$(firstword $(wildcard
 INSTALL := requirements/install.sh $(BIN)/python
 
 .DEFAULT_GOAL := help
-.PHONY: help quickstart test integration slow lint check pythons lowest newest torch versions wheel release-check image messages schemas docs format bench gpu proof chaos stress mutants frameworks mlflow fuzz clean
+.PHONY: help quickstart test integration slow lint check pythons lowest newest torch versions wheel release-check image messages schemas docs format bench gpu chaos stress frameworks mlflow fuzz clean
 
 help: ## This list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -36,7 +35,8 @@ slow: $(STAMPS)/dev ## The tests that test leaves out, or the K-th of N parts of
 
 check: lint test integration slow ## All that a change must pass
 
-lint: $(STAMPS)/dev ## Formatter, linter, types, import rules, shellcheck
+lint: $(STAMPS)/dev ## Budget of lines, formatter, linter, types, import rules, shellcheck
+	$(BIN)/python -m tests.budget
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
@@ -73,7 +73,7 @@ image: $(STAMPS)/dev ## Build the image for CPUs, push and lock it; first tests/
 messages: ## Print every string that a user may see, to be read
 	@$(PYTHON) tests/messages.py
 
-schemas: $(STAMPS)/dev ## Write the schemas of files and of --json, and the parts of pages that come from the code
+schemas: $(STAMPS)/dev ## Write the schemas of files and of --json to build/schemas, and the parts of pages that come from the code
 	$(BIN)/python -m tests.schemas
 
 docs: $(STAMPS)/docs ## Build the documentation in build/site, to be opened without a network; fails on a broken link
@@ -84,15 +84,12 @@ format: $(STAMPS)/dev ## Format the code
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-bench: $(STAMPS)/dev ## Print every figure of docs/benchmarks.md, or FIGURES (batch) of a batch of POINTS, PARALLEL at once, at SPEED
-	$(BIN)/python -m benchmarks $(if $(POINTS),$(or $(FIGURES),batch) --points $(POINTS) --at-once $(or $(PARALLEL),50) \
+bench: $(STAMPS)/dev ## Print the figures of docs/benchmarks.md that have a limit, or those of a batch of POINTS, PARALLEL at once, at SPEED
+	$(BIN)/python -m benchmarks $(if $(POINTS),batch --points $(POINTS) --at-once $(or $(PARALLEL),50) \
 		$(if $(SPEED),--speed $(SPEED)),$(FIGURES))
 
 gpu: ## Measure and check what only GPUs can show, in MINUTES (10), or the named CHECKS; PYTHON is one whose torch has CUDA
 	@$(GPU_PYTHON) -m tests.gpu --minutes $(or $(MINUTES),10) $(CHECKS)
-
-proof: $(STAMPS)/trainer ## Train what the table of docs/evaluation.md has, and write the table: SEEDS (2) times each
-	$(BIN)/python -m benchmarks.proof --seeds $(SEEDS)
 
 chaos: $(STAMPS)/dev ## RUNS runs (40), or BATCHES, with troubles by SEED (0) on an emulated Vast; boxes are processes, of image DOCKER, or HOSTILE=1; programs work MINUTES; NODES=2: on boxes of this computer
 	$(BIN)/python -m benchmarks chaos --seed $(SEED) $(if $(NODES),--nodes $(NODES) --runs $(RUNS) --parallel 4, \
@@ -103,9 +100,6 @@ chaos: $(STAMPS)/dev ## RUNS runs (40), or BATCHES, with troubles by SEED (0) on
 stress: $(STAMPS)/dev ## Run TESTS (those that wait for something) TIMES (30) times beside LOAD (4) busy processes
 	@TIMES=$(or $(TIMES),30) LOAD=$(or $(LOAD),4) tests/stress.sh $(or $(TESTS),tests/launcher/ssh \
 		tests/trainer/supervision tests/trainer/telemetry tests/launcher/api tests/e2e)
-
-mutants: $(STAMPS)/dev ## Draw N (60) small faults in the code by SEED (0), and print which of them no test notices
-	$(BIN)/python -m benchmarks.mutants --number $(or $(N),60) --seed $(SEED) --jobs $(or $(PARALLEL),2) $(if $(COVERED),--covered $(COVERED)) $(FOLDERS)
 
 frameworks: $(STAMPS)/frameworks ## Train neuraloperator's FNO, stop and continue the programs of examples/, then train each RUNS (10) times, with machines destroyed by SEED (0) on an emulated Vast
 	$(VENV)-frameworks/bin/python -m pytest -q -n 0 -k neuraloperator tests/trainer/models/test_own_models.py
@@ -135,7 +129,7 @@ $(STAMPS)/trainer: pyproject.toml constraints.txt requirements/launcher.txt | $(
 $(STAMPS)/dev: pyproject.toml constraints.txt requirements/providers.txt tests/axe.txt | $(BIN)/python
 	@echo 'setting up $(VENV): the launcher, the trainer and what checks them (once)'
 	@$(INSTALL) --require-hashes --requirement requirements/providers.txt
-	@$(INSTALL) --constraint constraints.txt --editable '.[trainer,export,dev,bench]'
+	@$(INSTALL) --constraint constraints.txt --editable '.[trainer,export,dev]'
 	@$(INSTALL) --no-deps --require-hashes --requirement tests/axe.txt
 	@mkdir -p $(STAMPS) && touch $(STAMPS)/trainer $@
 

@@ -1,4 +1,4 @@
-"""Measure every figure of `docs/benchmarks.md`, or those named, and hold them to their limits.
+"""Measure the figures of `docs/benchmarks.md` that have a limit, or those named, and hold them to it.
 
 The first line says on what machine; each figure how often it was measured (n). Medians, with the lowest and
 the highest in brackets; what is compared is measured in turns. Status 1 when a limit was missed or a promise
@@ -13,41 +13,21 @@ import signal
 import sys
 from collections.abc import Callable
 from functools import partial
-from typing import Any
 
 from benchmarks import (
     batch,
-    bids,
     chaos,
     checkpoints,
-    container,
-    crowd,
-    equal_time,
     estimate,
-    funnel,
     launcher_memory,
     loader,
     log_lag,
-    long_log,
     machine,
-    neighbours,
-    operators,
     overhead,
-    profiling,
     recovery,
     release,
-    resumed,
-    reused,
-    scale,
-    seeing,
-    served,
     short_job,
-    stages,
     startup,
-    status,
-    tasks,
-    team,
-    telemetry,
     throughput,
 )
 from benchmarks.chaos import batches
@@ -57,51 +37,26 @@ Run = Callable[[], bool | None]
 
 RUNS: dict[str, Run] = {
     "startup": startup.run,
-    "bids": bids.run,
-    "funnel": funnel.run,
     **{name: partial(throughput.run, name) for name in throughput.SETUPS},
-    "frameworks": throughput.run_frameworks,
     "overhead": overhead.run,
     "short-job": short_job.run,
-    "telemetry": telemetry.run,
-    "profiling": profiling.run,
     "checkpoints": checkpoints.run,
-    "resumed": resumed.run,
     "loader": loader.run,
-    "operators": operators.run,
     "recovery": recovery.run,
     "log-lag": log_lag.run,
-    "seeing": seeing.run,
-    "long-log": long_log.run,
     "release": release.run,
     "launcher-memory": launcher_memory.run,
-    "neighbours": neighbours.run,
-    "container": container.run,
-    "crowd": crowd.run,
     "batch": batch.run,
     "estimate": estimate.run,
     "batch-killed": batch.run_killed,
-    "reused": reused.run,
-    "served": served.run,
-    "status": status.run,
-    "scale": scale.run,
-    "team": team.run,
-    # Whole trainings, which take the longest.
-    "stages": stages.run,
-    "tasks": tasks.run,
-    "equal-time": lambda: equal_time.run(_parser().parse_args([])),
 }
 
 
 def main() -> None:
     options = _parser().parse_args()
-    runs = RUNS | {
-        "batch": partial(batch.run, **_of_batch(options, "points", "parallel", "speed")),
-        "reused": partial(reused.run, **_of_batch(options, "points", "parallel")),
-        "served": partial(served.run, **_of_batch(options, "points", "parallel", "speed")),
-        "chaos": partial(_chaos, options),
-        "equal-time": partial(equal_time.run, options),
-    }
+    given = {"points": options.points, "parallel": options.at_once, "speed": options.speed}
+    of_batch = {name: value for name, value in given.items() if value is not None}
+    runs = RUNS | {"batch": partial(batch.run, **of_batch), "chaos": partial(_chaos, options)}
     unknown = [name for name in options.names if name not in runs]
     if unknown:
         sys.exit(f"error: no benchmark is called {', '.join(unknown)}\ntry: one of {', '.join(runs)}")
@@ -112,12 +67,6 @@ def main() -> None:
     print(machine.described(), flush=True)
     results = [runs[name]() for name in options.names or runs]
     sys.exit(1 if False in results else 0)
-
-
-def _of_batch(options: argparse.Namespace, *names: str) -> dict[str, Any]:
-    """Return those of the arguments that were given."""
-    given = {"points": options.points, "parallel": options.at_once, "speed": options.speed}
-    return {name: given[name] for name in names if given[name] is not None}
 
 
 def _chaos(options: argparse.Namespace) -> bool:
@@ -153,10 +102,9 @@ def _parser() -> argparse.ArgumentParser:
     every = ", ".join([*RUNS, "chaos"])
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"one of {every}; all where none is named")
     parser.add_argument("--runs", type=int, default=20, help="chaos: how many")
-    parser.add_argument("--points", type=int, help="batch, reused, served: how many")
-    parser.add_argument("--at-once", type=int, help="batch, reused, served: so many at once")
-    parser.add_argument("--speed", type=float, help="batch, served: how fast time passes")
-    equal_time.add_arguments(parser)
+    parser.add_argument("--points", type=int, help="batch: how many")
+    parser.add_argument("--at-once", type=int, help="batch: so many at once")
+    parser.add_argument("--speed", type=float, help="batch: how fast time passes")
     parser.add_argument("--batches", type=int, default=0, help="chaos: so many batches instead of runs")
     parser.add_argument("--seed", type=int, default=0, help="chaos: other troubles")
     parser.add_argument("--parallel", type=int, default=4, help="chaos: so many at once")

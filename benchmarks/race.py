@@ -1,4 +1,4 @@
-"""Race: the training of a candidate against the clock, and the errors of its rollouts.
+"""Race: the training of a candidate against the clock, and the errors of its rollouts on Burgers' equation.
 
 On a CPU the time is that of the process, which other users of the computer do not change; on a GPU wall time.
 """
@@ -8,21 +8,22 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 
 import torch
 from torch import Tensor
 from torch.nn.utils import clip_grad_norm_
 
-from benchmarks.rivals import Candidate
-from vastrun.contract.config import ObjectiveConfig, OptimConfig
-from vastrun.trainer.data import Task
+from vastrun.contract.config import ModelConfig, OptimConfig
+from vastrun.contract.data_config import DataConfig
+from vastrun.trainer import data, models
+from vastrun.trainer.data import Source, Task
 from vastrun.trainer.data.trajectories import Trajectories
 from vastrun.trainer.engine.ema import Ema
 from vastrun.trainer.engine.optimiser import LearningRateSchedule, make_optimizer, set_learning_rate
-from vastrun.trainer.engine.session_builder import space_of
+from vastrun.trainer.engine.session_builder import domain_of, space_of
 from vastrun.trainer.models.operator import NetworkOperator
-from vastrun.trainer.models.weights import count_parameters
 from vastrun.trainer.sampling.windows import draw_indices
 from vastrun.trainer.stages.objective import UnrollLoss
 
@@ -34,6 +35,58 @@ _EMA_DECAY = 0.9995
 _GPU_STEPS = 25
 """Steps between two looks at the clock on a GPU, which would wait for it."""
 _BATCH = 64
+_SEED, _TEST_SEED = 2022, 1_002_022
+_TRAIN, _HELD_OUT, _TEST = 64, 8, 256
+_BURGERS = DataConfig(task="burgers", points=256, ranges={"nus": (0.01, 0.1)}, range_values=8)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Candidate:
+    """A model and how it is trained."""
+
+    model: str
+    optimiser: str
+    batch: int
+    dim: int
+    depth: int
+    modes: int
+    points: int = 0
+
+    def __str__(self) -> str:
+        shown = {key: value for key, value in asdict(self).items() if value and key != "model"}
+        return ", ".join(
+            str(value) if key == "optimiser" else f"{key} {value}" for key, value in shown.items()
+        )
+
+    @property
+    def optim(self) -> OptimConfig:
+        """Options of the optimiser."""
+        name, rate = self.optimiser.split()
+        return OptimConfig(name=name, lr=float(rate))  # type: ignore[arg-type]
+
+    def build(self, train: Source) -> NetworkOperator:
+        """Build the model for the task of a training set."""
+        config = ModelConfig(name=self.model, dim=self.dim, depth=self.depth, modes=self.modes)
+        operator = models.make(
+            replace(config, points=self.points) if self.points else config, [domain_of(train)]
+        )
+        operator.scale(0).set(*train.moments())
+        return operator
+
+
+def load(folder: Path, device: torch.device) -> tuple[Task, Trajectories, Trajectories]:
+    """Return a task, samples to choose candidates by, and 256 test conditions at each end of the range."""
+    task = _make(replace(_BURGERS, seed=_SEED, train=_TRAIN, test=_HELD_OUT), folder / "train")
+    held_out = task.test.to(device)
+    task.place(device)
+    ends = replace(_BURGERS, seed=_TEST_SEED, ranges={}, nus=_BURGERS.ranges["nus"], train=1, test=_TEST)
+    return task, held_out, _make(ends, folder / "test").test.to(device)
+
+
+def _make(config: DataConfig, folder: Path) -> Task:
+    folder.mkdir(parents=True)
+    data.generate(config, folder)
+    return data.make_task(config, folder)
 
 
 def _wall_s() -> float:
@@ -51,8 +104,6 @@ class Racer:
         seed: int,
         *,
         optim: OptimConfig | None = None,
-        objective: ObjectiveConfig | None = None,
-        unroll: int = UNROLL,
     ) -> None:
         torch.manual_seed(seed)
         device = task.test.fields.device
@@ -61,16 +112,11 @@ class Racer:
         self._task, self._seed = task, seed
         self._clock: Callable[[], float] = _wall_s if device.type == "cuda" else time.process_time
         self._turn = _GPU_STEPS if device.type == "cuda" else 1
-        self._space = space_of(task.train, unroll)
-        self._objective = UnrollLoss(self.operator, objective)
+        self._space = space_of(task.train, UNROLL)
+        self._objective = UnrollLoss(self.operator)
         self._optim = optim or candidate.optim
         self._optimizer = make_optimizer(self.operator, self._optim)
         self._ema = Ema(self.operator, _EMA_DECAY)
-
-    @property
-    def parameters(self) -> int:
-        """Number of parameters."""
-        return count_parameters(self.operator)
 
     def train_until(self, seconds: float, total_s: float) -> None:
         """Train until `seconds` are spent of a training of `total_s`, by which the rate decays."""

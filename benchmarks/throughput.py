@@ -1,16 +1,14 @@
-"""Steps a second and memory of the trainer, every safeguard on, beside other loops on the same workload."""
+"""Steps a second and memory of the trainer, every safeguard on, beside a bare loop on the same workload."""
 
 from __future__ import annotations
 
 import itertools
-import statistics
 import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
-from benchmarks.agreements import shares
 from benchmarks.box import config, prepare, train_by_hand, train_with_vastrun
 from benchmarks.figures import Claim, Limit, Pair, in_turns, max_limit, min_limit, show
 from benchmarks.memory import PeakWatch
@@ -36,8 +34,6 @@ MEMORY_BATCH = 512
 ON_GPUS = {"model": ModelConfig(dim=512, depth=8, heads=8, patch=4), "data": (DataConfig(points=256),)}
 """Of what would take too long on a CPU, and no time at all on a GPU with the usual model."""
 
-FRAMEWORKS = ("lightning", "accelerate")
-
 Way = Callable[[Path], Training]
 """How to train in a box."""
 
@@ -60,7 +56,7 @@ SETUPS = {
 
 
 def run(strategy: str) -> bool:
-    """A table: beside the loop that one would write by hand, and what the agreements of the ranks cost."""
+    """Print a table: beside the loop that one would write by hand."""
     setup = SETUPS[strategy]
     with tempfile.TemporaryDirectory() as root:
         boxes = Boxes(Path(root), setup)
@@ -76,20 +72,7 @@ def run(strategy: str) -> bool:
             show(f"{name}, speed", speed, "steps/s", Claim(speed.ratio, "of a bare loop", setup.speed)),
             show(f"{name}, peak memory", memory, "MiB", Claim(memory.ratio, "of a bare loop's", MEMORY)),
         ]
-        if setup.ranks > 1:
-            _print_agreements(boxes, step_s=1 / statistics.median(speed.candidate))
     return all(holds)
-
-
-def run_frameworks() -> None:
-    """A table: beside Lightning and accelerate, with DDP."""
-    programs = [partial(by_hand, program=f"benchmarks.in_{name}") for name in FRAMEWORKS]
-    with tempfile.TemporaryDirectory() as root:
-        rounds = _speeds(Boxes(Path(root), SETUPS["ddp"]), [with_vastrun, *programs])
-    candidate, *baseline = zip(*rounds, strict=True)
-    for name, speeds in zip(FRAMEWORKS, baseline, strict=True):
-        speed = Pair(candidate=candidate, baseline=speeds)
-        show("ddp x2, speed", speed, "steps/s", Claim(speed.ratio, f"of {name}"), baseline=name)
 
 
 class Boxes:
@@ -128,9 +111,3 @@ def _peak_mib(boxes: Boxes, train: Callable[[Path], list[dict[str, float]]]) -> 
     with PeakWatch() as watch:
         records = train(boxes.new(MEMORY_STEPS, MEMORY_BATCH, MEMORY_SAVE_EVERY))
     return max(record.get("peak_memory_mib", 0.0) for record in records) if boxes.gpus else watch.mib
-
-
-def _print_agreements(boxes: Boxes, *, step_s: float) -> None:
-    parts = shares(boxes.new(), step_s=step_s)
-    summary = ", ".join(f"{name} {share:.2%}" for name, share in parts.items())
-    print(f"  agreements of the ranks  {sum(parts.values()):.2%} of the time: {summary}", flush=True)

@@ -26,11 +26,9 @@ def configs_dir() -> Path:
     return _package_folder("configs")
 
 
-def schemas() -> dict[str, Path]:
-    """Return the files of JSON Schemas by name: "job", "batch", then those of documents from --json."""
-    folder = configs_dir() / "schemas"
-    files = [folder / "job.json", folder / "batch.json", *sorted((folder / "output").glob("*.json"))]
-    return {file.stem: file for file in files}
+def page(name: str) -> str:
+    """Return the text of a page that comes with the package: those that say what keys of files mean."""
+    return (_package_folder("docs") / name).read_text(encoding="utf-8")
 
 
 def trainer_dir() -> Path:

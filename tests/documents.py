@@ -9,8 +9,7 @@ from typing import Any
 
 from jsonschema import Draft7Validator
 
-from tests.document_schemas import DOCUMENTS, WITHOUT_VERSION
-from tests.schemas import FOLDER
+from vastrun.launcher.cli.schema import DOCUMENTS, WITHOUT_VERSION, document_schema
 
 
 def hold_to_schema(arguments: Sequence[str], printed: str) -> None:
@@ -50,4 +49,4 @@ def _no_number(name: str) -> Any:
 
 @cache
 def _validator(name: str) -> Draft7Validator:
-    return Draft7Validator(json.loads((FOLDER / "output" / f"{name}.json").read_text(encoding="utf-8")))
+    return Draft7Validator(document_schema(name))

@@ -1,54 +1,28 @@
-"""Write the schemas that are published, and the parts of pages that come from the code: `make schemas`."""
+"""Write the schemas to build/schemas, and the parts of pages that come from the code: `make schemas`."""
 
 from __future__ import annotations
 
-import json
-import re
-from collections.abc import Callable, Mapping
-from functools import cache
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 from tests.docs import written
-from tests.document_schemas import DOCUMENTS, document_schema
-from tests.file_schemas import batch_schema, catalog, job_schema
+from vastrun.launcher.cli.schema import DOCUMENTS, document_schema
+from vastrun.launcher.config.json_schema import PAGES, file_schema, to_text
+from vastrun.launcher.package_files import page
 
 ROOT = Path(__file__).parents[1]
-FOLDER = ROOT / "configs" / "schemas"
-_MADE: Mapping[str, tuple[Callable[[Mapping[str, str]], dict[str, Any]], str]] = {
-    "job": (job_schema, "job-file.md"),
-    "batch": (batch_schema, "batch.md"),
-}
-"""Each schema of a file, with the page that says what its keys mean."""
-CATALOG = "catalog"
-"""The entries of the files' schemas in SchemaStore's catalog."""
-NAMES = (*_MADE, CATALOG, *(f"output/{name}" for name in DOCUMENTS))
 
 
-@cache
-def made(name: str) -> str:
-    """Return the text of a schema, or of the catalog, as it is shipped."""
-    if name == CATALOG:
-        schema = catalog()
-    else:
-        schema = _of_file(name) if name in _MADE else document_schema(name.removeprefix("output/"))
-    return json.dumps(schema, indent=1, ensure_ascii=False) + "\n"
-
-
-def _of_file(name: str) -> dict[str, Any]:
-    make, page = _MADE[name]
-    text = (ROOT / "docs" / page).read_text(encoding="utf-8")
-    rows = re.findall(r"^\| `(.+?)` \| .+? \| .+? \| (.+?) \|$", text, re.MULTILINE)
-    return make({key: _plain(meaning) for key, meaning in rows})
-
-
-def _plain(meaning: str) -> str:
-    """The meaning without Markdown's links, which an editor does not follow."""
-    return re.sub(r"\[(.+?)\]\(.+?\)", r"\1", meaning)
+def published() -> Iterator[tuple[str, str]]:
+    """Yield each schema that is published with the documentation: the name of its file, and its text."""
+    for kind in PAGES:
+        yield f"schemas/{kind}.json", to_text(file_schema(kind, page(PAGES[kind])))
+    for name in DOCUMENTS:
+        yield f"schemas/output/{name}.json", to_text(document_schema(name))
 
 
 if __name__ == "__main__":
     written.write()
-    (FOLDER / "output").mkdir(exist_ok=True)
-    for schema in NAMES:
-        (FOLDER / f"{schema}.json").write_text(made(schema), encoding="utf-8")
+    for name, text in published():
+        (ROOT / "build" / name).parent.mkdir(parents=True, exist_ok=True)
+        (ROOT / "build" / name).write_text(text, encoding="utf-8")

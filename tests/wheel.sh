@@ -18,6 +18,7 @@ cd "$folder"
 export XDG_STATE_HOME=$folder/state VASTRUN_PYTHON=$checkout/.venv/bin/python
 venv/bin/vastrun plan own_script.yaml >/dev/null
 venv/bin/vastrun image ls | grep -q cu130
+venv/bin/vastrun schema job | python3 -m json.tool >/dev/null
 venv/bin/vastrun launch quickstart.yaml --set train.steps=20 --out outputs >summary 2>log || {
 	cat log summary >&2
 	exit 1

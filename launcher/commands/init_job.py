@@ -13,11 +13,12 @@ from vastrun.launcher.config.job_template import (
     program_job,
     trainer_job,
 )
+from vastrun.launcher.config.json_schema import PAGES, file_schema, to_text
 from vastrun.launcher.config.program_imports import ProgramImports, imports_of, parse_program
 from vastrun.launcher.config.rules import NAME, NAME_EXPECTED
 from vastrun.launcher.core.errors import UsageError
 from vastrun.launcher.gate.text import one_line
-from vastrun.launcher.package_files import schemas
+from vastrun.launcher.package_files import page
 
 _USUAL_PROGRAMS = ("train.py", "main.py", "run.py", "finetune.py")
 _SHELL_SUFFIXES = (".sh", ".bash", ".zsh", ".slurm", ".sbatch")
@@ -58,7 +59,7 @@ def write_job_file(
         schema = job_file.parent / SCHEMA_FILE
         _refuse_odd_targets(schema.parent, schema, job_file)
         schema.parent.mkdir(exist_ok=True)
-        schema.write_bytes(schemas()["job"].read_bytes())
+        schema.write_text(to_text(file_schema("job", page(PAGES["job"]))), encoding="utf-8")
         job_file.write_text(text, encoding="utf-8")
     except OSError as error:
         raise UsageError(f"{error.filename or job_file}: {error.strerror or error}") from error

@@ -11,6 +11,7 @@ from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
 from tests.docs.generated import GENERATED
+from tests.schemas import published
 
 _FETCHED = re.compile(r"""<(?:script|link|img|iframe)\b[^>]*\b(?:src|href)=["']?(?:https?:)?//[^>]*>""")
 """What a browser asks for by itself; a link waits until somebody clicks it."""
@@ -21,9 +22,11 @@ _SEARCH = '<div class="md-search" data-md-component="search" role="dialog"'
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Add the pages that are made."""
+    """Add the pages that are made, and the schemas."""
     for name, make in GENERATED.items():
         files.append(File.generated(config, name, content=make()))
+    for name, text in published():
+        files.append(File.generated(config, name, content=text))
     return files
 
 

@@ -1,4 +1,4 @@
-"""Documents: dataclasses that `--json` prints; `tests/schemas.py` makes their schemas."""
+"""Documents: dataclasses that `--json` prints; `cli/schema.py` makes their schemas."""
 
 from __future__ import annotations
 

@@ -7,9 +7,7 @@ from typing import Any
 
 import torch
 
-from benchmarks.equal_time_data import SEEDS, load
-from benchmarks.race import Racer, search
-from benchmarks.rivals import Candidate
+from benchmarks.race import Candidate, Racer, load, search
 from tests.gpu.check import Figure, Place, Seen
 from tests.gpu.ranks import together
 
@@ -51,12 +49,12 @@ def _equal_time(
     ranks: Any, folder: Path, seconds: float, tuned_s: float, tried: int
 ) -> dict[str, dict[str, Any]]:
     """Return by model how it was trained, and the result."""
-    sets = load("burgers", SEEDS[0], folder, device=torch.device(ranks.device))
+    task, held_out, test = load(folder, torch.device(ranks.device))
     found = {}
     for model, candidates in _CANDIDATES.items():
-        *_, best = search(sets.task, sets.held_out, candidates[:tried], tuned_s)
-        racer = Racer(sets.task, best.candidate, seed=0)
+        *_, best = search(task, held_out, candidates[:tried], tuned_s)
+        racer = Racer(task, best.candidate, seed=0)
         racer.train_until(seconds, seconds)
-        median = racer.errors(sets.test).median().item()
+        median = racer.errors(test).median().item()
         found[model] = {"candidate": str(best.candidate), "steps": racer.steps, "median": median}
     return found

@@ -8,6 +8,7 @@ import statistics
 import subprocess
 import sys
 import time
+from bisect import bisect_left
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
@@ -103,15 +104,18 @@ def _width(model: Settings) -> int:
     """Return the channels of a Fourier neural operator with as many parameters."""
     import torch
 
-    from benchmarks.operators import width_as_large
     from vastrun.trainer import models
     from vastrun.trainer.models.operator import Domain
     from vastrun.trainer.models.weights import count_parameters
 
-    domain = Domain(grid=(256,), conditions=2)
-    with torch.device("meta"):
-        size = count_parameters(models.make(ModelConfig(**model), [domain]))
-    return width_as_large(size, domain, _MODES)
+    def size(config: ModelConfig) -> int:
+        with torch.device("meta"):
+            return count_parameters(models.make(config, [Domain(grid=(256,), conditions=2)]))
+
+    aim, fno = size(ModelConfig(**model)), ModelConfig(name="fno", modes=_MODES)
+    # It grows with the channels.
+    above = bisect_left(range(513), aim, 9, 512, key=lambda dim: size(replace(fno, dim=dim)))
+    return min((above - 1, above), key=lambda dim: abs(size(replace(fno, dim=dim)) - aim))
 
 
 def _small(settings: Settings) -> Settings:

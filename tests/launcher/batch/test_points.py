@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 
-from benchmarks.status import RUN
 from tests.launcher.batch.world import NAME, BatchWorld
+from tests.offers import rtx_4090
+from tests.runs import ended_run
 from vastrun.launcher.batch.points import PointTable
 from vastrun.launcher.batch.schedule import (
     PointState,
@@ -166,7 +167,7 @@ def test_a_run_that_ended_takes_little_memory_beside_its_job(tmp_path: Path) -> 
     table = PointTable(world.ledger, NAME)
     table.reload_if_changed(world.ledger.batches.get(NAME))
     for number, state in enumerate(table.states):
-        world.ledger.add(ended_run(state.point, number))
+        world.ledger.add(succeeded(state.point, number))
     table.refresh(table.states[0].point)  # what is in memory once
     tracemalloc.start()
     try:
@@ -179,11 +180,11 @@ def test_a_run_that_ended_takes_little_memory_beside_its_job(tmp_path: Path) -> 
     assert kept / MANY_POINTS < MAX_RUN_BYTES
 
 
-def ended_run(point: BatchPoint, number: int) -> Run:
+def succeeded(point: BatchPoint, number: int) -> Run:
     """Return the row of a run that succeeded on a machine of its own."""
     proofs = [Proof(name=name, holds=True, text=text) for name, text in EVIDENCE.items()]
-    return replace(
-        RUN,
+    began_at = 1_800_000_000.0
+    return ended_run(
         id=f"calm-heron-{number:04x}",
         spec_json=point.spec_json,
         out_dir=f"/home/ada/batches/{NAME}/{number:04d}-{point.id}",
@@ -192,9 +193,9 @@ def ended_run(point: BatchPoint, number: int) -> Run:
         ledger="48d53d6b",
         instance_id=f"4{number:05d}",
         host=f"host-{number}",
-        offer=None if RUN.offer is None else replace(RUN.offer, id=f"offer-{number}", host=f"host-{number}"),
-        meter=Meter(began_at=RUN.created_at + number, armed_at=RUN.created_at + number + 40.0),
-        ended_at=RUN.created_at + 3600.0 + number,
+        offer=rtx_4090(id=f"offer-{number}", host=f"host-{number}"),
+        meter=Meter(began_at=began_at + number, armed_at=began_at + number + 40.0),
+        ended_at=began_at + 3600.0 + number,
         proofs=(*proofs, Proof(name="loss", holds=True, text=f"the last loss is 0.{number:04d}")),
         boot_s=40.0 + number / 1000,
         steps_per_s=2.0 + number / 1000,

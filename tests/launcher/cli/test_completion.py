@@ -7,14 +7,13 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import closing
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from click.shell_completion import get_completion_class
 from click.testing import CliRunner
 
-from benchmarks.status import RUN
+from tests.runs import ended_run
 from tests.waiting import LONGEST_S
 from vastrun.launcher.cli import cli
 from vastrun.launcher.ledger.sqlite import SqliteLedger
@@ -33,7 +32,7 @@ def state(tmp_path: Path) -> Iterator[Path]:
     path = tmp_path / "vastrun" / "ledger.db"
     with closing(SqliteLedger(path, now=lambda: 0.0, alive=lambda _: False)) as ledger:
         for name in (*NAMES, *HOSTILE):
-            ledger.add(replace(RUN, id=name))
+            ledger.add(ended_run(id=name))
     yield tmp_path
 
 

@@ -234,7 +234,7 @@ def test_a_name_that_no_job_may_have_is_refused(folder: Path, name: str) -> None
 
 
 @pytest.mark.parametrize("kind", ["job", "batch"])
-def test_the_schema_is_printed_as_it_is_shipped(kind: str) -> None:
+def test_the_schema_of_a_kind_of_files_is_printed(kind: str) -> None:
     end = CliRunner().invoke(cli, ["schema", kind])
     assert end.exit_code == 0
     assert json.loads(end.stdout)["title"] == f"vastrun {kind} file"

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.status import RUN
+from tests.runs import ended_run
 from vastrun.launcher.core import Cause, Phase
 from vastrun.launcher.core.batch import Batch, BatchLimits, BatchSpec, Budget
 from vastrun.launcher.ledger.schema import COLUMNS, run_to_row
@@ -30,7 +30,7 @@ def ledger(tmp_path: Path) -> Iterator[SqliteLedger]:
         batch = Batch(name=NAME, spec=spec, provider="vast", folder="/out", created_at=0.0, opened_at=0.0)
         ledger.batches.submit(batch, [])
         ended = [
-            replace(RUN, id=f"run-{n}", batch=NAME, point=f"p{n}", created_at=float(n)) for n in range(RUNS)
+            ended_run(id=f"run-{n}", batch=NAME, point=f"p{n}", created_at=float(n)) for n in range(RUNS)
         ]
         rows = [*ended[:-1], replace(ended[-1], phase=Phase.TRAIN, released_at=None)]
         values = ", ".join(f":{name}" for name in COLUMNS)

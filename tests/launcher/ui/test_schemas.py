@@ -11,13 +11,12 @@ import click
 import pytest
 from jsonschema import Draft7Validator
 
-from tests import schemas
-from tests.document_schemas import DOCUMENTS, RESULT
 from tests.documents import hold, name_of
 from tests.fakebox import Training
 from tests.launcher.desk import Desk
 from tests.launcher.terminal import CRASH, HANG
 from vastrun.launcher.cli import cli
+from vastrun.launcher.cli.schema import DOCUMENTS, RESULT, document_schema
 from vastrun.launcher.package_files import configs_dir
 
 ROWS = (
@@ -109,8 +108,9 @@ def commands_with_json(command: click.Command, ctx: click.Context, words: tuple[
 
 @pytest.mark.parametrize("name", DOCUMENTS)
 def test_every_object_of_a_schema_is_closed_and_has_all_of_its_keys(name: str) -> None:
-    schema = json.loads((schemas.FOLDER / "output" / f"{name}.json").read_text(encoding="utf-8"))
+    schema = document_schema(name)
     Draft7Validator.check_schema(schema)
+    assert schema["title"] and schema["description"]
     for each in objects(schema):
         assert each["additionalProperties"] is False
         assert set(each["properties"]) == set(each["required"])
