@@ -104,9 +104,8 @@ def min_gb(workloads: Workloads, spec: JobSpec, gpu_memory_gb: float) -> float |
     found = chosen_workloads(workloads, spec, gpu_memory_gb)
     if not found or spec.train is None:
         return None
-    fixed = spec.train.out_of_memory == "fail" and (
-        spec.train.micro_batch is not None or spec.train.probe == "off"
-    )
+    probes = spec.train.micro_batch is None and spec.train.probe != "off" and found[0].strategy != "fsdp2"
+    fixed = spec.train.out_of_memory == "fail" and not probes
     return needed_gb(found[0 if fixed else -1], spec.world_size)
 
 

@@ -13,7 +13,7 @@ from torch.nn.parallel import DistributedDataParallel
 from vastrun.contract.config import TrainConfig
 from vastrun.trainer.models.weights import materialise, move
 from vastrun.trainer.stages.objective import Objective
-from vastrun.trainer.strategies.strategy import OomVote, Strategy
+from vastrun.trainer.strategies.strategy import Strategy
 
 
 def wrap(objective: Objective, config: TrainConfig, device: torch.device) -> nn.Module:
@@ -61,13 +61,8 @@ def gradient_sync(model: nn.Module, last: bool) -> AbstractContextManager:
     return model.no_sync()
 
 
-def dry_run(model: DistributedDataParallel, vote: OomVote) -> AbstractContextManager[nn.Module]:  # noqa: ARG001
-    """Return the bare model: a wrapper is unusable after an error in its backward pass."""
-    return nullcontext(model.module)
-
-
 def rewrap(model: DistributedDataParallel) -> DistributedDataParallel:
-    """Wrap the bare model again: the old wrapper has recorded which parameters the dry run used.
+    """Wrap the bare model again: the old wrapper has recorded which parameters passes of the bare model used.
 
     It would expect gradients of these in the next step, which may belong to another task.
     """
@@ -75,4 +70,4 @@ def rewrap(model: DistributedDataParallel) -> DistributedDataParallel:
     return _wrapped(model.module, device, find_unused=model.find_unused_parameters)
 
 
-DDP = Strategy(wrap=wrap, gradient_sync=gradient_sync, dry_run=dry_run, rewrap=rewrap, sharded=False)
+DDP = Strategy(wrap=wrap, gradient_sync=gradient_sync, rewrap=rewrap, sharded=False)

@@ -10,7 +10,7 @@ from torch import nn
 from vastrun.contract.config import TrainConfig
 from vastrun.trainer.models.weights import materialise, move
 from vastrun.trainer.stages.objective import Objective
-from vastrun.trainer.strategies.strategy import OomVote, Strategy
+from vastrun.trainer.strategies.strategy import Strategy
 
 
 def wrap(objective: Objective, config: TrainConfig, device: torch.device) -> nn.Module:
@@ -29,9 +29,4 @@ def gradient_sync(model: nn.Module, last: bool) -> AbstractContextManager:  # no
     return nullcontext()
 
 
-def dry_run(model: nn.Module, vote: OomVote) -> AbstractContextManager[nn.Module]:  # noqa: ARG001
-    """Return the model itself: without other ranks there is nothing to vote on."""
-    return nullcontext(model)
-
-
-SINGLE = Strategy(wrap=wrap, gradient_sync=gradient_sync, dry_run=dry_run, sharded=False)
+SINGLE = Strategy(wrap=wrap, gradient_sync=gradient_sync, sharded=False)

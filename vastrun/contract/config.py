@@ -223,7 +223,7 @@ class TrainConfig:
     """Windows that a rank computes at once; None: all of its share of the batch."""
     probe: Literal["auto", "on", "off"] = "auto"
     """Find the largest micro-batch that fits into memory, before the first step; auto: on GPUs, unless
-    `deterministic`."""
+    `deterministic`. Not with fsdp2."""
     out_of_memory: Literal["restart", "retry", "fail"] = "restart"
     """restart: restart the ranks with half the micro-batch; retry: only the step; fail: end the run."""
     ema: Annotated[float, Gt(0), Lt(1)] | None = None

@@ -56,8 +56,8 @@ _REJECTED: tuple[_Row, ...] = (
     ),
     (
         "probe",
-        lambda c: c.probe != "on" or (c.micro_batch is None and not c.cuda_graphs),
-        "on has no effect with micro_batch, nor with cuda_graphs",
+        lambda c: c.probe != "on" or (c.micro_batch is None and not c.cuda_graphs and c.strategy != "fsdp2"),
+        "on has no effect with micro_batch, cuda_graphs or fsdp2",
     ),
     (
         "micro_batch",
