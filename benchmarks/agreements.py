@@ -18,7 +18,7 @@ import torch
 from benchmarks.box import train_by_hand
 from benchmarks.workload import Workload
 from vastrun.contract.job import Job
-from vastrun.trainer.checks.agreement import check_replicas
+from vastrun.trainer.checks import check_replicas
 from vastrun.trainer.distributed.group import VOTE_INTERVAL_S, join
 from vastrun.trainer.distributed.rank import Rank
 

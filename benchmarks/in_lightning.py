@@ -13,7 +13,7 @@ from torch.utils.data import DataLoader, IterableDataset
 
 from benchmarks.workload import Workload
 from vastrun.trainer.data.trajectories import Windows
-from vastrun.trainer.strategies.ddp import without_buffer_sync
+from vastrun.trainer.strategies import without_buffer_sync
 
 
 class Stream(IterableDataset[Windows]):
