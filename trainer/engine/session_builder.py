@@ -157,7 +157,7 @@ def _task_schedule(
     sample_plans = [
         SamplePlan(
             seed=seed_of_task(config.seed, data.task, number),
-            batch=config.global_batch,
+            batch=config.batch,
             # The later stages scale the noise themselves, and need it at unit deviation.
             noise=config.noise if config.stage == "operator" else 1.0,
             space=space,

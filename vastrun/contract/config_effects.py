@@ -59,11 +59,6 @@ _REJECTED: tuple[_Row, ...] = (
         lambda c: c.probe != "on" or (c.micro_batch is None and not c.cuda_graphs and c.strategy != "fsdp2"),
         "on has no effect with micro_batch, cuda_graphs or fsdp2",
     ),
-    (
-        "micro_batch",
-        lambda c: c.batch != "auto",
-        "has no effect with batch: auto, which a rank computes at once",
-    ),
     ("limits.compile_s", lambda c: c.compile != "off", "has no effect with compile: off"),
     (
         "model.heads model.patch model.fourier_dim",

@@ -27,7 +27,6 @@ from vastrun.launcher.decisions.workload import (
     needed_gb,
     query_of,
     roofline,
-    room_of,
     whole_gb,
 )
 
@@ -89,15 +88,6 @@ def test_a_gpu_of_the_least_memory_holds_all_at_once_and_no_smaller_one_does() -
     assert largest_that_fits(found, job(), whole) == 48
     assert largest_that_fits(found, job(), whole - 0.1) == 24
     assert whole_gb(workloads(large_gb=1e6), job()) is None
-
-
-def test_the_room_of_a_gpu_has_the_margins_of_what_is_needed() -> None:
-    for world_size in (1, 4):
-        room = room_of(33.8, world_size)
-        filled = replace(workloads().workloads[0].peak, activations=room.tensor_bytes)
-        needed = needed_gb(replace(workloads().workloads[0], peak=filled), world_size)
-        assert needed == pytest.approx(33.8)
-    assert room_of(0.5, 1).tensor_bytes == 0
 
 
 def test_an_unmeasured_speed_follows_from_the_gpu_and_is_no_more_than_its_peak() -> None:
