@@ -17,7 +17,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.nn.utils import clip_grad_norm_
 
 from benchmarks.workload import Workload
-from vastrun.trainer.strategies.ddp import without_buffer_sync
+from vastrun.trainer.strategies import without_buffer_sync
 
 
 def main() -> None:

@@ -159,7 +159,7 @@ def _estimate(config: TrainConfig) -> Workload:
 
     size = RANKS[config.strategy]
     return estimate_workload(
-        make_fake_ranks(size), without_gpu_options(config), config.strategy, config.global_batch // size
+        make_fake_ranks(size), without_gpu_options(config), config.strategy, config.batch // size
     )
 
 

@@ -37,7 +37,7 @@ class Waves:
     def batches(self, config: TrainConfig, rank: int, world_size: int) -> Iterator[Windows]:
         """A rank's share of each step: windows and noise drawn at random, each turned around the circle."""
         total, frames, points = self.fields.shape
-        batch, device = config.global_batch // world_size, self.fields.device
+        batch, device = config.batch // world_size, self.fields.device
         torch.manual_seed(config.seed + rank)
         times = torch.arange(config.unroll + 1, device=device)
         places = torch.arange(points, device=device)

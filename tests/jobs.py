@@ -20,13 +20,6 @@ class FakeForeteller:
             raise self.answer
         return self.answer
 
-    def with_largest_batch(self, spec: JobSpec, gpu_memory_gb: float) -> tuple[JobSpec, Workloads]:
-        """A window a rank for each GB."""
-        found = self.workloads(spec)
-        assert found is not None and spec.train is not None
-        batch = spec.world_size * int(gpu_memory_gb)
-        return replace(spec, train=replace(spec.train, batch=batch)), found
-
     def known(self, spec: JobSpec) -> Workloads | None:
         return None if isinstance(self.answer, Exception) else self.answer
 

@@ -18,8 +18,7 @@ from vastrun.trainer.distributed.group import StopVote, join
 from vastrun.trainer.distributed.rank import Rank
 from vastrun.trainer.distributed.signals import StopSignal
 from vastrun.trainer.engine.current_stage import find_current_stage, record_result
-from vastrun.trainer.engine.memory.probe import probe_micro_batch
-from vastrun.trainer.engine.memory.retry import train_step_with_oom_retry
+from vastrun.trainer.engine.memory import probe_micro_batch, train_step_with_oom_retry
 from vastrun.trainer.engine.resume import resume_session
 from vastrun.trainer.engine.session import Session
 from vastrun.trainer.engine.session_builder import set_up

@@ -29,7 +29,6 @@ from vastrun.trainer.supervision.environment import lowers_debug
 from vastrun.trainer.supervision.evidence import (
     NO_STAMPS,
     Stamp,
-    finish_mlflow_run,
     finish_wandb_run,
     read_checkpoint,
     read_final,
@@ -80,7 +79,6 @@ def main(begin: StartRanks | None = None) -> int:
     exit_code = REASONS[outcome.reason].exit_code
     # The evidence comes first: a stop may not leave enough time for trackers.
     write_atomically(box / layout.OUTCOME, finish_wandb_run(box, job, outcome, exit_code).to_json())
-    finish_mlflow_run(box, job, exit_code)
     return exit_code
 
 

@@ -68,7 +68,7 @@ class Client:
         Raises the same errors as `launch`.
         """
         source = source_of(job)
-        spec = self._without_auto(source, load(source, set, now=self._now), provider)
+        spec = self._without_auto(source, load(source, set, now=self._now))
         return self._plan(source, spec, provider)
 
     def launch(
@@ -96,7 +96,7 @@ class Client:
         app, parent = self._session.app, None
         if continues is not None:
             parent = app.driver_ledger().get(find_run(app.ledger(), _id_of(continues)).id)
-        spec = self._without_auto(source, spec, provider, parent)
+        spec = self._without_auto(source, spec)
         self._plan(source, spec, provider, parent)
         # Signals are not handled here: the process that drives the run does that.
         interrupts = app.make.interrupts()
@@ -206,13 +206,10 @@ class Client:
     def _now(self) -> datetime:
         return self._session.app.local_now()
 
-    def _without_auto(
-        self, source: JobText, spec: JobSpec, provider: str, parent: Run | None = None
-    ) -> JobSpec:
-        """Return the job with numbers in place of `auto`."""
-        app = self._session.app
+    def _without_auto(self, source: JobText, spec: JobSpec) -> JobSpec:
+        """Return the job with a number in place of `auto`."""
         with name_in_errors(source):
-            return resolve_auto(spec, app.make.estimator(), app.provider(provider), parent)[0]
+            return resolve_auto(spec, self._session.app.make.estimator())[0]
 
     def _plan(self, source: JobText, spec: JobSpec, provider: str, parent: Run | None = None) -> LaunchPlan:
         """Return the plan of a job. Raises if it cannot be uploaded, rented or paid."""

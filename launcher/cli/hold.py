@@ -72,7 +72,7 @@ def command(
     say(f"reading {job_file}", err=True)
     job = read_job_file(job_file, sets)
     check_upload(app.make.packer(NOTHING), job, job_file.resolve().parent, note)
-    job = resolve_auto(app, job, app.provider(provider))
+    job = resolve_auto(app, job)
     spec = hold_spec(job, slots=slots, hours=job.limits.hours, usd=job.limits.usd, idle_s=idle)
     _agree(app, spec, provider, slots, began, yes=yes)
     run_id = app.new_id()

@@ -88,13 +88,13 @@ def with_tags(spec: JobSpec, tags: tuple[str, ...]) -> JobSpec:
     return replace(spec, tags=all_tags)
 
 
-def resolve_auto(app: AppContext, spec: JobSpec, market: Provider, parent: Run | None = None) -> JobSpec:
-    """Return the job with numbers in place of `auto`, and print them. Raises JobValueError."""
-    if not spec.auto_keys:
+def resolve_auto(app: AppContext, spec: JobSpec) -> JobSpec:
+    """Return the job with a number in place of `auto`, and print it. Raises JobValueError."""
+    if spec.resources.gpu_memory_gb != "auto":
         return spec
     from vastrun.launcher.commands import estimate as auto
 
-    spec, message = auto.resolve_auto(spec, app.make.estimator(), market, parent)
+    spec, message = auto.resolve_auto(spec, app.make.estimator())
     note(message)
     return spec
 

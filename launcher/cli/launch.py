@@ -148,7 +148,7 @@ def command(
     spec = with_tags(_job(job_file, parent, sets, by), tags)
     check_upload(app.make.packer(NOTHING), spec, job_file and job_file.resolve().parent, note)
     market = app.provider(provider)
-    spec = resolve_auto(app, spec, market, parent)
+    spec = resolve_auto(app, spec)
     if spec.train is not None and spec.train.model.is_own:
         from vastrun.launcher.commands.estimate import try_model
 

@@ -73,7 +73,7 @@ def command(
     spec = read_job_file(job_file, sets, by)
     check_upload(app.make.packer(NOTHING), spec, job_file.resolve().parent, note)
     market, ledger, now = app.provider(provider), app.ledger(), app.now()
-    spec = resolve_auto(app, spec, market)
+    spec = resolve_auto(app, spec)
     estimate = _estimate(app, spec, market)
     if explain:
         spec = within_deadline(spec, now)

@@ -106,7 +106,7 @@ def command(
     print_warnings(spec, app.provider(_HERE), ())
     performed = [StepEnd(step=CONFIG, exit_code=0, seconds=app.now() - began)]
     if here or FIT in requested:
-        spec = resolve_auto(app, spec, app.provider(_HERE))
+        spec = resolve_auto(app, spec)
     fit = None
     if FIT in requested:
         began = app.now()

@@ -7,22 +7,18 @@ import json
 import re
 import subprocess
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-from vastrun.contract.gpus import peak_of
 from vastrun.contract.records import read_json
 from vastrun.contract.workload import WRONG_MODEL, WorkloadQuery, Workloads
 from vastrun.launcher.bundle.checkout import worktree
-from vastrun.launcher.config import read_job
-from vastrun.launcher.core import Offer, Run
 from vastrun.launcher.core.errors import JobValueError, UsageError, VastrunError
 from vastrun.launcher.core.job import Code, JobSpec
 from vastrun.launcher.decisions.workload import query_of, whole_gb
 from vastrun.launcher.package_files import install_command, library_dir, trainer_dir
-from vastrun.launcher.ports import Provider
 
 _TIMEOUT_S = 120.0
 _MAX_BYTES = 1 << 16
@@ -30,8 +26,7 @@ _MAX_ERROR_CHARACTERS = 300
 _OWN_REPORT = "workload: "
 """Start of the line with which the program reports an error itself."""
 _MISSING = re.compile(r"No module named '([\w.]+)'")
-_MEMORY, _BATCH = "resources.gpu_memory_gb", "train.batch"
-_EXAMPLES = {_MEMORY: "24", _BATCH: "48"}
+_MEMORY = "resources.gpu_memory_gb"
 
 
 class EstimateError(VastrunError):
@@ -55,21 +50,6 @@ class WorkloadEstimator:
         if query is None:
             return None
         return self.known(spec) or self._compute(query, spec.code)
-
-    def with_largest_batch(self, spec: JobSpec, gpu_memory_gb: float) -> tuple[JobSpec, Workloads]:
-        """Return the job with the largest batch of which such GPUs hold all at once, and what its steps take.
-
-        Raises EstimateError, also where they do not hold one window a rank.
-        """
-        query = query_of(spec, gpu_memory_gb)
-        assert query is not None and spec.train is not None
-        workloads = self._load(query, spec.code) or self._compute(query, spec.code)
-        # All of a rank's share at once, so that the first one says how large that is.
-        batch = spec.world_size * workloads.workloads[0].micro_batch
-        spec = replace(spec, train=replace(spec.train, batch=batch))
-        if (settled := query_of(spec)) is not None:
-            self._save(settled, spec.code, json.dumps(asdict(workloads)).encode())
-        return spec, workloads
 
     def known(self, spec: JobSpec) -> Workloads | None:
         """Return what was found before; None: nothing was, or of another trainer."""
@@ -184,94 +164,30 @@ def _last_line(stderr: str) -> str:
     return (stderr.strip().splitlines() or ["no message"])[-1]
 
 
-def resolve_auto(
-    spec: JobSpec, estimator: WorkloadEstimator, provider: Provider, parent: Run | None = None
-) -> tuple[JobSpec, str]:
+def resolve_auto(spec: JobSpec, estimator: WorkloadEstimator) -> tuple[JobSpec, str]:
     """Return the job with a number in place of `auto`, and a line that says what it became; empty without
-    `auto`. `parent`: the run that it continues.
+    `auto`.
 
     The number is found once: it is what is rented, resumed and retried. Raises JobValueError if there is no
-    estimate, and as `search` of a provider whose machines are of this computer.
+    estimate.
     """
-    for key in spec.auto_keys:
-        try:
-            if key == _BATCH:
-                return _with_batch(spec, estimator, provider, parent)
-            return _with_memory(spec, estimator)
-        except EstimateError as error:
-            raise _unknown(key, str(error)) from error
-    return spec, ""
-
-
-def _with_memory(spec: JobSpec, estimator: WorkloadEstimator) -> tuple[JobSpec, str]:
+    if spec.resources.gpu_memory_gb != "auto":
+        return spec, ""
     any_memory = _with_gpu_memory(spec, 0.0)
-    workloads = estimator.workloads(any_memory)
+    try:
+        workloads = estimator.workloads(any_memory)
+    except EstimateError as error:
+        raise _unknown(str(error)) from error
     found = None if workloads is None else whole_gb(workloads, any_memory)
     if found is None:
-        raise _unknown(_MEMORY, "no GPU is large enough for what a rank computes at once")
+        raise _unknown("no GPU is large enough for what a rank computes at once")
     message = f"{_MEMORY}: auto is {found:g}: memory that a rank needs for its share of a batch in one step"
     return _with_gpu_memory(spec, found), message
-
-
-def _with_batch(
-    spec: JobSpec, estimator: WorkloadEstimator, provider: Provider, parent: Run | None
-) -> tuple[JobSpec, str]:
-    """Return the job with the batch of the run that it continues, or the largest that its GPUs hold.
-
-    The job then asks for such GPUs: with smaller ones, another attempt would not have that room.
-    """
-    assert spec.train is not None
-    if (batch := _batch_of(parent, spec)) is not None and parent is not None:
-        spec = replace(spec, train=replace(spec.train, batch=batch))
-        return spec, f"{_BATCH}: auto is {batch}, that of {parent.id}, which it continues"
-    memory_gb = _gpu_memory_gb(spec, provider)
-    spec, _ = estimator.with_largest_batch(spec, memory_gb)
-    assert spec.train is not None
-    message = (
-        f"{_BATCH}: auto is {spec.train.batch}: a GPU with {memory_gb:g} GB has room for "
-        f"{spec.train.global_batch // spec.world_size} windows at once"
-    )
-    return _with_gpu_memory(spec, memory_gb), message
-
-
-def _batch_of(parent: Run | None, spec: JobSpec) -> int | None:
-    """Return the batch of the run that is continued; another one would change the training halfway."""
-    before = None if parent is None else read_job(parent.spec_json).train
-    if before is None or spec.train is None:
-        return None
-    if (before.stage, before.stages) != (spec.train.stage, spec.train.stages):
-        return None
-    return None if before.global_batch % spec.world_size else before.global_batch
-
-
-def _gpu_memory_gb(spec: JobSpec, provider: Provider) -> float:
-    """Return the memory of the smallest GPU that the job may come to."""
-    resources = spec.resources
-    if resources.min_gpu_gb:
-        return resources.min_gpu_gb
-    peaks = [peak_of(name) for name in resources.gpu_names]
-    known = [float(min(peak.sizes_gb)) for peak in peaks if peak is not None]
-    if known and len(known) == len(peaks):
-        return min(known)
-    here = [offer.gpu_memory_gb for offer in _local_offers(spec, provider) if offer.gpu_memory_gb]
-    if here:
-        return min(here)
-    raise JobValueError(
-        f"{_BATCH}: auto follows from the memory of the GPUs, which may be of any size here",
-        hint=f"--set {_MEMORY}=24, or name them in resources.gpu_names",
-    )
-
-
-def _local_offers(spec: JobSpec, provider: Provider) -> Sequence[Offer]:
-    """Return what is offered where it can be only one kind of machine; a market has any."""
-    if not provider.free or spec.train is None:
-        return ()
-    return provider.search(replace(spec, train=replace(spec.train, batch=spec.world_size)))
 
 
 def _with_gpu_memory(spec: JobSpec, size_gb: float) -> JobSpec:
     return replace(spec, resources=replace(spec.resources, gpu_memory_gb=size_gb))
 
 
-def _unknown(key: str, why: str) -> JobValueError:
-    return JobValueError(f"{key}: cannot estimate auto: {why}", hint=f"--set {key}={_EXAMPLES[key]}")
+def _unknown(why: str) -> JobValueError:
+    return JobValueError(f"{_MEMORY}: cannot estimate auto: {why}", hint=f"--set {_MEMORY}=24")

@@ -255,7 +255,8 @@ def _jobs_of(
             asked = load_node(root, base_dir, now)
             found.unmentioned |= unmentioned(asked, parameters)
             spec = replace(with_parameters(asked, parameters), job_file=job_file)
-            faults += [fault_at(job, key, _NO_AUTO) for key in spec.auto_keys]
+            if spec.resources.gpu_memory_gb == "auto":
+                faults.append(fault_at(job, "resources.gpu_memory_gb", _NO_AUTO))
         except SyntaxFault as error:
             faults.append(error.fault)
         except JobFaults as error:

@@ -161,24 +161,13 @@ def _machine(spec: JobSpec) -> Iterator[Conflict]:
             f"connects several GPUs of a machine, but resources.gpus is {resources.gpus}",
             (gpus,),
         )
-    yield from _auto(spec)
+    if resources.gpu_memory_gb == "auto" and spec.train is None:
+        text = "auto works with the onboard trainer only: give a number"
+        yield Conflict(("resources", "gpu_memory_gb"), text, (("command",),))
     yield from _image(spec)
     for i, region in enumerate(resources.regions):
         if not (region.isascii() and region.isalpha()):
             yield Conflict(("resources", "regions", i), f"expected a country code like US, got {region!r}")
-
-
-def _auto(spec: JobSpec) -> Iterator[Conflict]:
-    memory: KeyPath = ("resources", "gpu_memory_gb")
-    batch: KeyPath = ("train", "batch")
-    if len(spec.auto_keys) == 2:
-        yield Conflict(
-            memory, "auto follows from train.batch, which is auto, too: give one of them as a number"
-        )
-    elif "train.batch" in spec.auto_keys and spec.resources.gpus == 0:
-        yield Conflict(batch, "auto follows from the memory of GPUs, and resources.gpus is 0: give a number")
-    elif spec.auto_keys and spec.train is None:
-        yield Conflict(memory, "auto works with the onboard trainer only: give a number", (("command",),))
 
 
 def _image(spec: JobSpec) -> Iterator[Conflict]:

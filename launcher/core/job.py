@@ -244,16 +244,6 @@ class JobSpec:
     """Path of the job file, as typed; None: it came from no file, or from a batch."""
 
     @property
-    def auto_keys(self) -> tuple[str, ...]:
-        """Return the keys with the value `auto`, which the estimate of a step resolves."""
-        train = self.train
-        open_keys = {
-            "resources.gpu_memory_gb": self.resources.gpu_memory_gb == "auto",
-            "train.batch": train is not None and train.batch == "auto",
-        }
-        return tuple(key for key, is_open in open_keys.items() if is_open)
-
-    @property
     def data_gb(self) -> float:
         """Return the GB that each machine downloads for `data`, or their limit."""
         return sum(file.max_bytes for file in self.data) / 1e9

@@ -9,7 +9,7 @@ from itertools import islice
 from statistics import median
 
 from vastrun.contract.gpus import PEAKS, peak_of
-from vastrun.contract.workload import MemoryBudget, Workload, WorkloadQuery, Workloads, strategy_for
+from vastrun.contract.workload import Workload, WorkloadQuery, Workloads, strategy_for
 from vastrun.launcher.config import read_job
 from vastrun.launcher.core import MeasuredRun
 from vastrun.launcher.core.job import JobSpec
@@ -35,23 +35,20 @@ class Roofline:
     """Model FLOP utilisation at this speed."""
 
 
-def query_of(spec: JobSpec, gpu_memory_gb: float | None = None) -> WorkloadQuery | None:
+def query_of(spec: JobSpec) -> WorkloadQuery | None:
     """Return the query for the workload of a job; None for the user's own program.
 
-    Keys that change no step are at their defaults, so that one result serves many jobs. `gpu_memory_gb`:
-    memory of each GPU, where the job's batch depends on it.
+    Keys that change no step are at their defaults, so that one result serves many jobs.
     """
     if spec.train is None or spec.hold is not None:
         return None
     # Of several stages, the steps say how much each counts.
     steps = spec.train.steps if spec.train.stages else _USUAL_STEPS
     train = replace(spec.train, seed=0, steps=steps, evaluate_every=None)
-    room = None if gpu_memory_gb is None else room_of(gpu_memory_gb, spec.world_size)
     return WorkloadQuery(
         train=train,
         world_size=spec.world_size,
         gpus=spec.resources.gpus > 0,
-        room=room,
         code=spec.code.path if train.model.is_own and spec.code is not None else None,
     )
 
@@ -71,12 +68,6 @@ def chosen_workloads(workloads: Workloads, spec: JobSpec, gpu_memory_gb: float) 
 def needed_gb(workload: Workload, world_size: int) -> float:
     """Return the memory that a GPU must have for a workload, in GB."""
     return workload.peak.total * GPU_FRAGMENTS / 1e9 + _beside_tensors_gb(world_size)
-
-
-def room_of(gpu_memory_gb: float, world_size: int) -> MemoryBudget:
-    """Return the room for tensors on a GPU of that size, with the same margins."""
-    for_tensors_gb = (gpu_memory_gb - _beside_tensors_gb(world_size)) / GPU_FRAGMENTS
-    return MemoryBudget(gpu_bytes=int(gpu_memory_gb * 1e9), tensor_bytes=max(0, int(for_tensors_gb * 1e9)))
 
 
 def _beside_tensors_gb(world_size: int) -> float:
@@ -104,9 +95,8 @@ def min_gb(workloads: Workloads, spec: JobSpec, gpu_memory_gb: float) -> float |
     found = chosen_workloads(workloads, spec, gpu_memory_gb)
     if not found or spec.train is None:
         return None
-    fixed = spec.train.out_of_memory == "fail" and (
-        spec.train.micro_batch is not None or spec.train.probe == "off"
-    )
+    probes = spec.train.micro_batch is None and spec.train.probe != "off" and found[0].strategy != "fsdp2"
+    fixed = spec.train.out_of_memory == "fail" and not probes
     return needed_gb(found[0 if fixed else -1], spec.world_size)
 
 

@@ -89,7 +89,7 @@ def heart_of(session: Session) -> Heartbeat:
 
 def learn(session: Session, first: int, last: int) -> tuple[Session, list[float]]:
     """Train the steps from `first` to before `last`; return the session, and the losses."""
-    from vastrun.trainer.engine.memory.retry import train_step_with_oom_retry
+    from vastrun.trainer.engine.memory import train_step_with_oom_retry
     from vastrun.trainer.engine.step import train_step
 
     take = train_step_with_oom_retry if session.config.out_of_memory == "retry" else train_step

@@ -33,6 +33,7 @@ pytestmark = pytest.mark.torch
         ({"data": {**DARCY["data"], "frames": 9, "dt": 0.2}, "unroll": 3}, ["data.frames", "data.dt"]),
         ({"data.nus": [0.5]}, ["data.nus"]),
         ({"probe": "on", "micro_batch": 2}, ["probe"]),
+        ({"probe": "on", "strategy": "fsdp2"}, ["probe"]),
         ({"limits.compile_s": 7.0}, ["limits.compile_s"]),
         ({"sampler.draws": 3}, ["sampler"]),
     ],

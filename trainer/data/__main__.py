@@ -10,6 +10,7 @@ import dataclasses
 import os
 import sys
 from collections.abc import Callable, Sequence
+from math import prod
 from pathlib import Path
 
 from vastrun.contract import layout
@@ -18,7 +19,7 @@ from vastrun.contract.errors import DataError
 from vastrun.contract.job import Job
 from vastrun.contract.records import RecordError, parse_json, read_as
 from vastrun.trainer import data
-from vastrun.trainer.data.inspection import check
+from vastrun.trainer.data.chunks import ranges, rows_at_once
 from vastrun.trainer.data.sample_writer import progress_lines
 
 
@@ -76,6 +77,29 @@ def _check_one(request: _DataRequest, config: DataConfig) -> Sequence[str]:
         return [f"{config.task}: your code reads its data when the training starts"]
     task = data.make_task(config, request.folder, request.code)
     return [f"{config.task}: {len(task.train)} trajectories to train on, {len(task.test)} to test on"]
+
+
+def check(config: DataConfig, folder: Path, *, quick: bool = False) -> list[str]:
+    """Read every sample of a built-in task, or only the first and last one of each split. Raises DataError.
+
+    Returns lines for the user.
+    """
+    splits, unseen = data.splits(config, folder), data.unseen(config, folder)
+    for split in (*splits.all, *(() if unseen is None else (unseen,))):
+        last = len(split) - 1
+        size = rows_at_once(prod(split.shape), max_rows=64)
+        for numbers in (range(1), range(last, last + 1)) if quick else ranges(len(split), size):
+            split.read(numbers)
+    kind = "steady problems" if splits.train.steady else "trajectories"
+    return [
+        f"{config.task}: {len(splits.train)} {kind} to train on, {len(splits.test)} to test on",
+        *([] if unseen is None else [f"  {len(unseen)} to test on at parameters that are not trained"]),
+        *(
+            f"  {path.name}: {stride} are read"
+            for path, stride in splits.train.strides.items()
+            if not stride.is_everything
+        ),
+    ]
 
 
 _VERBS: dict[str, Callable[[_DataRequest], Sequence[str]]] = {

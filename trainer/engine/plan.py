@@ -57,7 +57,7 @@ class Plan:
 
 def make_plan(config: TrainConfig, inputs: PlanInputs) -> Plan:
     """Make the plan of this start. Raises ConfigError when the hardware cannot do what the job asks for."""
-    batch = config.global_batch
+    batch = config.batch
     if batch % inputs.world_size:
         raise ConfigError(f"train.batch: expected a multiple of the {inputs.world_size} ranks, got {batch}")
     share = batch // inputs.world_size
@@ -87,7 +87,7 @@ def _errors(config: TrainConfig, inputs: PlanInputs, strategy: str) -> list[str]
     """List the errors that only show at the start; all others are in `contract.config_checks`."""
     checks = [
         (
-            config.global_batch > inputs.windows,
+            config.batch > inputs.windows,
             f"train.batch: expected at most the {inputs.windows} windows of the set, got {config.batch}",
         ),
         (

@@ -35,7 +35,7 @@ from vastrun.trainer.models.precision import autocast
 from vastrun.trainer.models.weights import count_frozen, count_parameters
 from vastrun.trainer.sampling.task_schedule import TaskSchedule
 from vastrun.trainer.stages.objective import Objective
-from vastrun.trainer.strategies.strategy import Strategy
+from vastrun.trainer.strategies import Strategy
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -34,8 +34,7 @@ from vastrun.trainer.models.weights import count_parameters
 from vastrun.trainer.sampling.task_schedule import TaskSchedule, seed_of_task
 from vastrun.trainer.sampling.windows import SamplePlan, WindowSpace
 from vastrun.trainer.stages.objective import Objective
-from vastrun.trainer.strategies import STRATEGIES
-from vastrun.trainer.strategies.strategy import Strategy
+from vastrun.trainer.strategies import STRATEGIES, Strategy
 
 
 def set_up(ranks: Ranks, job: Job, config: TrainConfig, stage: CurrentStage | None = None) -> Session:
@@ -158,7 +157,7 @@ def _task_schedule(
     sample_plans = [
         SamplePlan(
             seed=seed_of_task(config.seed, data.task, number),
-            batch=config.global_batch,
+            batch=config.batch,
             # The later stages scale the noise themselves, and need it at unit deviation.
             noise=config.noise if config.stage == "operator" else 1.0,
             space=space,

@@ -33,7 +33,6 @@ _TRACKER_TIMEOUT_S = 40.0
 """Timeout, longer than W&B's own timeouts: the machine costs money meanwhile."""
 _KILL_S = 2.0
 _COMMAND = module_command("vastrun.trainer.telemetry.tracker")
-_MLFLOW_COMMAND = module_command("vastrun.trainer.telemetry.mlflow_writer")
 
 _MAX_LINE_BYTES = 8192
 
@@ -206,25 +205,12 @@ def finish_wandb_run(box: Path, job: Job, outcome: Outcome, exit_code: int) -> O
     if run.mode == "offline" and truth == "failed" and run.state == "crashed":
         # A run without an end is a failed one for `wandb sync`.
         return replace(outcome, wandb=replace(run, state=truth))
-    _close_tracker(box, job, _COMMAND, "wandb.log", exit_code)
-    return replace(outcome, wandb=read_wandb(box))
-
-
-def finish_mlflow_run(box: Path, job: Job, exit_code: int) -> None:
-    """End the MLflow run if rank 0 did not: it was killed, or ended it with another state."""
-    record = _json(box / layout.MLFLOW)
-    if isinstance(record, dict) and job.train and record.get("exit_code") != exit_code:
-        _close_tracker(box, job, _MLFLOW_COMMAND, "mlflow.log", exit_code)
-
-
-def _close_tracker(box: Path, job: Job, command: Sequence[str], log_name: str, exit_code: int) -> None:
-    """Run the command that ends the run of a tracker, for a limited time."""
     with (
         suppress(subprocess.TimeoutExpired, OSError),
-        (box / layout.RAW_LOGS / log_name).open("ab") as log,
+        (box / layout.RAW_LOGS / "wandb.log").open("ab") as log,
     ):
         subprocess.Popen(
-            [*command, str(exit_code)],
+            [*_COMMAND, str(exit_code)],
             cwd=box,
             env=rank_environment(job, Start(world_size=job.ranks), box, os.environ),
             stdin=subprocess.DEVNULL,
@@ -233,6 +219,7 @@ def _close_tracker(box: Path, job: Job, command: Sequence[str], log_name: str, e
             start_new_session=True,
         ).wait(_TRACKER_TIMEOUT_S)
     kill_descendants(within_s=_KILL_S)
+    return replace(outcome, wandb=read_wandb(box))
 
 
 def _finish_program_runs(box: Path, job: Job, outcome: Outcome, exit_code: int) -> Outcome:

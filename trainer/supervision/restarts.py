@@ -121,7 +121,7 @@ def world_size_on(job: Job, healthy_count: int | None) -> int | None:
     if job.train is None:  # a user's program may depend on its number of ranks
         return None
     sizes = range(healthy_count, 0, -1)
-    return next((size for size in sizes if job.train.global_batch % (size * job.nodes) == 0), None)
+    return next((size for size in sizes if job.train.batch % (size * job.nodes) == 0), None)
 
 
 def _micro_batch(job: Job, ended: StartRecord, last: Start, world_size: int) -> int | None:

@@ -1,28 +1,36 @@
-"""MLflow tracking: hand the figures of rank 0 to the process that sends them (`mlflow_writer.py`)."""
+"""MLflow tracking: a thread of rank 0 sends its figures with MLflow's own client, within time limits."""
 
 from __future__ import annotations
 
-import json
 import math
 import os
-import subprocess
-import sys
+import re
 import threading
+import time
 from collections.abc import Sequence
-from contextlib import suppress
-from dataclasses import asdict
 from pathlib import Path
 from queue import SimpleQueue
-from typing import Any, Literal
+from typing import Any
 
-from vastrun.contract.config import MlflowConfig, TrainConfig
+from vastrun.contract import layout
+from vastrun.contract.config import TrainConfig
 from vastrun.contract.job import Job
-from vastrun.trainer.telemetry.mlflow_writer import MlflowStart
+from vastrun.contract.outcome import REASONS
 from vastrun.trainer.telemetry.tracker import config_of
 
 _FINISH_S = 60.0
-"""Seconds for the last figures and the close; then the writer is killed."""
-_KILL_S = 5.0
+_MAX_WAITING = 50_000
+"""Points that wait, and metrics that the server has not accepted yet."""
+_STATUS_OF = {0: "FINISHED", REASONS["stopped"].exit_code: "KILLED"}
+_RUN_TAG = "vastrun.run_id"
+_VARIABLES = {
+    "MLFLOW_HTTP_REQUEST_TIMEOUT": "10",
+    "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1",
+    "MLFLOW_DISABLE_TELEMETRY": "true",
+    "MLFLOW_LOGGING_LEVEL": "CRITICAL",  # other messages may show the server's URL with its password
+    "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",
+    "MLFLOW_ALLOW_FILE_STORE": "true",  # it needs no database's packages, and MLflow migrates it to one
+}
 
 
 class MlflowTracker:
@@ -30,63 +38,93 @@ class MlflowTracker:
 
     def __init__(self, box: Path, job: Job, config: TrainConfig, run_id: str) -> None:
         """`run_id`: run of vastrun whose MLflow run this is: its own, or one that it continues."""
-        self._queue: SimpleQueue[dict[str, Any] | None] = SimpleQueue()
-        self._is_off = False
-        start = MlflowStart(
-            key=run_id,
-            experiment=config.mlflow.experiment,
-            name=f"{job.name} {run_id}",
-            mode=_mode_of(config.mlflow),
-            tags=_tags_of(config.mlflow, job),
-            params=params_of(config_of(config, job.batch)),
-        )
-        try:
-            self._process: subprocess.Popen[bytes] | None = subprocess.Popen(
-                [sys.executable, "-m", "vastrun.trainer.telemetry.mlflow_writer"],
-                stdin=subprocess.PIPE,
-                env={**os.environ, "VASTRUN_BOX": str(box)},
-            )
-        except OSError as error:
-            print(f"MLflow is off: {error.strerror}", flush=True)
-            self._process = None
-        self._queue.put(asdict(start))
-        self._thread = threading.Thread(target=self._feed, name="mlflow", daemon=True)
+        self._job, self._config, self._run_id = job, config, run_id
+        is_auto = config.mlflow.mode == "auto" and "MLFLOW_TRACKING_URI" in os.environ
+        is_online = config.mlflow.mode == "online" or is_auto
+        self._uri = None if is_online else (box / layout.MLFLOW_FILES).absolute().as_uri()
+        self._queue: SimpleQueue[list[tuple[Any, ...]] | Path | int] = SimpleQueue()
+        for name, value in _VARIABLES.items():
+            os.environ.setdefault(name, value)
+        self._thread = threading.Thread(target=self._work, name="mlflow", daemon=True)
         self._thread.start()
+        self._is_finished = False
 
     def log(self, point: dict[str, Any], at: float) -> None:
         """Queue the finite figures of a point. `at`: epoch seconds."""
-        finite = {name: value for name, value in point.items() if math.isfinite(value)}
-        self._queue.put({**finite, "at": at})
+        if self._queue.qsize() < _MAX_WAITING:
+            step, at_ms = int(point.get("step", 0)), int(at * 1000)
+            finite = {_name(key): float(value) for key, value in point.items() if math.isfinite(value)}
+            self._queue.put([(key, finite[key], at_ms, step) for key in finite if key != "step"])
 
     def show(self, pictures: Sequence[Path]) -> None:
         """Queue pictures."""
         for picture in pictures:
-            self._queue.put({"picture": str(picture)})
+            self._queue.put(picture)
 
     def finish(self, exit_code: int, scores: dict[str, float] | None = None) -> None:
         """End the MLflow run with the exit code of the training. Safe to repeat: the first call counts."""
-        if self._process is None or self._is_off:
+        if self._is_finished:
             return
-        self._is_off = True
-        finite = {name: value for name, value in (scores or {}).items() if math.isfinite(value)}
-        self._queue.put({"exit_code": exit_code, "scores": finite})
-        self._queue.put(None)
-        try:
-            self._process.wait(_FINISH_S)
-        except subprocess.TimeoutExpired:
-            print("MLflow did not finish in time; all figures are in run/metrics.jsonl", flush=True)
-            self._process.kill()
-            with suppress(subprocess.TimeoutExpired):
-                self._process.wait(_KILL_S)
+        self._is_finished = True
+        self.log({f"scores.{name}": value for name, value in (scores or {}).items()}, time.time())
+        self._queue.put(exit_code)
+        self._thread.join(_FINISH_S)
+        if self._thread.is_alive():
+            print(f"MLflow did not finish in time; all figures are in {layout.METRICS}", flush=True)
 
-    def _feed(self) -> None:
-        """Write the queue to the process; it may read slowly, or be gone."""
-        if self._process is None or self._process.stdin is None:
+    def _work(self) -> None:
+        try:
+            import mlflow
+        except ImportError:
+            print("MLflow is off: the package mlflow-skinny is not installed", flush=True)
             return
-        with suppress(OSError, ValueError), self._process.stdin as pipe:
-            while (message := self._queue.get()) is not None:
-                pipe.write(json.dumps(message).encode() + b"\n")
-                pipe.flush()
+        own = mlflow.exceptions.MlflowException
+        # Its code raises any of the others after an unexpected response.
+        faults = (own, OSError, ValueError, TypeError, LookupError, AttributeError, MemoryError, RuntimeError)
+        message, opened, has_warned, metrics = None, None, False, []
+        while not isinstance(message, int):
+            message = self._queue.get()
+            if isinstance(message, list):
+                metrics += [mlflow.entities.Metric(*figure) for figure in message]
+                if not self._queue.empty():  # points that have come meanwhile share a request
+                    continue
+            try:
+                client, run = opened = opened or self._open(mlflow)
+                while metrics:
+                    client.log_batch(run, metrics=metrics[:1000])  # its limit
+                    del metrics[:1000]
+                if isinstance(message, Path):
+                    client.log_artifact(run, str(message), "evaluation")
+                elif isinstance(message, int):
+                    client.set_terminated(run, _STATUS_OF.get(message, "FAILED"))
+            except faults as error:
+                del metrics[:-_MAX_WAITING]
+                if not has_warned:
+                    has_warned = True
+                    print(f"MLflow does not accept figures ({type(error).__name__})", flush=True)
+
+    def _open(self, mlflow: Any) -> tuple[Any, str]:
+        """Return a client and the id of the run, which a restart continues."""
+        client = mlflow.MlflowClient(tracking_uri=self._uri)
+        name = self._config.mlflow.experiment
+        found = client.get_experiment_by_name(name)
+        experiment = found.experiment_id if found else client.create_experiment(name)
+        # Only letters, digits and hyphens: an id of a run is quoted safely.
+        for known in client.search_runs([experiment], f"tags.`{_RUN_TAG}` = '{self._run_id}'", max_results=1):
+            client.update_run(known.info.run_id, status="RUNNING")
+            return client, known.info.run_id
+        tags = {_RUN_TAG: self._run_id, "vastrun.job": self._job.name}
+        tags |= {"vastrun.batch": self._job.batch.name} if self._job.batch else {}
+        tags |= dict.fromkeys(self._config.mlflow.tags, "true")
+        title = f"{self._job.name} {self._run_id}"
+        run: str = client.create_run(experiment, tags=tags, run_name=title).info.run_id
+        if not run:
+            raise ValueError("the server names no run")
+        options = params_of(config_of(self._config, self._job.batch)).items()
+        params = [mlflow.entities.Param(_name(key), value[:500]) for key, value in options]
+        for first in range(0, len(params), 100):  # its limit
+            client.log_batch(run, params=params[first : first + 100])
+        return client, run
 
 
 def params_of(config: dict[str, Any], prefix: str = "") -> dict[str, str]:
@@ -100,12 +138,6 @@ def params_of(config: dict[str, Any], prefix: str = "") -> dict[str, str]:
     return params
 
 
-def _mode_of(config: MlflowConfig) -> Literal["online", "offline"]:
-    if config.mode in ("online", "offline"):
-        return config.mode
-    return "online" if os.environ.get("MLFLOW_TRACKING_URI") else "offline"
-
-
-def _tags_of(config: MlflowConfig, job: Job) -> dict[str, str]:
-    batch = {"vastrun.batch": job.batch.name} if job.batch else {}
-    return {**dict.fromkeys(config.tags, "true"), "vastrun.job": job.name, **batch}
+def _name(key: str) -> str:
+    """Return the name without characters that MLflow does not accept."""
+    return re.sub(r"[^\w\-. :/]", "_", key)

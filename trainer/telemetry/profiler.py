@@ -1,4 +1,7 @@
-"""Profiler: rank 0 records some steps with `torch.profiler` and writes a Chrome trace of them."""
+"""Profiler: rank 0 records some steps with `torch.profiler` and writes a Chrome trace of them.
+
+Where a job asks for it, each rank records its GPU's memory, for a snapshot when that runs out.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
+from typing import Any
 
 import torch
 from torch.profiler import ProfilerActivity, profile, record_function
@@ -19,13 +23,14 @@ from vastrun.contract.profiling import (
     MAX_RAW_TRACE_BYTES,
     MAX_TABLE_BYTES,
     MAX_TRACE_BYTES,
+    memory_path,
     operations_path,
     trace_path,
 )
+from vastrun.trainer.distributed.exit import is_out_of_memory
 from vastrun.trainer.distributed.rank import Rank
 from vastrun.trainer.distributed.signals import StopSignal
 from vastrun.trainer.heartbeat import Activity, Heartbeat
-from vastrun.trainer.telemetry.memory_history import MemoryHistory
 
 _FAULTS = (AssertionError, AttributeError, MemoryError, OSError, RuntimeError, TypeError, ValueError)
 """Errors that torch's experimental profiler may raise: they are printed, and the training continues."""
@@ -34,6 +39,10 @@ _LAST_WRITE_S = 10.0
 """Seconds that a finished training waits for its last trace."""
 _LAST_WRITE_AT_STOP_S = 3.0
 """Seconds to wait for it after an error or a stop: other ranks wait for this rank to exit."""
+MAX_ENTRIES = 100_000
+"""Maximum recorded allocations and frees, the last ones; each takes some KB of main memory."""
+MAX_SNAPSHOT_BYTES = 256 << 20
+"""Maximum size of a snapshot; a larger one is deleted."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -226,3 +235,50 @@ def _check_size(path: Path, max_bytes: int) -> None:
     if size > max_bytes:
         path.unlink()
         raise OSError(f"{path.name} is too large ({size >> 20} MiB): record fewer steps")
+
+
+class MemoryHistory:
+    """Records the allocations of one rank from its first step on, and writes a snapshot when one fails.
+
+    Not by default: each allocation takes some microseconds longer. Only the error that ends the rank has a
+    snapshot, not the errors of the memory probe and of `out_of_memory: retry`: no observer is attached.
+    """
+
+    def __init__(self, box: Path, rank: int, memory: Any) -> None:
+        """`memory`: `torch.cuda.memory`, or None to record nothing."""
+        self._path = box / memory_path(rank)
+        self._memory = memory
+
+    def begin(self) -> None:
+        """Start recording."""
+        if self._memory is None:
+            return
+        try:
+            # Frames of C++ would be looked up one by one when the snapshot is written, for minutes.
+            self._memory._record_memory_history(max_entries=MAX_ENTRIES, stacks="python")
+        except RuntimeError as fault:
+            print(f"note: the history of GPU memory cannot be recorded: {fault}", flush=True)
+            self._memory = None
+
+    def write_after(self, error: BaseException) -> None:
+        """Write the snapshot if the error means that memory ran out."""
+        if self._memory is None or not is_out_of_memory(error):
+            return
+        part = self._path.with_name(f".{self._path.name}.part")
+        try:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            self._memory._dump_snapshot(str(part))
+            size = part.stat().st_size
+            if size > MAX_SNAPSHOT_BYTES:
+                raise OSError(f"{size >> 20} MiB are more than {MAX_SNAPSHOT_BYTES >> 20} MiB")
+            part.replace(self._path)
+        except (MemoryError, OSError, RuntimeError) as fault:
+            print(f"note: no snapshot of GPU memory was written: {fault}", flush=True)
+        else:
+            name = self._path.relative_to(self._path.parents[1])
+            print(
+                f"snapshot of GPU memory: {name}; open it at https://pytorch.org/memory_viz",
+                flush=True,
+            )
+        finally:
+            part.unlink(missing_ok=True)

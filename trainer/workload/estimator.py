@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import time
-from bisect import bisect_right
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from functools import cache
 from typing import Any, cast
 
 import torch
@@ -14,17 +12,8 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.nn.parallel import DistributedDataParallel
 
 from vastrun.contract.config import TrainConfig
-from vastrun.contract.data_checks import largest_batch
-from vastrun.contract.errors import DataError
 from vastrun.contract.job import Job
-from vastrun.contract.workload import (
-    MemoryBudget,
-    Workload,
-    WorkloadQuery,
-    Workloads,
-    strategies_of,
-    strategy_for,
-)
+from vastrun.contract.workload import Workload, WorkloadQuery, Workloads, strategies_of
 from vastrun.trainer import stages
 from vastrun.trainer.data import Task
 from vastrun.trainer.distributed.group import Ranks
@@ -53,13 +42,12 @@ from vastrun.trainer.workload.traced_steps import (
 _JOB = Job(run_id="", name="", ranks=1, gpus=0, stall_s=0.0, start_s=0.0)
 _MAX_ACCUMULATED = 2
 """Micro-batches of a turn that are run: after the second, gradients are allocated and the work repeats."""
-_LEADING_DIGITS = (4, 5, 6, 7)
 
 
 def estimate_workloads(query: WorkloadQuery) -> Workloads:
     """Estimate the workload of a step on a rank, by strategy and micro-batch.
 
-    Raises DataError, and ConfigError for a model of the user's code.
+    Raises ConfigError for a model of the user's code.
     """
     started_at = time.monotonic()
     if query.train.model.is_own:
@@ -67,9 +55,6 @@ def estimate_workloads(query: WorkloadQuery) -> Workloads:
     config, world_size = without_gpu_options(query.train), query.world_size
     ranks = make_fake_ranks(world_size)
     stage_configs = [config.of_stage(span.name) for span in config.stage_spans]
-    if query.room is not None:
-        share = min(_largest_share(ranks, each, query.room, gpus=query.gpus) for each in stage_configs)
-        stage_configs = [replace(each, batch=world_size * share) for each in stage_configs]
     parameters = max(map(_count_parameters, stage_configs))
     workloads = [
         combine_stages(
@@ -145,7 +130,7 @@ def trace_step(
 ) -> Trace:
     """Run a few steps of all blocks with fake tensors."""
     world_size = ranks.rank.world_size
-    accumulation = config.global_batch // world_size // micro_batch
+    accumulation = config.batch // world_size // micro_batch
     accumulated = min(accumulation, _MAX_ACCUMULATED)
     config = replace(config, batch=world_size * micro_batch * accumulated, micro_batch=micro_batch)
     with (
@@ -155,28 +140,6 @@ def trace_step(
         steps = TracedSteps(_session(ranks, config, strategy, tensors, gpus=gpus), tensors)
         steps.train()
     return Trace(work=steps.work_per_step(accumulation), peaks=tensors.peaks())
-
-
-def _largest_share(ranks: Ranks, config: TrainConfig, room: MemoryBudget, *, gpus: bool) -> int:
-    """Return the largest number of windows per forward pass that fits into `room`. Raises DataError."""
-    world_size = ranks.rank.world_size
-    config = replace(config, batch=world_size)
-    strategy, _ = strategy_for(
-        config, world_size=world_size, parameters=_count_parameters(config), memory=room.gpu_bytes
-    )
-
-    @cache
-    def peak_bytes(size: int) -> int:
-        one_step_config = replace(config, batch=world_size * size)
-        return estimate_workload(ranks, one_step_config, strategy, size, gpus=gpus).peak.total
-
-    found = largest_micro_batch(largest_batch(config) // world_size, room.tensor_bytes, peak_bytes)
-    if found is None:
-        raise DataError(
-            f"train.batch: one window at once takes {peak_bytes(1) / 1e9:.3g} GB of tensors ({strategy}), "
-            f"and there is room for {room.tensor_bytes / 1e9:.3g}; resources.gpu_memory_gb asks for more"
-        )
-    return found
 
 
 def _fake_tasks(config: TrainConfig) -> tuple[Task, ...]:
@@ -199,7 +162,7 @@ def _check_options(query: WorkloadQuery) -> None:
 
 def _micro_batch_sizes(config: TrainConfig, world_size: int) -> list[int]:
     """Return the largest micro-batch, and 1: the smallest that the memory probe or a restart may choose."""
-    share = config.global_batch // world_size
+    share = config.batch // world_size
     return sorted({largest_divisor(share, min(config.micro_batch or share, share)), 1}, reverse=True)
 
 
@@ -207,7 +170,7 @@ def _session(
     ranks: Ranks, config: TrainConfig, strategy: str, tensors: TensorCounter, *, gpus: bool
 ) -> Session:
     """Build the session as `engine.session.set_up` does, with fakes."""
-    share, micro_batch = config.global_batch // ranks.rank.world_size, config.micro_batch or 1
+    share, micro_batch = config.batch // ranks.rank.world_size, config.micro_batch or 1
     plan = Plan(
         strategy=strategy,
         reason="",
@@ -235,26 +198,3 @@ def _skip_all_reduce(bucket: Any) -> torch.futures.Future[torch.Tensor]:
     answer: torch.futures.Future[torch.Tensor] = torch.futures.Future()
     answer.set_result(bucket.buffer())
     return answer
-
-
-def largest_micro_batch(max_size: int, room_bytes: int, peak_bytes: Callable[[int], int]) -> int | None:
-    """Return the largest of the sizes to try up to `max_size` whose peak fits into `room_bytes`.
-
-    None: not even one window fits.
-    """
-    sizes = sizes_to_try(max_size)
-    if peak_bytes(sizes[-1]) <= room_bytes:  # the usual case: one estimate takes a second
-        return sizes[-1]
-    fitting = bisect_right(sizes, room_bytes, key=peak_bytes)
-    return sizes[fitting - 1] if fitting else None
-
-
-def sizes_to_try(max_size: int) -> list[int]:
-    """Return sizes that can be halved repeatedly, each at most a quarter above the previous one (from 4 on).
-
-    The memory probe, or a restart, halves a rank's share that does not fit after all. A share such as 47,
-    whose only divisors are itself and 1, would drop to 1.
-    """
-    powers = range(max(1, max_size.bit_length()))
-    sizes = [1, 2, 3, *(leading << power for power in powers for leading in _LEADING_DIGITS)]
-    return [size for size in sizes if size <= max(1, max_size)]

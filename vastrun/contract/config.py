@@ -175,9 +175,8 @@ class TrainConfig:
     """Scores that each stage must reach at its end, else the run fails; no limits: it passes."""
     sampler: SamplerConfig = field(default_factory=SamplerConfig)
     steps: Count = 1500
-    batch: Count | Auto = 48
-    """Windows in a turn, over all ranks; must be a multiple of the number of ranks. auto: before it rents,
-    the launcher estimates the largest batch that fits into the GPUs; a training always receives a number."""
+    batch: Count = 48
+    """Windows in a turn, over all ranks; must be a multiple of the number of ranks."""
     turns: Count | None = None
     """Turns in a step, each of one task, the same on all ranks; None: as many as there are tasks."""
     mixing: Literal["balanced", "proportional", "temperature"] = "balanced"
@@ -223,7 +222,7 @@ class TrainConfig:
     """Windows that a rank computes at once; None: all of its share of the batch."""
     probe: Literal["auto", "on", "off"] = "auto"
     """Find the largest micro-batch that fits into memory, before the first step; auto: on GPUs, unless
-    `deterministic`."""
+    `deterministic`. Not with fsdp2."""
     out_of_memory: Literal["restart", "retry", "fail"] = "restart"
     """restart: restart the ranks with half the micro-batch; retry: only the step; fail: end the run."""
     ema: Annotated[float, Gt(0), Lt(1)] | None = None
@@ -247,13 +246,6 @@ class TrainConfig:
     threads: Count = 1
     """CPU threads per rank."""
     limits: ActivityLimits = field(default_factory=ActivityLimits)
-
-    @property
-    def global_batch(self) -> int:
-        """Return `batch` as a number. Raises ValueError where `auto` was not resolved."""
-        if self.batch == "auto":
-            raise ValueError("train.batch: expected a number; the launcher resolves auto at the launch")
-        return self.batch
 
     @property
     def stage_spans(self) -> tuple[StageSpan, ...]:

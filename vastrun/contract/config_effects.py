@@ -56,13 +56,8 @@ _REJECTED: tuple[_Row, ...] = (
     ),
     (
         "probe",
-        lambda c: c.probe != "on" or (c.micro_batch is None and not c.cuda_graphs),
-        "on has no effect with micro_batch, nor with cuda_graphs",
-    ),
-    (
-        "micro_batch",
-        lambda c: c.batch != "auto",
-        "has no effect with batch: auto, which a rank computes at once",
+        lambda c: c.probe != "on" or (c.micro_batch is None and not c.cuda_graphs and c.strategy != "fsdp2"),
+        "on has no effect with micro_batch, cuda_graphs or fsdp2",
     ),
     ("limits.compile_s", lambda c: c.compile != "off", "has no effect with compile: off"),
     (

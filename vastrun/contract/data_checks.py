@@ -34,16 +34,14 @@ def tasks_by_key(config: TrainConfig) -> list[tuple[str, DataConfig]]:
 def batch_checks(config: TrainConfig, world_size: int) -> list[Check]:
     """Check the batch against the ranks and against the windows of each task."""
     # A rank's share means nothing while the batch itself does not fit, so that only the cause is reported.
-    # The smallest batch of `auto` is one window per rank.
-    batch = world_size if config.batch == "auto" else config.batch
-    share, rest = divmod(batch, world_size)
+    share, rest = divmod(config.batch, world_size)
     size = config.micro_batch or 1
     return [
-        (rest > 0, "batch", f"expected a multiple of the {world_size} ranks, got {batch}"),
-        *(check for key, data in tasks_by_key(config) for check in _size_checks(config, batch, key, data)),
+        (rest > 0, "batch", f"expected a multiple of the {world_size} ranks, got {config.batch}"),
+        *(check for key, data in tasks_by_key(config) for check in _size_checks(config, key, data)),
         *(check for key, data in tasks_by_key(config) for check in _parameter_checks(key, data)),
         (
-            rest == 0 and share % size > 0 and config.batch != "auto",
+            rest == 0 and share % size > 0,
             "micro_batch",
             f"expected a divisor of a rank's {share} windows, got {size}",
         ),
@@ -69,33 +67,19 @@ def _parameter_checks(at: str, data: DataConfig) -> list[Check]:
     ]
 
 
-def largest_batch(config: TrainConfig) -> int:
-    """Return the maximum number of windows in a turn, regardless of memory."""
-    sizes = [_sizes(config, data) for data in config.data]
-    # `drop` leaves nothing of a set that does not fill one batch.
-    return min(trajectories if config.remainder == "drop" else windows for trajectories, windows in sizes)
-
-
-def _sizes(config: TrainConfig, data: DataConfig) -> tuple[int, int]:
-    """Return the trajectories and the windows of a task's training set.
-
-    The size of a user's data set is unknown until it is read: here it counts as large enough.
-    """
+def _size_checks(config: TrainConfig, at: str, data: DataConfig) -> list[Check]:
+    # The size of a user's data set is unknown until it is read: here it counts as large enough.
     files = len(data.parameters_of(data.task)) if data.task in PARAMETERS else sys.maxsize
     trajectories = (data.train - data.validation) * files
-    return trajectories, trajectories * (1 if data.steady else max(1, data.frames - config.unroll))
-
-
-def _size_checks(config: TrainConfig, batch: int, at: str, data: DataConfig) -> list[Check]:
-    trajectories, windows = _sizes(config, data)
+    windows = trajectories * (1 if data.steady else max(1, data.frames - config.unroll))
     return [
         (
-            batch > windows,
+            config.batch > windows,
             "batch",
-            f"expected at most the {windows} windows of {at}, got {batch}",
+            f"expected at most the {windows} windows of {at}, got {config.batch}",
         ),
         (
-            config.remainder == "drop" and batch > trajectories,
+            config.remainder == "drop" and config.batch > trajectories,
             "remainder",
             f"drop leaves none of the {trajectories} trajectories of {at}: a batch is larger",
         ),

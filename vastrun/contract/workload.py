@@ -30,16 +30,6 @@ _MIN_GPU_BYTES, _MAX_GPU_BYTES = 4 * 10**9, 10**12
 
 
 @dataclass(frozen=True, kw_only=True)
-class MemoryBudget:
-    """The memory of a rank's GPU."""
-
-    gpu_bytes: Bytes
-    """All of its memory, which decides the strategy."""
-    tensor_bytes: Bytes
-    """The part that tensors may use."""
-
-
-@dataclass(frozen=True, kw_only=True)
 class WorkloadQuery:
     """The input of the estimate."""
 
@@ -47,9 +37,6 @@ class WorkloadQuery:
     world_size: int
     gpus: bool
     """True when the ranks have GPUs."""
-    room: MemoryBudget | None = None
-    """Memory of each rank, needed where `train.batch` is `auto`: the estimate is then for the largest batch
-    of which a rank's whole share fits at once."""
     code: str | None = None
     """Folder of the user's code on this computer, for a model in it; None: the model is built in."""
 

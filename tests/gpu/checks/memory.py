@@ -43,7 +43,7 @@ def check_probe(place: Place, folder: Path) -> Seen:
     ranks = place.ranks(2)
     jobs: Mapping[str, tuple[int, Settings]] = {
         "single": (1, settings),
-        f"fsdp2 x{ranks}": (ranks, {**settings, "strategy": "fsdp2"}),
+        f"ddp x{ranks}": (ranks, {**settings, "strategy": "ddp"}),
     }
     figures: list[Figure] = []
     for name, (size, job) in jobs.items():
@@ -57,7 +57,7 @@ def check_probe(place: Place, folder: Path) -> Seen:
 
 def _probed(ranks: Any, box: Path, settings: Settings) -> tuple[int, int, list[float], list[float]]:
     """Return what the probe found, the share, and three losses beside those of a training that was told."""
-    from vastrun.trainer.engine.memory.probe import probe_micro_batch
+    from vastrun.trainer.engine.memory import probe_micro_batch
 
     share = settings["batch"] // ranks.rank.world_size
     room = _peak(ranks, box, {**settings, "micro_batch": share // 2})

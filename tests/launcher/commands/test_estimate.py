@@ -37,18 +37,6 @@ def test_an_answer_is_kept_so_that_the_next_one_needs_no_process(tmp_path: Path)
     assert estimator(tmp_path, "exit 1").workloads(JOB) == workloads()
 
 
-def test_the_largest_batch_is_found_once_and_the_job_that_has_it_is_known_then(tmp_path: Path) -> None:
-    asked = estimator(tmp_path, f"cat >'{tmp_path}/query'; echo '{WHOLE}'")
-    open_job = replace(JOB, train=TrainConfig(batch="auto"))
-    spec, found = asked.with_largest_batch(open_job, 24.0)
-    assert spec.train is not None and spec.train.batch == 48
-    query = json.loads((tmp_path / "query").read_text())
-    assert query["room"] == {"gpu_bytes": 24_000_000_000, "tensor_bytes": 21_090_909_090}
-    again = estimator(tmp_path, "exit 1")
-    assert again.with_largest_batch(open_job, 24.0) == (spec, found)
-    assert again.workloads(spec) == found
-
-
 def test_another_torch_is_asked_anew(tmp_path: Path) -> None:
     asked = estimator(tmp_path, f"cat >/dev/null; echo '{WHOLE}'")
     asked.workloads(JOB)

@@ -357,8 +357,8 @@ def test_two_dots_within_a_quoted_value_or_at_its_beginning_are_no_range() -> No
 
 
 def test_a_batch_has_no_key_that_is_still_to_be_answered() -> None:
-    told = faults(HEAD + "grid: {train.batch: [auto, 8], resources.gpus: [1]}\n")
+    told = faults(HEAD + "grid: {resources.gpu_memory_gb: [auto, 8], resources.gpus: [1]}\n")
     assert told == (
-        "job.yaml:1: train.batch: auto is resolved for a single launch only: give a number, like the "
-        "estimate of vastrun plan",
+        "job.yaml:1: resources.gpu_memory_gb: auto is resolved for a single launch only: give a number, "
+        "like the estimate of vastrun plan",
     )

@@ -255,7 +255,7 @@ def test_a_fault_hides_no_other_and_invents_none() -> None:
     assert faults(text) == (
         "job.yaml:2: succes: unknown key; did you mean success?",
         "job.yaml:3: command: is not a shell script: no closing quotation",
-        "job.yaml:4: train.batch: expected a whole number of at least 1, or auto, got 'x'",
+        "job.yaml:4: train.batch: expected a whole number of at least 1, got 'x'",
         "job.yaml:5: ranks: expected a whole number from 1 to 64, got 0",
     )
 

@@ -27,7 +27,6 @@ from vastrun.launcher.decisions.workload import (
     needed_gb,
     query_of,
     roofline,
-    room_of,
     whole_gb,
 )
 
@@ -72,6 +71,9 @@ def test_besides_its_tensors_a_gpu_holds_a_context_and_with_several_ranks_their_
 def test_a_job_that_may_not_take_less_at_once_needs_room_for_all() -> None:
     found = workloads(small_gb=20.0, large_gb=60.0)
     assert is_too_small(found, job(out_of_memory="fail", micro_batch=48), 48.0)
+    assert not is_too_small(found, job(out_of_memory="fail"), 48.0), "the probe halves it"
+    sharded = workloads(small_gb=20.0, large_gb=60.0, strategy="fsdp2")
+    assert is_too_small(sharded, job(out_of_memory="fail", strategy="fsdp2"), 48.0), "nothing is tried first"
 
 
 @pytest.mark.parametrize(("gpu_gb", "windows"), [(80.0, 48), (24.0, 24), (12.0, 12), (1.0, None)])
@@ -86,15 +88,6 @@ def test_a_gpu_of_the_least_memory_holds_all_at_once_and_no_smaller_one_does() -
     assert largest_that_fits(found, job(), whole) == 48
     assert largest_that_fits(found, job(), whole - 0.1) == 24
     assert whole_gb(workloads(large_gb=1e6), job()) is None
-
-
-def test_the_room_of_a_gpu_has_the_margins_of_what_is_needed() -> None:
-    for world_size in (1, 4):
-        room = room_of(33.8, world_size)
-        filled = replace(workloads().workloads[0].peak, activations=room.tensor_bytes)
-        needed = needed_gb(replace(workloads().workloads[0], peak=filled), world_size)
-        assert needed == pytest.approx(33.8)
-    assert room_of(0.5, 1).tensor_bytes == 0
 
 
 def test_an_unmeasured_speed_follows_from_the_gpu_and_is_no_more_than_its_peak() -> None:

@@ -12,7 +12,7 @@ from torch import nn
 
 from tests.trainer.conftest import together
 from vastrun.contract.errors import DataError
-from vastrun.trainer.checks.agreement import (
+from vastrun.trainer.checks import (
     DisagreementError,
     ReadShare,
     check_facts,

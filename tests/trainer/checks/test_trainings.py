@@ -11,8 +11,7 @@ from tests.trainer import sessions
 from tests.trainer.conftest import together
 from vastrun.contract import layout
 from vastrun.contract.errors import DataError
-from vastrun.trainer.checks import check_start, check_step
-from vastrun.trainer.checks.agreement import DisagreementError
+from vastrun.trainer.checks import DisagreementError, check_start, check_step
 from vastrun.trainer.distributed.group import Ranks
 
 pytestmark = pytest.mark.torch

@@ -22,8 +22,7 @@ from vastrun.contract.config_checks import faults_of
 from vastrun.contract.data_config import DataConfig
 from vastrun.contract.errors import DataError
 from vastrun.trainer import data
-from vastrun.trainer.data.__main__ import main
-from vastrun.trainer.data.inspection import check
+from vastrun.trainer.data.__main__ import check, main
 from vastrun.trainer.evaluation.planes import Coordinates
 
 SMALL = DataConfig(train=17, test=3, points=16, frames=3)

@@ -14,7 +14,7 @@ from vastrun.contract.data_config import DataConfig
 from vastrun.contract.errors import DataError
 from vastrun.contract.scores import score_lines
 from vastrun.trainer import data
-from vastrun.trainer.data.inspection import check
+from vastrun.trainer.data.__main__ import check
 from vastrun.trainer.distributed.group import Ranks
 from vastrun.trainer.engine.session_builder import domain_of
 from vastrun.trainer.evaluation import evaluate, final_scores

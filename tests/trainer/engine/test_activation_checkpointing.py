@@ -37,7 +37,7 @@ def costs(ranks: Ranks, base: TrainConfig) -> dict[str, list[Cost]]:
     found: dict[str, list[Cost]] = {}
     for name, model in MODELS.items():
         configs = [replace(base, model=model, activation_checkpointing=mode) for mode in MODES]
-        steps = [estimate_workload(ranks, config, "single", config.global_batch) for config in configs]
+        steps = [estimate_workload(ranks, config, "single", config.batch) for config in configs]
         found[name] = [Cost(nbytes=step.peak.activations, flops=step.flops) for step in steps]
     return found
 

@@ -129,7 +129,7 @@ KEPT_BACK = {**sessions.SMALL["data"], "validation": 8}
     ("ranks", "train"),
     [
         (2, {"ema": 0.9, "evaluate_every": 10, "data": KEPT_BACK, "probe": "on"}),
-        (2, {"strategy": "fsdp2", "ema": 0.9, "probe": "on", "activation_checkpointing": "selective"}),
+        (2, {"strategy": "fsdp2", "ema": 0.9, "activation_checkpointing": "selective"}),
         (2, {"strategy": "ddp", "out_of_memory": "retry", "micro_batch": 2}),
         (1, {"compile": "blocks", "precision": "bf16"}),
     ],

@@ -9,8 +9,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from vastrun.contract.config import TrainConfig
-from vastrun.trainer.strategies import STRATEGIES
-from vastrun.trainer.strategies.ddp import without_buffer_sync
+from vastrun.trainer.strategies import STRATEGIES, without_buffer_sync
 
 
 def test_every_strategy_of_the_job_file_is_in_the_registry() -> None:

@@ -20,7 +20,6 @@ from vastrun.contract.outcome import Outcome, RankEnd, WandbRun
 from vastrun.trainer.supervise import conclude
 from vastrun.trainer.supervision.diagnosis import ObservedLaunch, diagnose
 from vastrun.trainer.supervision.evidence import (
-    finish_mlflow_run,
     finish_wandb_run,
     read_final,
     run_checks,
@@ -179,18 +178,6 @@ def test_a_wandb_run_with_the_right_state_is_not_ended_again(
     ended = finish_wandb_run(box.path, Job.read(box.path), outcome, exit_code)
     assert ended == replace(outcome, wandb=None if run is None else replace(run, state=state))
     assert not (box.path / layout.RAW_LOGS / "wandb.log").exists(), "no process was started"
-
-
-@pytest.mark.parametrize("record", [None, [], {"exit_code": 3}])
-def test_an_mlflow_run_with_the_right_end_is_not_ended_again(box: TrainingBox, record: Any) -> None:
-    if record is not None:
-        box.write(layout.MLFLOW, record)
-    (box.path / layout.RAW_LOGS).mkdir(parents=True, exist_ok=True)
-    finish_mlflow_run(box.path, Job.read(box.path), 3)
-    box.write(layout.JOB, job_of())
-    box.write(layout.MLFLOW, {"exit_code": 0})
-    finish_mlflow_run(box.path, Job.read(box.path), 3)
-    assert not (box.path / layout.RAW_LOGS / "mlflow.log").exists(), "no process was started"
 
 
 @pytest.mark.parametrize(

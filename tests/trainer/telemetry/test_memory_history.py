@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from vastrun.contract.profiling import memory_path
-from vastrun.trainer.telemetry.memory_history import MAX_ENTRIES, MAX_SNAPSHOT_BYTES, MemoryHistory
+from vastrun.trainer.telemetry.profiler import MAX_ENTRIES, MAX_SNAPSHOT_BYTES, MemoryHistory
 
 NO_MEMORY = RuntimeError("CUDA out of memory. Tried to allocate 2 GiB")
 

@@ -6,7 +6,6 @@ import json
 import subprocess
 import sys
 from dataclasses import asdict, replace
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +16,7 @@ from benchmarks.estimate import jobs, trained_within
 from vastrun.contract.config import TrainConfig
 from vastrun.contract.data_config import DataConfig
 from vastrun.contract.records import read_as, read_json
-from vastrun.contract.workload import MemoryBudget, WorkloadQuery, Workloads
-from vastrun.trainer.workload.estimator import largest_micro_batch, sizes_to_try
+from vastrun.contract.workload import WorkloadQuery, Workloads
 
 pytestmark = pytest.mark.torch
 
@@ -79,34 +77,6 @@ def test_a_step_that_has_too_little_memory_was_estimated_and_so_was_the_one_that
 
     assert not trained_within(replace(config, micro_batch=16), limit)
     assert trained_within(replace(config, micro_batch=4), limit)
-
-
-@pytest.mark.slow
-def test_the_largest_batch_trains_within_the_room_it_was_found_for_and_the_next_one_does_not() -> None:
-    config = replace(dict(jobs())["single latent fp32"], batch="auto")
-    room = MemoryBudget(gpu_bytes=1 << 30, tensor_bytes=24 << 20)
-    query = WorkloadQuery(train=config, world_size=1, gpus=False, room=room)
-    found: Workloads = read_json(Workloads, asked(query).stdout)
-    most = found.workloads[0].micro_batch
-
-    assert found.workloads[0].peak.total <= room.tensor_bytes
-    assert trained_within(replace(config, batch=most), room.tensor_bytes)
-    larger = next(size for size in sizes_to_try(1000) if size > most)
-    assert not trained_within(replace(config, batch=larger), room.tensor_bytes)
-
-
-@pytest.mark.slow
-def test_a_room_without_place_for_one_window_is_told_with_what_it_would_take() -> None:
-    query = WorkloadQuery(
-        train=TrainConfig(batch="auto"),
-        world_size=1,
-        gpus=True,
-        room=MemoryBudget(gpu_bytes=10**6, tensor_bytes=10**6),
-    )
-    told = asked(query)
-    assert told.returncode == 1
-    assert told.stderr.startswith("workload: train.batch: one window at once takes 0.07")
-    assert "resources.gpu_memory_gb asks for more" in told.stderr
 
 
 @pytest.mark.slow
@@ -183,49 +153,3 @@ def test_an_estimate_for_a_gpu_is_within_a_tenth_of_what_was_measured_on_one(
     query = WorkloadQuery(train=config, world_size=1, gpus=True)
     found: Workloads = read_json(Workloads, asked(query).stdout)
     assert found.workloads[0].peak.total == pytest.approx(peak, rel=0.1)
-
-
-class Peaks:
-    """A step whose peak is the higher of two moments: one of so many bytes, one that grows by window."""
-
-    def __init__(self, *, fixed: int = 0, still: int = 100, per_window: int = 10) -> None:
-        self.fixed, self.still, self.per_window = fixed, still, per_window
-        self.tried: list[int] = []
-
-    def __call__(self, size: int) -> int:
-        if size not in self.tried:
-            self.tried.append(size)
-        return max(self.fixed, self.still + self.per_window * size)
-
-
-@pytest.mark.parametrize(
-    ("room", "fixed"),
-    [(111, 0), (130, 0), (500, 0), (12_345, 0), (99_999, 0), (400, 400), (450, 400), (12_345, 4_000)],
-)
-def test_it_has_room_and_the_next_size_has_not(room: int, fixed: int) -> None:
-    peaks, sizes = Peaks(fixed=fixed), sizes_to_try(9216)
-    found = largest_micro_batch(9216, room, peaks)
-    assert found == max(size for size in sizes if peaks(size) <= room)
-
-
-def test_few_sizes_are_tried() -> None:
-    peaks = Peaks(fixed=2_000)
-    assert largest_micro_batch(9216, 5_000, peaks) == 448
-    assert len(peaks.tried) <= 7
-    roomy = Peaks()
-    assert largest_micro_batch(9216, 10**9, roomy) == sizes_to_try(9216)[-1]
-    assert len(roomy.tried) == 1
-
-
-def test_more_than_there_is_to_compute_is_not_tried_and_too_little_room_is_none() -> None:
-    assert largest_micro_batch(47, 10**9, Peaks()) == 40
-    assert largest_micro_batch(1, 10**9, Peaks()) == 1
-    assert largest_micro_batch(47, 105, Peaks()) is None
-
-
-def test_each_size_is_near_the_one_before_and_has_halves() -> None:
-    sizes = sizes_to_try(5000)
-    assert sizes == sorted(set(sizes))
-    assert all(after <= before * 1.25 for before, after in pairwise(sizes[3:]))
-    assert all(size % 8 == 0 for size in sizes if size >= 32)
-    assert sizes_to_try(0) == [1]

@@ -100,7 +100,7 @@ def both(config: TrainConfig, world_size: int) -> list[tuple[Workload, Workload]
     from vastrun.trainer.workload.fakes import make_fake_ranks
 
     ranks, found = make_fake_ranks(world_size), []
-    for size in (config.global_batch // world_size, 1):
+    for size in (config.batch // world_size, 1):
         deep = estimator.estimate_workload(ranks, config, config.strategy, size, gpus=True)
         whole = estimator.trace_step(ranks, config, config.strategy, size, gpus=True)
         found.append((deep, estimator.workload_of(whole, config.strategy, size, gpus=True)))

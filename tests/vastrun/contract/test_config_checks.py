@@ -16,7 +16,6 @@ from vastrun.contract.config import (
     TrainConfig,
 )
 from vastrun.contract.config_checks import faults_of
-from vastrun.contract.data_checks import largest_batch
 from vastrun.contract.data_config import DataConfig
 
 ADVECTION = DataConfig()
@@ -50,7 +49,6 @@ def test_the_patch_divides_the_points_and_the_key_that_gave_it_is_named(data: Da
         ({"batch": 48, "micro_batch": 24}, 2, []),
         ({"batch": 48, "micro_batch": 16}, 2, ["micro_batch"]),
         ({"batch": 48, "micro_batch": 7}, 5, ["batch"]),
-        ({"batch": "auto", "micro_batch": 7}, 2, ["micro_batch"]),  # it is of no effect
         ({"batch": 72, "data": (DataConfig(train=2, frames=21),)}, 1, []),  # 2 speeds x 2 x (21 - 3)
         ({"batch": 73, "data": (DataConfig(train=2, frames=21),)}, 1, ["batch"]),
         ({"batch": 4, "remainder": "drop", "data": (DataConfig(train=2),)}, 1, []),
@@ -169,21 +167,6 @@ def test_what_has_no_codec_is_not_frozen_and_what_has_no_time_keeps_nothing() ->
     steady: dict[str, Any] = {"objective": ObjectiveConfig(conservation=0.1), "unroll": 1}
     assert "objective.conservation" in keys(**steady, data=(DARCY,))
     assert "objective.conservation" not in keys(**steady, data=(DARCY, DataConfig(task="shallow_water")))
-
-
-@pytest.mark.parametrize(
-    ("changes", "batch"),
-    [
-        ({}, 2 * 256 * 18),
-        ({"remainder": "drop"}, 2 * 256),
-        ({"data": (DataConfig(train=100, validation=10, betas=(0.4,)),)}, 90 * 18),
-        ({"data": (DataConfig(frames=5), DataConfig(task="shallow_water", train=10))}, 10 * 18),
-        ({"data": (DataConfig(task="darcy", train=7),)}, 7),
-        ({"unroll": 30}, 2 * 256),
-    ],
-)
-def test_the_largest_batch_is_what_the_smallest_task_has(changes: dict[str, Any], batch: int) -> None:
-    assert largest_batch(replace(TrainConfig(), **changes)) == batch
 
 
 def test_what_slows_a_training_down_is_off_unless_the_job_asks_for_it() -> None:

@@ -1,4 +1,8 @@
-"""Agreement: check that values are equal on all ranks, to the last bit, and name the ranks that differ."""
+"""Checks: compare the ranks before their first step and every `check_every` steps.
+
+They find faults that would not end a training, but make it worthless: values that must be equal on all ranks
+are, to the last bit, or the ranks that differ are named.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +10,7 @@ import hashlib
 import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import combinations
 from typing import Any
 
@@ -19,6 +23,8 @@ from torch.distributed.tensor import DTensor
 from vastrun.contract.errors import DataError
 from vastrun.trainer.data.trajectories import Windows
 from vastrun.trainer.distributed.group import Ranks
+from vastrun.trainer.engine.session import Session
+from vastrun.trainer.models.own_model import OwnModel
 from vastrun.trainer.sampling.windows import BatchIndices
 
 _WORDS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
@@ -28,6 +34,57 @@ Window = tuple[int, int, int]
 
 class DisagreementError(Exception):
     """Ranks hold different values that must be equal: their training is worthless from then on."""
+
+
+def check_start(session: Session) -> None:
+    """Check that the ranks train the same model, each on a different share of the next step.
+
+    Raises DisagreementError or DataError.
+    """
+    ranks, step = session.ranks, session.start
+    if ranks.rank.world_size == 1 or step >= session.config.steps:
+        return
+    # A difference in one of these is visible nowhere else, or hours later as a bad model.
+    facts = {
+        "the configuration": digest(asdict(session.config)),
+        "the model": layout_of(session.operator),
+        "the data": digest([asdict(order.space) for order in session.task_schedule.sample_plans]),
+        "the steps done": str(step),
+        "the version of torch": torch.__version__,
+    }
+    if isinstance(session.operator, OwnModel) and step == 0:
+        facts["the initial weights"] = str(session.operator.initial_weights)
+    check_facts(ranks, facts)
+    for turn in range(session.task_schedule.turns):
+        _check_turn(session, turn)
+
+
+def _check_turn(session: Session, turn: int) -> None:
+    """Check the shares of one turn of the next step."""
+    place = session.task_schedule.place(session.start, turn * session.task_schedule.accumulation)
+    order, task = session.task_schedule.sample_plans[place.task], session.tasks[place.task]
+    # Not with the loader: its read-ahead begins with this micro-batch.
+    read = task.batch(place.step, order.micro_batch_of(place.step, 0))
+    share = share_of(order.share_of(place.step), read)
+    plans = [replace(order, rank=rank) for rank in range(order.world_size)]
+    windows = [window for plan in plans for window in windows_of(plan.share_of(place.step))]
+    check_shares(place.step, session.ranks.all_gather_objects(share), windows)
+
+
+def check_step(session: Session, step: int, loss: float | None) -> None:
+    """Check after the first step and every `check_every` steps that the ranks hold the same values.
+
+    Raises DisagreementError.
+    """
+    if session.ranks.rank.world_size == 1:
+        return
+    if step == session.start + 1 or step % session.config.check_every == 0:
+        numbers = {
+            "the number of the step": step,
+            "the learning rate": session.schedule.rate(step - 1),
+            "the loss": 0.0 if loss is None else loss,
+        }
+        check_replicas(session.ranks, step, session.operator, numbers)
 
 
 def check_facts(ranks: Ranks, facts: Mapping[str, str]) -> None:

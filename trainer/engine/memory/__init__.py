@@ -1,1 +1,0 @@
-"""Memory: finds the micro-batch that fits on every rank, before the first step or while training."""
