@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from vastrun.launcher.commands.rehearse import Rehearsal
     from vastrun.launcher.commands.service import UserService
     from vastrun.launcher.ledger.presence import Presence
-    from vastrun.launcher.notifications.delivery import UrlNotifier
+    from vastrun.launcher.notifications.delivery import Sender
     from vastrun.launcher.ui.screen import StreamScreen
 
 DEFAULT_PROVIDER = "local"
@@ -91,7 +91,7 @@ class Factories:
     packer: Callable[[Origin], Packer]
     """Makes what packs the files that a machine needs to continue from there."""
     output_store: Callable[[], OutputStore]
-    notifier: Callable[[Callable[[str], None]], UrlNotifier]
+    notifier: Callable[[Callable[[str], None]], Sender]
     """Makes what sends notifications, with a function that reports those it cannot deliver."""
     interrupts: Callable[..., Interrupts]
     """Makes what turns signals into requests, with options of `Interrupts`."""

@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from vastrun.launcher.core.job import JobSpec
     from vastrun.launcher.decisions.history import SpeedHistory
     from vastrun.launcher.image.lock import Lock
-    from vastrun.launcher.notifications.delivery import UrlNotifier
+    from vastrun.launcher.notifications.delivery import Sender
 
 _PROGRAM = "from vastrun.launcher.cli import main; main()"
 """Program that runs vastrun if its script is not next to the interpreter."""
@@ -237,11 +237,11 @@ class _Adapters:
 
         return FolderStore(index=index, report=report)
 
-    def notifier(self, say: Callable[[str], None]) -> UrlNotifier:
-        from vastrun.launcher.notifications.delivery import UrlNotifier  # slow to import: HTTP
-        from vastrun.launcher.ui.render.notifications import notification_text
+    def notifier(self, say: Callable[[str], None]) -> Sender:
+        from vastrun.launcher.notifications.delivery import Sender
+        from vastrun.launcher.ui.render.notifications import notification_document
 
-        return UrlNotifier(self.environ, say, notification_text)
+        return Sender(self.environ, say, notification_document)
 
     def rehearsal(self, folder: Path) -> Rehearsal:
         from vastrun.launcher.commands.rehearse import Rehearsal

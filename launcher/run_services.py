@@ -18,7 +18,7 @@ from vastrun.launcher.ui.interrupts import Interrupts
 if TYPE_CHECKING:
     from vastrun.launcher.batch.shared import BatchScreen, BatchServices, RunScreen, SharedRequests
     from vastrun.launcher.commands.attempts import Attempts
-    from vastrun.launcher.notifications.delivery import UrlNotifier
+    from vastrun.launcher.notifications.delivery import Sender
 
 
 def services_for(app: AppContext, provider: str, began: float) -> Services:
@@ -48,7 +48,7 @@ def attempts_of_many(
     shared: SharedRequests,
     screen: RunScreen,
     runs_at_once: Callable[[], int],
-    notifier: UrlNotifier,
+    notifier: Sender,
 ) -> Attempts:
     """Return what drives one run among many."""
 
@@ -129,7 +129,7 @@ def interactive_services(
     interrupts: Interrupts,
     screen: Screen,
     origin: Origin = NOTHING,
-    notifier: UrlNotifier | None = None,
+    notifier: Sender | None = None,
 ) -> Services:
     """Make what drives one run for a user at a terminal."""
     made = _services(app, app.provider(provider), interrupts, screen, origin, notifier)
@@ -142,7 +142,7 @@ def _services(
     requests: Interrupts | SharedRequests,
     screen: Screen,
     origin: Origin,
-    notifier: UrlNotifier | None,
+    notifier: Sender | None,
 ) -> Services:
     return Services(
         provider=provider,

@@ -20,7 +20,7 @@ from vastrun.launcher.ui.render.amounts import moment, rough
 _SERVER_WAIT_S = 15.0
 """Longest wait for a server of the team: it polls every 5 s, and claims what it saw twice."""
 _POLL_S = 0.5
-NOTIFY_HINT = "export VASTRUN_NOTIFY=https://ntfy.sh/TOPIC"
+NOTIFY_HINT = "export VASTRUN_NOTIFY_COMMAND='curl -s --data-binary @- https://ntfy.sh/TOPIC'"
 
 
 def hand_over_run(app: AppContext, run: Run) -> str:

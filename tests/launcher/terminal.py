@@ -30,11 +30,11 @@ from vastrun.launcher.core import Instance, RentalOrder, UserRequest
 from vastrun.launcher.guard import GuardThread
 from vastrun.launcher.ledger.run_ids import new_id
 from vastrun.launcher.ledger.sqlite import SqliteLedger
-from vastrun.launcher.notifications.delivery import UrlNotifier
+from vastrun.launcher.notifications.delivery import Sender
 from vastrun.launcher.outputs.store import FolderStore
 from vastrun.launcher.ui.interrupts import Interrupts
 from vastrun.launcher.ui.render.index import index_of
-from vastrun.launcher.ui.render.notifications import notification_text
+from vastrun.launcher.ui.render.notifications import notification_document
 from vastrun.launcher.ui.report.run_page import page_of
 from vastrun.launcher.ui.screen import StreamScreen, TerminalCapabilities
 from vastrun.launcher.ui.screens import PlainScreens
@@ -193,7 +193,7 @@ class Terminal:
                 output_store=lambda: FolderStore(
                     index=index_of, report=lambda run, now: page_of(self.ledger, run, now)
                 ),
-                notifier=lambda say: UrlNotifier(self.environ, say, notification_text),
+                notifier=lambda say: Sender(self.environ, say, notification_document),
                 interrupts=self._interrupts,
                 rehearsal=lambda box: Rehearsal(box, sys.executable, {}),
                 exporter=lambda: Exporter(python=sys.executable, environment=self.environ),
