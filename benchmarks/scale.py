@@ -18,8 +18,8 @@ from dataclasses import replace
 from benchmarks.figures import Claim, min_limit, report_claims
 from benchmarks.status import RUN
 from tests.launcher.ledger.postgres import served
+from vastrun.launcher.app import App
 from vastrun.launcher.core import Driver, Event, Phase
-from vastrun.launcher.environment import wire
 
 SECONDS = 3.0
 WRITERS = (1, 8, 32)
@@ -79,7 +79,7 @@ def _count_of(writer: subprocess.Popen[str]) -> int:
 
 def _write(name: str) -> None:
     """Write changes of a run until the time is over. In: the end of stdin, to begin. Out: their number."""
-    with closing(wire(dict(os.environ)).ledger()) as ledger:
+    with closing(App(dict(os.environ)).ledger()) as ledger:
         one = replace(RUN, id=f"run-{name}", phase=Phase.TRAIN, released_at=None)
         ledger.add(one)
         ledger.hold(one.id, Driver(who=name, until=time.time() + 600.0))

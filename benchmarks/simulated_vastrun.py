@@ -22,12 +22,11 @@ from tests.fakebox import FakeBox, Loading, Training
 from tests.fakes import FakeProvider
 from tests.launcher.batch.virtual_time import VirtualTime
 from tests.launcher.terminal import CRASH
-from vastrun.launcher.app_context import AppContext
+from vastrun.launcher.app import App
 from vastrun.launcher.cli import cli
 from vastrun.launcher.core import Instance, Offer, RentalOrder, UserRequest
 from vastrun.launcher.core.errors import UsageError
 from vastrun.launcher.core.job import JobSpec
-from vastrun.launcher.environment import wire
 from vastrun.launcher.ledger.presence import Presence
 from vastrun.launcher.ledger.sqlite import SqliteLedger
 from vastrun.launcher.ports import Provider
@@ -71,7 +70,7 @@ def main() -> None:
     simulation = Simulation(**json.loads(os.environ[VARIABLE]))
     time = VirtualTime()
     market = SimulatedMarket(time, simulation.run_s)
-    app = _simulated(wire(os.environ), time, market, simulation.batch)
+    app = _simulated(App(os.environ), time, market, simulation.batch)
     began = time.now()
     try:
         cli(prog_name="vastrun", obj=app)
@@ -141,11 +140,11 @@ class SimulatedMarket(FakeProvider):
             self._end(instance_id, self._lost_at.pop(instance_id))
 
 
-def _simulated(app: AppContext, time: VirtualTime, market: SimulatedMarket, batch: str) -> AppContext:
+def _simulated(app: App, time: VirtualTime, market: SimulatedMarket, batch: str) -> App:
     @cache
     def ledger() -> SqliteLedger:
-        alive = Presence(app.paths.state / "launchers").is_alive
-        return SqliteLedger(app.paths.state / "ledger.db", now=time.now, alive=alive)
+        alive = Presence(app.state / "launchers").is_alive
+        return SqliteLedger(app.state / "ledger.db", now=time.now, alive=alive)
 
     def provider(name: str) -> Provider:
         if name != PROVIDER:
@@ -164,7 +163,8 @@ def _simulated(app: AppContext, time: VirtualTime, market: SimulatedMarket, batc
         made.time, made.is_over = time, _BatchEnd(ledger, batch)
         return made
 
-    return replace(app, now=time.now).with_factories(
+    return app.with_changes(
+        now=time.now,
         ledger=ledger,
         provider=provider,
         shared_provider=provider,

@@ -14,9 +14,9 @@ from pathlib import Path
 from benchmarks.figures import Claim, max_limit, report_claims, rounds_of
 from tests.jobs import train_job
 from tests.launcher.ledger.postgres import served
+from vastrun.launcher.app import App
 from vastrun.launcher.config import dump_job
 from vastrun.launcher.core import Offer, Phase, Run
-from vastrun.launcher.environment import wire
 from vastrun.launcher.ledger.schema import COLUMNS, run_to_row
 from vastrun.launcher.ledger.sql import SqlLedger
 
@@ -79,7 +79,7 @@ def run(runs: int = RUNS) -> bool:
 
 def _fill(place: dict[str, str], runs: int) -> None:
     """In one transaction: what `add` does for each is not what is measured."""
-    ledger = wire(place).ledger()
+    ledger = App(place).ledger()
     assert isinstance(ledger, SqlLedger)
     ended = [replace(RUN, id=f"run-{n:05d}", created_at=RUN.created_at + n) for n in range(runs)]
     rows = [replace(one, phase=Phase.TRAIN, released_at=None) for one in ended[:OPEN]] + ended[OPEN:]

@@ -32,13 +32,12 @@ from tests.emulators.played_box import PlayedBoxes
 from tests.emulators.vast import VastEmulator
 from tests.fakebox import Training
 from tests.launcher.ledger.postgres import PostgresServer, served
-from vastrun.launcher.app_context import AppContext
+from vastrun.launcher.app import App
 from vastrun.launcher.config.job_loader import load_job
 from vastrun.launcher.core import Phase, Run
 from vastrun.launcher.core.batch import Budget
 from vastrun.launcher.core.bills import cost_usd
 from vastrun.launcher.core.errors import BudgetError
-from vastrun.launcher.environment import wire
 from vastrun.launcher.run_services import attempts_for
 
 DRIVERS, RUNS = 20, 100
@@ -171,7 +170,7 @@ def _begin_all(environ: dict[str, str], folder: Path, runs: int) -> tuple[int, i
 
     def begin(computer: int) -> None:
         app = _app(environ, folder / f"starter-{computer}", budget)
-        interrupts = app.make.interrupts()
+        interrupts = app.interrupts()
         with attempts_for(app, interrupts, began=app.now()) as attempts:
             for number in range(round(runs * _MORE / 10)):
                 run_id = f"run-{computer}-{number:03d}"
@@ -193,13 +192,13 @@ def _begin_all(environ: dict[str, str], folder: Path, runs: int) -> tuple[int, i
     return results["begun"], results["refused"], use.reserved_usd
 
 
-def _app(environ: dict[str, str], folder: Path, budget: Budget | None = None) -> AppContext:
+def _app(environ: dict[str, str], folder: Path, budget: Budget | None = None) -> App:
     """A computer's, with a state folder and settings of its own."""
     config = folder / "config" / "vastrun"
     config.mkdir(parents=True, exist_ok=True)
     if budget is not None:
         (config / "config.yaml").write_text(f"budget: {{usd: {budget.usd}}}\n")
-    return wire({**environ, **_places(folder)})
+    return App({**environ, **_places(folder)})
 
 
 def _places(folder: Path) -> dict[str, str]:
@@ -217,7 +216,7 @@ class _Fleet:
         for _ in range(drivers):
             self._start(self._new())
 
-    def watch(self, server: PostgresServer, app: AppContext, runs: int) -> None:
+    def watch(self, server: PostgresServer, app: App, runs: int) -> None:
         """Kill and restart until all runs have ended."""
         began, bound_s = time.monotonic(), runs * _CREATE_S + _PATIENCE_S
         has_lost_power = False

@@ -12,17 +12,15 @@ import sys
 import time
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 
 from vastrun.launcher.api.background import Claim, DriverFolder, find_open_target
 from vastrun.launcher.api.driver_process import drive
 from vastrun.launcher.api.drivers import Target, take_secrets
-from vastrun.launcher.app_context import AppContext
+from vastrun.launcher.app import App
 from vastrun.launcher.batch.shared import NoteScreen
 from vastrun.launcher.core import UserRequest
 from vastrun.launcher.core.errors import HeldError, StorageError, VastrunError
-from vastrun.launcher.environment import wire
 from vastrun.launcher.ui.interrupts import Interrupts
 from vastrun.launcher.ui.screen import StreamScreen, TerminalCapabilities
 from vastrun.launcher.ui.screens import PlainScreens
@@ -75,10 +73,10 @@ class EventScreen(StreamScreen):
 def main(arguments: Sequence[str]) -> int:
     """Drive the run or batch in the arguments; return 0 once nothing is left to do, or after a signal."""
     kind, name = arguments
-    target, app = Target("batch" if kind == "batch" else "run", name), wire(os.environ)
+    target, app = Target("batch" if kind == "batch" else "run", name), App(os.environ)
     app.accept_secrets(take_secrets())
-    assert app.paths.drivers is not None
-    folder = DriverFolder(app.paths.drivers)
+    assert app.drivers is not None
+    folder = DriverFolder(app.drivers)
     log = BoundedLog(folder.log(target))
     try:
         with folder.claim(target) as claim:
@@ -88,9 +86,9 @@ def main(arguments: Sequence[str]) -> int:
         return 0
 
 
-def _claimed(app: AppContext, folder: DriverFolder, target: Target, claim: Claim) -> int:
+def _claimed(app: App, folder: DriverFolder, target: Target, claim: Claim) -> int:
     """Drive the target; return the exit code, and record the reason of a failure."""
-    interrupts = app.make.interrupts(views=True)
+    interrupts = app.interrupts(views=True)
     try:
         with interrupts.listening():
             _drive(app, interrupts, folder, target)
@@ -106,16 +104,16 @@ def _claimed(app: AppContext, folder: DriverFolder, target: Target, claim: Claim
     return 0
 
 
-def _logging(app: AppContext, log: BoundedLog) -> AppContext:
+def _logging(app: App, log: BoundedLog) -> App:
     """Return the app with screens that write to the log."""
 
     def screen(began: float) -> StreamScreen:
         return EventScreen(log, TerminalCapabilities(live=False, color=False), began=began, now=app.now)
 
-    return replace(app, screens=PlainScreens(screen))
+    return app.with_changes(screens=PlainScreens(screen))
 
 
-def _drive(app: AppContext, interrupts: Interrupts, folder: DriverFolder, target: Target) -> None:
+def _drive(app: App, interrupts: Interrupts, folder: DriverFolder, target: Target) -> None:
     """Drive the target until it is closed or a signal arrives. Raises VastrunError."""
     note, ledger = app.plain_screen().note, app.driver_ledger()
     note(f"process {os.getpid()} drives {target.name}")

@@ -14,13 +14,12 @@ from typing import TYPE_CHECKING
 
 from vastrun.launcher.api.drivers import Target, error_line, take_secrets
 from vastrun.launcher.api.session import silent
-from vastrun.launcher.app_context import AppContext
+from vastrun.launcher.app import App
 from vastrun.launcher.batch.driver import BatchDriver
 from vastrun.launcher.batch.results import states_in
 from vastrun.launcher.batch.shared import NoteScreen
 from vastrun.launcher.core import Phase
 from vastrun.launcher.core.errors import VastrunError
-from vastrun.launcher.environment import wire
 from vastrun.launcher.run_services import attempts_for, batch_services, settle_bills
 from vastrun.launcher.ui.interrupts import Interrupts
 
@@ -31,9 +30,9 @@ if TYPE_CHECKING:
 def main(arguments: Sequence[str]) -> int:
     """Drive the run or batch in the arguments; return the exit code."""
     kind, name = arguments
-    app = silent(wire(os.environ))
+    app = silent(App(os.environ))
     app.accept_secrets(take_secrets())
-    interrupts = app.make.interrupts()
+    interrupts = app.interrupts()
     try:
         with interrupts.listening():
             drive(app, interrupts, Target("batch" if kind == "batch" else "run", name))
@@ -43,7 +42,7 @@ def main(arguments: Sequence[str]) -> int:
     return 0
 
 
-def drive(app: AppContext, interrupts: Interrupts, target: Target, screen: BatchScreen | None = None) -> bool:
+def drive(app: App, interrupts: Interrupts, target: Target, screen: BatchScreen | None = None) -> bool:
     """Drive a run or a batch; return whether it is closed.
 
     `screen`: the screen of a batch. Raises as `Attempts.resume` and `BatchDriver.drive`.

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import click
 
-from vastrun.launcher.app_context import AppContext
+from vastrun.launcher.app import App
 from vastrun.launcher.cli.options import json_option, run_argument, the_run
 from vastrun.launcher.cli.output import show
 from vastrun.launcher.commands.bugreport import PrivateData, ReportPart, write_report
@@ -43,7 +43,7 @@ class BugReport(Document):
 )
 @json_option
 @click.pass_obj
-def command(app: AppContext, run_name: str, output: Path | None, as_json: bool) -> None:
+def command(app: App, run_name: str, output: Path | None, as_json: bool) -> None:
     """Write an archive about RUN, and list its contents.
 
     It has the transcript, events, job, verdict, last log lines, the findings of vastrun doctor, and versions.
@@ -64,19 +64,19 @@ def command(app: AppContext, run_name: str, output: Path | None, as_json: bool) 
     show(BugReport(file=str(file), parts=parts), f"{file}\n\n{_table(parts)}", as_json=as_json)
 
 
-def _private(app: AppContext, run: Run) -> PrivateData:
+def _private(app: App, run: Run) -> PrivateData:
     spec, knows = read_job(run.spec_json), False
     mask = Mask([*app.secrets(), *job_secrets(spec)])
     with suppress(VastrunError):
-        mask.learn(values_in(app.make.packer(NOTHING).secrets(spec, run)))
+        mask.learn(values_in(app.packer(NOTHING).secrets(spec, run)))
         knows = True
     words = {run.out_dir: "<outputs>", str(Path.cwd()): "<here>", **app.private_words()}
     return PrivateData(mask=mask, words=words, knows_secrets=knows)
 
 
-def _findings(app: AppContext, run: Run) -> list[Finding]:
+def _findings(app: App, run: Run) -> list[Finding]:
     setup = CheckedSetup(
-        state=app.paths.state,
+        state=app.state,
         python=app.python,
         ledger=app.ledger,
         provider=app.provider,

@@ -11,7 +11,7 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
-from vastrun.launcher.app_context import DEFAULT_PROVIDER, AppContext
+from vastrun.launcher.app import DEFAULT_PROVIDER, App
 from vastrun.launcher.cli.options import json_option
 from vastrun.launcher.cli.output import say, show
 from vastrun.launcher.commands.settings import budgets_of, set_value
@@ -36,7 +36,7 @@ def command(ctx: click.Context, provider: str | None, as_json: bool) -> None:
     """
     if ctx.invoked_subcommand is not None:
         return
-    app: AppContext = ctx.obj
+    app: App = ctx.obj
     loaded = app.settings()
     settings = replace(loaded.settings, provider=loaded.settings.provider or DEFAULT_PROVIDER)
     origins = dict.fromkeys(KEYS, "default") | {key: f"line {line}" for key, line in loaded.lines.items()}
@@ -63,7 +63,7 @@ def command(ctx: click.Context, provider: str | None, as_json: bool) -> None:
 @click.argument("key")
 @click.argument("value")
 @click.pass_obj
-def set_command(app: AppContext, key: str, value: str) -> None:
+def set_command(app: App, key: str, value: str) -> None:
     """Write a setting to your config file; comments are kept."""
     set_value(_file(app), key, value)
     _report_change(app, f"{key} is {value}")
@@ -71,17 +71,17 @@ def set_command(app: AppContext, key: str, value: str) -> None:
 
 @command.command("path")
 @click.pass_obj
-def path_command(app: AppContext) -> None:
+def path_command(app: App) -> None:
     """Print the path of your config file, whether it exists or not."""
     say(str(_file(app)))
 
 
-def _file(app: AppContext) -> Path:
-    assert app.paths.config_file is not None
-    return app.paths.config_file
+def _file(app: App) -> Path:
+    assert app.config_file is not None
+    return app.config_file
 
 
-def _report_change(app: AppContext, change: str) -> None:
+def _report_change(app: App, change: str) -> None:
     say(f"{change} in {_file(app)}", err=True)
     for fault in app.settings().faults:
         say(f"note: {fault}", err=True)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from vastrun.launcher.api.runs import start_run
-from vastrun.launcher.app_context import AppContext
+from vastrun.launcher.app import App
 from vastrun.launcher.cli.options import confirm
 from vastrun.launcher.cli.output import say, set_error_run, show
 from vastrun.launcher.commands.conformance import (
@@ -54,17 +54,17 @@ class ConformanceRequest:
     as_json: bool
 
 
-def rent(app: AppContext, request: ConformanceRequest) -> int:
+def rent(app: App, request: ConformanceRequest) -> int:
     """Rent a machine, run the job there, show the comparison; return the exit code."""
     began = app.now()
     spec = conformance_job(request.usd, request.gpus, request.sets, began)
-    interrupts = app.make.interrupts()
+    interrupts = app.interrupts()
     examination = ConformanceRun(
         app.provider(_PROVIDER),
         ProbeLevel(download_url=request.download_url or PYPI_FILE, watch_s=request.watch_s),
         lambda: interrupts.current() is not UserRequest.NONE,
     )
-    app = app.with_factories(provider=lambda _: examination.provider)
+    app = app.with_changes(provider=lambda _: examination.provider)
     run: Run | None = None
     error: VastrunError | None = None
     try:
@@ -85,7 +85,7 @@ def rent(app: AppContext, request: ConformanceRequest) -> int:
     return report.exit_code
 
 
-def settle(app: AppContext, path: Path, *, as_json: bool) -> int:
+def settle(app: App, path: Path, *, as_json: bool) -> int:
     """Add the charges to a record, and show it; return the exit code."""
     record = settled(read_record(path), app.provider(_PROVIDER), app.now())
     if record.billed_usd is not None:
@@ -97,7 +97,7 @@ def settle(app: AppContext, path: Path, *, as_json: bool) -> int:
     return report.exit_code
 
 
-def _agree(app: AppContext, spec: JobSpec, now: float, *, yes: bool) -> None:
+def _agree(app: App, spec: JobSpec, now: float, *, yes: bool) -> None:
     """Check the budgets and ask the user to agree. Costs nothing."""
     plan = plan_of(spec, app.provider(_PROVIDER), app.ledger(), now, app.budgets(now))
     if plan.refusals:
@@ -110,9 +110,7 @@ def _agree(app: AppContext, spec: JobSpec, now: float, *, yes: bool) -> None:
     )
 
 
-def _drive(
-    app: AppContext, interrupts: Interrupts, spec: JobSpec, began: float
-) -> tuple[Run, VastrunError | None]:
+def _drive(app: App, interrupts: Interrupts, spec: JobSpec, began: float) -> tuple[Run, VastrunError | None]:
     """Drive the run to its end; return it with the error that ended it early, raised after the report."""
     run_id = app.new_id()
     with attempts_for(app, interrupts, began=began) as attempts:

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from vastrun.launcher.api.jobs import check_upload
-from vastrun.launcher.app_context import AppContext
+from vastrun.launcher.app import App
 from vastrun.launcher.cli.job_files import read_job_file, resolve_auto
 from vastrun.launcher.cli.launch import drive_to_end
 from vastrun.launcher.cli.options import (
@@ -67,11 +67,11 @@ def command(
     Start them with: vastrun launch JOB.yaml --provider pool. The machine is released when the job's
     limits.hours or limits.usd is reached, when it has been idle for --idle, or by vastrun stop.
     """
-    app: AppContext = ctx.obj
+    app: App = ctx.obj
     began = app.now()
     say(f"reading {job_file}", err=True)
     job = read_job_file(job_file, sets)
-    check_upload(app.make.packer(NOTHING), job, job_file.resolve().parent, note)
+    check_upload(app.packer(NOTHING), job, job_file.resolve().parent, note)
     job = resolve_auto(app, job, app.provider(provider))
     spec = hold_spec(job, slots=slots, hours=job.limits.hours, usd=job.limits.usd, idle_s=idle)
     _agree(app, spec, provider, slots, began, yes=yes)
@@ -92,7 +92,7 @@ def command(
     ctx.exit(drive_to_end(app, work, began=began, as_json=as_json, request=user_request))
 
 
-def _agree(app: AppContext, spec: JobSpec, provider: str, slots: int, began: float, *, yes: bool) -> None:
+def _agree(app: App, spec: JobSpec, provider: str, slots: int, began: float, *, yes: bool) -> None:
     """Ask before money is spent. Raises the first refusal of the plan, or Abort."""
     market = app.provider(provider)
     try:

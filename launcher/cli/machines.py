@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import click
 
-from vastrun.launcher.app_context import AppContext
+from vastrun.launcher.app import App
 from vastrun.launcher.cli.options import confirm, json_option, lenient_provider_option, yes_option
 from vastrun.launcher.cli.output import say, show, width
 from vastrun.launcher.commands.queries import RunRow, rows_of
@@ -68,7 +68,7 @@ def reap_command(
     has scheduled for machines that are gone. Then the costs of earlier
     runs are settled, as by `vastrun cost reconcile`.
     """
-    app: AppContext = ctx.obj
+    app: App = ctx.obj
     code = _reap(app, provider, yes=yes, dry_run=dry_run, from_ledger=from_ledger, as_json=as_json)
     if not dry_run:
         settle_bills(app, provider)
@@ -80,7 +80,7 @@ def _warn(text: str) -> None:
 
 
 def _reap(
-    app: AppContext, provider: str, *, yes: bool, dry_run: bool, from_ledger: str | None, as_json: bool
+    app: App, provider: str, *, yes: bool, dry_run: bool, from_ledger: str | None, as_json: bool
 ) -> int:
     """Destroy the machines of one ledger after confirmation; return the exit code."""
     market = app.provider(provider)
@@ -125,14 +125,14 @@ def _reap(
     return EXIT_TEARDOWN_NOT_CONFIRMED if set(left) & set(ids) else 0
 
 
-def _left_to_leases(app: AppContext, provider: str) -> list[RunRow]:
+def _left_to_leases(app: App, provider: str) -> list[RunRow]:
     """Return the provider's open runs whose machines are left to their leases."""
     ledger = app.ledger()
     runs = [run for run in ledger.runs(open_only=True, members=True) if run.provider == provider]
     return [row for row in rows_of(ledger, runs, app.now()) if row.lease is not None]
 
 
-def _networks(app: AppContext, market: Provider) -> list[RunNetwork]:
+def _networks(app: App, market: Provider) -> list[RunNetwork]:
     """Return left-over networks; none, after a note, if the key may not list them: machines matter more."""
     try:
         return leftover_networks(app.ledger(), market)
@@ -141,7 +141,7 @@ def _networks(app: AppContext, market: Provider) -> list[RunNetwork]:
         return []
 
 
-def _cancel_ends(app: AppContext, market: Provider, destroyed: Sequence[str] = ()) -> list[str]:
+def _cancel_ends(app: App, market: Provider, destroyed: Sequence[str] = ()) -> list[str]:
     """Remove scheduled ends of machines that are gone; return the machines' ids."""
     try:
         ended = cancel_ends(leftover_ends(app.ledger(), market, destroyed), market)
@@ -209,7 +209,7 @@ def _table(orphans: Sequence[Orphan], now: float) -> str:
 @click.command("hosts")
 @json_option
 @click.pass_obj
-def hosts_command(app: AppContext, as_json: bool) -> None:
+def hosts_command(app: App, as_json: bool) -> None:
     """List the machines that were rented, the worst first, and show which are avoided for now.
 
     One failure excludes a machine for a day, several for longer; their weight halves every week. All machines
