@@ -26,8 +26,11 @@ from vastrun.launcher.core import Cause, UserRequest
 from vastrun.launcher.core.errors import HeldError, UsageError
 from vastrun.launcher.core.verdict import EXIT_TEARDOWN_NOT_CONFIRMED
 from vastrun.launcher.ledger.run_ids import LAST
-from vastrun.launcher.ui.documents.batches import BatchDetails, BatchDocument, BatchList, PointDocument
 from vastrun.launcher.ui.render.batch import (
+    BatchDetails,
+    BatchDocument,
+    BatchList,
+    PointDocument,
     batch_text,
     batches_table,
 )

@@ -30,9 +30,10 @@ from vastrun.launcher.core.secrets import public_values
 from vastrun.launcher.core.verdict import EXIT_CODE_OF, EXIT_TEARDOWN_NOT_CONFIRMED
 from vastrun.launcher.decisions.estimates import usd
 from vastrun.launcher.run_services import batch_services
-from vastrun.launcher.ui.documents.batches import BatchPlanDocument, Results
 from vastrun.launcher.ui.render.amounts import how_many
 from vastrun.launcher.ui.render.batch import (
+    BatchPlanDocument,
+    Results,
     ended_text,
     open_runs_lines,
     plan_text,

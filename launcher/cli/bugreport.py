@@ -20,7 +20,7 @@ from vastrun.launcher.config import read_job
 from vastrun.launcher.core import NOTHING, Run
 from vastrun.launcher.core.errors import VastrunError
 from vastrun.launcher.core.secrets import Mask, job_secrets, values_in
-from vastrun.launcher.ui.documents.document import Document
+from vastrun.launcher.ui.document import Document
 from vastrun.launcher.ui.render.table import table
 
 _PACKAGES = ("vastrun", "click", "pydantic", "paramiko", "vastai", "docker", "torch")

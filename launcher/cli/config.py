@@ -18,7 +18,7 @@ from vastrun.launcher.commands.settings import budgets_of, set_value
 from vastrun.launcher.config.settings_file import KEYS, value_of
 from vastrun.launcher.core.batch import BudgetUse
 from vastrun.launcher.core.errors import UsageError
-from vastrun.launcher.ui.documents.document import Document
+from vastrun.launcher.ui.document import Document
 from vastrun.launcher.ui.render.table import table
 
 

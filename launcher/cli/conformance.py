@@ -30,7 +30,7 @@ from vastrun.launcher.providers.vast.conformance.assumption import Comparison, S
 from vastrun.launcher.providers.vast.conformance.observed_vast import ProbeLevel
 from vastrun.launcher.providers.vast.conformance.record import Record, read_record, write_record
 from vastrun.launcher.run_services import attempts_for
-from vastrun.launcher.ui.documents.document import Document
+from vastrun.launcher.ui.document import Document
 from vastrun.launcher.ui.interrupts import Interrupts
 from vastrun.launcher.ui.render.amounts import duration, usd
 from vastrun.launcher.ui.render.table import facts, table

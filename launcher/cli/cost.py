@@ -26,9 +26,14 @@ from vastrun.launcher.cost.reconciliation import (
 )
 from vastrun.launcher.cost.statement import Reconciliation, cost_report, reconciliation, settle, with_nodes
 from vastrun.launcher.gate.text import one_line
-from vastrun.launcher.ui.documents.costs import Costs, ReconciliationDocument
 from vastrun.launcher.ui.render.amounts import moment, usd_sum
-from vastrun.launcher.ui.render.costs import costs_table, report_csv, report_text
+from vastrun.launcher.ui.render.costs import (
+    Costs,
+    ReconciliationDocument,
+    costs_table,
+    report_csv,
+    report_text,
+)
 from vastrun.launcher.ui.render.table import WIDTH, table
 
 _NONE = "-"

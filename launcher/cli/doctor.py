@@ -11,7 +11,7 @@ from vastrun.launcher.app import App
 from vastrun.launcher.cli.options import json_option, lenient_provider_option, set_option, yes_option
 from vastrun.launcher.cli.output import say
 from vastrun.launcher.commands.doctor import Finding
-from vastrun.launcher.ui.documents.document import Document
+from vastrun.launcher.ui.document import Document
 
 _NAME, _HEALTH = 16, 4
 
@@ -106,7 +106,7 @@ def _examine(app: App, provider: str, *, as_json: bool) -> int:
     """Show the findings; return 1 if one fails, else 0."""
     from vastrun.launcher.commands.doctor import CheckedSetup, Health, examine
     from vastrun.launcher.providers import provider_class
-    from vastrun.launcher.ui.documents.document import to_text
+    from vastrun.launcher.ui.document import to_text
 
     provider_class(provider)  # an unknown name is a usage error, not a finding
     setup = CheckedSetup(

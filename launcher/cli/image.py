@@ -27,7 +27,7 @@ from vastrun.launcher.image.relock import (
     reference_of,
     relock,
 )
-from vastrun.launcher.ui.documents.document import Document
+from vastrun.launcher.ui.document import Document
 from vastrun.launcher.ui.render.amounts import moment
 from vastrun.launcher.ui.render.table import short, table
 

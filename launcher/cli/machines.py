@@ -32,9 +32,9 @@ from vastrun.launcher.decisions.history import AvoidedHosts, HostRecord, host_re
 from vastrun.launcher.gate.text import one_line
 from vastrun.launcher.ports import Provider
 from vastrun.launcher.run_services import services_for, settle_bills
-from vastrun.launcher.ui.documents.costs import Hosts, OrphanMachine, Orphans
-from vastrun.launcher.ui.documents.runs import RunDocument
 from vastrun.launcher.ui.render.amounts import duration, usd
+from vastrun.launcher.ui.render.costs import Hosts, OrphanMachine, Orphans
+from vastrun.launcher.ui.render.runs import RunDocument
 from vastrun.launcher.ui.render.table import short, table
 from vastrun.launcher.ui.render.verdict import left_text, state_of
 

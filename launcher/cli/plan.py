@@ -30,9 +30,8 @@ from vastrun.launcher.decisions.estimates import expected_usd, finishing_usd
 from vastrun.launcher.decisions.market_report import MarketReport, Quote
 from vastrun.launcher.decisions.policy import within_deadline, worst_case_usd
 from vastrun.launcher.ports import Provider
-from vastrun.launcher.ui.documents.market import MarketReportDocument, PlanDocument
 from vastrun.launcher.ui.render.amounts import usd
-from vastrun.launcher.ui.render.plan import plan_text
+from vastrun.launcher.ui.render.plan import MarketReportDocument, PlanDocument, plan_text
 from vastrun.launcher.ui.render.table import short, table
 
 _MAX_QUOTES = 8

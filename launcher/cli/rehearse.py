@@ -35,7 +35,7 @@ from vastrun.launcher.decisions.advice import AFTER_SUCCESS, advice_for_rehearsa
 from vastrun.launcher.decisions.workload import Fit, efficiency_of, fit_of
 from vastrun.launcher.gate.manifest import Listing
 from vastrun.launcher.outputs.folder import OWN, name_of
-from vastrun.launcher.ui.documents.document import Document
+from vastrun.launcher.ui.document import Document
 from vastrun.launcher.ui.render.amounts import left_out_lines
 from vastrun.launcher.ui.render.fit import fit_text
 from vastrun.launcher.ui.render.table import facts, table

@@ -16,8 +16,7 @@ from vastrun.launcher.commands.queries import RunRow, all_rows, detail_of, look_
 from vastrun.launcher.core import Phase
 from vastrun.launcher.core.errors import VastrunError
 from vastrun.launcher.run_services import services_for
-from vastrun.launcher.ui.documents.runs import RunDetails, RunDocument, Runs
-from vastrun.launcher.ui.render.runs import run_text, runs_table
+from vastrun.launcher.ui.render.runs import RunDetails, RunDocument, Runs, run_text, runs_table
 
 _MAX_ENDED = 20
 """Ended runs that are listed without --all."""

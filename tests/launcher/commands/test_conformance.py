@@ -23,7 +23,7 @@ from vastrun.launcher.decisions.policy import deadline_of, reservation_usd
 from vastrun.launcher.providers.vast.conformance.assumption import Value, When
 from vastrun.launcher.providers.vast.conformance.assumptions import ASSUMPTIONS
 from vastrun.launcher.providers.vast.conformance.record import Record, read_record
-from vastrun.launcher.ui.documents.document import to_text
+from vastrun.launcher.ui.document import to_text
 
 NOW = 1_800_000_000.0
 USUAL: Mapping[str, Value] = {name: row.assumed.usual for name, row in ASSUMPTIONS.items()}
