@@ -57,7 +57,8 @@ SHARED_MODULES: Mapping[str, tuple[str, ...]] = {
     "ssh": ("ssh", "ssh-config", "forward"),
     "report": ("report", "why", "diff"),
     "downloads": ("pull", "export"),
-    "machines": ("reap", "hosts"),
+    "machines": ("hold", "reap", "hosts"),
+    "config": ("config", "completion"),
     "serve": ("serve", "ui"),
 }
 """Modules that define several commands, as `NAME_command`. Another command is `command` in the

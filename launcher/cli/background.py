@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from vastrun.launcher.api.background import DriverFolder, find_open_target, is_driven
-from vastrun.launcher.api.drivers import Target
+from vastrun.launcher.api.drivers import DriverFolder, Target
+from vastrun.launcher.api.runs import find_open_target, is_driven
 from vastrun.launcher.app import App
 from vastrun.launcher.cli.output import say
 from vastrun.launcher.commands.chains import pushed_url

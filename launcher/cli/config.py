@@ -1,4 +1,4 @@
-"""`vastrun config`: the user's settings with their origins, and the state of their budgets."""
+"""`vastrun config`, `completion`: settings with their origins, the state of their budgets; for shells."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Any
 
 import click
 from click.core import ParameterSource
+from click.shell_completion import get_completion_class
 
 from vastrun.launcher.app import DEFAULT_PROVIDER, App
 from vastrun.launcher.cli.options import json_option
@@ -26,7 +27,7 @@ from vastrun.launcher.ui.render.table import table
 @click.option("--provider", envvar="VASTRUN_PROVIDER", hidden=True)
 @json_option
 @click.pass_context
-def command(ctx: click.Context, provider: str | None, as_json: bool) -> None:
+def config_command(ctx: click.Context, provider: str | None, as_json: bool) -> None:
     """Show your settings with their origins, and the spending from your budgets.
 
     \b
@@ -59,7 +60,7 @@ def command(ctx: click.Context, provider: str | None, as_json: bool) -> None:
         ctx.exit(UsageError.exit_code)
 
 
-@command.command("set")
+@config_command.command("set")
 @click.argument("key")
 @click.argument("value")
 @click.pass_obj
@@ -69,7 +70,7 @@ def set_command(app: App, key: str, value: str) -> None:
     _report_change(app, f"{key} is {value}")
 
 
-@command.command("path")
+@config_command.command("path")
 @click.pass_obj
 def path_command(app: App) -> None:
     """Print the path of your config file, whether it exists or not."""
@@ -153,3 +154,26 @@ def _value(value: Any) -> str:
 
 def _usd(amount: float | None) -> str:
     return "-" if amount is None else f"${amount:,.2f}"
+
+
+@click.command("completion")
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish", "powershell"]))
+@click.pass_context
+def completion_command(ctx: click.Context, shell: str) -> None:
+    """Print the completion script of a SHELL.
+
+    \b
+      bash, in ~/.bashrc:                 eval "$(vastrun completion bash)"
+      zsh, in ~/.zshrc, after compinit:   eval "$(vastrun completion zsh)"
+      fish, in config.fish:               vastrun completion fish | source
+      PowerShell, in $PROFILE:
+        vastrun completion powershell | Out-String | Invoke-Expression
+
+    PowerShell needs click 8.5 or newer. Its answers are tested; its script was never run in a PowerShell.
+    """
+    kind = get_completion_class(shell)
+    if kind is None:
+        raise UsageError(
+            "the installed version of click has no completion for PowerShell", hint="upgrade click to 8.5"
+        )
+    click.echo(kind(ctx.find_root().command, {}, "vastrun", "_VASTRUN_COMPLETE").source())

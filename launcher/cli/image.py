@@ -14,8 +14,7 @@ from vastrun.launcher.cli.options import json_option
 from vastrun.launcher.cli.output import say, show
 from vastrun.launcher.core.errors import ImageError
 from vastrun.launcher.image.build import BuildRecipe, build
-from vastrun.launcher.image.daemon import connect, login_of, push
-from vastrun.launcher.image.local_images import LocalImage, local_images
+from vastrun.launcher.image.daemon import LocalImage, connect, local_images, login_of, push
 from vastrun.launcher.image.lock import Lock, LockedImage, read_lock, write_lock
 from vastrun.launcher.image.registry import Registry
 from vastrun.launcher.image.relock import (

@@ -22,6 +22,11 @@ from vastrun.launcher.ui.render.amounts import how_many, usd_parts, usd_sum
 from vastrun.launcher.ui.render.runs import RunDocument
 from vastrun.launcher.ui.render.table import csv_cell, table
 
+_AMOUNTS = (
+    *("runs", "finished", "hours", "gpu_hours", "gpu_usd", "storage_usd", "traffic_usd", "usd"),
+    *("training_usd", "idle_usd", "failed_usd", "steps", "usd_per_run", "usd_per_1000_steps"),
+)
+
 
 def report_text(report: CostReport, width: int | None = None) -> str:
     """Write tables of one line per group, with the total: charges and purposes.
@@ -43,12 +48,6 @@ def report_csv(report: CostReport) -> str:
     for group in report.groups:
         writer.writerow([_cell_of(group.key), *(getattr(group, name) for name in _AMOUNTS)])
     return out.getvalue().removesuffix("\n")
-
-
-_AMOUNTS = (
-    *("runs", "finished", "hours", "gpu_hours", "gpu_usd", "storage_usd", "traffic_usd", "usd"),
-    *("training_usd", "idle_usd", "failed_usd", "steps", "usd_per_run", "usd_per_1000_steps"),
-)
 
 
 def _cell_of(key: str) -> str:

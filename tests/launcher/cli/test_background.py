@@ -11,8 +11,7 @@ import pytest
 
 from tests.fakebox import Training
 from tests.launcher.terminal import Terminal
-from vastrun.launcher.api.background import DriverFolder
-from vastrun.launcher.api.drivers import Target
+from vastrun.launcher.api.drivers import DriverFolder, Target
 from vastrun.launcher.app import App
 from vastrun.launcher.cli.background import (
     NOTIFY_HINT,

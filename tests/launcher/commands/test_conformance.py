@@ -16,13 +16,18 @@ from tests.emulators.vast import VastEmulator
 from tests.launcher.terminal import Terminal
 from vastrun.launcher.app import App
 from vastrun.launcher.cli import cli
-from vastrun.launcher.cli.conformance import Conformance, conformance_text
-from vastrun.launcher.commands.conformance import MAX_RUN_S, conformance_job, report_of
+from vastrun.launcher.cli.conformance import (
+    MAX_RUN_S,
+    Conformance,
+    conformance_job,
+    conformance_text,
+    report_of,
+)
 from vastrun.launcher.core.errors import JobFileError
 from vastrun.launcher.decisions.policy import deadline_of, reservation_usd
 from vastrun.launcher.providers.vast.conformance.assumption import Value, When
 from vastrun.launcher.providers.vast.conformance.assumptions import ASSUMPTIONS
-from vastrun.launcher.providers.vast.conformance.record import Record, read_record
+from vastrun.launcher.providers.vast.conformance.recorder import Record, read_record
 from vastrun.launcher.ui.document import to_text
 
 NOW = 1_800_000_000.0
