@@ -9,15 +9,13 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Mapping
-from dataclasses import replace
 from functools import cache, partial
 
 from tests.emulators.clock import Clock
-from vastrun.launcher.app_context import AppContext
+from vastrun.launcher.app import App
 from vastrun.launcher.cli import cli
 from vastrun.launcher.core import UserRequest
 from vastrun.launcher.decisions.history import speed_history_of
-from vastrun.launcher.environment import wire
 from vastrun.launcher.image.lock import read_lock
 from vastrun.launcher.ledger.presence import Presence
 from vastrun.launcher.ledger.sqlite import SqliteLedger
@@ -38,7 +36,7 @@ def main() -> None:
     """The program."""
     factor, began, started = map(float, os.environ[_VARIABLE].split())
     clock = Clock(factor, began=began, started=started)
-    cli(prog_name="vastrun", obj=_faster(wire(os.environ), clock))
+    cli(prog_name="vastrun", obj=_faster(App(os.environ), clock))
 
 
 class _FastInterrupts(Interrupts):
@@ -65,21 +63,21 @@ class _FastSignal:
             self._condition.notify_all()
 
 
-def _faster(app: AppContext, clock: Clock) -> AppContext:
+def _faster(app: App, clock: Clock) -> App:
     @cache
     def ledger() -> SqliteLedger:
-        alive = Presence(app.paths.state / "launchers").is_alive
-        return SqliteLedger(app.paths.state / "ledger.db", now=clock.now, alive=alive)
+        alive = Presence(app.state / "launchers").is_alive
+        return SqliteLedger(app.state / "ledger.db", now=clock.now, alive=alive)
 
     @cache
     def provider(name: str, *, many_runs: bool = False) -> Provider:
         context = ProviderContext(
             environ=os.environ,
-            state=app.paths.state,
+            state=app.state,
             clock=clock,
             uptime=clock.now,
             python=app.python,
-            image_lock=lambda: read_lock(app.paths.image_lock),
+            image_lock=lambda: read_lock(app.image_lock),
             speeds=lambda name, spec: speed_history_of(ledger().measured(), name, spec),
             runs=lambda: ledger().runs(open_only=True),
             provider=provider,
@@ -105,7 +103,8 @@ def _faster(app: AppContext, clock: Clock) -> AppContext:
         fast.factor = clock.factor
         return fast
 
-    return replace(app, now=clock.now).with_factories(
+    return app.with_changes(
+        now=clock.now,
         ledger=ledger,
         provider=provider,
         shared_provider=partial(provider, many_runs=True),

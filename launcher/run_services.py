@@ -9,7 +9,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from vastrun.launcher.app_context import AppContext
+from vastrun.launcher.app import App
 from vastrun.launcher.core import NOTHING, Origin, Run, UserRequest
 from vastrun.launcher.flow.services import Services
 from vastrun.launcher.ports import Provider, Screen
@@ -18,20 +18,20 @@ from vastrun.launcher.ui.interrupts import Interrupts
 if TYPE_CHECKING:
     from vastrun.launcher.batch.shared import BatchScreen, BatchServices, RunScreen, SharedRequests
     from vastrun.launcher.commands.attempts import Attempts
-    from vastrun.launcher.notifications.delivery import UrlNotifier
+    from vastrun.launcher.notifications.delivery import Sender
 
 
-def services_for(app: AppContext, provider: str, began: float) -> Services:
+def services_for(app: App, provider: str, began: float) -> Services:
     """Make what reaches machines, for a command that drives no run."""
     screen = app.screens.of_run(began)
-    return interactive_services(app, provider, app.make.interrupts(), screen)
+    return interactive_services(app, provider, app.interrupts(), screen)
 
 
 @contextmanager
-def attempts_for(app: AppContext, interrupts: Interrupts, *, began: float) -> Iterator[Attempts]:
+def attempts_for(app: App, interrupts: Interrupts, *, began: float) -> Iterator[Attempts]:
     """Yield what drives runs for a user who may interrupt."""
     screen = app.screens.of_run(began)
-    notifier = app.make.notifier(screen.note)
+    notifier = app.notifier(screen.note)
 
     def make_services(provider: str, origin: Origin) -> Services:
         return interactive_services(app, provider, interrupts, screen, origin, notifier)
@@ -44,11 +44,11 @@ def attempts_for(app: AppContext, interrupts: Interrupts, *, began: float) -> It
 
 
 def attempts_of_many(
-    app: AppContext,
+    app: App,
     shared: SharedRequests,
     screen: RunScreen,
     runs_at_once: Callable[[], int],
-    notifier: UrlNotifier,
+    notifier: Sender,
 ) -> Attempts:
     """Return what drives one run among many."""
 
@@ -61,7 +61,7 @@ def attempts_of_many(
 
 @contextmanager
 def batch_services(
-    app: AppContext,
+    app: App,
     name: str,
     interrupts: Interrupts | SharedRequests,
     screen: BatchScreen,
@@ -71,7 +71,7 @@ def batch_services(
     """Yield what a `BatchDriver` drives the batch with; then settle its bills and write its page."""
     from vastrun.launcher.batch.shared import BatchServices  # when a batch is driven
 
-    with closing(app.make.notifier(screen.note)) as notifier, app.make.workers() as workers:
+    with closing(app.notifier(screen.note)) as notifier, app.workers() as workers:
 
         def attempts(
             shared: SharedRequests, run_screen: RunScreen, runs_at_once: Callable[[], int]
@@ -83,12 +83,12 @@ def batch_services(
             attempts=attempts,
             requests=interrupts.current,
             workers=workers,
-            wake_signal=app.make.wake_signal(),
+            wake_signal=app.wake_signal(),
             sleep=interrupts.sleep,
             now=app.now,
             new_id=app.new_id,
-            who=app.user.who(),
-            computer=app.user.computer(),
+            who=app.who(),
+            computer=app.computer(),
             screen=screen,
             prunes=prunes,
             notifier=notifier,
@@ -103,20 +103,20 @@ def batch_services(
         screen.note(line)
 
 
-def settle_bills(app: AppContext, provider: str) -> None:
+def settle_bills(app: App, provider: str) -> None:
     """Correct the costs of earlier runs to what that provider charged, where their bill is due by now."""
     from vastrun.launcher.cost.statement import settle_due  # at the end of a command
 
-    settle_due(app.driver_ledger(), provider, app.provider(provider), app.user.who(), app.now())
+    settle_due(app.driver_ledger(), provider, app.provider(provider), app.who(), app.now())
 
 
-def _attempts(app: AppContext, make_services: Callable[[str, Origin], Services]) -> Attempts:
+def _attempts(app: App, make_services: Callable[[str, Origin], Services]) -> Attempts:
     from vastrun.launcher.commands.attempts import Attempts  # when a run is driven
 
     return Attempts(services_for=make_services, new_id=app.new_id, recorded=partial(_recorded, app))
 
 
-def _recorded(app: AppContext, run: Run, services: Services) -> AbstractContextManager[Services]:
+def _recorded(app: App, run: Run, services: Services) -> AbstractContextManager[Services]:
     """Return the services that drive the run, recorded in its transcript."""
     from vastrun.launcher.transcript.recorded import recorded
 
@@ -124,12 +124,12 @@ def _recorded(app: AppContext, run: Run, services: Services) -> AbstractContextM
 
 
 def interactive_services(
-    app: AppContext,
+    app: App,
     provider: str,
     interrupts: Interrupts,
     screen: Screen,
     origin: Origin = NOTHING,
-    notifier: UrlNotifier | None = None,
+    notifier: Sender | None = None,
 ) -> Services:
     """Make what drives one run for a user at a terminal."""
     made = _services(app, app.provider(provider), interrupts, screen, origin, notifier)
@@ -137,24 +137,24 @@ def interactive_services(
 
 
 def _services(
-    app: AppContext,
+    app: App,
     provider: Provider,
     requests: Interrupts | SharedRequests,
     screen: Screen,
     origin: Origin,
-    notifier: UrlNotifier | None,
+    notifier: Sender | None,
 ) -> Services:
     return Services(
         provider=provider,
         ledger=app.driver_ledger(),
         clock=requests,
-        packer=app.make.packer(origin),
-        output_store=app.make.output_store(),
+        packer=app.packer(origin),
+        output_store=app.output_store(),
         screen=screen,
         user_requests=requests,
-        who=app.user.who(),
-        user=app.user.name,
-        computer=app.user.computer(),
+        who=app.who(),
+        user=app.user,
+        computer=app.computer(),
         notifier=notifier,
         budgets=app.budgets,
         guard=app.guard.guarding,

@@ -7,7 +7,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . tests/interpreter.sh
-files=(tests/launcher/{bundle,config,core,decisions,ledger,ui} tests/launcher/test_environment.py)
+files=(tests/launcher/{bundle,config,core,decisions,ledger,ui} tests/launcher/test_app.py)
 files+=(tests/launcher/cli/test_{help,plan}.py tests/launcher/flow/test_{drive,limits,requests,unreachable}.py)
 files+=(tests/launcher/outputs/test_{collect,disk,places,tail}.py)
 # Since 3.12 isinstance does not see what __getattr__ returns.

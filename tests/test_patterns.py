@@ -41,12 +41,12 @@ SHORT: Mapping[str, str] = {
 }
 """Patterns that are slow with long text: why their text is short, or the time linear all the same."""
 COMPUTED: Mapping[str, str] = {
-    "launcher/commands/bugreport.py: re.split": "a fixed text",
+    "launcher/cli/bugreport.py: re.split": "a fixed text",
     "launcher/config/command.py: re.search": "a fixed text",
     "launcher/config/data_rules.py: re.fullmatch": "a fixed number of digits",
     "launcher/config/rules.py: re.compile": "the job's own pattern, which is only compiled",
-    "launcher/config/shell_values.py: re.compile": "fixed texts",
-    "launcher/config/shell_values.py: re.sub": "one character",
+    "launcher/config/command.py: re.compile": "fixed texts",
+    "launcher/config/command.py: re.sub": "one character",
     "launcher/decisions/advice.py: re.search": "caps.DETAIL_CHARACTERS",
     "launcher/core/secrets.py: re.compile": "fixed texts",
     "launcher/image/daemon.py: re.search": "messages of Docker, by caps.EXCHANGES",

@@ -25,7 +25,7 @@ from vastrun.launcher.api.jobs import (
 )
 from vastrun.launcher.api.runs import RunHandle
 from vastrun.launcher.api.session import ApiSession
-from vastrun.launcher.app_context import DEFAULT_PROVIDER, AppContext
+from vastrun.launcher.app import DEFAULT_PROVIDER, App
 from vastrun.launcher.batch.plan import check_can_start, price, rename_for_job, submit_plan
 from vastrun.launcher.batch.search import first_points
 from vastrun.launcher.commands.estimate import resolve_auto, try_model
@@ -52,7 +52,7 @@ class Client:
     reaches it. There is no confirmation: machines are rented within the limits of the job or batch.
     """
 
-    def __init__(self, wire: Callable[[], AppContext], start_driver: StartDriver) -> None:
+    def __init__(self, wire: Callable[[], App], start_driver: StartDriver) -> None:
         """`wire` makes the adapters when they are first needed; `start_driver` starts a launcher."""
         self._session = ApiSession(wire, start_driver)
 
@@ -99,7 +99,7 @@ class Client:
         spec = self._without_auto(source, spec)
         self._plan(source, spec, provider, parent)
         # Signals are not handled here: the process that drives the run does that.
-        interrupts = app.make.interrupts()
+        interrupts = app.interrupts()
         with attempts_for(app, interrupts, began=app.now()) as attempts:
             run = runs.start_run(
                 attempts,
@@ -209,15 +209,15 @@ class Client:
     def _without_auto(self, source: JobText, spec: JobSpec) -> JobSpec:
         """Return the job with a number in place of `auto`."""
         with name_in_errors(source):
-            return resolve_auto(spec, self._session.app.make.estimator())[0]
+            return resolve_auto(spec, self._session.app.estimator())[0]
 
     def _plan(self, source: JobText, spec: JobSpec, provider: str, parent: Run | None = None) -> LaunchPlan:
         """Return the plan of a job. Raises if it cannot be uploaded, rented or paid."""
         app = self._session.app
         with name_in_errors(source):
-            check_upload(app.make.packer(NOTHING), spec, source.folder)
+            check_upload(app.packer(NOTHING), spec, source.folder)
             ledger, market = self._session.ledger, app.provider(provider)
-            try_model(app.make.estimator(), spec, free=market.free)
+            try_model(app.estimator(), spec, free=market.free)
             now = app.now()
             plan = plan_of(spec, market, ledger, now, app.budgets(now), parent)
             if plan.refusals:
@@ -237,14 +237,14 @@ class Client:
         with name_in_errors(source):
             points = first_points(spec, loaded.points, loaded.search)
             job = read_job(points[0].spec_json)
-            check_upload(app.make.packer(NOTHING), job, source.folder)
+            check_upload(app.packer(NOTHING), job, source.folder)
             check_values_used(job, loaded.unmentioned)
             now = app.now()
             market, budgets = app.shared_provider(provider), app.budgets(now)
             plan = price(spec, points, market, ledger, now, loaded.search, budgets)
         folder = Path(out or Path("batches") / spec.name).resolve()
         check_can_start(ledger, plan, folder)
-        batch, _ = submit_plan(app.driver_ledger(), plan, folder, app.now(), app.user.computer())
+        batch, _ = submit_plan(app.driver_ledger(), plan, folder, app.now(), app.computer())
         if not ledger.batches.is_driven(batch.name):
             self._session.drive(Target("batch", batch.name))
         return BatchHandle(self._session, batch.name)

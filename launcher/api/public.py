@@ -9,10 +9,10 @@ from vastrun.launcher.api.client import Client
 from vastrun.launcher.api.drivers import ProcessDriver
 from vastrun.launcher.api.results import BatchResults, BatchStatus, PointRow, RunResult, RunStatus
 from vastrun.launcher.api.runs import RunHandle
+from vastrun.launcher.app import App
 from vastrun.launcher.commands.plan import LaunchPlan
 from vastrun.launcher.core import Cause, Phase, Verdict
 from vastrun.launcher.core.job import JobSpec
-from vastrun.launcher.environment import wire
 from vastrun.launcher.ui.render.loglines import LogLine
 
 __all__ = [
@@ -39,7 +39,7 @@ __all__ = [
     "sweep",
 ]
 
-_client = Client(lambda: wire(os.environ), ProcessDriver)
+_client = Client(lambda: App(os.environ), ProcessDriver)
 
 plan = _client.plan
 launch = _client.launch

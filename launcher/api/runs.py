@@ -230,6 +230,27 @@ def attempts_from(ledger: Ledger, run: Run) -> list[Run]:
     return attempts
 
 
+def find_open_target(ledger: Ledger, target: Target, now: float) -> Target | None:
+    """Return the target if it is open, for a run its newest attempt; None if nothing is left to drive."""
+    try:
+        if target.kind == "batch":
+            ledger.batches.get(target.name)
+            return target
+        run = attempts_from(ledger, ledger.get(target.name))[-1]
+    except UsageError:  # its row is gone
+        return None
+    nodes = ledger.runs(leader=run.id)
+    is_open = any(one.phase is not Phase.ENDED for one in (run, *nodes)) or is_retry_missing(ledger, run, now)
+    return Target("run", run.id) if is_open else None
+
+
+def is_driven(ledger: Ledger, target: Target) -> bool:
+    """Return whether a launcher drives the target now."""
+    if target.kind == "batch":
+        return ledger.batches.is_driven(target.name)
+    return ledger.driver(attempts_from(ledger, ledger.get(target.name))[-1].id) is not None
+
+
 def _curve_of(run: Run) -> tuple[str, Sequence[tuple[int, float]]]:
     """Return the loss by step, or else the first metric that the run has."""
     outputs = Outputs(run)

@@ -8,12 +8,11 @@ import shutil
 import sys
 import threading
 from collections.abc import Callable
-from dataclasses import replace
 from importlib import import_module
 from typing import Any, Protocol, TextIO, TypeVar
 
 from vastrun.launcher.api.drivers import ProcessDriver, StartDriver, Target
-from vastrun.launcher.app_context import AppContext
+from vastrun.launcher.app import App
 from vastrun.launcher.ports import Ledger
 from vastrun.launcher.ui.screen import StreamScreen, TerminalCapabilities
 from vastrun.launcher.ui.screens import PlainScreens
@@ -30,16 +29,16 @@ _LINE_INTERVAL_S = 30.0
 class ApiSession:
     """State shared by all handles; thread-safe."""
 
-    def __init__(self, wire: Callable[[], AppContext], start_driver: StartDriver) -> None:
+    def __init__(self, wire: Callable[[], App], start_driver: StartDriver) -> None:
         """`wire` is called when the session is first used, and again in a forked process."""
         self._wire, self._start_driver = wire, start_driver
-        self._app: AppContext | None = None
+        self._app: App | None = None
         self._process = 0
         self._drivers: dict[Target, ProcessDriver] = {}
         self._lock = threading.Lock()
 
     @property
-    def app(self) -> AppContext:
+    def app(self) -> App:
         """Adapters of this process, with silent screens."""
         with self._lock:
             if self._app is None or self._process != os.getpid():
@@ -96,7 +95,7 @@ class ApiSession:
             display.close()
 
 
-def silent(app: AppContext) -> AppContext:
+def silent(app: App) -> App:
     """Return the app with silent screens."""
 
     def screen(began: float) -> StreamScreen:
@@ -104,7 +103,7 @@ def silent(app: AppContext) -> AppContext:
             _NullStream(), TerminalCapabilities(live=False, color=False), began=began, now=app.now
         )
 
-    return replace(app, screens=PlainScreens(screen))
+    return app.with_changes(screens=PlainScreens(screen))
 
 
 class _NullStream(io.TextIOBase):

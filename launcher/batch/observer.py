@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from vastrun.launcher.batch.early_stop import Curve, condense, pruning_event, runs_to_prune
 from vastrun.launcher.batch.points import PointTable
 from vastrun.launcher.batch.shared import BatchServices
+from vastrun.launcher.config import read_job
 from vastrun.launcher.core import Phase, Run, UserRequest
 from vastrun.launcher.core.batch import Batch, BatchProgress, EarlyStop, Goal, Pruning
-from vastrun.launcher.notifications.senders import BatchNotifier
+from vastrun.launcher.notifications.delivery import DiaryNotifier
+from vastrun.launcher.notifications.events import Notification, batch_kinds_due
 from vastrun.launcher.outputs.folder import Outputs
 from vastrun.launcher.ports import Ledger
 
@@ -91,14 +93,16 @@ class BatchObserver:
         self._name, self._services, self._table = batch.name, services, table
         rule = batch.spec.early_stop if services.prunes else None
         self._pruner = None if rule is None else Pruner(rule, batch.spec.early_goal, services.ledger)
-        self._notifier = BatchNotifier(services.notifier, services.ledger)
+        self._notifier: DiaryNotifier | None = None
         self.is_used_up = False
         """The batch's own budget has no room for another run."""
         self._shown_at = 0.0
 
     def check_notifications(self) -> None:
         """Raise UsageError where notifications of the batch cannot be sent."""
-        self._notifier.check(self._table.first_point)
+        point, sender = self._table.first_point, self._services.notifier
+        if sender is not None and point is not None:
+            sender.check(read_job(point.spec_json))
 
     def observe(self, batch: Batch, now: float) -> None:
         """Show the progress, and prune and notify, if it is time to. Raises StorageError."""
@@ -128,14 +132,28 @@ class BatchObserver:
             self._services.screen.note(f"pruning {pruning.run}: {pruning.reason}")
 
     def _notify(self, progress: BatchProgress, *, is_over: bool) -> None:
-        table = self._table
-        self._notifier.notify(
-            self._services.ledger.batches.get(self._name),
-            table.first_point,
-            table.first_run,
-            table.newest_at,
-            progress,
-            self._services.now(),
-            is_used_up=self.is_used_up,
-            is_over=is_over,
-        )
+        """Send the notifications that are due to the addresses in the batch's job."""
+        table, services = self._table, self._services
+        point, first = table.first_point, table.first_run
+        if services.notifier is None or point is None or first is None:  # without a run there is no diary yet
+            return
+        if self._notifier is None:
+            self._notifier = DiaryNotifier(read_job(point.spec_json), services.notifier, services.ledger)
+        batch, now, usd = services.ledger.batches.get(self._name), services.now(), progress.spent_usd
+        limit_usd, started_at, is_used_up = batch.spec.limits.usd, table.newest_at, self.is_used_up
+
+        def due(sent: Mapping[str, float]) -> Iterator[Notification]:
+            for kind in batch_kinds_due(
+                limit_usd, usd, sent, started_at, is_used_up=is_used_up, is_over=is_over
+            ):
+                yield Notification(
+                    kind=kind,
+                    run=first,
+                    at=now,
+                    usd=usd,
+                    limit_usd=limit_usd,
+                    batch=batch,
+                    progress=progress,
+                )
+
+        self._notifier.send(first.id, due)

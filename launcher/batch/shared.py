@@ -14,7 +14,7 @@ if TYPE_CHECKING:  # `status` does not need what drives a run
     from vastrun.launcher.batch.schedule import PointState
     from vastrun.launcher.commands.attempts import Attempts
     from vastrun.launcher.core.batch import Batch, BatchProgress
-    from vastrun.launcher.notifications.delivery import UrlNotifier
+    from vastrun.launcher.notifications.delivery import Sender
 
 
 class WakeSignal(Protocol):
@@ -136,7 +136,7 @@ class BatchServices:
     """This computer's name within a team; empty: the ledger is this computer's own."""
     prunes: bool = True
     """The batch's early stop is followed."""
-    notifier: UrlNotifier | None = None
+    notifier: Sender | None = None
     """Sends notifications; None: only the screen shows them."""
     settle: Callable[[], None] = lambda: None
     """Replaces counted costs by those of bills that are due."""

@@ -57,7 +57,8 @@ SHARED_MODULES: Mapping[str, tuple[str, ...]] = {
     "ssh": ("ssh", "ssh-config", "forward"),
     "report": ("report", "why", "diff"),
     "downloads": ("pull", "export"),
-    "machines": ("reap", "hosts"),
+    "machines": ("hold", "reap", "hosts"),
+    "config": ("config", "completion"),
     "serve": ("serve", "ui"),
 }
 """Modules that define several commands, as `NAME_command`. Another command is `command` in the
@@ -197,16 +198,15 @@ def cli(ctx: click.Context, debug: bool, no_input: bool) -> None:  # noqa: ARG00
     if debug:
         sys.excepthook = sys.__excepthook__
     if ctx.obj is None:
-        from vastrun.launcher.environment import wire
+        from vastrun.launcher.app import App
 
-        ctx.obj = wire(os.environ)
+        ctx.obj = App(os.environ)
     if ctx.invoked_subcommand in REPLACES_DRIVERS:
-        presence = ctx.obj.presence
-        if presence is not None and (killed := presence.killed_for_memory()):
+        if killed := ctx.obj.presence.killed_for_memory():
             from vastrun.launcher.cli.background import continue_killed
 
-            continue_killed(ctx.obj, presence, killed)
-        if _has_drivers(ctx.obj.paths.drivers):
+            continue_killed(ctx.obj, killed)
+        if _has_drivers(ctx.obj.drivers):
             from vastrun.launcher.cli.background import replace_dead_drivers
 
             replace_dead_drivers(ctx.obj)

@@ -5,39 +5,39 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from vastrun.launcher.api.background import DriverFolder, find_open_target, is_driven
-from vastrun.launcher.api.drivers import Target
-from vastrun.launcher.app_context import AppContext
+from vastrun.launcher.api.drivers import DriverFolder, Target
+from vastrun.launcher.api.runs import find_open_target, is_driven
+from vastrun.launcher.app import App
 from vastrun.launcher.cli.output import say
 from vastrun.launcher.commands.chains import pushed_url
 from vastrun.launcher.config import read_job
 from vastrun.launcher.core import Run
 from vastrun.launcher.core.errors import HeldError, VastrunError
 from vastrun.launcher.decisions.policy import lease_ends_at, lease_of, within_deadline
-from vastrun.launcher.ledger.presence import KilledLauncher, Presence
+from vastrun.launcher.ledger.presence import KilledLauncher
 from vastrun.launcher.ui.render.amounts import moment, rough
 
 _SERVER_WAIT_S = 15.0
 """Longest wait for a server of the team: it polls every 5 s, and claims what it saw twice."""
 _POLL_S = 0.5
-NOTIFY_HINT = "export VASTRUN_NOTIFY=https://ntfy.sh/TOPIC"
+NOTIFY_HINT = "export VASTRUN_NOTIFY_COMMAND='curl -s --data-binary @- https://ntfy.sh/TOPIC'"
 
 
-def hand_over_run(app: AppContext, run: Run) -> str:
+def hand_over_run(app: App, run: Run) -> str:
     """Start a background driver for a run; return a notice for its user, empty if it is driven already.
 
     Raises VastrunError if no driver could be started: then only the lease limits the run.
     """
     target = Target("run", run.id)
     ledger = app.driver_ledger()
-    if app.paths.drivers is None or is_driven(ledger, target):
+    if app.drivers is None or is_driven(ledger, target):
         return ""
     if find_open_target(ledger, target, app.now()) is None:
         return ""
-    if app.user.computer() and app.provider(run.provider).shared and _is_served(app, target):
+    if app.computer() and app.provider(run.provider).shared and _is_served(app, target):
         driver = "vastrun serve --driver, on a computer of the team"
     else:
-        driver = start_driver(app, app.paths.drivers, target)
+        driver = start_driver(app, app.drivers, target)
     spec = within_deadline(read_job(run.spec_json), run.meter.began_at or run.rented_at or run.created_at)
     lease = None if run.offer is None else lease_of(spec, run.offer)
     collect_s = None if lease is None else lease.collect_s
@@ -47,11 +47,11 @@ def hand_over_run(app: AppContext, run: Run) -> str:
         driver,
         outputs=outputs_text(collect_s, ends_at, app.now()),
         pushed_to=pushed_url(run),
-        notifies=app.make.notifier(lambda _: None).shown_addresses(spec),
+        notifies=app.notifier(lambda _: None).shown_addresses(spec),
     )
 
 
-def check_unused(app: AppContext, run: Run) -> None:
+def check_unused(app: App, run: Run) -> None:
     """Raise HeldError if another launcher drives the run."""
     driver = app.ledger().driver(run.id)
     if driver is not None:
@@ -60,21 +60,21 @@ def check_unused(app: AppContext, run: Run) -> None:
         )
 
 
-def hand_over_batch(app: AppContext, name: str) -> str:
+def hand_over_batch(app: App, name: str) -> str:
     """Start a background driver for a batch; return as `hand_over_run`."""
     target = Target("batch", name)
-    if app.paths.drivers is None or is_driven(app.ledger(), target):
+    if app.drivers is None or is_driven(app.ledger(), target):
         return ""
-    driver = start_driver(app, app.paths.drivers, target)
+    driver = start_driver(app, app.drivers, target)
     job = read_job(app.ledger().batches.points(name)[0].spec_json)
-    shown = app.make.notifier(lambda _: None).shown_addresses(job)
+    shown = app.notifier(lambda _: None).shown_addresses(job)
     outputs = outputs_text(None, None, app.now())
     return detached_text(
         name, driver, outputs=outputs, pushed_to=job.checkpoints.push, notifies=shown, is_batch=True
     )
 
 
-def start_driver(app: AppContext, path: Path, target: Target) -> str:
+def start_driver(app: App, path: Path, target: Target) -> str:
     """Start a background driver; return its process and log as text. Raises VastrunError."""
     folder = DriverFolder(path)
     ledger = app.ledger()
@@ -87,11 +87,11 @@ def start_driver(app: AppContext, path: Path, target: Target) -> str:
     return f"process {pid}, log {folder.log(target)}"
 
 
-def replace_dead_drivers(app: AppContext) -> None:
+def replace_dead_drivers(app: App) -> None:
     """Replace each background driver that died before its work was done, with a message."""
-    if app.paths.drivers is None:
+    if app.drivers is None:
         return
-    folder = DriverFolder(app.paths.drivers)
+    folder = DriverFolder(app.drivers)
     for record in folder.records():
         target = record.target
         if folder.is_alive(target):
@@ -107,7 +107,7 @@ def replace_dead_drivers(app: AppContext) -> None:
             _replace(app, target, record.pid)
 
 
-def continue_killed(app: AppContext, presence: Presence, killed: Sequence[KilledLauncher]) -> None:
+def continue_killed(app: App, killed: Sequence[KilledLauncher]) -> None:
     """Report launchers that were killed for lack of memory; continue their work with background drivers."""
     ledger = app.ledger()
     for launcher in killed:
@@ -125,29 +125,29 @@ def continue_killed(app: AppContext, presence: Presence, killed: Sequence[Killed
                 err=True,
             )
             _continue(app, target)
-        presence.forget(launcher)
+        app.presence.forget(launcher)
 
 
-def _continue(app: AppContext, target: Target) -> None:
-    if app.paths.drivers is None:
+def _continue(app: App, target: Target) -> None:
+    if app.drivers is None:
         say(f"try:   {target.resume_command}", err=True)
         return
     try:
-        say(f"a background driver continues it: {start_driver(app, app.paths.drivers, target)}", err=True)
+        say(f"a background driver continues it: {start_driver(app, app.drivers, target)}", err=True)
     except VastrunError as error:  # the user's own command must still run
         say(f"cannot start a background driver: {error}\ntry:   {target.resume_command}", err=True)
 
 
-def _replace(app: AppContext, target: Target, pid: int) -> None:
-    assert app.paths.drivers is not None
+def _replace(app: App, target: Target, pid: int) -> None:
+    assert app.drivers is not None
     gone = f"the background driver of {target.name} (process {pid}) is gone"
     try:
-        say(f"{gone}; another one replaces it: {start_driver(app, app.paths.drivers, target)}", err=True)
+        say(f"{gone}; another one replaces it: {start_driver(app, app.drivers, target)}", err=True)
     except VastrunError as error:  # the user's own command must still run
         say(f"{gone}, and cannot be replaced: {error}", err=True)
 
 
-def _is_served(app: AppContext, target: Target) -> bool:
+def _is_served(app: App, target: Target) -> bool:
     """Return whether a server of the team claims the run within `_SERVER_WAIT_S`."""
     ledger, clock = app.ledger(), app.clock()
     until = clock.now() + _SERVER_WAIT_S

@@ -8,7 +8,7 @@ import sys
 import click
 
 from vastrun.launcher.api.batches import request_stop, retry_points
-from vastrun.launcher.app_context import AppContext
+from vastrun.launcher.app import App
 from vastrun.launcher.batch.results import results_of, row_in, states_in
 from vastrun.launcher.cli.background import replace_dead_drivers
 from vastrun.launcher.cli.batch_submit import (
@@ -26,8 +26,11 @@ from vastrun.launcher.core import Cause, UserRequest
 from vastrun.launcher.core.errors import HeldError, UsageError
 from vastrun.launcher.core.verdict import EXIT_TEARDOWN_NOT_CONFIRMED
 from vastrun.launcher.ledger.run_ids import LAST
-from vastrun.launcher.ui.documents.batches import BatchDetails, BatchDocument, BatchList, PointDocument
 from vastrun.launcher.ui.render.batch import (
+    BatchDetails,
+    BatchDocument,
+    BatchList,
+    PointDocument,
     batch_text,
     batches_table,
 )
@@ -38,7 +41,7 @@ def _newest_for_last(ctx: click.Context, _: click.Parameter, name: str | None) -
     """Resolve `last` to the name of the newest batch, unless a batch has that name."""
     if name != LAST or ctx.resilient_parsing:
         return name
-    app: AppContext = ctx.find_root().obj
+    app: App = ctx.find_root().obj
     names = [batch.name for batch in app.ledger().batches.all()]
     if not names:
         raise UsageError("there are no batches yet", hint="vastrun batch submit BATCH.yaml")
@@ -73,7 +76,7 @@ command.add_command(submit_command)
 @click.argument("name", metavar="[BATCH]", required=False, callback=_newest_for_last)
 @json_option
 @click.pass_obj
-def status_command(app: AppContext, name: str | None, as_json: bool) -> None:
+def status_command(app: App, name: str | None, as_json: bool) -> None:
     """List the batches, or show one in detail."""
     ledger, now = app.ledger(), app.now()
     if name is None:
@@ -109,8 +112,8 @@ def watch_command(ctx: click.Context, name: str, as_json: bool) -> None:
 
     Ctrl-C detaches; the batch continues.
     """
-    app: AppContext = ctx.obj
-    interrupts = app.make.interrupts(views=True)
+    app: App = ctx.obj
+    interrupts = app.interrupts(views=True)
     screen = app.screens.of_many(app.now(), lambda: open_runs_of(app, name))
     lines, ended = BatchLines(screen), {s.point.id for s in states_in(app.ledger(), name) if s.verdict}
     try:
@@ -139,7 +142,7 @@ def watch_command(ctx: click.Context, name: str, as_json: bool) -> None:
 @click.pass_context
 def resume_command(ctx: click.Context, name: str, no_early_stop: bool, detach: bool, as_json: bool) -> None:
     """Continue a batch that was stopped or killed."""
-    app: AppContext = ctx.obj
+    app: App = ctx.obj
     if detach and no_early_stop:
         raise click.UsageError("--no-early-stop and --detach exclude each other")
     app.driver_ledger().batches.get(name)
@@ -156,7 +159,7 @@ def stop_command(ctx: click.Context, name: str) -> None:
     Each run saves a checkpoint, its outputs are downloaded and its machine is destroyed. The launcher of
     the batch does so; without one, this command does.
     """
-    app: AppContext = ctx.obj
+    app: App = ctx.obj
     ledger = app.ledger()
     asked = request_stop(ledger, name)
     say(f"asked {asked} runs of {name} to stop", err=True)
@@ -175,7 +178,7 @@ def stop_command(ctx: click.Context, name: str) -> None:
 @json_option
 @click.option("--csv", "as_csv", is_flag=True, help="Print comma-separated values.")
 @click.pass_obj
-def results_command(app: AppContext, name: str, as_json: bool, as_csv: bool) -> None:
+def results_command(app: App, name: str, as_json: bool, as_csv: bool) -> None:
     """Show the result of each point, the best first."""
     batch = app.ledger().batches.get(name)
     if as_csv and as_json:
@@ -202,7 +205,7 @@ def retry_command(ctx: click.Context, name: str, cause: str | None, as_json: boo
 
     Each retry gets a new folder for its outputs.
     """
-    app: AppContext = ctx.obj
+    app: App = ctx.obj
     count = retry_points(app.driver_ledger(), name, cause)
     say(f"retrying {count} points of {name}", err=True)
     ctx.exit(drive(app, name, as_json=as_json))

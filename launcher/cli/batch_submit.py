@@ -13,7 +13,7 @@ import click
 from vastrun.launcher.api import jobs
 from vastrun.launcher.api.batches import has_held_machines
 from vastrun.launcher.api.jobs import check_upload, check_values_used
-from vastrun.launcher.app_context import AppContext
+from vastrun.launcher.app import App
 from vastrun.launcher.batch.plan import BatchPlan, check_can_start, price, rename_for_job, submit_plan
 from vastrun.launcher.batch.results import metric_of, results_of, states_in
 from vastrun.launcher.batch.schedule import PointState
@@ -30,9 +30,10 @@ from vastrun.launcher.core.secrets import public_values
 from vastrun.launcher.core.verdict import EXIT_CODE_OF, EXIT_TEARDOWN_NOT_CONFIRMED
 from vastrun.launcher.decisions.estimates import usd
 from vastrun.launcher.run_services import batch_services
-from vastrun.launcher.ui.documents.batches import BatchPlanDocument, Results
 from vastrun.launcher.ui.render.amounts import how_many
 from vastrun.launcher.ui.render.batch import (
+    BatchPlanDocument,
+    Results,
     ended_text,
     open_runs_lines,
     plan_text,
@@ -120,7 +121,7 @@ def submit_command(
     ctx.exit(submit(ctx.obj, loaded, batch_file, submission))
 
 
-def submit(app: AppContext, loaded: LoadedBatch, file: Path, submission: Submission) -> int:
+def submit(app: App, loaded: LoadedBatch, file: Path, submission: Submission) -> int:
     """Price the batch, ask for confirmation, write it into the ledger and drive it; return the exit code."""
     try:
         name = _submit(app, loaded, file, submission)
@@ -132,7 +133,7 @@ def submit(app: AppContext, loaded: LoadedBatch, file: Path, submission: Submiss
     return drive(app, name, as_json=submission.as_json, detach=submission.detach)
 
 
-def _submit(app: AppContext, loaded: LoadedBatch, file: Path, submission: Submission) -> str | None:
+def _submit(app: App, loaded: LoadedBatch, file: Path, submission: Submission) -> str | None:
     """Return the name of the batch in the ledger; None after a dry run."""
     market, ledger = app.shared_provider(submission.provider), app.ledger()
     asked, loaded = loaded.spec.name, rename_for_job(ledger, loaded)
@@ -140,7 +141,7 @@ def _submit(app: AppContext, loaded: LoadedBatch, file: Path, submission: Submis
     if spec.name != asked:
         say(f"the batch {asked} has another job; creating a new batch: {spec.name}", err=True)
     job = read_job(points[0].spec_json)
-    check_upload(app.make.packer(NOTHING), job, file.resolve().parent, note)
+    check_upload(app.packer(NOTHING), job, file.resolve().parent, note)
     check_values_used(job, loaded.unmentioned)
     now = app.now()
     plan = price(spec, points, market, ledger, now, loaded.search, app.budgets(now))
@@ -151,13 +152,13 @@ def _submit(app: AppContext, loaded: LoadedBatch, file: Path, submission: Submis
     check_can_start(ledger, plan, folder)
     if not market.free:
         confirm(_question(plan), yes=submission.yes)
-    batch, new = submit_plan(app.driver_ledger(), plan, folder, app.now(), app.user.computer())
+    batch, new = submit_plan(app.driver_ledger(), plan, folder, app.now(), app.computer())
     what = f"a search of {plan.count} points" if plan.search else f"{new} of {plan.count} points are new"
     say(f"batch {batch.name}: {what}, outputs in {batch.folder}", err=True)
     return batch.name
 
 
-def drive(app: AppContext, name: str, *, as_json: bool, prunes: bool = True, detach: bool = False) -> int:
+def drive(app: App, name: str, *, as_json: bool, prunes: bool = True, detach: bool = False) -> int:
     """Drive the batch to its end and print its results; return the exit code.
 
     `detach`: start a background driver instead.
@@ -170,7 +171,7 @@ def drive(app: AppContext, name: str, *, as_json: bool, prunes: bool = True, det
         raise HeldError(f"batch {name} is driven by another launcher", hint=f"vastrun batch watch {name}")
     from vastrun.launcher.batch.driver import BatchDriver  # when a batch is driven
 
-    interrupts = app.make.interrupts(UserRequest.NONE)
+    interrupts = app.interrupts(UserRequest.NONE)
     interrupts.subject = f"the runs of {name}"
     screen = app.screens.of_many(app.now(), lambda: open_runs_of(app, name))
     try:
@@ -206,7 +207,7 @@ def _what_is_left(batch: Batch, states: Sequence[PointState], request: UserReque
     return f"{waiting} of {len(states)} points were not started: {batch.reason or 'stopped'}"
 
 
-def show_results(app: AppContext, batch: Batch, states: Sequence[PointState], *, as_json: bool) -> None:
+def show_results(app: App, batch: Batch, states: Sequence[PointState], *, as_json: bool) -> None:
     """Print the result of each point, the best first."""
     rows = results_of(states, batch.spec.objective, app.now())
     show(Results.of(rows, batch), results_text(rows, batch.spec, width()), as_json=as_json)
@@ -232,7 +233,7 @@ def exit_code(
     return EXIT_CODE_OF[Verdict.LIMIT if batch.reason else Verdict.FAILED]
 
 
-def open_runs_of(app: AppContext, name: str) -> Sequence[str]:
+def open_runs_of(app: App, name: str) -> Sequence[str]:
     """Return a header and a line for each open run of the batch; empty if there is none."""
     ledger, now = app.ledger(), app.now()
     runs = [run for run in ledger.runs(open_only=True, batch=name) if run.point]

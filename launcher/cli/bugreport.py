@@ -1,29 +1,53 @@
-"""`vastrun bugreport`: write one file about a run for a bug report."""
+"""`vastrun bugreport`: write one file about a run for a bug report, without what is private."""
 
 from __future__ import annotations
 
+import json
 import platform
+import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, replace
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from typing import Any
 
 import click
 
-from vastrun.launcher.app_context import AppContext
+from vastrun.launcher.app import App
+from vastrun.launcher.bundle.archive import Archive
 from vastrun.launcher.cli.options import json_option, run_argument, the_run
 from vastrun.launcher.cli.output import show
-from vastrun.launcher.commands.bugreport import PrivateData, ReportPart, write_report
 from vastrun.launcher.commands.doctor import CheckedSetup, Finding, examine
+from vastrun.launcher.commands.queries import explain
 from vastrun.launcher.config import read_job
 from vastrun.launcher.core import NOTHING, Run
 from vastrun.launcher.core.errors import VastrunError
-from vastrun.launcher.core.secrets import Mask, job_secrets, values_in
-from vastrun.launcher.ui.documents.document import Document
+from vastrun.launcher.core.labels import member_folder
+from vastrun.launcher.core.secrets import Mask, job_secrets, public_job, values_in
+from vastrun.launcher.outputs.disk import disk_errors
+from vastrun.launcher.outputs.folder import TRANSCRIPT, GrowingFile, Outputs
+from vastrun.launcher.ports import Ledger
+from vastrun.launcher.transcript.recorder import MAX_BYTES, row_of, to_jsonable
+from vastrun.launcher.ui.document import Document
 from vastrun.launcher.ui.render.table import table
 
 _PACKAGES = ("vastrun", "click", "pydantic", "paramiko", "vastai", "docker", "torch")
+_LOG_LINES = 300
+_MAX_COMMON_LETTERS = 3
+_CONTENTS: Mapping[str, str] = {
+    TRANSCRIPT: "each call to the provider and the machine",
+    "run.json": "the run's row: phase, cause, proofs, verdict, cost",
+    "events.jsonl": "its events",
+    "job.json": "the job, without values that are secret",
+    "outcome.json": "the evidence that its box wrote",
+    "log.txt": f"the last {_LOG_LINES} lines of its log",
+    "doctor.txt": "the findings of vastrun doctor about this computer",
+    "versions.json": "versions of vastrun, Python and this system",
+}
+"""Files that a report may contain, with a description each."""
+_NODE_TRANSCRIPT_TEXT = "the calls of a further node"
 
 
 class BugReport(Document):
@@ -43,7 +67,7 @@ class BugReport(Document):
 )
 @json_option
 @click.pass_obj
-def command(app: AppContext, run_name: str, output: Path | None, as_json: bool) -> None:
+def command(app: App, run_name: str, output: Path | None, as_json: bool) -> None:
     """Write an archive about RUN, and list its contents.
 
     It has the transcript, events, job, verdict, last log lines, the findings of vastrun doctor, and versions.
@@ -64,19 +88,19 @@ def command(app: AppContext, run_name: str, output: Path | None, as_json: bool) 
     show(BugReport(file=str(file), parts=parts), f"{file}\n\n{_table(parts)}", as_json=as_json)
 
 
-def _private(app: AppContext, run: Run) -> PrivateData:
+def _private(app: App, run: Run) -> PrivateData:
     spec, knows = read_job(run.spec_json), False
     mask = Mask([*app.secrets(), *job_secrets(spec)])
     with suppress(VastrunError):
-        mask.learn(values_in(app.make.packer(NOTHING).secrets(spec, run)))
+        mask.learn(values_in(app.packer(NOTHING).secrets(spec, run)))
         knows = True
     words = {run.out_dir: "<outputs>", str(Path.cwd()): "<here>", **app.private_words()}
     return PrivateData(mask=mask, words=words, knows_secrets=knows)
 
 
-def _findings(app: AppContext, run: Run) -> list[Finding]:
+def _findings(app: App, run: Run) -> list[Finding]:
     setup = CheckedSetup(
-        state=app.paths.state,
+        state=app.state,
         python=app.python,
         ledger=app.ledger,
         provider=app.provider,
@@ -97,3 +121,114 @@ def _versions() -> dict[str, str]:
 def _table(parts: Sequence[ReportPart]) -> str:
     rows = [(part.name, f"{part.bytes:,}", part.what) for part in parts]
     return table(("FILE", "BYTES", "WHAT"), rows, right=(1,))
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReportPart:
+    """One file of a report."""
+
+    name: str
+    what: str
+    bytes: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class PrivateData:
+    """Secrets and names that must not appear in a report."""
+
+    mask: Mask
+    words: Mapping[str, str]
+    """Names of this computer, its user and their folders, each with what stands in its place."""
+    knows_secrets: bool
+    """False: the job's secrets cannot be read any more, so that none can be found in a text."""
+
+    def hide(self, text: str) -> str:
+        """Return the text without them."""
+        text = self.mask.hide(text)
+        # The longest first: a folder may lie in another. A short one, such as `/`, is in every text.
+        known = sorted(
+            (word for word in self.words if len(word) > _MAX_COMMON_LETTERS), key=len, reverse=True
+        )
+        for word in known:
+            for written in {word, json.dumps(word)[1:-1]}:
+                # Not within another word: a short name of a user is a part of many.
+                parts = (
+                    re.split(rf"(?<![\w-]){re.escape(written)}(?![\w-])", text) if written in text else [text]
+                )
+                text = self.words[word].join(parts)
+        return text
+
+
+def write_report(
+    file: Path,
+    run: Run,
+    ledger: Ledger,
+    now: float,
+    *,
+    private: PrivateData,
+    versions: Mapping[str, str],
+    findings: Sequence[Finding],
+) -> Sequence[ReportPart]:
+    """Write the archive, and return what is in it. Raises StorageError."""
+    texts = {**_texts(run, ledger, now, private, versions), "doctor.txt": _doctor(findings)}
+    hidden = {name: private.hide(text).encode(errors="replace") for name, text in texts.items() if text}
+    parts = [
+        ReportPart(name=name, what=_CONTENTS.get(name, _NODE_TRANSCRIPT_TEXT), bytes=len(content))
+        for name, content in hidden.items()
+    ]
+    with disk_errors(file.parent):
+        file.parent.mkdir(parents=True, exist_ok=True)
+        with Archive(file) as archive:
+            for name, content in hidden.items():
+                archive.add_bytes(f"bugreport-{run.id}/{name}", content)
+    return parts
+
+
+def _texts(
+    run: Run, ledger: Ledger, now: float, private: PrivateData, versions: Mapping[str, str]
+) -> Mapping[str, str]:
+    outputs, explained = Outputs(run), explain(ledger, run, now)
+    nodes = {
+        f"{member_folder(one.node)}.{TRANSCRIPT}": _transcript(Outputs(one))
+        for one in ledger.runs(leader=run.id)
+    }
+    cost = {"verdict": run.verdict, "usd": explained.row.usd}
+    outcome = explained.outcome
+    return {
+        TRANSCRIPT: _transcript(outputs),
+        **nodes,
+        "run.json": _json(private, {**row_of(run), **cost}),
+        "events.jsonl": "".join(
+            json.dumps(to_jsonable(event, private.mask)) + "\n" for event in ledger.events(run.id)
+        ),
+        "job.json": _json(private, public_job(read_job(run.spec_json))),
+        "outcome.json": "" if outcome is None else _json(private, outcome),
+        # What the transcript has of the log was masked when the secrets were known.
+        "log.txt": _log(outputs) if private.knows_secrets else "",
+        "versions.json": _json(private, versions),
+    }
+
+
+def _transcript(outputs: Outputs) -> str:
+    """Return the transcript: of the run, and of those before it that left it their folder."""
+    try:
+        with outputs.transcript.open("rb") as file:
+            return file.read(MAX_BYTES).decode("ascii", "replace")
+    except OSError:
+        return ""
+
+
+def _log(outputs: Outputs) -> str:
+    return GrowingFile(outputs.log, last_lines=_LOG_LINES).more()
+
+
+def _json(private: PrivateData, value: Any) -> str:
+    return json.dumps(to_jsonable(value, private.mask), indent=1) + "\n"
+
+
+def _doctor(findings: Sequence[Finding]) -> str:
+    """Return the findings as text; for a key only whether it is accepted, since the rest describes an
+    account.
+    """
+    public = [replace(one, text="(left out)") if one.name.endswith(" key") else one for one in findings]
+    return "".join(f"{one.health:4} {one.name}: {one.text}\n" for one in public)

@@ -1,4 +1,4 @@
-"""`vastrun config`: the user's settings with their origins, and the state of their budgets."""
+"""`vastrun config`, `completion`: settings with their origins, the state of their budgets; for shells."""
 
 from __future__ import annotations
 
@@ -10,15 +10,16 @@ from typing import Any
 
 import click
 from click.core import ParameterSource
+from click.shell_completion import get_completion_class
 
-from vastrun.launcher.app_context import DEFAULT_PROVIDER, AppContext
+from vastrun.launcher.app import DEFAULT_PROVIDER, App
 from vastrun.launcher.cli.options import json_option
 from vastrun.launcher.cli.output import say, show
 from vastrun.launcher.commands.settings import budgets_of, set_value
 from vastrun.launcher.config.settings_file import KEYS, value_of
 from vastrun.launcher.core.batch import BudgetUse
 from vastrun.launcher.core.errors import UsageError
-from vastrun.launcher.ui.documents.document import Document
+from vastrun.launcher.ui.document import Document
 from vastrun.launcher.ui.render.table import table
 
 
@@ -26,7 +27,7 @@ from vastrun.launcher.ui.render.table import table
 @click.option("--provider", envvar="VASTRUN_PROVIDER", hidden=True)
 @json_option
 @click.pass_context
-def command(ctx: click.Context, provider: str | None, as_json: bool) -> None:
+def config_command(ctx: click.Context, provider: str | None, as_json: bool) -> None:
     """Show your settings with their origins, and the spending from your budgets.
 
     \b
@@ -36,7 +37,7 @@ def command(ctx: click.Context, provider: str | None, as_json: bool) -> None:
     """
     if ctx.invoked_subcommand is not None:
         return
-    app: AppContext = ctx.obj
+    app: App = ctx.obj
     loaded = app.settings()
     settings = replace(loaded.settings, provider=loaded.settings.provider or DEFAULT_PROVIDER)
     origins = dict.fromkeys(KEYS, "default") | {key: f"line {line}" for key, line in loaded.lines.items()}
@@ -59,29 +60,29 @@ def command(ctx: click.Context, provider: str | None, as_json: bool) -> None:
         ctx.exit(UsageError.exit_code)
 
 
-@command.command("set")
+@config_command.command("set")
 @click.argument("key")
 @click.argument("value")
 @click.pass_obj
-def set_command(app: AppContext, key: str, value: str) -> None:
+def set_command(app: App, key: str, value: str) -> None:
     """Write a setting to your config file; comments are kept."""
     set_value(_file(app), key, value)
     _report_change(app, f"{key} is {value}")
 
 
-@command.command("path")
+@config_command.command("path")
 @click.pass_obj
-def path_command(app: AppContext) -> None:
+def path_command(app: App) -> None:
     """Print the path of your config file, whether it exists or not."""
     say(str(_file(app)))
 
 
-def _file(app: AppContext) -> Path:
-    assert app.paths.config_file is not None
-    return app.paths.config_file
+def _file(app: App) -> Path:
+    assert app.config_file is not None
+    return app.config_file
 
 
-def _report_change(app: AppContext, change: str) -> None:
+def _report_change(app: App, change: str) -> None:
     say(f"{change} in {_file(app)}", err=True)
     for fault in app.settings().faults:
         say(f"note: {fault}", err=True)
@@ -153,3 +154,26 @@ def _value(value: Any) -> str:
 
 def _usd(amount: float | None) -> str:
     return "-" if amount is None else f"${amount:,.2f}"
+
+
+@click.command("completion")
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish", "powershell"]))
+@click.pass_context
+def completion_command(ctx: click.Context, shell: str) -> None:
+    """Print the completion script of a SHELL.
+
+    \b
+      bash, in ~/.bashrc:                 eval "$(vastrun completion bash)"
+      zsh, in ~/.zshrc, after compinit:   eval "$(vastrun completion zsh)"
+      fish, in config.fish:               vastrun completion fish | source
+      PowerShell, in $PROFILE:
+        vastrun completion powershell | Out-String | Invoke-Expression
+
+    PowerShell needs click 8.5 or newer. Its answers are tested; its script was never run in a PowerShell.
+    """
+    kind = get_completion_class(shell)
+    if kind is None:
+        raise UsageError(
+            "the installed version of click has no completion for PowerShell", hint="upgrade click to 8.5"
+        )
+    click.echo(kind(ctx.find_root().command, {}, "vastrun", "_VASTRUN_COMPLETE").source())

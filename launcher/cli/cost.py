@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from vastrun.launcher.app_context import AppContext
+from vastrun.launcher.app import App
 from vastrun.launcher.cli.options import json_option, maybe_run_argument, the_run
 from vastrun.launcher.cli.output import say, show, width
 from vastrun.launcher.commands.queries import all_rows, row_of
@@ -26,9 +26,14 @@ from vastrun.launcher.cost.reconciliation import (
 )
 from vastrun.launcher.cost.statement import Reconciliation, cost_report, reconciliation, settle, with_nodes
 from vastrun.launcher.gate.text import one_line
-from vastrun.launcher.ui.documents.costs import Costs, ReconciliationDocument
 from vastrun.launcher.ui.render.amounts import moment, usd_sum
-from vastrun.launcher.ui.render.costs import costs_table, report_csv, report_text
+from vastrun.launcher.ui.render.costs import (
+    Costs,
+    ReconciliationDocument,
+    costs_table,
+    report_csv,
+    report_text,
+)
 from vastrun.launcher.ui.render.table import WIDTH, table
 
 _NONE = "-"
@@ -113,7 +118,7 @@ class CostCommand(click.Command):
 @click.option("--csv", "as_csv", is_flag=True, help="Print comma-separated values, with unrounded numbers.")
 @click.pass_obj
 def cost_command(
-    app: AppContext,
+    app: App,
     run_name: str | None,
     by_name: str | None,
     since: str | None,
@@ -147,7 +152,7 @@ def cost_command(
         show(report, report_text(report, width()), as_json=as_json)
 
 
-def _list(app: AppContext, run_name: str | None, *, as_json: bool) -> None:
+def _list(app: App, run_name: str | None, *, as_json: bool) -> None:
     """Show a line for each run, the newest first."""
     now, ledger = app.now(), app.ledger()
     rows = [row_of(ledger, the_run(app, run_name), now)] if run_name else all_rows(ledger, now)
@@ -174,11 +179,11 @@ def reconcile_command(ctx: click.Context, since: str, as_json: bool) -> None:
     far, and the reasons for the difference. An hour after a run's end, its charges replace the cost by the
     ledger in all commands, unless they are inexplicably low. Exit code 1 if a difference is unexplained.
     """
-    app: AppContext = ctx.obj
+    app: App = ctx.obj
     now, ledger = app.now(), app.ledger()
     begin = _moment("--since", since, Calendar().since, now)
     found = reconciliation(ledger, app.provider, now, now if begin is None else begin)
-    settled = settle(found.runs, ledger, app.user.who(), now)
+    settled = settle(found.runs, ledger, app.who(), now)
     show(
         ReconciliationDocument.of(found, settled),
         reconciliation_text(found, settled, width()),

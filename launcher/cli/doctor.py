@@ -7,11 +7,11 @@ from pathlib import Path
 
 import click
 
-from vastrun.launcher.app_context import AppContext
+from vastrun.launcher.app import App
 from vastrun.launcher.cli.options import json_option, lenient_provider_option, set_option, yes_option
 from vastrun.launcher.cli.output import say
 from vastrun.launcher.commands.doctor import Finding
-from vastrun.launcher.ui.documents.document import Document
+from vastrun.launcher.ui.document import Document
 
 _NAME, _HEALTH = 16, 4
 
@@ -78,7 +78,7 @@ def command(
       vastrun doctor --rent
       vastrun doctor --settle conformance-RUN.json
     """
-    app: AppContext = ctx.obj
+    app: App = ctx.obj
     if rents and settle_file is not None:
         raise click.UsageError("--rent and --settle exclude each other")
     if settle_file is not None:
@@ -102,15 +102,15 @@ def command(
     ctx.exit(_examine(app, provider, as_json=as_json))
 
 
-def _examine(app: AppContext, provider: str, *, as_json: bool) -> int:
+def _examine(app: App, provider: str, *, as_json: bool) -> int:
     """Show the findings; return 1 if one fails, else 0."""
     from vastrun.launcher.commands.doctor import CheckedSetup, Health, examine
     from vastrun.launcher.providers import provider_class
-    from vastrun.launcher.ui.documents.document import to_text
+    from vastrun.launcher.ui.document import to_text
 
     provider_class(provider)  # an unknown name is a usage error, not a finding
     setup = CheckedSetup(
-        state=app.paths.state,
+        state=app.state,
         python=app.python,
         ledger=app.ledger,
         provider=app.provider,

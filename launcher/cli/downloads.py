@@ -9,7 +9,7 @@ from pathlib import Path
 
 import click
 
-from vastrun.launcher.app_context import AppContext
+from vastrun.launcher.app import App
 from vastrun.launcher.cli.options import json_option, run_argument, signed_run
 from vastrun.launcher.cli.output import show
 from vastrun.launcher.commands.export import ExportedCheckpoint
@@ -19,7 +19,7 @@ from vastrun.launcher.decisions.policy import DRIVER_TIMEOUT_S
 from vastrun.launcher.flow.machines import find_machines
 from vastrun.launcher.flow.services import Services
 from vastrun.launcher.run_services import services_for
-from vastrun.launcher.ui.documents.document import Document
+from vastrun.launcher.ui.document import Document
 from vastrun.launcher.ui.render.amounts import left_out_lines
 
 
@@ -43,7 +43,7 @@ class PullDocument(Document):
 @click.option("--out", metavar="DIR", type=click.Path(path_type=Path), help="Download into another folder.")
 @json_option
 @click.pass_obj
-def pull_command(app: AppContext, run_name: str, path: str | None, out: Path | None, as_json: bool) -> None:
+def pull_command(app: App, run_name: str, path: str | None, out: Path | None, as_json: bool) -> None:
     """Download the outputs of RUN so far from its machine; files already here are kept.
 
     With PATH, download only that file or folder. It is relative to the code folder or to $VASTRUN_OUTPUTS,
@@ -110,7 +110,7 @@ def _which(_: click.Context, __: click.Parameter, value: str) -> str:
 @json_option
 @click.pass_obj
 def export_command(
-    app: AppContext, run_name: str, to: Path, checkpoint: str, everything: bool, force: bool, as_json: bool
+    app: App, run_name: str, to: Path, checkpoint: str, everything: bool, force: bool, as_json: bool
 ) -> None:
     """Write the weights of RUN's checkpoint to one file, for torch.load(…, weights_only=True) or safetensors.
 
@@ -118,7 +118,7 @@ def export_command(
     No code in the checkpoint is executed, because it comes from a stranger's machine.
     """
     run = signed_run(app, run_name)
-    written = app.make.exporter().export(run, to, which=checkpoint, everything=everything, force=force)
+    written = app.exporter().export(run, to, which=checkpoint, everything=everything, force=force)
     kind = "tensors" if everything else "averaged weights" if written.averaged else "weights"
     text = f"{to}: {kind} of {written.checkpoint}, {written.tensors} tensors, {written.bytes / 1e6:.1f} MB"
     show(CheckpointExport.fill(written, run=run.id, file=str(to)), text, as_json=as_json)

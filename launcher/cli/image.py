@@ -8,14 +8,13 @@ from dataclasses import replace
 import click
 
 from vastrun.launcher import __version__
-from vastrun.launcher.app_context import AppContext
+from vastrun.launcher.app import App
 from vastrun.launcher.bundle.checkout import commit_of
 from vastrun.launcher.cli.options import json_option
 from vastrun.launcher.cli.output import say, show
 from vastrun.launcher.core.errors import ImageError
 from vastrun.launcher.image.build import BuildRecipe, build
-from vastrun.launcher.image.daemon import connect, login_of, push
-from vastrun.launcher.image.local_images import LocalImage, local_images
+from vastrun.launcher.image.daemon import LocalImage, connect, local_images, login_of, push
 from vastrun.launcher.image.lock import Lock, LockedImage, read_lock, write_lock
 from vastrun.launcher.image.registry import Registry
 from vastrun.launcher.image.relock import (
@@ -27,7 +26,7 @@ from vastrun.launcher.image.relock import (
     reference_of,
     relock,
 )
-from vastrun.launcher.ui.documents.document import Document
+from vastrun.launcher.ui.document import Document
 from vastrun.launcher.ui.render.amounts import moment
 from vastrun.launcher.ui.render.table import short, table
 
@@ -48,7 +47,7 @@ def command() -> None:
 @click.option("--repository", default="vastrun", show_default=True, help="Name of the image, without a tag.")
 @click.option("--base", metavar="IMAGE", help="Build on this image instead of the Dockerfile's.")
 @click.pass_obj
-def build_command(app: AppContext, variant: str, repository: str, base: str | None) -> None:
+def build_command(app: App, variant: str, repository: str, base: str | None) -> None:
     """Build an image from this checkout and print its name.
 
     The tag is the hash of the inputs: the same files give the same tag.
@@ -56,7 +55,7 @@ def build_command(app: AppContext, variant: str, repository: str, base: str | No
     say(_build(app, variant, repository, base))
 
 
-def _build(app: AppContext, variant: str, repository: str, base: str | None) -> str:
+def _build(app: App, variant: str, repository: str, base: str | None) -> str:
     """Build an image of this checkout, and return its name."""
     pins = pins_of(variant)
     commit, dirty = commit_of(CHECKOUT)
@@ -68,7 +67,7 @@ def _build(app: AppContext, variant: str, repository: str, base: str | None) -> 
         revision=f"{commit or 'unknown'}{'-dirty' if dirty else ''}",
     )
     screen = app.plain_screen()
-    return build(connect(), recipe, app.paths.cache / "wheels", screen)
+    return build(connect(), recipe, app.cache / "wheels", screen)
 
 
 @command.command("publish")
@@ -76,7 +75,7 @@ def _build(app: AppContext, variant: str, repository: str, base: str | None) -> 
 @click.option("--repository", required=True, help="Where to push it, such as registry.example/lab/vastrun.")
 @click.option("--base", metavar="IMAGE", help="Build on this image instead of the Dockerfile's.")
 @click.pass_obj
-def publish_command(app: AppContext, variant: str, repository: str, base: str | None) -> None:
+def publish_command(app: App, variant: str, repository: str, base: str | None) -> None:
     """Build an image from this checkout, push it, and lock it.
 
     Prints the image with its digest. Pushes with the credentials of `docker login`. Later runs on machines
@@ -84,35 +83,35 @@ def publish_command(app: AppContext, variant: str, repository: str, base: str | 
     """
     image = reference_of(_build(app, variant, repository, base))
     pushed = push(connect(), image, app.plain_screen())
-    new = lock_images(read_lock(app.paths.image_lock), [pushed.tagged], Registry(login_of))
+    new = lock_images(read_lock(app.image_lock), [pushed.tagged], Registry(login_of))
     check_digest(new.images[variant], pushed.digest)
-    write_lock(app.paths.image_lock, new)
-    say(f"wrote {app.paths.image_lock}", err=True)
+    write_lock(app.image_lock, new)
+    say(f"wrote {app.image_lock}", err=True)
     say(str(pushed))
 
 
 @command.command("lock")
 @click.argument("images", nargs=-1, metavar="[[VARIANT=]IMAGE]...")
 @click.pass_obj
-def lock_command(app: AppContext, images: tuple[str, ...]) -> None:
+def lock_command(app: App, images: tuple[str, ...]) -> None:
     """Write the digest of IMAGE in its registry to the lock file.
 
     Without IMAGE, check the locked images again, and fail if a tag now names another image. An image that
     vastrun did not build needs its VARIANT.
     """
-    old, registry = read_lock(app.paths.image_lock), Registry(login_of)
+    old, registry = read_lock(app.image_lock), Registry(login_of)
     new = lock_images(old, images, registry) if images else relock(old, registry)
-    write_lock(app.paths.image_lock, new)
-    say(f"wrote {app.paths.image_lock}", err=True)
+    write_lock(app.image_lock, new)
+    say(f"wrote {app.image_lock}", err=True)
     say(images_text(new, (), ""))
 
 
 @command.command("ls")
 @json_option
 @click.pass_obj
-def ls_command(app: AppContext, as_json: bool) -> None:
+def ls_command(app: App, as_json: bool) -> None:
     """List the locked images, and the images in the local Docker."""
-    lock = read_lock(app.paths.image_lock)
+    lock = read_lock(app.image_lock)
     try:
         here, note = local_images(connect()), ""
     except ImageError as error:

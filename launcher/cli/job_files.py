@@ -12,7 +12,7 @@ from pathlib import Path
 import click
 
 from vastrun.launcher.api import jobs
-from vastrun.launcher.app_context import DEFAULT_PROVIDER, AppContext
+from vastrun.launcher.app import DEFAULT_PROVIDER, App
 from vastrun.launcher.cli.output import note, say, set_error_job_file
 from vastrun.launcher.commands.chains import chain_of
 from vastrun.launcher.commands.takeover import display_name
@@ -59,9 +59,9 @@ def job_of(run: Run, sets: tuple[str, ...], by: str | None) -> JobSpec:
 
     Raises JobFileError; UsageError where another computer read it, whose folders and commands it names.
     """
-    app: AppContext = click.get_current_context().obj
+    app: App = click.get_current_context().obj
     oldest = chain_of(app.driver_ledger(), run)[0]
-    if oldest.home != app.user.computer():
+    if oldest.home != app.computer():
         raise UsageError(
             f"the job of {run.id} was read on {display_name(oldest.home)}: its folders are there",
             hint=f"vastrun launch JOB.yaml --from {run.id}",
@@ -76,7 +76,7 @@ def _load(text: str, source: str, folder: Path, sets: tuple[str, ...], by: str |
     from vastrun.launcher.config.job_loader import load_job  # slow to import: pydantic, yaml
 
     overrides = [*sets, *([f"limits.deadline='{by}'"] if by else [])]
-    app: AppContext = click.get_current_context().obj
+    app: App = click.get_current_context().obj
     return load_job(text, source, overrides, str(folder), app.local_now())
 
 
@@ -88,13 +88,13 @@ def with_tags(spec: JobSpec, tags: tuple[str, ...]) -> JobSpec:
     return replace(spec, tags=all_tags)
 
 
-def resolve_auto(app: AppContext, spec: JobSpec) -> JobSpec:
+def resolve_auto(app: App, spec: JobSpec) -> JobSpec:
     """Return the job with a number in place of `auto`, and print it. Raises JobValueError."""
     if spec.resources.gpu_memory_gb != "auto":
         return spec
     from vastrun.launcher.commands import estimate as auto
 
-    spec, message = auto.resolve_auto(spec, app.make.estimator())
+    spec, message = auto.resolve_auto(spec, app.estimator())
     note(message)
     return spec
 

@@ -13,7 +13,7 @@ import click
 from vastrun.contract.scores import score_lines
 from vastrun.launcher.api.jobs import check_upload
 from vastrun.launcher.api.runs import start_run
-from vastrun.launcher.app_context import AppContext
+from vastrun.launcher.app import App
 from vastrun.launcher.cli.background import hand_over_run
 from vastrun.launcher.cli.job_files import job_of, print_warnings, read_job_file, resolve_auto, with_tags
 from vastrun.launcher.cli.options import (
@@ -39,17 +39,16 @@ from vastrun.launcher.decisions.advice import advice_for
 from vastrun.launcher.decisions.estimates import offer_text
 from vastrun.launcher.ledger.run_ids import find_run
 from vastrun.launcher.run_services import attempts_for, settle_bills
-from vastrun.launcher.ui.documents.market import PlanDocument
-from vastrun.launcher.ui.documents.runs import RunEndDocument
 from vastrun.launcher.ui.interrupts import Interrupts
 from vastrun.launcher.ui.render.amounts import duration, moment, usd, usd_sum
-from vastrun.launcher.ui.render.plan import plan_text
+from vastrun.launcher.ui.render.plan import PlanDocument, plan_text
+from vastrun.launcher.ui.render.runs import RunEndDocument
 from vastrun.launcher.ui.render.table import facts
 from vastrun.launcher.ui.render.verdict import cost_text, on_machines, proof_lines, stage_lines, verdict_line
 
 
 def drive_to_end(
-    app: AppContext,
+    app: App,
     work: Callable[[Attempts], Run],
     *,
     began: float,
@@ -67,7 +66,7 @@ def drive_to_end(
     `first`: meaning of the first Ctrl-C (NONE: ask); `request`: holds from the start; `until`: epoch seconds
     at which the wait ends; `views`: no signal stops the run.
     """
-    interrupts = app.make.interrupts(first, request=request, until=until, views=views)
+    interrupts = app.interrupts(first, request=request, until=until, views=views)
     with interrupts.listening(), attempts_for(app, interrupts, began=began) as attempts:
         run = work(attempts)
         if run.phase is Phase.ENDED:
@@ -81,7 +80,7 @@ def drive_to_end(
     return _exit_code(run, interrupts)
 
 
-def show_end(app: AppContext, run: Run, *, as_json: bool) -> None:
+def show_end(app: App, run: Run, *, as_json: bool) -> None:
     """Print the summary of an ended run, or the state of a run that continues without this launcher."""
     now, ledger = app.now(), app.ledger()
     found, attempts = explain(ledger, run, now), [row_of(ledger, one, now) for one in chain_of(ledger, run)]
@@ -137,7 +136,7 @@ def command(
 
     Ctrl-C asks whether to stop, detach or continue. Without a terminal, Ctrl-C stops the run.
     """
-    app: AppContext = ctx.obj
+    app: App = ctx.obj
     began = app.now()
     if from_url is not None:
         if from_name is not None:
@@ -146,13 +145,13 @@ def command(
     ledger = app.ledger()  # opened first: an unwritable ledger must fail before an offer is chosen
     parent = app.driver_ledger().get(find_run(ledger, from_name).id) if from_name else None
     spec = with_tags(_job(job_file, parent, sets, by), tags)
-    check_upload(app.make.packer(NOTHING), spec, job_file and job_file.resolve().parent, note)
+    check_upload(app.packer(NOTHING), spec, job_file and job_file.resolve().parent, note)
     market = app.provider(provider)
     spec = resolve_auto(app, spec)
     if spec.train is not None and spec.train.model.is_own:
         from vastrun.launcher.commands.estimate import try_model
 
-        try_model(app.make.estimator(), spec, free=market.free, note=note)
+        try_model(app.estimator(), spec, free=market.free, note=note)
     plan = plan_of(spec, market, ledger, began, app.budgets(began), parent)
     print_warnings(spec, market, plan.offers)
     if dry_run:
@@ -187,7 +186,7 @@ def _confirm_cost(plan: LaunchPlan, *, free: bool, yes: bool) -> None:
 
 
 def _work(
-    app: AppContext, spec: JobSpec, *, provider: str, out: Path | None, parent: Run | None
+    app: App, spec: JobSpec, *, provider: str, out: Path | None, parent: Run | None
 ) -> Callable[[Attempts], Run]:
     """Return a function that starts the run and attends it to its end."""
     run_id = app.new_id()

@@ -10,7 +10,7 @@ from datetime import datetime
 import click
 
 from vastrun.launcher.api.runs import new_lines, written_lines
-from vastrun.launcher.app_context import AppContext
+from vastrun.launcher.app import App
 from vastrun.launcher.cli.options import run_argument, seconds, the_run
 from vastrun.launcher.cli.output import say
 from vastrun.launcher.commands.logfeed import feed_of
@@ -19,7 +19,7 @@ from vastrun.launcher.core import Phase, Run
 from vastrun.launcher.core.errors import UsageError
 from vastrun.launcher.outputs.folder import Outputs
 from vastrun.launcher.outputs.tail import is_large, text_from_last
-from vastrun.launcher.ui.documents.document import keys_of
+from vastrun.launcher.ui.document import keys_of
 from vastrun.launcher.ui.render.amounts import moment
 from vastrun.launcher.ui.render.loglines import (
     CONTEXT,
@@ -51,7 +51,7 @@ from vastrun.launcher.ui.render.loglines import (
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document per line.")
 @click.pass_obj
 def command(
-    app: AppContext,
+    app: App,
     run_name: str,
     follow: bool,
     rank: int | None,

@@ -1,15 +1,30 @@
-"""`vastrun reap`, `hosts`: destroy machines that no open run claims; list those that were rented."""
+"""`vastrun hold`, `reap`, `hosts`: keep a machine; destroy those that no open run claims; list machines."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 
 import click
 
-from vastrun.launcher.app_context import AppContext
-from vastrun.launcher.cli.options import confirm, json_option, lenient_provider_option, yes_option
-from vastrun.launcher.cli.output import say, show, width
+from vastrun.launcher.api.jobs import check_upload
+from vastrun.launcher.app import App
+from vastrun.launcher.cli.job_files import read_job_file, resolve_auto
+from vastrun.launcher.cli.launch import drive_to_end
+from vastrun.launcher.cli.options import (
+    confirm,
+    job_argument,
+    json_option,
+    lenient_provider_option,
+    provider_option,
+    seconds,
+    set_option,
+    yes_option,
+)
+from vastrun.launcher.cli.output import note, say, set_error_run, show, width
+from vastrun.launcher.commands.attempts import Attempts
+from vastrun.launcher.commands.plan import plan_of
 from vastrun.launcher.commands.queries import RunRow, rows_of
 from vastrun.launcher.commands.reap import (
     UNKNOWN_LEDGER,
@@ -25,16 +40,20 @@ from vastrun.launcher.commands.reap import (
     remove_networks,
     select_by_ledger,
 )
-from vastrun.launcher.core import Cost, RunNetwork
-from vastrun.launcher.core.errors import AuthError, ProviderError
+from vastrun.launcher.core import NOTHING, Cost, Run, RunNetwork, UserRequest
+from vastrun.launcher.core.errors import AuthError, NoOfferError, ProviderError
+from vastrun.launcher.core.job import JobSpec
 from vastrun.launcher.core.verdict import EXIT_TEARDOWN_NOT_CONFIRMED
+from vastrun.launcher.decisions.advice import resources_of_slots
+from vastrun.launcher.decisions.estimates import offer_text
 from vastrun.launcher.decisions.history import AvoidedHosts, HostRecord, host_records
 from vastrun.launcher.gate.text import one_line
+from vastrun.launcher.pool.held_machines import hold_spec
 from vastrun.launcher.ports import Provider
 from vastrun.launcher.run_services import services_for, settle_bills
-from vastrun.launcher.ui.documents.costs import Hosts, OrphanMachine, Orphans
-from vastrun.launcher.ui.documents.runs import RunDocument
 from vastrun.launcher.ui.render.amounts import duration, usd
+from vastrun.launcher.ui.render.costs import Hosts, OrphanMachine, Orphans
+from vastrun.launcher.ui.render.runs import RunDocument
 from vastrun.launcher.ui.render.table import short, table
 from vastrun.launcher.ui.render.verdict import left_text, state_of
 
@@ -68,7 +87,7 @@ def reap_command(
     has scheduled for machines that are gone. Then the costs of earlier
     runs are settled, as by `vastrun cost reconcile`.
     """
-    app: AppContext = ctx.obj
+    app: App = ctx.obj
     code = _reap(app, provider, yes=yes, dry_run=dry_run, from_ledger=from_ledger, as_json=as_json)
     if not dry_run:
         settle_bills(app, provider)
@@ -80,7 +99,7 @@ def _warn(text: str) -> None:
 
 
 def _reap(
-    app: AppContext, provider: str, *, yes: bool, dry_run: bool, from_ledger: str | None, as_json: bool
+    app: App, provider: str, *, yes: bool, dry_run: bool, from_ledger: str | None, as_json: bool
 ) -> int:
     """Destroy the machines of one ledger after confirmation; return the exit code."""
     market = app.provider(provider)
@@ -125,14 +144,14 @@ def _reap(
     return EXIT_TEARDOWN_NOT_CONFIRMED if set(left) & set(ids) else 0
 
 
-def _left_to_leases(app: AppContext, provider: str) -> list[RunRow]:
+def _left_to_leases(app: App, provider: str) -> list[RunRow]:
     """Return the provider's open runs whose machines are left to their leases."""
     ledger = app.ledger()
     runs = [run for run in ledger.runs(open_only=True, members=True) if run.provider == provider]
     return [row for row in rows_of(ledger, runs, app.now()) if row.lease is not None]
 
 
-def _networks(app: AppContext, market: Provider) -> list[RunNetwork]:
+def _networks(app: App, market: Provider) -> list[RunNetwork]:
     """Return left-over networks; none, after a note, if the key may not list them: machines matter more."""
     try:
         return leftover_networks(app.ledger(), market)
@@ -141,7 +160,7 @@ def _networks(app: AppContext, market: Provider) -> list[RunNetwork]:
         return []
 
 
-def _cancel_ends(app: AppContext, market: Provider, destroyed: Sequence[str] = ()) -> list[str]:
+def _cancel_ends(app: App, market: Provider, destroyed: Sequence[str] = ()) -> list[str]:
     """Remove scheduled ends of machines that are gone; return the machines' ids."""
     try:
         ended = cancel_ends(leftover_ends(app.ledger(), market, destroyed), market)
@@ -209,7 +228,7 @@ def _table(orphans: Sequence[Orphan], now: float) -> str:
 @click.command("hosts")
 @json_option
 @click.pass_obj
-def hosts_command(app: AppContext, as_json: bool) -> None:
+def hosts_command(app: App, as_json: bool) -> None:
     """List the machines that were rented, the worst first, and show which are avoided for now.
 
     One failure excludes a machine for a day, several for longer; their weight halves every week. All machines
@@ -247,3 +266,81 @@ def _last_failure(record: HostRecord, now: float) -> str:
     if record.last_failure_at is None:
         return "-"
     return f"{record.last_cause}, {duration(now - record.last_failure_at)}"
+
+
+@click.command("hold")
+@job_argument
+@set_option
+@provider_option
+@click.option(
+    "--slots", type=click.IntRange(1, 64), default=1, show_default=True, help="Number of concurrent runs."
+)
+@click.option(
+    "--idle",
+    type=seconds,
+    default="10m",
+    show_default=True,
+    metavar="TIME",
+    help="Release the machine after this idle time.",
+)
+@click.option("--out", metavar="DIR", type=click.Path(path_type=Path), help="Folder for its log [runs/RUN].")
+@click.option("-d", "--detach", is_flag=True, help="Detach once the machine is held.")
+@yes_option
+@json_option
+@click.pass_context
+def hold_command(
+    ctx: click.Context,
+    job_file: Path,
+    sets: tuple[str, ...],
+    provider: str,
+    slots: int,
+    idle: float,
+    out: Path | None,
+    detach: bool,
+    yes: bool,
+    as_json: bool,
+) -> None:
+    """Keep a machine on which runs of this job start without booting.
+
+    Start them with: vastrun launch JOB.yaml --provider pool. The machine is released when the job's
+    limits.hours or limits.usd is reached, when it has been idle for --idle, or by vastrun stop.
+    """
+    app: App = ctx.obj
+    began = app.now()
+    say(f"reading {job_file}", err=True)
+    job = read_job_file(job_file, sets)
+    check_upload(app.packer(NOTHING), job, job_file.resolve().parent, note)
+    job = resolve_auto(app, job)
+    spec = hold_spec(job, slots=slots, hours=job.limits.hours, usd=job.limits.usd, idle_s=idle)
+    _agree(app, spec, provider, slots, began, yes=yes)
+    run_id = app.new_id()
+    folder = str((out or Path("runs") / run_id).resolve())
+
+    def work(attempts: Attempts) -> Run:
+        run = attempts.start(spec, provider=provider, run_id=run_id, out_dir=folder)
+        set_error_run(run)
+        concurrency = "" if slots == 1 else f", up to {slots} at once"
+        say(
+            f"run {run.id} holds a machine; then: vastrun launch {job_file} --provider pool{concurrency}",
+            err=True,
+        )
+        return attempts.drive_or_follow(run)
+
+    user_request = UserRequest.DETACH_ONCE_TRAINING if detach else UserRequest.NONE
+    ctx.exit(drive_to_end(app, work, began=began, as_json=as_json, request=user_request))
+
+
+def _agree(app: App, spec: JobSpec, provider: str, slots: int, began: float, *, yes: bool) -> None:
+    """Ask before money is spent. Raises the first refusal of the plan, or Abort."""
+    market = app.provider(provider)
+    try:
+        plan = plan_of(spec, market, app.ledger(), began, app.budgets(began))
+    except NoOfferError as error:
+        if slots > 1:
+            needs = resources_of_slots(spec)
+            error.hint = f"one machine must have the resources of {slots} slots, {needs}: fewer --slots"
+        raise
+    if plan.refusals:
+        raise plan.refusals[0]
+    if not market.free:
+        confirm(f"rent {offer_text(plan.spec, plan.offers[0])}", yes=yes)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import click
 
-from vastrun.launcher.app_context import DEFAULT_PROVIDER, AppContext
+from vastrun.launcher.app import DEFAULT_PROVIDER, App
 from vastrun.launcher.cli.output import say, set_error_run
 from vastrun.launcher.commands.settings import require_valid
 from vastrun.launcher.config.tags import tag_fault
@@ -17,7 +17,6 @@ from vastrun.launcher.core import Run
 from vastrun.launcher.core.errors import UsageError, VastrunError
 from vastrun.launcher.core.settings import LoadedSettings, Settings
 from vastrun.launcher.core.verdict import EXIT_DECLINED
-from vastrun.launcher.environment import wire
 from vastrun.launcher.ledger.run_ids import LAST, find_run
 
 _RUN_ID = re.compile(r"[A-Za-z0-9][\w.-]{0,99}", re.ASCII)
@@ -29,7 +28,7 @@ def _complete_run(ctx: click.Context, _: click.Parameter, incomplete: str) -> li
     A team's ledger may hold a row that another program wrote; a shell would take its line breaks as names.
     """
     try:
-        runs = (ctx.find_root().obj or wire(os.environ)).ledger().runs()
+        runs = (ctx.find_root().obj or App(os.environ)).ledger().runs()
     except VastrunError:
         return []
     names = (LAST, *(run.id for run in runs if _RUN_ID.fullmatch(run.id)))
@@ -95,7 +94,7 @@ def _provider_or_note(ctx: click.Context, _: click.Parameter, value: str | None)
 
 
 def _settings(ctx: click.Context) -> LoadedSettings:
-    app: AppContext = ctx.find_root().obj
+    app: App = ctx.find_root().obj
     return app.settings()
 
 
@@ -115,14 +114,14 @@ lenient_provider_option = click.option(
 """Option of all other commands: a faulty config file is a note."""
 
 
-def the_run(app: AppContext, name: str) -> Run:
+def the_run(app: App, name: str) -> Run:
     """Find the run by its id, the first letters of one, or `last`; errors from here on are about it."""
     run = find_run(app.ledger(), name)
     set_error_run(run)
     return run
 
 
-def signed_run(app: AppContext, name: str) -> Run:
+def signed_run(app: App, name: str) -> Run:
     """Find the run as `the_run`, for a command that does something by its row. Raises UnsignedError."""
     return app.driver_ledger().get(the_run(app, name).id)
 

@@ -53,7 +53,7 @@ def width() -> int | None:
 
 def show(document: object, text: str, *, as_json: bool) -> None:
     """Print the command's data on stdout, as JSON or as text."""
-    from vastrun.launcher.ui.documents.document import to_text
+    from vastrun.launcher.ui.document import to_text
 
     say(to_text(document) if as_json else text)
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 
 from vastrun.launcher.api.jobs import check_upload
-from vastrun.launcher.app_context import AppContext
+from vastrun.launcher.app import App
 from vastrun.launcher.cli.job_files import print_warnings, read_job_file, resolve_auto
 from vastrun.launcher.cli.options import (
     by_option,
@@ -30,9 +30,8 @@ from vastrun.launcher.decisions.estimates import expected_usd, finishing_usd
 from vastrun.launcher.decisions.market_report import MarketReport, Quote
 from vastrun.launcher.decisions.policy import within_deadline, worst_case_usd
 from vastrun.launcher.ports import Provider
-from vastrun.launcher.ui.documents.market import MarketReportDocument, PlanDocument
 from vastrun.launcher.ui.render.amounts import usd
-from vastrun.launcher.ui.render.plan import plan_text
+from vastrun.launcher.ui.render.plan import MarketReportDocument, PlanDocument, plan_text
 from vastrun.launcher.ui.render.table import short, table
 
 _MAX_QUOTES = 8
@@ -69,9 +68,9 @@ def command(
     For the onboard trainer, also estimate the GPU memory and time of a step, without a GPU; this takes a few
     seconds the first time, and needs torch. Offers without enough GPU memory are left out.
     """
-    app: AppContext = ctx.obj
+    app: App = ctx.obj
     spec = read_job_file(job_file, sets, by)
-    check_upload(app.make.packer(NOTHING), spec, job_file.resolve().parent, note)
+    check_upload(app.packer(NOTHING), spec, job_file.resolve().parent, note)
     market, ledger, now = app.provider(provider), app.ledger(), app.now()
     spec = resolve_auto(app, spec)
     estimate = _estimate(app, spec, market)
@@ -82,20 +81,20 @@ def command(
         show(document, market_report_text(market_report, spec), as_json=as_json)
         ctx.exit(0 if market_report.quotes else NoOfferError.exit_code)
     budgets = budgets_of(app.settings().settings.budget, now)
-    left_out = left_out_of_rehearsal(app.paths.cache, spec)
+    left_out = left_out_of_rehearsal(app.cache, spec)
     plan = replace(plan_of(spec, market, ledger, now, budgets), estimate=estimate, left_out=left_out)
     print_warnings(spec, market, plan.offers)
     show(PlanDocument.of(plan), plan_text(plan, width()), as_json=as_json)
 
 
-def _estimate(app: AppContext, spec: JobSpec, market: Provider) -> WorkloadEstimate:
+def _estimate(app: App, spec: JobSpec, market: Provider) -> WorkloadEstimate:
     """Estimate the needs of a step, before the provider's search, which reads the estimate from the cache."""
     from vastrun.launcher.commands.estimate import EstimateError
 
     if market.free or not spec.resources.gpus:
         return WorkloadEstimate()
     try:
-        return WorkloadEstimate(workloads=app.make.estimator().workloads(spec))
+        return WorkloadEstimate(workloads=app.estimator().workloads(spec))
     except EstimateError as error:
         return WorkloadEstimate(note=f"no estimate: {error}")
 

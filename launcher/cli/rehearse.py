@@ -10,7 +10,7 @@ import click
 
 from vastrun.contract.gpus import PEAKS
 from vastrun.contract.scores import score_lines
-from vastrun.launcher.app_context import AppContext
+from vastrun.launcher.app import App
 from vastrun.launcher.cli.job_files import print_warnings, read_job_file, resolve_auto
 from vastrun.launcher.cli.options import job_argument, json_option, set_option
 from vastrun.launcher.cli.output import say, show
@@ -35,7 +35,7 @@ from vastrun.launcher.decisions.advice import AFTER_SUCCESS, advice_for_rehearsa
 from vastrun.launcher.decisions.workload import Fit, efficiency_of, fit_of
 from vastrun.launcher.gate.manifest import Listing
 from vastrun.launcher.outputs.folder import OWN, name_of
-from vastrun.launcher.ui.documents.document import Document
+from vastrun.launcher.ui.document import Document
 from vastrun.launcher.ui.render.amounts import left_out_lines
 from vastrun.launcher.ui.render.fit import fit_text
 from vastrun.launcher.ui.render.table import facts, table
@@ -94,15 +94,15 @@ def command(
     \b
       vastrun rehearse job.yaml --set 'resources={gpus: 0}' --set ranks=1
     """
-    app: AppContext = ctx.obj
+    app: App = ctx.obj
     began = app.now()
     requested = select_steps(steps)
     spec = read_job_file(job_file, sets)
     here = [step for step in requested if step not in (CONFIG, FIT, REPORT)]
     if spec.nodes > 1 and here:
         raise UsageError(f"the job needs {spec.nodes} machines; this is one", hint="--set nodes=1")
-    folder = (box or rehearsal_folder(app.paths.cache, spec)).resolve()
-    rehearsal = app.make.rehearsal(folder)
+    folder = (box or rehearsal_folder(app.cache, spec)).resolve()
+    rehearsal = app.rehearsal(folder)
     print_warnings(spec, app.provider(_HERE), ())
     performed = [StepEnd(step=CONFIG, exit_code=0, seconds=app.now() - began)]
     if here or FIT in requested:
@@ -141,11 +141,11 @@ def command(
     ctx.exit(_exit_code(performed[-1]))
 
 
-def _fit(app: AppContext, spec: JobSpec, gpus: Sequence[str]) -> Fit:
+def _fit(app: App, spec: JobSpec, gpus: Sequence[str]) -> Fit:
     """Estimate the needs of a step on each GPU. Raises UsageError, EstimateError."""
     if spec.resources.gpus == 0:
         raise UsageError("fit: the job uses no GPU", hint="--set resources.gpus=1")
-    estimator = app.make.estimator()
+    estimator = app.estimator()
     workloads = estimator.workloads(spec)
     if workloads is None:
         raise UsageError("fit works for the onboard trainer only; this job has its own command")
@@ -158,11 +158,11 @@ def _fit(app: AppContext, spec: JobSpec, gpus: Sequence[str]) -> Fit:
         ) from error
 
 
-def _perform(app: AppContext, rehearsal: Rehearsal, spec: JobSpec, steps: Sequence[str]) -> list[StepEnd]:
+def _perform(app: App, rehearsal: Rehearsal, spec: JobSpec, steps: Sequence[str]) -> list[StepEnd]:
     """Run the steps until one fails; return how each ended."""
     if not steps:
         return []
-    screen, packer = app.plain_screen(), app.make.packer(NOTHING)
+    screen, packer = app.plain_screen(), app.packer(NOTHING)
     performed: list[StepEnd] = []
     try:
         rehearsal.prepare(packer.pack(_run(app, spec), spec), fresh=TRAIN in steps)
@@ -179,7 +179,7 @@ def _perform(app: AppContext, rehearsal: Rehearsal, spec: JobSpec, steps: Sequen
     return performed
 
 
-def _run(app: AppContext, spec: JobSpec) -> Run:
+def _run(app: App, spec: JobSpec) -> Run:
     """Return the run as its machine will see it."""
     now = app.now()
     return Run(

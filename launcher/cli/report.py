@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from vastrun.launcher.app_context import AppContext
+from vastrun.launcher.app import App
 from vastrun.launcher.batch.results import batch_report_of, states_in
 from vastrun.launcher.cli.options import json_option, run_argument, the_run
 from vastrun.launcher.cli.output import say, set_error_run, show, width
@@ -21,8 +21,8 @@ from vastrun.launcher.gate.text import one_line
 from vastrun.launcher.ledger.run_ids import find_run, suggestion
 from vastrun.launcher.outputs.disk import disk_errors, need_space, write_file
 from vastrun.launcher.outputs.store import REPORT
-from vastrun.launcher.ui.documents.document import Document
-from vastrun.launcher.ui.documents.runs import ExplanationDocument
+from vastrun.launcher.ui.document import Document
+from vastrun.launcher.ui.render.runs import ExplanationDocument
 from vastrun.launcher.ui.render.table import short, table
 from vastrun.launcher.ui.render.why import BatchExplanation, batch_why_text, explanation_text
 from vastrun.launcher.ui.report.batch_page import batch_page_file
@@ -52,7 +52,7 @@ class ReportFile(Document):
 )
 @json_option
 @click.pass_obj
-def report_command(app: AppContext, name: str, opens: bool, output: Path | None, as_json: bool) -> None:
+def report_command(app: App, name: str, opens: bool, output: Path | None, as_json: bool) -> None:
     """Write one HTML page about RUN or BATCH, and print its path.
 
     The page needs no network. For a run, it has the verdict with its proofs, time and cost by phase, curves,
@@ -66,11 +66,11 @@ def report_command(app: AppContext, name: str, opens: bool, output: Path | None,
         need_space(file.parent, len(content))
         write_file(file, content)
     show(ReportFile(file=str(file), bytes=len(content)), str(file), as_json=as_json)
-    if opens and not app.make.browse(file.resolve().as_uri()):
+    if opens and not app.browse(file.resolve().as_uri()):
         say(f"cannot find a browser; open {file} in one", err=True)
 
 
-def _run_named(app: AppContext, name: str) -> Run | None:
+def _run_named(app: App, name: str) -> Run | None:
     """Find the run of that name; None if it is a batch. Raises NoSuchRunError if it is neither."""
     ledger = app.ledger()
     names = [batch.name for batch in ledger.batches.all()]
@@ -90,13 +90,13 @@ def _run_named(app: AppContext, name: str) -> Run | None:
     return run
 
 
-def _of_run(app: AppContext, run: Run, output: Path | None) -> tuple[Path, str]:
+def _of_run(app: App, run: Run, output: Path | None) -> tuple[Path, str]:
     if output is None:
         app.driver_ledger().get(run.id)  # else a stranger's row would say where to write
     return _place(run.out_dir, run.id, output), run_page(report_of(app.ledger(), run, app.now()))
 
 
-def _of_batch(app: AppContext, name: str, output: Path | None) -> tuple[Path, str]:
+def _of_batch(app: App, name: str, output: Path | None) -> tuple[Path, str]:
     report = batch_report_of(app.ledger(), name, app.now())
     if output is None:
         app.driver_ledger().batches.get(name)
@@ -116,7 +116,7 @@ def _place(folder: str, name: str, output: Path | None) -> Path:
 @click.argument("other_name", metavar="OTHER")
 @json_option
 @click.pass_obj
-def diff_command(app: AppContext, one_name: str, other_name: str, as_json: bool) -> None:
+def diff_command(app: App, one_name: str, other_name: str, as_json: bool) -> None:
     """Compare RUN with OTHER: job, image, host, end and metrics.
 
     The metrics are the scores, and the last value of each name in metrics.jsonl.
@@ -191,7 +191,7 @@ def _change(difference: Difference) -> str:
 @run_argument
 @json_option
 @click.pass_obj
-def why_command(app: AppContext, run_name: str, as_json: bool) -> None:
+def why_command(app: App, run_name: str, as_json: bool) -> None:
     """Explain why RUN ended: cause, proofs, first failing rank, stacks of a hang, what to try next.
 
     For the name of a batch, show the causes of its failed points, with a run for each.

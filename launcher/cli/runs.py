@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from vastrun.launcher.api.runs import request_end
-from vastrun.launcher.app_context import AppContext
+from vastrun.launcher.app import App
 from vastrun.launcher.cli.background import check_unused, hand_over_run
 from vastrun.launcher.cli.launch import drive_to_end, show_end
 from vastrun.launcher.cli.options import (
@@ -30,7 +30,7 @@ from vastrun.launcher.core.verdict import EXIT_TEARDOWN_NOT_CONFIRMED
 @click.pass_context
 def attach_command(ctx: click.Context, run_name: str, as_json: bool) -> None:
     """Follow RUN to its end, and drive it if no launcher does. Ctrl-C asks to stop, detach or continue."""
-    app: AppContext = ctx.obj
+    app: App = ctx.obj
     run = the_run(app, run_name)
     code = drive_to_end(
         app, lambda a: a.drive_or_follow(run), began=run.created_at, as_json=as_json, views=True
@@ -50,7 +50,7 @@ def attach_command(ctx: click.Context, run_name: str, as_json: bool) -> None:
 @click.pass_context
 def wait_command(ctx: click.Context, run_name: str, timeout: float | None, as_json: bool) -> None:
     """Wait until RUN ends; its verdict is the exit code. Drives it if no launcher does. Ctrl-C detaches."""
-    app: AppContext = ctx.obj
+    app: App = ctx.obj
     run = the_run(app, run_name)
     until = None if timeout is None else app.now() + timeout
     code = drive_to_end(
@@ -78,7 +78,7 @@ def stop_command(ctx: click.Context, run_name: str, at_once: bool, reason: str, 
 
     Asks the launcher of the run to do so, and waits; without one, this command does so.
     """
-    app: AppContext = ctx.obj
+    app: App = ctx.obj
     run = the_run(app, run_name)
     request_end(app.ledger(), run, app.now(), at_once=at_once, reason=reason)
     code = drive_to_end(
@@ -105,7 +105,7 @@ def resume_command(ctx: click.Context, run_name: str, out: Path | None, detach: 
 
     Fails while another launcher drives it.
     """
-    app: AppContext = ctx.obj
+    app: App = ctx.obj
     run = the_run(app, run_name)
     if detach:
         if out is not None:

@@ -39,18 +39,18 @@ from vastrun.launcher.core.errors import UsageError
 from vastrun.launcher.core.runs import HIDDEN
 from vastrun.launcher.cost.statement import CostReport
 from vastrun.launcher.package_files import page
-from vastrun.launcher.ui.documents.batches import BatchDetails, BatchList, BatchPlanDocument, Results
-from vastrun.launcher.ui.documents.costs import Costs, Hosts, Orphans, ReconciliationDocument
-from vastrun.launcher.ui.documents.document import SCHEMA_VERSION
-from vastrun.launcher.ui.documents.market import MarketReportDocument, PlanDocument
-from vastrun.launcher.ui.documents.runs import (
+from vastrun.launcher.ui.document import SCHEMA_VERSION
+from vastrun.launcher.ui.render.batch import BatchDetails, BatchList, BatchPlanDocument, Results
+from vastrun.launcher.ui.render.costs import Costs, Hosts, Orphans, ReconciliationDocument
+from vastrun.launcher.ui.render.loglines import LogLine
+from vastrun.launcher.ui.render.plan import MarketReportDocument, PlanDocument
+from vastrun.launcher.ui.render.runs import (
     ExplanationDocument,
     ResultFile,
     RunDetails,
     RunEndDocument,
     Runs,
 )
-from vastrun.launcher.ui.render.loglines import LogLine
 from vastrun.launcher.ui.render.why import BatchExplanation
 
 RESULT = "result"

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from vastrun.launcher.app_context import AppContext
+from vastrun.launcher.app import App
 from vastrun.launcher.batch.serve_driver import ServeDriver, ServeServices
 from vastrun.launcher.batch.shared import NoteScreen, RunScreen, SharedRequests
 from vastrun.launcher.cli.output import say
@@ -40,9 +40,7 @@ METRICS_TOKEN = "metrics.token"
     help="With --driver: answer Prometheus on this port of 127.0.0.1; 0 takes a free one [off].",
 )
 @click.pass_obj
-def serve_command(
-    app: AppContext, driver: bool, install: bool, uninstall: bool, metrics_port: int | None
-) -> None:
+def serve_command(app: App, driver: bool, install: bool, uninstall: bool, metrics_port: int | None) -> None:
     """Drive all open runs and batches of the ledger that have no launcher, until Ctrl-C.
 
     Without VASTRUN_LEDGER these are your own on this computer, whose driver was killed or ended by a
@@ -56,13 +54,13 @@ def serve_command(
     if metrics_port is not None and not driver:
         raise click.UsageError("--metrics-port needs --driver")
     if not driver:
-        assert app.make.service is not None
-        service = app.make.service(Path.cwd())
+        assert app.service is not None
+        service = app.service(Path.cwd())
         _install(service) if install else _uninstall(service)
         return
-    interrupts = app.make.interrupts(views=True)
+    interrupts = app.interrupts(views=True)
     interrupts.detach_message = "ending this server: what it drives continues, bounded by leases\n"
-    say(f"driving runs and batches without a launcher in {app.user.place}; Ctrl-C ends this server", err=True)
+    say(f"driving runs and batches without a launcher in {app.place}; Ctrl-C ends this server", err=True)
     with interrupts.listening():
         serve(app, interrupts, metrics_port)
 
@@ -94,7 +92,7 @@ def _uninstall(service: UserService) -> None:
 @click.option("--port", type=click.IntRange(0, 65535), default=0, help="Port to listen on [a free one].")
 @click.option("--open", "opens", is_flag=True, help="Open it in the browser.")
 @click.pass_obj
-def ui_command(app: AppContext, port: int, opens: bool) -> None:
+def ui_command(app: App, port: int, opens: bool) -> None:
     """Show runs and batches live in the browser until Ctrl-C.
 
     Prints an address on 127.0.0.1 with a token; without the token nothing is shown. The pages are read-only,
@@ -111,7 +109,7 @@ def ui_command(app: AppContext, port: int, opens: bool) -> None:
     with Server(Site(app.ledger, app.now).page, port) as server:
         say(server.address)
         say("Ctrl-C stops the server", err=True)
-        if opens and not app.make.browse(server.address):
+        if opens and not app.browse(server.address):
             say("cannot find a browser; open the address in one", err=True)
         try:
             server.serve_forever()
@@ -119,7 +117,7 @@ def ui_command(app: AppContext, port: int, opens: bool) -> None:
             say("server stopped", err=True)
 
 
-def serve(app: AppContext, interrupts: Interrupts, metrics_port: int | None = None) -> None:
+def serve(app: App, interrupts: Interrupts, metrics_port: int | None = None) -> None:
     """Drive runs and batches that have no launcher, until an interrupt. Raises StorageError at its start.
 
     `metrics_port`: port of 127.0.0.1 for Prometheus, 0 for a free one; None: no port is opened. Raises
@@ -129,7 +127,7 @@ def serve(app: AppContext, interrupts: Interrupts, metrics_port: int | None = No
     exporter = None if metrics_port is None else _exporter(app, lambda: server.driven())
 
     def drive_run(run: Run, requests: SharedRequests) -> Run:
-        with closing(app.make.notifier(screen.note)) as notifier:
+        with closing(app.notifier(screen.note)) as notifier:
             attempts = attempts_of_many(app, requests, RunScreen(), lambda: server.runs_at_once, notifier)
             return attempts.resume(run, None)
 
@@ -140,7 +138,7 @@ def serve(app: AppContext, interrupts: Interrupts, metrics_port: int | None = No
         with batch_services(app, name, requests, screen_of_batch) as services:
             BatchDriver(name, services).drive()
 
-    with app.make.workers() as workers:
+    with app.workers() as workers:
         server = ServeDriver(
             ServeServices(
                 ledger=app.driver_ledger(),
@@ -148,7 +146,7 @@ def serve(app: AppContext, interrupts: Interrupts, metrics_port: int | None = No
                 drive_run=drive_run,
                 drive_batch=drive_batch,
                 requests=interrupts.current,
-                shared=SharedRequests(app.now, app.make.wake_signal()),
+                shared=SharedRequests(app.now, app.wake_signal()),
                 workers=workers,
                 sleep=interrupts.sleep,
                 now=app.now,
@@ -159,7 +157,7 @@ def serve(app: AppContext, interrupts: Interrupts, metrics_port: int | None = No
             server.serve()
 
 
-def _exporter(app: AppContext, driven: Callable[[], Mapping[str, int]]) -> PrometheusExporter:
+def _exporter(app: App, driven: Callable[[], Mapping[str, int]]) -> PrometheusExporter:
     from vastrun.launcher.ui.web.prometheus import (
         PrometheusExporter,  # only where it is asked for
         ledger_totals,
@@ -174,7 +172,7 @@ def _exporter(app: AppContext, driven: Callable[[], Mapping[str, int]]) -> Prome
 
 @contextmanager
 def _exporting(
-    app: AppContext, exporter: PrometheusExporter | None, port: int, note: Callable[[str], None]
+    app: App, exporter: PrometheusExporter | None, port: int, note: Callable[[str], None]
 ) -> Iterator[None]:
     """Answer Prometheus meanwhile, in threads of their own."""
     if exporter is None:
@@ -183,7 +181,7 @@ def _exporting(
     from vastrun.launcher.ui.web.prometheus import CONTENT_TYPE, load_or_create_token
     from vastrun.launcher.ui.web.server import LOOPBACK, Server  # slow to import: HTTP
 
-    file = app.paths.state / METRICS_TOKEN
+    file = app.state / METRICS_TOKEN
     with Server(exporter.page, port, token=load_or_create_token(file), content_type=CONTENT_TYPE) as server:
         note(f"metrics: http://{LOOPBACK}:{server.port}/metrics, with the bearer token in {file}")
         thread = Thread(target=server.serve_forever, daemon=True, name="metrics")
@@ -195,9 +193,9 @@ def _exporting(
             thread.join()
 
 
-def _is_reachable(app: AppContext, provider: str, computer: str) -> bool:
+def _is_reachable(app: App, provider: str, computer: str) -> bool:
     """Return whether this computer can reach the provider's machines that another computer rented."""
-    if computer == app.user.computer():
+    if computer == app.computer():
         return True
     try:
         return app.shared_provider(provider).shared

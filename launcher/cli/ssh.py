@@ -13,7 +13,7 @@ from pathlib import Path
 import click
 
 from vastrun.contract import layout
-from vastrun.launcher.app_context import AppContext
+from vastrun.launcher.app import App
 from vastrun.launcher.cli.options import run_argument, signed_run
 from vastrun.launcher.cli.output import say
 from vastrun.launcher.core import LocalProgram, Phase, Run, SshAccess
@@ -43,7 +43,7 @@ def ssh_command(ctx: click.Context, run_name: str, words: tuple[str, ...]) -> No
       vastrun ssh last nvidia-smi
       vastrun ssh last 'tail -n 20 run/log.txt'
     """
-    app: AppContext = ctx.obj
+    app: App = ctx.obj
     run = signed_run(app, run_name)
     program = terminal_of(run, app.provider(run.provider), " ".join(words) or None)
     ctx.exit(run_program(program))
@@ -64,7 +64,7 @@ def forward_command(ctx: click.Context, run_name: str, port: int, local_port: in
       vastrun ssh last 'tensorboard --logdir run --port 6006 >/dev/null 2>&1 &'
       vastrun forward last 6006
     """
-    app: AppContext = ctx.obj
+    app: App = ctx.obj
     run = signed_run(app, run_name)
     here = local_port or port
     program = tunnel_to(run, app.provider(run.provider), port, here)
@@ -81,7 +81,7 @@ def forward_command(ctx: click.Context, run_name: str, port: int, local_port: in
 @click.option("--name", metavar="HOST", help="Name of the host [vastrun-RUN].")
 @click.option("--write", is_flag=True, help="Add the block to ~/.ssh, and remove those of ended runs.")
 @click.pass_obj
-def ssh_config_command(app: AppContext, run_name: str, node: int, name: str | None, write: bool) -> None:
+def ssh_config_command(app: App, run_name: str, node: int, name: str | None, write: bool) -> None:
     """Print a Host block for RUN's machine, as OpenSSH, VS Code Remote, rsync and scp read it.
 
     It has the run's own key and the host key that the launcher has checked. Your agent, display and proxy are

@@ -9,15 +9,14 @@ from contextlib import suppress
 
 import click
 
-from vastrun.launcher.app_context import AppContext
+from vastrun.launcher.app import App
 from vastrun.launcher.cli.options import json_option, maybe_run_argument, the_run
 from vastrun.launcher.cli.output import show, width
 from vastrun.launcher.commands.queries import RunRow, all_rows, detail_of, look_at, newest_rows, with_download
 from vastrun.launcher.core import Phase
 from vastrun.launcher.core.errors import VastrunError
 from vastrun.launcher.run_services import services_for
-from vastrun.launcher.ui.documents.runs import RunDetails, RunDocument, Runs
-from vastrun.launcher.ui.render.runs import run_text, runs_table
+from vastrun.launcher.ui.render.runs import RunDetails, RunDocument, Runs, run_text, runs_table
 
 _MAX_ENDED = 20
 """Ended runs that are listed without --all."""
@@ -30,7 +29,7 @@ _MAX_QUERIES, _QUERY_TIMEOUT_S = 16, 5.0
 @click.option("-a", "--all", "every", is_flag=True, help="List all runs, with the user who started each.")
 @json_option
 @click.pass_obj
-def command(app: AppContext, run_name: str | None, every: bool, as_json: bool) -> None:
+def command(app: App, run_name: str | None, every: bool, as_json: bool) -> None:
     """List the runs, open ones first; or show one RUN with its ranks and events.
 
     Only the newest 20 ended runs are listed; --all lists every one.
@@ -52,7 +51,7 @@ def command(app: AppContext, run_name: str | None, every: bool, as_json: bool) -
     show(RunDetails.of(detail), run_text(detail, now, width()), as_json=as_json)
 
 
-def _rows(app: AppContext, now: float, *, every: bool) -> tuple[list[RunRow], int]:
+def _rows(app: App, now: float, *, every: bool) -> tuple[list[RunRow], int]:
     """Return the rows to list, and the number of runs left out."""
     ledger = app.ledger()
     if every:
@@ -61,7 +60,7 @@ def _rows(app: AppContext, now: float, *, every: bool) -> tuple[list[RunRow], in
     return rows, max(0, ledger.count() - len(rows))
 
 
-def _with_downloads(app: AppContext, rows: Sequence[RunRow], now: float) -> list[RunRow]:
+def _with_downloads(app: App, rows: Sequence[RunRow], now: float) -> list[RunRow]:
     """Query the machines of detached runs in parallel; return the rows, updated if one answered in time."""
     found: dict[str, RunRow] = {}
 

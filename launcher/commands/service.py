@@ -20,7 +20,9 @@ PASSED_VARIABLES = (
     *("HTTPS_PROXY", "HTTP_PROXY", "NO_PROXY", "https_proxy", "http_proxy", "no_proxy"),
 )
 """Variables that are written into the service, where they are set and hold no secret."""
-SECRET_VARIABLES = ("VAST_API_KEY", "VASTRUN_TEAM_KEY", "VASTRUN_NOTIFY", "WANDB_API_KEY")
+SECRET_VARIABLES = (
+    *("VAST_API_KEY", "VASTRUN_TEAM_KEY", "VASTRUN_NOTIFY", "VASTRUN_NOTIFY_COMMAND", "WANDB_API_KEY"),
+)
 """Variables that the service may need and that are never written into it."""
 _SHELL_COMMAND = 'set -a; [ ! -r "$1" ] || . "$1"; set +a; shift; exec "$@"'
 """launchd has no file of variables: a shell reads it."""

@@ -12,7 +12,7 @@ from vastrun.launcher.config.command import program_of, script_of
 from vastrun.launcher.config.data_rules import Conflict, data_conflicts
 from vastrun.launcher.config.source import KeyPath
 from vastrun.launcher.config.tags import tag_faults
-from vastrun.launcher.core.addresses import address_of
+from vastrun.launcher.core.addresses import check_address
 from vastrun.launcher.core.image_ref import ImageReference
 from vastrun.launcher.core.job import Checkpoints, JobSpec, Secret
 
@@ -280,7 +280,7 @@ def _notify(spec: JobSpec) -> Iterator[Conflict]:
 
 def _address(url: str, path: KeyPath) -> Iterator[Conflict]:
     try:
-        address_of(url)
+        check_address(url)
     except ValueError as error:
         yield Conflict(path, str(error))
 

@@ -35,7 +35,11 @@ SHORTHAND_KEYS: dict[Any, str] = {Secret: "name", NotifyUrl: "url", Checkpoints:
 _YES_NO = {"yes": "true", "on": "true", "y": "true", "no": "false", "off": "false", "n": "false"}
 _REMOVED: Mapping[KeyPath, str] = {
     ("volume",): "data volumes no longer exist: remove this key; each machine downloads the files of data:, "
-    "and a held one keeps them for later runs (docs/limits.md)"
+    "and a held one keeps them for later runs (docs/limits.md)",
+    (
+        "resources",
+        "down_url",
+    ): "the download is always measured with a file of PyPI: remove this key, and keep resources.down_mbps",
 }
 """Keys of earlier versions, with what to do instead."""
 _SKIP = object()

@@ -1,46 +1,17 @@
-"""Addresses: the service behind a notification URL, and whether the connection is private. Pure."""
+"""Addresses: the URL of a receiver of notifications, and whether a connection is private. Pure."""
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
-from enum import StrEnum
 from ipaddress import ip_address
 from urllib.parse import urlsplit
 
-EXPECTED = (
-    "a URL that begins with https:// or http:// (or ntfy+https://, slack+https:// to name its kind; "
-    "apprise+… for a URL of Apprise)"
-)
-EXPECTED_FOR_APPRISE = "a URL of Apprise after apprise+, such as apprise+tgram://TOKEN/CHAT"
+APPRISE = "apprise+"
+"""Beginning of a URL for the package apprise, which knows many services."""
+EXPECTED = "a URL that begins with https:// or http://, or one of Apprise, such as apprise+tgram://TOKEN/CHAT"
 _APPRISE_URL = re.compile(r"[a-z][a-z0-9-]*://\S+", re.IGNORECASE)
-
-
-class Service(StrEnum):
-    """Protocol of the receiver."""
-
-    WEBHOOK = "webhook"
-    NTFY = "ntfy"
-    SLACK = "slack"
-    APPRISE = "apprise"
-    """Any of the services of the package apprise, which knows their URLs."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Address:
-    """URL of a receiver, with its protocol."""
-
-    service: Service
-    url: str = field(repr=False)
-
-    @property
-    def shown(self) -> str:
-        """The address without its secret part; in a URL of Apprise, even the host may be a token."""
-        if self.service is Service.APPRISE:
-            return f"apprise+{self.url.partition(':')[0]}://…"
-        parts = urlsplit(self.url)
-        port = "" if parts.port is None else f":{parts.port}"
-        return f"{parts.scheme}://{parts.hostname}{port}/…"
+_SERVICE = re.compile(r"(ntfy|slack)\+http|https?://(?:hooks\.)?(ntfy|slack)\.", re.IGNORECASE)
+"""URLs of services that take messages of their own form only, which Apprise knows."""
 
 
 def is_private(url: str) -> bool:
@@ -58,30 +29,35 @@ def _is_near(host: str) -> bool:
     return ip_address(host).is_private
 
 
-def address_of(url: str) -> Address:
-    """Parse a URL. Raises ValueError, whose text does not repeat the URL."""
-    kind, plus, rest = url.partition("+")
-    if plus and kind == Service.APPRISE:
-        if not _APPRISE_URL.fullmatch(rest) or not rest.isascii() or not rest.isprintable():
-            raise ValueError(f"expected {EXPECTED_FOR_APPRISE}, in ASCII and without spaces")
-        return Address(service=Service.APPRISE, url=rest)
-    known = plus and kind in (Service.NTFY, Service.SLACK)
-    plain = rest if known else url
+def check_address(url: str) -> None:
+    """Raise ValueError, whose text does not repeat the URL, where no notification can be sent to it."""
+    plain = url.removeprefix(APPRISE)
+    if not plain.isascii() or not plain.isprintable() or " " in plain:
+        raise ValueError(f"expected {EXPECTED}, in ASCII and without spaces")
+    if plain != url:
+        if not _APPRISE_URL.fullmatch(plain):
+            raise ValueError(f"expected {EXPECTED}")
+        return
+    if service := _SERVICE.match(plain):
+        name = service[1] or service[2]
+        raise ValueError(f"expected a URL of Apprise for {name}, such as apprise+{name}://…")
     try:
         parts = urlsplit(plain)
         # `port` is read for its ValueError alone: urlsplit takes `https://host:x` as it is.
         host, _ = parts.hostname or "", parts.port
     except ValueError:
         host = ""
-    if not host or parts.scheme not in ("https", "http") or not plain.isascii() or not plain.isprintable():
+    if not host or parts.scheme not in ("https", "http"):
         # `from None`: the cause would show the URL, which may hold a token.
         raise ValueError(f"expected {EXPECTED}") from None
-    if " " in plain or parts.username is not None:
-        raise ValueError(f"expected {EXPECTED}, without spaces, user or password")
-    return Address(service=Service(kind) if known else _service_at(host), url=plain)
+    if parts.username is not None:
+        raise ValueError(f"expected {EXPECTED}, without user or password")
 
 
-def _service_at(host: str) -> Service:
-    if host == "hooks.slack.com":
-        return Service.SLACK
-    return Service.NTFY if host.split(".")[0] == "ntfy" else Service.WEBHOOK
+def shown_address(url: str) -> str:
+    """Return a valid URL without its secret part; in one of Apprise, even the host may be a token."""
+    if url.startswith(APPRISE):
+        return f"{url.partition(':')[0]}://…"
+    parts = urlsplit(url)
+    port = "" if parts.port is None else f":{parts.port}"
+    return f"{parts.scheme}://{parts.hostname}{port}/…"

@@ -48,11 +48,9 @@ class Resources:
     interruptible: bool = False
     """Bid for a machine that may be preempted."""
     down_mbps: Annotated[float, Ge(0)] = 0.0
-    """Min. download speed in Mbit/s, as the host lists it; measured, too, before the upload."""
+    """Min. download speed in Mbit/s, as the host lists it; measured with a file of PyPI, too."""
     up_mbps: Annotated[float, Ge(0)] = 0.0
     """Minimum upload speed in Mbit/s, as the host lists it."""
-    down_url: Annotated[str, MinLen(1)] | None = None
-    """URL that is downloaded to measure it; None: a file of PyPI."""
     link_mbps: Annotated[float, Ge(0)] | None = None
     """Min. speed in Mbit/s between the nodes of a run, measured before data is fetched; 0: not measured.
     None: `policy.LINK_MBPS` where machines cost money, else 0."""

@@ -161,11 +161,11 @@ def is_needed(spec: JobSpec) -> bool:
     return spec.resources.down_mbps > 0 or downloads or any(url and _is_remote(url) for url in urls)
 
 
-def command(requested: Resources) -> str:
-    """Return the command that measures the download on the box, in any POSIX shell; `fault` parses its
-    output."""
+def command(requested: Resources, url: str = PYPI_FILE) -> str:
+    """Return the command that measures the download of a URL on the box, in any POSIX shell; `fault` parses
+    its output."""
     script = _SCRIPT.read_text(encoding="utf-8")
-    return f"set -- {shlex.quote(requested.down_url or PYPI_FILE)} {_test_bytes(requested)}\n{script}"
+    return f"set -- {shlex.quote(url)} {_test_bytes(requested)}\n{script}"
 
 
 def fault(printed: str, requested: Resources) -> str:
@@ -176,7 +176,7 @@ def fault(printed: str, requested: Resources) -> str:
     except ValueError:
         return ""
     if size == 0:
-        return f"it cannot download from {urlsplit(requested.down_url or PYPI_FILE).hostname}"
+        return f"it cannot download from {urlsplit(PYPI_FILE).hostname}"
     seconds = max(0.01, ended - began)
     mbps = size * 8 / 1e6 / seconds
     # A short answer is an error page: the line works, and its speed is not known.

@@ -67,7 +67,7 @@ def report_left_to_lease(context: RunContext, error: AccountMismatchError) -> No
         event = context.show_event(f"{error}; machine {run.instance_id} is left to its lease")
         if not is_left_to_lease(services.ledger.events(run.id)):
             services.ledger.add_event(replace(event, told=LEFT_TO_LEASE))
-    context.notifications.report_left_to_lease(run, context.spent_usd(context.now()), lease)
+    context.notify(lease)
 
 
 class RetryTimer:

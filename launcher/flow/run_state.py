@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -18,8 +18,10 @@ from vastrun.launcher.decisions.nodes import (
     first_failed,
     total_usd,
 )
+from vastrun.launcher.decisions.remaining_lease import RemainingLease
 from vastrun.launcher.flow.services import Services
-from vastrun.launcher.notifications.senders import RunNotifier
+from vastrun.launcher.notifications.delivery import DiaryNotifier
+from vastrun.launcher.notifications.events import Notification, NotificationKind, kinds_due
 from vastrun.launcher.ports import Ledger, Screen
 
 
@@ -110,7 +112,7 @@ class RunState:
         self._progress = ProgressDisplay(services.screen)
         self._held_at = 0.0
         self.nodes = NodeGroup(run, spec, services.ledger, self.now)
-        self.notifications = RunNotifier(spec, services.notifier, services.ledger, services.clock)
+        self.notifications = DiaryNotifier(spec, services.notifier, services.ledger)
 
     @property
     def spec(self) -> JobSpec:
@@ -124,7 +126,7 @@ class RunState:
         self.run = replace(self.run, **changes)
         self.hold()
         self.services.ledger.save(self.run, who=self.services.who)
-        self.notifications.send_due(self.run, self.spent_usd)
+        self.notify()
 
     def hold(self) -> None:
         """Note that this launcher drives the run for a while longer. Raises HeldError.
@@ -184,7 +186,21 @@ class RunState:
         # Not each time: to hold the run is a write that waits for the disk.
         if self.now() - self._held_at > policy.DRIVER_TIMEOUT_S / 10:
             self.hold()
-        self.notifications.send_due(self.run, self.spent_usd)
+        self.notify()
+
+    def notify(self, lease: RemainingLease | None = None) -> None:
+        """Send the notifications that are due; with `lease` the one that the machine is left to it."""
+        now, limit_usd = self.now(), self._spec.limits.usd
+
+        def due(sent: Mapping[str, float]) -> list[Notification]:
+            usd = self.spent_usd(now)
+            kinds = {NotificationKind.OUT_OF_REACH} - set(sent)
+            return [
+                Notification(kind=kind, run=self.run, at=now, usd=usd, limit_usd=limit_usd, lease=lease)
+                for kind in (kinds if lease else kinds_due(self.run, limit_usd, usd, sent))
+            ]
+
+        self.notifications.send(self.run.id, due)
 
     def now(self) -> float:
         """Return the time, in epoch seconds."""

@@ -13,7 +13,7 @@ from vastrun.launcher.core.secrets import Mask
 from vastrun.launcher.ports import Clock, Ledger, OutputStore, Packer, Provider, Screen, UserRequests
 
 if TYPE_CHECKING:
-    from vastrun.launcher.notifications.delivery import UrlNotifier
+    from vastrun.launcher.notifications.delivery import Sender
 
 
 def _call(_verb: str, act: Callable[..., Any], *args: Any, **options: Any) -> Any:
@@ -37,7 +37,7 @@ class Services:
     """Login name of the user."""
     computer: str = ""
     """This computer's name within a team; empty: the ledger is this computer's own."""
-    notifier: UrlNotifier | None = None
+    notifier: Sender | None = None
     """Sends notifications; None: only the screen shows them."""
     budgets: Callable[[float], Sequence[Budget]] = lambda _now: ()
     """Returns the budgets of all runs at that moment, besides the batch's."""

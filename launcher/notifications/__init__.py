@@ -1,1 +1,1 @@
-"""Notifications: which are due, each sent once, and their delivery."""
+"""Notifications: which are due, and their delivery, each once."""

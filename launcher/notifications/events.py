@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
 
 from vastrun.launcher.core import Cause, Event, Phase, Run, Verdict
 from vastrun.launcher.core.batch import Batch, BatchProgress
@@ -15,7 +14,7 @@ from vastrun.launcher.decisions.remaining_lease import RemainingLease
 
 
 class NotificationKind(StrEnum):
-    """Events of a run of which the user is notified."""
+    """Events of which the user is notified."""
 
     BUDGET_50 = "budget_50"
     BUDGET_80 = "budget_80"
@@ -29,51 +28,36 @@ class NotificationKind(StrEnum):
     """Its machine may still cost money."""
     OUT_OF_REACH = "out_of_reach"
     """The provider rejects the key: its machine runs until its lease ends it."""
+    BATCH_BUDGET_80 = "batch_budget_80"
+    BATCH_BUDGET_100 = "batch_budget_100"
+    BATCH_END = "batch_end"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Notification:
-    """A notification about a run."""
+    """A notification about a run or a batch."""
 
     kind: NotificationKind
     run: Run
+    """The run; of a batch its oldest one, whose diary records what was sent."""
     at: float
     usd: float
     """USD spent so far."""
     limit_usd: float | None
     lease: RemainingLease | None = None
     """Remaining lease of its machine, for OUT_OF_REACH only."""
+    batch: Batch | None = None
+    progress: BatchProgress | None = None
+    """Progress of the batch; None: it is about a run."""
 
-
-class BatchNotificationKind(StrEnum):
-    """Events of a batch of which the user is notified."""
-
-    BUDGET_80 = "batch_budget_80"
-    BUDGET_100 = "batch_budget_100"
-    END = "batch_end"
-
-
-@dataclass(frozen=True, kw_only=True)
-class BatchNotification:
-    """A notification about a batch."""
-
-    kind: BatchNotificationKind
-    batch: Batch
-    progress: BatchProgress
-    at: float
-
-
-AnyNotification = Notification | BatchNotification
-
-
-@dataclass(frozen=True, kw_only=True)
-class NotificationText:
-    """A notification in the forms in which it is delivered."""
-
-    title: str
-    body: str
-    document: Mapping[str, Any]
-    """JSON document for a webhook."""
+    @property
+    def event(self) -> Event:
+        """The event that records it in the diary. A changed budget of a batch counts again."""
+        told = str(self.kind)
+        if self.kind in (NotificationKind.BATCH_BUDGET_80, NotificationKind.BATCH_BUDGET_100):
+            told = _budget_memo(self.kind, self.limit_usd or 0.0)
+        run, text = self.run, f"notified: {told}"
+        return Event(run_id=run.id, at=self.at, phase=run.phase, text=text, usd=self.usd, told=told)
 
 
 BUDGET_SHARES: Mapping[NotificationKind, float] = {
@@ -97,13 +81,13 @@ ENDING_OF: Mapping[Verdict, NotificationKind] = {
 }
 
 
-def notifications_due(
-    run: Run, limit_usd: float | None, spent_usd: float, sent: Collection[NotificationKind]
+def kinds_due(
+    run: Run, limit_usd: float | None, spent_usd: float, sent: Mapping[str, float]
 ) -> list[NotificationKind]:
     """Return the kinds that are due and were not sent yet. Of the budget's, only the highest.
 
-    `spent_usd`: cost of the run so far, with all of its nodes. A batch tells of its budget and its end
-    itself; of its runs, only a machine that may still cost money is due.
+    `spent_usd`: cost of the run so far, with all of its nodes; `sent`: epoch seconds of what was sent. A
+    batch tells of its budget and its end itself; of its runs, only a machine that may still cost money.
     """
     due = [] if run.batch else _budget_due(run, limit_usd, spent_usd, sent)
     if run.phase is Phase.ENDED:
@@ -113,24 +97,8 @@ def notifications_due(
     return [kind for kind in due if kind not in sent]
 
 
-def notification_event(notification: Notification) -> Event:
-    """Return the event that records a notification in the run's diary."""
-    run, kind = notification.run, notification.kind
-    text = f"notified: {kind}"
-    return Event(
-        run_id=run.id, at=notification.at, phase=run.phase, text=text, usd=notification.usd, told=kind
-    )
-
-
-def sent_kinds(events: Iterable[Event]) -> set[NotificationKind]:
-    """Return the kinds that were sent, by the events of a run. Their texts do not count: a box writes some
-    of them."""
-    sent = {event.told for event in events}
-    return {kind for kind in NotificationKind if kind in sent}
-
-
 def _budget_due(
-    run: Run, limit_usd: float | None, spent_usd: float, sent: Collection[NotificationKind]
+    run: Run, limit_usd: float | None, spent_usd: float, sent: Mapping[str, float]
 ) -> list[NotificationKind]:
     if limit_usd is None:
         return []
@@ -138,49 +106,34 @@ def _budget_due(
     share = 1.0 if run.cause is Cause.MONEY_LIMIT else spent_usd / limit_usd
     reached = [kind for kind, at in BUDGET_SHARES.items() if share >= at]
     # The cost falls when a machine turns out to have ended earlier: a lower threshold is then no news.
-    highest_sent = max((BUDGET_SHARES[m] for m in sent if m in BUDGET_SHARES), default=0.0)
-    return [m for m in reached[-1:] if BUDGET_SHARES[m] > highest_sent]
+    highest_sent = max((at for kind, at in BUDGET_SHARES.items() if kind in sent), default=0.0)
+    return [kind for kind in reached[-1:] if BUDGET_SHARES[kind] > highest_sent]
 
 
-def batch_notifications_due(
-    batch: Batch,
-    progress: BatchProgress,
-    sent: Collection[Event],
+def batch_kinds_due(
+    limit_usd: float | None,
+    spent_usd: float,
+    sent: Mapping[str, float],
     started_at: float,
     *,
     is_used_up: bool,
     is_over: bool,
-) -> list[BatchNotificationKind]:
-    """Return the kinds that are due and were not sent yet.
+) -> Iterator[NotificationKind]:
+    """Yield the kinds of a batch that are due and were not sent yet.
 
     A changed budget counts again, as does an end after a run was started since (`started_at`: the newest).
     """
-    due: list[BatchNotificationKind] = []
-    limit_usd = batch.spec.limits.usd
-    if limit_usd is not None:
-        if is_used_up or progress.spent_usd >= limit_usd:
-            due.append(BatchNotificationKind.BUDGET_100)
-        elif progress.spent_usd >= 0.8 * limit_usd:
-            due.append(BatchNotificationKind.BUDGET_80)
-        known = {event.told for event in sent}
-        full = _memo(BatchNotificationKind.BUDGET_100, batch)
-        due = [kind for kind in due if not known & {_memo(kind, batch), full}]
-    ends = [event.at for event in sent if event.told == _memo(BatchNotificationKind.END, batch)]
-    if is_over and started_at >= max(ends, default=float("-inf")):
-        due.append(BatchNotificationKind.END)
-    return due
+    if limit_usd is not None and _budget_memo(NotificationKind.BATCH_BUDGET_100, limit_usd) not in sent:
+        if is_used_up or spent_usd >= limit_usd:
+            yield NotificationKind.BATCH_BUDGET_100
+        elif (
+            spent_usd >= 0.8 * limit_usd
+            and _budget_memo(NotificationKind.BATCH_BUDGET_80, limit_usd) not in sent
+        ):
+            yield NotificationKind.BATCH_BUDGET_80
+    if is_over and started_at >= sent.get(NotificationKind.BATCH_END, float("-inf")):
+        yield NotificationKind.BATCH_END
 
 
-def batch_notification_event(notification: BatchNotification, run: Run) -> Event:
-    """Return the event that records a batch's notification in the diary of one of its runs."""
-    memo = _memo(notification.kind, notification.batch)
-    usd = notification.progress.spent_usd
-    return Event(
-        run_id=run.id, at=notification.at, phase=run.phase, text=f"notified: {memo}", usd=usd, told=memo
-    )
-
-
-def _memo(kind: BatchNotificationKind, batch: Batch) -> str:
-    if kind is BatchNotificationKind.END or batch.spec.limits.usd is None:
-        return str(kind)
-    return f"{kind} of {batch.spec.limits.usd:g}"
+def _budget_memo(kind: NotificationKind, limit_usd: float) -> str:
+    return f"{kind} of {limit_usd:g}"

@@ -14,8 +14,7 @@ from vastrun.launcher.core.errors import StorageError, UsageError
 from vastrun.launcher.core.secrets import Mask, job_secrets, public_job, values_in
 from vastrun.launcher.flow.services import Services
 from vastrun.launcher.ports import Abilities, Provider
-from vastrun.launcher.transcript.calls import CALLS
-from vastrun.launcher.transcript.recorder import Recorder, row_of
+from vastrun.launcher.transcript.recorder import CALLS, Recorder, row_of
 
 VERSION = 2
 _ABILITIES = frozenset(verb.partition(".")[0] for verb in CALLS) - {"provider", "remote"}

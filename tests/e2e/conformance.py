@@ -11,14 +11,14 @@ from tests.e2e.market import machines
 from tests.e2e.terminal import STUB_TORCH
 from tests.emulators.machines import Machine, here_mb
 from vastrun.launcher.api.runs import start_run
-from vastrun.launcher.commands.attempts import Attempts
-from vastrun.launcher.commands.conformance import (
+from vastrun.launcher.cli.conformance import (
     ConformanceReport,
     ConformanceRun,
     conformance_job,
     report_of,
     settled,
 )
+from vastrun.launcher.commands.attempts import Attempts
 from vastrun.launcher.core import Origin
 from vastrun.launcher.core.errors import VastrunError
 from vastrun.launcher.flow.services import Services

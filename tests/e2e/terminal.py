@@ -127,7 +127,8 @@ class Terminal:
         found = []
         for process in psutil.process_iter():
             with contextlib.suppress(psutil.Error):
-                is_driver = "vastrun.launcher.api.background_driver" in process.cmdline()
+                command = process.cmdline()
+                is_driver = "vastrun.launcher.api.driver_process" in command and "--background" in command
                 is_ours = is_driver and process.environ().get("XDG_STATE_HOME") == str(self.state)
                 if is_ours and process.status() != psutil.STATUS_ZOMBIE:
                     found.append(process)

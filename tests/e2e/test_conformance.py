@@ -9,7 +9,7 @@ import pytest
 from _pytest.mark import ParameterSet
 
 from tests.e2e.conformance import DEVIATIONS, USD, Examined
-from vastrun.launcher.commands.conformance import ConformanceReport
+from vastrun.launcher.cli.conformance import ConformanceReport
 from vastrun.launcher.providers.vast.conformance.assumption import State
 from vastrun.launcher.providers.vast.conformance.assumptions import ASSUMPTIONS
 

@@ -75,7 +75,8 @@ while left and (byte := os.read(0, 1)):
     left -= 1
     time.sleep({pause_s})
 """
-    head = f'#!/bin/bash\n[[ $1 == -c ]] || exec /usr/bin/head "$@"\nexec python3 -c {shlex.quote(program)} "$2"'
+    ours = f'exec python3 -c {shlex.quote(program)} "$2"'
+    head = f'#!/bin/bash\n[[ $1 == -c ]] || exec /usr/bin/head "$@"\n{ours}'
     return f'printf %s {shlex.quote(head)} >"$HOME/../bin/head"; chmod +x "$HOME/../bin/head"'
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from tests.fakebox import Training
 from tests.launcher.batch.virtual_time import VirtualTime
 from tests.launcher.terminal import Terminal
-from vastrun.launcher.app_context import AppContext
+from vastrun.launcher.app import App
 
 FILE = """\
 name: widths
@@ -26,8 +26,8 @@ class Desk(Terminal):
         self.file = folder / "batch.yaml"
         self.file.write_text(FILE)
 
-    def app(self) -> AppContext:
-        return super().app().with_factories(workers=self.time.workers, wake_signal=lambda: self.time)
+    def app(self) -> App:
+        return super().app().with_changes(workers=self.time.workers, wake_signal=lambda: self.time)
 
     def submit(self, *options: str) -> tuple[int, str, str]:
         result = self.type(

@@ -22,19 +22,20 @@ from tests.fakebox import Training
 from tests.fakes import PRICE, FakeClock, FakeProvider
 from tests.jobs import FakeForeteller
 from vastrun.contract.outcome import Hang, Outcome, RankEnd
-from vastrun.launcher.app_context import AppContext, AppPaths, AppUser, Factories
+from vastrun.launcher.app import App
 from vastrun.launcher.cli import cli
 from vastrun.launcher.commands.export import Exporter
 from vastrun.launcher.commands.rehearse import Rehearsal
 from vastrun.launcher.core import Instance, RentalOrder, UserRequest
 from vastrun.launcher.guard import GuardThread
+from vastrun.launcher.ledger.presence import Presence
 from vastrun.launcher.ledger.run_ids import new_id
 from vastrun.launcher.ledger.sqlite import SqliteLedger
-from vastrun.launcher.notifications.delivery import UrlNotifier
+from vastrun.launcher.notifications.delivery import Sender
 from vastrun.launcher.outputs.store import FolderStore
 from vastrun.launcher.ui.interrupts import Interrupts
 from vastrun.launcher.ui.render.index import index_of
-from vastrun.launcher.ui.render.notifications import notification_text
+from vastrun.launcher.ui.render.notifications import notification_document
 from vastrun.launcher.ui.report.run_page import page_of
 from vastrun.launcher.ui.screen import StreamScreen, TerminalCapabilities
 from vastrun.launcher.ui.screens import PlainScreens
@@ -177,29 +178,31 @@ class Terminal:
         """How many are rented."""
         return self.market.rented
 
-    def app(self) -> AppContext:
-        return AppContext(
-            paths=AppPaths(
-                state=self.folder,
-                cache=self.folder / "cache",
-                image_lock=self.folder / "image.lock",
-                config_file=self.folder / "config.yaml",
+    def app(self) -> App:
+        return App({}).with_changes(
+            state=self.folder,
+            cache=self.folder / "cache",
+            image_lock=self.folder / "image.lock",
+            config_file=self.folder / "config.yaml",
+            drivers=None,
+            user="",
+            who=lambda: self.who,
+            secrets=tuple,
+            private_words=dict,
+            presence=Presence(self.folder / "launchers"),
+            ledger=lambda: self.ledger,
+            provider=lambda _: self.market,
+            shared_provider=lambda _: self.market,
+            packer=lambda _: FakePacker(self.folder),
+            output_store=lambda: FolderStore(
+                index=index_of, report=lambda run, now: page_of(self.ledger, run, now)
             ),
-            user=AppUser(who=lambda: self.who),
-            make=Factories(
-                ledger=lambda: self.ledger,
-                provider=lambda _: self.market,
-                packer=lambda _: FakePacker(self.folder),
-                output_store=lambda: FolderStore(
-                    index=index_of, report=lambda run, now: page_of(self.ledger, run, now)
-                ),
-                notifier=lambda say: UrlNotifier(self.environ, say, notification_text),
-                interrupts=self._interrupts,
-                rehearsal=lambda box: Rehearsal(box, sys.executable, {}),
-                exporter=lambda: Exporter(python=sys.executable, environment=self.environ),
-                estimator=lambda: self.estimator,
-                browse=self._browse,
-            ),
+            notifier=lambda say: Sender(self.environ, say, notification_document),
+            interrupts=self._interrupts,
+            rehearsal=lambda box: Rehearsal(box, sys.executable, {}),
+            exporter=lambda: Exporter(python=sys.executable, environment=self.environ),
+            estimator=lambda: self.estimator,
+            browse=self._browse,
             python=sys.executable,
             now=self.clock.now,
             new_id=lambda: new_id(random.Random(next(self._chances))),

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from vastrun.launcher.app_context import steady_clock
+from vastrun.launcher.app import steady_clock
 
 ROUNDING_S = 1e-6
 

@@ -10,7 +10,7 @@ SECRET = "<secret>"
 _MIN_QUERY_CHARACTERS = 16
 """A shorter value of a query, under a name that says nothing, may be a common word."""
 _SECRET_NAME = re.compile(
-    r"KEY|TOKEN(?!IZ)|SECRET|PASSW|PASSPHRASE|CREDENTIAL|SIGNATURE|^SIG$|AUTH$|_(?:PWD|PASS|PAT)$|^VASTRUN_NOTIFY$",
+    r"KEY|TOKEN(?!IZ)|SECRET|PASSW|PASSPHRASE|CREDENTIAL|SIGNATURE|^SIG$|AUTH$|_(?:PWD|PASS|PAT)$|^VASTRUN_NOTIFY",
     re.IGNORECASE,
 )
 _URL = re.compile(r"""(https?)?://([^\s"'<>`\\]+)""", re.IGNORECASE)

@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+import math
 import re
 import secrets
+import shutil
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
 from vastrun.launcher.core import LABEL_PREFIX, Instance, Offer, RentalOrder
-from vastrun.launcher.core.errors import GoneError, ProviderError, UncertainError, UnreachableError
-from vastrun.launcher.core.job import JobSpec
+from vastrun.launcher.core.errors import (
+    GoneError,
+    NoOfferError,
+    ProviderError,
+    UncertainError,
+    UnreachableError,
+)
+from vastrun.launcher.core.job import JobSpec, Resources
+from vastrun.launcher.image.daemon import local_images, newest_local_image
 from vastrun.launcher.image.lock import Lock, shipped_lock
 from vastrun.launcher.ports import Abilities, Clock, Remote
 from vastrun.launcher.providers import ProviderContext
@@ -23,17 +32,13 @@ from vastrun.launcher.providers.docker.containers import (
     OWNER,
     Container,
     ContainerBox,
+    DockerHost,
     container_config,
     container_limits,
     read_owner_id,
 )
 from vastrun.launcher.providers.docker.engine import ENDED, Engine, end_error
-from vastrun.launcher.providers.docker.offers import (
-    built_variants,
-    choose_image,
-    daemon_hardware,
-)
-from vastrun.launcher.providers.hardware import node_offers, total_resources
+from vastrun.launcher.providers.hardware import Hardware, LocalGpu, node_offers, read_gpus, total_resources
 from vastrun.launcher.providers.identity import HostKeyLog
 from vastrun.launcher.providers.onstart import BOX, readable_text
 from vastrun.launcher.ssh.connection import Login
@@ -46,6 +51,7 @@ _RENDEZVOUS_PORT = 29400
 _UNUSED_NETWORK_S = 3600.0
 """Seconds after which a network without containers counts as left behind by a killed launcher."""
 _NAME = re.compile(rf"{LABEL_PREFIX}[\w.-]+\.[0-9a-f]{{4}}", re.ASCII)
+_CPU = "cpu"
 
 
 class DockerProvider:
@@ -227,3 +233,66 @@ def _instance(container: Container) -> Instance:
 
 def _run_of(label: str) -> str:
     return label.removeprefix(LABEL_PREFIX)
+
+
+def daemon_hardware(
+    docker_host: DockerHost, requirements: Resources, *, remote: bool, visible: str | None
+) -> Hardware:
+    """Return the hardware available to containers. `visible`: GPUs of a local daemon that may be used.
+
+    A remote daemon reports neither its GPUs nor its free disk: both are assumed to meet the requirements,
+    except for names and memory of GPUs. The box checks them before it trains.
+    """
+    if remote:
+        unknown = [LocalGpu(uuid=str(index), name="", memory_gb=0.0) for index in range(requirements.gpus)]
+        gpus, cuda = tuple(unknown) if docker_host.has_gpus else (), 0.0
+        disk_gb = requirements.disk_gb
+    else:
+        gpus, cuda = read_gpus(visible)
+        # Unknown counts as enough: the box measures its disk before it trains, and costs nothing until then.
+        disk_gb = _free_gb(docker_host.folder) or requirements.disk_gb
+    return Hardware(
+        cores=docker_host.cores, memory_gb=docker_host.memory_gb, disk_gb=disk_gb, gpus=gpus, cuda=cuda
+    )
+
+
+def _free_gb(folder: str) -> float | None:
+    """Return the free space of Docker's disk; None when it is not visible, as with Docker Desktop's VM."""
+    try:
+        return shutil.disk_usage(folder).free / 1e9
+    except OSError:
+        return None
+
+
+def choose_image(spec: JobSpec, hardware: Hardware, engine: Engine, lock: Lock) -> tuple[str, bool]:
+    """Return the image's name, and whether it is one of vastrun's. Raises NoOfferError with a hint."""
+    if spec.image is not None:
+        if not engine.has_image(spec.image):
+            raise NoOfferError(f"Docker has no image {spec.image}", hint=f"docker pull {spec.image}")
+        return spec.image, False
+    variants = _variants(lock, on_gpus=spec.resources.gpus > 0, driver_cuda=hardware.cuda or math.inf)
+    # Only images that exist already: a launch must not wait for a build, which takes minutes.
+    for variant in variants:
+        built = newest_local_image(engine.client, variant, lock)
+        if built is not None:
+            return built.reference or built.id, True
+    known = " or ".join(variants)
+    raise NoOfferError(
+        f"Docker has no image of vastrun for this job ({known or 'no variant fits the driver'})",
+        hint=f"vastrun image build --variant {variants[0] if variants else _CPU}, or image: in the job file",
+    )
+
+
+def built_variants(engine: Engine) -> list[str]:
+    """List the variants of vastrun's images that the daemon has. Raises ImageError."""
+    return sorted({image.variant for image in local_images(engine.client)})
+
+
+def _variants(lock: Lock, *, on_gpus: bool, driver_cuda: float) -> Sequence[str]:
+    """Return the variants that run there, best first. Variants for GPUs also train without them."""
+    for_gpus = [
+        name
+        for name, image in lock.images.items()
+        if image.cuda is not None and (not on_gpus or image.driver_cuda <= driver_cuda)
+    ]
+    return for_gpus if on_gpus else [_CPU, *for_gpus]

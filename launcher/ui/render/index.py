@@ -14,10 +14,9 @@ from vastrun.launcher.gate.text import one_line
 from vastrun.launcher.outputs.folder import START_SCRIPT, TRANSCRIPT
 from vastrun.launcher.outputs.index import FolderContents, contents_of
 from vastrun.launcher.outputs.store import REPORT
-from vastrun.launcher.ui.documents.document import to_text
-from vastrun.launcher.ui.documents.runs import ResultFile, RunDocument
+from vastrun.launcher.ui.document import to_text
 from vastrun.launcher.ui.render.amounts import duration, moment
-from vastrun.launcher.ui.render.runs import progress_of
+from vastrun.launcher.ui.render.runs import ResultFile, RunDocument, progress_of
 from vastrun.launcher.ui.render.table import facts, short
 from vastrun.launcher.ui.render.verdict import cost_text, on_machines, state_of, verdict_line
 

@@ -1,4 +1,4 @@
-"""`plan` in text: the request, and the offers with their costs."""
+"""`plan` in text and as documents: the request, and the offers with their costs."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ import shlex
 from collections.abc import Iterable, Sequence
 from urllib.parse import urlsplit
 
+from vastrun.contract.workload import Workloads
 from vastrun.launcher.commands.plan import LaunchPlan
 from vastrun.launcher.config.command import script_of
-from vastrun.launcher.core import Cause, Offer
+from vastrun.launcher.core import Cause, Lease, LeftOutFiles, Offer
 from vastrun.launcher.core.errors import BudgetError
 from vastrun.launcher.core.job import JobSpec
 from vastrun.launcher.core.market import UNMEASURED
@@ -22,9 +23,11 @@ from vastrun.launcher.decisions.estimates import (
     offer_text,
 )
 from vastrun.launcher.decisions.history import kind_of, kind_text
+from vastrun.launcher.decisions.market_report import MarketReport, Quote
 from vastrun.launcher.decisions.policy import worst_case_usd
 from vastrun.launcher.decisions.workload import chosen_workloads, largest_that_fits, needed_gb
 from vastrun.launcher.image.lock import ImageRequirements
+from vastrun.launcher.ui.document import Document
 from vastrun.launcher.ui.render.amounts import duration, left_out_lines, usd
 from vastrun.launcher.ui.render.fit import windows_text
 from vastrun.launcher.ui.render.table import facts, table
@@ -236,3 +239,87 @@ def _offers(plan: LaunchPlan, width: int | None) -> str:
         all_usd = usd(finishing_usd(plan.spec, plan.offers[0]))
         lines.append(_TOO_LITTLE_TO_FINISH.format(all=all_usd))
     return "\n".join(lines)
+
+
+class OfferDocument(Document, Offer):
+    """An offer, as the job sees it."""
+
+    expected_usd: float
+    """Expected cost of the job there within its limits, all nodes together."""
+    finishing_usd: float
+    """Expected cost of finishing it without its limits, by which offers are sorted; 0: not known."""
+    at_most_usd: float
+    """Most that its limits let it cost."""
+    speed: str | None
+    """Source of its speed, in words."""
+
+    @classmethod
+    def of(cls, offer: Offer, spec: JobSpec) -> OfferDocument:
+        """Make the document of an offer for a job."""
+        return cls.fill(
+            offer,
+            expected_usd=expected_usd(spec, offer),
+            finishing_usd=finishing_usd(spec, offer),
+            at_most_usd=worst_case_usd(spec, offer),
+            speed=offer.forecast and basis_text(offer.forecast),
+        )
+
+
+class PlanDocument(Document):
+    """The plan of a launch, with its costs."""
+
+    job: JobSpec
+    """The job, with `<secret>` in place of what is secret."""
+    provider: str
+    offers: Sequence[OfferDocument]
+    """Best first."""
+    worst_case_usd: float
+    """On the first offer."""
+    lease: Lease
+    refused: Sequence[str]
+    """Budgets without room for it."""
+    deadline: str | None
+    expected_end_at: float | None
+    workloads: Workloads | None
+    """Needs of a step on a rank; null: they were not estimated."""
+    not_foretold: str | None
+    """Reason why they were not."""
+    left_out: LeftOutFiles | None
+    """Files that would not be downloaded, by a rehearsal of the job; null: there was none."""
+
+    @classmethod
+    def of(cls, plan: LaunchPlan) -> PlanDocument:
+        """Make the document of a plan."""
+        return cls.fill(
+            plan,
+            job=public_job(plan.spec),
+            offers=[OfferDocument.of(offer, plan.spec) for offer in plan.offers],
+            refused=list(map(str, plan.refusals)),
+            deadline=plan.spec.limits.deadline,
+            workloads=plan.estimate.workloads,
+            not_foretold=plan.estimate.note or None,
+        )
+
+
+class QuoteDocument(Document, Quote):
+    """The expected cost of finishing the job on one offer."""
+
+    printed_properties = ("usd",)
+
+    offer: OfferDocument
+
+
+class MarketReportDocument(Document, MarketReport):
+    """The market within the job's limits."""
+
+    quotes: tuple[QuoteDocument, ...]
+    """Remaining offers, the cheapest to finish first."""
+    left: int
+
+    @classmethod
+    def of(cls, report: MarketReport, spec: JobSpec) -> MarketReportDocument:
+        """Make the document of a market report."""
+        quotes = tuple(
+            QuoteDocument.fill(one, offer=OfferDocument.of(one.offer, spec)) for one in report.quotes
+        )
+        return cls.fill(report, quotes=quotes, left=len(quotes))

@@ -14,7 +14,7 @@ from vastrun.launcher.core.batch import Batch
 from vastrun.launcher.decisions.advice import advice_for
 from vastrun.launcher.decisions.idle_gpus import BEGINS
 from vastrun.launcher.gate.text import one_line
-from vastrun.launcher.ui.documents.document import Document
+from vastrun.launcher.ui.document import Document
 from vastrun.launcher.ui.render.amounts import duration, left_out_lines, moment
 from vastrun.launcher.ui.render.table import facts, short, table
 from vastrun.launcher.ui.render.verdict import cause_line, proof_lines, stage_lines, verdict_line

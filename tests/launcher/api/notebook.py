@@ -58,7 +58,7 @@ class Notebook(Desk):
             if trouble is not None:
                 raise trouble
             app = silent(self.app())
-            interrupts = app.make.interrupts()
+            interrupts = app.interrupts()
             drive(app, interrupts, target)
 
         return work

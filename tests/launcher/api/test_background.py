@@ -10,9 +10,9 @@ import pytest
 
 from tests.fakebox import Training
 from tests.launcher.terminal import Terminal
-from vastrun.launcher.api.background import MAX_LOGS, DriverFolder, find_open_target
-from vastrun.launcher.api.background_driver import BoundedLog
-from vastrun.launcher.api.drivers import Target
+from vastrun.launcher.api.driver_process import BoundedLog
+from vastrun.launcher.api.drivers import MAX_LOGS, DriverFolder, Target
+from vastrun.launcher.api.runs import find_open_target
 from vastrun.launcher.core.errors import HeldError
 
 RUN = Target("run", "calm-heron-3f1a")

@@ -10,8 +10,7 @@ from tests.launcher.batch.test_fleet import one_gpu
 from tests.launcher.batch.world import BatchWorld, point
 from vastrun.launcher.batch.plan import BatchPlan, price
 from vastrun.launcher.core.batch import BatchLimits, BatchSpec, Sharing
-from vastrun.launcher.ui.documents.batches import BatchPlanDocument
-from vastrun.launcher.ui.render.batch import plan_text
+from vastrun.launcher.ui.render.batch import BatchPlanDocument, plan_text
 
 
 def plan(

@@ -31,7 +31,7 @@ from vastrun.launcher.core.labels import POOL
 from vastrun.launcher.decisions.history import SpeedHistory
 from vastrun.launcher.flow.services import Services
 from vastrun.launcher.ledger.sqlite import SqliteLedger
-from vastrun.launcher.notifications.delivery import UrlNotifier
+from vastrun.launcher.notifications.delivery import Sender
 from vastrun.launcher.pool.provider import PoolProvider
 from vastrun.launcher.ports import Ledger, RunThreads
 
@@ -135,7 +135,7 @@ class BatchWorld:
         self.request = UserRequest.NONE
         """Of the user at the launcher's terminal."""
         self.budgets: tuple[Budget, ...] = ()
-        self.notifier: UrlNotifier | None = None
+        self.notifier: Sender | None = None
         self.settle: Callable[[], None] = lambda: None
         """What replaces counted costs by those of bills that are due."""
         self.pages_s = 0.0

@@ -11,9 +11,8 @@ import pytest
 
 from tests.fakebox import Training
 from tests.launcher.terminal import Terminal
-from vastrun.launcher.api.background import DriverFolder
-from vastrun.launcher.api.drivers import Target
-from vastrun.launcher.app_context import AppContext
+from vastrun.launcher.api.drivers import DriverFolder, Target
+from vastrun.launcher.app import App
 from vastrun.launcher.cli.background import (
     NOTIFY_HINT,
     continue_killed,
@@ -45,12 +44,11 @@ def run_of(terminal: Terminal) -> Run:
     return run
 
 
-def with_drivers(terminal: Terminal, folder: Path | None) -> AppContext:
-    app = terminal.app()
-    return replace(app, paths=replace(app.paths, drivers=folder))
+def with_drivers(terminal: Terminal, folder: Path | None) -> App:
+    return terminal.app().with_changes(drivers=folder)
 
 
-def app_of(terminal: Terminal) -> AppContext:
+def app_of(terminal: Terminal) -> App:
     return with_drivers(terminal, terminal.folder / "drivers")
 
 
@@ -72,7 +70,7 @@ def dead_driver(terminal: Terminal, error: Exception | None = None) -> DriverFol
 def test_a_server_of_the_team_that_takes_the_run_is_named(left: Terminal) -> None:
     left.at(6.0, lambda: hold(left))
     app = app_of(left)
-    app = replace(app, user=replace(app.user, computer=lambda: "desk"))
+    app = app.with_changes(computer=lambda: "desk")
     notice = hand_over_run(app, run_of(left))
     assert "in the background: vastrun serve --driver, on a computer of the team" in notice
     assert not (left.folder / "drivers").exists()
@@ -128,9 +126,8 @@ def presence_of(terminal: Terminal, killed: KilledLauncher) -> Presence:
 def test_a_launcher_that_was_killed_for_memory_is_reported_once_with_what_continues_its_run(
     left: Terminal, killed: KilledLauncher, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    presence = presence_of(left, killed)
-    app = with_drivers(left, None)
-    continue_killed(app, presence, [killed])
+    app, presence = with_drivers(left, None), presence_of(left, killed)
+    continue_killed(app, [killed])
     run_id = run_of(left).id
     assert capsys.readouterr().err.splitlines() == [
         f"the launcher of {run_id} (process 4711) was killed, most likely by the kernel: "
@@ -148,7 +145,8 @@ def test_a_batch_launcher_that_was_killed_for_memory_between_two_runs_is_reporte
     batch = Batch(name="widths", spec=spec, provider="fake", folder=".", created_at=0.0, opened_at=0.0)
     left.ledger.batches.submit(batch, [])
     left.ledger.batches.hold("widths", Driver(who=killed.who, until=left.clock.now() - 1))
-    continue_killed(with_drivers(left, None), presence_of(left, killed), [killed])
+    presence_of(left, killed)
+    continue_killed(with_drivers(left, None), [killed])
     said = capsys.readouterr().err
     assert "the launcher of widths (process 4711) was killed, most likely by the kernel" in said
     assert "try:   vastrun batch resume widths" in said
@@ -158,7 +156,8 @@ def test_where_no_driver_can_be_started_for_it_that_is_said(
     left: Terminal, killed: KilledLauncher, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (left.folder / "drivers").write_text("")
-    continue_killed(app_of(left), presence_of(left, killed), [killed])
+    presence_of(left, killed)
+    continue_killed(app_of(left), [killed])
     said = capsys.readouterr().err
     assert "cannot start a background driver" in said
     assert f"try:   vastrun resume {run_of(left).id}" in said
@@ -168,7 +167,8 @@ def test_nothing_is_said_of_one_whose_run_has_ended_or_has_another_launcher(
     left: Terminal, killed: KilledLauncher, capsys: pytest.CaptureFixture[str]
 ) -> None:
     hold(left)
-    continue_killed(app_of(left), presence_of(left, killed), [killed])
+    presence_of(left, killed)
+    continue_killed(app_of(left), [killed])
     assert capsys.readouterr().err == ""
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from tests.launcher.desk import Desk
 from tests.launcher.terminal import CRASH, Terminal
-from vastrun.launcher.app_context import AppContext
+from vastrun.launcher.app import App
 from vastrun.launcher.core import Phase
 from vastrun.launcher.ports import Provider
 
@@ -18,14 +18,14 @@ BROKEN = "budget:\n  mnth_usd: 3\n"
 class Asked(Terminal):
     """A terminal that notes which providers were asked for."""
 
-    def app(self) -> AppContext:
+    def app(self) -> App:
         self.asked: list[str] = []
 
         def provider(name: str) -> Provider:
             self.asked.append(name)
             return self.market
 
-        return super().app().with_factories(provider=provider)
+        return super().app().with_changes(provider=provider)
 
 
 @pytest.fixture(autouse=True)

@@ -11,10 +11,10 @@ from click.testing import CliRunner, Result
 
 from tests.documents import hold_to_schema
 from tests.e2e.terminal import STUB_TORCH
+from vastrun.launcher.app import App
 from vastrun.launcher.cli import cli
 from vastrun.launcher.commands.rehearse import select_steps
 from vastrun.launcher.core.errors import UsageError
-from vastrun.launcher.environment import wire
 
 TRAINING = "{steps: 4, batch: 8, data: {train: 8, test: 2}, model: {dim: 16, depth: 1}}"
 
@@ -37,14 +37,14 @@ class Desk:
 
     def types(self, *words: str) -> Result:
         arguments = ["rehearse", str(self.job), "--box", str(self.box), *words]
-        end = CliRunner().invoke(cli, arguments, obj=wire(self._environ))
+        end = CliRunner().invoke(cli, arguments, obj=App(self._environ))
         hold_to_schema(arguments, end.stdout)
         return end
 
     def plans(self) -> str:
         """Show what `plan` says of the job."""
         arguments = ["plan", str(self.job), "--provider", "local", "--set", "resources.disk_gb=8"]
-        return CliRunner().invoke(cli, arguments, obj=wire(self._environ)).output
+        return CliRunner().invoke(cli, arguments, obj=App(self._environ)).output
 
     def steps(self, *words: str) -> list[tuple[str, int]]:
         """What was done, and how it ended."""

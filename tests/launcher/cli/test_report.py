@@ -14,7 +14,7 @@ from tests.launcher.desk import Desk
 from tests.launcher.terminal import CRASH, Terminal
 from tests.launcher.ui.report.reading import assert_sound
 from vastrun.contract import layout
-from vastrun.launcher.app_context import AppContext
+from vastrun.launcher.app import App
 from vastrun.launcher.cli import cli
 from vastrun.launcher.core import Run
 from vastrun.launcher.outputs.store import FolderStore
@@ -93,10 +93,8 @@ def test_a_page_that_cannot_be_written_is_an_error_of_this_computer(terminal: Te
 
 def test_a_page_with_a_fault_changes_nothing_about_the_end_of_a_run(tmp_path: Path) -> None:
     class Faulty(Terminal):
-        def app(self) -> AppContext:
-            return (
-                super().app().with_factories(output_store=lambda: FolderStore(index=index_of, report=broken))
-            )
+        def app(self) -> App:
+            return super().app().with_changes(output_store=lambda: FolderStore(index=index_of, report=broken))
 
     def broken(run: Run, now: float) -> str:
         raise KeyError("a bug in the page")

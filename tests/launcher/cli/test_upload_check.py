@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.launcher.terminal import Terminal
-from vastrun.launcher.app_context import AppContext
+from vastrun.launcher.app import App
 from vastrun.launcher.bundle import Bundler
 
 COMMANDS = [("plan",), ("plan", "--explain"), ("launch", "--dry-run"), ("launch", "-y")]
@@ -17,8 +17,8 @@ HEAD = "name: own\nresources: {gpus: 0}\nlimits: {usd: 5}\nsuccess: {exit_code: 
 class Desk(Terminal):
     """A terminal that packs as the real one does."""
 
-    def app(self) -> AppContext:
-        return super().app().with_factories(packer=lambda origin: Bundler(self.environ, origin=origin))
+    def app(self) -> App:
+        return super().app().with_changes(packer=lambda origin: Bundler(self.environ, origin=origin))
 
 
 @pytest.fixture

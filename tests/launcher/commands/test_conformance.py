@@ -14,16 +14,21 @@ from click.testing import CliRunner
 from tests.documents import hold
 from tests.emulators.vast import VastEmulator
 from tests.launcher.terminal import Terminal
+from vastrun.launcher.app import App
 from vastrun.launcher.cli import cli
-from vastrun.launcher.cli.conformance import Conformance, conformance_text
-from vastrun.launcher.commands.conformance import MAX_RUN_S, conformance_job, report_of
+from vastrun.launcher.cli.conformance import (
+    MAX_RUN_S,
+    Conformance,
+    conformance_job,
+    conformance_text,
+    report_of,
+)
 from vastrun.launcher.core.errors import JobFileError
 from vastrun.launcher.decisions.policy import deadline_of, reservation_usd
-from vastrun.launcher.environment import wire
 from vastrun.launcher.providers.vast.conformance.assumption import Value, When
 from vastrun.launcher.providers.vast.conformance.assumptions import ASSUMPTIONS
-from vastrun.launcher.providers.vast.conformance.record import Record, read_record
-from vastrun.launcher.ui.documents.document import to_text
+from vastrun.launcher.providers.vast.conformance.recorder import Record, read_record
+from vastrun.launcher.ui.document import to_text
 
 NOW = 1_800_000_000.0
 USUAL: Mapping[str, Value] = {name: row.assumed.usual for name, row in ASSUMPTIONS.items()}
@@ -128,7 +133,7 @@ def rent(vast: VastEmulator, folder: Path, *options: str, key: str | None = None
     """The exit code of `vastrun doctor --rent` there, in a process without a terminal."""
     environ = {name: str(folder / name) for name in ("XDG_STATE_HOME", "XDG_CONFIG_HOME")}
     environ |= dict(vast.variables) | ({"VAST_API_KEY": key} if key is not None else {})
-    end = CliRunner().invoke(cli, ["doctor", "--rent", "--watch", "0", *options], obj=wire(environ))
+    end = CliRunner().invoke(cli, ["doctor", "--rent", "--watch", "0", *options], obj=App(environ))
     return end.exit_code
 
 

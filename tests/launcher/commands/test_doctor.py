@@ -16,11 +16,11 @@ from tests.documents import hold
 from tests.emulators.vast import VastEmulator
 from tests.fakes import FakeClock
 from tests.launcher.terminal import Terminal
+from vastrun.launcher.app import App
 from vastrun.launcher.cli import cli
 from vastrun.launcher.commands.computer import free_memory_mb
 from vastrun.launcher.commands.doctor import CheckedSetup, Finding, examine, permissions_json
 from vastrun.launcher.core import Driver, Phase
-from vastrun.launcher.environment import wire
 from vastrun.launcher.providers.vast import VastProvider
 from vastrun.launcher.providers.vast.routes import NEEDED
 from vastrun.launcher.providers.vast.transport import VastAccount
@@ -63,7 +63,7 @@ def examined(capfd: pytest.CaptureFixture[str]) -> Examined:
     """`vastrun doctor --json` in that environment: its exit code, and its findings by name."""
 
     def examine(environ: Mapping[str, str], *options: str) -> tuple[int, dict[str, dict[str, Any]]]:
-        code = cli.main(["doctor", "--json", *options], obj=wire(environ), standalone_mode=False) or 0
+        code = cli.main(["doctor", "--json", *options], obj=App(environ), standalone_mode=False) or 0
         document = json.loads(capfd.readouterr().out)
         hold("doctor", document)
         assert document["healthy"] is (code == 0)
@@ -329,6 +329,6 @@ def test_a_network_of_a_run_that_ended_is_a_warning_and_reap_removes_it(
     assert findings["vast networks"]["text"] == f"left over from ended runs: {names[0]}"
     assert "reap" in findings["vast networks"]["fix"]
 
-    assert not cli.main(["reap", "--provider", "vast", "--yes"], obj=wire(environ), standalone_mode=False)
+    assert not cli.main(["reap", "--provider", "vast", "--yes"], obj=App(environ), standalone_mode=False)
     assert capfd.readouterr().out == f"{names[0]} destroyed\n"
     assert [overlay.name for overlay in vast.overlays] == names[1:]

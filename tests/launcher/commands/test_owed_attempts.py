@@ -30,7 +30,7 @@ def terminal(tmp_path: Path) -> Terminal:
 def killed_after_one_attempt(terminal: Terminal, spec: JobSpec = RETRIED) -> Run:
     """The run of a launcher that was killed as soon as its first attempt had failed."""
     app = terminal.app()
-    interrupts = app.make.interrupts()
+    interrupts = app.interrupts()
     services = interactive_services(app, "fake", interrupts, app.plain_screen())
     out = str(terminal.folder / "out")
     run = drive(

@@ -70,7 +70,7 @@ def test_where_nobody_knows_the_time_a_deadline_needs_its_date_and_its_zone(text
 
 _PROGRAM = """\
 from datetime import datetime
-from vastrun.launcher.app_context import LocalZone
+from vastrun.launcher.app import LocalZone
 from vastrun.launcher.config.job_loader import absolute
 print(absolute({text!r}, datetime.fromtimestamp({now}, tz=LocalZone())))
 """

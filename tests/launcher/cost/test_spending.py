@@ -24,8 +24,7 @@ from vastrun.launcher.cost.spending import (
     spent_within,
     steps_of,
 )
-from vastrun.launcher.ui.documents.costs import Costs
-from vastrun.launcher.ui.render.costs import costs_table
+from vastrun.launcher.ui.render.costs import Costs, costs_table
 
 DIARY = (
     line(Phase.PLAN, 0.0),

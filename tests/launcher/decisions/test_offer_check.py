@@ -247,11 +247,11 @@ def machine_with(folder: Path, *services: str) -> str:
     return str(folder)
 
 
-def seen_by(path: str, wanted: Resources) -> str:
+def seen_by(path: str, url: str, mbps: float = 0.0) -> str:
     """What is wrong with its line."""
-    shell = shutil.which("sh") or "/bin/sh"
+    shell, wanted = shutil.which("sh") or "/bin/sh", Resources(down_mbps=mbps)
     done = subprocess.run(
-        [shell, "-c", offer_check.command(wanted)],
+        [shell, "-c", offer_check.command(wanted, url)],
         env={**os.environ, "PATH": path},
         capture_output=True,
         text=True,
@@ -270,16 +270,16 @@ def test_any_of_three_tools_tells_a_good_line_from_one_that_is_too_slow_and_from
     tool: str, tmp_path: Path, server: str
 ) -> None:
     path = machine_with(tmp_path, *TOOLS, tool)
-    assert seen_by(path, Resources(down_url=f"{server}/big", down_mbps=1.0)) == ""
-    slow = seen_by(path, Resources(down_url=f"{server}/big", down_mbps=1e9))
+    assert seen_by(path, f"{server}/big", 1.0) == ""
+    slow = seen_by(path, f"{server}/big", 1e9)
     assert slow.endswith("Mbit/s down instead of 1e+09")
-    cut_off = Resources(down_url="http://127.0.0.1:9/big")
-    assert seen_by(path, cut_off) == "it cannot download from 127.0.0.1"
+    cut_off = seen_by(path, "http://127.0.0.1:9/big")
+    assert cut_off == "it cannot download from files.pythonhosted.org"
 
 
 def test_an_error_page_shows_that_the_line_works_and_not_how_fast(tmp_path: Path, server: str) -> None:
     path = machine_with(tmp_path, *TOOLS, "curl")
-    assert seen_by(path, Resources(down_url=f"{server}/none", down_mbps=1e9)) == ""
+    assert seen_by(path, f"{server}/none", 1e9) == ""
 
 
 @pytest.mark.parametrize(

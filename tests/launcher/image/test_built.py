@@ -22,8 +22,7 @@ from vastrun.launcher.cli import cli
 from vastrun.launcher.core.errors import ImageError
 from vastrun.launcher.core.image_ref import ImageReference
 from vastrun.launcher.image.build import BuildRecipe, build
-from vastrun.launcher.image.daemon import connect, push
-from vastrun.launcher.image.local_images import newest_local_image
+from vastrun.launcher.image.daemon import connect, newest_local_image, push
 from vastrun.launcher.image.lock import read_lock
 from vastrun.launcher.image.relock import Pins
 

@@ -19,12 +19,12 @@ from tests.launcher.ledger.computers import ledger_of
 from tests.launcher.ledger.conftest import NOW
 from tests.launcher.ledger.postgres import PostgresServer
 from tests.launcher.ledger.test_ledgers import FULL, RUN
+from vastrun.launcher.app import App
 from vastrun.launcher.commands.chains import chain_of, checkpoints_here, origin_of
 from vastrun.launcher.commands.reap import Owner, orphans
 from vastrun.launcher.core import Driver, Instance, Phase, Run
 from vastrun.launcher.core.batch import Batch, BatchLimits, BatchPoint, BatchSpec
 from vastrun.launcher.core.errors import HeldError, StorageError, UnsignedError, UsageError
-from vastrun.launcher.environment import wire
 from vastrun.launcher.ledger.signatures import KEY_FILE, signing_key
 from vastrun.launcher.ledger.team import PostgresLedger
 
@@ -377,7 +377,7 @@ def test_the_key_is_made_once_and_is_readable_by_its_user_alone(tmp_path: Path) 
 
 def test_no_key_is_in_the_ledger(team: Team, tmp_path: Path) -> None:
     environ = {"VASTRUN_LEDGER": team.url, "VASTRUN_TEAM_KEY": "k" * 44, "XDG_STATE_HOME": str(tmp_path)}
-    app = wire(environ)
+    app = App(environ)
     app.driver_ledger().add(RUN)
     key = (tmp_path / "vastrun" / KEY_FILE).read_text()
     rows = json.dumps(team.write("SELECT row_to_json(runs)::text FROM runs"))

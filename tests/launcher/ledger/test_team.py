@@ -14,9 +14,9 @@ from tests.launcher.ledger.conftest import NOW
 from tests.launcher.ledger.postgres import PostgresServer, served
 from tests.launcher.ledger.test_ledgers import RUN
 from tests.waiting import eventually
+from vastrun.launcher.app import App
 from vastrun.launcher.core import Driver, Event, Phase
 from vastrun.launcher.core.errors import HeldError, StorageError, UsageError
-from vastrun.launcher.environment import wire
 from vastrun.launcher.ledger.sql import SqlLedger
 from vastrun.launcher.ledger.team_connection import TeamConnection
 
@@ -64,7 +64,7 @@ def test_clocks_that_are_ten_minutes_apart_take_no_run_from_its_driver(postgres:
 def test_a_launcher_tells_the_time_by_the_database_whatever_its_own_clock_says(
     postgres: PostgresServer,
 ) -> None:
-    app = wire({"VASTRUN_LEDGER": postgres.database()})
+    app = App({"VASTRUN_LEDGER": postgres.database()})
     ((now,),) = postgres.ask("SELECT EXTRACT(EPOCH FROM clock_timestamp())::float8")
     assert isinstance(now, float)
     assert 0 <= app.now() - now < 60

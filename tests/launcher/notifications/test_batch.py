@@ -16,18 +16,18 @@ from tests.launcher.terminal import CRASH
 from vastrun.launcher.core import UserRequest
 from vastrun.launcher.core.errors import UsageError
 from vastrun.launcher.core.job import JobSpec
-from vastrun.launcher.notifications.events import BatchNotification, Notification
-from vastrun.launcher.ui.render.notifications import body, notification_document, title
+from vastrun.launcher.notifications.events import Notification
+from vastrun.launcher.ui.render.notifications import notification_document
 
 BUDGET_USD = 2.85 * SHARE_USD
 """Pays for four runs of a minute, one after the other: 80 % are spent in the fourth."""
 
 
 class Listener:
-    """Stands for UrlNotifier: remembers what it was told."""
+    """Stands for Sender: remembers what it was told."""
 
     def __init__(self) -> None:
-        self.heard: list[BatchNotification] = []
+        self.heard: list[Notification] = []
 
     def check(self, spec: JobSpec) -> None:
         return
@@ -35,8 +35,7 @@ class Listener:
     def has_targets(self, spec: JobSpec) -> bool:
         return True
 
-    def send(self, notification: Notification | BatchNotification, spec: JobSpec) -> None:
-        assert isinstance(notification, BatchNotification)
+    def send(self, notification: Notification, spec: JobSpec) -> None:
         self.heard.append(notification)
 
     @property
@@ -60,9 +59,10 @@ def test_the_end_of_a_batch_is_told_once_and_not_that_of_each_run(world: BatchWo
     world.submit(5, usd=20.0)
     world.drive()
     (end,) = heard(world).heard
-    assert (end.kind, end.progress.succeeded, end.progress.waiting) == ("batch_end", 5, 0)
-    assert title(end) == f"batch {NAME} has ended"
-    assert body(end).startswith("on fake: 5/5 ended") and f"vastrun batch results {NAME}" in body(end)
+    said = notification_document(end)
+    assert (said["event"], said["succeeded"], said["waiting"]) == ("batch_end", 5, 0)
+    assert said["text"].startswith(f"batch {NAME} has ended\non fake: 5/5 ended")
+    assert f"vastrun batch results {NAME}" in said["text"]
 
 
 def test_an_end_is_told_again_only_when_something_was_begun_since(world: BatchWorld) -> None:
@@ -85,11 +85,11 @@ def test_a_budget_is_told_of_at_80_percent_and_when_it_has_no_room_left(world: B
     world.drive()
     assert heard(world).kinds == ["batch_budget_80", "batch_budget_100", "batch_end"]
     near, full, end = heard(world).heard
-    assert 0.8 <= near.progress.spent_usd / BUDGET_USD < 1.0
-    assert title(full) == f"batch {NAME}: its budget is exhausted"
-    assert "not all points were started: batch widths: $" in body(end)
-    assert f"try: vastrun batch resume {NAME}" in body(end)
+    assert 0.8 <= near.usd / BUDGET_USD < 1.0
+    assert notification_document(full)["text"].startswith(f"batch {NAME}: its budget is exhausted\n")
     document = notification_document(end)
+    assert "not all points were started: batch widths: $" in document["text"]
+    assert f"try: vastrun batch resume {NAME}" in document["text"]
     assert (document["event"], document["batch"], document["limit_usd"]) == ("batch_end", NAME, BUDGET_USD)
 
 

@@ -2,31 +2,30 @@
 
 from __future__ import annotations
 
+import json
 import socket
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import cast
 
 import pytest
 
 from tests.fakebox import Training
-from tests.fakes import FakeClock
 from tests.jobs import train_job
 from tests.launcher.flow.test_provider_retry import Bank
 from tests.launcher.notifications.inbox import inbox
 from tests.launcher.notifications.test_events import ENDED
 from tests.launcher.terminal import CRASH, JOB, Terminal
 from vastrun.launcher.config.job_loader import load_job
-from vastrun.launcher.core import Cause, Event, UserRequest
-from vastrun.launcher.core.addresses import Service, address_of
+from vastrun.launcher.core import Event, UserRequest
 from vastrun.launcher.core.errors import JobFileError, StorageError
 from vastrun.launcher.core.job import NotifyUrl
-from vastrun.launcher.notifications.delivery import UrlNotifier, request_for
+from vastrun.launcher.notifications.delivery import DiaryNotifier, Sender
 from vastrun.launcher.notifications.events import Notification, NotificationKind
-from vastrun.launcher.notifications.senders import RunNotifier
 from vastrun.launcher.ports import Ledger
-from vastrun.launcher.ui.render.notifications import notification_text
+from vastrun.launcher.ui.render.notifications import notification_document
+
+END = Notification(kind=NotificationKind.END, run=ENDED, at=0.0, usd=0.1, limit_usd=None)
 
 
 def notified(terminal: Terminal, *urls: str) -> Terminal:
@@ -38,16 +37,16 @@ def notified(terminal: Terminal, *urls: str) -> Terminal:
 @pytest.mark.parametrize(
     ("url", "service"),
     [
-        ("https://hooks.slack.com/services/T0/B0/x", Service.SLACK),
-        ("https://ntfy.sh/topic", Service.NTFY),
-        ("http://ntfy.example.org:8080/topic", Service.NTFY),
-        ("ntfy+http://127.0.0.1:1/topic", Service.NTFY),
-        ("slack+https://chat.example.org/hooks/x", Service.SLACK),
-        ("https://example.org/ntfy", Service.WEBHOOK),
+        ("https://hooks.slack.com/services/T0/B0/x", "slack"),
+        ("slack+https://chat.example.org/hooks/x", "slack"),
+        ("https://ntfy.sh/topic", "ntfy"),
+        ("ntfy+http://127.0.0.1:1/topic", "ntfy"),
     ],
 )
-def test_a_url_says_which_service_it_speaks_to(url: str, service: Service) -> None:
-    assert address_of(url).service is service
+def test_a_service_with_a_form_of_its_own_is_named_by_a_url_of_apprise(url: str, service: str) -> None:
+    with pytest.raises(JobFileError) as caught:
+        load_job(f"{JOB}notify: ['{url}']\n", "job.yaml")
+    assert f"expected a URL of Apprise for {service}, such as apprise+{service}://…" in str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -126,12 +125,10 @@ def test_an_address_where_nobody_listens_costs_one_line_and_no_run(tmp_path: Pat
 
 def test_a_slow_address_does_not_hold_up_the_sender() -> None:
     said: list[str] = []
-    notifier = UrlNotifier({}, said.append, notification_text, timeout_s=2.0)
+    notifier = Sender({}, said.append, notification_document, timeout_s=2.0)
     with inbox(slow=True) as there:
         spec = train_job(notify=(NotifyUrl(url=there.url),))
-        notifier.send(
-            Notification(kind=NotificationKind.END, run=ENDED, at=0.0, usd=0.1, limit_usd=None), spec
-        )
+        notifier.send(END, spec)
         assert said == []  # it has not been waited for
         notifier.close()
     (line,) = said
@@ -163,23 +160,34 @@ def test_without_notify_the_default_of_the_user_is_told(tmp_path: Path) -> None:
     assert sorted(letter.path for letter in there.letters) == ["/a", "/b"]
 
 
-def test_ntfy_gets_a_title_and_a_text(tmp_path: Path) -> None:
-    with inbox() as there:
-        notified(Terminal(tmp_path, CRASH), f"ntfy+{there.url}/topic").launch()
-    (letter,) = there.letters
-    assert letter.headers["Title"].endswith(": FAILED")
-    assert letter.headers["Priority"] == "high"
-    assert "SIGSEGV" in letter.body.decode()
+def test_a_command_of_the_user_gets_the_text_and_the_document(tmp_path: Path) -> None:
+    terminal, told = Terminal(tmp_path), tmp_path / "told"
+    terminal.environ["VASTRUN_NOTIFY_COMMAND"] = (
+        f'cat >"{told}"; printf %s "$VASTRUN_NOTIFICATION" >"{told}.json"'
+    )
+    assert terminal.launch().exit_code == 0
+    assert ": SUCCEEDED\njob demo on" in told.read_text()
+    assert json.loads(Path(f"{told}.json").read_text())["event"] == "end"
 
 
-def test_slack_gets_a_message_whose_special_characters_are_escaped() -> None:
-    run = replace(ENDED, cause=Cause.SIGNAL, detail="a < b & c")
-    notification = Notification(kind=NotificationKind.FAILURE, run=run, at=0.0, usd=0.1, limit_usd=None)
-    text, address = notification_text(notification), address_of("https://hooks.slack.com/services/x")
-    request = request_for(text, notification.kind, address)
-    assert isinstance(request.data, bytes)
-    assert b"a &lt; b &amp; c" in request.data
-    assert text.title.encode() in request.data
+def test_a_command_that_fails_costs_one_line_without_its_text(tmp_path: Path) -> None:
+    terminal = Terminal(tmp_path)
+    terminal.environ["VASTRUN_NOTIFY_COMMAND"] = "echo token-4711 >&2; exit 3"
+    end = terminal.launch()
+    lines = [line for line in end.stderr.splitlines() if "notification" in line]
+    assert lines == ["could not deliver a notification to $VASTRUN_NOTIFY_COMMAND: exit code 3"]
+    assert "token-4711" not in end.output + end.stderr
+
+
+def test_a_command_is_in_no_argument_and_ends_in_time(tmp_path: Path) -> None:
+    seen = tmp_path / "seen"
+    said: list[str] = []
+    command = f'tr "\\0" " " </proc/$$/cmdline >"{seen}"; sleep 60; : token-4711'
+    sender = Sender({"VASTRUN_NOTIFY_COMMAND": command}, said.append, notification_document, timeout_s=1.0)
+    sender.send(END, train_job())
+    sender.close()
+    assert said == ["could not deliver a notification to $VASTRUN_NOTIFY_COMMAND: it did not end within 1 s"]
+    assert "VASTRUN_NOTIFY_COMMAND" in seen.read_text() and "token-4711" not in seen.read_text()
 
 
 def test_a_lost_machine_and_the_run_that_follows_it_are_told_of(tmp_path: Path) -> None:
@@ -194,7 +202,7 @@ def test_a_lost_machine_and_the_run_that_follows_it_are_told_of(tmp_path: Path) 
 
 def test_a_variable_that_is_gone_when_the_run_is_resumed_costs_one_line(tmp_path: Path) -> None:
     terminal = notified(Terminal(tmp_path), "{url_env: HOOK}")
-    terminal.environ["HOOK"] = "https://ntfy.sh/never-reached"
+    terminal.environ["HOOK"] = "https://chat.example/never-reached"
     terminal.launch("--detach")
     del terminal.environ["HOOK"]
     end = terminal.type("resume", "last")
@@ -227,7 +235,7 @@ def test_a_machine_that_is_left_to_its_lease_is_told_once_with_its_end_and_its_c
 
 
 def test_a_plan_shows_no_url(tmp_path: Path) -> None:
-    terminal = notified(Terminal(tmp_path), "https://ntfy.sh/token-4711", "{url_env: HOOK}")
+    terminal = notified(Terminal(tmp_path), "https://chat.example/token-4711", "{url_env: HOOK}")
     document = terminal.document("plan", str(terminal.job))
     assert document["job"]["notify"] == [
         {"url": "<secret>", "url_env": None},
@@ -249,11 +257,11 @@ class FullDisk:
 def test_a_diary_that_cannot_be_written_keeps_nobody_from_being_told_once() -> None:
     said: list[str] = []
     with inbox() as there:
-        notifier = UrlNotifier({}, said.append, notification_text)
+        notifier = Sender({}, said.append, notification_document)
         spec = train_job(notify=(NotifyUrl(url=there.url),))
-        notifications = RunNotifier(spec, notifier, cast(Ledger, FullDisk()), FakeClock())
-        notifications.send_due(ENDED, lambda _: 0.0)
-        notifications.send_due(ENDED, lambda _: 0.0)
+        notifications = DiaryNotifier(spec, notifier, cast(Ledger, FullDisk()))
+        for _ in range(2):
+            notifications.send(ENDED.id, lambda sent: [] if "end" in sent else [END])
         notifier.close()
     assert there.events == ["end"]
     assert said == []

@@ -9,7 +9,7 @@ import pytest
 from vastrun.launcher.core import Cause, Phase, Run, Verdict
 from vastrun.launcher.core.bills import cost_usd
 from vastrun.launcher.decisions.policy import DESTROY_TRIES
-from vastrun.launcher.notifications.events import ENDING_OF, NotificationKind, notifications_due
+from vastrun.launcher.notifications.events import ENDING_OF, NotificationKind, kinds_due
 
 RUN = Run(
     id="calm-heron-3f1a",
@@ -45,19 +45,19 @@ def test_every_verdict_has_a_notification() -> None:
 def test_of_the_budget_the_highest_threshold_is_told_once(
     seconds: float, told: list[NotificationKind], due: list[NotificationKind]
 ) -> None:
-    assert notifications_due(RUN, 10.0, cost_usd(RUN, seconds), told) == due
+    assert kinds_due(RUN, 10.0, cost_usd(RUN, seconds), dict.fromkeys(told, 0.0)) == due
 
 
 def test_a_run_that_its_money_limit_ended_has_reached_it() -> None:
     ended = replace(ENDED, cause=Cause.MONEY_LIMIT)
-    assert notifications_due(ended, 10.0, 0.0, [NotificationKind.BUDGET_50]) == [
+    assert kinds_due(ended, 10.0, 0.0, {NotificationKind.BUDGET_50: 0.0}) == [
         NotificationKind.BUDGET_100,
         NotificationKind.FAILURE,
     ]
 
 
 def test_without_a_limit_no_threshold_is_told() -> None:
-    assert notifications_due(RUN, None, 1e9, []) == []
+    assert kinds_due(RUN, None, 1e9, {}) == []
 
 
 @pytest.mark.parametrize(
@@ -72,4 +72,4 @@ def test_without_a_limit_no_threshold_is_told() -> None:
     ],
 )
 def test_an_end_is_told_by_its_verdict(run: Run, due: NotificationKind) -> None:
-    assert notifications_due(run, None, 200.0, []) == [due]
+    assert kinds_due(run, None, 200.0, {}) == [due]

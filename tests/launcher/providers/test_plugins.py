@@ -11,12 +11,12 @@ import pytest
 
 from tests.fakebox import Training
 from tests.launcher.terminal import Market, Terminal
+from vastrun.launcher.app import App
 from vastrun.launcher.commands.doctor import CheckedSetup, Health, examine
 from vastrun.launcher.commands.settings import read_settings
 from vastrun.launcher.core import Offer
 from vastrun.launcher.core.errors import UsageError, VastrunError
 from vastrun.launcher.core.job import JobSpec
-from vastrun.launcher.environment import wire
 from vastrun.launcher.ports import Provider
 from vastrun.launcher.providers import PROVIDERS, plugin_names, provider_class
 from vastrun.launcher.providers.local import LocalProvider
@@ -53,7 +53,7 @@ def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Install:
 
 def made(name: str, folder: Path) -> Provider:
     """The provider, as the launcher makes it."""
-    return wire({**os.environ, "XDG_STATE_HOME": str(folder), "XDG_CONFIG_HOME": str(folder)}).provider(name)
+    return App({**os.environ, "XDG_STATE_HOME": str(folder), "XDG_CONFIG_HOME": str(folder)}).provider(name)
 
 
 def whole(provider: str) -> str:
@@ -182,7 +182,7 @@ def test_the_doctor_looks_at_plugins_and_one_that_is_broken_keeps_nothing_else_f
 ) -> None:
     install("vastrun-lab", "lab", "vastrun_lab", whole("lab"))
     install("vastrun-bad", "bad", "vastrun_bad", "import not_there_at_all")
-    app = wire({"XDG_STATE_HOME": str(tmp_path), "XDG_CONFIG_HOME": str(tmp_path), **os.environ})
+    app = App({"XDG_STATE_HOME": str(tmp_path), "XDG_CONFIG_HOME": str(tmp_path), **os.environ})
     setup = CheckedSetup(
         state=tmp_path, python=sys.executable, ledger=app.ledger, provider=app.provider,
         chosen="lab", now=app.now,

@@ -68,9 +68,10 @@ def test_known_noise_is_not_shown(machine: Machine) -> None:
 
 
 def test_a_machine_tells_over_ssh_that_it_reaches_nothing(shell: SshRemote) -> None:
-    wanted = Resources(down_url="http://127.0.0.1:9/it's here")
-    done = shell.run(offer_check.command(wanted), timeout_s=offer_check.TIMEOUT_S)
-    assert offer_check.fault(done.stdout, wanted) == "it cannot download from 127.0.0.1"
+    wanted = Resources()
+    command = offer_check.command(wanted, "http://127.0.0.1:9/it's here")
+    done = shell.run(command, timeout_s=offer_check.TIMEOUT_S)
+    assert offer_check.fault(done.stdout, wanted) == "it cannot download from files.pythonhosted.org"
 
 
 def test_a_command_reads_no_input(shell: SshRemote) -> None:

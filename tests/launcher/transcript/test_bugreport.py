@@ -11,15 +11,15 @@ from pathlib import Path
 import pytest
 
 from tests.launcher.terminal import CRASH, Terminal
-from vastrun.launcher.app_context import AppContext
+from vastrun.launcher.app import App
 
 
 class Desk(Terminal):
     """A desk whose folders and user have names, and whose environment has a key."""
 
-    def app(self) -> AppContext:
+    def app(self) -> App:
         words = {str(self.folder): "~", "annabel": "<user>"}
-        return replace(super().app(), secrets=lambda: ["sk-very-secret"], private_words=lambda: words)
+        return super().app().with_changes(secrets=lambda: ["sk-very-secret"], private_words=lambda: words)
 
 
 def test_a_bug_report_is_one_file_that_says_what_is_in_it(tmp_path: Path) -> None:
@@ -59,7 +59,7 @@ def test_a_log_is_left_out_where_the_secrets_of_the_job_are_not_known_any_more(t
             raise UsageError("TOKEN is not set")
 
     terminal.launch()
-    app = terminal.app().with_factories(packer=lambda _: Forgetful(terminal.folder))
+    app = terminal.app().with_changes(packer=lambda _: Forgetful(terminal.folder))
     terminal.app = lambda: app  # type: ignore[method-assign]
     file = terminal.folder / "report.tar.gz"
     assert terminal.type("bugreport", "last", "--output", str(file)).exit_code == 0

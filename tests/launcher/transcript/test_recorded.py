@@ -15,7 +15,7 @@ from tests.fakebox import Training
 from tests.launcher.node_world import NodeWorld
 from tests.launcher.terminal import CRASH, Market, Terminal
 from vastrun.contract.outcome import Outcome
-from vastrun.launcher.app_context import AppContext
+from vastrun.launcher.app import App
 from vastrun.launcher.commands.attempts import Attempts
 from vastrun.launcher.core import Phase, RentalOrder, Run
 from vastrun.launcher.core.errors import NoOfferError
@@ -24,8 +24,7 @@ from vastrun.launcher.gate.manifest import OWNER
 from vastrun.launcher.outputs.disk import claim
 from vastrun.launcher.outputs.folder import Outputs
 from vastrun.launcher.ports import Provider, Remote
-from vastrun.launcher.transcript.calls import CALLS, CallLogSpec
-from vastrun.launcher.transcript.recorder import MAX_BYTES, Recorder, cut
+from vastrun.launcher.transcript.recorder import CALLS, MAX_BYTES, CallLogSpec, Recorder, cut
 
 RUN = "calm-heron-0001"
 SECRET = "kept-from-everybody"
@@ -71,8 +70,8 @@ def test_no_verb_of_a_port_is_left_out(port: type, name: str) -> None:
 class Keeper(Terminal):
     """A terminal whose environment has a secret, which the training prints, in a run's log, too."""
 
-    def app(self) -> AppContext:
-        return replace(super().app(), secrets=lambda: [SECRET])
+    def app(self) -> App:
+        return super().app().with_changes(secrets=lambda: [SECRET])
 
 
 def test_its_end_tells_the_longest_gap_of_the_guard(tmp_path: Path) -> None:

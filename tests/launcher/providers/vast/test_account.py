@@ -14,8 +14,8 @@ import pytest
 from tests.emulators.vast import VastEmulator
 from tests.fakes import FakeClock
 from tests.launcher.providers.vast.rentals import open_market, order, rent
+from vastrun.launcher.app import App
 from vastrun.launcher.core.errors import AuthError, KeyNotAttachedError, ProviderError, VastrunError
-from vastrun.launcher.environment import wire
 from vastrun.launcher.providers.vast import VastProvider
 from vastrun.launcher.providers.vast.account import VARIABLE, CachedQuery, KeyAccess, backups_of, identity
 from vastrun.launcher.providers.vast.api import VastApi, clock_ahead_s
@@ -37,20 +37,20 @@ def environ(tmp_path: Path) -> dict[str, str]:
 
 
 def test_a_key_in_the_environment_is_enough(environ: dict[str, str]) -> None:
-    assert wire(environ | {"VAST_API_KEY": "key"}).provider("vast").name == "vast"
+    assert App(environ | {"VAST_API_KEY": "key"}).provider("vast").name == "vast"
 
 
 def test_the_key_of_vast_s_own_tools_is_found(environ: dict[str, str], tmp_path: Path) -> None:
     file = tmp_path / "config" / "vastai" / "vast_api_key"
     file.parent.mkdir(parents=True)
     file.write_text("key\n")
-    assert wire(environ).provider("vast").name == "vast"
+    assert App(environ).provider("vast").name == "vast"
 
 
 @pytest.mark.parametrize("key", ["", " \n"])
 def test_without_a_key_the_error_says_where_one_is_looked_for(environ: dict[str, str], key: str) -> None:
     with pytest.raises(AuthError, match="vast_api_key") as caught:
-        wire(environ | {"VAST_API_KEY": key}).provider("vast")
+        App(environ | {"VAST_API_KEY": key}).provider("vast")
     assert "VAST_API_KEY" in caught.value.hint
 
 

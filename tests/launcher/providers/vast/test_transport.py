@@ -165,8 +165,8 @@ def test_a_computer_without_the_sdk_asks_by_itself(vast: VastEmulator, tmp_path:
     script = """
 import os, sys
 sys.modules["vastai"] = sys.modules["requests"] = None
-from vastrun.launcher.environment import wire
-print(wire(os.environ).provider("vast").instances())
+from vastrun.launcher.app import App
+print(App(os.environ).provider("vast").instances())
 """
     done = subprocess.run(
         [sys.executable, "-c", script],

@@ -10,7 +10,7 @@ import pytest
 
 from vastrun.launcher.core import Cost
 from vastrun.launcher.core.errors import UsageError
-from vastrun.launcher.providers.vast.conformance.record import (
+from vastrun.launcher.providers.vast.conformance.recorder import (
     Record,
     read_record,
     write_record,

@@ -14,12 +14,11 @@ from tests.emulators.machines import Machine
 from tests.emulators.vast import VastEmulator
 from tests.jobs import train_job
 from tests.waiting import LONGEST_S
-from vastrun.launcher.app_context import AppContext
+from vastrun.launcher.app import App
 from vastrun.launcher.config import dump_job
 from vastrun.launcher.core import Cause, Driver, Phase, Run
 from vastrun.launcher.core.errors import HeldError, StorageError, UsageError
 from vastrun.launcher.core.job import Resources
-from vastrun.launcher.environment import wire
 
 RUN = Run(
     id="calm-heron-3f1a",
@@ -36,11 +35,11 @@ FAR = 1e12
 _DRIVER = """
 import os
 from vastrun.launcher.core import Driver
-from vastrun.launcher.environment import wire
+from vastrun.launcher.app import App
 
-app = wire(os.environ)
-app.ledger().hold("calm-heron-3f1a", Driver(who=app.user.who(), until=1e12))
-print(app.user.who(), flush=True)
+app = App(os.environ)
+app.ledger().hold("calm-heron-3f1a", Driver(who=app.who(), until=1e12))
+print(app.who(), flush=True)
 input()
 """
 
@@ -48,10 +47,10 @@ _SPENDER = """
 import os, sys
 from vastrun.launcher.core import Phase, Run
 from vastrun.launcher.core.errors import BudgetError
-from vastrun.launcher.environment import wire
+from vastrun.launcher.app import App
 
 name = sys.argv[1]
-app = wire(os.environ)
+app = App(os.environ)
 app.ledger()
 print("ready", flush=True)
 input()
@@ -70,8 +69,8 @@ for number in range(40):
 
 
 @pytest.fixture
-def app(tmp_path: Path) -> AppContext:
-    app = wire({"XDG_STATE_HOME": str(tmp_path)})
+def app(tmp_path: Path) -> App:
+    app = App({"XDG_STATE_HOME": str(tmp_path)})
     app.ledger().add(RUN)
     return app
 
@@ -80,7 +79,7 @@ def test_a_search_leaves_out_what_the_ledger_avoids(tmp_path: Path) -> None:
     machines = [Machine(id=1, address="45.3.2.1"), Machine(id=2, address="45.3.2.1"), Machine(id=3)]
     with VastEmulator(machines, rate_limits=False) as vast:
         keys = {"VAST_API_KEY": vast.account_key, "VAST_URL": vast.url}
-        app = wire({"XDG_STATE_HOME": str(tmp_path), **keys})
+        app = App({"XDG_STATE_HOME": str(tmp_path), **keys})
         provider, spec = app.provider("vast"), train_job(resources=Resources(gpus=1, disk_gb=10.0))
         offers = {offer.host: offer for offer in provider.search(spec)}
         failed = replace(RUN, provider="vast", offer=offers["1"], host="1", usd_per_hour=0.4, rented_at=1.0)
@@ -89,7 +88,7 @@ def test_a_search_leaves_out_what_the_ledger_avoids(tmp_path: Path) -> None:
         assert {offer.host for offer in provider.search(spec)} == {"3"}
 
 
-def test_the_state_lies_where_xdg_says(app: AppContext, tmp_path: Path) -> None:
+def test_the_state_lies_where_xdg_says(app: App, tmp_path: Path) -> None:
     assert app.ledger().get(RUN.id) == RUN
     assert (tmp_path / "vastrun" / "ledger.db").is_file()
 
@@ -97,12 +96,12 @@ def test_the_state_lies_where_xdg_says(app: AppContext, tmp_path: Path) -> None:
 def test_a_relative_state_folder_is_ignored(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.chdir(tmp_path)
-    wire({"XDG_STATE_HOME": "here"}).ledger()
+    App({"XDG_STATE_HOME": "here"}).ledger()
     assert (tmp_path / ".local" / "state" / "vastrun" / "ledger.db").is_file()
     assert not (tmp_path / "here").exists()
 
 
-def test_an_unknown_provider_is_answered_with_the_known_ones(app: AppContext) -> None:
+def test_an_unknown_provider_is_answered_with_the_known_ones(app: App) -> None:
     with pytest.raises(UsageError) as caught:
         app.provider("moon")
     assert "local" in caught.value.hint
@@ -112,7 +111,7 @@ def test_an_unknown_provider_is_answered_with_the_known_ones(app: AppContext) ->
     "url", ["http://example.org", "http://9.9.9.9:80", "ftp://x", "console.vast.ai", "http://"]
 )
 def test_the_key_of_vast_is_sent_to_nobody_that_others_can_listen_to(url: str, tmp_path: Path) -> None:
-    app = wire({"XDG_STATE_HOME": str(tmp_path), "VAST_API_KEY": "s3cret", "VAST_URL": url})
+    app = App({"XDG_STATE_HOME": str(tmp_path), "VAST_API_KEY": "s3cret", "VAST_URL": url})
     with pytest.raises(UsageError, match="VAST_URL: expected an address with https") as caught:
         app.provider("vast")
     assert "s3cret" not in f"{caught.value} {caught.value.hint}"
@@ -122,13 +121,11 @@ def test_the_key_of_vast_is_sent_to_nobody_that_others_can_listen_to(url: str, t
     "url", ["", "https://example.org", "http://127.0.0.1:1", "http://localhost", "http://172.17.0.1"]
 )
 def test_an_emulator_nearby_may_be_asked_without_encryption(url: str, tmp_path: Path) -> None:
-    app = wire({"XDG_STATE_HOME": str(tmp_path), "VAST_API_KEY": "s3cret", "VAST_URL": url})
+    app = App({"XDG_STATE_HOME": str(tmp_path), "VAST_API_KEY": "s3cret", "VAST_URL": url})
     assert app.provider("vast").name == "vast"
 
 
-def test_a_living_driver_keeps_its_run_and_a_killed_one_loses_it_at_once(
-    app: AppContext, tmp_path: Path
-) -> None:
+def test_a_living_driver_keeps_its_run_and_a_killed_one_loses_it_at_once(app: App, tmp_path: Path) -> None:
     other = subprocess.Popen(
         [sys.executable, "-c", _DRIVER],
         env={"XDG_STATE_HOME": str(tmp_path)},
@@ -139,7 +136,7 @@ def test_a_living_driver_keeps_its_run_and_a_killed_one_loses_it_at_once(
     )
     assert other.stdout is not None
     who = other.stdout.readline().strip()
-    mine = Driver(who=app.user.who(), until=FAR)
+    mine = Driver(who=app.who(), until=FAR)
     try:
         with pytest.raises(HeldError, match=f"process {other.pid}"):
             app.ledger().hold(RUN.id, mine)
@@ -155,26 +152,26 @@ def test_a_launcher_that_cannot_say_that_it_lives_says_so(tmp_path: Path) -> Non
     (tmp_path / "vastrun").mkdir()
     (tmp_path / "vastrun" / "launchers").touch()
     with pytest.raises(StorageError, match=r"cannot write .*launchers"):
-        wire({"XDG_STATE_HOME": str(tmp_path)}).user.who()
+        App({"XDG_STATE_HOME": str(tmp_path)}).who()
 
 
-def test_a_process_that_has_the_number_of_a_dead_driver_is_not_that_driver(app: AppContext) -> None:
-    host, pid, _ = app.user.who().rsplit(":", 2)
+def test_a_process_that_has_the_number_of_a_dead_driver_is_not_that_driver(app: App) -> None:
+    host, pid, _ = app.who().rsplit(":", 2)
     app.ledger().hold(RUN.id, Driver(who=f"{host}:{pid}:0123abcd", until=FAR))
-    app.ledger().hold(RUN.id, Driver(who=app.user.who(), until=FAR))
+    app.ledger().hold(RUN.id, Driver(who=app.who(), until=FAR))
 
 
-def test_a_driver_on_another_computer_is_taken_to_be_alive(app: AppContext) -> None:
+def test_a_driver_on_another_computer_is_taken_to_be_alive(app: App) -> None:
     app.ledger().hold(RUN.id, Driver(who="elsewhere:1:1.0", until=FAR))
     with pytest.raises(HeldError, match="on elsewhere"):
-        app.ledger().hold(RUN.id, Driver(who=app.user.who(), until=FAR))
+        app.ledger().hold(RUN.id, Driver(who=app.who(), until=FAR))
 
 
 def test_two_terminals_at_once_never_reserve_the_same_dollar_of_a_month(tmp_path: Path) -> None:
     (tmp_path / "vastrun").mkdir()
     (tmp_path / "vastrun" / "config.yaml").write_text("budget: {month_usd: 30.5}\n")
     environ = {"XDG_STATE_HOME": str(tmp_path), "XDG_CONFIG_HOME": str(tmp_path)}
-    ledger = wire(environ).ledger()
+    ledger = App(environ).ledger()
     terminals = [
         subprocess.Popen(
             [sys.executable, "-c", _SPENDER, name],

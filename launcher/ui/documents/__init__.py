@@ -1,1 +1,0 @@
-"""Documents that `--json` prints: dataclasses, from which the published schemas are made."""
