@@ -14,7 +14,7 @@ import torch
 from vastrun.contract.data_config import DataConfig
 from vastrun.trainer import data
 from vastrun.trainer.data import Task
-from vastrun.trainer.data.conditions import digest_of
+from vastrun.trainer.data.draws import digest_of
 from vastrun.trainer.data.trajectories import Trajectories
 
 SEEDS = (2022, 2023, 2024)
