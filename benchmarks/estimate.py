@@ -169,7 +169,7 @@ def _rank(rank: int, folder: str, config: TrainConfig) -> tuple[int, float]:
 
     from vastrun.trainer.engine.session_builder import set_up
     from vastrun.trainer.engine.step import train_step
-    from vastrun.trainer.telemetry.flops import counting_flops
+    from vastrun.trainer.telemetry.figures import counting_flops
 
     ranks, job, heart = _joined(rank, folder, config)
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as recorded:

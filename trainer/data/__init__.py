@@ -43,10 +43,9 @@ from vastrun.trainer import user_code
 if TYPE_CHECKING:
     import torch
 
-    from vastrun.trainer.data.problem import Problem
+    from vastrun.trainer.data.problem import DataSizes, Problem
     from vastrun.trainer.data.sample_writer import ProgressCallback
     from vastrun.trainer.data.samples import Samples, Splits
-    from vastrun.trainer.data.sizes import DataSizes
     from vastrun.trainer.data.trajectories import Trajectories, Windows
     from vastrun.trainer.sampling.windows import BatchIndices, Symmetry
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from vastrun.trainer.data.gas import Gas
-from vastrun.trainer.data.gas_fields import GasFields, draw
+from vastrun.trainer.data.gas import Gas, GasFields, draw
 from vastrun.trainer.data.initial_conditions import Array
 from vastrun.trainer.data.layouts import ArraysLayout
 from vastrun.trainer.data.pdebench import Grid

@@ -15,7 +15,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vastrun.contract.errors import DataError
-from vastrun.trainer.data.conditions import bytes_of
 
 _TRAIN_STREAM, _TEST_STREAM = 0, 1
 _SPARE_STREAM = 1
@@ -108,6 +107,17 @@ def _arrays(drawn: Any) -> list[NDArray]:
     if not dataclasses.is_dataclass(drawn):
         return []
     return [array for field in dataclasses.fields(drawn) for array in _arrays(getattr(drawn, field.name))]
+
+
+def bytes_of(condition: NDArray) -> bytes:
+    """Return the bytes of a condition in the precision of the files; -0.0 counts as 0.0."""
+    value = condition.astype(np.float32) + np.float32(0) if condition.dtype.kind == "f" else condition
+    return np.ascontiguousarray(value).tobytes()
+
+
+def digest_of(condition: NDArray) -> bytes:
+    """Return a digest that two conditions share only if they are equal."""
+    return hashlib.blake2b(bytes_of(condition), digest_size=16).digest()
 
 
 def is_uniform(condition: NDArray, axes: int) -> bool:

@@ -15,9 +15,6 @@ from numpy.typing import NDArray
 Array: TypeAlias = NDArray[np.float64]
 
 _MODES = np.arange(1, 5)
-_FOLD_PROBABILITY = 0.1
-_FLIP_PROBABILITY = 0.5
-_WINDOW_PROBABILITY = 0.1
 _EDGE_WIDTH = 0.01
 _MAX_WAVENUMBER = 4
 
@@ -72,9 +69,9 @@ def draw(n: int, rng: np.random.Generator) -> InitialConditions:
         amplitude=rng.uniform(0.0, 1.0, size=(n, len(_MODES))),
         wavenumber=(_MODES * times).astype(np.float64),
         phase=rng.uniform(0.0, 2 * np.pi, size=(n, len(_MODES))),
-        folded=rng.uniform(size=n) < _FOLD_PROBABILITY,
-        sign=np.where(rng.uniform(size=n) < _FLIP_PROBABILITY, -1.0, 1.0),
-        windowed=rng.uniform(size=n) < _WINDOW_PROBABILITY,
+        folded=rng.uniform(size=n) < 0.1,
+        sign=np.where(rng.uniform(size=n) < 0.5, -1.0, 1.0),
+        windowed=rng.uniform(size=n) < 0.1,
         edges=np.stack([rng.uniform(0.1, 0.45, size=n), rng.uniform(0.55, 0.9, size=n)], axis=1),
     )
 

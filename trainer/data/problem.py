@@ -21,12 +21,32 @@ from vastrun.trainer.data.layouts import Layout
 from vastrun.trainer.data.pdebench import Attribute, Grid
 from vastrun.trainer.data.sample_writer import ProgressCallback
 from vastrun.trainer.data.samples import FilePart, Samples, Splits
-from vastrun.trainer.data.sizes import DataSizes
 from vastrun.trainer.sampling.windows import Symmetry
 
 if TYPE_CHECKING:
     from vastrun.trainer.data.stored import StoredTask, StoredTrajectories
     from vastrun.trainer.data.trajectories import Trajectories, TrajectoryTask
+
+
+@dataclass(frozen=True, kw_only=True)
+class DataSizes:
+    """Sizes of a task's data, as the job configures them."""
+
+    frame_shape: tuple[int, ...]
+    """Shape of a sample: (frames, channels, *points); a steady problem has two frames."""
+    channels: tuple[str, ...]
+    """Names of the channels; of a steady problem, input before target."""
+    extent: tuple[float, float]
+    """Bounds of the domain along each axis."""
+    time_unit: str
+    """Unit of time; empty where there is none."""
+    steady: bool
+    symmetry: Symmetry
+    static: int
+    conditions: int
+    train: int
+    """Training samples of all files together."""
+    test: int
 
 
 @dataclass(frozen=True, kw_only=True)

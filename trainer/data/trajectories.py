@@ -16,8 +16,6 @@ from vastrun.trainer.data.chunks import rows_at_once
 from vastrun.trainer.data.samples import Samples
 from vastrun.trainer.sampling.windows import BatchIndices, Symmetry, image_points
 
-_MOMENTS_CHUNK_SIZE = 256
-
 
 @dataclass(frozen=True, kw_only=True)
 class Trajectories:
@@ -138,7 +136,7 @@ def moments_chunk(frames: int, values: int, *, steady: bool) -> tuple[int, int]:
 
     The two frames of a steady problem stay together.
     """
-    trajectories = rows_at_once(frames * values, _MOMENTS_CHUNK_SIZE)
+    trajectories = rows_at_once(frames * values, max_rows=256)
     return trajectories, frames if steady else rows_at_once(trajectories * values, frames)
 
 

@@ -28,8 +28,6 @@ BACKENDS = {"cuda": "nccl", "cpu": "gloo"}
 # for ranks whose supervisor is gone.
 _SUPERVISOR_MARGIN_S = 60.0
 
-# Before rank 0 listens, torch would retry only after half a second.
-_RETRY_INTERVAL_S = 0.01
 _LISTEN_TIMEOUT_S = 30.0
 
 # In a vote each rank waits for the last one, some milliseconds on shared cores. One vote a second stops soon
@@ -124,7 +122,7 @@ def _wait_for_first_rank(host: str, port: int) -> None:
         with suppress(OSError):
             socket.create_connection((host, port), timeout=_LISTEN_TIMEOUT_S).close()
             return
-        time.sleep(_RETRY_INTERVAL_S)
+        time.sleep(0.01)  # torch would retry only after half a second
 
 
 def device_of(local_rank: int, *, gpus: int) -> torch.device:

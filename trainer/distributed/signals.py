@@ -11,8 +11,6 @@ from contextlib import contextmanager
 
 from vastrun.contract.stop_budget import RANK_MIN_S, RANK_S, RANK_SAVING_S
 
-_POLL_INTERVAL_S = 0.1
-
 
 class StopSignal:
     """Tells whether this rank was asked to stop, and kills it when it does not exit in time."""
@@ -70,7 +68,7 @@ class StopSignal:
         self._asked.set()
         asked_at = time.monotonic()
         while time.monotonic() < self._deadline(asked_at):
-            time.sleep(_POLL_INTERVAL_S)
+            time.sleep(0.1)
         self._abort()
 
     def _deadline(self, asked_at: float) -> float:

@@ -45,13 +45,9 @@ def checkpoint_and_compile(objective: Objective, config: TrainConfig) -> None:
         "whole": [*networks],
         "max-autotune": all_blocks,
     }
+    mode = "reduce-overhead" if config.cuda_graphs else None
+    if config.compile == "max-autotune":
+        mode = "max-autotune" if config.cuda_graphs else "max-autotune-no-cudagraphs"
     for part in parts[config.compile]:
         # Not `part.compile()`: that would compile the wrappers' hooks with it.
-        part.forward = torch.compile(part.forward, mode=_inductor_mode(config))
-
-
-def _inductor_mode(config: TrainConfig) -> str | None:
-    """Return Inductor's name of the mode that the job asks for."""
-    if config.compile == "max-autotune":
-        return "max-autotune" if config.cuda_graphs else "max-autotune-no-cudagraphs"
-    return "reduce-overhead" if config.cuda_graphs else None
+        part.forward = torch.compile(part.forward, mode=mode)

@@ -116,7 +116,9 @@ def _difference(config: TrainConfig, name: str, state: TrainerState) -> str | No
     if stage == config.stage and state.config["freeze"] not in ("off", config.freeze):
         return f"train.freeze: the codec was frozen in {name}, which has no optimiser state for it"
     their_tasks, tasks = [each["task"] for each in state.config["data"]], [each.task for each in config.data]
-    if len(their_tasks) != len(tasks) or any(map(_is_another_task, their_tasks, tasks)):
+    # A user's task, `module:function`, may have been renamed.
+    pairs = zip(their_tasks, tasks, strict=False)
+    if len(their_tasks) != len(tasks) or any(a != b and ":" not in a + b for a, b in pairs):
         there, here = (", ".join(names) for names in (their_tasks, tasks))
         return f"train.data: the tasks are {here}, but {name} is a checkpoint of {there}"
     saved, own = asdict(read_as(ModelConfig, state.config["model"])), asdict(config.model)
@@ -124,11 +126,6 @@ def _difference(config: TrainConfig, name: str, state: TrainerState) -> str | No
         saved["name"] = own["name"]  # the user's module may have been renamed; other weights do not fit
     changes = [f"{key} is {saved[key]} there, and {own[key]} here" for key in own if saved[key] != own[key]]
     return f"{name} is a checkpoint of another model: {'; '.join(changes)}" if changes else None
-
-
-def _is_another_task(saved: str, own: str) -> bool:
-    """Compare two built-in tasks; a user's task, `module:function`, may have been renamed."""
-    return saved != own and ":" not in saved + own
 
 
 def _missing_checkpoint(config: TrainConfig) -> str | None:

@@ -111,7 +111,17 @@ class Session:
         self, step: int, loss: float | None, *, validation_nrmse: float | None = None, durable: bool
     ) -> None:
         """Start saving the state after `step` steps; when `durable`, return once it is on the disk."""
-        state = replace(self._state(step, loss), validation_nrmse=validation_nrmse)
+        origin = {"run_id": self.job.run_id, "code": self.job.code, "wandb": self.wandb_id}
+        state = TrainerState(
+            step=self.stage.run_step(step),
+            **state_fields(self.stage),
+            samples=step * self.task_schedule.samples,
+            loss=loss,
+            validation_nrmse=validation_nrmse,
+            config=asdict(self.config),
+            made_by={**origin, **describe_run(self.plan, device_name(self.ranks.device))},
+            scaler=self.scaler.state_dict(),
+        )
         self.checkpoints.save(state, self.tensors(), durable=durable)
 
     def tensors(self) -> dict[str, Tensor]:
@@ -144,16 +154,3 @@ class Session:
         )
         if self.config.deterministic:
             print(describe_guarantee(self.ranks.device), flush=True)
-
-    def _state(self, step: int, loss: float | None) -> TrainerState:
-        origin = {"run_id": self.job.run_id, "code": self.job.code, "wandb": self.wandb_id}
-        device = device_name(self.ranks.device)
-        return TrainerState(
-            step=self.stage.run_step(step),
-            **state_fields(self.stage),
-            samples=step * self.task_schedule.samples,
-            loss=loss,
-            config=asdict(self.config),
-            made_by={**origin, **describe_run(self.plan, device)},
-            scaler=self.scaler.state_dict(),
-        )

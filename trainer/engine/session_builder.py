@@ -58,7 +58,14 @@ def set_up(ranks: Ranks, job: Job, config: TrainConfig, stage: CurrentStage | No
     for task in tasks:
         task.place(ranks.device)
     stage = stage or CurrentStage.only(config)
-    checkpoints = _checkpoints(ranks, config, plan, stage)
+    folder = CheckpointFolder(
+        path=box / layout.CHECKPOINTS,
+        keep=config.keep_checkpoints,
+        keep_best=config.keep_best,
+        keep_steps=frozenset(span.end_step for span in stage.spans),
+        first_step=stage.span.first_step,
+    )
+    checkpoints = Checkpointer(folder, ranks, sharded=STRATEGIES[plan.strategy].sharded)
     return build_session(ranks, job, config, plan, tasks, objective, checkpoints, stage)
 
 
@@ -211,14 +218,3 @@ def _wrap_model(
         for network in objective.networks:
             network.scale(number).set(*moments)
     return model
-
-
-def _checkpoints(ranks: Ranks, config: TrainConfig, plan: Plan, stage: CurrentStage) -> Checkpointer:
-    folder = CheckpointFolder(
-        path=ranks.rank.box / layout.CHECKPOINTS,
-        keep=config.keep_checkpoints,
-        keep_best=config.keep_best,
-        keep_steps=frozenset(span.end_step for span in stage.spans),
-        first_step=stage.span.first_step,
-    )
-    return Checkpointer(folder, ranks, sharded=STRATEGIES[plan.strategy].sharded)

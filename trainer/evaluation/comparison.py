@@ -21,8 +21,6 @@ from vastrun.trainer.models.operator import Operator
 from vastrun.trainer.stages.sampled import SampledOperator
 
 _BANDS = ("spectrum_low", "spectrum_mid", "spectrum_high")
-_BATCH = 64
-_ROUNDS = 5
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -124,7 +122,7 @@ def _ms(operator: Operator, number: int, test: Trajectories, ranks: Ranks, beat:
     size = _batch_size(test)
     u, conditions = test.fields[:size, 0], test.conditions[:size]
     times = []
-    for _ in range(_ROUNDS):
+    for _ in range(5):
         beat()
         begin = time.perf_counter()
         answer = operator(u, conditions, number)
@@ -146,4 +144,4 @@ def _spread(model: SampledOperator, number: int, test: Trajectories) -> float | 
 
 
 def _batch_size(test: Trajectories) -> int:
-    return rows_at_once(test.fields[0, 0].numel(), _BATCH)
+    return rows_at_once(test.fields[0, 0].numel(), max_rows=64)

@@ -190,10 +190,10 @@ def fit_baseline(
     frames = 2 if train.steady else train.frames
     max_rows = max(1, _MAX_VALUES // (len(groups) * frames * train.channels * prod(train.grid)))
     max_rows = min(max_rows, MAX_SAMPLES) if train.steady else max_rows
-    batches = (
-        (fields.to(device).double() for fields in _read(task, _spaced(rows, max_rows), frames, beat))
-        for rows in groups
-    )
+    spaced = [
+        rows[np.linspace(0, len(rows) - 1, min(max_rows, len(rows))).round().astype(int)] for rows in groups
+    ]
+    batches = ((fields.to(device).double() for fields in _read(task, rows, frames, beat)) for rows in spaced)
     if not train.steady:
         modes = Modes(grid=tuple(train.grid), periodic=train.symmetry == "shift")
         return fit_linear_map(modes, batches)
@@ -203,11 +203,6 @@ def fit_baseline(
         fits.append(fit_kernel_ridge(fields[:, 0], fields[:, 1], partial(_images, task)))
         beat()
     return KernelRidges(fits=fits)
-
-
-def _spaced(rows: NDArray[np.int64], max_rows: int) -> NDArray[np.int64]:
-    """Return at most `max_rows` rows, evenly spaced."""
-    return rows[np.linspace(0, len(rows) - 1, min(max_rows, len(rows))).round().astype(int)]
 
 
 def _read(task: Task, rows: NDArray[np.int64], frames: int, beat: Callable[[], None]) -> Iterator[Tensor]:

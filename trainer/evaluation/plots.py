@@ -22,7 +22,6 @@ from torch import Tensor
 from vastrun.trainer.evaluation.evaluation import UNSEEN, WHOLE, Evaluation, Example
 from vastrun.trainer.evaluation.metrics import BANDS
 
-_DPI = 110
 _COLORS = 256
 """Size of a picture's colour table: the file is a third as large, and looks the same."""
 _TICKS = 8
@@ -272,7 +271,7 @@ def _figure(
         size[0] - left - right - gap * (columns - 1),
         size[1] - above - below - between * (rows - 1),
     )
-    figure = Figure(figsize=size, dpi=_DPI)
+    figure = Figure(figsize=size, dpi=110)
     figure.subplots_adjust(
         left=left / size[0],
         right=1 - right / size[0],

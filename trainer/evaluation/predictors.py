@@ -29,7 +29,6 @@ from vastrun.trainer.models.operator import Operator, Scale
 
 MAX_PARAMETERS = 16
 """Largest number of parameters to score separately; more different conditions belong to single samples."""
-_READ_BATCH = 64
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,7 +83,7 @@ def _mean_fields(task: Task, parameters: Tensor, ranks: Ranks) -> Tensor:
     sums = torch.zeros(len(parameters), train.channels, *train.grid, dtype=torch.float64)
     counts = torch.zeros(len(parameters), dtype=torch.float64)
     share = np.arange(rank.rank, len(train), rank.world_size)
-    for rows in ranges(len(share), rows_at_once(2 * sums[0].numel(), _READ_BATCH)):
+    for rows in ranges(len(share), rows_at_once(2 * sums[0].numel(), max_rows=64)):
         windows = read_frames(task, share[rows.start : rows.stop], 2)
         group = torch.cdist(windows.conditions.cpu(), parameters.cpu()).argmin(dim=1)
         sums.index_add_(0, group, windows.fields[:, 1].double().cpu())

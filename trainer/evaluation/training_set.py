@@ -1,10 +1,13 @@
-"""Training set: reads samples of a task's training set for its evaluation, without symmetry or noise."""
+"""Training set: reads samples of a task's training set for its evaluation, without symmetry or noise.
+
+The condition of a sample is what it is solved from: its initial condition, or its coefficient.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -12,12 +15,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from vastrun.trainer.data import Task
-from vastrun.trainer.data.conditions import SeenConditions, digest_of, rows_to_compare
+from vastrun.trainer.data.chunks import ranges
+from vastrun.trainer.data.draws import digest_of
 from vastrun.trainer.data.trajectories import Windows
 from vastrun.trainer.distributed.group import Ranks
 from vastrun.trainer.sampling.windows import WindowSpace, draw_indices
-
-_READ_BATCH = 64
 
 
 def read_frames(task: Task, rows: NDArray[np.int64], frames: int) -> Windows:
@@ -34,6 +36,40 @@ def read_frames(task: Task, rows: NDArray[np.int64], frames: int) -> Windows:
     return task.batch(0, replace(drawn, trajectory=rows, frames=np.tile(np.arange(frames), (len(rows), 1))))
 
 
+@dataclass(frozen=True, kw_only=True)
+class SeenConditions:
+    """Test conditions that are in the training set, at whatever parameter."""
+
+    test: int
+    """Number of test samples."""
+    seen: int
+    """Number of test samples whose condition is in the training set."""
+    compared: int
+    """Number of training samples that were compared."""
+    train: int
+    """Number of training samples."""
+
+    @property
+    def lines(self) -> list[str]:
+        """Return a line for the user; none when no test condition was seen."""
+        if not self.seen:
+            return []
+        part = "" if self.compared == self.train else f" (of which {self.compared} of {self.train} were read)"
+        return [
+            f"{self.seen} of {self.test} test samples have an initial condition or coefficient of the "
+            f"training set{part}: their scores are those of known samples"
+        ]
+
+
+def rows_to_compare(samples: int, values: int, max_bytes: int = 1 << 30) -> list[int]:
+    """Return the numbers of the training samples to compare, evenly spaced where all would be too large.
+
+    Each condition has `values` values of 4 bytes.
+    """
+    count = max(1, min(samples, max_bytes // (4 * values)))
+    return np.linspace(0, samples - 1, count).round().astype(int).tolist()
+
+
 def count_seen_conditions(task: Task, ranks: Ranks, beat: Callable[[], None]) -> SeenConditions:
     """Count the test samples whose condition is in the training set. Every rank reads a share of that set."""
     train, test, rank = task.train, task.test, ranks.rank
@@ -44,9 +80,9 @@ def count_seen_conditions(task: Task, ranks: Ranks, beat: Callable[[], None]) ->
     share: NDArray[np.int64] = np.resize(
         rows[rank.rank :: rank.world_size], math.ceil(len(rows) / rank.world_size)
     )
-    for first in range(0, len(share), _READ_BATCH):
+    for chunk in ranges(len(share), 64):
         beat()
-        windows = read_frames(task, share[first : first + _READ_BATCH], 2)
+        windows = read_frames(task, share[chunk.start : chunk.stop], 2)
         known.update(digest_of(condition) for condition in windows.fields[:, 0].cpu().numpy())
     seen: Tensor = ranks.all_reduce_sum(torch.tensor([float(digest in known) for digest in own]).double())
     return SeenConditions(test=len(own), seen=int((seen > 0).sum()), compared=len(rows), train=len(train))

@@ -30,7 +30,11 @@ class Denoiser(LatentNetwork):
     def __init__(
         self, config: ModelConfig, domains: Sequence[Domain], *, context: int, min_level: float = 0.0
     ) -> None:
-        super().__init__(config, [_denoiser_domain(domain, context) for domain in domains])
+        noisy = [
+            replace(each, inputs=(1 + context) * each.channels, conditions=each.conditions + 1, steady=True)
+            for each in domains
+        ]
+        super().__init__(config, noisy)
         self.gains = nn.ModuleList(Gain(config.dim, domain.channels) for domain in domains)
         self.min_level = min_level
 
@@ -60,9 +64,3 @@ class Gain(nn.Linear):
         """Set the gain to zero: it does nothing at first."""
         nn.init.zeros_(self.weight)
         nn.init.zeros_(self.bias)
-
-
-def _denoiser_domain(domain: Domain, context: int) -> Domain:
-    return replace(
-        domain, inputs=(1 + context) * domain.channels, conditions=domain.conditions + 1, steady=True
-    )

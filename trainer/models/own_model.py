@@ -23,7 +23,7 @@ from vastrun.contract.config import ModelConfig, TrainConfig
 from vastrun.contract.errors import ConfigError
 from vastrun.trainer import user_code
 from vastrun.trainer.models.operator import Domain, NetworkOperator
-from vastrun.trainer.models.weights import store_as_pairs
+from vastrun.trainer.models.weights import count_parameters, store_as_pairs
 
 _KEY = "train.model.name"
 _BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
@@ -165,17 +165,10 @@ def _blocks_of(net: nn.Module) -> nn.ModuleList:
     if isinstance(own, (nn.ModuleList, nn.Sequential)):
         return own
     lists = [module for module in net.modules() if isinstance(module, nn.ModuleList)]
-    usable = [each for each in lists if len(each) and all(map(_can_be_called, each))]
-    return max(usable, key=_size, default=nn.ModuleList())
-
-
-def _can_be_called(module: nn.Module) -> bool:
-    """Return False for a container, whose parts are called one by one."""
-    return not isinstance(module, (nn.ModuleList, nn.ModuleDict, nn.ParameterList, nn.ParameterDict))
-
-
-def _size(module: nn.Module) -> int:
-    return sum(parameter.numel() for parameter in module.parameters())
+    # The parts of a container are called one by one, it is not.
+    containers = (nn.ModuleList, nn.ModuleDict, nn.ParameterList, nn.ParameterDict)
+    usable = [each for each in lists if len(each) and not any(isinstance(one, containers) for one in each)]
+    return max(usable, key=count_parameters, default=nn.ModuleList())
 
 
 def _checksum(net: nn.Module) -> str | None:

@@ -14,8 +14,6 @@ from typing import Any
 
 from vastrun.contract.records import write_json
 
-_INIT_S = 20.0
-_FINISH_S = 20.0
 _OF_THE_PROGRAM = (
     "WANDB_SERVICE",
     "WANDB_RUN_ID",
@@ -47,7 +45,7 @@ def main(arguments: list[str]) -> None:
 
 
 def _end(wandb: Any, run: dict[str, str], exit_code: int) -> str:
-    limits = {"init_timeout": _INIT_S, "finish_timeout": _FINISH_S}
+    limits = {"init_timeout": 20.0, "finish_timeout": 20.0}
     # What W&B knows of the program, its machine and its code stays as the program reported it.
     quiet = {"silent": True, "console": "off", "disable_git": True, "disable_code": True}
     unseen = {"x_disable_meta": True, "x_disable_stats": True, "x_disable_machine_info": True}

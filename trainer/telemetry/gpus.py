@@ -9,8 +9,6 @@ from statistics import fmean
 from types import ModuleType
 from typing import Any
 
-_POLL_INTERVAL_S = 1.0
-_JOIN_TIMEOUT_S = 5.0
 _MIB = 1 << 20
 _SLOWED_BY = {0x20: "heat", 0x40: "heat", 0x80: "its power supply", 0x08: "its hardware"}
 """NVML's `ClocksEventReason`s that indicate a fault; a GPU at its power limit has none."""
@@ -63,7 +61,7 @@ class GpuWatch:
 
     def end(self) -> None:
         self._over.set()
-        self._thread.join(_JOIN_TIMEOUT_S)  # a driver that hangs must not block the rank
+        self._thread.join(timeout=5.0)  # a driver that hangs must not block the rank
 
     def _watch(self) -> None:
         try:
@@ -79,7 +77,7 @@ class GpuWatch:
             return
         while True:
             self._rounds.append([self._sample(pynvml, number, gpu) for number, gpu in enumerate(handles)])
-            if self._over.wait(_POLL_INTERVAL_S):
+            if self._over.wait(timeout=1.0):
                 return
 
     def _sample(self, nvml: ModuleType, number: int, gpu: Any) -> Sample:

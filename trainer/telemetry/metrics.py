@@ -166,9 +166,6 @@ class Metrics:
         self.finish(0 if error is None else exit_code_of(reason_of(error)))
 
 
-_FLUSH_S = 10
-
-
 class TensorBoardWriter:
     """Writes TensorBoard files. Without its optional package it prints one line."""
 
@@ -180,7 +177,7 @@ class TensorBoardWriter:
         except ImportError:
             print("TensorBoard is off: the package tensorboard is not installed", flush=True)
             return
-        self._writer = SummaryWriter(str(folder), purge_step=step + 1, flush_secs=_FLUSH_S)
+        self._writer = SummaryWriter(str(folder), purge_step=step + 1, flush_secs=10)
 
     def add(self, step: int, figures: Mapping[str, float]) -> None:
         if self._writer:

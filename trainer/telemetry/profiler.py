@@ -34,7 +34,6 @@ from vastrun.trainer.heartbeat import Activity, Heartbeat
 
 _FAULTS = (AssertionError, AttributeError, MemoryError, OSError, RuntimeError, TypeError, ValueError)
 """Errors that torch's experimental profiler may raise: they are printed, and the training continues."""
-_COMPRESS_S = 600.0
 _LAST_WRITE_S = 10.0
 """Seconds that a finished training waits for its last trace."""
 _LAST_WRITE_AT_STOP_S = 3.0
@@ -97,7 +96,9 @@ class Profiler:
 
         That heartbeat also labels the activities of the step in the trace.
         """
-        window = self._window or self._next_window(step)
+        if self._planned and step >= self._planned.first - 1:
+            self._window, self._planned = self._planned, None
+        window = self._window
         if window is None or not self._is_ready(window, step) or step < window.first:
             yield self._heart
             return
@@ -124,12 +125,6 @@ class Profiler:
         if self._writer:
             is_urgent = error is not None or self._stop.asked
             self._writer.join(_LAST_WRITE_AT_STOP_S if is_urgent else _LAST_WRITE_S)
-
-    def _next_window(self, step: int) -> Window | None:
-        """Return the window that includes `step` or starts after it; None: `step` is not recorded."""
-        if self._planned and step >= self._planned.first - 1:
-            self._window, self._planned = self._planned, None
-        return self._window
 
     def _is_ready(self, window: Window, step: int) -> bool:
         """Prepare torch's profiler for `step`, in the window or its warm-up; False if that failed."""
@@ -185,7 +180,7 @@ class Profiler:
             operations,
         )
         try:
-            subprocess.run(command, stdin=subprocess.DEVNULL, timeout=_COMPRESS_S, check=True)
+            subprocess.run(command, stdin=subprocess.DEVNULL, timeout=600.0, check=True)
             _check_size(trace, MAX_TRACE_BYTES)
             _check_size(operations, MAX_TABLE_BYTES)
         except (OSError, subprocess.SubprocessError) as fault:

@@ -54,7 +54,10 @@ class Tracker:
         )
         self._thread = threading.Thread(target=self._work, name="wandb", daemon=True)
         if self._run.mode != "off":
-            os.environ.update(_environment(box))
+            # Silence W&B, keep its files in the box, and separate its service process.
+            os.environ.update(WANDB_SILENT="true", WANDB_SERVICE="")
+            for folder in ("WANDB_CACHE_DIR", "WANDB_CONFIG_DIR", "WANDB_DATA_DIR"):
+                os.environ[folder] = str(box / layout.WANDB_FILES)
             self._thread.start()
 
     def continue_run(self, run_id: str) -> None:
@@ -194,16 +197,6 @@ def known_run(box: Path) -> WandbRun | None:
     except (OSError, ValueError):
         return None
     return run
-
-
-def _environment(box: Path) -> dict[str, str]:
-    """Return variables that silence W&B, keep its files in the box, and separate its service process."""
-    folders = ("WANDB_CACHE_DIR", "WANDB_CONFIG_DIR", "WANDB_DATA_DIR")
-    return {
-        "WANDB_SILENT": "true",
-        "WANDB_SERVICE": "",
-        **dict.fromkeys(folders, str(box / layout.RUN / "wandb")),
-    }
 
 
 if __name__ == "__main__":

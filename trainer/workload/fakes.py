@@ -19,7 +19,7 @@ from torch.testing._internal.distributed.fake_pg import FakeStore
 from vastrun.contract.data_config import DataConfig, Keep
 from vastrun.trainer import data
 from vastrun.trainer.checkpoints import Checkpointer
-from vastrun.trainer.data.sizes import DataSizes
+from vastrun.trainer.data.problem import DataSizes
 from vastrun.trainer.data.trajectories import Trajectories, TrajectoryTask, Windows
 from vastrun.trainer.distributed.group import Ranks
 from vastrun.trainer.distributed.rank import Rank

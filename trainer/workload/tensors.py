@@ -18,7 +18,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from vastrun.contract.workload import PeakBytes
-from vastrun.trainer.telemetry.flops import flops_of
+from vastrun.trainer.telemetry.figures import flops_of
 
 _DEVICE_QUERY = torch.ops.prim.device.default
 """Request for the device of a fake tensor: no operation, although it is dispatched as one, and twice as

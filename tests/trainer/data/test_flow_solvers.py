@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from vastrun.trainer.data import gas_fields, incompressible
+from vastrun.trainer.data import gas, incompressible
 from vastrun.trainer.data.gas import GAMMA, Gas, conserved, primitive
 from vastrun.trainer.data.initial_conditions import Array
 from vastrun.trainer.data.pdebench import Grid
@@ -40,7 +40,7 @@ def test_a_wave_of_density_drifts_with_the_gas_and_the_error_falls_with_second_o
 
 def test_a_gas_keeps_mass_energy_and_momentum_with_any_number_of_axes() -> None:
     for axes, cells in ((1, 32), (2, 16), (3, 8)):
-        state = gas_fields.draw(2, axes, np.random.default_rng(axes))(cells, 0.8)
+        state = gas.draw(2, axes, np.random.default_rng(axes))(cells, 0.8)
         assert state.shape == (2, 2 + axes, *[cells] * axes)
         q = conserved(state)
         np.testing.assert_allclose(primitive(q), state, rtol=1e-12)
@@ -96,14 +96,14 @@ def test_between_the_waves_of_a_shock_tube_pressure_and_velocity_are_the_exact_o
 
 
 def test_a_gas_with_exchanged_axes_flows_the_same_way() -> None:
-    state = gas_fields.draw(1, 2, np.random.default_rng(3))(16, 0.5)
+    state = gas.draw(1, 2, np.random.default_rng(3))(16, 0.5)
     turned = state[:, [0, 1, 3, 2]].swapaxes(2, 3)
     one, other = (Gas(viscosity=0.01).solve(each, 2, 0.05, 16)[0, 1] for each in (state, turned))
     np.testing.assert_allclose(other, one[[0, 1, 3, 2]].swapaxes(1, 2), atol=1e-9)
 
 
 def test_random_gas_fields_have_the_mach_number_that_is_asked_for() -> None:
-    fields = gas_fields.draw(5, 2, np.random.default_rng(4))
+    fields = gas.draw(5, 2, np.random.default_rng(4))
     state = fields(32, 0.3)
     sound = np.sqrt(GAMMA * fields.mean[:, 1])
     speed = np.sqrt(np.square(state[:, 2:]).sum(axis=1).mean(axis=(1, 2)))
@@ -181,7 +181,7 @@ def test_without_a_force_a_flow_loses_energy() -> None:
 @pytest.mark.parametrize("which", ["gas", "flow"])
 def test_a_sample_does_not_depend_on_those_solved_beside_it(which: str) -> None:
     if which == "gas":
-        state = gas_fields.draw(3, 2, np.random.default_rng(7))(16, 0.5)
+        state = gas.draw(3, 2, np.random.default_rng(7))(16, 0.5)
         whole, alone = (Gas(viscosity=0.01).solve(each, 3, 0.02, 16) for each in (state, state[1:2]))
     else:
         flow, force = incompressible.draw(3, np.random.default_rng(8))(32)

@@ -8,7 +8,7 @@ from functools import reduce
 import numpy as np
 import pytest
 
-from vastrun.trainer.data import gas_fields
+from vastrun.trainer.data import gas
 from vastrun.trainer.data.gas import GAMMA, Gas
 from vastrun.trainer.data.initial_conditions import Array
 
@@ -49,7 +49,7 @@ def test_sound_travels_along_the_diagonal_at_its_speed() -> None:
 
 
 def test_a_gas_with_exchanged_axes_flows_the_same_way() -> None:
-    state = gas_fields.draw(1, 3, np.random.default_rng(3))(8, 0.5)
+    state = gas.draw(1, 3, np.random.default_rng(3))(8, 0.5)
     turned = np.moveaxis(state[:, [0, 1, 4, 2, 3]], -1, 2)
     one, other = (Gas(viscosity=0.01).solve(each, 2, 0.02, 8)[:, 1] for each in (state, turned))
     np.testing.assert_allclose(other, np.moveaxis(one[:, [0, 1, 4, 2, 3]], -1, 2), atol=1e-9)

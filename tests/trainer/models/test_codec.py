@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from vastrun.contract.config import ModelConfig
-from vastrun.trainer.models.codec import PatchDecoder, PatchEncoder, from_patches, to_patches
+from vastrun.trainer.models.latent_operator import PatchDecoder, PatchEncoder, from_patches, to_patches
 from vastrun.trainer.models.operator import Domain
 
 CONFIG = ModelConfig(dim=16, depth=1, heads=2, patch=4)

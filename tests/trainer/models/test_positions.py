@@ -13,7 +13,7 @@ from vastrun.contract.config import MODELS, ModelConfig
 from vastrun.contract.data_config import PARAMETERS, DataConfig
 from vastrun.trainer import data, models
 from vastrun.trainer.engine.session_builder import domain_of
-from vastrun.trainer.models.codec import PatchEncoder, position_features
+from vastrun.trainer.models.latent_operator import PatchEncoder, position_features
 from vastrun.trainer.models.operator import Domain, grid_points
 from vastrun.trainer.workload.fakes import FakeTrajectories
 

@@ -31,7 +31,7 @@ from vastrun.trainer.stages.objective import (
     spectral_error,
     term_names,
 )
-from vastrun.trainer.telemetry.flops import training_flops
+from vastrun.trainer.telemetry.figures import training_flops
 
 ALL = ObjectiveConfig(spectral=0.5, conservation=2.0)
 GRIDS = [(32,), (16, 32), (8, 12, 16)]

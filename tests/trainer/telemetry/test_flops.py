@@ -14,7 +14,7 @@ from vastrun.trainer.data.trajectories import Windows
 from vastrun.trainer.models.latent_operator import LatentOperator
 from vastrun.trainer.models.operator import Domain
 from vastrun.trainer.stages.objective import UnrollLoss
-from vastrun.trainer.telemetry.flops import training_flops
+from vastrun.trainer.telemetry.figures import training_flops
 
 META = torch.device("meta")
 
