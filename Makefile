@@ -1,4 +1,4 @@
-# One word each: quickstart, test, integration, slow, lint, check, pythons, lowest, newest, torch, versions, wheel, release-check, image, messages, schemas, docs, format, bench, gpu, chaos, stress, frameworks, mlflow, fuzz, clean. All are safe to repeat and quick the second time.
+# One word each: quickstart, test, integration, slow, lint, check, pythons, lowest, newest, torch, versions, wheel, release-check, image, schemas, docs, format, bench, gpu, chaos, stress, frameworks, mlflow, fuzz, clean. All are safe to repeat and quick the second time.
 
 VENV   := .venv
 PYTHON ?= python3
@@ -16,7 +16,7 @@ GPU_PYTHON = $(if $(filter file default,$(origin PYTHON)),$(firstword $(wildcard
 INSTALL := requirements/install.sh $(BIN)/python
 
 .DEFAULT_GOAL := help
-.PHONY: help quickstart test integration slow lint check pythons lowest newest torch versions wheel release-check image messages schemas docs format bench gpu chaos stress frameworks mlflow fuzz clean
+.PHONY: help quickstart test integration slow lint check pythons lowest newest torch versions wheel release-check image schemas docs format bench gpu chaos stress frameworks mlflow fuzz clean
 
 help: ## This list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -69,9 +69,6 @@ release-check: $(STAMPS)/release ## All of a release but the upload: wheel and s
 
 image: $(STAMPS)/dev ## Build the image for CPUs, push and lock it; first tests/docker/daemon.sh start and base.sh
 	@tests/docker/image.sh
-
-messages: ## Print every string that a user may see, to be read
-	@$(PYTHON) tests/messages.py
 
 schemas: $(STAMPS)/dev ## Write the schemas of files and of --json to build/schemas, and the parts of pages that come from the code
 	$(BIN)/python -m tests.schemas

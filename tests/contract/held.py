@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from tests.runs import a_run
 from tests.waiting import eventually
 from vastrun.contract import layout
 from vastrun.launcher.bundle import Bundler
@@ -50,7 +51,7 @@ def hold(
 ) -> HeldMachine:
     """Rent a machine, ship what it needs, and wait until it takes slots."""
     spec = hold_spec(job or small_job(), slots=slots, hours=10.0, usd=None, idle_s=idle_s)
-    run = Run(
+    run = a_run(
         id="held-owl-0a0a",
         job=spec.name,
         spec_json=dump_job(spec),
@@ -58,7 +59,6 @@ def hold(
         phase=Phase.TRAIN,
         out_dir=str(folder / "held"),
         created_at=1.0,
-        phase_at=1.0,
     )
     offer = provider.search(replace(spec, resources=Resources(gpus=0, disk_gb=8.0)))[0]
     order = RentalOrder(

@@ -1,4 +1,4 @@
-"""The account: its keys and what each may do, its ssh keys and its secrets."""
+"""The account: its keys and what each may do, and its ssh keys."""
 
 from __future__ import annotations
 
@@ -57,7 +57,6 @@ class Account:
     credit: float
     keys: dict[str, ApiKey] = field(default_factory=dict)
     ssh_keys: dict[int, SshKey] = field(default_factory=dict)
-    secrets: dict[str, str] = field(default_factory=dict)
     backups: list[dict[str, Any]] = field(default_factory=list)
     user_id: int = OURS
 

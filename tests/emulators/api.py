@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
-from tests.emulators import account_api, instances_api, offers_api, overlays_api, schedules_api, templates_api
+from tests.emulators import account_api, instances_api, offers_api, overlays_api, schedules_api
 from tests.emulators.account import OURS, UNKNOWN_KEY
 from tests.emulators.answers import ApiError, Reply, no_such_instance, refusal, reply, text_reply
 from tests.emulators.behaviour import refused as refused_by
@@ -23,7 +23,6 @@ ROUTES: tuple[Route, ...] = (
     *offers_api.ROUTES,
     *instances_api.ROUTES,
     *account_api.ROUTES,
-    *templates_api.ROUTES,
     *overlays_api.ROUTES,
     *schedules_api.ROUTES,
 )

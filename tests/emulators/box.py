@@ -74,6 +74,3 @@ class Box(Protocol):
 
     def note(self, text: str) -> None:
         """The text stands in the log, too."""
-
-    def run(self, words: Sequence[str]) -> str:
-        """The output of a command in root's home; absolute paths are the box's own."""

@@ -88,12 +88,6 @@ class ContainerBox:
     def note(self, text: str) -> None:
         self._notes.append(text)
 
-    def run(self, words: Sequence[str]) -> str:
-        if self._container is None or self._over:
-            return ""
-        output: bytes = self._container.exec_run(list(words), workdir="/root").output
-        return output.decode(errors="replace")
-
     def _start(self, program: Program, keys: Sequence[str], number: int) -> None:
         try:
             if self._container is None:

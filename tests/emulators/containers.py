@@ -177,7 +177,7 @@ class Containers:
         ordered = dict(instance.rental.variables)
         if any(self._faults.waiting(name, instance.place) for name in _WITHOUT_KEY):
             ordered.pop(KEY_VARIABLE, None)
-        return {**self._account.secrets, **ordered, **injected}
+        return {**ordered, **injected}
 
     def _shown_id(self, instance: Instance) -> str:
         right = self._behaviour.word("box.container_id") == "the machine's id"

@@ -87,7 +87,7 @@ def _request(instance: Instance) -> dict[str, Any]:
     return {
         "label": instance.label,
         "template_id": None,
-        "template_hash_id": rental.template_hash,
+        "template_hash_id": None,
         "template_name": None,
         "image_uuid": rental.image,
         "image_args": list(rental.args),

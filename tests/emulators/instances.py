@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import itertools
 import secrets
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass
 
 from tests.emulators.account import Account
-from tests.emulators.answers import ApiError, no_such_ask, no_such_instance, refusal
+from tests.emulators.answers import ApiError, no_such_ask, no_such_instance
 from tests.emulators.behaviour import Behaviour
 from tests.emulators.billing import Billing, Meter, Rates
 from tests.emulators.box import Graphics
@@ -149,26 +148,14 @@ class Fleet:
         """It gives its GPUs away and keeps its disk."""
         self._life.stop(instance)
 
-    def reboot(self, instance: Instance, *, wipe: bool = False) -> None:
-        """The container starts again on the same GPUs; `wipe` makes its disk new."""
+    def reboot(self, instance: Instance) -> None:
+        """The container starts again on the same GPUs."""
         if instance.cur == "running":
-            self._life.reboot(instance, wipe=wipe)
-
-    def rebuild(self, instance: Instance, changes: Mapping[str, Any]) -> None:
-        """The container is made anew from another image, environment or onstart text."""
-        known = {name: changes[name] for name in ("image", "env", "onstart") if changes.get(name) is not None}
-        instance.rental = replace(instance.rental, **known)
-        self.reboot(instance, wipe=True)
+            self._life.reboot(instance)
 
     def attach_key(self, instance: Instance, public_key: str) -> None:
         """The key may log in from now on."""
         instance.ssh_keys[max(instance.ssh_keys, default=0) + 1] = public_key
-        instance.box.authorize(list(instance.ssh_keys.values()))
-
-    def detach_key(self, instance: Instance, key_id: int) -> None:
-        """The key may not log in any more. Raises ApiError (404)."""
-        if instance.ssh_keys.pop(key_id, None) is None:
-            raise refusal(404, "not_found", "SSH key not found.")
         instance.box.authorize(list(instance.ssh_keys.values()))
 
     def winning_bid(self, instance: Instance) -> float:

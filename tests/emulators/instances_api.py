@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import re
-import shlex
 from collections.abc import Mapping
-from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 from tests.emulators.account import OURS
@@ -19,7 +15,6 @@ from tests.emulators.instance import Instance
 from tests.emulators.instance_rows import instance_row, spoil
 from tests.emulators.instances import BY_ID, IN_LIST
 from tests.emulators.query import matches, sort_key
-from tests.emulators.rental import MAX_COMMAND
 from tests.emulators.world import World
 
 MAX_PAGE = 25
@@ -28,7 +23,6 @@ _SEARCH_KEYS = frozenset(
     | {"machine_id", "host_id", "start_date", "end_date", "image_uuid", "template_id", "template_hash_id"}
     | {"geolocation", "is_bid", "status_msg"}
 )
-_COMMANDS = ("ls", "rm", "du")
 _UNAVAILABLE = "Required resources are currently unavailable, state change queued."
 
 
@@ -87,21 +81,6 @@ def _is_absent(world: World, instance: Instance) -> bool:
     return world.clock.now() < instance.absent_until
 
 
-def list_old(world: World, call: Call) -> Reply:
-    """The list that clients must not use any more."""
-    if world.settings.old_list:
-        return reply({"instances": [_row(world, one) for one in world.instances.seen(IN_LIST)]})
-    msg = "/api/v0/instances/ is deprecated. Use /api/v1/instances/ instead."
-    raise refusal(410, "deprecated_endpoint", msg)
-
-
-def list_filters(world: World, call: Call) -> Reply:
-    """What the list can be filtered by."""
-    columns = ("actual_status", "gpu_name", "verification")
-    rows = [_row(world, one) for one in world.instances]
-    return reply({"filters": [{column: row[column] for column in columns} for row in rows]})
-
-
 def set_state(world: World, call: Call) -> Reply:
     """Starts, stops or labels."""
     instance = world.instances.get(call.id)
@@ -115,42 +94,15 @@ def set_state(world: World, call: Call) -> Reply:
     return reply({"success": True})
 
 
-def set_states(world: World, call: Call) -> Reply:
-    """Starts or stops several."""
-    for instance_id in call.body.get("ids") or call.body.get("instance_ids") or []:
-        answer = _change_state(world, world.instances.get(int(instance_id)), call.body.get("state"))
-        if not answer["success"]:
-            return reply(answer)
-    return reply({"success": True})
-
-
-def start_many(world: World, call: Call) -> Reply:
-    """Starts several."""
-    return set_states(world, replace(call, ids=(), body={**call.body, "state": "running"}))
-
-
 def destroy(world: World, call: Call) -> Reply:
     """Gives it back."""
     world.instances.destroy(world.instances.get(call.id))
     return reply({"success": True})
 
 
-def destroy_many(world: World, call: Call) -> Reply:
-    """Gives several back."""
-    for instance_id in call.body.get("instance_ids") or []:
-        world.instances.destroy(world.instances.get(int(instance_id)))
-    return reply({"success": True})
-
-
 def reboot(world: World, call: Call) -> Reply:
     """The container starts again."""
     world.instances.reboot(world.instances.get(call.id))
-    return reply({"success": True})
-
-
-def recycle(world: World, call: Call) -> Reply:
-    """The container is made anew."""
-    world.instances.reboot(world.instances.get(call.id), wipe=True)
     return reply({"success": True})
 
 
@@ -161,15 +113,6 @@ def change_bid(world: World, call: Call) -> Reply:
     if price is not None and not 0.001 <= float(price) <= 32 * instance.gpus:
         raise refusal(400, "invalid_price", "error 400/3470: price is out of range")
     world.instances.change_bid(instance, None if price is None else float(price))
-    return reply({"success": True})
-
-
-def update_template(world: World, call: Call) -> Reply:
-    """The container is made anew with another image, environment or onstart text."""
-    instance = world.instances.get(call.id)
-    if len(call.body.get("onstart") or "") > MAX_COMMAND:
-        raise refusal(400, "invalid_args", f"onstart is longer than {MAX_COMMAND}")
-    world.instances.rebuild(instance, call.body)
     return reply({"success": True})
 
 
@@ -189,25 +132,6 @@ def request_logs(world: World, call: Call) -> Reply:
     return _published(world, "".join(lines[-tail:]), is_late=is_late)
 
 
-def execute(world: World, call: Call) -> Reply:
-    """Where the output of ls, rm or du will be."""
-    instance = world.instances.get(call.id)
-    command = str(call.body.get("command") or "")
-    words = shlex.split(command)
-    if len(command) > 512 or not words or words[0] not in _COMMANDS:
-        raise refusal(400, "invalid_args", "Only ls, rm and du are allowed.")
-    if any(".." in Path(word).parts for word in words):
-        raise refusal(400, "invalid_args", "Paths must not contain '..'.")
-    return _published(world, instance.box.run(words), writeable_path="/")
-
-
-def list_keys(world: World, call: Call) -> Reply:
-    """The instance's ssh keys, JSON within JSON."""
-    keys = world.instances.get(call.id).ssh_keys
-    listed = [{"id": key_id, "public_key": key} for key_id, key in keys.items()]
-    return reply({"success": True, "ssh_keys": json.dumps(listed)})
-
-
 def attach_key(world: World, call: Call) -> Reply:
     """One more ssh key for this instance alone."""
     instance = world.instances.get(call.id)
@@ -224,12 +148,6 @@ def attach_key(world: World, call: Call) -> Reply:
     if not world.faults.take("attach_lost", instance.place):
         world.instances.attach_key(instance, key)
     return reply({"success": True, "msg": "SSH key attached successfully"})
-
-
-def detach_key(world: World, call: Call) -> Reply:
-    """One ssh key less."""
-    world.instances.detach_key(world.instances.get(call.id), call.ids[1])
-    return reply({"success": True, "msg": "SSH key removed from instance."})
 
 
 def _log(world: World, instance: Instance) -> str:
@@ -302,20 +220,10 @@ def _published(world: World, text: str, *, is_late: bool = False, **more: Any) -
 ROUTES = (
     Route("GET", "/v0/instances/#", "show_instance", "instance_read", show_instance),
     Route("GET", "/v1/instances", "list_instances", "instance_read", list_instances),
-    Route("GET", "/v0/instances", "list_old", "instance_read", list_old),
-    Route("GET", "/v0/instances/filters", "list_filters", "instance_read", list_filters),
     Route("PUT", "/v0/instances/#", "set_state", "instance_write", set_state),
-    Route("PUT", "/v0/instances", "set_states", "instance_write", set_states),
-    Route("POST", "/v0/instances/start", "set_states", "instance_write", start_many),
     Route("DELETE", "/v0/instances/#", "destroy", "instance_write", destroy),
-    Route("DELETE", "/v0/instances", "destroy_many", "instance_write", destroy_many),
     Route("PUT", "/v0/instances/reboot/#", "reboot", "instance_write", reboot),
-    Route("PUT", "/v0/instances/recycle/#", "recycle", "instance_write", recycle),
     Route("PUT", "/v0/instances/bid_price/#", "change_bid", "instance_write", change_bid),
-    Route("PUT", "/v0/instances/update_template/#", "update_template", "instance_write", update_template),
     Route("PUT", "/v0/instances/request_logs/#", "request_logs", "instance_read", request_logs),
-    Route("PUT", "/v0/instances/command/#", "execute", "instance_write", execute),
-    Route("GET", "/v0/instances/#/ssh", "list_ssh", "instance_read", list_keys),
     Route("POST", "/v0/instances/#/ssh", "attach_ssh", "instance_write", attach_key),
-    Route("DELETE", "/v0/instances/#/ssh/#", "detach_ssh", "instance_write", detach_key),
 )

@@ -105,12 +105,10 @@ class Life:
         instance.actual = "exited"  # its message stays that of the last start
         self.boot(instance, delay_s=(lag.seconds or _LONG_S) if lag else self._pace.restart_s)
 
-    def reboot(self, instance: Instance, *, wipe: bool) -> None:
-        """The container starts again on the same GPUs; `wipe` makes its disk new."""
+    def reboot(self, instance: Instance) -> None:
+        """The container starts again on the same GPUs."""
         self._containers.end(instance)
         instance.running_since = None
-        if wipe:
-            instance.box.wipe()
         self.restart(instance)
 
     def stop(self, instance: Instance) -> None:

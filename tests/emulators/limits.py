@@ -12,32 +12,17 @@ from tests.emulators.clock import Clock
 
 SPACING_S: Mapping[str, float] = {
     "create": 4.5,
-    "launch": 5.0,
     "show_instance": 2.0,
     "list_instances": 1.0,
     "set_state": 1.0,
-    "set_states": 1.0,
     "reboot": 1.0,
-    "recycle": 1.0,
     "destroy": 3.0,
-    "destroy_many": 3.0,
     "change_bid": 5.5,
-    "execute": 1.5,
     "charges": 1.0,
-    "invoices": 3.0,
-    "create_ssh_key": 1.0,
-    "detach_ssh": 2.0,
-    "create_api_key": 2.0,
-    "list_api_keys": 1.0,
-    "show_secrets": 5.0,
-    "write_secret": 3.0,
-    "search_templates": 3.0,
     "list_overlays": 1.0,
 }
 PENALTY_S: Mapping[str, float] = {"create": 12.0}
 """Who calls too early waits this long from then on."""
-_SEARCHES = frozenset({"search", "search_new", "search_legacy"})
-_LIST = "list_instances"
 _BURST = 1e-3
 
 
@@ -65,7 +50,7 @@ class Limits:
         if not self.enabled:
             return
         for who in dict.fromkeys((f"key {key}", f"address {address}")):
-            if endpoint in _SEARCHES:
+            if endpoint == "search":
                 self._check_searches(who)
             elif endpoint in SPACING_S:
                 self._check_spacing(_Caller(endpoint, who))

@@ -28,55 +28,9 @@ def search(world: World, call: Call) -> Reply:
     return reply({"offers": _offers(world, call.body)})
 
 
-def search_new(world: World, call: Call) -> Reply:
-    """The same query, a level deeper."""
-    return reply({"offers": _offers(world, call.body.get("q") or {})})
-
-
-def search_legacy(world: World, call: Call) -> Reply:
-    """The same query in the address."""
-    return reply({"offers": _offers(world, call.json_query("q", {}))})
-
-
 def create(world: World, call: Call) -> Reply:
     """Rents one offer."""
     return _create(world, call.id, call.body)
-
-
-def create_many(world: World, call: Call) -> Reply:
-    """Rents several offers alike; one that fails does not stop the others."""
-    answers = []
-    for ask_id in call.body.get("ids") or []:
-        try:
-            answers.append(_create(world, int(ask_id), call.body).content)
-        except ApiError as error:
-            answers.append(error.reply.content)
-    done = any(answer.get("success") for answer in answers)
-    return reply({"success": done, "results": answers})
-
-
-def launch(world: World, call: Call) -> Reply:
-    """Searches and rents the best offer."""
-    offers = _offers(world, call.body.get("q") or {})
-    if not offers:
-        raise refusal(404, "no_such_ask", "error 404/3603: no_such_ask No offers match the query.")
-    return _create(world, offers[0]["id"], call.body)
-
-
-def gpu_names(world: World, call: Call) -> Reply:
-    """Names of the GPUs on the market."""
-    return reply({"gpu_names": sorted({machine.gpu_name for machine in world.market.machines.values()})})
-
-
-def gpu_types(world: World, call: Call) -> Reply:
-    """GPUs with their memory."""
-    types = {(machine.gpu_name, machine.gpu_ram_mb) for machine in world.market.machines.values()}
-    return reply({"gpu_types": [{"gpu_name": name, "gpu_ram": ram} for name, ram in sorted(types)]})
-
-
-def benchmarks(world: World, call: Call) -> Reply:
-    """Nobody has measured anything here."""
-    return reply({"success": True, "benchmarks_found": 0, "benchmarks": [], "next_token": None})
 
 
 def _offers(world: World, query: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -110,7 +64,7 @@ def _odd(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _create(world: World, ask_id: int, body: Mapping[str, Any]) -> Reply:
-    rental = read_rental(world.templates.fill(body))
+    rental = read_rental(body)
     ask = world.market.ask(ask_id)
     if ask is None:
         raise no_such_ask(404, 3603, ask_id)
@@ -198,12 +152,5 @@ def _check_account(world: World) -> None:
 
 ROUTES = (
     Route("POST", "/v0/bundles", "search", "misc", search, open=True),
-    Route("GET", "/v0/bundles", "search_legacy", "misc", search_legacy, open=True),
-    Route("PUT", "/v0/search/asks", "search_new", "misc", search_new, open=True),
     Route("PUT", "/v0/asks/#", "create", "instance_write", create),
-    Route("POST", "/v0/asks/bulk", "create_many", "instance_write", create_many),
-    Route("PUT", "/v0/launch_instance", "launch", "instance_write", launch),
-    Route("GET", "/v0/gpu_names/unique", "gpu_names", "", gpu_names, open=True),
-    Route("GET", "/v0/gpu_types", "gpu_types", "", gpu_types, open=True),
-    Route("GET", "/v0/benchmarks", "benchmarks", "misc", benchmarks),
 )

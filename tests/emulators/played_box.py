@@ -133,9 +133,6 @@ class PlayedBox:
     def note(self, text: str) -> None:
         self._log += text
 
-    def run(self, words: Sequence[str]) -> str:
-        return ""
-
     def box(self, _id: str) -> FakeBox:
         """The script, at its present line."""
         assert self._box is not None

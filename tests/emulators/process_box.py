@@ -156,11 +156,6 @@ class ProcessBox:
         with self._log.open("a") as log:
             log.write(text)
 
-    def run(self, words: Sequence[str]) -> str:
-        inside = [str(self.root) + word if word.startswith("/") else word for word in words]
-        done = subprocess.run(inside, cwd=self.root, capture_output=True, text=True, timeout=_COMMAND_S)
-        return done.stdout + done.stderr
-
     @property
     def _log(self) -> Path:
         return self.root / "container.log"

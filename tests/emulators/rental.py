@@ -27,7 +27,6 @@ class Rental:
     runtype: str = "ssh_proxy"
     bid_usd: float | None = None
     cancel_unavail: bool = False
-    template_hash: str | None = None
     stopped: bool = False
 
     @property
@@ -71,7 +70,6 @@ def read_rental(body: Mapping[str, Any]) -> Rental:
         runtype=body.get("runtype") or ("args" if body.get("args") else "ssh_proxy"),
         bid_usd=None if body.get("price") is None else _number(body, "price", 0.0),
         cancel_unavail=_cancels(body),
-        template_hash=body.get("template_hash_id"),
         stopped=body.get("target_state") == "stopped",
     )
     _check(rental, body)

@@ -44,13 +44,13 @@ def test_the_key_may_be_in_the_address_and_slashes_do_not_matter(vast: VastEmula
 
 def test_a_scoped_key_does_what_it_may(vast: VastEmulator) -> None:
     permissions = {"api": {"misc": {}, "instance_read": {"api.instance.request_logs": {}}}}
-    made = ask(vast, "POST", "/api/v0/auth/apikeys/", {"name": "reader", "permissions": permissions})[1]
+    key = vast.account.add_key("reader", permissions=permissions).key
     instance_id = rent(vast)[1]["new_contract"]
     logs = f"/api/v0/instances/request_logs/{instance_id}/"
-    assert ask(vast, "POST", "/api/v0/bundles/", {}, key=made["key"])[0] == 200
-    assert ask(vast, "PUT", logs, {}, key=made["key"])[0] == 200
-    assert ask(vast, "GET", "/api/v1/instances/", key=made["key"])[0] == 403
-    assert ask(vast, "DELETE", f"/api/v0/instances/{instance_id}/", {}, key=made["key"])[0] == 403
+    assert ask(vast, "POST", "/api/v0/bundles/", {}, key=key)[0] == 200
+    assert ask(vast, "PUT", logs, {}, key=key)[0] == 200
+    assert ask(vast, "GET", "/api/v1/instances/", key=key)[0] == 403
+    assert ask(vast, "DELETE", f"/api/v0/instances/{instance_id}/", {}, key=key)[0] == 403
 
 
 def test_the_list_comes_in_pages_of_25() -> None:
@@ -78,13 +78,6 @@ def test_the_list_filters_stored_columns_only(still: VastEmulator) -> None:
     assert page(still, select_filters={"label": {"eq": "other"}})[1]["instances_found"] == 0
     status, content = page(still, select_filters={"dph_total": {"gt": 0}})
     assert (status, content["error"]) == (400, "invalid_request")
-
-
-@pytest.mark.parametrize("old_list", [False, True])
-def test_the_old_list_is_gone_unless_told_otherwise(old_list: bool) -> None:
-    with VastEmulator(rate_limits=False, old_list=old_list) as vast:
-        status, content = ask(vast, "GET", "/api/v0/instances/")
-        assert (status, content.get("error")) == ((200, None) if old_list else (410, "deprecated_endpoint"))
 
 
 def test_json_has_no_charset(vast: VastEmulator) -> None:
@@ -238,13 +231,8 @@ def test_it_listens_on_loopback_only(vast: VastEmulator) -> None:
         assert ask(vast, "GET", "/api/v0/users/current")[0] == 200
 
 
-def test_secrets_and_keys_of_the_account_reach_new_instances_only(still: VastEmulator) -> None:
-    assert ask(still, "GET", "/api/v0/ssh/")[0] == 404
+def test_keys_of_the_account_reach_new_instances_only(still: VastEmulator) -> None:
     early = rent(still)[1]["new_contract"]
-    added = ask(still, "POST", "/api/v0/ssh/", {"ssh_key": "ssh-ed25519 AAAA me"})[1]["key"]
-    ask(still, "POST", "/api/v0/secrets/", {"key": "token", "value": "t"})
+    added = still.account.add_ssh_key("ssh-ed25519 AAAA me", still.clock.now())
     late = rent(still)[1]["new_contract"]
-    assert ask(still, "GET", "/api/v0/secrets/")[1]["secrets"] == {"TOKEN": "t"}
-    assert ask(still, "GET", "/api/v0/ssh/")[1][0]["key"] == "ssh-ed25519 AAAA me"
-    keys = [list(still.instances.get(one).ssh_keys) for one in (early, late)]
-    assert keys == [[], [added["id"]]]
+    assert [list(still.instances.get(one).ssh_keys) for one in (early, late)] == [[], [added.id]]

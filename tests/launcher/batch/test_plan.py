@@ -9,6 +9,7 @@ import pytest
 
 from tests.launcher.batch.test_fleet import one_gpu
 from tests.launcher.batch.world import BatchWorld, point
+from tests.runs import a_run
 from vastrun.launcher.batch.plan import BatchPlan, price
 from vastrun.launcher.config import dump_job, read_job
 from vastrun.launcher.core import Phase, Run
@@ -42,10 +43,8 @@ def plan(
 
 
 def earlier_run(job: str, provider: str, run_durations_s: float) -> Run:
-    return Run(
-        id="calm-heron-3f1a",
+    return a_run(
         job=job,
-        spec_json="{}",
         provider=provider,
         phase=Phase.ENDED,
         out_dir="/",

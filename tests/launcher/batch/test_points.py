@@ -13,7 +13,7 @@ import pytest
 
 from tests.launcher.batch.world import NAME, BatchWorld
 from tests.offers import rtx_4090
-from tests.runs import ended_run
+from tests.runs import a_run, ended_run
 from vastrun.launcher.batch.points import PointTable
 from vastrun.launcher.batch.schedule import (
     PointState,
@@ -91,16 +91,7 @@ class Points:
     def _add(self, run_id: str, **fields: Any) -> Run:
         now = self.world.time.now()
         made: dict[str, Any] = {"point": "", "provider": "fake", "phase": Phase.PLAN, **fields}
-        run = Run(
-            id=run_id,
-            job="demo",
-            out_dir="/out",
-            created_at=now,
-            phase_at=now,
-            batch=NAME,
-            reserved_usd=1.0,
-            **made,
-        )
+        run = a_run(id=run_id, out_dir="/out", created_at=now, batch=NAME, reserved_usd=1.0, **made)
         self.ledger.add(run)
         return run
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.fakes import FakeClock
+from tests.runs import a_run
 from vastrun.launcher.batch.observer import (
     MAX_CHECK_INTERVAL_S,
     MIN_CHECK_INTERVAL_S,
@@ -33,15 +34,12 @@ class Batch:
 
     def begin(self, point: str, *, attempt: int = 1) -> None:
         run_id = f"{point}-{attempt}"
-        run = Run(
+        run = a_run(
             id=run_id,
-            job="demo",
-            spec_json="{}",
             provider="fake",
             phase=Phase.TRAIN,
             out_dir=str(self.folder / run_id),
             created_at=self.clock.now(),
-            phase_at=self.clock.now(),
             steps=1000,
         )
         self.ledger.add(run)

@@ -9,7 +9,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from vastrun.launcher.core import Driver, Phase, Run
+from tests.runs import a_run
+from vastrun.launcher.core import Driver, Phase
 from vastrun.launcher.core.batch import Batch, BatchLimits, BatchSpec, Budget
 from vastrun.launcher.core.errors import BudgetError
 from vastrun.launcher.ledger.sqlite import SqliteLedger
@@ -37,10 +38,8 @@ class Launchers(RuleBasedStateMachine):
     @rule(batch=st.sampled_from([*BATCHES, ""]), cents=CENTS, old=st.booleans())
     def begin(self, batch: str, cents: int, old: bool) -> None:
         self.number += 1
-        run = Run(
+        run = a_run(
             id=f"run-{self.number}",
-            job="demo",
-            spec_json="{}",
             provider="fake",
             phase=Phase.TRAIN,
             out_dir="/",

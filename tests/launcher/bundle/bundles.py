@@ -9,11 +9,12 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
+from tests.runs import a_run
 from vastrun.contract import layout
 from vastrun.contract.config import TrainConfig
 from vastrun.launcher.bundle import Bundler
 from vastrun.launcher.config import dump_job
-from vastrun.launcher.core import NOTHING, Origin, Phase, Run
+from vastrun.launcher.core import NOTHING, Origin, Run
 from vastrun.launcher.core.job import Code, JobSpec
 
 SPEC = JobSpec(name="job", train=TrainConfig(steps=7))
@@ -24,16 +25,7 @@ def job_with(code: Path, *exclude: str) -> JobSpec:
 
 
 def run_of(spec: JobSpec, out_dir: str = "/nowhere") -> Run:
-    return Run(
-        id="calm-heron-3f1a",
-        job=spec.name,
-        spec_json=dump_job(spec),
-        provider="local",
-        phase=Phase.PLAN,
-        out_dir=out_dir,
-        created_at=0.0,
-        phase_at=0.0,
-    )
+    return a_run(job=spec.name, spec_json=dump_job(spec), out_dir=out_dir)
 
 
 def members(content: bytes) -> dict[str, tarfile.TarInfo]:

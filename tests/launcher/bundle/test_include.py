@@ -9,10 +9,11 @@ from pathlib import Path
 import pytest
 
 from tests.jobs import command_job
+from tests.runs import a_run
 from vastrun.launcher.bundle.checkout import why_not_shipped, worktree
 from vastrun.launcher.commands.missing_file import missing_file
 from vastrun.launcher.config import dump_job
-from vastrun.launcher.core import Cause, Phase, Run
+from vastrun.launcher.core import Cause, Phase
 from vastrun.launcher.core.errors import UsageError
 from vastrun.launcher.core.job import Code
 
@@ -97,15 +98,10 @@ def test_it_is_known_why_a_file_was_not_shipped(checkout: Path) -> None:
 def test_the_file_that_a_program_missed_is_found_in_what_it_said(
     checkout: Path, detail: str, path: bool
 ) -> None:
-    run = Run(
-        id="calm-heron-3f1a",
-        job="demo",
+    run = a_run(
         spec_json=dump_job(replace(command_job(), code=Code(path=str(checkout)))),
-        provider="local",
         phase=Phase.ENDED,
         out_dir="/nowhere",
-        created_at=0.0,
-        phase_at=0.0,
         cause=Cause.USER_ERROR,
         detail=detail,
     )

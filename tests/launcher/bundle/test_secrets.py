@@ -9,23 +9,14 @@ from pathlib import Path
 
 import pytest
 
+from tests.runs import a_run
 from vastrun.contract.config import TrainConfig
 from vastrun.launcher.bundle import Bundler
-from vastrun.launcher.core import Phase, Run
 from vastrun.launcher.core.errors import UsageError
 from vastrun.launcher.core.job import JobSpec, Secret
 
 SPEC = JobSpec(name="job", train=TrainConfig(steps=7))
-RUN = Run(
-    id="calm-heron-3f1a",
-    job="job",
-    spec_json="{}",
-    provider="local",
-    phase=Phase.PLAN,
-    out_dir="/o",
-    created_at=0.0,
-    phase_at=0.0,
-)
+RUN = a_run(job="job")
 
 
 @pytest.mark.parametrize("value", ["plain", "it's", "two\nlines", '$HOME `id` "\\', "grün", "'"])

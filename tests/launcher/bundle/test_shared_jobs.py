@@ -9,26 +9,17 @@ from pathlib import Path
 
 import pytest
 
+from tests.runs import a_run
 from vastrun.contract import layout
 from vastrun.launcher.bundle import Bundler
 from vastrun.launcher.bundle.shared_jobs import SharedJobs
-from vastrun.launcher.core import Bundle, Phase, Run
+from vastrun.launcher.core import Bundle, Run
 from vastrun.launcher.core.errors import UsageError
 from vastrun.launcher.core.job import Code, JobSpec, Secret
 from vastrun.launcher.ports import SecretStore
 
 LAPTOP, SERVER = "laptop~1", "server~2"
-RUN = Run(
-    id="calm-heron-3f1a",
-    job="j",
-    spec_json="{}",
-    provider="vast",
-    phase=Phase.PLAN,
-    out_dir="/o",
-    created_at=0.0,
-    phase_at=0.0,
-    home=LAPTOP,
-)
+RUN = a_run(job="j", provider="vast", home=LAPTOP)
 
 
 class FakeStore:

@@ -12,6 +12,7 @@ import pytest
 from tests.jobs import train_job
 from tests.launcher.api.notebook import Notebook
 from tests.launcher.terminal import Terminal
+from tests.runs import a_run
 from vastrun.launcher.api.client import Client
 from vastrun.launcher.config import dump_job
 from vastrun.launcher.core import Event, Meter, Phase, Run
@@ -25,15 +26,13 @@ OWN, BOTH, PRICE = "$1.00", "$2.50", "$5.00/h"
 def machine(terminal: Terminal, node: int) -> Run:
     """A node whose machine was rented for half an hour."""
     now, name = terminal.clock.now(), ID if node == 0 else f"{ID}-n{node}"
-    return Run(
+    return a_run(
         id=name,
-        job="demo",
         spec_json=dump_job(train_job(nodes=2)),
         provider="fake",
         phase=Phase.ENDED,
         out_dir=str(terminal.folder / f"out-{node}"),
         created_at=now - HALF,
-        phase_at=now - HALF,
         rented_at=now - HALF,
         released_at=now,
         ended_at=now,

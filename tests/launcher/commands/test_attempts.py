@@ -10,6 +10,7 @@ import pytest
 
 from tests.jobs import train_job
 from tests.offers import rtx_4090
+from tests.runs import a_run
 from vastrun.launcher.commands.chains import chain_of, is_retry_missing, next_attempt, origin_of
 from vastrun.launcher.config import dump_job
 from vastrun.launcher.core import Cause, Origin, Phase, Run
@@ -20,15 +21,11 @@ from vastrun.launcher.ledger.sqlite import SqliteLedger
 NOW = 10_000.0
 PUSHES = Checkpoints(push="s3://models/demo/")
 JOB = train_job(retry={"host": 1, "signal": 2}, limits=Limits(hours=1.0, usd=3.0), checkpoints=PUSHES)
-RUN = Run(
+RUN = a_run(
     id="one",
-    job="demo",
     spec_json=dump_job(JOB),
     provider="fake",
     phase=Phase.ENDED,
-    out_dir="/o",
-    created_at=0.0,
-    phase_at=0.0,
     usd_per_hour=3.6,
     rented_at=NOW - 1000,
     released_at=NOW,

@@ -8,23 +8,15 @@ from pathlib import Path
 import pytest
 
 from tests.fakes import FakeClock, FakeProvider
+from tests.runs import a_run
 from vastrun.launcher.api.runs import written_lines
 from vastrun.launcher.commands.logfeed import feed_of
-from vastrun.launcher.core import Phase, Run
+from vastrun.launcher.core import Phase
 from vastrun.launcher.core.errors import UsageError
 from vastrun.launcher.ledger.sqlite import SqliteLedger
 from vastrun.launcher.ui.render.loglines import parse_line
 
-RUN = Run(
-    id="calm-heron-3f1a",
-    job="demo",
-    spec_json="{}",
-    provider="fake",
-    phase=Phase.ENDED,
-    out_dir="",
-    created_at=0.0,
-    phase_at=0.0,
-)
+RUN = a_run(provider="fake", phase=Phase.ENDED, out_dir="")
 LOGS = (
     "100.000 10-check ready\n102.000 rank0 step 1\nno time\n104.000 rank0 step 2\n",
     "101.000 10-check ready\n102.000 rank2 step 1\n" + "".join(f"103.{n:03} rank2 x\n" for n in range(3)),

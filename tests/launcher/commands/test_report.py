@@ -4,20 +4,11 @@ from __future__ import annotations
 
 from itertools import pairwise
 
+from tests.runs import a_run
 from vastrun.launcher.commands.report import PhaseSpan, timeline_of
-from vastrun.launcher.core import Event, Phase, Run
+from vastrun.launcher.core import Event, Phase
 
-RUN = Run(
-    id="calm-heron-3f1a",
-    job="demo",
-    spec_json="{}",
-    provider="local",
-    phase=Phase.ENDED,
-    out_dir="/nowhere",
-    created_at=100.0,
-    phase_at=500.0,
-    ended_at=500.0,
-)
+RUN = a_run(phase=Phase.ENDED, out_dir="/nowhere", created_at=100.0, phase_at=500.0, ended_at=500.0)
 EVENTS = [
     Event(run_id=RUN.id, at=at, phase=phase, text="", usd=usd)
     for at, phase, usd in [

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.runs import a_run
 from tests.waiting import LONGEST_S
 from vastrun.launcher.commands.settings import (
     budgets_of,
@@ -29,15 +30,12 @@ BOTH = BudgetSettings(month_usd=10.0, usd=25.0)
 def run(number: int, created_at: float, *, cost_usd: float | None = None, reserved_usd: float = 6.0) -> Run:
     """An open run, or one that has ended and cost that."""
     ended = cost_usd is not None
-    return Run(
+    return a_run(
         id=f"run-{number}",
-        job="demo",
-        spec_json="{}",
         provider="fake",
         phase=Phase.ENDED if ended else Phase.RENT,
         out_dir="/",
         created_at=created_at,
-        phase_at=created_at,
         usd_per_hour=3600.0,
         rented_at=created_at if ended else None,
         released_at=created_at + (cost_usd or 0.0) if ended else None,

@@ -14,6 +14,7 @@ from tests.emulators.vast import VastEmulator
 from tests.jobs import train_job
 from tests.launcher.providers.vast.rentals import open_market, order
 from tests.launcher.terminal import Terminal
+from tests.runs import a_run
 from vastrun.launcher.commands.reap import Owner, orphans
 from vastrun.launcher.config import dump_job
 from vastrun.launcher.core import Driver, Phase, Run, label_of, ledger_in, run_id_in
@@ -209,15 +210,13 @@ def training(vast: VastEmulator, state: Path) -> Run:
     """A run of another ledger, with its machine on that market."""
     ledger = SqliteLedger(state / "ledger.db", now=time.time, alive=lambda _: False)
     spec = train_job()
-    run = Run(
-        id="calm-heron-3f1a",
+    run = a_run(
         job=spec.name,
         spec_json=dump_job(spec),
         provider="vast",
         phase=Phase.TRAIN,
         out_dir="/nowhere",
         created_at=time.time(),
-        phase_at=time.time(),
         ledger=ledger.id,
     )
     ledger.add(run)

@@ -16,6 +16,7 @@ from tests.launcher.faults import Plan
 from tests.launcher.terminal import Terminal
 from tests.launcher.world import World
 from tests.offers import rtx_4090
+from tests.runs import a_run
 from vastrun.launcher.core import (
     Cause,
     ExtraRates,
@@ -34,15 +35,10 @@ from vastrun.launcher.decisions import policy
 
 RENTED = 1_800_000_000.0
 EXTRAS = ExtraRates(storage_usd_per_hour=0.36, down_usd_per_gb=0.5, up_usd_per_gb=0.25)
-RUN = Run(
-    id="calm-heron-3f1a",
-    job="demo",
-    spec_json="{}",
+RUN = a_run(
     provider="fake",
     phase=Phase.TRAIN,
-    out_dir="/o",
     created_at=RENTED,
-    phase_at=RENTED,
     usd_per_hour=3.96,
     rented_at=RENTED,
     meter=Meter(extras=EXTRAS),

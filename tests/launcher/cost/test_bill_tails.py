@@ -12,6 +12,7 @@ from tests.emulators.billing import Billing, Meter, Rates, recorded_tails
 from tests.emulators.clock import Clock
 from tests.jobs import train_job
 from tests.offers import rtx_4090
+from tests.runs import a_run
 from vastrun.launcher.config import dump_job
 from vastrun.launcher.core import ExtraRates, Instance, MeasuredRun, Phase, Run, bills, runs
 from vastrun.launcher.cost.reconciliation import SETTLEMENT_S, bill_of, reconcile, settled_cost
@@ -46,15 +47,13 @@ class Market:
         rented_at, rates = self.clock.now(), Rates(0.4, 0.02, 0.0, 0.0)
         loads_s, life_s = self.chance.uniform(5, 90), self.chance.uniform(20, 400)
         meter = self.billing.open(Meter(number, None, "RTX 4090", rates, rented_at))
-        run = Run(
+        run = a_run(
             id=f"run-{number}",
-            job="demo",
             spec_json=dump_job(SPEC),
             provider="vast",
             phase=Phase.TRAIN,
             out_dir="/nowhere",
             created_at=rented_at,
-            phase_at=rented_at,
             offer=OFFER,
             instance_id=str(number),
             usd_per_hour=OFFER.usd_per_hour,

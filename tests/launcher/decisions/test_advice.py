@@ -14,6 +14,7 @@ import pytest
 from tests.fakebox import Training
 from tests.jobs import command_job, train_job
 from tests.launcher.terminal import CRASH, HANG, Terminal
+from tests.runs import a_run
 from vastrun.contract import layout
 from vastrun.contract.outcome import Outcome, Reason
 from vastrun.launcher.config import dump_job
@@ -354,18 +355,7 @@ def test_the_advice_after_a_rehearsal_names_no_run(cause: Cause) -> None:
 
 
 def _failed(spec_json: str, cause: Cause, detail: str = "") -> Run:
-    return Run(
-        id="calm-heron-3f1a",
-        job="demo",
-        spec_json=spec_json,
-        provider="local",
-        phase=Phase.ENDED,
-        out_dir="/nowhere",
-        created_at=0.0,
-        phase_at=0.0,
-        cause=cause,
-        detail=detail,
-    )
+    return a_run(spec_json=spec_json, phase=Phase.ENDED, out_dir="/nowhere", cause=cause, detail=detail)
 
 
 def test_the_hint_for_a_checkpoint_that_is_still_on_the_machine_brings_it(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from tests.jobs import train_job
 from tests.launcher.providers.vast.recorded_market import recorded_offers
 from tests.launcher.providers.vast.rows import LOCK, NOW
 from tests.offers import rtx_4090
+from tests.runs import a_run
 from vastrun.launcher.config import dump_job
 from vastrun.launcher.core import ExtraRates, Forecast, Meter, Offer, Phase, Run
 from vastrun.launcher.core.job import Checkpoints, JobSpec, Limits, Resources, Success
@@ -45,15 +46,12 @@ def market(spec: JobSpec = TEN_HOURS) -> Sequence[Offer]:
 
 def outbid_run(offer: Offer, *, spec: JobSpec = TEN_HOURS, age_s: float = 5 * HOUR_S) -> Run:
     """A run that has trained on that machine for so long at its bid."""
-    return Run(
-        id="calm-heron-3f1a",
+    return a_run(
         job=spec.name,
         spec_json=dump_job(spec),
         provider="vast",
         phase=Phase.TRAIN,
-        out_dir="/o",
         created_at=NOW - age_s,
-        phase_at=NOW - age_s,
         offer=offer,
         host=offer.host,
         usd_per_hour=offer.usd_per_hour,

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from tests.jobs import command_job, train_job
+from tests.runs import a_run
 from vastrun.launcher.cli.report import differences_text
 from vastrun.launcher.core import Cause, Cost, Phase, Run
 from vastrun.launcher.core.job import JobSpec, Limits, NotifyUrl
@@ -19,18 +20,7 @@ from vastrun.launcher.decisions.comparison import (
     job_values,
 )
 
-RUN = Run(
-    id="calm-heron-3f1a",
-    job="demo",
-    spec_json="{}",
-    provider="vast",
-    phase=Phase.ENDED,
-    out_dir="/nowhere",
-    created_at=0.0,
-    phase_at=0.0,
-    host="m1",
-    image="vastrun@sha256:aa",
-)
+RUN = a_run(provider="vast", phase=Phase.ENDED, out_dir="/nowhere", host="m1", image="vastrun@sha256:aa")
 
 
 def compared(run: Run = RUN, metrics: Mapping[str, float] | None = None, **changes: Any) -> ComparedRun:

@@ -11,7 +11,8 @@ import pytest
 
 from tests.jobs import train_job
 from tests.offers import rtx_4090
-from vastrun.launcher.core import Cause, Forecast, Offer, Phase, Run
+from tests.runs import a_run
+from vastrun.launcher.core import Cause, Forecast, Offer, Phase
 from vastrun.launcher.core.errors import JobValueError, NoOfferError
 from vastrun.launcher.core.job import JobSpec, Limits
 from vastrun.launcher.decisions import policy
@@ -111,15 +112,11 @@ def test_money_that_ends_before_the_deadline_is_still_the_limit() -> None:
 
 
 def test_a_run_is_past_its_deadline_also_while_its_machine_loads() -> None:
-    run = Run(
+    run = a_run(
         id="one",
-        job="demo",
-        spec_json="{}",
         provider="vast",
         phase=Phase.BOOT,
-        out_dir="/o",
         created_at=NOW,
-        phase_at=NOW,
         offer=FAST,
         rented_at=NOW + HOUR_S - 60,
         usd_per_hour=1.0,

@@ -8,6 +8,7 @@ import pytest
 
 from tests.jobs import train_job
 from tests.offers import rtx_4090
+from tests.runs import a_run
 from vastrun.launcher.config import dump_job
 from vastrun.launcher.core import Cause, Phase, Run
 from vastrun.launcher.decisions.history import AvoidedHosts, HostRecord, avoided, blames_host, host_records
@@ -21,13 +22,10 @@ OFFER = rtx_4090(gpus=2)
 def run(*, age_s: float = 0.0, lasted_s: float = 100.0, **changes: object) -> Run:
     """A run on machine m1 that failed through its host, so long ago."""
     ended_at = NOW - age_s
-    made = Run(
-        id="calm-heron-3f1a",
-        job="demo",
+    made = a_run(
         spec_json=dump_job(train_job()),
         provider="vast",
         phase=Phase.ENDED,
-        out_dir="/o",
         created_at=ended_at - lasted_s,
         phase_at=ended_at,
         offer=OFFER,

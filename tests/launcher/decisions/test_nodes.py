@@ -8,6 +8,7 @@ import pytest
 
 from tests.fakes import FakeClock, FakeProvider
 from tests.jobs import train_job
+from tests.runs import a_run
 from vastrun.launcher.core import Cause, Event, Phase, Run
 from vastrun.launcher.decisions.history import blames_host
 from vastrun.launcher.decisions.nodes import (
@@ -21,16 +22,7 @@ from vastrun.launcher.decisions.nodes import (
 )
 from vastrun.launcher.decisions.policy import lease_of, reservation_usd, share_usd, worst_case_usd
 
-FIRST = Run(
-    id="calm-heron-3f1a",
-    job="demo",
-    spec_json="{}",
-    provider="fake",
-    phase=Phase.RENT,
-    out_dir="/o",
-    created_at=0.0,
-    phase_at=0.0,
-)
+FIRST = a_run(provider="fake", phase=Phase.RENT)
 
 
 def node(number: int, phase: Phase = Phase.RENT, cause: Cause | None = None) -> Run:

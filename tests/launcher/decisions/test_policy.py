@@ -8,6 +8,7 @@ import pytest
 
 from tests.jobs import train_job
 from tests.offers import rtx_4090
+from tests.runs import a_run
 from vastrun.launcher.core import Cause, ExtraRates, Instance, Lease, Meter, Offer, Phase, Run
 from vastrun.launcher.core.job import Limits, Resources
 from vastrun.launcher.decisions.policy import (
@@ -33,17 +34,7 @@ from vastrun.launcher.decisions.policy import (
     worst_case_usd,
 )
 
-RUN = Run(
-    id="calm-heron-3f1a",
-    job="demo",
-    spec_json="{}",
-    provider="fake",
-    phase=Phase.TRAIN,
-    out_dir="/o",
-    created_at=0.0,
-    phase_at=0.0,
-    instance_id="2",
-)
+RUN = a_run(provider="fake", phase=Phase.TRAIN, instance_id="2")
 
 
 def machine(number: str, label: str) -> Instance:

@@ -8,7 +8,8 @@ import pytest
 
 from tests.jobs import train_job
 from tests.offers import rtx_4090
-from vastrun.launcher.core import Event, Meter, Phase, Run
+from tests.runs import a_run
+from vastrun.launcher.core import Event, Meter, Phase
 from vastrun.launcher.core.job import Limits
 from vastrun.launcher.decisions.policy import BOOT_S
 from vastrun.launcher.decisions.remaining_lease import (
@@ -20,15 +21,12 @@ from vastrun.launcher.decisions.remaining_lease import (
 NOW = 1_800_000_000.0
 OFFER = rtx_4090(usd_per_hour=3.6)
 SPEC = train_job(limits=Limits(hours=1.0))
-RUN = Run(
-    id="calm-heron-3f1a",
-    job="demo",
+RUN = a_run(
     spec_json="",
     provider="vast",
     phase=Phase.TRAIN,
     out_dir="",
     created_at=NOW,
-    phase_at=NOW,
     offer=OFFER,
     instance_id="1",
     usd_per_hour=3.6,

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from tests.jobs import command_job, train_job
+from tests.runs import a_run
 from vastrun.contract.config import TrainConfig
 from vastrun.contract.outcome import StageEnd
 from vastrun.contract.stage_config import StageConfig
@@ -24,17 +25,7 @@ STAGES = replace(
 
 
 def run_of(spec: JobSpec, step: int = 0) -> Run:
-    return Run(
-        id="calm-heron-3f1a",
-        job="demo",
-        spec_json=dump_job(spec),
-        provider="fake",
-        phase=Phase.TRAIN,
-        out_dir="/o",
-        created_at=0.0,
-        phase_at=0.0,
-        step=step,
-    )
+    return a_run(spec_json=dump_job(spec), provider="fake", phase=Phase.TRAIN, step=step)
 
 
 @pytest.mark.parametrize(

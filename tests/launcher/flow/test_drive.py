@@ -15,6 +15,7 @@ from tests.fakes import FakeClock, FakeProvider
 from tests.jobs import train_job
 from tests.launcher.faults import Fault, Plan
 from tests.launcher.world import RUN_ID, World
+from tests.runs import a_run
 from vastrun.launcher.core import (
     Cause,
     Driver,
@@ -287,15 +288,12 @@ def test_a_new_run_has_a_row_for_each_node_with_what_it_may_cost(
             point="p1",
             home=home,
         )
-        row = Run(
+        row = a_run(
             id=run_id,
             job=world.spec.name,
-            spec_json="{}",
             provider=name,
-            phase=Phase.PLAN,
             out_dir="/out",
             created_at=world.clock.now(),
-            phase_at=world.clock.now(),
             reserved_usd=reserved_usd,
             parent="former",
             batch="widths",

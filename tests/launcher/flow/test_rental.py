@@ -12,9 +12,10 @@ import pytest
 from tests.fakebox import Training
 from tests.jobs import train_job
 from tests.launcher.terminal import Market, Terminal
+from tests.runs import a_run
 from vastrun.contract.config import ModelConfig
 from vastrun.launcher.config import dump_job
-from vastrun.launcher.core import Instance, Phase, RentalOrder, Run
+from vastrun.launcher.core import Instance, Phase, RentalOrder
 from vastrun.launcher.core.job import JobSpec
 from vastrun.launcher.flow.progress import resumed_step
 from vastrun.launcher.ledger.sqlite import SqliteLedger
@@ -32,17 +33,14 @@ def ledger_with(*runs: tuple[str, str | None, int, JobSpec]) -> SqliteLedger:
     ledger = SqliteLedger(Path(":memory:"), now=lambda: 0.0, alive=lambda _: True)
     for run_id, parent, step, spec in runs:
         ledger.add(
-            Run(
+            a_run(
                 id=run_id,
                 parent=parent,
                 step=step,
                 spec_json=dump_job(spec),
-                job="demo",
                 provider="fake",
                 phase=Phase.ENDED,
                 out_dir=f"/o/{run_id}",
-                created_at=0.0,
-                phase_at=0.0,
             )
         )
     return ledger

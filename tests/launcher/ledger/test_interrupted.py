@@ -10,20 +10,12 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from vastrun.launcher.core import Event, Phase, Run
+from tests.runs import a_run
+from vastrun.launcher.core import Event, Phase
 from vastrun.launcher.ledger import database, sql, sqlite
 from vastrun.launcher.ledger.sqlite import SqliteLedger
 
-RUN = Run(
-    id="calm-heron-3f1a",
-    job="demo",
-    spec_json="{}",
-    provider="local",
-    phase=Phase.PLAN,
-    out_dir="/o",
-    created_at=0.0,
-    phase_at=0.0,
-)
+RUN = a_run()
 FILES = (database.__file__, sql.__file__, sqlite.__file__, contextlib.__file__)
 
 

@@ -10,6 +10,7 @@ from dataclasses import replace
 import pytest
 
 from tests.launcher.ledger.conftest import NOW, Hands
+from tests.runs import a_run
 from tests.waiting import LONGEST_S
 from vastrun.launcher.core import (
     Cause,
@@ -22,7 +23,6 @@ from vastrun.launcher.core import (
     Offer,
     Phase,
     Proof,
-    Run,
     Settled,
     UserRequest,
 )
@@ -31,16 +31,7 @@ from vastrun.launcher.core.errors import BudgetError, HeldError, NoSuchRunError,
 from vastrun.launcher.ledger.sql import SqlLedger
 
 ME, OTHER = "desk:11:1.0", "desk:22:2.0"
-RUN = Run(
-    id="calm-heron-3f1a",
-    job="quickstart",
-    spec_json="{}",
-    provider="local",
-    phase=Phase.PLAN,
-    out_dir="/tmp/out",
-    created_at=NOW,
-    phase_at=NOW,
-)
+RUN = a_run(job="quickstart", out_dir="/tmp/out", created_at=NOW)
 FULL = replace(
     RUN,
     phase=Phase.ENDED,

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from vastrun.launcher.core import Phase, Run
+from tests.runs import a_run
+from vastrun.launcher.core import Phase
 from vastrun.launcher.core.errors import NoSuchRunError
 from vastrun.launcher.ledger.run_ids import find_run, new_id
 from vastrun.launcher.ledger.sqlite import SqliteLedger
@@ -18,18 +19,7 @@ from vastrun.launcher.ledger.sqlite import SqliteLedger
 def ledger(tmp_path: Path) -> SqliteLedger:
     ledger = SqliteLedger(tmp_path / "ledger.db", now=lambda: 0.0, alive=lambda _: True)
     for number, run_id in enumerate(["calm-heron-0001", "calm-hare-0002", "calm-heron-00012"]):
-        ledger.add(
-            Run(
-                id=run_id,
-                job="j",
-                spec_json="{}",
-                provider="local",
-                phase=Phase.PLAN,
-                out_dir="/o",
-                created_at=float(number),
-                phase_at=0.0,
-            )
-        )
+        ledger.add(a_run(id=run_id, job="j", created_at=float(number), phase_at=0.0))
     return ledger
 
 
@@ -41,18 +31,7 @@ def test_ids_are_readable_and_hardly_ever_the_same() -> None:
 
 
 def add(ledger: SqliteLedger, run_id: str, job: str, phase: Phase, at: float) -> None:
-    ledger.add(
-        Run(
-            id=run_id,
-            job=job,
-            spec_json="{}",
-            provider="local",
-            phase=phase,
-            out_dir="/o",
-            created_at=at,
-            phase_at=0.0,
-        )
-    )
+    ledger.add(a_run(id=run_id, job=job, phase=phase, created_at=at, phase_at=0.0))
 
 
 def test_a_jobs_name_is_its_only_open_run_else_its_newest_one(ledger: SqliteLedger) -> None:

@@ -6,23 +6,13 @@ from dataclasses import replace
 
 import pytest
 
+from tests.runs import a_run
 from vastrun.launcher.core import Cause, Phase, Run, Verdict
 from vastrun.launcher.core.bills import cost_usd
 from vastrun.launcher.decisions.policy import DESTROY_TRIES
 from vastrun.launcher.notifications.events import ENDING_OF, NotificationKind, kinds_due
 
-RUN = Run(
-    id="calm-heron-3f1a",
-    job="demo",
-    spec_json="{}",
-    provider="fake",
-    phase=Phase.TRAIN,
-    out_dir="/o",
-    created_at=0.0,
-    phase_at=0.0,
-    usd_per_hour=3.6,
-    rented_at=0.0,
-)
+RUN = a_run(provider="fake", phase=Phase.TRAIN, usd_per_hour=3.6, rented_at=0.0)
 ENDED = replace(RUN, phase=Phase.ENDED, released_at=100.0)
 
 

@@ -6,6 +6,7 @@ import hashlib
 import json
 from pathlib import Path
 
+from tests.runs import a_run
 from vastrun.contract import layout
 from vastrun.contract.outcome import Outcome
 from vastrun.launcher.core import CommandResult, Phase, Run
@@ -64,16 +65,7 @@ def box_with(files: dict[str, bytes], *, manifest: dict[str, bytes] | None = Non
 
 
 def run_in(folder: Path) -> Run:
-    return Run(
-        id="calm-heron-3f1a",
-        job="job",
-        spec_json="{}",
-        provider="local",
-        phase=Phase.COLLECT,
-        out_dir=str(folder),
-        created_at=0.0,
-        phase_at=0.0,
-    )
+    return a_run(job="job", phase=Phase.COLLECT, out_dir=str(folder))
 
 
 def files_in(folder: str) -> dict[str, bytes]:

@@ -10,6 +10,7 @@ from dataclasses import replace
 
 from tests.fakebox import Training
 from tests.fakes import PRICE, FakeClock, FakeProvider, FakeRemote
+from tests.runs import a_run
 from vastrun.contract import layout
 from vastrun.launcher.config import dump_job
 from vastrun.launcher.core import CommandResult, Instance, Offer, Phase, RentalOrder, Run
@@ -63,7 +64,7 @@ class SlottedMarket:
             usd_per_hour=2 * PRICE,
             description="4 x RTX 4090",
         )
-        return Run(
+        return a_run(
             id="held-owl-0a0a",
             job=spec.name,
             spec_json=dump_job(spec),
@@ -71,7 +72,6 @@ class SlottedMarket:
             phase=Phase.TRAIN,
             out_dir="/nowhere",
             created_at=now,
-            phase_at=now,
             offer=offer,
             instance_id="1",
             host=offer.host,

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from tests.jobs import train_job
+from tests.runs import a_run
 from vastrun.launcher.config import dump_job, read_job
 from vastrun.launcher.core import Offer, Phase, Run
 from vastrun.launcher.core.job import JobSpec, Resources
@@ -29,7 +30,7 @@ JOB = train_job(resources=Resources(gpus=1, gpu_memory_gb=20, memory_gb=16, disk
 def held(job: JobSpec = JOB, *, slots: int = 8, gpu: str = "A100 SXM4", **changes: object) -> HeldMachineRow:
     """A machine for eight of these jobs, at $8 an hour."""
     spec = hold_spec(job, slots=slots, hours=10.0, usd=None, idle_s=60.0)
-    run = Run(
+    run = a_run(
         id="held-owl-0a0a",
         job=spec.name,
         spec_json=dump_job(spec),
@@ -37,7 +38,6 @@ def held(job: JobSpec = JOB, *, slots: int = 8, gpu: str = "A100 SXM4", **change
         phase=Phase.TRAIN,
         out_dir="/nowhere",
         created_at=NOW,
-        phase_at=NOW,
         offer=Offer(
             id="1",
             host="m1",
@@ -62,7 +62,7 @@ def held(job: JobSpec = JOB, *, slots: int = 8, gpu: str = "A100 SXM4", **change
 def on_slot(number: int = 1, **changes: object) -> Run:
     """A run on a slot of that machine."""
     run_id = f"calm-heron-{number:04x}"
-    run = Run(
+    run = a_run(
         id=run_id,
         job=JOB.name,
         spec_json=dump_job(JOB),
@@ -70,7 +70,6 @@ def on_slot(number: int = 1, **changes: object) -> Run:
         phase=Phase.TRAIN,
         out_dir="/nowhere",
         created_at=NOW,
-        phase_at=NOW,
         instance_id=f"{run_id}.0000@held-owl-0a0a",
         usd_per_hour=1.0,
         rented_at=NOW,

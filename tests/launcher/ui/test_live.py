@@ -16,8 +16,9 @@ import pytest
 
 from tests.fakes import FakeClock
 from tests.jobs import train_job
+from tests.runs import a_run
 from vastrun.launcher.config import dump_job
-from vastrun.launcher.core import Event, Phase, Progress, Run
+from vastrun.launcher.core import Event, Phase, Progress
 from vastrun.launcher.core.job import Limits
 from vastrun.launcher.ui import live
 from vastrun.launcher.ui.live import ListScreen, LiveScreen
@@ -25,17 +26,7 @@ from vastrun.launcher.ui.question import HeldStream
 from vastrun.launcher.ui.render.live import LearningCurve, sparkline
 
 SPEC = replace(train_job(), limits=Limits(usd=5.0))
-RUN = Run(
-    id="calm-heron-3f1a",
-    job="demo",
-    spec_json=dump_job(SPEC),
-    provider="vast",
-    phase=Phase.TRAIN,
-    out_dir="/o",
-    created_at=0.0,
-    phase_at=60.0,
-    usd_per_hour=2.0,
-)
+RUN = a_run(spec_json=dump_job(SPEC), provider="vast", phase=Phase.TRAIN, phase_at=60.0, usd_per_hour=2.0)
 HALFWAY = Progress(step=500, steps=1000, loss=0.0342, left_s=1800.0)
 TRAINING = LearningCurve(
     losses=[1.0, 0.5, 0.2, 0.1, 0.05, 0.0342],

@@ -12,21 +12,12 @@ from typing import TextIO
 import pytest
 
 from tests.fakes import FakeClock
-from vastrun.launcher.core import Event, Phase, Progress, Run
+from tests.runs import a_run
+from vastrun.launcher.core import Event, Phase, Progress
 from vastrun.launcher.ui.render.runs import progress_text
 from vastrun.launcher.ui.screen import StreamScreen, TerminalCapabilities
 
-RUN = Run(
-    id="calm-heron-3f1a",
-    job="demo",
-    spec_json="{}",
-    provider="local",
-    phase=Phase.TRAIN,
-    out_dir="/o",
-    created_at=0.0,
-    phase_at=0.0,
-    steps=200,
-)
+RUN = a_run(phase=Phase.TRAIN, steps=200)
 
 
 class Tty(io.StringIO):

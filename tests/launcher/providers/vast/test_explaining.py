@@ -14,9 +14,10 @@ from tests.e2e.terminal import Terminal
 from tests.emulators.machines import Machine
 from tests.emulators.vast import VastEmulator
 from tests.launcher.providers.vast.rentals import open_market
+from tests.runs import a_run
 from vastrun.launcher.config import dump_job
 from vastrun.launcher.config.job_loader import load_job
-from vastrun.launcher.core import Phase, Run
+from vastrun.launcher.core import Phase
 from vastrun.launcher.ledger.sqlite import SqliteLedger
 
 JOB = """\
@@ -31,15 +32,12 @@ def trained_before(terminal: Terminal, vast: VastEmulator) -> None:
     """One run of the job, at two steps a second."""
     spec = load_job(JOB, "job.yaml")
     ledger = SqliteLedger(terminal.state / "vastrun" / "ledger.db", now=time.time, alive=lambda _: False)
-    run = Run(
-        id="calm-heron-3f1a",
+    run = a_run(
         job=spec.name,
         spec_json=dump_job(spec),
         provider="vast",
         phase=Phase.ENDED,
-        out_dir="/o",
         created_at=time.time(),
-        phase_at=time.time(),
         offer=open_market(vast, terminal.folder / "other").search(spec)[0],
         steps_per_s=2.0,
     )

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from tests.runs import a_run
 from vastrun.launcher.batch.results import PointResult
-from vastrun.launcher.core import Phase, Run
+from vastrun.launcher.core import Phase
 from vastrun.launcher.core.batch import BatchObjective, BatchPoint, BatchSpec
 from vastrun.launcher.ui.render.batch_results import results_csv
 from vastrun.launcher.ui.render.table import csv_cell
@@ -27,17 +28,7 @@ def test_anything_else_stays_as_it_is(text: str) -> None:
 
 def test_values_metrics_and_hosts_of_a_batch_are_no_formulas() -> None:
     values = {"=cell": FORMULA, "lr": -0.5}
-    run = Run(
-        id="calm-heron-3f1a",
-        job="demo",
-        spec_json="",
-        provider="vast",
-        phase=Phase.TRAIN,
-        out_dir="",
-        created_at=0.0,
-        phase_at=0.0,
-        host="@SUM(A1)",
-    )
+    run = a_run(spec_json="", provider="vast", phase=Phase.TRAIN, out_dir="", host="@SUM(A1)")
     point = BatchPoint(id="1f", values=values, spec_json="", number=1)
     row = PointResult(
         point=point, run=run, verdict=None, metric=-0.25, step=0, hours=0.0, usd=0.0, attempts=1

@@ -17,6 +17,7 @@ import pyte
 import pytest
 
 from tests.jobs import train_job
+from tests.runs import a_run
 from tests.waiting import LONGEST_S
 from vastrun.launcher.commands.queries import Explanation, RunRow
 from vastrun.launcher.config import dump_job
@@ -31,16 +32,7 @@ from vastrun.launcher.ui.render.table import facts, short, table
 from vastrun.launcher.ui.render.verdict import verdict_line
 from vastrun.launcher.ui.render.why import explanation_text
 
-RUN = Run(
-    id="calm-heron-3f1a",
-    job="demo",
-    spec_json=dump_job(train_job()),
-    provider="local",
-    phase=Phase.ENDED,
-    out_dir="/o",
-    created_at=0.0,
-    phase_at=0.0,
-)
+RUN = a_run(spec_json=dump_job(train_job()), phase=Phase.ENDED)
 
 
 @pytest.mark.parametrize(

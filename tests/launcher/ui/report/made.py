@@ -8,6 +8,7 @@ import random
 from pathlib import Path
 
 from tests.jobs import train_job
+from tests.runs import a_run
 from vastrun.launcher.config import dump_job
 from vastrun.launcher.core import Cause, Phase, Run
 from vastrun.launcher.core.batch import Batch, BatchLimits, BatchObjective, BatchPoint, BatchSpec
@@ -56,9 +57,8 @@ def _point(number: int, chance: random.Random) -> BatchPoint:
 def _run(number: int, point: BatchPoint, folder: Path, chance: random.Random) -> Run:
     cause = chance.choices([None, Cause.PRUNED, Cause.OUT_OF_MEMORY], [16, 3, 1])[0]
     began, hours = NOW - 8e4 + number, chance.uniform(0.2, 1.5) * (1 if cause is None else 0.3)
-    return Run(
+    return a_run(
         id=f"calm-heron-{number:04x}",
-        job="demo",
         spec_json=point.spec_json,
         provider="vast",
         phase=Phase.ENDED,
