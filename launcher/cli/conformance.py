@@ -198,7 +198,7 @@ def _summary(report: ConformanceReport, path: str) -> str:
             ("bill", _bill(report, path)),
             *([("trials", _trials(record))] if record.trials else []),
             ("rows", ", ".join(f"{number} {state}" for state, number in count.items() if number)),
-            ("untried", "that Vast sends a scheduled end: no trial lives so long"),
+            ("untried", "whether Vast sends a scheduled end: its first hour comes after a trial"),
             ("file", f"{path}   (holds no secret; attach it to an issue)"),
         ]
     )

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from vastrun.launcher.core import Run
-from vastrun.launcher.core.bills import at_most_usd, cost_usd, counted_of
+from vastrun.launcher.core.bills import cost_usd, counted_of, max_cost_usd
 from vastrun.launcher.core.errors import UsageError
 from vastrun.launcher.core.job import JobSpec
 from vastrun.launcher.core.verdict import EXIT_CODE_OF, EXIT_DEVIATES, EXIT_TEARDOWN_NOT_CONFIRMED, Verdict
@@ -107,7 +107,7 @@ class ConformanceRun:
                 verdict="" if run.verdict is None else run.verdict.value,
                 exit_code=run.exit_code(),
                 counted=counted_of(alone, now),
-                tail_usd=at_most_usd(alone, now) - cost_usd(alone, now),
+                tail_usd=max_cost_usd(alone, now) - cost_usd(alone, now),
                 run_usd=cost_usd(run, now),
                 seen=seen,
                 trials={one: name for one, name in self._recorder.rented.items() if name != "run"},
