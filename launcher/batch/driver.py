@@ -29,7 +29,7 @@ POLL_INTERVAL_S = 0.5
 """Between two looks at the batch: a free slot waits no longer for its next run."""
 _MANAGE_INTERVAL_S = 2.0
 _SETTLE_INTERVAL_S = 600.0
-"""Between two looks for bills that are due: until then, what they may have more is held of the budget."""
+"""Seconds between two polls for bills that are due; the budget holds their possible rest until then."""
 MAX_RENTING = 8
 """Maximum runs that choose and rent a machine at once. A provider limits the rate: more would hold money
 while they wait, and find offers taken.

@@ -144,9 +144,9 @@ class ServeDriver:
 
     def _report_unsigned(self, runs: Sequence[Run]) -> None:
         """Report once each open run that is left alone, and what to do."""
-        taken = {run.id for run in runs} | self._unsigned
+        known = {run.id for run in runs} | self._unsigned
         for run in self.services.ledger.for_display().runs(open_only=True):
-            if run.id not in taken and self._has_no_driver(run):
+            if run.id not in known and self._has_no_driver(run):
                 self._unsigned.add(run.id)
                 try:
                     self.services.ledger.get(run.id)

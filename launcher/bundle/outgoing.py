@@ -19,7 +19,7 @@ class OutgoingFile:
     """From the folder, with `/`."""
     path: Path
     target: str | None
-    """Where a link points to, relative to itself; None for a file."""
+    """Target of a link, relative to the link; None for a file."""
     size: int
     """Bytes."""
 

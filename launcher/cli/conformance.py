@@ -14,7 +14,7 @@ from vastrun.launcher.cli.output import say, set_error_run, show
 from vastrun.launcher.commands.plan import plan_of
 from vastrun.launcher.core import Cost, Run, UserRequest
 from vastrun.launcher.core import Verdict as RunVerdict
-from vastrun.launcher.core.bills import at_most_usd, cost_usd, counted_of
+from vastrun.launcher.core.bills import cost_usd, counted_of, max_cost_usd
 from vastrun.launcher.core.errors import NoOfferError, UsageError, VastrunError
 from vastrun.launcher.core.job import JobSpec
 from vastrun.launcher.core.verdict import EXIT_CODE_OF, EXIT_DEVIATES, EXIT_TEARDOWN_NOT_CONFIRMED, Verdict
@@ -205,7 +205,7 @@ def _summary(report: ConformanceReport, path: str) -> str:
             ("bill", _bill(report, path)),
             *([("trials", _trials(record))] if record.trials else []),
             ("rows", ", ".join(f"{number} {state}" for state, number in count.items() if number)),
-            ("untried", "that Vast sends a scheduled end: no trial lives so long"),
+            ("untried", "whether Vast sends a scheduled end: its first hour comes after a trial"),
             ("file", f"{path}   (holds no secret; attach it to an issue)"),
         ]
     )
@@ -332,7 +332,7 @@ class ConformanceRun:
                 verdict="" if run.verdict is None else run.verdict.value,
                 exit_code=run.exit_code(),
                 counted=counted_of(alone, now),
-                tail_usd=at_most_usd(alone, now) - cost_usd(alone, now),
+                tail_usd=max_cost_usd(alone, now) - cost_usd(alone, now),
                 run_usd=cost_usd(run, now),
                 seen=seen,
                 trials={one: name for one, name in self._recorder.rented.items() if name != "run"},

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from vastrun.launcher.config import read_job
 from vastrun.launcher.core import Cause, Origin, Phase, Run
-from vastrun.launcher.core.bills import at_most_usd
+from vastrun.launcher.core.bills import max_cost_usd
 from vastrun.launcher.core.errors import UsageError
 from vastrun.launcher.decisions import policy
 from vastrun.launcher.decisions.estimates import usd
@@ -50,7 +50,7 @@ def spent_on(ledger: Ledger, run: Run, now: float) -> float:
 
 def max_spent_on(ledger: Ledger, run: Run, now: float) -> float:
     """Return the dollars that a run may have cost by its bill, with all of its nodes."""
-    return sum(at_most_usd(one, now) for one in (run, *ledger.runs(leader=run.id)))
+    return sum(max_cost_usd(one, now) for one in (run, *ledger.runs(leader=run.id)))
 
 
 def next_attempt(spec: JobSpec, chain: Sequence[Run], now: float, spent_usd: float) -> JobSpec | str:

@@ -27,7 +27,7 @@ from vastrun.launcher.core import (
     UserRequest,
     Verdict,
 )
-from vastrun.launcher.core.bills import at_most_usd, cost_of, cost_usd
+from vastrun.launcher.core.bills import cost_of, cost_usd, max_cost_usd
 from vastrun.launcher.core.errors import AuthError, ProviderError
 from vastrun.launcher.core.labels import POOL
 from vastrun.launcher.decisions import slow_machine
@@ -207,7 +207,7 @@ def with_cost(run: Run, nodes: Sequence[Run], now: float) -> RunRow:
     """Return the run with what it and its further nodes cost."""
     cost = sum((cost_of(one, now) for one in nodes), cost_of(run, now))
     return RunRow(
-        run=run, cost=cost, at_most_usd=sum(at_most_usd(one, now) for one in (run, *nodes)), nodes=nodes
+        run=run, cost=cost, at_most_usd=sum(max_cost_usd(one, now) for one in (run, *nodes)), nodes=nodes
     )
 
 

@@ -17,8 +17,8 @@ WATCHED_S = 60.0
 LATE_ROW_S = 60.0
 """Max. age in seconds of a provider's row of a machine."""
 MAX_TAIL_S = 300.0
-"""Max. seconds for which a bill goes on after a machine's end: on Vast, billing ended from 22 s before it to
-290 s after it, in 34 rentals of one user (2026-10)."""
+"""Max. seconds for which a bill continues after a machine's end: on Vast, billing ended from 22 s before to
+290 s after that end, in 34 rentals of one user (2026-10)."""
 _WHOLE_S = 1.0
 """Rounding of a provider's times, in seconds."""
 CLOCK_S = 5.0
@@ -38,14 +38,14 @@ def held_usd(run: Run, now: float) -> float:
     """
     if run.provider == POOL:
         return 0.0
-    usd = at_most_usd(run, now)
+    usd = max_cost_usd(run, now)
     return usd if run.phase is Phase.ENDED else max(usd, run.reserved_usd)
 
 
-def at_most_usd(run: Run, now: float) -> float:
+def max_cost_usd(run: Run, now: float) -> float:
     """Return the max. cost of the run's machines so far, if they end now.
 
-    Until the bill is settled, it may go on for the tail: a provider may charge a machine after its end.
+    Until the bill is settled, it may grow by the tail: a provider may charge a machine after its end.
     """
     if run.charged is not None:
         return run.charged.usd

@@ -70,7 +70,7 @@ class Limits:
     usd: Positive | None = None
     """USD for the whole run."""
     credit: Literal["require", "warn"] = "require"
-    """Where the account has less credit than the run may cost: refuse the order, or only warn."""
+    """Reaction to an account with less credit than the run may cost: refuse the order, or only warn."""
     hours: Positive = 12.0
     """Max. hours that a machine runs, without its loading."""
     deadline: Annotated[str, MinLen(1)] | None = None

@@ -18,7 +18,7 @@ _BID_MARGIN = 1.2
 """Bid as a multiple of the lowest bid that wins now."""
 _BID_MARGIN_MIN = 1.05
 MAX_RAISES = 3
-"""Max. raised bids of a run: each costs a wait, and who bids against it may go on."""
+"""Max. raised bids of a run: each costs a wait, and the other bidder may raise again."""
 RESTART_WAIT_S = 600.0
 """Max. seconds until a machine whose bid was raised trains again: it may read `exited` for this long."""
 _RESTART_S = 120.0
@@ -39,7 +39,7 @@ def offer_at_raised_bid(
     spec: JobSpec,
     run: Run,
     lowest_usd: float,
-    others: Sequence[Offer],
+    other_offers: Sequence[Offer],
     *,
     interruptions_per_hour: float,
     left: float,
@@ -47,8 +47,8 @@ def offer_at_raised_bid(
 ) -> Offer | None:
     """Return the offer of a run that was outbid at a bid that wins; None: its machine is not worth that.
 
-    `lowest_usd`: lowest bid that wins it now, in USD per hour. `others`: offers of other machines. `left`:
-    share of the training that is left.
+    `lowest_usd`: lowest bid that wins it now, in USD per hour. `other_offers`: those of other
+    machines. `left`: share of the training that is left.
     """
     raised = _raised(spec, run, lowest_usd)
     if raised is None or not _is_within_limits(spec, run, raised, now):
@@ -56,7 +56,7 @@ def offer_at_raised_bid(
     lost = lost_hours(spec, run.steps_per_s)
     if lost is None:  # nothing was saved
         lost, left = 0.0, 1.0
-    if not others:
+    if not other_offers:
         return raised
     train_s = _train_s(spec, run)
     if train_s is None:
@@ -65,7 +65,7 @@ def offer_at_raised_bid(
     start_hours = _RESTART_S / 3600
     again = interruption_hours(hours, interruptions_per_hour, start_hours, lost)
     here_usd = (start_hours + lost + hours + again) * raised.usd_per_hour
-    return raised if here_usd <= min(_rest_usd(offer, left, lost) for offer in others) else None
+    return raised if here_usd <= min(_rest_usd(offer, left, lost) for offer in other_offers) else None
 
 
 def _raised(spec: JobSpec, run: Run, lowest_usd: float) -> Offer | None:

@@ -39,8 +39,8 @@ MachineKind = tuple[str, int]
 MAX_RUNS = 50
 """Max. number of runs on a kind of machine that count, newest first: programs and drivers change."""
 MIN_TAILS = 50
-"""Number of settled bills that show how long they go on after a machine: the next one goes on for longer than
-all of these with a chance of 1 in 51. Until then the provider's own maximum counts."""
+"""Number of settled bills whose tails after a machine's end are measured: the next tail is longer than all of
+these with a chance of 1 in 51. Until then the provider's own maximum counts."""
 _MAX_JOBS = 4_000
 """Number of cached shapes: a batch needs the same ones at each of its runs."""
 

@@ -271,7 +271,7 @@ def exceeded_limit(spec: JobSpec, run: Run, now: float) -> Cause | None:
     if run.phase is Phase.COLLECT and now > run.phase_at + lease.collect_s + LIMIT_SLACK_S:
         return Cause.HOST  # its outputs trickle
     slack_usd, limit_usd = LIMIT_SLACK_S / 3600 * run.usd_per_hour, share_usd(spec)
-    if limit_usd is not None and bills.at_most_usd(run, now) > limit_usd + slack_usd:
+    if limit_usd is not None and bills.max_cost_usd(run, now) > limit_usd + slack_usd:
         return Cause.MONEY_LIMIT
     return None
 

@@ -1,4 +1,4 @@
-"""Traffic of a machine: its provider's counter beside vastrun's own measure. Pure functions."""
+"""Traffic of a machine: its provider's counter, compared with vastrun's own measure. Pure functions."""
 
 from __future__ import annotations
 

@@ -116,7 +116,7 @@ class BidWatch:
         done = run_rearm(words, context.run, offer, context.spec, machine, remote, services)
         if done.exit_code != 0:
             return failed(
-                Cause.PREEMPTED, f"outbid; the run cannot go on there: {done.stderr.strip()[-200:]}"
+                Cause.PREEMPTED, f"outbid; the run cannot continue there: {done.stderr.strip()[-200:]}"
             )
         self.waits_since = None
         context.report(_CONTINUED)
@@ -129,15 +129,15 @@ def _cheaper_offer(context: RunContext, machine: Instance) -> Offer | None:
     if services.provider.abilities.bids is None or not context.nodes.is_alone or spec.hold is not None:
         return None
     try:
-        others = [offer for offer in choose_offers_for_run(context) if offer.host != run.host]
+        other_offers = [offer for offer in choose_offers_for_run(context) if offer.host != run.host]
     except NoOfferError:
-        others = []
+        other_offers = []
     known, steps = speed_history_of(services.ledger.measured(), services.provider.name, spec), steps_of(spec)
     return offer_at_raised_bid(
         spec,
         run,
         machine.min_bid_usd_per_hour,
-        others,
+        other_offers,
         interruptions_per_hour=known.bids.per_hour,
         left=max(0.0, 1 - work_of(spec, run.step) / steps) if steps else 1.0,
         now=context.now(),

@@ -156,7 +156,7 @@ def _poll_once(context: RunContext, state: WatchState) -> PhaseResult | None:
 def _ended(
     context: RunContext, state: WatchState, box_status: BoxStatus, remote: Remote
 ) -> PhaseResult | None:
-    """Return the result of a run that has ended; None: it was killed with its container, and goes on."""
+    """Return the result of a run that has ended; None: its container was killed, and it continues."""
     if state.bid.must_continue(box_status):
         return state.bid.resume_run(context, remote)
     try:

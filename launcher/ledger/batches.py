@@ -135,8 +135,8 @@ class SqlBatches:
     def all(self) -> Sequence[Batch]:
         with self._db.reading():
             rows = self._db.rows("SELECT * FROM batches ORDER BY created_at DESC")
-        taken = (row if self._rows.shows_all else self._rows.verify("batches", row) for row in rows)
-        return [batch_from_row(row) for row in taken if row is not None]
+        accepted = (row if self._rows.shows_all else self._rows.verify("batches", row) for row in rows)
+        return [batch_from_row(row) for row in accepted if row is not None]
 
     @with_retries
     def points(self, name: str) -> Sequence[BatchPoint]:
@@ -146,12 +146,12 @@ class SqlBatches:
                 " (SELECT 1 FROM runs WHERE runs.batch = :name AND runs.point = points.id)) ORDER BY number",
                 {"name": name},
             )
-            takes = self._takes_points(name)
-        return [point_from_row(row) for row in rows if takes(row)]
+            accepts = self._accepts_points(name)
+        return [point_from_row(row) for row in rows if accepts(row)]
 
-    def _takes_points(self, name: str) -> Callable[[Row], bool]:
-        """Return what tells which points are taken: none of a teammate's in a batch that was read here, since
-        their jobs would be read from this computer's folders.
+    def _accepts_points(self, name: str) -> Callable[[Row], bool]:
+        """Return a filter of points: of a batch that was read here, it leaves out a teammate's, since their
+        jobs would be read from this computer's folders.
         """
         if self._rows.shows_all:
             return lambda _: True
@@ -174,8 +174,8 @@ class SqlBatches:
         columns = self._rows.columns("point_values")
         with self._db.reading():
             row = self._db.row(f"SELECT {columns} FROM points WHERE batch = ? AND id = ?", (name, point_id))
-            is_taken = row is not None and self._takes_points(name)(row)
-        values: Mapping[str, Any] = json.loads(row["point_values"]) if row is not None and is_taken else {}
+            is_accepted = row is not None and self._accepts_points(name)(row)
+        values: Mapping[str, Any] = json.loads(row["point_values"]) if row is not None and is_accepted else {}
         return values
 
     @with_retries

@@ -179,10 +179,10 @@ def check_team_key(key: str) -> str:
 
 def signing_key(state: Path) -> bytes:
     """Return this computer's key, in a file that only its user can read. Raises StorageError."""
-    return kept_text(state / KEY_FILE, lambda: secrets.token_hex(32)).encode()
+    return stored_text(state / KEY_FILE, lambda: secrets.token_hex(32)).encode()
 
 
-def kept_text(file: Path, make: Callable[[], str]) -> str:
+def stored_text(file: Path, make: Callable[[], str]) -> str:
     """Return the text of a file of the state folder, made at the first use. Raises StorageError."""
     try:
         file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)

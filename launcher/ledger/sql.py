@@ -142,19 +142,19 @@ class SqlLedger:
             row = self._db.row("SELECT * FROM runs WHERE id = ?", (run_id,))
         if row is None:
             raise NoSuchRunError(f"no run is called '{run_id}'", hint="vastrun status")
-        if (taken := self._taken(row)) is None:
+        if (accepted := self._accepted(row)) is None:
             raise self._rows.error(run_id, row["computer"], f"vastrun resume {run_id}")
-        return run_from_row(taken)
+        return run_from_row(accepted)
 
-    def _taken(self, row: Row) -> Row | None:
+    def _accepted(self, row: Row) -> Row | None:
         return row if self._rows.shows_all else self._rows.verify("runs", row)
 
     @with_retries
     def runs(self, /, **which: Any) -> Sequence[Run]:
         rows = self._select(**which)
         # Each row is dropped once it is parsed: of a batch of 10,000 points they take 50 MB.
-        taken = (self._taken(rows.popleft()) for _ in range(len(rows)))
-        return [run_from_row(row) for row in taken if row is not None]
+        accepted = (self._accepted(rows.popleft()) for _ in range(len(rows)))
+        return [run_from_row(row) for row in accepted if row is not None]
 
     def _select(
         self,

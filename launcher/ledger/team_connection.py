@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from vastrun.launcher.core.errors import UsageError
-from vastrun.launcher.ledger.signatures import SigningKeys, kept_text, signing_key
+from vastrun.launcher.ledger.signatures import SigningKeys, signing_key, stored_text
 from vastrun.launcher.package_files import install_command
 from vastrun.launcher.ports import RateLimitStore, SecretStore
 
@@ -90,5 +90,5 @@ def computer_name(state: Path) -> str:
 
     The word is needed because two laptops may both be called `localhost`. Raises StorageError.
     """
-    word = kept_text(state / "computer", lambda: secrets.token_hex(4))
+    word = stored_text(state / "computer", lambda: secrets.token_hex(4))
     return f"{socket.gethostname()}~{word}"

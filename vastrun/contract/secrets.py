@@ -15,7 +15,7 @@ _SECRET_NAME = re.compile(
 )
 _URL = re.compile(r"""(https?)?://([^\s"'<>`\\]+)""", re.IGNORECASE)
 _QUERY = re.compile(r"""(?<=[?&])([\w.~-]*)=[^\s&;#"'<>`\\]+""")
-"""A part of a query, where the URL has lost its scheme, such as in a library's error."""
+"""A part of a query, of a URL without its scheme, as a library's error may show it."""
 _TOKEN = re.compile(
     r"""(?<![\w-])(?:
     hf_\w{16,} | gh[opsur]_\w{16,} | github_pat_\w{16,} | glpat-[\w-]{16,} | sk-[\w-]{16,}

@@ -42,7 +42,7 @@ class ScheduledEnds:
         self._api = api
 
     def schedule_end(self, instance_id: str, after_s: float) -> None:
-        """Schedule the request, or move the one that exists."""
+        """Schedule the request, or move an existing one."""
         # By Vast's clock, which sends it: this computer's may be wrong, and may have been set meanwhile.
         start = end_hour(self._api.server_now() + after_s) + _HOUR_S / 2
         try:

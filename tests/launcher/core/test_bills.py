@@ -205,7 +205,7 @@ SECOND = Rental(instance_id="2", usd_per_hour=1.8, rented_at=RENTED)
 )
 def test_a_bill_may_go_on_after_the_end_until_it_is_settled(run: Run, usd: float) -> None:
     now = RENTED + 100
-    assert bills.at_most_usd(run, now) - bills.cost_usd(run, now) == pytest.approx(usd)
+    assert bills.max_cost_usd(run, now) - bills.cost_usd(run, now) == pytest.approx(usd)
 
 
 def test_what_may_still_be_charged_is_held_of_the_budgets_until_the_bill_is_settled() -> None:

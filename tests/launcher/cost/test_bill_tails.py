@@ -104,7 +104,7 @@ def test_the_ledger_is_never_below_the_bill_and_is_the_bill_once_that_is_settled
     market = Market.of(seed)
     ended = [market.ended_run(number) for number in range(1, RUNS + 1)]
     now = market.clock.now()
-    assert all(bills.at_most_usd(run, now) >= market.billed_usd(run) for run in ended)
+    assert all(bills.max_cost_usd(run, now) >= market.billed_usd(run) for run in ended)
     assert any(bills.cost_usd(run, now) < market.billed_usd(run) for run in ended)  # the count alone
 
     market.clock.advance(SETTLEMENT_S)
@@ -116,7 +116,7 @@ def test_the_ledger_is_never_below_the_bill_and_is_the_bill_once_that_is_settled
     for run in settled:
         assert bills.cost_usd(run, now) == pytest.approx(market.charged_usd(run), abs=1e-9)
         assert bills.cost_usd(run, now) >= market.billed_usd(run) - 2 * ROUNDED_USD  # one row a day
-        assert bills.at_most_usd(run, now) == bills.held_usd(run, now) == bills.cost_usd(run, now)
+        assert bills.max_cost_usd(run, now) == bills.held_usd(run, now) == bills.cost_usd(run, now)
 
 
 def measured(tail_s: float | None, account: str = "41") -> MeasuredRun:
@@ -152,4 +152,4 @@ def test_what_is_learned_from_a_hundred_bills_is_long_enough_for_the_next_hundre
     tail_s = min(bills.MAX_TAIL_S, learned_s(*map(measured, tails)))
     for run in ended[100:]:
         known = replace(run, offer=replace(OFFER, bill_tail_s=tail_s))
-        assert bills.at_most_usd(known, market.clock.now()) >= market.billed_usd(run)
+        assert bills.max_cost_usd(known, market.clock.now()) >= market.billed_usd(run)

@@ -216,7 +216,7 @@ def _to_its_offer(recorder: ApiRecorder, column: str) -> float | None:
 
 
 def _memory_scope(recorder: ApiRecorder) -> Value | None:
-    """Tell whose memory the machine's row shows, beside that of its offer, which is the slice's."""
+    """Return whose memory the machine's row shows; its offer has the slice's."""
     row, ratio = _first_row(recorder), _to_its_offer(recorder, "cpu_ram")
     share = 0.0 if row is None else number_of(row.get("gpu_frac")) or 0.0
     if ratio is None or not 0 < share <= 1:
