@@ -190,10 +190,10 @@ def _joined(rank: int, folder: str, config: TrainConfig) -> tuple[Any, Any, Any]
     import torch
     import torch.distributed as torch_dist
 
+    from vastrun.contract.heartbeat import Heartbeat
     from vastrun.contract.job import Job
     from vastrun.trainer.distributed.group import Ranks
     from vastrun.trainer.distributed.rank import Rank
-    from vastrun.trainer.heartbeat import Heartbeat
 
     world_size, box = RANKS[config.strategy], Path(folder)
     store = torch_dist.FileStore(f"{folder}/store", world_size)

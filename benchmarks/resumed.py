@@ -24,7 +24,7 @@ from benchmarks.box import config, environment, prepare
 from benchmarks.figures import Claim, max_limit, report_claims
 from vastrun.contract import layout
 from vastrun.contract.config import ModelConfig, TrainConfig, WandbConfig
-from vastrun.trainer.heartbeat import read_beat
+from vastrun.contract.heartbeat import read_beat
 
 RUNS = 5
 Strategy = Literal["ddp", "fsdp2"]

@@ -10,8 +10,8 @@ from dataclasses import asdict, fields, replace
 
 from vastrun.contract.config import ObjectiveConfig, OptimConfig, TrainConfig
 from vastrun.contract.data_config import DataConfig
+from vastrun.contract.gates import StageName
 from vastrun.contract.stage_config import StageConfig
-from vastrun.contract.stages import StageName
 from vastrun.launcher.core.job import JobSpec
 
 JobShape = str

@@ -16,11 +16,11 @@ from tests.gpu.check import Place, expect
 from tests.waiting import eventually
 from vastrun.contract import layout
 from vastrun.contract.config import TrainConfig
+from vastrun.contract.heartbeat import Heartbeat
 from vastrun.contract.job import Job
 from vastrun.contract.outcome import Outcome
 from vastrun.contract.records import read_as
 from vastrun.trainer import data
-from vastrun.trainer.heartbeat import Heartbeat
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -10,23 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from vastrun.contract.error_texts import FAILED_DEVICE, NO_MEMORY
 from vastrun.contract.outcome import Reason
-
-FAILED_DEVICE = re.compile(
-    r"\bDeviceError\b|uncorrectable (ECC|NVLink) error|GPU is lost|CUDA error: unknown error"
-    r"|device\(s\) is/are busy or unavailable|[Nn]o CUDA(-capable device is detected| GPUs are available)"
-    r"|CUDA driver initialization failed|system not yet initialized|Hardware stack error"
-)
-"""Matches the text of an error of a failed device, without errors that a faulty kernel may cause as well (a
-launch failure)."""
-
-NO_MEMORY = re.compile(
-    r"\bOutOfMemoryError\b|^MemoryError\b|CUDA (error: )?out of memory|can't allocate memory"
-    r"|\b(CUBLAS|CUDNN)_STATUS_ALLOC_FAILED\b|\bCUFFT_ALLOC_FAILED\b"
-    r"|DataLoader worker \(pid \d+\) is killed by signal: (Killed|Bus error)"
-)
-"""Matches the text of an out-of-memory error of torch or another library. A DataLoader worker is killed when
-main memory is full, and receives SIGBUS when /dev/shm is."""
 
 _IN_WORKER = re.compile(r"Caught \w{1,80} in (.{1,200})\.$")
 """Torch's message for the exception of a worker; the worker's traceback follows it."""

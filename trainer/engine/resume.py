@@ -13,9 +13,9 @@ from torch.distributed.checkpoint.state_dict import get_model_state_dict
 from vastrun.contract import layout
 from vastrun.contract.config import ModelConfig, TrainConfig
 from vastrun.contract.errors import ConfigError
+from vastrun.contract.gates import FORMER
 from vastrun.contract.job import wandb_mode
 from vastrun.contract.records import read_as
-from vastrun.contract.stages import FORMER
 from vastrun.trainer.checkpoints import TrainerState
 from vastrun.trainer.checkpoints.contents import EMA, MODEL, STATE
 from vastrun.trainer.checkpoints.reader import FoundCheckpoint

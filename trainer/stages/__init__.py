@@ -21,7 +21,7 @@ from vastrun.trainer.stages.sampled import DistilledOperator, RefinedOperator, S
 
 @dataclass(frozen=True, kw_only=True)
 class Stage:
-    """Objective of a stage, and the parts that it takes from the former one (`contract/stages.py`)."""
+    """Objective of a stage, and the parts that it takes from the former one (`contract/gates.py`)."""
 
     objective: Callable[[TrainConfig, Sequence[Domain]], Objective]
     inherits: Mapping[str, str] = field(default_factory=dict)

@@ -13,7 +13,7 @@ from typing import cast, get_args
 
 from vastrun.contract import layout
 from vastrun.contract.outcome import REASONS, Hang, IdleGpus, RankEnd, Reason
-from vastrun.trainer.distributed.exit import read_rank_record
+from vastrun.contract.rank_record import read_rank_record
 from vastrun.trainer.distributed.logged_error import (
     Raised,
     last_abort,

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from vastrun.trainer.supervision.fork_server import ADDRESS, start_server
-from vastrun.trainer.telemetry.garbage import importing
+from vastrun.trainer.uncollected_import import importing
 
 _BLAS_THREADS = "OPENBLAS_NUM_THREADS"
 

@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from vastrun.contract import layout
+from vastrun.contract.heartbeat import Beat, read_beat
 from vastrun.contract.outcome import IdleGpus
 from vastrun.contract.records import write_json
 from vastrun.contract.stages import finished_steps
-from vastrun.trainer.heartbeat import Beat, read_beat
 from vastrun.trainer.supervision.processes import innermost_program
 from vastrun.trainer.supervision.rank_process import RankProcess
 from vastrun.trainer.supervision.stall import RankProgress

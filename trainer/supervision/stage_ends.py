@@ -8,10 +8,11 @@ from dataclasses import replace
 from pathlib import Path
 
 from vastrun.contract import layout
+from vastrun.contract.gates import missed_gate
 from vastrun.contract.job import Job
 from vastrun.contract.outcome import Name, StageEnd, StartRecord
 from vastrun.contract.records import parse_json, read_as
-from vastrun.contract.stages import missed_gate, read_records
+from vastrun.contract.stages import read_records
 from vastrun.trainer.supervision.diagnosis import Diagnosis
 from vastrun.trainer.supervision.evidence import read_final
 

@@ -40,7 +40,7 @@ _MAX_URL = 500
 _MAX_RECORD_BYTES = 1 << 14
 _MAX_METADATA_BYTES = 1 << 20
 _MAX_LOG_BYTES = 1 << 20
-_COMMAND = module_command("vastrun.trainer.telemetry.finish_runs")
+_COMMAND = module_command("vastrun.trainer.supervision.finish_runs")
 
 
 @dataclass

@@ -15,6 +15,7 @@ import torch
 from torch.profiler import ProfilerActivity, profile, record_function
 
 from vastrun.contract.config import TrainConfig
+from vastrun.contract.heartbeat import Activity, Heartbeat
 from vastrun.contract.profiling import (
     MAX_RAW_TRACE_BYTES,
     MAX_TABLE_BYTES,
@@ -24,7 +25,6 @@ from vastrun.contract.profiling import (
 )
 from vastrun.trainer.distributed.rank import Rank
 from vastrun.trainer.distributed.signals import StopSignal
-from vastrun.trainer.heartbeat import Activity, Heartbeat
 from vastrun.trainer.telemetry.memory_history import MemoryHistory
 
 _FAULTS = (AssertionError, AttributeError, MemoryError, OSError, RuntimeError, TypeError, ValueError)

@@ -15,9 +15,9 @@ from contextlib import suppress
 from pathlib import Path
 
 from vastrun.contract import layout
+from vastrun.contract.data_cache import CachedFile, DataCache, megabytes, new_hash
 from vastrun.contract.data_files import EXIT_OF_BLAME, HUB_ENDPOINT, JobDataFile, hub_address, path_fault
 from vastrun.contract.job import Job
-from vastrun.trainer.data_cache import CachedFile, DataCache, megabytes, new_hash
 from vastrun.trainer.transfer.download import FileDownload, hash_into, say
 from vastrun.trainer.transfer.download_error import DataFileError, disk_error
 from vastrun.trainer.transfer.sources import HttpSource, ObjectSource

@@ -11,8 +11,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from vastrun.contract.data_cache import FREE_BYTES, megabytes, new_hash
 from vastrun.contract.data_files import JobDataFile
-from vastrun.trainer.data_cache import FREE_BYTES, megabytes, new_hash
 from vastrun.trainer.transfer.download_error import DataFileError, InterruptedDownload, disk_error
 from vastrun.trainer.transfer.sources import HttpSource, ObjectSource
 

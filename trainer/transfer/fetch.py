@@ -16,10 +16,10 @@ from pathlib import Path
 
 from vastrun.contract import layout
 from vastrun.contract.checkpoint_folder import LATEST, MANIFEST, DamagedError, checksum_file, read_manifest
+from vastrun.contract.data_cache import FREE_BYTES
 from vastrun.contract.job import Job
 from vastrun.contract.outcome import FileChecksum
 from vastrun.contract.records import write_json
-from vastrun.trainer.data_cache import FREE_BYTES
 from vastrun.trainer.transfer.remote_checkpoints import (
     RemoteCheckpoints,
     in_one_line,

@@ -7,10 +7,11 @@ from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, Literal
 
 from vastrun.contract.data_config import DataConfig
+from vastrun.contract.gates import StageName
 from vastrun.contract.limits import Count, Ge, Gt, Le, Lt, MinLen, Positive, Seed
 from vastrun.contract.profiling import MAX_STEPS
 from vastrun.contract.stage_config import GateConfig, Schedule, StageConfig
-from vastrun.contract.stages import StageName, StageSpan, spans_of
+from vastrun.contract.stages import StageSpan, spans_of
 
 Weight = Annotated[float, Ge(0)]
 Auto = Literal["auto"]

@@ -11,8 +11,8 @@ from dataclasses import replace
 from vastrun.contract.config import TrainConfig
 from vastrun.contract.config_checks import faults_of, profile_checks, unread_data_options, wrong_values
 from vastrun.contract.config_effects import rejected_options
+from vastrun.contract.gates import FORMER
 from vastrun.contract.stage_config import GateConfig
-from vastrun.contract.stages import FORMER
 
 Fault = tuple[str, str]
 """Key relative to `train`, and text."""

@@ -24,7 +24,7 @@ import sys, time
 from vastrun.contract.errors import DataError
 from vastrun.trainer.distributed.exit import RankExit
 from vastrun.contract.errors import ConfigError
-from vastrun.trainer.heartbeat import Heartbeat
+from vastrun.contract.heartbeat import Heartbeat
 from vastrun.trainer.distributed.rank import Rank
 from vastrun.trainer.distributed.signals import StopSignal
 

@@ -22,7 +22,7 @@ from vastrun.contract.outcome import Outcome
 _BEATING = """
     import os, signal, sys, time
     from pathlib import Path
-    from vastrun.trainer.heartbeat import Heartbeat
+    from vastrun.contract.heartbeat import Heartbeat
 
     rank, heart = int(os.environ["RANK"]), Heartbeat.of_this_rank()
     outputs = Path(os.environ["VASTRUN_OUTPUTS"])

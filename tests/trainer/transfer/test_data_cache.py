@@ -10,7 +10,7 @@ import pytest
 from tests.disks import may_be_made, small_disk
 from tests.trainer.transfer.downloads import CONTENT, MEGABYTE, as_json, described, step
 from tests.trainer.transfer.file_server import FileServer
-from vastrun.trainer.data_cache import CachedFile, DataCache
+from vastrun.contract.data_cache import CachedFile, DataCache
 from vastrun.trainer.transfer.data_files import provide
 
 

@@ -7,10 +7,11 @@ from typing import Any
 import pytest
 
 from vastrun.contract.config import TrainConfig
+from vastrun.contract.gates import missed_gate
 from vastrun.contract.records import read_as
 from vastrun.contract.stage_checks import training_faults
 from vastrun.contract.stage_config import GateConfig
-from vastrun.contract.stages import missed_gate, stage_text
+from vastrun.contract.stages import stage_text
 
 THREE = {"stages": ["operator", "refine", "distill"], "steps": 100}
 OWN = {"refine": {"steps": 40, "unroll": 2, "optim": {"lr": 0.001}}, "distill": {"steps": 20}}

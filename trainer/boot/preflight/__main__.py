@@ -23,6 +23,7 @@ from vastrun.trainer.boot.preflight.machine import (
     torch_fault,
     warnings,
 )
+from vastrun.trainer.uncollected_import import importing
 
 _EXIT_UNFIT_IMAGE = 78
 
@@ -82,8 +83,6 @@ def _check_communication(box: Path) -> int:
     if ranks == 1 and not gpus:
         print("one rank: no communication to check")
         return 0
-    from vastrun.trainer.telemetry.garbage import importing
-
     try:
         with importing():  # torch, which takes seconds
             from vastrun.trainer.boot.preflight.comm import check_communication
@@ -104,8 +103,6 @@ def _check_link(box: Path) -> int:
             file=sys.stdout if setup != "0" else sys.stderr,
         )
         return 0 if setup != "0" else _EXIT_UNFIT_IMAGE
-    from vastrun.trainer.telemetry.garbage import importing
-
     try:
         with importing():  # torch, which takes seconds
             from vastrun.trainer.boot.preflight.link import check_link

@@ -20,8 +20,8 @@ import torch
 import torch.distributed as torch_dist
 
 from vastrun.contract import layout
+from vastrun.contract.errors import DeviceError
 from vastrun.contract.records import write_json
-from vastrun.trainer.distributed.group import device_of
 
 MEGABYTES = {"gloo": 16, "nccl": 256}
 _TIMES = 5
@@ -141,6 +141,17 @@ def _all_reduce(backend: str, limit_s: float, rank: int, ranks: int, folder: Pat
     values = torch.empty(MEGABYTES[backend] * 250_000, device=device)
     report_ready(rank, folder)
     return measure_all_reduce(values, rank, ranks, times=_TIMES)
+
+
+def device_of(rank: int, *, gpus: int) -> torch.device:
+    """Return the device of a rank: its GPU when there are any, else the CPU. Raises DeviceError."""
+    if not gpus:
+        return torch.device("cpu")
+    seen = torch.cuda.device_count()
+    if rank >= seen:
+        raise DeviceError(f"GPU {rank} is needed, but torch {torch.__version__} sees only {seen} GPUs")
+    torch.cuda.set_device(rank)
+    return torch.device("cuda", rank)
 
 
 def eager_init_options(device: torch.device) -> dict[str, Any]:

@@ -15,12 +15,12 @@ from vastrun.contract.job import Job
 from vastrun.trainer.boot.preflight.comm import (
     ForkedRanks,
     RankFunction,
+    device_of,
     eager_init_options,
     measure_all_reduce,
     report_ready,
     run_forked,
 )
-from vastrun.trainer.distributed.group import device_of
 from vastrun.trainer.distributed.nodes import ThisNode, network_environment, this_node_of
 
 MEGABYTES = 16

@@ -13,6 +13,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
+from vastrun.contract.heartbeat import Heartbeat
 from vastrun.trainer.data.trajectories import Windows
 from vastrun.trainer.engine.memory.retry import (
     OutOfMemoryVote,
@@ -22,7 +23,6 @@ from vastrun.trainer.engine.memory.retry import (
 )
 from vastrun.trainer.engine.session import Session
 from vastrun.trainer.engine.step import forward_backward
-from vastrun.trainer.heartbeat import Heartbeat
 from vastrun.trainer.strategies.strategy import OomVote
 
 _MIB = 1 << 20

@@ -1,6 +1,6 @@
 """Finish runs: ends W&B runs that a user's program left open, with the exit code of the program.
 
-`python -m vastrun.trainer.telemetry.finish_runs EXIT_CODE RUNS REPORT`: RUNS is a JSON list of objects with
+`python -m vastrun.trainer.supervision.finish_runs EXIT_CODE RUNS REPORT`: RUNS is a JSON list of objects with
 `id`, `entity` and `project`; REPORT is the file for the URLs of those that were ended.
 """
 
