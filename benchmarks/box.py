@@ -13,6 +13,7 @@ from pathlib import Path
 from vastrun.contract import layout
 from vastrun.contract.config import TrainConfig
 from vastrun.contract.data_config import DataConfig
+from vastrun.contract.train_program import program_of
 from vastrun.trainer import data
 
 RANKS = 2
@@ -37,8 +38,7 @@ def prepare(
         "ranks": ranks,
         "nodes": nodes,
         "gpus": gpus,
-        "train": asdict(config),
-        "command": None,
+        "program": asdict(program_of(config, gpus=gpus, variables=())),
         "stall_s": 120,
         "start_s": 120,
         "setup": [],

@@ -192,6 +192,7 @@ def _joined(rank: int, folder: str, config: TrainConfig) -> tuple[Any, Any, Any]
 
     from vastrun.contract.heartbeat import Heartbeat
     from vastrun.contract.job import Job
+    from vastrun.contract.program import ProgramSpec
     from vastrun.trainer.distributed.group import Ranks
     from vastrun.trainer.distributed.rank import Rank
 
@@ -201,7 +202,7 @@ def _joined(rank: int, folder: str, config: TrainConfig) -> tuple[Any, Any, Any]
     place = Rank(rank=rank, local_rank=rank, world_size=world_size, box=box)
     ranks = Ranks(rank=place, device=torch.device("cpu"), control=torch_dist.new_group(backend="gloo"))
     heart = Heartbeat(box / f"beat-{rank}")
-    job = Job(run_id="", name="", ranks=1, gpus=0, stall_s=60, start_s=60)
+    job = Job(run_id="", program=ProgramSpec(kind="train"), ranks=1, gpus=0, stall_s=60, start_s=60)
     return ranks, job, heart
 
 

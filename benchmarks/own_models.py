@@ -21,6 +21,7 @@ from vastrun.contract import layout
 from vastrun.contract.config import TrainConfig
 from vastrun.contract.heartbeat import Heartbeat
 from vastrun.contract.job import Job
+from vastrun.contract.program import ProgramSpec
 from vastrun.contract.records import read_as
 from vastrun.trainer import data
 from vastrun.trainer.distributed.group import Ranks
@@ -84,7 +85,7 @@ def _train(ranks: Ranks, model: Mapping[str, Any], steps: int) -> tuple[int, flo
     config: TrainConfig = read_as(TrainConfig, settings)
     box = ranks.rank.box
     data.generate(config.data[0], box / layout.DATA)
-    job = Job(run_id="", name="", ranks=1, gpus=0, stall_s=600.0, start_s=600.0)
+    job = Job(run_id="", program=ProgramSpec(kind="train"), ranks=1, gpus=0, stall_s=600.0, start_s=600.0)
     session = set_up(ranks, job, config)
     heart = Heartbeat(box / layout.HEARTBEATS / "rank-0")
     began = time.process_time()

@@ -9,6 +9,7 @@ from functools import partial
 
 from vastrun.contract import layout
 from vastrun.contract.config import TrainConfig
+from vastrun.contract.gates import missed_gate
 from vastrun.contract.heartbeat import Heartbeat
 from vastrun.contract.job import Job
 from vastrun.contract.outcome import Reason
@@ -183,9 +184,11 @@ def _evaluate(
             "stage": stage.span.name,
             "loss": loss,
             "scores": scores,
+            "missed": missed_gate(session.config.gate, stage.span.name, scores),
             "wandb": wandb,
         }
         write_json(box / layout.FINAL, record)
         if stage.is_one_of_several:
-            record_result(box, stage, loss=loss, scores=scores, run_id=session.job.run_id)
+            gate, run_id = session.config.gate, session.job.run_id
+            record_result(box, stage, gate, loss=loss, scores=scores, run_id=run_id)
     return True

@@ -101,7 +101,7 @@ def _shown(command: str) -> str:
 def _supervise(box: Path, job: Job, stop: StopRequest, begin: StartRanks, peers: Peers) -> Outcome:
     """Start the ranks, and restart them until no restart follows."""
     log = MergedLog(path=box / layout.LOG)
-    program = shlex.join(job.command or ("vastrun.trainer.train",))
+    program = shlex.join(job.program.argv or (job.program.module,))
     log.say(f"starting {_shown(program)} on {job.ranks} rank(s)")
     log.say(f"as {_shown(torchrun_line(job, peers.this_node))}")
     if lowers_debug(job, os.environ):
@@ -109,7 +109,7 @@ def _supervise(box: Path, job: Job, stop: StopRequest, begin: StartRanks, peers:
     # Existing files prove nothing about this training.
     before = stamp_files(job.success, box)
     start, history = first_start(box, job.ranks), list[StartRecord]()
-    if job.command is not None and not start.number:
+    if not job.program.keeps_records and not start.number:
         _note_files(box, job, log)
     peers.connect_all(within_s=job.start_s, is_cancelled=lambda: stop.cause is not None)
     checkpoints = ProgramCheckpoints.of(box, job, log.say)
@@ -120,10 +120,10 @@ def _supervise(box: Path, job: Job, stop: StopRequest, begin: StartRanks, peers:
         start = replace(start, resume=checkpoints.restore())
         with checkpoints.watching(), curves.reading():
             observed = run_ranks(box, job, start, begin, stop, log, peers)
-        if job.command is not None:
+        if not job.program.keeps_records:
             _keep_native_stacks(box, observed, stop, log, peers)
         checkpoints.final_poll(stop, ended_well=_all_exited_0(observed))
-        diagnosis = with_gate(box, job, diagnose(box, observed))
+        diagnosis = with_gate(box, diagnose(box, observed))
         history.append(start_record_of(box, observed, diagnosis))
         log.say(f"{history[-1].reason}: {history[-1].detail}")
         decision = _wait_for_restart(agree_on_restart(job, history, start, peers), stop, peers)
@@ -245,7 +245,7 @@ def conclude(
     final = read_final(box)
     loss = final.loss if final else last_loss(box)
     return Outcome(
-        kind="train" if job.train else "command",
+        kind=job.program.kind,
         reason=diagnosis.reason,
         detail=diagnosis.detail,
         started_at=starts[0].started_at if starts else observed.started_at,
@@ -260,7 +260,7 @@ def conclude(
         stop_sent_step=None if diagnosis.stop_sent_at is None else observed.stopped_at_step,
         final_record=final is not None,
         steps_done=_steps_done(box, diagnosis),
-        steps_planned=job.train.total_steps if job.train else None,
+        steps_planned=job.program.total_steps or None,
         last_loss=loss.value,
         loss_finite=loss.finite,
         checkpoint=read_checkpoint(box),
@@ -283,7 +283,7 @@ def supervisor_failure(error: BaseException, job: Job | None, started_at: float)
     """Return the outcome of a failure of the supervisor itself."""
     alone = isinstance(error, PeersError)
     return Outcome(
-        kind="train" if job and job.train else "command",
+        kind=job.program.kind if job else "command",
         reason="communication" if alone else "error",
         detail=str(error) if alone else f"the supervisor failed: {type(error).__name__}: {error}",
         started_at=started_at,

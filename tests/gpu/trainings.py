@@ -12,6 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tests import programs
 from tests.gpu.check import Place, expect
 from tests.waiting import eventually
 from vastrun.contract import layout
@@ -64,9 +65,10 @@ def box_of(folder: Path, place: Place, settings: Settings, *, ranks: int = 1, **
         "stall_s": 60,
         "start_s": 120,
         "train": {**SMALL, **settings},
+        **job,
     }
     folder.mkdir(parents=True)
-    (folder / layout.JOB).write_text(json.dumps({**described, **job}))
+    (folder / layout.JOB).write_text(json.dumps(programs.described(described)))
     for task in config_of(settings).data:
         own = task if ":" not in task.task else replace(task, task="advection")
         list(data.generate(own, folder / layout.DATA))

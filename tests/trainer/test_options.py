@@ -12,6 +12,7 @@ import pytest
 import torch
 from torch import nn
 
+from tests.programs import described
 from tests.trainer import sessions
 from tests.trainer.conftest import Box, RunningRanks
 from tests.trainer.options import BURGERS, DARCY, FNO, SPECTRAL, TWO, Options, with_options
@@ -311,6 +312,6 @@ LIMITS = {"limits.compile_s": 7.0, "limits.eval_s": 8.0, "limits.checkpoint_s": 
 def test_the_supervisor_waits_as_long_as_the_job_says(key: str, seconds: float) -> None:
     job = {"run_id": "a", "name": "a", "ranks": 1, "gpus": 0, "stall_s": 60.0, "start_s": 60.0}
     train = with_options({key: seconds, "compile": "blocks"})
-    limits = StallLimits.of_job(read_as(Job, {**job, "train": train}))
+    limits = StallLimits.of_job(read_as(Job, described({**job, "train": train})))
     stage = key.removeprefix("limits.").removesuffix("_s")
     assert limits.of(stage) == seconds

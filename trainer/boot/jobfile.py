@@ -16,9 +16,12 @@ from vastrun.contract import layout
 
 def variables(job: dict[str, Any]) -> list[str]:
     """Return NAME=VALUE of the job's environment variables, overridden by those of the steps."""
-    kinds = ("train", "hold")
+    program = job["program"]
+    prepare = [step["name"] for step in program.get("prepare") or () if step["name"][:2].isdecimal()]
     of_steps = {
-        "VASTRUN_KIND": next((kind for kind in kinds if job.get(kind) is not None), "command"),
+        "VASTRUN_KIND": program["kind"],
+        "VASTRUN_PREPARE": " ".join(prepare),
+        "VASTRUN_PRELOAD": len(program.get("preload") or ()),
         "VASTRUN_RANKS": job["ranks"],
         "VASTRUN_GPUS": job["gpus"],
         "VASTRUN_SETUP": len(job.get("setup") or ()),

@@ -1,4 +1,4 @@
-"""Packages: install the onboard trainer's packages that this Python lacks, in the pinned versions.
+"""Packages: install the packages of the job's program that this Python lacks, in the pinned versions.
 
 python -m vastrun.trainer.boot.packages     in a box, with the variables of a step. Standard library only.
 """
@@ -15,7 +15,9 @@ from importlib.metadata import PackageNotFoundError, distribution
 from importlib.util import find_spec
 from pathlib import Path
 
-PINS = Path(__file__).parents[1] / "requirements.txt"
+from vastrun.contract.job import Job
+
+_PINS = "requirements.txt"
 _MAX_NAMES = 8
 _EXIT_UNFIT_IMAGE = 78
 _OWN_PYTHON = ("local", "pool", "slurm")
@@ -25,15 +27,16 @@ _NAME = re.compile(r"([A-Za-z0-9._-]+)==")
 
 def main() -> int:
     """Install the missing packages. Return the exit status of the onstart step 25-packages."""
-    if os.environ["VASTRUN_KIND"] == "command":
-        print("the job's command provides its own packages")
+    folder = Job.read(Path(os.environ["VASTRUN_BOX"])).program.folder
+    if folder is None or not (folder / _PINS).is_file():
+        print("the job's program provides its own packages")
         return 0
     if os.environ.get("VASTRUN_KEEP_PYTHON") or os.environ.get("VASTRUN_PROVIDER") in _OWN_PYTHON:
         # Nothing is installed into the Python of the user's computer. A held machine got its packages at the
         # start of the hold, and other slots use them.
         print("using this computer's Python as it is")
         return 0
-    lacking = missing(entries(PINS.read_text(encoding="utf-8")))
+    lacking = missing(entries((folder / _PINS).read_text(encoding="utf-8")))
     if not lacking:
         print("the image has all packages")
         return 0

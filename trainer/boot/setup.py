@@ -9,7 +9,6 @@ other packages that go with the torch that is there. A command that finds none r
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import subprocess
@@ -19,7 +18,9 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from vastrun.contract import layout
+from vastrun.contract.job import Job
 from vastrun.contract.secrets import hide_in_command
+from vastrun.trainer.boot.preflight.machine import EXIT_UNFIT_IMAGE, version_fault_here
 
 _CONSTRAINT, _PIP_LOG = "torch-constraint.txt", "pip.log"
 _TORCH = re.compile(r"(?<![\w./-])torch(?![\w./-])")
@@ -31,10 +32,10 @@ _UV = re.compile(r"(?<![\w./-])uv(?!\S)")
 def main() -> int:
     """Run the commands. Return the exit status of the onstart step."""
     box = Path(os.environ["VASTRUN_BOX"])
-    job = json.loads((box / layout.JOB).read_text(encoding="utf-8"))
+    job = Job.read(box)
     torch = _torch()
     keeping = _keeping(torch, box)
-    for command in job.get("setup") or ():
+    for command in job.setup:
         print(hide_in_command(f"$ {command}"), flush=True)
         code = _run(command, box, keeping)
         if code != 0:
@@ -42,6 +43,9 @@ def main() -> int:
             return 1
     if torch and (now := _torch()) != torch:
         print(f"set-up replaced torch {torch} by {now or 'none'}")
+    if fault := version_fault_here(job.program):
+        print(fault, file=sys.stderr)
+        return EXIT_UNFIT_IMAGE
     return 0
 
 

@@ -103,7 +103,7 @@ def torchrun_line(job: Job, this_node: ThisNode) -> str:
             # (docs/decisions/01-supervisor-restarts.md).
             "--max-restarts=0",
             "--no-python",
-            *job.program,
+            *job.rank_command,
         ]
     )
 

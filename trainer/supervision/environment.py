@@ -43,14 +43,14 @@ def rank_environment(job: Job, start: Start, box: Path, inherited: Mapping[str, 
 def lowers_debug(job: Job, inherited: Mapping[str, str]) -> bool:
     """Tell whether the debug level DETAIL becomes INFO: DDP on gloo crashes with DETAIL."""
     is_asked = {**inherited, **job.env}.get(_DEBUG) == "DETAIL"
-    return is_asked and (job.train is not None or not job.gpus)
+    return is_asked and (job.program.uses_gloo or not job.gpus)
 
 
 def default_variables(job: Job, start: Start, inherited: Mapping[str, str]) -> dict[str, str]:
     """Return the variables that a job may override in its `env:`."""
     return {
         # Otherwise every rank would use all cores, and they would compete for them.
-        "OMP_NUM_THREADS": str(job.threads or max(1, len(os.sched_getaffinity(0)) // start.world_size)),
+        "OMP_NUM_THREADS": str(max(1, len(os.sched_getaffinity(0)) // start.world_size)),
         "NCCL_DEBUG": "WARN",
         # Collectives that the flight recorder remembers per rank.
         "TORCH_FR_BUFFER_SIZE": "2000",
@@ -59,44 +59,23 @@ def default_variables(job: Job, start: Start, inherited: Mapping[str, str]) -> d
         "TORCH_NCCL_HEARTBEAT_TIMEOUT_SEC": str(
             math.ceil(max(job.stall_s, job.start_s)) + _WATCHDOG_MARGIN_S
         ),
-        **_allocator(job),
-        **_deterministic(job),
         # Torch's launcher checks for a GPU in the agent. Without this it initialises the CUDA driver there,
         # which the agent does not need, and which its forks could not use.
         **({"PYTORCH_NVML_BASED_CUDA_CHECK": "1"} if job.gpus else {}),
         **_local_interface(job, inherited),
         # Like `accelerate launch --cpu`: otherwise each rank of accelerate trains alone.
         **({} if job.gpus else {"ACCELERATE_USE_CPU": "true"}),
-    }
-
-
-def _allocator(job: Job) -> dict[str, str]:
-    """Let fragmented GPU memory be used, so that larger micro-batches fit."""
-    if job.train is None or not job.gpus or "PYTORCH_CUDA_ALLOC_CONF" in job.env:
-        return {}
-    return {"PYTORCH_ALLOC_CONF": "expandable_segments:True"}
-
-
-def _deterministic(job: Job) -> dict[str, str]:
-    """Make NVIDIA's libraries sum in the same order each time; they read this when they are loaded."""
-    if job.train is None or not job.train.deterministic:
-        return {}
-    return {
-        # With default workspaces cuBLAS may choose other kernels the next time, and torch rejects it.
-        "CUBLAS_WORKSPACE_CONFIG": ":4096:8",
-        # NVLink's switches sum in another order each time (NVIDIA/nccl#1497), and NCCL chooses among the
-        # other algorithms by the expected speed of the machine.
-        "NCCL_ALGO": "Ring",
+        **job.program.env,
     }
 
 
 def _local_interface(job: Job, inherited: Mapping[str, str]) -> dict[str, str]:
-    """Let gloo use the loopback interface where all ranks of the onboard trainer are on this machine.
+    """Let gloo use the loopback interface where all ranks that use it are on this machine.
 
     Otherwise gloo looks up this machine's name in every process; where it does not resolve, this takes 5 to
     20 seconds.
     """
-    if job.train is None or job.nodes > 1 or "GLOO_SOCKET_IFNAME" in inherited:
+    if not job.program.uses_gloo or job.nodes > 1 or "GLOO_SOCKET_IFNAME" in inherited:
         return {}
     interface = interface_of(LOOPBACK)
     return {"GLOO_SOCKET_IFNAME": interface} if interface else {}
@@ -143,8 +122,8 @@ def _start(start: Start) -> dict[str, str]:
 
 
 def _paths(job: Job, box: Path, requested: Mapping[str, str]) -> dict[str, str]:
-    """Make `python` this interpreter, which finds the trainer, and the trainer the user's code."""
-    code = [str(box / layout.CODE)] if job.train else []
+    """Make `python` this interpreter, which finds our package, and let a module find the user's code."""
+    code = [str(box / layout.CODE)] if job.program.module else []
     modules = [str(_PACKAGES), *code, *_folders(requested.get("PYTHONPATH", ""))]
     programs = [str(Path(sys.executable).parent), requested.get("PATH", os.defpath)]
     return {"PYTHONPATH": os.pathsep.join(dict.fromkeys(modules)), "PATH": os.pathsep.join(programs)}
@@ -160,7 +139,7 @@ def wandb_variables(job: Job, rank: int, world_size: int, environment: Mapping[s
     Each rank has a run of its own id: two that create the same run are what W&B answers with HTTP 409.
     With `WANDB_RESUME=never` each start has a new run, as has one without an id.
     """
-    if job.train is not None:  # the onboard trainer sets them itself
+    if job.program.keeps_records:  # it sets them itself
         return {}
     first = first_run(job)
     defaults = {"WANDB_NAME": f"{job.name} {first}".strip() + (f" rank {rank}" if rank else "")}

@@ -32,8 +32,6 @@ from vastrun.trainer.supervision.wandb_runs import end_runs
 _TRACKER_TIMEOUT_S = 40.0
 """Timeout, longer than W&B's own timeouts: the machine costs money meanwhile."""
 _KILL_S = 2.0
-_COMMAND = module_command("vastrun.trainer.telemetry.tracker")
-_MLFLOW_COMMAND = module_command("vastrun.trainer.telemetry.mlflow_writer")
 
 _MAX_LINE_BYTES = 8192
 
@@ -49,6 +47,9 @@ class FinalRecord:
     step: int
     loss: Loss
     scores: dict[str, float] | None
+    stage: str
+    missed: str | None
+    """Conditions of the gate that the scores miss; None: it passed."""
 
 
 def read_final(box: Path) -> FinalRecord | None:
@@ -60,6 +61,8 @@ def read_final(box: Path) -> FinalRecord | None:
         step=found["step"],
         loss=Loss.of(found["loss"]) if "loss" in found else last_loss(box),
         scores=_scores(found.get("scores")),
+        stage=str(found.get("stage")),
+        missed=str(found["missed"]) if found.get("missed") else None,
     )
 
 
@@ -197,34 +200,34 @@ def _relative(path: Path, box: Path) -> str:
 
 def finish_wandb_run(box: Path, job: Job, outcome: Outcome, exit_code: int) -> Outcome:
     """End the W&B run if rank 0 did not, and return the outcome with its new state."""
-    if outcome.kind == "command":
+    if not job.program.keeps_records:
         return _finish_program_runs(box, job, outcome, exit_code)
-    run = outcome.wandb
+    run, module = outcome.wandb, job.program.trackers.get("wandb")
     truth: Literal["finished", "failed"] = "finished" if exit_code == 0 else "failed"
-    if run is None or run.mode == "off" or run.state == truth or outcome.kind != "train":
+    if run is None or run.mode == "off" or run.state == truth or module is None:
         return outcome
     if run.mode == "offline" and truth == "failed" and run.state == "crashed":
         # A run without an end is a failed one for `wandb sync`.
         return replace(outcome, wandb=replace(run, state=truth))
-    _close_tracker(box, job, _COMMAND, "wandb.log", exit_code)
+    _close_tracker(box, job, module, "wandb.log", exit_code)
     return replace(outcome, wandb=read_wandb(box))
 
 
 def finish_mlflow_run(box: Path, job: Job, exit_code: int) -> None:
     """End the MLflow run if rank 0 did not: it was killed, or ended it with another state."""
-    record = _json(box / layout.MLFLOW)
-    if isinstance(record, dict) and job.train and record.get("exit_code") != exit_code:
-        _close_tracker(box, job, _MLFLOW_COMMAND, "mlflow.log", exit_code)
+    record, module = _json(box / layout.MLFLOW), job.program.trackers.get("mlflow")
+    if isinstance(record, dict) and module is not None and record.get("exit_code") != exit_code:
+        _close_tracker(box, job, module, "mlflow.log", exit_code)
 
 
-def _close_tracker(box: Path, job: Job, command: Sequence[str], log_name: str, exit_code: int) -> None:
-    """Run the command that ends the run of a tracker, for a limited time."""
+def _close_tracker(box: Path, job: Job, module: str, log_name: str, exit_code: int) -> None:
+    """Run the module that ends the run of a tracker, for a limited time."""
     with (
         suppress(subprocess.TimeoutExpired, OSError),
         (box / layout.RAW_LOGS / log_name).open("ab") as log,
     ):
         subprocess.Popen(
-            [*command, str(exit_code)],
+            [*module_command(module), str(exit_code)],
             cwd=box,
             env=rank_environment(job, Start(world_size=job.ranks), box, os.environ),
             stdin=subprocess.DEVNULL,

@@ -2,7 +2,7 @@
 
 `run_module.py vastrun.trainer.supervision.launch_agent SUPERVISOR` reads its request from stdin. Before it
 starts the ranks it forks: the copy, which has torch imported already, waits for the next request, so that the
-next start takes less time. For the onboard trainer it also imports the modules of the ranks, which are forks
+next start takes less time. It also imports the modules that the program preloads; its ranks are then forks
 of it (`fork_server.py`). The supervisor, which does not import torch, reads `run/ranks/agent.json`.
 """
 
@@ -17,9 +17,10 @@ from pathlib import Path
 from typing import NoReturn, cast
 
 from vastrun.contract import layout
-from vastrun.contract.job import Job, wandb_mode
+from vastrun.contract.job import Job
 from vastrun.contract.records import read_json, write_atomically, write_json
 from vastrun.trainer.distributed.nodes import this_node_of
+from vastrun.trainer.supervision.preload import load, serve_ranks
 from vastrun.trainer.supervision.processes import die_with_parent
 from vastrun.trainer.supervision.rank_starter import AgentFailure, start_ranks
 
@@ -48,29 +49,18 @@ def main() -> NoReturn:
     supervisor = int(sys.argv[1])
     die_with_parent(supervisor)
     job = Job.read(_box())
-    _load(job)
+    load(job.program.preload)
     request = _next_request()
     while (copy := os.fork()) == 0:
         request = _next_request()
     die_with_parent(supervisor)
     _apply_request(request, copy)
-    if job.train is not None:
-        from vastrun.trainer.supervision.preload import serve_ranks
-
-        serve_ranks()
+    if job.program.preload:
+        serve_ranks(job.program.module)
     failures = start_ranks(job, this_node_of(job.nodes, os.environ), request.world_size, _box())
     write_json(_box() / layout.AGENT, asdict(AgentRecord(failures=failures)))
     sys.stderr.flush()
     os._exit(1 if failures else 0)  # the teardown of torch takes half a second and may abort
-
-
-def _load(job: Job) -> None:
-    """Import the modules of this agent, its copies and the ranks; for a user's program nothing."""
-    if job.train is None:
-        return
-    from vastrun.trainer.supervision.preload import load
-
-    load(wandb=wandb_mode(job.train.wandb.mode, os.environ) != "off")
 
 
 def _next_request() -> LaunchRequest:

@@ -69,7 +69,7 @@ class LoggedCurves:
     @classmethod
     def of(cls, box: Path, job: Job, say: Callable[[str], None], *, is_host: bool) -> LoggedCurves:
         """Return the curves of the job's program. `is_host`: rank 0 is on this node."""
-        return cls(box=box, say=say, is_on=job.command is not None and is_host)
+        return cls(box=box, say=say, is_on=is_host and not job.program.keeps_records)
 
     @contextmanager
     def reading(self) -> Iterator[None]:

@@ -1,8 +1,8 @@
 """Rank process: starts the program of one rank, logs it and records its end. Standard library only.
 
 `vastrun.trainer.supervision.rank_process PARENT` runs the job's program, with stdout and stderr in
-`run/raw/rank-N.log`, and exits as the program exited. The onboard trainer runs in a fork of the fork server,
-where there is one; any other program is the only child. The record has the end of the program to the
+`run/raw/rank-N.log`, and exits as the program exited. A program that is preloaded runs in a fork of the fork
+server, where there is one; any other program is the only child. The record has the end of the program to the
 millisecond; the launch agent polls ten times a second and counts whole seconds.
 """
 
@@ -85,7 +85,7 @@ def main() -> NoReturn:
     server, job = os.environ.pop(ADDRESS, None), Job.read(box)
     rank, world_size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     environment = {**os.environ, **wandb_variables(job, rank, world_size, os.environ)}
-    if job.command is not None:
+    if not job.program.keeps_records:
         allow_core(box, job.ranks, environment)
     start_child = partial(Child.start, partial(_exec_program, program_of(job, environment), environment))
     run(
@@ -98,7 +98,7 @@ def main() -> NoReturn:
 def program_of(job: Job, environment: Mapping[str, str]) -> tuple[str, ...]:
     """Return the command line of a rank, with `{resume}` replaced where the job has checkpoints."""
     path = environment.get(RESUME, "")
-    return job.program if job.checkpoints is None else with_resume(job.program, path)
+    return job.rank_command if job.checkpoints is None else with_resume(job.rank_command, path)
 
 
 def run(box: Path, rank: int, start: Callable[[], Child | ForkedProgram]) -> NoReturn:

@@ -89,7 +89,7 @@ def gpus_for(job: Job, world_size: int, healthy: Sequence[str] | None) -> tuple[
     They are set even where enough are left, since a failed GPU may still be visible. A user's program may use
     several GPUs per rank.
     """
-    return tuple((healthy or ())[: world_size if job.train else job.gpus])
+    return tuple((healthy or ())[: world_size if job.program.global_batch_size else job.gpus])
 
 
 def min_healthy_gpus(healthy: Sequence[str] | None, elsewhere: Sequence[int]) -> int | None:
@@ -118,15 +118,16 @@ def world_size_on(job: Job, healthy_count: int | None) -> int | None:
     """
     if not job.gpus or healthy_count is None or healthy_count >= job.ranks:
         return job.ranks
-    if job.train is None:  # a user's program may depend on its number of ranks
+    batch = job.program.global_batch_size
+    if batch is None:
         return None
     sizes = range(healthy_count, 0, -1)
-    return next((size for size in sizes if job.train.global_batch % (size * job.nodes) == 0), None)
+    return next((size for size in sizes if batch % (size * job.nodes) == 0), None)
 
 
 def _micro_batch(job: Job, ended: StartRecord, last: Start, world_size: int) -> int | None:
     """Return a micro-batch that fits, after one did not, or when each rank gets a larger share."""
-    if ended.reason == "oom" and job.train is not None:
+    if ended.reason == "oom" and job.program.out_of_memory == "halve":
         return (ended.micro_batch or 0) // 2
     return ended.micro_batch or last.micro_batch if world_size < last.world_size else last.micro_batch
 
@@ -142,18 +143,17 @@ def _limit_reached(job: Job, history: Sequence[StartRecord], meaning: Meaning) -
 
 def _would_run_out_again(job: Job, record: StartRecord) -> str | None:
     """Return why a training that ran out of memory would do so again; None if a restart may help."""
-    if record.reason != "oom" or job.train is None:
+    if record.reason != "oom" or job.program.out_of_memory == "again":
         return None
-    if job.train.out_of_memory == "fail":
-        return "train.out_of_memory is fail"
+    if job.program.out_of_memory == "fail":
+        return f"{job.program.kind}.out_of_memory is fail"
     if record.micro_batch is None:
         return "it ran out of memory before its first step"
     return "a micro-batch of 1 does not fit" if record.micro_batch <= 1 else None
 
 
 def _is_last_stage(job: Job, ended: StartRecord) -> bool:
-    spans = job.train.stage_spans if job.train else ()
-    return not any(span.name == ended.stage for span in spans[:-1])
+    return not any(span.name == ended.stage for span in job.program.stages[:-1])
 
 
 def _saved(record: StartRecord) -> int:

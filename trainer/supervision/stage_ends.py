@@ -8,7 +8,6 @@ from dataclasses import replace
 from pathlib import Path
 
 from vastrun.contract import layout
-from vastrun.contract.gates import missed_gate
 from vastrun.contract.job import Job
 from vastrun.contract.outcome import Name, StageEnd, StartRecord
 from vastrun.contract.records import parse_json, read_as
@@ -25,28 +24,25 @@ def stage_of(box: Path) -> str | None:
     return None
 
 
-def with_gate(box: Path, job: Job, diagnosis: Diagnosis) -> Diagnosis:
+def with_gate(box: Path, diagnosis: Diagnosis) -> Diagnosis:
     """Return the diagnosis of a start that finished with scores that miss its gate; else the same one.
 
     Only the first node has scores; the others follow its decision.
     """
-    final = read_final(box) if diagnosis.reason == "finished" and job.train else None
-    if job.train is None or final is None:
+    final = read_final(box) if diagnosis.reason == "finished" else None
+    if final is None or final.missed is None:
         return diagnosis
-    stage = stage_of(box) or job.train.stage_spans[0].name
-    missed = missed_gate(job.train.gate_of(stage), stage, final.scores or {})
-    if missed is None:
-        return diagnosis
-    return replace(diagnosis, reason="gate_missed", detail=f"stage {stage} missed its gate: {missed}")
+    detail = f"stage {final.stage} missed its gate: {final.missed}"
+    return replace(diagnosis, reason="gate_missed", detail=detail)
 
 
 def stage_ends(box: Path, job: Job, starts: Sequence[StartRecord]) -> tuple[StageEnd, ...]:
     """Return how far each stage of a job with several came; empty for any other job."""
-    if job.train is None or len(job.train.stage_spans) < 2:
+    if len(job.program.stages) < 2:
         return ()
     records = {record.stage: record for record in read_records(box)}
     ends = []
-    for span in job.train.stage_spans:
+    for span in job.program.stages:
         of_it = [start for start in starts if start.stage == span.name]
         record = records.get(span.name)
         # The ranks may have reached a step, and been restarted from an earlier one.
@@ -59,9 +55,7 @@ def stage_ends(box: Path, job: Job, starts: Sequence[StartRecord]) -> tuple[Stag
                 steps_planned=span.steps,
                 seconds=sum(max(0.0, start.ended_at - start.started_at) for start in of_it),
                 scores=dict(record.scores) if record else None,
-                missed=missed_gate(job.train.gate_of(span.name), span.name, record.scores)
-                if record
-                else None,
+                missed=record.missed if record else None,
                 run_id=record.run_id if record else None,
             )
         )

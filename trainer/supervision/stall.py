@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from vastrun.contract.job import Job
@@ -21,12 +21,10 @@ _ORDER = (
 )
 _BACKWARD = "torch/autograd/"
 _STRATEGY = (_BACKWARD, "torch/distributed/fsdp/", "torch/nn/")
-_TRAINER_FOLDER = f"{Path(__file__).parents[1]}/"
 _WAITING = (_BACKWARD, "torch/distributed/", "torch/nn/parallel/")
 _DEVICE = ("torch/cuda/", "torch/accelerator/")
 _ON_DEVICE = "synchronize"
 """Function that waits for a GPU, and so for its collectives: NCCL runs them there asynchronously."""
-_READS_DEVICE = (f"{_TRAINER_FOLDER}distributed/group.py", "mean_of")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,11 +38,8 @@ class StallLimits:
 
     @classmethod
     def of_job(cls, job: Job) -> StallLimits:
-        own = asdict(job.train.limits) if job.train else {}
-        activities = {
-            name.removesuffix("_s"): seconds for name, seconds in own.items() if seconds is not None
-        }
-        return cls(stall_s=job.stall_s, start_s=job.start_s, activities=activities)
+        own = job.program.activity_timeouts_s
+        return cls(stall_s=job.stall_s, start_s=job.start_s, activities=own)
 
     def of(self, activity: str) -> float:
         """Return the maximum seconds without progress in this activity."""
@@ -94,11 +89,12 @@ def possibly_stuck(
     return (*observable, *(replace(s, still_s=still_s) for s in ranks_progress if s.rank not in known))
 
 
-def find_stuck(ranks_progress: Sequence[RankProgress]) -> RankProgress:
+def find_stuck(ranks_progress: Sequence[RankProgress], package: Path | None = None) -> RankProgress:
     """Return the rank that the others wait for.
 
     A rank outside of collectives comes before ranks that wait in one. When all wait, it is the rank whose
     collective the fewest ranks share. Among equals it is the furthest behind of those that beat.
+    `package`: folder of the program's own package, whose calls are the same on all ranks.
     """
     count = Counter(collective_of(s) for s in ranks_progress)
 
@@ -109,7 +105,7 @@ def find_stuck(ranks_progress: Sequence[RankProgress]) -> RankProgress:
         return (
             waits_in is not None,
             count[waits_in],
-            not _is_user_call(s),
+            not _is_user_call(s, package),
             not s.activity,
             step,
             activity,
@@ -124,8 +120,6 @@ def collective_of(rank_progress: RankProgress) -> str | None:
 
     `synchronize`: it waits for its GPU.
     """
-    if any((frame.file, frame.function) == _READS_DEVICE for frame in rank_progress.frames[:1]):
-        return _ON_DEVICE
     for frame in itertools.takewhile(StackFrame.is_library, rank_progress.frames):
         if _BACKWARD in frame.file:
             return "backward"
@@ -135,9 +129,10 @@ def collective_of(rank_progress: RankProgress) -> str | None:
     return None
 
 
-def _is_user_call(rank_progress: RankProgress) -> bool:
-    """Tell whether the user's code called the collective; the trainer's calls are the same on all ranks."""
+def _is_user_call(rank_progress: RankProgress, package: Path | None) -> bool:
+    """Tell whether the user's code called the collective."""
     library = list(itertools.takewhile(StackFrame.is_library, rank_progress.frames))
     caller = rank_progress.frames[len(library) : len(library) + 1]
     strategy = any(place in frame.file for frame in library for place in _STRATEGY)
-    return bool(library and caller) and not strategy and not caller[0].file.startswith(_TRAINER_FOLDER)
+    is_own = bool(caller) and package is not None and caller[0].file.startswith(f"{package}/")
+    return bool(library and caller) and not strategy and not is_own

@@ -95,7 +95,7 @@ def run_ranks(
         started_at=started_at,
         this_node=this_node,
         world_size=start.world_size * this_node.nodes,
-        training=job.train is not None,
+        training=job.program.keeps_records,
         processes=launch.processes(),
         agent=agent,
         agent_exit=launch.agent.poll(),
@@ -165,7 +165,7 @@ class Watch:
         self._log_ends(processes)
         self.memory_kills.look()
         self.cores.look()
-        steps = self.job.train.total_steps if self.job.train else 0
+        steps = self.job.program.total_steps
         ranks_progress, ranks = self.tracker.ranks_progress(processes), self.launch.world_size
         idle_gpus = None
         if self.gpus:
@@ -203,7 +203,7 @@ class Watch:
             self.peers.publish(stopped_at=self.stopped_at, stopped_at_step=self.stopped_at_step)
         self.launch.ask_to_stop()
         saving = any(rank_progress.activity == "checkpoint" for rank_progress in ranks_progress)
-        usual_s = PROGRAM_S if self.job.train is None else SUPERVISOR_S
+        usual_s = SUPERVISOR_S if self.job.program.keeps_records else PROGRAM_S
         late = self._lasted("stop", SUPERVISOR_SAVING_S if saving else usual_s)
         return not ranks_progress or (late and self._kill())
 
@@ -214,7 +214,7 @@ class Watch:
         return min((beat.step if beat else 0 for beat in beats), default=0)
 
     def _failed(self, processes: tuple[RankProcess, ...]) -> bool:
-        training = self.job.train is not None
+        training = self.job.program.keeps_records
         return any(
             process.exit_code or (training and process.exit_code == 0 and left_early(self.box, process))
             for process in processes
@@ -240,7 +240,7 @@ class Watch:
             replace(rank_progress, frames=self._stack(rank_progress.rank))
             for rank_progress in possibly_stuck(ranks_progress, self.log.silent_s)
         ]
-        culprit = find_stuck(dumped)
+        culprit = find_stuck(dumped, self.job.program.folder)
         frame = top_frame(culprit.frames)
         self.hang = Hang(
             rank=culprit.rank,

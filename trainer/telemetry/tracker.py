@@ -17,7 +17,7 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import Any, Literal
 
-from vastrun.contract import layout
+from vastrun.contract import layout, train_program
 from vastrun.contract.config import TrainConfig, WandbConfig
 from vastrun.contract.job import Job, JobBatch, WandbMode, wandb_mode
 from vastrun.contract.outcome import WandbRun
@@ -156,8 +156,8 @@ def main(arguments: list[str]) -> None:
     """End the W&B run of the box with this exit code."""
     box = Path(os.environ["VASTRUN_BOX"])
     job, known = Job.read(box), known_run(box)
-    if job.train and known:
-        Tracker(box, job, job.train, known.mode).finish(int(arguments[0]))
+    if known:
+        Tracker(box, job, train_program.config_of(job), known.mode).finish(int(arguments[0]))
 
 
 def tags_of(config: WandbConfig, batch: JobBatch | None) -> tuple[str, ...]:

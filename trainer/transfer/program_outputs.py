@@ -33,7 +33,7 @@ class ProgramOutputs:
     @classmethod
     def of(cls, box: Path, job: Job) -> ProgramOutputs | None:
         """Return the outputs of the job's program; None if none was started."""
-        before = FilesBefore.read(box) if job.command is not None else None
+        before = None if job.program.keeps_records else FilesBefore.read(box)
         if before is None:
             return None
         search = ProgramFileSearch(box=box, job=job, before=before)

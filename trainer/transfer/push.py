@@ -42,7 +42,7 @@ def main(arguments: list[str]) -> int:
     job = Job.read(box)
     if job.push is None:
         return 0
-    ends = tuple(name_of(span.end_step) for span in job.train.stage_spans) if job.train else ()
+    ends = tuple(name_of(span.end_step) for span in job.program.stages)
     push = Push(box / layout.CHECKPOINTS, f"{job.push.rstrip('/')}/{job.run_id}", keep=ends)
     return push.push_newest() if once else push.until_killed()
 

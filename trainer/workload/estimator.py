@@ -17,6 +17,7 @@ from vastrun.contract.config import TrainConfig
 from vastrun.contract.data_checks import largest_batch
 from vastrun.contract.errors import DataError
 from vastrun.contract.job import Job
+from vastrun.contract.program import ProgramSpec
 from vastrun.contract.workload import (
     MemoryBudget,
     Workload,
@@ -50,7 +51,7 @@ from vastrun.trainer.workload.traced_steps import (
     with_depth,
 )
 
-_JOB = Job(run_id="", name="", ranks=1, gpus=0, stall_s=0.0, start_s=0.0)
+_JOB = Job(run_id="", ranks=1, program=ProgramSpec(kind="train"), stall_s=0.0, start_s=0.0)
 _MAX_ACCUMULATED = 2
 """Micro-batches of a turn that are run: after the second, gradients are allocated and the work repeats."""
 _LEADING_DIGITS = (4, 5, 6, 7)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from vastrun.contract import layout
-from vastrun.contract.outcome import Name, Step
+from vastrun.contract.outcome import Line, Name, Step
 from vastrun.contract.records import MaxLength, read_json
 
 
@@ -43,6 +43,8 @@ class StageRecord:
     loss: float | None = None
     """Last logged loss."""
     scores: Annotated[Mapping[Name, float], MaxLength(1000)]
+    missed: Line | None = None
+    """Conditions of its gate that the scores miss; None: it passed."""
     run_id: Name
     """Run that finished it: this one, or one that it continues."""
 

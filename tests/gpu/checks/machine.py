@@ -42,7 +42,6 @@ def _preflight(box: Path, gpus: int) -> str:
     os.environ |= {
         "VASTRUN_BOX": str(box),
         "VASTRUN_GPUS": str(gpus),
-        "VASTRUN_KIND": "train",
         "VASTRUN_SETUP": "0",
     }
     with redirect_stdout(StringIO()) as out, redirect_stderr(StringIO()) as err:

@@ -74,7 +74,7 @@ def test_the_box_reads_the_job_as_it_was_meant(tmp_path: Path) -> None:
     )
     (tmp_path / layout.JOB).write_bytes(packed(spec)[layout.JOB])
     job = Job.read(tmp_path)
-    assert (job.run_id, job.ranks, job.nodes, job.stall_s, job.command) == (
+    assert (job.run_id, job.ranks, job.nodes, job.stall_s, job.program.argv) == (
         "calm-heron-3f1a",
         2,
         3,
@@ -89,7 +89,7 @@ def test_the_tags_of_a_job_are_those_of_its_wandb_run_too() -> None:
     def tags(**wandb: Any) -> list[str]:
         train = TrainConfig(wandb=WandbConfig(**wandb))
         job = json.loads(packed(replace(SPEC, train=train, tags=("lr", "new")))[layout.JOB])
-        return list(job["train"]["wandb"]["tags"])
+        return list(job["program"]["config"]["wandb"]["tags"])
 
     assert tags(tags=("own", "new")) == ["lr", "new", "own"]
     assert tags(mode="off") == []

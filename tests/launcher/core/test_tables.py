@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from vastrun.contract.job import DEFAULT_RESTARTS
 from vastrun.contract.outcome import REASONS, Meaning
+from vastrun.contract.train_program import MAX_RESTARTS
 from vastrun.launcher.core import Cause, Phase, UserRequest, Verdict
 from vastrun.launcher.core.phases import BEFORE_TRAINING, NEXT, Result
 from vastrun.launcher.core.verdict import EXIT_CODE_OF, VERDICT_OF
@@ -119,7 +119,7 @@ def test_a_stop_has_the_cause_of_its_own_name() -> None:
 
 
 def test_ranks_are_started_again_up_to_a_number_of_times_by_cause() -> None:
-    assert DEFAULT_RESTARTS == {"out_of_memory": 10, "signal": 3, "communication": 3, "hang": 2, "host": 3}
+    assert MAX_RESTARTS == {"out_of_memory": 10, "signal": 3, "communication": 3, "hang": 2, "host": 3}
 
 
 def test_a_reason_has_its_cause_and_exit_codes() -> None:

@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+from tests.programs import command, training
+
 
 def said(box: Path, job: dict[str, Any]) -> list[str]:
     (box / "job.json").write_text(json.dumps(job))
@@ -26,21 +28,22 @@ def said(box: Path, job: dict[str, Any]) -> list[str]:
 
 def test_values_of_any_kind_arrive_whole(tmp_path: Path) -> None:
     env = {"LINES": "a\nb", "QUOTES": 'it\'s "quoted" $HOME', "EMPTY": "", "EQUALS": "a=b"}
-    variables = said(tmp_path, {"ranks": 1, "gpus": 0, "env": env})
+    variables = said(tmp_path, {"ranks": 1, "gpus": 0, "env": env, "program": command("x")})
     assert variables[:4] == [f"{name}={value}" for name, value in env.items()]
 
 
 @pytest.mark.parametrize(
-    ("job", "kind"),
+    ("program", "expected"),
     [
-        ({"train": {}}, "train"),
-        ({"train": None, "command": ["x"]}, "command"),
-        ({"train": None, "command": None, "hold": {"slots": 2}}, "hold"),
-        ({"train": {}, "hold": None}, "train"),
+        (training({}), {"KIND=train", "PREPARE=35-check-model 40-data 42-check-data", "PRELOAD=3"}),
+        (command("x"), {"KIND=command", "PREPARE=", "PRELOAD=0"}),
     ],
 )
-def test_the_steps_learn_what_they_decide_by(tmp_path: Path, job: dict[str, Any], kind: str) -> None:
-    job |= {
+def test_the_steps_learn_what_they_decide_by(
+    tmp_path: Path, program: dict[str, Any], expected: set[str]
+) -> None:
+    job = {
+        "program": program,
         "ranks": 3,
         "gpus": 2,
         "setup": ["a", "b"],
@@ -49,11 +52,11 @@ def test_the_steps_learn_what_they_decide_by(tmp_path: Path, job: dict[str, Any]
         "data": [{}],
     }
     variables = said(tmp_path, job)
-    expected = {
+    of_any = {
         "VASTRUN_RANKS=3",
         "VASTRUN_GPUS=2",
         "VASTRUN_SETUP=2",
         "VASTRUN_FETCH=3",
         "VASTRUN_DOWNLOADS=1",
     }
-    assert set(variables) == {*expected, f"VASTRUN_KIND={kind}"}
+    assert set(variables) == {*of_any, *(f"VASTRUN_{item}" for item in expected)}

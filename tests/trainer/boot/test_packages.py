@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -9,22 +10,25 @@ from pathlib import Path
 
 import pytest
 
+from tests.trainer.supervision.launches import job_of
 from tests.waiting import LONGEST_S
 from tests.wheels import wheel
-from vastrun.trainer.boot.packages import PINS, entries, missing
+from vastrun import trainer
+from vastrun.contract import layout
+from vastrun.trainer.boot.packages import entries, missing
 
-BOX = {"VASTRUN_KIND": "train", "VASTRUN_PROVIDER": "vast"}
+VAST = {"VASTRUN_PROVIDER": "vast"}
+PINS = Path(trainer.__file__).with_name("requirements.txt")
 
 
-def step(folder: Path, **environ: str) -> subprocess.CompletedProcess[str]:
-    """`vastrun.trainer.boot.packages` of a copy with the pins of `folder`; pip knows only its wheels."""
-    package = folder / "vastrun" / "trainer" / "boot"
-    package.mkdir(parents=True, exist_ok=True)
-    for part in (package.parents[1], package.parent, package):
-        (part / "__init__.py").touch()
-    (package / "packages.py").write_bytes((PINS.parent / "boot" / "packages.py").read_bytes())
+def step(folder: Path, package: str = "tinykind", **environ: str) -> subprocess.CompletedProcess[str]:
+    """The step of a program whose package is in `folder`; pip knows only its wheels."""
+    program = {"kind": "tiny", "package": package}
+    (folder / layout.JOB).write_text(json.dumps({**job_of(), "program": program}))
+    root = Path(layout.__file__).parents[2]
     settings = {
-        "PYTHONPATH": str(folder / "site"),
+        "VASTRUN_BOX": str(folder),
+        "PYTHONPATH": f"{folder / 'site'}:{folder}:{root}",
         "PIP_TARGET": str(folder / "site"),
         "PIP_FIND_LINKS": str(folder),
         "PIP_NO_INDEX": "1",
@@ -41,8 +45,9 @@ def step(folder: Path, **environ: str) -> subprocess.CompletedProcess[str]:
 
 
 def pin(folder: Path, *lines: str) -> None:
-    (folder / "vastrun/trainer").mkdir(parents=True, exist_ok=True)
-    (folder / "vastrun/trainer/requirements.txt").write_text("# Pins.\n" + "\n".join(lines) + "\n")
+    (folder / "tinykind").mkdir()
+    (folder / "tinykind/__init__.py").touch()
+    (folder / "tinykind/requirements.txt").write_text("# Pins.\n" + "\n".join(lines) + "\n")
 
 
 def test_the_pins_are_read_with_their_hashes() -> None:
@@ -62,40 +67,35 @@ def test_only_what_is_lacking_is_installed_and_the_second_time_nothing(tmp_path:
         "numpy==0.1 \\\n    --hash=sha256:" + "0" * 64,
         f"tinythere==1.0 \\\n    --hash=sha256:{wheel(tmp_path, 'tinythere')}",
     )
-    first, second = step(tmp_path, **BOX), step(tmp_path, **BOX)
+    first, second = step(tmp_path, **VAST), step(tmp_path, **VAST)
     assert (first.returncode, first.stdout) == (0, "the image lacks tinythere: installing\n"), first.stderr
     assert (tmp_path / "site/tinythere.py").exists()
     assert (second.returncode, second.stdout) == (0, "the image has all packages\n")
 
 
-def test_a_machine_that_is_held_gets_what_its_slots_trainings_need(tmp_path: Path) -> None:
-    pin(tmp_path, "tinythere==1.0 \\\n    --hash=sha256:" + "0" * 64)
-    done = step(tmp_path, **BOX | {"VASTRUN_KIND": "hold"})
-    assert "the image lacks tinythere: installing" in done.stdout
-
-
 def test_a_file_with_another_hash_is_not_installed(tmp_path: Path) -> None:
     wheel(tmp_path, "tinythere")
     pin(tmp_path, "tinythere==1.0 \\\n    --hash=sha256:" + "0" * 64)
-    done = step(tmp_path, **BOX)
+    done = step(tmp_path, **VAST)
     assert done.returncode == 1
     assert "HASHES" in done.stderr
     assert not (tmp_path / "site/tinythere.py").exists()
 
 
 @pytest.mark.parametrize(
-    ("environ", "said"),
+    ("package", "environ", "said"),
     [
-        ({"VASTRUN_KIND": "command", "VASTRUN_PROVIDER": "vast"}, "provides its own packages"),
-        ({"VASTRUN_KIND": "train", "VASTRUN_PROVIDER": "local"}, "as it is"),
-        ({"VASTRUN_KIND": "train", "VASTRUN_PROVIDER": "pool"}, "as it is"),
-        ({"VASTRUN_KIND": "train", "VASTRUN_PROVIDER": "lab", "VASTRUN_KEEP_PYTHON": "1"}, "as it is"),
+        ("", VAST, "provides its own packages"),
+        ("json", VAST, "provides its own packages"),
+        ("tinykind", {"VASTRUN_PROVIDER": "local"}, "as it is"),
+        ("tinykind", {"VASTRUN_PROVIDER": "pool"}, "as it is"),
+        ("tinykind", {"VASTRUN_PROVIDER": "lab", "VASTRUN_KEEP_PYTHON": "1"}, "as it is"),
     ],
 )
 def test_nothing_is_installed_for_a_command_or_into_the_users_own_python(
-    tmp_path: Path, environ: dict[str, str], said: str
+    tmp_path: Path, package: str, environ: dict[str, str], said: str
 ) -> None:
     pin(tmp_path, "tinythere==1.0 \\\n    --hash=sha256:" + "0" * 64)
-    done = step(tmp_path, **environ)
+    done = step(tmp_path, package, **environ)
     assert done.returncode == 0
     assert said in done.stdout

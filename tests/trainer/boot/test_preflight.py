@@ -12,22 +12,24 @@ import tomllib
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.ports import free_port
+from tests.programs import described
 from tests.torch_builds import torch_built_for
+from tests.trainer.supervision.launches import job_of
 from tests.waiting import LONGEST_S
 from vastrun.contract import layout
+from vastrun.contract.config import TrainConfig
+from vastrun.contract.train_program import PYTHON, TORCH, program_of
 from vastrun.trainer.boot.preflight.comm import ForkedRanks, report_ready, run_forked
 from vastrun.trainer.boot.preflight.machine import (
-    ONBOARD_PYTHON,
-    ONBOARD_TORCH,
     JobNeeds,
     Machine,
-    dotted,
     faults_of,
-    onboard_fault,
+    version_fault,
     warnings,
 )
 from vastrun.trainer.boot.preflight.nvidia_smi import Gpu
@@ -50,7 +52,7 @@ GOOD = Machine(
     torch_cuda=(12, 8),
     disk_mb_per_s=900,
 )
-NEEDS = JobNeeds(gpus=2, onboard=True)
+NEEDS = JobNeeds(gpus=2, torch=True)
 
 
 NVIDIA_SMI = """\
@@ -67,13 +69,18 @@ esac
 """As of the driver 550, shortened; its second GPU has a faulty row of memory."""
 
 
+def write_job(box: Path, **job: Any) -> None:
+    (box / layout.JOB).write_text(json.dumps(job_of(**{"command": None, **job})))
+
+
 def preflight(
     box: Path, *arguments: str, python: tuple[str, ...] = (), **variables: str
 ) -> subprocess.CompletedProcess[str]:
     (box / "run").mkdir(parents=True, exist_ok=True)
+    if not (box / layout.JOB).exists():
+        write_job(box, train={})
     environment = os.environ | {
         "VASTRUN_BOX": str(box),
-        "VASTRUN_KIND": "train",
         "VASTRUN_SETUP": "0",
         "VASTRUN_GPUS": "0",
         "VASTRUN_RANKS": "2",
@@ -117,9 +124,9 @@ def test_a_machine_that_cannot_do_the_job_is_refused_with_the_reason(machine: Ma
             replace(GOOD, torch_cuda=(12, 9)),
             NEEDS,
         ),  # within a major version newer programs run on older drivers
-        (replace(GOOD, torch_cuda=(13, 0)), JobNeeds(gpus=2, onboard=False)),
+        (replace(GOOD, torch_cuda=(13, 0)), JobNeeds(gpus=2, torch=False)),
         (replace(GOOD, torch_cuda=None, driver_cuda=None, disk_mb_per_s=None), NEEDS),
-        (replace(GOOD, shm_mib=64, gpus=PAIR[:1]), JobNeeds(gpus=1, onboard=True)),
+        (replace(GOOD, shm_mib=64, gpus=PAIR[:1]), JobNeeds(gpus=1, torch=True)),
     ],
 )
 def test_a_machine_that_can_is_not(machine: Machine, needs: JobNeeds) -> None:
@@ -260,13 +267,13 @@ def test_an_image_without_torch_is_told(tmp_path: Path) -> None:
 
 
 def test_a_command_needs_no_torch_and_its_ranks_are_not_tried_then(tmp_path: Path) -> None:
+    write_job(tmp_path, command=["x"])
     for check in ("comm", "link"):
         finished = preflight(
             tmp_path,
             check,
             python=("-S",),
             PYTHONPATH=str(Path(layout.__file__).parents[2]),
-            VASTRUN_KIND="command",
             VASTRUN_LINK_MBPS="10",
         )
         assert (finished.returncode, finished.stderr) == (0, "")
@@ -285,48 +292,46 @@ def test_a_command_needs_no_torch_and_its_ranks_are_not_tried_then(tmp_path: Pat
         (
             (2, 10),
             (3, 12),
-            "the onboard trainer needs torch 2.11 or newer, below 2.16, and this is torch 2.10",
+            "`train:` needs torch 2.11 or newer, below 2.16, and this is torch 2.10",
         ),
         (
             (2, 16),
             (3, 12),
-            "the onboard trainer needs torch 2.11 or newer, below 2.16, and this is torch 2.16",
+            "`train:` needs torch 2.11 or newer, below 2.16, and this is torch 2.16",
         ),
-        ((2, 11), (3, 10), "the onboard trainer needs Python 3.11 or newer, and this is Python 3.10"),
+        ((2, 11), (3, 10), "`train:` needs Python 3.11 or newer, and this is Python 3.10"),
     ],
 )
 def test_the_onboard_trainer_states_the_versions_that_it_works_with(
     torch: tuple[int, int] | None, python: tuple[int, int], fault: str
 ) -> None:
-    assert onboard_fault(torch, python) == fault
+    assert version_fault(program_of(TrainConfig(), gpus=0, variables=()), torch, python) == fault
 
 
 def test_these_are_the_versions_that_its_package_asks_for() -> None:
     project = tomllib.loads((Path(layout.__file__).parents[2] / "pyproject.toml").read_text())["project"]
-    oldest, above = ONBOARD_TORCH
     needed = next(line for line in project["optional-dependencies"]["trainer"] if line.startswith("torch"))
-    assert needed == f"torch>={dotted(oldest)},<{dotted(above)}"
-    assert project["requires-python"] == f">={dotted(ONBOARD_PYTHON)}"
+    assert needed == "torch>={},<{}".format(*TORCH)
+    assert project["requires-python"] == f">={PYTHON}"
 
 
-@pytest.mark.parametrize(
-    ("setup", "check", "code"), [("0", "comm", 78), ("1", "comm", 0), ("1", "versions", 78)]
-)
+@pytest.mark.parametrize(("setup", "code"), [("0", 78), ("1", 0)])
 def test_another_torch_is_the_images_fault_before_anything_is_trained_or_after_the_set_up(
-    tmp_path: Path, setup: str, check: str, code: int
+    tmp_path: Path, setup: str, code: int
 ) -> None:
     built = torch_built_for(None, tmp_path, version="2.4.1+cu121")
-    finished = preflight(tmp_path, check, VASTRUN_SETUP=setup, PYTHONPATH=built)
+    finished = preflight(tmp_path, "comm", VASTRUN_SETUP=setup, PYTHONPATH=built)
     assert finished.returncode == code
-    assert "the onboard trainer needs torch 2.11" in finished.stdout + finished.stderr
+    assert "`train:` needs torch 2.11" in finished.stdout + finished.stderr
 
 
-@pytest.mark.parametrize(("kind", "code"), [("command", 0), ("train", 78)])
+@pytest.mark.parametrize(("job", "code"), [({"command": ["x"]}, 0), ({"train": {}}, 78)])
 def test_a_torch_that_cannot_be_imported_is_no_fault_of_the_machine(
-    tmp_path: Path, kind: str, code: int
+    tmp_path: Path, job: dict[str, Any], code: int
 ) -> None:
     built = torch_built_for(None, tmp_path)
-    finished = preflight(tmp_path, "comm", VASTRUN_KIND=kind, PYTHONPATH=built)
+    write_job(tmp_path, **job)
+    finished = preflight(tmp_path, "comm", PYTHONPATH=built)
     assert finished.returncode == code
     said = finished.stdout + finished.stderr
     assert "torch cannot be imported: No module named 'torch.distributed'" in said
@@ -348,7 +353,7 @@ def linked(folder: Path, min_mbps: str, nodes: int = 2) -> list[tuple[int, str]]
         def node(number: int) -> subprocess.CompletedProcess[str]:
             box = folder / str(number)
             box.mkdir()
-            (box / layout.JOB).write_text(json.dumps(job))
+            (box / layout.JOB).write_text(json.dumps(described(job)))
             place_of = {"VASTRUN_NODE": str(number), "VASTRUN_RENDEZVOUS": place}
             return preflight(box, "link", VASTRUN_LINK_MBPS=min_mbps, **place_of)
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.trainer.supervision.launches import job_of
 from tests.waiting import LONGEST_S
 from tests.wheels import wheel
 
@@ -54,7 +55,7 @@ def install_torch(layer: Path, version: str) -> None:
 def run(box: Path, python: Path, *commands: str, **environ: str) -> subprocess.CompletedProcess[str]:
     """Run the step's module in a box with these set-up commands."""
     (box / "code").mkdir(parents=True)
-    (box / "job.json").write_text(json.dumps({"setup": commands}))
+    (box / "job.json").write_text(json.dumps(job_of(setup=commands)))
     return subprocess.run(
         [python, "-m", "vastrun.trainer.boot.setup"],
         env={

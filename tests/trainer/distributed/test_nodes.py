@@ -8,10 +8,12 @@ from pathlib import Path
 import pytest
 
 from vastrun.contract.job import Job
+from vastrun.contract.program import ProgramSpec
 from vastrun.trainer.distributed.nodes import ThisNode, network_environment, this_node_of, torchrun_line
 from vastrun.trainer.supervision.rank_starter import master_of, rank_variables
 
-JOB = Job(run_id="calm-heron", ranks=2, command=("python", "train.py"), stall_s=60, start_s=60)
+PROGRAM = ProgramSpec(kind="command", argv=("python", "train.py"))
+JOB = Job(run_id="calm-heron", ranks=2, program=PROGRAM, stall_s=60, start_s=60)
 
 
 def test_one_node_needs_no_variables() -> None:

@@ -18,11 +18,13 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any, NoReturn
 
+from tests import programs
 from tests.trainer.conftest import SMALL, assert_is_quick, forking
 from tests.waiting import LONGEST_S
 from vastrun.contract import layout
 from vastrun.contract.job import Job
 from vastrun.contract.outcome import Outcome
+from vastrun.contract.train_program import config_of
 from vastrun.trainer import data
 from vastrun.trainer.supervision import rank_process
 from vastrun.trainer.supervision.launch import Launch, make_folders
@@ -49,10 +51,8 @@ class Supervised:
             **job,
             "train": train,
         }
-        (box / layout.JOB).write_text(json.dumps(described))
-        config = Job.read(box).train
-        assert config is not None
-        data.generate(replace(config.data[0], task="advection"), box / layout.DATA)
+        (box / layout.JOB).write_text(json.dumps(programs.described(described)))
+        data.generate(replace(config_of(Job.read(box)).data[0], task="advection"), box / layout.DATA)
         self.process = _start(box)
 
     def outcome(self) -> Outcome:

@@ -14,6 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from tests.programs import described
 from tests.torch_builds import STUB_TORCH
 from tests.waiting import LONGEST_S, eventually
 from vastrun.contract import layout
@@ -139,7 +140,7 @@ def job_of(**changes: Any) -> dict[str, Any]:
         "success": {"exit_code": 0},
         "outputs": [],
     }
-    return job | changes
+    return described(job | changes)
 
 
 def _root() -> str:

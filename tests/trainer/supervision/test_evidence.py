@@ -160,22 +160,21 @@ CRASHED = WandbRun(id="calm-heron-3f1a", mode="offline", state="crashed", url=No
 
 
 @pytest.mark.parametrize(
-    ("kind", "run", "exit_code", "state"),
+    ("run", "exit_code", "state"),
     [
-        ("train", None, 1, None),
-        ("train", replace(CRASHED, mode="off"), 1, "crashed"),
-        ("train", replace(CRASHED, state="finished"), 0, "finished"),
-        ("train", replace(CRASHED, state="failed"), 1, "failed"),
-        ("train", replace(CRASHED, mode="online", state="failed"), 143, "failed"),
+        (None, 1, None),
+        (replace(CRASHED, mode="off"), 1, "crashed"),
+        (replace(CRASHED, state="finished"), 0, "finished"),
+        (replace(CRASHED, state="failed"), 1, "failed"),
+        (replace(CRASHED, mode="online", state="failed"), 143, "failed"),
         # `wandb sync` takes a run without an end for a failed one.
-        ("train", CRASHED, 1, "failed"),
-        ("export", CRASHED, 1, "crashed"),
+        (CRASHED, 1, "failed"),
     ],
 )
 def test_a_wandb_run_with_the_right_state_is_not_ended_again(
-    box: TrainingBox, kind: Any, run: WandbRun | None, exit_code: int, state: Any
+    box: TrainingBox, run: WandbRun | None, exit_code: int, state: Any
 ) -> None:
-    outcome = replace(box.outcome(), kind=kind, wandb=run)
+    outcome = replace(box.outcome(), wandb=run)
     ended = finish_wandb_run(box.path, Job.read(box.path), outcome, exit_code)
     assert ended == replace(outcome, wandb=None if run is None else replace(run, state=state))
     assert not (box.path / layout.RAW_LOGS / "wandb.log").exists(), "no process was started"

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.programs import training
 from tests.trainer import sessions
 from tests.waiting import LONGEST_S
 from vastrun.contract import layout
@@ -32,7 +33,7 @@ def test_ranks_import_torch_by_themselves_where_a_copy_would_differ_from_a_new_p
     (tmp_path / "sitecustomize.py").write_text(customization)
     box = sessions.prepare(tmp_path / "box")
     job = json.loads((box / layout.JOB).read_text())
-    job["train"]["wandb"]["mode"] = "offline"  # so that W&B is imported with torch
+    job["program"] = training({**job["program"]["config"], "wandb": {"mode": "offline"}})  # W&B with torch
     (box / layout.JOB).write_text(json.dumps({**job, "ranks": 1}))
     here = Path(__file__).parents[3]
     done = subprocess.run(

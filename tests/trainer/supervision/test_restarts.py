@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 
 from tests.trainer.supervision.launches import job_of
-from vastrun.contract.job import DEFAULT_RESTARTS, Job
+from vastrun.contract.job import Job
 from vastrun.contract.outcome import REASONS, Reason, StartRecord
 from vastrun.contract.records import read_as
+from vastrun.contract.train_program import MAX_RESTARTS
 from vastrun.trainer.supervision.restarts import NoRestart, Restart, Start, next_start
 
 FIRST = Start(world_size=2)
@@ -53,7 +54,7 @@ def why_not(*history: StartRecord, job: Job | None = None, **known: Any) -> str:
 
 def test_what_another_start_may_cure_has_a_limit_and_nothing_else_has() -> None:
     curable = {reason for reason, meaning in REASONS.items() if meaning.is_curable}
-    assert set(DEFAULT_RESTARTS) == {REASONS[reason].cause for reason in curable}
+    assert set(MAX_RESTARTS) == {REASONS[reason].cause for reason in curable}
     assert set(REASONS) - curable == {
         "finished",
         "stopped",

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from tests import programs
 from tests.waiting import LONGEST_S
 from vastrun.contract import layout
 from vastrun.contract.data_files import JobDataFile
@@ -51,7 +52,7 @@ def step(box: Path, files: list[dict[str, Any]], **environ: str) -> tuple[int, l
     """Exit code and lines of the step."""
     (box / layout.DATA).mkdir(parents=True, exist_ok=True)
     job = {"run_id": "calm-heron-3f1a", "ranks": 1, "stall_s": 60, "start_s": 60, "data": files}
-    (box / layout.JOB).write_text(json.dumps(job))
+    (box / layout.JOB).write_text(json.dumps(programs.described(job)))
     done = subprocess.run(
         [sys.executable, "-m", "vastrun.trainer.transfer.data_files"],
         env={**os.environ, "VASTRUN_BOX": str(box), "VASTRUN_DATA": str(box / layout.DATA), **environ},

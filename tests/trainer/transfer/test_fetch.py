@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from tests.programs import described
 from tests.waiting import LONGEST_S
 from vastrun.contract import layout
 from vastrun.contract.checkpoint_folder import newest_first
@@ -43,7 +44,7 @@ class FetchingBox:
         self.folder = folder
         self.resume = folder / layout.RESUME
         self.resume.mkdir(parents=True)
-        job = {"run_id": "calm-heron-3f1a", "ranks": 1, "stall_s": 60, "start_s": 60}
+        job = described({"run_id": "calm-heron-3f1a", "ranks": 1, "stall_s": 60, "start_s": 60})
         (folder / layout.JOB).write_text(json.dumps({**job, "pushed": pushed, "start_from": start_from}))
 
     def fetch(self) -> tuple[int, str]:

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from tests.programs import described, training
 from tests.torch_builds import STUB_TORCH
 from tests.trainer.supervision.launches import job_of
 from tests.waiting import LONGEST_S, eventually
@@ -31,7 +32,7 @@ class PushingBox:
         self.checkpoints = folder / layout.CHECKPOINTS
         self.checkpoints.mkdir(parents=True)
         job = {"run_id": RUN_ID, "ranks": 1, "stall_s": 60, "start_s": 60, "push": url}
-        (folder / layout.JOB).write_text(json.dumps(job))
+        (folder / layout.JOB).write_text(json.dumps(described(job)))
 
     def save(self, step: int) -> None:
         """A complete checkpoint; what it holds does not matter here."""
@@ -100,7 +101,7 @@ def test_strays_of_higher_steps_push_out_no_checkpoint_and_stay(box: PushingBox,
 
 def test_the_last_checkpoint_of_each_stage_is_pushed_and_stays(box: PushingBox, there: Path) -> None:
     job = json.loads((box.folder / layout.JOB).read_text())
-    job["train"] = {"stages": ["operator", "refine"], "steps": 40}
+    job["program"] = training({"stages": ["operator", "refine"], "steps": 40})
     (box.folder / layout.JOB).write_text(json.dumps(job))
     for step in (20, 40, 60):  # the second one while the first was on its way
         box.save(step)

@@ -3,7 +3,6 @@
 machine     check that the machine suffices for the job: GPUs, CUDA, shared memory, disk
 comm        time an all-reduce over the ranks; record the working settings in run/preflight.json
 link        time an all-reduce over the nodes of the run, by one rank of each; minimum VASTRUN_LINK_MBPS
-versions    check that the onboard trainer supports the installed torch and Python
 """
 
 from __future__ import annotations
@@ -13,22 +12,23 @@ import sys
 from pathlib import Path
 from typing import NoReturn
 
+from vastrun.contract.job import Job
+from vastrun.contract.program import ProgramSpec
 from vastrun.trainer.boot.preflight.machine import (
+    EXIT_UNFIT_IMAGE,
     JobNeeds,
     description,
     faults_of,
     inspect_machine,
-    onboard_fault_here,
     skip_reason,
     torch_fault,
+    version_fault_here,
     warnings,
 )
 from vastrun.trainer.uncollected_import import importing
 
-_EXIT_UNFIT_IMAGE = 78
-
-_CHECKS = "machine|comm|link|versions"
-_USAGE = f"usage: python -m vastrun.trainer.boot.preflight {_CHECKS}   (in a box: VASTRUN_BOX is its folder)"
+_ONE_RANK = "one rank: no communication to check"
+_USAGE = "usage: python -m vastrun.trainer.boot.preflight machine|comm|link   (VASTRUN_BOX: a folder)"
 
 
 def main(arguments: list[str]) -> int:
@@ -41,7 +41,6 @@ def main(arguments: list[str]) -> int:
         "machine": _check_machine,
         "comm": _check_communication,
         "link": _check_link,
-        "versions": _check_versions,
     }
     if len(arguments) != 1 or arguments[0] not in checks or not box:
         print(_USAGE, file=sys.stderr)
@@ -52,7 +51,7 @@ def main(arguments: list[str]) -> int:
 def _check_machine(box: Path) -> int:
     needs = JobNeeds(
         gpus=int(os.environ["VASTRUN_GPUS"]),
-        onboard=os.environ["VASTRUN_KIND"] == "train" and os.environ["VASTRUN_SETUP"] == "0",
+        torch=Job.read(box).program.torch is not None and os.environ["VASTRUN_SETUP"] == "0",
     )
     machine = inspect_machine(box, needs)
     for line in description(machine):
@@ -68,32 +67,36 @@ def _check_machine(box: Path) -> int:
 
 
 def _check_communication(box: Path) -> int:
+    program = Job.read(box).program
     ranks, gpus = int(os.environ["VASTRUN_RANKS"]), int(os.environ["VASTRUN_GPUS"])
-    if reason := _skip_reason():
+    if ranks == 1 and not _needs_torch(program):
+        print(_ONE_RANK)
+        return 0
+    if reason := _skip_reason(program):
         print(f"{reason}: the communication of the ranks is not tested before your program runs")
         return 0
-    is_onboard = os.environ["VASTRUN_KIND"] == "train"
-    fault = torch_fault(gpus=gpus) or (onboard_fault_here() if is_onboard else "")
+    fault = torch_fault(gpus=gpus) or version_fault_here(program)
     if fault and os.environ["VASTRUN_SETUP"] != "0":
         print(f"{fault}, unless set-up installs it; the communication of the ranks is not tested")
         return 0
     if fault:
         print(fault, file=sys.stderr)
-        return _EXIT_UNFIT_IMAGE
+        return EXIT_UNFIT_IMAGE
     if ranks == 1 and not gpus:
-        print("one rank: no communication to check")
+        print(_ONE_RANK)
         return 0
     try:
         with importing():  # torch, which takes seconds
             from vastrun.trainer.boot.preflight.comm import check_communication
     except (ImportError, OSError) as error:
-        return _not_imported(error)
+        return _not_imported(error, program)
     return check_communication(box, ranks, "nccl" if gpus else "gloo")
 
 
 def _check_link(box: Path) -> int:
+    program = Job.read(box).program
     gpus, setup = int(os.environ["VASTRUN_GPUS"]), os.environ["VASTRUN_SETUP"]
-    if reason := _skip_reason():
+    if reason := _skip_reason(program):
         print(f"{reason}: the connection of the nodes is not tested before your program runs")
         return 0
     fault = torch_fault(gpus=gpus)
@@ -102,34 +105,32 @@ def _check_link(box: Path) -> int:
             f"{fault}; the connection of the nodes is not tested",
             file=sys.stdout if setup != "0" else sys.stderr,
         )
-        return 0 if setup != "0" else _EXIT_UNFIT_IMAGE
+        return 0 if setup != "0" else EXIT_UNFIT_IMAGE
     try:
         with importing():  # torch, which takes seconds
             from vastrun.trainer.boot.preflight.link import check_link
     except (ImportError, OSError) as error:
-        return _not_imported(error)
+        return _not_imported(error, program)
     return check_link(box, float(os.environ["VASTRUN_LINK_MBPS"]), "nccl" if gpus else "gloo")
 
 
-def _not_imported(error: Exception) -> int:
+def _not_imported(error: Exception, program: ProgramSpec) -> int:
     """Return the exit status if torch cannot be imported: a user's program may not need it."""
     fault = f"torch cannot be imported: {error}"
-    if os.environ["VASTRUN_KIND"] == "command":
+    if not _needs_torch(program):
         print(f"{fault}; communication is not tested before your program runs")
         return 0
     print(fault, file=sys.stderr)
-    return _EXIT_UNFIT_IMAGE
+    return EXIT_UNFIT_IMAGE
 
 
-def _check_versions(_box: Path) -> int:
-    fault = onboard_fault_here()
-    if fault:
-        print(fault, file=sys.stderr)
-    return _EXIT_UNFIT_IMAGE if fault else 0
+def _needs_torch(program: ProgramSpec) -> bool:
+    """Tell whether the program, or that of a slot of a held machine, needs torch."""
+    return program.torch is not None or program.kind == "hold"
 
 
-def _skip_reason() -> str:
-    return skip_reason() if os.environ["VASTRUN_KIND"] == "command" else ""
+def _skip_reason(program: ProgramSpec) -> str:
+    return "" if _needs_torch(program) else skip_reason()
 
 
 def run(arguments: list[str]) -> NoReturn:

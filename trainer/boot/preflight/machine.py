@@ -14,6 +14,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from vastrun.contract.program import ProgramSpec
 from vastrun.trainer.boot.preflight.nvidia_smi import Gpu, NvidiaSmiError, driver_cuda, read_gpus
 
 _SHM = Path("/dev/shm")
@@ -26,12 +27,9 @@ _WRITE_MB = 256
 _WRITE_S = 1.0
 Version = tuple[int, int]
 
-ONBOARD_TORCH: tuple[Version, Version] = ((2, 11), (2, 16))
-"""Versions that the onboard trainer supports: from the first, below the second."""
-ONBOARD_PYTHON: Version = (3, 11)
-"""Oldest Python that the onboard trainer supports."""
 OLDEST_TORCH: Version = (2, 1)
 """Oldest torch with which the preflight tests communication."""
+EXIT_UNFIT_IMAGE = 78
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,8 +37,8 @@ class JobNeeds:
     """The job's needs of a machine."""
 
     gpus: int
-    onboard: bool
-    """True when the onboard trainer runs, with the torch that is installed now."""
+    torch: bool
+    """True when the program needs torch, as it is installed now."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -141,7 +139,7 @@ def _cuda_faults(machine: Machine, needs: JobNeeds) -> list[str]:
     Within a major version newer programs run on older drivers (NVIDIA: "CUDA Compatibility").
     """
     driver, built_for = machine.driver_cuda, machine.torch_cuda
-    if needs.onboard and driver and built_for and driver[0] < built_for[0]:
+    if needs.torch and driver and built_for and driver[0] < built_for[0]:
         return [f"the driver supports CUDA {dotted(driver)}, but torch needs {dotted(built_for)}"]
     return []
 
@@ -184,21 +182,22 @@ def torch_fault(*, gpus: int) -> str:
     return ""
 
 
-def onboard_fault(torch: Version | None, python: Version) -> str:
-    """Return why the onboard trainer does not support these versions; empty if it does. None: unknown."""
-    if python < ONBOARD_PYTHON:
-        needed = f"Python {dotted(ONBOARD_PYTHON)} or newer"
-        return f"the onboard trainer needs {needed}, and this is Python {dotted(python)}"
-    oldest, above = ONBOARD_TORCH
-    if torch is not None and not oldest <= torch < above:
+def version_fault(program: ProgramSpec, torch: Version | None, python: Version) -> str:
+    """Return why the program does not support these versions; empty if it does. None: unknown."""
+    needs_python = _version(program.python)
+    if needs_python is not None and python < needs_python:
+        needed = f"Python {program.python} or newer"
+        return f"`{program.kind}:` needs {needed}, and this is Python {dotted(python)}"
+    oldest, above = map(_version, program.torch or ("", ""))
+    if torch is not None and oldest is not None and above is not None and not oldest <= torch < above:
         needed = f"torch {dotted(oldest)} or newer, below {dotted(above)}"
-        return f"the onboard trainer needs {needed}, and this is torch {dotted(torch)}"
+        return f"`{program.kind}:` needs {needed}, and this is torch {dotted(torch)}"
     return ""
 
 
-def onboard_fault_here() -> str:
-    """Return why the onboard trainer does not support the installed versions; empty if it does."""
-    return onboard_fault(torch_version(), (sys.version_info.major, sys.version_info.minor))
+def version_fault_here(program: ProgramSpec) -> str:
+    """Return why the program does not support the installed versions; empty if it does."""
+    return version_fault(program, torch_version(), (sys.version_info.major, sys.version_info.minor))
 
 
 def skip_reason() -> str:
