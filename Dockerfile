@@ -1,5 +1,5 @@
 # What a box trains in. `vastrun image build` builds it: that brings the wheels, so that pip's settings, and the secrets
-# in them, stay on the computer that builds. Every pin of a variant is here; what they mean: docs/image.md.
+# in them, stay on the computer that builds. Every pin of a variant is here; what they mean: docs/docker.md.
 ARG TORCH=2.13.0
 ARG BASE_CU130=pytorch/pytorch:2.13.0-cuda13.0-cudnn9-runtime@sha256:db80a41f8428644cebcb3d75b0b62df334ab6c0e75785951eb25f48bfbd42407
 ARG CUDA_CU130=13.0
@@ -30,7 +30,7 @@ FROM packages AS wheel
 RUN /opt/vastrun/bin/pip install --no-index --find-links /wheels --no-deps --no-cache-dir \
     --require-hashes --requirement /requirements/build.txt
 WORKDIR /source
-COPY pyproject.toml README.md LICENSE ./
+COPY pyproject.toml hatch_build.py README.md LICENSE ./
 COPY configs/ configs/
 COPY onstart/ onstart/
 COPY vastrun/ vastrun/

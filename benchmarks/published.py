@@ -1,7 +1,7 @@
 """`python -m benchmarks.published`: train on files of PDEBench, and put each error beside the published ones.
 
-By the installed command, one run for each file, on the provider that is named. The table of docs/pdebench.md
-gets a row with each run that succeeds; with `--set` nothing is written, as that is another training.
+By the installed command, one run for each file, on the provider that is named. Each run that succeeds writes
+its row of the table in docs/evaluation.md; with `--set` nothing is written, as that is another training.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Any
 
 from vastrun.trainer.evaluation.evaluation import WHOLE
 
-PAGE = Path("docs/pdebench.md")
+PAGE = Path("docs/evaluation.md")
 OUT = Path("runs/published")
 BEGIN, END = "<!-- published: begin -->", "<!-- published: end -->"
 _COLUMNS = (

@@ -1,6 +1,6 @@
 """Fleet of a batch: places points, holds machines and releases them.
 
-A machine is a run of the batch without a point, whose job is to hold it (docs/pool.md). It is driven in a
+A machine is a run of the batch without a point, whose job is to hold it (docs/batch.md). It is driven in a
 thread of its own, as the runs on its slots are. Its reservation is part of the batch's budget; theirs is 0.
 """
 

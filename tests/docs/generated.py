@@ -1,4 +1,4 @@
-"""Pages that are made when the site is built: the first one, commands, the Python API, decisions."""
+"""Pages that are made when the site is built: the first one, and those that list what the code has."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from tests.docs.commands import every, root
 from tests.docs.markdown import DOCS, ROOT
 from tests.docs.python_reference import python_reference
 from vastrun.launcher.cli import EXIT_CODES
+from vastrun.launcher.providers.vast.conformance.assumptions import ASSUMPTIONS
 
 
 def commands() -> str:
@@ -29,6 +30,17 @@ def index() -> str:
     return readme.replace("](docs/", "](").replace("[ARCHITECTURE.md](ARCHITECTURE.md)", "`ARCHITECTURE.md`")
 
 
+def conformance() -> str:
+    """Return the page that lists what vastrun assumes of Vast."""
+    rows = "\n".join(f"| `{name}` | {row.text} | {row.assumed} |" for name, row in ASSUMPTIONS.items())
+    intro = (
+        "The rows that `vastrun doctor --rent` compares with the live service "
+        "([how](vast.md#does-vast-do-what-vastrun-assumes)). Those of `charge` are seen with `--settle`."
+    )
+    table = f"| row | of what | assumed |\n|---|---|---|\n{rows}"
+    return f"# What vastrun assumes of Vast\n\n{intro}\n\n{table}\n"
+
+
 def decisions() -> str:
     """Return the page that lists the records of decisions."""
     records = sorted((DOCS / "decisions").glob("[0-9]*.md"))
@@ -44,6 +56,7 @@ GENERATED: Mapping[str, Callable[[], str]] = {
     "index.md": index,
     "commands.md": commands,
     "python-reference.md": python_reference,
+    "conformance.md": conformance,
     "decisions/index.md": decisions,
 }
 """By the path below `docs/`, where none of them lies."""

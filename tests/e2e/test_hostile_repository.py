@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.terminal import VASTRUN, Terminal
+from tests.emulators.vast import VastEmulator
 from tests.hostile.repository import Traps, make_dirty
 from tests.launcher.bundle.bundles import git
 
@@ -73,9 +74,11 @@ def test_what_only_looks_starts_git_and_nothing_of_the_repository(
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("provider", ["local", "vast"])
 def test_a_launch_starts_nothing_of_the_repository_but_the_command(
-    terminal: Terminal, repository: Path
+    terminal: Terminal, repository: Path, vast: VastEmulator, provider: str
 ) -> None:
-    found = executed(terminal, repository, "launch", "job.yaml", "-y")
+    terminal.variables |= vast.variables
+    found = executed(terminal, repository, "launch", "job.yaml", "-y", "--provider", provider)
     assert not [path for path in found if Path(path).is_relative_to(repository)]
     assert list((terminal.folder / "marks").iterdir()) == []

@@ -5,12 +5,14 @@ from __future__ import annotations
 import gzip
 import hashlib
 import io
+import signal
 import tarfile
 import threading
 import zipfile
 from collections.abc import Iterator, Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from urllib.request import urlopen
 
 import pytest
 
@@ -173,6 +175,17 @@ def write_job(terminal: Terminal, server: FileServer, hook: Hook, *, fails: bool
     (terminal.folder / "job.yaml").write_text(job)
 
 
+def pages(terminal: Terminal, *names: str) -> dict[str, str]:
+    """What a browser is sent of those pages."""
+    server = terminal.start("ui")
+    assert server.process.stdout is not None
+    address = server.process.stdout.readline().strip()
+    found = {f"ui {name}": urlopen(address + name).read().decode() for name in names}
+    server.send(signal.SIGINT)
+    server.end()
+    return found
+
+
 def leaks(terminal: Terminal, shown: Mapping[str, str], processes: Processes) -> list[str]:
     """Where a marker is to be seen, in what was shown and in all files of the terminal's folder.
 
@@ -211,7 +224,10 @@ def contents(content: bytes) -> Iterator[bytes]:
 
 @pytest.mark.parametrize(
     ("provider", "ends"),
-    [("local", "well"), *slow(("local", "badly"), ("local", "before it starts"), ("vast", "well"))],
+    [
+        ("local", "well"),
+        *slow(("local", "badly"), ("local", "before it starts"), ("vast", "well"), ("vast", "badly")),
+    ],
 )
 def test_no_marker_is_in_what_is_written_or_shown(
     provider: str, ends: str, rented: Terminal, server: FileServer
@@ -237,6 +253,7 @@ def test_no_marker_is_in_what_is_written_or_shown(
             done = rented.type(*words.replace("first", runs[0]).split(), *more)
             shown[words] = done.out + done.err
             assert done.exit_code == 0, f"{words}: {done.err}"
+        shown |= pages(rented, *("", *(f"run/{run}" for run in runs)))
         shown["notifications"] = "\n".join(hook.bodies)
     assert "marked" in shown["notifications"] and "<secret>" in shown["plan job.yaml --json"]
     assert list(rented.folder.rglob("bugreport-*.tar.gz")) and list(rented.folder.rglob("report.html"))

@@ -149,7 +149,7 @@ class SamplerConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class ProfileConfig:
-    """Steps that rank 0 records with `torch.profiler`, and the history of GPU memory (docs/profiling.md)."""
+    """Steps that rank 0 records with `torch.profiler`, and the history of GPU memory (docs/training.md)."""
 
     step: Count | None = 50
     """First recorded step, counted from 0; None: no step is recorded."""
@@ -207,7 +207,7 @@ class TrainConfig:
     """tf32: like fp32, but a GPU rounds the factors of products to 10 bits, and is several times as fast."""
     deterministic: bool = False
     """Use only kernels that return the same bits each time: a resumed run then ends with the same weights as
-    an uninterrupted one, on the same number and kind of GPUs (docs/deterministic.md)."""
+    an uninterrupted one, on the same number and kind of GPUs (docs/training.md)."""
     compile: Literal["off", "blocks", "whole", "max-autotune"] = "off"
     """max-autotune: like blocks; Inductor times several kernels for each operation and uses the fastest."""
     cuda_graphs: bool = False

@@ -94,7 +94,7 @@ def test_every_exit_code_that_can_happen_is_explained() -> None:
 
 
 def test_the_page_of_verdicts_explains_the_exit_codes_in_the_same_words() -> None:
-    page = (Path(__file__).parents[3] / "docs" / "verdicts.md").read_text()
+    page = (Path(__file__).parents[3] / "docs" / "troubleshooting.md").read_text()
     rows = re.findall(r"^\| (\d+) \| (.*) \|$", page, re.MULTILINE)
     assert {int(code): meaning for code, meaning in rows} == dict(EXIT_CODES)
 

@@ -86,7 +86,7 @@ def test_the_keys_are_those_of_the_types_and_a_near_one_is_suggested() -> None:
 
 
 def test_the_page_on_settings_says_what_the_types_say() -> None:
-    page = (Path(__file__).parents[3] / "docs" / "config.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[3] / "docs" / "command-line.md").read_text(encoding="utf-8")
     rows = re.findall(r"^\| `(.+?)` \| (.+?) \| (.+?) \|", page, re.MULTILINE)
     known = {option.key: (option.expected, _shown(option.default)) for option in options(Settings)}
     assert rows == [(key, *known[key]) for key in KEYS]

@@ -16,7 +16,7 @@ from vastrun.contract.errors import DeviceError, WorkerDiedError
 from vastrun.trainer.distributed.exit import reason_of
 from vastrun.trainer.distributed.logged_error import reason_of_text
 
-GRACE_S = 3.0
+GRACE_S = 6.0
 """Of a rank that must not be ended: enough to leave on a busy computer."""
 
 RANK = """
@@ -120,7 +120,7 @@ with stop.saving():
     heart.beat(8, 'checkpoint')
     while not stop.asked: time.sleep(0.01)
     time.sleep({1.1 * GRACE_S})
-time.sleep({0.3 * GRACE_S})
+time.sleep({0.05 * GRACE_S})
 rank_exit.reason = 'stopped'
 """
     process = start(box, body, grace_s=GRACE_S)

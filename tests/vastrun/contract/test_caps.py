@@ -11,7 +11,7 @@ from vastrun.contract.data_files import path_fault
 from vastrun.contract.job import JobBatch
 from vastrun.contract.records import RecordError, parse_json
 
-PAGE = Path(__file__).parents[3] / "docs" / "profiling.md"
+PAGE = Path(__file__).parents[3] / "docs" / "training.md"
 
 
 def test_the_largest_trace_is_as_the_page_tells() -> None:

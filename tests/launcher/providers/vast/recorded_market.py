@@ -1,7 +1,7 @@
 """The market of 2026-08-17, 08:40 UTC: 1,343 verified offers on demand, recorded by gpu-radar.
 
 It has 18 columns, rounded: an offer's id stands for its machine's, and prices are without a disk of our own.
-Further 13 offers of 2026-06-03 have all columns with units, as they were sent (recordings/SOURCES.md).
+Further 26 offers have all columns with units, as they were sent (recordings/SOURCES.md).
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ def recorded_offers(*, bid: bool = False) -> list[dict[str, Any]]:
 
 
 def whole_offers() -> list[dict[str, Any]]:
-    """The offers of A100 of 2026-06-03 as they were sent, for 5 GB of disk."""
-    common = {
-        "gpu_name": "A100 SXM4",
-        "compute_cap": 800,
-        "verification": "verified",
-        "rentable": True,
-        "rented": False,
-        "is_bid": False,
-    }
-    rows = _rows_of("offers-2026-06-03.csv")
-    return [common | {name: _value(name, value) for name, value in row.items()} for row in rows]
+    """The offers that were recorded as they were sent, for 5 GB of disk; `seen_at`: epoch seconds."""
+    recorded = (
+        ("offers-2026-06-03.csv", 1_780_473_626.0, {"gpu_name": "A100 SXM4", "compute_cap": 800}),
+        ("offers-2026-09-16.csv", 1_789_517_885.0, {"gpu_name": "RTX 4090", "compute_cap": 890}),
+    )
+    common = {"verification": "verified", "rentable": True, "rented": False, "is_bid": False}
+    return [
+        common | gpu | {"seen_at": seen_at} | {name: _value(name, value) for name, value in row.items()}
+        for file, seen_at, gpu in recorded
+        for row in _rows_of(file)
+    ]
 
 
 def _rows_of(file: str) -> list[dict[str, str]]:

@@ -202,7 +202,7 @@ def test_the_dashboard_and_the_page_name_the_metrics_that_exist(terminal: Termin
     queries = [target["expr"] for panel in dashboard["panels"] for target in panel["targets"]]
     used = {name for query in queries for name in re.findall(r"\b(?:vastrun|process)_\w+", query)}
     assert used - names == set()
-    told = set(re.findall(r"`((?:vastrun|process)_\w+)`", (DOCS / "metrics.md").read_text()))
+    told = set(re.findall(r"`((?:vastrun|process)_\w+)`", (DOCS / "trackers.md").read_text()))
     families = {re.sub(r"_(bucket|count|sum|created)$", "", name) for name in names}
     assert {name for name in families if name.startswith("vastrun_")} <= told <= families
 
