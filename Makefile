@@ -43,7 +43,7 @@ lint: $(STAMPS)/dev ## Formatter, linter, types, import rules, shellcheck
 	$(BIN)/mypy --platform darwin vastrun/launcher
 	$(BIN)/lint-imports
 	$(BIN)/shellcheck --severity=style onstart/*.sh onstart/steps.d/*.sh launcher/decisions/*.sh \
-		launcher/providers/*.sh launcher/providers/docker/*.sh launcher/providers/slurm/scripts/*.sh examples/*/src/*/*.sh launcher/ssh/scripts/*.sh trainer/boot/*.sh requirements/*.sh tests/*.sh tests/docker/*.sh tests/emulators/*.sh \
+		launcher/providers/*.sh launcher/providers/docker/*.sh launcher/providers/slurm/scripts/*.sh examples/*/src/*/*.sh launcher/ssh/scripts/*.sh onstart/boot/*.sh requirements/*.sh tests/*.sh tests/docker/*.sh tests/emulators/*.sh \
 		tests/onstart/*.sh .ci/run
 
 pythons: $(STAMPS)/dev ## Try the launcher on every other Python of this computer that it supports, or with a PART of the tests
@@ -102,7 +102,7 @@ chaos: $(STAMPS)/dev ## RUNS runs (40), or BATCHES, with troubles by SEED (0) on
 
 stress: $(STAMPS)/dev ## Run TESTS (those that wait for something) TIMES (30) times beside LOAD (4) busy processes
 	@TIMES=$(or $(TIMES),30) LOAD=$(or $(LOAD),4) tests/stress.sh $(or $(TESTS),tests/launcher/ssh \
-		tests/trainer/supervision tests/trainer/telemetry tests/launcher/api tests/e2e)
+		tests/onstart/supervision tests/trainer/telemetry tests/launcher/api tests/e2e)
 
 mutants: $(STAMPS)/dev ## Draw N (60) small faults in the code by SEED (0), and print which of them no test notices
 	$(BIN)/python -m benchmarks.mutants --number $(or $(N),60) --seed $(SEED) --jobs $(or $(PARALLEL),2) $(if $(COVERED),--covered $(COVERED)) $(FOLDERS)

@@ -11,10 +11,10 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 from vastrun.contract import layout
-from vastrun.contract.config import TrainConfig
-from vastrun.contract.data_config import DataConfig
-from vastrun.contract.train_program import program_of
 from vastrun.trainer import data
+from vastrun.trainer.job.config import TrainConfig
+from vastrun.trainer.job.data_config import DataConfig
+from vastrun.trainer.job.program import program_of
 
 RANKS = 2
 
@@ -64,7 +64,7 @@ def environment(box: Path) -> dict[str, str]:
 
 def supervised() -> list[str]:
     """Return the command that trains in a box, with all that is on by default."""
-    return [sys.executable, "-m", "vastrun.trainer.supervise"]
+    return [sys.executable, "-m", "vastrun.onstart.supervise"]
 
 
 def by_torchrun(box: Path, program: str) -> list[str]:

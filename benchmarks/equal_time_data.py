@@ -11,11 +11,11 @@ from pathlib import Path
 
 import torch
 
-from vastrun.contract.data_config import DataConfig
 from vastrun.trainer import data
 from vastrun.trainer.data import Task
 from vastrun.trainer.data.conditions import digest_of
 from vastrun.trainer.data.trajectories import Trajectories
+from vastrun.trainer.job.data_config import DataConfig
 
 SEEDS = (2022, 2023, 2024)
 """Seeds of the data in the table, and of the weights and batches."""

@@ -12,10 +12,10 @@ from torch.autograd.profiler_util import FunctionEventAvg
 from torch.profiler import ProfilerActivity, profile
 
 from benchmarks.figures import Claim, Limit, in_turns, min_limit, show
-from vastrun.contract.config import ModelConfig, OptimConfig
 from vastrun.trainer import models
 from vastrun.trainer.data.trajectories import Windows
 from vastrun.trainer.engine.optimiser import adamw
+from vastrun.trainer.job.config import ModelConfig, OptimConfig
 from vastrun.trainer.models.operator import Domain, NetworkOperator
 from vastrun.trainer.models.weights import count_parameters
 from vastrun.trainer.stages.objective import UnrollLoss

@@ -18,7 +18,6 @@ import torch
 import torch.distributed as torch_dist
 
 from vastrun.contract import layout
-from vastrun.contract.config import TrainConfig
 from vastrun.contract.heartbeat import Heartbeat
 from vastrun.contract.job import Job
 from vastrun.contract.program import ProgramSpec
@@ -30,6 +29,7 @@ from vastrun.trainer.engine.session import Session
 from vastrun.trainer.engine.session_builder import set_up
 from vastrun.trainer.engine.step import train_step
 from vastrun.trainer.evaluation.report import evaluate_all
+from vastrun.trainer.job.config import TrainConfig
 from vastrun.trainer.models.weights import count_parameters
 
 CODE = Path(__file__).parents[1] / "examples" / "own_model"

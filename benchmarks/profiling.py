@@ -18,7 +18,6 @@ from pathlib import Path
 
 from benchmarks.box import prepare, train_by_hand
 from benchmarks.figures import Claim, Pair, max_limit, show
-from vastrun.contract.config import OptimConfig, ProfileConfig, TrainConfig
 from vastrun.contract.heartbeat import Heartbeat
 from vastrun.contract.job import Job
 from vastrun.trainer.distributed.group import join
@@ -28,6 +27,7 @@ from vastrun.trainer.engine.resume import resume_session
 from vastrun.trainer.engine.session import Session
 from vastrun.trainer.engine.session_builder import set_up
 from vastrun.trainer.engine.step import train_step
+from vastrun.trainer.job.config import OptimConfig, ProfileConfig, TrainConfig
 from vastrun.trainer.telemetry.profiler import Profiler
 
 ROUNDS = 10

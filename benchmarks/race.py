@@ -15,12 +15,12 @@ from torch import Tensor
 from torch.nn.utils import clip_grad_norm_
 
 from benchmarks.rivals import Candidate
-from vastrun.contract.config import ObjectiveConfig, OptimConfig
 from vastrun.trainer.data import Task
 from vastrun.trainer.data.trajectories import Trajectories
 from vastrun.trainer.engine.ema import Ema
 from vastrun.trainer.engine.optimiser import LearningRateSchedule, make_optimizer, set_learning_rate
 from vastrun.trainer.engine.session_builder import space_of
+from vastrun.trainer.job.config import ObjectiveConfig, OptimConfig
 from vastrun.trainer.models.operator import NetworkOperator
 from vastrun.trainer.models.weights import count_parameters
 from vastrun.trainer.sampling.windows import draw_indices

@@ -142,7 +142,7 @@ def _prepare(folder: Path, *, task: str) -> Path:
 @contextmanager
 def _training(box: Path) -> Iterator[None]:
     """Under its supervisor; stopped at the end."""
-    process = subprocess.Popen([sys.executable, "-m", "vastrun.trainer.supervise"], env=environment(box))
+    process = subprocess.Popen([sys.executable, "-m", "vastrun.onstart.supervise"], env=environment(box))
     try:
         yield
     finally:

@@ -23,8 +23,8 @@ from typing import Literal
 from benchmarks.box import config, environment, prepare
 from benchmarks.figures import Claim, max_limit, report_claims
 from vastrun.contract import layout
-from vastrun.contract.config import ModelConfig, TrainConfig, WandbConfig
 from vastrun.contract.heartbeat import read_beat
+from vastrun.trainer.job.config import ModelConfig, TrainConfig, WandbConfig
 
 RUNS = 5
 Strategy = Literal["ddp", "fsdp2"]

@@ -15,10 +15,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from vastrun.contract.config import ModelConfig, OptimConfig
 from vastrun.trainer import models
 from vastrun.trainer.data import Source
 from vastrun.trainer.engine.session_builder import domain_of
+from vastrun.trainer.job.config import ModelConfig, OptimConfig
 from vastrun.trainer.models.operator import NetworkOperator
 
 Value = int | float | str

@@ -12,10 +12,10 @@ from pathlib import Path
 from benchmarks.box import prepare, train_with_vastrun
 from benchmarks.figures import mean_with_range
 from vastrun.contract import layout
-from vastrun.contract.config import ModelConfig, OptimConfig, SamplerConfig, TrainConfig, WandbConfig
-from vastrun.contract.data_config import DataConfig
 from vastrun.trainer.evaluation.evaluation import WHOLE
 from vastrun.trainer.evaluation.report import SCORES as SCORES_FILE
+from vastrun.trainer.job.config import ModelConfig, OptimConfig, SamplerConfig, TrainConfig, WandbConfig
+from vastrun.trainer.job.data_config import DataConfig
 
 SEEDS = 3
 SMALL = TrainConfig(

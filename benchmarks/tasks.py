@@ -17,9 +17,9 @@ from pathlib import Path
 from benchmarks.box import prepare
 from benchmarks.resumed import train_on
 from vastrun.contract import layout
-from vastrun.contract.config import ModelConfig, OptimConfig, TrainConfig, WandbConfig
-from vastrun.contract.data_config import PARAMETERS, DataConfig
 from vastrun.contract.scores import lowest_floor
+from vastrun.trainer.job.config import ModelConfig, OptimConfig, TrainConfig, WandbConfig
+from vastrun.trainer.job.data_config import PARAMETERS, DataConfig
 
 STEPS = 200
 _RANKS, _LATER_RANKS = 2, 1

@@ -18,7 +18,6 @@ from pathlib import Path
 
 from benchmarks.box import config, prepare, train_by_hand
 from benchmarks.figures import Claim, Pair, max_limit, show
-from vastrun.contract.config import WandbConfig
 from vastrun.contract.heartbeat import Heartbeat
 from vastrun.contract.job import Job
 from vastrun.trainer.distributed.clock import StepClock, StepTimes
@@ -28,6 +27,7 @@ from vastrun.trainer.engine.resume import resume_session
 from vastrun.trainer.engine.session import Session
 from vastrun.trainer.engine.session_builder import set_up
 from vastrun.trainer.engine.step import train_step
+from vastrun.trainer.job.config import WandbConfig
 from vastrun.trainer.telemetry.garbage import collect_at_step
 from vastrun.trainer.telemetry.metrics import Metrics
 from vastrun.trainer.telemetry.reports import Readings, Reports

@@ -85,7 +85,7 @@ finish() {
   [[ -z ${child-} ]] || kill -KILL -- "-$child"
   [[ -z ${early-} ]] || kill -KILL -- "-$early"
   rm -rf inbox/secrets.env .job tmp cache # on a full disk this makes room for the evidence
-  bash onstart/trainer.sh transfer.manifest >run.err 2>&1 || log run.sh "no manifest: $(tail -n 1 run.err)"
+  bash onstart/module.sh transfer.manifest >run.err 2>&1 || log run.sh "no manifest: $(tail -n 1 run.err)"
   echo "$code" >run/.exit && mv run/.exit run/exit
 }
 

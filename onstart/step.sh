@@ -30,7 +30,7 @@ step_was_done() {
 # begin NAME [INPUT]: starts its script, or the program's own step, as $child; its output is read from $out.
 begin() {
   local script=("onstart/steps.d/$1.sh")
-  [[ -e ${script[0]} ]] || script=(onstart/trainer.sh boot.prepare "$1")
+  [[ -e ${script[0]} ]] || script=(onstart/module.sh boot.prepare "$1")
   # Not <(...): bash now and then loses the exit code of a process substitution, and wait then says -1.
   rm -f .output && mkfifo .output
   # Unbuffered, so that the error of a Python program is the last line of the log, after its earlier output.

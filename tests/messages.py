@@ -18,7 +18,7 @@ QUOTED = re.compile(r"\"((?:[^\"\\]|\\.)*)\"|'([^']*)'")
 
 def messages() -> Iterator[tuple[str, int, str]]:
     """File, line and text of each."""
-    for folder in ("launcher", "trainer", "vastrun"):
+    for folder in ("launcher", "onstart", "trainer", "vastrun"):
         for path in sorted((ROOT / folder).rglob("*.py")):
             yield from ((str(path.relative_to(ROOT)), line, text) for line, text in _of_python(path))
     for path in sorted([*ROOT.glob("onstart/**/*.sh"), *ROOT.glob("launcher/**/*.sh")]):

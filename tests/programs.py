@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from vastrun.contract import train_program
-from vastrun.contract.config import TrainConfig
 from vastrun.contract.program import ProgramSpec
 from vastrun.contract.records import read_as
+from vastrun.trainer.job import program as train_program
+from vastrun.trainer.job.config import TrainConfig
 
 
 def training(

@@ -8,8 +8,6 @@ from dataclasses import asdict
 from functools import partial
 
 from vastrun.contract import layout
-from vastrun.contract.config import TrainConfig
-from vastrun.contract.gates import missed_gate
 from vastrun.contract.heartbeat import Heartbeat
 from vastrun.contract.job import Job
 from vastrun.contract.outcome import Reason
@@ -30,6 +28,8 @@ from vastrun.trainer.evaluation import report
 from vastrun.trainer.evaluation.report import evaluate_all
 from vastrun.trainer.evaluation.rollouts import EvaluationStopped, beat_with_stop_vote
 from vastrun.trainer.evaluation.validation import Validation
+from vastrun.trainer.job.config import TrainConfig
+from vastrun.trainer.job.gates import missed_gate
 from vastrun.trainer.telemetry.garbage import collect_at_step
 from vastrun.trainer.telemetry.metrics import Metrics
 from vastrun.trainer.telemetry.profiler import Profiler

@@ -14,10 +14,10 @@ from vastrun.contract import layout
 from vastrun.contract.heartbeat import Heartbeat
 from vastrun.contract.job import Job
 from vastrun.contract.stages import finished_steps
-from vastrun.contract.train_program import config_of
 from vastrun.trainer.distributed.exit import RankExit
 from vastrun.trainer.distributed.rank import Rank
 from vastrun.trainer.distributed.signals import StopSignal
+from vastrun.trainer.job.program import config_of
 
 
 def main() -> None:

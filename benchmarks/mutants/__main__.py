@@ -37,7 +37,7 @@ FOLDERS = (
     "launcher/outputs",
     "launcher/providers/vast",
     "vastrun/contract",
-    "trainer/supervision",
+    "onstart/supervision",
 )
 """Where mutants are drawn unless folders are named."""
 OF_ALL_MODULES = (

@@ -165,13 +165,16 @@ class Bundler:
                 "batch": self._batch(run),
             }
             archive.add_bytes(layout.JOB, json.dumps(job, indent=1).encode())
-            _add_folder(archive, layout.ONSTART, onstart_dir(), "**/*.sh", 0o755)
+            for pattern in ("*.sh", "steps.d/*.sh"):
+                _add_folder(archive, layout.ONSTART, onstart_dir(), pattern, 0o755)
             package = f"{layout.PACKAGES}/{_OWN_PACKAGE}"
             _add_folder(archive, package, library_dir(), "*.py", 0o644)
-            for name in ("contract", "integrations"):
+            for name in ("contract", "integrations", "onstart"):
                 _add_folder(archive, f"{package}/{name}", library_dir() / name, "**/*.py", 0o644)
-            for pattern in ("**/*.py", "**/*.sh", "requirements.txt"):
-                _add_folder(archive, f"{package}/trainer", trainer_dir(), pattern, 0o644)
+            _add_folder(archive, f"{package}/onstart", onstart_dir(), "boot/*.sh", 0o644)
+            if program_of(spec).package:
+                for pattern in ("**/*.py", "requirements.txt"):
+                    _add_folder(archive, f"{package}/trainer", trainer_dir(), pattern, 0o644)
             if code is not None:
                 archive.add_file(layout.CODE_ARCHIVE, code)
             if self._origin.folder is not None:

@@ -14,7 +14,6 @@ from pathlib import Path
 
 from vastrun.contract.gpus import peak_of
 from vastrun.contract.records import read_json
-from vastrun.contract.workload import WRONG_MODEL, WorkloadQuery, Workloads
 from vastrun.launcher.bundle.checkout import worktree
 from vastrun.launcher.config import read_job
 from vastrun.launcher.core import Offer, Run
@@ -23,6 +22,7 @@ from vastrun.launcher.core.job import Code, JobSpec
 from vastrun.launcher.decisions.workload import query_of, whole_gb
 from vastrun.launcher.package_files import install_command, library_dir, trainer_dir
 from vastrun.launcher.ports import Provider
+from vastrun.trainer.job.workload import WRONG_MODEL, WorkloadQuery, Workloads
 
 _TIMEOUT_S = 120.0
 _MAX_BYTES = 1 << 16

@@ -176,7 +176,7 @@ class Rehearsal:
     def list_outputs(self) -> Listing | None:
         """List what would be downloaded of this training, and what would not; None where that fails."""
         with suppress(subprocess.TimeoutExpired):
-            process = self._bash("trainer.sh", "transfer.manifest")
+            process = self._bash("module.sh", "transfer.manifest")
             try:
                 process.wait(_LIST_TIMEOUT_S)
             finally:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from vastrun.contract import train_program
-from vastrun.contract.config import TrainConfig
 from vastrun.contract.program import ProgramSpec
 from vastrun.launcher.core.job import JobSpec
+from vastrun.trainer.job import program as train_program
+from vastrun.trainer.job.config import TrainConfig
 
 
 def program_of(spec: JobSpec) -> ProgramSpec:

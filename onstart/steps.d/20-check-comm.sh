@@ -3,4 +3,4 @@
 # In: job.json, VASTRUN_RANKS, VASTRUN_GPUS, VASTRUN_SETUP. Out: a line for each way; run/preflight.json with the
 # one that works; 1 when there is none, 78 when the image has no torch that can.
 set -euo pipefail
-exec bash onstart/trainer.sh boot.preflight comm
+exec bash onstart/module.sh boot.preflight comm

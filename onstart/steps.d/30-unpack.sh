@@ -10,4 +10,4 @@ if [[ -e code.tar.gz ]]; then
   echo "code: $(find code -type f | wc -l) files"
 fi
 ((VASTRUN_SETUP > 0)) || exit 0
-exec bash onstart/trainer.sh boot.setup
+exec bash onstart/module.sh boot.setup

@@ -15,10 +15,10 @@ from benchmarks.equal_time import BEGIN, END, Cells, compute, error_of, table, t
 from benchmarks.equal_time_data import CASES, SEEDS, load
 from benchmarks.race import Racer, rollout_errors, search
 from benchmarks.rivals import SPACES, Candidate, candidates
-from vastrun.contract.data_config import DataConfig
 from vastrun.trainer import data
 from vastrun.trainer.data import Task
 from vastrun.trainer.data.trajectories import Trajectories
+from vastrun.trainer.job.data_config import DataConfig
 
 pytestmark = pytest.mark.torch
 SMALL = {

@@ -22,7 +22,7 @@ run_to_end() { start && eventually '[[ -e run/exit ]]'; }
 
 @test "steps of the job's program have their places among those of a box" {
   job '{"program": {"kind": "x", "prepare": [
-    {"name": "20-own", "module": "vastrun.trainer.own", "arguments": ["a b"]}, {"name": "late", "module": "none"}]}}'
+    {"name": "20-own", "module": "vastrun.onstart.own", "arguments": ["a b"]}, {"name": "late", "module": "none"}]}}'
   stub_module own 'import sys; print(*sys.argv[1:]); sys.exit(3)'
   stub_step 10-one 'echo one'
   stub_step 30-three 'touch reached'
@@ -157,7 +157,7 @@ ENV
   stub_step 10-one 'printf "%s" "$A" >seen; echo "$VASTRUN_KIND $VASTRUN_RANKS $VASTRUN_GPUS $VASTRUN_SETUP"'
   stub_step 20-two '[[ $PYTHONPATH == "$VASTRUN_BOX/pkg:/else" ]] && ! python3 -c "import trainer" 2>/dev/null'
   stub_module found "print('found')"
-  stub_step 30-three 'cd / && [[ $(bash "$VASTRUN_BOX/onstart/trainer.sh" found) == found ]]'
+  stub_step 30-three 'cd / && [[ $(bash "$VASTRUN_BOX/onstart/module.sh" found) == found ]]'
   run_to_end
   [[ $(<run/exit) == 0 && $(<seen) == $'b\nc' ]]
   grep -q '10-one train 3 1 1' run/run.log

@@ -5,10 +5,9 @@ make_box() {
   export VASTRUN_BOX=$BATS_TEST_TMPDIR/box VASTRUN_PYTHON=python3
   box_id=bats-$BATS_TEST_NUMBER-$$-$RANDOM
   export PATH=$BATS_TEST_TMPDIR/bin:$PATH
-  mkdir -p "$VASTRUN_BOX/pkg/vastrun/trainer" "$VASTRUN_BOX/inbox" "$BATS_TEST_TMPDIR/bin"
+  mkdir -p "$VASTRUN_BOX/pkg/vastrun" "$VASTRUN_BOX/inbox" "$BATS_TEST_TMPDIR/bin"
   cp -rp "$repo/onstart" "$VASTRUN_BOX/"
-  cp -rp "$repo"/vastrun/{__init__.py,contract} "$VASTRUN_BOX/pkg/vastrun/"
-  cp -rp "$repo"/trainer/{__init__.py,uncollected_import.py,boot} "$VASTRUN_BOX/pkg/vastrun/trainer/"
+  cp -rp "$repo"/vastrun/{__init__.py,contract} "$repo/onstart" "$VASTRUN_BOX/pkg/vastrun/"
   stub_module transfer/manifest 'open("run/manifest.json", "w").write("{}")'
   job '{}'
   cd "$VASTRUN_BOX" || return
@@ -28,10 +27,10 @@ job = {"run_id": "r", "ranks": 2, "gpus": 0, "stall_s": 60, "start_s": 60, "prog
 print(json.dumps({**job, **json.loads(sys.argv[1])}))' "$1" >"$VASTRUN_BOX/job.json"
 }
 
-# stub NAME BODY: a program on PATH. stub_module PATH BODY: vastrun/trainer/PATH.py on the box. stub_step NAME BODY: an onstart step.
+# stub NAME BODY: a program on PATH. stub_module PATH BODY: vastrun/onstart/PATH.py on the box. stub_step NAME BODY: an onstart step.
 stub() { printf '#!/usr/bin/env bash\n%s\n' "$2" >"$BATS_TEST_TMPDIR/bin/$1" && chmod +x "$BATS_TEST_TMPDIR/bin/$1"; }
 stub_module() {
-  local module=$VASTRUN_BOX/pkg/vastrun/trainer/$1
+  local module=$VASTRUN_BOX/pkg/vastrun/onstart/$1
   rm -rf "$module"; mkdir -p "${module%/*}"; echo "$2" >"$module.py"
 }
 stub_step() { printf '#!/usr/bin/env bash\nset -euo pipefail\n%s\n' "$2" >"$VASTRUN_BOX/onstart/steps.d/$1.sh"; }

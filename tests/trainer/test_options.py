@@ -18,14 +18,14 @@ from tests.trainer.conftest import Box, RunningRanks
 from tests.trainer.options import BURGERS, DARCY, FNO, SPECTRAL, TWO, Options, with_options
 from tests.trainer.telemetry.mlflow_store import recorded_runs
 from vastrun.contract import layout
-from vastrun.contract.config import TrainConfig
-from vastrun.contract.config_checks import faults_of
 from vastrun.contract.job import Job
 from vastrun.contract.records import read_as
+from vastrun.onstart.supervision.stall import StallLimits
 from vastrun.trainer import data
 from vastrun.trainer.distributed.group import Ranks
 from vastrun.trainer.engine.session import Session
-from vastrun.trainer.supervision.stall import StallLimits
+from vastrun.trainer.job.config import TrainConfig
+from vastrun.trainer.job.config_checks import faults_of
 
 pytestmark = pytest.mark.torch
 

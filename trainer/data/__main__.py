@@ -13,14 +13,14 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from vastrun.contract import layout
-from vastrun.contract.data_config import PARAMETERS, DataConfig
 from vastrun.contract.errors import DataError
 from vastrun.contract.job import Job
 from vastrun.contract.records import RecordError, parse_json, read_as
-from vastrun.contract.train_program import config_of
 from vastrun.trainer import data
 from vastrun.trainer.data.inspection import check
 from vastrun.trainer.data.sample_writer import progress_lines
+from vastrun.trainer.job.data_config import PARAMETERS, DataConfig
+from vastrun.trainer.job.program import config_of
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from math import prod
 from pathlib import Path
 
-from vastrun.contract.data_config import DataConfig
 from vastrun.trainer import data
 from vastrun.trainer.data.chunks import ranges, rows_at_once
 from vastrun.trainer.data.samples import Samples
+from vastrun.trainer.job.data_config import DataConfig
 
 _READ_BATCH = 64
 

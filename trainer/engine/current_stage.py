@@ -12,15 +12,15 @@ from pathlib import Path
 from typing import Any
 
 from vastrun.contract import layout
-from vastrun.contract.config import TrainConfig
-from vastrun.contract.gates import missed_gate
 from vastrun.contract.records import RecordError, read_as, write_json
-from vastrun.contract.stage_config import GateConfig
 from vastrun.contract.stages import StageRecord, StageSpan, as_dicts, read_records
 from vastrun.trainer.checkpoints import TrainerState
 from vastrun.trainer.checkpoints.disk import find_disk
 from vastrun.trainer.checkpoints.reader import FoundCheckpoint, newest_intact
 from vastrun.trainer.distributed.group import Ranks
+from vastrun.trainer.job.config import TrainConfig
+from vastrun.trainer.job.gates import missed_gate
+from vastrun.trainer.job.stage_config import GateConfig
 
 Records = tuple[StageRecord, ...]
 

@@ -19,16 +19,16 @@ import torch
 
 from vastrun.contract import layout
 from vastrun.contract.checkpoint_folder import parse_checkpoint_name
-from vastrun.contract.config import TrainConfig
 from vastrun.contract.errors import ConfigError, DataError
 from vastrun.contract.job import Job
 from vastrun.contract.program import ProgramSpec
-from vastrun.contract.train_program import config_of
 from vastrun.trainer.distributed.exit import exit_code_of, reason_of
 from vastrun.trainer.distributed.group import join
 from vastrun.trainer.distributed.rank import Rank
 from vastrun.trainer.evaluation.model_loader import load_model
 from vastrun.trainer.evaluation.report import evaluate_all
+from vastrun.trainer.job.config import TrainConfig
+from vastrun.trainer.job.program import config_of
 
 _STAGE_TIMEOUT_S = 600.0
 _SINGLE_RANK = {

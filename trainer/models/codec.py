@@ -10,7 +10,7 @@ import math
 import torch
 from torch import Tensor, nn
 
-from vastrun.contract.config import ModelConfig
+from vastrun.trainer.job.config import ModelConfig
 from vastrun.trainer.models.operator import Domain, grid_points
 
 _FREQUENCIES = 4

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from torch import Tensor, nn
 from torch.nn import functional
 
-from vastrun.contract.config import ModelConfig
+from vastrun.trainer.job.config import ModelConfig
 from vastrun.trainer.models.codec import PatchDecoder, PatchEncoder, from_patches, patch_size
 from vastrun.trainer.models.fno import FourierBlock
 from vastrun.trainer.models.operator import Domain, Network, NetworkOperator

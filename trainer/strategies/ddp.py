@@ -10,7 +10,7 @@ import torch.distributed as torch_dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from vastrun.contract.config import TrainConfig
+from vastrun.trainer.job.config import TrainConfig
 from vastrun.trainer.models.weights import materialise, move
 from vastrun.trainer.stages.objective import Objective
 from vastrun.trainer.strategies.strategy import OomVote, Strategy

@@ -21,7 +21,7 @@ from torch.distributed.fsdp import (
 from torch.distributed.fsdp._fully_shard._fsdp_collectives import DefaultAllGather, DefaultReduceScatter
 from torch.distributed.fsdp._fully_shard._fsdp_common import TrainingState
 
-from vastrun.contract.config import TrainConfig
+from vastrun.trainer.job.config import TrainConfig
 from vastrun.trainer.models.precision import DTYPES, is_half
 from vastrun.trainer.models.weights import materialise, move_buffers
 from vastrun.trainer.stages.objective import Objective

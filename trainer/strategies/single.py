@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager, nullcontext
 import torch
 from torch import nn
 
-from vastrun.contract.config import TrainConfig
+from vastrun.trainer.job.config import TrainConfig
 from vastrun.trainer.models.weights import materialise, move
 from vastrun.trainer.stages.objective import Objective
 from vastrun.trainer.strategies.strategy import OomVote, Strategy

@@ -15,8 +15,8 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import Any, Literal
 
-from vastrun.contract.config import MlflowConfig, TrainConfig
 from vastrun.contract.job import Job
+from vastrun.trainer.job.config import MlflowConfig, TrainConfig
 from vastrun.trainer.telemetry.mlflow_writer import MlflowStart
 from vastrun.trainer.telemetry.tracker import config_of
 

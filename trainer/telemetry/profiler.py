@@ -14,7 +14,6 @@ from types import TracebackType
 import torch
 from torch.profiler import ProfilerActivity, profile, record_function
 
-from vastrun.contract.config import TrainConfig
 from vastrun.contract.heartbeat import Activity, Heartbeat
 from vastrun.contract.profiling import (
     MAX_RAW_TRACE_BYTES,
@@ -25,6 +24,7 @@ from vastrun.contract.profiling import (
 )
 from vastrun.trainer.distributed.rank import Rank
 from vastrun.trainer.distributed.signals import StopSignal
+from vastrun.trainer.job.config import TrainConfig
 from vastrun.trainer.telemetry.memory_history import MemoryHistory
 
 _FAULTS = (AssertionError, AttributeError, MemoryError, OSError, RuntimeError, TypeError, ValueError)

@@ -17,12 +17,13 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import Any, Literal
 
-from vastrun.contract import layout, train_program
-from vastrun.contract.config import TrainConfig, WandbConfig
+from vastrun.contract import layout
 from vastrun.contract.job import Job, JobBatch, WandbMode, wandb_mode
 from vastrun.contract.outcome import WandbRun
 from vastrun.contract.records import read_json, write_json
 from vastrun.contract.secrets import hide_in_command
+from vastrun.trainer.job import program as train_program
+from vastrun.trainer.job.config import TrainConfig, WandbConfig
 
 _Message = dict[str, Any] | int
 """A point, or the exit code that ends the run."""

@@ -13,12 +13,18 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.nn.parallel import DistributedDataParallel
 
-from vastrun.contract.config import TrainConfig
-from vastrun.contract.data_checks import largest_batch
 from vastrun.contract.errors import DataError
 from vastrun.contract.job import Job
 from vastrun.contract.program import ProgramSpec
-from vastrun.contract.workload import (
+from vastrun.trainer import stages
+from vastrun.trainer.data import Task
+from vastrun.trainer.distributed.group import Ranks
+from vastrun.trainer.engine.plan import Plan, largest_divisor
+from vastrun.trainer.engine.session import Session
+from vastrun.trainer.engine.session_builder import build_session, domains_of
+from vastrun.trainer.job.config import TrainConfig
+from vastrun.trainer.job.data_checks import largest_batch
+from vastrun.trainer.job.workload import (
     MemoryBudget,
     Workload,
     WorkloadQuery,
@@ -26,12 +32,6 @@ from vastrun.contract.workload import (
     strategies_of,
     strategy_for,
 )
-from vastrun.trainer import stages
-from vastrun.trainer.data import Task
-from vastrun.trainer.distributed.group import Ranks
-from vastrun.trainer.engine.plan import Plan, largest_divisor
-from vastrun.trainer.engine.session import Session
-from vastrun.trainer.engine.session_builder import build_session, domains_of
 from vastrun.trainer.models.own_model import OwnModel
 from vastrun.trainer.models.precision import make_scaler
 from vastrun.trainer.models.weights import count_parameters

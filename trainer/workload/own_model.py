@@ -11,12 +11,12 @@ import time
 from pathlib import Path
 
 from vastrun.contract import layout
-from vastrun.contract.config import TrainConfig
-from vastrun.contract.data_config import PARAMETERS
 from vastrun.contract.errors import ConfigError, DataError
 from vastrun.contract.job import Job
-from vastrun.contract.train_program import config_of
 from vastrun.trainer import user_code
+from vastrun.trainer.job.config import TrainConfig
+from vastrun.trainer.job.data_config import PARAMETERS
+from vastrun.trainer.job.program import config_of
 
 _WINDOWS = 2
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from vastrun.contract.workload import Workloads
 from vastrun.launcher.commands.plan import LaunchPlan
 from vastrun.launcher.core import Lease, LeftOutFiles, Offer
 from vastrun.launcher.core.job import JobSpec
@@ -13,6 +12,7 @@ from vastrun.launcher.decisions.estimates import basis_text, expected_usd, finis
 from vastrun.launcher.decisions.market_report import MarketReport, Quote
 from vastrun.launcher.decisions.policy import worst_case_usd
 from vastrun.launcher.ui.documents.document import Document
+from vastrun.trainer.job.workload import Workloads
 
 
 class OfferDocument(Document, Offer):

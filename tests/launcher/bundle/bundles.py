@@ -10,11 +10,11 @@ from dataclasses import replace
 from pathlib import Path
 
 from vastrun.contract import layout
-from vastrun.contract.config import TrainConfig
 from vastrun.launcher.bundle import Bundler
 from vastrun.launcher.config import dump_job
 from vastrun.launcher.core import NOTHING, Origin, Phase, Run
 from vastrun.launcher.core.job import Code, JobSpec
+from vastrun.trainer.job.config import TrainConfig
 
 SPEC = JobSpec(name="job", train=TrainConfig(steps=7))
 

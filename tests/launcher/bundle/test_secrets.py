@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from vastrun.contract.config import TrainConfig
 from vastrun.launcher.bundle import Bundler
 from vastrun.launcher.core import Phase, Run
 from vastrun.launcher.core.errors import UsageError
 from vastrun.launcher.core.job import JobSpec, Secret
+from vastrun.trainer.job.config import TrainConfig
 
 SPEC = JobSpec(name="job", train=TrainConfig(steps=7))
 RUN = Run(

@@ -8,12 +8,12 @@ import pytest
 
 from tests.fakes import FakeClock, FakeProvider
 from tests.jobs import FakeForeteller, train_job, workloads
-from vastrun.contract.config import TrainConfig
 from vastrun.launcher.commands.estimate import EstimateError, resolve_auto
 from vastrun.launcher.config import dump_job
 from vastrun.launcher.core import Phase, Run
 from vastrun.launcher.core.errors import JobValueError
 from vastrun.launcher.core.job import JobSpec, Resources
+from vastrun.trainer.job.config import TrainConfig
 
 
 def job(*, batch: int | None = None, **resources: object) -> JobSpec:

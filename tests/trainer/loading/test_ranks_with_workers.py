@@ -15,7 +15,7 @@ from tests.trainer.conftest import SMALL, Box, together
 from tests.waiting import eventually
 from vastrun.contract import layout
 from vastrun.contract.heartbeat import read_beat
-from vastrun.trainer.supervision.processes import descendants
+from vastrun.onstart.supervision.processes import descendants
 
 pytestmark = pytest.mark.torch
 

@@ -23,7 +23,7 @@ from vastrun.contract import layout
 from vastrun.contract.job import Job
 from vastrun.contract.outcome import REASONS
 from vastrun.contract.records import read_as
-from vastrun.trainer.supervision.evidence import finish_mlflow_run
+from vastrun.onstart.supervision.evidence import finish_mlflow_run
 
 PROGRAM = os.environ.get("MLFLOW_SERVER", "")
 """The program `mlflow` of an installation that can serve, which `mlflow-skinny` cannot."""

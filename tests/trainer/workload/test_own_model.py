@@ -13,7 +13,7 @@ import pytest
 
 from tests.programs import described
 from vastrun.contract import layout
-from vastrun.contract.workload import WRONG_MODEL
+from vastrun.trainer.job.workload import WRONG_MODEL
 
 pytestmark = pytest.mark.torch
 

@@ -24,7 +24,7 @@ def test_a_file_in_the_working_folder_hides_no_module(tmp_path: Path, extra: dic
     job = {"ranks": 1, "gpus": 0, "env": {"A": "make"}, "program": {"kind": "command"}}
     (box / "job.json").write_text(json.dumps(job))
     done = subprocess.run(
-        module_command("vastrun.trainer.boot.jobfile"),
+        module_command("vastrun.onstart.boot.jobfile"),
         env=os.environ | {"VASTRUN_BOX": str(box), "PYTHONPATH": str(ROOT)} | extra,
         cwd=tmp_path,
         capture_output=True,
