@@ -33,9 +33,9 @@ WORKDIR /source
 COPY pyproject.toml hatch_build.py README.md LICENSE ./
 COPY configs/ configs/
 COPY docs/batch.md docs/job-file.md docs/
-COPY onstart/ onstart/
 COPY vastrun/ vastrun/
 COPY launcher/ vastrun/launcher/
+COPY onstart/ vastrun/onstart/
 COPY trainer/ vastrun/trainer/
 RUN /opt/vastrun/bin/pip wheel --no-index --no-deps --no-build-isolation --wheel-dir /dist .
 
@@ -55,7 +55,7 @@ RUN pip install --no-index --no-deps --no-cache-dir /dist/*.whl
 ARG TORCH
 ARG CUDA
 ARG NCCL
-RUN python3 -m vastrun.trainer.boot.image_contents "torch=${TORCH}" "cuda=${CUDA}" "nccl=${NCCL}"
+RUN python3 -m vastrun.onstart.boot.image_contents "torch=${TORCH}" "cuda=${CUDA}" "nccl=${NCCL}"
 ENTRYPOINT ["tini", "--"]
 CMD ["bash"]
 ARG VARIANT

@@ -43,7 +43,7 @@ lint: $(STAMPS)/dev ## Budget of lines, formatter, linter, types, import rules, 
 	$(BIN)/mypy --platform darwin vastrun/launcher
 	$(BIN)/lint-imports
 	$(BIN)/shellcheck --severity=style onstart/*.sh onstart/steps.d/*.sh launcher/decisions/*.sh \
-		launcher/providers/*.sh launcher/providers/docker/*.sh launcher/providers/slurm/scripts/*.sh examples/*/src/*/*.sh launcher/ssh/scripts/*.sh trainer/boot/*.sh requirements/*.sh tests/*.sh tests/docker/*.sh tests/emulators/*.sh \
+		launcher/providers/*.sh launcher/providers/docker/*.sh launcher/providers/slurm/scripts/*.sh examples/*/src/*/*.sh launcher/ssh/scripts/*.sh onstart/boot/*.sh requirements/*.sh tests/*.sh tests/docker/*.sh tests/emulators/*.sh \
 		tests/onstart/*.sh .ci/run
 
 pythons: $(STAMPS)/dev ## Try the launcher on every other Python of this computer that it supports, or with a PART of the tests
@@ -96,7 +96,7 @@ chaos: $(STAMPS)/dev ## RUNS runs (40), or BATCHES, with troubles by SEED (0) on
 
 stress: $(STAMPS)/dev ## Run TESTS (those that wait for something) TIMES (30) times beside LOAD (4) busy processes
 	@TIMES=$(or $(TIMES),30) LOAD=$(or $(LOAD),4) tests/stress.sh $(or $(TESTS),tests/launcher/ssh \
-		tests/trainer/supervision tests/trainer/telemetry tests/launcher/api tests/e2e)
+		tests/onstart/supervision tests/trainer/telemetry tests/launcher/api tests/e2e)
 
 frameworks: $(STAMPS)/frameworks ## Train neuraloperator's FNO, stop and continue the programs of examples/, then train each RUNS (10) times, with machines destroyed by SEED (0) on an emulated Vast
 	$(VENV)-frameworks/bin/python -m pytest -q -n 0 -k neuraloperator tests/trainer/models/test_own_models.py

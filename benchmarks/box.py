@@ -11,9 +11,10 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 from vastrun.contract import layout
-from vastrun.contract.config import TrainConfig
-from vastrun.contract.data_config import DataConfig
 from vastrun.trainer import data
+from vastrun.trainer.job.config import TrainConfig
+from vastrun.trainer.job.data_config import DataConfig
+from vastrun.trainer.job.program import program_of
 
 RANKS = 2
 
@@ -37,8 +38,7 @@ def prepare(
         "ranks": ranks,
         "nodes": nodes,
         "gpus": gpus,
-        "train": asdict(config),
-        "command": None,
+        "program": asdict(program_of(config, gpus=gpus, variables=())),
         "stall_s": 120,
         "start_s": 120,
         "setup": [],
@@ -64,7 +64,7 @@ def environment(box: Path) -> dict[str, str]:
 
 def supervised() -> list[str]:
     """Return the command that trains in a box, with all that is on by default."""
-    return [sys.executable, "-m", "vastrun.trainer.supervise"]
+    return [sys.executable, "-m", "vastrun.onstart.supervise"]
 
 
 def by_torchrun(box: Path, program: str) -> list[str]:

@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from vastrun.contract import layout
-from vastrun.contract.config import TrainConfig
 from vastrun.contract.records import read_as
-from vastrun.contract.workload import Workload
+from vastrun.trainer.job.config import TrainConfig
+from vastrun.trainer.job.workload import Workload
 
 RANKS = {"single": 1, "ddp": 2, "fsdp2": 2}
 _TRAININGS = {"single": 1, "ddp": 3, "fsdp2": 3}
@@ -190,10 +190,11 @@ def _joined(rank: int, folder: str, config: TrainConfig) -> tuple[Any, Any, Any]
     import torch
     import torch.distributed as torch_dist
 
+    from vastrun.contract.heartbeat import Heartbeat
     from vastrun.contract.job import Job
+    from vastrun.contract.program import ProgramSpec
     from vastrun.trainer.distributed.group import Ranks
     from vastrun.trainer.distributed.rank import Rank
-    from vastrun.trainer.heartbeat import Heartbeat
 
     world_size, box = RANKS[config.strategy], Path(folder)
     store = torch_dist.FileStore(f"{folder}/store", world_size)
@@ -201,7 +202,7 @@ def _joined(rank: int, folder: str, config: TrainConfig) -> tuple[Any, Any, Any]
     place = Rank(rank=rank, local_rank=rank, world_size=world_size, box=box)
     ranks = Ranks(rank=place, device=torch.device("cpu"), control=torch_dist.new_group(backend="gloo"))
     heart = Heartbeat(box / f"beat-{rank}")
-    job = Job(run_id="", name="", ranks=1, gpus=0, stall_s=60, start_s=60)
+    job = Job(run_id="", program=ProgramSpec(kind="train"), ranks=1, gpus=0, stall_s=60, start_s=60)
     return ranks, job, heart
 
 

@@ -19,11 +19,11 @@ import torch
 from benchmarks import reads
 from benchmarks.figures import Claim, Limit, Pair, min_limit, rounds_of, show
 from benchmarks.reads import BATCH, DATA, STEPS, UNROLL, Take
-from vastrun.contract.config import LoaderConfig
-from vastrun.contract.data_config import Keep
 from vastrun.trainer import data
 from vastrun.trainer.data import Task, advection
 from vastrun.trainer.engine.session_builder import space_of
+from vastrun.trainer.job.config import LoaderConfig
+from vastrun.trainer.job.data_config import Keep
 from vastrun.trainer.loading import make_task_loader
 from vastrun.trainer.sampling.windows import SamplePlan
 

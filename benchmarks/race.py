@@ -15,14 +15,14 @@ import torch
 from torch import Tensor
 from torch.nn.utils import clip_grad_norm_
 
-from vastrun.contract.config import ModelConfig, OptimConfig
-from vastrun.contract.data_config import DataConfig
 from vastrun.trainer import data, models
 from vastrun.trainer.data import Source, Task
 from vastrun.trainer.data.trajectories import Trajectories
 from vastrun.trainer.engine.ema import Ema
 from vastrun.trainer.engine.optimiser import LearningRateSchedule, make_optimizer, set_learning_rate
 from vastrun.trainer.engine.session_builder import domain_of, space_of
+from vastrun.trainer.job.config import ModelConfig, OptimConfig
+from vastrun.trainer.job.data_config import DataConfig
 from vastrun.trainer.models.operator import NetworkOperator
 from vastrun.trainer.sampling.windows import draw_indices
 from vastrun.trainer.stages.objective import UnrollLoss

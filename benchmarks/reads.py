@@ -10,8 +10,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from vastrun.contract.data_config import DataConfig
 from vastrun.trainer.data import advection
+from vastrun.trainer.job.data_config import DataConfig
 from vastrun.trainer.sampling.windows import SamplePlan
 
 STEPS = 20

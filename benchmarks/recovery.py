@@ -133,7 +133,7 @@ def _prepare(folder: Path, *, task: str) -> Path:
     box = prepare(folder, replace(usual, log_every=1, checkpoint_every=_SAVED_AT))
     job = json.loads((box / layout.JOB).read_text())
     job["stall_s"] = STALL_S
-    job["train"]["data"][0]["task"] = task
+    job["program"]["config"]["data"][0]["task"] = task
     (box / layout.JOB).write_text(json.dumps(job))
     (box / layout.CODE).symlink_to(code)
     return box
@@ -142,7 +142,7 @@ def _prepare(folder: Path, *, task: str) -> Path:
 @contextmanager
 def _training(box: Path) -> Iterator[None]:
     """Under its supervisor; stopped at the end."""
-    process = subprocess.Popen([sys.executable, "-m", "vastrun.trainer.supervise"], env=environment(box))
+    process = subprocess.Popen([sys.executable, "-m", "vastrun.onstart.supervise"], env=environment(box))
     try:
         yield
     finally:

@@ -20,6 +20,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from vastrun.contract import layout
 from vastrun.contract.job import Job
+from vastrun.contract.program import ProgramSpec
 from vastrun.trainer.checkpoints import Checkpointer, CheckpointFolder, TrainerState, tensors_of
 from vastrun.trainer.distributed.group import Ranks, join
 from vastrun.trainer.distributed.rank import Rank
@@ -75,9 +76,9 @@ class LiveDownloads:
 def main() -> None:
     strategy, gpus, rounds = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
     torch.set_num_threads(1)
-    ranks = join(
-        Rank.of_environment(), Job(run_id="saves", name="saves", ranks=1, gpus=gpus, stall_s=60, start_s=60)
-    )
+    program = ProgramSpec(kind="train")
+    job = Job(run_id="saves", ranks=1, gpus=gpus, program=program, stall_s=60, start_s=60)
+    ranks = join(Rank.of_environment(), job)
     saving = _saving(ranks, strategy)
     saving.begin()
     for number in range(1, rounds + 1):

@@ -13,9 +13,9 @@ from benchmarks.box import config, prepare, train_by_hand, train_with_vastrun
 from benchmarks.figures import Claim, Limit, Pair, in_turns, max_limit, min_limit, show
 from benchmarks.memory import PeakWatch
 from benchmarks.time_slices import Training, by_hand, run_in_slices, with_vastrun
-from vastrun.contract.config import ModelConfig
-from vastrun.contract.data_config import DataConfig
-from vastrun.trainer.supervision.launch import healthy_gpus
+from vastrun.onstart.supervision.launch import healthy_gpus
+from vastrun.trainer.job.config import ModelConfig
+from vastrun.trainer.job.data_config import DataConfig
 
 ROUNDS = 8
 STEPS = 200

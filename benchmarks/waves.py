@@ -10,8 +10,8 @@ import h5py
 import torch
 from torch import Tensor
 
-from vastrun.contract.config import TrainConfig
 from vastrun.trainer.data.trajectories import Windows
+from vastrun.trainer.job.config import TrainConfig
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -22,11 +22,11 @@ from torch.optim.lr_scheduler import LambdaLR
 
 from benchmarks.waves import Waves
 from vastrun.contract import layout
-from vastrun.contract.config import TrainConfig
 from vastrun.contract.job import Job
 from vastrun.trainer import models
 from vastrun.trainer.data.trajectories import Windows
 from vastrun.trainer.distributed.group import device_of
+from vastrun.trainer.job.config import TrainConfig
 from vastrun.trainer.models.operator import Domain
 from vastrun.trainer.stages.objective import UnrollLoss
 

@@ -17,18 +17,23 @@ _CHECKOUT = _LIBRARY.parent
 
 
 def onstart_dir() -> Path:
-    """Return the folder of scripts that run on a machine. Raises VastrunError."""
-    return _package_folder("onstart")
+    """Return the folder of scripts and modules that run on a machine. Raises VastrunError."""
+    return _require_folder(_LIBRARY / "onstart")
 
 
 def configs_dir() -> Path:
     """Return the folder of example job files. Raises VastrunError."""
-    return _package_folder("configs")
+    return _shipped_folder("configs")
 
 
 def page(name: str) -> str:
     """Return the text of a page that comes with the package: those that say what keys of files mean."""
-    return (_package_folder("docs") / name).read_text(encoding="utf-8")
+    return (_shipped_folder("docs") / name).read_text(encoding="utf-8")
+
+
+def _shipped_folder(name: str) -> Path:
+    installed = _LIBRARY / "launcher" / "shipped" / name
+    return installed if installed.is_dir() else _require_folder(_CHECKOUT / name)
 
 
 def trainer_dir() -> Path:
@@ -62,11 +67,6 @@ def install_command(*extras: str, python: str = sys.executable) -> str:
     if has_pip or not (environment / "pyvenv.cfg").exists():
         return shlex.join([python, "-m", "pip", "install", *packages])
     return shlex.join(["uv", "pip", "install", "--python", python, *packages])
-
-
-def _package_folder(name: str) -> Path:
-    installed = _LIBRARY / "launcher" / "shipped" / name
-    return installed if installed.is_dir() else _require_folder(_CHECKOUT / name)
 
 
 def _require_folder(folder: Path) -> Path:

@@ -23,7 +23,7 @@ load_secrets() {
 
 load_job() {
   local pair
-  if ! bash onstart/trainer.sh boot.jobfile >.job 2>run.err; then
+  if ! bash onstart/module.sh boot.jobfile >.job 2>run.err; then
     no_environment "cannot read job.json with $VASTRUN_PYTHON: $(tail -n 1 run.err)"
     return 1
   fi
@@ -61,7 +61,7 @@ load_python() {
   export PYTHONPATH=$VASTRUN_BOX/pkg${PYTHONPATH:+:$PYTHONPATH} PYTHONDONTWRITEBYTECODE=1
   if [[ $VASTRUN_PYTHON == /* ]]; then export PATH=${VASTRUN_PYTHON%/*}:$PATH; fi
   if ! keeps_python || [[ $VASTRUN_SETUP == 0 ]]; then return 0; fi
-  if ! bash onstart/trainer.sh boot.overlay_venv "$VASTRUN_BOX/python" 2>run.err; then
+  if ! bash onstart/module.sh boot.overlay_venv "$VASTRUN_BOX/python" 2>run.err; then
     no_environment "cannot make a Python for the set-up commands: $(tail -n 1 run.err)"
     return 1
   fi

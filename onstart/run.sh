@@ -24,25 +24,32 @@ launch() {
 }
 
 main() {
-  local file early_from code=0
+  local name early_from code=0
   claim "$@"
   trap finish EXIT
   trap 'write_stop "${VASTRUN_TERM:-stopped}"' TERM
   load_environment || exit 78
   early_from=$(first_after_installing)
-  for file in "$onstart"/steps.d/[0-9][0-9]-*.sh; do
+  for name in $(step_names); do
     # A held machine has no job: it is checked, and gets the packages that the trainings of its slots need.
-    [[ $VASTRUN_KIND != hold || ${file##*/} =~ ^(10|25|50)- ]] || continue
+    [[ $VASTRUN_KIND != hold || $name =~ ^(10|25|50)- ]] || continue
     # What was installed, unpacked and fetched before the container was stopped is there.
-    ! step_was_done "$file" || continue
-    [[ $VASTRUN_KIND != train || ${file##*/} < $early_from || -n ${early_step-} ]] ||
-      begin_early "$onstart/steps.d/50-train.sh"
-    run_step "$file" || { code=$?; break; }
+    ! step_was_done "$name" || continue
+    [[ ${VASTRUN_PRELOAD:-0} == 0 || $name < $early_from || -n ${early_step-} ]] || begin_early 50-train
+    run_step "$name" || { code=$?; break; }
   done
   exit "$code"
 }
 
-# First step at which the trainer may be loaded: its packages are installed and the user's code is in place.
+# The steps of a box and those of the job's program, by their numbers.
+step_names() {
+  local names=("$onstart"/steps.d/[0-9][0-9]-*.sh)
+  names=("${names[@]##*/}")
+  # shellcheck disable=SC2086 # names without blanks
+  printf '%s\n' "${names[@]%.sh}" ${VASTRUN_PREPARE-} | sort
+}
+
+# First step at which the program may be loaded: its packages are installed and the user's code is in place.
 first_after_installing() {
   if keeps_python && [[ $VASTRUN_SETUP == 0 && ! -e code.tar.gz ]]; then echo 10; else echo 31; fi
 }
@@ -78,7 +85,7 @@ finish() {
   [[ -z ${child-} ]] || kill -KILL -- "-$child"
   [[ -z ${early-} ]] || kill -KILL -- "-$early"
   rm -rf inbox/secrets.env .job tmp cache # on a full disk this makes room for the evidence
-  bash onstart/trainer.sh transfer.manifest >run.err 2>&1 || log run.sh "no manifest: $(tail -n 1 run.err)"
+  bash onstart/module.sh transfer.manifest >run.err 2>&1 || log run.sh "no manifest: $(tail -n 1 run.err)"
   echo "$code" >run/.exit && mv run/.exit run/exit
 }
 

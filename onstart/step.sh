@@ -1,5 +1,5 @@
 # One onstart step: a process group of its own, its output in the merged log, its end in run/steps.jsonl.
-# In: run_step FILE; begin_early FILE; stop. Out: the step's exit code; step, run/run.log, run/steps.jsonl. Sourced by
+# In: run_step NAME; begin_early NAME; stop. Out: the step's exit code; step, run/run.log, run/steps.jsonl. Sourced by
 # run.sh.
 # shellcheck shell=bash
 stop_wait_s=100 # the supervisor may need 70 s to save a checkpoint
@@ -7,15 +7,14 @@ last_line_most=300
 bar_most=2000
 
 run_step() {
-  local name=${1##*/} code=0 began=$EPOCHREALTIME stopping='' last_line=''
-  name=${name%.sh}
+  local name=$1 code=0 began=$EPOCHREALTIME stopping='' last_line=''
   if [[ -e stop ]]; then
     stopping=$SECONDS
     step_ended "$name" 143
     return 143
   fi
   echo "$name" >.step && mv .step step
-  take_turn "$1" || begin "$1"
+  take_turn "$name" || begin "$name"
   copy_output "$name"
   wait "$child" || code=$?
   child=
@@ -25,22 +24,23 @@ run_step() {
 }
 
 step_was_done() {
-  local name=${1##*/}
-  grep -qs "^{\"step\":\"${name%.sh}\",\"exit_code\":0," run/steps.jsonl
+  grep -qs "^{\"step\":\"$1\",\"exit_code\":0," run/steps.jsonl
 }
 
-# begin FILE [INPUT]: starts its program, as $child; its output is read from $out.
+# begin NAME [INPUT]: starts its script, or the program's own step, as $child; its output is read from $out.
 begin() {
+  local script=("onstart/steps.d/$1.sh")
+  [[ -e ${script[0]} ]] || script=(onstart/module.sh boot.prepare "$1")
   # Not <(...): bash now and then loses the exit code of a process substitution, and wait then says -1.
   rm -f .output && mkfifo .output
   # Unbuffered, so that the error of a Python program is the last line of the log, after its earlier output.
-  PYTHONUNBUFFERED=1 setsid bash "$1" <"${2:-/dev/null}" >.output 2>&1 8>&- &
+  PYTHONUNBUFFERED=1 setsid bash "${script[@]}" <"${2:-/dev/null}" >.output 2>&1 8>&- &
   child=$!
   exec {out}<.output
   rm .output
 }
 
-# begin_early FILE: starts a step before its turn. It loads what it needs, waits for a line on its input, and ends with
+# begin_early NAME: starts a step before its turn. It loads what it needs, waits for a line on its input, and ends with
 # this process until it has that line.
 begin_early() {
   early_step=$1
@@ -51,7 +51,7 @@ begin_early() {
   early=$child early_out=$out child=
 }
 
-# take_turn FILE: lets a step go on that was started early; 1 when this one was not, or has ended.
+# take_turn NAME: lets a step go on that was started early; 1 when this one was not, or has ended.
 take_turn() {
   [[ -n ${early-} && $early_step == "$1" ]] || return 1
   child=$early out=$early_out early=

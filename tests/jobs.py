@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from vastrun.contract.config import TrainConfig
-from vastrun.contract.workload import PeakBytes, Workload, Workloads
 from vastrun.launcher.core.job import JobSpec, Limits, Resources, Success
+from vastrun.trainer.job.config import TrainConfig
+from vastrun.trainer.job.workload import PeakBytes, Workload, Workloads
 
 
 class FakeForeteller:

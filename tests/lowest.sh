@@ -29,7 +29,7 @@ mapfile -t pinned < <(for tool in "${tools[@]}"; do grep "^$tool==" constraints.
 bring "$1" launcher apprise docker notebook prometheus team tpe push
 try_launcher tests/launcher/config/test_{config,json_schema}.py tests/launcher/cli/test_{completion,help,plan}.py \
 	tests/launcher/ssh/test_{connecting,files,keys}.py tests/launcher/providers/docker \
-	tests/launcher/ledger/test_team.py tests/launcher/batch/test_search.py tests/trainer/transfer/test_push.py \
+	tests/launcher/ledger/test_team.py tests/launcher/batch/test_search.py tests/onstart/transfer/test_push.py \
 	tests/launcher/notifications/test_apprise.py tests/launcher/ui/web/test_prometheus.py \
 	tests/launcher/api/test_notebooks.py
 bring "$1" vast

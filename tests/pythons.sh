@@ -31,7 +31,7 @@ make_environment() {
 # Tries the launcher in the environment $1: all of it compiles and can be imported, and does what the tests $2… say.
 try_launcher() {
 	local python=$1/bin/python
-	"$python" -X pycache_prefix="$1/compiled" -W error -m compileall -q launcher trainer vastrun
+	"$python" -X pycache_prefix="$1/compiled" -W error -m compileall -q launcher onstart trainer vastrun
 	"$python" -W error::DeprecationWarning:vastrun - <<-'END'
 		import importlib, pkgutil
 		from vastrun import launcher

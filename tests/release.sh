@@ -26,7 +26,7 @@ echo "building $version"
 "$bin/check-wheel-contents" "$folder"/dist/*.whl
 wheel=$(echo "$folder"/dist/vastrun-"$version"-*.whl)
 python3 -m zipfile -l "$wheel" >"$folder/contents"
-for file in py.typed __main__.py contract/job.py trainer/boot/pip.sh shipped/onstart/run.sh shipped/configs/quickstart.yaml shipped/docs/job-file.md; do
+for file in py.typed __main__.py contract/job.py onstart/boot/pip.sh onstart/run.sh shipped/configs/quickstart.yaml shipped/docs/job-file.md; do
 	grep -q "^vastrun/.*$file\|^vastrun/$file" "$folder/contents" || fail "the wheel lacks $file"
 done
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).parents[1]
-PACKAGES = ("launcher", "trainer", "vastrun")
+PACKAGES = ("launcher", "onstart", "trainer", "vastrun")
 
 
 class Source(NamedTuple):

@@ -16,10 +16,10 @@ from tests.sources import Source, sources
 
 FOLDERS = (
     "launcher/",
-    "trainer/boot/",
+    "onstart/boot/",
     "trainer/distributed/",
-    "trainer/supervision/",
-    "trainer/transfer/",
+    "onstart/supervision/",
+    "onstart/transfer/",
     "vastrun/contract/",
 )
 FUNCTIONS = ("compile", "search", "match", "fullmatch", "split", "sub", "findall", "finditer")
@@ -35,8 +35,8 @@ SHORT: Mapping[str, str] = {
     "launcher/core/image_ref.py: _IMAGE": "a separator stands between two repeats of other characters",
     "launcher/providers/identity.py: _KEY_LINE": "caps.KEY_LINE_CHARACTERS",
     "launcher/providers/slurm/offers.py: re.findall": "a GPU's name, of 100 characters at most",
-    "trainer/supervision/native_stack.py: _FRAME": "a line, at whose end it always matches",
-    "trainer/supervision/stacks.py: _FRAME": "a line, at whose end it always matches",
+    "onstart/supervision/native_stack.py: _FRAME": "a line, at whose end it always matches",
+    "onstart/supervision/stacks.py: _FRAME": "a line, at whose end it always matches",
     "vastrun/contract/secrets.py: _QUERY": "a ? or & stands before each name, which holds neither",
 }
 """Patterns that are slow with long text: why their text is short, or the time linear all the same."""
@@ -54,8 +54,8 @@ COMPUTED: Mapping[str, str] = {
     "launcher/ledger/presence.py: found": "files of the kernel",
     "launcher/package_files.py: re.search": "a fixed text",
     "launcher/ssh/session.py: re.compile": "a token, then ten digits at most",
-    "trainer/supervision/evidence.py: expression": "the job's own pattern",
-    "trainer/supervision/wandb_runs.py: found": "a slash stands between two repeats of other characters",
+    "onstart/supervision/evidence.py: expression": "the job's own pattern",
+    "onstart/supervision/wandb_runs.py: found": "a slash stands between two repeats of other characters",
     "vastrun/contract/records.py: re.fullmatch": "those of `Pattern`, which are checked here",
 }
 """Patterns that are known only when the program runs: what they are, or what bounds their text."""

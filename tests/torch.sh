@@ -80,7 +80,7 @@ failed=()
 quietly "$out/internals.txt" "$python" -m pytest -q -p no:cacheprovider tests/trainer/test_torch_internals.py ||
 	failed+=("torch's private names")
 quietly "$out/tests.txt" "$python" -m pytest -q -p no:cacheprovider -n "${WORKERS:-auto}" --dist worksteal \
-	--part "${PART:-1/1}" -m 'not slow and not integration' tests/trainer tests/vastrun tests/gpu || failed+=(tests)
+	--part "${PART:-1/1}" -m 'not slow and not integration' tests/onstart tests/trainer tests/vastrun tests/gpu || failed+=(tests)
 tests=$last
 quietly "$out/checks.txt" "$python" -m tests.gpu --cpu --minutes "${MINUTES:-30}" --out "$out" "${checks[@]}" ||
 	failed+=(checks)

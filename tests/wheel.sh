@@ -26,7 +26,7 @@ venv/bin/vastrun launch quickstart.yaml --set train.steps=20 --out outputs >summ
 grep -q SUCCEEDED summary
 venv/bin/python -c 'import vastrun; print(vastrun.run("last").result().verdict)' | grep -q SUCCEEDED
 package=$(echo venv/lib/python3*/site-packages/vastrun)
-for file in py.typed contract/job.py shipped/onstart/run.sh python_probe.py boot/pip.sh trainer/requirements.txt; do
+for file in py.typed contract/job.py onstart/run.sh python_probe.py boot/pip.sh trainer/requirements.txt; do
 	[[ -n $(find "$package" -path "*/$file") ]] || { echo "the wheel lacks $file" >&2; exit 1; }
 done
 # A user's own launcher.py, trainer.py or PyPI's trainer must not meet ours.

@@ -8,7 +8,7 @@ from dataclasses import asdict
 from functools import partial
 
 from vastrun.contract import layout
-from vastrun.contract.config import TrainConfig
+from vastrun.contract.heartbeat import Heartbeat
 from vastrun.contract.job import Job
 from vastrun.contract.outcome import Reason
 from vastrun.contract.records import write_json
@@ -27,7 +27,8 @@ from vastrun.trainer.evaluation import report
 from vastrun.trainer.evaluation.report import evaluate_all
 from vastrun.trainer.evaluation.rollouts import EvaluationStopped, beat_with_stop_vote
 from vastrun.trainer.evaluation.validation import Validation
-from vastrun.trainer.heartbeat import Heartbeat
+from vastrun.trainer.job.config import TrainConfig
+from vastrun.trainer.job.gates import missed_gate
 from vastrun.trainer.telemetry.garbage import collect_at_step
 from vastrun.trainer.telemetry.metrics import Metrics
 from vastrun.trainer.telemetry.profiler import Profiler
@@ -182,9 +183,11 @@ def _evaluate(
             "stage": stage.span.name,
             "loss": loss,
             "scores": scores,
+            "missed": missed_gate(session.config.gate, stage.span.name, scores),
             "wandb": wandb,
         }
         write_json(box / layout.FINAL, record)
         if stage.is_one_of_several:
-            record_result(box, stage, loss=loss, scores=scores, run_id=session.job.run_id)
+            gate, run_id = session.config.gate, session.job.run_id
+            record_result(box, stage, gate, loss=loss, scores=scores, run_id=run_id)
     return True

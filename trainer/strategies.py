@@ -21,7 +21,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import CPUOffloadPolicy, MixedPrecisionPolicy, OffloadPolicy, fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
-from vastrun.contract.config import TrainConfig
+from vastrun.trainer.job.config import TrainConfig
 from vastrun.trainer.models.precision import DTYPES, is_half
 from vastrun.trainer.models.weights import materialise, move, move_buffers
 from vastrun.trainer.stages.objective import Objective

@@ -11,12 +11,13 @@ import signal
 from pathlib import Path
 
 from vastrun.contract import layout
+from vastrun.contract.heartbeat import Heartbeat
 from vastrun.contract.job import Job
 from vastrun.contract.stages import finished_steps
 from vastrun.trainer.distributed.exit import RankExit
 from vastrun.trainer.distributed.rank import Rank
 from vastrun.trainer.distributed.signals import StopSignal
-from vastrun.trainer.heartbeat import Heartbeat
+from vastrun.trainer.job.program import config_of
 
 
 def main() -> None:
@@ -37,8 +38,7 @@ def main() -> None:
         from vastrun.trainer.loop import train
 
         gc.freeze()
-        assert job.train is not None, "job.json has no `train` section"
-        rank_exit.reason = train(rank, job, job.train, heart, stop)
+        rank_exit.reason = train(rank, job, config_of(job), heart, stop)
 
 
 def dump_stacks_on_request(path: Path) -> None:

@@ -58,7 +58,7 @@ _ENDS = 20
 _END_S = 600.0
 _ENDED_BEFORE = 2
 """What `resume` says of a run that has ended."""
-RANK, SUPERVISOR, RUN = "program.py", "vastrun.trainer.supervise", "run.sh main"
+RANK, SUPERVISOR, RUN = "program.py", "vastrun.onstart.supervise", "run.sh main"
 
 
 @dataclass

@@ -104,7 +104,7 @@ class Victim:
 
 
 VICTIMS: Mapping[str, Victim] = {
-    "kill of the supervisor": Victim(words="vastrun.trainer.supervise", cause=Cause.SIGNAL),
+    "kill of the supervisor": Victim(words="vastrun.onstart.supervise", cause=Cause.SIGNAL),
     "kill of the program": Victim(words="chatter.py", cause=Cause.SIGNAL),
     "kill of run.sh": Victim(words="run.sh main", cause=Cause.HOST),
 }

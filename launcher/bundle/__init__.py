@@ -6,13 +6,12 @@ import hashlib
 import json
 import os
 import tempfile
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Callable, Mapping, Set
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, Self
 
 from vastrun.contract import layout
-from vastrun.contract.config import TrainConfig
 from vastrun.launcher.bundle.archive import Archive, check_script, must_be_readable
 from vastrun.launcher.bundle.checkout import MACOS_METADATA, Worktree, worktree
 from vastrun.launcher.bundle.outgoing import outgoing_files, walk
@@ -23,6 +22,7 @@ from vastrun.launcher.core import NOTHING, Bundle, Origin, Run
 from vastrun.launcher.core.errors import JobValueError, StorageError, UsageError
 from vastrun.launcher.core.job import Checkpoints, Code, JobSpec
 from vastrun.launcher.core.secrets import public_values
+from vastrun.launcher.decisions.program import program_of
 from vastrun.launcher.package_files import library_dir, onstart_dir, trainer_dir
 
 _CHECKPOINTS = 2
@@ -165,13 +165,16 @@ class Bundler:
                 "batch": self._batch(run),
             }
             archive.add_bytes(layout.JOB, json.dumps(job, indent=1).encode())
-            _add_folder(archive, layout.ONSTART, onstart_dir(), "**/*.sh", 0o755)
+            for pattern in ("*.sh", "steps.d/*.sh"):
+                _add_folder(archive, layout.ONSTART, onstart_dir(), pattern, 0o755)
             package = f"{layout.PACKAGES}/{_OWN_PACKAGE}"
             _add_folder(archive, package, library_dir(), "*.py", 0o644)
-            for name in ("contract", "integrations"):
+            for name in ("contract", "integrations", "onstart"):
                 _add_folder(archive, f"{package}/{name}", library_dir() / name, "**/*.py", 0o644)
-            for pattern in ("**/*.py", "**/*.sh", "requirements.txt"):
-                _add_folder(archive, f"{package}/trainer", trainer_dir(), pattern, 0o644)
+            _add_folder(archive, f"{package}/onstart", onstart_dir(), "boot/*.sh", 0o644)
+            if program_of(spec).package:
+                for pattern in ("**/*.py", "requirements.txt"):
+                    _add_folder(archive, f"{package}/trainer", trainer_dir(), pattern, 0o644)
             if code is not None:
                 archive.add_file(layout.CODE_ARCHIVE, code)
             if self._origin.folder is not None:
@@ -221,8 +224,7 @@ def _job(run: Run, spec: JobSpec, code: dict[str, Any] | None) -> dict[str, Any]
         "ranks": spec.ranks_per_node,
         "nodes": spec.nodes,
         "gpus": spec.resources.gpus,
-        "train": None if spec.train is None else asdict(_with_tags(spec.train, spec.tags)),
-        "command": spec.command,
+        "program": asdict(program_of(spec)),
         "hold": None if spec.hold is None else asdict(spec.hold),
         "stall_s": spec.limits.stall_s,
         "start_s": spec.limits.start_s,
@@ -244,16 +246,6 @@ def _own_checkpoints(checkpoints: Checkpoints) -> dict[str, Any] | None:
     if checkpoints.files is None:
         return None
     return {"files": checkpoints.files, "keep": checkpoints.keep, "every_s": checkpoints.every_s}
-
-
-def _with_tags(train: TrainConfig, tags: Sequence[str]) -> TrainConfig:
-    """The job's tags are those of the W&B run and the MLflow run, too."""
-    for name in ("wandb", "mlflow"):
-        tracker = getattr(train, name)
-        if tracker.mode != "off":
-            merged = tuple(dict.fromkeys((*tags, *tracker.tags)))
-            train = replace(train, **{name: replace(tracker, tags=merged)})
-    return train
 
 
 def _continues(spec: JobSpec, origin: Origin) -> list[str]:

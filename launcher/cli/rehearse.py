@@ -76,10 +76,10 @@ def command(
     """Run the steps of a job one by one on this computer, or only the named ones. Costs nothing.
 
     First comes config, which checks the job file. Then the steps of a machine: check-gpu, check-comm,
-    check-nodes (does nothing here), packages, unpack, check-model, download, data, check-data, fetch,
-    train. Then evaluate, which scores the newest checkpoint, and report, which shows the verdict and its
-    proofs. The first step that fails is the last, except that report follows a failed train. The folder is
-    kept, so that a step finds the files of the steps before it.
+    check-nodes (does nothing here), packages, unpack, download, fetch, train; for `train:` also
+    check-model, data and check-data, and evaluate, which scores the newest checkpoint. Then report, which
+    shows the verdict and its proofs. The first step that fails is the last, except that report follows a
+    failed train. The folder is kept, so that a step finds the files of the steps before it.
 
     The step fit runs only when named. Without a GPU, it estimates the memory and time that a training step
     of the onboard trainer needs on each rank, and shows which GPUs have room. It needs torch.
@@ -96,8 +96,8 @@ def command(
     """
     app: App = ctx.obj
     began = app.now()
-    requested = select_steps(steps)
     spec = read_job_file(job_file, sets)
+    requested = select_steps(steps, spec)
     here = [step for step in requested if step not in (CONFIG, FIT, REPORT)]
     if spec.nodes > 1 and here:
         raise UsageError(f"the job needs {spec.nodes} machines; this is one", hint="--set nodes=1")
@@ -169,7 +169,7 @@ def _perform(app: App, rehearsal: Rehearsal, spec: JobSpec, steps: Sequence[str]
         secrets = packer.secrets(spec)
         for step in steps:
             began = app.now()
-            code = rehearsal.run_step(step, secrets, screen.log)
+            code = rehearsal.run_step(spec, step, secrets, screen.log)
             performed.append(StepEnd(step=step, exit_code=code, seconds=app.now() - began))
             screen.step(step, "ok" if code == 0 else f"exit code {code}")
             if code:

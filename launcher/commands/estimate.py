@@ -13,12 +13,12 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from vastrun.contract.records import read_json
-from vastrun.contract.workload import WRONG_MODEL, WorkloadQuery, Workloads
 from vastrun.launcher.bundle.checkout import worktree
 from vastrun.launcher.core.errors import JobValueError, UsageError, VastrunError
 from vastrun.launcher.core.job import Code, JobSpec
 from vastrun.launcher.decisions.workload import query_of, whole_gb
 from vastrun.launcher.package_files import install_command, library_dir, trainer_dir
+from vastrun.trainer.job.workload import WRONG_MODEL, WorkloadQuery, Workloads
 
 _TIMEOUT_S = 120.0
 _MAX_BYTES = 1 << 16

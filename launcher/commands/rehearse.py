@@ -14,9 +14,11 @@ from pathlib import Path, PurePosixPath
 
 from vastrun.contract import layout
 from vastrun.contract.job import Job
+from vastrun.contract.program import ProgramSpec
 from vastrun.launcher.core import Bundle, LeftOutFiles, RunAssessment, StepEnd
 from vastrun.launcher.core.errors import NoOfferError, StorageError, UsageError
 from vastrun.launcher.core.job import JobSpec
+from vastrun.launcher.decisions.program import program_of
 from vastrun.launcher.decisions.run_assessment import assess_run
 from vastrun.launcher.gate import caps
 from vastrun.launcher.gate.box_reader import parse_evidence, parse_outcome, parse_step_ends
@@ -26,7 +28,7 @@ from vastrun.launcher.package_files import onstart_dir
 from vastrun.launcher.providers.local.remote import missing_requirement
 
 CONFIG, FIT, TRAIN = "config", "fit", "train"
-EVALUATE, REPORT = "evaluate", "report"
+REPORT = "report"
 _STEPS = "steps.d"
 _POLL_INTERVAL_S = 0.1
 _LIST_TIMEOUT_S = 600.0
@@ -38,21 +40,20 @@ _REPLACED = (layout.ONSTART, layout.PACKAGES, layout.CODE, layout.RESUME)
 """Folders of the box that a rehearsal replaces; the data stay."""
 
 
-def select_steps(names: Sequence[str]) -> list[str]:
+def select_steps(names: Sequence[str], spec: JobSpec) -> list[str]:
     """Return those steps, in their order; all but `fit` when none is named. Raises UsageError."""
-    steps = [CONFIG, FIT, *_box_steps(), REPORT]
+    steps = [CONFIG, FIT, *_box_steps(program_of(spec)), REPORT]
     for name in names:
         if name not in steps:
             raise UsageError(f"there is no step named {name}", hint=f"one of {', '.join(steps)}")
     return [step for step in steps if (step in names if names else step != FIT)]
 
 
-def _box_steps() -> dict[str, str]:
-    """The steps that run on a box, in their order: where each lies below its scripts."""
-    found = sorted((onstart_dir() / _STEPS).glob("[0-9][0-9]-*.sh"))
-    return {path.stem.partition("-")[2]: f"{_STEPS}/{path.name}" for path in found} | {
-        EVALUATE: f"{EVALUATE}.sh"
-    }
+def _box_steps(program: ProgramSpec) -> dict[str, str]:
+    """The steps that run on a box, in their order, with their names there: of scripts, and of the program."""
+    scripts = (path.stem for path in (onstart_dir() / _STEPS).glob("[0-9][0-9]-*.sh"))
+    names = sorted((*scripts, *(step.name for step in program.prepare)))
+    return {name.lstrip("0123456789-"): name for name in names}
 
 
 def rehearsal_folder(cache: Path, spec: JobSpec) -> Path:
@@ -73,7 +74,7 @@ def left_out_of_rehearsal(cache: Path, spec: JobSpec) -> LeftOutFiles | None:
     except (OSError, ValueError):
         return None
     files = None if job.checkpoints is None else job.checkpoints.files
-    then = (job.command, job.outputs, job.outputs_gb, files)
+    then = (job.program.argv, job.outputs, job.outputs_gb, files)
     if spec.command is None or then != (spec.command, spec.outputs, spec.outputs_gb, spec.checkpoints.files):
         return None
     return parse_left_out(manifest)
@@ -136,14 +137,14 @@ class Rehearsal:
         except OSError as error:
             raise StorageError(f"cannot write {self._box}: {error.strerror or error}") from error
 
-    def run_step(self, step: str, secrets: bytes, show: Callable[[str], None]) -> int:
-        """Run the step and return its exit code.
+    def run_step(self, spec: JobSpec, step: str, secrets: bytes, show: Callable[[str], None]) -> int:
+        """Run the step of the job and return its exit code.
 
         `show` gets new lines of the log. Ctrl-C stops the step, so that a training saves, and is raised.
         """
         self._write_secrets(secrets)
         log = GrowingFile(self._box / layout.LOG, last_lines=0)
-        process = self._bash("only.sh", _box_steps()[step])
+        process = self._bash("only.sh", _box_steps(program_of(spec))[step])
         try:
             while process.poll() is None:
                 with suppress(subprocess.TimeoutExpired):
@@ -175,7 +176,7 @@ class Rehearsal:
     def list_outputs(self) -> Listing | None:
         """List what would be downloaded of this training, and what would not; None where that fails."""
         with suppress(subprocess.TimeoutExpired):
-            process = self._bash("trainer.sh", "transfer.manifest")
+            process = self._bash("module.sh", "transfer.manifest")
             try:
                 process.wait(_LIST_TIMEOUT_S)
             finally:

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 from urllib.parse import urlsplit
 
-from vastrun.contract.data_config import PARAMETERS
 from vastrun.contract.data_files import hub_address, path_fault
 from vastrun.launcher.config.source import KeyPath
 from vastrun.launcher.core.job import DataFile, JobSpec
+from vastrun.trainer.job.data_config import PARAMETERS
 
 _SCHEMES = ("https", "http", "hf", "s3")
 _DIGESTS = {"sha256": 64, "md5": 32}

@@ -7,7 +7,6 @@ from collections.abc import Iterator, Sequence
 from pathlib import PurePosixPath
 
 from vastrun.contract.job import EXCLUDE_PREFIX, OUTPUTS_PREFIXES
-from vastrun.contract.stage_checks import training_faults
 from vastrun.launcher.config.command import program_of, script_of
 from vastrun.launcher.config.data_rules import Conflict, data_conflicts
 from vastrun.launcher.config.source import KeyPath
@@ -15,6 +14,7 @@ from vastrun.launcher.config.tags import tag_faults
 from vastrun.launcher.core.addresses import check_address
 from vastrun.launcher.core.image_ref import ImageReference
 from vastrun.launcher.core.job import Checkpoints, JobSpec, Secret
+from vastrun.trainer.job.stage_checks import training_faults
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 NAME_EXPECTED = "expected up to 63 letters, digits, '-', '_' or '.', the first a letter or digit"

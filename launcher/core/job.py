@@ -8,9 +8,9 @@ from typing import Annotated, Literal
 
 from annotated_types import Ge, Gt, Le, MaxLen, MinLen
 
-from vastrun.contract.config import Auto, TrainConfig
 from vastrun.contract.data_files import path_in_url
 from vastrun.contract.limits import Count, Positive
+from vastrun.trainer.job.config import Auto, TrainConfig
 
 RetryCause = Literal[
     "out_of_memory", "signal", "communication", "data", "disk", "host", "hang", "preempted", "lost"

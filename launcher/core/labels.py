@@ -90,7 +90,7 @@ class Slot:
 
 @dataclass(frozen=True, kw_only=True)
 class SlotList:
-    """The line that `python -m vastrun.trainer.holding` prints on a held machine."""
+    """The line that `python -m vastrun.onstart.holding` prints on a held machine."""
 
     is_ready: bool = False
     """True once it accepts slots."""

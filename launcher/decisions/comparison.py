@@ -8,10 +8,10 @@ from dataclasses import asdict, dataclass
 from functools import cache
 from typing import Any, ClassVar, Literal
 
-from vastrun.contract.config import TrainConfig
 from vastrun.launcher.core import Cost, Run
 from vastrun.launcher.core.job import JobSpec
 from vastrun.launcher.core.secrets import public_job
+from vastrun.trainer.job.config import TrainConfig
 
 Section = Literal["job", "image", "host", "end", "metrics"]
 Value = str | int | float | bool | None

@@ -8,11 +8,11 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, fields, replace
 
-from vastrun.contract.config import ObjectiveConfig, OptimConfig, TrainConfig
-from vastrun.contract.data_config import DataConfig
-from vastrun.contract.stage_config import StageConfig
-from vastrun.contract.stages import StageName
 from vastrun.launcher.core.job import JobSpec
+from vastrun.trainer.job.config import ObjectiveConfig, OptimConfig, TrainConfig
+from vastrun.trainer.job.data_config import DataConfig
+from vastrun.trainer.job.gates import StageName
+from vastrun.trainer.job.stage_config import StageConfig
 
 JobShape = str
 """Digest that is equal for two jobs whose steps are the same work."""

@@ -6,13 +6,13 @@ import signal
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from vastrun.contract.config import TrainConfig
 from vastrun.contract.data_files import EXIT_OF_BLAME, Blame
 from vastrun.contract.outcome import REASONS, Outcome, RankEnd, StartRecord
-from vastrun.contract.stage_config import GateConfig
 from vastrun.launcher.core import Cause, Evidence, Proof, RunAssessment, StepEnd
 from vastrun.launcher.core.job import JobSpec
 from vastrun.launcher.core.left_out import left_out_text
+from vastrun.trainer.job.config import TrainConfig
+from vastrun.trainer.job.stage_config import GateConfig
 
 STOP_CAUSES: Mapping[str, Cause] = {
     "stopped": Cause.STOPPED,

@@ -15,7 +15,7 @@ from vastrun.launcher.config import read_job
 from vastrun.launcher.core import Run
 
 if TYPE_CHECKING:
-    from vastrun.contract.config import TrainConfig
+    from vastrun.trainer.job.config import TrainConfig
 
 _PASSES: Mapping[str, int] = {"operator": 3, "refine": 4, "distill": 7, "steady": 3}
 """Forward passes of a network for each frame that a stage trains on; a backward pass takes as long as two.

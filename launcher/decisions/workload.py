@@ -9,11 +9,11 @@ from itertools import islice
 from statistics import median
 
 from vastrun.contract.gpus import PEAKS, peak_of
-from vastrun.contract.workload import Workload, WorkloadQuery, Workloads, strategy_for
 from vastrun.launcher.config import read_job
 from vastrun.launcher.core import MeasuredRun
 from vastrun.launcher.core.job import JobSpec
 from vastrun.launcher.decisions.policy import GPU_CONTEXT_GB, GPU_FRAGMENTS, GPU_MESSAGES_GB
+from vastrun.trainer.job.workload import Workload, WorkloadQuery, Workloads, strategy_for
 
 _USUAL_STEPS = 1500
 _LARGEST_GB = 1000

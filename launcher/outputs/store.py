@@ -166,7 +166,7 @@ def fetch(
     """
     name = f"{layout.PULL}/{secrets.token_hex(8)}.json"
     words = [name] if path is None else [name, path]
-    command = f"bash onstart/trainer.sh transfer.path_listing {' '.join(map(shlex.quote, words))}"
+    command = f"bash onstart/module.sh transfer.path_listing {' '.join(map(shlex.quote, words))}"
     done = remote.run(command, timeout_s=_LIST_S)
     if done.exit_code != 0:
         raise BoxError(f"the machine cannot list {path or 'its files'}: {done.stderr.strip()[-200:]!r}")

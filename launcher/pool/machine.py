@@ -84,7 +84,7 @@ class HeldMachine:
             self._disconnect()
 
     def _ask(self, *words: str, timeout_s: float) -> SlotList:
-        command = f"bash onstart/trainer.sh holding {' '.join(map(shlex.quote, words))}"
+        command = f"bash onstart/module.sh holding {' '.join(map(shlex.quote, words))}"
         with self._lock:
             done = self._call(lambda remote: remote.run(command, timeout_s=timeout_s))
         if done.exit_code != 0:
@@ -121,7 +121,7 @@ class HeldMachine:
 
 
 def _order_bytes(slot_id: SlotId, order: RentalOrder, units: int) -> bytes:
-    """Serialize the order for the machine, which parses `SlotRequest` in trainer/holding/slots.py."""
+    """Serialize the order for the machine, which parses `SlotRequest` in onstart/holding/slots.py."""
     return json.dumps(
         {
             "name": slot_id.name,

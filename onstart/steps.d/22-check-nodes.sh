@@ -4,4 +4,4 @@
 # VASTRUN_RENDEZVOUS, VASTRUN_GPUS. Out: a line; 1 when they cannot talk, or too slowly.
 set -euo pipefail
 [[ ${VASTRUN_LINK_MBPS:-0} != 0 ]] || exit 0
-exec bash onstart/trainer.sh boot.preflight link
+exec bash onstart/module.sh boot.preflight link

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Installs what the onboard trainer needs and the image lacks, as pinned; an image of ours lacks nothing.
-# In: VASTRUN_KIND, VASTRUN_PROVIDER, VASTRUN_KEEP_PYTHON. Out: a line; pip's exit code when it fails, 78 when the image has no pip.
+# Installs what the job's program pins and the image lacks; for `train:` an image of ours lacks nothing.
+# In: job.json, VASTRUN_PROVIDER, VASTRUN_KEEP_PYTHON. Out: a line; pip's exit code when it fails, 78 when the image has no pip.
 set -euo pipefail
-exec bash onstart/trainer.sh boot.packages
+exec bash onstart/module.sh boot.packages

@@ -4,4 +4,4 @@
 # vastrun/contract/data_files.py after saying what is wrong.
 set -euo pipefail
 ((${VASTRUN_DOWNLOADS:-0} > 0)) || exit 0
-exec bash onstart/trainer.sh transfer.data_files
+exec bash onstart/module.sh transfer.data_files

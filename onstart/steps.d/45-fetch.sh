@@ -4,4 +4,4 @@
 set -euo pipefail
 ((VASTRUN_FETCH > 0)) || exit 0
 cd "$VASTRUN_BOX"
-exec bash onstart/trainer.sh transfer.fetch
+exec bash onstart/module.sh transfer.fetch

@@ -3,6 +3,6 @@
 # In: VASTRUN_KIND, job.json, code/, data/. Out: the supervisor's exit code, run/outcome.json.
 set -euo pipefail
 if [[ $VASTRUN_KIND == hold ]]; then
-  exec bash onstart/trainer.sh holding hold
+  exec bash onstart/module.sh holding hold
 fi
-exec bash onstart/trainer.sh supervise
+exec bash onstart/module.sh supervise

@@ -11,5 +11,5 @@ cp configs/image.lock "$lock"
 
 image=$(.venv/bin/vastrun image publish --variant cpu --base "$registry/vastrun-base:bookworm" --repository "$registry/vastrun")
 image=${image%@*}
-docker run --rm --network none "$image" python3 -m vastrun.trainer.boot.image_contents >&2
+docker run --rm --network none "$image" python3 -m vastrun.onstart.boot.image_contents >&2
 echo "$image"

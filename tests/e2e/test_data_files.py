@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.e2e.terminal import WITH_STUB_TORCH, Terminal
-from tests.trainer.transfer.file_server import FileServer, serving
+from tests.onstart.transfer.file_server import FileServer, serving
 
 CONTENT = b"1 2 3\n" * 100_000
 SHA256 = hashlib.sha256(CONTENT).hexdigest()

@@ -17,8 +17,8 @@ from urllib.request import urlopen
 import pytest
 
 from tests.e2e.terminal import STUB_TORCH, Terminal
+from tests.onstart.transfer.file_server import FileServer, serving
 from tests.slow import slow
-from tests.trainer.transfer.file_server import FileServer, serving
 
 CONTENT = b"1 2 3\n" * 1000
 PLACES = (

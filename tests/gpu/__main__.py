@@ -15,8 +15,8 @@ from pathlib import Path
 
 from tests.gpu import results
 from tests.gpu.check import Check, Place, Result, State
-from vastrun.trainer.boot.preflight.machine import torch_fault
-from vastrun.trainer.supervision.launch import healthy_gpus
+from vastrun.onstart.boot.preflight.machine import torch_fault
+from vastrun.onstart.supervision.launch import healthy_gpus
 
 _BEGAN_S = time.monotonic()
 _NEEDED = ("torch", "numpy", "h5py")
@@ -51,7 +51,7 @@ def _run(checks: Mapping[str, Check], place: Place, options: argparse.Namespace)
     from tests.gpu import running
 
     folder = options.out
-    # As trainings on GPUs have it (trainer/supervision/environment.py).
+    # As trainings on GPUs have it (onstart/supervision/environment.py).
     os.environ.setdefault("PYTORCH_ALLOC_CONF", "expandable_segments:True")
     machine = described()
     earlier = results.without(results.read(folder), checks)

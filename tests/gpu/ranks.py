@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from tests.gpu.check import Broken, Place
+from vastrun.onstart.supervision.processes import die_with_parent
 from vastrun.trainer.distributed.rank import Rank
-from vastrun.trainer.supervision.processes import die_with_parent
 
 _WITHIN_S = 300.0
 """A check's own limit comes first."""

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from tests.gpu.check import Broken, Check, Place, Result, Seen, State, concluded
-from vastrun.trainer.supervision.processes import adopt_orphans, die_with_parent, kill_descendants
+from vastrun.onstart.supervision.processes import adopt_orphans, die_with_parent, kill_descendants
 
 _PRELOADED = "tests.trainer.preloaded"
 _KILL_S = 10.0

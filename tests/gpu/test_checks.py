@@ -14,7 +14,7 @@ import pytest
 from tests.gpu.check import Place, State
 from tests.gpu.checks import CHECKS
 from tests.gpu.running import run_one
-from vastrun.trainer.supervision.launch import healthy_gpus
+from vastrun.onstart.supervision.launch import healthy_gpus
 
 pytestmark = [pytest.mark.torch, pytest.mark.slow, pytest.mark.timeout(900)]
 

@@ -12,15 +12,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tests import programs
 from tests.gpu.check import Place, expect
 from tests.waiting import eventually
 from vastrun.contract import layout
-from vastrun.contract.config import TrainConfig
+from vastrun.contract.heartbeat import Heartbeat
 from vastrun.contract.job import Job
 from vastrun.contract.outcome import Outcome
 from vastrun.contract.records import read_as
 from vastrun.trainer import data
-from vastrun.trainer.heartbeat import Heartbeat
+from vastrun.trainer.job.config import TrainConfig
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -64,9 +65,10 @@ def box_of(folder: Path, place: Place, settings: Settings, *, ranks: int = 1, **
         "stall_s": 60,
         "start_s": 120,
         "train": {**SMALL, **settings},
+        **job,
     }
     folder.mkdir(parents=True)
-    (folder / layout.JOB).write_text(json.dumps({**described, **job}))
+    (folder / layout.JOB).write_text(json.dumps(programs.described(described)))
     for task in config_of(settings).data:
         own = task if ":" not in task.task else replace(task, task="advection")
         list(data.generate(own, folder / layout.DATA))
@@ -116,7 +118,7 @@ class Supervised:
         self.box = box
         environment = {**os.environ, "VASTRUN_BOX": str(box), "PYTHONPATH": _ROOT, **(env or {})}
         self.process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "vastrun.trainer.supervise"],
+            [sys.executable, "-P", "-m", "vastrun.onstart.supervise"],
             env=environment,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.STDOUT,
@@ -139,7 +141,7 @@ class Supervised:
         return path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
 
     def _activity(self, rank: int) -> str:
-        from vastrun.trainer.supervision.progress import beat_of
+        from vastrun.onstart.supervision.progress import beat_of
 
         beat = beat_of(self.box, rank)
         return beat.activity if beat else ""

@@ -47,7 +47,7 @@ def _at_the_end(python: str) -> str:
     program = f"""\
 import json, os, runpy
 try:
-    runpy.run_module("vastrun.trainer.honest", run_name="__main__")
+    runpy.run_module("vastrun.onstart.honest", run_name="__main__")
 except SystemExit:
     pass
 def write(path, content):
@@ -56,8 +56,8 @@ def write(path, content):
         file.write(content)
 {python}
 """
-    module = "pkg/vastrun/trainer/transfer/manifest.py"
-    return f"mv {module} pkg/vastrun/trainer/honest.py; printf %s {shlex.quote(program)} >{module}"
+    module = "pkg/vastrun/onstart/transfer/manifest.py"
+    return f"mv {module} pkg/vastrun/onstart/honest.py; printf %s {shlex.quote(program)} >{module}"
 
 
 def _session(line: str) -> str:

@@ -20,6 +20,17 @@ run_to_end() { start && eventually '[[ -e run/exit ]]'; }
   [[ $(grep -cE '^\{"step":"(10-one|20-two)","exit_code":0,"seconds":[0-9]+\.[0-9]{3}\}$' run/steps.jsonl) == 2 ]]
 }
 
+@test "steps of the job's program have their places among those of a box" {
+  job '{"program": {"kind": "x", "prepare": [
+    {"name": "20-own", "module": "vastrun.onstart.own", "arguments": ["a b"]}, {"name": "late", "module": "none"}]}}'
+  stub_module own 'import sys; print(*sys.argv[1:]); sys.exit(3)'
+  stub_step 10-one 'echo one'
+  stub_step 30-three 'touch reached'
+  run_to_end
+  [[ $(<run/exit) == 3 && $(cut -d' ' -f2- run/run.log) == $'10-one one\n20-own a b' && ! -e reached ]]
+  grep -q '"step":"20-own","exit_code":3' run/steps.jsonl
+}
+
 @test "each line of the log begins with the time to the millisecond" {
   stub_step 10-one 'echo out; echo err >&2; printf "no newline"'
   run_to_end
@@ -63,7 +74,7 @@ last_line() { python3 -c "import json; last = json.load(open('run/steps.jsonl'))
 }
 
 @test "the training's program loads before its turn, and goes on at its turn" {
-  job '{"ranks": 1, "gpus": 0, "train": {}}'
+  job '{"ranks": 1, "program": {"kind": "train", "preload": ["torch"]}}'
   stub_step 10-one 'for _ in {1..200}; do [[ ! -e loading ]] || break; sleep 0.05; done; [[ -e loading ]]; echo one'
   stub_step 50-train 'touch loading; [[ -n $VASTRUN_TURN ]]; read -r; echo trains'
   VASTRUN_PROVIDER=local run_to_end
@@ -71,7 +82,7 @@ last_line() { python3 -c "import json; last = json.load(open('run/steps.jsonl'))
 }
 
 @test "it loads only after the user's code is unpacked and set-up is over" {
-  job '{"ranks": 1, "gpus": 0, "train": {}}'
+  job '{"ranks": 1, "program": {"kind": "train", "preload": ["torch"]}}'
   touch code.tar.gz
   stub_step 30-three 'sleep 0.2; [[ ! -e loading ]]'
   stub_step 40-four 'until [[ -e loading ]]; do sleep 0.05; done'
@@ -81,7 +92,7 @@ last_line() { python3 -c "import json; last = json.load(open('run/steps.jsonl'))
 }
 
 @test "a program that ended before its turn is started again at its turn" {
-  job '{"ranks": 1, "gpus": 0, "train": {}}'
+  job '{"ranks": 1, "program": {"kind": "train", "preload": ["torch"]}}'
   stub_step 20-two 'until [[ -s gone ]]; do sleep 0.05; done; while kill -0 "$(<gone)"; do sleep 0.05; done'
   stub_step 50-train '[[ -z ${VASTRUN_TURN-} ]] || { echo $$ >gone; exit 1; }
     echo trains'
@@ -90,7 +101,7 @@ last_line() { python3 -c "import json; last = json.load(open('run/steps.jsonl'))
 }
 
 @test "a program that waits for its turn is ended with the run when a step before it fails" {
-  job '{"ranks": 1, "gpus": 0, "train": {}}'
+  job '{"ranks": 1, "program": {"kind": "train", "preload": ["torch"]}}'
   stub_step 20-two 'until [[ -s waits ]]; do sleep 0.05; done; exit 3'
   stub_step 50-train 'sleep 60 & echo $! >.waits; mv .waits waits; wait'
   VASTRUN_PROVIDER=local run_to_end
@@ -110,14 +121,14 @@ last_line() { python3 -c "import json; last = json.load(open('run/steps.jsonl'))
 @test "only: one step alone has its exit code and its log, and is no run" {
   stub_step 10-one 'echo first; exit 3'
   stub_step 20-two 'touch reached'
-  for _ in 1 2; do run in_box bash onstart/only.sh steps.d/10-one.sh; ((status == 3)); done
+  for _ in 1 2; do run in_box bash onstart/only.sh 10-one; ((status == 3)); done
   [[ $(cut -d' ' -f2- run/run.log) == $'10-one first\n10-one first' ]]
   [[ ! -e reached && ! -e run.lock && ! -e run/exit ]]
 }
 
 @test "only: a step for which nobody waits any more is stopped" {
   stub_step 10-one 'sleep 60'
-  start_in_box bash -c 'bash onstart/only.sh steps.d/10-one.sh; true'
+  start_in_box bash -c 'bash onstart/only.sh 10-one; true'
   asker=$!
   eventually '[[ -s step ]]'
   kill -KILL "$asker"
@@ -142,11 +153,11 @@ ENV
 }
 
 @test "the job's variables reach the steps; of our packages the user's commands find vastrun alone" {
-  job '{"ranks": 3, "gpus": 1, "train": {}, "setup": ["a"], "env": {"A": "b\nc", "PYTHONPATH": "/else"}}'
+  job '{"ranks": 3, "gpus": 1, "program": {"kind": "train"}, "setup": ["a"], "env": {"A": "b\nc", "PYTHONPATH": "/else"}}'
   stub_step 10-one 'printf "%s" "$A" >seen; echo "$VASTRUN_KIND $VASTRUN_RANKS $VASTRUN_GPUS $VASTRUN_SETUP"'
   stub_step 20-two '[[ $PYTHONPATH == "$VASTRUN_BOX/pkg:/else" ]] && ! python3 -c "import trainer" 2>/dev/null'
   stub_module found "print('found')"
-  stub_step 30-three 'cd / && [[ $(bash "$VASTRUN_BOX/onstart/trainer.sh" found) == found ]]'
+  stub_step 30-three 'cd / && [[ $(bash "$VASTRUN_BOX/onstart/module.sh" found) == found ]]'
   run_to_end
   [[ $(<run/exit) == 0 && $(<seen) == $'b\nc' ]]
   grep -q '10-one train 3 1 1' run/run.log
@@ -160,35 +171,35 @@ ENV
 }
 
 @test "on this computer, set-up commands install into the box and see what is installed" {
-  job '{"ranks": 1, "gpus": 0, "train": null, "setup": ["x"]}'
+  job '{"ranks": 1, "setup": ["x"]}'
   stub_step 10-one 'python -c "import sys; print(sys.prefix)" >prefix; pip --version >pip'
   VASTRUN_PROVIDER=local run_to_end
   [[ $(<run/exit) == 0 && $(<prefix) == "$VASTRUN_BOX/python" && $(<pip) == pip* ]]
 }
 
 @test "in a container, set-up commands use its Python" {
-  job '{"ranks": 1, "gpus": 0, "train": null, "setup": ["x"]}'
+  job '{"ranks": 1, "setup": ["x"]}'
   stub_step 10-one 'echo $VASTRUN_PYTHON'
   VASTRUN_PROVIDER=docker run_to_end
   grep -q '10-one python3$' run/run.log
 }
 
 @test "in a slot, set-up commands install into the box: other slots use the machine's Python, too" {
-  job '{"ranks": 1, "gpus": 0, "train": null, "setup": ["x"]}'
+  job '{"ranks": 1, "setup": ["x"]}'
   stub_step 10-one 'python -c "import sys; print(sys.prefix)" >prefix'
   VASTRUN_PROVIDER=pool run_to_end
   [[ $(<run/exit) == 0 && $(<prefix) == "$VASTRUN_BOX/python" ]]
 }
 
 @test "a machine that is held is checked, gets its packages and waits for slots: it has no other steps" {
-  job '{"ranks": 1, "gpus": 0, "train": null, "command": null, "hold": {"slots": 2, "idle_s": 60}}'
+  job '{"ranks": 1, "program": {"kind": "hold"}, "hold": {"slots": 2, "idle_s": 60}}'
   for step in 10-check 20-comm 25-packages 30-unpack 40-data 45-fetch 50-train; do stub_step $step "echo $step >>done"; done
   run_to_end
   [[ $(<run/exit) == 0 && $(<done) == $'10-check\n25-packages\n50-train' ]]
 }
 
 @test "a job file that cannot be read is told in the log and ends the run" {
-  job 'not json'
+  echo 'not json' >job.json
   stub_step 10-one 'touch reached'
   run_to_end
   [[ $(<run/exit) == 78 && ! -e reached ]]

@@ -4,7 +4,7 @@ load test_helper
 
 setup() {
   make_box
-  export VASTRUN_KIND=train VASTRUN_RANKS=2 VASTRUN_GPUS=0 VASTRUN_SETUP=0 VASTRUN_FETCH=0 PYTHONPATH=$VASTRUN_BOX/pkg
+  export VASTRUN_KIND=command VASTRUN_RANKS=2 VASTRUN_GPUS=0 VASTRUN_SETUP=0 VASTRUN_FETCH=0 PYTHONPATH=$VASTRUN_BOX/pkg
 }
 
 step() { run bash "onstart/steps.d/$1.sh"; }
@@ -55,7 +55,7 @@ stub_gpus() {
 }
 
 @test "20-check-comm: a command with one rank has nobody to talk to" {
-  VASTRUN_KIND=command VASTRUN_RANKS=1 step 20-check-comm
+  VASTRUN_RANKS=1 step 20-check-comm
   ((status == 0))
   [[ $output == *"no communication"* ]]
 }
@@ -125,37 +125,6 @@ stub_gpus() {
   ((status == 0))
 }
 
-@test "40-data: the onboard trainer's data set is made" {
-  stub_module data 'import sys; print("data", *sys.argv[1:])'
-  step 40-data
-  [[ $output == "data generate --jobs auto" ]]
-}
-
-@test "40-data: what set-up installed is looked at first" {
-  stub_module boot/preflight 'import sys; print(*sys.argv[1:]); raise SystemExit(78)'
-  VASTRUN_SETUP=1 step 40-data
-  ((status == 78))
-  [[ $output == "versions" ]]
-}
-
-@test "40-data: a command brings its own data" {
-  VASTRUN_KIND=command step 40-data
-  ((status == 0))
-}
-
-@test "35-check-model: a model of the user's code is tried before the data are made" {
-  stub_module workload/own_model 'print("no width", flush=True); raise SystemExit(1)'
-  step 35-check-model
-  ((status == 1))
-  [[ $output == "no width" ]]
-}
-
-@test "35-check-model: a command has no model to try" {
-  stub_module workload/own_model 'raise SystemExit(1)'
-  VASTRUN_KIND=command step 35-check-model
-  ((status == 0))
-}
-
 @test "38-download: a job that lists no files downloads nothing" {
   stub_module transfer/data_files 'raise SystemExit(1)'
   step 38-download
@@ -166,18 +135,6 @@ stub_gpus() {
   stub_module transfer/data_files 'raise SystemExit(74)'
   VASTRUN_DOWNLOADS=1 step 38-download
   ((status == 74))
-}
-
-@test "42-check-data: the data are looked at before anybody trains" {
-  stub_module data 'import sys; print("data", *sys.argv[1:]); raise SystemExit(1)'
-  step 42-check-data
-  ((status == 1))
-  [[ $output == "data check --quick" ]]
-}
-
-@test "42-check-data: a command looks at its own data" {
-  VASTRUN_KIND=command step 42-check-data
-  ((status == 0))
 }
 
 @test "45-fetch: a job that names no URL has nothing to fetch" {

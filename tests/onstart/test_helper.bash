@@ -5,12 +5,11 @@ make_box() {
   export VASTRUN_BOX=$BATS_TEST_TMPDIR/box VASTRUN_PYTHON=python3
   box_id=bats-$BATS_TEST_NUMBER-$$-$RANDOM
   export PATH=$BATS_TEST_TMPDIR/bin:$PATH
-  mkdir -p "$VASTRUN_BOX/pkg/vastrun/trainer" "$VASTRUN_BOX/inbox" "$BATS_TEST_TMPDIR/bin"
+  mkdir -p "$VASTRUN_BOX/pkg/vastrun" "$VASTRUN_BOX/inbox" "$BATS_TEST_TMPDIR/bin"
   cp -rp "$repo/onstart" "$VASTRUN_BOX/"
-  cp -rp "$repo"/vastrun/{__init__.py,contract} "$VASTRUN_BOX/pkg/vastrun/"
-  cp -rp "$repo"/trainer/{__init__.py,boot} "$VASTRUN_BOX/pkg/vastrun/trainer/"
+  cp -rp "$repo"/vastrun/{__init__.py,contract} "$repo/onstart" "$VASTRUN_BOX/pkg/vastrun/"
   stub_module transfer/manifest 'open("run/manifest.json", "w").write("{}")'
-  job '{"ranks": 2, "gpus": 0, "train": null, "command": ["x"]}'
+  job '{}'
   cd "$VASTRUN_BOX" || return
 }
 
@@ -21,12 +20,17 @@ start_in_box() { (export VASTRUN_INSTANCE=$box_id && exec "$@" 3>&-) & }
 # Nothing of the box outlives its test.
 end_box() { bash "$repo/onstart/lease.sh" end "$box_id" "$VASTRUN_BOX" 2>/dev/null; }
 
-job() { echo "$1" >"$VASTRUN_BOX/job.json"; }
+# A job of two ranks that runs a command; $1 has what is different.
+job() {
+  python3 -c 'import json, sys
+job = {"run_id": "r", "ranks": 2, "gpus": 0, "stall_s": 60, "start_s": 60, "program": {"kind": "command", "argv": ["x"]}}
+print(json.dumps({**job, **json.loads(sys.argv[1])}))' "$1" >"$VASTRUN_BOX/job.json"
+}
 
-# stub NAME BODY: a program on PATH. stub_module PATH BODY: vastrun/trainer/PATH.py on the box. stub_step NAME BODY: an onstart step.
+# stub NAME BODY: a program on PATH. stub_module PATH BODY: vastrun/onstart/PATH.py on the box. stub_step NAME BODY: an onstart step.
 stub() { printf '#!/usr/bin/env bash\n%s\n' "$2" >"$BATS_TEST_TMPDIR/bin/$1" && chmod +x "$BATS_TEST_TMPDIR/bin/$1"; }
 stub_module() {
-  local module=$VASTRUN_BOX/pkg/vastrun/trainer/$1
+  local module=$VASTRUN_BOX/pkg/vastrun/onstart/$1
   rm -rf "$module"; mkdir -p "${module%/*}"; echo "$2" >"$module.py"
 }
 stub_step() { printf '#!/usr/bin/env bash\nset -euo pipefail\n%s\n' "$2" >"$VASTRUN_BOX/onstart/steps.d/$1.sh"; }

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import pytest
 
+from tests.programs import described
 from tests.waiting import LONGEST_S
 from vastrun.contract import layout
 from vastrun.trainer.distributed.rank import Rank
@@ -174,7 +175,7 @@ class Box:
             "start_s": 60,
         }
         self.path.mkdir(parents=True, exist_ok=True)
-        (self.path / layout.JOB).write_text(json.dumps({**job, "train": {**SMALL, **train}}))
+        (self.path / layout.JOB).write_text(json.dumps(described({**job, "train": {**SMALL, **train}})))
 
     def json(self, path: str) -> Any:
         return json.loads((self.path / path).read_text())

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from vastrun.trainer.supervision.preload import load
+from vastrun.onstart.supervision.preload import load
 
-load()
+load(("torch._dynamo", "vastrun.trainer.train", "vastrun.trainer.loop"))

@@ -12,7 +12,7 @@ from torch.distributed.tensor import DTensor
 
 from tests.trainer.conftest import SMALL, Box
 from vastrun.contract import layout
-from vastrun.contract.config import TrainConfig
+from vastrun.contract.heartbeat import Heartbeat
 from vastrun.contract.job import Job
 from vastrun.contract.records import read_as
 from vastrun.trainer import data
@@ -22,7 +22,7 @@ from vastrun.trainer.engine.resume import resume_session
 from vastrun.trainer.engine.session import Session
 from vastrun.trainer.engine.session_builder import set_up
 from vastrun.trainer.engine.step import train_step
-from vastrun.trainer.heartbeat import Heartbeat
+from vastrun.trainer.job.config import TrainConfig
 
 STEPS = 20
 

@@ -6,7 +6,7 @@ import pytest
 
 from tests.trainer import sessions
 from tests.trainer.options import DARCY, FNO, TWO, Options, with_options
-from vastrun.contract.config_checks import faults_of
+from vastrun.trainer.job.config_checks import faults_of
 
 pytestmark = pytest.mark.torch
 

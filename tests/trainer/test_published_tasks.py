@@ -11,9 +11,9 @@ import pytest
 
 from tests.trainer.conftest import SMALL, Box, RunningRanks
 from vastrun.contract import layout
-from vastrun.contract.data_config import DataConfig
 from vastrun.contract.scores import FLOORS
 from vastrun.trainer import data
+from vastrun.trainer.job.data_config import DataConfig
 
 pytestmark = [pytest.mark.torch, pytest.mark.slow, pytest.mark.timeout(600)]
 

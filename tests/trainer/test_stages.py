@@ -13,10 +13,10 @@ import pytest
 from tests.trainer.conftest import Box, RunningRanks
 from vastrun.contract import layout
 from vastrun.contract.checkpoint_folder import newest_first, verify
+from vastrun.contract.heartbeat import read_beat
 from vastrun.contract.job import Job
 from vastrun.contract.outcome import FileChecksum
 from vastrun.trainer import data
-from vastrun.trainer.heartbeat import read_beat
 
 pytestmark = [pytest.mark.torch, pytest.mark.slow, pytest.mark.timeout(300)]
 

@@ -13,9 +13,9 @@ import pytest
 from tests.trainer.conftest import Box
 from tests.trainer.test_training import Start, tensor_files
 from vastrun.contract import layout
-from vastrun.contract.data_config import DataConfig
 from vastrun.trainer.data import compressible_3d
 from vastrun.trainer.data.pdebench import Grid
+from vastrun.trainer.job.data_config import DataConfig
 
 pytestmark = [pytest.mark.torch, pytest.mark.slow, pytest.mark.timeout(900)]
 

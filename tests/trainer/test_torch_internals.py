@@ -2,7 +2,7 @@
 
 `make torch` runs this with the oldest and the newest torch that pyproject.toml allows. On a machine with any
 other one, the preflight ends the run with the cause `setup` before these are imported
-(tests/trainer/boot/test_preflight.py).
+(tests/onstart/boot/test_preflight.py).
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ import pytest
 
 from vastrun import beat
 from vastrun.contract import layout
-from vastrun.trainer.heartbeat import read_beat
+from vastrun.contract.heartbeat import read_beat
 
 
 @pytest.fixture

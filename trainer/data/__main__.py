@@ -14,13 +14,14 @@ from math import prod
 from pathlib import Path
 
 from vastrun.contract import layout
-from vastrun.contract.data_config import PARAMETERS, DataConfig
 from vastrun.contract.errors import DataError
 from vastrun.contract.job import Job
 from vastrun.contract.records import RecordError, parse_json, read_as
 from vastrun.trainer import data
 from vastrun.trainer.data.chunks import ranges, rows_at_once
 from vastrun.trainer.data.sample_writer import progress_lines
+from vastrun.trainer.job.data_config import PARAMETERS, DataConfig
+from vastrun.trainer.job.program import config_of
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -44,9 +45,6 @@ def main(arguments: Sequence[str]) -> int:
     if options.folder is None and "VASTRUN_BOX" not in os.environ:
         parser.error("--folder is needed outside of a box")
     request = _request(options)
-    if request is None:
-        print("the job runs its own program; there are no data to make")
-        return 0
     try:
         lines = _VERBS[options.verb](request)
     except (DataError, OSError) as error:
@@ -108,18 +106,14 @@ _VERBS: dict[str, Callable[[_DataRequest], Sequence[str]]] = {
 }
 
 
-def _request(options: argparse.Namespace) -> _DataRequest | None:
-    """Return the request; None when the box's job has no `train` section."""
+def _request(options: argparse.Namespace) -> _DataRequest:
     if options.folder is not None:
         return _DataRequest(
             configs=[options.data], folder=options.folder, code=None, jobs=options.jobs, quick=options.quick
         )
     box = Path(os.environ["VASTRUN_BOX"])
-    train = Job.read(box).train
-    if train is None:
-        return None
     return _DataRequest(
-        configs=train.data,
+        configs=config_of(Job.read(box)).data,
         folder=box / layout.DATA,
         code=box / layout.CODE,
         jobs=options.jobs,

@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+from vastrun.contract.data_cache import DataCache
 from vastrun.trainer.data import pdebench, sample_writer
 from vastrun.trainer.data.layouts import Layout
 from vastrun.trainer.data.pdebench import Attribute
 from vastrun.trainer.data.sample_writer import Piece, ProgressCallback
-from vastrun.trainer.data_cache import DataCache
 
 
 @dataclass(frozen=True, kw_only=True)

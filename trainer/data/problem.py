@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from vastrun.contract.data_config import DataConfig
 from vastrun.contract.errors import DataError
 from vastrun.trainer.data import pdebench
 from vastrun.trainer.data.draws import distinct_draws
@@ -21,6 +20,7 @@ from vastrun.trainer.data.layouts import Layout
 from vastrun.trainer.data.pdebench import Attribute, Grid
 from vastrun.trainer.data.sample_writer import ProgressCallback
 from vastrun.trainer.data.samples import FilePart, Samples, Splits
+from vastrun.trainer.job.data_config import DataConfig
 from vastrun.trainer.sampling.windows import Symmetry
 
 if TYPE_CHECKING:

@@ -11,9 +11,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from vastrun.contract.data_config import Keep
 from vastrun.trainer.data.chunks import rows_at_once
 from vastrun.trainer.data.samples import Samples
+from vastrun.trainer.job.data_config import Keep
 from vastrun.trainer.sampling.windows import BatchIndices, Symmetry, image_points
 
 

@@ -12,12 +12,12 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from types import TracebackType
-from typing import NoReturn, cast
+from typing import NoReturn
 
-from vastrun.contract import layout
+from vastrun.contract.error_texts import FAILED_DEVICE, NO_MEMORY
 from vastrun.contract.errors import (
     ConfigError,
     DataError,
@@ -27,39 +27,12 @@ from vastrun.contract.errors import (
     StoppedWithoutSaveError,
     WorkerDiedError,
 )
-from vastrun.contract.outcome import REASONS, EpochSeconds, ExitCode, Line, Lines, Reason, Step
-from vastrun.contract.records import read_json, write_json
-from vastrun.trainer.distributed.logged_error import FAILED_DEVICE, NO_MEMORY
-from vastrun.trainer.heartbeat import Heartbeat
+from vastrun.contract.heartbeat import Heartbeat
+from vastrun.contract.outcome import REASONS, Reason
+from vastrun.contract.rank_record import RankRecord, rank_record_path
+from vastrun.contract.records import write_json
 
 _DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-
-
-@dataclass(frozen=True, kw_only=True)
-class RankRecord:
-    """The record that a rank writes before it exits: `run/ranks/rank-N.json`."""
-
-    reason: Line | None = None
-    step: Step = 0
-    exit_code: ExitCode | None = None
-    asked: bool = False
-    """True when the rank itself received SIGTERM."""
-    exception: Line | None = None
-    """Type and message of its error in one line."""
-    traceback: Lines | None = None
-    at: EpochSeconds = 0.0
-
-
-def read_rank_record(box: Path, rank: int) -> RankRecord:
-    """Read the record of a rank; an empty record if it is missing or malformed."""
-    try:
-        return cast(RankRecord, read_json(RankRecord, _record_path(box, rank).read_text(encoding="utf-8")))
-    except (OSError, ValueError):
-        return RankRecord()
-
-
-def _record_path(box: Path, rank: int) -> Path:
-    return box / layout.RANKS / f"rank-{rank}.json"
 
 
 class RankExit:
@@ -70,7 +43,7 @@ class RankExit:
         """Reason that is written if no error was raised."""
         self.asked: Callable[[], bool] = lambda: False
         """Return True if this rank received SIGTERM."""
-        self._path = _record_path(box, rank)
+        self._path = rank_record_path(box, rank)
         self._heart = heart
 
     def __enter__(self) -> RankExit:

@@ -59,7 +59,11 @@ class Ranks:
 
     def mean_of(self, *values: Tensor) -> list[float]:
         """Return the mean of each number over all ranks. Waits for the device."""
-        return self.mean(*values).tolist()
+        means = self.mean(*values)
+        if self.device.type == "cuda":
+            # Where a rank waits here, its stack says that it waits for its GPU, and so for the others.
+            torch.cuda.current_stream(self.device).synchronize()
+        return means.tolist()
 
     def all_reduce_sum(self, values: Tensor) -> Tensor:
         """Return `values`, a tensor on the CPU, summed over all ranks in place."""

@@ -9,7 +9,7 @@ from torch import nn
 from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper
 from torch.utils.checkpoint import create_selective_checkpoint_contexts
 
-from vastrun.contract.config import TrainConfig
+from vastrun.trainer.job.config import TrainConfig
 from vastrun.trainer.stages.objective import Objective
 
 _aten = torch.ops.aten

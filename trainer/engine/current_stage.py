@@ -7,18 +7,20 @@ were started again, here or on another machine, continue in the right stage with
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from vastrun.contract import layout
-from vastrun.contract.config import TrainConfig
 from vastrun.contract.records import RecordError, read_as, write_json
 from vastrun.contract.stages import StageRecord, StageSpan, as_dicts, read_records
 from vastrun.trainer.checkpoints import TrainerState
 from vastrun.trainer.checkpoints.disk import find_disk
 from vastrun.trainer.checkpoints.reader import FoundCheckpoint, newest_intact
 from vastrun.trainer.distributed.group import Ranks
+from vastrun.trainer.job.config import TrainConfig
+from vastrun.trainer.job.gates import missed_gate
+from vastrun.trainer.job.stage_config import GateConfig
 
 Records = tuple[StageRecord, ...]
 
@@ -72,7 +74,11 @@ def find_current_stage(ranks: Ranks, config: TrainConfig) -> tuple[CurrentStage,
         _known_records(box, state, spans) if ranks.rank.is_first else None
     )
     span = stage_to_train(spans, state, records)
-    current = CurrentStage(span=span, spans=spans, finished=records[: span.number])
+    finished = tuple(
+        replace(record, missed=missed_gate(config.gate_of(record.stage), record.stage, record.scores))
+        for record in records[: span.number]
+    )
+    current = CurrentStage(span=span, spans=spans, finished=finished)
     if ranks.rank.is_first:
         write_json(box / layout.STAGE, {"stage": span.name, "number": span.number})
         write_json(box / layout.STAGES, as_dicts(current.finished))
@@ -93,7 +99,13 @@ def stage_to_train(
 
 
 def record_result(
-    box: Path, current: CurrentStage, *, loss: float | None, scores: Mapping[str, float], run_id: str
+    box: Path,
+    current: CurrentStage,
+    gate: GateConfig,
+    *,
+    loss: float | None,
+    scores: Mapping[str, float],
+    run_id: str,
 ) -> None:
     """Write that the current stage is over, with its scores. Raises OSError."""
     span = current.span
@@ -103,6 +115,7 @@ def record_result(
         steps=span.steps,
         loss=loss,
         scores=scores,
+        missed=missed_gate(gate, span.name, scores),
         run_id=run_id,
     )
     write_json(box / layout.STAGES, as_dicts((*current.finished, record)))

@@ -20,13 +20,13 @@ import torch
 import torch.distributed as torch_dist
 from torch import Tensor
 
+from vastrun.contract.heartbeat import Heartbeat
 from vastrun.trainer.data.trajectories import Windows
 from vastrun.trainer.distributed.exit import is_out_of_memory
 from vastrun.trainer.distributed.group import Ranks
 from vastrun.trainer.engine.plan import largest_divisor
 from vastrun.trainer.engine.session import Session
 from vastrun.trainer.engine.step import StepOutput, forward_backward, micro_batches, optimizer_step
-from vastrun.trainer.heartbeat import Heartbeat
 
 _BUCKET_BYTES = 25 << 20
 """Bytes of gradients per all-reduce."""

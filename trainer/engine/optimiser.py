@@ -14,8 +14,8 @@ import torch.distributed as torch_dist
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 
-from vastrun.contract.config import OptimConfig
 from vastrun.trainer.distributed.shards import local
+from vastrun.trainer.job.config import OptimConfig
 from vastrun.trainer.models.operator import Network
 
 _MOMENTUM = 0.95

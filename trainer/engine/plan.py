@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from vastrun.contract.config import TrainConfig
 from vastrun.contract.errors import ConfigError
-from vastrun.contract.workload import strategy_for
+from vastrun.trainer.job.config import TrainConfig
+from vastrun.trainer.job.workload import strategy_for
 
 
 @dataclass(frozen=True, kw_only=True)

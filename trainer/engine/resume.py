@@ -11,11 +11,9 @@ from torch import Tensor
 from torch.distributed.checkpoint.state_dict import get_model_state_dict
 
 from vastrun.contract import layout
-from vastrun.contract.config import ModelConfig, TrainConfig
 from vastrun.contract.errors import ConfigError
 from vastrun.contract.job import wandb_mode
 from vastrun.contract.records import read_as
-from vastrun.contract.stages import FORMER
 from vastrun.trainer.checkpoints import TrainerState
 from vastrun.trainer.checkpoints.contents import EMA, MODEL, STATE
 from vastrun.trainer.checkpoints.reader import FoundCheckpoint
@@ -23,6 +21,8 @@ from vastrun.trainer.data.trajectories import Windows
 from vastrun.trainer.engine.determinism import changes_since, device_name
 from vastrun.trainer.engine.ema import Ema
 from vastrun.trainer.engine.session import Session
+from vastrun.trainer.job.config import ModelConfig, TrainConfig
+from vastrun.trainer.job.gates import FORMER
 from vastrun.trainer.models.operator import Operator
 from vastrun.trainer.stages import STAGES, Stage
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from vastrun.contract import layout
-from vastrun.contract.config import TrainConfig
+from vastrun.contract.heartbeat import Activity
 from vastrun.contract.job import Job
 from vastrun.contract.records import write_json
 from vastrun.trainer.checkpoints import Checkpointer, TrainerState, tensors_of
@@ -27,7 +27,7 @@ from vastrun.trainer.engine.determinism import (
 from vastrun.trainer.engine.ema import Ema
 from vastrun.trainer.engine.optimiser import LearningRateSchedule
 from vastrun.trainer.engine.plan import Plan
-from vastrun.trainer.heartbeat import Activity
+from vastrun.trainer.job.config import TrainConfig
 from vastrun.trainer.loading import describe_loader, make_loader
 from vastrun.trainer.loading.loader import Loader
 from vastrun.trainer.models.operator import Operator

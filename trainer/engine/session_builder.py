@@ -9,7 +9,6 @@ import torch
 from torch import nn
 
 from vastrun.contract import layout
-from vastrun.contract.config import TrainConfig
 from vastrun.contract.errors import ConfigError
 from vastrun.contract.job import Job
 from vastrun.mix import Mix
@@ -26,6 +25,7 @@ from vastrun.trainer.engine.ema import Ema
 from vastrun.trainer.engine.optimiser import LearningRateSchedule, make_optimizer
 from vastrun.trainer.engine.plan import Plan, PlanInputs, make_plan
 from vastrun.trainer.engine.session import Session
+from vastrun.trainer.job.config import TrainConfig
 from vastrun.trainer.loading import make_loader
 from vastrun.trainer.models.operator import Domain, Operator
 from vastrun.trainer.models.own_model import OwnModel

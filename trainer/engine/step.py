@@ -8,11 +8,11 @@ import torch
 import torch.distributed as torch_dist
 from torch import Tensor
 
+from vastrun.contract.heartbeat import Heartbeat
 from vastrun.trainer.data.trajectories import Windows
 from vastrun.trainer.distributed.shards import local
 from vastrun.trainer.engine.optimiser import set_learning_rate
 from vastrun.trainer.engine.session import Session
-from vastrun.trainer.heartbeat import Heartbeat
 
 StepOutput = tuple[Tensor, Tensor]
 """Loss, terms and turns of this rank's share, as of `forward_backward`, and the gradient's norm; all still on

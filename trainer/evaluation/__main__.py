@@ -19,14 +19,16 @@ import torch
 
 from vastrun.contract import layout
 from vastrun.contract.checkpoint_folder import parse_checkpoint_name
-from vastrun.contract.config import TrainConfig
 from vastrun.contract.errors import ConfigError, DataError
 from vastrun.contract.job import Job
+from vastrun.contract.program import ProgramSpec
 from vastrun.trainer.distributed.exit import exit_code_of, reason_of
 from vastrun.trainer.distributed.group import join
 from vastrun.trainer.distributed.rank import Rank
 from vastrun.trainer.evaluation.model_loader import load_model
 from vastrun.trainer.evaluation.report import evaluate_all
+from vastrun.trainer.job.config import TrainConfig
+from vastrun.trainer.job.program import config_of
 
 _STAGE_TIMEOUT_S = 600.0
 _SINGLE_RANK = {
@@ -82,7 +84,14 @@ def _evaluate(request: _EvaluationRequest) -> None:
     os.environ.update({name: value for name, value in _SINGLE_RANK.items() if "RANK" not in os.environ})
     os.environ.setdefault("VASTRUN_BOX", str(request.out))
     rank, gpus = Rank.of_environment(), torch.cuda.device_count()
-    job = Job(run_id="", name="", ranks=1, gpus=gpus, stall_s=_STAGE_TIMEOUT_S, start_s=_STAGE_TIMEOUT_S)
+    job = Job(
+        run_id="",
+        ranks=1,
+        gpus=gpus,
+        program=ProgramSpec(kind="train"),
+        stall_s=_STAGE_TIMEOUT_S,
+        start_s=_STAGE_TIMEOUT_S,
+    )
     ranks = join(rank, job)
     found, trained = load_model(
         ranks,
@@ -128,13 +137,13 @@ def _request(arguments: Sequence[str]) -> _EvaluationRequest:
 
 
 def _box_job() -> TrainConfig:
-    """Return the training of the box's own job; the defaults outside of one, and of a command.
+    """Return the training of the box's own job; the defaults outside of one.
 
     Any other folder may come from a stranger.
     """
     if "VASTRUN_BOX" not in os.environ:
         return TrainConfig()
-    return Job.read(Path(os.environ["VASTRUN_BOX"])).train or TrainConfig()
+    return config_of(Job.read(Path(os.environ["VASTRUN_BOX"])))
 
 
 def _parser() -> argparse.ArgumentParser:

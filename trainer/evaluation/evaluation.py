@@ -10,7 +10,6 @@ from typing import TypeAlias
 import torch
 from torch import Tensor
 
-from vastrun.contract.data_config import PARAMETERS, DataConfig
 from vastrun.contract.scores import flatten_scores
 from vastrun.trainer.data import Task
 from vastrun.trainer.data.trajectories import Trajectories
@@ -27,6 +26,7 @@ from vastrun.trainer.evaluation.predictors import (
 from vastrun.trainer.evaluation.rollouts import CONSERVED, Rollouts, roll_out
 from vastrun.trainer.evaluation.scores import Scores, scores_of
 from vastrun.trainer.evaluation.training_set import SeenConditions, count_seen_conditions
+from vastrun.trainer.job.data_config import PARAMETERS, DataConfig
 from vastrun.trainer.models.operator import Operator
 
 WHOLE, UNSEEN = "all", "unseen"

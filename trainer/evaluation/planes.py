@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from vastrun.contract.data_config import PARAMETERS, DataConfig
 from vastrun.trainer import data
+from vastrun.trainer.job.data_config import PARAMETERS, DataConfig
 
 _NAMES = "xyz"
 _SHOWN_AXES = 2

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 import torch
 
 from vastrun.contract import layout
-from vastrun.contract.data_config import DataConfig
 from vastrun.contract.errors import ConfigError
 from vastrun.contract.scores import FLOORS, flatten_scores
 from vastrun.trainer import data
@@ -20,6 +19,7 @@ from vastrun.trainer.engine.session import Session
 from vastrun.trainer.evaluation.predictors import Prior, applicable_predictors, compute_prior, with_baseline
 from vastrun.trainer.evaluation.rollouts import beat_with_stop_vote, roll_out
 from vastrun.trainer.evaluation.scores import scores_of
+from vastrun.trainer.job.data_config import DataConfig
 
 
 @dataclass(frozen=True, kw_only=True)

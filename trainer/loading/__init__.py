@@ -11,9 +11,9 @@ from functools import partial
 
 import torch
 
-from vastrun.contract.config import LoaderConfig, TrainConfig
-from vastrun.contract.data_config import Keep
 from vastrun.trainer.data import Task
+from vastrun.trainer.job.config import LoaderConfig, TrainConfig
+from vastrun.trainer.job.data_config import Keep
 from vastrun.trainer.loading.loader import (
     InlineLoader,
     Loader,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from vastrun.contract.config import ModelConfig
+from vastrun.trainer.job.config import ModelConfig
 from vastrun.trainer.models.fno import FNO
 from vastrun.trainer.models.latent_operator import LatentOperator
 from vastrun.trainer.models.operator import Domain, NetworkOperator

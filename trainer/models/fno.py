@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from vastrun.contract.config import ModelConfig
+from vastrun.trainer.job.config import ModelConfig
 from vastrun.trainer.models.modes import field_of, low_modes
 from vastrun.trainer.models.operator import Domain, NetworkOperator, grid_points
 

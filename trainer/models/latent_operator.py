@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from vastrun.contract.config import ModelConfig
+from vastrun.trainer.job.config import ModelConfig
 from vastrun.trainer.models.fno import FourierBlock
 from vastrun.trainer.models.operator import Domain, Network, NetworkOperator, grid_points
 

@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from vastrun.contract.config import TrainConfig
 from vastrun.trainer import models
+from vastrun.trainer.job.config import TrainConfig
 from vastrun.trainer.models.operator import Domain
 from vastrun.trainer.stages.losses import ConsistencyLoss, DenoisingLoss, RefiningLoss
 from vastrun.trainer.stages.objective import Objective, UnrollLoss
@@ -21,7 +21,7 @@ from vastrun.trainer.stages.sampled import DistilledOperator, RefinedOperator, S
 
 @dataclass(frozen=True, kw_only=True)
 class Stage:
-    """Objective of a stage, and the parts that it takes from the former one (`contract/stages.py`)."""
+    """Objective of a stage, and the parts that it takes from the former one (`job/gates.py`)."""
 
     objective: Callable[[TrainConfig, Sequence[Domain]], Objective]
     inherits: Mapping[str, str] = field(default_factory=dict)

@@ -14,9 +14,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from vastrun.contract.config import ObjectiveConfig
 from vastrun.trainer.data.trajectories import Windows
 from vastrun.trainer.distributed.group import Ranks
+from vastrun.trainer.job.config import ObjectiveConfig
 from vastrun.trainer.models.operator import Network, NetworkOperator, Operator
 
 Term = Callable[[Tensor, Tensor, Tensor], Tensor]

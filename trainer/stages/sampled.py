@@ -13,8 +13,8 @@ from itertools import pairwise
 import torch
 from torch import Tensor, nn
 
-from vastrun.contract.config import TrainConfig
 from vastrun.trainer import models
+from vastrun.trainer.job.config import TrainConfig
 from vastrun.trainer.models.denoiser import Denoiser
 from vastrun.trainer.models.operator import Domain, Operator, Scale
 

@@ -6,25 +6,8 @@ A rank that collects at another time makes the GPUs of all others wait for its p
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 _EVERY_STEPS = 500
-
-
-@contextmanager
-def importing() -> Iterator[None]:
-    """Disable collection during imports, and exclude the imported objects later.
-
-    A collection through torch's objects takes half a second, and would copy their pages in each fork of this
-    process.
-    """
-    gc.disable()
-    try:
-        yield
-    finally:
-        gc.freeze()
-        gc.enable()
 
 
 def collect_at_step(step: int, start: int) -> None:

@@ -13,9 +13,9 @@ from queue import SimpleQueue
 from typing import Any
 
 from vastrun.contract import layout
-from vastrun.contract.config import TrainConfig
 from vastrun.contract.job import Job
 from vastrun.contract.outcome import REASONS
+from vastrun.trainer.job.config import TrainConfig
 from vastrun.trainer.telemetry.tracker import config_of
 
 _FINISH_S = 60.0

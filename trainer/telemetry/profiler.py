@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from torch.profiler import ProfilerActivity, profile, record_function
 
-from vastrun.contract.config import TrainConfig
+from vastrun.contract.heartbeat import Activity, Heartbeat
 from vastrun.contract.profiling import (
     MAX_RAW_TRACE_BYTES,
     MAX_TABLE_BYTES,
@@ -30,7 +30,7 @@ from vastrun.contract.profiling import (
 from vastrun.trainer.distributed.exit import is_out_of_memory
 from vastrun.trainer.distributed.rank import Rank
 from vastrun.trainer.distributed.signals import StopSignal
-from vastrun.trainer.heartbeat import Activity, Heartbeat
+from vastrun.trainer.job.config import TrainConfig
 
 _FAULTS = (AssertionError, AttributeError, MemoryError, OSError, RuntimeError, TypeError, ValueError)
 """Errors that torch's experimental profiler may raise: they are printed, and the training continues."""

@@ -18,11 +18,12 @@ from queue import SimpleQueue
 from typing import Any, Literal
 
 from vastrun.contract import layout
-from vastrun.contract.config import TrainConfig, WandbConfig
 from vastrun.contract.job import Job, JobBatch, WandbMode, wandb_mode
 from vastrun.contract.outcome import WandbRun
 from vastrun.contract.records import read_json, write_json
 from vastrun.contract.secrets import hide_in_command
+from vastrun.trainer.job import program as train_program
+from vastrun.trainer.job.config import TrainConfig, WandbConfig
 
 _Message = dict[str, Any] | int
 """A point, or the exit code that ends the run."""
@@ -159,8 +160,8 @@ def main(arguments: list[str]) -> None:
     """End the W&B run of the box with this exit code."""
     box = Path(os.environ["VASTRUN_BOX"])
     job, known = Job.read(box), known_run(box)
-    if job.train and known:
-        Tracker(box, job, job.train, known.mode).finish(int(arguments[0]))
+    if known:
+        Tracker(box, job, train_program.config_of(job), known.mode).finish(int(arguments[0]))
 
 
 def tags_of(config: WandbConfig, batch: JobBatch | None) -> tuple[str, ...]:

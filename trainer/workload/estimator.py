@@ -11,15 +11,16 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.nn.parallel import DistributedDataParallel
 
-from vastrun.contract.config import TrainConfig
 from vastrun.contract.job import Job
-from vastrun.contract.workload import Workload, WorkloadQuery, Workloads, strategies_of
+from vastrun.contract.program import ProgramSpec
 from vastrun.trainer import stages
 from vastrun.trainer.data import Task
 from vastrun.trainer.distributed.group import Ranks
 from vastrun.trainer.engine.plan import Plan, largest_divisor
 from vastrun.trainer.engine.session import Session
 from vastrun.trainer.engine.session_builder import build_session, domains_of
+from vastrun.trainer.job.config import TrainConfig
+from vastrun.trainer.job.workload import Workload, WorkloadQuery, Workloads, strategies_of
 from vastrun.trainer.models.own_model import OwnModel
 from vastrun.trainer.models.precision import make_scaler
 from vastrun.trainer.models.weights import count_parameters
@@ -31,15 +32,9 @@ from vastrun.trainer.workload.fakes import (
     save_tensors_as_cuda,
 )
 from vastrun.trainer.workload.tensors import TensorCounter
-from vastrun.trainer.workload.traced_steps import (
-    Trace,
-    TracedSteps,
-    extrapolate,
-    traced_depths,
-    with_depth,
-)
+from vastrun.trainer.workload.traced_steps import Trace, TracedSteps, extrapolate, traced_depths, with_depth
 
-_JOB = Job(run_id="", name="", ranks=1, gpus=0, stall_s=0.0, start_s=0.0)
+_JOB = Job(run_id="", ranks=1, program=ProgramSpec(kind="train"), stall_s=0.0, start_s=0.0)
 _MAX_ACCUMULATED = 2
 """Micro-batches of a turn that are run: after the second, gradients are allocated and the work repeats."""
 

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
-from vastrun.contract.data_config import DataConfig, Keep
+from vastrun.contract.heartbeat import Activity, Heartbeat
 from vastrun.trainer import data
 from vastrun.trainer.checkpoints import Checkpointer
 from vastrun.trainer.data.problem import DataSizes
@@ -24,7 +24,7 @@ from vastrun.trainer.data.trajectories import Trajectories, TrajectoryTask, Wind
 from vastrun.trainer.distributed.group import Ranks
 from vastrun.trainer.distributed.rank import Rank
 from vastrun.trainer.engine.session import Session
-from vastrun.trainer.heartbeat import Activity, Heartbeat
+from vastrun.trainer.job.data_config import DataConfig, Keep
 from vastrun.trainer.models.latent_operator import HeadNorm
 
 WORKSPACE_BYTES = 66 << 20

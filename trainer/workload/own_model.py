@@ -11,11 +11,12 @@ import time
 from pathlib import Path
 
 from vastrun.contract import layout
-from vastrun.contract.config import TrainConfig
-from vastrun.contract.data_config import PARAMETERS
 from vastrun.contract.errors import ConfigError, DataError
 from vastrun.contract.job import Job
 from vastrun.trainer import user_code
+from vastrun.trainer.job.config import TrainConfig
+from vastrun.trainer.job.data_config import PARAMETERS
+from vastrun.trainer.job.program import config_of
 
 _WINDOWS = 2
 
@@ -23,8 +24,8 @@ _WINDOWS = 2
 def main() -> int:
     """Try the model of the job. Return the exit status of the onstart step 35-check-model."""
     box = Path(os.environ["VASTRUN_BOX"])
-    train = Job.read(box).train
-    if train is None or not train.model.is_own:
+    train = config_of(Job.read(box))
+    if not train.model.is_own:
         print("the job has no model of its own")
         return 0
     user_code.add_to_path(box / layout.CODE)

@@ -5,23 +5,14 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Any, Literal
 
 from vastrun.contract import layout
-from vastrun.contract.config import TrainConfig
 from vastrun.contract.data_files import JobDataFile
+from vastrun.contract.program import ProgramSpec
 from vastrun.contract.records import RecordError, read_json
-
-DEFAULT_RESTARTS: Mapping[str, int] = {
-    "out_of_memory": 10,
-    "signal": 3,
-    "communication": 3,
-    "hang": 2,
-    "host": 3,
-}
-"""Default of `restarts` of a training: maximum restarts of its ranks on this machine, by cause."""
 
 _MAX_TAG_CHARS = 64
 EXCLUDE_PREFIX = "!"
@@ -89,18 +80,19 @@ class JobBatch:
 
 @dataclass(frozen=True, kw_only=True)
 class Job:
-    """The job of this box. Either `train` or `command` is set."""
+    """The job of this box."""
 
     run_id: str
     ranks: int
     """Ranks on this node."""
-    train: TrainConfig | None = None
-    command: tuple[str, ...] | None = None
+    program: ProgramSpec
     stall_s: float
     """Maximum seconds of a rank without progress."""
     start_s: float
     """Maximum seconds without progress during its start."""
     env: Mapping[str, str] = field(default_factory=dict)
+    setup: tuple[str, ...] = ()
+    """Shell commands that are run in the code folder before the program starts."""
     success: JobSuccess | None = None
     outputs: tuple[str, ...] = ()
     """Globs of files to download; with a leading `!`, of files that must not be downloaded."""
@@ -118,7 +110,7 @@ class Job:
     """Number of machines that train together, each with the same number of ranks."""
     gpus: int = 0
     restarts: Mapping[str, int] | None = None
-    """Maximum restarts of the ranks here, by cause; None: `DEFAULT_RESTARTS`, and none for a command."""
+    """Maximum restarts of the ranks here, by cause; None: those of its program."""
     name: str = ""
     batch: JobBatch | None = None
     """The batch of the run; None: it has no batch."""
@@ -141,19 +133,13 @@ class Job:
 
     @property
     def restart_limits(self) -> Mapping[str, int]:
-        """Return the maximum restarts of the ranks by cause; a missing cause means 0.
-
-        A user's command is not restarted unless the job asks for it: it may not know how to continue.
-        """
-        if self.restarts is not None:
-            return self.restarts
-        return DEFAULT_RESTARTS if self.train is not None else {}
+        """Return the maximum restarts of the ranks by cause; a missing cause means 0."""
+        return self.program.max_restarts if self.restarts is None else self.restarts
 
     @property
     def max_activity_s(self) -> float:
         """Return the maximum seconds for which one rank may delay the others, in the slowest activity."""
-        own = asdict(self.train.limits).values() if self.train else ()
-        return max(self.stall_s, self.start_s, *(seconds for seconds in own if seconds is not None))
+        return max(self.stall_s, self.start_s, *self.program.activity_timeouts_s.values())
 
     @property
     def named_outputs(self) -> tuple[str, ...]:
@@ -166,15 +152,10 @@ class Job:
         return tuple(pattern[1:] for pattern in self.outputs if pattern.startswith(EXCLUDE_PREFIX))
 
     @property
-    def threads(self) -> int | None:
-        """Return the CPU threads per rank; None for a command: its ranks share the CPUs."""
-        return self.train.threads if self.train else None
-
-    @property
-    def program(self) -> tuple[str, ...]:
+    def rank_command(self) -> tuple[str, ...]:
         """Return the command line of a rank."""
         # -P: the working folder is the user's code, and a folder `vastrun` in it must not hide this package.
-        return self.command or (sys.executable, "-P", "-u", "-m", "vastrun.trainer.train")
+        return self.program.argv or (sys.executable, "-P", "-u", "-m", self.program.module)
 
 
 def working_folder(box: Path) -> Path:

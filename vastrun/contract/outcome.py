@@ -228,7 +228,8 @@ class Outcome:
     """The supervisor's record at the end. Fields about ranks describe their last start."""
 
     schema_version: int = 1
-    kind: Literal["train", "command", "hold"]
+    kind: Name
+    """Section of the job file that describes the program; `hold`: the machine was held."""
     reason: Reason
     detail: Line
     """One line that says what happened, and to which rank."""

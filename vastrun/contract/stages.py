@@ -1,4 +1,4 @@
-"""Stages: order, steps and gates of the stages that one run trains one after another. Standard library only.
+"""Stages: steps and results of the stages that one run trains one after another. Standard library only.
 
 The steps of a run count on through its stages: names of checkpoints, metrics and progress rise from the first
 step of the first stage to the last step of the last one, and the step tells the stage.
@@ -6,27 +6,14 @@ step of the first stage to the last step of the last one, and the step tells the
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from vastrun.contract import layout
-from vastrun.contract.outcome import Name, Step
+from vastrun.contract.outcome import Line, Name, Step
 from vastrun.contract.records import MaxLength, read_json
-from vastrun.contract.scores import lowest_floor, scores_by_task
-from vastrun.contract.stage_config import GateConfig
-
-StageName = Literal["operator", "refine", "distill", "steady"]
-
-FORMER: Mapping[str, str | None] = {
-    "operator": None,
-    "refine": "operator",
-    "distill": "refine",
-    "steady": "operator",
-}
-"""Stages, each with the one whose weights it starts from; None: it starts from nothing."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,6 +43,8 @@ class StageRecord:
     loss: float | None = None
     """Last logged loss."""
     scores: Annotated[Mapping[Name, float], MaxLength(1000)]
+    missed: Line | None = None
+    """Conditions of its gate that the scores miss; None: it passed."""
     run_id: Name
     """Run that finished it: this one, or one that it continues."""
 
@@ -84,33 +73,6 @@ def stage_text(spans: Sequence[StageSpan], step: int) -> str:
         return ""
     span = span_at(spans, step)
     return f"{span.name}, stage {span.number + 1} of {len(spans)}"
-
-
-def missed_gate(gate: GateConfig, stage: str, scores: Mapping[str, float]) -> str | None:
-    """Return which of its conditions these scores miss, in one line; None: they pass."""
-    faults = [
-        f"{task}: {fault}" if task else fault
-        for task, own in (scores_by_task(scores) or {"": {}}).items()
-        for fault in _faults(gate, stage, own)
-    ]
-    return "; ".join(faults) or None
-
-
-def _faults(gate: GateConfig, stage: str, scores: Mapping[str, float]) -> list[str]:
-    """Return the missed conditions by the scores of one task. JSON has no infinity: that score is missing."""
-    error, floor = scores.get("rollout_nrmse", math.inf), lowest_floor(scores)
-    limit, faults = gate.rollout_nrmse, []
-    if limit is not None and not error <= limit:
-        faults.append(f"rollout_nrmse is {error:.4g}, the gate allows {limit:g}")
-    if gate.beats_baselines and (floor is None or not error < floor.value):
-        without = "no baseline was scored" if floor is None else f"{floor.name} has {floor.value:.4g}"
-        faults.append(f"rollout_nrmse is {error:.4g}, and {without}")
-    if gate.helps and FORMER.get(stage) is not None and scores.get("stage_helps") != 1.0:
-        alone = scores.get("operator_nrmse", math.inf)
-        faults.append(
-            f"{stage} does not help: rollout_nrmse is {error:.4g}, the operator alone has {alone:.4g}"
-        )
-    return faults
 
 
 def read_records(box: Path) -> tuple[StageRecord, ...]:

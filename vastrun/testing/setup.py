@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
 
-from vastrun.contract.config import TrainConfig
 from vastrun.launcher.core import Instance, Offer, RentalOrder, Run
 from vastrun.launcher.core.job import JobSpec, Limits, Resources
 from vastrun.launcher.decisions.history import SpeedHistory
@@ -17,6 +16,7 @@ from vastrun.launcher.image.lock import shipped_lock
 from vastrun.launcher.package_files import onstart_dir
 from vastrun.launcher.ports import Clock, Provider
 from vastrun.launcher.providers import ProviderContext, provider_class
+from vastrun.trainer.job.config import TrainConfig
 
 LEASE: Mapping[str, str] = {
     "LEASE_SHIP_S": "600",

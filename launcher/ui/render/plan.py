@@ -6,7 +6,6 @@ import shlex
 from collections.abc import Iterable, Sequence
 from urllib.parse import urlsplit
 
-from vastrun.contract.workload import Workloads
 from vastrun.launcher.commands.plan import LaunchPlan
 from vastrun.launcher.config.command import script_of
 from vastrun.launcher.core import Cause, Lease, LeftOutFiles, Offer
@@ -31,6 +30,7 @@ from vastrun.launcher.ui.document import Document
 from vastrun.launcher.ui.render.amounts import duration, left_out_lines, usd
 from vastrun.launcher.ui.render.fit import windows_text
 from vastrun.launcher.ui.render.table import facts, table
+from vastrun.trainer.job.workload import Workloads
 
 _MAX_OFFERS = 8
 _SUMS = """\

@@ -20,8 +20,8 @@ from benchmarks.figures import Pair, in_turns, max_limit, min_limit
 from tests.gpu.check import GIB, Figure, Place, Seen, expect
 from tests.gpu.ranks import together
 from tests.gpu.trainings import Settings, begin, box_of, learn
-from vastrun.contract.config import ModelConfig, TrainConfig
-from vastrun.contract.data_config import DataConfig
+from vastrun.trainer.job.config import ModelConfig, TrainConfig
+from vastrun.trainer.job.data_config import DataConfig
 
 if TYPE_CHECKING:
     from benchmarks.time_slices import Training

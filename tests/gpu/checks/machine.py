@@ -25,7 +25,7 @@ def check_preflight(place: Place, folder: Path) -> Seen:
     if not place.gpus:
         expect("no GPU" in said, said)
         return Seen(text="the CPU is described")
-    from vastrun.trainer.supervision.launch import healthy_gpus
+    from vastrun.onstart.supervision.launch import healthy_gpus
 
     answering = healthy_gpus() or ()
     expect(len(answering) == place.gpus, f"{len(answering)} GPUs answer nvidia-smi, not {place.gpus}")
@@ -37,12 +37,11 @@ def check_preflight(place: Place, folder: Path) -> Seen:
 
 
 def _preflight(box: Path, gpus: int) -> str:
-    from vastrun.trainer.boot.preflight.__main__ import main
+    from vastrun.onstart.boot.preflight.__main__ import main
 
     os.environ |= {
         "VASTRUN_BOX": str(box),
         "VASTRUN_GPUS": str(gpus),
-        "VASTRUN_KIND": "train",
         "VASTRUN_SETUP": "0",
     }
     with redirect_stdout(StringIO()) as out, redirect_stderr(StringIO()) as err:
@@ -80,7 +79,7 @@ def check_communication(place: Place, folder: Path) -> Seen:
 
 
 def _communicate(box: Path, ranks: int, backend: str) -> None:
-    from vastrun.trainer.boot.preflight.comm import check_communication as check
+    from vastrun.onstart.boot.preflight.comm import check_communication as check
 
     check(box, ranks, backend)
 
@@ -98,8 +97,8 @@ def _ways(ranks: int, backend: str) -> tuple[dict[str, float], int]:
     """Return GB/s by way, and which was taken where the first hangs."""
     from dataclasses import replace
 
-    from vastrun.trainer.boot.preflight import comm
-    from vastrun.trainer.boot.preflight.comm import all_reduce, run_forked
+    from vastrun.onstart.boot.preflight import comm
+    from vastrun.onstart.boot.preflight.comm import all_reduce, run_forked
 
     def try_way(way: comm.CommSettings) -> comm.CommTrial:
         work = all_reduce(backend, comm.START_S + way.limit_s)

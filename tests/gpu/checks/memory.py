@@ -27,7 +27,7 @@ from tests.gpu.trainings import (
 )
 from vastrun.contract.profiling import memory_path
 
-_TASK = "tests.trainer.supervision.faulty:make"
+_TASK = "tests.onstart.supervision.faulty:make"
 _PLACES = ("forward", "backward", "optimizer", "eval")
 _LARGE: Settings = {
     "batch": 64,

@@ -134,7 +134,7 @@ def check_hang(place: Place, folder: Path) -> Seen:
     fault = {"what": "sleep", "where": "backward", "rank": 1, "step": 5}
     settings: Settings = {
         "strategy": "ddp",
-        "data": {**_DATA, "task": "tests.trainer.supervision.faulty:make"},
+        "data": {**_DATA, "task": "tests.onstart.supervision.faulty:make"},
     }
     job: dict[str, Any] = {"stall_s": _STALL_S, "env": {"FAULTS": json.dumps([fault])}}
     with supervised(box_of(folder / "box", place, settings, ranks=ranks, **job)) as run:

@@ -135,7 +135,7 @@ class MachineRemote(SlottedRemote):
         self._machine = machine
 
     def run(self, command: str, *, timeout_s: float) -> CommandResult:
-        if command.startswith(("bash onstart/trainer.sh holding", "exec bash")):
+        if command.startswith(("bash onstart/module.sh holding", "exec bash")):
             return super().run(command, timeout_s=timeout_s)
         return self._machine.run(command, timeout_s=timeout_s)
 

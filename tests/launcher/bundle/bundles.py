@@ -11,11 +11,11 @@ from pathlib import Path
 
 from tests.runs import a_run
 from vastrun.contract import layout
-from vastrun.contract.config import TrainConfig
 from vastrun.launcher.bundle import Bundler
 from vastrun.launcher.config import dump_job
 from vastrun.launcher.core import NOTHING, Origin, Run
 from vastrun.launcher.core.job import Code, JobSpec
+from vastrun.trainer.job.config import TrainConfig
 
 SPEC = JobSpec(name="job", train=TrainConfig(steps=7))
 

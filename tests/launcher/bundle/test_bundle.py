@@ -15,13 +15,13 @@ import pytest
 
 from tests.launcher.bundle.bundles import SPEC, job_with, members, packed, run_of, shipped_code
 from vastrun.contract import layout
-from vastrun.contract.config import TrainConfig, WandbConfig
 from vastrun.contract.job import Job, JobBatch, JobCheckpoints
 from vastrun.contract.records import read_json
 from vastrun.launcher.bundle import Bundler
 from vastrun.launcher.core import Origin
 from vastrun.launcher.core.errors import StorageError, UsageError
-from vastrun.launcher.core.job import Checkpoints, Code, Limits, Secret, Success
+from vastrun.launcher.core.job import Checkpoints, Code, Hold, Limits, Secret, Success
+from vastrun.trainer.job.config import TrainConfig, WandbConfig
 
 
 def test_the_same_job_gives_the_same_bytes(code: Path) -> None:
@@ -44,9 +44,16 @@ def test_a_bundle_holds_the_scripts_the_trainer_and_the_job() -> None:
         "pkg/vastrun/trainer/train.py",
     } <= set(files)
     assert {"pkg/vastrun/integrations/__init__.py", "pkg/vastrun/integrations/lightning.py"} <= set(files)
-    assert {"pkg/vastrun/contract/job.py", "pkg/vastrun/trainer/boot/pip.sh"} <= set(files)
+    assert {"pkg/vastrun/contract/job.py", "pkg/vastrun/onstart/boot/pip.sh"} <= set(files)
     assert {name.split("/")[0] for name in files} == {"job.json", "onstart", "pkg"}
     assert all(name.endswith((".py", ".sh", ".json", "requirements.txt")) for name in files)
+
+
+def test_a_command_is_shipped_without_the_trainer_and_a_held_machine_with_what_its_slots_pin() -> None:
+    own = replace(SPEC, train=None, command=("true",), success=Success(exit_code=0))
+    held = replace(SPEC, train=None, hold=Hold())
+    assert not [name for name in packed(own) if name.startswith("pkg/vastrun/trainer")]
+    assert "pkg/vastrun/trainer/requirements.txt" in packed(held)
 
 
 def test_the_scripts_may_be_executed_however_they_were_installed() -> None:
@@ -74,7 +81,7 @@ def test_the_box_reads_the_job_as_it_was_meant(tmp_path: Path) -> None:
     )
     (tmp_path / layout.JOB).write_bytes(packed(spec)[layout.JOB])
     job = Job.read(tmp_path)
-    assert (job.run_id, job.ranks, job.nodes, job.stall_s, job.command) == (
+    assert (job.run_id, job.ranks, job.nodes, job.stall_s, job.program.argv) == (
         "calm-heron-3f1a",
         2,
         3,
@@ -89,7 +96,7 @@ def test_the_tags_of_a_job_are_those_of_its_wandb_run_too() -> None:
     def tags(**wandb: Any) -> list[str]:
         train = TrainConfig(wandb=WandbConfig(**wandb))
         job = json.loads(packed(replace(SPEC, train=train, tags=("lr", "new")))[layout.JOB])
-        return list(job["train"]["wandb"]["tags"])
+        return list(job["program"]["config"]["wandb"]["tags"])
 
     assert tags(tags=("own", "new")) == ["lr", "new", "own"]
     assert tags(mode="off") == []

@@ -8,7 +8,7 @@ from vastrun.launcher.core.job import Checkpoints, JobSpec
 
 
 def test_what_a_job_on_a_machine_leaves_out_is_as_a_job_file_leaves_it_out() -> None:
-    short = {"run_id": "calm-heron-3f1a", "ranks": 1, "command": ["true"], "stall_s": 30, "start_s": 30}
+    short = {"run_id": "calm-heron-3f1a", "ranks": 1, "program": {"kind": "x"}, "stall_s": 30, "start_s": 30}
     job = read_as(Job, {**short, "checkpoints": {"files": "*.pt"}})
     spec, saves = JobSpec(name="program"), Checkpoints()
     assert isinstance(job, Job) and job.checkpoints is not None

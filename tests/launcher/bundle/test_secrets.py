@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from tests.runs import a_run
-from vastrun.contract.config import TrainConfig
 from vastrun.launcher.bundle import Bundler
 from vastrun.launcher.core.errors import UsageError
 from vastrun.launcher.core.job import JobSpec, Secret
+from vastrun.trainer.job.config import TrainConfig
 
 SPEC = JobSpec(name="job", train=TrainConfig(steps=7))
 RUN = a_run(job="job")

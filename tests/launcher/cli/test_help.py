@@ -52,7 +52,7 @@ def test_a_command_that_reads_the_ledger_imports_nothing_that_drives(
     assert "vastrun.launcher.ledger.sqlite" in loaded
     assert not loaded & _DRIVING
     # With what the trainer can be told, a job is a sixth of the start.
-    assert not loaded & {"vastrun.launcher.core.job", "vastrun.contract.config"}
+    assert not loaded & {"vastrun.launcher.core.job", "vastrun.trainer.job.config"}
 
 
 def _loaded_by(*words: str) -> set[str]:

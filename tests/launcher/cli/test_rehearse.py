@@ -11,6 +11,7 @@ from click.testing import CliRunner, Result
 
 from tests.documents import hold_to_schema
 from tests.e2e.terminal import STUB_TORCH
+from tests.jobs import train_job
 from vastrun.launcher.app import App
 from vastrun.launcher.cli import cli
 from vastrun.launcher.commands.rehearse import select_steps
@@ -58,12 +59,12 @@ def desk(tmp_path: Path) -> Desk:
 
 
 def test_the_steps_are_those_of_a_box_in_their_order_and_all_are_in_the_help() -> None:
-    steps = select_steps(())
+    steps = select_steps((), train_job())
     assert steps[:3] == ["config", "check-gpu", "check-comm"]
     assert steps[-3:] == ["train", "evaluate", "report"]
-    assert select_steps(("train", "data")) == ["data", "train"]
+    assert select_steps(("train", "data"), train_job()) == ["data", "train"]
     with pytest.raises(UsageError):
-        select_steps(("date",))
+        select_steps(("date",), train_job())
     told = "".join(CliRunner().invoke(cli, ["rehearse", "--help"]).stdout.split())  # lines end at hyphens
     assert all(step in told for step in steps)
 
@@ -134,7 +135,7 @@ def test_the_data_of_a_job_are_made_and_looked_at_alone_and_stay(desk: Desk) -> 
 
 def test_a_step_that_fails_is_the_last_and_a_faulty_job_file_has_none(desk: Desk) -> None:
     desk.writes("setup: ['exit 3']", "command: 'true'", "success: {exit_code: 0}")
-    assert desk.steps("unpack", "data", "report") == [("config", 0), ("unpack", 1)]
+    assert desk.steps("unpack", "fetch", "report") == [("config", 0), ("unpack", 1)]
     assert desk.steps("config") == [("config", 0)]
     end = desk.types("config", "--set", "ranks=none")
     assert (end.exit_code, desk.box.joinpath("run").exists()) == (2, True)
@@ -156,7 +157,7 @@ def test_a_program_is_run_and_reported_on_and_its_report_can_be_had_again(desk: 
         "ranks: 1",
         f"env: {{PYTHONPATH: {STUB_TORCH}, MOOD: fine}}",
     )
-    end = desk.types("train", "evaluate", "report")
+    end = desk.types("train", "report")
     assert (end.exit_code, "SUCCEEDED" in end.stdout) == (0, True), end.output
     assert "rank0 all is well fine" in end.stderr
     assert desk.steps("report") == [("config", 0), ("report", 0)]

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from tests.jobs import command_job, train_job, workloads
-from vastrun.contract.config import ModelConfig, TrainConfig
 from vastrun.launcher.bundle.checkout import LIMIT_BYTES
 from vastrun.launcher.commands.estimate import EstimateError, WorkloadEstimator, try_model
 from vastrun.launcher.core.errors import JobValueError
 from vastrun.launcher.core.job import Code, JobSpec, Resources
+from vastrun.trainer.job.config import ModelConfig, TrainConfig
 
 JOB = train_job(resources=Resources(gpus=1))
 WHOLE = json.dumps(asdict(workloads()))

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from tests.jobs import FakeForeteller, train_job, workloads
-from vastrun.contract.config import TrainConfig
 from vastrun.launcher.commands.estimate import EstimateError, resolve_auto
 from vastrun.launcher.core.errors import JobValueError
 from vastrun.launcher.core.job import JobSpec, Resources
+from vastrun.trainer.job.config import TrainConfig
 
 
 def job(gpu_memory_gb: object) -> JobSpec:

@@ -14,7 +14,7 @@ from vastrun.launcher.config.job_loader import load_job
 from vastrun.launcher.core.errors import JobFileError
 from vastrun.launcher.core.job import Code, Secret, Success
 from vastrun.launcher.package_files import configs_dir
-from vastrun.trainer.supervision.environment import fixed_variables
+from vastrun.onstart.supervision.environment import fixed_variables
 
 
 @pytest.mark.parametrize("path", BROKEN, ids=lambda path: path.stem)

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from vastrun.contract.job import DEFAULT_RESTARTS
 from vastrun.contract.outcome import REASONS, Meaning
 from vastrun.launcher.core import Cause, Phase, UserRequest, Verdict
 from vastrun.launcher.core.phases import BEFORE_TRAINING, NEXT, Result
 from vastrun.launcher.core.verdict import EXIT_CODE_OF, VERDICT_OF
 from vastrun.launcher.decisions.run_assessment import CAUSE_OF_STEP, STOP_CAUSES
 from vastrun.launcher.notifications.events import BUDGET_SHARES, ENDING_OF
+from vastrun.trainer.job.program import MAX_RESTARTS
 
 ARCHITECTURE = Path(__file__).parents[3] / "ARCHITECTURE.md"
 
@@ -119,7 +119,7 @@ def test_a_stop_has_the_cause_of_its_own_name() -> None:
 
 
 def test_ranks_are_started_again_up_to_a_number_of_times_by_cause() -> None:
-    assert DEFAULT_RESTARTS == {"out_of_memory": 10, "signal": 3, "communication": 3, "hang": 2, "host": 3}
+    assert MAX_RESTARTS == {"out_of_memory": 10, "signal": 3, "communication": 3, "hang": 2, "host": 3}
 
 
 def test_a_reason_has_its_cause_and_exit_codes() -> None:

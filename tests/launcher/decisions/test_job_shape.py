@@ -9,7 +9,10 @@ from typing import Any
 import pytest
 
 from tests.jobs import command_job, train_job
-from vastrun.contract.config import (
+from vastrun.launcher.config import dump_job
+from vastrun.launcher.core.job import Code, JobSpec, Limits, Resources
+from vastrun.launcher.decisions.job_shape import SAME_WORK, shape_of, shape_prefilter, steps_of
+from vastrun.trainer.job.config import (
     ActivityLimits,
     Fsdp2Config,
     LoaderConfig,
@@ -22,11 +25,8 @@ from vastrun.contract.config import (
     TrainConfig,
     WandbConfig,
 )
-from vastrun.contract.data_config import DataConfig
-from vastrun.contract.stage_config import GateConfig, StageConfig, StageOptimConfig
-from vastrun.launcher.config import dump_job
-from vastrun.launcher.core.job import Code, JobSpec, Limits, Resources
-from vastrun.launcher.decisions.job_shape import SAME_WORK, shape_of, shape_prefilter, steps_of
+from vastrun.trainer.job.data_config import DataConfig
+from vastrun.trainer.job.stage_config import GateConfig, StageConfig, StageOptimConfig
 
 JOB = train_job()
 PROGRAM = command_job(code=Code(path="/home/me/lab"))

@@ -14,7 +14,7 @@ from vastrun.launcher.core.left_out import file_text
 from vastrun.launcher.decisions.run_assessment import STOP_CAUSES, assess_run
 from vastrun.launcher.gate.box_reader import parse_evidence
 from vastrun.launcher.pool.held_machines import hold_spec
-from vastrun.trainer.supervision.stop import STOP_TEXTS
+from vastrun.onstart.supervision.stop import STOP_TEXTS
 
 ENDS = (
     RankEnd(rank=0, exit_code=0),

@@ -10,11 +10,11 @@ import pytest
 from tests.fakebox import Loading, Training
 from tests.jobs import train_job
 from tests.launcher.world import World
-from vastrun.contract.config import OptimConfig, TrainConfig
 from vastrun.launcher.config import dump_job
 from vastrun.launcher.core import MeasuredRun
 from vastrun.launcher.core.job import JobSpec
 from vastrun.launcher.decisions.history import MAX_RUNS, Speed, SpeedHistory, speed_history_of
+from vastrun.trainer.job.config import OptimConfig, TrainConfig
 
 JOB = train_job()
 

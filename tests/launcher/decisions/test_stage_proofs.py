@@ -8,12 +8,12 @@ import pytest
 
 from tests.jobs import train_job
 from tests.launcher.decisions.outcomes import GOOD, evidence
-from vastrun.contract.config import TrainConfig
 from vastrun.contract.outcome import StageEnd
 from vastrun.contract.records import read_as
-from vastrun.contract.stage_config import GateConfig
 from vastrun.launcher.core import Cause
 from vastrun.launcher.decisions.run_assessment import assess_run
+from vastrun.trainer.job.config import TrainConfig
+from vastrun.trainer.job.stage_config import GateConfig
 
 STAGES = ("operator", "refine")
 TWO_STAGES = replace(

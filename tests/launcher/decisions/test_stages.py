@@ -8,13 +8,13 @@ import pytest
 
 from tests.jobs import command_job, train_job
 from tests.runs import a_run
-from vastrun.contract.config import TrainConfig
 from vastrun.contract.outcome import StageEnd
-from vastrun.contract.stage_config import StageConfig
 from vastrun.launcher.config import dump_job
 from vastrun.launcher.core import Phase, Run
 from vastrun.launcher.core.job import JobSpec
 from vastrun.launcher.decisions.stages import stage_costs, stage_end_steps, stage_name
+from vastrun.trainer.job.config import TrainConfig
+from vastrun.trainer.job.stage_config import StageConfig
 
 STAGES = replace(
     train_job(),

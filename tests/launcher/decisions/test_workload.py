@@ -8,9 +8,7 @@ from typing import Any
 import pytest
 
 from tests.jobs import command_job, train_job, workloads
-from vastrun.contract.config import TrainConfig
 from vastrun.contract.gpus import PEAKS
-from vastrun.contract.workload import PeakBytes
 from vastrun.launcher.config import dump_job
 from vastrun.launcher.core import MeasuredRun
 from vastrun.launcher.core.job import JobSpec, Resources
@@ -29,6 +27,8 @@ from vastrun.launcher.decisions.workload import (
     roofline,
     whole_gb,
 )
+from vastrun.trainer.job.config import TrainConfig
+from vastrun.trainer.job.workload import PeakBytes
 
 JOB = replace(train_job(resources=Resources(gpus=1)), train=TrainConfig(precision="bf16", steps=100))
 

@@ -10,8 +10,6 @@ import pytest
 from tests.fakes import FakeScreen
 from tests.jobs import command_job, train_job
 from tests.launcher.ledger.test_ledgers import RUN
-from vastrun.contract.config import TrainConfig
-from vastrun.contract.stage_config import StageConfig
 from vastrun.launcher.core import BoxStatus, Phase, Progress, RankStatus
 from vastrun.launcher.core.job import Hold, JobSpec, Success
 from vastrun.launcher.flow.pace import Pace, stages_left, work_of
@@ -23,6 +21,8 @@ from vastrun.launcher.flow.progress import (
     split_at,
 )
 from vastrun.launcher.flow.run_state import DISPLAY_INTERVAL_S, ProgressDisplay
+from vastrun.trainer.job.config import TrainConfig
+from vastrun.trainer.job.stage_config import StageConfig
 
 TRAINER, SILENT = train_job(), command_job()
 TRAINER_OF_TWO, SILENT_OF_TWO = train_job(nodes=2), command_job(nodes=2)

@@ -13,12 +13,12 @@ from tests.fakebox import Training
 from tests.jobs import train_job
 from tests.launcher.terminal import Market, Terminal
 from tests.runs import a_run
-from vastrun.contract.config import ModelConfig
 from vastrun.launcher.config import dump_job
 from vastrun.launcher.core import Instance, Phase, RentalOrder
 from vastrun.launcher.core.job import JobSpec
 from vastrun.launcher.flow.progress import resumed_step
 from vastrun.launcher.ledger.sqlite import SqliteLedger
+from vastrun.trainer.job.config import ModelConfig
 
 JOB = train_job()
 

@@ -13,7 +13,7 @@ import pytest
 from vastrun.contract import layout
 from vastrun.launcher.gate import caps
 from vastrun.launcher.gate.manifest import Listing, parse_manifest
-from vastrun.trainer.transfer.manifest import MAX_FOLDERS
+from vastrun.onstart.transfer.manifest import MAX_FOLDERS
 
 SHA256 = "0" * 64
 MAX_CPU_S = 8.0

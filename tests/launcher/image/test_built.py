@@ -173,7 +173,7 @@ def test_the_image_of_this_checkout_has_all_that_it_promises(client: Any) -> Non
     made = vastrun("build", "--variant", "cpu", "--base", BASE_IMAGE)
     assert made.exit_code == 0, made.stderr
     image = made.stdout.strip()
-    words = ["-m", "vastrun.trainer.boot.image_contents", "torch=2.13.0"]
+    words = ["-m", "vastrun.onstart.boot.image_contents", "torch=2.13.0"]
     found = json.loads(client.containers.run(image, words, entrypoint="python3", remove=True))
     assert (found["torch"], found["missing"]) == ("2.13.0+cpu", [])
     said = client.containers.run(

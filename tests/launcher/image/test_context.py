@@ -14,7 +14,7 @@ pytest.importorskip("docker")
 from vastrun.launcher.core.errors import ImageError, UsageError
 from vastrun.launcher.image.build import files_of, fingerprint
 from vastrun.launcher.image.relock import CHECKOUT, pins_of
-from vastrun.trainer.boot.packages import entries
+from vastrun.onstart.boot.packages import entries
 
 REQUIREMENTS = [CHECKOUT / "trainer/requirements.txt", *sorted((CHECKOUT / "requirements").glob("*.txt"))]
 ARGUMENTS = {"TORCH": "2.13.0"}

@@ -14,7 +14,6 @@ from tests.fakes import FakeClock
 from tests.jobs import train_job
 from tests.launcher.outputs.training_box import ALL, Home, TrainingBox
 from vastrun.contract import layout
-from vastrun.contract.config import TrainConfig
 from vastrun.contract.records import read_as
 from vastrun.launcher.core import CheckpointCopy
 from vastrun.launcher.core.errors import SliceOverError, UnreachableError
@@ -22,6 +21,7 @@ from vastrun.launcher.gate import caps
 from vastrun.launcher.gate.caps import ExchangeBudget
 from vastrun.launcher.outputs.checkpoints import continue_copy
 from vastrun.launcher.providers.local.remote import LocalRemote
+from vastrun.trainer.job.config import TrainConfig
 
 
 def test_without_a_checkpoint_there_is_nothing_to_bring(home: Home) -> None:

@@ -68,7 +68,7 @@ def test_a_path_is_one_word_of_the_command(run: Run, path: str | None) -> None:
     box = ListingBox([])
     fetched(run, box, path)
     ((*words, name, last),) = [*box.commands] if path is not None else [[*box.commands[0], None]]
-    assert words == ["bash", "onstart/trainer.sh", "transfer.path_listing"]
+    assert words == ["bash", "onstart/module.sh", "transfer.path_listing"]
     assert re.fullmatch(r"pull/[0-9a-f]{16}\.json", name)
     assert last == path
 

@@ -112,7 +112,7 @@ class SlottedMarket:
         self.names = {name: box for name, box in self.names.items() if box in there}
 
     def answer(self, verb: str, name: str | None) -> str:
-        """What `python -m vastrun.trainer.holding` prints there."""
+        """What `python -m vastrun.onstart.holding` prints there."""
         refused = ""
         if verb == "rent" and name is not None and name not in self.names:
             refused = self.drained or self._make(name)
@@ -176,7 +176,7 @@ class SlottedRemote:
     def run(self, command: str, *, timeout_s: float) -> CommandResult:
         self._market.expect_machine()
         words = shlex.split(command)
-        if words[1:3] == ["onstart/trainer.sh", "holding"]:
+        if words[1:3] == ["onstart/module.sh", "holding"]:
             printed = self._market.answer(words[3], words[4] if len(words) > 4 else None)
             return CommandResult(exit_code=0, stdout=printed, stderr="")
         assert words[:3] == ["exec", "bash", layout.SLOT_SCRIPT], command

@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 import torch
 
-from vastrun.contract.data_config import DataConfig
 from vastrun.contract.errors import DataError
 from vastrun.trainer import data
 from vastrun.trainer.data import problem
@@ -19,6 +18,7 @@ from vastrun.trainer.data.darcy import PROBLEM as DARCY
 from vastrun.trainer.data.draws import DistinctConditions
 from vastrun.trainer.distributed.group import Ranks
 from vastrun.trainer.evaluation.training_set import SeenConditions, count_seen_conditions, rows_to_compare
+from vastrun.trainer.job.data_config import DataConfig
 
 NO_BUMPS = DataConfig(task="darcy", train=256, test=64, points=16)
 """320 coefficients, of which five of those drawn first are uniform: four to train on, one to test on."""

@@ -17,13 +17,13 @@ import numpy as np
 import pytest
 
 from tests.trainer.data.published import FILES
-from vastrun.contract.config import TrainConfig
-from vastrun.contract.config_checks import faults_of
-from vastrun.contract.data_config import DataConfig
 from vastrun.contract.errors import DataError
 from vastrun.trainer import data
 from vastrun.trainer.data.__main__ import check, main
 from vastrun.trainer.evaluation.planes import Coordinates
+from vastrun.trainer.job.config import TrainConfig
+from vastrun.trainer.job.config_checks import faults_of
+from vastrun.trainer.job.data_config import DataConfig
 
 SMALL = DataConfig(train=17, test=3, points=16, frames=3)
 TASKS = sorted(FILES)

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from vastrun.contract.data_config import DataConfig
+from vastrun.contract.data_cache import DataCache
 from vastrun.trainer import data
-from vastrun.trainer.data_cache import DataCache
+from vastrun.trainer.job.data_config import DataConfig
 
 CONFIG = DataConfig(task="advection", betas=(0.4,), train=17, test=3, points=16, frames=3)
 NAME = "1D_Advection_Sols_beta0.4.hdf5"

@@ -8,9 +8,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from vastrun.contract.config import ModelConfig, TrainConfig
-from vastrun.contract.config_checks import faults_of
-from vastrun.contract.data_config import DataConfig
 from vastrun.contract.errors import DataError
 from vastrun.contract.scores import score_lines
 from vastrun.trainer import data
@@ -19,6 +16,9 @@ from vastrun.trainer.distributed.group import Ranks
 from vastrun.trainer.engine.session_builder import domain_of
 from vastrun.trainer.evaluation import evaluate, final_scores
 from vastrun.trainer.evaluation.evaluation import WHOLE
+from vastrun.trainer.job.config import ModelConfig, TrainConfig
+from vastrun.trainer.job.config_checks import faults_of
+from vastrun.trainer.job.data_config import DataConfig
 from vastrun.trainer.models import make
 
 RANGE = DataConfig(

@@ -13,8 +13,8 @@ import torch
 from tests.trainer.conftest import Box
 from tests.waiting import LONGEST_S, eventually
 from vastrun.contract.errors import DeviceError, WorkerDiedError
+from vastrun.onstart.logged_error import reason_of_text
 from vastrun.trainer.distributed.exit import reason_of
-from vastrun.trainer.distributed.logged_error import reason_of_text
 
 GRACE_S = 6.0
 """Of a rank that must not be ended: enough to leave on a busy computer."""
@@ -24,7 +24,7 @@ import sys, time
 from vastrun.contract.errors import DataError
 from vastrun.trainer.distributed.exit import RankExit
 from vastrun.contract.errors import ConfigError
-from vastrun.trainer.heartbeat import Heartbeat
+from vastrun.contract.heartbeat import Heartbeat
 from vastrun.trainer.distributed.rank import Rank
 from vastrun.trainer.distributed.signals import StopSignal
 

@@ -9,13 +9,15 @@ import torch
 
 from vastrun.contract.errors import DeviceError
 from vastrun.contract.job import Job
+from vastrun.contract.program import ProgramSpec
 from vastrun.trainer.distributed.group import Ranks, StopVote, join
 from vastrun.trainer.distributed.rank import Rank
 
 
 def test_a_gpu_that_is_not_there_is_an_error_and_never_the_cpu(tmp_path: Path) -> None:
     rank = Rank(rank=99, local_rank=99, world_size=100, box=tmp_path)
-    job = Job(run_id="calm-heron-3f1a", name="small", ranks=1, gpus=100, stall_s=60, start_s=60)
+    program = ProgramSpec(kind="train")
+    job = Job(run_id="calm-heron-3f1a", ranks=1, gpus=100, program=program, stall_s=60, start_s=60)
     with pytest.raises(DeviceError, match="GPU 99 is needed, but torch"):
         join(rank, job)
     assert not torch.distributed.is_initialized()

@@ -61,7 +61,7 @@ class Cluster:
             "VASTRUN_RENDEZVOUS": f"{self.machines[0].address}:29400",
             "PYTHONPATH": str(Path(layout.__file__).parents[2]),
         }
-        command = self.machines[node].command(sys.executable, "-P", "-m", "vastrun.trainer.supervise")
+        command = self.machines[node].command(sys.executable, "-P", "-m", "vastrun.onstart.supervise")
         return subprocess.Popen(command, env=os.environ | variables)
 
 

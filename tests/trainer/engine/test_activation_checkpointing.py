@@ -11,9 +11,9 @@ import pytest
 
 from tests.trainer import sessions
 from tests.trainer.conftest import together
-from vastrun.contract.config import ModelConfig, TrainConfig
 from vastrun.contract.records import RecordError, read_as
 from vastrun.trainer.distributed.group import Ranks
+from vastrun.trainer.job.config import ModelConfig, TrainConfig
 from vastrun.trainer.workload.estimator import estimate_workload
 
 MODES: tuple[Literal["off", "selective", "full"], ...] = ("off", "selective", "full")

@@ -6,9 +6,9 @@ from typing import Any, Literal
 
 import pytest
 
-from vastrun.contract.config import ModelConfig, TrainConfig
 from vastrun.trainer import stages
 from vastrun.trainer.engine.compile_blocks import checkpoint_and_compile
+from vastrun.trainer.job.config import ModelConfig, TrainConfig
 from vastrun.trainer.models.operator import Domain
 
 pytestmark = pytest.mark.torch

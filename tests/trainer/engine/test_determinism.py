@@ -12,13 +12,13 @@ import pytest
 from tests.trainer import sessions
 from tests.trainer.conftest import Box, RunningRanks, together
 from vastrun.contract import layout
-from vastrun.contract.config import TrainConfig
-from vastrun.contract.config_checks import faults_of
 from vastrun.contract.records import read_as
 from vastrun.trainer import data
 from vastrun.trainer.distributed.group import Ranks
 from vastrun.trainer.engine.determinism import changes_since, describe_run
 from vastrun.trainer.engine.plan import Plan
+from vastrun.trainer.job.config import TrainConfig
+from vastrun.trainer.job.config_checks import faults_of
 
 pytestmark = pytest.mark.torch
 

@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch import nn
 
-from vastrun.contract.config import OptimConfig
 from vastrun.trainer.engine.optimiser import LearningRateSchedule, Muon, all_to_all, shard_rows
+from vastrun.trainer.job.config import OptimConfig
 
 
 def rates(steps: int, **options: object) -> list[float]:

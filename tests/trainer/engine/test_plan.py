@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from vastrun.contract.config import Fsdp2Config, TrainConfig
-from vastrun.contract.config_checks import faults_of
 from vastrun.contract.errors import ConfigError
 from vastrun.trainer.engine.plan import PlanInputs, make_plan
+from vastrun.trainer.job.config import Fsdp2Config, TrainConfig
+from vastrun.trainer.job.config_checks import faults_of
 
 GIB = 2**30
 CPU = PlanInputs(world_size=2, device="cpu", memory=None, bf16=True, parameters=10**6, windows=1000)

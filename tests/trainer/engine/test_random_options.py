@@ -17,9 +17,9 @@ import pytest
 from tests.trainer import sessions
 from tests.trainer.conftest import together
 from vastrun.contract import layout
-from vastrun.contract.config_checks import faults_of
 from vastrun.trainer.distributed.group import Ranks
 from vastrun.trainer.evaluation.validation import Validation
+from vastrun.trainer.job.config_checks import faults_of
 
 pytestmark = [pytest.mark.torch, pytest.mark.slow, pytest.mark.timeout(600)]
 

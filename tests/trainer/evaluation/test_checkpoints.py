@@ -17,8 +17,6 @@ import pytest
 from tests.trainer import sessions
 from tests.trainer.conftest import Box, RunningRanks, ended, forking, together
 from vastrun.contract import layout
-from vastrun.contract.config_checks import faults_of
-from vastrun.contract.data_config import DataConfig
 from vastrun.trainer import data
 from vastrun.trainer.data import advection
 from vastrun.trainer.distributed.group import Ranks
@@ -26,6 +24,8 @@ from vastrun.trainer.evaluation.model_loader import load_model
 from vastrun.trainer.evaluation.report import evaluate_all
 from vastrun.trainer.evaluation.rollouts import EvaluationStopped
 from vastrun.trainer.evaluation.validation import Validation, ValidationScores
+from vastrun.trainer.job.config_checks import faults_of
+from vastrun.trainer.job.data_config import DataConfig
 
 Start = Callable[[Box, int], RunningRanks]
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from vastrun.contract.data_config import PARAMETERS
 from vastrun.trainer.data import gas
 from vastrun.trainer.evaluation.rollouts import CONSERVED
+from vastrun.trainer.job.data_config import PARAMETERS
 
 
 def test_every_compressible_flow_is_compared_by_the_densities_that_its_solver_conserves() -> None:

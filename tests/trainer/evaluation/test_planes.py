@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from vastrun.contract.data_config import DataConfig
 from vastrun.trainer.evaluation.planes import Coordinates, planes_of
+from vastrun.trainer.job.data_config import DataConfig
 
 
 @pytest.mark.parametrize("grid", [(7,), (4, 6)])

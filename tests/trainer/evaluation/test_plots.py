@@ -13,12 +13,12 @@ import torch
 
 from tests.slow import slow
 from tests.trainer.conftest import together
-from vastrun.contract.data_config import DataConfig
 from vastrun.trainer.distributed.group import Ranks
 from vastrun.trainer.evaluation import report
 from vastrun.trainer.evaluation.evaluation import WHOLE, Evaluation, Example
 from vastrun.trainer.evaluation.planes import Coordinates, planes_of
 from vastrun.trainer.evaluation.scores import Scores
+from vastrun.trainer.job.data_config import DataConfig
 
 FRAMES = 4
 

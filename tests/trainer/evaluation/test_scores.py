@@ -14,13 +14,13 @@ import torch
 from torch import Tensor, nn
 
 from tests.trainer.conftest import together
-from vastrun.contract.data_config import DataConfig
 from vastrun.trainer.data.trajectories import Trajectories, TrajectoryTask
 from vastrun.trainer.distributed.group import Ranks
 from vastrun.trainer.engine.session_builder import domain_of
 from vastrun.trainer.evaluation import Evaluation, evaluate, final_scores, report
 from vastrun.trainer.evaluation.evaluation import WHOLE
 from vastrun.trainer.evaluation.scores import Scores
+from vastrun.trainer.job.data_config import DataConfig
 from vastrun.trainer.models.operator import Scale
 
 pytestmark = pytest.mark.torch

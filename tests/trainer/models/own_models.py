@@ -9,9 +9,9 @@ from typing import Any
 from tests.trainer import sessions
 from tests.trainer.conftest import Box
 from vastrun.contract import layout
-from vastrun.contract.config import TrainConfig
 from vastrun.contract.records import read_as
 from vastrun.trainer import user_code
+from vastrun.trainer.job.config import TrainConfig
 from vastrun.trainer.models.operator import Domain
 from vastrun.trainer.models.own_model import OwnModel
 

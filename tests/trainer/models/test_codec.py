@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from vastrun.contract.config import ModelConfig
+from vastrun.trainer.job.config import ModelConfig
 from vastrun.trainer.models.latent_operator import PatchDecoder, PatchEncoder, from_patches, to_patches
 from vastrun.trainer.models.operator import Domain
 

@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 import torch
 
-from vastrun.contract.config import ModelConfig, OptimConfig
-from vastrun.contract.data_config import DataConfig
 from vastrun.trainer.data import advection
 from vastrun.trainer.data.trajectories import TrajectoryTask, Windows
 from vastrun.trainer.engine.optimiser import adamw
 from vastrun.trainer.engine.session_builder import domain_of, space_of
+from vastrun.trainer.job.config import ModelConfig, OptimConfig
+from vastrun.trainer.job.data_config import DataConfig
 from vastrun.trainer.models.latent_operator import Attention, LatentOperator
 from vastrun.trainer.sampling.windows import draw_indices
 from vastrun.trainer.stages.objective import UnrollLoss

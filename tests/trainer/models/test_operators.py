@@ -8,10 +8,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from vastrun.contract.config import MODELS, ModelConfig, TrainConfig
-from vastrun.contract.config_checks import faults_of
-from vastrun.contract.data_config import DataConfig
 from vastrun.trainer import models
+from vastrun.trainer.job.config import MODELS, ModelConfig, TrainConfig
+from vastrun.trainer.job.config_checks import faults_of
+from vastrun.trainer.job.data_config import DataConfig
 from vastrun.trainer.models.operator import Domain, Operator
 from vastrun.trainer.models.weights import count_parameters, materialise
 

@@ -10,9 +10,9 @@ import pytest
 import torch
 
 from tests.trainer.models.own_models import own_model
-from vastrun.contract.config import TrainConfig
 from vastrun.contract.errors import ConfigError
 from vastrun.contract.records import read_as
+from vastrun.trainer.job.config import TrainConfig
 
 pytestmark = pytest.mark.torch
 

@@ -9,10 +9,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from vastrun.contract.config import MODELS, ModelConfig
-from vastrun.contract.data_config import PARAMETERS, DataConfig
 from vastrun.trainer import data, models
 from vastrun.trainer.engine.session_builder import domain_of
+from vastrun.trainer.job.config import MODELS, ModelConfig
+from vastrun.trainer.job.data_config import PARAMETERS, DataConfig
 from vastrun.trainer.models.latent_operator import PatchEncoder, position_features
 from vastrun.trainer.models.operator import Domain, grid_points
 from vastrun.trainer.workload.fakes import FakeTrajectories

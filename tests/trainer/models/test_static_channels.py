@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from vastrun.contract.config import ModelConfig
 from vastrun.trainer.data.trajectories import Trajectories, Windows
+from vastrun.trainer.job.config import ModelConfig
 from vastrun.trainer.models.latent_operator import LatentOperator
 from vastrun.trainer.models.operator import Domain
 from vastrun.trainer.stages.objective import UnrollLoss

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from vastrun.contract.config import ModelConfig
+from vastrun.trainer.job.config import ModelConfig
 from vastrun.trainer.models.denoiser import Denoiser
 from vastrun.trainer.models.operator import Domain
 from vastrun.trainer.models.weights import materialise

@@ -9,12 +9,12 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from vastrun.contract.config import ModelConfig, SamplerConfig, TrainConfig
-from vastrun.contract.config_checks import faults_of
-from vastrun.contract.data_config import DataConfig
 from vastrun.trainer import stages
 from vastrun.trainer.data.trajectories import Windows
 from vastrun.trainer.distributed.group import Ranks
+from vastrun.trainer.job.config import ModelConfig, SamplerConfig, TrainConfig
+from vastrun.trainer.job.config_checks import faults_of
+from vastrun.trainer.job.data_config import DataConfig
 from vastrun.trainer.models.operator import Domain, Network
 from vastrun.trainer.stages.losses import denoising_examples
 from vastrun.trainer.stages.objective import Objective

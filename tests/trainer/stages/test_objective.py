@@ -13,13 +13,13 @@ from torch import Tensor
 from tests.trainer import sessions
 from tests.trainer.conftest import together
 from vastrun.contract import layout
-from vastrun.contract.config import ModelConfig, ObjectiveConfig, TrainConfig
-from vastrun.contract.config_checks import faults_of
-from vastrun.contract.data_config import DataConfig
+from vastrun.contract.heartbeat import Heartbeat
 from vastrun.trainer.data.trajectories import Windows
 from vastrun.trainer.distributed.group import Ranks
 from vastrun.trainer.engine.step import train_step
-from vastrun.trainer.heartbeat import Heartbeat
+from vastrun.trainer.job.config import ModelConfig, ObjectiveConfig, TrainConfig
+from vastrun.trainer.job.config_checks import faults_of
+from vastrun.trainer.job.data_config import DataConfig
 from vastrun.trainer.models.latent_operator import LatentOperator
 from vastrun.trainer.models.operator import Domain, grid_points
 from vastrun.trainer.stages.objective import (

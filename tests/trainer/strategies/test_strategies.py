@@ -8,7 +8,7 @@ from typing import get_args, get_type_hints
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from vastrun.contract.config import TrainConfig
+from vastrun.trainer.job.config import TrainConfig
 from vastrun.trainer.strategies import STRATEGIES, without_buffer_sync
 
 

@@ -8,9 +8,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from vastrun.contract.config import ModelConfig
 from vastrun.contract.gpus import peak_of
 from vastrun.trainer.data.trajectories import Windows
+from vastrun.trainer.job.config import ModelConfig
 from vastrun.trainer.models.latent_operator import LatentOperator
 from vastrun.trainer.models.operator import Domain
 from vastrun.trainer.stages.objective import UnrollLoss

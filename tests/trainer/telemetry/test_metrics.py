@@ -15,15 +15,17 @@ import pytest
 from tests.trainer.conftest import Box
 from tests.trainer.telemetry.wandb_file import recorded_run
 from vastrun.contract import layout
-from vastrun.contract.config import TrainConfig, WandbConfig
-from vastrun.contract.data_config import DataConfig
 from vastrun.contract.job import Job, JobBatch, wandb_mode
+from vastrun.contract.program import ProgramSpec
+from vastrun.trainer.job.config import TrainConfig, WandbConfig
+from vastrun.trainer.job.data_config import DataConfig
 from vastrun.trainer.telemetry.figures import Figures, RankMemory, Throughput
 from vastrun.trainer.telemetry.gpus import Sample, figures_of
 from vastrun.trainer.telemetry.metrics import Metrics, MetricsPoint
 from vastrun.trainer.telemetry.tracker import config_of, tags_of
 
-JOB = Job(run_id="calm-heron-3f1a", name="small", ranks=1, gpus=0, stall_s=60, start_s=60)
+PROGRAM = ProgramSpec(kind="train")
+JOB = Job(run_id="calm-heron-3f1a", name="small", ranks=1, program=PROGRAM, stall_s=60, start_s=60)
 
 
 POINT = JobBatch(name="widths", values={"train.optim.lr": 0.003, "limits.hours": 2, "seed": [1, 2]})

@@ -17,8 +17,8 @@ from tests.trainer.telemetry.mlflow_store import client_of, recorded_runs
 from tests.trainer.telemetry.test_metrics import JOB, POINT, point
 from tests.waiting import LONGEST_S
 from vastrun.contract import layout
-from vastrun.contract.config import MlflowConfig, TrainConfig, WandbConfig
 from vastrun.contract.outcome import REASONS, Reason
+from vastrun.trainer.job.config import MlflowConfig, TrainConfig, WandbConfig
 from vastrun.trainer.telemetry.metrics import Metrics
 from vastrun.trainer.telemetry.mlflow_tracker import params_of
 

@@ -11,12 +11,12 @@ import pytest
 import torch
 
 from vastrun.contract import layout
-from vastrun.contract.config import ProfileConfig, TrainConfig
-from vastrun.contract.config_checks import faults_of
+from vastrun.contract.heartbeat import Heartbeat, read_beat
 from vastrun.contract.profiling import operations_path, trace_path
 from vastrun.trainer.distributed.rank import Rank
 from vastrun.trainer.distributed.signals import StopSignal
-from vastrun.trainer.heartbeat import Heartbeat, read_beat
+from vastrun.trainer.job.config import ProfileConfig, TrainConfig
+from vastrun.trainer.job.config_checks import faults_of
 from vastrun.trainer.telemetry.profiler import Profiler
 
 STEPS = 20

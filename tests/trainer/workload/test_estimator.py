@@ -13,10 +13,10 @@ import pytest
 
 from benchmarks.estimate import compared as compare
 from benchmarks.estimate import jobs, trained_within
-from vastrun.contract.config import TrainConfig
-from vastrun.contract.data_config import DataConfig
 from vastrun.contract.records import read_as, read_json
-from vastrun.contract.workload import WorkloadQuery, Workloads
+from vastrun.trainer.job.config import TrainConfig
+from vastrun.trainer.job.data_config import DataConfig
+from vastrun.trainer.job.workload import WorkloadQuery, Workloads
 
 pytestmark = pytest.mark.torch
 

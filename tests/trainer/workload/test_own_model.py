@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 
+from tests.programs import described
 from vastrun.contract import layout
-from vastrun.contract.workload import WRONG_MODEL
+from vastrun.trainer.job.workload import WRONG_MODEL
 
 pytestmark = pytest.mark.torch
 
@@ -65,7 +66,7 @@ def tried(folder: Path, train: dict[str, Any]) -> subprocess.CompletedProcess[st
         "start_s": 60,
         "train": train,
     }
-    (folder / layout.JOB).write_text(json.dumps(job))
+    (folder / layout.JOB).write_text(json.dumps(described(job)))
     environment = {**os.environ, "VASTRUN_BOX": str(folder)}
     program = [sys.executable, "-P", "-m", "vastrun.trainer.workload.own_model"]
     return subprocess.run(program, env=environment, capture_output=True, text=True, timeout=240)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from vastrun.contract.workload import PeakBytes, Workload
+from vastrun.trainer.job.workload import PeakBytes, Workload
 from vastrun.trainer.workload.estimator import combine_stages
 
 pytestmark = pytest.mark.torch

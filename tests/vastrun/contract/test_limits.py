@@ -14,9 +14,9 @@ READ = """
 import json, sys
 if sys.argv[1] == "without":
     sys.modules["annotated_types"] = None  # an import of it fails
-from vastrun.contract.config import TrainConfig
+from vastrun.trainer.job.config import TrainConfig
 from vastrun.contract.records import RecordError, read_as
-from vastrun.contract.workload import PeakBytes
+from vastrun.trainer.job.workload import PeakBytes
 
 said = []
 for kind, value in [

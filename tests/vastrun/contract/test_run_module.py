@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 from pathlib import Path
@@ -20,9 +21,10 @@ def test_a_file_in_the_working_folder_hides_no_module(tmp_path: Path, extra: dic
         (tmp_path / f"{name}.py").write_text("raise SystemExit('not ours')")
     box = tmp_path / "box"
     box.mkdir()
-    (box / "job.json").write_text('{"ranks": 1, "gpus": 0, "env": {"A": "make"}}')
+    job = {"ranks": 1, "gpus": 0, "env": {"A": "make"}, "program": {"kind": "command"}}
+    (box / "job.json").write_text(json.dumps(job))
     done = subprocess.run(
-        module_command("vastrun.trainer.boot.jobfile"),
+        module_command("vastrun.onstart.boot.jobfile"),
         env=os.environ | {"VASTRUN_BOX": str(box), "PYTHONPATH": str(ROOT)} | extra,
         cwd=tmp_path,
         capture_output=True,

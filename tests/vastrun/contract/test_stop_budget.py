@@ -11,8 +11,8 @@ import pytest
 
 from tests.waiting import LONGEST_S
 from vastrun.contract import stop_budget
-from vastrun.trainer.supervision.checkpoint_push import LAST_PUSH_S, last_push_s
-from vastrun.trainer.supervision.stop import StopRequest
+from vastrun.onstart.supervision.checkpoint_push import LAST_PUSH_S, last_push_s
+from vastrun.onstart.supervision.stop import StopRequest
 
 STEP = Path(__file__).parents[3] / "onstart/step.sh"
 

@@ -9,7 +9,7 @@ import sys
 import time
 from pathlib import Path
 
-from vastrun.trainer.heartbeat import Heartbeat
+from vastrun.contract.heartbeat import Heartbeat
 
 
 def passes():

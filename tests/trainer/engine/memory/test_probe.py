@@ -17,11 +17,11 @@ from tests.slow import slow
 from tests.trainer import sessions
 from tests.trainer.conftest import together
 from tests.trainer.engine.memory.shortage import Shortage
+from vastrun.contract.heartbeat import Heartbeat
 from vastrun.trainer.distributed.exit import reason_of
 from vastrun.trainer.distributed.group import Ranks
 from vastrun.trainer.engine.memory import probe_micro_batch
 from vastrun.trainer.engine.session import Session
-from vastrun.trainer.heartbeat import Heartbeat
 
 pytestmark = pytest.mark.torch
 

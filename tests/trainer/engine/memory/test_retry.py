@@ -12,10 +12,10 @@ import pytest
 from tests.trainer import sessions
 from tests.trainer.conftest import together
 from tests.trainer.engine.memory.shortage import Shortage
+from vastrun.contract.heartbeat import Heartbeat
 from vastrun.trainer.distributed.group import Ranks
 from vastrun.trainer.engine.memory import train_step_with_oom_retry
 from vastrun.trainer.engine.session import Session
-from vastrun.trainer.heartbeat import Heartbeat
 
 pytestmark = pytest.mark.torch
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.trainer.supervision.forked import Train, starting
+from tests.onstart.supervision.forked import Train, starting
 from vastrun.contract import layout
 
 pytestmark = pytest.mark.torch

@@ -1,0 +1,145 @@
+"""`python -m vastrun.onstart.boot.preflight CHECK`, in the box of VASTRUN_BOX, with the variables of a step.
+
+machine     check that the machine suffices for the job: GPUs, CUDA, shared memory, disk
+comm        time an all-reduce over the ranks; record the working settings in run/preflight.json
+link        time an all-reduce over the nodes of the run, by one rank of each; minimum VASTRUN_LINK_MBPS
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import NoReturn
+
+from vastrun.contract.job import Job
+from vastrun.contract.program import ProgramSpec
+from vastrun.onstart.boot.preflight.machine import (
+    EXIT_UNFIT_IMAGE,
+    JobNeeds,
+    description,
+    faults_of,
+    inspect_machine,
+    skip_reason,
+    torch_fault,
+    version_fault_here,
+    warnings,
+)
+from vastrun.onstart.uncollected_import import importing
+
+_ONE_RANK = "one rank: no communication to check"
+_USAGE = "usage: python -m vastrun.onstart.boot.preflight machine|comm|link   (VASTRUN_BOX: a folder)"
+
+
+def main(arguments: list[str]) -> int:
+    """Run the check that the arguments name.
+
+    Returns its exit status, which docs/box.md lists; 2 for wrong arguments.
+    """
+    box = os.environ.get("VASTRUN_BOX")
+    checks = {
+        "machine": _check_machine,
+        "comm": _check_communication,
+        "link": _check_link,
+    }
+    if len(arguments) != 1 or arguments[0] not in checks or not box:
+        print(_USAGE, file=sys.stderr)
+        return 2
+    return checks[arguments[0]](Path(box))
+
+
+def _check_machine(box: Path) -> int:
+    needs = JobNeeds(
+        gpus=int(os.environ["VASTRUN_GPUS"]),
+        torch=Job.read(box).program.torch is not None and os.environ["VASTRUN_SETUP"] == "0",
+    )
+    machine = inspect_machine(box, needs)
+    for line in description(machine):
+        print(line)
+    if not needs.gpus:
+        print("no GPU: the job trains on the CPU")
+    for line in warnings(machine, needs):
+        print(f"warning: {line}")
+    faults = faults_of(machine, needs)
+    for line in faults:
+        print(line, file=sys.stderr)
+    return 1 if faults else 0
+
+
+def _check_communication(box: Path) -> int:
+    program = Job.read(box).program
+    ranks, gpus = int(os.environ["VASTRUN_RANKS"]), int(os.environ["VASTRUN_GPUS"])
+    if ranks == 1 and not _needs_torch(program):
+        print(_ONE_RANK)
+        return 0
+    if reason := _skip_reason(program):
+        print(f"{reason}: the communication of the ranks is not tested before your program runs")
+        return 0
+    fault = torch_fault(gpus=gpus) or version_fault_here(program)
+    if fault and os.environ["VASTRUN_SETUP"] != "0":
+        print(f"{fault}, unless set-up installs it; the communication of the ranks is not tested")
+        return 0
+    if fault:
+        print(fault, file=sys.stderr)
+        return EXIT_UNFIT_IMAGE
+    if ranks == 1 and not gpus:
+        print(_ONE_RANK)
+        return 0
+    try:
+        with importing():  # torch, which takes seconds
+            from vastrun.onstart.boot.preflight.comm import check_communication
+    except (ImportError, OSError) as error:
+        return _not_imported(error, program)
+    return check_communication(box, ranks, "nccl" if gpus else "gloo")
+
+
+def _check_link(box: Path) -> int:
+    program = Job.read(box).program
+    gpus, setup = int(os.environ["VASTRUN_GPUS"]), os.environ["VASTRUN_SETUP"]
+    if reason := _skip_reason(program):
+        print(f"{reason}: the connection of the nodes is not tested before your program runs")
+        return 0
+    fault = torch_fault(gpus=gpus)
+    if fault:
+        print(
+            f"{fault}; the connection of the nodes is not tested",
+            file=sys.stdout if setup != "0" else sys.stderr,
+        )
+        return 0 if setup != "0" else EXIT_UNFIT_IMAGE
+    try:
+        with importing():  # torch, which takes seconds
+            from vastrun.onstart.boot.preflight.link import check_link
+    except (ImportError, OSError) as error:
+        return _not_imported(error, program)
+    return check_link(box, float(os.environ["VASTRUN_LINK_MBPS"]), "nccl" if gpus else "gloo")
+
+
+def _not_imported(error: Exception, program: ProgramSpec) -> int:
+    """Return the exit status if torch cannot be imported: a user's program may not need it."""
+    fault = f"torch cannot be imported: {error}"
+    if not _needs_torch(program):
+        print(f"{fault}; communication is not tested before your program runs")
+        return 0
+    print(fault, file=sys.stderr)
+    return EXIT_UNFIT_IMAGE
+
+
+def _needs_torch(program: ProgramSpec) -> bool:
+    """Tell whether the program, or that of a slot of a held machine, needs torch."""
+    return program.torch is not None or program.kind == "hold"
+
+
+def _skip_reason(program: ProgramSpec) -> str:
+    return "" if _needs_torch(program) else skip_reason()
+
+
+def run(arguments: list[str]) -> NoReturn:
+    """Run the check and exit at once: the teardown of torch takes half a second."""
+    exit_code = main(arguments)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(exit_code)
+
+
+if __name__ == "__main__":
+    run(sys.argv[1:])

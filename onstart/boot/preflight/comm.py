@@ -1,0 +1,287 @@
+"""Communication: tests an all-reduce of ranks forked from this process; finds the settings that work here."""
+
+from __future__ import annotations
+
+import inspect
+import os
+import signal
+import sys
+import tempfile
+import time
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from datetime import timedelta
+from functools import partial
+from pathlib import Path
+from typing import Any, NoReturn, Optional
+
+import torch
+import torch.distributed as torch_dist
+
+from vastrun.contract import layout
+from vastrun.contract.errors import DeviceError
+from vastrun.contract.records import write_json
+
+MEGABYTES = {"gloo": 16, "nccl": 256}
+_TIMES = 5
+RankFunction = Callable[[int, int, Path], Optional[float]]  # noqa: UP045 - evaluated by Python 3.9, too
+"""Function of a rank: (rank, ranks, shared folder); may return a figure."""
+
+_WATCH_EVERY_S = 0.01
+_REAP_S = 5.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class CommSettings:
+    """Settings for the communication of the ranks, with the timeout of their test."""
+
+    env: dict[str, str] = field(default_factory=dict)
+    limit_s: float
+    """Seconds for the all-reduce, counted from when all ranks are ready."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CommTrial:
+    """The result of a test of settings."""
+
+    env: dict[str, str]
+    fault: str | None
+    gb_per_s: float | None
+
+
+# Where GPUs cannot reach each other's memory, by a fault of the board or its settings, NCCL hangs or returns
+# wrong sums. Then it has to copy through shared memory, or else through sockets.
+SETTINGS = {
+    "gloo": (CommSettings(limit_s=30.0),),
+    "nccl": (
+        CommSettings(limit_s=25.0),
+        CommSettings(env={"NCCL_P2P_DISABLE": "1"}, limit_s=12.0),
+        CommSettings(env={"NCCL_P2P_DISABLE": "1", "NCCL_SHM_DISABLE": "1"}, limit_s=12.0),
+    ),
+}
+START_S = 60.0
+"""Timeout for the start of CUDA and the process group, which takes long on a slow machine with good links."""
+_MIN_GB_PER_S = {"gloo": 0.0, "nccl": 0.5}
+"""Minimum rate; even sockets are faster."""
+
+
+def check_communication(box: Path, ranks: int, backend: str) -> int:
+    """Find communication settings that work.
+
+    Returns the step's exit status; `run/preflight.json` records all trials.
+    """
+    name = f"all-reduce {ranks} ranks {backend}"
+
+    def run_trial(settings: CommSettings) -> CommTrial:
+        forked = run_forked(
+            all_reduce(backend, START_S + settings.limit_s),
+            ranks,
+            settings.env,
+            settings.limit_s,
+            start_s=START_S,
+        )
+        return evaluate_trial(settings, forked, min_gb_per_s=_MIN_GB_PER_S[backend])
+
+    trials = try_settings(SETTINGS[backend], run_trial)
+    for trial in trials:
+        print(_line(name, trial, MEGABYTES[backend]), file=sys.stderr if trial.fault else sys.stdout)
+    # Also when no settings work: the record has the fault of each.
+    env = {} if trials[-1].fault else trials[-1].env
+    tried = [asdict(trial) for trial in trials]
+    write_json(box / layout.PREFLIGHT, {"backend": backend, "ranks": ranks, "env": env, "trials": tried})
+    return 1 if trials[-1].fault else 0
+
+
+def try_settings(
+    settings_list: Sequence[CommSettings], run_trial: Callable[[CommSettings], CommTrial]
+) -> list[CommTrial]:
+    """Try the settings in order until some work, which are the last."""
+    trials: list[CommTrial] = []
+    for settings in settings_list:
+        trials.append(run_trial(settings))
+        if trials[-1].fault is None:
+            break
+    return trials
+
+
+def evaluate_trial(settings: CommSettings, forked: ForkedRanks, *, min_gb_per_s: float) -> CommTrial:
+    """Evaluate the ends of the ranks under these settings."""
+    fault = "; ".join(f"rank {rank} {how}" for rank, how in sorted(forked.faults.items())) or None
+    if fault is None and forked.figure is not None and forked.figure < min_gb_per_s:
+        fault = f"only {forked.figure:.2g} GB/s, expected at least {min_gb_per_s:g}"
+    return CommTrial(env=settings.env, fault=fault, gb_per_s=forked.figure)
+
+
+def _line(name: str, trial: CommTrial, megabytes: int) -> str:
+    chosen = "".join(f" {variable}={value}" for variable, value in trial.env.items())
+    how = f"{name}{f' with{chosen}' if chosen else ''}"
+    if trial.fault:
+        return f"{how}: {trial.fault}"
+    rate = "no link to measure" if trial.gb_per_s is None else f"{trial.gb_per_s:.1f} GB/s"
+    return f"{how} {megabytes} MB: {rate}, sum correct"
+
+
+def all_reduce(backend: str, limit_s: float) -> RankFunction:
+    """Return the work of a rank, whose result is GB/s, if there is a link to measure."""
+    return partial(_all_reduce, backend, limit_s)
+
+
+def _all_reduce(backend: str, limit_s: float, rank: int, ranks: int, folder: Path) -> float | None:
+    """Sum over the ranks. Raises RuntimeError for failed communication or a wrong sum."""
+    device = device_of(rank, gpus=ranks if backend == "nccl" else 0)
+    torch_dist.init_process_group(
+        backend,
+        store=torch_dist.FileStore(str(folder / "store"), ranks),
+        rank=rank,
+        world_size=ranks,
+        timeout=timedelta(seconds=limit_s),
+        **eager_init_options(device),
+    )
+    values = torch.empty(MEGABYTES[backend] * 250_000, device=device)
+    report_ready(rank, folder)
+    return measure_all_reduce(values, rank, ranks, times=_TIMES)
+
+
+def device_of(rank: int, *, gpus: int) -> torch.device:
+    """Return the device of a rank: its GPU when there are any, else the CPU. Raises DeviceError."""
+    if not gpus:
+        return torch.device("cpu")
+    seen = torch.cuda.device_count()
+    if rank >= seen:
+        raise DeviceError(f"GPU {rank} is needed, but torch {torch.__version__} sees only {seen} GPUs")
+    torch.cuda.set_device(rank)
+    return torch.device("cuda", rank)
+
+
+def eager_init_options(device: torch.device) -> dict[str, Any]:
+    """Return arguments of `init_process_group` that make NCCL connect eagerly, since torch 2.3."""
+    known = inspect.signature(torch_dist.init_process_group).parameters
+    return {"device_id": device} if device.type == "cuda" and "device_id" in known else {}
+
+
+def measure_all_reduce(values: torch.Tensor, rank: int, ranks: int, *, times: int) -> float | None:
+    """Sum float32 values over the ranks, several times; return the best rate of each link, in GB/s.
+
+    None: there is no link. Raises RuntimeError for a wrong sum.
+    """
+    best_s = min(_timed(values, rank) for _ in range(times))
+    expected = ranks * (ranks + 1) / 2
+    if not bool((values == expected).all()):
+        raise RuntimeError(f"the sum is {values[0].item()}, expected {expected}")
+    # A ring sends every byte 2 (n - 1) / n times.
+    return values.nbytes / 1e9 * 2 * (ranks - 1) / ranks / best_s if ranks > 1 else None
+
+
+def _timed(values: torch.Tensor, rank: int) -> float:
+    values.fill_(rank + 1)
+    torch_dist.barrier()
+    begin = time.perf_counter()
+    torch_dist.all_reduce(values)
+    if values.is_cuda:
+        torch.cuda.synchronize()
+    return time.perf_counter() - begin
+
+
+@dataclass(frozen=True, kw_only=True)
+class ForkedRanks:
+    faults: Mapping[int, str]
+    """Text on the failure of each failed rank."""
+    figure: float | None = None
+    """Result of rank 0."""
+
+
+def run_forked(
+    work: RankFunction, ranks: int, env: Mapping[str, str], limit_s: float, *, start_s: float | None = None
+) -> ForkedRanks:
+    """Fork ranks that run `work` with `env` in their environment; kill them at the timeout.
+
+    `start_s`: seconds within which each rank must report ready; `limit_s` then counts from the last one.
+    """
+    with tempfile.TemporaryDirectory(prefix="vastrun-preflight-") as name:
+        folder = Path(name)
+        pids = {rank: _fork_rank(work, rank, ranks, env, folder) for rank in range(ranks)}
+        faults: dict[int, str] = {}
+        late = set() if start_s is None else _late(pids, faults, folder, start_s)
+        if late:
+            faults |= _kill_all({rank: pids[rank] for rank in late}, f"was not ready within {start_s:.0f} s")
+            _kill_all({rank: pid for rank, pid in pids.items() if rank not in late}, "")
+        else:
+            _wait(pids, faults, limit_s)
+            faults |= _kill_all(pids, f"did not end within {limit_s:.0f} s")
+        figure = folder / "figure"
+        return ForkedRanks(faults=faults, figure=float(figure.read_text()) if figure.exists() else None)
+
+
+def report_ready(rank: int, folder: Path) -> None:
+    """Report that this rank has started and is ready for the measurement."""
+    _ready(rank, folder).touch()
+
+
+def _ready(rank: int, folder: Path) -> Path:
+    return folder / f"ready-{rank}"
+
+
+def _late(pids: dict[int, int], faults: dict[int, str], folder: Path, start_s: float) -> set[int]:
+    """Wait until all ranks are ready or one has failed; return those that were not ready in time."""
+
+    def waited_for() -> set[int]:
+        return {rank for rank in pids if not _ready(rank, folder).exists()}
+
+    _wait(pids, faults, start_s, until=lambda: bool(faults) or not waited_for())
+    return set() if faults else waited_for()
+
+
+def _fork_rank(work: RankFunction, rank: int, ranks: int, env: Mapping[str, str], folder: Path) -> int:
+    sys.stdout.flush()  # each fork would write the buffered output again
+    pid = os.fork()
+    if pid == 0:
+        _become_rank(work, rank, ranks, env, folder)
+    return pid
+
+
+def _become_rank(work: RankFunction, rank: int, ranks: int, env: Mapping[str, str], folder: Path) -> NoReturn:
+    exit_code = 1
+    try:
+        os.environ.update(env)
+        figure = work(rank, ranks, folder)
+        if rank == 0 and figure is not None:
+            (folder / "figure").write_text(str(figure))
+        exit_code = 0
+    finally:
+        if error := sys.exc_info()[1]:
+            print(
+                f"rank {rank}: {''.join(traceback.format_exception_only(type(error), error)).strip()}",
+                file=sys.stderr,
+            )
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(exit_code)
+
+
+def _wait(
+    running: dict[int, int],
+    faults: dict[int, str],
+    within_s: float,
+    until: Callable[[], bool] = lambda: False,
+) -> None:
+    """Record failures in `faults` until the timeout; `running` keeps the ranks that have not ended."""
+    deadline = time.monotonic() + within_s
+    while running and time.monotonic() < deadline and not until():
+        for rank, pid in list(running.items()):
+            ended, status = os.waitpid(pid, os.WNOHANG)
+            if ended:
+                del running[rank]
+                code = os.waitstatus_to_exitcode(status)
+                if code:
+                    faults[rank] = f"ended by {signal.Signals(-code).name}" if code < 0 else f"exited {code}"
+        time.sleep(_WATCH_EVERY_S)
+
+
+def _kill_all(running: dict[int, int], why: str) -> dict[int, str]:
+    """Kill the remaining ranks. A rank that is stuck in a driver cannot be killed, and is not waited for."""
+    faults = dict.fromkeys(running, why)
+    for pid in running.values():
+        os.kill(pid, signal.SIGKILL)
+    _wait(running, {}, _REAP_S)
+    return faults | dict.fromkeys(running, f"{why}, and cannot be killed")

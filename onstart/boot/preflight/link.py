@@ -1,0 +1,96 @@
+"""Link: measures an all-reduce between the nodes of a run before data is downloaded."""
+
+from __future__ import annotations
+
+import os
+import sys
+from datetime import timedelta
+from functools import partial
+from pathlib import Path
+
+import torch
+import torch.distributed as torch_dist
+
+from vastrun.contract.job import Job
+from vastrun.onstart.boot.preflight.comm import (
+    ForkedRanks,
+    RankFunction,
+    device_of,
+    eager_init_options,
+    measure_all_reduce,
+    report_ready,
+    run_forked,
+)
+from vastrun.onstart.nodes import ThisNode, network_environment, this_node_of
+
+MEGABYTES = 16
+_TIMES = 3
+"""The first is the slowest: connections are made."""
+_CONNECT_TIMEOUT_S = 600.0
+"""Timeout for all nodes to connect: one may have tested several settings of its ranks before."""
+_TIMEOUT_S = 60.0
+"""Timeout of the measurement, enough for 6 Mbit/s."""
+_MBPS_PER_GB_S = 8000.0
+"""Mbit/s in a GB/s."""
+
+
+def check_link(box: Path, min_mbps: float, backend: str) -> int:
+    """Measure the rate between the nodes, by one rank of each. Returns the step's exit status."""
+    job = Job.read(box)
+    this_node = this_node_of(job.nodes, os.environ)
+    work = between_nodes(this_node, backend)
+    forked = run_forked(work, 1, network_environment(this_node), _TIMEOUT_S, start_s=_CONNECT_TIMEOUT_S)
+    name = f"all-reduce {job.nodes} nodes {backend} {MEGABYTES} MB"
+    if fault := fault_of(forked, min_mbps):
+        print(f"{name}: {fault}", file=sys.stderr)
+        return 1
+    print(f"{name}: {_mbps(forked):.0f} Mbit/s, sum correct")
+    return 0
+
+
+def fault_of(forked: ForkedRanks, min_mbps: float) -> str:
+    """Return why the nodes cannot train together; empty if they can."""
+    if forked.faults:
+        return f"the nodes cannot reach each other: the rank {forked.faults[0]}"
+    if _mbps(forked) < min_mbps:
+        return f"only {_mbps(forked):.0f} Mbit/s between the nodes, expected at least {min_mbps:g}"
+    return ""
+
+
+def between_nodes(this_node: ThisNode, backend: str) -> RankFunction:
+    """Return the work of this node, whose result is GB/s."""
+    return partial(_all_reduce, this_node, backend)
+
+
+def _all_reduce(this_node: ThisNode, backend: str, _rank: int, _ranks: int, folder: Path) -> float | None:
+    """Sum over the nodes. Raises RuntimeError for failed communication or a wrong sum."""
+    nodes, device = this_node.nodes, device_of(0, gpus=1 if backend == "nccl" else 0)
+    # At a port of its own: the supervisors and the ranks use the next two.
+    store = torch_dist.TCPStore(
+        this_node.host,
+        this_node.port,
+        world_size=nodes,
+        is_master=this_node.is_host,
+        timeout=timedelta(seconds=_CONNECT_TIMEOUT_S),
+    )
+    torch_dist.init_process_group(
+        backend,
+        store=torch_dist.PrefixStore("link", store),
+        rank=this_node.node,
+        world_size=nodes,
+        timeout=timedelta(seconds=_CONNECT_TIMEOUT_S),
+        **eager_init_options(device),
+    )
+    values = torch.empty(MEGABYTES * 250_000, device=device)
+    torch_dist.barrier()
+    report_ready(0, folder)
+    figure = measure_all_reduce(values, this_node.node, nodes, times=_TIMES)
+    # Node 0 has the store: it exits last.
+    store.set(f"done {this_node.node}", "")
+    if this_node.is_host:
+        store.wait([f"done {node}" for node in range(nodes)])
+    return figure
+
+
+def _mbps(forked: ForkedRanks) -> float:
+    return (forked.figure or 0.0) * _MBPS_PER_GB_S

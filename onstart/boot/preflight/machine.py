@@ -1,0 +1,236 @@
+"""Machine check: measure the machine, and compare it with the job's needs. Standard library only."""
+
+from __future__ import annotations
+
+import os
+import re
+import runpy
+import shutil
+import sys
+import tempfile
+import time
+from dataclasses import dataclass, replace
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from vastrun.contract.program import ProgramSpec
+from vastrun.onstart.boot.preflight.nvidia_smi import Gpu, NvidiaSmiError, driver_cuda, read_gpus
+
+_SHM = Path("/dev/shm")
+_SHM_MIB = 1024
+_SHM_ADVICE = "/dev/shm is smaller than 1 GiB: start the container with --shm-size or --ipc=host"
+_FREE_MIB = 512
+_MAX_USED_MIB = 1024
+_SLOW_DISK_MB_PER_S = 50.0
+_WRITE_MB = 256
+_WRITE_S = 1.0
+Version = tuple[int, int]
+
+OLDEST_TORCH: Version = (2, 1)
+"""Oldest torch with which the preflight tests communication."""
+EXIT_UNFIT_IMAGE = 78
+
+
+@dataclass(frozen=True, kw_only=True)
+class JobNeeds:
+    """The job's needs of a machine."""
+
+    gpus: int
+    torch: bool
+    """True when the program needs torch, as it is installed now."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Machine:
+    """The measured machine. GPUs are inspected only when the job needs any."""
+
+    cpu: str
+    shm_mib: int
+    free_mib: int
+    gpus: tuple[Gpu, ...] = ()
+    nvidia_smi_fault: str = ""
+    driver_cuda: Version | None = None
+    torch_cuda: Version | None = None
+    disk_mb_per_s: float | None = None
+
+
+def inspect_machine(box: Path, needs: JobNeeds) -> Machine:
+    """Measure this machine."""
+    machine = Machine(
+        cpu=_cpu(),
+        shm_mib=shutil.disk_usage(_SHM).total >> 20 if _SHM.exists() else 0,
+        free_mib=shutil.disk_usage(box).free >> 20,
+    )
+    return _with_gpus(machine, box) if needs.gpus else machine
+
+
+def _with_gpus(machine: Machine, box: Path) -> Machine:
+    try:
+        gpus = read_gpus()
+    except NvidiaSmiError as error:
+        return replace(machine, nvidia_smi_fault=str(error))
+    return replace(
+        machine,
+        gpus=gpus,
+        driver_cuda=driver_cuda(),
+        torch_cuda=torch_cuda(),
+        disk_mb_per_s=_write_speed(box) if machine.free_mib >= _FREE_MIB else None,
+    )
+
+
+def description(machine: Machine) -> list[str]:
+    """Describe each part of the machine in a line."""
+    speed = f", writes {machine.disk_mb_per_s:.0f} MB/s" if machine.disk_mb_per_s else ""
+    return [
+        machine.cpu,
+        *(_gpu_line(gpu) for gpu in machine.gpus),
+        *([_cuda_line(machine.driver_cuda, machine.torch_cuda)] if machine.driver_cuda else []),
+        f"/dev/shm {machine.shm_mib} MiB",
+        f"disk {machine.free_mib} MiB free{speed}",
+    ]
+
+
+def faults_of(machine: Machine, needs: JobNeeds) -> list[str]:
+    """Return why the job cannot run on this machine; empty if it can."""
+    faults = [*_gpu_faults(machine, needs), *_cuda_faults(machine, needs)]
+    if machine.shm_mib < _SHM_MIB and needs.gpus > 1:
+        # NCCL passes data between GPUs through it, and crashes with a segmentation fault when it is full.
+        faults.append(_SHM_ADVICE)
+    if machine.free_mib < _FREE_MIB:
+        faults.append(f"less than {_FREE_MIB} MiB of disk are free")
+    return faults
+
+
+def warnings(machine: Machine, needs: JobNeeds) -> list[str]:
+    """Return warnings about a machine on which the job can run."""
+    names = sorted({gpu.name for gpu in machine.gpus})
+    busy = [gpu for gpu in machine.gpus if (gpu.used_mib or 0) > _MAX_USED_MIB]
+    speed = machine.disk_mb_per_s
+    checks = (
+        (machine.shm_mib < _SHM_MIB and needs.gpus < 2, _SHM_ADVICE),
+        (len(names) > 1, f"the GPUs differ, and the slowest determines the speed: {', '.join(names)}"),
+        (speed is not None and speed < _SLOW_DISK_MB_PER_S, "the disk is slow: checkpoints will take long"),
+        *((True, f"GPU {gpu.index}: other processes use {gpu.used_mib} MiB") for gpu in busy),
+    )
+    return [text for holds, text in checks if holds]
+
+
+def _gpu_faults(machine: Machine, needs: JobNeeds) -> list[str]:
+    if machine.nvidia_smi_fault:
+        fault = machine.nvidia_smi_fault
+        return [f"the job needs {needs.gpus} GPUs, but nvidia-smi does not work here: {fault}"]
+    faults = []
+    if len(machine.gpus) < needs.gpus:
+        faults.append(f"the job needs {needs.gpus} GPUs, this machine has {len(machine.gpus)}")
+    for gpu in machine.gpus:
+        checks = (
+            (gpu.ecc_errors, f"{gpu.ecc_errors} memory errors that could not be corrected"),
+            (gpu.remap_pending, "faulty memory needs a reset"),
+            (gpu.remap_failed, "faulty memory that cannot be replaced"),
+        )
+        faults += [f"GPU {gpu.index}: {text}" for bad, text in checks if bad]
+    return faults
+
+
+def _cuda_faults(machine: Machine, needs: JobNeeds) -> list[str]:
+    """Compare CUDA versions.
+
+    Within a major version newer programs run on older drivers (NVIDIA: "CUDA Compatibility").
+    """
+    driver, built_for = machine.driver_cuda, machine.torch_cuda
+    if needs.torch and driver and built_for and driver[0] < built_for[0]:
+        return [f"the driver supports CUDA {dotted(driver)}, but torch needs {dotted(built_for)}"]
+    return []
+
+
+def _gpu_line(gpu: Gpu) -> str:
+    memory = "memory unknown" if gpu.memory_mib is None else f"{gpu.memory_mib} MiB"
+    return f"GPU {gpu.index}: {gpu.name}, {memory}, driver {gpu.driver}"
+
+
+def _cuda_line(driver: Version, built_for: Version | None) -> str:
+    torch = f", torch is built for {dotted(built_for)}" if built_for else ""
+    return f"CUDA {dotted(driver)} by the driver{torch}"
+
+
+def _cpu() -> str:
+    model = re.search(r"^model name[^:\n]*: (.*)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
+    memory = re.search(r"^MemTotal: *(\d+)", Path("/proc/meminfo").read_text(), re.MULTILINE)
+    gib = int(memory[1]) >> 20 if memory else 0
+    cores = len(os.sched_getaffinity(0))
+    return f"CPU {model[1] if model else 'unknown'}, {cores} cores, {gib} GiB of memory"
+
+
+def _write_speed(box: Path) -> float:
+    """Measure the write speed of one file in MB/s, including the sync."""
+    block = os.urandom(1 << 20) * 8  # some disks do not write zeros
+    with tempfile.TemporaryFile(dir=box, buffering=0) as file:
+        began = time.monotonic()
+        while file.tell() < _WRITE_MB * 1_000_000 and time.monotonic() - began < _WRITE_S:
+            file.write(block)
+        os.fdatasync(file.fileno())
+        return file.tell() / 1e6 / (time.monotonic() - began)
+
+
+def torch_fault(*, gpus: int) -> str:
+    """Return why the installed torch cannot train on this number of GPUs; empty if it can."""
+    if find_spec("torch") is None:
+        return "torch is not installed: take an image that has it"
+    if gpus and torch_cuda() is None:
+        return "torch is built for the CPU only: take an image with CUDA"
+    return ""
+
+
+def version_fault(program: ProgramSpec, torch: Version | None, python: Version) -> str:
+    """Return why the program does not support these versions; empty if it does. None: unknown."""
+    needs_python = _version(program.python)
+    if needs_python is not None and python < needs_python:
+        needed = f"Python {program.python} or newer"
+        return f"`{program.kind}:` needs {needed}, and this is Python {dotted(python)}"
+    oldest, above = map(_version, program.torch or ("", ""))
+    if torch is not None and oldest is not None and above is not None and not oldest <= torch < above:
+        needed = f"torch {dotted(oldest)} or newer, below {dotted(above)}"
+        return f"`{program.kind}:` needs {needed}, and this is torch {dotted(torch)}"
+    return ""
+
+
+def version_fault_here(program: ProgramSpec) -> str:
+    """Return why the program does not support the installed versions; empty if it does."""
+    return version_fault(program, torch_version(), (sys.version_info.major, sys.version_info.minor))
+
+
+def skip_reason() -> str:
+    """Return why communication cannot be tested before a user's program; empty if it can."""
+    if find_spec("torch") is None:
+        return "torch is not installed"
+    version = torch_version()
+    if version is not None and version < OLDEST_TORCH:
+        return f"torch {dotted(version)} is older than {dotted(OLDEST_TORCH)}"
+    return ""
+
+
+def torch_cuda() -> Version | None:
+    """Return the CUDA version of torch's build."""
+    return _version(_of_build().get("cuda"))
+
+
+def torch_version() -> Version | None:
+    """Return the version of torch; None: not installed, or unknown."""
+    return _version(_of_build().get("__version__"))
+
+
+def dotted(version: Version) -> str:
+    """Format a version: 2.13."""
+    return f"{version[0]}.{version[1]}"
+
+
+def _of_build() -> dict[str, Any]:
+    found = find_spec("torch")
+    path = Path(found.origin).with_name("version.py") if found and found.origin else None
+    return runpy.run_path(str(path)) if path and path.exists() else {}
+
+
+def _version(text: str | None) -> Version | None:
+    found = re.match(r"(\d+)(?:\.(\d+))?", text or "")
+    return (int(found[1]), int(found[2] or 0)) if found else None

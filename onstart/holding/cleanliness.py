@@ -1,0 +1,196 @@
+"""Cleanliness: removes and reports what ended slots left on a machine, before it accepts the next slot.
+
+A machine whose state is unknown is not clean.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import time
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+
+from vastrun.contract import layout
+from vastrun.onstart.holding.machine import (
+    SCRATCH,
+    HeldBox,
+    Process,
+    gpus_in_use,
+    holders_of,
+    is_below,
+    list_processes,
+    open_paths,
+    scratch_files,
+    with_descendants,
+)
+
+_GPU_SLACK_MIB = 64
+"""MiB by which the memory use of a driver may change."""
+_WAIT_S = 20.0
+"""Seconds to wait for free GPU memory: after its process has ended, a large GPU takes seconds to clear it."""
+_PAUSE_S = 0.1
+_REQUESTS = Path(layout.SLOT_ORDERS).name
+_MAX_SHOWN = 3
+
+
+def clean_up(
+    box: Path,
+    machine: HeldBox,
+    active: Collection[str],
+    *,
+    busy_gpus: Collection[str] = (),
+    wait_s: float = _WAIT_S,
+    scratch: Sequence[Path] = SCRATCH,
+) -> tuple[str, ...]:
+    """Kill and remove what ended slots left. Return a text for each thing that is left nevertheless.
+
+    `active`: names of the existing slots. `busy_gpus`: UUIDs of their GPUs.
+    """
+    deadline = time.monotonic() + wait_s
+    while True:
+        # Again with each poll: a process may have started another one meanwhile.
+        _remove_leftovers(box, machine, active, scratch)
+        faults = tuple(_faults(box, machine, active, busy_gpus, scratch))
+        if not faults or time.monotonic() > deadline:
+            return faults
+        time.sleep(_PAUSE_S)
+
+
+def _remove_leftovers(box: Path, machine: HeldBox, active: Collection[str], scratch: Sequence[Path]) -> None:
+    processes = list_processes()
+    left = leftover_processes(box, active, processes)
+    if machine.is_dedicated:  # elsewhere the user may work in the folder
+        left |= leftover_file_holders(box, active, processes)
+    for pid in left:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.kill(pid, signal.SIGKILL)
+    for folder in leftover_folders(box, active):
+        shutil.rmtree(folder, ignore_errors=True)
+    if machine.is_dedicated and not active:
+        _remove(leftover_scratch_files(machine, scratch))
+
+
+def _faults(
+    box: Path,
+    machine: HeldBox,
+    active: Collection[str],
+    busy_gpus: Collection[str],
+    scratch: Sequence[Path],
+) -> Iterator[str]:
+    processes = list_processes()
+    left = leftover_processes(box, active, processes) | leftover_file_holders(box, active, processes)
+    if left:
+        yield f"still running: {_named(processes, left)}"
+    folders = leftover_folders(box, active)
+    if folders:
+        yield f"not removed: {', '.join(path.name for path in folders[:_MAX_SHOWN])}"
+    yield from _gpu_faults(machine, busy_gpus)
+    unknown = unknown_processes(machine, processes, box) - left if machine.processes else ()
+    if unknown:
+        yield f"unknown processes: {_named(processes, unknown)}"
+    if machine.is_dedicated:
+        files = [] if active else leftover_scratch_files(machine, scratch)
+        if files:
+            yield f"left behind: {', '.join(map(str, files[:_MAX_SHOWN]))}"
+
+
+def leftover_processes(box: Path, active: Collection[str], processes: Mapping[int, Process]) -> set[int]:
+    """Return the processes of ended slots, by their environment, and their descendants."""
+    slots = box / layout.SLOTS
+    named = {pid: _slot_named(process, slots) for pid, process in processes.items()}
+    gone = with_descendants(processes, (pid for pid, name in named.items() if name not in (None, *active)))
+    used = with_descendants(processes, (pid for pid, name in named.items() if name in active))
+    return gone - used - {os.getpid()}
+
+
+def leftover_file_holders(box: Path, active: Collection[str], processes: Mapping[int, Process]) -> set[int]:
+    """Return the processes that work in the folder of an ended slot, or hold a file of it open.
+
+    This finds a process that left its session and cleared its environment.
+    """
+    slots = (box / layout.SLOTS).resolve()
+    holding = holders_of(processes, slots)
+    return {
+        pid for pid in holding if any(_is_in_ended_slot(link, slots, active) for link in open_paths(pid))
+    } - {os.getpid()}
+
+
+def _is_in_ended_slot(link: str, slots: Path, active: Collection[str]) -> bool:
+    """Tell whether a path lies in the folder of an ended slot, not in the lock or the requests."""
+    name = link.removeprefix(f"{slots}/").partition("/")[0]
+    return is_below(link, slots) and link != str(slots) and not name.startswith(".") and name not in active
+
+
+def unknown_processes(machine: HeldBox, processes: Mapping[int, Process], box: Path) -> set[int]:
+    """Return the processes of unknown origin on a dedicated machine.
+
+    Known are the processes from before the first slot, those of the box and its slots, their descendants,
+    and processes started from outside (`docker exec`), which have no parent here.
+    """
+    folder = str(box)
+    roots = {
+        pid
+        for pid, process in processes.items()
+        if (pid != 1 and process.identity in machine.processes)
+        or process.parent == 0
+        or process.has("VASTRUN_BOX", folder)
+        or _slot_named(process, box / layout.SLOTS) is not None
+    }
+    # An orphan becomes a child of the first process, which says nothing about its origin.
+    known = (
+        with_descendants({pid: each for pid, each in processes.items() if pid not in roots}, roots - {1})
+        | roots
+    )
+    return set(processes) - known - {1, os.getpid()}
+
+
+def leftover_scratch_files(machine: HeldBox, folders: Sequence[Path]) -> list[Path]:
+    """Return the files in the scratch folders that are newer than the first slot and not open."""
+    held = {link for pid in list_processes() for link in open_paths(pid)}
+    found = scratch_files(folders) - set(map(Path, machine.scratch))
+    return sorted(path for path in found if not any(is_below(link, path) for link in held))
+
+
+def leftover_folders(box: Path, active: Collection[str]) -> list[Path]:
+    """Return the folders of ended or incomplete slots."""
+    with contextlib.suppress(OSError):
+        paths = sorted(path for path in (box / layout.SLOTS).iterdir() if path.is_dir())
+        return [path for path in paths if path.name not in active and path.name != _REQUESTS]
+    return []
+
+
+def _gpu_faults(machine: HeldBox, busy: Collection[str]) -> Iterator[str]:
+    """Yield a text for each GPU without a slot that is in use or missing."""
+    if not machine.gpus:
+        return
+    now = dict(zip(*gpus_in_use(",".join(machine.gpus))))
+    for gpu, before in zip(machine.gpus, machine.gpu_used_mib):
+        if gpu in busy:
+            continue
+        if gpu not in now:
+            yield f"{gpu} is no longer visible"
+        elif now[gpu] > before + _GPU_SLACK_MIB:
+            yield f"{now[gpu]} MiB of {gpu} are in use"
+
+
+def _slot_named(process: Process, slots: Path) -> str | None:
+    """Return the slot in the environment of a process; None: no slot of this machine."""
+    _, found, rest = (b"\0" + process.environment).partition(f"\0VASTRUN_BOX={slots}/".encode())
+    return rest.partition(b"\0")[0].decode(errors="replace") if found else None
+
+
+def _remove(paths: Iterable[Path]) -> None:
+    for path in paths:
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            with contextlib.suppress(OSError):
+                path.unlink()
+
+
+def _named(processes: Mapping[int, Process], pids: Collection[int]) -> str:
+    shown = sorted(pids)[:_MAX_SHOWN]
+    return ", ".join(f"{processes[pid].name} ({pid})" for pid in shown)

@@ -1,0 +1,220 @@
+"""Hold: keeps the machine for slots and watches them, until a stop request or the idle timeout.
+
+If a slot uses more memory than its share, its largest process is killed, without harm to other slots. A
+rented container cannot create cgroups, so the holder polls the memory use.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import time
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
+
+from vastrun.contract import layout
+from vastrun.contract.outcome import Outcome, Reason
+from vastrun.contract.records import write_atomically, write_json
+from vastrun.contract.stop_budget import SUPERVISOR_SAVING_S
+from vastrun.onstart.holding.machine import PROC, Process, box_processes, list_processes
+from vastrun.onstart.holding.slots import BoxSlot, drain, drain_reason, slot_lock, slots_of
+from vastrun.onstart.supervision.memory_counters import count
+
+_PAGE = os.sysconf("SC_PAGE_SIZE")
+_SPARED = ("bash", "sh", "sleep")
+"""Programs that are never killed: the lease and run.sh, which are small and needed to the end."""
+
+_POLL_INTERVAL_S = 0.5
+_STATUS_S = 1.0
+_STOP_S = SUPERVISOR_SAVING_S + 20.0
+"""Seconds for slots to save and be collected after a stop request: less than the timeout of `step.sh`."""
+_BROKEN_S = 10.0
+_EXIT_STOPPED = 143
+
+
+class Holder:
+    """Watches the slots of one machine. `idle_s`: seconds without a slot until the machine ends."""
+
+    def __init__(
+        self,
+        box: Path,
+        *,
+        idle_s: float,
+        say: Callable[[str], None],
+        now: Callable[[], float],
+    ) -> None:
+        self._box, self._idle_s, self._say, self._now = box, idle_s, say, now
+        self._asked = False
+        self._idle_since = now()
+        self._status_at = 0.0
+        self._stop_at: float | None = None
+        self._slots_before: frozenset[str] = frozenset()
+
+    def request_end(self, *_: object) -> None:
+        """Request the end of the machine; the handler of SIGTERM."""
+        self._asked = True
+
+    def poll(self) -> str | None:
+        """Poll all slots once. Return why the machine ends; None: it continues."""
+        slots = slots_of(self._box)
+        self._watch(slots)
+        self._write_status()
+        if slots:
+            self._idle_since = self._now()
+        if self._asked or (self._box / layout.STOP).exists():
+            return self._stopping(slots)
+        why = drain_reason(self._box)
+        if why:
+            return None if slots else why
+        if self._now() - self._idle_since < self._idle_s:
+            return None
+        return self._end_idle()
+
+    def _end_idle(self) -> str | None:
+        """Drain an idle machine under the lock: a slot that is created meanwhile keeps it."""
+        with slot_lock(self._box):
+            if slots_of(self._box):
+                return None
+            drain(self._box, f"no slot was requested for {self._idle_s:.0f} s")
+        return drain_reason(self._box)
+
+    def _stopping(self, slots: list[BoxSlot]) -> str | None:
+        """Ask the slots to stop; return the reason when all have ended or the time is over."""
+        why = _first_line(self._box / layout.STOP) or "stopped"
+        drain(self._box, f"the machine is ending: {why}")
+        if self._stop_at is None:
+            self._stop_at = self._now()
+        for slot in slots:  # including one that was just created
+            request = self._box / layout.SLOTS / slot.name / layout.STOP
+            if not request.exists():
+                write_atomically(request, f"{why}\n", durable=False)
+        over = self._now() - self._stop_at > _STOP_S
+        return drain_reason(self._box) if over or not slots else None
+
+    def _watch(self, slots: list[BoxSlot]) -> None:
+        processes = list_processes() if slots else {}
+        for slot in slots:
+            excess = enforce_memory_limit(self._box / layout.SLOTS / slot.name, slot.memory_mib, processes)
+            if excess is not None:
+                self._say(f"{slot.name}: {excess}")
+                _log_to_slot(self._box / layout.SLOTS / slot.name, excess)
+        names = frozenset(slot.name for slot in slots)
+        for name in sorted(names - self._slots_before):
+            self._say(f"slot {name} is ready")
+        for name in sorted(self._slots_before - names):
+            self._say(f"slot {name} is removed")
+        self._slots_before = names
+
+    def _write_status(self) -> None:
+        if self._now() - self._status_at >= _STATUS_S:
+            self._status_at = self._now()
+            write_json(
+                self._box / layout.STATUS,
+                {"at": time.time(), "step": 0, "steps": 0, "loss": None, "ranks": []},
+                durable=False,
+            )
+
+
+def hold(box: Path, idle_s: float) -> int:
+    """Hold the machine until it ends. Return the exit status of the step."""
+    say = partial(print, flush=True)
+    holder, began = Holder(box, idle_s=idle_s, say=say, now=time.monotonic), time.time()
+    signal.signal(signal.SIGTERM, holder.request_end)
+    while (why := _poll(holder)) is None:
+        time.sleep(_POLL_INTERVAL_S)
+    stop = _first_line(box / layout.STOP)
+    print(why, flush=True)
+    write_atomically(box / layout.OUTCOME, _outcome(why, stop, began).to_json())
+    return _EXIT_STOPPED if stop else 0
+
+
+def _poll(holder: Holder) -> str | None:
+    """Poll once; an OSError (a full disk) must not end a machine with slots: its lease bounds it."""
+    try:
+        return holder.poll()
+    except OSError as error:
+        print(f"cannot watch the slots: {error}", flush=True)
+        time.sleep(_BROKEN_S)
+        return None
+
+
+def _outcome(why: str, stop: str, began: float) -> Outcome:
+    reason: Reason = "stopped" if stop else "finished"
+    return Outcome(
+        kind="hold",
+        reason=reason,
+        detail=why,
+        started_at=began,
+        ended_at=time.time(),
+        world_size=0,
+        ranks=(),
+        stop_cause=stop or None,
+    )
+
+
+def _log_to_slot(folder: Path, text: str) -> None:
+    """Append a line to the slot's log, in one write like all its writers."""
+    if (folder / layout.LOG).exists():
+        with (folder / layout.LOG).open("ab", buffering=0) as log:
+            log.write(f"{time.time():.3f} lease {text}\n".encode())
+
+
+def _first_line(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8", errors="replace").partition("\n")[0].strip()
+    except OSError:
+        return ""
+
+
+def enforce_memory_limit(
+    folder: Path, limit_mib: int, processes: Mapping[int, Process], proc: Path = PROC
+) -> str | None:
+    """Kill the slot's largest process if its processes exceed the limit, and return a line on it, else None.
+
+    Pages that several processes share count once. That takes long to determine, so it is done only where the
+    simple sum exceeds the limit.
+    """
+    pids = box_processes(processes, folder)
+    if sum(_resident(pid, proc) for pid in pids) <= limit_mib << 20:
+        return None
+    sizes = {pid: _proportional(pid, proc) for pid in pids}
+    used = sum(sizes.values())
+    victims = [pid for pid in pids if processes[pid].name not in _SPARED] or list(pids)
+    if used <= limit_mib << 20 or not victims:
+        return None
+    victim = max(victims, key=lambda pid: (sizes[pid], pid))
+    record_kill(folder, used, limit_mib << 20)
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.kill(victim, signal.SIGKILL)
+    memory = f"{used / (1 << 30):.1f} GiB of memory in use of {limit_mib / 1024:.1f} GiB for this slot"
+    return f"{memory}: {processes[victim].name} ({victim}) was killed"
+
+
+def record_kill(folder: Path, used: int, limit: int) -> None:
+    """Count a kill for lack of memory in a file that the slot's supervisor reads, in the kernel's format.
+
+    `used` and `limit` are bytes. Called before the kill: the supervisor must find the reason at the process's
+    end.
+    """
+    with contextlib.suppress(OSError):
+        path = folder / layout.MEMORY_EVENTS
+        kills = count("oom_kill", [path]) + 1
+        write_atomically(path, f"oom_kill {kills}\npeak {used}\nlimit {limit}\n", durable=False)
+
+
+def _resident(pid: int, proc: Path) -> int:
+    """Return the bytes in memory, including shared ones; 0 if the process has ended."""
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        return int((proc / str(pid) / "statm").read_text().split()[1]) * _PAGE
+    return 0
+
+
+def _proportional(pid: int, proc: Path) -> int:
+    """Return the bytes in memory with its part of shared ones; `_resident` where the kernel lacks that."""
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        for line in (proc / str(pid) / "smaps_rollup").read_text().splitlines():
+            if line.startswith("Pss:"):
+                return int(line.split()[1]) << 10
+    return _resident(pid, proc)

@@ -1,0 +1,242 @@
+"""Held machine: its resources to divide among slots, its processes, and its state before the first slot."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from vastrun.contract import layout
+from vastrun.contract.records import read_json, write_json
+from vastrun.onstart.boot.preflight.nvidia_smi import number, rows_if_known
+
+PROC = Path("/proc")
+_ZOMBIE = "Z"
+_DELETED = " (deleted)"
+SCRATCH = (Path("/dev/shm"), Path("/tmp"), Path("/var/tmp"))
+"""Folders in which programs leave files outside of their box."""
+_MEMORY_LIMITS = (
+    Path("/sys/fs/cgroup/memory.max"),
+    Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"),
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Process:
+    """A process at the time of one poll."""
+
+    pid: int
+    parent: int
+    name: str
+    started_ticks: str
+    """Start time in ticks since boot, which distinguishes processes with a reused pid."""
+    environment: bytes = b""
+    """The environment; empty where it cannot be read, for instance of another user."""
+
+    @property
+    def identity(self) -> str:
+        """Identity that no other process of this computer has."""
+        return f"{self.pid} {self.started_ticks}"
+
+    def has(self, variable: str, value: str) -> bool:
+        return f"\0{variable}={value}\0".encode() in b"\0" + self.environment
+
+    def is_in(self, folder: Path) -> bool:
+        """Tell whether its environment names the folder as its box."""
+        return self.has("VASTRUN_BOX", str(folder))
+
+
+def list_processes(proc: Path = PROC) -> dict[int, Process]:
+    """Return every living process by its pid."""
+    found = {}
+    for entry in os.scandir(proc):
+        if entry.name.isdigit():
+            with contextlib.suppress(OSError, ValueError, IndexError):
+                process = _read(Path(entry.path))
+                if process is not None:
+                    found[process.pid] = process
+    return found
+
+
+def identities_of(processes: Mapping[int, Process]) -> set[str]:
+    """Return the identities of processes."""
+    return {process.identity for process in processes.values()}
+
+
+def with_descendants(processes: Mapping[int, Process], roots: Iterable[int]) -> set[int]:
+    """Return these processes and all their descendants."""
+    found, grown = set(roots), True
+    while grown:
+        more = {pid for pid, process in processes.items() if process.parent in found and pid not in found}
+        found |= more
+        grown = bool(more)
+    return found
+
+
+def box_processes(processes: Mapping[int, Process], box: Path) -> set[int]:
+    """Return the processes whose environment names this box, and their descendants."""
+    return with_descendants(processes, (pid for pid, process in processes.items() if process.is_in(box)))
+
+
+def holders_of(processes: Mapping[int, Process], folder: Path, proc: Path = PROC) -> set[int]:
+    """Return the processes that work in the folder or hold a file below it open, even a deleted one.
+
+    This finds a process that cleared its environment and left its session. Processes of other users cannot
+    be inspected.
+    """
+    return {pid for pid in processes if any(is_below(link, folder) for link in open_paths(pid, proc))}
+
+
+def open_paths(pid: int, proc: Path = PROC) -> set[str]:
+    """Return the paths that a process has open or mapped, works in, or runs."""
+    here = proc / str(pid)
+    found: set[str] = set()
+    for name in ("cwd", "exe", "root"):
+        with contextlib.suppress(OSError):
+            found.add(str((here / name).readlink()))
+    with contextlib.suppress(OSError):
+        for entry in os.scandir(here / "fd"):
+            with contextlib.suppress(OSError):
+                found.add(str(Path(entry.path).readlink()))
+    with contextlib.suppress(OSError):
+        # Thousands of lines of a process that has torch; a path is the only part of one that has a slash.
+        lines = (here / "maps").read_text(errors="surrogateescape").splitlines()
+        found |= {line[at:] for line in lines if (at := line.find("/")) >= 0}
+    return found
+
+
+def is_below(link: str, folder: Path) -> bool:
+    """Tell whether a path of a process is the folder or in it; it may be deleted by now."""
+    path = link.removesuffix(_DELETED)
+    return path == str(folder) or path.startswith(f"{folder}/")
+
+
+def _read(here: Path) -> Process | None:
+    """Return the process; None for a zombie. Raises OSError, ValueError."""
+    # The name, in parentheses, may hold anything; the fields after the last one are plain.
+    text = (here / "stat").read_text(errors="replace")
+    name, fields = text.partition("(")[2].rpartition(")")[0], text.rpartition(")")[2].split()
+    if fields[0] == _ZOMBIE:
+        return None
+    environment = b""
+    with contextlib.suppress(OSError):
+        environment = (here / "environ").read_bytes()
+    return Process(
+        pid=int(here.name),
+        parent=int(fields[1]),
+        name=name,
+        started_ticks=fields[19],
+        environment=environment,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class HeldBox:
+    """A machine at the start of the hold. Written once, to `slots/.machine.json`."""
+
+    units: int
+    """Number of equal parts into which it is divided; a slot has one or more of them."""
+    cores: tuple[int, ...]
+    memory_mib: int
+    gpus: tuple[str, ...] = ()
+    """UUIDs of the GPUs that are divided, one for each of the first units."""
+    gpu_used_mib: tuple[int, ...] = ()
+    """Memory in use on each GPU before the first slot."""
+    is_dedicated: bool = False
+    """True when the whole machine was rented for this box, like a container: no other user starts
+    programs."""
+    processes: tuple[str, ...] = ()
+    """Identities of the processes that ran then; empty on a machine with other users."""
+    scratch: tuple[str, ...] = ()
+    """Files that were in the scratch folders then."""
+
+    @classmethod
+    def read(cls, box: Path) -> HeldBox | None:
+        """Read the record; None when the machine is not held yet. Raises ValueError when it is malformed."""
+        try:
+            found = read_json(cls, (box / layout.HELD_MACHINE).read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            return None
+        assert isinstance(found, cls)
+        return found
+
+    def write(self, box: Path) -> None:
+        """Write the record. Raises OSError."""
+        write_json(box / layout.HELD_MACHINE, asdict(self))
+
+    def cores_of(self, units: Iterable[int]) -> tuple[int, ...]:
+        """Return the cores of these units; with fewer cores than units, some units share one."""
+        found: set[int] = set()
+        for unit in units:
+            first = unit * len(self.cores) // self.units
+            last = max(first + 1, (unit + 1) * len(self.cores) // self.units)
+            found |= set(self.cores[first:last])
+        return tuple(sorted(found))
+
+    def memory_of(self, units: Sequence[int], requested_gb: float) -> int:
+        """Return the MiB of memory of a slot: the share of its units, or less if requested."""
+        share = self.memory_mib * len(units) // self.units
+        return min(share, int(requested_gb * 1e9 / (1 << 20))) if requested_gb else share
+
+
+def measure_machine(units: int, gpus: int, environ: Mapping[str, str]) -> HeldBox:
+    """Measure the machine. `gpus`: number of its GPUs that are divided, one per unit."""
+    found, used = gpus_in_use(environ.get("CUDA_VISIBLE_DEVICES")) if gpus else ((), ())
+    is_dedicated = is_dedicated_container(environ)
+    return HeldBox(
+        units=units,
+        cores=tuple(sorted(os.sched_getaffinity(0))),
+        memory_mib=_memory_mib(),
+        gpus=found[:gpus],
+        gpu_used_mib=used[:gpus],
+        is_dedicated=is_dedicated,
+        processes=tuple(sorted(identities_of(list_processes(PROC)))) if is_dedicated else (),
+        scratch=tuple(sorted(map(str, scratch_files()))) if is_dedicated else (),
+    )
+
+
+def is_dedicated_container(environ: Mapping[str, str], first: Path = PROC / "1" / "environ") -> bool:
+    """Tell whether this container was created for this box: its first process has the box's name.
+
+    The provider's name is not enough: Vast may be an emulator on the user's computer, where nothing outside
+    of the box may be touched.
+    """
+    name = environ.get("CONTAINER_ID", "")
+    if not name or environ.get("VASTRUN_PROVIDER") not in ("vast", "docker"):
+        return False
+    try:
+        return f"CONTAINER_ID={name}".encode() in first.read_bytes().split(b"\0")
+    except OSError:
+        return False
+
+
+def gpus_in_use(visible: str | None) -> tuple[tuple[str, ...], tuple[int, ...]]:
+    """Return the UUIDs of the visible GPUs, and the MiB in use on each; empty without a GPU.
+
+    `visible`: the value of CUDA_VISIBLE_DEVICES; None: all GPUs.
+    """
+    rows = rows_if_known("--query-gpu", ("index", "uuid", "memory.used"))
+    if visible is not None:
+        chosen = [each.strip() for each in visible.split(",") if each.strip()]
+        rows = [row for row in rows if row[0] in chosen or any(row[1].startswith(each) for each in chosen)]
+    return tuple(row[1] for row in rows), tuple(number(row[2]) or 0 for row in rows)
+
+
+def scratch_files(folders: Iterable[Path] = SCRATCH) -> set[Path]:
+    """Return the files and folders directly in the scratch folders."""
+    found: set[Path] = set()
+    for folder in folders:
+        with contextlib.suppress(OSError):
+            found |= set(folder.iterdir())
+    return found
+
+
+def _memory_mib() -> int:
+    """Return the memory of the machine, or the limit of the container where that is lower."""
+    sizes = [os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")]
+    for path in _MEMORY_LIMITS:
+        with contextlib.suppress(OSError, ValueError):
+            sizes.append(int(path.read_text()))
+    return min(size for size in sizes if size > 0) >> 20

@@ -1,0 +1,310 @@
+"""Supervisor: starts the ranks, watches them, restarts them if that can help, and writes the evidence.
+
+`python -m vastrun.onstart.supervise`, with the box's folder in VASTRUN_BOX. `docs/box.md` has its exit codes.
+Standard library only.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+
+from vastrun.contract import layout
+from vastrun.contract.job import Job
+from vastrun.contract.outcome import REASONS, Outcome, StartRecord
+from vastrun.contract.records import write_atomically
+from vastrun.onstart.nodes import this_node_of, torchrun_line
+from vastrun.onstart.supervision.agents import EARLY_START, Agents, wait_for_start_signal
+from vastrun.onstart.supervision.checkpoint_push import push_last
+from vastrun.onstart.supervision.checkpoint_restore import ProgramCheckpoints
+from vastrun.onstart.supervision.diagnosis import Diagnosis, ObservedLaunch, diagnose
+from vastrun.onstart.supervision.environment import lowers_debug
+from vastrun.onstart.supervision.evidence import (
+    NO_STAMPS,
+    Stamp,
+    finish_wandb_run,
+    read_checkpoint,
+    read_final,
+    read_wandb,
+    run_checks,
+    stamp_files,
+)
+from vastrun.onstart.supervision.launch import archive_start, first_start
+from vastrun.onstart.supervision.logged_curves import LoggedCurves
+from vastrun.onstart.supervision.native_stack import keep_native_stacks
+from vastrun.onstart.supervision.peers import Peers, PeersError
+from vastrun.onstart.supervision.processes import adopt_orphans, kill_descendants
+from vastrun.onstart.supervision.program_files import note_files
+from vastrun.onstart.supervision.progress import last_loss
+from vastrun.onstart.supervision.ranklogs import MergedLog
+from vastrun.onstart.supervision.restart_decision import agree_on_restart, unreachable_text
+from vastrun.onstart.supervision.restarts import NoRestart, Restart, Start
+from vastrun.onstart.supervision.stage_ends import stage_ends, stage_of, with_gate
+from vastrun.onstart.supervision.stop import StopRequest, stop_text
+from vastrun.onstart.supervision.watch import DRAIN_S, RESERVE_BYTES, StartRanks, run_ranks
+
+_KILL_S = 5.0
+_POLL_INTERVAL_S = 0.1
+
+
+def main(begin: StartRanks | None = None) -> int:
+    """Supervise the job of this box; every path writes the outcome. `begin` starts the ranks."""
+    box, agents = Path(os.environ["VASTRUN_BOX"]).resolve(), Agents()
+    adopt_orphans()
+    if EARLY_START in os.environ:
+        wait_for_start_signal(box, agents)
+    started_at, job = time.time(), None
+    stop = StopRequest.listen(box / layout.STOP)
+    reserve = _reserve(box)
+    try:
+        job = Job.read(box)
+        this_node = this_node_of(job.nodes, os.environ)
+        with Peers(this_node=this_node, run_id=job.run_id) as peers:
+            outcome = _supervise(box, job, stop, begin or agents.begin, peers)
+    except BaseException as error:
+        kill_descendants(within_s=_KILL_S)
+        reserve.unlink(missing_ok=True)
+        write_atomically(box / layout.OUTCOME, supervisor_failure(error, job, started_at).to_json())
+        raise
+    kill_descendants(within_s=_KILL_S)
+    reserve.unlink(missing_ok=True)
+    write_atomically(box / layout.OUTCOME, outcome.to_json())
+    exit_code = REASONS[outcome.reason].exit_code
+    # The evidence comes first: a stop may not leave enough time for trackers.
+    write_atomically(box / layout.OUTCOME, finish_wandb_run(box, job, outcome, exit_code).to_json())
+    return exit_code
+
+
+def _reserve(box: Path) -> Path:
+    """Reserve disk space with a file that is deleted before the outcome is written, for a full disk."""
+    path = box / layout.RUN / ".reserve"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(bytes(RESERVE_BYTES))
+    return path
+
+
+def _shown(command: str) -> str:
+    """Return the first line of a script."""
+    first, _, rest = command.partition("\n")
+    return f"{first} …" if rest else first
+
+
+def _supervise(box: Path, job: Job, stop: StopRequest, begin: StartRanks, peers: Peers) -> Outcome:
+    """Start the ranks, and restart them until no restart follows."""
+    log = MergedLog(path=box / layout.LOG)
+    program = shlex.join(job.program.argv or (job.program.module,))
+    log.say(f"starting {_shown(program)} on {job.ranks} rank(s)")
+    log.say(f"as {_shown(torchrun_line(job, peers.this_node))}")
+    if lowers_debug(job, os.environ):
+        log.say("TORCH_DISTRIBUTED_DEBUG=DETAIL becomes INFO: DETAIL makes DDP on gloo crash")
+    # Existing files prove nothing about this training.
+    before = stamp_files(job.success, box)
+    start, history = first_start(box, job.ranks), list[StartRecord]()
+    if not job.program.keeps_records and not start.number:
+        _note_files(box, job, log)
+    peers.connect_all(within_s=job.start_s, is_cancelled=lambda: stop.cause is not None)
+    checkpoints = ProgramCheckpoints.of(box, job, log.say)
+    if start.number:  # what the program saved last, and what it had half saved, when it was killed
+        checkpoints.final_poll(stop, ended_well=False)
+    curves = LoggedCurves.of(box, job, log.say, is_host=peers.this_node.is_host)
+    while True:
+        start = replace(start, resume=checkpoints.restore())
+        with checkpoints.watching(), curves.reading():
+            observed = run_ranks(box, job, start, begin, stop, log, peers)
+        if not job.program.keeps_records:
+            _keep_native_stacks(box, observed, stop, log, peers)
+        checkpoints.final_poll(stop, ended_well=_all_exited_0(observed))
+        diagnosis = with_gate(box, diagnose(box, observed))
+        history.append(start_record_of(box, observed, diagnosis))
+        log.say(f"{history[-1].reason}: {history[-1].detail}")
+        decision = _wait_for_restart(agree_on_restart(job, history, start, peers), stop, peers)
+        if isinstance(decision, NoRestart) or stop.cause is not None:
+            break
+        try:
+            archive_start(box, start.number)
+        except OSError as error:  # a full disk
+            if history[-1].reason == "finished":  # a stage before the last
+                raise
+            decision = NoRestart(why=f"the files of this start cannot be moved: {error}")
+            break
+        start = decision.start
+        peers.begin(start.number)
+        log.say(_restart_line(start, job, history[-1]))
+    peers.publish(is_over=True, stop_cause=stop.cause)
+    # Before the outcome: once that exists, the box may be collected and destroyed.
+    if peers.this_node.is_host:
+        push_last(box, job, stop)
+    log.drain(within_s=DRAIN_S)
+    outcome = _outcome(conclude(box, job, observed, diagnosis, history, before), decision, stop, log)
+    return replace(outcome, ended_at=time.time())
+
+
+def _keep_native_stacks(
+    box: Path, observed: ObservedLaunch, stop: StopRequest, log: MergedLog, peers: Peers
+) -> None:
+    """Record the stacks of ranks that crashed; after a stop there is no time for it."""
+    ranks = {process.rank for process in observed.processes}
+    exclude = ranks if stop.cause is not None else observed.killed
+    # Reading them takes longer than the silence after which the other nodes take this one for lost.
+    deleted = peers.listen_while(
+        lambda: keep_native_stacks(
+            box,
+            observed.processes,
+            since=observed.started_at,
+            exclude=exclude,
+            is_stopping=lambda: (stop.cause or peers.stop_cause) is not None,
+        )
+    )
+    if deleted:
+        log.say(f"deleted {deleted} core file(s); the stacks of the crash are in stacks/")
+
+
+def _note_files(box: Path, job: Job, log: MergedLog) -> None:
+    try:
+        note_files(box, job)
+    except OSError as error:
+        log.say(f"WARNING: only files that `outputs` names can be downloaded: {error}")
+
+
+def _all_exited_0(observed: ObservedLaunch) -> bool:
+    return bool(observed.processes) and all(process.exit_code == 0 for process in observed.processes)
+
+
+def _wait_for_restart(decision: Restart | NoRestart, stop: StopRequest, peers: Peers) -> Restart | NoRestart:
+    """Wait until the restart is due or a stop is requested; a lost node cancels the restart."""
+    if isinstance(decision, NoRestart):
+        return decision
+    until = time.monotonic() + decision.after_s
+    while True:
+        peers.listen()
+        stop.peer_cause = peers.stop_cause
+        peers.publish(stop_cause=stop.cause)
+        if stop.cause is not None or peers.lost or time.monotonic() >= until:
+            break
+        time.sleep(_POLL_INTERVAL_S)
+    return NoRestart(why=unreachable_text(peers)) if peers.lost and stop.cause is None else decision
+
+
+def _restart_line(start: Start, job: Job, ended: StartRecord) -> str:
+    if ended.reason == "finished":
+        return f"stage {ended.stage} is over; start {start.number} of the ranks trains the next one"
+    fewer = f" of {job.ranks}" if start.world_size < job.ranks else ""
+    cap = "" if start.micro_batch is None else f", at most {start.micro_batch} windows at once on each"
+    each = f" on each of {job.nodes} nodes" if job.nodes > 1 else ""
+    return f"restart {start.number} on {start.world_size}{fewer} rank(s){each}{cap}"
+
+
+def _outcome(last: Outcome, decision: Restart | NoRestart, stop: StopRequest, log: MergedLog) -> Outcome:
+    """Return the final outcome after the last start."""
+    if isinstance(decision, Restart):
+        stopped = stopped_between(last, stop.cause or "stopped")
+        log.say(f"stopped: {stopped.detail}")
+        return stopped
+    if last.reason not in ("finished", "stopped"):
+        log.say(f"no restart: {decision.why}")
+    return last
+
+
+def start_record_of(box: Path, observed: ObservedLaunch, diagnosis: Diagnosis) -> StartRecord:
+    """Return the record of one start of the ranks."""
+    return StartRecord(
+        reason=diagnosis.reason,
+        detail=diagnosis.detail,
+        world_size=observed.world_size,
+        micro_batch=_number(box / layout.PLAN, "micro_batch"),
+        steps_done=_steps_done(box, diagnosis),
+        checkpoint=_number(box / layout.CHECKPOINTS / "latest.json", "step"),
+        first_failure=diagnosis.first_failure,
+        stage=stage_of(box),
+        started_at=observed.started_at,
+        ended_at=time.time(),
+    )
+
+
+def conclude(
+    box: Path,
+    job: Job,
+    observed: ObservedLaunch,
+    diagnosis: Diagnosis,
+    starts: Sequence[StartRecord] = (),
+    before: Mapping[Path, Stamp] = NO_STAMPS,
+) -> Outcome:
+    """Collect the evidence of a training that is over.
+
+    `before` are the files that existed before the program started.
+    """
+    final = read_final(box)
+    loss = final.loss if final else last_loss(box)
+    return Outcome(
+        kind=job.program.kind,
+        reason=diagnosis.reason,
+        detail=diagnosis.detail,
+        started_at=starts[0].started_at if starts else observed.started_at,
+        ended_at=time.time(),
+        world_size=observed.world_size,
+        ranks=diagnosis.ranks,
+        first_failure=diagnosis.first_failure,
+        hang=observed.hang,
+        idle_gpus=observed.idle_gpus,
+        stop_cause=observed.stop_cause,
+        stop_sent_at=diagnosis.stop_sent_at,
+        stop_sent_step=None if diagnosis.stop_sent_at is None else observed.stopped_at_step,
+        final_record=final is not None,
+        steps_done=_steps_done(box, diagnosis),
+        steps_planned=job.program.total_steps or None,
+        last_loss=loss.value,
+        loss_finite=loss.finite,
+        checkpoint=read_checkpoint(box),
+        scores=final.scores if final else None,
+        wandb=read_wandb(box),
+        # The files that prove a success are on the first node.
+        checks=run_checks(job.success if observed.this_node.is_host else None, box, diagnosis.ranks, before),
+        stages=stage_ends(box, job, starts),
+        starts=tuple(starts),
+    )
+
+
+def stopped_between(outcome: Outcome, stop_cause: str) -> Outcome:
+    """Return the outcome of a stop request before a restart of the ranks."""
+    detail = f"{stop_text(stop_cause)} before the ranks were restarted, after: {outcome.detail}"
+    return replace(outcome, reason="stopped", stop_cause=stop_cause, detail=detail)
+
+
+def supervisor_failure(error: BaseException, job: Job | None, started_at: float) -> Outcome:
+    """Return the outcome of a failure of the supervisor itself."""
+    alone = isinstance(error, PeersError)
+    return Outcome(
+        kind=job.program.kind if job else "command",
+        reason="communication" if alone else "error",
+        detail=str(error) if alone else f"the supervisor failed: {type(error).__name__}: {error}",
+        started_at=started_at,
+        ended_at=time.time(),
+        world_size=job.ranks if job else 0,
+        ranks=(),
+    )
+
+
+def _steps_done(box: Path, diagnosis: Diagnosis) -> int:
+    final = read_final(box)
+    return min([rank.step for rank in diagnosis.ranks] + ([final.step] if final else []))
+
+
+def _number(path: Path, key: str) -> int | None:
+    """Read an integer from a JSON file; None if it is missing."""
+    with suppress(OSError, ValueError, KeyError, TypeError):
+        value = json.loads(path.read_text(encoding="utf-8"))[key]
+        return value if isinstance(value, int) else None
+    return None
+
+
+if __name__ == "__main__":
+    exit_code = main()
+    StopRequest.ignore()
+    sys.exit(exit_code)

@@ -1,0 +1,54 @@
+"""Checkpoint push: starts the process that uploads checkpoints while the ranks run. Standard library only."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from contextlib import suppress
+from pathlib import Path
+
+from vastrun.contract import layout, stop_budget
+from vastrun.contract.job import Job
+from vastrun.contract.run_module import module_command
+from vastrun.onstart.supervision.processes import kill_descendants
+from vastrun.onstart.supervision.stop import StopRequest
+
+PUSH_LOG = f"{layout.RAW_LOGS}/push.log"
+LAST_PUSH_S = 60.0
+"""Maximum seconds to push the last checkpoint after the ranks ended: the machine costs money meanwhile."""
+_KILL_S = 2.0
+_COMMAND = module_command("vastrun.onstart.transfer.push")
+
+
+def start_push(box: Path, job: Job) -> None:
+    """Start the process that pushes each saved checkpoint, if the job has a URL for it."""
+    if job.push is not None:
+        _start(box)
+
+
+def push_last(box: Path, job: Job, stop: StopRequest) -> None:
+    """Push the last checkpoints, within the remaining time of a stop."""
+    if job.push is None:
+        return
+    with suppress(subprocess.TimeoutExpired):
+        _start(box, "once").wait(last_push_s(stop.waited_s))
+    kill_descendants(within_s=_KILL_S)
+
+
+def last_push_s(waited_s: float) -> float:
+    """Return the timeout of the last push, `waited_s` seconds after a stop request; 0: no request."""
+    return max(0.0, min(LAST_PUSH_S, stop_budget.PUSH_S - waited_s))
+
+
+def _start(box: Path, *arguments: str) -> subprocess.Popen[bytes]:
+    (box / layout.RAW_LOGS).mkdir(parents=True, exist_ok=True)
+    with (box / PUSH_LOG).open("ab") as log:
+        return subprocess.Popen(
+            [*_COMMAND, str(os.getpid()), *arguments],
+            cwd=box,
+            env={**os.environ, "VASTRUN_BOX": str(box), "PYTHONUNBUFFERED": "1"},
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+        )

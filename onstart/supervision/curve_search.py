@@ -1,0 +1,152 @@
+"""Curve search: finds the files of TensorBoard and W&B that the program writes. Standard library only.
+
+Files that a process has open are found anywhere; others in the program's folder and its outputs, since
+TensorBoard's writer opens its file only for a moment.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from vastrun.contract import layout
+from vastrun.contract.job import working_folder
+from vastrun.contract.records import read_small
+from vastrun.onstart.supervision.curve_file import CurveFile
+from vastrun.onstart.supervision.processes import descendants
+from vastrun.onstart.supervision.rank_process import read_processes
+from vastrun.onstart.supervision.tensorboard_file import TensorBoardFile
+from vastrun.onstart.supervision.wandb_file import WandbFile
+
+MAX_FILES = 64
+"""Maximum files of one start that are read."""
+_MAX_ENTRIES = 20_000
+"""Maximum files and folders of one search."""
+_TENSORBOARD = re.compile(r"events\.out\.tfevents\.\d+\..+")
+_WANDB = re.compile(r"run-[\w.-]+\.wandb")
+_PID = re.compile(r"\.(\d+)\.\d+(\.v2)?$")
+"""The process id in the name of an event file."""
+_MAX_DIGITS = 9
+_SKIPPED = frozenset({"__pycache__", "node_modules", "site-packages"})
+_BOX_FOLDERS = frozenset(
+    Path(name).parts[0] for name in (layout.RUN, layout.PACKAGES, layout.DATA, layout.SLOTS)
+)
+"""Folders of the box in which no program logs; the outputs are searched separately."""
+_ENVIRONMENT_BYTES = 1 << 18
+
+
+@dataclass
+class CurveSearch:
+    """Finds files that rank 0 has written since its start."""
+
+    box: Path
+    _seen: dict[Path, int] = field(default_factory=dict)
+    """Size of each file before the start; 0 for new files."""
+    _of_other_ranks: set[Path] = field(default_factory=set)
+    _found: set[Path] = field(default_factory=set)
+
+    def begin(self) -> None:
+        """Record the sizes of existing files before the program starts: only additions count."""
+        self._found, self._of_other_ranks = set(), set()
+        self._seen = {path: _file_size(path) for path in self.files_below_folders()}
+
+    def open_files(self) -> Iterator[CurveFile]:
+        """Yield new files among those that a process has open."""
+        for pid in descendants(os.getpid()):
+            for path in _open_files(pid):
+                if path in self._found or path in self._of_other_ranks:
+                    continue
+                if _is_of_rank_0(pid):
+                    yield from self._new(path)
+                else:
+                    self._of_other_ranks.add(path)
+
+    def all_files(self) -> Iterator[CurveFile]:
+        """Yield new files in the program's folder and in its outputs."""
+        ranks = {process.pid: process.rank for process in read_processes(self.box)}
+        living = frozenset(descendants(os.getpid()))
+        for path in self.files_below_folders():
+            if path in self._found or path in self._of_other_ranks:
+                continue
+            if _file_size(path) > self._seen.get(path, 0) and _is_written_by_rank_0(path, ranks, living):
+                yield from self._new(path)
+
+    def _new(self, path: Path) -> Iterator[CurveFile]:
+        if path in self._found or len(self._found) >= MAX_FILES:
+            return
+        self._found.add(path)
+        kind = WandbFile if _WANDB.fullmatch(path.name) else TensorBoardFile
+        yield kind(path, offset=self._seen.get(path, 0))
+
+    def files_below_folders(self) -> list[Path]:
+        """Return the curve files in the program's folder and in its outputs."""
+        root, outputs = working_folder(self.box).resolve(), (self.box / layout.OUTPUTS).resolve()
+        skipped = _BOX_FOLDERS if root == self.box.resolve() else frozenset()
+        return sorted({*_below(root, skipped), *_below(outputs, frozenset())})
+
+
+def wandb_files(box: Path) -> list[Path]:
+    """Return the files of W&B's runs in the program's folder, in its outputs and in W&B's own folder."""
+    search, wandb = CurveSearch(box), (box / layout.WANDB_FILES).resolve()
+    found = {*search.files_below_folders(), *_below(wandb, frozenset())}
+    return sorted(path for path in found if _WANDB.fullmatch(path.name))
+
+
+def _below(root: Path, skipped: frozenset[str]) -> Iterator[Path]:
+    """Yield the curve files below a folder; links are not followed."""
+    folders, left = [str(root)], _MAX_ENTRIES
+    while folders and left > 0:
+        folder = folders.pop()
+        with suppress(OSError), os.scandir(folder) as entries:
+            for entry in entries:
+                left -= 1
+                if left <= 0:
+                    return
+                if entry.is_dir(follow_symlinks=False):
+                    is_hidden = entry.name.startswith(".") or entry.name in _SKIPPED
+                    if not is_hidden and not (folder == str(root) and entry.name in skipped):
+                        folders.append(entry.path)
+                elif _is_curve_file(entry.name) and entry.is_file(follow_symlinks=False):
+                    yield Path(entry.path)
+
+
+def _is_curve_file(name: str) -> bool:
+    return bool(_TENSORBOARD.fullmatch(name) or _WANDB.fullmatch(name))
+
+
+def _open_files(pid: int) -> Iterator[Path]:
+    with suppress(OSError):  # it has ended, or belongs to another user
+        for number in os.listdir(f"/proc/{pid}/fd"):  # noqa: PTH208 (a name is all that is needed)
+            with suppress(OSError):
+                target = os.readlink(f"/proc/{pid}/fd/{number}")  # noqa: PTH115
+                if _is_curve_file(target.rpartition("/")[2]):
+                    yield Path(target)
+
+
+def _is_of_rank_0(pid: int) -> bool:
+    """Tell by its environment whether a process belongs to rank 0; without RANK it does."""
+    try:
+        environment = read_small(Path(f"/proc/{pid}/environ"), _ENVIRONMENT_BYTES)
+    except (OSError, ValueError):
+        return True
+    ranks = [entry[5:] for entry in environment.split(b"\0") if entry.startswith(b"RANK=")]
+    return ranks in ([], [b"0"])
+
+
+def _is_written_by_rank_0(path: Path, ranks: Mapping[int, int], living: frozenset[int]) -> bool:
+    """Tell by the process id in its name; a file without one counts as rank 0's."""
+    named = _PID.search(path.name)
+    if named is None or len(named[1]) > _MAX_DIGITS:
+        return True
+    pid = int(named[1])
+    return ranks.get(pid, 0) == 0 and (pid not in living or _is_of_rank_0(pid))
+
+
+def _file_size(path: Path) -> int:
+    with suppress(OSError):
+        return path.stat().st_size
+    return 0

@@ -1,0 +1,377 @@
+"""Diagnosis: determine how each rank of one start ended, which failed first, and why the start is over.
+
+From the observed launch and the files of its ranks, which it only reads. Standard library only.
+"""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import cast, get_args
+
+from vastrun.contract import layout
+from vastrun.contract.outcome import REASONS, Hang, IdleGpus, RankEnd, Reason
+from vastrun.contract.rank_record import read_rank_record
+from vastrun.onstart.logged_error import (
+    Raised,
+    last_abort,
+    last_raised,
+    reason_of_abort,
+    reason_of_text,
+)
+from vastrun.onstart.nodes import ThisNode
+from vastrun.onstart.supervision.failure_line import (
+    failure_line,
+    lost_a_process,
+    lost_process_line,
+    peak_text,
+    where_text,
+)
+from vastrun.onstart.supervision.launch_agent import AgentRecord
+from vastrun.onstart.supervision.memory_counters import MemoryUse
+from vastrun.onstart.supervision.native_stack import read_crash
+from vastrun.onstart.supervision.progress import beat_of
+from vastrun.onstart.supervision.rank_process import RankProcess
+from vastrun.onstart.supervision.ranklogs import last_lines, lines_after
+from vastrun.onstart.supervision.stop import stop_text
+
+_UNCAUGHT = 1
+"""Exit code of Python after an uncaught exception."""
+_STOP_EXIT_CODES = (-signal.SIGTERM, REASONS["stopped"].rank_exit_code)
+_MAX_LINES_AFTER = 2
+"""Maximum lines after a traceback of which the last is reported; more belong to the exception's message."""
+_NO_LAST_LINES = (None, 0, *_STOP_EXIT_CODES)
+"""Exit codes of ranks that did not fail, or whose failure was not observed."""
+_FATAL = ("SIGILL", "SIGABRT", "SIGBUS", "SIGFPE", "SIGKILL", "SIGSEGV", "SIGTERM")
+_SHELL_SIGNALS = {128 + signal.Signals[name]: name for name in _FATAL}
+"""Exit codes of a shell whose program a signal ended."""
+_UNKNOWN_TIME = 1e11
+"""Epoch seconds of an end that was not observed: later than any other, and finite, as supervisors send it as
+JSON."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TimedRankEnd:
+    end: RankEnd
+    at: float
+    """Epoch seconds."""
+    early: bool = False
+    """True when it exited 0 before it had finished, while other ranks were running."""
+    asked: bool = False
+    """True when it reported a SIGTERM; all ranks then exit."""
+    crash: str = ""
+    """Native frame of a crash, and the file with its stacks; empty: nothing was recorded."""
+
+    @property
+    def failed(self) -> bool:
+        """True when it did not exit 0, exited early, or its end was not observed."""
+        return self.end.exit_code != 0 or self.early
+
+
+@dataclass(frozen=True, kw_only=True)
+class ObservedLaunch:
+    """The supervisor's observations of a launch from start to end."""
+
+    started_at: float
+    world_size: int
+    training: bool
+    """True for the onboard trainer, whose ranks exit 0 only when they have finished."""
+    processes: tuple[RankProcess, ...]
+    agent: AgentRecord | None
+    agent_exit: int | None
+    killed: frozenset[int] = frozenset()
+    """Ranks that the supervisor killed."""
+    hang: Hang | None = None
+    stop_cause: str | None = None
+    stopped_at: float | None = None
+    """Epoch seconds at which the ranks were asked to stop."""
+    stopped_at_step: int | None = None
+    """Step that every rank had reached by then."""
+    steps_needed: int | None = None
+    """Step that every rank must reach for a success, from the job; None: not required."""
+    memory_killed: bool = False
+    """True when the kernel killed a process for lack of memory meanwhile."""
+    memory_killed_at: float | None = None
+    """Epoch seconds at which it last killed a process of this run; None: never, or unknown."""
+    memory_use: MemoryUse | None = None
+    """Memory that was in use on this node; None: nothing was killed, or unknown."""
+    disk_full: bool = False
+    """True when the disk was full after the ranks ended."""
+    idle_gpus: IdleGpus | None = None
+    """Longest period in which the GPUs here worked less than half of the time; None: none was seen."""
+    this_node: ThisNode = field(default_factory=ThisNode)
+    elsewhere: tuple[TimedRankEnd, ...] = ()
+    """Ends of the ranks of the other nodes."""
+    lost: tuple[int, ...] = ()
+    """Nodes that could no longer be reached."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Diagnosis:
+    """The conclusion on a launch."""
+
+    reason: Reason
+    detail: str
+    ranks: tuple[RankEnd, ...]
+    first_failure: RankEnd | None
+    stop_sent_at: float | None = None
+    """Epoch seconds at which running ranks were sent SIGTERM; None: never."""
+
+
+def diagnose(box: Path, observed: ObservedLaunch) -> Diagnosis:
+    """Determine what happened, and to which rank."""
+    ends = (*ends_here(box, observed), *observed.elsewhere)
+    first = first_failure(ends, observed.killed)
+    blamed = first if first is not None and _failed_on_its_own(first, observed) else None
+    reason, detail = _reason(box, ends, first, observed)
+    return Diagnosis(
+        reason=reason,
+        detail=detail,
+        ranks=tuple(sorted(mark_ended_by_us(ends, blamed, observed.killed), key=lambda end: end.rank)),
+        first_failure=blamed.end if blamed else None,
+        stop_sent_at=observed.stopped_at if _was_stop_sent(ends, observed) else None,
+    )
+
+
+def ends_here(box: Path, observed: ObservedLaunch) -> tuple[TimedRankEnd, ...]:
+    """Return the ends of the ranks of this node."""
+    ranks = observed.this_node.ranks(observed.world_size // observed.this_node.nodes)
+    return read_ends(box, ranks, observed.processes, observed.agent, training=observed.training)
+
+
+def _failed_on_its_own(first: TimedRankEnd, observed: ObservedLaunch) -> bool:
+    """Tell whether a rank failed on its own: not in a hang, nor after a stop request."""
+    if observed.hang is not None or first.end.exit_code is None:
+        return False
+    if observed.lost and _was_ended(first.end, observed.killed):  # it would have continued
+        return False
+    return observed.stopped_at is None or first.at < observed.stopped_at
+
+
+def _follows_from_loss(first: TimedRankEnd, observed: ObservedLaunch) -> bool:
+    """Tell whether a rank failed because a node was lost: no connection, ended by us, or never started."""
+    if first.end.exit_code is None or _was_ended(first.end, observed.killed):
+        return True
+    return reason_of_end(first.end) == "communication"
+
+
+def _reason(
+    box: Path, ends: Sequence[TimedRankEnd], first: TimedRankEnd | None, observed: ObservedLaunch
+) -> tuple[Reason, str]:
+    """Return the reason of the launch's end, and one line about it."""
+    if observed.hang is not None:
+        return "hang", _hang_line(observed.hang)
+    if observed.lost and (first is None or _follows_from_loss(first, observed)):
+        return "communication", f"node {', '.join(map(str, observed.lost))} can no longer be reached"
+    if first is None and _exited_because_of_stop(ends, observed):
+        return "stopped", _stop_line(ends, observed)
+    if first is None:
+        return "finished", "the rank exited 0" if len(ends) == 1 else f"all {len(ends)} ranks exited 0"
+    if _failed_on_its_own(first, observed):
+        return _reason_of_rank(ends, first, observed)
+    if observed.stop_cause is not None:
+        return "stopped", _stop_line(ends, observed)
+    return _agent_reason(observed), _agent_line(box, observed)
+
+
+def _reason_of_rank(
+    ends: Sequence[TimedRankEnd], first: TimedRankEnd, observed: ObservedLaunch
+) -> tuple[Reason, str]:
+    """Return the reason of a rank that failed on its own, and one line about it."""
+    end = first.end
+    peaks = {process.rank: process.peak_bytes for process in observed.processes}
+    peak = peak_text(observed.memory_use, peaks.get(end.rank))
+    reason = reason_of_end(end, memory_killed=observed.memory_killed)
+    killed_at, killed = observed.memory_killed_at, observed.memory_killed
+    if lost_a_process(reason, end, first.at, killed_at=killed_at, killed_elsewhere=killed):
+        return "oom", lost_process_line(end, peak)
+    if reason == "stopped":
+        return reason, f"rank {end.rank} received SIGTERM from outside of this run; {_saved(ends)}"
+    line = failure_line(end, reason, training=observed.training, peak=peak, crash=first.crash)
+    if reason == "error" and observed.disk_full:  # no reason could be written to the disk
+        return "disk", f"{line}; the disk is full"
+    return reason, line
+
+
+def _was_stop_sent(ends: Sequence[TimedRankEnd], observed: ObservedLaunch) -> bool:
+    """Tell whether a rank was still running when the ranks were asked to stop."""
+    return observed.stopped_at is not None and any(dated.at >= observed.stopped_at for dated in ends)
+
+
+def _exited_because_of_stop(ends: Sequence[TimedRankEnd], observed: ObservedLaunch) -> bool:
+    """Tell whether ranks that all exited 0 did so because of a stop.
+
+    The onboard trainer exits 0 only when it has finished. Another program may save and exit 0 at any step:
+    it had finished only if all ranks had reached the last step before the stop.
+    """
+    if observed.training or observed.stop_cause is None or not _was_stop_sent(ends, observed):
+        return False
+    return observed.steps_needed is None or (observed.stopped_at_step or 0) < observed.steps_needed
+
+
+def _hang_line(hang: Hang) -> str:
+    where = where_text(hang.step, hang.activity)
+    frame = f", in {hang.frame}" if hang.frame else ""
+    # When all ranks wait, the collectives that they wait in show the fault.
+    all_wait = hang.in_collective and len(hang.waits) > 1
+    apart = f"; waiting: {', '.join(hang.waits)}" if all_wait else ""
+    return f"rank {hang.rank} made no progress for {hang.stalled_s:.0f} s{where}{frame}{apart}"
+
+
+def _stop_line(ends: Sequence[TimedRankEnd], observed: ObservedLaunch) -> str:
+    why = stop_text(observed.stop_cause)
+    late = [str(rank) for rank in sorted(observed.killed)]
+    if late:
+        return f"{why}; did not exit in time and was killed: rank {', '.join(late)}"
+    return f"{why}; {_saved(ends)}"
+
+
+def _saved(dated: Sequence[TimedRankEnd]) -> str:
+    """Say whether the ranks saved after the stop request."""
+    ends = [each.end for each in dated]
+    failed = [str(end.rank) for end in ends if end.reason == "stopped" and end.exception]
+    if failed:
+        ranks = f"rank {', '.join(failed)}"
+        return f"{ranks} could not save in time: the steps since the last checkpoint are lost"
+    saved = all(end.reason in ("stopped", "finished") for end in ends)
+    return "checkpoint saved" if saved else "all ranks exited in time"
+
+
+def _agent_reason(observed: ObservedLaunch) -> Reason:
+    if observed.memory_killed and observed.agent_exit == -signal.SIGKILL:
+        return "oom"
+    return "error" if signal_name(observed.agent_exit) is None else "signal"
+
+
+def _agent_line(box: Path, observed: ObservedLaunch) -> str:
+    raised = last_raised(box / layout.AGENT_LOG)
+    code = observed.agent_exit
+    how = raised.exception if raised else signal_name(code) or f"exit code {code}"
+    started = "after it had started the ranks" if observed.processes else "before any rank started"
+    return f"the launch agent failed {started}: {how}"
+
+
+def read_ends(
+    box: Path,
+    ranks: Iterable[int],
+    processes: Iterable[RankProcess],
+    agent: AgentRecord | None,
+    *,
+    training: bool = False,
+) -> tuple[TimedRankEnd, ...]:
+    """Read the end of each rank from its process record, its own record, its heartbeat and its log.
+
+    `training`: the ranks run the onboard trainer, which records when it has finished.
+    """
+    started = {process.rank: process for process in processes}
+    ends = [_read_end(box, rank, started.get(rank), agent, training=training) for rank in ranks]
+    any_failed = training and any(dated.end.exit_code != 0 for dated in ends)
+    return tuple(replace(dated, early=any_failed and _is_early(dated.end)) for dated in ends)
+
+
+def left_early(box: Path, process: RankProcess) -> bool:
+    """Tell whether a rank of the onboard trainer exited 0 before it had finished."""
+    return _is_early(_read_end(box, process.rank, process, None, training=True).end)
+
+
+def _is_early(end: RankEnd) -> bool:
+    return end.exit_code == 0 and end.reason != "finished" and end.activity != "done"
+
+
+def _read_end(
+    box: Path, rank: int, process: RankProcess | None, agent: AgentRecord | None, *, training: bool
+) -> TimedRankEnd:
+    code, at = _exit_of(rank, process, agent)
+    own, beat = read_rank_record(box, rank), beat_of(box, rank)
+    # A rank that wrote its reason chose its exit code.
+    has_shell = not training and own.reason is None
+    name = signal_name(code) or (_SHELL_SIGNALS.get(code or 0) if has_shell else None)
+    # Only if Python ended the rank: otherwise the last traceback of its log may be of a caught error.
+    read = last_abort if name == "SIGABRT" else last_raised if code == _UNCAUGHT else None
+    log = box / layout.RAW_LOGS / f"rank-{rank}.log"
+    raised = read(log) if read else None
+    raised = Raised(exception=own.exception, traceback=own.traceback or "") if own.exception else raised
+    crash = read_crash(box, rank) if name and not training else None
+    after = lines_after(log, raised) if raised and code == _UNCAUGHT and not own.exception else None
+    if after and after.is_reason:
+        raised = None  # caught: the program ended for another reason
+    printed = last_lines(log) if raised is None and code not in _NO_LAST_LINES else None
+    end = RankEnd(
+        rank=rank,
+        exit_code=code,
+        signal=name,
+        reason=own.reason,
+        exception=raised.exception if raised else None,
+        traceback=raised.traceback if raised else crash.stacks if crash else None,
+        last_lines=after.text if raised and after and after.count <= _MAX_LINES_AFTER else printed,
+        step=max(own.step, beat.step if beat else 0),
+        activity=beat.activity if beat else "",
+    )
+    return TimedRankEnd(end=end, at=at, asked=own.asked, crash=str(crash or ""))
+
+
+def _exit_of(rank: int, process: RankProcess | None, agent: AgentRecord | None) -> tuple[int | None, float]:
+    if process is not None and process.exit_code is not None:
+        return process.exit_code, process.ended_at or _UNKNOWN_TIME
+    for failure in agent.failures if agent else ():
+        if failure.rank == rank:
+            return failure.exit_code, failure.at
+    return None, _UNKNOWN_TIME
+
+
+def first_failure(ends: Sequence[TimedRankEnd], killed: Collection[int]) -> TimedRankEnd | None:
+    """Return the failure that caused the others; `killed` are the ranks that the supervisor killed.
+
+    A rank whose connection broke is a victim when another failed for a different reason, in any order.
+    """
+    failed = [dated for dated in ends if dated.failed]
+    own = [d for d in failed if not (d.end.exit_code is None or _was_ended(d.end, killed))]
+    return min(own or failed, key=_failure_order, default=None)
+
+
+def _failure_order(dated: TimedRankEnd) -> tuple[bool, bool, float]:
+    """Return a sort key of failures, the first one lowest.
+
+    Connections break after their cause, and a rank that received SIGTERM stops the others.
+    """
+    return reason_of_end(dated.end) == "communication", not dated.asked, dated.at
+
+
+def mark_ended_by_us(
+    ends: Sequence[TimedRankEnd], first: TimedRankEnd | None, killed: Collection[int]
+) -> tuple[RankEnd, ...]:
+    """Return the ends for the outcome, with `ended_by_us` set on those that another rank caused.
+
+    A rank whose end was not observed had barely started when the `first` one ended all.
+    """
+    killed = {*killed, *(d.end.rank for d in ends if first is not None and d.end.exit_code is None)}
+    return tuple(replace(d.end, ended_by_us=d is not first and _was_ended(d.end, killed)) for d in ends)
+
+
+def reason_of_end(end: RankEnd, *, memory_killed: bool = False) -> Reason:
+    """Return the reason of a failure. `memory_killed`: the kernel killed a process for lack of memory."""
+    sigkill = end.signal == "SIGKILL" or (end.reason == "signal" and "SIGKILL" in (end.exception or ""))
+    if end.exit_code == REASONS["oom"].rank_exit_code or (memory_killed and sigkill):
+        return "oom"
+    if end.signal is not None:
+        aborted = end.signal == "SIGABRT"
+        return reason_of_abort(end.exception) if aborted and end.exception else "signal"
+    if end.reason in get_args(Reason) and end.reason != "finished":
+        return cast(Reason, end.reason)
+    return reason_of_text(end.exception) if end.exception else "error"
+
+
+def _was_ended(end: RankEnd, killed: Collection[int]) -> bool:
+    return end.exit_code != 0 and (end.rank in killed or end.exit_code in _STOP_EXIT_CODES)
+
+
+def signal_name(exit_code: int | None) -> str | None:
+    """Return the name of the signal in a negative exit code."""
+    if exit_code is None or exit_code >= 0:
+        return None
+    try:
+        return signal.Signals(-exit_code).name
+    except ValueError:
+        return f"signal {-exit_code}"

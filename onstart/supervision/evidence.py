@@ -1,0 +1,245 @@
+"""Evidence: read the proof that a training leaves in files, and end its W&B run where rank 0 could not.
+
+After a rank was killed, W&B would report its run as crashed; a separate process ends that run. Standard
+library only.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import re
+import subprocess
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+from vastrun.contract import layout
+from vastrun.contract.checkpoint_folder import DamagedError, verify
+from vastrun.contract.job import OUTPUTS_PREFIXES, Job, JobSuccess, matching_paths, working_folder
+from vastrun.contract.outcome import Check, CheckpointEnd, Outcome, RankEnd, WandbRun
+from vastrun.contract.records import read_as, write_json
+from vastrun.contract.run_module import module_command
+from vastrun.onstart.supervision.environment import rank_environment
+from vastrun.onstart.supervision.processes import kill_descendants
+from vastrun.onstart.supervision.progress import Loss, last_loss
+from vastrun.onstart.supervision.restarts import Start
+from vastrun.onstart.supervision.wandb_runs import end_runs
+
+_TRACKER_TIMEOUT_S = 40.0
+"""Timeout, longer than W&B's own timeouts: the machine costs money meanwhile."""
+_KILL_S = 2.0
+
+_MAX_LINE_BYTES = 8192
+
+Stamp = tuple[int, int, int]
+"""Size in bytes, and times of the last change of content and inode in nanoseconds."""
+NO_STAMPS: Mapping[Path, Stamp] = {}
+
+
+@dataclass(frozen=True, kw_only=True)
+class FinalRecord:
+    """The record that rank 0 writes when all ranks have finished."""
+
+    step: int
+    loss: Loss
+    scores: dict[str, float] | None
+    stage: str
+    missed: str | None
+    """Conditions of the gate that the scores miss; None: it passed."""
+
+
+def read_final(box: Path) -> FinalRecord | None:
+    """Read the final record; None when it is missing or malformed."""
+    found = _json(box / layout.FINAL)
+    if not isinstance(found, dict) or not isinstance(found.get("step"), int):
+        return None
+    return FinalRecord(
+        step=found["step"],
+        loss=Loss.of(found["loss"]) if "loss" in found else last_loss(box),
+        scores=_scores(found.get("scores")),
+        stage=str(found.get("stage")),
+        missed=str(found["missed"]) if found.get("missed") else None,
+    )
+
+
+def _scores(found: Any) -> dict[str, float] | None:
+    """Return the finite scores: JSON has no other numbers."""
+    if not isinstance(found, dict):
+        return None
+    return {k: float(v) for k, v in found.items() if isinstance(v, (int, float)) and math.isfinite(v)}
+
+
+def read_wandb(box: Path) -> WandbRun | None:
+    """Read the W&B run. All ranks have ended: a run that still counts as running has crashed."""
+    try:
+        run: WandbRun = read_as(WandbRun, _json(box / layout.WANDB))
+    except ValueError:
+        return None
+    return replace(run, state="crashed") if run.state == "running" else run
+
+
+def read_checkpoint(box: Path) -> CheckpointEnd | None:
+    """Verify every file of the newest complete checkpoint, and return its record."""
+    latest = _json(box / layout.CHECKPOINTS / "latest.json")
+    if not isinstance(latest, dict) or not {"step", "path"} <= set(latest):
+        return None
+    folder = box / layout.CHECKPOINTS / str(latest["path"])
+    try:
+        verify(folder)
+        intact = True
+    except DamagedError:
+        intact = False
+    return CheckpointEnd(step=latest["step"], path=_relative(folder, box), intact=intact)
+
+
+def stamp_files(success: JobSuccess | None, box: Path) -> Mapping[Path, Stamp]:
+    """Record the files of `success.files` that exist before the program starts: they prove nothing."""
+    patterns = success.files if success else ()
+    return {path: _stamp(path) for pattern in patterns for path in _matching_files(pattern, box)}
+
+
+def run_checks(
+    success: JobSuccess | None, box: Path, ranks: Sequence[RankEnd], before: Mapping[Path, Stamp] = NO_STAMPS
+) -> tuple[Check, ...]:
+    """Check each condition of the job's `success:` section. `before`: files that existed before."""
+    if success is None:
+        return ()
+    checks = [_check_file(pattern, box, before) for pattern in success.files]
+    if success.log is not None:
+        # The raw log: lines of the merged one have a prefix, and some are the supervisor's.
+        checks.append(_check_log(success.log, box / layout.RAW_LOGS / "rank-0.log"))
+    if success.steps is not None:
+        checks.append(_check_steps(success.steps, ranks))
+    if success.exit_code is not None:
+        codes = sorted({str(end.exit_code) for end in ranks})
+        holds = all(end.exit_code == success.exit_code for end in ranks)
+        checks.append(
+            Check(name="exit_code", holds=holds, text=f"exit codes of the ranks: {', '.join(codes)}")
+        )
+    return tuple(checks)
+
+
+def _check_steps(required: int, ranks: Sequence[RankEnd]) -> Check:
+    done = min((end.step for end in ranks), default=0)
+    silent = [str(end.rank) for end in ranks if not end.step and not end.activity]
+    if not silent:
+        text = f"every rank reached step {done} of {required}"
+        return Check(name="steps", holds=done >= required, text=text)
+    who = (
+        "no rank reported a step"
+        if len(silent) == len(ranks)
+        else f"rank {', '.join(silent)} reported no step"
+    )
+    text = f"{who}: the program must call beat(step) in its loop, on every rank"
+    return Check(name="steps", holds=False, text=text)
+
+
+def _check_file(pattern: str, box: Path, before: Mapping[Path, Stamp]) -> Check:
+    found = _matching_files(pattern, box)
+    if not found:
+        where = "" if pattern.startswith(OUTPUTS_PREFIXES) else " in the code folder or in $VASTRUN_OUTPUTS"
+        return Check(name="files", holds=False, text=f"no file matches {pattern}{where}")
+    sizes = [path.stat().st_size for path in found if _stamp(path) != before.get(path)]
+    if not sizes:
+        text = f"{_relative(found[0], box)} existed before the start and was not written since: {pattern}"
+        return Check(name="files", holds=False, text=text)
+    if not min(sizes):
+        return Check(name="files", holds=False, text=f"a file that matches {pattern} is empty")
+    return Check(name="files", holds=True, text=f"{len(sizes)} file(s) match {pattern}, {sum(sizes)} bytes")
+
+
+def _matching_files(pattern: str, box: Path) -> list[Path]:
+    """Find matching files in the code folder or the outputs; a link may not lead out of these."""
+    outputs = box / layout.OUTPUTS
+    named = next((pattern.removeprefix(name) for name in OUTPUTS_PREFIXES if pattern.startswith(name)), None)
+    places = [(working_folder(box), pattern), (outputs, pattern)] if named is None else [(outputs, named)]
+    return sorted(
+        {
+            path
+            for folder, glob in places
+            for path in matching_paths(folder, glob.lstrip("/") or "*")
+            if path.is_file() and path.resolve().is_relative_to(folder.resolve())
+            # A file that is not downloaded proves nothing.
+            if all(map(layout.should_download, path.relative_to(folder).parts))
+        }
+    )
+
+
+def _stamp(path: Path) -> Stamp:
+    stat = path.stat()
+    return stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns
+
+
+def _check_log(pattern: str, log: Path) -> Check:
+    try:
+        expression = re.compile(pattern)
+    except re.error as error:
+        return Check(name="log", holds=False, text=f"{pattern} is not a regular expression: {error}")
+    if log.exists():
+        with log.open(encoding="utf-8", errors="replace") as lines:
+            while line := lines.readline(_MAX_LINE_BYTES):
+                if expression.search(line):
+                    return Check(name="log", holds=True, text=f"rank 0 printed: {line.strip()[:200]}")
+    return Check(name="log", holds=False, text=f"rank 0 printed nothing that matches {pattern}")
+
+
+def _json(path: Path) -> Any:
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+
+
+def _relative(path: Path, box: Path) -> str:
+    return os.path.relpath(path, box)
+
+
+def finish_wandb_run(box: Path, job: Job, outcome: Outcome, exit_code: int) -> Outcome:
+    """End the W&B run if rank 0 did not, and return the outcome with its new state."""
+    if not job.program.keeps_records:
+        return _finish_program_runs(box, job, outcome, exit_code)
+    run, module = outcome.wandb, job.program.wandb_closer
+    truth: Literal["finished", "failed"] = "finished" if exit_code == 0 else "failed"
+    if run is None or run.mode == "off" or run.state == truth or module is None:
+        return outcome
+    if run.mode == "offline" and truth == "failed" and run.state == "crashed":
+        # A run without an end is a failed one for `wandb sync`.
+        return replace(outcome, wandb=replace(run, state=truth))
+    with (
+        suppress(subprocess.TimeoutExpired, OSError),
+        (box / layout.RAW_LOGS / "wandb.log").open("ab") as log,
+    ):
+        subprocess.Popen(
+            [*module_command(module), str(exit_code)],
+            cwd=box,
+            env=rank_environment(job, Start(world_size=job.ranks), box, os.environ),
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+        ).wait(_TRACKER_TIMEOUT_S)
+    kill_descendants(within_s=_KILL_S)
+    return replace(outcome, wandb=read_wandb(box))
+
+
+def _finish_program_runs(box: Path, job: Job, outcome: Outcome, exit_code: int) -> Outcome:
+    """End the W&B runs of a user's program, which has failed too where it lacks a proof of its success."""
+    is_proven = all(check.holds for check in outcome.checks)
+    environment = rank_environment(job, Start(world_size=job.ranks), box, os.environ)
+    run = end_runs(
+        box,
+        job,
+        environment,
+        started_at=outcome.started_at,
+        exit_code=exit_code if is_proven else exit_code or 1,
+    )
+    kill_descendants(within_s=_KILL_S)
+    if run is None:
+        return outcome
+    with suppress(OSError):
+        write_json(box / layout.WANDB, asdict(run))
+    return replace(outcome, wandb=run)

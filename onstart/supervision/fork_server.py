@@ -1,0 +1,171 @@
+"""Fork server: starts ranks as forks of a process that has torch loaded. Standard library only.
+
+Importing torch and the trainer takes each rank seconds of CPU time at each start; a fork takes milliseconds.
+The launch agent forks the server while it has one thread. The watcher of each rank (`rank_process.py`)
+requests a fork, passes its environment and its log, and receives its exit status.
+
+    watcher -> server   length, then {"env": {...}, "cwd": "..."} as JSON, with stdout and stderr
+    server -> watcher   the fork's pid, a line; later its wait status, a line
+    watcher is gone     the fork is killed; the server is gone: the fork is killed, too
+
+The address is in Linux's abstract namespace, since the path of a box may be too long for a socket. Its name
+is secret, and other users are not served.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import select
+import signal
+import socket
+import struct
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NoReturn
+
+from vastrun.onstart.supervision.processes import die_with_parent, send
+
+ADDRESS = "VASTRUN_FORK_SERVER"
+"""Environment variable with the server's name."""
+_LENGTH = struct.Struct("!I")
+_CREDENTIALS = struct.Struct("3i")
+_STREAMS = (1, 2)
+_RESET_SIGNALS = (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+
+
+def start_server(program: Callable[[], NoReturn]) -> str:
+    """Fork a server whose forks run `program`; return its name. Call while this process has one thread.
+
+    It ends with this process. Raises OSError where abstract sockets are not supported.
+    """
+    name, parent = f"vastrun-{secrets.token_hex(16)}", os.getpid()
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(_address(name))
+        listener.listen(socket.SOMAXCONN)
+        if os.fork() == 0:
+            os.setsid()  # a signal to the agent's group must not reach the ranks
+            die_with_parent(parent)
+            _serve(listener, program)
+    return name
+
+
+@dataclass
+class ForkedProgram:
+    """A fork that runs the program, from the view of its watcher."""
+
+    pid: int
+    _connection: socket.socket
+
+    @classmethod
+    def request(cls, name: str, env: Mapping[str, str], cwd: Path) -> ForkedProgram:
+        """Start a fork with this environment and folder, and this process's stdout and stderr.
+
+        Raises OSError when the server does not respond.
+        """
+        connection = socket.socket(socket.AF_UNIX)
+        try:
+            connection.connect(_address(name))
+            request = json.dumps({"env": dict(env), "cwd": str(cwd)}).encode()
+            socket.send_fds(connection, [_LENGTH.pack(len(request))], _STREAMS)
+            connection.sendall(request)
+            return cls(int(_read_line(connection)), connection)
+        except ValueError as error:
+            raise ConnectionError(
+                f"malformed response of the fork server, expected a pid: {error}"
+            ) from error
+
+    def wait(self) -> int:
+        """Return the exit code once the fork has ended; negative: minus the signal's number."""
+        try:
+            return os.waitstatus_to_exitcode(int(_read_line(self._connection)))
+        except (OSError, ValueError):  # the server is gone, and so is the fork
+            send(self.pid, signal.SIGKILL)
+            return -signal.SIGKILL
+
+
+def _serve(listener: socket.socket, program: Callable[[], NoReturn]) -> NoReturn:
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the kernel reaps the keepers
+    server = os.getpid()
+    while True:
+        connection, _ = listener.accept()
+        with connection:
+            if _is_same_user(connection) and os.fork() == 0:
+                listener.close()
+                die_with_parent(server)
+                _serve_one(connection, program)
+
+
+def _serve_one(connection: socket.socket, program: Callable[[], NoReturn]) -> NoReturn:
+    """Start one fork and report its exit status; kill it when its watcher is gone."""
+    woken, wake = os.pipe()
+    os.set_blocking(wake, False)
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    signal.set_wakeup_fd(wake)
+    header, streams, _, _ = socket.recv_fds(connection, _LENGTH.size, len(_STREAMS))
+    (length,) = _LENGTH.unpack(header)
+    request = json.loads(_read_exactly(connection, length))
+    keeper, copy = os.getpid(), os.fork()
+    if copy == 0:
+        signal.set_wakeup_fd(-1)
+        for fd in (woken, wake, connection.fileno()):
+            os.close(fd)
+        _set_up_process(request["env"], request["cwd"], streams, keeper)
+        program()
+    for stream in streams:
+        os.close(stream)
+    connection.sendall(f"{copy}\n".encode())
+    while True:
+        ready, _, _ = select.select([woken, connection.fileno()], [], [])
+        if woken in ready:  # it ended, or was stopped or continued, as by a debugger
+            os.read(woken, select.PIPE_BUF)
+        ended, status = os.waitpid(copy, os.WNOHANG)
+        if ended:
+            connection.sendall(f"{status}\n".encode())
+            os._exit(0)
+        if connection.fileno() in ready:  # the watcher is gone
+            os.kill(copy, signal.SIGKILL)
+            os._exit(1)
+
+
+def _set_up_process(env: Mapping[str, str], cwd: str, streams: list[int], keeper: int) -> None:
+    """Set up this process as if the watcher had started it."""
+    os.setsid()
+    die_with_parent(keeper)
+    for number in _RESET_SIGNALS:
+        signal.signal(number, signal.SIG_DFL)
+    os.environ.clear()
+    os.environ.update(env)
+    os.chdir(cwd)
+    for source, target in zip([os.open(os.devnull, os.O_RDONLY), *streams], (0, *_STREAMS)):
+        os.dup2(source, target)
+        os.close(source)
+
+
+def _is_same_user(connection: socket.socket) -> bool:
+    credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+    return int(_CREDENTIALS.unpack(credentials)[1]) == os.getuid()
+
+
+def _address(name: str) -> str:
+    return f"\0{name}"
+
+
+def _read_line(connection: socket.socket) -> str:
+    """Read up to the next end of line. Raises ConnectionError when the connection ends before."""
+    line = b""
+    while not line.endswith(b"\n"):
+        line += _read_exactly(connection, 1)
+    return line.decode("ascii")
+
+
+def _read_exactly(connection: socket.socket, length: int) -> bytes:
+    content = b""
+    while len(content) < length:
+        more = connection.recv(length - len(content))
+        if not more:
+            raise ConnectionError("the other side is gone")
+        content += more
+    return content

@@ -1,0 +1,245 @@
+"""Idle GPUs: notices GPUs that work less than half of the time for minutes, and what their ranks wait for.
+
+`nvidia-smi` reports the load every few seconds. With each report the heartbeats, the CPU times and the states
+of the run's processes are sampled; a period is judged by the samples of the last minutes. Standard library.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import fmean
+
+from vastrun.contract.outcome import IdleGpus, WaitsFor
+from vastrun.onstart.supervision.processes import descendants
+from vastrun.onstart.supervision.stall import RankProgress
+
+WINDOW_S = 300.0
+"""Seconds over which the load is averaged."""
+MAX_LOAD = 0.5
+"""GPUs below this mean load are idle."""
+_READ_INTERVAL_S = 5
+_MAX_GAP_S = 60.0
+"""Seconds between two samples after which a period begins again, for instance after a suspension."""
+_QUERY = ("nvidia-smi", "--query-gpu=utilization.gpu", "--format=csv,noheader,nounits")
+_MAX_READ_BYTES = 1 << 14
+_MIN_WAIT = 0.3
+"""Share of the time from which data or a disk count as what the ranks wait for."""
+_BUSY_THREAD = 0.8
+"""Share of a core from which the main threads of the ranks limit them."""
+_BUSY_CORES = 0.9
+"""Share of all cores from which these limit the run."""
+_IN_DISK_WAIT = b"D"
+
+
+class NvidiaSmi:
+    """Loads from one `nvidia-smi` that runs as long as the ranks; without it, or on MIG, there are none."""
+
+    def __init__(self, env: Mapping[str, str] = os.environ) -> None:
+        self._process: subprocess.Popen[bytes] | None = None
+        self._rest = b""
+        visible = env.get("CUDA_VISIBLE_DEVICES")
+        only = () if visible is None else ("-i", visible)
+        with contextlib.suppress(OSError):
+            self._process = subprocess.Popen(
+                [*_QUERY, "-l", str(_READ_INTERVAL_S), *only],
+                env=dict(env),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+            )
+            assert self._process.stdout is not None
+            os.set_blocking(self._process.stdout.fileno(), False)
+
+    def read(self) -> list[float]:
+        """Return the loads that were printed since the last call."""
+        if self._process is None or self._process.stdout is None:
+            return []
+        try:
+            text = self._rest + os.read(self._process.stdout.fileno(), _MAX_READ_BYTES)
+        except OSError:  # nothing was printed meanwhile
+            return []
+        *lines, self._rest = text.split(b"\n")
+        return [int(line) / 100 for line in lines if line.strip().isdigit() and int(line) <= 100]
+
+    def close(self) -> None:
+        """End `nvidia-smi`."""
+        if self._process is None:
+            return
+        self._process.kill()
+        self._process.wait()
+        if self._process.stdout is not None:
+            self._process.stdout.close()
+        self._process = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProcessTimes:
+    """CPU seconds of the run's processes so far."""
+
+    main_threads_s: Mapping[int, float] = field(default_factory=dict)
+    """CPU seconds of the main thread of each rank's program, by pid."""
+    processes_s: Mapping[int, float] = field(default_factory=dict)
+    """CPU seconds of each process, by pid."""
+    in_disk_wait: bool = False
+    """True when one of them waits for a disk right now."""
+
+
+def process_times(pids: Iterable[int], proc: Path = Path("/proc")) -> ProcessTimes:
+    """Read the CPU seconds of all descendants of this process. `pids`: the programs of the ranks."""
+    main = {pid: stat for pid in pids if (stat := _stat(proc / str(pid) / "task" / str(pid)))}
+    every = {pid: stat for pid in descendants(os.getpid()) if (stat := _stat(proc / str(pid)))}
+    return ProcessTimes(
+        main_threads_s={pid: seconds for pid, (_, seconds) in main.items()},
+        processes_s={pid: seconds for pid, (_, seconds) in every.items()},
+        in_disk_wait=any(state == _IN_DISK_WAIT for state, _ in (*main.values(), *every.values())),
+    )
+
+
+def _stat(folder: Path) -> tuple[bytes, float] | None:
+    """Return the state's letter and the CPU seconds of a process or thread; None after its end."""
+    try:
+        # The name, in parentheses, may hold anything; the fields after the last one are plain.
+        values = (folder / "stat").read_bytes().rpartition(b")")[2].split()
+        ticks = int(values[11]) + int(values[12])
+    except (OSError, ValueError, IndexError):
+        return None
+    return values[0], ticks / os.sysconf("SC_CLK_TCK")
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Sample:
+    at: float
+    load: float
+    data: float
+    disk: float
+    main_thread: float
+    cores: float
+
+
+class IdleGpuWatch:
+    """Judges the GPUs of one launch; `look` about once a second."""
+
+    def __init__(
+        self,
+        loads: NvidiaSmi,
+        *,
+        now: Callable[[], float] = time.monotonic,
+        times: Callable[[Iterable[int]], ProcessTimes] = process_times,
+        cores: int | None = None,
+    ) -> None:
+        self._loads, self._now, self._times = loads, now, times
+        self._cores = cores or len(os.sched_getaffinity(0))
+        self._samples: deque[_Sample] = deque()
+        self._activities: list[str] = []
+        self._last: tuple[float, ProcessTimes] | None = None
+        self._idle_since: float | None = None
+        self.current: IdleGpus | None = None
+        """The current period; None: the GPUs are busy, or were not seen for long enough."""
+        self.longest: IdleGpus | None = None
+
+    def look(self, ranks: Sequence[RankProgress], pids: Iterable[int]) -> None:
+        """Sample the ranks, and judge the last minutes when new loads were reported."""
+        self._activities += [rank.activity for rank in ranks]
+        loads = self._loads.read()
+        if not loads:
+            return
+        now, times = self._now(), self._times(pids)
+        before, self._last = self._last, (now, times)
+        activities, self._activities = self._activities, []
+        if not ranks or any(_is_starting(rank) for rank in ranks):
+            self._restart()
+        elif before is not None and activities:
+            if now - before[0] > _MAX_GAP_S:
+                self._restart()
+            self._add(self._sample(now, fmean(loads), activities, before, times))
+            self._judge(now, step=min(rank.step for rank in ranks), several=len(ranks) > 1)
+
+    def close(self) -> None:
+        """Stop reading loads."""
+        self._loads.close()
+
+    def _restart(self) -> None:
+        self._samples.clear()
+        self._idle_since = self.current = None
+
+    def _sample(
+        self,
+        now: float,
+        load: float,
+        activities: Sequence[str],
+        before: tuple[float, ProcessTimes],
+        times: ProcessTimes,
+    ) -> _Sample:
+        seconds = max(now - before[0], 1e-6)
+        threads_s = _differences(before[1].main_threads_s, times.main_threads_s)
+        processes_s = _differences(before[1].processes_s, times.processes_s)
+        return _Sample(
+            at=now,
+            load=load,
+            data=activities.count("data") / len(activities),
+            disk=float(times.in_disk_wait),
+            main_thread=_share(fmean(threads_s) if threads_s else 0.0, seconds),
+            cores=_share(sum(processes_s), seconds * self._cores),
+        )
+
+    def _add(self, sample: _Sample) -> None:
+        self._samples.append(sample)
+        while len(self._samples) > 1 and self._samples[1].at <= sample.at - WINDOW_S:
+            self._samples.popleft()
+
+    def _judge(self, now: float, *, step: int, several: bool) -> None:
+        began = self._samples[0].at
+        if now - began < WINDOW_S:
+            return
+        load = fmean(sample.load for sample in self._samples)
+        if load >= MAX_LOAD:
+            self._idle_since = self.current = None
+            return
+        self._idle_since = began if self._idle_since is None else self._idle_since
+        data, disk, main_thread, cores = (
+            fmean(getattr(sample, name) for sample in self._samples)
+            for name in ("data", "disk", "main_thread", "cores")
+        )
+        self.current = IdleGpus(
+            load=round(load, 3),
+            seconds=round(now - self._idle_since, 1),
+            step=step,
+            waits_for=_reason(data, disk, main_thread, cores, several=several),
+            data=round(data, 3),
+            disk=round(disk, 3),
+            main_thread=round(main_thread, 3),
+            cores=round(cores, 3),
+        )
+        if self.longest is None or self.current.seconds >= self.longest.seconds:
+            self.longest = self.current
+
+
+def _is_starting(rank: RankProgress) -> bool:
+    """Tell whether a rank that reports its steps has not done the first one."""
+    return rank.step == 0 and rank.activity != ""
+
+
+def _differences(before: Mapping[int, float], after: Mapping[int, float]) -> list[float]:
+    return [seconds - before[pid] for pid, seconds in after.items() if pid in before]
+
+
+def _share(part: float, whole: float) -> float:
+    return max(0.0, min(1.0, part / whole))
+
+
+def _reason(data: float, disk: float, main_thread: float, cores: float, *, several: bool) -> WaitsFor:
+    """Return what limits the run. A disk comes first: who waits for data from it waits for the disk."""
+    if disk >= _MIN_WAIT:
+        return "disk"
+    if data >= _MIN_WAIT:
+        return "data"
+    if main_thread >= _BUSY_THREAD or cores >= _BUSY_CORES:
+        return "cpu"
+    return "collectives" if several else "unknown"

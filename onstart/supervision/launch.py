@@ -1,0 +1,192 @@
+"""Launch: controls the agent and the ranks below it, for the supervisor. Standard library only."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import cast
+
+from vastrun.contract import layout
+from vastrun.contract.records import read_json
+from vastrun.onstart.supervision.launch_agent import AgentRecord
+from vastrun.onstart.supervision.processes import kill_descendants, send, stop_signal_targets
+from vastrun.onstart.supervision.progress import pid_of
+from vastrun.onstart.supervision.rank_process import RankProcess, read_processes
+from vastrun.onstart.supervision.restarts import Start
+from vastrun.onstart.supervision.stacks import dump_recorders, dump_stacks
+
+_POLL_S = 0.05
+_KILL_S = 5.0
+_START_PATHS = (
+    layout.HEARTBEATS,
+    layout.RANKS,
+    layout.RAW_LOGS,
+    layout.STACKS,
+    layout.FLIGHT_RECORDER,
+    layout.PLAN,
+    layout.FINAL,
+    layout.STAGE,
+)
+
+
+class AdoptedAgent:
+    """The copy that an agent left. It became a child of this process when the agent ended."""
+
+    def __init__(self, pid: int) -> None:
+        self.pid = pid
+        self._code: int | None = None
+
+    def poll(self) -> int | None:
+        if self._code is None:
+            try:
+                ended, status = os.waitpid(self.pid, os.WNOHANG)
+            except ChildProcessError:  # it ended long ago
+                self._code = -signal.SIGKILL
+            else:
+                self._code = os.waitstatus_to_exitcode(status) if ended else None
+        return self._code
+
+    def kill(self) -> None:
+        send(self.pid, signal.SIGKILL)
+
+
+@dataclass(kw_only=True)
+class Launch:
+    """The running ranks."""
+
+    box: Path
+    world_size: int
+    agent: subprocess.Popen[bytes] | AdoptedAgent
+    stopping: set[int] = field(default_factory=set)
+    """Ranks that received SIGTERM for a stop."""
+    killed: set[int] = field(default_factory=set)
+    """Ranks that were killed, or dumped their stacks, which kills some."""
+
+    def processes(self) -> tuple[RankProcess, ...]:
+        """List the ranks started so far."""
+        return read_processes(self.box)
+
+    def running(self) -> list[RankProcess]:
+        """List the ranks that have not ended."""
+        return [process for process in self.processes() if process.exit_code is None]
+
+    def programs(self) -> dict[int, int]:
+        """Map each rank that has not ended to the pid of the program that trains."""
+        return {process.rank: pid_of(self.box, process) for process in self.running()}
+
+    def ask_to_stop(self) -> None:
+        """Send every rank SIGTERM once: its process, or the child of its shell, and the program that beats.
+
+        The agent is frozen first: it would end the other ranks as soon as one has exited.
+        """
+        self.freeze()
+        programs = self.programs()
+        for process in self.running():
+            if process.rank not in self.stopping:
+                self.stopping.add(process.rank)
+                for pid in stop_signal_targets(process.pid) | {programs.get(process.rank, process.pid)}:
+                    send(pid, signal.SIGTERM)
+
+    def freeze(self) -> None:
+        """Suspend the agent until the ranks were killed or ended."""
+        send(self.agent.pid, signal.SIGSTOP)
+
+    def kill_ranks(self) -> None:
+        """Kill the remaining ranks; their ends are still recorded."""
+        for process in self.running():
+            self.killed.add(process.rank)
+            send(process.pid, signal.SIGKILL)
+
+    def dump_stacks(self, *, within_s: float) -> tuple[str, ...]:
+        """Write the stacks of all ranks and return the files, relative to the box. Some ranks do not survive.
+
+        With NCCL, each rank first records its current collectives.
+        """
+        self.freeze()
+        programs = self.programs()
+        dump_recorders(self.box, programs, within_s=within_s)
+        self.killed.update(programs)
+        return dump_stacks(self.box, programs, within_s=within_s)
+
+    def end(self, *, within_s: float) -> AgentRecord | None:
+        """End all processes of the launch. Return the record of the agent, if it still wrote one."""
+        deadline = time.monotonic() + within_s
+        if len(self.processes()) == self.world_size:  # else it would start more ranks
+            send(self.agent.pid, signal.SIGCONT)
+        else:
+            self.agent.kill()
+        while self.agent.poll() is None and time.monotonic() < deadline:
+            time.sleep(_POLL_S)
+        spare = spare_agent_pid(self.box)
+        kill_descendants(within_s=_KILL_S, exclude=None if spare == self.agent.pid else spare)
+        return _agent_record(self.box)
+
+
+def make_folders(box: Path) -> None:
+    """Create the folders that ranks write to."""
+    own = (layout.RAW_LOGS, layout.RANKS, layout.STACKS, layout.FLIGHT_RECORDER, layout.RECORDER_PIPES)
+    for folder in (*own, layout.OUTPUTS):
+        (box / folder).mkdir(parents=True, exist_ok=True)
+
+
+def archive_start(box: Path, number: int) -> None:
+    """Move the files of start `number` of the ranks to a separate folder."""
+    folder = box / layout.STARTS / str(number)
+    folder.mkdir(parents=True)
+    for name in _START_PATHS:
+        with contextlib.suppress(FileNotFoundError):
+            (box / name).rename(folder / Path(name).name)
+
+
+def first_start(box: Path, world_size: int) -> Start:
+    """Return the first start, or the next one of a box whose container was stopped meanwhile."""
+    if not read_processes(box):
+        return Start(world_size=world_size)
+    number = len(list((box / layout.STARTS).glob("*")))
+    archive_start(box, number)
+    return Start(number=number + 1, world_size=world_size)
+
+
+def spare_agent_pid(box: Path) -> int | None:
+    """Return the pid of the process that waits to be the next agent, which the last agent wrote."""
+    with contextlib.suppress(OSError, ValueError):
+        return int((box / layout.SPARE_AGENT).read_text(encoding="ascii"))
+    return None
+
+
+def _agent_record(box: Path) -> AgentRecord | None:
+    try:
+        text = (box / layout.AGENT).read_text(encoding="utf-8")
+        return cast(AgentRecord, read_json(AgentRecord, text))
+    except (OSError, ValueError):
+        return None
+
+
+_QUERY = ("nvidia-smi", "--query-gpu=index,uuid", "--format=csv,noheader")
+_QUERY_TIMEOUT_S = 30.0
+
+
+def healthy_gpus(env: Mapping[str, str] = os.environ) -> tuple[str, ...] | None:
+    """Return the UUIDs of the GPUs that the ranks may use and that respond; None when unknown."""
+    try:
+        done = subprocess.run(
+            _QUERY, env=dict(env), capture_output=True, text=True, timeout=_QUERY_TIMEOUT_S, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    # A GPU that has fallen off the bus is missing, or has a line of another form.
+    answers = [line.split(", ") for line in done.stdout.splitlines()]
+    gpus = {index: uuid for index, uuid in (a for a in answers if len(a) == 2) if uuid.startswith("GPU-")}
+    if done.returncode and not gpus:
+        return None
+    visible = env.get("CUDA_VISIBLE_DEVICES")
+    if visible is None:
+        return tuple(gpus.values())
+    requested = [name.strip() for name in visible.split(",")]
+    return tuple(uuid for index, uuid in gpus.items() if index in requested or uuid in requested)

@@ -1,0 +1,231 @@
+"""Logged curves: copies the metrics that a user's program logs to TensorBoard or W&B to `run/metrics.jsonl`.
+
+For programs that do not call `beat` with metrics: once the program writes to that file itself, nothing more
+is added. A thread of the supervisor reads while the program runs. Standard library only.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import struct
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from vastrun.contract import layout
+from vastrun.contract.job import Job
+from vastrun.contract.scores import common_loss_name
+from vastrun.onstart.supervision.curve_file import CurveFile, CurvePoint
+from vastrun.onstart.supervision.curve_search import CurveSearch
+
+POLL_S = 2.0
+SEARCH_S = 4.0
+"""Minimum seconds between two searches of the program's folders."""
+_PAUSE = 100
+"""Minimum pause between two searches, as a multiple of the duration of a search."""
+_READ_S = 0.5
+"""Maximum seconds that one poll reads."""
+_LAST_READ_S = 5.0
+"""Maximum seconds that the final poll reads: the machine costs money meanwhile."""
+MAX_NAMES = 200
+MAX_NAME = 200
+"""Maximum characters of one name."""
+MAX_BYTES = 32 << 20
+"""Maximum bytes of metrics that are added; a launcher accepts 64 MiB."""
+_NAMES_IN_LINE = 50
+_UNEXPECTED = (ArithmeticError, LookupError, MemoryError, RecursionError, ValueError, struct.error)
+"""Errors that no file should cause."""
+_RESERVED = frozenset({"", "step", "at"})
+_NO_TEXT = "\ufffd"
+"""Character that replaces bytes that are not UTF-8."""
+
+
+@dataclass(kw_only=True)
+class LoggedCurves:
+    """The curves of one supervised program; does nothing for the onboard trainer."""
+
+    box: Path
+    say: Callable[[str], None]
+    is_on: bool
+    _search: CurveSearch = field(init=False)
+    _files: list[CurveFile] = field(default_factory=list)
+    _merge: CurveMerge = field(init=False)
+    _size: int = 0
+    """Bytes of the metrics file after the last line added here: a larger file means that the program writes
+    it."""
+    _left: int = MAX_BYTES
+    _search_at: float = 0.0
+    """Time of the next search; monotonic clock."""
+    _stopping: threading.Event = field(default_factory=threading.Event)
+
+    def __post_init__(self) -> None:
+        self._search, self._merge = CurveSearch(self.box), CurveMerge()
+
+    @classmethod
+    def of(cls, box: Path, job: Job, say: Callable[[str], None], *, is_host: bool) -> LoggedCurves:
+        """Return the curves of the job's program. `is_host`: rank 0 is on this node."""
+        return cls(box=box, say=say, is_on=is_host and not job.program.keeps_records)
+
+    @contextmanager
+    def reading(self) -> Iterator[None]:
+        """Read while the program runs, and once more when it has ended."""
+        if not self.is_on:
+            yield
+            return
+        self.begin()
+        self._stopping.clear()
+        thread = threading.Thread(target=self._watch, name="curves", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            self._stopping.set()
+            thread.join()
+        self.poll(is_last=True)
+
+    def begin(self) -> None:
+        """Forget the files of an earlier start: its steps may be repeated."""
+        self._search.begin()
+        self._files, self._merge, self._size = [], CurveMerge(), self._metrics_size()
+
+    def _watch(self) -> None:
+        while not self._stopping.wait(POLL_S):
+            self.poll()
+
+    def poll(self, *, is_last: bool = False) -> None:
+        """Search for new files, and append the additions of all files to the metrics."""
+        if not self.is_on:
+            return
+        now = time.monotonic()
+        deadline = now + (_LAST_READ_S if is_last else _READ_S)
+        try:
+            self._find(now, is_last=is_last)
+            self._append(self._lines(deadline))
+        except OSError as error:  # a full disk
+            self._disable(f"curves cannot be added: {error}")
+        except _UNEXPECTED as error:  # a curve must not end a training
+            self._disable(f"curves cannot be read: {error!r}")
+
+    def _find(self, now: float, *, is_last: bool) -> None:
+        new = list(self._search.open_files())
+        if is_last or now >= self._search_at:
+            new += self._search.all_files()
+            ended = time.monotonic()
+            self._search_at = ended + max(SEARCH_S, _PAUSE * (ended - now))
+        for file in new:
+            self._files.append(file)
+            self.say(f"curves are read from {self._shown(file.path)}")
+
+    def _lines(self, deadline: float) -> list[bytes]:
+        for file in self._files:
+            was_broken = file.is_broken
+            self._merge.add(file, deadline)
+            if file.is_broken and not was_broken:
+                self.say(
+                    f"curves: {self._shown(file.path)} has a part that cannot be read; the rest is skipped"
+                )
+        return [f"{json.dumps(line)}\n".encode() for line in self._merge.take()]
+
+    def _append(self, lines: list[bytes]) -> None:
+        content = b"".join(lines)
+        if not content:
+            return
+        if self._metrics_size() != self._size:
+            self._disable("curves: the program writes metrics itself; logged curves are no longer added")
+            return
+        if len(content) > self._left:
+            content = content[: content.rfind(b"\n", 0, self._left) + 1]
+            self._disable(f"curves: more than {MAX_BYTES >> 20} MiB; further values are skipped")
+        with (self.box / layout.METRICS).open("ab", buffering=0) as metrics:
+            metrics.write(content)
+        self._size += len(content)
+        self._left -= len(content)
+
+    def _disable(self, why: str) -> None:
+        self.is_on = False
+        self.say(why)
+
+    def _metrics_size(self) -> int:
+        try:
+            return (self.box / layout.METRICS).stat().st_size
+        except OSError:
+            return 0
+
+    def _shown(self, path: Path) -> str:
+        text = os.path.relpath(path, self.box) if str(path).startswith(f"{self.box}/") else str(path)
+        return text.encode("unicode_escape").decode()
+
+
+@dataclass
+class CurveMerge:
+    """Merges the points of several files into lines of metrics with rising steps for each name.
+
+    If two files have the same name, the first value of a step counts: two ranks or loggers log the same.
+    """
+
+    _last: dict[str, int] = field(default_factory=dict)
+    _owner: dict[str, str] = field(default_factory=dict)
+    """Folder of the files from which each tag came first: a run in TensorBoard's terms."""
+    _without_step: dict[tuple[str, str], int] = field(default_factory=dict)
+    """Number of values with step 0 so far, by file and tag: the program logs no steps."""
+    _alias: dict[str, str] = field(default_factory=dict)
+    _lines: dict[int, dict[str, float | None]] = field(default_factory=dict)
+
+    def add(self, file: CurveFile, deadline: float) -> None:
+        """Read the additions of the file."""
+        for point in file.points(deadline):
+            self._add(file, point)
+
+    def take(self) -> list[dict[str, Any]]:
+        """Return and clear the pending lines, sorted by step."""
+        lines, self._lines = self._lines, {}
+        found: list[dict[str, Any]] = []
+        for step, values in sorted(lines.items()):
+            names = list(values)
+            for start in range(0, len(names), _NAMES_IN_LINE):
+                part = names[start : start + _NAMES_IN_LINE]
+                found.append({"step": step, **{name: values[name] for name in part}})
+        return found
+
+    def _add(self, file: CurveFile, point: CurvePoint) -> None:
+        name = self._name(file, point.name)
+        if name is None:
+            return
+        step = point.step
+        if step == 0:
+            key = (str(file.path), name)
+            step = self._without_step.get(key, 0)
+            self._without_step[key] = step + 1
+        self._put(step, name, point.value)
+        common = common_loss_name(name)
+        # The exact name comes first; among several aliases, the first one.
+        if common is not None and self._alias.setdefault(common, name) == name:
+            self._put(step, common, point.value)
+
+    def _put(self, step: int, name: str, value: float | None) -> None:
+        if name in self._last and step <= self._last[name]:
+            return
+        if name not in self._last and len(self._last) >= MAX_NAMES:
+            return
+        self._last[name] = step
+        self._lines.setdefault(step, {})[name] = value
+
+    def _name(self, file: CurveFile, tag: str) -> str | None:
+        """Return the displayed name of a tag of the file; None: it is not shown."""
+        if tag in _RESERVED or len(tag) > MAX_NAME or not tag.isprintable() or _NO_TEXT in tag:
+            return None
+        if tag in ("loss", "validation_loss"):
+            self._alias[tag] = tag
+        folder = str(file.path.parent) if file.has_sub_runs else ""
+        if tag not in self._owner and len(self._owner) >= MAX_NAMES:
+            return None
+        owner = self._owner.setdefault(tag, folder)
+        if not owner or not folder or owner == folder:
+            return tag
+        name = f"{file.path.parent.name}/{tag}"
+        return name if len(name) <= MAX_NAME and name.isprintable() else None

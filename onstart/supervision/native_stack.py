@@ -1,0 +1,216 @@
+"""Native stacks: record the crash of a user's program in native code. Standard library only.
+
+Where the kernel writes core files and the image has gdb: the stacks of all threads; without gdb the signal,
+the address and the library. Python's stack is in the rank's log: PYTHONFAULTHANDLER is set. Cores are bounded
+(`core_file.py`), and deleted afterwards.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Collection, Iterable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from vastrun.contract import layout
+from vastrun.contract.job import working_folder
+from vastrun.onstart.supervision.core_file import (
+    CoreLocation,
+    CoreNotes,
+    bounds_cores,
+    core_handler,
+    core_location,
+    read_notes,
+)
+from vastrun.onstart.supervision.rank_process import RankProcess
+from vastrun.onstart.supervision.stacks import main_thread, top_frame
+
+CRASHES = (signal.SIGSEGV, signal.SIGBUS, signal.SIGABRT, signal.SIGILL, signal.SIGFPE)
+GDB_S = 90.0
+"""Timeout for all ranks: gdb reads the symbols of torch first."""
+_POLL_INTERVAL_S = 0.2
+_MAX_OUTPUT = 1 << 18
+_FRAME = re.compile(
+    r"#\d+ +(?:0x[0-9a-f]+ in )?(?P<function>.+?) \(.*?(?: from (?P<library>\S+)| at (?P<line>\S+))?$"
+)
+_STACK_LINE = re.compile(r"#\d+ |Thread \d+ |Program terminated |warning: core file may not match")
+_HANDLER = "<signal handler called>"
+_RAISES = frozenset(
+    {"raise", "abort", "__GI_raise", "__GI_abort", "gsignal", "pthread_kill", "__pthread_kill"}
+)
+_HEAD_FRAMES = 12
+_MAX_HEADLINE = 300
+_MAX_EVIDENCE_CHARS = 4000
+"""Maximum characters of the file in the evidence."""
+
+
+def keep_native_stacks(
+    box: Path,
+    processes: Iterable[RankProcess],
+    *,
+    since: float,
+    exclude: Collection[int] = (),
+    location: CoreLocation | None = None,
+    is_stopping: Callable[[], bool] = lambda: False,
+) -> int:
+    """Write `run/stacks/rank-N.native.txt` for each rank that crashed on its own, and delete the cores.
+
+    Returns the number of deleted cores; gdb is killed when `is_stopping` returns True. `since`: epoch seconds
+    at which the ranks were started. `exclude`: ranks that did not crash on their own.
+    """
+    location = location or core_location(working_folder(box))
+    crashed = [p for p in processes if crash_signal(p.exit_code) is not None and p.rank not in exclude]
+    deadline = time.monotonic() + GDB_S
+
+    def is_over() -> bool:
+        return time.monotonic() > deadline or is_stopping()
+
+    for process in sorted(crashed, key=lambda p: p.ended_at or 0.0):
+        core = location.find(process.pid, since) if location else None
+        with suppress(OSError):  # a full disk
+            _write(box, process, core, is_over)
+    cores = location.written(since) if location and bounds_cores() else []
+    for core in cores:
+        with suppress(OSError):
+            core.unlink()
+    return len(cores)
+
+
+def crash_signal(exit_code: int | None) -> signal.Signals | None:
+    """Return the crash signal of an exit code, also of a shell's; None for any other code."""
+    number = -exit_code if exit_code is not None and exit_code < 0 else (exit_code or 0) - 128
+    return next((crash for crash in CRASHES if crash == number), None)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Crash:
+    """Stacks and signal of a crash in native code."""
+
+    where: str
+    """Address and innermost frames in one line; may be empty."""
+    stacks: str
+    """The first part of the stacks."""
+    file: str
+
+    def __str__(self) -> str:
+        where = f"{self.where}; " if self.where else ""
+        return f"{where}stacks: details/stacks/{self.file}"
+
+
+def read_crash(box: Path, rank: int) -> Crash | None:
+    """Read the record of a rank's crash; None: there is none."""
+    path = native_file(box, rank)
+    with suppress(OSError), path.open(encoding="utf-8", errors="replace") as file:
+        headline, _, text = file.read(_MAX_EVIDENCE_CHARS).partition("\n")
+        return Crash(where=headline.partition(" ")[2], stacks=text.strip(), file=path.name)
+    return None
+
+
+def native_file(box: Path, rank: int) -> Path:
+    """Return the path of the file with a rank's stacks."""
+    return box / layout.STACKS / f"rank-{rank}.native.txt"
+
+
+def _write(box: Path, process: RankProcess, core: Path | None, is_over: Callable[[], bool]) -> None:
+    crash = crash_signal(process.exit_code)
+    assert crash is not None
+    python = _python_stack(box, process.rank)
+    notes = None if core is None else read_notes(core)
+    stack = "" if core is None else _gdb_stack(core, notes, is_over)
+    where = [top for top in (top_native_frame(stack), python[:1] and python[0]) if top]
+    if not where and notes is not None and notes.location:
+        where = [notes.location]
+    address = f" at address {notes.address:#x}" if notes is not None and notes.address is not None else ""
+    headline = address + (f" in {', called by '.join(where)}" if where else "")
+    parts = [f"{crash.name}{headline}"[:_MAX_HEADLINE], _missing_stack_text(core, notes, stack)]
+    if stack:
+        parts.append(f"Native stack (gdb):\n{stack}")
+    if python:
+        parts.append("Python stack:\n" + "\n".join(f"  {frame}" for frame in python))
+    path = native_file(box, process.rank)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    text = "".join(c if c.isprintable() or c == "\n" else "?" for c in "\n\n".join(filter(None, parts)))
+    path.write_text(f"{text}\n", encoding="utf-8")
+
+
+def _missing_stack_text(core: Path | None, notes: CoreNotes | None, stack: str) -> str:
+    """Return the reason for a missing native stack; empty where there is one."""
+    if stack:
+        return ""
+    if core is None:
+        handler = core_handler()
+        why = f"this machine pipes core files to {handler}" if handler else "no core file was found"
+        return f"There is no native stack: {why}."
+    read = f" The instruction was in {notes.location}." if notes is not None and notes.location else ""
+    if shutil.which("gdb"):
+        size = core.stat().st_size >> 20
+        return (
+            f"There is no native stack: gdb found none in {GDB_S:.0f} s in a core file of {size} MiB.{read}"
+        )
+    return f"There is no native stack: the image has no gdb (apt-get install gdb in `setup`).{read}"
+
+
+def _python_stack(box: Path, rank: int) -> list[str]:
+    """Return the frames that faulthandler printed, innermost first."""
+    with suppress(OSError), (box / layout.RAW_LOGS / f"rank-{rank}.log").open("rb") as log:
+        log.seek(max(0, os.fstat(log.fileno()).st_size - _MAX_OUTPUT))
+        text = log.read(_MAX_OUTPUT).decode("utf-8", errors="replace")
+        fatal = text.rpartition("Fatal Python error")[2] if "Fatal Python error" in text else ""
+        frames = main_thread(fatal)
+        top = top_frame(frames)
+        shown = [frame.text(box) for frame in frames[:_HEAD_FRAMES]]
+        # The user's innermost frame comes first: the top of the stack is often a library.
+        return [top.text(box), *shown] if top is not None and shown[:1] != [top.text(box)] else shown
+    return []
+
+
+def _gdb_stack(core: Path, notes: CoreNotes | None, is_over: Callable[[], bool]) -> str:
+    """Return the stacks, the crashed thread's first; empty where gdb is missing or too slow."""
+    gdb = shutil.which("gdb")
+    if gdb is None or is_over():
+        return ""
+    commands = ("set print frame-arguments none", "backtrace 60", "thread apply all backtrace 30")
+    asked = [word for command in commands for word in ("-ex", command)]
+    program = [notes.executable] if notes is not None and Path(notes.executable).is_file() else []
+    environment = {**os.environ, "DEBUGINFOD_URLS": "", "LC_ALL": "C"}
+    with subprocess.Popen(
+        [gdb, "-nx", "-batch", "-q", *asked, *program, "-c", str(core)],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        env=environment,
+        start_new_session=True,
+    ) as process:
+        threading.Thread(target=_kill_when, args=(process, is_over), daemon=True).start()
+        assert process.stdout is not None
+        text = process.stdout.read(_MAX_OUTPUT).decode("utf-8", errors="replace")
+        process.kill()
+    return "\n".join(line for line in text.splitlines() if _STACK_LINE.match(line))
+
+
+def _kill_when(process: subprocess.Popen[bytes], is_over: Callable[[], bool]) -> None:
+    while process.poll() is None:
+        if is_over():
+            process.kill()
+        time.sleep(_POLL_INTERVAL_S)
+
+
+def top_native_frame(stack: str) -> str:
+    """Return the innermost frame of the crashed thread, without its signal handlers."""
+    lines = stack.partition("\nThread ")[0].splitlines()
+    frames = [line for line in lines if line.startswith("#")]
+    handlers = [number for number, line in enumerate(frames) if _HANDLER in line]
+    for line in frames[handlers[-1] + 1 :] if handlers else frames:
+        found = _FRAME.match(line)
+        if found is None or found["function"] in ("??", *_RAISES) or "pthread_kill" in found["function"]:
+            continue
+        library = found["library"] or found["line"]
+        return f"{found['function']} ({Path(library).name})" if library else found["function"]
+    return ""

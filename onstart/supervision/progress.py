@@ -1,0 +1,140 @@
+"""Progress: tracks the step and activity of every rank, for `run/status.json`. Standard library only."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import time
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from vastrun.contract import layout
+from vastrun.contract.heartbeat import Beat, read_beat
+from vastrun.contract.outcome import IdleGpus
+from vastrun.contract.records import write_json
+from vastrun.contract.stages import finished_steps
+from vastrun.onstart.supervision.processes import innermost_program
+from vastrun.onstart.supervision.rank_process import RankProcess
+from vastrun.onstart.supervision.stall import RankProgress
+
+_TAIL = 1 << 14
+_BEFORE_FIRST_STEP = frozenset({"", "start", "data", "compile"})
+"""Activities before the first step."""
+
+
+@dataclass(kw_only=True)
+class ProgressTracker:
+    """Reads the heartbeats and records when each last changed, by this machine's monotonic clock."""
+
+    box: Path
+    _moved: dict[int, tuple[Beat | None, float]] = field(default_factory=dict)
+    _first_activities: dict[int, str] = field(default_factory=dict)
+    """Last activity of each rank, up to its first step."""
+
+    def ranks_progress(self, processes: Iterable[RankProcess]) -> tuple[RankProgress, ...]:
+        return tuple(self._progress_of(process.rank) for process in processes if process.exit_code is None)
+
+    def has_news(self, ranks_progress: Iterable[RankProgress]) -> bool:
+        """Tell whether a rank advanced towards its first step since the last call."""
+        before = dict(self._first_activities)
+        for rank_progress in ranks_progress:
+            if self._first_activities.get(rank_progress.rank, "") in _BEFORE_FIRST_STEP:
+                self._first_activities[rank_progress.rank] = rank_progress.activity
+        return self._first_activities != before
+
+    def _progress_of(self, rank: int) -> RankProgress:
+        now, beat = time.monotonic(), beat_of(self.box, rank)
+        if rank not in self._moved or self._moved[rank][0] != beat:
+            self._moved[rank] = (beat, now)
+        still_s = now - self._moved[rank][1]
+        if beat is None:
+            return RankProgress(rank=rank, step=0, activity="", still_s=still_s)
+        return RankProgress(rank=rank, step=beat.step, activity=beat.activity, still_s=still_s)
+
+
+def beat_of(box: Path, rank: int) -> Beat | None:
+    """Read the rank's last heartbeat."""
+    return read_beat(box / layout.HEARTBEATS / f"rank-{rank}")
+
+
+def pid_of(box: Path, process: RankProcess) -> int:
+    """Return the pid of the program that beats; else of the rank's process or its shell's child."""
+    beat = beat_of(box, process.rank)
+    return beat.pid if beat else innermost_program(process.pid)
+
+
+def write_status(
+    box: Path,
+    ranks_progress: Iterable[RankProgress],
+    processes: Iterable[RankProcess],
+    *,
+    world_size: int,
+    steps: int,
+    idle_gpus: IdleGpus | None = None,
+) -> None:
+    """Write the progress of the training to `run/status.json`; with a full disk the old file stays.
+
+    Its step is the one that every rank has reached: that of the finished stages, else 0, while some of the
+    `world_size` ranks here have not started.
+    """
+    first_step = finished_steps(box)
+    still_s = {rank_progress.rank: rank_progress.still_s for rank_progress in ranks_progress}
+    ranks = [_rank_status(box, process, still_s.get(process.rank, 0.0)) for process in processes]
+    status = {
+        "at": round(time.time(), 3),
+        "step": max(
+            first_step, min(rank["step"] for rank in ranks) if len(ranks) >= max(1, world_size) else 0
+        ),
+        "steps": steps,
+        "loss": last_loss(box).value,
+        "ranks": ranks,
+        "idle_gpus": None if idle_gpus is None else asdict(idle_gpus),
+    }
+    with contextlib.suppress(OSError):
+        write_json(box / layout.STATUS, status, durable=False)
+
+
+def _rank_status(box: Path, process: RankProcess, age_s: float) -> dict[str, Any]:
+    beat = beat_of(box, process.rank)
+    return {
+        "rank": process.rank,
+        "pid": beat.pid if beat else process.pid,
+        "step": beat.step if beat else 0,
+        "activity": beat.activity if beat else "",
+        "age_s": round(age_s, 1),
+    }
+
+
+@dataclass(frozen=True, kw_only=True)
+class Loss:
+    value: float | None = None
+    finite: bool | None = None
+    """True for a finite loss; None: no loss was recorded."""
+
+    @classmethod
+    def of(cls, recorded: object) -> Loss:
+        """Read a JSON value; without a finite number, `value` is None."""
+        if isinstance(recorded, (int, float)) and math.isfinite(recorded):
+            return cls(value=float(recorded), finite=True)
+        return cls(value=None, finite=False)
+
+
+def last_loss(box: Path) -> Loss:
+    """Return the loss of the last complete metrics line that has one."""
+    for line in reversed(_last_lines(box / layout.METRICS)):
+        with contextlib.suppress(ValueError):
+            record = json.loads(line)
+            if isinstance(record, dict) and "loss" in record:
+                return Loss.of(record["loss"])
+    return Loss()
+
+
+def _last_lines(path: Path) -> list[str]:
+    with contextlib.suppress(FileNotFoundError), path.open("rb") as file:
+        file.seek(0, 2)
+        file.seek(max(0, file.tell() - _TAIL))
+        return file.read().decode("utf-8", errors="replace").splitlines()
+    return []

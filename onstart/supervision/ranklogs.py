@@ -1,0 +1,257 @@
+"""Rank logs: merge the output of every rank into `run/run.log`, and extract the last lines of one.
+
+A line is `<epoch.mmm> <source> <text>`. Other programs append to the same file, so each write is one system
+call of whole lines. Standard library only.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import re
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from vastrun.contract.secrets import hide_in_command
+from vastrun.onstart.logged_error import Raised
+
+_MAX_LINES = 12
+_MAX_CHARACTERS = 300
+"""Maximum length of one line; the log has the whole line."""
+_TAIL_BYTES = 1 << 14
+_RANK_PREFIX = re.compile(r"^\[rank\d+\]: ?")
+"""Prefix that torch puts before a line once a process group exists."""
+
+_FRAME = '  File "'
+_MODULE_FRAME = ", in <module>"
+_LOG_RECORD = re.compile(r"\b(WARNING|ERROR|CRITICAL|FATAL|EXCEPTION)\b")
+"""A log line before the traceback of a caught exception."""
+_AT_EXIT = re.compile(
+    r"\s|wandb:|\[?[WI]\d{4} |.*(resource_tracker|Warning\b)|Exception ignored in|terminate called"
+    r"|Set the environment variable HYDRA_FULL_ERROR=1"
+)
+"""Lines that libraries print after the traceback of an exception that ends the program."""
+_MAX_MESSAGE_LINES = 20
+"""Maximum lines of an exception's message; after more lines the program had continued."""
+
+SUPERVISOR = "supervisor"
+_CHUNK = 1 << 18
+_MAX_LINE_BYTES = 8192
+_PROGRESS_INTERVAL_S = 1.0
+_END_BYTES = 1 << 18
+"""Last bytes of a rank's output that are added where there is no time for all of it."""
+
+
+@dataclass(kw_only=True)
+class Tail:
+    """Reads the new lines of a growing file."""
+
+    path: Path
+    source: str
+    offset: int = 0
+    clock: Callable[[], float] = time.monotonic
+    _partial: bytes = b""
+    _shown: bytes | None = None
+    """State of the incomplete line when it was last shown; None: it was not shown."""
+    _shown_at: float = -math.inf
+
+    def lines(self) -> Iterator[str]:
+        """Yield new complete lines, at most one chunk of them, and the state of a progress bar.
+
+        A bar uses carriage returns, and may have no line break for hours: it is shown once a second.
+        """
+        *whole, self._partial = (self._partial + self._read()).split(b"\n")
+        if b"\r" in self._partial:  # drop overwritten text; more may follow, or overwrite the rest
+            self._partial = b"\r" + _state(self._partial) + (b"\r" if self._partial.endswith(b"\r") else b"")
+        if len(self._partial) > _MAX_LINE_BYTES:
+            whole, self._partial = [*whole, self._partial], b""
+        for line in whole:
+            yield from self._ended(line)
+        yield from self._progress()
+
+    def last_line(self) -> Iterator[str]:
+        """Yield the text after the last newline."""
+        partial, self._partial = self._partial, b""
+        yield from self._ended(partial) if partial else ()
+
+    def _ended(self, line: bytes) -> Iterator[str]:
+        """Yield a finished line, unless its last state was shown already."""
+        shown, self._shown = self._shown, None
+        yield from as_text(line) if shown is None or _state(line) != shown else ()
+
+    def _progress(self) -> Iterator[str]:
+        if b"\r" not in self._partial or self.clock() - self._shown_at < _PROGRESS_INTERVAL_S:
+            return
+        state = _state(self._partial)
+        if state and state != self._shown:
+            self._shown, self._shown_at = state, self.clock()
+            yield from as_text(state)
+
+    def skip_to_end(self) -> int:
+        """Skip all but the last unread lines, and return the number of skipped bytes."""
+        size = self.path.stat().st_size if self.path.exists() else 0
+        left_out = size - _END_BYTES - self.offset
+        if left_out <= 0:
+            return 0
+        self.offset = size - _END_BYTES
+        # The incomplete line is dropped, and the first line of the rest is cut off.
+        self._partial, self._shown = b"", None
+        with self.path.open("rb") as file:
+            file.seek(self.offset)
+            cut = len(file.readline(_END_BYTES))
+        self.offset += cut
+        return left_out + cut
+
+    def _read(self) -> bytes:
+        with contextlib.suppress(FileNotFoundError):
+            # Polled ten times a second, and seldom grows: opening it takes four times as long.
+            if self.path.stat().st_size <= self.offset:
+                return b""
+            with self.path.open("rb") as file:
+                file.seek(self.offset)
+                new = file.read(_CHUNK)
+                self.offset += len(new)
+                return new
+        return b""
+
+
+@dataclass(kw_only=True)
+class MergedLog:
+    """The log of the whole run, with the output of the ranks and the supervisor."""
+
+    path: Path
+    tails: tuple[Tail, ...] = ()
+    _printed_at: float | None = None
+
+    @property
+    def silent_s(self) -> float | None:
+        """Seconds since any rank printed something; None: none did."""
+        return None if self._printed_at is None else time.monotonic() - self._printed_at
+
+    def follow(self, tails: tuple[Tail, ...]) -> None:
+        """Read these from now on; none of them has printed anything yet."""
+        self.tails, self._printed_at = tails, None
+
+    def say(self, text: str) -> None:
+        """Write a line as the supervisor, without the secrets that a command or a URL in it has."""
+        self._append(SUPERVISOR, hide_in_command(text).rstrip("\n").split("\n"))
+
+    def pump(self) -> None:
+        """Add new lines of the ranks to the log."""
+        for tail in self.tails:
+            before = tail.offset
+            self._append(tail.source, tail.lines())
+            if tail.offset != before and tail.source != SUPERVISOR:
+                self._printed_at = time.monotonic()
+
+    def drain(self, *, within_s: float, first: Sequence[str] = ()) -> None:
+        """Add the rest of the ranks' output to the log, beginning with the sources in `first`.
+
+        After `within_s` seconds only the end of an output is added, after a line that names the complete
+        file.
+        """
+        deadline = time.monotonic() + within_s
+        order = {source: number for number, source in enumerate(first)}
+        for tail in sorted(self.tails, key=lambda tail: order.get(tail.source, len(order))):
+            self._drain(tail, deadline)
+            if left_out := tail.skip_to_end():
+                raw = f"{tail.path.parent.name}/{tail.path.name}"
+                self.say(
+                    f"{tail.source}: {left_out / 1e6:.1f} MB of its output are skipped; all of it is in {raw}"
+                )
+                self._drain(tail, math.inf)
+            self._append(tail.source, tail.last_line())
+
+    def _drain(self, tail: Tail, deadline: float) -> None:
+        before = -1
+        while tail.offset != before and time.monotonic() < deadline:
+            before = tail.offset
+            self._append(tail.source, tail.lines())
+
+    def _append(self, source: str, lines: Iterable[str]) -> None:
+        text = "".join(f"{time.time():.3f} {source} {line}\n" for line in lines)
+        if not text:
+            return
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        with contextlib.suppress(OSError):  # a full disk must not end the training: the raw logs exist, too
+            fd = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+            try:
+                os.write(fd, text.encode(errors="replace"))  # names of files may be no Unicode
+            finally:
+                os.close(fd)
+
+
+def _state(line: bytes) -> bytes:
+    """Return the visible part of a line: the text after its last carriage return, trailing ones ignored."""
+    return line.rstrip(b"\r").rpartition(b"\r")[2]
+
+
+def as_text(line: bytes) -> Iterator[str]:
+    """Yield the line as a terminal would show it, with the last state of a progress bar.
+
+    A very long line is split.
+    """
+    text = _state(line).decode("utf-8", errors="replace")
+    for start in range(0, max(len(text), 1), _MAX_LINE_BYTES):
+        yield text[start : start + _MAX_LINE_BYTES]
+
+
+@dataclass(frozen=True)
+class LinesAfter:
+    """Lines that a rank printed after its last traceback."""
+
+    text: str
+    count: int
+    """Number of lines."""
+    is_reason: bool
+    """True: the exception was caught, and the program ended later. False: they may be its message."""
+
+
+def last_lines(log: Path) -> str | None:
+    """Return the last non-empty lines of a log, as a terminal would show them; None without any."""
+    found: list[str] = []
+    for line in reversed(_tail(log).split(b"\n")):
+        text = _RANK_PREFIX.sub("", next(iter(as_text(line)))).rstrip()
+        if text:
+            found.append(text if len(text) <= _MAX_CHARACTERS else f"{text[:_MAX_CHARACTERS]}…")
+        if len(found) == _MAX_LINES:
+            break
+    return "\n".join(reversed(found)) or None
+
+
+def last_line(lines: str | None) -> str:
+    """Return the last line of a result of `last_lines`; empty where there is none."""
+    return (lines or "").rpartition("\n")[2].strip()
+
+
+def lines_after(log: Path, raised: Raised) -> LinesAfter | None:
+    """Return the output after a traceback; None for no output, or only lines of libraries."""
+    lines = [_RANK_PREFIX.sub("", next(iter(as_text(line)))).rstrip() for line in _tail(log).split(b"\n")]
+    at = next((number for number in range(len(lines) - 1, -1, -1) if lines[number] == raised.exception), None)
+    if at is None:
+        return None
+    after = [line for line in lines[at + 1 :] if line and not _AT_EXIT.match(line)]
+    if not after:
+        return None
+    header = at - raised.traceback.count("\n")
+    before = next(filter(None, reversed(lines[: max(header, 0)])), "")
+    # The stack of an uncaught exception begins in the program's module.
+    was_caught = _FRAME in raised.traceback and _MODULE_FRAME not in raised.traceback
+    was_logged = _LOG_RECORD.search(before) is not None
+    shown = [line[:_MAX_CHARACTERS] for line in after]
+    return LinesAfter(
+        text="\n".join(shown[-_MAX_LINES:]),
+        count=len(after),
+        is_reason=was_caught or was_logged or len(after) > _MAX_MESSAGE_LINES,
+    )
+
+
+def _tail(log: Path) -> bytes:
+    with suppress(OSError), log.open("rb") as file:
+        file.seek(max(0, os.fstat(file.fileno()).st_size - _TAIL_BYTES))
+        return file.read(_TAIL_BYTES)
+    return b""

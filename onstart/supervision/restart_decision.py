@@ -1,0 +1,108 @@
+"""Restart decision: whether and how all nodes restart their ranks. Standard library only.
+
+The first node decides for all, since it has the checkpoints and receives every message. The other nodes
+follow. Where it cannot know that all nodes are there, no ranks are restarted.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Optional
+
+from vastrun.contract.job import Job
+from vastrun.contract.outcome import REASONS, StartRecord
+from vastrun.onstart.supervision.launch import healthy_gpus
+from vastrun.onstart.supervision.native_stack import GDB_S
+from vastrun.onstart.supervision.peers import Peers
+from vastrun.onstart.supervision.restarts import NoRestart, Restart, Start, gpus_for, next_start
+
+CONCLUDE_TIMEOUT_S = 60.0 + GDB_S
+"""Maximum seconds that the first node waits until the other nodes concluded on a start.
+
+A node may read the native stacks of its crash first.
+"""
+_POLL_INTERVAL_S = 0.1
+
+HealthyGpus = Optional[tuple[str, ...]]  # noqa: UP045 - evaluated by Python 3.9, too
+"""UUIDs of the GPUs that respond; None: unknown."""
+
+
+def agree_on_restart(
+    job: Job, history: Sequence[StartRecord], last: Start, peers: Peers
+) -> Restart | NoRestart:
+    """Return the decision of all nodes after the last start, whose options were `last`."""
+    healthy = _healthy(job, history[-1], peers)
+    if job.nodes == 1:
+        return next_start(job, history, last, healthy)
+    peers.publish(has_concluded=True, gpus=None if healthy is None else len(healthy))
+    decision = (
+        _decide(job, history, last, healthy, peers)
+        if peers.this_node.is_host
+        else _wait_for_decision(peers, last)
+    )
+    if isinstance(decision, NoRestart):
+        return decision
+    start = replace(decision.start, gpus=gpus_for(job, decision.start.world_size, healthy))
+    return replace(decision, start=start)
+
+
+def unreachable_text(peers: Peers) -> str:
+    """Return a line that names the nodes that can no longer be reached."""
+    return f"node {', '.join(map(str, sorted(peers.disconnected)))} can no longer be reached"
+
+
+def _decide(
+    job: Job, history: Sequence[StartRecord], last: Start, healthy: HealthyGpus, peers: Peers
+) -> Restart | NoRestart:
+    decision = next_start(job, history, last, healthy)
+    if isinstance(decision, Restart):
+        decision = _when_all_concluded(job, history, last, healthy, peers)
+    if isinstance(decision, Restart):
+        peers.publish(restart=decision)
+    else:
+        peers.publish(is_over=True, why_over=decision.why)
+    return decision
+
+
+def _when_all_concluded(
+    job: Job, history: Sequence[StartRecord], last: Start, healthy: HealthyGpus, peers: Peers
+) -> Restart | NoRestart:
+    """Decide once no rank is left on any node, by the GPUs of all nodes."""
+    deadline = time.monotonic() + CONCLUDE_TIMEOUT_S
+    while (late := _still_ending(job, peers)) and not peers.disconnected and time.monotonic() < deadline:
+        peers.listen()
+        time.sleep(_POLL_INTERVAL_S)
+    if peers.disconnected:
+        return NoRestart(why=unreachable_text(peers))
+    if late:
+        return NoRestart(why=f"node {', '.join(late)} did not end its ranks within {CONCLUDE_TIMEOUT_S:g} s")
+    elsewhere = [state.gpus for state in peers.in_this_start if state.gpus is not None]
+    return next_start(job, history, last, healthy, elsewhere)
+
+
+def _still_ending(job: Job, peers: Peers) -> list[str]:
+    """Return the other nodes that have not concluded on this start."""
+    concluded = {state.node for state in peers.in_this_start if state.has_concluded}
+    return [str(node) for node in range(1, job.nodes) if node not in concluded]
+
+
+def _wait_for_decision(peers: Peers, last: Start) -> Restart | NoRestart:
+    """Wait for the decision of the first node. A lost connection means no restart."""
+    while True:
+        first = peers.peer_states.get(0)
+        if first is not None and first.restart is not None and first.restart.start.number > last.number:
+            return first.restart
+        if first is not None and first.is_over:
+            return NoRestart(why=first.why_over)
+        if peers.disconnected:
+            return NoRestart(why=unreachable_text(peers))
+        peers.listen()
+        time.sleep(_POLL_INTERVAL_S)
+
+
+def _healthy(job: Job, ended: StartRecord, peers: Peers) -> HealthyGpus:
+    if not (job.gpus and REASONS[ended.reason].is_curable):
+        return None
+    return peers.listen_while(healthy_gpus)

@@ -1,0 +1,160 @@
+"""Restarts: decide whether and how failed ranks restart on this box. Pure; standard library only."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from vastrun.contract.job import Job
+from vastrun.contract.outcome import REASONS, Meaning, StartRecord
+
+MAX_STARTS_WITHOUT_PROGRESS = 3
+"""Consecutive starts without a new checkpoint after which the ranks are not restarted."""
+
+_PAUSES_S = (0.0, 0.0, 10.0)
+"""Seconds before a restart, by the number of last starts without progress."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Start:
+    """The options of one start of the ranks."""
+
+    number: int = 0
+    """Number of the start; 0: the first."""
+    world_size: int
+    """Ranks on this node, and on each other one."""
+    micro_batch: int | None = None
+    """Maximum windows that a rank may compute at once; None: no known limit."""
+    gpus: tuple[str, ...] = ()
+    """UUIDs of the GPUs to use, as some of the machine may have failed; empty: all of them."""
+    resume: str = ""
+    """Path of the checkpoint from which a user's program continues; empty: a fresh start."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Restart:
+    """The decision to restart the ranks."""
+
+    start: Start
+    after_s: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class NoRestart:
+    """The decision against a restart, with its reason."""
+
+    why: str
+
+
+def next_start(
+    job: Job,
+    history: Sequence[StartRecord],
+    last: Start,
+    healthy: Sequence[str] | None,
+    elsewhere: Sequence[int] = (),
+) -> Restart | NoRestart:
+    """Decide whether the ranks restart after their last start, whose options were `last`.
+
+    `healthy`: UUIDs of the GPUs that respond, if known; `elsewhere`: their number on each other node.
+    """
+    meaning = REASONS[history[-1].reason]
+    if history[-1].reason == "finished" and not _is_last_stage(job, history[-1]):
+        # A new plan: the micro-batch that fitted was that of another model.
+        start = replace(last, number=last.number + 1, micro_batch=None)
+        return Restart(start=start, after_s=0.0)
+    if not meaning.is_curable:
+        return NoRestart(why="the same error would recur")
+    why_not = _limit_reached(job, history, meaning) or _would_run_out_again(job, history[-1])
+    if why_not is not None:
+        return NoRestart(why=why_not)
+    healthy_count = min_healthy_gpus(healthy, elsewhere)
+    world_size = world_size_on(job, healthy_count)
+    if world_size is None:
+        where = " on each node" if job.nodes > 1 else ""
+        return NoRestart(
+            why=f"{healthy_count or 0} GPU(s) respond, too few for this job's {job.ranks} ranks{where}"
+        )
+    start = Start(
+        number=last.number + 1,
+        world_size=world_size,
+        micro_batch=_micro_batch(job, history[-1], last, world_size),
+        gpus=gpus_for(job, world_size, healthy),
+    )
+    return Restart(start=start, after_s=_PAUSES_S[without_progress(history)])
+
+
+def gpus_for(job: Job, world_size: int, healthy: Sequence[str] | None) -> tuple[str, ...]:
+    """Return the UUIDs of the GPUs for `world_size` ranks on this node; empty if the healthy are unknown.
+
+    They are set even where enough are left, since a failed GPU may still be visible. A user's program may use
+    several GPUs per rank.
+    """
+    return tuple((healthy or ())[: world_size if job.program.global_batch_size else job.gpus])
+
+
+def min_healthy_gpus(healthy: Sequence[str] | None, elsewhere: Sequence[int]) -> int | None:
+    """Return the number of responding GPUs on the node with the fewest: all nodes have equally many ranks."""
+    return min([*elsewhere, *([] if healthy is None else [len(healthy)])], default=None)
+
+
+def without_progress(history: Sequence[StartRecord]) -> int:
+    """Count the last consecutive starts without a new checkpoint.
+
+    Starts that ran out of memory do not count, since the next start has another plan, nor those that only
+    scored a stage.
+    """
+    count, saved = 0, [-1, *(_saved(record) for record in history)]
+    for before, record in zip(reversed(saved[:-1]), reversed(history)):
+        if _saved(record) > before:
+            break
+        count += record.reason not in ("oom", "finished")
+    return count
+
+
+def world_size_on(job: Job, healthy_count: int | None) -> int | None:
+    """Return the number of ranks to start on each node: the job's, or the maximum for the remaining GPUs.
+
+    None: no number fits.
+    """
+    if not job.gpus or healthy_count is None or healthy_count >= job.ranks:
+        return job.ranks
+    batch = job.program.global_batch_size
+    if batch is None:
+        return None
+    sizes = range(healthy_count, 0, -1)
+    return next((size for size in sizes if batch % (size * job.nodes) == 0), None)
+
+
+def _micro_batch(job: Job, ended: StartRecord, last: Start, world_size: int) -> int | None:
+    """Return a micro-batch that fits, after one did not, or when each rank gets a larger share."""
+    if ended.reason == "oom" and job.program.out_of_memory == "halve":
+        return (ended.micro_batch or 0) // 2
+    return ended.micro_batch or last.micro_batch if world_size < last.world_size else last.micro_batch
+
+
+def _limit_reached(job: Job, history: Sequence[StartRecord], meaning: Meaning) -> str | None:
+    limit = job.restart_limits.get(meaning.cause or "", 0)
+    if sum(REASONS[record.reason].cause == meaning.cause for record in history) > limit:
+        return f"restarts allows {limit} by {meaning.cause}"
+    if without_progress(history) >= MAX_STARTS_WITHOUT_PROGRESS:
+        return f"{MAX_STARTS_WITHOUT_PROGRESS} starts in a row saved no new checkpoint"
+    return None
+
+
+def _would_run_out_again(job: Job, record: StartRecord) -> str | None:
+    """Return why a training that ran out of memory would do so again; None if a restart may help."""
+    if record.reason != "oom" or job.program.out_of_memory == "again":
+        return None
+    if job.program.out_of_memory == "fail":
+        return f"{job.program.kind}.out_of_memory is fail"
+    if record.micro_batch is None:
+        return "it ran out of memory before its first step"
+    return "a micro-batch of 1 does not fit" if record.micro_batch <= 1 else None
+
+
+def _is_last_stage(job: Job, ended: StartRecord) -> bool:
+    return not any(span.name == ended.stage for span in job.program.stages[:-1])
+
+
+def _saved(record: StartRecord) -> int:
+    return -1 if record.checkpoint is None else record.checkpoint

@@ -1,0 +1,127 @@
+"""TensorBoard file: reads the scalars of event files by SummaryWriter, Keras, Lightning and others.
+
+Frames are those of TFRecord: length, its checksum, the message `Event`, its checksum. Only the first checksum
+is verified: it validates the length, and CRC-32C of whole messages in Python would take longer than
+everything else. Standard library only.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Iterator
+from typing import BinaryIO, ClassVar
+
+from vastrun.onstart.supervision.curve_file import (
+    BYTES,
+    FIXED32,
+    MAX_RECORD_BYTES,
+    MAX_STEP,
+    VARINT,
+    BrokenFileError,
+    CurveFile,
+    CurvePoint,
+    fields,
+    number_of,
+    signed,
+)
+
+_HEADER = struct.Struct("<QI")
+_FOOTER = 4
+_POLYNOMIAL = 0x82F63B78
+_MASK_DELTA = 0xA282EAD8
+_DIGITS = 7
+"""Significant digits of a number that was stored in 32 bits."""
+_LAYOUTS = {1: "<f", 2: "<d"}
+"""Layout of a tensor's bytes by its `dtype`: writers of scalars store floats and doubles only."""
+
+
+class TensorBoardFile(CurveFile):
+    has_sub_runs: ClassVar[bool] = True
+
+    def _next_record(self, file: BinaryIO, size: int) -> bytes | None:
+        if size - self.offset < _HEADER.size:
+            return None
+        file.seek(self.offset)
+        header = file.read(_HEADER.size)
+        if len(header) < _HEADER.size:
+            return None
+        length, checksum = _HEADER.unpack(header)
+        if masked_crc32c(header[:8]) != checksum:
+            raise BrokenFileError(f"{self.path} has no record at byte {self.offset}")
+        end = self.offset + _HEADER.size + length + _FOOTER
+        if end > size:
+            return None
+        record = file.read(length) if length <= MAX_RECORD_BYTES else b""
+        self.offset = end
+        return record
+
+    def _points_of(self, record: bytes) -> Iterator[CurvePoint]:
+        step, summaries = 0, []
+        for kind, integer, content in fields(record):
+            if kind == (2, VARINT):
+                step = signed(integer)
+            elif kind == (5, BYTES):
+                summaries.append(content)
+        if not 0 <= step <= MAX_STEP:
+            return
+        for summary in summaries:
+            for kind, _, content in fields(summary):
+                if kind == (1, BYTES):
+                    yield from _scalar(step, content)
+
+
+def _scalar(step: int, summary_value: bytes) -> Iterator[CurvePoint]:
+    """Yield the point of a `Summary.Value`, if it is a scalar."""
+    tag, value = b"", None
+    for kind, _, content in fields(summary_value):
+        if kind == (1, BYTES):
+            tag = content
+        elif kind == (2, FIXED32):
+            value = _rounded(number_of("<f", content))
+        elif kind == (8, BYTES):
+            value = _tensor_value(content)
+    if value is not None:
+        yield CurvePoint(step, tag.decode("utf-8", "replace"), value if math.isfinite(value) else None)
+
+
+def _tensor_value(tensor: bytes) -> float | None:
+    """Return the number in a tensor without dimensions; None for any other tensor."""
+    layout, found = "", list[tuple[str, bytes]]()
+    for (number, wire), integer, content in fields(tensor):
+        if (number, wire) == (1, VARINT):
+            layout = _LAYOUTS.get(integer, "")
+        elif (number, wire) == (2, BYTES) and any(part.kind[0] == 2 for part in fields(content)):
+            return None  # it has dimensions
+        elif number in (4, 5, 6):
+            found.append(({5: "<f", 6: "<d"}.get(number, layout), content))
+    if len(found) != 1 or not found[0][0]:
+        return None
+    value = number_of(*found[0])
+    return _rounded(value) if found[0][0] == "<f" else value
+
+
+def _rounded(value: float) -> float:
+    return float(f"{value:.{_DIGITS}g}")
+
+
+def _crc_table() -> tuple[int, ...]:
+    table = []
+    for byte in range(256):
+        remainder = byte
+        for _ in range(8):
+            remainder = remainder >> 1 ^ (_POLYNOMIAL if remainder & 1 else 0)
+        table.append(remainder)
+    return tuple(table)
+
+
+_TABLE = _crc_table()
+
+
+def masked_crc32c(content: bytes) -> int:
+    """Return the checksum as TFRecord stores it."""
+    crc = 0xFFFFFFFF
+    for byte in content:
+        crc = crc >> 8 ^ _TABLE[(crc ^ byte) & 0xFF]
+    crc ^= 0xFFFFFFFF
+    return ((crc >> 15 | crc << 17) + _MASK_DELTA) & 0xFFFFFFFF

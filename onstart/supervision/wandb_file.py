@@ -1,0 +1,153 @@
+"""W&B file: reads the numbers that `wandb.log` wrote to `run-ID.wandb`, online or offline.
+
+The file is a log in LevelDB's format: blocks of 32 KiB with frames of checksum, length and type, after a
+header of seven bytes; a frame holds a message `Record`, or a part of one. Standard library only.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import struct
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import BinaryIO
+
+from vastrun.onstart.supervision.curve_file import (
+    BYTES,
+    FIXED64,
+    MAX_RECORD_BYTES,
+    MAX_STEP,
+    VARINT,
+    BrokenFileError,
+    CurveFile,
+    CurvePoint,
+    fields,
+    number_of,
+    signed,
+    unzigzag,
+)
+
+_START = b":W&B\xe1\xbe\x00"
+"""Header: the name, the magic number of the format, and its version."""
+_BLOCK = 1 << 15
+_FRAME = struct.Struct("<IHB")
+_FULL, _FIRST, _MIDDLE, _LAST = 1, 2, 3, 4
+_MAX_TEXT = 40
+"""Maximum characters of a number in JSON."""
+
+
+@dataclass
+class WandbFile(CurveFile):
+    _parts: bytearray | None = None
+    """The incomplete record; None: there is none, or it is too long."""
+
+    def _next_record(self, file: BinaryIO, size: int) -> bytes | None:
+        if self.offset == 0 and not self._has_start(file, size):
+            return None
+        while True:
+            frame = self._next_frame(file, size)
+            if frame is None:
+                return None
+            kind, content = frame
+            if kind == _FULL:
+                self._parts = None
+                return content
+            if kind == _FIRST:
+                self._parts = bytearray(content)
+            elif self._parts is not None:
+                self._parts += content
+            if self._parts is not None and len(self._parts) > MAX_RECORD_BYTES:
+                self._parts = None
+            if kind == _LAST:
+                record, self._parts = bytes(self._parts or b""), None
+                return record
+
+    def _has_start(self, file: BinaryIO, size: int) -> bool:
+        if size < len(_START):
+            return False
+        if file.read(len(_START)) != _START:
+            raise BrokenFileError(f"{self.path} has the format of another W&B version")
+        self.offset = len(_START)
+        return True
+
+    def _next_frame(self, file: BinaryIO, size: int) -> tuple[int, bytes] | None:
+        """Return the type and the content of the next frame; None: it is incomplete."""
+        while True:
+            left = _BLOCK - self.offset % _BLOCK
+            end = self.offset + min(left, _FRAME.size)
+            if end > size:
+                return None
+            file.seek(self.offset)
+            header = file.read(end - self.offset)
+            if left >= _FRAME.size and any(header):
+                break
+            if self.offset + left > size:
+                return None
+            self.offset += left  # nothing but zeros up to the end of the block
+        checksum, length, kind = _FRAME.unpack(header)
+        if kind not in (_FULL, _FIRST, _MIDDLE, _LAST) or length > left - _FRAME.size:
+            raise BrokenFileError(f"{self.path} has no record at byte {self.offset}")
+        if end + length > size:
+            return None
+        content = file.read(length)
+        if zlib.crc32(content, zlib.crc32(header[-1:])) != checksum:
+            raise BrokenFileError(f"the checksum at byte {self.offset} of {self.path} is wrong")
+        self.offset = end + length
+        return kind, content
+
+    def _points_of(self, record: bytes) -> Iterator[CurvePoint]:
+        for kind, _, content in fields(record):
+            if kind == (2, BYTES):
+                yield from _points_of_history(content)
+
+
+def _points_of_history(history: bytes) -> Iterator[CurvePoint]:
+    """Yield the numbers of one step, from one or several calls of `wandb.log`."""
+    step = 0
+    found: dict[str, float | None] = {}
+    for kind, _, content in fields(history):
+        if kind == (1, BYTES):
+            name, value = _item(content)
+            if value is not None and name and not name.startswith("_"):
+                found[name] = value if math.isfinite(value) else None
+        elif kind == (2, BYTES):
+            step = next((signed(part.integer) for part in fields(content) if part.kind == (1, VARINT)), 0)
+    if 0 <= step <= MAX_STEP:
+        for name, value in found.items():
+            yield CurvePoint(step, name, value)
+
+
+def _item(item: bytes) -> tuple[str, float | None]:
+    """Return the name and the number of an item; None: it is not a number."""
+    key, nested = "", list[str]()
+    value: float | None = None
+    for kind, integer, content in fields(item):
+        if kind == (1, BYTES):
+            key = content.decode("utf-8", "replace")
+        elif kind == (2, BYTES):
+            nested.append(content.decode("utf-8", "replace"))
+        elif kind == (5, VARINT):
+            value = float(unzigzag(integer))
+        elif kind == (6, FIXED64):
+            value = number_of("<d", content)
+        elif kind == (16, BYTES):
+            value = _number(content)
+    return key or ".".join(nested), value
+
+
+def _number(text: bytes) -> float | None:
+    """Parse a JSON number, `NaN` or `Infinity`; None for anything else."""
+    if len(text) > _MAX_TEXT:
+        return None
+    try:
+        value = json.loads(text)
+    except ValueError:
+        return None
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return None
+    try:
+        return float(value)
+    except OverflowError:
+        return math.inf

@@ -1,0 +1,189 @@
+"""W&B runs: finds the runs that a user's program recorded, and ends those that it left open.
+
+A program that was killed, or left by `os._exit`, never told W&B of its end: W&B shows its run as crashed
+some minutes later, whatever became of it. Standard library only; another process ends the run.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal, cast
+from urllib.parse import unquote
+
+from vastrun.contract import layout
+from vastrun.contract.job import Job
+from vastrun.contract.outcome import WandbRun
+from vastrun.contract.records import read_json, read_small
+from vastrun.contract.run_module import module_command
+from vastrun.onstart.supervision.curve_file import BYTES, VARINT, CurvePoint, fields, signed
+from vastrun.onstart.supervision.curve_search import wandb_files
+from vastrun.onstart.supervision.environment import wandb_id
+from vastrun.onstart.supervision.wandb_file import WandbFile
+
+TIMEOUT_S = 60.0
+"""Timeout of the process that ends the runs: the machine costs money meanwhile."""
+_READ_S = 5.0
+"""Maximum seconds that one file is read; a run whose end was not read is ended once more."""
+_MAX_RUNS = 8
+"""Maximum runs that are ended: a program may start one after another."""
+_MAX_NAME = 128
+_MAX_URL = 500
+_MAX_RECORD_BYTES = 1 << 14
+_MAX_METADATA_BYTES = 1 << 20
+_MAX_LOG_BYTES = 1 << 20
+_COMMAND = module_command("vastrun.onstart.supervision.finish_runs")
+
+
+@dataclass
+class ProgramWandbRun(WandbFile):
+    """A run as its file on this machine has it."""
+
+    entity: str = ""
+    project: str = ""
+    exit_code: int | None = None
+    """Exit code with which the program ended it; None: it did not."""
+    url: str = ""
+    modified: float = field(default=0.0, init=False)
+    """Epoch seconds of the last change."""
+
+    @property
+    def id(self) -> str:
+        """Id of the run, by the name of its file: W&B writes its first record 32 KiB late."""
+        return self.path.name[len("run-") : -len(".wandb")]
+
+    @property
+    def is_offline(self) -> bool:
+        return self.path.parent.name.startswith("offline-")
+
+    def read(self) -> ProgramWandbRun:
+        """Read the whole file. Raises OSError."""
+        self.modified = self.path.stat().st_mtime
+        for _ in self.points(time.monotonic() + _READ_S):
+            pass
+        return self
+
+    def _points_of(self, record: bytes) -> Iterator[CurvePoint]:
+        for kind, _, content in fields(record):
+            if kind == (17, BYTES):
+                self._read_run(content)
+            elif kind == (18, BYTES):
+                codes = [signed(part.integer) for part in fields(content) if part.kind == (1, VARINT)]
+                self.exit_code = codes[0] if codes else 0  # a zero is left out
+        yield from ()
+
+    def _read_run(self, content: bytes) -> None:
+        texts = {
+            kind[0]: text.decode("utf-8", "replace")[:_MAX_NAME]
+            for kind, _, text in fields(content)
+            if kind[1] == BYTES and kind[0] in (2, 3)
+        }
+        self.entity, self.project = (texts.get(number, "") for number in (2, 3))
+
+    def read_log(self, log: str) -> None:
+        """Take entity, project and URL from the line with the URL that W&B printed at the start."""
+        found = re.search(rf"(https?://[^\s/]+)/([^\s/]+)/([^\s/]+)/runs/{re.escape(self.id)}\b", log)
+        if found:
+            self.url = found[0]
+            self.entity, self.project = unquote(found[2]), unquote(found[3])
+
+    def python(self) -> str:
+        """Return the interpreter that the program ran in, which has W&B; else the supervisor's."""
+        try:
+            text = read_small(self.path.parent / "files" / "wandb-metadata.json", _MAX_METADATA_BYTES)
+            found = json.loads(text)["executable"]
+        except (OSError, ValueError, KeyError, TypeError):
+            return sys.executable
+        is_program = isinstance(found, str) and Path(found).is_file() and os.access(found, os.X_OK)
+        return found if is_program else sys.executable
+
+
+def runs_since(box: Path, started_at: float) -> tuple[ProgramWandbRun, ...]:
+    """Return the runs whose files changed since then (epoch seconds), of each id the newest; newest first."""
+    found: dict[str, ProgramWandbRun] = {}
+    for path in wandb_files(box):
+        with suppress(OSError):
+            if path.stat().st_mtime < started_at:
+                continue
+            run = ProgramWandbRun(path).read()
+            if len(run.id) > _MAX_NAME:  # W&B takes no longer one
+                continue
+            if run.id not in found or found[run.id].modified < run.modified:
+                found[run.id] = run
+    return tuple(sorted(found.values(), key=lambda run: run.modified, reverse=True))
+
+
+def end_runs(
+    box: Path, job: Job, environment: dict[str, str], *, started_at: float, exit_code: int
+) -> WandbRun | None:
+    """End the program's W&B runs that do not say how it ended. Return its main run; None: it has none.
+
+    `environment`: of rank 0. The program's own word counts for runs that are not rank 0's own.
+    """
+    runs = runs_since(box, started_at)
+    if not runs:
+        return None
+    own = environment.get("WANDB_RUN_ID", wandb_id(job))
+    for run in runs:
+        run.read_log(_printed(box))
+    main = next((run for run in runs if run.id == own), runs[0])
+    wrong = [run for run in runs if not run.is_offline and _is_wrong(run, main, exit_code)][:_MAX_RUNS]
+    ended = _finish(box, environment, wrong, exit_code) if wrong else {}
+    state: Literal["finished", "failed", "crashed"] = "crashed"
+    if main.id in ended or main.exit_code is not None:
+        truth = exit_code if main.id in ended else main.exit_code
+        state = "failed" if truth else "finished"
+    mode: Literal["online", "offline"] = "offline" if main.is_offline else "online"
+    return WandbRun(id=main.id, mode=mode, state=state, url=_shown(ended.get(main.id) or main.url))
+
+
+def _shown(url: str) -> str | None:
+    """Return the URL as the outcome may have it; None for anything else that a program printed."""
+    return url if url.isprintable() and 0 < len(url) <= _MAX_URL else None
+
+
+def _printed(box: Path) -> str:
+    """Return the beginning of rank 0's log."""
+    with suppress(OSError), (box / layout.RAW_LOGS / "rank-0.log").open("rb") as log:
+        return log.read(_MAX_LOG_BYTES).decode("utf-8", "replace")
+    return ""
+
+
+def _is_wrong(run: ProgramWandbRun, main: ProgramWandbRun, exit_code: int) -> bool:
+    if run.exit_code is None:
+        return True
+    return run is main and bool(run.exit_code) != bool(exit_code)
+
+
+def _finish(
+    box: Path, environment: dict[str, str], runs: list[ProgramWandbRun], exit_code: int
+) -> dict[str, str]:
+    """End the runs in a separate process, and return the URL of each that it ended, by id."""
+    named = [{"id": run.id, "entity": run.entity, "project": run.project} for run in runs]
+    report = box / layout.RUN / ".wandb-ended.json"
+    with suppress(OSError), (box / layout.RAW_LOGS / "wandb.log").open("ab") as log:
+        process = subprocess.Popen(
+            [runs[0].python(), *_COMMAND[1:], str(exit_code), json.dumps(named), str(report)],
+            cwd=box,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+        )
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(TIMEOUT_S)
+    try:
+        return cast("dict[str, str]", read_json(dict[str, str], read_small(report, _MAX_RECORD_BYTES)))
+    except (OSError, ValueError):
+        return {}
+    finally:
+        report.unlink(missing_ok=True)

@@ -1,0 +1,344 @@
+"""Watch: starts the ranks, and stops or kills them by its rules until none is left. Standard library only."""
+
+from __future__ import annotations
+
+import math
+import os
+import shutil
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from vastrun.contract import layout
+from vastrun.contract.job import Job
+from vastrun.contract.outcome import Hang
+from vastrun.contract.stop_budget import PROGRAM_S, SUPERVISOR_S, SUPERVISOR_SAVING_S
+from vastrun.onstart.nodes import ThisNode, network_environment
+from vastrun.onstart.supervision.checkpoint_push import PUSH_LOG, start_push
+from vastrun.onstart.supervision.core_file import CoreTrimmer
+from vastrun.onstart.supervision.diagnosis import ObservedLaunch, ends_here, left_early, signal_name
+from vastrun.onstart.supervision.environment import rank_environment
+from vastrun.onstart.supervision.idle_gpus import IdleGpuWatch, NvidiaSmi
+from vastrun.onstart.supervision.launch import Launch
+from vastrun.onstart.supervision.memory_counters import MemoryKills, memory_use
+from vastrun.onstart.supervision.node_state import NodeState
+from vastrun.onstart.supervision.peers import Peers
+from vastrun.onstart.supervision.processes import reap_orphans
+from vastrun.onstart.supervision.progress import ProgressTracker, beat_of, pid_of, write_status
+from vastrun.onstart.supervision.rank_process import FAILED_GRACE_S, RankProcess, failure_grace_s
+from vastrun.onstart.supervision.ranklogs import SUPERVISOR, MergedLog, Tail
+from vastrun.onstart.supervision.restarts import Start
+from vastrun.onstart.supervision.stacks import StackFrame, main_thread, top_frame
+from vastrun.onstart.supervision.stall import (
+    LOG_ONLY,
+    RankProgress,
+    StallLimits,
+    collective_of,
+    find_stuck,
+    observable_ranks,
+    possibly_stuck,
+    stalled,
+)
+from vastrun.onstart.supervision.stop import StopRequest, stop_text
+
+StartRanks = Callable[[Path, int, Mapping[str, str]], Launch]
+"""Starts ranks, given the box, their number and their environment."""
+
+RESERVE_BYTES = 1 << 18
+"""Bytes of free space below which a disk counts as full."""
+
+_POLL_INTERVAL_S = 0.1
+_PUMPS_PER_POLL = 2
+"""Number of times the output of the ranks is read between two looks at them."""
+_REPORT_EVERY_S = 1.0
+DUMP_S = 3.0
+AGENT_START_S = 300.0
+"""Timeout of the agent's start of the ranks: importing torch takes minutes from a slow disk."""
+AGENT_GRACE_S = 20.0
+"""Seconds until the agent is killed when no rank is left."""
+_AGENT_S = 5.0
+"""Seconds for the agent to record the ends of the ranks."""
+DRAIN_S = 10.0
+"""Seconds for reading the rest of the logs."""
+
+
+def run_ranks(
+    box: Path, job: Job, start: Start, begin: StartRanks, stop: StopRequest, log: MergedLog, peers: Peers
+) -> ObservedLaunch:
+    """Start the ranks and return when none of them, and none of their processes, is left."""
+    started_at, memory_kills, this_node = time.time(), MemoryKills(box=box), peers.this_node
+    launch = begin(box, start.world_size, environment_of(box, job, start, this_node))
+    if this_node.is_host:  # checkpoints are on the first node
+        start_push(box, job)
+    log.follow(_tails(box, this_node.ranks(start.world_size)))
+    watch = Watch(
+        box=box,
+        job=job,
+        launch=launch,
+        log=log,
+        stop=stop,
+        peers=peers,
+        tracker=ProgressTracker(box=box),
+        memory_kills=memory_kills,
+        cores=CoreTrimmer.of(box, started_at),
+        gpus=IdleGpuWatch(NvidiaSmi()) if job.gpus else None,
+    )
+    watch.until_over()
+    agent = launch.end(within_s=_AGENT_S)
+    log.drain(within_s=DRAIN_S, first=_failed_first(launch.processes()))
+    watch.report()
+    if watch.gpus:
+        watch.gpus.close()
+    memory_killed = memory_kills.has_any
+    observed = ObservedLaunch(
+        started_at=started_at,
+        this_node=this_node,
+        world_size=start.world_size * this_node.nodes,
+        training=job.program.keeps_records,
+        processes=launch.processes(),
+        agent=agent,
+        agent_exit=launch.agent.poll(),
+        killed=frozenset(launch.killed),
+        hang=watch.hang,
+        stop_cause=stop.cause if watch.stopped_at else None,
+        stopped_at=watch.stopped_at,
+        stopped_at_step=watch.stopped_at_step,
+        steps_needed=job.success.steps if job.success else None,
+        memory_killed=memory_killed,
+        memory_killed_at=memory_kills.last_at,
+        memory_use=memory_use(box) if memory_killed else None,
+        disk_full=shutil.disk_usage(box).free < RESERVE_BYTES,
+        idle_gpus=watch.gpus.longest if watch.gpus else None,
+    )
+    return add_peer_observations(box, observed, peers)
+
+
+@dataclass(kw_only=True)
+class Watch:
+    """The watch over one launch."""
+
+    box: Path
+    job: Job
+    launch: Launch
+    log: MergedLog
+    stop: StopRequest
+    peers: Peers
+    tracker: ProgressTracker
+    memory_kills: MemoryKills
+    cores: CoreTrimmer
+    gpus: IdleGpuWatch | None = None
+    """Watch over the GPUs; None: the job uses none."""
+    hang: Hang | None = None
+    stopped_at: float | None = None
+    """Epoch seconds at which the ranks were first asked to stop."""
+    stopped_at_step: int | None = None
+    """Step that every rank here had reached by then."""
+    _since: dict[str, float] = field(default_factory=dict)
+    _reported: set[int] = field(default_factory=set)
+
+    def until_over(self) -> None:
+        """Return when the agent has exited, or when there is nothing more to wait for."""
+        reported = 0.0
+        while self.launch.agent.poll() is None:
+            self._sync_peers()
+            processes = self.launch.processes()
+            ranks_progress = self.tracker.ranks_progress(processes)
+            # Activities before the first step are written at once, so that the log shows them without delay.
+            has_news = self.tracker.has_news(ranks_progress)
+            if has_news or time.monotonic() - reported >= _REPORT_EVERY_S:
+                reported = time.monotonic()
+                self.report()
+            if self._is_over(processes, ranks_progress):
+                return
+            self._wait()
+
+    def _wait(self) -> None:
+        """Wait for the next look, and show meanwhile what the ranks print: that costs less than a look."""
+        for _ in range(_PUMPS_PER_POLL):
+            time.sleep(_POLL_INTERVAL_S / _PUMPS_PER_POLL)
+            self.log.pump()
+
+    def report(self) -> None:
+        """Write `run/status.json`, and log every rank that has ended."""
+        processes = self.launch.processes()
+        self._log_ends(processes)
+        self.memory_kills.look()
+        self.cores.look()
+        steps = self.job.program.total_steps
+        ranks_progress, ranks = self.tracker.ranks_progress(processes), self.launch.world_size
+        idle_gpus = None
+        if self.gpus:
+            pids = (pid_of(self.box, process) for process in processes if process.exit_code is None)
+            self.gpus.look(ranks_progress, pids)
+            idle_gpus = self.gpus.current
+        write_status(self.box, ranks_progress, processes, world_size=ranks, steps=steps, idle_gpus=idle_gpus)
+        reap_orphans(exclude=self.launch.agent.pid)
+
+    def _is_over(self, processes: tuple[RankProcess, ...], ranks_progress: tuple[RankProgress, ...]) -> bool:
+        self._log_ends(processes)
+        # A stop comes first: ranks that fail during a stop did not fail on their own.
+        if self.stop.cause is not None:
+            return self._stop(ranks_progress)
+        if self._failed(processes):
+            self.peers.publish(failing=True)
+            return self._lasted("failed", failure_grace_s(self.box, processes)) and self._kill()
+        if self.peers.failing:
+            return not ranks_progress or (self._lasted("failed", FAILED_GRACE_S) and self._kill())
+        if not ranks_progress:
+            return self._without_ranks(processes)
+        # Last: ranks that wait for a failed rank do not hang.
+        return self._stalled(ranks_progress) and self._record_hang(ranks_progress)
+
+    def _sync_peers(self) -> None:
+        """Exchange stop requests with the other nodes."""
+        self.peers.listen()
+        self.stop.peer_cause = self.peers.stop_cause
+        self.peers.publish(stop_cause=self.stop.cause)
+
+    def _stop(self, ranks_progress: tuple[RankProgress, ...]) -> bool:
+        if self.stopped_at is None:
+            self.stopped_at, self.stopped_at_step = time.time(), self._min_step()
+            self.log.say(f"{stop_text(self.stop.cause)}: the ranks save and exit")
+            self.peers.publish(stopped_at=self.stopped_at, stopped_at_step=self.stopped_at_step)
+        self.launch.ask_to_stop()
+        saving = any(rank_progress.activity == "checkpoint" for rank_progress in ranks_progress)
+        usual_s = SUPERVISOR_S if self.job.program.keeps_records else PROGRAM_S
+        late = self._lasted("stop", SUPERVISOR_SAVING_S if saving else usual_s)
+        return not ranks_progress or (late and self._kill())
+
+    def _min_step(self) -> int:
+        """Return the step that every rank of this node has reached; 0 before the first beat of each."""
+        ranks = self.peers.this_node.ranks(self.launch.world_size)
+        beats = [beat_of(self.box, rank) for rank in ranks]
+        return min((beat.step if beat else 0 for beat in beats), default=0)
+
+    def _failed(self, processes: tuple[RankProcess, ...]) -> bool:
+        training = self.job.program.keeps_records
+        return any(
+            process.exit_code or (training and process.exit_code == 0 and left_early(self.box, process))
+            for process in processes
+        )
+
+    def _without_ranks(self, processes: tuple[RankProcess, ...]) -> bool:
+        """Handle an agent without ranks: it has not started them yet, or it should have exited."""
+        if processes and not self.peers.ended:
+            return False  # it waits for those of the other nodes
+        name, limit_s = ("leaving", AGENT_GRACE_S) if processes else ("starting", AGENT_START_S)
+        return self._lasted(name, limit_s)
+
+    def _stalled(self, ranks_progress: tuple[RankProgress, ...]) -> bool:
+        observable = observable_ranks(ranks_progress, self.log.silent_s)
+        return self.peers.stalled or stalled(observable, StallLimits.of_job(self.job))
+
+    def _record_hang(self, ranks_progress: tuple[RankProgress, ...]) -> bool:
+        # Before anything else: the other nodes must dump their stacks while these ranks still hang.
+        self.peers.publish(stalled=True)
+        self.log.say("no progress: the ranks are asked for their stacks, then killed")
+        files = self.launch.dump_stacks(within_s=DUMP_S)
+        dumped = [
+            replace(rank_progress, frames=self._stack(rank_progress.rank))
+            for rank_progress in possibly_stuck(ranks_progress, self.log.silent_s)
+        ]
+        culprit = find_stuck(dumped, self.job.program.folder)
+        frame = top_frame(culprit.frames)
+        self.hang = Hang(
+            rank=culprit.rank,
+            step=culprit.step,
+            activity="" if culprit.activity == LOG_ONLY else culprit.activity,
+            stalled_s=round(culprit.still_s, 1),
+            frame=frame.text(self.box) if frame else "",
+            stacks=files,
+            in_collective=collective_of(culprit) is not None,
+            waits=tuple(f"rank {s.rank} in {where}" for s in dumped if (where := collective_of(s))),
+        )
+        self.peers.publish(culprit=culprit, hang=self.hang)
+        return self._kill()
+
+    def _stack(self, rank: int) -> tuple[StackFrame, ...]:
+        path = self.box / layout.STACKS / f"rank-{rank}.txt"
+        return main_thread(path.read_text(encoding="utf-8", errors="replace")) if path.exists() else ()
+
+    def _kill(self) -> bool:
+        self.launch.kill_ranks()
+        return True
+
+    def _lasted(self, name: str, limit_s: float) -> bool:
+        """Tell whether a named condition has lasted `limit_s`; the first call starts its timer."""
+        now = time.monotonic()
+        return now - self._since.setdefault(name, now) > limit_s
+
+    def _log_ends(self, processes: tuple[RankProcess, ...]) -> None:
+        for process in processes:
+            if process.exit_code is not None and process.rank not in self._reported:
+                self._reported.add(process.rank)
+                how = signal_name(process.exit_code) or f"exit code {process.exit_code}"
+                self.log.say(f"rank {process.rank} ended: {how}")
+
+
+def _failed_first(processes: Iterable[RankProcess]) -> tuple[str, ...]:
+    """Return the log sources of the failed ranks in the order of their ends: their last lines matter most."""
+    failed = [process for process in processes if process.exit_code]
+    return tuple(f"rank{process.rank}" for process in sorted(failed, key=lambda p: p.ended_at or math.inf))
+
+
+def environment_of(box: Path, job: Job, start: Start, this_node: ThisNode) -> dict[str, str]:
+    """Return the environment of the ranks, derived from this process's."""
+    return rank_environment(job, start, box, {**os.environ, **network_environment(this_node)})
+
+
+def _tails(box: Path, numbers: Iterable[int]) -> tuple[Tail, ...]:
+    """Return the files that are merged into the log of the run."""
+    ranks = [Tail(path=box / layout.RAW_LOGS / f"rank-{rank}.log", source=f"rank{rank}") for rank in numbers]
+    agent = Tail(path=box / layout.AGENT_LOG, source=SUPERVISOR)
+    push = Tail(path=box / PUSH_LOG, source="push")
+    return (agent, push, *ranks)
+
+
+def add_peer_observations(box: Path, observed: ObservedLaunch, peers: Peers) -> ObservedLaunch:
+    """Add the observations of the other nodes once their ranks have ended: all reach one diagnosis."""
+    if peers.this_node.nodes == 1:
+        return observed
+    ends = ends_here(box, observed)
+    peers.publish(
+        ends=ends,
+        failing=any(dated.failed for dated in ends),
+        killed=tuple(sorted(observed.killed)),
+        memory_killed=observed.memory_killed,
+        memory_killed_at=observed.memory_killed_at,
+    )
+    peers.wait_until_ended()
+    states = [peers.state, *peers.in_this_start]
+    stops = [
+        peers.to_own_clock(state.node, state.stopped_at) for state in states if state.stopped_at is not None
+    ]
+    kills = [peers.to_own_clock(s.node, s.memory_killed_at) for s in states if s.memory_killed_at is not None]
+    return replace(
+        observed,
+        elsewhere=tuple(
+            replace(dated, at=peers.to_own_clock(state.node, dated.at))
+            for state in states[1:]
+            for dated in state.ends or ()
+        ),
+        killed=frozenset(rank for state in states for rank in state.killed),
+        memory_killed=any(state.memory_killed for state in states),
+        memory_killed_at=max(kills, default=None),
+        stop_cause=observed.stop_cause or peers.stop_cause,
+        stopped_at=min(stops, default=None),
+        stopped_at_step=min(
+            (s.stopped_at_step for s in states if s.stopped_at_step is not None), default=None
+        ),
+        hang=common_hang(states),
+        lost=tuple(sorted(peers.lost)),
+    )
+
+
+def common_hang(states: Sequence[NodeState]) -> Hang | None:
+    """Return the hang that all nodes wait for, among those of each node."""
+    hangs = {
+        state.culprit: state.hang for state in states if state.culprit is not None and state.hang is not None
+    }
+    if not hangs:
+        return None
+    waits = tuple(wait for hang in hangs.values() for wait in hang.waits)
+    return replace(hangs[find_stuck([*hangs])], waits=waits)

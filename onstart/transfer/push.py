@@ -1,0 +1,135 @@
+"""Push: upload finished checkpoints to any URL that fsspec supports (s3://bucket/path).
+
+`python -m vastrun.onstart.transfer.push PARENT` uploads each checkpoint while the process PARENT lives; with
+the argument `once`, only the newest checkpoint. A failure is logged in one line and ends nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+from vastrun.contract import layout
+from vastrun.contract.checkpoint_folder import LATEST, MANIFEST, name_of
+from vastrun.contract.job import Job
+from vastrun.onstart.supervision.processes import die_with_parent
+from vastrun.onstart.transfer.remote_checkpoints import (
+    RemoteCheckpoints,
+    in_one_line,
+    say,
+    step_of,
+    transfer_errors,
+)
+
+_POLL_INTERVAL_S = 2.0
+_MAX_CHECKPOINTS = 2
+
+
+def main(arguments: list[str]) -> int:
+    """Upload this box's checkpoints until the process is killed, or once, with a second argument.
+
+    Return the exit status.
+    """
+    parent, *once = arguments
+    die_with_parent(int(parent))
+    box = Path(os.environ["VASTRUN_BOX"])
+    job = Job.read(box)
+    if job.push is None:
+        return 0
+    ends = tuple(name_of(span.end_step) for span in job.program.stages)
+    push = Push(box / layout.CHECKPOINTS, f"{job.push.rstrip('/')}/{job.run_id}", keep=ends)
+    return push.push_newest() if once else push.until_killed()
+
+
+@dataclass
+class Push:
+    """Uploads the checkpoints of one run to its URL."""
+
+    folder: Path
+    url: str
+    keep: tuple[str, ...] = ()
+    """Checkpoints, the ends of stages, that are uploaded, and kept there in addition to the newest."""
+
+    def push_newest(self) -> int:
+        """Upload the newest checkpoint, and the ends of stages before it, unless they exist there.
+
+        Return 0; 1 after a line on the failure.
+        """
+        try:
+            remote = RemoteCheckpoints.at(self.url)
+            for name in self._missing(remote, _newest(self.folder)):
+                _upload(remote, self.folder / name, self.keep)
+                say(f"checkpoint {name} pushed to {self.url}")
+        except transfer_errors() as error:
+            say(f"cannot push checkpoints to {self.url}: {in_one_line(error)}")
+            return 1
+        return 0
+
+    def _missing(self, remote: RemoteCheckpoints, newest: str | None) -> list[str]:
+        """List the checkpoints to upload, in the order of their steps."""
+        latest = remote.latest()
+        if newest is None or newest == latest:
+            return []
+        # They are uploaded in order: one before the latest is complete.
+        done = -1 if latest is None else step_of(latest)
+        ends = [
+            name
+            for name in self.keep
+            if done < step_of(name) < step_of(newest) and (self.folder / name / MANIFEST).is_file()
+        ]
+        return [*ends, newest]
+
+    def until_killed(self) -> int:
+        """Upload each new checkpoint until killed. After a failure, wait for a newer one."""
+        tried: str | None = None
+        while True:
+            newest = _newest(self.folder)
+            if newest != tried:
+                tried = newest
+                self.push_newest()
+            time.sleep(_POLL_INTERVAL_S)
+
+
+def _upload(remote: RemoteCheckpoints, checkpoint: Path, keep: tuple[str, ...] = ()) -> None:
+    """Upload a checkpoint, then name it in `latest.json`, then remove all but the newest two and `keep`.
+
+    In this order `latest.json` never names an incomplete checkpoint.
+    """
+    names = sorted(path.relative_to(checkpoint).as_posix() for path in _files_of(checkpoint))
+    with ExitStack() as stack:
+        # All files are opened first: the training may remove the checkpoint during the upload.
+        sources = {name: stack.enter_context((checkpoint / name).open("rb")) for name in names}
+        for name, source in sources.items():
+            remote.write(f"{checkpoint.name}/{name}", source)
+    remote.write_latest(checkpoint.name)
+    # Of others' objects with higher steps none counts, and none is removed.
+    own = [name for name in remote.checkpoints() if step_of(name) <= step_of(checkpoint.name)]
+    for older in own[:-_MAX_CHECKPOINTS]:
+        if older not in keep:
+            remote.remove(older)
+
+
+def _files_of(checkpoint: Path) -> Iterator[Path]:
+    """Yield all files of a checkpoint. Raises FileNotFoundError if it is no longer complete."""
+    if not (checkpoint / MANIFEST).is_file():
+        raise FileNotFoundError(f"{checkpoint.name} was removed meanwhile")
+    yield from (path for path in checkpoint.rglob("*") if path.is_file())
+
+
+def _newest(folder: Path) -> str | None:
+    """Return the name of the newest complete checkpoint; None when there is none yet."""
+    try:
+        name = json.loads((folder / LATEST).read_text(encoding="utf-8"))["path"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    return str(name)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

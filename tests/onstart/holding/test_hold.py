@@ -1,0 +1,105 @@
+"""A slot that uses more memory than it may loses its largest process, and says so."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.waiting import eventually
+from vastrun.contract import layout
+from vastrun.onstart.holding.hold import enforce_memory_limit
+from vastrun.onstart.holding.machine import list_processes
+from vastrun.onstart.supervision.memory_counters import count, memory_kills, memory_use
+
+_EATS = "import sys, time; x = bytearray(int(sys.argv[1]) << 20); print('full', flush=True); time.sleep(60)"
+_FORKS = (
+    "import os, time; x = bytearray(80 << 20)\n"
+    "for _ in range(3):\n    if not os.fork():\n        break\n"
+    "print('full', flush=True); time.sleep(60)"
+)
+
+
+class Programs:
+    """Programs of one slot; none of them outlives the test."""
+
+    def __init__(self, slot: Path) -> None:
+        self._slot = slot
+        self._processes: list[subprocess.Popen[str]] = []
+
+    def start(self, program: str, *arguments: str, lines: int = 1) -> subprocess.Popen[str]:
+        """It has its memory."""
+        environment = {"PATH": os.environ["PATH"], "VASTRUN_BOX": str(self._slot)}
+        process = subprocess.Popen(
+            [sys.executable, "-c", program, *arguments],
+            env=environment,
+            stdout=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+        self._processes.append(process)
+        assert process.stdout is not None
+        for _ in range(lines):
+            assert process.stdout.readline() == "full\n"
+        return process
+
+    def end(self) -> None:
+        for process in self._processes:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+
+
+@pytest.fixture
+def slot(tmp_path: Path) -> Path:
+    return tmp_path
+
+
+@pytest.fixture
+def programs(slot: Path) -> Iterator[Programs]:
+    programs = Programs(slot)
+    yield programs
+    programs.end()
+
+
+def test_the_largest_process_is_killed_and_the_others_go_on(slot: Path, programs: Programs) -> None:
+    small, large = programs.start(_EATS, "10"), programs.start(_EATS, "150")
+    before = memory_kills(slot)
+
+    excess = enforce_memory_limit(slot, 120, list_processes())
+
+    assert excess is not None
+    assert f" ({large.pid}) was killed" in excess
+    assert large.wait() == -signal.SIGKILL
+    assert small.poll() is None
+    assert "of 0.1 GiB for this slot" in excess
+    assert count("oom_kill", [slot / layout.MEMORY_EVENTS]) == 1
+    use = memory_use(slot)
+    assert use is not None
+    assert (use.limit, use.peak > use.limit) == (120 << 20, True)
+    assert memory_kills(slot) == before + 1, "the slot's supervisor learns why its rank was killed"
+
+
+def test_a_slot_within_its_limit_is_left_alone(slot: Path, programs: Programs) -> None:
+    process = programs.start(_EATS, "50")
+    assert enforce_memory_limit(slot, 400, list_processes()) is None
+    assert process.poll() is None
+    assert count("oom_kill", [slot / layout.MEMORY_EVENTS]) == 0
+
+
+def test_pages_that_forks_share_are_counted_once(slot: Path, programs: Programs) -> None:
+    programs.start(_FORKS, lines=4)
+    eventually(lambda: sum(each.is_in(slot) for each in list_processes().values()) == 4)
+    assert enforce_memory_limit(slot, 200, list_processes()) is None
+
+
+def test_memory_of_a_neighbour_does_not_count(slot: Path, programs: Programs) -> None:
+    process = programs.start(_EATS, "100")
+    assert enforce_memory_limit(slot / "another", 10, list_processes()) is None
+    assert process.poll() is None

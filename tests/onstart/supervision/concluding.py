@@ -1,0 +1,31 @@
+"""What is observed of a launch, and what is concluded from it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from tests.onstart.supervision.launches import job_of
+from vastrun.contract import layout
+from vastrun.contract.job import Job
+from vastrun.contract.outcome import Outcome
+from vastrun.onstart.supervise import conclude
+from vastrun.onstart.supervision.diagnosis import ObservedLaunch, diagnose
+from vastrun.onstart.supervision.rank_process import RankProcess
+
+
+def exits(*codes: int | None) -> ObservedLaunch:
+    """Ranks that left with these codes, one after the other."""
+    processes = tuple(
+        RankProcess(rank=rank, pid=1, started_at=1.0, exit_code=code, ended_at=10.0 + rank)
+        for rank, code in enumerate(codes)
+    )
+    return ObservedLaunch(
+        started_at=1.0, world_size=len(codes), training=False, processes=processes, agent=None, agent_exit=1
+    )
+
+
+def outcome(box: Path, observed: ObservedLaunch, **job: Any) -> Outcome:
+    (box / layout.JOB).write_text(json.dumps(job_of(**job)))
+    return conclude(box, Job.read(box), observed, diagnose(box, observed))

@@ -1,0 +1,109 @@
+"""Which rank failed first, and of what."""
+
+from __future__ import annotations
+
+import signal
+from typing import Any
+
+import pytest
+
+from vastrun.contract.outcome import RankEnd
+from vastrun.onstart.supervision.diagnosis import (
+    TimedRankEnd,
+    first_failure,
+    mark_ended_by_us,
+    reason_of_end,
+    signal_name,
+)
+
+NO_RUN: frozenset[int] = frozenset()
+LOST_PEER = "RuntimeError: [gloo/transport/tcp/pair.cc:534] Connection closed by peer [127.0.0.1]:34567"
+
+
+def ended(rank: int, exit_code: int | None, at: float = 10.0, **known: Any) -> TimedRankEnd:
+    end = RankEnd(rank=rank, exit_code=exit_code, signal=signal_name(exit_code), **known)
+    return TimedRankEnd(end=end, at=at)
+
+
+def first_of(*ends: TimedRankEnd, killed: frozenset[int] = NO_RUN) -> int | None:
+    first = first_failure(ends, killed)
+    return first.end.rank if first else None
+
+
+def test_nobody_failed_when_all_exited_0() -> None:
+    assert first_of(ended(0, 0), ended(1, 0)) is None
+
+
+def test_the_earliest_failure_is_the_first() -> None:
+    assert first_of(ended(0, 1, at=11.0), ended(1, 1, at=10.9)) == 1
+
+
+def test_a_rank_that_the_agent_ended_is_not_the_cause_even_if_it_left_first() -> None:
+    assert first_of(ended(0, -signal.SIGTERM, at=10.0), ended(1, 1, at=10.1)) == 1
+
+
+def test_a_rank_that_saved_on_sigterm_is_not_the_cause() -> None:
+    assert first_of(ended(0, 143, at=10.0, reason="stopped"), ended(1, -signal.SIGSEGV, at=10.1)) == 1
+
+
+def test_a_rank_that_the_supervisor_killed_is_not_the_cause() -> None:
+    ends = ended(0, -signal.SIGKILL, at=10.0), ended(1, 1, at=10.1)
+    assert first_of(*ends, killed=frozenset({0})) == 1
+    assert first_of(*ends) == 0
+
+
+@pytest.mark.parametrize("told_by", [{"reason": "communication"}, {"exception": LOST_PEER}])
+def test_a_lost_connection_is_not_the_cause_when_a_peer_crashed(told_by: dict[str, str]) -> None:
+    assert first_of(ended(0, 1, at=10.0, **told_by), ended(1, -signal.SIGSEGV, at=10.2)) == 1
+
+
+def test_a_lost_connection_is_the_cause_when_nothing_else_failed() -> None:
+    assert first_of(ended(0, 1, at=10.2, reason="communication"), ended(1, -signal.SIGTERM, at=10.3)) == 0
+
+
+def test_sigterm_from_outside_to_every_rank_blames_the_earliest() -> None:
+    assert first_of(ended(0, -signal.SIGTERM, at=10.3), ended(1, -signal.SIGTERM, at=10.0)) == 1
+
+
+def test_those_that_others_brought_down_are_marked() -> None:
+    ends = ended(0, -signal.SIGTERM), ended(1, 1), ended(2, 0)
+    assert [end.ended_by_us for end in mark_ended_by_us(ends, ends[1], NO_RUN)] == [True, False, False]
+
+
+def test_a_rank_that_another_brought_down_before_it_had_begun_is_marked_too() -> None:
+    ends = ended(0, None), ended(1, 1)
+    assert [end.ended_by_us for end in mark_ended_by_us(ends, ends[1], NO_RUN)] == [True, False]
+    assert [end.ended_by_us for end in mark_ended_by_us(ends, None, NO_RUN)] == [False, False]
+
+
+@pytest.mark.parametrize(
+    ("end", "reason"),
+    [
+        (ended(0, -signal.SIGSEGV), "signal"),
+        (ended(0, 3), "error"),
+        (ended(0, 76), "oom"),
+        (ended(0, 1, reason="data", exception="DataError: NaN in advection.h5"), "data"),
+        (ended(0, 1, exception="torch.OutOfMemoryError: CUDA out of memory."), "oom"),
+        (ended(0, 1, exception="OSError: [Errno 28] No space left on device: 'x'"), "disk"),
+        (ended(0, 1, exception=LOST_PEER), "communication"),
+        (ended(0, 1, exception="torch.distributed.DistBackendError: NCCL error in: x.cpp"), "communication"),
+        (ended(0, 1, exception="ValueError: boom"), "error"),
+        (ended(0, 1, reason="finished"), "error"),
+        (ended(0, 1, reason="no such reason"), "error"),
+    ],
+)
+def test_a_failure_has_a_class(end: TimedRankEnd, reason: str) -> None:
+    assert reason_of_end(end.end) == reason
+
+
+def test_sigkill_is_want_of_memory_when_the_kernel_says_so() -> None:
+    killed = ended(0, -signal.SIGKILL).end
+    assert reason_of_end(killed) == "signal"
+    assert reason_of_end(killed, memory_killed=True) == "oom"
+    worker = ended(0, 1, reason="signal", exception="WorkerDiedError: worker 1 was ended by SIGKILL").end
+    assert reason_of_end(worker) == "signal"
+    assert reason_of_end(worker, memory_killed=True) == "oom"
+
+
+def test_a_real_time_signal_has_a_name_too() -> None:
+    assert signal_name(-40) == "signal 40"

@@ -1,0 +1,293 @@
+"""A killed program continues from its newest complete checkpoint, and ends as an undisturbed one does."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.onstart.supervision.launches import Launched
+from tests.waiting import eventually
+from vastrun.contract import layout
+from vastrun.contract.checkpoint_folder import newest_first
+
+pytestmark = pytest.mark.torch
+
+CHECKPOINTS = {"files": "checkpoints/*", "keep": 2, "every_s": 0.1}
+TRAINS = """
+    import pickle, zipfile
+    path = sys.argv[sys.argv.index("--from") + 1] if "--from" in sys.argv else ""
+    assert path == os.environ["VASTRUN_RESUME"]
+    step, numbers = 0, [0.0]
+    if path:
+        with zipfile.ZipFile(path) as file:
+            step, numbers = pickle.loads(file.read("data.pkl"))
+    print("starts after step", step, flush=True)
+    Path("checkpoints").mkdir(exist_ok=True)
+    starts = int(os.environ["VASTRUN_RESTART"])
+    while step < 40:
+        step += 1
+        numbers.append(numbers[-1] * 0.9 + step)
+        if step % 10 == 0:
+            with zipfile.ZipFile(f"checkpoints/step_{step}.pt", "w") as file:
+                file.writestr("data.pkl", pickle.dumps((step, numbers)))
+        if step == 25 and starts == 0:
+            Path("checkpoints/step_25.pt").write_bytes(b"PK\\x03\\x04 half")
+            os.kill(os.getpid(), signal.SIGKILL)
+    Path("weights").write_text(str(numbers[-1]))
+"""
+WAITS = """
+    import time
+    print("resumes", os.environ["VASTRUN_RESUME"], flush=True)
+    folder = Path("checkpoints/checkpoint-5")
+    if not os.environ["VASTRUN_RESUME"]:
+        folder.mkdir(parents=True)
+        (folder / "training_args.bin").write_bytes(b"arguments")
+        (folder / "optimizer.pt").write_bytes(b"moments")
+        (folder / "trainer_state.json").write_text("{}")
+        heart.beat(5)
+        while True:
+            time.sleep(0.05)
+"""
+
+
+@pytest.fixture
+def launched(tmp_path: Path) -> Iterator[list[Launched]]:
+    runs: list[Launched] = []
+    yield runs
+    for run in runs:
+        run.end()
+        assert run.processes() == []
+
+
+def start(runs: list[Launched], box: Path, program: str, **job: Any) -> Launched:
+    runs.append(Launched(box, program, **{"ranks": 1, "checkpoints": CHECKPOINTS, **job}))
+    return runs[-1]
+
+
+def undisturbed(steps: int) -> str:
+    """The weights of a program that was never killed."""
+    number = 0.0
+    for step in range(1, steps + 1):
+        number = number * 0.9 + step
+    return str(number)
+
+
+def test_a_killed_program_continues_from_its_newest_complete_checkpoint_with_the_same_weights(
+    launched: list[Launched], tmp_path: Path
+) -> None:
+    command = ["python", "program.py", "{resume:--from}"]
+    run = start(launched, tmp_path / "box", TRAINS, command=command, restarts={"signal": 1})
+    outcome, log = run.outcome(), run.log()
+
+    assert outcome.reason == "finished", log
+    assert outcome.starts[0].checkpoint == 20
+    assert "rank0 starts after step 0" in log
+    assert "rank0 starts after step 20" in log
+    assert (run.box / "code/weights").read_text() == undisturbed(40)
+    assert (run.box / "tmp/incomplete/checkpoints/step_25.pt").is_file()
+    assert outcome.checkpoint is not None
+    assert (outcome.checkpoint.step, outcome.checkpoint.intact) == (40, True)
+
+
+def test_half_a_file_of_a_killed_rank_is_not_kept_while_the_other_ranks_live_on(
+    launched: list[Launched], tmp_path: Path
+) -> None:
+    dies = """
+        import time
+        path = Path("checkpoints/step_10.pkl")
+        if os.environ["RANK"] == "1":
+            time.sleep(60)
+        path.parent.mkdir(exist_ok=True)
+        with path.open("wb") as file:
+            file.write(b"half")
+            file.flush()
+            time.sleep(1)
+            os.kill(os.getpid(), signal.SIGKILL)
+    """
+    run = start(launched, tmp_path / "box", dies, ranks=2)
+    assert run.outcome().reason == "signal"
+    assert newest_first(run.box / layout.CHECKPOINTS) == []
+
+
+def test_a_machine_that_comes_next_continues_from_the_folder_that_was_kept_while_the_first_one_ran(
+    launched: list[Launched], tmp_path: Path
+) -> None:
+    run = start(launched, tmp_path / "first", WAITS)
+    latest = run.box / layout.CHECKPOINTS / "latest.json"
+    eventually(latest.exists)
+    assert json.loads(latest.read_text()) == {"step": 5, "path": "step-000005"}
+    run.end()
+
+    box = tmp_path / "second"
+    shutil.copytree(run.box / layout.CHECKPOINTS, box / layout.RESUME)
+    second = start(launched, box, WAITS)
+    assert second.outcome().reason == "finished", second.log()
+    assert f"rank0 resumes {box.resolve()}/code/checkpoints/checkpoint-5" in second.log()
+    assert sorted(path.name for path in (box / "code/checkpoints/checkpoint-5").iterdir()) == [
+        *("optimizer.pt", "trainer_state.json", "training_args.bin")
+    ]
+
+
+def test_a_program_that_saves_when_it_is_stopped_has_that_checkpoint_kept(
+    launched: list[Launched], tmp_path: Path
+) -> None:
+    saves = """
+        import time
+        def save(number, frame):
+            Path("last.pkl").write_bytes(b"weights")
+            sys.exit(0)
+        signal.signal(signal.SIGTERM, save)
+        heart.beat(1)
+        while True:
+            time.sleep(0.05)
+    """
+    run = start(launched, tmp_path / "box", saves, checkpoints={**CHECKPOINTS, "files": "*.pkl"})
+    run.until_steps(1)
+    run.send(signal.SIGTERM)
+    run.outcome()
+    (checkpoint,) = newest_first(run.box / layout.CHECKPOINTS)
+    assert (checkpoint / "files/last.pkl").read_bytes() == b"weights"
+
+
+def test_weights_that_do_not_match_checkpoints_are_told_while_the_program_runs(
+    launched: list[Launched], tmp_path: Path
+) -> None:
+    saves_elsewhere = """
+        Path("out").mkdir()
+        Path("out/ckpt.pt").write_bytes(bytes(1_000_000))
+        while not Path("enough").exists():
+            time.sleep(0.05)
+    """
+    run = start(launched, tmp_path / "box", saves_elsewhere)
+    told = (
+        "supervisor checkpoints: so far nothing matches checkpoints/*, and the program wrote out/ckpt.pt; "
+        "if that is its checkpoint, name it in the job: a restart would begin at step 0"
+    )
+    eventually(lambda: (run.box / layout.LOG).exists() and told in run.log())
+    (run.box / layout.CODE / "enough").touch()
+    assert run.outcome().reason == "finished"
+    assert run.log().count(told) == 1
+
+
+def test_without_checkpoints_in_the_job_a_program_has_an_empty_variable_and_its_own_braces(
+    launched: list[Launched], tmp_path: Path
+) -> None:
+    shows = 'print("got", repr(os.environ["VASTRUN_RESUME"]), sys.argv[1], flush=True)'
+    run = start(
+        launched, tmp_path / "box", shows, checkpoints=None, command=["python", "program.py", "{resume}"]
+    )
+    assert run.outcome().reason == "finished"
+    assert "rank0 got '' {resume}" in run.log()
+
+
+KILLED_AT_RANDOM = """
+    import pickle, random, time, zipfile
+    style, seed = os.environ["STYLE"], int(os.environ["SEED"])
+    restart = int(os.environ["VASTRUN_RESTART"])
+    chance = random.Random(100 * seed + restart)
+
+    *parts, mark = {
+        "plain": [""],
+        "hugging face": ["training_args.bin", "optimizer.pt", "trainer_state.json"],
+        "dcp": ["__0_0.distcp", "__1_0.distcp", ".metadata"],
+    }[style]
+
+    def kill():
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    def write(path, content, dies):
+        with path.open("wb") as file:
+            file.write(content[: len(content) // 2])
+            file.flush()
+            time.sleep(0.01)
+            if dies:
+                kill()
+            file.write(content[len(content) // 2 :])
+
+    def save(step, dies):
+        state = pickle.dumps((step, numbers))
+        if style == "plain":
+            with open(f"own/step_{step}.pt", "wb") as raw, zipfile.ZipFile(raw, "w") as file:
+                file.writestr("data.pkl", state)
+                raw.flush()
+                if dies:
+                    kill()
+            return
+        folder = Path(f"own/checkpoint-{step}")
+        folder.mkdir(exist_ok=True)
+        for number, name in enumerate(parts):
+            write(folder / name, state, dies and number == 1)
+        (folder / mark).write_text("{}")
+
+    def load(path):
+        if style == "plain":
+            with zipfile.ZipFile(path) as file:
+                return pickle.loads(file.read("data.pkl"))
+        assert (Path(path) / mark).read_text() == "{}"
+        one, other = (pickle.loads((Path(path) / part).read_bytes()) for part in parts)
+        assert one == other
+        return one
+
+    path = os.environ["VASTRUN_RESUME"]
+    step, numbers = load(path) if path else (0, [0.0])
+    print("starts after step", step, flush=True)
+    Path("own").mkdir(exist_ok=True)
+    ends = step + chance.randint(6, 12) if restart < 3 else 61
+    while step < 60:
+        step += 1
+        numbers.append(numbers[-1] * 0.9 + step)
+        time.sleep(0.02)
+        if step % 5 == 0:
+            save(step, dies=step >= ends)
+        elif step >= ends and chance.random() < 0.5:
+            kill()
+    Path("weights").write_text(str(numbers[-1]))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("style", ["plain", "hugging face", "dcp"])
+def test_a_program_that_is_killed_at_random_even_while_it_saves_ends_with_the_weights_of_an_undisturbed_one(
+    style: str, seed: int, launched: list[Launched], tmp_path: Path
+) -> None:
+    run = start(
+        launched,
+        tmp_path / "box",
+        KILLED_AT_RANDOM,
+        env={"STYLE": style, "SEED": str(seed)},
+        checkpoints={**CHECKPOINTS, "files": "own/*"},
+        restarts={"signal": 3},
+    )
+    outcome, log = run.outcome(), run.log()
+    assert outcome.reason == "finished", log
+    assert len(outcome.starts) == 4
+    assert (run.box / "code/weights").read_text() == undisturbed(60)
+    began = [int(line.rpartition(" ")[2]) for line in log if "starts after step" in line]
+    assert began == sorted(began)
+    assert began[1] >= 5
+
+
+def test_a_program_that_was_killed_with_its_supervisor_continues_on_the_same_disk(
+    launched: list[Launched], tmp_path: Path
+) -> None:
+    program = TRAINS.replace("os.kill(os.getpid(), signal.SIGKILL)", "heart.beat(25); time.sleep(600)")
+    command = ["python", "program.py", "{resume:--from}"]
+    run = start(launched, tmp_path / "box", program, command=command)
+    run.until_steps(25)
+    before = (run.box / layout.FILES_BEFORE).read_text()
+    run.start_again()
+    outcome, log = run.outcome(), run.log()
+
+    assert outcome.reason == "finished", log
+    assert log.count("rank0 starts after step 0") == log.count("rank0 starts after step 20") == 1
+    assert (run.box / layout.CODE / "weights").read_text() == undisturbed(40)
+    assert any("step_25.pt is not the complete checkpoint" in line for line in log)
+    assert (run.box / layout.STARTS / "0" / "ranks" / "rank-0.process.json").exists()
+    assert (run.box / layout.FILES_BEFORE).read_text() == before, "what it wrote before is its own"

@@ -1,0 +1,84 @@
+"""What `run/status.json` says of ranks that start, train and end."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from vastrun.contract import layout
+from vastrun.onstart.supervision.progress import ProgressTracker, write_status
+from vastrun.onstart.supervision.rank_process import RankProcess
+
+
+def step_told(box: Path, steps_of: Mapping[int, int]) -> int:
+    """The step in the status of two ranks, of which these have started and are at these steps."""
+    folder = box / layout.HEARTBEATS
+    folder.mkdir(parents=True)
+    for rank, step in steps_of.items():
+        (folder / f"rank-{rank}").write_text(f"{step} forward 100.000 {1000 + rank}\n")
+    processes = [RankProcess(rank=rank, pid=1000 + rank, started_at=99.0) for rank in steps_of]
+    write_status(box, (), processes, world_size=2, steps=9)
+    step: int = json.loads((box / layout.STATUS).read_text())["step"]
+    return step
+
+
+@pytest.mark.parametrize(
+    ("steps_of", "step"),
+    [
+        ({}, 0),
+        ({1: 7}, 0),
+        ({0: 0, 1: 7}, 0),
+        ({0: 3, 1: 7}, 3),
+    ],
+)
+def test_the_step_is_one_that_every_rank_has_reached(
+    tmp_path: Path, steps_of: Mapping[int, int], step: int
+) -> None:
+    assert step_told(tmp_path, steps_of) == step
+
+
+@pytest.mark.parametrize(
+    ("beats", "news"),
+    [
+        ([{}, {0: None}, {0: None}], [False, True, False]),
+        ([{0: None, 1: None}, {0: "0 start", 1: None}, {0: "0 start", 1: "0 start"}], [True, True, True]),
+        ([{0: "500 data"}, {0: "500 compile"}, {0: "500 forward"}], [True, True, True]),
+        ([{0: "0 forward"}, {0: "1 data"}, {0: "1 forward"}], [True, False, False]),
+        ([{0: "0 forward", 1: "0 data"}, {0: "1 data", 1: "0 forward"}], [True, True]),
+    ],
+    ids=["it tells nothing", "one after the other", "continued", "it trains", "the last to begin"],
+)
+def test_each_thing_that_is_done_until_the_first_step_is_news_once(
+    tmp_path: Path, beats: list[Mapping[int, str | None]], news: list[bool]
+) -> None:
+    folder = tmp_path / layout.HEARTBEATS
+    folder.mkdir(parents=True)
+    tracker, told = ProgressTracker(box=tmp_path), []
+    for moment in beats:
+        for rank, beat in moment.items():
+            if beat is not None:
+                (folder / f"rank-{rank}").write_text(f"{beat} 100.000 {1000 + rank}\n")
+        processes = [RankProcess(rank=rank, pid=1000 + rank, started_at=99.0) for rank in moment]
+        told.append(tracker.has_news(tracker.ranks_progress(processes)))
+    assert told == news
+
+
+def test_a_rank_stands_still_since_its_last_heartbeat_changed(tmp_path: Path) -> None:
+    beat = tmp_path / layout.HEARTBEATS / "rank-0"
+    beat.parent.mkdir(parents=True)
+    tracker, began = ProgressTracker(box=tmp_path), time.monotonic()
+
+    def still_s() -> float:
+        (progress,) = tracker.ranks_progress([RankProcess(rank=0, pid=1000, started_at=99.0)])
+        return progress.still_s
+
+    assert still_s() == 0, "no heartbeat yet"
+    beat.write_text("3 forward 100.000 1000\n")
+    assert still_s() == 0
+    assert 0 < still_s() <= time.monotonic() - began
+    beat.write_text("4 forward 101.000 1000\n")
+    assert still_s() == 0

@@ -1,0 +1,83 @@
+"""A rank ends as its program ended, and the other ranks live on for a while after one has failed."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.waiting import LONGEST_S
+from vastrun.contract import layout
+from vastrun.onstart.supervision.rank_process import (
+    FAILED_GRACE_S,
+    VICTIM_WAIT_S,
+    RankProcess,
+    failure_grace_s,
+)
+
+OWN = "ValueError: a negative density"
+LOST_PEER = "RuntimeError: [gloo/transport/tcp/pair.cc:534] Connection closed by peer [127.0.0.1]:34567"
+
+
+@pytest.mark.parametrize(
+    ("ended", "grace_s"),
+    [
+        ({0: OWN}, FAILED_GRACE_S),
+        ({0: LOST_PEER}, FAILED_GRACE_S + VICTIM_WAIT_S),
+        ({0: LOST_PEER, 1: LOST_PEER}, FAILED_GRACE_S + VICTIM_WAIT_S),
+        ({0: LOST_PEER, 1: OWN}, FAILED_GRACE_S),
+        ({}, FAILED_GRACE_S),
+    ],
+    ids=["by itself", "a connection was lost", "two lost it", "one of each", "left with exit code 0"],
+)
+def test_the_others_are_waited_for_longer_while_nobody_failed_by_itself(
+    ended: dict[int, str], grace_s: float, tmp_path: Path
+) -> None:
+    (tmp_path / layout.RAW_LOGS).mkdir(parents=True)
+    for rank, error in ended.items():
+        traceback = f'Traceback (most recent call last):\n  File "train.py", line 1, in <module>\n{error}\n'
+        (tmp_path / layout.RAW_LOGS / f"rank-{rank}.log").write_text(traceback)
+    processes = [
+        RankProcess(rank=rank, pid=rank + 2, started_at=0.0, exit_code=1 if rank in ended else 0)
+        for rank in range(3)
+    ]
+    assert failure_grace_s(tmp_path, processes) == grace_s
+
+
+RUN = """
+import os, sys
+from pathlib import Path
+from vastrun.onstart.supervision.rank_process import Child, run
+run(Path(sys.argv[1]), 0, lambda: Child.start(lambda: {ends}))
+"""
+
+
+@pytest.mark.parametrize(
+    ("ends", "code"),
+    [("os._exit(0)", 0), ("os._exit(3)", 3), ("os.kill(os.getpid(), 9)", -signal.SIGKILL)],
+)
+def test_a_rank_exits_as_its_program_exited(ends: str, code: int, tmp_path: Path) -> None:
+    (tmp_path / layout.RANKS).mkdir(parents=True)
+    done = subprocess.run(
+        [sys.executable, "-c", RUN.format(ends=ends), tmp_path],
+        capture_output=True,
+        timeout=LONGEST_S,
+    )
+    log = (tmp_path / layout.RAW_LOGS / "rank-0.log").read_text()
+    assert (done.returncode, log) == (code, "")
+
+
+def test_a_rank_that_exits_0_waits_for_no_other_although_it_printed_a_lost_connection(tmp_path: Path) -> None:
+    (tmp_path / layout.RANKS).mkdir(parents=True)
+    traceback = f'Traceback (most recent call last):\n  File "train.py", line 1, in <module>\n{LOST_PEER}\n'
+    ends = f"os._exit(os.write(2, {traceback.encode()!r}) and 0)"
+    subprocess.run([sys.executable, "-c", RUN.format(ends=ends), tmp_path], timeout=LONGEST_S, check=True)
+    exited_at = time.time()
+    assert LOST_PEER in (tmp_path / layout.RAW_LOGS / "rank-0.log").read_text()
+    record = json.loads((tmp_path / layout.RANKS / "rank-0.process.json").read_text())
+    assert exited_at - record["ended_at"] < VICTIM_WAIT_S

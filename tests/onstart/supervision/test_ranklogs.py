@@ -1,0 +1,214 @@
+"""The merged log: whole lines, whatever the ranks write."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.waiting import LONGEST_S
+from vastrun.onstart.supervision.ranklogs import SUPERVISOR, MergedLog, Tail
+
+
+class Logs:
+    """Two ranks' raw logs and their merged log."""
+
+    def __init__(self, folder: Path) -> None:
+        self.raw = [folder / "rank-0.log", folder / "rank-1.log"]
+        tails = tuple(Tail(path=path, source=f"rank{n}") for n, path in enumerate(self.raw))
+        self.merged = MergedLog(path=folder / "run.log", tails=tails)
+
+    def write(self, rank: int, text: bytes) -> None:
+        with self.raw[rank].open("ab") as file:
+            file.write(text)
+
+    def lines(self) -> list[str]:
+        """Without their times."""
+        path = self.merged.path
+        return [line.partition(" ")[2] for line in path.read_text().split("\n")[:-1]] if path.exists() else []
+
+
+@pytest.fixture
+def logs(tmp_path: Path) -> Logs:
+    return Logs(tmp_path)
+
+
+def test_a_line_has_time_source_and_text(logs: Logs) -> None:
+    logs.merged.say("two ranks")
+    assert re.fullmatch(r"\d{10}\.\d{3} supervisor two ranks\n", logs.merged.path.read_text())
+
+
+def test_a_line_waits_for_its_end(logs: Logs) -> None:
+    logs.write(0, b"step 1\nste")
+    logs.merged.pump()
+    assert logs.lines() == ["rank0 step 1"]
+    logs.write(0, b"p 2\n")
+    logs.merged.pump()
+    assert logs.lines() == ["rank0 step 1", "rank0 step 2"]
+
+
+def test_the_last_line_needs_no_end(logs: Logs) -> None:
+    logs.write(1, b"Killed")
+    logs.merged.drain(within_s=LONGEST_S)
+    assert logs.lines() == ["rank1 Killed"]
+
+
+def test_everything_is_drained_however_long(logs: Logs) -> None:
+    logs.write(0, b"x" * 99 + b"\n" + b"y\n" * 300_000)
+    logs.merged.drain(within_s=LONGEST_S)
+    assert len(logs.lines()) == 300_001
+
+
+def test_bytes_that_are_no_text_are_replaced(logs: Logs) -> None:
+    logs.write(0, b"caf\xe9\n")
+    logs.merged.pump()
+    assert logs.lines() == ["rank0 caf\N{REPLACEMENT CHARACTER}"]
+
+
+def test_of_a_progress_bar_the_last_state_is_kept(logs: Logs) -> None:
+    logs.write(0, b"10%\r50%\r100%\r\n\n")
+    logs.merged.pump()
+    assert logs.lines() == ["rank0 100%", "rank0 "]
+
+
+class Bar:
+    """A log of one line that carriage returns overwrite, and a clock."""
+
+    def __init__(self, folder: Path) -> None:
+        self.path, self.now = folder / "rank-0.log", 100.0
+        self.path.touch()
+        self.tail = Tail(path=self.path, source="rank0", clock=lambda: self.now)
+
+    def write(self, text: bytes, *, after_s: float = 0.0) -> list[str]:
+        """What is shown once this was written."""
+        self.now += after_s
+        with self.path.open("ab") as file:
+            file.write(text)
+        return list(self.tail.lines())
+
+
+@pytest.fixture
+def bar(tmp_path: Path) -> Bar:
+    return Bar(tmp_path)
+
+
+@pytest.mark.parametrize("form", ["\r%d/99", "%d/99\r", "\r\x1b[K%d/99\r"])
+def test_a_bar_of_carriage_returns_alone_is_shown_once_a_second(bar: Bar, form: str) -> None:
+    shown: list[str] = []
+    for step in range(40):
+        shown += bar.write((form % step).encode(), after_s=0.25)
+    plain = [line.replace("\x1b[K", "") for line in shown]
+    assert plain == [f"{step}/99" for step in range(0, 40, 4)]
+
+
+def test_a_bar_that_stands_still_is_shown_once(bar: Bar) -> None:
+    assert bar.write(b"\r5/9") == ["5/9"]
+    assert [bar.write(b"", after_s=2.0), bar.write(b"\r5/9", after_s=2.0)] == [[], []]
+    assert bar.write(b"\r6/9", after_s=2.0) == ["6/9"]
+
+
+def test_the_end_of_a_bar_is_shown_once(bar: Bar) -> None:
+    assert bar.write(b"\r8/9") == ["8/9"]
+    assert bar.write(b"\r9/9\ndone\n", after_s=0.1) == ["9/9", "done"]
+    assert bar.write(b"\r1/9", after_s=2.0) == ["1/9"]
+    assert bar.write(b"\nnext\n", after_s=2.0) == ["next"]
+    assert bar.write(b"\r2/9", after_s=2.0) == ["2/9"]
+    assert list(bar.tail.last_line()) == []
+
+
+def test_the_end_of_a_line_that_comes_in_two_parts_is_no_second_line(bar: Bar) -> None:
+    assert [*bar.write(b"hello\r"), *bar.write(b"\n")] == ["hello"]
+    assert [*bar.write(b"hello\r", after_s=2.0), *bar.write(b"\n\n")] == ["hello", ""]
+
+
+def test_text_after_a_bar_goes_on_where_it_stands(bar: Bar) -> None:
+    assert bar.write(b"\r1/9") == ["1/9"]
+    assert bar.write(b" loss 0.1") == []
+    assert bar.write(b" lr 1\n") == ["1/9 loss 0.1 lr 1"]
+
+
+def test_a_bar_of_any_length_needs_no_memory(bar: Bar) -> None:
+    shown = bar.write(b"".join(b"\r%d/99999" % step for step in range(20_000)))
+    assert shown == ["19999/99999"]
+    assert bar.write(b"\r20000/99999\n") == ["20000/99999"]
+
+
+def test_a_very_long_line_comes_in_parts_without_waiting_for_its_end(logs: Logs) -> None:
+    logs.write(0, b"z" * 20_000)
+    logs.merged.pump()
+    assert [len(line) for line in logs.lines()] == [8192 + 6, 8192 + 6, 20_000 - 2 * 8192 + 6]
+
+
+def test_other_writers_of_the_log_are_kept(logs: Logs) -> None:
+    logs.merged.path.write_text("1.000 40-data done\n")
+    logs.write(0, b"hello\n")
+    logs.merged.pump()
+    assert logs.lines() == ["40-data done", "rank0 hello"]
+
+
+def test_silence_begins_with_the_first_line_of_a_rank(logs: Logs, tmp_path: Path) -> None:
+    logs.merged.say("two ranks")
+    logs.merged.pump()
+    assert logs.merged.silent_s is None
+    logs.write(0, b"hello\n")
+    logs.merged.pump()
+    assert logs.merged.silent_s is not None
+
+
+def test_what_the_launch_agent_prints_is_no_sign_of_life_of_a_rank(tmp_path: Path) -> None:
+    (tmp_path / "agent.log").write_text("warning\n")
+    tail = Tail(path=tmp_path / "agent.log", source=SUPERVISOR)
+    merged = MergedLog(path=tmp_path / "run.log", tails=(tail,))
+    merged.pump()
+    assert merged.silent_s is None
+
+
+def test_of_a_flood_the_failed_rank_comes_first_and_the_rest_is_named(logs: Logs) -> None:
+    flood = b"".join(b"step %d loss 0.1\n" % step for step in range(100_000))
+    logs.write(0, flood + b"end of rank 0\n")
+    logs.write(1, flood + b"ValueError: of rank 1")
+    logs.merged.drain(within_s=0.0, first=["rank1"])
+    lines = logs.lines()
+    gaps = [line for line in lines if line.startswith(SUPERVISOR)]
+    assert [gap.split()[1] for gap in gaps] == ["rank1:", "rank0:"]
+    assert all("MB of its output are skipped; " in gap for gap in gaps)
+    assert gaps[0].endswith(f"{logs.raw[1].parent.name}/rank-1.log")
+    assert lines.index("rank1 ValueError: of rank 1") < lines.index(gaps[1])
+    assert lines[-1] == "rank0 end of rank 0"
+    assert all(
+        re.fullmatch(r"rank\d (step \d+ loss 0\.1|end .*|ValueError.*)|supervisor .*", x) for x in lines
+    )
+
+
+def test_a_gap_is_named_with_its_size(logs: Logs) -> None:
+    logs.write(0, b"x" * 99 + b"\n" + b"y" * 99 + b"\n")
+    logs.merged.pump()
+    logs.write(0, (b"z" * 99 + b"\n") * 50_000)
+    logs.merged.drain(within_s=0.0)
+    (gap,) = [line for line in logs.lines() if line.startswith(SUPERVISOR)]
+    shown = sum(len(line) - 5 for line in logs.lines() if line.startswith("rank0"))
+    left_out = float(gap.split()[2])
+    assert abs(shown + left_out * 1e6 - 50_002 * 100) < 0.1e6
+
+
+@pytest.mark.parametrize(("size", "skipped"), [(1 << 18, 0), ((1 << 18) + 1, 64)])
+def test_an_output_that_just_fits_is_shown_from_its_first_line(
+    size: int, skipped: int, tmp_path: Path
+) -> None:
+    tail = Tail(path=tmp_path / "rank-0.log", source="rank0")
+    tail.path.write_bytes((b"x" * 63 + b"\n") * (1 << 12) + b"y" * (size - (1 << 18)))
+    assert tail.skip_to_end() == skipped
+    assert len(list(tail.lines())) == (size - skipped) // 64
+
+
+def test_a_long_line_without_an_end_is_no_gap_of_its_own(logs: Logs) -> None:
+    logs.write(0, b"q" * 2_000_000)
+    logs.merged.drain(within_s=0.0)
+    assert [line.split()[0] for line in logs.lines()] == [SUPERVISOR]
+
+
+def test_where_there_is_time_nothing_is_left_out(logs: Logs) -> None:
+    logs.write(0, b"step\n" * 200_000)
+    logs.merged.drain(within_s=LONGEST_S, first=["rank1"])
+    assert logs.lines() == ["rank0 step"] * 200_000

@@ -1,0 +1,124 @@
+"""W&B runs of a user's program: what W&B shows is how the program ended, whoever told it."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.onstart.supervision.launches import Launched
+from tests.trainer.telemetry.wandb_server import WandbServer
+from vastrun.contract import layout
+from vastrun.onstart.supervision.wandb_runs import runs_since
+
+pytestmark = pytest.mark.slow
+
+RUN = "calm-heron-3f1a"
+BEGINS = """
+import os, signal, wandb
+start = int(os.environ["VASTRUN_RESTART"])
+run = wandb.init(project="own")
+run.log({"loss": 1.0 + start})
+"""
+Launch = Callable[..., Launched]
+
+
+@pytest.fixture
+def server() -> Iterator[WandbServer]:
+    pytest.importorskip("wandb")
+    server = WandbServer()
+    yield server
+    server.close()
+
+
+@pytest.fixture
+def launch(tmp_path: Path, server: WandbServer) -> Iterator[Launch]:
+    launched: list[Launched] = []
+
+    def start(program: str, *, env: dict[str, str] | None = None, **job: Any) -> Launched:
+        box = tmp_path / "box"
+        variables = {**server.environment, "WANDB_DIR": str(box / layout.RUN)}
+        job = {"ranks": 1, "start_s": 200, "stall_s": 200, "env": variables | (env or {}), **job}
+        launched.append(Launched(box, BEGINS + program, beating=False, **job))
+        return launched[-1]
+
+    yield start
+    for run in launched:
+        run.end()
+
+
+KILLED = "os.kill(os.getpid(), signal.SIGKILL)"
+
+
+@pytest.mark.parametrize(
+    ("program", "state"),
+    [
+        (KILLED, "failed"),
+        ("os._exit(0)", "finished"),
+        ("os._exit(3)", "failed"),
+        ("run.finish()", "finished"),
+        ("raise ValueError", "failed"),
+    ],
+)
+def test_wandb_shows_how_the_program_ended(
+    program: str, state: str, launch: Launch, server: WandbServer
+) -> None:
+    run = launch(program)
+    outcome = run.outcome()
+    assert list(server.runs) == [RUN], run.log()
+    assert server.runs[RUN].state == state
+    assert outcome.wandb is not None
+    assert (outcome.wandb.id, outcome.wandb.mode, outcome.wandb.state) == (RUN, "online", state)
+    assert json.loads((run.box / layout.WANDB).read_text())["state"] == state
+
+
+def test_a_run_without_its_proofs_has_failed_on_wandb_too(launch: Launch, server: WandbServer) -> None:
+    launch("run.finish()", success={"files": ["results/model.pt"]}).outcome()
+    assert server.runs[RUN].exit_codes == [0, 1]
+
+
+def test_a_program_that_was_started_again_has_one_run(launch: Launch, server: WandbServer) -> None:
+    outcome = launch(f"if start == 0: {KILLED}\n", restarts={"signal": 1}).outcome()
+    assert [start.reason for start in outcome.starts] == ["signal", "finished"]
+    assert list(server.runs) == [RUN]
+    assert server.runs[RUN].state == "finished"
+
+
+def test_ranks_that_all_report_have_a_run_each(launch: Launch, server: WandbServer) -> None:
+    launch("run.finish()", ranks=2).outcome()
+    assert sorted(server.runs) == [RUN, f"{RUN}-rank1"]
+    assert {run.state for run in server.runs.values()} == {"finished"}
+
+
+def test_the_programs_own_id_counts(launch: Launch, server: WandbServer) -> None:
+    outcome = launch(KILLED, env={"WANDB_RUN_ID": "mine"}).outcome()
+    assert list(server.runs) == ["mine"]
+    assert server.runs["mine"].state == "failed"
+    assert outcome.wandb is not None
+    assert outcome.wandb.id == "mine"
+
+
+def test_an_offline_run_is_left_as_it_is(launch: Launch, server: WandbServer) -> None:
+    run = launch(KILLED, env={"WANDB_MODE": "offline"})
+    outcome = run.outcome()
+    assert not server.runs
+    assert outcome.wandb is not None
+    assert (outcome.wandb.id, outcome.wandb.mode, outcome.wandb.state) == (RUN, "offline", "crashed")
+
+
+def test_what_a_program_calls_a_run_of_wandb_may_be_anything(tmp_path: Path) -> None:
+    folder = tmp_path / layout.WANDB_FILES / "run-20260101_000000-x"
+    folder.mkdir(parents=True)
+    (folder / "run-a.wandb").write_bytes(os.urandom(4096))
+    (folder / "run-b.wandb").write_bytes(b":W&B\xe1\xbe\x00" + os.urandom(4096))
+    (folder / "run-c.wandb").mkdir()
+    (folder / "run-d.wandb").write_bytes(b"")
+    os.mkfifo(folder / "run-e.wandb")
+    (folder / f"run-{'x' * 200}.wandb").write_bytes(b"")
+    found = {run.id: run for run in runs_since(tmp_path, 0.0)}
+    assert set(found) <= {"a", "b", "d"}
+    assert found["a"].exit_code is found["d"].exit_code is None

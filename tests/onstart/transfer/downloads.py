@@ -1,0 +1,68 @@
+"""Files to download, and what downloads them: the step of a boot, or one download without its pauses."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests import programs
+from tests.waiting import LONGEST_S
+from vastrun.contract import layout
+from vastrun.contract.data_files import JobDataFile
+from vastrun.onstart.transfer.download import FileDownload
+from vastrun.onstart.transfer.download_error import DataFileError
+from vastrun.onstart.transfer.sources import HttpSource
+
+MEGABYTE = 1 << 20
+CONTENT = bytes(range(256)) * (4 * MEGABYTE // 256) + b"the end"
+
+
+def described(url: str, content: bytes = CONTENT, **changes: Any) -> JobDataFile:
+    fields: dict[str, Any] = {
+        "url": url,
+        "path": "set/file.bin",
+        "size": len(content),
+        "max_bytes": len(content),
+        "sha256": hashlib.sha256(content).hexdigest(),
+    }
+    return JobDataFile(**{**fields, **changes})
+
+
+def download(file: JobDataFile, folder: Path, *, timeout_s: float = 60.0) -> str:
+    """Download without its pauses; return the digest."""
+    source = HttpSource(file.url, timeout_s=timeout_s)
+    return FileDownload(file, source, folder / "part", sleep=lambda _seconds: None).run()
+
+
+def failure(file: JobDataFile, folder: Path, **options: Any) -> tuple[str, str]:
+    """Who is to blame that the file cannot be downloaded, and why."""
+    with pytest.raises(DataFileError) as raised:
+        download(file, folder, **options)
+    return raised.value.blame, str(raised.value)
+
+
+def step(box: Path, files: list[dict[str, Any]], **environ: str) -> tuple[int, list[str]]:
+    """Exit code and lines of the step."""
+    (box / layout.DATA).mkdir(parents=True, exist_ok=True)
+    job = {"run_id": "calm-heron-3f1a", "ranks": 1, "stall_s": 60, "start_s": 60, "data": files}
+    (box / layout.JOB).write_text(json.dumps(programs.described(job)))
+    done = subprocess.run(
+        [sys.executable, "-m", "vastrun.onstart.transfer.data_files"],
+        env={**os.environ, "VASTRUN_BOX": str(box), "VASTRUN_DATA": str(box / layout.DATA), **environ},
+        capture_output=True,
+        text=True,
+        timeout=LONGEST_S,
+    )
+    assert done.stderr == ""
+    return done.returncode, done.stdout.splitlines()
+
+
+def as_json(file: JobDataFile) -> dict[str, Any]:
+    return dict(vars(file))

@@ -1,0 +1,291 @@
+"""What a user's program wrote beside its named outputs: found, limited, and told from what was there."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.onstart.supervision.launches import job_of
+from vastrun.contract import layout
+from vastrun.contract.job import Job
+from vastrun.onstart.supervision.checkpoint_watcher import CheckpointWatcher
+from vastrun.onstart.supervision.program_files import FilesBefore, ProgramFileSearch, note_files
+from vastrun.onstart.transfer import manifest
+from vastrun.onstart.transfer.manifest import LeftOut
+
+
+class Program:
+    """A program in a box, which is started and writes files."""
+
+    def __init__(self, box: Path, **job: Any) -> None:
+        self.box = box
+        self.code = box / layout.CODE
+        self.code.mkdir(parents=True, exist_ok=True)
+        (box / layout.OUTPUTS).mkdir(parents=True, exist_ok=True)
+        (box / layout.JOB).write_text(json.dumps(job_of(**job)))
+
+    def start(self) -> None:
+        note_files(self.box, Job.read(self.box))
+        _later_than(self.box / layout.FILES_BEFORE)
+
+    def write(self, name: str, size: int = 1) -> Path:
+        path = self.code / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(b"x" * size)
+        return path
+
+    def downloaded(self) -> list[str]:
+        return [file.path for file in manifest.build_listing(self.box).files]
+
+    def left_out(self) -> dict[str, LeftOut]:
+        return {each.path: each for each in manifest.build_listing(self.box).left_out}
+
+
+def _later_than(path: Path) -> None:
+    """Return once the disk's clock is past the file's time."""
+    probe = path.with_name("probe")
+    while True:
+        probe.write_bytes(b"")
+        if probe.stat().st_ctime_ns > path.stat().st_mtime_ns:
+            break
+        time.sleep(0.001)
+    probe.unlink()
+
+
+@pytest.fixture
+def box(tmp_path: Path) -> Path:
+    return tmp_path / "box"
+
+
+def test_without_outputs_everything_that_the_program_wrote_is_downloaded(box: Path) -> None:
+    program = Program(box)
+    program.write("train.py")
+    program.write("config.json", 2)
+    program.start()
+    program.write("checkpoints/step_10.pt", 100)
+    program.write("config.json", 3)
+    program.write("log.txt")
+    assert program.downloaded() == ["code/checkpoints/step_10.pt", "code/config.json", "code/log.txt"]
+    assert program.left_out() == {}
+
+
+def test_a_file_that_was_copied_with_its_old_time_counts_as_written(box: Path) -> None:
+    program = Program(box)
+    program.start()
+    os.utime(program.write("copy.pt"), (1, 1))
+    assert program.downloaded() == ["code/copy.pt"]
+
+
+def test_caches_and_virtual_environments_are_not_downloaded(box: Path) -> None:
+    program = Program(box, env={"HF_HOME": "hub"})
+    program.start()
+    for name in (
+        *("__pycache__/a.pyc", ".git/HEAD", ".cache/x", "a/.ipynb_checkpoints/b.ipynb", "b.pyc"),
+        *(
+            "node_modules/m.js",
+            "my/pyvenv.cfg",
+            "my/lib/torch.bin",
+            "hub/models/w.bin",
+            "models--org--x/w.bin",
+        ),
+        *("torchinductor_root/k.py", ".pytest_cache/v"),
+    ):
+        program.write(name)
+    program.write("result.csv")
+    assert program.downloaded() == ["code/result.csv"]
+    assert program.left_out() == {}
+
+
+def test_of_more_than_outputs_gb_the_smallest_files_are_downloaded(box: Path) -> None:
+    program = Program(box, outputs_gb=0.000_01)
+    program.start()
+    program.write("a.pt", 8_000)
+    program.write("log.txt", 100)
+    program.write("metrics.csv", 3_000)
+    assert program.downloaded() == ["code/log.txt", "code/metrics.csv"]
+    assert program.left_out() == {
+        "code/a.pt": LeftOut(path="code/a.pt", why="outputs_gb is 1e-05", size=8_000, named=False)
+    }
+
+
+def test_what_is_in_the_folder_for_outputs_has_no_limit_in_gb(box: Path) -> None:
+    program = Program(box, outputs_gb=0)
+    program.start()
+    (box / layout.OUTPUTS / "model.pt").write_bytes(b"w" * 10)
+    assert program.downloaded() == ["run/outputs/model.pt"]
+
+
+def test_with_outputs_the_rest_that_was_written_is_left_out(box: Path) -> None:
+    program = Program(box, outputs=["results/*"])
+    program.start()
+    program.write("results/a.csv")
+    program.write("checkpoints/small.pt", 10)
+    program.write("checkpoints/w.pt", 2_000_000)
+    program.write("huge.log", 3_000_000)
+    assert program.downloaded() == ["code/results/a.csv"]
+    # What looks like weights comes first, then the largest.
+    assert [(each.path, each.size, each.named) for each in program.left_out().values()] == [
+        ("code/checkpoints/w.pt", 2_000_000, False),
+        ("code/huge.log", 3_000_000, False),
+        ("code/checkpoints/small.pt", 10, False),
+    ]
+
+
+def test_an_excluded_file_is_neither_downloaded_nor_listed(box: Path) -> None:
+    program = Program(box, outputs=["results/*", "!results/*.tmp", "!scratch"])
+    program.start()
+    for name in ("results/a.csv", "results/b.tmp", "scratch/deep/w.pt"):
+        program.write(name)
+    assert program.downloaded() == ["code/results/a.csv"]
+    assert program.left_out() == {}
+
+
+def test_exclusions_alone_leave_everything_else(box: Path) -> None:
+    program = Program(box, outputs=["!scratch/*"])
+    program.start()
+    program.write("scratch/w.pt")
+    program.write("a.csv")
+    assert program.downloaded() == ["code/a.csv"]
+
+
+def test_a_pattern_that_matches_nothing_is_reported(box: Path) -> None:
+    program = Program(box, outputs=["resluts/*"])
+    program.start()
+    assert program.left_out() == {"resluts/*": LeftOut(path="resluts/*", why="no file matches")}
+
+
+def test_weights_behind_a_link_to_another_disk_are_downloaded(box: Path, tmp_path: Path) -> None:
+    (disk := tmp_path / "disk").mkdir()
+    (disk / "old.bin").write_bytes(b"a data set")
+    program = Program(box)
+    (program.code / "weights").symlink_to(disk)
+    program.start()
+    (disk / "new.pt").write_bytes(b"w")
+    (disk / "single.pt").write_bytes(b"w")
+    (program.code / "last.pt").symlink_to(disk / "single.pt")
+    (box / layout.OUTPUTS / "more").symlink_to(disk)
+    assert program.downloaded() == [
+        *("code/last.pt", "code/weights/new.pt", "code/weights/single.pt"),
+        *("run/outputs/more/new.pt", "run/outputs/more/single.pt"),
+    ]
+    assert program.left_out() == {}
+
+
+def test_a_link_within_the_folder_is_no_second_file(box: Path) -> None:
+    program = Program(box)
+    program.start()
+    program.write("step_10.pt")
+    (program.code / "newest.pt").symlink_to("step_10.pt")
+    (program.code / "up").symlink_to("..")
+    assert program.downloaded() == ["code/step_10.pt"]
+
+
+def test_a_link_to_a_file_that_was_there_before_is_not_followed(box: Path, tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text("secret")
+    program = Program(box)
+    program.start()
+    (program.code / "leak").symlink_to(tmp_path / "secret")
+    (box / layout.OUTPUTS / "leak").symlink_to(tmp_path / "secret")
+    assert program.downloaded() == []
+    assert list(program.left_out()) == ["run/outputs/leak"]
+
+
+def test_checkpoints_that_were_taken_are_not_downloaded_twice(box: Path) -> None:
+    program = Program(box, checkpoints={"files": "checkpoints/*"})
+    job = Job.read(box)
+    assert job.checkpoints is not None
+    watcher = CheckpointWatcher(box=box, run_id="r", settings=job.checkpoints, say=lambda _text: None)
+    program.start()
+    watcher.begin()
+    for name in ("step_1.pt", "step_2.pt", "step_3.pt", "notes.json"):
+        program.write(f"checkpoints/{name}")
+    watcher.final_poll(ended_well=True)
+    mine = [path for path in program.downloaded() if path.startswith("code/")]
+    assert mine == ["code/checkpoints/notes.json"]
+    assert program.left_out() == {}
+
+
+def test_where_no_checkpoint_was_taken_the_files_are_outputs(box: Path) -> None:
+    program = Program(box, checkpoints={"files": "checkpoints/*"})
+    program.start()
+    program.write("checkpoints/step_1.pt")
+    assert program.downloaded() == ["code/checkpoints/step_1.pt"]
+
+
+WEIGHTS_BYTES = 1_000_000
+
+
+@pytest.mark.parametrize(
+    ("pattern", "written", "shown"),
+    [
+        ("out/ckpt.pt", "out-shakespeare/ckpt.pt", "out-shakespeare/ckpt.pt"),
+        ("$VASTRUN_OUTPUTS/*.pt", "out/model.safetensors", "out/model.safetensors"),
+        ("checkpoints/*", f"../{layout.OUTPUTS}/last.ckpt", "$VASTRUN_OUTPUTS/last.ckpt"),
+        ("checkpoints/*", "we\tights.pt", "we\\tights.pt"),
+    ],
+)
+def test_weights_that_do_not_match_checkpoints_are_named(
+    box: Path, pattern: str, written: str, shown: str
+) -> None:
+    program = Program(box, checkpoints={"files": pattern})
+    program.start()
+    program.write("smaller.pt", WEIGHTS_BYTES)
+    program.write(written, WEIGHTS_BYTES + 1)
+    assert program.left_out()[pattern].why == f"no checkpoint matches; the program wrote {shown}"
+
+
+def test_checkpoints_that_match_or_are_no_weights_are_not_missed(box: Path) -> None:
+    program = Program(box, checkpoints={"files": "checkpoints/*"})
+    program.write("pretrained.pt", WEIGHTS_BYTES)
+    program.start()
+    program.write("small.pt", WEIGHTS_BYTES - 1)
+    program.write("data.txt", WEIGHTS_BYTES)
+    assert program.left_out() == {}
+    program.write("elsewhere.pt", WEIGHTS_BYTES)
+    assert list(program.left_out()) == ["checkpoints/*"]
+    program.write("checkpoints/step_1.pt")
+    assert program.left_out() == {}
+
+
+def test_of_the_onboard_trainer_nothing_in_the_code_folder_is_downloaded(box: Path) -> None:
+    program = Program(box, command=None, train={"steps": 1})
+    program.start()
+    program.write("x.pt")
+    assert program.downloaded() == []
+
+
+def test_a_search_looks_at_a_limited_number_of_files(box: Path) -> None:
+    program = Program(box)
+    program.start()
+    for number in range(20):
+        program.write(f"{number:02}.txt")
+    before = FilesBefore.read(box)
+    assert before is not None
+    search = ProgramFileSearch(box=box, job=Job.read(box), before=before, max_entries=5)
+    assert (len(list(search.below(layout.CODE))), search.cut) == (5, [box / layout.CODE])
+
+
+def test_of_a_folder_with_more_files_than_are_noted_times_tell_what_is_new(box: Path) -> None:
+    program = Program(box)
+    program.write("data.bin")
+    program.start()
+    record = json.loads((box / layout.FILES_BEFORE).read_text())
+    at_ns = (box / layout.FILES_BEFORE).stat().st_mtime_ns
+    (box / layout.FILES_BEFORE).write_text(json.dumps(record | {"files": {}, "is_cut": True}))
+    os.utime(box / layout.FILES_BEFORE, ns=(at_ns, at_ns))
+    program.write("new.pt")
+    assert program.downloaded() == ["code/new.pt"]
+
+
+@pytest.mark.parametrize("content", ["", "{", "[]", '{"files": []}', '{"files": {"a": 1}, "is_cut": 0}'])
+def test_a_record_that_is_none_finds_nothing(box: Path, content: str) -> None:
+    program = Program(box)
+    program.start()
+    program.write("x.pt")
+    (box / layout.FILES_BEFORE).write_text(content)
+    assert program.downloaded() == []

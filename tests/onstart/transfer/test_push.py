@@ -1,0 +1,198 @@
+"""Checkpoints that a box pushes by itself: to a folder, and to a real S3 API on loopback."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.onstart.supervision.launches import job_of
+from tests.programs import described, training
+from tests.torch_builds import STUB_TORCH
+from tests.waiting import LONGEST_S, eventually
+from vastrun.contract import layout
+from vastrun.onstart.transfer.remote_checkpoints import RemoteCheckpoints
+
+RUN_ID = "calm-heron-3f1a"
+ROOT = Path(layout.__file__).parents[2]
+
+
+class PushingBox:
+    """A box whose job names a URL; `push` does what its supervisor does at the end."""
+
+    def __init__(self, folder: Path, url: str | None, **variables: str) -> None:
+        self.folder = folder
+        self.variables = {**os.environ, "VASTRUN_BOX": str(folder), **variables}
+        self.checkpoints = folder / layout.CHECKPOINTS
+        self.checkpoints.mkdir(parents=True)
+        job = {"run_id": RUN_ID, "ranks": 1, "stall_s": 60, "start_s": 60, "push": url}
+        (folder / layout.JOB).write_text(json.dumps(described(job)))
+
+    def save(self, step: int) -> None:
+        """A complete checkpoint; what it holds does not matter here."""
+        folder = self.checkpoints / f"step-{step:06d}"
+        (folder / "shards").mkdir(parents=True)
+        (folder / "state.pt").write_bytes(b"weights after %d" % step)
+        (folder / "shards" / "1").write_bytes(b"more")
+        (folder / "manifest.json").write_text("{}")
+        (self.checkpoints / "latest.json").write_text(json.dumps({"step": step, "path": folder.name}))
+
+    def start(self, *arguments: str) -> subprocess.Popen[str]:
+        command = [sys.executable, "-m", "vastrun.onstart.transfer.push", str(os.getpid()), *arguments]
+        return subprocess.Popen(command, env=self.variables, stdout=subprocess.PIPE, text=True)
+
+    def push(self) -> tuple[int, str]:
+        """Exit code, and what it printed."""
+        process = self.start("once")
+        out, _ = process.communicate(timeout=LONGEST_S)
+        return process.returncode, out
+
+
+@pytest.fixture
+def there(tmp_path: Path) -> Path:
+    return tmp_path / "there"
+
+
+@pytest.fixture
+def box(tmp_path: Path, there: Path) -> PushingBox:
+    return PushingBox(tmp_path / "box", f"file://{there}")
+
+
+def latest(there: Path) -> Any:
+    return json.loads((there / RUN_ID / "latest.json").read_text())
+
+
+def test_a_checkpoint_lies_at_the_url_as_on_the_box(box: PushingBox, there: Path) -> None:
+    box.save(20)
+    code, out = box.push()
+    assert (code, out.strip()) == (0, f"checkpoint step-000020 pushed to file://{there}/{RUN_ID}")
+    pushed = there / RUN_ID / "step-000020"
+    names = sorted(path.relative_to(pushed).as_posix() for path in pushed.rglob("*") if path.is_file())
+    assert names == ["manifest.json", "shards/1", "state.pt"]
+    assert (pushed / "state.pt").read_bytes() == b"weights after 20"
+    assert latest(there) == {"step": 20, "path": "step-000020"}
+
+
+def test_what_is_there_is_not_pushed_again_and_the_last_two_stay(box: PushingBox, there: Path) -> None:
+    for step in (20, 40, 60):
+        box.save(step)
+        assert box.push()[0] == 0
+    assert box.push() == (0, "")
+    assert sorted(path.name for path in (there / RUN_ID).glob("step-*")) == ["step-000040", "step-000060"]
+
+
+def test_strays_of_higher_steps_push_out_no_checkpoint_and_stay(box: PushingBox, there: Path) -> None:
+    for stray in ("step-999998", "step-999999"):
+        (there / RUN_ID / stray).mkdir(parents=True)
+        (there / RUN_ID / stray / "file").touch()
+    for step in (20, 40, 60):
+        box.save(step)
+        code, out = box.push()
+        assert code == 0, out
+    names = sorted(path.name for path in (there / RUN_ID).glob("step-*"))
+    assert names == ["step-000040", "step-000060", "step-999998", "step-999999"]
+
+
+def test_the_last_checkpoint_of_each_stage_is_pushed_and_stays(box: PushingBox, there: Path) -> None:
+    job = json.loads((box.folder / layout.JOB).read_text())
+    job["program"] = training({"stages": ["operator", "refine"], "steps": 40})
+    (box.folder / layout.JOB).write_text(json.dumps(job))
+    for step in (20, 40, 60):  # the second one while the first was on its way
+        box.save(step)
+    said = [f"checkpoint step-0000{step} pushed to file://{there}/{RUN_ID}" for step in (40, 60)]
+    assert box.push() == (0, "".join(f"{line}\n" for line in said))
+    for step in (70, 80):
+        box.save(step)
+        assert box.push()[0] == 0
+    steps = sorted(path.name for path in (there / RUN_ID).glob("step-*"))
+    assert steps == ["step-000040", "step-000070", "step-000080"]
+    assert latest(there)["step"] == 80
+
+
+def test_without_a_checkpoint_there_is_nothing_to_push(box: PushingBox, there: Path) -> None:
+    assert box.push() == (0, "")
+    assert not there.exists()
+
+
+def test_one_that_was_removed_meanwhile_leaves_the_older_one_in_place(box: PushingBox, there: Path) -> None:
+    box.save(20)
+    box.push()
+    box.save(40)
+    shutil.rmtree(box.checkpoints / "step-000040")
+    code, out = box.push()
+    assert (code, "was removed meanwhile" in out) == (1, True)
+    assert latest(there)["step"] == 20
+
+
+@pytest.mark.parametrize(
+    ("url", "said"),
+    [("nowhere://x", "nowhere"), ("file:///proc/here", "/proc/here")],
+    ids=["unknown protocol", "no right to write"],
+)
+def test_a_push_that_fails_is_one_line(url: str, said: str, tmp_path: Path) -> None:
+    box = PushingBox(tmp_path / "box", url)
+    box.save(20)
+    code, out = box.push()
+    assert code == 1
+    assert out.startswith("cannot push checkpoints to")
+    assert said in out
+    assert len(out.splitlines()) == 1
+
+
+def test_new_checkpoints_are_pushed_while_the_training_goes_on(box: PushingBox, there: Path) -> None:
+    process = box.start()
+    try:
+        for step in (20, 40):
+            box.save(step)
+            eventually_latest(there, step)
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def eventually_latest(there: Path, step: int) -> None:
+    pushed = RemoteCheckpoints.at(f"file://{there}/{RUN_ID}")
+    eventually(lambda: pushed.latest() == f"step-{step:06d}", what=f"a push of step {step}")
+
+
+@pytest.mark.slow
+def test_a_bucket_gets_the_last_two_and_the_name_of_the_newest(bucket: Any, tmp_path: Path) -> None:
+    box = PushingBox(tmp_path / "box", "s3://models/demo")
+    for step in (20, 40, 60):
+        box.save(step)
+        code, out = box.push()
+        assert code == 0, out
+    keys = [entry["Key"] for entry in bucket.list_objects_v2(Bucket="models")["Contents"]]
+    assert [key for key in keys if key.endswith("state.pt")] == [
+        f"demo/{RUN_ID}/step-000040/state.pt",
+        f"demo/{RUN_ID}/step-000060/state.pt",
+    ]
+    named = bucket.get_object(Bucket="models", Key=f"demo/{RUN_ID}/latest.json")["Body"].read()
+    assert json.loads(named)["path"] == "step-000060"
+
+
+def test_a_bucket_that_is_not_there_is_one_line(bucket: Any, tmp_path: Path) -> None:
+    box = PushingBox(tmp_path / "box", "s3://elsewhere/demo")
+    box.save(20)
+    code, out = box.push()
+    assert (code, len(out.splitlines())) == (1, 1), out
+
+
+def test_a_supervisor_whose_box_is_a_relative_path_pushes_the_last_checkpoint(tmp_path: Path) -> None:
+    there = tmp_path / "there"
+    box = PushingBox(
+        tmp_path / "box", f"file://{there}", PYTHONPATH=f"{STUB_TORCH}:{ROOT}", VASTRUN_BOX="box"
+    )
+    job = job_of(ranks=1, command=["true"], push=f"file://{there}")
+    (box.folder / layout.JOB).write_text(json.dumps(job))
+    (box.folder / layout.CODE).mkdir()
+    box.save(20)
+    command = [sys.executable, "-P", "-m", "vastrun.onstart.supervise"]
+    subprocess.run(command, cwd=tmp_path, env=box.variables, timeout=LONGEST_S, check=True)
+    assert latest(there) == {"step": 20, "path": "step-000020"}

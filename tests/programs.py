@@ -1,0 +1,43 @@
+"""The section `program` of a box's job.json, as the launcher writes it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from vastrun.contract.program import ProgramSpec
+from vastrun.contract.records import read_as
+from vastrun.trainer.job import program as train_program
+from vastrun.trainer.job.config import TrainConfig
+
+
+def training(
+    options: Mapping[str, Any], *, gpus: int = 0, env: Mapping[str, str] | None = None
+) -> dict[str, Any]:
+    """That of `train:` with these options."""
+    config: TrainConfig = read_as(TrainConfig, dict(options))
+    return _read(train_program.program_of(config, gpus=gpus, variables=env or {}))
+
+
+def command(*argv: str) -> dict[str, Any]:
+    """That of `command:`."""
+    return _read(ProgramSpec(kind="command", argv=argv))
+
+
+def described(job: Mapping[str, Any]) -> dict[str, Any]:
+    """A job.json of one with a section `train` or `command` instead of `program`."""
+    rest = {name: value for name, value in job.items() if name not in ("train", "command")}
+    train, argv = job.get("train"), job.get("command")
+    words: Sequence[str] = argv or ()
+    program = (
+        command(*words) if train is None else training(train, gpus=job.get("gpus", 0), env=job.get("env"))
+    )
+    return {**rest, "program": program}
+
+
+def _read(program: ProgramSpec) -> dict[str, Any]:
+    """The section as it is read from a file: with lists."""
+    section: dict[str, Any] = json.loads(json.dumps(asdict(program)))
+    return section

@@ -1,0 +1,174 @@
+"""Which faults between the fields of `train:` are found, at the exact limits. No torch."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from vastrun.trainer.job.config import (
+    Fsdp2Config,
+    ModelConfig,
+    ObjectiveConfig,
+    ProfileConfig,
+    SamplerConfig,
+    TrainConfig,
+)
+from vastrun.trainer.job.config_checks import faults_of
+from vastrun.trainer.job.data_config import DataConfig
+
+ADVECTION = DataConfig()
+BURGERS = DataConfig(task="burgers")
+DARCY = DataConfig(task="darcy")
+EVALUATED: dict[str, Any] = {"evaluate_every": 500, "batch": 1}
+OFFLOADED: dict[str, Any] = {"strategy": "fsdp2", "fsdp2": Fsdp2Config(cpu_offload=True)}
+FIXED: dict[str, Any] = {"deterministic": True, "probe": "auto"}
+
+
+def keys(world_size: int = 1, **changes: Any) -> list[str]:
+    """The keys of all faults."""
+    return [key for key, _ in faults_of(replace(TrainConfig(), **changes), world_size)]
+
+
+def test_the_defaults_have_no_fault() -> None:
+    assert keys() == []
+
+
+@pytest.mark.parametrize("data", [replace(ADVECTION, patch=5), replace(ADVECTION, points=63)])
+def test_the_patch_divides_the_points_and_the_key_that_gave_it_is_named(data: DataConfig) -> None:
+    assert keys(data=(data,)) == ["data.patch" if data.patch else "model.patch"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "ranks", "faults"),
+    [
+        ({"batch": 48}, 5, ["batch"]),
+        ({"batch": 48}, 48, []),
+        ({"batch": 48, "micro_batch": 48}, 1, []),
+        ({"batch": 48, "micro_batch": 24}, 2, []),
+        ({"batch": 48, "micro_batch": 16}, 2, ["micro_batch"]),
+        ({"batch": 48, "micro_batch": 7}, 5, ["batch"]),
+        ({"batch": 72, "data": (DataConfig(train=2, frames=21),)}, 1, []),  # 2 speeds x 2 x (21 - 3)
+        ({"batch": 73, "data": (DataConfig(train=2, frames=21),)}, 1, ["batch"]),
+        ({"batch": 4, "remainder": "drop", "data": (DataConfig(train=2),)}, 1, []),
+        ({"batch": 5, "remainder": "drop", "data": (DataConfig(train=2),)}, 1, ["remainder"]),
+        ({"unroll": 20}, 1, []),
+        ({"unroll": 21}, 1, ["unroll"]),
+        ({"data": (ADVECTION, ADVECTION)}, 1, ["data[1].task"]),
+        ({"data": (ADVECTION, BURGERS, ADVECTION)}, 1, ["data[2].task"]),
+        ({"model": ModelConfig(dim=64, heads=3)}, 1, ["model.heads"]),
+        ({"evaluate_every": 250, "data": (DataConfig(validation=8),)}, 1, []),
+        ({"evaluate_every": 1000, "data": (DataConfig(validation=8),)}, 1, []),
+        ({"evaluate_every": 300, "data": (DataConfig(validation=8),)}, 1, ["evaluate_every"]),
+        ({"evaluate_every": 500}, 1, ["data.validation"]),
+        ({"data": (DataConfig(validation=1),)}, 1, ["data.validation"]),
+        ({"evaluate_every": 500, "batch": 36, "data": (DataConfig(train=9, validation=8),)}, 1, []),
+        ({**EVALUATED, "data": (DataConfig(train=9, validation=9),)}, 1, ["batch", "data.validation"]),
+        ({"objective": ObjectiveConfig(conservation=0.1)}, 1, []),
+        ({"freeze": "codec"}, 1, []),
+        ({"strategy": "single"}, 1, []),
+        ({"strategy": "single"}, 2, ["strategy"]),
+        ({"cuda_graphs": True, "compile": "blocks"}, 1, []),
+        ({"cuda_graphs": True}, 1, ["cuda_graphs"]),
+        ({"cuda_graphs": True, "compile": "blocks"}, 2, ["cuda_graphs"]),
+        ({"cuda_graphs": True, "compile": "blocks", "strategy": "ddp"}, 1, ["cuda_graphs"]),
+        ({"cuda_graphs": True, "compile": "blocks", "strategy": "single"}, 1, []),
+        ({"out_of_memory": "retry"}, 2, []),
+        ({"out_of_memory": "retry", "strategy": "fsdp2"}, 2, ["out_of_memory"]),
+        ({"out_of_memory": "retry", "cuda_graphs": True, "compile": "whole"}, 1, ["out_of_memory"]),
+        ({**OFFLOADED, "precision": "bf16"}, 2, []),
+        ({**OFFLOADED, "precision": "fp16"}, 2, ["precision"]),
+        ({"profile": ProfileConfig(step=1495, steps=5)}, 1, []),
+        ({"profile": ProfileConfig(step=1496, steps=5)}, 1, ["profile.step"]),
+        ({"profile": ProfileConfig(step=None)}, 1, []),
+    ],
+)
+def test_a_fault_is_found_from_its_limit_on(changes: dict[str, Any], ranks: int, faults: list[str]) -> None:
+    assert keys(ranks, **changes) == faults
+
+
+@pytest.mark.parametrize(
+    ("data", "faults"),
+    [
+        ({"unseen": {"betas": (0.7,)}}, []),
+        ({"unseen": {"betas": ()}}, ["data.unseen.betas"]),
+        ({"unseen": {"betas": (0.7, 0.4)}}, ["data.unseen"]),
+        ({"ranges": {"betas": (0.4, 0.5)}}, []),
+        ({"ranges": {"betas": (0.5, 0.5)}}, ["data.ranges.betas"]),
+        ({"ranges": {"betas": (0.5, 0.4)}}, ["data.ranges.betas"]),
+        ({"ranges": {"betas": (0.4, 0.5)}, "unseen": {"betas": (0.5,)}}, ["data.unseen"]),
+    ],
+)
+def test_a_range_rises_and_values_are_either_trained_or_unseen(
+    data: dict[str, Any], faults: list[str]
+) -> None:
+    assert keys(data=(replace(ADVECTION, **data),)) == faults
+
+
+@pytest.mark.parametrize(
+    ("changes", "faults"),
+    [
+        ({}, []),
+        ({"probe": "off"}, []),
+        ({"probe": "on"}, ["probe"]),
+        ({"out_of_memory": "fail"}, []),
+        ({"out_of_memory": "retry"}, ["out_of_memory"]),
+        ({"compile": "whole"}, []),
+        ({"compile": "max-autotune"}, ["compile"]),
+        ({"compile": "blocks", "cuda_graphs": True}, ["cuda_graphs"]),
+    ],
+)
+def test_a_deterministic_training_has_nothing_that_a_resumed_one_would_do_otherwise(
+    changes: dict[str, Any], faults: list[str]
+) -> None:
+    assert keys(**{**FIXED, **changes}) == faults
+    assert "deterministic" not in " ".join(
+        text for _, text in faults_of(replace(TrainConfig(), **changes), 1)
+    )
+
+
+@pytest.mark.parametrize(
+    ("changes", "faults"),
+    [
+        ({"stage": "refine"}, []),
+        ({"stage": "distill", "sampler": SamplerConfig(steps=2)}, []),
+        ({"stage": "distill", "sampler": SamplerConfig(steps=3)}, ["sampler.steps"]),
+        ({"stage": "refine", "sampler": SamplerConfig(steps=3)}, []),
+        ({"stage": "refine", "sampler": SamplerConfig(draws=2)}, ["sampler.draws"]),
+        ({"stage": "refine", "sampler": SamplerConfig(draws=2, temperature=0.0)}, ["sampler.draws"]),
+        ({"stage": "refine", "sampler": SamplerConfig(draws=2, temperature=0.5)}, []),
+        ({"stage": "steady"}, ["stage"]),
+        ({"stage": "steady", "unroll": 1, "data": (DARCY,), "sampler": SamplerConfig(draws=2)}, []),
+    ],
+)
+def test_a_stage_has_a_sampler_that_fits_it(changes: dict[str, Any], faults: list[str]) -> None:
+    found = keys(**changes)
+    assert [key for key in found if key.startswith(("stage", "sampler"))] == faults
+
+
+@pytest.mark.parametrize(
+    ("modes", "data", "faults"),
+    [
+        (32, (ADVECTION,), []),
+        (33, (ADVECTION,), ["model.modes"]),
+        (12, (ADVECTION, BURGERS), ["model.name"]),
+    ],
+)
+def test_an_fno_keeps_at_most_half_the_points_of_its_one_task(
+    modes: int, data: tuple[DataConfig, ...], faults: list[str]
+) -> None:
+    found = keys(data=data, model=ModelConfig(name="fno", modes=modes))
+    assert [key for key in found if key in ("model.name", "model.modes")] == faults
+
+
+def test_what_has_no_codec_is_not_frozen_and_what_has_no_time_keeps_nothing() -> None:
+    assert "freeze" in keys(freeze="codec", model=ModelConfig(name="fno"))
+    steady: dict[str, Any] = {"objective": ObjectiveConfig(conservation=0.1), "unroll": 1}
+    assert "objective.conservation" in keys(**steady, data=(DARCY,))
+    assert "objective.conservation" not in keys(**steady, data=(DARCY, DataConfig(task="shallow_water")))
+
+
+def test_what_slows_a_training_down_is_off_unless_the_job_asks_for_it() -> None:
+    assert TrainConfig().profile is None
+    assert not (ProfileConfig().shapes or ProfileConfig().memory)

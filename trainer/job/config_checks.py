@@ -1,0 +1,248 @@
+"""Config checks: find faults between fields of the `train:` section. No torch: the launcher imports it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from difflib import get_close_matches
+from keyword import iskeyword
+
+from vastrun.trainer.job.config import MODEL_ARGUMENTS, MODELS, ModelConfig, TrainConfig
+from vastrun.trainer.job.config_effects import rejected_data_options, rejected_options
+from vastrun.trainer.job.data_checks import Check, batch_checks, tasks_by_key, tasks_checks, validation_checks
+from vastrun.trainer.job.data_config import PARAMETERS, DataConfig
+
+
+def faults_of(config: TrainConfig, world_size: int) -> list[tuple[str, str]]:
+    """Return all faults between fields of a single stage as (key, fault) pairs, with keys relative to
+    `train`."""
+    return [
+        *wrong_values(config, world_size),
+        *rejected_options(config),
+        *unread_data_options(config),
+    ]
+
+
+def unread_data_options(config: TrainConfig) -> list[tuple[str, str]]:
+    """Return the faults of options of the tasks that were set and have no effect."""
+    return [fault for key, data in tasks_by_key(config) for fault in rejected_data_options(key, config, data)]
+
+
+def wrong_values(config: TrainConfig, world_size: int) -> list[tuple[str, str]]:
+    """Return the faults of `faults_of` but those of options that have no effect."""
+    checks = [
+        *tasks_checks(config),
+        *batch_checks(config, world_size),
+        *_objective_checks(config),
+        *_frozen_checks(config),
+        *validation_checks(config),
+        *_engine_checks(config, world_size),
+        *(_deterministic_checks(config) if config.deterministic else ()),
+        *profile_checks(config),
+        *_model_checks(config),
+        *_stage_checks(config),
+    ]
+    return [(key, fault) for wrong, key, fault in checks if wrong]
+
+
+def _objective_checks(config: TrainConfig) -> list[Check]:
+    return [
+        (
+            config.objective.conservation > 0 and all(data.steady for data in config.data),
+            "objective.conservation",
+            "expected a task with time: a steady problem has nothing to conserve",
+        )
+    ]
+
+
+def _frozen_checks(config: TrainConfig) -> list[Check]:
+    return [
+        (
+            config.freeze != "off" and config.model.name != "latent",
+            "freeze",
+            f"expected the model latent, got {config.model.name}, which has no codec",
+        )
+    ]
+
+
+def _engine_checks(config: TrainConfig, world_size: int) -> list[Check]:
+    alone = world_size == 1 and config.strategy in ("auto", "single")
+    graphs = config.cuda_graphs
+    return [
+        (
+            config.strategy == "single" and world_size > 1,
+            "strategy",
+            f"expected one rank for single, got {world_size}",
+        ),
+        (
+            graphs and config.compile == "off",
+            "cuda_graphs",
+            "expected compile to be blocks, whole or max-autotune, got off",
+        ),
+        (
+            config.out_of_memory == "retry" and (config.strategy == "fsdp2" or graphs),
+            "out_of_memory",
+            "retry needs the strategy single or ddp, without cuda_graphs",
+        ),
+        (graphs and not alone, "cuda_graphs", "expected the strategy single, with one rank"),
+        (
+            config.fsdp2.cpu_offload and config.precision == "fp16",
+            "precision",
+            "expected bf16 or fp32 with fsdp2.cpu_offload: ranks agree on an overflow of fp16 on their GPUs",
+        ),
+    ]
+
+
+def _deterministic_checks(config: TrainConfig) -> list[Check]:
+    # `restart` is allowed: the plan, the evidence and a warning of the next start show the new micro-batch.
+    return [
+        (
+            config.probe == "on",
+            "probe",
+            "expected auto or off with deterministic, got on: free memory would decide the order of sums; "
+            "give a micro_batch instead",
+        ),
+        (
+            config.out_of_memory == "retry",
+            "out_of_memory",
+            "expected restart or fail with deterministic, got retry: a resumed run would not retry at the "
+            "same step",
+        ),
+        (
+            config.compile == "max-autotune",
+            "compile",
+            "expected off, blocks or whole with deterministic, got max-autotune: a resumed run may choose "
+            "other kernels",
+        ),
+        (
+            config.cuda_graphs,
+            "cuda_graphs",
+            "expected false with deterministic: a resumed run would record its kernels at another step",
+        ),
+    ]
+
+
+def profile_checks(config: TrainConfig) -> list[Check]:
+    """Check that the recorded steps are among those of the training."""
+    if config.profile is None or config.profile.step is None:
+        return []
+    first, steps = config.profile.step, config.profile.steps
+    return [
+        (
+            first + steps > config.steps,
+            "profile.step",
+            f"expected profile.step + profile.steps to be at most train.steps ({config.steps}), "
+            f"got {first} + {steps}",
+        )
+    ]
+
+
+def _model_checks(config: TrainConfig) -> list[Check]:
+    model = config.model
+    if model.name != "latent":
+        several = len(config.data) > 1
+        one_task = f"{model.name} trains one task, got {len(config.data)}; latent trains several"
+        return [
+            *((True, "model.name", fault) for fault in _name_faults(model.name)),
+            (several, "model.name", one_task),
+            *(_own_checks(model) if model.is_own else ()),
+            *((_modes_check(model, "data.points", config.data[0].points),) if model.name == "fno" else ()),
+            *(_coarse_grid_checks(model, config.data[0].points) if model.name == "spectral" else ()),
+        ]
+    return [
+        (
+            model.dim % model.heads > 0,
+            "model.heads",
+            f"expected a divisor of model.dim ({model.dim}), got {model.heads}",
+        ),
+        *(_patch_check(model, key, data) for key, data in tasks_by_key(config)),
+        *(
+            _modes_check(model, "data.points", data.points)
+            for _, data in tasks_by_key(config)
+            if model.fourier_dim
+        ),
+    ]
+
+
+def _name_faults(name: str) -> Iterator[str]:
+    """Yield the fault of a name that is neither a built-in model nor `module:attribute`."""
+    module, _, attribute = name.partition(":")
+    words = [*module.split("."), attribute]
+    if name in MODELS or all(word.isidentifier() and not iskeyword(word) for word in words):
+        return
+    near = get_close_matches(name, MODELS, n=1)
+    meant = f"; did you mean {near[0]}?" if near else ""
+    yield f"expected {', '.join(MODELS)}, or module:attribute of your own code, got {name!r}{meant}"
+
+
+def _own_checks(model: ModelConfig) -> list[Check]:
+    given = ", ".join(MODEL_ARGUMENTS)
+    return [
+        check
+        for key in model.options
+        for check in (
+            (
+                key in MODEL_ARGUMENTS,
+                f"model.options.{key}",
+                f"the data decide {given}: expected another argument of {model.name}",
+            ),
+            (
+                not key.isidentifier() or iskeyword(key),
+                "model.options",
+                f"expected the name of an argument in Python, got {key!r}",
+            ),
+        )
+    ]
+
+
+def _stage_checks(config: TrainConfig) -> list[Check]:
+    sampler = config.sampler
+    # Without a temperature only `steady` draws from noise; the default of the other stages is 0.
+    still = sampler.temperature == 0 or (sampler.temperature is None and config.stage != "steady")
+    if config.stage == "operator":
+        return []
+    own = [data for data in config.data if data.task in PARAMETERS]
+    return [
+        (
+            config.model.name != "latent",
+            "model.name",
+            f"expected latent with the stage {config.stage}, got {config.model.name}",
+        ),
+        (
+            config.stage == "steady" and not all(data.steady for data in own),
+            "stage",
+            "steady needs problems without time (darcy)",
+        ),
+        (
+            sampler.draws > 1 and still,
+            "sampler.draws",
+            "all draws are identical without a sampler.temperature above 0",
+        ),
+        (
+            config.stage == "distill" and (sampler.steps or 1) > 2,
+            "sampler.steps",
+            f"expected 1 or 2 with the stage distill, got {sampler.steps}",
+        ),
+    ]
+
+
+def _modes_check(model: ModelConfig, key: str, points: int) -> Check:
+    return (
+        2 * model.modes > points,
+        "model.modes",
+        f"expected at most half of {key} ({points}), got {model.modes}",
+    )
+
+
+def _coarse_grid_checks(model: ModelConfig, points: int) -> list[Check]:
+    if model.points < points:
+        return [_modes_check(model, "model.points", model.points)]
+    return [_modes_check(model, "data.points", points)]
+
+
+def _patch_check(model: ModelConfig, at: str, data: DataConfig) -> Check:
+    patch = data.patch or model.patch
+    return (
+        data.points % patch > 0,
+        f"{at}.patch" if data.patch else "model.patch",
+        f"expected a divisor of {at}.points ({data.points}), got {patch}",
+    )
