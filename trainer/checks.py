@@ -55,20 +55,16 @@ def check_start(session: Session) -> None:
     if isinstance(session.operator, OwnModel) and step == 0:
         facts["the initial weights"] = str(session.operator.initial_weights)
     check_facts(ranks, facts)
-    for turn in range(session.task_schedule.turns):
-        _check_turn(session, turn)
-
-
-def _check_turn(session: Session, turn: int) -> None:
-    """Check the shares of one turn of the next step."""
-    place = session.task_schedule.place(session.start, turn * session.task_schedule.accumulation)
-    order, task = session.task_schedule.sample_plans[place.task], session.tasks[place.task]
-    # Not with the loader: its read-ahead begins with this micro-batch.
-    read = task.batch(place.step, order.micro_batch_of(place.step, 0))
-    share = share_of(order.share_of(place.step), read)
-    plans = [replace(order, rank=rank) for rank in range(order.world_size)]
-    windows = [window for plan in plans for window in windows_of(plan.share_of(place.step))]
-    check_shares(place.step, session.ranks.all_gather_objects(share), windows)
+    schedule = session.task_schedule
+    for turn in range(schedule.turns):
+        place = schedule.place(step, turn * schedule.accumulation)
+        order, task = schedule.sample_plans[place.task], session.tasks[place.task]
+        # Not with the loader: its read-ahead begins with this micro-batch.
+        read = task.batch(place.step, order.micro_batch_of(place.step, 0))
+        share = share_of(order.share_of(place.step), read)
+        plans = [replace(order, rank=rank) for rank in range(order.world_size)]
+        windows = [window for plan in plans for window in windows_of(plan.share_of(place.step))]
+        check_shares(place.step, ranks.all_gather_objects(share), windows)
 
 
 def check_step(session: Session, step: int, loss: float | None) -> None:

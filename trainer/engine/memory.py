@@ -30,7 +30,6 @@ from vastrun.trainer.engine.step import StepOutput, forward_backward, micro_batc
 
 _BUCKET_BYTES = 25 << 20
 """Bytes of gradients per all-reduce."""
-_MIB = 1 << 20
 _GIB = 1 << 30
 
 
@@ -42,10 +41,9 @@ def probe_micro_batch(session: Session, heart: Heartbeat) -> Session:
         while isinstance(failed_rank := _dry_run(session, heart), int):
             session = _shrink_micro_batch(session, failed_rank)
         _free_memory(session)
-        session = replace(session, plan=replace(session.plan, reserved_mib=_reserved_mib(session)))
         session = replace(session, model=session.strategy.rewrap(session.model))
     if session.ranks.rank.is_first:
-        print(_summary(session), flush=True)
+        print(f"memory: {session.plan.micro_batch} windows at once fit on every rank", flush=True)
     return session
 
 
@@ -113,23 +111,6 @@ def _micro_batches(session: Session, step: int, heart: Heartbeat) -> Iterator[Wi
     for number in range(session.task_schedule.micro_batches):
         heart.beat(session.start, "data")
         yield session.loader.read(step, number)
-
-
-def _reserved_mib(session: Session) -> int | None:
-    """Return the GPU memory that the passes reserved, in MiB, on the rank that needed the most."""
-    if session.ranks.device.type != "cuda":
-        return None
-    [max_reserved_bytes] = session.ranks.all_reduce_max(torch.cuda.max_memory_reserved(session.ranks.device))
-    return int(max_reserved_bytes) // _MIB
-
-
-def _summary(session: Session) -> str:
-    plan, device = session.plan, session.ranks.device
-    text = f"memory: {plan.micro_batch} windows at once fit on every rank"
-    if plan.reserved_mib is None:
-        return text
-    total_mib = torch.cuda.get_device_properties(device).total_memory // _MIB
-    return f"{text}: {plan.reserved_mib:,} MiB of {total_mib:,} are reserved"
 
 
 def train_step_with_oom_retry(session: Session, step: int, heart: Heartbeat) -> tuple[Session, StepOutput]:

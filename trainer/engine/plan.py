@@ -39,8 +39,6 @@ class Plan:
     accumulation: int
     """Micro-batches per turn and rank."""
     precision: str
-    reserved_mib: int | None = None
-    """GPU memory that the passes reserve, in MiB, on the rank that needs the most; None: not probed."""
 
     @property
     def share(self) -> int:

@@ -88,7 +88,11 @@ def compare(
         return []
     comparisons = []
     for number, (task, evaluation) in enumerate(zip(trained.tasks, evaluations, strict=True)):
-        operator_alone = _scores(model.operator, number, trained, beat)
+        prior = compute_prior(task, model.operator.scale(number), trained.ranks)
+        rollouts = roll_out(
+            model.operator, number, task.test, prior, trained.ranks, beat, predictors=("rollout",)
+        )
+        operator_alone = scores_of(rollouts, torch.arange(len(task.test)))["rollout"]
         # As in rollouts, nothing is compiled for shapes that training does not have.
         with torch.no_grad(), torch.compiler.set_stance("force_eager"):
             pair = (model, model.operator)
@@ -109,13 +113,6 @@ def compare(
 def final_scores(comparisons: Sequence[StageComparison]) -> dict[str, float]:
     """Return the numbers of all tasks by name, as in the final record."""
     return flatten_scores({each.task: each.numbers() for each in comparisons})
-
-
-def _scores(operator: Operator, number: int, trained: TrainedModel, beat: Callable[[], None]) -> Scores:
-    task, ranks = trained.tasks[number], trained.ranks
-    prior = compute_prior(task, operator.scale(number), ranks)
-    rollouts = roll_out(operator, number, task.test, prior, ranks, beat, predictors=("rollout",))
-    return scores_of(rollouts, torch.arange(len(task.test)))["rollout"]
 
 
 def _ms(operator: Operator, number: int, test: Trajectories, ranks: Ranks, beat: Callable[[], None]) -> float:
