@@ -23,7 +23,7 @@ from vastrun.launcher.core import Phase, Progress, Run
 from vastrun.launcher.core.job import Limits
 from vastrun.launcher.core.secrets import Mask
 from vastrun.launcher.outputs.disk import claim
-from vastrun.launcher.transcript.recorder import Recorder
+from vastrun.launcher.transcript import Recorder
 from vastrun.launcher.ui.live import LiveScreen
 from vastrun.launcher.ui.question import HeldStream
 from vastrun.launcher.ui.screens import downloaded_curves

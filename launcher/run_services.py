@@ -118,7 +118,7 @@ def _attempts(app: App, make_services: Callable[[str, Origin], Services]) -> Att
 
 def _recorded(app: App, run: Run, services: Services) -> AbstractContextManager[Services]:
     """Return the services that drive the run, recorded in its transcript."""
-    from vastrun.launcher.transcript.recorded import recorded
+    from vastrun.launcher.transcript import recorded
 
     return recorded(run, services, app.secrets(), guard_gap_s=partial(getattr, app.guard, "longest_gap_s"))
 

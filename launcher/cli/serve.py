@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 from vastrun.launcher.app import App
-from vastrun.launcher.batch.serve_driver import ServeDriver, ServeServices
+from vastrun.launcher.batch.serve_driver import ServeDriver
 from vastrun.launcher.batch.shared import NoteScreen, RunScreen, SharedRequests
 from vastrun.launcher.cli.output import say
 from vastrun.launcher.commands.service import UserService
@@ -140,18 +140,16 @@ def serve(app: App, interrupts: Interrupts, metrics_port: int | None = None) -> 
 
     with app.workers() as workers:
         server = ServeDriver(
-            ServeServices(
-                ledger=app.driver_ledger(),
-                is_reachable=lambda provider, computer: _is_reachable(app, provider, computer),
-                drive_run=drive_run,
-                drive_batch=drive_batch,
-                requests=interrupts.current,
-                shared=SharedRequests(app.now, app.wake_signal()),
-                workers=workers,
-                sleep=interrupts.sleep,
-                now=app.now,
-                note=screen.note,
-            )
+            ledger=app.driver_ledger(),
+            is_reachable=lambda provider, computer: _is_reachable(app, provider, computer),
+            drive_run=drive_run,
+            drive_batch=drive_batch,
+            requests=interrupts.current,
+            shared=SharedRequests(app.now, app.wake_signal()),
+            workers=workers,
+            sleep=interrupts.sleep,
+            now=app.now,
+            note=screen.note,
         )
         with _exporting(app, exporter, metrics_port or 0, screen.note):
             server.serve()

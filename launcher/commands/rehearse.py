@@ -14,9 +14,10 @@ from pathlib import Path, PurePosixPath
 
 from vastrun.contract import layout
 from vastrun.contract.job import Job
-from vastrun.launcher.core import Bundle, LeftOutFiles, RunAssessment, StepEnd
+from vastrun.launcher.core import Bundle, LeftOutFiles, StepEnd
 from vastrun.launcher.core.errors import NoOfferError, StorageError, UsageError
 from vastrun.launcher.core.job import JobSpec
+from vastrun.launcher.core.verdict import RunAssessment
 from vastrun.launcher.decisions.run_assessment import assess_run
 from vastrun.launcher.gate import caps
 from vastrun.launcher.gate.box_reader import parse_evidence, parse_outcome, parse_step_ends

@@ -10,9 +10,10 @@ from vastrun.contract.config import TrainConfig
 from vastrun.contract.data_files import EXIT_OF_BLAME, Blame
 from vastrun.contract.outcome import REASONS, Outcome, RankEnd, StartRecord
 from vastrun.contract.stage_config import GateConfig
-from vastrun.launcher.core import Cause, Evidence, Proof, RunAssessment, StepEnd
+from vastrun.launcher.core import Cause, Evidence, Proof, StepEnd
 from vastrun.launcher.core.job import JobSpec
 from vastrun.launcher.core.left_out import left_out_text
+from vastrun.launcher.core.verdict import RunAssessment
 
 STOP_CAUSES: Mapping[str, Cause] = {
     "stopped": Cause.STOPPED,

@@ -10,7 +10,7 @@ import pytest
 
 from tests.jobs import command_job
 from vastrun.launcher.bundle.checkout import why_not_shipped, worktree
-from vastrun.launcher.commands.missing_file import missing_file
+from vastrun.launcher.commands.queries import missing_file
 from vastrun.launcher.config import dump_job
 from vastrun.launcher.core import Cause, Phase, Run
 from vastrun.launcher.core.errors import UsageError
