@@ -18,7 +18,7 @@ from vastrun.launcher.cli.output import say
 from vastrun.launcher.commands.service import UserService
 from vastrun.launcher.core import Run
 from vastrun.launcher.core.errors import VastrunError
-from vastrun.launcher.run_services import attempts_of_many, batch_services
+from vastrun.launcher.run_services import attempts_of, batch_services
 from vastrun.launcher.ui.interrupts import Interrupts
 
 if TYPE_CHECKING:
@@ -128,7 +128,7 @@ def serve(app: App, interrupts: Interrupts, metrics_port: int | None = None) -> 
 
     def drive_run(run: Run, requests: SharedRequests) -> Run:
         with closing(app.notifier(screen.note)) as notifier:
-            attempts = attempts_of_many(app, requests, RunScreen(), lambda: server.runs_at_once, notifier)
+            attempts = attempts_of(app, requests, RunScreen(), notifier, lambda: server.runs_at_once)
             return attempts.resume(run, None)
 
     def drive_batch(name: str, requests: SharedRequests) -> None:

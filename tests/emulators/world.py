@@ -25,7 +25,7 @@ from tests.emulators.market import Market
 from tests.emulators.overlays import Overlays
 from tests.emulators.schedules import Schedules
 from tests.emulators.templates import Templates
-from vastrun.launcher.providers.vast.conformance.assumption import Value
+from vastrun.launcher.providers.vast.conformance.assumptions import Value
 
 
 @dataclass(frozen=True, kw_only=True)
