@@ -178,8 +178,8 @@ def _submit(app: App, loaded: LoadedBatch, file: Path, submission: Submission) -
     folder = (submission.out or Path("batches") / spec.name).resolve()
     check_can_start(ledger, plan, folder)
     if not market.free:
-        count, most = how_many(plan.count, "point"), usd(plan.spec.limits.usd or 0.0)
-        confirm(f"run {count} on {plan.provider} for at most {most}", yes=submission.yes)
+        count, max_usd = how_many(plan.count, "point"), usd(plan.spec.limits.usd or 0.0)
+        confirm(f"run {count} on {plan.provider} for at most {max_usd}", yes=submission.yes)
     batch, new = submit_plan(app.driver_ledger(), plan, folder, app.now(), app.computer())
     what = f"a search of {plan.count} points" if plan.search else f"{new} of {plan.count} points are new"
     say(f"batch {batch.name}: {what}, outputs in {batch.folder}", err=True)
