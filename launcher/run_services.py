@@ -12,19 +12,18 @@ from typing import TYPE_CHECKING
 from vastrun.launcher.app import App
 from vastrun.launcher.core import NOTHING, Origin, Run, UserRequest
 from vastrun.launcher.flow.services import Services
-from vastrun.launcher.ports import Provider, Screen
+from vastrun.launcher.ports import Screen
 from vastrun.launcher.ui.interrupts import Interrupts
 
 if TYPE_CHECKING:
-    from vastrun.launcher.batch.shared import BatchScreen, BatchServices, RunScreen, SharedRequests
+    from vastrun.launcher.batch.shared import BatchScreen, BatchServices, SharedRequests
     from vastrun.launcher.commands.attempts import Attempts
     from vastrun.launcher.notifications.delivery import Sender
 
 
 def services_for(app: App, provider: str, began: float) -> Services:
     """Make what reaches machines, for a command that drives no run."""
-    screen = app.screens.of_run(began)
-    return interactive_services(app, provider, app.interrupts(), screen)
+    return services_of(app, provider, app.interrupts(), app.screens.of_run(began))
 
 
 @contextmanager
@@ -32,31 +31,28 @@ def attempts_for(app: App, interrupts: Interrupts, *, began: float) -> Iterator[
     """Yield what drives runs for a user who may interrupt."""
     screen = app.screens.of_run(began)
     notifier = app.notifier(screen.note)
-
-    def make_services(provider: str, origin: Origin) -> Services:
-        return interactive_services(app, provider, interrupts, screen, origin, notifier)
-
     try:
-        yield _attempts(app, make_services)
+        yield attempts_of(app, interrupts, screen, notifier)
     finally:
         notifier.close()
         screen.close()
 
 
-def attempts_of_many(
+def attempts_of(
     app: App,
-    shared: SharedRequests,
-    screen: RunScreen,
-    runs_at_once: Callable[[], int],
+    requests: Interrupts | SharedRequests,
+    screen: Screen,
     notifier: Sender,
+    runs_at_once: Callable[[], int] = lambda: 1,
 ) -> Attempts:
-    """Return what drives one run among many."""
+    """Return what drives a run. `runs_at_once` counts those that this launcher drives now."""
+    from vastrun.launcher.commands.attempts import Attempts  # when a run is driven
 
     def make_services(provider: str, origin: Origin) -> Services:
-        made = _services(app, app.shared_provider(provider), shared, screen, origin, notifier)
+        made = services_of(app, provider, requests, screen, origin, notifier)
         return replace(made, active_runs=runs_at_once)
 
-    return _attempts(app, make_services)
+    return Attempts(services_for=make_services, new_id=app.new_id, recorded=partial(_recorded, app))
 
 
 @contextmanager
@@ -72,15 +68,9 @@ def batch_services(
     from vastrun.launcher.batch.shared import BatchServices  # when a batch is driven
 
     with closing(app.notifier(screen.note)) as notifier, app.workers() as workers:
-
-        def attempts(
-            shared: SharedRequests, run_screen: RunScreen, runs_at_once: Callable[[], int]
-        ) -> Attempts:
-            return attempts_of_many(app, shared, run_screen, runs_at_once, notifier)
-
         yield BatchServices(
             ledger=app.driver_ledger(),
-            attempts=attempts,
+            attempts=lambda shared, one, count: attempts_of(app, shared, one, notifier, count),
             requests=interrupts.current,
             workers=workers,
             wake_signal=app.wake_signal(),
@@ -110,42 +100,24 @@ def settle_bills(app: App, provider: str) -> None:
     settle_due(app.driver_ledger(), provider, app.provider(provider), app.who(), app.now())
 
 
-def _attempts(app: App, make_services: Callable[[str, Origin], Services]) -> Attempts:
-    from vastrun.launcher.commands.attempts import Attempts  # when a run is driven
-
-    return Attempts(services_for=make_services, new_id=app.new_id, recorded=partial(_recorded, app))
-
-
 def _recorded(app: App, run: Run, services: Services) -> AbstractContextManager[Services]:
     """Return the services that drive the run, recorded in its transcript."""
-    from vastrun.launcher.transcript.recorded import recorded
+    from vastrun.launcher.transcript import recorded
 
     return recorded(run, services, app.secrets(), guard_gap_s=partial(getattr, app.guard, "longest_gap_s"))
 
 
-def interactive_services(
+def services_of(
     app: App,
     provider: str,
-    interrupts: Interrupts,
+    requests: Interrupts | SharedRequests,
     screen: Screen,
     origin: Origin = NOTHING,
     notifier: Sender | None = None,
 ) -> Services:
-    """Make what drives one run for a user at a terminal."""
-    made = _services(app, app.provider(provider), interrupts, screen, origin, notifier)
-    return replace(made, ask_to_keep=interrupts.ask_to_keep)
-
-
-def _services(
-    app: App,
-    provider: Provider,
-    requests: Interrupts | SharedRequests,
-    screen: Screen,
-    origin: Origin,
-    notifier: Sender | None,
-) -> Services:
-    return Services(
-        provider=provider,
+    """Make what drives one run, for a user at a terminal or as one of many, which share a provider."""
+    made = Services(
+        provider=(app.provider if isinstance(requests, Interrupts) else app.shared_provider)(provider),
         ledger=app.driver_ledger(),
         clock=requests,
         packer=app.packer(origin),
@@ -159,3 +131,4 @@ def _services(
         budgets=app.budgets,
         guard=app.guard.guarding,
     )
+    return replace(made, ask_to_keep=requests.ask_to_keep) if isinstance(requests, Interrupts) else made

@@ -9,16 +9,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from vastrun.contract import layout
-from vastrun.launcher.core import (
-    NONE_LEFT_OUT,
-    Bundle,
-    CheckpointCopy,
-    CollectResult,
-    LeftOutFiles,
-    PullResult,
-    Run,
-)
+from vastrun.launcher.core import Bundle, CheckpointCopy, CollectResult, LeftOutFiles, PullResult, Run
 from vastrun.launcher.core.job import JobSpec
+from vastrun.launcher.core.left_out import NONE_LEFT_OUT
 from vastrun.launcher.gate.box_reader import parse_evidence, parse_exit_code
 from vastrun.launcher.ports import Remote
 

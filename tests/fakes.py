@@ -27,7 +27,6 @@ from vastrun.launcher.core import (
     Progress,
     RentalOrder,
     Run,
-    ScheduledEnd,
     UserRequest,
 )
 from vastrun.launcher.core.errors import (
@@ -38,6 +37,7 @@ from vastrun.launcher.core.errors import (
     VastrunError,
 )
 from vastrun.launcher.core.job import JobSpec
+from vastrun.launcher.core.market import ScheduledEnd
 from vastrun.launcher.decisions import offer_check
 from vastrun.launcher.decisions.market_report import Constraint, MarketReport, Quote, Relaxation, Term
 from vastrun.launcher.ports import Abilities, Clock, Remote

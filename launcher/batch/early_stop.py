@@ -14,9 +14,10 @@ from functools import cached_property
 from itertools import accumulate
 from statistics import median
 
-from vastrun.launcher.core import PRUNING, Event, Run
+from vastrun.launcher.core import Event, Run
 from vastrun.launcher.core.batch import PRUNED_PREFIX, EarlyStop, Goal, Pruning
 from vastrun.launcher.core.bills import cost_usd
+from vastrun.launcher.core.runs import PRUNING
 
 Curve = Sequence[tuple[float, float]]
 """Steps and values as reported. Steps that go back are those of a run that was restarted there."""

@@ -45,9 +45,9 @@ class UndrivenWork:
         return f"batch {self.name}" if self.kind == "batch" else self.name
 
 
-@dataclass(frozen=True, kw_only=True)
-class ServeServices:
-    """Dependencies of the serve driver."""
+@dataclass(kw_only=True)
+class ServeDriver:
+    """Looks at the ledger again and again, until its user asks it to leave."""
 
     ledger: Ledger
     is_reachable: Callable[[str, str], bool]
@@ -62,13 +62,6 @@ class ServeServices:
     now: Callable[[], float]
     note: Callable[[str], None]
     """Shows a line."""
-
-
-@dataclass
-class ServeDriver:
-    """Looks at the ledger again and again, until its user asks it to leave."""
-
-    services: ServeServices
     _driven: dict[UndrivenWork, Future[Any]] = field(default_factory=dict)
     _seen: dict[UndrivenWork, int] = field(default_factory=dict)
     """Number of consecutive polls in which it had no driver."""
@@ -92,18 +85,18 @@ class ServeDriver:
 
     def serve(self) -> None:
         """Drive what has no driver until the user stops; then detach."""
-        while self.services.requests() is UserRequest.NONE:
+        while self.requests() is UserRequest.NONE:
             try:
                 self.look()
             except StorageError as error:
-                self.services.note(f"{error}; trying again")
-            self.services.sleep(POLL_INTERVAL_S)
-        self.services.shared.ask(UserRequest.DETACH)
+                self.note(f"{error}; trying again")
+            self.sleep(POLL_INTERVAL_S)
+        self.shared.ask(UserRequest.DETACH)
         if still := [str(one) for one in self._driven]:
-            self.services.note(f"leaving {', '.join(still)}: they continue alone once they train")
+            self.note(f"leaving {', '.join(still)}: they continue alone once they train")
         while self._driven:
             self._reap()
-            self.services.sleep(POLL_INTERVAL_S)
+            self.sleep(POLL_INTERVAL_S)
 
     def look(self) -> None:
         """Start driving what had no driver in this poll and the one before; collect what has ended."""
@@ -111,50 +104,49 @@ class ServeDriver:
         found = set(self._open())
         self._seen = {one: self._seen.get(one, 0) + 1 for one in found}
         for one in sorted(found, key=str):
-            due = self._not_before.get(one, 0.0) <= self.services.now()
+            due = self._not_before.get(one, 0.0) <= self.now()
             if self._seen[one] >= _MIN_SIGHTINGS and due and one not in self._driven:
                 self._start(one)
 
     def _start(self, one: UndrivenWork) -> None:
-        self.services.note(f"driving {one}")
-        self._driven[one] = self.services.workers.submit(lambda: self._drive(one))
+        self.note(f"driving {one}")
+        self._driven[one] = self.workers.submit(lambda: self._drive(one))
 
     def _drive(self, one: UndrivenWork) -> object:
-        services = self.services
         if one.kind == "batch":
-            return services.drive_batch(one.name, services.shared)
-        return services.drive_run(services.ledger.get(one.name), services.shared)
+            return self.drive_batch(one.name, self.shared)
+        return self.drive_run(self.ledger.get(one.name), self.shared)
 
     def _reap(self) -> None:
         for one in [one for one, thread in self._driven.items() if thread.done()]:
             thread = self._driven.pop(one)
-            self._not_before[one] = self.services.now() + _RETRY_INTERVAL_S
+            self._not_before[one] = self.now() + _RETRY_INTERVAL_S
             try:
                 done = thread.result()
             except HeldError:
-                self.services.note(f"{one} is driven by another launcher")
+                self.note(f"{one} is driven by another launcher")
                 continue
             except VastrunError as error:
                 hint = f" (try: {error.hint})" if error.hint else ""
-                self.services.note(f"{one}: {error}{hint}")
+                self.note(f"{one}: {error}{hint}")
                 if isinstance(error, UsageError | AuthError):
-                    self._not_before[one] = self.services.now() + 10 * _RETRY_INTERVAL_S
+                    self._not_before[one] = self.now() + 10 * _RETRY_INTERVAL_S
                 continue
-            self.services.note(_end_of(one, done))
+            self.note(_end_of(one, done))
 
     def _report_unsigned(self, runs: Sequence[Run]) -> None:
         """Report once each open run that is left alone, and what to do."""
         known = {run.id for run in runs} | self._unsigned
-        for run in self.services.ledger.for_display().runs(open_only=True):
+        for run in self.ledger.for_display().runs(open_only=True):
             if run.id not in known and self._has_no_driver(run):
                 self._unsigned.add(run.id)
                 try:
-                    self.services.ledger.get(run.id)
+                    self.ledger.get(run.id)
                 except UnsignedError as error:
-                    self.services.note(f"{error} (try: {error.hint})")
+                    self.note(f"{error} (try: {error.hint})")
 
     def _open(self) -> Iterator[UndrivenWork]:
-        ledger = self.services.ledger
+        ledger = self.ledger
         runs = ledger.runs(open_only=True)
         self._report_unsigned(runs)
         batches = {batch.name: batch for batch in ledger.batches.all()}
@@ -172,23 +164,21 @@ class ServeDriver:
                 yield work
 
     def _has_no_driver(self, run: Run) -> bool:
-        reachable = self.services.is_reachable(run.provider, run.computer)
-        return reachable and self.services.ledger.driver(run.id) is None
+        reachable = self.is_reachable(run.provider, run.computer)
+        return reachable and self.ledger.driver(run.id) is None
 
     def _needs_retry(self, run: Run) -> bool:
         if run.phase is not Phase.ENDED or run.id in self._without_retry:
             return False
-        if not is_retry_missing(self.services.ledger, run, self.services.now()):
+        if not is_retry_missing(self.ledger, run, self.now()):
             self._without_retry.add(run.id)
             return False
         return self._has_no_driver(run)
 
     def _is_abandoned(self, batch: Batch, *, is_busy: bool) -> bool:
         """Return whether the batch has work left and no launcher."""
-        ledger = self.services.ledger
-        if not self.services.is_reachable(batch.provider, batch.computer) or ledger.batches.is_driven(
-            batch.name
-        ):
+        ledger = self.ledger
+        if not self.is_reachable(batch.provider, batch.computer) or ledger.batches.is_driven(batch.name):
             return False
         if is_busy:
             return True

@@ -58,6 +58,7 @@ SHARED_MODULES: Mapping[str, tuple[str, ...]] = {
     "report": ("report", "why", "diff"),
     "downloads": ("pull", "export"),
     "machines": ("hold", "reap", "hosts"),
+    "batch_submit": ("sweep",),
     "config": ("config", "completion"),
     "serve": ("serve", "ui"),
 }

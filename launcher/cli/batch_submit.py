@@ -14,17 +14,35 @@ from vastrun.launcher.api import jobs
 from vastrun.launcher.api.batches import has_held_machines
 from vastrun.launcher.api.jobs import check_upload, check_values_used
 from vastrun.launcher.app import App
-from vastrun.launcher.batch.plan import BatchPlan, check_can_start, price, rename_for_job, submit_plan
+from vastrun.launcher.batch.plan import check_can_start, price, rename_for_job, submit_plan
 from vastrun.launcher.batch.results import metric_of, results_of, states_in
 from vastrun.launcher.batch.schedule import PointState
 from vastrun.launcher.batch.search import first_points
 from vastrun.launcher.cli.background import hand_over_batch
-from vastrun.launcher.cli.options import confirm, json_option, plain_option, provider_option, yes_option
+from vastrun.launcher.cli.options import (
+    confirm,
+    json_option,
+    plain_option,
+    provider_option,
+    set_option,
+    yes_option,
+)
 from vastrun.launcher.cli.output import note, say, set_error_job_file, show, width
 from vastrun.launcher.commands.queries import with_cost
 from vastrun.launcher.config import read_job
 from vastrun.launcher.core import NOTHING, UserRequest, Verdict
-from vastrun.launcher.core.batch import Batch, BatchProgress
+from vastrun.launcher.core.batch import (
+    MAX_PARALLEL,
+    MAX_POINTS,
+    Batch,
+    BatchLimits,
+    BatchObjective,
+    BatchProgress,
+    BatchSpec,
+    EarlyStop,
+    Sharing,
+    sweep_name,
+)
 from vastrun.launcher.core.errors import HeldError, VastrunError
 from vastrun.launcher.core.secrets import public_values
 from vastrun.launcher.core.verdict import EXIT_CODE_OF, EXIT_TEARDOWN_NOT_CONFIRMED
@@ -55,6 +73,15 @@ detach_option = click.option(
     "-d", "--detach", is_flag=True, help="Detach at once; a background driver continues."
 )
 early_stop_option = click.option("--no-early-stop", is_flag=True, help="Run every point to its end.")
+_SET = re.compile(r"--set ([\w.]+)=([^\s,]+)(?:, or (?:set )?[\w. ]+ in the job file)?")
+_USD = re.compile(r"limits: \{usd: ([\w.]+)\}( or more)? in the batch file, or --usd(?: USD)?")
+reuse_option = click.option(
+    "--reuse",
+    type=click.Choice(("auto", "never")),
+    default="never",
+    show_default=True,
+    help="Run several points on one machine, one after the other.",
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -151,7 +178,8 @@ def _submit(app: App, loaded: LoadedBatch, file: Path, submission: Submission) -
     folder = (submission.out or Path("batches") / spec.name).resolve()
     check_can_start(ledger, plan, folder)
     if not market.free:
-        confirm(_question(plan), yes=submission.yes)
+        count, max_usd = how_many(plan.count, "point"), usd(plan.spec.limits.usd or 0.0)
+        confirm(f"run {count} on {plan.provider} for at most {max_usd}", yes=submission.yes)
     batch, new = submit_plan(app.driver_ledger(), plan, folder, app.now(), app.computer())
     what = f"a search of {plan.count} points" if plan.search else f"{new} of {plan.count} points are new"
     say(f"batch {batch.name}: {what}, outputs in {batch.folder}", err=True)
@@ -263,15 +291,6 @@ class BatchLines:
         self._screen.note(text)
 
 
-def _question(plan: BatchPlan) -> str:
-    points = how_many(plan.count, "point")
-    return f"run {points} on {plan.provider} for at most {usd(plan.spec.limits.usd or 0.0)}"
-
-
-_SET = re.compile(r"--set ([\w.]+)=([^\s,]+)(?:, or (?:set )?[\w. ]+ in the job file)?")
-_USD = re.compile(r"limits: \{usd: ([\w.]+)\}( or more)? in the batch file, or --usd(?: USD)?")
-
-
 def hint_for_batch(hint: str) -> str:
     """Rewrite a hint for `batch submit`, which has neither --set nor --usd: name the file to change."""
     in_file = _USD.sub(r"limits: {usd: \1}\2 in the batch file", hint)
@@ -284,3 +303,95 @@ def hint_for_sweep(hint: str) -> str:
     return as_option.replace("another name: in the batch file", "another --name").replace(
         "another name:", "another --name"
     )
+
+
+@click.command("sweep")
+@click.argument("job_file", metavar="JOB.yaml", type=click.Path(path_type=Path))
+@click.argument("axes", metavar="KEY=A,B|KEY=LOW..HIGH...", nargs=-1, required=True)
+@provider_option
+@click.option("--usd", type=click.FloatRange(0, min_open=True), help="Budget of all runs together.")
+@click.option(
+    "--parallel",
+    type=click.IntRange(1, MAX_PARALLEL),
+    default=4,
+    show_default=True,
+    help="Number of concurrent runs.",
+)
+@click.option(
+    "--samples",
+    type=click.IntRange(1, MAX_POINTS),
+    default=8,
+    show_default=True,
+    help="Number of values between LOW and HIGH.",
+)
+@click.option("--metric", default="loss", show_default=True, help="Metric to compare the runs by.")
+@click.option(
+    "--goal",
+    type=click.Choice(("min", "max")),
+    default="min",
+    show_default=True,
+    help="Minimize or maximize the metric.",
+)
+@click.option(
+    "--early-stop", metavar="STEPS", type=click.IntRange(min=1), help="Prune lagging runs after this step."
+)
+@set_option
+@reuse_option
+@click.option("--name", help="Name of the batch [JOB-sweep].")
+@click.option(
+    "--out", metavar="DIR", type=click.Path(path_type=Path), help="Folder for the outputs [batches/NAME]."
+)
+@detach_option
+@dry_run_option
+@yes_option
+@plain_option
+@json_option
+@click.pass_context
+def sweep_command(
+    ctx: click.Context,
+    job_file: Path,
+    axes: tuple[str, ...],
+    provider: str,
+    usd: float | None,
+    parallel: int,
+    samples: int,
+    metric: str,
+    goal: str,
+    early_stop: int | None,
+    sets: tuple[str, ...],
+    reuse: Sharing,
+    name: str | None,
+    out: Path | None,
+    detach: bool,
+    dry_run: bool,
+    yes: bool,
+    as_json: bool,
+) -> None:
+    """Run a job with each combination of values, and show which is best.
+
+    train.optim.lr=1e-3,3e-3 tries each value; train.optim.lr=1e-4..1e-2 tries evenly spread samples.
+    Repeating the command runs only new points. For more options, write a batch file: vastrun batch.
+    """
+    say(f"reading {job_file}", err=True)
+    from vastrun.launcher.config.batch_file import load_sweep  # slow to import: pydantic, yaml
+
+    job_file = jobs.file_or_example(job_file, note)
+    set_error_job_file(job_file)
+    spec = BatchSpec(
+        name=name or "sweep",
+        job=str(job_file),
+        objective=BatchObjective(metric=metric, goal="max" if goal == "max" else "min"),
+        limits=BatchLimits(usd=usd, parallel=parallel),
+        early_stop=None if early_stop is None else EarlyStop(min_steps=early_stop),
+        reuse=reuse,
+    )
+    text = jobs.read_source(job_file)
+    loaded = load_sweep(spec, text, axes, str(job_file.resolve().parent), samples, ctx.obj.local_now(), sets)
+    if name is None:
+        # After its job, not its file: most are called job.yaml, and would share one batch.
+        name = sweep_name(read_job(loaded.points[0].spec_json).name)
+        loaded = replace(loaded, spec=replace(loaded.spec, name=name))
+    submission = Submission(
+        provider=provider, out=out, dry_run=dry_run, yes=yes, as_json=as_json, detach=detach, sweeps=True
+    )
+    ctx.exit(submit(ctx.obj, loaded, job_file, submission))

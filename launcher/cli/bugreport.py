@@ -29,7 +29,7 @@ from vastrun.launcher.core.secrets import Mask, job_secrets, public_job, values_
 from vastrun.launcher.outputs.disk import disk_errors
 from vastrun.launcher.outputs.folder import TRANSCRIPT, GrowingFile, Outputs
 from vastrun.launcher.ports import Ledger
-from vastrun.launcher.transcript.recorder import MAX_BYTES, row_of, to_jsonable
+from vastrun.launcher.transcript import MAX_BYTES, row_of, to_jsonable
 from vastrun.launcher.ui.document import Document
 from vastrun.launcher.ui.render.table import table
 

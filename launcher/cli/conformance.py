@@ -24,8 +24,14 @@ from vastrun.launcher.package_files import configs_dir
 from vastrun.launcher.ports import Provider
 from vastrun.launcher.providers.vast import VastProvider, account
 from vastrun.launcher.providers.vast.conformance.after_run import AfterRun
-from vastrun.launcher.providers.vast.conformance.assumption import Comparison, State, Value, When, compare
-from vastrun.launcher.providers.vast.conformance.assumptions import ASSUMPTIONS
+from vastrun.launcher.providers.vast.conformance.assumptions import (
+    ASSUMPTIONS,
+    Comparison,
+    State,
+    Value,
+    When,
+    compare,
+)
 from vastrun.launcher.providers.vast.conformance.observations import charges_of, number_of, seen_in
 from vastrun.launcher.providers.vast.conformance.observed_vast import ObservedVast, ProbeLevel
 from vastrun.launcher.providers.vast.conformance.recorder import (

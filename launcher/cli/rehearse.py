@@ -14,7 +14,7 @@ from vastrun.launcher.app import App
 from vastrun.launcher.cli.job_files import print_warnings, read_job_file, resolve_auto
 from vastrun.launcher.cli.options import job_argument, json_option, set_option
 from vastrun.launcher.cli.output import say, show
-from vastrun.launcher.commands.missing_file import missing_file
+from vastrun.launcher.commands.queries import missing_file
 from vastrun.launcher.commands.rehearse import (
     CONFIG,
     FIT,
@@ -25,12 +25,12 @@ from vastrun.launcher.commands.rehearse import (
     select_steps,
 )
 from vastrun.launcher.config import dump_job
-from vastrun.launcher.core import NOTHING, LeftOutFiles, Phase, Run, RunAssessment, StepEnd, Verdict
+from vastrun.launcher.core import NOTHING, LeftOutFiles, Phase, Run, StepEnd, Verdict
 from vastrun.launcher.core import Verdict as RunVerdict
 from vastrun.launcher.core.errors import NoOfferError, UsageError
 from vastrun.launcher.core.job import JobSpec
 from vastrun.launcher.core.left_out import bytes_text
-from vastrun.launcher.core.verdict import EXIT_CODE_OF, VERDICT_OF
+from vastrun.launcher.core.verdict import EXIT_CODE_OF, VERDICT_OF, RunAssessment
 from vastrun.launcher.decisions.advice import AFTER_SUCCESS, advice_for_rehearsal
 from vastrun.launcher.decisions.workload import Fit, efficiency_of, fit_of
 from vastrun.launcher.gate.manifest import Listing

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING
 import click
 
 from vastrun.launcher.app import App
-from vastrun.launcher.batch.serve_driver import ServeDriver, ServeServices
+from vastrun.launcher.batch.serve_driver import ServeDriver
 from vastrun.launcher.batch.shared import NoteScreen, RunScreen, SharedRequests
 from vastrun.launcher.cli.output import say
 from vastrun.launcher.commands.service import UserService
 from vastrun.launcher.core import Run
 from vastrun.launcher.core.errors import VastrunError
-from vastrun.launcher.run_services import attempts_of_many, batch_services
+from vastrun.launcher.run_services import attempts_of, batch_services
 from vastrun.launcher.ui.interrupts import Interrupts
 
 if TYPE_CHECKING:
@@ -128,7 +128,7 @@ def serve(app: App, interrupts: Interrupts, metrics_port: int | None = None) -> 
 
     def drive_run(run: Run, requests: SharedRequests) -> Run:
         with closing(app.notifier(screen.note)) as notifier:
-            attempts = attempts_of_many(app, requests, RunScreen(), lambda: server.runs_at_once, notifier)
+            attempts = attempts_of(app, requests, RunScreen(), notifier, lambda: server.runs_at_once)
             return attempts.resume(run, None)
 
     def drive_batch(name: str, requests: SharedRequests) -> None:
@@ -140,18 +140,16 @@ def serve(app: App, interrupts: Interrupts, metrics_port: int | None = None) -> 
 
     with app.workers() as workers:
         server = ServeDriver(
-            ServeServices(
-                ledger=app.driver_ledger(),
-                is_reachable=lambda provider, computer: _is_reachable(app, provider, computer),
-                drive_run=drive_run,
-                drive_batch=drive_batch,
-                requests=interrupts.current,
-                shared=SharedRequests(app.now, app.wake_signal()),
-                workers=workers,
-                sleep=interrupts.sleep,
-                now=app.now,
-                note=screen.note,
-            )
+            ledger=app.driver_ledger(),
+            is_reachable=lambda provider, computer: _is_reachable(app, provider, computer),
+            drive_run=drive_run,
+            drive_batch=drive_batch,
+            requests=interrupts.current,
+            shared=SharedRequests(app.now, app.wake_signal()),
+            workers=workers,
+            sleep=interrupts.sleep,
+            now=app.now,
+            note=screen.note,
         )
         with _exporting(app, exporter, metrics_port or 0, screen.note):
             server.serve()

@@ -6,15 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from vastrun.launcher.commands.settings import refusals_of
-from vastrun.launcher.core import (
-    Lease,
-    LeftOutFiles,
-    Offer,
-    Run,
-)
+from vastrun.launcher.core import LeftOutFiles, Offer, Run
 from vastrun.launcher.core.batch import Budget
 from vastrun.launcher.core.errors import BudgetError, UsageError
 from vastrun.launcher.core.job import JobSpec
+from vastrun.launcher.core.market import Lease
 from vastrun.launcher.decisions.deadlines import (
     check_deadline,
     deadline_text,

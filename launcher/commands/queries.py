@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
 from vastrun.contract import layout
 from vastrun.contract.outcome import Outcome
-from vastrun.launcher.commands.missing_file import missing_file
 from vastrun.launcher.config import read_job
 from vastrun.launcher.core import (
-    NONE_LEFT_OUT,
     BoxStatus,
+    Cause,
     Cost,
     Driver,
     Event,
@@ -30,6 +31,7 @@ from vastrun.launcher.core import (
 from vastrun.launcher.core.bills import cost_of, cost_usd, max_cost_usd
 from vastrun.launcher.core.errors import AuthError, ProviderError
 from vastrun.launcher.core.labels import POOL
+from vastrun.launcher.core.left_out import NONE_LEFT_OUT
 from vastrun.launcher.decisions import slow_machine
 from vastrun.launcher.decisions.idle_gpus import BEGINS, idle_gpus_text
 from vastrun.launcher.decisions.nodes import joint_diary
@@ -55,6 +57,10 @@ from vastrun.launcher.ports import Ledger
 
 if TYPE_CHECKING:
     from vastrun.launcher.core.job import JobSpec
+
+_MISSING = re.compile(
+    r"No such file or directory: '([^'\0]{1,300})'|No such file or directory: \"([^\"\0]{1,300})\""
+)
 
 
 class UsdSource(StrEnum):
@@ -344,3 +350,26 @@ def _check_box(services: Services, run: Run, *, keep_armed: bool) -> tuple[BoxSt
             return box_status, ""
         news = rearm(run, _spec_of(run), machines[0], remote, services)
         return fetch_status(remote), news
+
+
+def missing_file(run: Run) -> str:
+    """Say which file was not shipped and why: "conf/local.yaml is ignored by git, so it was not uploaded".
+
+    Empty where the run failed for another reason. Its machine words the detail: the path is only looked for
+    within the code folder.
+    """
+    found = _MISSING.search(run.detail) if run.cause is Cause.USER_ERROR else None
+    if found is None:
+        return ""
+    code = read_job(run.spec_json).code
+    from vastrun.launcher.bundle.checkout import why_not_shipped  # slow to import: all that packs
+
+    path = _in_code(PurePosixPath(found[1] or found[2]))
+    why = None if code is None else why_not_shipped(path, code.path, code.exclude, code.include)
+    return f"{path} is {why}, so it was not uploaded" if why else ""
+
+
+def _in_code(path: PurePosixPath) -> str:
+    """Return the path from the code folder, of a path on the machine."""
+    folder = f"/{layout.CODE}/"
+    return str(path).partition(folder)[2] if path.is_absolute() and folder in str(path) else str(path)

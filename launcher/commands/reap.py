@@ -7,17 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from vastrun.launcher.core import (
-    Driver,
-    Instance,
-    Meter,
-    Phase,
-    Run,
-    RunNetwork,
-    ScheduledEnd,
-    bills,
-    ledger_in,
-)
+from vastrun.launcher.core import Driver, Instance, Meter, Phase, Run, RunNetwork, bills
 from vastrun.launcher.core.bills import has_ended, machine_ids
 from vastrun.launcher.core.errors import (
     AuthError,
@@ -27,6 +17,8 @@ from vastrun.launcher.core.errors import (
     UnsignedError,
     UsageError,
 )
+from vastrun.launcher.core.labels import ledger_in
+from vastrun.launcher.core.market import ScheduledEnd
 from vastrun.launcher.decisions import policy
 from vastrun.launcher.decisions.policy import machines_of_run
 from vastrun.launcher.flow.services import Services

@@ -15,9 +15,10 @@ from pathlib import Path, PurePosixPath
 from vastrun.contract import layout
 from vastrun.contract.job import Job
 from vastrun.contract.program import ProgramSpec
-from vastrun.launcher.core import Bundle, LeftOutFiles, RunAssessment, StepEnd
+from vastrun.launcher.core import Bundle, LeftOutFiles, StepEnd
 from vastrun.launcher.core.errors import NoOfferError, StorageError, UsageError
 from vastrun.launcher.core.job import JobSpec
+from vastrun.launcher.core.verdict import RunAssessment
 from vastrun.launcher.decisions.program import program_of
 from vastrun.launcher.decisions.run_assessment import assess_run
 from vastrun.launcher.gate import caps

@@ -21,14 +21,16 @@ from vastrun.launcher.config.points import (
     KINDS,
     Cells,
     ReadFile,
+    SearchAxis,
     SearchFields,
+    axis_of,
     check_point_count,
     grid_of,
     points_of,
+    samples_of,
     search_in,
 )
 from vastrun.launcher.config.rules import NAME, NAME_EXPECTED
-from vastrun.launcher.config.search import SearchAxis, axis_of, samples_of
 from vastrun.launcher.config.source import Fault, SyntaxFault, fault_at, grafted, parse
 from vastrun.launcher.config.yaml_reader import YamlReader, plain
 from vastrun.launcher.core.batch import BatchPoint, BatchSpec, Search

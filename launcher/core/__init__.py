@@ -1,9 +1,44 @@
 """The core types: jobs, offers, machines, runs and their ends. Pure data."""
+# ruff: noqa: F401
+# mypy: implicit-reexport
 
-from vastrun.launcher.core.boxes import *  # noqa: F403
-from vastrun.launcher.core.labels import *  # noqa: F403
-from vastrun.launcher.core.left_out import *  # noqa: F403
-from vastrun.launcher.core.market import *  # noqa: F403
-from vastrun.launcher.core.phases import *  # noqa: F403
-from vastrun.launcher.core.runs import *  # noqa: F403
-from vastrun.launcher.core.verdict import *  # noqa: F403
+from vastrun.launcher.core.boxes import (
+    BoxStatus,
+    Bundle,
+    CheckpointCopy,
+    CollectResult,
+    CommandResult,
+    LocalProgram,
+    PullResult,
+    SshAccess,
+)
+from vastrun.launcher.core.labels import LABEL_PREFIX
+from vastrun.launcher.core.left_out import KeepAnswer, LeftOutFile, LeftOutFiles
+from vastrun.launcher.core.market import (
+    AccountStatus,
+    Charge,
+    ExtraRates,
+    Forecast,
+    Identity,
+    Instance,
+    MachineEnd,
+    Offer,
+    RentalOrder,
+    RunNetwork,
+)
+from vastrun.launcher.core.phases import Phase
+from vastrun.launcher.core.runs import (
+    NOTHING,
+    Cost,
+    Driver,
+    Event,
+    MeasuredRun,
+    Meter,
+    Origin,
+    Progress,
+    Rental,
+    Run,
+    Settled,
+    UserRequest,
+)
+from vastrun.launcher.core.verdict import Cause, Evidence, Proof, StepEnd, Verdict

@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 from itertools import pairwise
 
-from vastrun.launcher.core import LABEL_PREFIX, Cause, Charge, Cost, Event, Phase, Run, Settled, ledger_in
+from vastrun.launcher.core import LABEL_PREFIX, Cause, Charge, Cost, Event, Phase, Run, Settled
 from vastrun.launcher.core.bills import MAX_TAIL_S, WATCHED_S, counted_of, with_machine
+from vastrun.launcher.core.labels import ledger_in
 from vastrun.launcher.core.phases import BEFORE_TRAINING
 
 NO_RUN = ""

@@ -8,7 +8,8 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from vastrun.contract import stop_budget
-from vastrun.launcher.core import BoxStatus, Cause, Instance, Lease, Offer, Phase, Run, bills
+from vastrun.launcher.core import BoxStatus, Cause, Instance, Offer, Phase, Run, bills
+from vastrun.launcher.core.market import Lease
 
 if TYPE_CHECKING:
     from vastrun.launcher.core.job import JobSpec

@@ -8,9 +8,10 @@ from dataclasses import replace
 
 from vastrun.contract.data_files import EXIT_OF_BLAME, Blame
 from vastrun.contract.outcome import REASONS, Outcome, RankEnd, StartRecord
-from vastrun.launcher.core import Cause, Evidence, Proof, RunAssessment, StepEnd
+from vastrun.launcher.core import Cause, Evidence, Proof, StepEnd
 from vastrun.launcher.core.job import JobSpec
 from vastrun.launcher.core.left_out import left_out_text
+from vastrun.launcher.core.verdict import RunAssessment
 from vastrun.trainer.job.config import TrainConfig
 from vastrun.trainer.job.stage_config import GateConfig
 

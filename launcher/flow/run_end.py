@@ -7,10 +7,11 @@ from dataclasses import replace
 from typing import Any
 
 from vastrun.contract import layout
-from vastrun.launcher.core import BoxStatus, Cause, Evidence, Phase, RunAssessment, UserRequest
+from vastrun.launcher.core import BoxStatus, Cause, Evidence, Phase, UserRequest
 from vastrun.launcher.core.batch import pruning_reason
 from vastrun.launcher.core.errors import VastrunError
 from vastrun.launcher.core.phases import Result
+from vastrun.launcher.core.verdict import RunAssessment
 from vastrun.launcher.decisions.nodes import with_node_name
 from vastrun.launcher.decisions.run_assessment import KILLED, assess_run
 from vastrun.launcher.flow.context import RunContext

@@ -17,10 +17,10 @@ from vastrun.launcher.flow.lease_watch import LeaseWatch
 from vastrun.launcher.flow.live_download import LiveDownloads, download_checkpoint_slice, download_metrics
 from vastrun.launcher.flow.node_sync import must_wait_for_nodes, send_node_env
 from vastrun.launcher.flow.outbid import BidWatch
+from vastrun.launcher.flow.pace import SpeedWatch, report_slow_machine
 from vastrun.launcher.flow.progress import ProgressReport
 from vastrun.launcher.flow.run_end import end_of_training
 from vastrun.launcher.flow.run_state import PhaseResult, failed
-from vastrun.launcher.flow.slow_machine import SpeedWatch, report_slow_machine
 from vastrun.launcher.gate.box_reader import fetch_status
 from vastrun.launcher.ports import Remote
 

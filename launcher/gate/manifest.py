@@ -19,7 +19,8 @@ from vastrun.contract.records import (
     read_as,
     read_json,
 )
-from vastrun.launcher.core import NONE_LEFT_OUT, LeftOutFile, LeftOutFiles
+from vastrun.launcher.core import LeftOutFile, LeftOutFiles
+from vastrun.launcher.core.left_out import NONE_LEFT_OUT
 from vastrun.launcher.gate import caps
 from vastrun.launcher.gate.caps import ExchangeBudget
 from vastrun.launcher.gate.text import one_line

@@ -9,7 +9,8 @@ from typing import BinaryIO
 
 from vastrun.contract import layout
 from vastrun.contract.outcome import Outcome
-from vastrun.launcher.core import NONE_LEFT_OUT, LeftOutFile, LeftOutFiles, Run, StepEnd
+from vastrun.launcher.core import LeftOutFile, LeftOutFiles, Run, StepEnd
+from vastrun.launcher.core.left_out import NONE_LEFT_OUT
 from vastrun.launcher.gate import caps
 from vastrun.launcher.gate.box_reader import parse_outcome, parse_step_ends
 from vastrun.launcher.gate.manifest import parse_left_out

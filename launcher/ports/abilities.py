@@ -16,9 +16,8 @@ from vastrun.launcher.core import (
     RentalOrder,
     Run,
     RunNetwork,
-    ScheduledEnd,
-    SearchFinding,
 )
+from vastrun.launcher.core.market import ScheduledEnd, SearchFinding
 from vastrun.launcher.ports.remotes import Remote
 
 if TYPE_CHECKING:

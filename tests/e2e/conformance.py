@@ -24,7 +24,7 @@ from vastrun.launcher.core.errors import VastrunError
 from vastrun.launcher.flow.services import Services
 from vastrun.launcher.providers.vast import VastProvider
 from vastrun.launcher.providers.vast.conformance import assumptions as fields
-from vastrun.launcher.providers.vast.conformance.assumption import Value
+from vastrun.launcher.providers.vast.conformance.assumptions import Value
 from vastrun.launcher.providers.vast.conformance.observed_vast import ProbeLevel
 from vastrun.launcher.providers.vast.transport import VastAccount
 

@@ -27,7 +27,7 @@ from vastrun.launcher.guard import GuardThread
 from vastrun.launcher.ledger.sqlite import SqliteLedger
 from vastrun.launcher.outputs.store import FolderStore
 from vastrun.launcher.providers.vast import VastProvider
-from vastrun.launcher.providers.vast.conformance.assumption import Value
+from vastrun.launcher.providers.vast.conformance.assumptions import Value
 from vastrun.launcher.providers.vast.transport import VastAccount
 
 PRINTS = "print('all is well', flush=True)"

@@ -10,8 +10,7 @@ from _pytest.mark import ParameterSet
 
 from tests.e2e.conformance import DEVIATIONS, USD, Examined
 from vastrun.launcher.cli.conformance import ConformanceReport
-from vastrun.launcher.providers.vast.conformance.assumption import State
-from vastrun.launcher.providers.vast.conformance.assumptions import ASSUMPTIONS
+from vastrun.launcher.providers.vast.conformance.assumptions import ASSUMPTIONS, State
 
 pytestmark = pytest.mark.torch
 

@@ -25,8 +25,8 @@ PLACES = (
     *("secret from the environment", "secret from a file", "secret from a command", "variable by its name"),
     *("variable with a login", "variable with a token", "credential of data", "signature of data"),
     *("unnamed part of data", "key of push", "token of push", "key of start_from", "path of notify"),
-    *("query of notify", "notify from the environment", "assignment in setup", "token in setup"),
-    *("assignment in the command", "option of the command"),
+    *("query of notify", "notify from the environment", "command of notify", "assignment in setup"),
+    *("token in setup", "assignment in the command", "option of the command"),
 )
 IN_COMMAND = {
     *("assignment in the command", "option of the command", "assignment in setup", "token in setup"),
@@ -159,6 +159,7 @@ def write_job(terminal: Terminal, server: FileServer, hook: Hook, *, fails: bool
     terminal.variables |= {
         "USER_LOGIN": markers["secret from the environment"],
         "MY_HOOK": f"{hook.url}/{markers['notify from the environment']}",
+        "VASTRUN_NOTIFY_COMMAND": f": {markers['command of notify']}; cat",
     }
     start = f"  start_from: nowhere://bucket/before?key={markers['key of start_from']}" if starts else ""
     job = JOB.format(

@@ -9,8 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from tests.emulators.answers import Reply, reply, text_reply
-from vastrun.launcher.providers.vast.conformance.assumption import Value
-from vastrun.launcher.providers.vast.conformance.assumptions import ASSUMPTIONS
+from vastrun.launcher.providers.vast.conformance.assumptions import ASSUMPTIONS, Value
 from vastrun.launcher.providers.vast.conformance.observations import UNITS
 from vastrun.launcher.providers.vast.conformance.recorder import Exchange, type_of
 

@@ -35,7 +35,7 @@ from tests.emulators.server import Server
 from tests.emulators.sshd import Sshd
 from tests.emulators.world import Settings, World
 from vastrun.launcher.core.errors import UsageError
-from vastrun.launcher.providers.vast.conformance.assumption import Value
+from vastrun.launcher.providers.vast.conformance.assumptions import Value
 from vastrun.launcher.providers.vast.conformance.recorder import read_record
 
 if TYPE_CHECKING:

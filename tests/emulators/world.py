@@ -24,7 +24,7 @@ from tests.emulators.machines import Machine
 from tests.emulators.market import Market
 from tests.emulators.overlays import Overlays
 from tests.emulators.schedules import Schedules
-from vastrun.launcher.providers.vast.conformance.assumption import Value
+from vastrun.launcher.providers.vast.conformance.assumptions import Value
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -37,7 +37,7 @@ from vastrun.launcher.gate.rendezvous import ADDRESSES, find_address
 from vastrun.launcher.ledger.sql import SqlLedger
 from vastrun.launcher.ledger.sqlite import SqliteLedger
 from vastrun.launcher.ports import Abilities, Remote
-from vastrun.launcher.transcript.recorded import recorded
+from vastrun.launcher.transcript import recorded
 
 RUN_ID = "calm-heron-3f1a"
 NODES = 2

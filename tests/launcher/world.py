@@ -17,7 +17,7 @@ from vastrun.launcher.core.job import JobSpec
 from vastrun.launcher.flow.drive import create_run, drive
 from vastrun.launcher.flow.services import Services
 from vastrun.launcher.ledger.sqlite import SqliteLedger
-from vastrun.launcher.transcript.recorded import recorded
+from vastrun.launcher.transcript import recorded
 
 RUN_ID = "calm-heron-3f1a"
 

@@ -6,9 +6,9 @@ import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from vastrun.launcher.core import LABEL_PREFIX, label_of, ledger_in, run_id_in
+from vastrun.launcher.core import LABEL_PREFIX
 from vastrun.launcher.core.errors import ProviderError, UncertainError, UnreachableError
-from vastrun.launcher.core.labels import leader_id, member_id
+from vastrun.launcher.core.labels import label_of, leader_id, ledger_in, member_id, run_id_in
 from vastrun.launcher.gate import slurm as gate
 from vastrun.launcher.gate.slurm import Box, Cluster, Partition, SlurmJob
 from vastrun.launcher.providers.slurm.batch import (

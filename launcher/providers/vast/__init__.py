@@ -9,17 +9,10 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from vastrun.launcher.core import (
-    AccountStatus,
-    Cause,
-    Identity,
-    Instance,
-    Offer,
-    RentalOrder,
-    run_id_in,
-)
+from vastrun.launcher.core import AccountStatus, Cause, Identity, Instance, Offer, RentalOrder
 from vastrun.launcher.core.errors import GoneError, UnreachableError
 from vastrun.launcher.core.job import JobSpec
+from vastrun.launcher.core.labels import run_id_in
 from vastrun.launcher.decisions.history import SpeedHistory
 from vastrun.launcher.decisions.market_report import MarketReport
 from vastrun.launcher.image.lock import Lock, shipped_lock

@@ -6,9 +6,10 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from vastrun.launcher.core import Offer, SearchFinding
+from vastrun.launcher.core import Offer
 from vastrun.launcher.core.gpus import is_same_name, min_usable_gb, spellings
 from vastrun.launcher.core.job import JobSpec, Resources
+from vastrun.launcher.core.market import SearchFinding
 from vastrun.launcher.decisions.bids import bid_above
 from vastrun.launcher.decisions.history import NOTHING_AVOIDED, AvoidedHosts
 from vastrun.launcher.gate.text import one_line

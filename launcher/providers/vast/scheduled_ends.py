@@ -13,8 +13,8 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
-from vastrun.launcher.core import ScheduledEnd
 from vastrun.launcher.core.errors import GoneError, ProviderError
+from vastrun.launcher.core.market import ScheduledEnd
 from vastrun.launcher.providers.vast.api import VastApi
 from vastrun.launcher.providers.vast.columns import ROW_ERRORS, number
 from vastrun.launcher.providers.vast.errors import RejectedError

@@ -6,8 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from vastrun.contract import layout
 from vastrun.contract.scores import score_lines
-from vastrun.launcher.commands.missing_file import missing_file
-from vastrun.launcher.commands.queries import RunRow, with_cost
+from vastrun.launcher.commands.queries import RunRow, missing_file, with_cost
 from vastrun.launcher.core import Phase, Run
 from vastrun.launcher.decisions.advice import advice_for
 from vastrun.launcher.gate.text import one_line

@@ -8,10 +8,10 @@ from urllib.parse import urlsplit
 
 from vastrun.launcher.commands.plan import LaunchPlan
 from vastrun.launcher.config.command import script_of
-from vastrun.launcher.core import Cause, Lease, LeftOutFiles, Offer
+from vastrun.launcher.core import Cause, LeftOutFiles, Offer
 from vastrun.launcher.core.errors import BudgetError
 from vastrun.launcher.core.job import JobSpec
-from vastrun.launcher.core.market import UNMEASURED
+from vastrun.launcher.core.market import UNMEASURED, Lease
 from vastrun.launcher.core.secrets import public_job
 from vastrun.launcher.decisions.estimates import (
     basis_text,

@@ -7,18 +7,9 @@ from dataclasses import replace
 
 from vastrun.contract.outcome import Outcome
 from vastrun.launcher.commands.queries import Explanation, RunDetail, RunRow, UsdSource
-from vastrun.launcher.core import (
-    BoxStatus,
-    Event,
-    LeftOutFiles,
-    Phase,
-    Progress,
-    RankStatus,
-    Run,
-    StepEnd,
-    UserRequest,
-)
+from vastrun.launcher.core import BoxStatus, Event, LeftOutFiles, Phase, Progress, Run, StepEnd, UserRequest
 from vastrun.launcher.core import Verdict as RunVerdict
+from vastrun.launcher.core.boxes import RankStatus
 from vastrun.launcher.decisions.advice import advice_for
 from vastrun.launcher.decisions.remaining_lease import RemainingLease
 from vastrun.launcher.decisions.stages import StageCost, stage_name

@@ -19,7 +19,7 @@ from tests.launcher.batch.virtual_time import VirtualTime
 from tests.launcher.faults import FaultyProvider, Plan
 from vastrun.launcher.batch.driver import BatchDriver
 from vastrun.launcher.batch.schedule import PointState, states_of
-from vastrun.launcher.batch.serve_driver import ServeDriver, ServeServices
+from vastrun.launcher.batch.serve_driver import ServeDriver
 from vastrun.launcher.batch.shared import BatchServices, RunScreen, SharedRequests
 from vastrun.launcher.commands.attempts import Attempts
 from vastrun.launcher.config import dump_job, read_job
@@ -223,18 +223,16 @@ class BatchWorld:
             leave_report()
 
         ServeDriver(
-            ServeServices(
-                ledger=services.ledger,
-                is_reachable=lambda _, computer: self.market.shared or computer == here,
-                drive_run=drive_run,
-                drive_batch=drive_batch,
-                requests=lambda: UserRequest.DETACH if self.time.now() >= until else self.request,
-                shared=SharedRequests(self.time.now, self.time),
-                workers=services.workers,
-                sleep=services.sleep,
-                now=self.time.now,
-                note=self.screen.note,
-            )
+            ledger=services.ledger,
+            is_reachable=lambda _, computer: self.market.shared or computer == here,
+            drive_run=drive_run,
+            drive_batch=drive_batch,
+            requests=lambda: UserRequest.DETACH if self.time.now() >= until else self.request,
+            shared=SharedRequests(self.time.now, self.time),
+            workers=services.workers,
+            sleep=services.sleep,
+            now=self.time.now,
+            note=self.screen.note,
         ).serve()
 
     def _as_launcher(self, work: Callable[[BatchServices], _T]) -> _T:

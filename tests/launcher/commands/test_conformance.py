@@ -25,8 +25,7 @@ from vastrun.launcher.cli.conformance import (
 )
 from vastrun.launcher.core.errors import JobFileError
 from vastrun.launcher.decisions.policy import deadline_of, reservation_usd
-from vastrun.launcher.providers.vast.conformance.assumption import Value, When
-from vastrun.launcher.providers.vast.conformance.assumptions import ASSUMPTIONS
+from vastrun.launcher.providers.vast.conformance.assumptions import ASSUMPTIONS, Value, When
 from vastrun.launcher.providers.vast.conformance.recorder import Record, read_record
 from vastrun.launcher.ui.document import to_text
 

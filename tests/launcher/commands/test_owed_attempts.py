@@ -17,7 +17,7 @@ from vastrun.launcher.config import dump_job
 from vastrun.launcher.core import Cause, Driver, Phase, Run, UserRequest
 from vastrun.launcher.core.job import JobSpec, Limits
 from vastrun.launcher.flow.drive import create_run, drive
-from vastrun.launcher.run_services import interactive_services
+from vastrun.launcher.run_services import services_of
 
 RETRIED = train_job(retry={"signal": 1})
 
@@ -31,7 +31,7 @@ def killed_after_one_attempt(terminal: Terminal, spec: JobSpec = RETRIED) -> Run
     """The run of a launcher that was killed as soon as its first attempt had failed."""
     app = terminal.app()
     interrupts = app.interrupts()
-    services = interactive_services(app, "fake", interrupts, app.plain_screen())
+    services = services_of(app, "fake", interrupts, app.plain_screen())
     out = str(terminal.folder / "out")
     run = drive(
         create_run(spec, dump_job(spec), services, run_id="calm-heron-3f1a", out_dir=out), spec, services

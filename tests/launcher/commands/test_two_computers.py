@@ -17,7 +17,8 @@ from tests.launcher.terminal import Terminal
 from tests.runs import a_run
 from vastrun.launcher.commands.reap import Owner, orphans
 from vastrun.launcher.config import dump_job
-from vastrun.launcher.core import Driver, Phase, Run, label_of, ledger_in, run_id_in
+from vastrun.launcher.core import Driver, Phase, Run
+from vastrun.launcher.core.labels import label_of, ledger_in, run_id_in
 from vastrun.launcher.ledger.sqlite import SqliteLedger
 
 LONG = "vastrun-" + "x" * 4000 + ".3fa9c0de"

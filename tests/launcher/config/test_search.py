@@ -7,7 +7,7 @@ from itertools import islice
 
 import pytest
 
-from vastrun.launcher.config.search import MAX_DIMENSIONS, sobol, uniform
+from vastrun.launcher.config.points import MAX_DIMENSIONS, sobol, uniform
 
 
 def test_the_first_points_in_three_dimensions_are_the_published_ones() -> None:

@@ -9,8 +9,9 @@ import pytest
 from tests.jobs import train_job
 from tests.offers import rtx_4090
 from tests.runs import a_run
-from vastrun.launcher.core import Cause, ExtraRates, Instance, Lease, Meter, Offer, Phase, Run
+from vastrun.launcher.core import Cause, ExtraRates, Instance, Meter, Offer, Phase, Run
 from vastrun.launcher.core.job import Limits, Resources
+from vastrun.launcher.core.market import Lease
 from vastrun.launcher.decisions.policy import (
     BOOT_S,
     LEASE_DELAY_S,

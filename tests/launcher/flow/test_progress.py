@@ -10,7 +10,8 @@ import pytest
 from tests.fakes import FakeScreen
 from tests.jobs import command_job, train_job
 from tests.launcher.ledger.test_ledgers import RUN
-from vastrun.launcher.core import BoxStatus, Phase, Progress, RankStatus
+from vastrun.launcher.core import BoxStatus, Phase, Progress
+from vastrun.launcher.core.boxes import RankStatus
 from vastrun.launcher.core.job import Hold, JobSpec, Success
 from vastrun.launcher.flow.pace import Pace, stages_left, work_of
 from vastrun.launcher.flow.progress import (

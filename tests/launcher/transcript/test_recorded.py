@@ -24,7 +24,7 @@ from vastrun.launcher.gate.manifest import OWNER
 from vastrun.launcher.outputs.disk import claim
 from vastrun.launcher.outputs.folder import Outputs
 from vastrun.launcher.ports import Provider, Remote
-from vastrun.launcher.transcript.recorder import CALLS, MAX_BYTES, CallLogSpec, Recorder, cut
+from vastrun.launcher.transcript import CALLS, MAX_BYTES, CallLogSpec, Recorder, cut
 
 RUN = "calm-heron-0001"
 SECRET = "kept-from-everybody"

@@ -14,7 +14,7 @@ from typing import Any
 
 from vastrun.launcher.gate.text import one_line
 from vastrun.launcher.providers.vast.conformance import assumptions as table
-from vastrun.launcher.providers.vast.conformance.assumption import Value
+from vastrun.launcher.providers.vast.conformance.assumptions import Value
 from vastrun.launcher.providers.vast.conformance.recorder import ApiRecorder, Exchange, type_of
 from vastrun.launcher.providers.vast.instance_row import id_of, rows_in
 

@@ -14,8 +14,7 @@ from vastrun.launcher.core import Cost
 from vastrun.launcher.core.errors import StorageError, UsageError
 from vastrun.launcher.gate.text import one_line
 from vastrun.launcher.providers.vast.calls import VastCall
-from vastrun.launcher.providers.vast.conformance.assumption import Value
-from vastrun.launcher.providers.vast.conformance.assumptions import ASSUMPTIONS
+from vastrun.launcher.providers.vast.conformance.assumptions import ASSUMPTIONS, Value
 from vastrun.launcher.providers.vast.errors import Answer, NoResponseError
 
 Once = Callable[..., object]

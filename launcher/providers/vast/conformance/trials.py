@@ -26,7 +26,7 @@ from vastrun.launcher.core.errors import (
 from vastrun.launcher.decisions.offer_check import BoxHardware
 from vastrun.launcher.ports import Remote
 from vastrun.launcher.providers.vast import VastProvider, calls
-from vastrun.launcher.providers.vast.conformance.assumption import Value
+from vastrun.launcher.providers.vast.conformance.assumptions import Value
 from vastrun.launcher.providers.vast.conformance.observations import offered_number
 from vastrun.launcher.providers.vast.conformance.recorder import ApiRecorder
 from vastrun.launcher.providers.vast.instance_row import id_of

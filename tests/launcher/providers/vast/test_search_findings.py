@@ -9,7 +9,7 @@ from typing import Any, cast
 import pytest
 
 from tests.launcher.providers.vast.rows import offer
-from vastrun.launcher.core import SearchFinding
+from vastrun.launcher.core.market import SearchFinding
 from vastrun.launcher.providers.vast.api import VastApi
 from vastrun.launcher.providers.vast.calls import VastCall
 from vastrun.launcher.providers.vast.errors import Answer

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from tests.e2e.conformance import DEVIATIONS
-from vastrun.launcher.providers.vast.conformance.assumption import (
+from vastrun.launcher.providers.vast.conformance.assumptions import (
+    ASSUMPTIONS,
     Fields,
     State,
     Value,
@@ -17,7 +18,6 @@ from vastrun.launcher.providers.vast.conformance.assumption import (
     Words,
     compare,
 )
-from vastrun.launcher.providers.vast.conformance.assumptions import ASSUMPTIONS
 from vastrun.launcher.providers.vast.conformance.observations import seen_in
 from vastrun.launcher.providers.vast.conformance.recorder import ApiRecorder, Exchange
 

@@ -7,19 +7,22 @@ import math
 import os
 import threading
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass, fields, is_dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, fields, is_dataclass, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
+from vastrun.launcher.config import read_job
 from vastrun.launcher.core import CommandResult, Instance, Offer, RentalOrder, Run
-from vastrun.launcher.core.errors import NoRoomError
-from vastrun.launcher.core.secrets import Mask
+from vastrun.launcher.core.errors import NoRoomError, StorageError, UsageError
+from vastrun.launcher.core.secrets import Mask, job_secrets, public_job, values_in
+from vastrun.launcher.flow.services import Services
 from vastrun.launcher.gate.manifest import OWNER
 from vastrun.launcher.outputs.disk import need_space, write
 from vastrun.launcher.outputs.folder import TRANSCRIPT
 from vastrun.launcher.outputs.store import PAGE_FAULTS
+from vastrun.launcher.ports import Abilities, Provider
 
 _MAX_LISTED = 10
 """Offers or machines of one list."""
@@ -43,6 +46,7 @@ _MEMBERS = 40
 _DEPTH = 6
 _OMITTED = ("spec_json", "account")
 """Fields of a run that are left out: the job has its own entry, and the account is private."""
+VERSION = 2
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -276,3 +280,59 @@ def cut(text: str, max_characters: int = TEXT_CHARACTERS) -> str:
         return text
     half = max_characters // 2
     return f"{text[:half]}[... {len(text) - 2 * half} characters ...]{text[-half:]}"
+
+
+_ABILITIES = frozenset(verb.partition(".")[0] for verb in CALLS) - {"provider", "remote"}
+
+
+@contextmanager
+def recorded(
+    run: Run,
+    services: Services,
+    masked: Iterable[str] = (),
+    *,
+    guard_gap_s: Callable[[], float] = lambda: 0.0,
+) -> Iterator[Services]:
+    """Yield the services, with each call of the run's drive written to its transcript.
+
+    `masked`: values that are never written, besides the job's own secrets. `guard_gap_s`: longest gap of the
+    guard.
+    """
+    spec = read_job(run.spec_json)
+    mask = Mask([*masked, *job_secrets(spec)])
+    with suppress(UsageError, StorageError):  # what an earlier launcher shipped, without asking for it
+        mask.learn(values_in(services.packer.known_secrets(spec, run) or b""))
+    begin = {"version": VERSION, "run": row_of(run), "job": public_job(spec)}
+    recorder = Recorder(Path(run.out_dir), run.id, begin, mask, now=services.clock.now)
+    provider = cast("Provider", _RecordedProvider(services.provider, recorder, "provider"))
+    try:
+        yield replace(services, provider=provider, call=recorder.call, mask=mask)
+    finally:
+        recorder.close(guard_gap_s=round(guard_gap_s(), 3))
+
+
+class _RecordedPort:
+    """A port whose calls are recorded as `CALLS` says under its name."""
+
+    def __init__(self, real: Any, recorder: Recorder, name: str) -> None:
+        self._inner, self._recorder, self._name = real, recorder, name
+
+    def __getattr__(self, method: str) -> Any:
+        act, verb = getattr(self._inner, method), f"{self._name}.{method}"
+        if verb not in CALLS:
+            return act
+        return lambda *args, **options: self._recorder.call(verb, act, *args, **options)
+
+
+class _RecordedProvider(_RecordedPort):
+    """A Provider, recorded; so are those of its abilities that a drive asks."""
+
+    @property
+    def abilities(self) -> Abilities:
+        able: Abilities = self._inner.abilities
+        recorded: dict[str, Any] = {
+            name: _RecordedPort(ability, self._recorder, name)
+            for name in _ABILITIES
+            if (ability := getattr(able, name)) is not None
+        }
+        return replace(able, **recorded)
