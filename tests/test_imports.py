@@ -1,11 +1,16 @@
-"""Imports go one way: what `.importlinter` cannot say, since it leaves a folder's own `__init__` out."""
+"""Imports go one way, and one name is one class: what `.importlinter` cannot say."""
 
 from __future__ import annotations
 
+import ast
+from collections import defaultdict
+from collections.abc import Iterator
 from graphlib import CycleError, TopologicalSorter
 
 import grimp
 import pytest
+
+from tests.sources import sources
 
 
 def in_order(imports: dict[str, set[str]]) -> None:
@@ -26,3 +31,19 @@ def test_a_circle_is_found() -> None:
                 "vastrun.trainer.stages.losses": {"vastrun.trainer.stages"},
             }
         )
+
+
+def classes() -> Iterator[tuple[str, str]]:
+    """Yield the name of every class of the packages, those within others too, and where it is."""
+    for source in sources():
+        for node in source.nodes:
+            if isinstance(node, ast.ClassDef):
+                yield node.name, f"{source.path}:{node.lineno}"
+
+
+def test_no_class_name_exists_twice() -> None:
+    places = defaultdict(list)
+    for name, place in classes():
+        places[name].append(place)
+    assert len(places) > 500
+    assert {name: found for name, found in places.items() if len(found) > 1} == {}

@@ -16,11 +16,11 @@ import pytest
 from tests.launcher.bundle.bundles import SPEC, job_with, members, packed, run_of, shipped_code
 from vastrun.contract import layout
 from vastrun.contract.job import Job, JobBatch, JobCheckpoints
-from vastrun.contract.records import read_json
+from vastrun.contract.records import read_as, read_json
 from vastrun.launcher.bundle import Bundler
 from vastrun.launcher.core import Origin
 from vastrun.launcher.core.errors import StorageError, UsageError
-from vastrun.launcher.core.job import Checkpoints, Code, Hold, Limits, Secret, Success
+from vastrun.launcher.core.job import Checkpoints, Code, Hold, JobSpec, Limits, Secret, Success
 from vastrun.trainer.job.config import TrainConfig, WandbConfig
 
 
@@ -206,3 +206,13 @@ def test_a_run_of_no_batch_and_the_job_of_a_box_of_before_have_none() -> None:
     assert job.pop("batch") is None
     assert read_json(Job, json.dumps(job)).batch is None
     assert read_json(Job, json.dumps(job)).batch is None
+
+
+def test_what_a_job_on_a_machine_leaves_out_is_as_a_job_file_leaves_it_out() -> None:
+    short = {"run_id": "calm-heron-3f1a", "ranks": 1, "program": {"kind": "x"}, "stall_s": 30, "start_s": 30}
+    job = read_as(Job, {**short, "checkpoints": {"files": "*.pt"}})
+    spec, saves = JobSpec(name="program"), Checkpoints()
+    assert isinstance(job, Job) and job.checkpoints is not None
+    assert (job.outputs, job.outputs_gb, job.nodes) == (spec.outputs, spec.outputs_gb, spec.nodes)
+    assert (job.restarts, dict(job.env), job.data) == (spec.restarts, dict(spec.env), spec.data)
+    assert (job.checkpoints.keep, job.checkpoints.every_s) == (saves.keep, saves.every_s)

@@ -11,6 +11,7 @@ import pytest
 
 from tests.runs import a_run
 from vastrun.launcher.bundle import Bundler
+from vastrun.launcher.bundle.secret_values import value_in
 from vastrun.launcher.core.errors import UsageError
 from vastrun.launcher.core.job import JobSpec, Secret
 from vastrun.trainer.job.config import TrainConfig
@@ -97,3 +98,32 @@ def test_only_what_needs_no_command_is_known_without_running_it(tmp_path: Path) 
     bundler.secrets(spec, RUN)
     assert bundler.known_secrets(spec, RUN) == b"A='a'\nB='b'\n"
     assert (tmp_path / "calls").read_text() == "x"
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("TOKEN=abc", "abc"),
+        ("# TOKEN=no\n\nexport TOKEN = abc  # a comment\nOTHER=x\n", "abc"),
+        ("TOKEN=abc#def", "abc#def"),
+        ("TOKEN='a # \"b\" $HOME \\n'", 'a # "b" $HOME \\n'),
+        ('TOKEN="a\\n\\"b\\" \\\\ \\$HOME \\d"  # c', 'a\n"b" \\ $HOME \\d'),
+        ("TOKEN='two\nlines'\nOTHER=x", "two\nlines"),
+        ("A='\nTOKEN=inside\n'\nTOKEN=outside", "outside"),
+        ("TOKEN=first\nTOKEN=last", "last"),
+        ("TOKEN=abc\r\nOTHER=x\r\n", "abc"),
+        ("TOKEN=", ""),
+        ("TOKEN=# nothing", ""),
+        ("MY_TOKEN=abc\nTOKEN_2=abc\nTOKEN", None),
+        ("", None),
+    ],
+)
+def test_a_line_gives_a_value(text: str, value: str | None) -> None:
+    assert value_in(text, "TOKEN") == value
+
+
+@pytest.mark.parametrize("text", ["TOKEN='abc", 'TOKEN="abc', "TOKEN='a'b", "TOKEN='"])
+def test_a_quote_that_is_not_closed_is_an_error_without_the_value(text: str) -> None:
+    with pytest.raises(ValueError, match="closing") as caught:
+        value_in(text, "TOKEN")
+    assert "abc" not in str(caught.value)

@@ -6,13 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.launcher.terminal import Terminal
-
-
-@pytest.fixture
-def terminal(tmp_path: Path) -> Terminal:
-    return Terminal(tmp_path)
-
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:

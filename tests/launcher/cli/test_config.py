@@ -33,11 +33,6 @@ def no_provider_in_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("VASTRUN_PROVIDER", raising=False)
 
 
-@pytest.fixture
-def terminal(tmp_path: Path) -> Terminal:
-    return Terminal(tmp_path)
-
-
 def says(terminal: Terminal, text: str) -> None:
     """The user's config file is this."""
     (terminal.folder / "config.yaml").write_text(text)

@@ -11,11 +11,6 @@ from tests.launcher.terminal import Terminal
 from vastrun.launcher.config import read_job
 
 
-@pytest.fixture
-def terminal(tmp_path: Path) -> Terminal:
-    return Terminal(tmp_path)
-
-
 def start_of_last(terminal: Terminal) -> str | None:
     return read_job(terminal.ledger.runs()[0].spec_json).checkpoints.start_from
 

@@ -241,8 +241,7 @@ class SlowMarket(FakeProvider):
         super()._end(instance_id, at)
 
 
-def test_the_cost_is_not_below_the_bill_when_the_provider_answers_late(tmp_path: Path) -> None:
-    world = World(tmp_path)
+def test_the_cost_is_not_below_the_bill_when_the_provider_answers_late(world: World) -> None:
     market = SlowMarket(world.clock)
     market.loading["host-1"] = Loading(seconds=20)
     world.market, world.plan = market, Plan(market)

@@ -199,8 +199,7 @@ def test_the_advice_helps_whose_cause_comes_from_outside_the_box(
     follow(terminal, replace(terminal.ledger.runs()[0], cause=cause), "SUCCEEDED")
 
 
-def test_the_advice_for_a_run_that_is_open_helps(tmp_path: Path) -> None:
-    terminal = Terminal(tmp_path)
+def test_the_advice_for_a_run_that_is_open_helps(terminal: Terminal) -> None:
     terminal.launch("--detach")
     run = terminal.ledger.runs()[0]
     assert run.phase is not Phase.ENDED
@@ -208,8 +207,7 @@ def test_the_advice_for_a_run_that_is_open_helps(tmp_path: Path) -> None:
     follow(terminal, run, "SUCCEEDED")
 
 
-def test_the_advice_for_a_machine_that_is_not_destroyed_helps(tmp_path: Path) -> None:
-    terminal = Terminal(tmp_path)
+def test_the_advice_for_a_machine_that_is_not_destroyed_helps(terminal: Terminal) -> None:
     terminal.market.deaf = True
     assert terminal.launch().exit_code == 11
     terminal.market.deaf = False
@@ -358,8 +356,7 @@ def _failed(spec_json: str, cause: Cause, detail: str = "") -> Run:
     return a_run(spec_json=spec_json, phase=Phase.ENDED, out_dir="/nowhere", cause=cause, detail=detail)
 
 
-def test_the_hint_for_a_checkpoint_that_is_still_on_the_machine_brings_it(tmp_path: Path) -> None:
-    terminal = Terminal(tmp_path)
+def test_the_hint_for_a_checkpoint_that_is_still_on_the_machine_brings_it(terminal: Terminal) -> None:
     terminal.launch("--detach")
     run = terminal.ledger.runs()[0]
     terminal.clock.sleep(10)

@@ -319,8 +319,7 @@ def test_a_line_is_looked_at_only_where_the_job_needs_it(spec: JobSpec, needed: 
     assert offer_check.is_needed(spec) is needed
 
 
-def test_a_machine_that_reaches_nothing_is_given_back_and_the_next_one_trains(tmp_path: Path) -> None:
-    terminal = Terminal(tmp_path)
+def test_a_machine_that_reaches_nothing_is_given_back_and_the_next_one_trains(terminal: Terminal) -> None:
     terminal.market.offline = {"host-1"}
     end = terminal.launch("--set", "setup=[pip install x]")
     assert end.exit_code == 0, end.output
@@ -332,8 +331,7 @@ def test_a_machine_that_reaches_nothing_is_given_back_and_the_next_one_trains(tm
     assert bad.released_at - bad.rented_at < 60
 
 
-def test_a_machine_below_the_wanted_speed_is_given_back(tmp_path: Path) -> None:
-    terminal = Terminal(tmp_path)
+def test_a_machine_below_the_wanted_speed_is_given_back(terminal: Terminal) -> None:
     end = terminal.launch("--set", "resources.down_mbps=200")
     assert end.exit_code == 5
     assert "80 Mbit/s down instead of 200" in end.stderr

@@ -109,6 +109,5 @@ def test_a_run_notes_how_fast_it_trained_and_how_long_its_machine_took(tmp_path:
     assert ended.boot_s == pytest.approx(120.0, abs=2.0)
 
 
-def test_too_short_a_training_says_nothing_of_a_machine_s_speed(tmp_path: Path) -> None:
-    world = World(tmp_path)
+def test_too_short_a_training_says_nothing_of_a_machine_s_speed(world: World) -> None:
     assert world.launch().steps_per_s is None

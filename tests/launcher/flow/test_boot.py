@@ -26,11 +26,6 @@ LOADING = Instance(
 )
 
 
-@pytest.fixture
-def terminal(tmp_path: Path) -> Terminal:
-    return Terminal(tmp_path)
-
-
 def hosts(*numbers: int) -> set[str]:
     return {f"host-{number}" for number in numbers}
 
@@ -154,8 +149,7 @@ def test_when_every_offer_is_on_a_host_that_failed_the_error_says_so(terminal: T
     assert "vastrun hosts" in end.stderr
 
 
-def test_a_machine_that_does_not_move_on_is_given_up_and_its_progress_told(tmp_path: Path) -> None:
-    world = World(tmp_path)
+def test_a_machine_that_does_not_move_on_is_given_up_and_its_progress_told(world: World) -> None:
     world.market.loading["host-1"] = Loading(seconds=math.inf)
     run = world.launch()
     assert (run.cause, run.failed_in) == (Cause.HOST, Phase.BOOT)
@@ -167,8 +161,7 @@ def test_a_machine_that_does_not_move_on_is_given_up_and_its_progress_told(tmp_p
     assert len(told) == 2, "what does not change is told once"
 
 
-def test_a_machine_that_waits_for_its_turn_says_for_what_and_costs_nothing_meanwhile(tmp_path: Path) -> None:
-    world = World(tmp_path)
+def test_a_machine_that_waits_for_its_turn_says_for_what_and_costs_nothing_meanwhile(world: World) -> None:
     world.market.loading["host-1"] = Loading(seconds=1.2 * policy.BOOT_S, queued=True)
     run = world.launch()
     assert run.cause is None, run.detail
@@ -207,24 +200,21 @@ def test_a_provider_that_was_down_is_not_to_blame_for_what_is_seen_later(what: s
     assert not timeouts.is_provider_down
 
 
-def test_a_machine_that_runs_but_never_answers_is_given_up_sooner(tmp_path: Path) -> None:
-    world = World(tmp_path)
+def test_a_machine_that_runs_but_never_answers_is_given_up_sooner(world: World) -> None:
     world.market.cut_off = True
     run = world.launch()
     assert run.cause is Cause.HOST
     assert run.detail == f"it runs but does not answer after {policy.ANSWER_S:.0f} s"
 
 
-def test_a_slow_machine_that_moves_on_gets_more_time(tmp_path: Path) -> None:
-    world = World(tmp_path)
+def test_a_slow_machine_that_moves_on_gets_more_time(world: World) -> None:
     world.market.loading["host-1"] = Loading(seconds=policy.NO_PROGRESS_S * 2, layer_s=100.0)
     run = world.launch()
     assert run.cause is None, run.detail
 
 
 @pytest.mark.slow
-def test_no_machine_gets_more_than_the_longest_time(tmp_path: Path) -> None:
-    world = World(tmp_path)
+def test_no_machine_gets_more_than_the_longest_time(world: World) -> None:
     world.market.loading["host-1"] = Loading(seconds=policy.MAX_BOOT_S * 2, layer_s=100.0)
     run = world.launch()
     assert run.cause is Cause.HOST
@@ -314,14 +304,12 @@ def test_a_machine_that_takes_the_key_from_its_environment_meanwhile_is_used(ter
     assert terminal.launch().exit_code == 0
 
 
-def test_a_launcher_that_saw_its_machine_become_ready_notes_how_long_that_took(tmp_path: Path) -> None:
-    world = World(tmp_path)
+def test_a_launcher_that_saw_its_machine_become_ready_notes_how_long_that_took(world: World) -> None:
     world.market.loading["host-1"] = Loading(seconds=120.0)
     assert world.launch().boot_s == pytest.approx(120.0, abs=5.0)
 
 
-def test_a_launcher_that_finds_its_machine_ready_does_not_note_when_it_became_so(tmp_path: Path) -> None:
-    world = World(tmp_path)
+def test_a_launcher_that_finds_its_machine_ready_does_not_note_when_it_became_so(world: World) -> None:
     verb, moment = KILL_IN[Phase.BOOT]
     world.expect(Fault(verb=verb, nth=1, moment=moment, trouble="killed"))
     with pytest.raises(Killed):
@@ -333,8 +321,7 @@ def test_a_launcher_that_finds_its_machine_ready_does_not_note_when_it_became_so
     assert (run.cause, run.boot_s) == (None, None)
 
 
-def test_the_row_has_the_offer_before_the_machine_is_asked_for(tmp_path: Path) -> None:
-    world = World(tmp_path)
+def test_the_row_has_the_offer_before_the_machine_is_asked_for(world: World) -> None:
     world.expect(Fault(verb="provider.rent", nth=1, moment="before", trouble="killed"))
     began = world.clock.now()
     with pytest.raises(Killed):

@@ -38,22 +38,19 @@ def test_only_a_destroy_that_failed_is_a_try_and_after_ten_over_six_minutes_it_i
 
 
 def test_the_traffic_that_is_charged_is_that_of_the_machine_s_own_row_before_the_destroy(
-    tmp_path: Path,
+    world: World,
 ) -> None:
-    world = World(tmp_path)
     world.market.down_gb, world.market.own_row_down_gb = 1.0, 7.0
     assert world.launch().meter.down_gb == 7.0
 
 
-def test_a_failure_before_the_destroy_is_no_try_of_it(tmp_path: Path) -> None:
-    world = World(tmp_path)
+def test_a_failure_before_the_destroy_is_no_try_of_it(world: World) -> None:
     world.expect(Fault(verb="remote.put", nth=1, moment="before", trouble="error"))
     run = world.launch()
     assert (run.cause, run.destroy_tries) == (Cause.PROVIDER, 0)
 
 
-def test_a_machine_of_which_nothing_can_be_read_is_destroyed_by_its_id(tmp_path: Path) -> None:
-    world = World(tmp_path)
+def test_a_machine_of_which_nothing_can_be_read_is_destroyed_by_its_id(world: World) -> None:
     world.market.mute_from = world.clock.now() + 15
 
     run = world.launch()
@@ -64,8 +61,7 @@ def test_a_machine_of_which_nothing_can_be_read_is_destroyed_by_its_id(tmp_path:
     assert world.resume().cause is None
 
 
-def test_values_that_make_no_sense_are_told_once(tmp_path: Path) -> None:
-    world = World(tmp_path)
+def test_values_that_make_no_sense_are_told_once(world: World) -> None:
     world.market.unreadable = ("ports", "uptime_mins")
 
     world.launch()

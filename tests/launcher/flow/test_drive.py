@@ -36,9 +36,7 @@ from vastrun.launcher.flow.drive import create_run
 from vastrun.launcher.ledger.sqlite import SqliteLedger
 
 
-def test_a_good_training_succeeds_with_every_proof_and_nothing_rented(tmp_path: Path) -> None:
-    world = World(tmp_path)
-
+def test_a_good_training_succeeds_with_every_proof_and_nothing_rented(world: World) -> None:
     run = world.launch()
 
     assert run.cause is None
@@ -57,8 +55,7 @@ def test_a_good_training_succeeds_with_every_proof_and_nothing_rented(tmp_path: 
 
 
 @pytest.mark.parametrize("verb", ["provider.search", "provider.rent", "provider.connect", "provider.destroy"])
-def test_a_plugin_that_exits_ends_the_run_and_leaves_no_machine(verb: str, tmp_path: Path) -> None:
-    world = World(tmp_path)
+def test_a_plugin_that_exits_ends_the_run_and_leaves_no_machine(verb: str, world: World) -> None:
     world.expect(Fault(verb=verb, nth=1, moment="before", trouble="exit"))
 
     run = world.launch()
@@ -97,17 +94,14 @@ def test_steps_are_saved_to_the_row_only_every_few_seconds(tmp_path: Path) -> No
     assert min(between_s[:-1]) >= 5.0
 
 
-def test_the_diary_names_each_phase_once_it_is_done(tmp_path: Path) -> None:
-    world = World(tmp_path)
-
+def test_the_diary_names_each_phase_once_it_is_done(world: World) -> None:
     world.launch()
 
     told = [event.phase for event in world.ledger.events(RUN_ID)]
     assert [phase for phase in Phase if phase in told] == [p for p in Phase if p is not Phase.ENDED]
 
 
-def test_only_a_run_that_has_ended_has_the_time_of_its_end(tmp_path: Path) -> None:
-    world = World(tmp_path)
+def test_only_a_run_that_has_ended_has_the_time_of_its_end(world: World) -> None:
     world.expect(
         Fault(verb="provider.destroy", nth=1, moment="before", trouble="error", times=policy.DESTROY_TRIES)
     )
@@ -134,8 +128,7 @@ def test_the_end_of_a_training_that_has_done_its_steps_is_seen_at_once(
     assert collected - shipped - seconds < 0.3
 
 
-def test_what_was_not_shown_or_not_downloaded_is_told_in_the_diary(tmp_path: Path) -> None:
-    world = World(tmp_path)
+def test_what_was_not_shown_or_not_downloaded_is_told_in_the_diary(world: World) -> None:
     world.output_store.not_shown = 5_000_000
     link = LeftOutFile(path="run/outputs/model.pt", why="a broken link")
     world.output_store.not_offered = LeftOutFiles(files=(link,), count=1)
@@ -145,8 +138,7 @@ def test_what_was_not_shown_or_not_downloaded_is_told_in_the_diary(tmp_path: Pat
     assert "WARNING: 1 not downloaded: run/outputs/model.pt (a broken link)" in told
 
 
-def test_of_a_short_rest_of_the_log_nothing_is_told(tmp_path: Path) -> None:
-    world = World(tmp_path)
+def test_of_a_short_rest_of_the_log_nothing_is_told(world: World) -> None:
     world.output_store.not_shown = 500
     world.launch()
     assert not any("not shown" in event.text for event in world.ledger.events(RUN_ID))
@@ -164,8 +156,7 @@ class ShiftingMarket(FakeProvider):
         return [*offers[first:], *offers[:first]]
 
 
-def test_the_planned_offer_is_rented_although_another_search_would_find_another_one(tmp_path: Path) -> None:
-    world = World(tmp_path)
+def test_the_planned_offer_is_rented_although_another_search_would_find_another_one(world: World) -> None:
     world.market = ShiftingMarket(world.clock)
     world.plan = Plan(world.market)
 
@@ -176,8 +167,7 @@ def test_the_planned_offer_is_rented_although_another_search_would_find_another_
     assert run.offer.id == "offer-1"
 
 
-def test_a_taken_offer_is_followed_by_the_next(tmp_path: Path) -> None:
-    world = World(tmp_path)
+def test_a_taken_offer_is_followed_by_the_next(world: World) -> None:
     world.market.taken = {"offer-1", "offer-2"}
 
     run = world.launch()
@@ -187,8 +177,7 @@ def test_a_taken_offer_is_followed_by_the_next(tmp_path: Path) -> None:
     assert run.offer.id == "offer-3"
 
 
-def test_when_every_offer_is_taken_nothing_was_rented_and_nothing_cost(tmp_path: Path) -> None:
-    world = World(tmp_path)
+def test_when_every_offer_is_taken_nothing_was_rented_and_nothing_cost(world: World) -> None:
     world.market.taken = {f"offer-{n}" for n in range(20)}
 
     run = world.launch()
@@ -197,8 +186,7 @@ def test_when_every_offer_is_taken_nothing_was_rented_and_nothing_cost(tmp_path:
     assert bills.cost_usd(run, world.clock.now()) == 0
 
 
-def test_two_launchers_never_drive_one_run(tmp_path: Path) -> None:
-    world = World(tmp_path)
+def test_two_launchers_never_drive_one_run(world: World) -> None:
     world.user_requests.at = {world.clock.now(): UserRequest.DETACH}
     world.launch()
     world.ledger.hold(RUN_ID, Driver(who="laptop:77:0", until=world.clock.now() + 60))
@@ -219,8 +207,7 @@ class EarlyClock(FakeClock):
         super().sleep(seconds if self.sleeps == 1 else 0.0)
 
 
-def test_a_wait_ends_as_soon_as_the_clock_comes_back_early(tmp_path: Path) -> None:
-    world = World(tmp_path)
+def test_a_wait_ends_as_soon_as_the_clock_comes_back_early(world: World) -> None:
     clock = EarlyClock(world.clock.now())
     context = RunContext(world.begin(), world.spec, replace(world.services(), clock=clock))
 
@@ -229,8 +216,7 @@ def test_a_wait_ends_as_soon_as_the_clock_comes_back_early(tmp_path: Path) -> No
     assert clock.sleeps == 2
 
 
-def test_a_launcher_that_was_taken_over_writes_nothing_more(tmp_path: Path) -> None:
-    world = World(tmp_path)
+def test_a_launcher_that_was_taken_over_writes_nothing_more(world: World) -> None:
     services = world.services("old:1:0")
     world.user_requests.at = {world.clock.now(): UserRequest.DETACH}
     run = world.launch()

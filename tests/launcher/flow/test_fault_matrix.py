@@ -135,8 +135,7 @@ def test_two_faults_leave_nothing_rented_and_no_false_verdict(seed: int, tmp_pat
     check_nothing_leaked_and_nothing_lied(world, run)
 
 
-def test_a_list_that_fails_is_not_an_empty_list(tmp_path: Path) -> None:
-    world = World(tmp_path)
+def test_a_list_that_fails_is_not_an_empty_list(world: World) -> None:
     world.expect(Fault(verb="provider.destroy", nth=1, moment="before", trouble="killed"))
     with pytest.raises(Killed):
         world.launch()
@@ -152,8 +151,7 @@ def test_a_list_that_fails_is_not_an_empty_list(tmp_path: Path) -> None:
     assert world.rented() == 1
 
 
-def test_one_blank_list_after_a_kill_does_not_rent_a_second_machine(tmp_path: Path) -> None:
-    world = World(tmp_path)
+def test_one_blank_list_after_a_kill_does_not_rent_a_second_machine(world: World) -> None:
     world.expect(Fault(verb="provider.rent", nth=1, moment="after", trouble="killed"))
     with pytest.raises(Killed):
         world.launch()
@@ -167,8 +165,7 @@ def test_one_blank_list_after_a_kill_does_not_rent_a_second_machine(tmp_path: Pa
 
 
 @pytest.mark.parametrize("verb", ["remote.run", "remote.read", "provider.connect"])
-def test_a_box_that_is_silent_for_a_minute_is_not_lost(verb: str, tmp_path: Path) -> None:
-    world = World(tmp_path)
+def test_a_box_that_is_silent_for_a_minute_is_not_lost(verb: str, world: World) -> None:
     world.expect(Fault(verb=verb, nth=4, moment="before", trouble="unreachable", times=20))
 
     run = world.launch()
@@ -180,9 +177,8 @@ def test_a_box_that_is_silent_for_a_minute_is_not_lost(verb: str, tmp_path: Path
 @pytest.mark.parametrize("trouble", PAUSES)
 @pytest.mark.parametrize("phase", [phase for phase in Phase if phase is not Phase.ENDED])
 def test_a_computer_that_sleeps_in_a_phase_leaves_nothing_rented_and_no_false_verdict(
-    phase: Phase, trouble: str, tmp_path: Path
+    phase: Phase, trouble: str, world: World
 ) -> None:
-    world = World(tmp_path)
     verb, moment = KILL_IN[phase]
     world.expect(Fault(verb=verb, nth=1, moment=moment, trouble=trouble))
 
@@ -202,8 +198,7 @@ def test_a_computer_that_sleeps_in_a_phase_leaves_nothing_rented_and_no_false_ve
 
 
 @pytest.mark.parametrize("phase", [phase for phase in Phase if phase is not Phase.ENDED])
-def test_a_launcher_killed_in_a_phase_and_never_resumed_leaves_nothing(phase: Phase, tmp_path: Path) -> None:
-    world = World(tmp_path)
+def test_a_launcher_killed_in_a_phase_and_never_resumed_leaves_nothing(phase: Phase, world: World) -> None:
     verb, moment = KILL_IN[phase]
     world.expect(Fault(verb=verb, nth=1, moment=moment, trouble="killed"))
 
@@ -216,8 +211,7 @@ def test_a_launcher_killed_in_a_phase_and_never_resumed_leaves_nothing(phase: Ph
 
 
 @pytest.mark.parametrize("phase", [phase for phase in Phase if phase is not Phase.ENDED])
-def test_a_launcher_killed_in_a_phase_and_resumed_ends_with_success(phase: Phase, tmp_path: Path) -> None:
-    world = World(tmp_path)
+def test_a_launcher_killed_in_a_phase_and_resumed_ends_with_success(phase: Phase, world: World) -> None:
     verb, moment = KILL_IN[phase]
     world.expect(Fault(verb=verb, nth=1, moment=moment, trouble="killed"))
 

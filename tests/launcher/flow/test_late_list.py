@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from itertools import pairwise
-from pathlib import Path
 
 import pytest
 
@@ -13,11 +12,6 @@ from vastrun.launcher.core import Cause, Instance, RentalOrder
 from vastrun.launcher.core.errors import ProviderError, UncertainError, UnreachableError
 
 EVERY = {str(number) for number in range(1, 10)}
-
-
-@pytest.fixture
-def terminal(tmp_path: Path) -> Terminal:
-    return Terminal(tmp_path)
 
 
 def assert_one_machine_given_back(terminal: Terminal) -> None:

@@ -69,8 +69,7 @@ def test_money_that_traffic_used_up_stops_the_training_with_a_checkpoint(tmp_pat
 
 
 @pytest.mark.parametrize("verb", ["remote.run", "remote.read", "remote.put", "output_store.collect"])
-def test_a_machine_that_vanishes_is_charged_until_it_was_first_missed(verb: str, tmp_path: Path) -> None:
-    world = World(tmp_path)
+def test_a_machine_that_vanishes_is_charged_until_it_was_first_missed(verb: str, world: World) -> None:
     world.expect(Fault(verb=verb, nth=1, moment="before", trouble="vanish"))
 
     run = world.launch()

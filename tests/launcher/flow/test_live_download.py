@@ -101,8 +101,7 @@ def test_the_next_slice_takes_half_a_second_within_limits(
 
 @pytest.mark.parametrize("what", ["checkpoint", "metrics"])
 @pytest.mark.parametrize("trouble", ["no space", "error"])
-def test_what_cannot_come_is_told_once_and_hurts_nothing(trouble: str, what: str, tmp_path: Path) -> None:
-    world = World(tmp_path)
+def test_what_cannot_come_is_told_once_and_hurts_nothing(trouble: str, what: str, world: World) -> None:
     verb = f"output_store.download_{what}"
     world.expect(Fault(verb=verb, nth=1, moment="before", trouble=trouble, times=99))
 

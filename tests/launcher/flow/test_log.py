@@ -93,8 +93,7 @@ class BusyMarket(FakeProvider):
         return super().instances()
 
 
-def test_the_first_lines_of_a_log_do_not_wait_for_a_list_of_machines(tmp_path: Path) -> None:
-    world = World(tmp_path)
+def test_the_first_lines_of_a_log_do_not_wait_for_a_list_of_machines(world: World) -> None:
     world.market = market = BusyMarket(world.clock)
     assert world.launch().cause is None
     began_at = next(event.at for event in world.screen.events if event.text == "50-train")

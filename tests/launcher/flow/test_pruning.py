@@ -112,8 +112,7 @@ def test_a_machine_that_only_says_it_was_pruned_contradicts_the_diary(tmp_path: 
     assert "which the batch did not request (stopped by its batch)" in run.detail
 
 
-def test_a_training_that_was_done_before_it_was_asked_has_succeeded(tmp_path: Path) -> None:
-    world = World(tmp_path)
+def test_a_training_that_was_done_before_it_was_asked_has_succeeded(world: World) -> None:
     world.expect(Fault(verb="output_store.download_log", nth=2, moment="after", trouble="killed"))
     with pytest.raises(Killed):
         world.launch()
@@ -133,8 +132,7 @@ def test_what_its_user_asks_for_is_stronger(tmp_path: Path) -> None:
     assert world.launch().cause is Cause.STOPPED
 
 
-def test_asking_twice_notes_one_reason(tmp_path: Path) -> None:
-    world = World(tmp_path)
+def test_asking_twice_notes_one_reason(world: World) -> None:
     run = world.begin()
     for reason in (REASON, "later"):
         prune(world.ledger, run, Pruning(run=RUN_ID, reason=reason), world.clock.now())

@@ -90,8 +90,7 @@ class CrowdedMarket(Market):
         return super().rent(order)
 
 
-def test_an_offer_that_another_open_run_has_ordered_comes_last(tmp_path: Path) -> None:
-    terminal = Terminal(tmp_path)
+def test_an_offer_that_another_open_run_has_ordered_comes_last(terminal: Terminal) -> None:
     terminal.market = market = CrowdedMarket(terminal)
     market.meanwhile = terminal.launch
 
@@ -101,8 +100,7 @@ def test_an_offer_that_another_open_run_has_ordered_comes_last(tmp_path: Path) -
     assert [str(run.verdict) for run in terminal.ledger.runs()] == ["SUCCEEDED", "SUCCEEDED"]
 
 
-def test_one_that_an_ended_run_had_is_ordered_again(tmp_path: Path) -> None:
-    terminal = Terminal(tmp_path)
+def test_one_that_an_ended_run_had_is_ordered_again(terminal: Terminal) -> None:
     terminal.market = market = CrowdedMarket(terminal)
 
     assert terminal.launch().exit_code == terminal.launch().exit_code == 0

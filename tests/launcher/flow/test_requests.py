@@ -12,8 +12,7 @@ from tests.launcher.world import RUN_ID, World
 from vastrun.launcher.core import Cause, Phase, UserRequest, bills
 
 
-def test_a_stop_saves_collects_and_destroys(tmp_path: Path) -> None:
-    world = World(tmp_path)
+def test_a_stop_saves_collects_and_destroys(world: World) -> None:
     world.user_requests.at = {world.clock.now() + 5: UserRequest.STOP}
 
     run = world.launch()
@@ -23,8 +22,7 @@ def test_a_stop_saves_collects_and_destroys(tmp_path: Path) -> None:
     assert world.rented() == 0
 
 
-def test_a_stop_asked_from_another_terminal_is_heard(tmp_path: Path) -> None:
-    world = World(tmp_path)
+def test_a_stop_asked_from_another_terminal_is_heard(world: World) -> None:
     world.expect(Fault(verb="output_store.download_log", nth=2, moment="after", trouble="killed"))
     with pytest.raises(Killed):
         world.launch()
@@ -35,8 +33,7 @@ def test_a_stop_asked_from_another_terminal_is_heard(tmp_path: Path) -> None:
     assert run.cause is Cause.STOPPED
 
 
-def test_a_stop_that_comes_just_before_the_start_trains_nothing(tmp_path: Path) -> None:
-    world = World(tmp_path)
+def test_a_stop_that_comes_just_before_the_start_trains_nothing(world: World) -> None:
     world.expect(Fault(verb="remote.run", nth=3, moment="before", trouble="killed"))
     with pytest.raises(Killed):
         world.launch()
@@ -61,8 +58,7 @@ def test_destroy_now_does_not_wait_for_outputs(tmp_path: Path) -> None:
     assert world.rented() == 0
 
 
-def test_a_stop_before_anything_was_rented_rents_nothing(tmp_path: Path) -> None:
-    world = World(tmp_path)
+def test_a_stop_before_anything_was_rented_rents_nothing(world: World) -> None:
     world.user_requests.at = {world.clock.now(): UserRequest.STOP}
 
     run = world.launch()
@@ -72,8 +68,7 @@ def test_a_stop_before_anything_was_rented_rents_nothing(tmp_path: Path) -> None
     assert run.rented_at is None
 
 
-def test_a_detached_run_goes_on_alone_and_is_finished_by_whoever_comes_next(tmp_path: Path) -> None:
-    world = World(tmp_path)
+def test_a_detached_run_goes_on_alone_and_is_finished_by_whoever_comes_next(world: World) -> None:
     world.user_requests.at = {world.clock.now(): UserRequest.DETACH}
 
     left = world.launch()
@@ -87,8 +82,7 @@ def test_a_detached_run_goes_on_alone_and_is_finished_by_whoever_comes_next(tmp_
     assert run.cause is None, run.detail
 
 
-def test_a_detached_run_that_nobody_collects_is_lost_and_costs_no_more_than_its_lease(tmp_path: Path) -> None:
-    world = World(tmp_path)
+def test_a_detached_run_that_nobody_collects_is_lost_and_costs_no_more_than_its_lease(world: World) -> None:
     world.user_requests.at = {world.clock.now(): UserRequest.DETACH}
     world.launch()
 
@@ -103,8 +97,7 @@ def test_a_detached_run_that_nobody_collects_is_lost_and_costs_no_more_than_its_
 
 
 @pytest.mark.parametrize("by_s", [7200.0, -7200.0, 600.0])
-def test_a_run_whose_launcher_finds_the_clock_set_ends_well_all_the_same(by_s: float, tmp_path: Path) -> None:
-    world = World(tmp_path)
+def test_a_run_whose_launcher_finds_the_clock_set_ends_well_all_the_same(by_s: float, world: World) -> None:
     world.user_requests.at = {world.clock.now(): UserRequest.DETACH}
     world.launch()
 

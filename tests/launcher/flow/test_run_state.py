@@ -23,6 +23,11 @@ GONE_S = 60.0
 """So long after a node was lost the others may live."""
 
 
+@pytest.fixture
+def world(tmp_path: Path) -> NodeWorld:
+    return NodeWorld(tmp_path)
+
+
 def test_the_machines_of_a_run_are_rented_in_order_train_together_and_end_under_one_verdict(
     tmp_path: Path,
 ) -> None:
@@ -42,8 +47,7 @@ def test_the_machines_of_a_run_are_rented_in_order_train_together_and_end_under_
     check_nothing_leaked(world)
 
 
-def test_the_dollars_and_the_price_that_are_shown_are_those_of_all_machines(tmp_path: Path) -> None:
-    world = NodeWorld(tmp_path)
+def test_the_dollars_and_the_price_that_are_shown_are_those_of_all_machines(world: NodeWorld) -> None:
     watched: list[tuple[float, float]] = []
 
     def follow_it() -> None:
@@ -64,8 +68,7 @@ def test_the_dollars_and_the_price_that_are_shown_are_those_of_all_machines(tmp_
     assert [event.usd > 1.5 * own for event in world.screen.events[-1:]] == [True]
 
 
-def test_each_box_is_told_which_node_it_is_and_where_the_nodes_meet(tmp_path: Path) -> None:
-    world = NodeWorld(tmp_path)
+def test_each_box_is_told_which_node_it_is_and_where_the_nodes_meet(world: NodeWorld) -> None:
     seen: dict[int, str] = {}
 
     def look() -> None:
@@ -112,8 +115,7 @@ def test_half_of_the_nodes_and_no_offer_for_the_rest_gives_all_back_within_secon
     check_nothing_leaked(world)
 
 
-def test_no_row_is_written_where_a_budget_has_room_for_one_node_only(tmp_path: Path) -> None:
-    world = NodeWorld(tmp_path)
+def test_no_row_is_written_where_a_budget_has_room_for_one_node_only(world: NodeWorld) -> None:
     world.budgets = (Budget(name="month", usd=2.0),)
 
     with pytest.raises(BudgetError):
@@ -123,8 +125,7 @@ def test_no_row_is_written_where_a_budget_has_room_for_one_node_only(tmp_path: P
     assert world.market.order == []
 
 
-def test_each_node_may_cost_its_share_of_the_money(tmp_path: Path) -> None:
-    world = NodeWorld(tmp_path)
+def test_each_node_may_cost_its_share_of_the_money(world: NodeWorld) -> None:
     world.launch()
 
     assert [row.reserved_usd for row in world.rows()] == [1.5, 1.5]
@@ -135,9 +136,8 @@ LOSSES = [(phase, node) for phase in (Phase.BOOT, Phase.SHIP, Phase.TRAIN, Phase
 
 @pytest.mark.parametrize(("phase", "node"), LOSSES)
 def test_one_lost_node_ends_the_others_within_a_minute_and_the_verdict_names_it(
-    phase: Phase, node: int, tmp_path: Path
+    phase: Phase, node: int, world: NodeWorld
 ) -> None:
-    world = NodeWorld(tmp_path)
     lost_at: list[float] = []
 
     def lose(of: int) -> None:
@@ -178,8 +178,7 @@ def test_a_node_whose_supervisor_did_not_hear_of_a_loss_is_stopped_by_its_launch
 
 @pytest.mark.parametrize("first", [0, 1])
 @pytest.mark.parametrize("at_s", [10.0, 2.0], ids=["while they train", "while they boot"])
-def test_of_two_nodes_that_are_lost_the_first_one_is_named(first: int, at_s: float, tmp_path: Path) -> None:
-    world = NodeWorld(tmp_path)
+def test_of_two_nodes_that_are_lost_the_first_one_is_named(first: int, at_s: float, world: NodeWorld) -> None:
     world.market.loading = {f"host-{n}": Loading(seconds=6.0 if at_s < 6 else 0.0) for n in (1, 2)}
     world.at(at_s, lambda: world.market.lose(first))
     world.at(at_s + 1.5, lambda: world.market.lose(1 - first))
@@ -194,8 +193,7 @@ def test_of_two_nodes_that_are_lost_the_first_one_is_named(first: int, at_s: flo
 
 
 @pytest.mark.parametrize("node", [0, 1])
-def test_a_node_that_is_lost_as_the_last_one_is_shipped_is_named(node: int, tmp_path: Path) -> None:
-    world = NodeWorld(tmp_path)
+def test_a_node_that_is_lost_as_the_last_one_is_shipped_is_named(node: int, world: NodeWorld) -> None:
     world.happens_in[Phase.SHIP] = lambda of: world.market.lose(node) if of == 1 else None
 
     world.launch()
@@ -235,8 +233,7 @@ def test_another_attempt_has_what_all_nodes_left_of_the_money(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("request_", [UserRequest.STOP, UserRequest.DESTROY])
-def test_what_is_asked_of_a_run_is_of_all_its_nodes(request_: UserRequest, tmp_path: Path) -> None:
-    world = NodeWorld(tmp_path)
+def test_what_is_asked_of_a_run_is_of_all_its_nodes(request_: UserRequest, world: NodeWorld) -> None:
     world.at(8.0, lambda: world.ledger.ask(RUN_ID, request_))
 
     run = world.launch()
@@ -246,8 +243,7 @@ def test_what_is_asked_of_a_run_is_of_all_its_nodes(request_: UserRequest, tmp_p
     check_nothing_leaked(world)
 
 
-def test_a_run_that_was_left_alone_is_collected_from_all_nodes_later(tmp_path: Path) -> None:
-    world = NodeWorld(tmp_path)
+def test_a_run_that_was_left_alone_is_collected_from_all_nodes_later(world: NodeWorld) -> None:
     world.user_requests.at = {world.time.now() + 8.0: UserRequest.DETACH}
     left = world.launch()
     assert left.phase is Phase.TRAIN
@@ -260,8 +256,7 @@ def test_a_run_that_was_left_alone_is_collected_from_all_nodes_later(tmp_path: P
     check_nothing_leaked(world)
 
 
-def test_who_leaves_before_all_nodes_are_ready_leaves_a_training_that_was_started(tmp_path: Path) -> None:
-    world = NodeWorld(tmp_path)
+def test_who_leaves_before_all_nodes_are_ready_leaves_a_training_that_was_started(world: NodeWorld) -> None:
     world.market.loading = {"host-2": Loading(seconds=60.0)}
     world.user_requests.at = {world.time.now() + 10.0: UserRequest.DETACH}
     world.launch()
@@ -274,8 +269,7 @@ def test_who_leaves_before_all_nodes_are_ready_leaves_a_training_that_was_starte
     check_nothing_leaked(world)
 
 
-def test_the_other_rows_are_read_again_after_a_while_or_when_asked(tmp_path: Path) -> None:
-    world = NodeWorld(tmp_path)
+def test_the_other_rows_are_read_again_after_a_while_or_when_asked(world: NodeWorld) -> None:
     run = world.launch()
     now = [100.0]
     group = NodeGroup(run, world.spec, world.ledger, lambda: now[0])
@@ -291,8 +285,7 @@ def test_the_other_rows_are_read_again_after_a_while_or_when_asked(tmp_path: Pat
     assert group.other_rows() == [former]
 
 
-def test_the_end_of_another_node_is_seen_at_once_when_asked(tmp_path: Path) -> None:
-    world = NodeWorld(tmp_path)
+def test_the_end_of_another_node_is_seen_at_once_when_asked(world: NodeWorld) -> None:
     run = world.launch()
     group = NodeGroup(run, world.spec, world.ledger, lambda: 100.0)
     assert group.end() is None

@@ -81,8 +81,7 @@ def test_the_schedule_moves_forward_once_the_lease_is_armed(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("trouble", ["denied", "error", "unreachable", "busy"])
-def test_a_provider_that_schedules_nothing_costs_one_line(tmp_path: Path, trouble: str) -> None:
-    world = World(tmp_path)
+def test_a_provider_that_schedules_nothing_costs_one_line(world: World, trouble: str) -> None:
     world.expect(Fault(verb="ends_later.schedule_end", nth=1, moment="before", trouble=trouble, times=99))
 
     run = world.launch()
@@ -93,8 +92,7 @@ def test_a_provider_that_schedules_nothing_costs_one_line(tmp_path: Path, troubl
     assert world.plan.calls["ends_later.cancel_end"] == 0
 
 
-def test_a_schedule_that_cannot_be_removed_is_named_and_left_for_reap(tmp_path: Path) -> None:
-    world = World(tmp_path)
+def test_a_schedule_that_cannot_be_removed_is_named_and_left_for_reap(world: World) -> None:
     world.expect(Fault(verb="ends_later.cancel_end", nth=1, moment="before", trouble="error"))
 
     run = world.launch()
@@ -122,8 +120,7 @@ def test_a_machine_whose_lease_is_seen_too_late_for_its_schedule_is_given_back(t
     assert world.market.ended_by_schedule == []
 
 
-def test_reap_removes_what_is_left_of_machines_that_are_gone_and_nothing_else(tmp_path: Path) -> None:
-    terminal = Terminal(tmp_path)
+def test_reap_removes_what_is_left_of_machines_that_are_gone_and_nothing_else(terminal: Terminal) -> None:
     assert terminal.launch().exit_code == 0
     terminal.launch("--detach")
     (detached,) = terminal.ledger.runs(open_only=True)
@@ -138,8 +135,7 @@ def test_reap_removes_what_is_left_of_machines_that_are_gone_and_nothing_else(tm
     assert set(terminal.market.scheduled) == {"2", "77"}, "one is at work, one is of another program"
 
 
-def test_an_orphan_that_reap_destroys_leaves_no_schedule(tmp_path: Path) -> None:
-    terminal = Terminal(tmp_path)
+def test_an_orphan_that_reap_destroys_leaves_no_schedule(terminal: Terminal) -> None:
     terminal.launch("--detach")
     (run,) = terminal.ledger.runs()
     terminal.ledger.hold(run.id, Driver(who="me", until=terminal.clock.now() + HOUR_S))

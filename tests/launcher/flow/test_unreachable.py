@@ -19,8 +19,7 @@ from vastrun.launcher.core.verdict import VERDICT_OF
 from vastrun.launcher.ports import Abilities
 
 
-def test_a_machine_that_vanishes_while_training_is_lost(tmp_path: Path) -> None:
-    world = World(tmp_path)
+def test_a_machine_that_vanishes_while_training_is_lost(world: World) -> None:
     world.expect(Fault(verb="remote.run", nth=6, moment="before", trouble="vanish"))
 
     run = world.launch()
@@ -60,8 +59,7 @@ GONE = "the machine no longer exists; the provider no longer lists it"
         (AuthError("the key lacks the right"), GONE),
     ],
 )
-def test_a_lost_run_names_the_backups_that_its_provider_made(found: Any, detail: str, tmp_path: Path) -> None:
-    world = World(tmp_path)
+def test_a_lost_run_names_the_backups_that_its_provider_made(found: Any, detail: str, world: World) -> None:
     market = Archive(world.clock)
     market.found = found
     world.market, world.plan = market, Plan(market)
@@ -85,8 +83,7 @@ def test_a_run_that_died_without_an_exit_code_is_given_half_a_minute_to_write_on
     assert world.rented() == 0
 
 
-def test_a_machine_that_will_not_go_keeps_the_row_open_and_resume_tries_again(tmp_path: Path) -> None:
-    world = World(tmp_path)
+def test_a_machine_that_will_not_go_keeps_the_row_open_and_resume_tries_again(world: World) -> None:
     world.expect(Fault(verb="provider.destroy", nth=1, moment="before", trouble="error", times=99))
 
     run = world.launch()
@@ -106,9 +103,8 @@ def test_a_machine_that_will_not_go_keeps_the_row_open_and_resume_tries_again(tm
     ids=["for minutes while the machine is ended", "once the outputs are home"],
 )
 def test_a_line_that_is_cut_is_waited_for_and_takes_no_success_away(
-    verb: str, times: int, tmp_path: Path
+    verb: str, times: int, world: World
 ) -> None:
-    world = World(tmp_path)
     world.expect(Fault(verb=verb, nth=1, moment="before", trouble="unreachable", times=times))
 
     run = world.launch()
@@ -117,8 +113,7 @@ def test_a_line_that_is_cut_is_waited_for_and_takes_no_success_away(
     assert world.rented() == 0
 
 
-def test_outputs_of_a_box_that_stays_silent_are_waited_for_five_minutes(tmp_path: Path) -> None:
-    world = World(tmp_path)
+def test_outputs_of_a_box_that_stays_silent_are_waited_for_five_minutes(world: World) -> None:
     world.expect(
         Fault(verb="output_store.collect", nth=1, moment="before", trouble="unreachable", times=9999)
     )
@@ -133,8 +128,7 @@ def test_outputs_of_a_box_that_stays_silent_are_waited_for_five_minutes(tmp_path
     assert 300 <= waited_s <= 400
 
 
-def test_the_first_cause_stays_when_the_clean_up_stumbles(tmp_path: Path) -> None:
-    world = World(tmp_path)
+def test_the_first_cause_stays_when_the_clean_up_stumbles(world: World) -> None:
     world.expect(
         Fault(verb="remote.put", nth=1, moment="before", trouble="error"),
         Fault(verb="provider.destroy", nth=1, moment="before", trouble="bug"),

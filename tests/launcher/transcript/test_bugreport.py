@@ -8,8 +8,6 @@ import tarfile
 from dataclasses import replace
 from pathlib import Path
 
-import pytest
-
 from tests.launcher.terminal import CRASH, Terminal
 from vastrun.launcher.app import App
 
@@ -66,8 +64,3 @@ def test_a_log_is_left_out_where_the_secrets_of_the_job_are_not_known_any_more(t
     with tarfile.open(file) as archive:
         names = {Path(name).name for name in archive.getnames()}
     assert "transcript.jsonl" in names and "log.txt" not in names
-
-
-@pytest.fixture
-def terminal(tmp_path: Path) -> Terminal:
-    return Terminal(tmp_path)

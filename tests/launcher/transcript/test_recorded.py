@@ -235,8 +235,3 @@ def test_each_node_has_its_own_calls(tmp_path: Path) -> None:
         rented = [line["about"]["label"] for line in lines if line.get("verb") == "provider.rent"]
         assert rented == [row.label]
         assert any(line.get("verb") == "remote.run" for line in lines)
-
-
-@pytest.fixture
-def terminal(tmp_path: Path) -> Terminal:
-    return Terminal(tmp_path)

@@ -6,14 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from vastrun.launcher.core.errors import (
-    AuthError,
-    BusyError,
-    GoneError,
-    NoOfferError,
-    ProviderError,
-    VastrunError,
-)
+import yaml
+
+from tests.launcher.providers.vast.recorded_offers import RECORDINGS
+from vastrun.launcher.core import errors
+from vastrun.launcher.core.errors import ProviderError, VastrunError
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,152 +25,19 @@ class RecordedAnswer:
     retry_after_s: float | None = None
 
 
-CREATES: Mapping[str, tuple[RecordedAnswer, str]] = {
-    # The answer to a create, and the id of the machine that is then rented.
-    "granted, 2026-09": (
-        RecordedAnswer(body={"success": True, "new_contract": 50504688, "instance_api_key": "REDACTED"}),
-        "50504688",
-    ),
-    # A bid, not granted yet: the machine is followed for a minute.
-    "bid pending, 2026-07": (
-        RecordedAnswer(body={"success": False, "new_contract": 44743274, "instance_api_key": "REDACTED"}),
-        "44743274",
-    ),
-    # Whatever the words: the next offer may do.
-    "no GPU, 200": (
-        RecordedAnswer(
-            body={"success": False, "msg": "no available gpus"}, error=NoOfferError, text="no available gpus"
-        ),
-        "",
-    ),
-    "refused without a word, 200": (
-        RecordedAnswer(body={"success": False}, error=NoOfferError, text="without a reason; sent: PUT"),
-        "",
-    ),
-    "offer of the account itself, 403": (
-        RecordedAnswer(
-            status=403,
-            body={
-                "success": False,
-                "error": "invalid_args",
-                "msg": "error 403/3586: Offer 1234567 is not your own.",
-                "ask_id": 1234567,
-            },
-            error=NoOfferError,
-            text="is not your own",
-        ),
-        "",
-    ),
-    "offer gone, two spaces": (
-        RecordedAnswer(
-            status=400,
-            body={
-                "success": False,
-                "error": "invalid_args",
-                "msg": "error 404/3603: no_such_ask  Instance type by id 7 is not available.",
-                "ask_id": 7,
-            },
-            error=NoOfferError,
-            text="Instance type by id 7 is not available",
-        ),
-        "",
-    ),
-    "no credit, 2026-09": (
-        RecordedAnswer(
-            status=400,
-            body={"error": "insufficient_credit", "msg": "Your account lacks credit; see the billing page."},
-            error=ProviderError,
-            text="credit is too low",
-        ),
-        "",
-    ),
-    "offer gone": (
-        RecordedAnswer(
-            status=400,
-            body={
-                "success": False,
-                "error": "invalid_args",
-                "msg": "error 404/3603: no_such_ask Instance type by id 200 is not available.",
-                "ask_id": 200,
-            },
-            error=NoOfferError,
-            text="Instance type by id 200 is not available",
-        ),
-        "",
-    ),
-}
+def _answer(*, error: str | None = None, **content: Any) -> RecordedAnswer:
+    return RecordedAnswer(error=error and getattr(errors, error), **content)
 
+
+_RECORDED = yaml.safe_load((RECORDINGS / "answers.yaml").read_text(encoding="utf-8"))
+CREATES: Mapping[str, tuple[RecordedAnswer, str]] = {
+    name: (_answer(**content), machine)
+    for name, content in _RECORDED["creates"].items()
+    for machine in [content.pop("machine", "")]
+}
+"""Answers to a create, with the id of the machine that is then rented."""
 REFUSALS: Mapping[str, RecordedAnswer] = {
-    "429, JSON": RecordedAnswer(
-        status=429,
-        body={"error": "rate_limit_exceeded", "msg": "API requests too frequent endpoint threshold=3.0"},
-        error=BusyError,
-        text="endpoint threshold=3.0",
-    ),
-    "429, detail": RecordedAnswer(
-        status=429,
-        body={"detail": "API requests too frequent endpoint threshold=1.8"},
-        error=BusyError,
-        text="endpoint threshold=1.8",
-    ),
-    "429, retry_after in the body": RecordedAnswer(
-        status=429,
-        body={"error": "rate_limit_exceeded", "msg": "API requests too frequent", "retry_after": 1},
-        error=BusyError,
-        text="API requests too frequent",
-        retry_after_s=1.0,
-    ),
-    # A bad key is a 404, as what does not exist.
-    "404, invalid key": RecordedAnswer(
-        status=404,
-        body={"success": False, "error": "auth_error", "msg": "Invalid user key"},
-        error=AuthError,
-        text="Invalid user key",
-    ),
-    "410, deprecated": RecordedAnswer(
-        status=410,
-        body={
-            "success": False,
-            "error": "deprecated_endpoint",
-            "msg": "/api/v0/instances/ is deprecated. Use /api/v1/instances/ instead.",
-        },
-        error=ProviderError,
-        text="/api/v0/instances/ is deprecated",
-    ),
-    "404, destroyed": RecordedAnswer(
-        status=404,
-        body={"success": False, "error": "not_found", "msg": "Instance not found"},
-        error=GoneError,
-        text="no such instance",
-    ),
-    "401, no key": RecordedAnswer(
-        status=401,
-        body={"detail": "Authentication credentials were not provided."},
-        error=AuthError,
-        text="rejects the API key",
-    ),
-    "429, quota": RecordedAnswer(
-        status=429,
-        body={"error": "search_quota_exceeded", "msg": "Daily search quota exceeded."},
-        error=ProviderError,
-        text="daily quota of searches",
-    ),
-    "403, permission": RecordedAnswer(
-        status=403,
-        body={"error": "forbidden", "msg": "permission denied"},
-        error=AuthError,
-        text="lacks the permission",
-    ),
-    # A start, 2026-08. Vastrun starts no machine again; its meaning is the same for any request.
-    "start refused": RecordedAnswer(
-        body={
-            "success": False,
-            "error": "resources_unavailable",
-            "msg": "Required resources are currently unavailable, state change queued.",
-        },
-        error=ProviderError,
-        text="state change queued",
-    ),
+    name: _answer(**content) for name, content in _RECORDED["refusals"].items()
 }
 
 HOST_OFFLINE = RecordedAnswer(

@@ -39,13 +39,13 @@ def test_a_recorded_row_is_read(name: str) -> None:
     row = InstanceRow.of(recorded.row)
     assert (row.state, row.is_idle) == (recorded.state, recorded.is_idle)
     assert row.usd_per_hour == recorded.usd_per_hour
-    assert (row.direct, row.proxy) == (recorded.direct, recorded.proxy)
+    assert [row.direct, row.proxy] == [at and tuple(at) for at in (recorded.direct, recorded.proxy)]
     assert (row.down_gb, row.up_gb) == pytest.approx((recorded.down_gb, recorded.up_gb))
     assert row.up_s == recorded.up_s
     assert is_destroyed(recorded.row) is recorded.is_gone
     assert row.unreadable == ()
     fault = boot.fault(row)
-    assert (None if fault is None else fault.cause) is recorded.fault
+    assert (None if fault is None else fault.cause) == recorded.fault
     assert boot.may_be_reachable(row, row.start_date + 60.0) is recorded.is_tried
 
 

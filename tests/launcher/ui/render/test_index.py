@@ -135,8 +135,7 @@ def test_a_run_that_was_stopped_or_lost_has_one_too(tmp_path: Path) -> None:
     assert result(gone)["checkpoint"] == "step-000008"
 
 
-def test_a_folder_says_that_its_run_is_still_open_until_it_ends(tmp_path: Path) -> None:
-    terminal = Terminal(tmp_path)
+def test_a_folder_says_that_its_run_is_still_open_until_it_ends(terminal: Terminal) -> None:
     terminal.launch("--detach")
     terminal.clock.sleep(3)
     terminal.type("pull", "last")
