@@ -12,7 +12,7 @@ from tests.bounds import bounds
 ROOT = Path(__file__).parent.parent
 
 
-@pytest.mark.parametrize("extra", ["dev", "bench", "docs", "release"])
+@pytest.mark.parametrize("extra", ["dev", "docs", "release"])
 def test_tools_begin_at_the_versions_that_are_pinned(extra: str) -> None:
     pins = set((ROOT / "constraints.txt").read_text().lower().replace("_", "-").splitlines())
     lowest = (re.sub(r"\[.*?\]", "", line) for line in bounds("lowest", [extra]))
