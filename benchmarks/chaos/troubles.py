@@ -55,8 +55,6 @@ LEFT_OUT: Mapping[str, str] = {
     "stuck_loading": "a machine is left after 15 minutes",
     "ssh_refused": "a machine is left after 5 minutes",
     "ssh_silent": "a machine is left after 5 minutes",
-    "start_refused": "no machine that was stopped is started again",
-    "exited_lag": "no machine that was stopped is started again",
     "cuda_alone": "no job here names a CUDA version",
 }
 """Faults that a run of some seconds does not meet. `tests/e2e/test_vast_faults.py` has them."""

@@ -16,8 +16,6 @@ from vastrun.launcher.core import Cause, Run
 from vastrun.launcher.core.bills import WATCHED_S, cost_usd
 
 NEVER_MET = {
-    "start_refused": "no machine that was stopped is started again",
-    "exited_lag": "no machine that was stopped is started again",
     "cuda_alone": "no job names a CUDA version here; tests/launcher/providers/vast/test_market.py has one",
     "invalid_token": "one page holds all of our machines",
     "create_names_other": "the account has another machine: see the test of it",

@@ -116,8 +116,6 @@ FAULTS: Mapping[str, tuple[str, str]] = {
     "price_falls": (RUNNING, "it costs half as much, after `seconds` of running"),
     "relabelled": (RUNNING, "the user gives it another label, after `seconds` of running"),
     "contract_end": (RUNNING, "the host takes the machine back: stopped, cannot be started"),
-    "start_refused": (STATE, "200 success false, resources_unavailable"),
-    "exited_lag": (STATE, "exited is shown for `seconds` after a start or reboot, 600 without"),
     "destroy_delayed": (DESTROY, "200, but the instance stays for `seconds`, 5 without"),
     "destroy_ignored": (DESTROY, "200, and nothing happens"),
     "row_reappears": (DESTROY, "gone, seen again after `seconds`, 1 without, then gone for good"),

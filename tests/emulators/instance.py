@@ -30,11 +30,9 @@ class Pace:
     """Until a log or the output of a command can be fetched."""
     charges_s: float = 2.0
     """How far charges lag."""
-    queue_s: float = 5.0
-    """Until a start that was refused is tried again, where the queue is honoured."""
 
 
-REALISTIC = Pace(created_s=4, loading_s=32, restart_s=60, stop_s=5, result_s=1.5, charges_s=300, queue_s=30)
+REALISTIC = Pace(created_s=4, loading_s=32, restart_s=60, stop_s=5, result_s=1.5, charges_s=300)
 
 
 @dataclass

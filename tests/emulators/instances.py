@@ -60,7 +60,6 @@ class Fleet:
         containers: Containers,
         behaviour: Behaviour,
         pace: Pace,
-        honours_queue: bool,
     ) -> None:
         self._behaviour = behaviour
         self._clock = clock
@@ -82,7 +81,6 @@ class Fleet:
             containers=containers,
             behaviour=behaviour,
             pace=pace,
-            honours_queue=honours_queue,
         )
 
     def __iter__(self) -> Iterator[Instance]:
@@ -137,7 +135,7 @@ class Fleet:
         self._events.after(instance, delay_s, self._life.boot)
 
     def start(self, instance: Instance) -> bool:
-        """Whether it starts; if not, the start is queued."""
+        """Whether it starts."""
         if instance.cur != "running":
             return self._life.start(instance)
         if instance.intended != "running":

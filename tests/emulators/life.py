@@ -48,7 +48,6 @@ class Life:
         containers: Containers,
         behaviour: Behaviour,
         pace: Pace,
-        honours_queue: bool,
     ) -> None:
         self._instances = instances
         self._events = event_queue
@@ -59,7 +58,6 @@ class Life:
         self._behaviour = behaviour
         told_s = behaviour.number("loading.seconds") if behaviour.is_told("loading.seconds") else None
         self._pace = pace if told_s is None else replace(pace, loading_s=max(0.0, told_s - pace.created_s))
-        self._honours_queue = honours_queue
         self._fault_actions = {
             "outbid": self._outbid,
             "host_offline": self._go_offline,
@@ -81,14 +79,11 @@ class Life:
         self._events.after(instance, delay_s + self._pace.created_s, self._load)
 
     def start(self, instance: Instance) -> bool:
-        """Whether it starts; if not, the start is queued."""
-        refused = self._faults.take("start_refused", instance.place)
-        if not refused and self.can_run(instance):
+        """Whether it starts; if not, it says so and never does."""
+        if self.can_run(instance):
             self.restart(instance)
             return True
         instance.intended = "running"
-        if self._honours_queue:
-            self._events.after(instance, self._pace.queue_s, self._start_queued)
         return False
 
     def carry_on(self, instance: Instance) -> None:
@@ -100,10 +95,9 @@ class Life:
 
     def restart(self, instance: Instance) -> None:
         """It reads `exited` for a while, then loads."""
-        lag = self._faults.take("exited_lag", instance.place)
         instance.losing = False
         instance.actual = "exited"  # its message stays that of the last start
-        self.boot(instance, delay_s=(lag.seconds or _LONG_S) if lag else self._pace.restart_s)
+        self.boot(instance, delay_s=self._pace.restart_s)
 
     def reboot(self, instance: Instance) -> None:
         """The container starts again on the same GPUs."""
@@ -222,14 +216,6 @@ class Life:
         if late:
             self._containers.set_mood(instance, Mood.REFUSING)
             self._events.after(instance, late.seconds or 30.0, self._connect)
-
-    def _start_queued(self, instance: Instance) -> None:
-        if instance.intended != "running":
-            return
-        if self.can_run(instance):
-            self.restart(instance)
-        else:
-            self._events.after(instance, self._pace.queue_s, self._start_queued)
 
     def _outbid(self, instance: Instance) -> None:
         rival_usd = (instance.bid_usd or 0.0) * _RIVAL_MARGIN

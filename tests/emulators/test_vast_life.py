@@ -85,11 +85,8 @@ def test_a_start_undoes_a_stop_that_has_not_happened(still: VastEmulator) -> Non
     assert states(still, instance_id) == ("running", "running", "running")
 
 
-@pytest.mark.parametrize("honours_queue", [True, False])
-def test_a_start_without_a_gpu_is_refused_with_status_200(honours_queue: bool) -> None:
-    with VastEmulator(
-        [Machine(id=1)], clock=Clock(0), rate_limits=False, honours_queue=honours_queue
-    ) as vast:
+def test_a_start_without_a_gpu_is_refused_with_status_200() -> None:
+    with VastEmulator([Machine(id=1)], clock=Clock(0), rate_limits=False) as vast:
         first = rented(vast)
         put(vast, first, state="stopped")
         vast.advance(1)
@@ -99,7 +96,7 @@ def test_a_start_without_a_gpu_is_refused_with_status_200(honours_queue: bool) -
         assert states(vast, first) == ("exited", "stopped", "running")
         ask(vast, "DELETE", f"/api/v0/instances/{second}/", {})
         vast.advance(10)
-        assert states(vast, first)[1] == ("running" if honours_queue else "stopped")
+        assert states(vast, first)[1] == "stopped"
 
 
 @pytest.mark.parametrize("fault", DEAD_ENDS)

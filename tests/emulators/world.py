@@ -36,8 +36,6 @@ class Settings:
     credit_usd: float = 100.0
     pace: Pace = field(default_factory=Pace)
     rate_limits: bool = True
-    honours_queue: bool = False
-    """Whether a start that was refused happens later."""
     ports_by_id: bool = True
     """Whether a look at one instance shows its ports."""
     subnet: str = "127.0.0.0/8"
@@ -90,7 +88,6 @@ class World:
             containers=self.containers,
             behaviour=self.behaviour,
             pace=settings.pace,
-            honours_queue=settings.honours_queue,
         )
         self.schedules = Schedules(clock, self.faults, self.instances)
         self._cut_until = 0.0
