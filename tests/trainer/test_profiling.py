@@ -15,6 +15,7 @@ from vastrun.contract import layout
 from vastrun.contract.job import Job
 from vastrun.contract.profiling import operations_path, trace_path
 from vastrun.trainer import data
+from vastrun.trainer.job.program import config_of
 
 pytestmark = [pytest.mark.torch, pytest.mark.slow]
 
@@ -27,8 +28,7 @@ def trained(tmp_path: Path, start_ranks: Start) -> Callable[..., Box]:
 
     def train(name: str, **settings: Any) -> Box:
         box = Box(tmp_path / name, **settings)
-        job = Job.read(box.path).train
-        assert job is not None
+        job = config_of(Job.read(box.path))
         data.generate(job.data[0], box.path / layout.DATA)
         assert start_ranks(box, 2).wait() == [0, 0], box.log(0)
         return box

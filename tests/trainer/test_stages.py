@@ -17,6 +17,7 @@ from vastrun.contract.heartbeat import read_beat
 from vastrun.contract.job import Job
 from vastrun.contract.outcome import FileChecksum
 from vastrun.trainer import data
+from vastrun.trainer.job.program import config_of
 
 pytestmark = [pytest.mark.torch, pytest.mark.slow, pytest.mark.timeout(300)]
 
@@ -60,8 +61,7 @@ generate = advection.generate
 
 
 def make_data(box: Box) -> None:
-    train = Job.read(box.path).train
-    assert train is not None
+    train = config_of(Job.read(box.path))
     data.generate(train.data[0], box.path / layout.DATA, box.path / layout.CODE)
 
 

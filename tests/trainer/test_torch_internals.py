@@ -17,7 +17,6 @@ import pytest
 from vastrun import trainer
 
 PRIVATE = {
-    "torch._dynamo",
     "torch._dynamo.config",
     "torch._foreach_copy_",
     "torch._foreach_lerp_",

@@ -21,6 +21,7 @@ from vastrun.contract.job import Job
 from vastrun.contract.outcome import FileChecksum
 from vastrun.trainer import data
 from vastrun.trainer.checkpoints import verify
+from vastrun.trainer.job.program import config_of
 
 pytestmark = pytest.mark.torch
 
@@ -48,8 +49,7 @@ generate = advection.generate
 
 
 def make_data(box: Box) -> None:
-    train = Job.read(box.path).train
-    assert train is not None
+    train = config_of(Job.read(box.path))
     data.generate(train.data[0], box.path / layout.DATA, box.path / layout.CODE)
 
 

@@ -21,6 +21,7 @@ from vastrun.contract import layout
 from vastrun.contract.job import Job
 from vastrun.contract.outcome import Outcome
 from vastrun.trainer import data
+from vastrun.trainer.job.program import config_of
 
 pytestmark = [pytest.mark.torch, pytest.mark.needs("networks")]
 
@@ -81,8 +82,7 @@ def cluster(tmp_path: Path) -> Iterator[Callable[..., Cluster]]:
 
 
 def make_data(box: Box) -> None:
-    train = Job.read(box.path).train
-    assert train is not None
+    train = config_of(Job.read(box.path))
     data.generate(train.data[0], box.path / layout.DATA)
 
 
