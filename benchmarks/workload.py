@@ -27,6 +27,7 @@ from vastrun.trainer import models
 from vastrun.trainer.data.trajectories import Windows
 from vastrun.trainer.distributed.group import device_of
 from vastrun.trainer.job.config import TrainConfig
+from vastrun.trainer.job.program import config_of
 from vastrun.trainer.models.operator import Domain
 from vastrun.trainer.stages.objective import UnrollLoss
 
@@ -49,8 +50,7 @@ class Workload:
         """As torchrun's variables and VASTRUN_BOX say."""
         box = Path(os.environ["VASTRUN_BOX"])
         job = Job.read(box)
-        config = job.train
-        assert config is not None
+        config = config_of(job)
         torch.set_num_threads(config.threads)
         torch.manual_seed(config.seed)
         device = device_of(int(os.environ["LOCAL_RANK"]), gpus=job.gpus)

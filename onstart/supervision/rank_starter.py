@@ -7,6 +7,7 @@ torchrun, it ends all ranks once one has failed.
 from __future__ import annotations
 
 import os
+import random
 import signal
 import socket
 import subprocess
@@ -91,9 +92,11 @@ def master_of(this_node: ThisNode) -> tuple[str, int]:
         # The first node may not reach itself under its public name.
         address = this_node.address if this_node.is_host else this_node.host
         return address, this_node.port + RANKS_PORT
-    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as free:
-        free.bind((this_node.address, 0))
-        return this_node.address, int(free.getsockname()[1])
+    # Below the kernel's ephemeral range, from which any connection may take a port before rank 0 does.
+    for port in random.sample(range(20_000, 32_000), 1000):
+        with suppress(OSError), socket.create_server((this_node.address, port)):
+            return this_node.address, port
+    raise OSError(f"no free port from 20000 to 31999 of {this_node.address}")
 
 
 def _start(variables: Mapping[str, str]) -> subprocess.Popen[bytes]:

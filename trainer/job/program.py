@@ -24,6 +24,7 @@ MAX_RESTARTS: Mapping[str, int] = {
     "host": 3,
 }
 """Default of `restarts` of a training: maximum restarts of its ranks on this machine, by cause."""
+_EXPANDABLE = {"PYTORCH_ALLOC_CONF": "expandable_segments:True"}
 _PREPARE = (
     PrepareStep(name="35-check-model", module=f"{PACKAGE}.workload.own_model"),
     PrepareStep(name="40-data", module=f"{PACKAGE}.data", arguments=("generate", "--jobs", "auto")),
@@ -42,7 +43,8 @@ def program_of(train: TrainConfig, *, gpus: int, variables: Collection[str]) -> 
         config=asdict(train),
         env={
             "OMP_NUM_THREADS": str(train.threads),
-            **(_expandable_memory() if gpus and "PYTORCH_CUDA_ALLOC_CONF" not in variables else {}),
+            # Fragmented GPU memory can be used then, and larger micro-batches fit.
+            **(_EXPANDABLE if gpus and "PYTORCH_CUDA_ALLOC_CONF" not in variables else {}),
             **(_same_sums() if train.deterministic else {}),
         },
         prepare=_PREPARE,
@@ -68,11 +70,6 @@ def program_of(train: TrainConfig, *, gpus: int, variables: Collection[str]) -> 
 def config_of(job: Job) -> TrainConfig:
     """Read the options of a training from its job. Raises RecordError, a ValueError."""
     return cast(TrainConfig, read_as(TrainConfig, job.program.config))
-
-
-def _expandable_memory() -> dict[str, str]:
-    """Let fragmented GPU memory be used, so that larger micro-batches fit."""
-    return {"PYTORCH_ALLOC_CONF": "expandable_segments:True"}
 
 
 def _same_sums() -> dict[str, str]:
