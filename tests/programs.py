@@ -8,7 +8,7 @@ from dataclasses import asdict
 from typing import Any
 
 from vastrun.contract.program import ProgramSpec
-from vastrun.contract.records import read_as
+from vastrun.contract.records import read_json
 from vastrun.trainer.job import program as train_program
 from vastrun.trainer.job.config import TrainConfig
 
@@ -17,7 +17,7 @@ def training(
     options: Mapping[str, Any], *, gpus: int = 0, env: Mapping[str, str] | None = None
 ) -> dict[str, Any]:
     """That of `train:` with these options."""
-    config: TrainConfig = read_as(TrainConfig, dict(options))
+    config: TrainConfig = read_json(TrainConfig, json.dumps(options))
     return _read(train_program.program_of(config, gpus=gpus, variables=env or {}))
 
 
