@@ -292,7 +292,7 @@ def _first_word(exchanges: Iterable[Exchange]) -> Value | None:
 
 def _ended_early(recorder: ApiRecorder) -> Value | None:
     """Tell whether the machine was gone before its end was asked for, although it was scheduled for later."""
-    until = ended_at(recorder)
+    until = next((one.asked_at for one in _ends(recorder)), None)  # a machine that is gone refuses it
     if until is None or not any(one.status == 200 for one in recorder.calls("POST", SCHEDULES)):
         return None
     looks = [there for at, there in _by_id(recorder) if at < until]
