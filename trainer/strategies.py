@@ -105,8 +105,7 @@ def _rewrap_ddp(model: DistributedDataParallel) -> DistributedDataParallel:
 
     It would expect gradients of these in the next step, which may belong to another task.
     """
-    device = next(model.parameters()).device
-    return _ddp(model.module, device, find_unused=model.find_unused_parameters)
+    return _ddp(model.module, next(model.parameters()).device, find_unused=model.find_unused_parameters)
 
 
 def _shard_blocks(objective: Objective, config: TrainConfig, device: torch.device) -> nn.Module:
@@ -121,12 +120,14 @@ def _shard_blocks(objective: Objective, config: TrainConfig, device: torch.devic
     def shard(module: nn.Module) -> None:
         if module not in units:
             return
+        # What `selective` computes again has to gather as the forward pass did: each time.
+        gathers = module in fp32_modules and config.activation_checkpointing == "selective"
         fully_shard(
             module,
             mesh=mesh,
             # Parameters outside of blocks are few, and needed again at once: they stay gathered, and in fp32,
             # the type of the gradients that earlier turns left; a task's own parts may have none yet.
-            reshard_after_forward=config.fsdp2.reshard_after_forward and module not in networks,
+            reshard_after_forward=(gathers or config.fsdp2.reshard_after_forward) and module not in networks,
             mp_policy=_FP32_POLICY if module in fp32_modules or module in networks else _precision(config),
             offload_policy=CPUOffloadPolicy() if config.fsdp2.cpu_offload else OffloadPolicy(),
         )

@@ -25,7 +25,6 @@ from vastrun.onstart.nodes import RANKS_PORT, ThisNode
 _POLL_INTERVAL_S = 0.05
 _KILL_AFTER_S = 30.0
 """Seconds between SIGTERM and SIGKILL, the same as torchrun's."""
-_ROLE = "rank"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,7 +77,7 @@ def rank_variables(job: Job, this_node: ThisNode, count: int, local: int, box: P
     }
     return {
         **{name: str(number) for name, number in numbers.items()},
-        "ROLE_NAME": _ROLE,
+        "ROLE_NAME": "rank",
         "TORCHELASTIC_RUN_ID": job.run_id,
         "TORCHELASTIC_USE_AGENT_STORE": "False",
         # Read by a main function with torch's decorator `record`.
