@@ -19,6 +19,7 @@ from tests.e2e.market import LOADING
 from tests.e2e.terminal import Launch, Terminal
 from tests.emulators.vast import VastEmulator
 from tests.waiting import LONGEST_S, eventually
+from vastrun.launcher.cost.reconciliation import ROUNDED_USD
 
 pytestmark = pytest.mark.torch
 
@@ -95,7 +96,7 @@ def test_the_command_reports_settles_and_hands_its_file_to_an_emulator(
 
     settled = eventually(lambda: _settled(rented, file), what="the settled bill")
     assert all(row["state"] == "agrees" for row in settled["rows"])
-    assert settled["counted"]["usd"] == pytest.approx(settled["billed_usd"], rel=0.03)
+    assert settled["counted"]["usd"] == pytest.approx(settled["billed_usd"], rel=0.03, abs=ROUNDED_USD)
     _assert_behaves_like(file, "key.bad", "403 auth_error")
 
 

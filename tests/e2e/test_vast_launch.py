@@ -119,7 +119,7 @@ def test_the_whole_way_is_the_same_with_and_without_vast_s_own_package(
         pytest.param("exits_3", "limits.hours=1", 0.02, id="failure"),
         pytest.param("hangs", "limits.stall_s=5", 0.02, id="hang"),
         pytest.param("waits", "limits.hours=0.006", 0.02, id="deadline"),
-        pytest.param("waits", "limits.usd=0.071", 0.01, id="money"),
+        pytest.param("waits", "limits.usd=0.06", 0.02, id="money"),
     ],
 )
 def test_a_box_whose_launcher_is_gone_for_good_ends_by_itself(
