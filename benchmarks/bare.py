@@ -1,7 +1,5 @@
 """The loop that one would write by hand, for each strategy, tuned as well as ours."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path

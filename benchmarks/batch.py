@@ -6,8 +6,6 @@ thousand with processes of their own would keep two cores busy for hours. For al
 times as fast. On a computer that is busy with other things CPU seconds and counts hold, the rest does not.
 """
 
-from __future__ import annotations
-
 import heapq
 from collections import Counter
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """One batch on an emulated Vast with played boxes, from its submit to its end, and what was seen of it."""
 
-from __future__ import annotations
-
 import logging
 import math
 import os

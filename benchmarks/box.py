@@ -1,7 +1,5 @@
 """A box to measure in: a folder with a job and its data, and the two ways to train there."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """How long a training stands still for a checkpoint written beside it, and for one that it waits for."""
 
-from __future__ import annotations
-
 import json
 import statistics
 import subprocess

@@ -5,8 +5,6 @@ truth is the profiler's record of every allocation of torch, on rank 0 of a real
 counted while it trains. Trajectories are left out: HDF5 reads them, and torch allocates nothing for them.
 """
 
-from __future__ import annotations
-
 import multiprocessing
 import tempfile
 from collections.abc import Iterator

@@ -4,8 +4,6 @@ Its clocks alone are others: all that it does is what the installed command does
 FAST_CLOCK, as `variables` writes it.
 """
 
-from __future__ import annotations
-
 import os
 import threading
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """Figures: measured in turns, shown as medians with their spread and number, and held to their limits."""
 
-from __future__ import annotations
-
 import statistics
 import sys
 from collections.abc import Callable, Sequence

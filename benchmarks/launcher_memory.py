@@ -1,7 +1,5 @@
 """Launcher memory: the peak of one run, of a long list of outputs, and of a batch of 20, on this computer."""
 
-from __future__ import annotations
-
 import tempfile
 import time
 from functools import partial

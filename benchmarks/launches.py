@@ -1,7 +1,5 @@
 """A job of 20 steps by two ranks: by `vastrun launch` on this computer, and by `torchrun` by hand."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import os

@@ -1,7 +1,5 @@
 """Seconds from a print on the box to the launcher's terminal, on an emulated Vast."""
 
-from __future__ import annotations
-
 import re
 import statistics
 import tempfile

@@ -1,7 +1,5 @@
 """Machine: on what the figures are measured."""
 
-from __future__ import annotations
-
 import os
 import platform
 import subprocess

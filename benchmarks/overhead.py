@@ -1,7 +1,5 @@
 """From the command to the first optimiser step, beside `torchrun` by hand on data that is there."""
 
-from __future__ import annotations
-
 from benchmarks.figures import Claim, Pair, max_limit, show
 from benchmarks.launches import timed_launches
 

@@ -3,8 +3,6 @@
 On a CPU the time is that of the process, which other users of the computer do not change; on a GPU wall time.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager

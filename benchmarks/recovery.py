@@ -6,8 +6,6 @@ after a checkpoint, since those steps are up to `checkpoint_every`; the hang ten
 in turns: a bare start, from `torchrun` by hand to its first step, which moves with the computer's speed.
 """
 
-from __future__ import annotations
-
 import itertools
 import json
 import os

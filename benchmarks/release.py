@@ -1,7 +1,5 @@
 """Seconds from the last output at home to the call that destroys the machine, on an emulated Vast."""
 
-from __future__ import annotations
-
 import statistics
 import tempfile
 import time

@@ -3,8 +3,6 @@
 `python -m benchmarks.saves STRATEGY GPUS ROUNDS`; rank 0 prints a line of JSON a round, of the slowest rank.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import statistics

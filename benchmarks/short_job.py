@@ -1,7 +1,5 @@
 """A job of 20 steps: how long it goes on after its last step, and as a whole beside the bare script."""
 
-from __future__ import annotations
-
 import statistics
 
 from benchmarks.figures import Claim, Pair, max_limit, show, show_alone

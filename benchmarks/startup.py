@@ -1,7 +1,5 @@
 """How long `vastrun --help` takes, beside a click program that does nothing."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import tempfile

@@ -1,7 +1,5 @@
 """Steps a second and memory of the trainer, every safeguard on, beside a bare loop on the same workload."""
 
-from __future__ import annotations
-
 import itertools
 import tempfile
 from collections.abc import Callable, Sequence

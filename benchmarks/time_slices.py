@@ -5,8 +5,6 @@ and from one of its cores to the other. Who takes turns by the second has the sa
 cores with each turn, those of all trainings alike.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import signal

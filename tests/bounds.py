@@ -3,8 +3,6 @@
 lowest: each package in the oldest version that is allowed. torch is left out: `make torch` tries it.
 """
 
-from __future__ import annotations
-
 import re
 import sys
 import tomllib

@@ -1,7 +1,5 @@
 """Compares what git has of each part with budget.toml; `python -m tests.budget --lower` lowers the maxima."""
 
-from __future__ import annotations
-
 import ast
 import math
 import re

@@ -1,7 +1,5 @@
 """Tests at once; what a computer cannot run is skipped, and said at the end; in CI nothing is. A database."""
 
-from __future__ import annotations
-
 import gc
 import os
 import random

@@ -1,7 +1,5 @@
 """Small disks, for what happens when one is full: root mounts them, anybody else in a namespace."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import tempfile

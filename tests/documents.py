@@ -1,7 +1,5 @@
 """Documents: what `--json` printed, held to the schema that is published for the command."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from functools import cache

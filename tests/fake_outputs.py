@@ -1,7 +1,5 @@
 """Fakes of what a launcher ships to a box, and of where it keeps what it downloads."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import math

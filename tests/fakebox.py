@@ -1,7 +1,5 @@
 """A fake box: files, a lease and a training, all functions of the clock."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import math

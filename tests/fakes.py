@@ -1,7 +1,5 @@
 """Fakes behind the ports: a clock, a market that outlives launchers, boxes that train by the clock."""
 
-from __future__ import annotations
-
 import hashlib
 import itertools
 import math

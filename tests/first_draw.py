@@ -1,7 +1,5 @@
 """The first draw of Hypothesis in a process: it reads all local modules for it, and lists all of Unicode."""
 
-from __future__ import annotations
-
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

@@ -4,8 +4,6 @@ Each worker would rewrite a thousand test files and import torch by itself: nine
 So would the server from which the trainer's tests fork their ranks, two seconds each: all workers share it.
 """
 
-from __future__ import annotations
-
 import gc
 import os
 import select

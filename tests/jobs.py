@@ -1,7 +1,5 @@
 """Jobs of the tests, and what is estimated of them without a GPU or torch."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from vastrun.launcher.core.job import JobSpec, Limits, Resources, Success

@@ -1,7 +1,5 @@
 """Offers of the tests."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from vastrun.launcher.core import Offer

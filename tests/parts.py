@@ -3,8 +3,6 @@
 A test names its parts: `@pytest.mark.needs("sshd")`; a fixture calls `require`.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 import sys

@@ -5,8 +5,6 @@ take each other's characters, and those between them, split a text in as many wa
 what follows fails, each is tried.
 """
 
-from __future__ import annotations
-
 import itertools
 import re
 from collections.abc import Iterable, Sequence

@@ -1,7 +1,5 @@
 """TCP ports for tests: free ones that no other process is given meanwhile."""
 
-from __future__ import annotations
-
 import itertools
 import os
 import socket

@@ -1,7 +1,5 @@
 """The section `program` of a box's job.json, as the launcher writes it."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict

@@ -1,7 +1,5 @@
 """A terminal of real size: a command runs in it, keys are pressed, the screen is read."""
 
-from __future__ import annotations
-
 import os
 import signal
 import struct

@@ -1,7 +1,5 @@
 """A remote with all abilities, one with none, and what `isinstance` sees of a remote on every Python."""
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Callable, Collection, Set
 

@@ -1,7 +1,5 @@
 """Root without its right to open every file, so that root's tests meet the faults that anybody meets."""
 
-from __future__ import annotations
-
 import ctypes
 import os
 from collections.abc import Iterator

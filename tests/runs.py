@@ -1,7 +1,5 @@
 """Runs of the tests."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from tests.jobs import train_job

@@ -1,7 +1,5 @@
 """Write the schemas to build/schemas, and the parts of pages that come from the code: `make schemas`."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Parameters for which a test is slow: `make check` and CI run them, `make test` does not."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

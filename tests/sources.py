@@ -1,7 +1,5 @@
 """The source files of the packages, parsed once for all tests that read them."""
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Sequence
 from functools import cache

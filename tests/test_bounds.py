@@ -1,7 +1,5 @@
 """What pyproject.toml asks for is what is tried: by `make lowest`, `make torch`, or every day."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """`make lint` fails when a part holds more than its budget, and when a budget was raised."""
 
-from __future__ import annotations
-
 import subprocess
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Workers are forked from one process, and one that crashes is named and followed by another."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

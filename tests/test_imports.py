@@ -1,7 +1,5 @@
 """Imports go one way, and one name is one class: what `.importlinter` cannot say."""
 
-from __future__ import annotations
-
 import ast
 from collections import defaultdict
 from collections.abc import Iterator

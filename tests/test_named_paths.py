@@ -1,7 +1,5 @@
 """A file that is moved or removed is named no more by what is run by hand or by CI, and by the docs."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from pathlib import Path

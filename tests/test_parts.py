@@ -1,7 +1,5 @@
 """Parts that are missing: their tests are skipped and counted, and in CI they fail."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

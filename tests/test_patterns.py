@@ -1,7 +1,5 @@
 """No regular expression that meets text from outside takes time with the square of its length."""
 
-from __future__ import annotations
-
 import ast
 import importlib
 import re

@@ -1,7 +1,5 @@
 """The README of the built package: its links lead to the repository that `project.urls` names."""
 
-from __future__ import annotations
-
 import re
 import tomllib
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The three parts: what runs around a program on its machine names nothing of the trainer."""
 
-from __future__ import annotations
-
 import ast
 import re
 

@@ -1,7 +1,5 @@
 """The workflows hold no keys, grant each job what it needs, and call what exists."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """A torch of any build, ahead of the one that is installed here: a contributor's may have CUDA, or not."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

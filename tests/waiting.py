@@ -1,7 +1,5 @@
 """Waiting for what a test expects. How soon it comes is a benchmark's business: here only that it comes."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from pathlib import Path

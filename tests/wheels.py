@@ -1,7 +1,5 @@
 """A wheel that is small and made at once."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import zipfile

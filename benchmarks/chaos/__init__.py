@@ -1,7 +1,5 @@
 """Chaos: many runs on an emulated Vast, each with one or two troubles by seed, and what they left behind."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed

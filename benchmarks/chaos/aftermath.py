@@ -1,7 +1,5 @@
 """The aftermath of a launch: what is still rented, what was claimed and what is true, what was paid."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from collections.abc import Callable, Sequence, Set

@@ -1,7 +1,5 @@
 """What befalls the containers of an emulated Vast, by the hand of their daemon, and which are left."""
 
-from __future__ import annotations
-
 import contextlib
 import threading
 import time

@@ -1,7 +1,5 @@
 """The job of every launch: a program that prints lines which cannot be taken for each other."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

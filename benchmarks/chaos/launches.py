@@ -1,7 +1,5 @@
 """One launch on an emulated Vast of its own, with its plan's troubles on the way."""
 
-from __future__ import annotations
-
 import contextlib
 import math
 import signal

@@ -4,8 +4,6 @@ Launchers, ranks, supervisors and whole machines are killed. Nothing may be left
 lose a line or have one twice, and every verdict must be the right one and name the node that failed first.
 """
 
-from __future__ import annotations
-
 import contextlib
 import random
 import re

@@ -1,7 +1,5 @@
 """Plans: which troubles befall a run; always the same for the same seed."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass

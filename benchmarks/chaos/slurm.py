@@ -1,7 +1,5 @@
 """Chaos on a cluster: runs on a real Slurm of this computer, each with a trouble, and what they left."""
 
-from __future__ import annotations
-
 import contextlib
 import random
 import re

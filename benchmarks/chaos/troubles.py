@@ -1,7 +1,5 @@
 """Troubles: what may befall a run, by kind, and how a run may end because of it."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """The wall clock of one user's computer, which is set forward or back while commands run."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Plans of chaos: what others met on the live service is met in every long run of chaos."""
 
-from __future__ import annotations
-
 import pytest
 
 from benchmarks.chaos.plans import plan

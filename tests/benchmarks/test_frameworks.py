@@ -1,7 +1,5 @@
 """Programs whose machines are destroyed: two of them for real, and that the judgement sees what is wrong."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Every test of the contract meets every provider."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest

@@ -1,7 +1,5 @@
 """A machine that is held, without a launcher that drives the run: what the slots of `pool` are shares of."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """One maker for each provider: what the contract suite needs to try it out."""
 
-from __future__ import annotations
-
 import os
 import time
 from collections.abc import Callable, Mapping

@@ -1,7 +1,5 @@
 """The provider `local`, with boxes that are reached over SSH: a real server, and our own shell on it."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 

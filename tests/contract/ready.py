@@ -1,7 +1,5 @@
 """A provider whose machines are up when they are rented."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Sequence
 from contextlib import suppress

@@ -1,7 +1,5 @@
 """What every provider promises."""
 
-from __future__ import annotations
-
 from tests.contract.markets import MAKERS
 from vastrun.launcher.providers import PROVIDERS
 from vastrun.testing.contract import ProviderContract

@@ -1,7 +1,5 @@
 """What every shell on a machine promises."""
 
-from __future__ import annotations
-
 from vastrun.testing.contract import RemoteContract
 
 

@@ -1,7 +1,5 @@
 """The commands of vastrun, and what each takes."""
 
-from __future__ import annotations
-
 import re
 import shlex
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Pages that are made when the site is built: the first one, and those that list what the code has."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 
 from tests.docs.commands import every, root

@@ -1,7 +1,5 @@
 """What a page of Markdown holds: links, anchors, code."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The page of the Python API: signatures and docstrings, as they stand in the code."""
 
-from __future__ import annotations
-
 import ast
 import importlib
 import inspect

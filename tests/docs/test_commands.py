@@ -1,7 +1,5 @@
 """Every command line that a page shows is one that vastrun takes, and every option one that it has."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 

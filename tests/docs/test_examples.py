@@ -1,7 +1,5 @@
 """Jobs and programs that a page shows whole can be read."""
 
-from __future__ import annotations
-
 import ast
 import re
 

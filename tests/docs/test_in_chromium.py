@@ -1,7 +1,5 @@
 """The documentation's site in a browser: everybody can read it, and nothing leaves."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Every link of a page leads somewhere: to a file that is there, and a heading that it has."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The walks through the code, in the guide for contributors, are ways that a run really goes."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

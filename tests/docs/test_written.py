@@ -1,7 +1,5 @@
 """Pages that are written from the code, in part or whole, say what the code says and leave nothing out."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """What of the pages is written from the code: rows of the tables of keys, and the advice for each cause."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, is_dataclass

@@ -1,7 +1,5 @@
 """Examined: a conformance run of this process on emulated Vast, and a deviation for each assumption."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A terminal for each test, with or without a Vast of its own, and nothing left behind by any."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The market of these tests: machines that take a moment to load, with extras that are worth counting."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from tests.emulators.instance import Pace

@@ -1,7 +1,5 @@
 """Terminal: the installed `vastrun`, typed by a user in a folder of their own, and what it leaves behind."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

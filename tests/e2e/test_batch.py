@@ -1,7 +1,5 @@
 """Batches by the installed command: on this computer, and on an emulated Vast whose launcher is killed."""
 
-from __future__ import annotations
-
 import re
 import time
 from contextlib import closing

@@ -1,7 +1,5 @@
 """A live service that is not as assumed: each deviation is named, nothing stays rented."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """`vastrun doctor --rent` with the line cut, the key revoked, the launcher killed: nothing stays rented."""
 
-from __future__ import annotations
-
 import json
 import random
 import subprocess

@@ -1,7 +1,5 @@
 """The roads through containers, with the installed command and this checkout's image: Docker's and Vast's."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

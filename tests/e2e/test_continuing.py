@@ -1,7 +1,5 @@
 """Machines taken away while they train: the next one continues from what came home or was pushed."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from dataclasses import replace

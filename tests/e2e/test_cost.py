@@ -1,7 +1,5 @@
 """What runs on an emulated Vast cost, with the installed command: added up, and beside the bill."""
 
-from __future__ import annotations
-
 import csv
 import io
 import re

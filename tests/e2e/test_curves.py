@@ -1,7 +1,5 @@
 """Curves of programs that log to TensorBoard alone, by the installed command."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The files of `data:` are there before the ranks start; on a held machine they are downloaded once."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Iterator
 

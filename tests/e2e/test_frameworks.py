@@ -3,8 +3,6 @@
 Each trains once undisturbed. Another run of it is stopped, and a third continues from what that one saved.
 """
 
-from __future__ import annotations
-
 import importlib.util
 import json
 from collections.abc import Mapping

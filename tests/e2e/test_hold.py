@@ -1,7 +1,5 @@
 """A machine that is held: runs and batches start on its slots, and its end is the end of all of it."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.e2e.terminal import WITH_STUB_TORCH, Terminal

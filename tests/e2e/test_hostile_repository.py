@@ -1,7 +1,5 @@
 """`init`, `plan` and `launch` in a repository of somebody else run nothing of it."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

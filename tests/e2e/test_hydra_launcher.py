@@ -1,7 +1,5 @@
 """The Hydra launcher of `examples/hydra`: a multirun with the real Hydra becomes a batch of this computer."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """Launchers that are killed, detached, doubled, or that find no room: nothing is lost and nothing goes on."""
 
-from __future__ import annotations
-
 import contextlib
 import signal
 from collections.abc import Iterator

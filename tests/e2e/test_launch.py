@@ -1,7 +1,5 @@
 """The roads a run can take, each driven by the installed command with real ranks on this computer."""
 
-from __future__ import annotations
-
 import os
 import re
 import signal

@@ -1,7 +1,5 @@
 """A program that leaves weights behind: its machine is kept, they are pulled by their path, nothing stays."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.e2e.terminal import Terminal

@@ -1,7 +1,5 @@
 """A Lightning program under the supervisor: the example that is shipped."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.e2e.terminal import Terminal

@@ -1,7 +1,5 @@
 """Runs on several machines, here boxes on this computer: one training, one verdict, nothing left."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

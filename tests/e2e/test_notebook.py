@@ -1,7 +1,5 @@
 """The notebook of examples/, executed as Jupyter does, with real runs on this computer."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 from typing import Any

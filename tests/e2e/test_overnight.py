@@ -1,7 +1,5 @@
 """Runs that are left alone: their terminal is closed, their driver is killed or sleeps, and all ends well."""
 
-from __future__ import annotations
-
 import os
 import signal
 import time

@@ -1,7 +1,5 @@
 """What we ship does not stand in the way of what the user has: modules of the same name, on either side."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """The launcher on a Mac, as far as Linux can play one: without Linux's own names, without /proc and /sys."""
 
-from __future__ import annotations
-
 import json
 import signal
 import subprocess

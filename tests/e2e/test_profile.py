@@ -1,7 +1,5 @@
 """A profile of a training under its supervisor."""
 
-from __future__ import annotations
-
 import gzip
 import json
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A box that pushes its checkpoints by itself, and one that continues from them."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """`import vastrun` in programs, each in a fresh interpreter, with real runs on this computer."""
 
-from __future__ import annotations
-
 import json
 import re
 import signal

@@ -1,7 +1,5 @@
 """Secrets from a password manager and from a `.env` file: the job has them, nothing else does."""
 
-from __future__ import annotations
-
 import tarfile
 from collections.abc import Iterator
 from pathlib import Path

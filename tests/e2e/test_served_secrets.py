@@ -1,7 +1,5 @@
 """`serve --driver` and the secrets that commands print: run on one's own ledger, never those of a team's."""
 
-from __future__ import annotations
-
 import shlex
 import signal
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Programs that write a checkpoint slowly, or are killed halfway: none continues from an incomplete one."""
 
-from __future__ import annotations
-
 import os
 import re
 

@@ -1,7 +1,5 @@
 """Runs on a real Slurm of this computer, by the installed command: they train, wait for a node, and end."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import time

@@ -1,7 +1,5 @@
 """`vastrun ssh-config`, and what the user's own programs do with what it prints."""
 
-from __future__ import annotations
-
 import socket
 import subprocess
 from pathlib import Path

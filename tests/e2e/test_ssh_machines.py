@@ -1,7 +1,5 @@
 """A provider in a package of its own, `examples/provider-ssh`: its tests, and runs by the command."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Three stages in one rent: whatever is killed in any of them, the same weights, and a smaller bill."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

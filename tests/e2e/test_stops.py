@@ -1,7 +1,5 @@
 """Programs of the user's own that are stopped, from the command line to the verdict."""
 
-from __future__ import annotations
-
 import signal
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """A run of two nodes on a team's database: its computer sleeps, another one takes it, and it wakes up."""
 
-from __future__ import annotations
-
 import signal
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Rows that a writer of a team's database made up: no server drives them, and no command acts by them."""
 
-from __future__ import annotations
-
 import shlex
 import signal
 import socket

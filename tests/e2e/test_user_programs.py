@@ -1,7 +1,5 @@
 """Programs as users bring them, and what the user is told: the verdict, the reason, what to do next."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """Every fault of the emulated Vast, alone: its cause, exit code and paid time; the ledger is the bill."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path

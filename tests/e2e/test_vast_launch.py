@@ -1,7 +1,5 @@
 """The road to Vast and back, with the installed command, an emulated market and real ranks on real boxes."""
 
-from __future__ import annotations
-
 import json
 import re
 import time

@@ -1,7 +1,5 @@
 """A market that lags, repeats itself and changes its mind in any phase: one machine, and its whole bill."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """A run with two nodes on an emulated Vast: each fault of its overlay network, and nothing is left."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """Runs on an emulated Vast whose counters of traffic are in any unit end well, at their true cost."""
 
-from __future__ import annotations
-
 import os
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """W&B over two attempts of one launch: one run, in its group, with the state in which the last one ended."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from pathlib import Path

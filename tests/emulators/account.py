@@ -1,7 +1,5 @@
 """The account: its keys and what each may do, and its ssh keys."""
 
-from __future__ import annotations
-
 import itertools
 import secrets
 from collections.abc import Callable, Mapping

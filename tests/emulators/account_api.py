@@ -1,7 +1,5 @@
 """Endpoints of the account: user, money, backups."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from tests.emulators.account import EMAIL

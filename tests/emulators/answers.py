@@ -1,7 +1,5 @@
 """What the API answers with: a JSON reply, or an error in one of Vast's shapes."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import dataclass, field
 from typing import Any

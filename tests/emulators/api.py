@@ -1,7 +1,5 @@
 """The API: one table of routes, and what every request goes through."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """A bare client of the emulator's API, for its own tests."""
 
-from __future__ import annotations
-
 import http.client
 import json
 from collections.abc import Mapping

@@ -3,8 +3,6 @@
 `Behaviour(record.seen)` is a Vast as the live one was seen to be.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What the API answers in a Vast that behaves in its own way: by endpoint, after the call was carried out."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import replace

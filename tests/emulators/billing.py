@@ -3,8 +3,6 @@
 What is charged is told as Vast tells it: one row for each machine and UTC day, with three decimals.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from random import Random

@@ -1,7 +1,5 @@
 """A box: what an instance is made of. As processes of this computer, or as a container of an image."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol

@@ -1,7 +1,5 @@
 """One request to the API, as handlers see it."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass

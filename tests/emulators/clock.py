@@ -1,7 +1,5 @@
 """The emulator's time: real by default, faster by a factor, or moved by hand."""
 
-from __future__ import annotations
-
 import time
 
 

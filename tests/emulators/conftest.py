@@ -1,7 +1,5 @@
 """Emulators for the emulator's own tests: one in real time, and one whose clock the test moves."""
 
-from __future__ import annotations
-
 import subprocess
 import time
 from collections.abc import Iterator

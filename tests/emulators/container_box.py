@@ -1,7 +1,5 @@
 """A box as a container: an image's files, a network of its own, a real sshd, onstart at each start."""
 
-from __future__ import annotations
-
 import contextlib
 import io
 import tarfile

@@ -1,7 +1,5 @@
 """What stands behind instances: their boxes, their ports and the variables Vast injects."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Callable
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """How an instance looks that never gets to run, by the name of the fault."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """A host whose boxes are containers: its daemon, its image, and the end of what dead emulators left."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import secrets

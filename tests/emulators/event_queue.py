@@ -1,7 +1,5 @@
 """What is due to happen to instances, and when."""
 
-from __future__ import annotations
-
 import heapq
 import itertools
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Faults by name: what goes wrong, where, and how often."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

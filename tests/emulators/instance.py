@@ -1,7 +1,5 @@
 """One instance: the contract, its state as the API tells it, and the box behind it."""
 
-from __future__ import annotations
-
 import sys
 from dataclasses import dataclass, field
 

@@ -1,7 +1,5 @@
 """An instance as the API prints it."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from tests.emulators.instance import SSH_PORT, Instance

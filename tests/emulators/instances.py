@@ -1,7 +1,5 @@
 """The fleet: every instance of the account, from create to gone, brought up to date and billed."""
 
-from __future__ import annotations
-
 import itertools
 import secrets
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Endpoints of instances."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from typing import Any

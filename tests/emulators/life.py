@@ -1,7 +1,5 @@
 """The life of an instance: it boots, runs, stops, starts again, and what befalls it on the way."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import partial
 

@@ -1,7 +1,5 @@
 """Rate limits: the seconds between two calls of an endpoint with the same key, and from the same address."""
 
-from __future__ import annotations
-
 from collections import defaultdict, deque
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """The machines of the market: what hosts own and for how much they rent it out."""
 
-from __future__ import annotations
-
 import os
 import random
 from collections.abc import Sequence

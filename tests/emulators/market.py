@@ -1,7 +1,5 @@
 """The market: which slices of which machines are on offer, to whom, and who holds which GPUs."""
 
-from __future__ import annotations
-
 import itertools
 import random
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,5 @@
 """What `nvidia-smi` is on an emulated box: a script that shows the GPUs which the box was promised."""
 
-from __future__ import annotations
-
 import shlex
 
 from tests.emulators.box import Graphics

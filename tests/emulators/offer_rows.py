@@ -1,7 +1,5 @@
 """An offer as the API prints it."""
 
-from __future__ import annotations
-
 from ipaddress import ip_address
 from typing import Any
 

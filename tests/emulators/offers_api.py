@@ -1,7 +1,5 @@
 """Endpoints of the market: search, and everything that rents."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

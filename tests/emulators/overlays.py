@@ -1,7 +1,5 @@
 """Overlays: networks of one's own on top of a physical cluster."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Endpoints of clusters and overlay networks, and what a new instance joins."""
 
-from __future__ import annotations
-
 import re
 from typing import Any
 

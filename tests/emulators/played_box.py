@@ -5,8 +5,6 @@ real: keys, host keys by the log, every byte of every command and file. What com
 makes up.
 """
 
-from __future__ import annotations
-
 import base64
 import contextlib
 import hashlib

@@ -1,7 +1,5 @@
 """A box as processes of this computer: a folder, a first process, an SSH server, onstart at each start."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

@@ -3,8 +3,6 @@
 In: argv, a JSON file that box.py wrote; stdin, a pipe whose end means "stop"; the container's environment.
 """
 
-from __future__ import annotations
-
 import contextlib
 import ctypes
 import json

@@ -1,7 +1,5 @@
 """The filter language: `{"num_gpus": {"gte": "2"}}`, values coerced by the type of the column."""
 
-from __future__ import annotations
-
 import operator
 from collections.abc import Callable, Mapping
 from typing import Any

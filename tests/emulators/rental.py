@@ -1,7 +1,5 @@
 """What a client asks for when it rents, checked as Vast checks it."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any

@@ -1,7 +1,5 @@
 """Scheduled requests: sent by Vast's servers at minute 0 of each hour, from that which contains the start."""
 
-from __future__ import annotations
-
 import itertools
 import re
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """Endpoints of scheduled requests."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from tests.emulators.answers import ApiError, Reply, refusal, reply

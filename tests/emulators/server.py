@@ -1,7 +1,5 @@
 """The HTTP server: requests in, replies out, and the world moved along while nobody asks."""
 
-from __future__ import annotations
-
 import sys
 import threading
 import time

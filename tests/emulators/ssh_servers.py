@@ -1,7 +1,5 @@
 """What serves SSH on this computer: OpenSSH's `sshd`, or the stand-in where that is not installed."""
 
-from __future__ import annotations
-
 import grp
 import os
 import pwd

@@ -4,8 +4,6 @@ In: argv. Out: on stderr, if asked for, who came, was let in or not, and left. I
 of `sshd`: one user, keys, `exec` with both outputs, the end of input, exit codes and signals; no terminals.
 """
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import logging

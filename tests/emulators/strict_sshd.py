@@ -3,8 +3,6 @@
 In: HOME FOLDER OPTION... -- COMMAND...; the options are added to the command where the home could be mounted.
 """
 
-from __future__ import annotations
-
 import ctypes
 import os
 import sys

@@ -1,7 +1,5 @@
 """A played box answers the launcher's own provider and shell as one of processes does."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Scheduled requests of the emulated Vast are sent as one user saw the real ones to be."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.emulators.asking import ask, rent

@@ -1,7 +1,5 @@
 """What the tests need of an SSH server: OpenSSH's, and the stand-in for it, do the same."""
 
-from __future__ import annotations
-
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The API: keys, permissions, pages, rate limits, and every fault by its name."""
 
-from __future__ import annotations
-
 import http.client
 import json
 import socket

@@ -1,7 +1,5 @@
 """The bill: what is charged for what, and when it can be seen."""
 
-from __future__ import annotations
-
 import json
 import socket
 from typing import Any

@@ -1,7 +1,5 @@
 """Boxes: the real onstart text, an SSH server, and nothing left of them."""
 
-from __future__ import annotations
-
 import http.client
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """The official SDK, unmodified, against the emulator."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Boxes as containers: the same lives as of boxes that are processes, and nothing left of them either."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """The life of an instance, and what befalls it. The test moves the clock."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.emulators.asking import ask, offers, rent, row

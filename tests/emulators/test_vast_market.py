@@ -1,7 +1,5 @@
 """The market: what a search finds, and what can be rented of it."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.emulators.asking import IMAGE, ask, offers, rent

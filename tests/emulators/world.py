@@ -1,7 +1,5 @@
 """All parts of the emulator, put together; one lock guards them."""
 
-from __future__ import annotations
-
 import secrets
 import threading
 from collections.abc import Callable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Comparing: how far two curves of losses are apart, and how far they may be. Pure."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 

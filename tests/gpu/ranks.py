@@ -1,7 +1,5 @@
 """Ranks: forked from a check's process, which has imported torch and opened no GPU; each with its groups."""
 
-from __future__ import annotations
-
 import os
 import pickle
 import tempfile

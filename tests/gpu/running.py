@@ -1,7 +1,5 @@
 """Running: every check in a process of its own, ended at its limit; all of them within a limit together."""
 
-from __future__ import annotations
-
 import multiprocessing
 import os
 import pickle

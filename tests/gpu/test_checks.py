@@ -1,7 +1,5 @@
 """Every check on the GPUs of this computer, and on its CPU, where it shows that its own code is right."""
 
-from __future__ import annotations
-
 import fcntl
 import tempfile
 from collections.abc import Iterator

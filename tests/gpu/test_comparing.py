@@ -1,7 +1,5 @@
 """Curves of losses are compared by their largest difference; what is no number is infinitely far off."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

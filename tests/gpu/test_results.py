@@ -1,7 +1,5 @@
 """What the checks found is written as one JSON and one table; of a CPU nothing is claimed."""
 
-from __future__ import annotations
-
 import json
 import math
 from pathlib import Path

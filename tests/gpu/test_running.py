@@ -1,7 +1,5 @@
 """Every check has a process and a limit of its own; without a GPU nothing is done, in one line."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

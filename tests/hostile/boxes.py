@@ -1,7 +1,5 @@
 """A market whose boxes lie, from a moment on."""
 
-from __future__ import annotations
-
 import json
 from typing import Literal
 

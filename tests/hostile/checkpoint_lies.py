@@ -1,7 +1,5 @@
 """Lies about checkpoints that are downloaded during a training: names, steps, sizes, counts, checksums."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 

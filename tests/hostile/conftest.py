@@ -1,7 +1,5 @@
 """What a lie may cost the launcher: its memory is watched in every test."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

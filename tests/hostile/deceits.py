@@ -1,7 +1,5 @@
 """Deceits: what the owner of a machine may do to a real box, each a script that its own program runs."""
 
-from __future__ import annotations
-
 import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass

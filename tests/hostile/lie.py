@@ -1,7 +1,5 @@
 """What a box says instead of the truth, and the parts of which such lies are made."""
 
-from __future__ import annotations
-
 import json
 import zlib
 from collections.abc import Callable, Mapping

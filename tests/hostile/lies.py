@@ -1,7 +1,5 @@
 """Lies: what a box may say that no honest box says. One table; a new field from outside has its row here."""
 
-from __future__ import annotations
-
 import json
 import zlib
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """A repository whose settings, hooks and attributes name a program, and whose index names any file."""
 
-from __future__ import annotations
-
 import hashlib
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """Lies of a held machine about its slots. One table; a new field of what it prints has its row here."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A data server that answers nonsense is to blame itself, prints nothing that steers, and leaves no file."""
 
-from __future__ import annotations
-
 import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress

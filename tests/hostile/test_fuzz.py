@@ -3,8 +3,6 @@
 Each reader of the gate answers with a noun in its ranges or refuses; each run comes to a good end.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import os

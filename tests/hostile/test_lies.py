@@ -4,8 +4,6 @@ Nothing is written outside of the outputs, nothing steers the terminal, nothing 
 passed, and no success is made up.
 """
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Callable, Iterable, Iterator

@@ -1,7 +1,5 @@
 """A real box that lies, behind the emulated Vast: its sessions, its status, its files, its log, its lease."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

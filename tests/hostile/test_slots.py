@@ -1,7 +1,5 @@
 """Whatever a held machine says of its slots: none is made up, and no empty list is believed."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any

@@ -1,7 +1,5 @@
 """A cluster that lies: refused as no answer, which is never the answer that there is nothing."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.hostile.lie import STEERING

@@ -1,7 +1,5 @@
 """An address and a folder from outside: none becomes another option of OpenSSH's client, or a command."""
 
-from __future__ import annotations
-
 import subprocess
 from pathlib import Path
 

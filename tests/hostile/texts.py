@@ -1,7 +1,5 @@
 """Texts of providers, hosts and boxes that no honest one writes: addresses, and why a host failed."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from tests.hostile.lie import STEERING

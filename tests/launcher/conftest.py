@@ -1,7 +1,5 @@
 """A fresh terminal, or a world in virtual time, for each test."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

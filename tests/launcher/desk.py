@@ -1,7 +1,5 @@
 """Desk: a terminal at which the runs of a batch take their time together."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from tests.fakebox import Training

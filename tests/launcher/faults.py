@@ -1,7 +1,5 @@
 """Faults: trouble injected at one call of one verb, before or after it took effect."""
 
-from __future__ import annotations
-
 import collections
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace

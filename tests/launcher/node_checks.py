@@ -1,7 +1,5 @@
 """What may go wrong in a run with several nodes, how it is driven to its end, and what holds then."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Simulated runs with several nodes; their boxes hear of each other, their threads take turns."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager

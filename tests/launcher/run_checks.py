@@ -1,7 +1,5 @@
 """Drive a run to its end through every fault, and check what it left."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.launcher.faults import Killed

@@ -1,7 +1,5 @@
 """Slow world: a world whose machines train at a tenth of what other hosts of their kind have shown."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from typing import Any

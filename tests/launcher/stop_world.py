@@ -1,7 +1,5 @@
 """Stop world: a user's own program that is asked to stop, exits with some code and leaves some proofs."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path

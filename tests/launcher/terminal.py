@@ -1,7 +1,5 @@
 """Terminal: the command line on a fake market, with a real ledger and real outputs folders."""
 
-from __future__ import annotations
-
 import contextlib
 import itertools
 import json

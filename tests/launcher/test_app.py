@@ -1,7 +1,5 @@
 """The real adapters: where state lies, who drives, and whether that process is alive."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

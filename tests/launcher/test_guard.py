@@ -1,7 +1,5 @@
 """The guard looks at the user, time and money whatever the code does, and breaks a silent connection."""
 
-from __future__ import annotations
-
 import socket
 import threading
 import time

@@ -1,7 +1,5 @@
 """HTTP requests end in time, and after some lines, whatever a server sends."""
 
-from __future__ import annotations
-
 import time
 from http.client import HTTPException
 

@@ -1,7 +1,5 @@
 """What to type for a package that is missing: true in the environment where it is missing."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """A clock that is set while a run is watched changes nothing."""
 
-from __future__ import annotations
-
 import time
 
 import pytest

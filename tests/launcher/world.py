@@ -1,7 +1,5 @@
 """World: a market, a disk and a clock that outlive the launchers one starts in it."""
 
-from __future__ import annotations
-
 import itertools
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """What is read from the end of a program's log."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

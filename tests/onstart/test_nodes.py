@@ -1,7 +1,5 @@
 """Which node this is, how it is reached, and the same start as torchrun would make it."""
 
-from __future__ import annotations
-
 import shlex
 from pathlib import Path
 

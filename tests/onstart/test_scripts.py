@@ -1,7 +1,5 @@
 """The shell tests of the box's scripts, by file: bats runs them, or a script of ours where it is missing."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """A tiny training whose options are changed by their dotted keys."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Trainings without supervisor, files and metrics: what ranks that are `together` learn."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """A key of `train:` that does nothing is refused."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.trainer import sessions

@@ -1,7 +1,5 @@
 """It learns: the shipped job of two tasks, in fewer steps, beside what is reached without having learned."""
 
-from __future__ import annotations
-
 from dataclasses import asdict
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Every key of `train:` changes something where it is read."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import fields, is_dataclass

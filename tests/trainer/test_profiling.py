@@ -1,7 +1,5 @@
 """Profiling of real trainings: a trace with the requested steps, and the same losses."""
 
-from __future__ import annotations
-
 import gzip
 import json
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Every task of flows and reactions: a finer published file is read, trained, scored, drawn and resumed."""
 
-from __future__ import annotations
-
 import json
 import math
 from dataclasses import asdict, replace

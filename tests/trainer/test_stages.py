@@ -1,7 +1,5 @@
 """Several stages in one box: each from the weights of the one before, to the same bits after any kill."""
 
-from __future__ import annotations
-
 import shutil
 import signal
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Three axes: a small file in the published layout is read, trained on, scored, drawn and resumed."""
 
-from __future__ import annotations
-
 import math
 import signal
 from typing import Any

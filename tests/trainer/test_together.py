@@ -1,7 +1,5 @@
 """Ranks of a test: they meet, answer by rank, and one that fails is a failure with its reason."""
 
-from __future__ import annotations
-
 import os
 import signal
 import time

@@ -5,8 +5,6 @@ other one, the preflight ends the run with the cause `setup` before these are im
 (tests/onstart/boot/test_preflight.py).
 """
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Iterator
 from importlib import import_module

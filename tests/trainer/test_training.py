@@ -1,7 +1,5 @@
 """Ranks that really train: one curve for any number of ranks, exact resumption, a stop that saves."""
 
-from __future__ import annotations
-
 import os
 import re
 import signal

@@ -1,7 +1,5 @@
 """beat(): what the supervisor and the curves read is what the program said."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

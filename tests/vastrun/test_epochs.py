@@ -1,7 +1,5 @@
 """Epochs: each sample once, a new order each time, ranks that share nothing, a resume that is only a step."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from torch.utils.data import DataLoader

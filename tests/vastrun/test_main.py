@@ -1,7 +1,5 @@
 """`python -m vastrun` is the command line where the launcher is installed, and says so where it is not."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 import sys

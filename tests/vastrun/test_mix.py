@@ -1,7 +1,5 @@
 """Mixes of tasks: exact counts, an even spread, and one order for all ranks."""
 
-from __future__ import annotations
-
 import pytest
 
 from vastrun.mix import Mix, counts

@@ -1,7 +1,5 @@
 """What `import vastrun` offers: on a box what needs no launcher, elsewhere the launcher's functions, too."""
 
-from __future__ import annotations
-
 import inspect
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """Batches under chaos: each on an emulated Vast of its own, with troubles by seed, and what they left."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed

@@ -1,7 +1,5 @@
 """The aftermath of a batch: what is still rented, which points were lost or run twice, what was paid."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field

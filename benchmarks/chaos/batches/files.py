@@ -1,7 +1,5 @@
 """The files of a batch under chaos: the job, its program, and the batch with its points."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Plans of batches: their points, their budget and their troubles; always the same for the same seed."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace

@@ -5,8 +5,6 @@ next machine from its newest downloaded checkpoint and end with the same weights
 continued by `--from` and by `--from-url`.
 """
 
-from __future__ import annotations
-
 import importlib.util
 import time
 from collections import defaultdict

@@ -1,7 +1,5 @@
 """Judgement of a run whose machines were destroyed: where it continued, what it ended with, what it left."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,5 @@
 """Launches of a program on an emulated Vast of its own, whose machines are destroyed at their steps."""
 
-from __future__ import annotations
-
 import re
 import tempfile
 import time

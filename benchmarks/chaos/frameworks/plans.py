@@ -1,7 +1,5 @@
 """Plans: which program trains, and at which of its steps its machines are destroyed."""
 
-from __future__ import annotations
-
 import random
 from dataclasses import dataclass
 from pathlib import Path

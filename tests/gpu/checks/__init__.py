@@ -1,7 +1,5 @@
 """Checks: the one list of them, in the order in which they are done: the most valuable first."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from functools import partial
 

@@ -1,7 +1,5 @@
 """Accuracy: what our operator learns in the time that a tuned Fourier neural operator is given."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

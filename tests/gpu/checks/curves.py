@@ -1,7 +1,5 @@
 """Curves: the same training on GPUs, spread in every way, beside the CPU's."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Features: models, tasks and stages of which the other checks train none, on a GPU beside the CPU."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Mapping

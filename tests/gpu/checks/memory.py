@@ -1,7 +1,5 @@
 """Memory: what fits is found, what does not is survived, and what is estimated is true."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager

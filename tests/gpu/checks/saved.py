@@ -1,7 +1,5 @@
 """Saved: a training that is saved and goes on, on the same ranks, on others, on another kind of device."""
 
-from __future__ import annotations
-
 import os
 import signal
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,5 @@
 """Notebook: the Python API on a fake market. The launchers that it starts are threads in virtual time."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from concurrent.futures import Future
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The records and logs of background drivers, without any process."""
 
-from __future__ import annotations
-
 import fcntl
 import os
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Batches as a program starts, waits for, reads and stops them, on a fake market."""
 
-from __future__ import annotations
-
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Launchers of their own: what they could not go on with is the same error in the program that waits."""
 
-from __future__ import annotations
-
 import inspect
 
 import pytest

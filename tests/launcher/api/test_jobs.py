@@ -1,7 +1,5 @@
 """A job file that is not there: what to type instead."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

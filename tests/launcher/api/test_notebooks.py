@@ -1,7 +1,5 @@
 """Runs and batches as a notebook shows them: cards, tables, data frames, a live display."""
 
-from __future__ import annotations
-
 import io
 import re
 import sys

@@ -1,7 +1,5 @@
 """Runs as a program launches, waits for, reads and stops them, on a fake market."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from pathlib import Path

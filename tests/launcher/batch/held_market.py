@@ -1,7 +1,5 @@
 """HeldMarket: a market whose machines may be held; each of those has slots, with boxes of their own."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """What a batch's points say: known values, ties, and nothing where nothing can be said."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """The driver of a batch: each point once, within its limits."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Which runs of a batch are pruned: never the best, always the same ones, and with the reason in words."""
 
-from __future__ import annotations
-
 import math
 import random
 from collections.abc import Mapping

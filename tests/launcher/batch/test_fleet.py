@@ -1,7 +1,5 @@
 """A batch that holds machines: points follow each other there, within one budget, and none stays rented."""
 
-from __future__ import annotations
-
 import random
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Every trouble with the market while a batch holds machines: none may stay, no cent may pass its budget."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

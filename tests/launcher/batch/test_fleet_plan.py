@@ -1,7 +1,5 @@
 """What a batch says of the machines that it would hold, before anything is rented."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

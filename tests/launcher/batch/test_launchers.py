@@ -1,7 +1,5 @@
 """Who drives a batch: one launcher at a time; what a stop, a detach and a kill leave to the next."""
 
-from __future__ import annotations
-
 import math
 import random
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Batches whose points train on several machines each."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """A warm slot or a new machine, how many machines of which shape, and when one is given back."""
 
-from __future__ import annotations
-
 import itertools
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """What a batch may cost before it is started, and the share of each run."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

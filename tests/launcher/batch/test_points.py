@@ -1,7 +1,5 @@
 """The table of a batch's points says what the whole ledger says, whatever happened to its points."""
 
-from __future__ import annotations
-
 import random
 import tracemalloc
 from collections.abc import Iterator, Sequence

@@ -1,7 +1,5 @@
 """What a batch's driver does about early stop: real folders, a real ledger, and a look now and then."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Reservations: whatever launchers do in whatever order, no budget ever holds more than it has."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

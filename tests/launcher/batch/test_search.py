@@ -1,7 +1,5 @@
 """TPE: a study rebuilt at each ask gives the same points to whoever asks, and gets better than chance."""
 
-from __future__ import annotations
-
 import math
 import subprocess
 import sys

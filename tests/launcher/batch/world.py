@@ -1,7 +1,5 @@
 """A batch's world: a market, a ledger and a disk that outlive the launchers which drive batches in it."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections import Counter

@@ -1,7 +1,5 @@
 """Jobs that are packed, and the bundles unpacked again."""
 
-from __future__ import annotations
-
 import io
 import subprocess
 import tarfile

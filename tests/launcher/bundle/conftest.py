@@ -1,7 +1,5 @@
 """Folders of code that are shipped."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """The bundle, unpacked again: what a box finds in it."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

@@ -1,7 +1,5 @@
 """The code that a bundle ships: what git tracks, or all but caches, outputs and secrets."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A repository of somebody else: nothing of it is run, and nothing outside of it is packed."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

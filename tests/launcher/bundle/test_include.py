@@ -1,7 +1,5 @@
 """Files that are shipped though git ignores them, and why a file was not shipped."""
 
-from __future__ import annotations
-
 import subprocess
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Secrets that a command prints: how it is run, within which limits, and for how long a value is known."""
 
-from __future__ import annotations
-
 import os
 import sys
 import threading

@@ -1,7 +1,5 @@
 """Secrets travel beside the bundle: where their values come from, and what is told where there is none."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 from dataclasses import replace

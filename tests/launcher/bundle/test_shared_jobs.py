@@ -1,7 +1,5 @@
 """Jobs that a team keeps: another computer ships the code and the secrets that the first one had."""
 
-from __future__ import annotations
-
 import os
 import tarfile
 from dataclasses import replace

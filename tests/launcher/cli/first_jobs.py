@@ -1,7 +1,5 @@
 """Type `vastrun init` in a folder of code, and read the job file that it wrote."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from click.testing import CliRunner, Result

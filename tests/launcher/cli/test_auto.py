@@ -1,7 +1,5 @@
 """`auto` in a job file, as the commands answer it: the number is what is shown, rented and kept."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.fakebox import Training

@@ -1,7 +1,5 @@
 """Runs that are left to the background, as far as no process is started, and how `status` shows them."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 from pathlib import Path

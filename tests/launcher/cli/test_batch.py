@@ -1,7 +1,5 @@
 """`batch` as a user types it, on a fake market."""
 
-from __future__ import annotations
-
 import csv
 import io
 import signal

@@ -1,7 +1,5 @@
 """Hints name only options that the command has."""
 
-from __future__ import annotations
-
 import pytest
 
 from vastrun.launcher.cli.batch_submit import hint_for_batch, hint_for_sweep

@@ -1,7 +1,5 @@
 """Commands work where standard streams are closed, as cron and `nohup vastrun ... <&- 2>&-` leave them."""
 
-from __future__ import annotations
-
 import os
 import sqlite3
 import subprocess

@@ -1,7 +1,5 @@
 """`vastrun completion`: a script for each shell, and the same candidates for bash and PowerShell."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """`vastrun config`, and what its budgets and its provider do to the other commands."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """`cost --by`: what runs cost together."""
 
-from __future__ import annotations
-
 import csv
 import io
 import re

@@ -1,7 +1,5 @@
 """Dollars of a run on several machines: wherever they are shown, they are those of all its nodes."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from dataclasses import replace

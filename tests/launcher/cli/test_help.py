@@ -1,7 +1,5 @@
 """`vastrun --help`: quick to start, and true."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys

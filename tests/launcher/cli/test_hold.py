@@ -1,7 +1,5 @@
 """`vastrun hold`: what it says of the slots."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 

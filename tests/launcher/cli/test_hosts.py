@@ -1,7 +1,5 @@
 """`vastrun hosts` shows which machines are avoided, and what else is with them."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from vastrun.launcher.cli.machines import hosts_table

@@ -1,7 +1,5 @@
 """`vastrun init` and `vastrun schema`: how a program is started, and what editors read."""
 
-from __future__ import annotations
-
 import json
 import os
 import shlex

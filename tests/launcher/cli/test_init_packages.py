@@ -1,7 +1,5 @@
 """`vastrun init`: what a program needs installed, and the key of W&B."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

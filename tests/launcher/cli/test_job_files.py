@@ -1,7 +1,5 @@
 """What `plan` and `launch` say of a job that is valid and probably not meant so."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 from dataclasses import replace

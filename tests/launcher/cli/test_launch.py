@@ -1,7 +1,5 @@
 """`launch`, from its job file to its verdict."""
 
-from __future__ import annotations
-
 import io
 import json
 import re

@@ -1,7 +1,5 @@
 """A model of the user's code is tried before a machine is paid for."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.jobs import workloads

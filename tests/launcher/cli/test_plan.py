@@ -1,7 +1,5 @@
 """`plan --explain`: what each limit removes, and why an offer comes before another."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from dataclasses import replace

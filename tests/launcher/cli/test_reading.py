@@ -1,7 +1,5 @@
 """The commands that read: status, why, cost, logs, pull, reap."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

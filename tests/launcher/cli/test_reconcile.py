@@ -1,7 +1,5 @@
 """`cost reconcile`: the ledger beside what was charged; and from when on a run costs that."""
 
-from __future__ import annotations
-
 import json
 import re
 from decimal import Decimal

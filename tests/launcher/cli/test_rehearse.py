@@ -1,7 +1,5 @@
 """`vastrun rehearse`: the steps of a box, here, each with its exit code."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 from pathlib import Path

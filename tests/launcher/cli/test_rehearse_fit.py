@@ -1,7 +1,5 @@
 """`rehearse JOB fit`: which GPUs hold a job, told on a computer that has none."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.jobs import workloads

@@ -1,7 +1,5 @@
 """`report` and `diff` as a user types them."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from pathlib import Path

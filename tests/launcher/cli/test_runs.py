@@ -1,7 +1,5 @@
 """`wait`: the verdict of a run as an exit code, and a time after which nobody waits."""
 
-from __future__ import annotations
-
 import shutil
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Sweeps and searches as a user types them, on a fake market: points that are drawn, compared and pruned."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Commands and runs that others wrote into a team's ledger: strangers, and teammates with the team's key."""
 
-from __future__ import annotations
-
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What a job ships from this computer is checked first: exit code 2, and no run is left."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

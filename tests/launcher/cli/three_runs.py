@@ -1,7 +1,5 @@
 """Three runs of a terminal, each with another end, and what tests of their cost do with them."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path

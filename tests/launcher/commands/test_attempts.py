@@ -1,7 +1,5 @@
 """Whether a run is tried again, with how much money, and from which checkpoint."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A conformance report: which exit code it has, what its job is, how it reads."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """The doctor: what keeps a launch from working is found before, each with its fix."""
 
-from __future__ import annotations
-
 import json
 import sys
 import time

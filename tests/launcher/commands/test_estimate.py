@@ -1,7 +1,5 @@
 """What a step takes is asked of a Python that may have no torch, once, and never believed unread."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from dataclasses import asdict, replace

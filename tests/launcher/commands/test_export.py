@@ -1,7 +1,5 @@
 """`vastrun export`: refused with a reason, or one file more."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

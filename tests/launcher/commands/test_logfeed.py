@@ -1,7 +1,5 @@
 """The log of a run: of one node as it is, of several as one by time."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """A launcher that was killed between two attempts owes the next one: `resume` begins it, and only then."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

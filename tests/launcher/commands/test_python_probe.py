@@ -1,7 +1,5 @@
 """What a Python is asked about itself: by any Python, also one that is too old."""
 
-from __future__ import annotations
-
 import ast
 import json
 import subprocess

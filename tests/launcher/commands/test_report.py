@@ -1,7 +1,5 @@
 """How long each phase of a run took, and what it cost."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 
 from tests.runs import a_run

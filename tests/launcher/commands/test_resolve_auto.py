@@ -1,7 +1,5 @@
 """What a job leaves to `auto` is a number before anything is rented: found once, and kept with the run."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.jobs import FakeForeteller, train_job, workloads

@@ -1,7 +1,5 @@
 """The user service of `serve --driver`: its file, without secrets, as systemd and launchd read it."""
 
-from __future__ import annotations
-
 import plistlib
 import shutil
 import subprocess

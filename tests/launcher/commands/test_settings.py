@@ -1,7 +1,5 @@
 """The config file on the disk, and the budgets that follow from it."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """What a launch continues from: another run's checkpoints at home, those it pushed, or those at any URL."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 

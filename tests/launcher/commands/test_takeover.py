@@ -1,7 +1,5 @@
 """What is shown of a run that another launcher drives."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Two computers with one account: neither ends the other's machines unless its user names them."""
 
-from __future__ import annotations
-
 import json
 import time
 from dataclasses import replace

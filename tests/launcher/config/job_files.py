@@ -1,7 +1,5 @@
 """Read job files of the tests, and the faults of those that are wrong."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

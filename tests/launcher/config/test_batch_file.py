@@ -1,7 +1,5 @@
 """The batch file: points from a grid, a list, a CSV file or a search; every fault with its line."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 from collections.abc import Mapping

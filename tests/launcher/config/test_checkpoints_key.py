@@ -1,7 +1,5 @@
 """The keys `checkpoints` of a command and `train.activation_checkpointing`: their forms, and their faults."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.launcher.config.job_files import faults, load

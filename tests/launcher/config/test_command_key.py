@@ -1,7 +1,5 @@
 """The key `command`: a list of words, a simple line, or a script for bash."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

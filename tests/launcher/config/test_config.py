@@ -1,7 +1,5 @@
 """Job files: what is read from them, and how all their faults are told."""
 
-from __future__ import annotations
-
 import json
 from datetime import UTC, datetime
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The files of `data:` are checked before a machine is rented, each fault at its place."""
 
-from __future__ import annotations
-
 import pytest
 
 from vastrun.launcher.config.job_loader import load_job

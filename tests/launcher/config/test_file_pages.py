@@ -1,7 +1,5 @@
 """The pages on job files and batch files say what the types say."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

@@ -1,7 +1,5 @@
 """A deadline as a user writes it becomes one moment, whatever the zone and the season."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

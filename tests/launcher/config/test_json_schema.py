@@ -1,7 +1,5 @@
 """The schemas that editors read: as the types and the pages are, and of one mind with the loader."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from pathlib import Path

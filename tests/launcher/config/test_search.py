@@ -1,7 +1,5 @@
 """Sobol points are those of the published sequence, and a shift keeps them evenly spread."""
 
-from __future__ import annotations
-
 from collections import Counter
 from itertools import islice
 

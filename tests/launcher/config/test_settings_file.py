@@ -1,7 +1,5 @@
 """The config file: what it says, and all that is wrong with it at once."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

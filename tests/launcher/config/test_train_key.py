@@ -1,7 +1,5 @@
 """The key `train`: models of the user's code, what is left to auto, a strategy of former versions."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.launcher.config.job_files import TRAIN, faults, load

@@ -1,7 +1,5 @@
 """What a run cost, by what was seen of its machine: never less than is billed, and no more than is known."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import replace

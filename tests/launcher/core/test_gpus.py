@@ -1,7 +1,5 @@
 """GPU names and sizes, as a market, a driver and a user write them."""
 
-from __future__ import annotations
-
 import pytest
 
 from vastrun.launcher.core.gpus import has_memory, is_named, is_same_name, spellings

@@ -1,7 +1,5 @@
 """Names of images are read as Docker reads them."""
 
-from __future__ import annotations
-
 import pytest
 
 from vastrun.launcher.core.image_ref import HUB, ImageReference

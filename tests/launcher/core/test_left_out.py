@@ -1,7 +1,5 @@
 """Left-out files in words: a warning where something is missing that was asked for, or hard to make again."""
 
-from __future__ import annotations
-
 import pytest
 
 from vastrun.launcher.core import LeftOutFile, LeftOutFiles

@@ -1,7 +1,5 @@
 """The tables are whole, and every road through them ends."""
 
-from __future__ import annotations
-
 from typing import get_args
 
 import pytest

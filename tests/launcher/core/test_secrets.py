@@ -1,7 +1,5 @@
 """Nothing secret is in a transcript or a bug report, however a program wrote it."""
 
-from __future__ import annotations
-
 import base64
 import html
 import json

@@ -1,7 +1,5 @@
 """The tables by which a run is steered and judged, value by value: as documented, or as written here."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Runs that cost something, for the tests of what was spent."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from tests.jobs import train_job

@@ -1,7 +1,5 @@
 """What runs cost together, by whatever they have in common."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Sequence
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """What a provider charged beside what the ledger counts, and what explains the difference."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any

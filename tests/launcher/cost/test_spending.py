@@ -1,7 +1,5 @@
 """What one run cost, how much of that it trained for, and how far it came."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """What a machine leaves of a run that ended well, to be spoilt by the tests."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from vastrun.contract.outcome import CheckpointEnd, Outcome, RankEnd

@@ -1,7 +1,5 @@
 """Advice that names a command is followed, in the situation in which it is given: the command has to help."""
 
-from __future__ import annotations
-
 import json
 import re
 import shlex

@@ -1,7 +1,5 @@
 """A machine that was outbid is kept by a higher bid where that is expected to cost less than another one."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 

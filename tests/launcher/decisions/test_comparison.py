@@ -1,7 +1,5 @@
 """In what two runs differ."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any

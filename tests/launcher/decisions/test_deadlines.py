@@ -1,7 +1,5 @@
 """Which offers finish a job in time, and how long a machine may be kept for it."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 from datetime import UTC, datetime

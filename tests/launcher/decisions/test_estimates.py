@@ -1,7 +1,5 @@
 """What a job should cost on an offer, also on one that may be taken away."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """A run without an outcome ends by the step that failed before its training, or by what stopped it."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

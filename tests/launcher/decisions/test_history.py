@@ -1,7 +1,5 @@
 """Hosts that failed are avoided for a while, and those that were not to blame are not."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

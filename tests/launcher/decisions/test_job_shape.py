@@ -1,7 +1,5 @@
 """Which jobs teach each other their speed: those whose steps are the same work."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import fields, replace
 from typing import Any

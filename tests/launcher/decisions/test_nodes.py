@@ -1,7 +1,5 @@
 """The nodes of a run: which are waited for, and whose end ends them all."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

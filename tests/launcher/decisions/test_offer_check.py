@@ -1,7 +1,5 @@
 """A machine is compared with its offer: by its provider's list, and by what its own tools print."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """Decisions about money and machines."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

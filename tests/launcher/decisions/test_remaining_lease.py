@@ -1,7 +1,5 @@
 """Machines left to their leases: until when they may run, and at what cost."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

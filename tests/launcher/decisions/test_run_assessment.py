@@ -1,7 +1,5 @@
 """A success needs every proof; what is missing is UNKNOWN, what contradicts is shown."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """What earlier runs have shown of machines: how fast they train this job, how long they take to start."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Each of several stages has a proof: its steps, its gate and its run."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

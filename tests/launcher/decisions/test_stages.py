@@ -1,7 +1,5 @@
 """Which of several stages a run has reached, and what each of them cost."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

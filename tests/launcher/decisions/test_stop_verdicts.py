@@ -1,7 +1,5 @@
 """A table of verdicts: what a stop, an exit code and proofs make together."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from itertools import product
 

@@ -1,7 +1,5 @@
 """A provider's counter of traffic counts while it can be right; else vastrun's own transfers do."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """Whether a GPU has room for a job, and how fast it should be, by what was estimated of its steps."""
 
-from __future__ import annotations
-
 from dataclasses import fields, replace
 from typing import Any
 

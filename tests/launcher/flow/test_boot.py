@@ -1,7 +1,5 @@
 """A machine that never gets ready, or is not what was offered, is given back, noted, and another is taken."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from itertools import pairwise

@@ -1,7 +1,5 @@
 """Each limit of a boot holds to the second, the most telling one first, and news are reported in time."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import replace

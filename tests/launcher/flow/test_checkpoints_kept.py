@@ -3,8 +3,6 @@
 Further rows of the fault matrix, with real folders of outputs.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Mapping

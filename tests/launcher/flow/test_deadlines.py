@@ -1,7 +1,5 @@
 """A run with a deadline: stopped in time with its checkpoint, and nothing is paid beyond it."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Failed tries to destroy a machine, the waits after them, and machines that cannot be read."""
 
-from __future__ import annotations
-
 import math
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """What one drive does with a run: its phases and what is told of them, its offer, its one driver."""
 
-from __future__ import annotations
-
 import itertools
 from collections import Counter
 from dataclasses import replace

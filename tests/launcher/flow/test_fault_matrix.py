@@ -3,8 +3,6 @@
 Nothing may stay rented, and no verdict may lie.
 """
 
-from __future__ import annotations
-
 import json
 import random
 from pathlib import Path

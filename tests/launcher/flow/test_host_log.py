@@ -1,7 +1,5 @@
 """A machine that does not start is given up with what its host wrote; the first reason stays in front."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import replace

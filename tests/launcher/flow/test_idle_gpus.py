@@ -1,7 +1,5 @@
 """A run whose GPUs wait says so while it trains, once, and `why` repeats it."""
 
-from __future__ import annotations
-
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import get_args

@@ -1,7 +1,5 @@
 """A market whose list is late, and a user who renames: still one machine a run, and it is given back."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 
 import pytest

@@ -1,7 +1,5 @@
 """A lease that was killed on the box is armed again by whoever looks next, and counts from its beginning."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """A run costs and lasts no more than its job allows, and is charged as its provider charges."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

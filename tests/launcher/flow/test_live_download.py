@@ -1,7 +1,5 @@
 """What a watching launcher does about checkpoints, and the run that continues from them elsewhere."""
 
-from __future__ import annotations
-
 import itertools
 import json
 from dataclasses import replace

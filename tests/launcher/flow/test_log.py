@@ -1,7 +1,5 @@
 """The log of a run while somebody reads along."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Sequence
 from itertools import pairwise

@@ -1,7 +1,5 @@
 """The network of a run with several nodes: its machines are on it, and it goes after them."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

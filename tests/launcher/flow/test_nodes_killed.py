@@ -1,7 +1,5 @@
 """Runs with several nodes whose launcher is killed, or meets a fault: nothing stays rented."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """A machine that the market made late, or twice, is ended and named, and its run's cost holds its own."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar

@@ -1,7 +1,5 @@
 """A machine that was outbid is kept by a higher bid where that is cheaper, and its run goes on there."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Whether a training has begun, and what it does until then, as a look at its box shows it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """Whose machine it is: a wrong key ends no run, and a clock that was set changes no bill."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

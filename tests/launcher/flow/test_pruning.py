@@ -1,7 +1,5 @@
 """A run that its batch gives up: saved, brought home, given back, and never called a failure."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path

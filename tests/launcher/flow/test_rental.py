@@ -1,7 +1,5 @@
 """The step from which a run continues another, and offers that other open runs have ordered."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What the user asks of a run while it is driven: to stop, to destroy its machine, to let it go on alone."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

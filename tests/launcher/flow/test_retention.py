@@ -1,7 +1,5 @@
 """Files that look like weights and are only on the machine: it is kept for a while, within all limits."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta, timezone, tzinfo

@@ -1,7 +1,5 @@
 """A disk here that is too small for what a box sends: the launcher stays, says so, and waits in limits."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 from typing import NamedTuple

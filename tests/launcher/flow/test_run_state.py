@@ -1,7 +1,5 @@
 """Runs with several nodes: all or nothing, one verdict, and whatever happens nothing stays rented."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The provider's own servers end a machine that outlives all of its limits, and never one that may live."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 from pathlib import Path

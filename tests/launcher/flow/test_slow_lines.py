@@ -1,7 +1,5 @@
 """A machine that sends its files byte by byte: its status is seen, and the run ends as it would have."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Callable
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """A machine that trains far below what its kind has shown is named once, and `why` repeats it."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

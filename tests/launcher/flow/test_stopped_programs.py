@@ -1,7 +1,5 @@
 """The verdict on a stopped program follows from its proofs, whatever its box says and whoever is killed."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """A counter of traffic in a wrong unit neither stops a run nor counts as money, and is reported once."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

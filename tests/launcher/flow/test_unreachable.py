@@ -1,7 +1,5 @@
 """A machine or a provider that does not answer, or will not do what it is asked."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A box's status: what its ranks may cost to read, and what no honest box says of them."""
 
-from __future__ import annotations
-
 import json
 import time
 import typing

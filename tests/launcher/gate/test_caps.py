@@ -1,7 +1,5 @@
 """The caps: what the most that each allows costs in memory, measured in a process of its own."""
 
-from __future__ import annotations
-
 import ast
 import json
 import re

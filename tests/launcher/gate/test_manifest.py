@@ -1,7 +1,5 @@
 """A box's list of files: what it costs to read, however long its paths and its list are."""
 
-from __future__ import annotations
-
 import json
 import time
 import tracemalloc

@@ -1,7 +1,5 @@
 """What of a box's metrics is a number, a name or a step, at the exact limits."""
 
-from __future__ import annotations
-
 import json
 import math
 from itertools import pairwise

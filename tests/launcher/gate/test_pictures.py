@@ -1,7 +1,5 @@
 """What of a box's pictures a page may show."""
 
-from __future__ import annotations
-
 import zlib
 
 import pytest

@@ -1,7 +1,5 @@
 """Where the nodes of a run meet: of what a provider says, no more than a host and a port goes to a box."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 from ipaddress import ip_address

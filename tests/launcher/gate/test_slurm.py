@@ -1,7 +1,5 @@
 """What Slurm's commands print: jobs, partitions, boxes, the cluster."""
 
-from __future__ import annotations
-
 import pytest
 
 from vastrun.launcher.core.errors import UnreachableError

@@ -1,7 +1,5 @@
 """With a real daemon and a real registry: built, pushed, locked, and changed behind its tag."""
 
-from __future__ import annotations
-
 import fcntl
 import itertools
 import json

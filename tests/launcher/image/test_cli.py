@@ -1,7 +1,5 @@
 """`vastrun image` where no Docker is needed, or none is there."""
 
-from __future__ import annotations
-
 import base64
 import json
 from collections.abc import Iterator

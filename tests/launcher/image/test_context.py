@@ -1,7 +1,5 @@
 """What goes into an image is named, pinned, and the same for the same files."""
 
-from __future__ import annotations
-
 import re
 import shutil
 import tomllib

@@ -1,7 +1,5 @@
 """Docker that is absent, down, full or refused is one clear error each, with what to do."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

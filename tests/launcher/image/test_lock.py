@@ -1,7 +1,5 @@
 """The lock says which image runs on a machine, and changes only when its user wants it to."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A registry is asked what a tag names, as Docker asks it, and every refusal is one clear error."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """The wheels of an image are fetched by this computer's pip, once, and only as they are pinned."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

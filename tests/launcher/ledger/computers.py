@@ -1,7 +1,5 @@
 """Computers of a team, each with a key of its own; those with the same team key drive each other's runs."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

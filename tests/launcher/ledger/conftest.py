@@ -1,7 +1,5 @@
 """Both ledgers: a SQLite file, and a database of a real PostgreSQL server."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

@@ -5,8 +5,6 @@ in memory if there is room: a database is 300 files, and to remove those of all 
 worker half a minute, after all others had ended.
 """
 
-from __future__ import annotations
-
 import os
 import pwd
 import re

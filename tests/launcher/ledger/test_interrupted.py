@@ -1,7 +1,5 @@
 """Ctrl-C in a notebook is an exception between any two lines: the ledger stays whole, and free for others."""
 
-from __future__ import annotations
-
 import contextlib
 import sys
 from collections.abc import Callable

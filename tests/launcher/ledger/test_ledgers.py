@@ -1,7 +1,5 @@
 """The ledger, in SQLite and in PostgreSQL: what it keeps, and who may write."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import threading

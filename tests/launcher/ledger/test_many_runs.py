@@ -1,7 +1,5 @@
 """A ledger of many runs: what a launcher asks all the time reads a few rows, however many there are."""
 
-from __future__ import annotations
-
 import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import closing

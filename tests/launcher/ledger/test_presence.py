@@ -1,7 +1,5 @@
 """A launcher that the kernel killed for lack of memory is told from one that was killed otherwise."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Run ids and the names a user may type for them."""
 
-from __future__ import annotations
-
 import random
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What a team shares besides runs: sealed secrets, and the pace of the calls that are made with one key."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path

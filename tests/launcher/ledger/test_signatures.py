@@ -3,8 +3,6 @@
 Each cell of the table in docs/teams.md has its test here, or one that it names.
 """
 
-from __future__ import annotations
-
 import json
 import stat
 from collections.abc import Iterator

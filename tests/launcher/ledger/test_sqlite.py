@@ -1,7 +1,5 @@
 """The ledger in SQLite: files of other versions, of others, and disks that take no writes."""
 
-from __future__ import annotations
-
 import os
 import re
 import sqlite3

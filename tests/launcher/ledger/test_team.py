@@ -1,7 +1,5 @@
 """A team's ledger: launchers of other computers, their clocks, restarts of the database, lost connections."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import replace

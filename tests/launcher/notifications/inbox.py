@@ -1,7 +1,5 @@
 """Inbox: an HTTP server on loopback that keeps the notices it gets."""
 
-from __future__ import annotations
-
 import json
 import threading
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Notifications by Apprise: the same events and bounds as the others, and a URL that appears nowhere."""
 
-from __future__ import annotations
-
 import logging
 from pathlib import Path
 

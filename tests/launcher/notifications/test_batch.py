@@ -1,7 +1,5 @@
 """Who is told of a batch: of its budget and of its end, each once, whoever drives it."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Notifications: what a user who is not looking is told, once, whatever happens to the receiver."""
 
-from __future__ import annotations
-
 import json
 import socket
 from collections.abc import Sequence

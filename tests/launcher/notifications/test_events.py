@@ -1,7 +1,5 @@
 """Notifications: what of a run is told, by its phase, its cause and its money."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

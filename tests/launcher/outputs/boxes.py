@@ -1,7 +1,5 @@
 """A box in memory, whose files an output store downloads."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from pathlib import Path

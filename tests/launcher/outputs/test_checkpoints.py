@@ -1,7 +1,5 @@
 """Checkpoints that come home while the box trains: in slices, whole or not at all, the last two."""
 
-from __future__ import annotations
-
 import os
 import shutil
 from contextlib import suppress

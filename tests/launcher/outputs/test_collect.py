@@ -1,7 +1,5 @@
 """What a manifest names is downloaded, whole or not at all, whatever a box says."""
 
-from __future__ import annotations
-
 import json
 import os
 import tracemalloc

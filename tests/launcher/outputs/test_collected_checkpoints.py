@@ -1,7 +1,5 @@
 """A collection completes the checkpoints that were downloaded while the box trained."""
 
-from __future__ import annotations
-
 from tests.launcher.outputs.training_box import Home, TrainingBox
 from vastrun.contract import layout
 

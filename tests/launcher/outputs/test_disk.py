@@ -1,7 +1,5 @@
 """The folder and the disk here: what does not take a run's files says so, and loses none."""
 
-from __future__ import annotations
-
 import multiprocessing
 import os
 import resource

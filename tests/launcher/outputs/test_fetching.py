@@ -1,7 +1,5 @@
 """One file or folder of a program, fetched by its path: all that a box lists for it passes the gate."""
 
-from __future__ import annotations
-
 import hashlib
 import itertools
 import json

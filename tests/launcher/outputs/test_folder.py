@@ -1,7 +1,5 @@
 """The folder of a run: a file that grows, and what of the program is not there."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

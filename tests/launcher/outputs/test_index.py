@@ -1,7 +1,5 @@
 """What a report shows of a run's folder: bounded, whatever lies there."""
 
-from __future__ import annotations
-
 import itertools
 import json
 from dataclasses import replace

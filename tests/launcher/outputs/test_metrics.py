@@ -1,7 +1,5 @@
 """Metrics that come home while the box trains, and the curves that are read of them."""
 
-from __future__ import annotations
-
 import hashlib
 import itertools
 import json

@@ -1,7 +1,5 @@
 """Where files of a box come to lie here: none over another, none where a file of ours belongs."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """The copy of a box's log grows with it, and each byte comes once."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

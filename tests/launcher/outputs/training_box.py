@@ -1,7 +1,5 @@
 """A box that trains and saves checkpoints, and the folder to which they are downloaded."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import re

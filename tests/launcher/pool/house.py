@@ -1,7 +1,5 @@
 """A house: real machines of `local`, some of them held, and launchers in threads that drive runs there."""
 
-from __future__ import annotations
-
 import contextlib
 import itertools
 import os

@@ -1,7 +1,5 @@
 """SlottedMarket: one fake machine that is held; its slots are the machines of another fake market."""
 
-from __future__ import annotations
-
 import json
 import re
 import shlex

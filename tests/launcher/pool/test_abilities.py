@@ -1,7 +1,5 @@
 """What a shell in a slot can do besides its verbs: what the shell of the held machine can."""
 
-from __future__ import annotations
-
 from typing import Protocol
 
 from tests.fakes import FakeClock, FakeProvider

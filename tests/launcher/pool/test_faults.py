@@ -3,8 +3,6 @@
 No slot may stay, none may be made twice, and no verdict may lie.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What of a job fits a slot of a held machine, and what its share of the price is."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

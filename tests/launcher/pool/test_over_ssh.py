@@ -1,7 +1,5 @@
 """A slot of a machine that is reached over SSH, also one of emulated Vast: every verb, once."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Runs on slots of a machine that a run holds, through the flow that every run has, with real processes."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

@@ -1,7 +1,5 @@
 """What this computer has, and what it lacks for a job."""
 
-from __future__ import annotations
-
 import os
 import re
 import sys

@@ -1,7 +1,5 @@
 """The provider `local`: what is its own beside the contract that all providers keep."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import re

@@ -1,7 +1,5 @@
 """Providers of other packages: found by entry point, imported on first use, named when at fault."""
 
-from __future__ import annotations
-
 import os
 import sys
 from collections.abc import Callable, Sequence

@@ -1,7 +1,5 @@
 """A machine with an SSH server, and a cable to it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """A machine to log in to: an SSH server, a box's folder, and a key that it accepts."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,7 +1,5 @@
 """OpenSSH's own client, started for the user: it goes where the launcher has been, and nowhere else."""
 
-from __future__ import annotations
-
 import os
 import socket
 import subprocess

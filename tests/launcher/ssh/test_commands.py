@@ -1,7 +1,5 @@
 """Commands on a machine: their output, their environment, and their end."""
 
-from __future__ import annotations
-
 import subprocess
 import time
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Getting in: which address, whose key, and what is said when nobody opens."""
 
-from __future__ import annotations
-
 import contextlib
 import socket
 import subprocess

@@ -1,7 +1,5 @@
 """Files on their way to a machine and back, over lines that break."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 import random

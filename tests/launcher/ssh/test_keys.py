@@ -1,7 +1,5 @@
 """Key pairs of one run alone."""
 
-from __future__ import annotations
-
 import subprocess
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A log on a machine, followed by its tail."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import random

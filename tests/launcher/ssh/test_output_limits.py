@@ -1,7 +1,5 @@
 """What a machine prints beside its answers: it costs little memory, and never keeps the user waiting."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Files over a line that sends a byte now and then: a read ends in time, and the next one goes on there."""
 
-from __future__ import annotations
-
 import shutil
 import sys
 import time

@@ -1,7 +1,5 @@
 """Host blocks: the user's own programs go where the launcher has been, and nowhere else."""
 
-from __future__ import annotations
-
 import re
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """`bugreport`: one file of what is known of a run, and nothing private is in it."""
 
-from __future__ import annotations
-
 import io
 import json
 import tarfile

@@ -1,7 +1,5 @@
 """The transcript of a run: every call is in it, nothing secret, and it holds up nothing."""
 
-from __future__ import annotations
-
 import inspect
 import json
 from collections.abc import Callable

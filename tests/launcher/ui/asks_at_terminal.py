@@ -4,8 +4,6 @@ Arguments: `drives`, `views`, `stops` (prints on until it is to destroy) or `bac
 question waits. SIGUSR1 ends its run.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 import sys

@@ -1,7 +1,5 @@
 """Signals become requests; a wait ends when one comes."""
 
-from __future__ import annotations
-
 import os
 import signal
 import threading

@@ -1,7 +1,5 @@
 """The live view at a terminal: what stands where, through resizes, questions and a hostile log."""
 
-from __future__ import annotations
-
 import fcntl
 import io
 import os

@@ -1,7 +1,5 @@
 """The question of Ctrl-C, on a terminal: it stands still, one key answers, silence changes nothing."""
 
-from __future__ import annotations
-
 import os
 import re
 import signal

@@ -1,7 +1,5 @@
 """What `--json` prints is as its published schema says, for every command that has it."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """What a user sees: plain lines in a file, one living line at a terminal."""
 
-from __future__ import annotations
-
 import fcntl
 import io
 import os

@@ -1,7 +1,5 @@
 """What the onstart steps read of job.json, as the shell reads it."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

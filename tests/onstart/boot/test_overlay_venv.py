@@ -1,7 +1,5 @@
 """A virtual environment on top of another: it sees what is there and keeps what is installed."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

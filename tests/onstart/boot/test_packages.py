@@ -1,7 +1,5 @@
 """What the onboard trainer needs and a Python lacks is installed, as pinned; what is there stays."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

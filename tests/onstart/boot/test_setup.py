@@ -1,7 +1,5 @@
 """Set-up commands keep the torch that is there, unless nothing goes with it or they ask for another."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -1,7 +1,5 @@
 """What a slot leaves behind is found, whatever it did to hide, and a machine with any of it is not clean."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

@@ -1,7 +1,5 @@
 """A slot that uses more memory than it may loses its largest process, and says so."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import signal

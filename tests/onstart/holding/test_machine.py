@@ -1,7 +1,5 @@
 """What a held machine divides: cores, memory and GPUs, in equal parts."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

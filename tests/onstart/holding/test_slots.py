@@ -1,7 +1,5 @@
 """Slots are made once, never more than there is room for, and removed with all that they started."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

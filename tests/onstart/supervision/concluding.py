@@ -1,7 +1,5 @@
 """What is observed of a launch, and what is concluded from it."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Supervisors that are started and, at the end of a test, killed with all their processes."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any

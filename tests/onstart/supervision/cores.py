@@ -1,7 +1,5 @@
 """Core files of programs that crash here."""
 
-from __future__ import annotations
-
 import resource
 from pathlib import Path
 

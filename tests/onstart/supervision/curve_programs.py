@@ -1,7 +1,5 @@
 """Files of curves: written by the real TensorBoard and W&B, and frames that are written by hand."""
 
-from __future__ import annotations
-
 import struct
 import subprocess
 import sys

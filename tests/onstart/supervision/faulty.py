@@ -3,8 +3,6 @@
 It reaches into the passes through torch's own global hooks, so that the trainer is the one that is shipped.
 """
 
-from __future__ import annotations
-
 import errno
 import json
 import os

@@ -3,8 +3,6 @@
 Only the launch agent is another one: it forks the ranks where torch's would start them.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import signal

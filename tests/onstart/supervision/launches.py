@@ -1,7 +1,5 @@
 """Boxes with a program of the user's own, and the supervisor started in them as the box's scripts would."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

@@ -1,7 +1,5 @@
 """Supervisors of several nodes that have met, all in this process."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor

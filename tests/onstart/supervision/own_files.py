@@ -1,7 +1,5 @@
 """Files as the programs of users save them, and a watcher that looks at them with a clock of its own."""
 
-from __future__ import annotations
-
 import json
 import os
 import pickle

@@ -1,7 +1,5 @@
 """A supervisor that is started before its turn: what loads meanwhile, and what becomes of it."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

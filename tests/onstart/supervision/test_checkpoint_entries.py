@@ -1,7 +1,5 @@
 """Entries of `checkpoints.files`: what counts as one, how long it must rest, and when it is complete."""
 
-from __future__ import annotations
-
 import json
 import os
 import struct

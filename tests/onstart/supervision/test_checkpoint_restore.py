@@ -1,7 +1,5 @@
 """The newest intact checkpoint of a program is put back to its place, on this machine or the next."""
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """The watcher on a program's own checkpoints: what it takes, and what it leaves, with real files."""
 
-from __future__ import annotations
-
 import os
 import time
 from collections.abc import Callable

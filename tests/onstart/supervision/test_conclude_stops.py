@@ -1,7 +1,5 @@
 """What is said of a training that was stopped."""
 
-from __future__ import annotations
-
 import json
 import signal
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Core files: where the kernel writes them, how large they may be, and what their notes say of a crash."""
 
-from __future__ import annotations
-
 import os
 import resource
 import shutil

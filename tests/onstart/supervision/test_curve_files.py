@@ -1,7 +1,5 @@
 """Files of TensorBoard and W&B: read as these write them, while they are written, and whatever they hold."""
 
-from __future__ import annotations
-
 import os
 import random
 import struct

@@ -1,7 +1,5 @@
 """Where a program's curves are looked for, and which of the files are those of rank 0 since its start."""
 
-from __future__ import annotations
-
 import json
 import os
 from dataclasses import asdict

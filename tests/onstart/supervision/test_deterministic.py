@@ -1,7 +1,5 @@
 """Deterministic trainings under their supervisor: one that is killed and resumed ends with the same bits."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Which rank failed first, and of what."""
 
-from __future__ import annotations
-
 import signal
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The ranks' environment: who wins over whom."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 from typing import Any

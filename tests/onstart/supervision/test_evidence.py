@@ -1,7 +1,5 @@
 """What the files of a training prove, and what they do not."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """A program, a torch or a job file that cannot be started or read is told in the outcome."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """A rank that fails because a process of its was killed for want of memory is no user error."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path

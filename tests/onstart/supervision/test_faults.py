@@ -5,8 +5,6 @@ under every strategy; which moment a fault meets is shifted from one strategy to
 under one strategy.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any

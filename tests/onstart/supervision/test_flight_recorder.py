@@ -1,7 +1,5 @@
 """Ranks are asked for their flight recorders as NCCL's watchdog expects it."""
 
-from __future__ import annotations
-
 import os
 import threading
 import time

@@ -1,7 +1,5 @@
 """Copies that a fork server makes: what they get from their watcher, and that none outlives it."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

@@ -1,7 +1,5 @@
 """Ranks that hang are ended, and the one that the others wait for is named with its frame."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.onstart.supervision.launches import Launcher

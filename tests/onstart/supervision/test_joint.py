@@ -1,7 +1,5 @@
 """What the nodes conclude together: one first cause, one stuck rank, whoever saw it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """A program that never beats: lines in its log are what moves."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

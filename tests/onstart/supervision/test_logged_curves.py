@@ -1,7 +1,5 @@
 """What a program logs to TensorBoard or W&B becomes lines of metrics, unless it beats them itself."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

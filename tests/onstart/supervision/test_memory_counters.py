@@ -1,7 +1,5 @@
 """The kernel's counters of memory, of cgroup v2, v1 and without any."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 

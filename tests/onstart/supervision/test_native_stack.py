@@ -1,7 +1,5 @@
 """What is kept of a program that crashes in native code."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import signal

@@ -1,7 +1,5 @@
 """The supervisors of several nodes, each heard by all others."""
 
-from __future__ import annotations
-
 import socket
 import threading
 import time

@@ -1,7 +1,5 @@
 """Ranks of the onboard trainer: copies of a process that has torch loaded, or processes like any others."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """Which process is the program of a rank that a shell started."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

@@ -1,7 +1,5 @@
 """A killed program continues from its newest complete checkpoint, and ends as an undisturbed one does."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import signal

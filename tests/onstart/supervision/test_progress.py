@@ -1,7 +1,5 @@
 """What `run/status.json` says of ranks that start, train and end."""
 
-from __future__ import annotations
-
 import json
 import time
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """A rank ends as its program ended, and the other ranks live on for a while after one has failed."""
 
-from __future__ import annotations
-
 import json
 import signal
 import subprocess

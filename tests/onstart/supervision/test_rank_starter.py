@@ -1,7 +1,5 @@
 """What the ranks of a user's program are told of each other, without torch."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The merged log: whole lines, whatever the ranks write."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

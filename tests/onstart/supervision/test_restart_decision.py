@@ -1,7 +1,5 @@
 """What follows on a start of the ranks of several nodes: the same on all of them."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Trainings that fail and begin again on the same box: what they lose, what they change, what they leave."""
 
-from __future__ import annotations
-
 import json
 import signal
 from collections.abc import Iterator

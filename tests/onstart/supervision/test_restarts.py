@@ -1,7 +1,5 @@
 """What follows on ranks that failed: another start on this box, and how, or the end."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Supervisors of several nodes that start their ranks again together, or none of them."""
 
-from __future__ import annotations
-
 import os
 import signal
 from collections.abc import Callable, Iterator

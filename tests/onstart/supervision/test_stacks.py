@@ -1,7 +1,5 @@
 """Stacks as Python prints them, and the frame that is worth a name."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

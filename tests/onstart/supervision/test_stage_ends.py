@@ -1,7 +1,5 @@
 """What the supervisor says of the stages of a run: how far each came, and which gate was missed."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """The stall rule: who stands still for too long, and who is waited for."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

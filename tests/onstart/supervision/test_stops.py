@@ -1,7 +1,5 @@
 """Programs that are asked to stop, as real processes: what reaches them, and what their outcome says."""
 
-from __future__ import annotations
-
 import signal
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The supervisor with real processes: what each way to end leaves behind."""
 
-from __future__ import annotations
-
 import os
 import signal
 import time

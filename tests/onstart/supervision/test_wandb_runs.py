@@ -1,7 +1,5 @@
 """W&B runs of a user's program: what W&B shows is how the program ended, whoever told it."""
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """The server from which files are downloaded."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest

@@ -1,7 +1,5 @@
 """Files to download, and what downloads them: the step of a boot, or one download without its pauses."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

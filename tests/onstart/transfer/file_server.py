@@ -1,7 +1,5 @@
 """A web server of one file that behaves as a test wants it to."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress

@@ -1,7 +1,5 @@
 """A held machine downloads a file once, for all runs on it."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

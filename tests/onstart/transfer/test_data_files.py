@@ -1,7 +1,5 @@
 """The files of `data:` are in the data folder before the ranks start, or the step says whose fault it is."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 from pathlib import Path

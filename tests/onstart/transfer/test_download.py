@@ -1,7 +1,5 @@
 """One download: continued where it can be, and given up with the name of who is to blame."""
 
-from __future__ import annotations
-
 import hashlib
 import socket
 from pathlib import Path

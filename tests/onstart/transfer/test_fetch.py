@@ -1,7 +1,5 @@
 """The checkpoint to continue from is fetched from where earlier runs pushed it, if it is whole."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

@@ -1,7 +1,5 @@
 """The manifest: what comes home."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

@@ -1,7 +1,5 @@
 """The files of one path, as a launcher asks for them: only those of the program."""
 
-from __future__ import annotations
-
 import json
 import sys
 from pathlib import Path

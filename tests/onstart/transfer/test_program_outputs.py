@@ -1,7 +1,5 @@
 """What a user's program wrote beside its named outputs: found, limited, and told from what was there."""
 
-from __future__ import annotations
-
 import json
 import os
 import time

@@ -1,7 +1,5 @@
 """Checkpoints that a box pushes by itself: to a folder, and to a real S3 API on loopback."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

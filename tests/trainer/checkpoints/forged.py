@@ -1,7 +1,5 @@
 """Checkpoints that were made to hurt whoever reads them."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

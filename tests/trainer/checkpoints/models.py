@@ -1,7 +1,5 @@
 """A small model, its optimiser and its average, spread over the ranks by each strategy."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import torch

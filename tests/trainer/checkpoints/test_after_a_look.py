@@ -1,7 +1,5 @@
 """A checkpoint that is saved after a look at the samples kept back, whatever strategy and options train."""
 
-from __future__ import annotations
-
 from itertools import product
 from pathlib import Path
 from shutil import copytree

@@ -1,7 +1,5 @@
 """Saving: beside the training, agreed by all ranks, never the worse for a full disk, a death or a kill."""
 
-from __future__ import annotations
-
 import errno
 import io
 import os

@@ -1,7 +1,5 @@
 """What a checkpoint holds of a training that has not made a step yet."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from torch import nn

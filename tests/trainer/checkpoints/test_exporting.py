@@ -1,7 +1,5 @@
 """An export: the weights of a checkpoint in one file; of one that is a trap, nothing but a line."""
 
-from __future__ import annotations
-
 import json
 import os
 import pickle

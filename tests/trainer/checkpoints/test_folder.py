@@ -1,7 +1,5 @@
 """The folder of checkpoints: each whole or absent; the newest and the best kept. Plain files will do."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from pathlib import Path

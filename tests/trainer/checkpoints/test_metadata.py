@@ -1,7 +1,5 @@
 """Metadata that were made to take memory and time are refused before they do."""
 
-from __future__ import annotations
-
 import json
 import pickle
 import subprocess

@@ -1,7 +1,5 @@
 """Resuming: on another number of ranks, with another strategy, from the newest checkpoint that is intact."""
 
-from __future__ import annotations
-
 import io
 import json
 import os

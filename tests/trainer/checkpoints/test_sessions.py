@@ -1,7 +1,5 @@
 """Real sessions that are killed, and continued by as many ranks, then by another number of them."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

@@ -1,7 +1,5 @@
 """Ranks that must hold the same: silence while they do, and the parameter and the rank when they do not."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any

@@ -1,7 +1,5 @@
 """Trainings whose ranks do not train one thing: they end, and say why."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """The names of PDEBench's files that tests write."""
 
-from __future__ import annotations
-
 FILES = {
     "advection": "1D_Advection_Sols_beta1.0.hdf5",
     "burgers": "1D_Burgers_Sols_Nu0.1.hdf5",

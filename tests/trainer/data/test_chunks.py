@@ -1,7 +1,5 @@
 """Chunks: large fields are processed in parts, and what is found of them is that of the whole."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

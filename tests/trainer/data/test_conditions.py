@@ -1,7 +1,5 @@
 """Conditions: generated data hold none twice and no uniform one; test conditions in training are reported."""
 
-from __future__ import annotations
-
 import shutil
 from dataclasses import dataclass, replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The advection data: exact, in PDEBench's layout, one split for all speeds, nothing written twice."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """The sets as files: made whole or not at all, by any number of processes, and PDEBench's own read alike."""
 
-from __future__ import annotations
-
 import json
 import os
 import pickle

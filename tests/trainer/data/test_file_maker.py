@@ -1,7 +1,5 @@
 """Data that an earlier run made on the same machine is taken, and can hurt nobody."""
 
-from __future__ import annotations
-
 import threading
 from dataclasses import replace
 from pathlib import Path

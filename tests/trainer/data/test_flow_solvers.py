@@ -1,7 +1,5 @@
 """The solvers of gases and flows: exact solutions, orders of convergence, and what they conserve."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Files that others wrote: what is wrong with one is told with its name and that of the array."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path

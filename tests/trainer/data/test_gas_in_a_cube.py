@@ -1,7 +1,5 @@
 """The solver of gases in a cube: order of convergence, and that no axis is special."""
 
-from __future__ import annotations
-
 import math
 from functools import reduce
 

@@ -1,7 +1,5 @@
 """PDEBench's own files: read like ours, thinned to the points and frames that a job asks for."""
 
-from __future__ import annotations
-
 import tracemalloc
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Recycled memory: used again when nobody holds it any more, and never before."""
 
-from __future__ import annotations
-
 import pickle
 
 import torch

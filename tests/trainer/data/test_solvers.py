@@ -1,7 +1,5 @@
 """The solvers: each against an exact solution, and for what its equation keeps."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import fields, replace
 

@@ -1,7 +1,5 @@
 """Parameters that are sampled from a range in training, and others that are tested on and not trained."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

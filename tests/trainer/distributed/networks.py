@@ -1,7 +1,5 @@
 """Two network namespaces of this computer with a cable between them: as two machines are to each other."""
 
-from __future__ import annotations
-
 import secrets
 import shutil
 import subprocess

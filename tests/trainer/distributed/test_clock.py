@@ -1,7 +1,5 @@
 """The clock of the steps: on a CPU by the time that passes, on CUDA by events that nobody waits for."""
 
-from __future__ import annotations
-
 import time
 
 import torch

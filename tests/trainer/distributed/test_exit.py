@@ -1,7 +1,5 @@
 """How a rank ends: each cause with its reason file and exit code, and a stop that cannot wait for ever."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

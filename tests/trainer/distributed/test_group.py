@@ -1,7 +1,5 @@
 """The ranks together: no other device than the one asked for, and votes that all ranks see alike."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

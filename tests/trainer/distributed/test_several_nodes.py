@@ -1,7 +1,5 @@
 """Two nodes, each with a supervisor and a network of its own: one training, one verdict."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

@@ -1,7 +1,5 @@
 """The control votes of several ranks: they stop together."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.trainer.conftest import together

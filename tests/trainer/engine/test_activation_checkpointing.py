@@ -1,7 +1,5 @@
 """Activation checkpointing: less memory for more computation, and the same losses."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path

@@ -1,7 +1,5 @@
 """torch.compile under every strategy: the losses of the same training without it."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Compilation of blocks: what Inductor is asked for."""
 
-from __future__ import annotations
-
 from typing import Any, Literal
 
 import pytest

@@ -1,7 +1,5 @@
 """The stage to train follows from the newest checkpoint and the results so far, on any machine."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

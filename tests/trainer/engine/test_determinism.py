@@ -1,7 +1,5 @@
 """`train.deterministic`: what it refuses, what it sets, and what a resumed training warns of."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """EMA: its decay rises, so that a short training is not averaged with the weights that it began with."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from torch import nn

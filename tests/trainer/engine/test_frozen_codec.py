@@ -1,7 +1,5 @@
 """Trainings with a frozen codec: it stays as it was, and what learns is the rest."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """The learning rate of each step."""
 
-from __future__ import annotations
-
 from copy import deepcopy
 
 import pytest

@@ -1,7 +1,5 @@
 """The plan of a start: which strategy and why, and sizes that always make the whole batch."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

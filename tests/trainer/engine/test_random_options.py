@@ -3,8 +3,6 @@
 Two dozen, of which CI tries one; `make fuzz` tries 64, and FUZZ_SEED draws others.
 """
 
-from __future__ import annotations
-
 import math
 import os
 import random

@@ -1,7 +1,5 @@
 """The engine of a training: its memory, its average, its messages, its refusals."""
 
-from __future__ import annotations
-
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path

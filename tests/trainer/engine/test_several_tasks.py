@@ -1,7 +1,5 @@
 """Several tasks at once, of any dimension, with and without time: one training, however it is spread."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Rollouts of what is kept back, during a training; and of the test set, by a checkpoint alone."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

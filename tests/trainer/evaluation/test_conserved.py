@@ -1,7 +1,5 @@
 """Conserved densities of flows: those that their solver conserves, and scored as such."""
 
-from __future__ import annotations
-
 import numpy as np
 import torch
 

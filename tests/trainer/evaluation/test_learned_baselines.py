@@ -1,7 +1,5 @@
 """Learned baselines: exact where the problem is linear, fitted to the training set alone, repeatable."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

@@ -1,7 +1,5 @@
 """What is measured of squares and cubes: the rim, the mean, waves by their length in any direction."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

@@ -1,7 +1,5 @@
 """Planes: what pictures show of a field, and where it is in the units of the data."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

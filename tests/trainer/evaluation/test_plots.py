@@ -1,7 +1,5 @@
 """Pictures: a file for each thing there is to see, of any field and of rollouts that ran away."""
 
-from __future__ import annotations
-
 import math
 import sys
 from contextlib import redirect_stdout

@@ -1,7 +1,5 @@
 """Scores of full rollouts: as their definitions say, the same on any number of ranks, beside their floors."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Mapping

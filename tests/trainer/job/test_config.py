@@ -1,7 +1,5 @@
 """What follows of a task's name: its axes, its files, its parameters. No torch."""
 
-from __future__ import annotations
-
 import pytest
 
 from vastrun.trainer.job.data_config import PARAMETERS, DataConfig

@@ -1,7 +1,5 @@
 """Which faults between the fields of `train:` are found, at the exact limits. No torch."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Stages of one run: their steps count on, a gate is met or missed, and wrong lists are found before it."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

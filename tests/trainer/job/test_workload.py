@@ -1,7 +1,5 @@
 """Which strategies a job may come to, where the GPUs are not known yet."""
 
-from __future__ import annotations
-
 import pytest
 
 from vastrun.trainer.job.config import TrainConfig

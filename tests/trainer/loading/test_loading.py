@@ -1,7 +1,5 @@
 """Loaders: the same micro-batches from the device, from memory and from files; faults are told by name."""
 
-from __future__ import annotations
-
 import os
 import signal
 import socket

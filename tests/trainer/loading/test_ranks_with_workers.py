@@ -1,7 +1,5 @@
 """A rank whose workers read from files: it learns as any other, says who died, and leaves nobody behind."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

@@ -1,7 +1,5 @@
 """Models of a user's code, and boxes that have it."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 from typing import Any

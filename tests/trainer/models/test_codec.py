@@ -1,7 +1,5 @@
 """Codec: a token for each patch, and back."""
 
-from __future__ import annotations
-
 import torch
 
 from vastrun.trainer.job.config import ModelConfig

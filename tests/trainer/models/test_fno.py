@@ -1,7 +1,5 @@
 """The Fourier neural operator: what a spectral convolution lets through."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

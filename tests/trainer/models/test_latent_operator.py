@@ -1,7 +1,5 @@
 """The latent operator, its objective and its optimiser."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Modes of a field: another grid by the modes that both have, and a linear map of each mode."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 

@@ -1,7 +1,5 @@
 """All operators: the same promises for every model, in one to three dimensions, of one channel or several."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """A model of the user's code that cannot be built or used is an error that names its key."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Models of the user's code: trained, saved, continued and evaluated like ours."""
 
-from __future__ import annotations
-
 import importlib
 import json
 import shutil

@@ -1,7 +1,5 @@
 """Positions between walls and in periodic domains, on a ramp from one end to the other."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """Precision: which products a GPU may round."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest

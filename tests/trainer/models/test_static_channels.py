@@ -1,7 +1,5 @@
 """Channels that do not change with time: given to a model, carried along, and neither learned nor scored."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

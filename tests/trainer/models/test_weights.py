@@ -1,7 +1,5 @@
 """Weights: where a module's tensors lie."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from torch import nn

@@ -1,7 +1,5 @@
 """Task schedule: each task has random numbers of its own, whatever other tasks there are."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from vastrun.mix import Mix

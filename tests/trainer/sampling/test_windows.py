@@ -1,7 +1,5 @@
 """The sampler: a pure function of the seed and the step, the same for any number of ranks."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Stages one after the other, each in a box of its own, upon the checkpoint of the one before."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """The denoiser: what all models promise, and that it knows how much noise there is."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from torch import Tensor

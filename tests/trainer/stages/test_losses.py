@@ -1,7 +1,5 @@
 """What the stages learn from: whose error is refined; and that distillation does not end at nothing."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

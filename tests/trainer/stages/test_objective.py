@@ -1,7 +1,5 @@
 """The objective: each term is zero for what is right, sees one kind of error, and teaches all parts."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """From noise to fields: against distributions whose denoiser is known exactly."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 
 import torch

@@ -1,7 +1,5 @@
 """Stages on several ranks: the same training as on one, and nothing moves in what does not learn."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from itertools import product
 from pathlib import Path

@@ -1,7 +1,5 @@
 """One training, spread in every way: the same first weights, the same gradients, the same losses."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Strategies: every one that a job file may name is there."""
 
-from __future__ import annotations
-
 from inspect import signature
 from typing import get_args, get_type_hints
 

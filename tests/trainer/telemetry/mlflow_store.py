@@ -1,7 +1,5 @@
 """MLflow's file store of a box, read by MLflow's own client."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Sequence
 from pathlib import Path

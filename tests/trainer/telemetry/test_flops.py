@@ -1,7 +1,5 @@
 """Floating-point operations: as a count by hand has it; and what GPUs could do."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

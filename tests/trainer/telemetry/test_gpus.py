@@ -1,7 +1,5 @@
 """GPUs under watch, with an NVML that answers as NVIDIA's does."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 from types import ModuleType, SimpleNamespace

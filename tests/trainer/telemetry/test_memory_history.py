@@ -1,7 +1,5 @@
 """Memory history: a snapshot of a GPU's memory when it ran out, with a stand-in for torch.cuda.memory."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any

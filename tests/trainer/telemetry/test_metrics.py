@@ -1,7 +1,5 @@
 """Metrics and W&B: lines that can be read, an end that is true, and no network without a key."""
 
-from __future__ import annotations
-
 import json
 import math
 import sys

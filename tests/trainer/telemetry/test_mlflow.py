@@ -1,7 +1,5 @@
 """MLflow: the store read back, one run across restarts, its end, servers that cost nothing."""
 
-from __future__ import annotations
-
 import sys
 import threading
 from collections.abc import Iterator

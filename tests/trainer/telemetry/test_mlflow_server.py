@@ -1,7 +1,5 @@
 """MLflow's own server on a database: what it shows of a run, which continues and ends as the training did."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

@@ -1,7 +1,5 @@
 """Profiler: which steps are recorded, and what is left of them."""
 
-from __future__ import annotations
-
 import gzip
 import json
 from pathlib import Path

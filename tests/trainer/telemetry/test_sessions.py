@@ -1,7 +1,5 @@
 """What telemetry takes from a session: its W&B run, which others may have begun, and what its model costs."""
 
-from __future__ import annotations
-
 import json
 import math
 import shutil

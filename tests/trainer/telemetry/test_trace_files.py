@@ -1,7 +1,5 @@
 """Trace files: a table and a compressed trace of what torch's profiler wrote."""
 
-from __future__ import annotations
-
 import gzip
 import io
 import json

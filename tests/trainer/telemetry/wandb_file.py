@@ -1,7 +1,5 @@
 """What an offline W&B run says of itself: its `.wandb` file, a log of records as LevelDB writes them."""
 
-from __future__ import annotations
-
 import struct
 from collections.abc import Iterator
 from pathlib import Path

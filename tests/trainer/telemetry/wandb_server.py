@@ -1,7 +1,5 @@
 """A W&B of its own on a loopback port: what it was told of each run, as its web pages would show it."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import threading

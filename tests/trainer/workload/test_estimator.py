@@ -1,7 +1,5 @@
 """What is estimated of a step is what a real one takes: operations to the last, memory to a tenth."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """A model of the user's code is built and called once on the machine before its data are made."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """A job of several stages is estimated as one: its mean step, and the memory of its largest stage."""
 
-from __future__ import annotations
-
 import pytest
 
 from vastrun.trainer.job.workload import PeakBytes, Workload

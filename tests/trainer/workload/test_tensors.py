@@ -1,7 +1,5 @@
 """Operations are counted, and queries of fake tensors are not."""
 
-from __future__ import annotations
-
 import pytest
 
 pytestmark = pytest.mark.torch

@@ -1,7 +1,5 @@
 """Figures of a deep model follow from those of two and of three blocks of it, to the last byte."""
 
-from __future__ import annotations
-
 import multiprocessing
 from collections.abc import Mapping
 from dataclasses import replace

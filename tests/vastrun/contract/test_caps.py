@@ -1,7 +1,5 @@
 """Caps of the files that machine and launcher exchange, each at its exact limit and as the pages tell it."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

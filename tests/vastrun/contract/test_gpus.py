@@ -1,7 +1,5 @@
 """What each GPU can do at best: a second table, of the figures as the data sheets print them."""
 
-from __future__ import annotations
-
 import pytest
 
 from vastrun.contract.gpus import PEAKS, GpuPeak, peak_of

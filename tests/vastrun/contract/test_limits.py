@@ -1,7 +1,5 @@
 """Limits: a value is refused in the same words with annotated-types and without it."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

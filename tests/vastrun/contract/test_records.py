@@ -1,7 +1,5 @@
 """Records: values of any origin become nouns whose fields are what they say, or one clear error."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal

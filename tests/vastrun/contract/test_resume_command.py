@@ -1,7 +1,5 @@
 """`{resume}` in a command: a path, an option with it, or nothing on a fresh start."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

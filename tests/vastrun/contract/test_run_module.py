@@ -1,7 +1,5 @@
 """Modules of the trainer, run in a folder of the user's."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

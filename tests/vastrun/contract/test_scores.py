@@ -1,7 +1,5 @@
 """Scores as they are shown: whatever of them a box leaves out, or makes up, there are words for the rest."""
 
-from __future__ import annotations
-
 from hypothesis import given
 from hypothesis import strategies as st
 

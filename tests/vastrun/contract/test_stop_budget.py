@@ -1,7 +1,5 @@
 """Each who waits for a stop waits longer than who does the work."""
 
-from __future__ import annotations
-
 import os
 import re
 import time

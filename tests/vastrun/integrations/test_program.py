@@ -1,7 +1,5 @@
 """Program: where it starts, how it ends, and what of its logs becomes a curve; no framework is imported."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import textwrap

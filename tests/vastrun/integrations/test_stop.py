@@ -1,7 +1,5 @@
 """StopAgreement: a SIGTERM to any rank stops all of them after the same step, within about a second."""
 
-from __future__ import annotations
-
 import signal
 from collections.abc import Iterator
 

@@ -1,7 +1,5 @@
 """Real containers: what befalls them, and what is left of them."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """What a Docker daemon that is down, silent or unwilling means for a run; and what it is asked for."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

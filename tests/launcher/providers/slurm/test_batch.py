@@ -1,7 +1,5 @@
 """What sbatch is given: limits, shares, the user's own options and lines, containers."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """A job that is over, and whose programs are still being ended: its box stays meanwhile, and no longer."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

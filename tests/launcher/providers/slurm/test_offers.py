@@ -1,7 +1,5 @@
 """Partitions as offers: GPUs by GRES, prices by the settings, and what a partition lacks."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A cluster whose login node is another computer: over SSH, by the host key that the user wrote down."""
 
-from __future__ import annotations
-
 import getpass
 import subprocess
 from collections.abc import Iterator

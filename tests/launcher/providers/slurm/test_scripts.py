@@ -1,7 +1,5 @@
 """What the scripts of a Slurm job do without Slurm: their answers, and the port where nodes meet."""
 
-from __future__ import annotations
-
 import os
 import signal
 import socket

@@ -1,7 +1,5 @@
 """What boxes leave on the shared disk: nothing that one of them writes is a row of another."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """An emulated Vast, and the provider on it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

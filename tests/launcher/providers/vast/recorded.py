@@ -1,7 +1,5 @@
 """Rows of instances as others recorded them (recordings/instances.yaml), and what they mean."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any

@@ -1,7 +1,5 @@
 """Answers of Vast as others recorded them, and what they mean. Keys and ids of accounts are replaced."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any

@@ -4,8 +4,6 @@ It has 18 columns, rounded: an offer's id stands for its machine's, and prices a
 Further 26 offers have all columns with units, as they were sent (recordings/SOURCES.md).
 """
 
-from __future__ import annotations
-
 import csv
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Offers as others recorded them (recordings/offers.yaml), and what they mean."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What the tests of the provider share: a job, an order, and waits that end."""
 
-from __future__ import annotations
-
 import time
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Rows as Vast sends them, for tests that need no market."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from vastrun.launcher.image.lock import shipped_lock

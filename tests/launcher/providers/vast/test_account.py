@@ -1,7 +1,5 @@
 """The account's key is read in one place, from where Vast's own tools keep it, and is never shown."""
 
-from __future__ import annotations
-
 import threading
 import time
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """A bid is changed on Vast: a machine that was outbid runs again, at the new price."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.emulators.vast import VastEmulator

@@ -1,7 +1,5 @@
 """A box that never comes up is known by its row within seconds; one that lags is left alone."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """What Vast charged is known by the label of the machine, some time after it is gone."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Columns of Vast's rows are read up to their exact limits, and each field of an offer from its column."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any

@@ -1,7 +1,5 @@
 """Every refusal of Vast's becomes one of our errors, with its cause."""
 
-from __future__ import annotations
-
 import json
 import re
 import threading

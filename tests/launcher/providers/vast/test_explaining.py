@@ -1,7 +1,5 @@
 """`plan --explain` on Vast, from the ledger of somebody who has trained there before."""
 
-from __future__ import annotations
-
 import re
 import time
 from datetime import datetime, timedelta

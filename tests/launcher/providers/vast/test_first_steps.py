@@ -1,7 +1,5 @@
 """The road's first steps on an emulated Vast: a machine that is no good is given back, noted and avoided."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator
 from pathlib import Path

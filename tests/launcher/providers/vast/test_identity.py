@@ -1,7 +1,5 @@
 """Whether who answers is the machine that was rented: its own log says which SSH host key it has."""
 
-from __future__ import annotations
-
 import time
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Rows of instances as Vast, its documentation and its users show them: read column by column."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """All processes of a user queue together for their calls, and a refusal makes all of them slower."""
 
-from __future__ import annotations
-
 import itertools
 import threading
 from collections.abc import Callable

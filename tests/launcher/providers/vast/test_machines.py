@@ -1,7 +1,5 @@
 """Machines that are ours: listed, reached, ended, and never read as gone when they are not."""
 
-from __future__ import annotations
-
 import time
 from pathlib import Path
 

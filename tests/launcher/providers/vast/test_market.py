@@ -1,7 +1,5 @@
 """Searching: what fits a job, and why the rest does not."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Every hard limit holds whatever Vast sends, and the funnel says what each of them took."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

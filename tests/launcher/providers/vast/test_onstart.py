@@ -1,7 +1,5 @@
 """The onstart text fits Vast's field, runs under any shell, and arms the lease."""
 
-from __future__ import annotations
-
 import base64
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """One order on Vast, field by field and to the second: what is sent, what is waited for, what is returned."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field, replace
 from typing import Any, cast
 

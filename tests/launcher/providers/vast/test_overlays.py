@@ -1,7 +1,5 @@
 """Several nodes on Vast: one cluster, one overlay network for the run, which is gone when the run is."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """The cheapest offer to finish on comes first, and the ranking says why."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 from random import Random

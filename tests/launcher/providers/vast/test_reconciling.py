@@ -1,7 +1,5 @@
 """What `doctor` and `reap` say of the account is what Vast bills, whatever its list shows."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path

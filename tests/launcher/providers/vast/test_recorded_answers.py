@@ -1,7 +1,5 @@
 """Answers that others recorded on the live service are understood, over HTTP as Vast sends them."""
 
-from __future__ import annotations
-
 import json
 import re
 import time

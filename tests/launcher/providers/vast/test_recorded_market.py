@@ -1,7 +1,5 @@
 """What the job's limits leave of a market that somebody recorded, and how it is rented there."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any

@@ -1,7 +1,5 @@
 """Every recorded offer is read as it was meant, and left or removed by the limits that it fails."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest

@@ -1,7 +1,5 @@
 """Renting: one request, and a machine that is ours, or none."""
 
-from __future__ import annotations
-
 import time
 from dataclasses import replace
 from pathlib import Path

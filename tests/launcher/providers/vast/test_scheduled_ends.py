@@ -1,7 +1,5 @@
 """Scheduled ends on Vast: never in an hour in which the machine may live, one for each machine, and moved."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What a check of the account finds in Vast's search."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Mapping
 from typing import Any, cast

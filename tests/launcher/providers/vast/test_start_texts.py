@@ -1,7 +1,5 @@
 """Whatever a machine that does not start reports, the wait for it is short, and its job is not to blame."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Requests to Vast: the same with its SDK and without it, and what Vast's own functions send."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """Rows of tables in 80 columns: the values in which they differ are shown."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Literal

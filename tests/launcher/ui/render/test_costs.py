@@ -1,7 +1,5 @@
 """What `cost --by` and `cost reconcile` print: it adds up, it fits, and each word of it is explained."""
 
-from __future__ import annotations
-
 import random
 import re
 from dataclasses import replace

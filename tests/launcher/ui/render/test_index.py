@@ -1,7 +1,5 @@
 """The index of a run's folder: what is there in words, and the result for programs."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 from dataclasses import replace

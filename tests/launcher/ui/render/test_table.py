@@ -1,7 +1,5 @@
 """No cell of a spreadsheet is a formula, and numbers stay numbers."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.runs import a_run

@@ -1,7 +1,5 @@
 """What the commands print, piece by piece."""
 
-from __future__ import annotations
-
 import fcntl
 import os
 import random

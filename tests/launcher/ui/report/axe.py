@@ -1,7 +1,5 @@
 """axe-core in a page: what of it somebody could not read, or not reach."""
 
-from __future__ import annotations
-
 import json
 from functools import cache
 from importlib.resources import files

@@ -1,7 +1,5 @@
 """A made-up batch with the runs of its points, their curves and what they cost: for pages of any size."""
 
-from __future__ import annotations
-
 import json
 import math
 import random

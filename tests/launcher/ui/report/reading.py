@@ -1,7 +1,5 @@
 """A page as a parser reads it, and what no page may hold, whatever a box says."""
 
-from __future__ import annotations
-
 import base64
 import json
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """The pages in a browser: nothing is asked for, nothing complains, the table sorts, the pictures answer."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Text of any origin becomes markup that shows it, and nothing else."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

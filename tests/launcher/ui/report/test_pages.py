@@ -1,7 +1,5 @@
 """The pages of runs and of batches: what they show, how large they are, and that they are whole."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import time

@@ -1,7 +1,5 @@
 """The pages of `vastrun ui` in a browser: they keep up, ask nobody else, and run nothing that a box says."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path

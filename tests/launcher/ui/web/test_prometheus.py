@@ -1,7 +1,5 @@
 """Prometheus metrics: a scrape over loopback, read back by Prometheus' own parser; the dashboard's names."""
 
-from __future__ import annotations
-
 import json
 import re
 import socket

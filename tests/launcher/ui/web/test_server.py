@@ -1,7 +1,5 @@
 """`vastrun ui` over loopback: read-only, for one token, and nothing for anybody else."""
 
-from __future__ import annotations
-
 import os
 import re
 import signal

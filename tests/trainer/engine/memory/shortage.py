@@ -1,7 +1,5 @@
 """A rank whose memory has room for so many windows at once: more of them fail, at a place drawn by lot."""
 
-from __future__ import annotations
-
 import random
 from typing import Any
 

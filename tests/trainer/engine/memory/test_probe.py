@@ -1,7 +1,5 @@
 """The probe: what fits is agreed by all, wherever a rank fails, and nothing of the search stays."""
 
-from __future__ import annotations
-
 import gc
 import random
 import re

@@ -1,7 +1,5 @@
 """Retry: a step that was too much for a rank is done again by all, and the curve shows nothing of it."""
 
-from __future__ import annotations
-
 import gc
 import random
 from pathlib import Path

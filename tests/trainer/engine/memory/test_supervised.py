@@ -1,7 +1,5 @@
 """Under the supervisor: what the probe finds and what a retry changes need no new start of the ranks."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The table of assumptions: whole, honest about what deviates, safe against what a service or a file says."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from typing import Any

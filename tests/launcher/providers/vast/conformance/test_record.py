@@ -1,7 +1,5 @@
 """The file of what was seen: it comes back as it was written, and nothing else is taken for one."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

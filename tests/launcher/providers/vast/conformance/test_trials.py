@@ -1,7 +1,5 @@
 """The trial of a bid before the run's own order: ended whatever Vast answers, never above the limit."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Iterator
