@@ -73,8 +73,7 @@ def run_killed(points: int = 100, parallel: int = PARALLEL, speed: float = SPEED
     seen = measure(points, parallel, speed, kills=kills)
     counts = Counter(run.point for run in seen.runs if run.parent is None and run.cause is not Cause.NO_OFFER)
     report_claims(
-        "batch, killed",
-        f"{points} points in {len(seen.runs)} runs; {dict(seen.verdicts)}; {seen.drift}",
+        "batch, killed", f"{points} points in {len(seen.runs)} runs; {dict(seen.verdicts)}; {seen.drift}"
     )
     claims = [
         Claim(kills - seen.watched.kills, "kills that came too late", NONE),

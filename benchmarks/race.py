@@ -96,12 +96,7 @@ class Racer:
     """A candidate in training. Its error is that of the moving average of its weights."""
 
     def __init__(
-        self,
-        task: Task,
-        candidate: Candidate,
-        seed: int,
-        *,
-        optim: OptimConfig | None = None,
+        self, task: Task, candidate: Candidate, seed: int, *, optim: OptimConfig | None = None
     ) -> None:
         torch.manual_seed(seed)
         device = task.test.fields.device

@@ -136,10 +136,7 @@ class Examined(FastLauncher):
         super().__init__(folder, factor=factor, market=honest_machines(5), seen=seen)
         account = VastAccount(key=self.vast.account_key, server=self.vast.url, login=self.vast.login)
         self._thorough = ProbeLevel(
-            download_url=f"{self.vast.url}/download/2000000",
-            download_gb=0.002,
-            watch_s=watch_s,
-            trial=trial,
+            download_url=f"{self.vast.url}/download/2000000", download_gb=0.002, watch_s=watch_s, trial=trial
         )
         self._provider = VastProvider(account, folder / "state", clock=self._clock)
         self._examination = ConformanceRun(self._provider, self._thorough, lambda: False)

@@ -53,10 +53,7 @@ def test_what_runs_a_box_here_says_what_it_needs_before_anything_is_made(command
 
 def test_a_job_is_planned_in_docker(mac: Terminal, tmp_path: Path) -> None:
     pytest.importorskip("docker")
-    answers = {
-        "GET /info": (200, INFO),
-        "GET /images/.*/json": (200, {"Id": "sha256:0"}),
-    }
+    answers = {"GET /info": (200, INFO), "GET /images/.*/json": (200, {"Id": "sha256:0"})}
     with FakeDaemon(tmp_path, answers) as daemon:
         done = mac.type(
             "plan", *JOB, "--provider", "docker", "--set", "image=lab/own:1", DOCKER_HOST=daemon.url

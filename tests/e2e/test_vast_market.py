@@ -48,10 +48,7 @@ ATTACKS: Mapping[str, Attack] = {
     "price_rises": Attack(unseen_s=WATCHED_S, may_be_left=True),
     "price_falls": Attack(unseen_s=WATCHED_S),
 }
-CREATES = {
-    "create_twice": Attack(seconds=8.0),
-    "create_late": Attack(seconds=20.0),
-}
+CREATES = {"create_twice": Attack(seconds=8.0), "create_late": Attack(seconds=20.0)}
 """These strike while a machine is rented, and nowhere else."""
 SHARE = 1 if "FUZZ" in os.environ else 2
 """One of so many phases is tried with each; `make fuzz` tries all of them."""

@@ -83,13 +83,7 @@ def _word(done: Reply) -> str:
     is_json = done.content_type == "application/json"
     content = done.content if is_json else None
     heard = Exchange(
-        method="",
-        path="",
-        asked_at=0,
-        answered_at=0,
-        status=done.status,
-        content=content,
-        is_json=is_json,
+        method="", path="", asked_at=0, answered_at=0, status=done.status, content=content, is_json=is_json
     )
     return heard.word
 

@@ -129,10 +129,7 @@ FAULTS: Mapping[str, tuple[str, str]] = {
     "invalid_token": (READ, "400, the page's token is not known any more"),
     "logs_late": (READ, "the result_url never has a result"),
     "search_quota": (READ, "429 search_quota_exceeded until midnight"),
-    "odd_offers": (
-        READ,
-        "no offer has an end_date, one no gpu_ram, one a text for its price",
-    ),
+    "odd_offers": (READ, "no offer has an end_date, one no gpu_ram, one a text for its price"),
     "no_offers": (READ, "the search finds nothing"),
     "filters_ignored": (READ, "the search does not apply filters"),
     "search_capped": (READ, "a search answers with 64 offers at most, whatever its limit says"),

@@ -59,10 +59,7 @@ class Port:
     """One forwarded port. `received` and `sent` are bytes into and out of the box."""
 
     def __init__(
-        self,
-        number: int,
-        target: Callable[[], int | None],
-        call: Callable[[Coroutine[Any, Any, None]], None],
+        self, number: int, target: Callable[[], int | None], call: Callable[[Coroutine[Any, Any, None]], None]
     ) -> None:
         self.number = number
         self.received = 0

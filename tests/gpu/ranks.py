@@ -85,12 +85,7 @@ def _work(
 
 
 def _take_part(
-    gpus: int,
-    rank: int,
-    ranks: int,
-    folder: Path,
-    function: Callable[..., Any],
-    arguments: tuple[Any, ...],
+    gpus: int, rank: int, ranks: int, folder: Path, function: Callable[..., Any], arguments: tuple[Any, ...]
 ) -> Any:
     import torch
     import torch.distributed as torch_dist

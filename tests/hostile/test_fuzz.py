@@ -30,14 +30,7 @@ from torch.distributed.checkpoint.metadata import (
 from tests.fakebox import Training
 from tests.hostile.boxes import Since
 from tests.hostile.lie import GOOD, STEERING, Lie
-from tests.hostile.test_lies import (
-    ASKS,
-    PHASES,
-    Asks,
-    assert_a_good_end,
-    assert_no_crash,
-    lying_terminal,
-)
+from tests.hostile.test_lies import ASKS, PHASES, Asks, assert_a_good_end, assert_no_crash, lying_terminal
 from tests.launcher.providers.vast import rows
 from vastrun.contract import layout
 from vastrun.contract.records import RecordError, parse_json

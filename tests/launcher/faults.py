@@ -104,10 +104,7 @@ PAUSES: Mapping[str, float] = {"sleeps": 300.0, "sleeps long": 8 * 3600.0}
 """Troubles in which the launcher's computer sleeps for so many seconds, and goes on as if nothing were."""
 
 
-LIES: Mapping[str, Any] = {
-    "blank": (),
-    "ignored": None,
-}
+LIES: Mapping[str, Any] = {"blank": (), "ignored": None}
 """Troubles that raise nothing: the verb is not carried out and this is its answer."""
 
 

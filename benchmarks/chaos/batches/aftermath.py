@@ -18,15 +18,7 @@ from benchmarks.chaos.aftermath import (
 from benchmarks.chaos.batches.files import LINES, NAME, RESULT
 from benchmarks.chaos.batches.plans import EDIT, STOP, BatchPlan
 from benchmarks.chaos.job import LINE
-from benchmarks.chaos.troubles import (
-    CUT,
-    FAULT,
-    LAUNCHER,
-    PAUSE,
-    REPRICED,
-    UNCHARGED,
-    USER,
-)
+from benchmarks.chaos.troubles import CUT, FAULT, LAUNCHER, PAUSE, REPRICED, UNCHARGED, USER
 from tests.e2e.terminal import Launch, Terminal
 from tests.emulators.vast import VastEmulator
 from vastrun.launcher.core import Cause

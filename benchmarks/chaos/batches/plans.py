@@ -106,10 +106,7 @@ def _point(chance: random.Random, number: int, by_money: bool) -> PointPlan:
     if by_money and chance.random() < 0.3:
         ending = "stays"
     return PointPlan(
-        number=number,
-        ending=ending,
-        interruptible=chance.random() < 0.4,
-        retries=chance.random() < 0.4,
+        number=number, ending=ending, interruptible=chance.random() < 0.4, retries=chance.random() < 0.4
     )
 
 

@@ -32,11 +32,7 @@ LINUX_ONLY = {
             "unshare",
         ),
         *("sched_getaffinity", "sched_setaffinity", "sched_getparam", "sched_getscheduler", "sched_setparam"),
-        *(
-            "sched_rr_get_interval",
-            "sched_setscheduler",
-            "sched_param",
-        ),
+        *("sched_rr_get_interval", "sched_setscheduler", "sched_param"),
         *("O_DIRECT", "O_LARGEFILE", "O_NOATIME", "O_PATH", "O_RSYNC", "O_TMPFILE", "XATTR_CREATE"),
     ),
     "_signal": (

@@ -45,10 +45,7 @@ def check_models(place: Place, folder: Path) -> Seen:
 def check_muon(place: Place, folder: Path) -> Seen:
     """Train with Muon, alone and sharded. On GPUs its iteration computes in bf16."""
     ranks = place.ranks(2)
-    jobs = {
-        f"ddp x{ranks}": {**_MUON, "strategy": "ddp"},
-        f"fsdp2 x{ranks}": {**_MUON, "strategy": "fsdp2"},
-    }
+    jobs = {f"ddp x{ranks}": {**_MUON, "strategy": "ddp"}, f"fsdp2 x{ranks}": {**_MUON, "strategy": "fsdp2"}}
     found = _trained(place, folder, {"single": _MUON}) | _trained(place, folder, jobs, ranks)
     return _seen(found, _on_cpu(place, folder, _MUON), "bf16")
 
@@ -114,11 +111,7 @@ def check_two_on_one(place: Place, folder: Path) -> Seen:
     return _seen(found, _on_cpu(place, folder, {}), "fp32")
 
 
-def _seen(
-    found: Mapping[str, Sequence[float]],
-    reference: Sequence[float],
-    precision: str,
-) -> Seen:
+def _seen(found: Mapping[str, Sequence[float]], reference: Sequence[float], precision: str) -> Seen:
     for name, losses in found.items():
         expect(fell(losses), f"{name} learns nothing: its losses are {[round(loss, 4) for loss in losses]}")
     figures: list[Figure] = beside(found, reference, precision)

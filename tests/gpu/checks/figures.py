@@ -80,10 +80,7 @@ def measure_models(place: Place, folder: Path) -> Seen:
 
 def measure_compiled(model: str, place: Place, folder: Path) -> Seen:
     """Train one of the two compiled, with CUDA graphs: the host no longer starts each operation."""
-    models = {
-        "latent": _LATENT,
-        "fno": {"name": "fno", "depth": 4, "modes": _MODES, "dim": _width(_LATENT)},
-    }
+    models = {"latent": _LATENT, "fno": {"name": "fno", "depth": 4, "modes": _MODES, "dim": _width(_LATENT)}}
     job: Settings = {
         "data": {**_BRIEF, "points": 256},
         "batch": 128,

@@ -39,11 +39,7 @@ def check_preflight(place: Place, folder: Path) -> Seen:
 def _preflight(box: Path, gpus: int) -> str:
     from vastrun.onstart.boot.preflight.__main__ import main
 
-    os.environ |= {
-        "VASTRUN_BOX": str(box),
-        "VASTRUN_GPUS": str(gpus),
-        "VASTRUN_SETUP": "0",
-    }
+    os.environ |= {"VASTRUN_BOX": str(box), "VASTRUN_GPUS": str(gpus), "VASTRUN_SETUP": "0"}
     with redirect_stdout(StringIO()) as out, redirect_stderr(StringIO()) as err:
         code = main(["machine"])
     expect(code == 0, f"the preflight refuses this machine ({code}): {err.getvalue()}")

@@ -13,16 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from tests.gpu.check import Broken, Place, Seen, expect
 from tests.gpu.ranks import together
-from tests.gpu.trainings import (
-    STEPS,
-    Settings,
-    begin,
-    box_of,
-    expect_reason,
-    heart_of,
-    learn,
-    supervised,
-)
+from tests.gpu.trainings import STEPS, Settings, begin, box_of, expect_reason, heart_of, learn, supervised
 from vastrun.contract import layout
 from vastrun.contract.profiling import trace_path
 

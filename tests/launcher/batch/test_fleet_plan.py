@@ -23,11 +23,7 @@ def plan(
     world = BatchWorld(folder)
     world.market.sizes = sizes
     spec = BatchSpec(
-        name="demo",
-        job="job.yaml",
-        limits=BatchLimits(usd=20.0, parallel=parallel),
-        reuse=reuse,
-        pack=pack,
+        name="demo", job="job.yaml", limits=BatchLimits(usd=20.0, parallel=parallel), reuse=reuse, pack=pack
     )
     points = [point(n, one_gpu()) for n in range(1, count + 1)]
     return price(spec, points, world.market, world.ledger, world.time.now())

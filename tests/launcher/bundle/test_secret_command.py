@@ -10,12 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.pty import pty
-from vastrun.launcher.bundle.secret_command import (
-    MAX_AGE_S,
-    MAX_BYTES,
-    MAX_FALLBACK_AGE_S,
-    CommandSecrets,
-)
+from vastrun.launcher.bundle.secret_command import MAX_AGE_S, MAX_BYTES, MAX_FALLBACK_AGE_S, CommandSecrets
 from vastrun.launcher.core.errors import JobValueError
 from vastrun.launcher.core.job import Secret
 

@@ -32,11 +32,7 @@ _DRIVING = {
 def test_help_imports_nothing_of_the_launcher_but_the_table_of_commands() -> None:
     loaded = _loaded_by("--help")
     ours = {name for name in loaded if name.partition(".")[0] == "vastrun"}
-    assert ours == {
-        "vastrun",
-        "vastrun.launcher",
-        "vastrun.launcher.cli",
-    }
+    assert ours == {"vastrun", "vastrun.launcher", "vastrun.launcher.cli"}
     by_click = set(_printed_by("import sys, click; print(*sys.modules)").split())
     assert not (loaded - by_click) & _SLOW
 

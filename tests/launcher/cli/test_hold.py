@@ -20,10 +20,7 @@ class FullMarket(Market):
 
 @pytest.mark.parametrize(
     ("slots", "hint"),
-    [
-        ("1", "--set resources.disk_gb=74"),
-        ("3", "one machine must have the resources of 3 slots, "),
-    ],
+    [("1", "--set resources.disk_gb=74"), ("3", "one machine must have the resources of 3 slots, ")],
 )
 def test_a_machine_too_small_for_its_slots_is_refused_with_what_they_need(
     tmp_path: Path, slots: str, hint: str

@@ -26,9 +26,7 @@ def only_run(terminal: Terminal) -> Run:
     return run
 
 
-def test_status_lists_open_runs_first_and_cuts_only_what_a_terminal_is_too_narrow_for(
-    tmp_path: Path,
-) -> None:
+def test_status_lists_open_runs_first_and_cuts_only_what_a_terminal_is_too_narrow_for(tmp_path: Path) -> None:
     terminal = Terminal(tmp_path, Training(seconds=600.0), Training())
     terminal.launch("--detach", "--set", "name=a-job-with-quite-a-long-name-for-a-table")
     terminal.launch()

@@ -47,11 +47,7 @@ def desk(tmp_path: Path) -> Desk:
             "command: bash cannot read the script: line 2: syntax error",
             "",
         ),
-        (
-            "command: python code/train.py\n",
-            "command: code/train.py is next to",
-            "code: {path: .}",
-        ),
+        ("command: python code/train.py\n", "command: code/train.py is next to", "code: {path: .}"),
         (
             "command: cd code && python code/train.py\n",
             "job.yaml: command: code/train.py is next to",

@@ -24,10 +24,7 @@ def answering(folder: Path, answer: str) -> str:
 
 def test_it_names_the_version_and_what_is_lacking() -> None:
     said = subprocess.run([sys.executable, PROBE, "json", "no_such_module"], capture_output=True, check=True)
-    assert json.loads(said.stdout) == {
-        "version": list(sys.version_info[:2]),
-        "missing": ["no_such_module"],
-    }
+    assert json.loads(said.stdout) == {"version": list(sys.version_info[:2]), "missing": ["no_such_module"]}
 
 
 @pytest.mark.parametrize("probe", [python_probe, interpreter_probe])

@@ -32,12 +32,7 @@ def service(
     Path(command[0]).touch(mode=0o755)
     (tmp_path / folder).mkdir(exist_ok=True)
     return user_service(
-        command,
-        environ,
-        platform=platform,
-        home=tmp_path,
-        state=tmp_path / "state",
-        folder=tmp_path / folder,
+        command, environ, platform=platform, home=tmp_path, state=tmp_path / "state", folder=tmp_path / folder
     )
 
 

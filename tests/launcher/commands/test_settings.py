@@ -100,9 +100,7 @@ def test_every_budget_without_room_is_named() -> None:
     assert not refusals_of(ledger, budgets_of(BOTH, 1e9, UTC), 0.0)
 
 
-def test_a_file_that_is_not_there_sets_nothing_and_one_that_cannot_be_read_is_a_fault(
-    tmp_path: Path,
-) -> None:
+def test_a_file_that_is_not_there_sets_nothing_and_one_that_cannot_be_read_is_a_fault(tmp_path: Path) -> None:
     assert read_settings(None) == read_settings(tmp_path / "config.yaml") == LoadedSettings()
     (folder := tmp_path / "folder").mkdir()
     (binary := tmp_path / "binary").write_bytes(b"\xff\xfe")

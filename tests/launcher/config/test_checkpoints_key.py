@@ -40,10 +40,7 @@ def test_checkpoints_that_cannot_be_kept_are_told(job: str, fault: str) -> None:
     assert any(fault in told for told in faults(job))
 
 
-@pytest.mark.parametrize(
-    "mode",
-    ["off", "selective", "full"],
-)
+@pytest.mark.parametrize("mode", ["off", "selective", "full"])
 def test_activation_checkpointing_has_three_modes(mode: str) -> None:
     job = f"name: a\ntrain: {{activation_checkpointing: {mode}}}\n"
     train = load(job).train

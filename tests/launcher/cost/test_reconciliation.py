@@ -202,11 +202,7 @@ def test_a_charge_is_found_by_the_machine_else_by_its_label() -> None:
         charge("", ""),
     ]
     by_run = charges_by_run([one, two], charges)
-    assert by_run == {
-        "one": [charges[0], charges[1], charges[3]],
-        "two": [charges[2]],
-        NO_RUN: charges[4:],
-    }
+    assert by_run == {"one": [charges[0], charges[1], charges[3]], "two": [charges[2]], NO_RUN: charges[4:]}
 
 
 @pytest.mark.parametrize(

@@ -125,8 +125,7 @@ def test_a_run_is_past_its_deadline_also_while_its_machine_loads() -> None:
 
 
 @pytest.mark.parametrize(
-    ("now", "said"),
-    [(NOW + HOUR_S - 5, "18:00 is 5 s from now"), (NOW + HOUR_S + 5, "18:00 is over")],
+    ("now", "said"), [(NOW + HOUR_S - 5, "18:00 is 5 s from now"), (NOW + HOUR_S + 5, "18:00 is over")]
 )
 def test_a_deadline_that_leaves_no_time_to_train_is_refused(now: float, said: str) -> None:
     with pytest.raises(JobValueError, match=re.escape(said)) as caught:

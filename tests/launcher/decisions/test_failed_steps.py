@@ -88,13 +88,7 @@ def test_nodes_that_reach_each_other_too_slowly_are_no_single_hosts_fault() -> N
     assert (assessment.cause, assessment.detail) == (Cause.COMMUNICATION, f"check-nodes failed: {said}")
 
 
-@pytest.mark.parametrize(
-    ("cause", "judged"),
-    [
-        *STOPS,
-        ("because I say so", Cause.DATA),
-    ],
-)
+@pytest.mark.parametrize(("cause", "judged"), [*STOPS, ("because I say so", Cause.DATA)])
 def test_a_step_that_a_stop_ended_is_nobodys_fault(cause: str, judged: Cause) -> None:
     steps = parse_step_ends(
         b'{"step":"40-data","exit_code":143,"seconds":2.0,"stop":"%s"}\n' % cause.encode()

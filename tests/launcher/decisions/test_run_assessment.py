@@ -205,13 +205,7 @@ def test_each_reason_has_its_cause_and_keeps_its_detail(reason: str, cause: Caus
     assert (assessment.cause, assessment.detail) == (cause, "rank 1: so it was")
 
 
-@pytest.mark.parametrize(
-    ("said", "cause"),
-    [
-        *STOPS,
-        (None, Cause.STOPPED),
-    ],
-)
+@pytest.mark.parametrize(("said", "cause"), [*STOPS, (None, Cause.STOPPED)])
 def test_a_stop_is_told_apart_by_who_asked(said: str | None, cause: Cause) -> None:
     outcome = replace(GOOD, reason="stopped", stop_cause=said)
 

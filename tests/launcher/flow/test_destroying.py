@@ -26,9 +26,7 @@ def test_only_a_destroy_that_failed_is_a_try_and_after_ten_over_six_minutes_it_i
     (tmp_path / "failing").mkdir()
     calm, world = World(tmp_path / "calm"), World(tmp_path / "failing")
     calm.launch()
-    world.expect(
-        Fault(verb="provider.destroy", nth=1, moment="before", trouble="error", times=failures),
-    )
+    world.expect(Fault(verb="provider.destroy", nth=1, moment="before", trouble="error", times=failures))
     run = world.launch()
     assert (run.phase, run.destroy_tries) == (phase, tries)
     assert world.plan.calls["provider.destroy"] == tries + (phase is Phase.ENDED)

@@ -77,9 +77,7 @@ def test_a_machine_that_vanishes_is_charged_until_it_was_first_missed(verb: str,
     assert 0 <= above_s <= 5
 
 
-def test_a_box_that_neither_answers_nor_ends_itself_is_given_back_after_its_limit(
-    tmp_path: Path,
-) -> None:
+def test_a_box_that_neither_answers_nor_ends_itself_is_given_back_after_its_limit(tmp_path: Path) -> None:
     spec = train_job(limits=Limits(hours=1.0, usd=100.0))
     world = World(tmp_path, training=Training(seconds=90000), spec=spec)
     world.market.stranded_from = world.clock.now() + 600

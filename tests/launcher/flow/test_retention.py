@@ -267,9 +267,7 @@ def test_a_limit_ends_it_and_not_the_success_of_the_run(limits: Limits, tmp_path
 
 
 @pytest.mark.parametrize(
-    "file",
-    [replace(WEIGHTS, size=10_000), replace(WEIGHTS, path="code/debug.log")],
-    ids=["small", "log"],
+    "file", [replace(WEIGHTS, size=10_000), replace(WEIGHTS, path="code/debug.log")], ids=["small", "log"]
 )
 def test_for_other_files_it_is_not_kept(file: LeftOutFile, tmp_path: Path) -> None:
     world = KeptWorld(tmp_path)

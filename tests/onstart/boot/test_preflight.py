@@ -23,13 +23,7 @@ from tests.torch_builds import torch_built_for
 from tests.waiting import LONGEST_S
 from vastrun.contract import layout
 from vastrun.onstart.boot.preflight.comm import ForkedRanks, report_ready, run_forked
-from vastrun.onstart.boot.preflight.machine import (
-    JobNeeds,
-    Machine,
-    faults_of,
-    version_fault,
-    warnings,
-)
+from vastrun.onstart.boot.preflight.machine import JobNeeds, Machine, faults_of, version_fault, warnings
 from vastrun.onstart.boot.preflight.nvidia_smi import Gpu
 from vastrun.trainer.job.config import TrainConfig
 from vastrun.trainer.job.program import PYTHON, TORCH, program_of
@@ -96,10 +90,7 @@ def preflight(
     ("machine", "text"),
     [
         (replace(GOOD, gpus=PAIR[:1]), "the job needs 2 GPUs, this machine has 1"),
-        (
-            replace(GOOD, gpus=(), nvidia_smi_fault="not installed"),
-            "nvidia-smi does not work here: not",
-        ),
+        (replace(GOOD, gpus=(), nvidia_smi_fault="not installed"), "nvidia-smi does not work here: not"),
         (
             replace(GOOD, gpus=(GPU, replace(PAIR[1], ecc_errors=3))),
             "GPU 1: 3 memory errors that could not be",
@@ -289,16 +280,8 @@ def test_a_command_needs_no_torch_and_its_ranks_are_not_tried_then(tmp_path: Pat
         ((2, 11), (3, 11), ""),
         ((2, 15), (3, 14), ""),
         (None, (3, 12), ""),
-        (
-            (2, 10),
-            (3, 12),
-            "`train:` needs torch 2.11 or newer, below 2.16, and this is torch 2.10",
-        ),
-        (
-            (2, 16),
-            (3, 12),
-            "`train:` needs torch 2.11 or newer, below 2.16, and this is torch 2.16",
-        ),
+        ((2, 10), (3, 12), "`train:` needs torch 2.11 or newer, below 2.16, and this is torch 2.10"),
+        ((2, 16), (3, 12), "`train:` needs torch 2.11 or newer, below 2.16, and this is torch 2.16"),
         ((2, 11), (3, 10), "`train:` needs Python 3.11 or newer, and this is Python 3.10"),
     ],
 )

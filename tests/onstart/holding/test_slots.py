@@ -43,11 +43,7 @@ def holder() -> str:
 
 
 def environ() -> dict[str, str]:
-    return {
-        "VASTRUN_PYTHON": sys.executable,
-        "VASTRUN_INSTANCE": holder(),
-        "LEASE_LIFE_CAUSE": "time_limit",
-    }
+    return {"VASTRUN_PYTHON": sys.executable, "VASTRUN_INSTANCE": holder(), "LEASE_LIFE_CAUSE": "time_limit"}
 
 
 @pytest.fixture

@@ -79,12 +79,7 @@ RAISED = replace(FAILED, exit_code=1, exception="ValueError: boom")
             "rank 1 exited with code 0 at step 7 (data) before the training was done",
         ),
         (FAILED, "error", False, "rank 1 exited with code 3 at step 7 (data); last line: boom"),
-        (
-            RankEnd(rank=0, exit_code=3),
-            "error",
-            False,
-            "rank 0 exited with code 3",
-        ),
+        (RankEnd(rank=0, exit_code=3), "error", False, "rank 0 exited with code 3"),
     ],
 )
 def test_a_line_says_how_a_rank_ended_and_where(

@@ -33,13 +33,7 @@ def join(port: int) -> Iterator[Join]:
     """Makes a node's side of the link."""
     with ExitStack() as stack:
 
-        def side(
-            node: int,
-            nodes: int = 3,
-            *,
-            run_id: str = "calm-heron",
-            silent_s: float = 30.0,
-        ) -> Peers:
+        def side(node: int, nodes: int = 3, *, run_id: str = "calm-heron", silent_s: float = 30.0) -> Peers:
             this_node = ThisNode(node=node, nodes=nodes, host="127.0.0.1", port=port)
             peers = Peers(this_node=this_node, run_id=run_id, silent_s=silent_s)
             return stack.enter_context(peers)

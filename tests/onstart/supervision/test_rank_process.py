@@ -56,15 +56,12 @@ run(Path(sys.argv[1]), 0, lambda: Child.start(lambda: {ends}))
 
 
 @pytest.mark.parametrize(
-    ("ends", "code"),
-    [("os._exit(0)", 0), ("os._exit(3)", 3), ("os.kill(os.getpid(), 9)", -signal.SIGKILL)],
+    ("ends", "code"), [("os._exit(0)", 0), ("os._exit(3)", 3), ("os.kill(os.getpid(), 9)", -signal.SIGKILL)]
 )
 def test_a_rank_exits_as_its_program_exited(ends: str, code: int, tmp_path: Path) -> None:
     (tmp_path / layout.RANKS).mkdir(parents=True)
     done = subprocess.run(
-        [sys.executable, "-c", RUN.format(ends=ends), tmp_path],
-        capture_output=True,
-        timeout=LONGEST_S,
+        [sys.executable, "-c", RUN.format(ends=ends), tmp_path], capture_output=True, timeout=LONGEST_S
     )
     log = (tmp_path / layout.RAW_LOGS / "rank-0.log").read_text()
     assert (done.returncode, log) == (code, "")

@@ -80,10 +80,7 @@ finally:
 @pytest.mark.torch
 @pytest.mark.parametrize(
     ("raised", "late_s", "reason"),
-    [
-        ('ValueError("bad shard")', 5, "error"),
-        ('OSError(28, "No space left on device")', 0, "disk"),
-    ],
+    [('ValueError("bad shard")', 5, "error"), ('OSError(28, "No space left on device")', 0, "disk")],
 )
 @pytest.mark.slow
 def test_a_failure_in_a_process_group_is_that_of_its_rank_and_keeps_its_reason(

@@ -30,9 +30,7 @@ def test_a_file_is_named_by_size_and_checksum(box: Path, monkeypatch: pytest.Mon
     monkeypatch.setenv("VASTRUN_BOX", str(box))
     assert manifest.main() == 0
     assert json.loads((box / layout.MANIFEST).read_text()) == {
-        "files": [
-            {"path": "run/outputs/field.bin", "size": 1, "sha256": hashlib.sha256(b"u").hexdigest()},
-        ],
+        "files": [{"path": "run/outputs/field.bin", "size": 1, "sha256": hashlib.sha256(b"u").hexdigest()}],
         "left_out": [],
         "left_out_count": 0,
         "left_out_bytes": 0,

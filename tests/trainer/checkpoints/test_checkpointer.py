@@ -73,10 +73,7 @@ def fill_the_disk_of_rank_1(ranks: Ranks, folder: Path, width: int) -> tuple[str
     training.train(1)
     training.save()
     training.train(2)
-    with (
-        files_no_larger_than(4_000 if ranks.rank.rank == 1 else 1 << 30),
-        pytest.raises(SaveError) as caught,
-    ):
+    with files_no_larger_than(4_000 if ranks.rank.rank == 1 else 1 << 30), pytest.raises(SaveError) as caught:
         training.save()
     return str(caught.value), reason_of(caught.value)
 

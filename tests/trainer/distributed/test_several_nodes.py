@@ -101,9 +101,7 @@ def test_two_nodes_of_one_rank_learn_as_one_node_of_two(
 
 
 @pytest.mark.slow
-def test_a_rank_that_is_killed_ends_both_nodes_and_both_name_it(
-    cluster: Callable[..., Cluster],
-) -> None:
+def test_a_rank_that_is_killed_ends_both_nodes_and_both_name_it(cluster: Callable[..., Cluster]) -> None:
     two = cluster(steps=1_000_000, checkpoint_every=1_000_000, log_every=1000)
     eventually(lambda: two.rank(0)["step"] > 2 and two.rank(1)["step"] > 2)
     environ = Path(f"/proc/{two.rank(1)['pid']}/environ").read_bytes().split(b"\0")

@@ -19,10 +19,7 @@ pytestmark = [pytest.mark.torch, pytest.mark.timeout(300)]
 
 COMMON = {"train": 32, "test": 4, "points": 16, "frames": 6}
 LEARNED = {
-    "data": [
-        {"task": "advection", "betas": [1.0], "keep": "host", **COMMON},
-        {"task": "darcy", **COMMON},
-    ],
+    "data": [{"task": "advection", "betas": [1.0], "keep": "host", **COMMON}, {"task": "darcy", **COMMON}]
 }
 FROZEN = {**LEARNED, "freeze": "codec"}
 BEFORE, STEPS = 3, 5

@@ -52,12 +52,7 @@ def test_each_stage_is_trained_as_by_a_job_of_its_own() -> None:
     config = train(**THREE, **common, stage_options=OWN, objective={"spectral": 1.0}, sampler={"steps": 2})
 
     refine = train(
-        stage="refine",
-        steps=40,
-        unroll=2,
-        batch=8,
-        optim={"lr": 0.001, "warmup": 0.1},
-        sampler={"steps": 2},
+        stage="refine", steps=40, unroll=2, batch=8, optim={"lr": 0.001, "warmup": 0.1}, sampler={"steps": 2}
     )
     assert config.of_stage("refine") == refine
     assert config.of_stage("operator") == train(steps=100, **common, objective={"spectral": 1.0})
@@ -122,11 +117,7 @@ def test_a_gate_says_what_it_misses(
             "stages",
             "steady needs problems without time (darcy)",
         ),
-        (
-            {"stages": ["refine", "distill"], "noise": 0.2},
-            "noise",
-            "has no effect in the stage refine",
-        ),
+        ({"stages": ["refine", "distill"], "noise": 0.2}, "noise", "has no effect in the stage refine"),
         ({"stages": ["operator"], "sampler": {"draws": 2}}, "sampler", "has no effect in the stage operator"),
         (
             {**THREE, "stage_options": {"refine": {"unroll": 30}}},

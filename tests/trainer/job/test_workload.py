@@ -7,8 +7,7 @@ from vastrun.trainer.job.workload import PeakBytes, strategies_of, strategy_for
 
 
 @pytest.mark.parametrize(
-    ("parameters", "strategies"),
-    [(250_000, ("ddp",)), (10**9, ("ddp", "fsdp2")), (10**11, ("fsdp2",))],
+    ("parameters", "strategies"), [(250_000, ("ddp",)), (10**9, ("ddp", "fsdp2")), (10**11, ("fsdp2",))]
 )
 def test_only_strategies_that_some_gpu_brings_about_are_estimated(
     parameters: int, strategies: tuple[str, ...]

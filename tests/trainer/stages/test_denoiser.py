@@ -11,9 +11,7 @@ from vastrun.trainer.models.weights import materialise
 
 SMALL = ModelConfig(dim=16, depth=1, heads=2, patch=4)
 GRIDS = {"1-D": (32,), "2-D": (16, 16), "3-D": (8, 4, 12)}
-KINDS = {
-    "plain": SMALL,
-}
+KINDS = {"plain": SMALL}
 
 on_every_grid = pytest.mark.parametrize("grid", GRIDS.values(), ids=GRIDS.keys())
 every_kind = pytest.mark.parametrize("config", KINDS.values(), ids=KINDS.keys())

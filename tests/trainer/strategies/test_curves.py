@@ -21,10 +21,7 @@ MUON = {"optim": {"name": "muon"}}
 FNO = {"model": {"name": "fno", "dim": 16, "depth": 2, "modes": 8}}
 SPECTRAL = {"model": {**FNO["model"], "name": "spectral", "points": 16}}
 FOURIER = {"model": {"dim": 16, "depth": 1, "heads": 2, "fourier_dim": 8, "modes": 8}}
-ONE: dict[str, dict[str, Any]] = {
-    "single": {},
-    "single twice": {"micro_batch": 4},
-}
+ONE: dict[str, dict[str, Any]] = {"single": {}, "single twice": {"micro_batch": 4}}
 TWO: dict[str, dict[str, Any]] = {
     "ddp": {"strategy": "ddp"},
     "fsdp2": {"strategy": "fsdp2"},

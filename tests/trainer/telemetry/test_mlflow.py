@@ -46,10 +46,7 @@ def test_figures_options_scores_and_the_end_are_read_back_from_the_store(box: Bo
     assert run.info.status == "FINISHED"
     assert [
         (one.step, one.value) for one in client_of(box.path).get_metric_history(run.info.run_id, "loss")
-    ] == [
-        (1, 0.5),
-        (2, 0.25),
-    ]
+    ] == [(1, 0.5), (2, 0.25)]
     assert run.data.metrics["validation_nrmse"] == 0.25
     assert run.data.metrics["validation.one-step nRMSE _β _ 0.4_"] == 0.125
     assert run.data.metrics["scores.rollout_nrmse"] == 0.0625

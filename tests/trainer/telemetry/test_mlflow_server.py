@@ -52,12 +52,7 @@ def url(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     environ["MLFLOW_SERVER_ENABLE_JOB_EXECUTION"] = "false"
     with (tmp_path / "server.log").open("w") as log:
         process = subprocess.Popen(
-            program,
-            stdout=log,
-            stderr=log,
-            cwd=tmp_path,
-            env=environ,
-            start_new_session=True,
+            program, stdout=log, stderr=log, cwd=tmp_path, env=environ, start_new_session=True
         )
     try:
         eventually(lambda: _is_healthy(port), within_s=3 * LONGEST_S, what="MLflow's server")

@@ -11,12 +11,7 @@ pytestmark = pytest.mark.torch
 def workload(*, flops: float, operations: int, parameters: int) -> Workload:
     peak = PeakBytes(parameters=parameters, gradients=1, optimiser=2, activations=3, other=4)
     return Workload(
-        strategy="ddp",
-        micro_batch=8,
-        flops=flops,
-        traffic_bytes=10 * flops,
-        operations=operations,
-        peak=peak,
+        strategy="ddp", micro_batch=8, flops=flops, traffic_bytes=10 * flops, operations=operations, peak=peak
     )
 
 

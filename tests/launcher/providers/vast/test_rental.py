@@ -45,8 +45,7 @@ def test_an_interruptible_machine_is_bid_for(provider: VastProvider) -> None:
 
 
 @pytest.mark.parametrize(
-    ("listed", "seen", "idle_s"),
-    [(True, "last seen: loading", 60.0), (False, "last seen: not listed", 0.0)],
+    ("listed", "seen", "idle_s"), [(True, "last seen: loading", 60.0), (False, "last seen: not listed", 0.0)]
 )
 def test_a_bid_that_is_never_granted_costs_its_disk_while_vast_lists_it_as_stopped(
     vast: VastEmulator, provider: VastProvider, listed: bool, seen: str, idle_s: float

@@ -170,14 +170,7 @@ def test_a_download_of_a_size_that_is_none_is_none(size: Any) -> None:
 
 def test_hardware_is_compared_as_far_as_it_was_read() -> None:
     row = Instance(
-        id="7",
-        label="",
-        state="running",
-        usd_per_hour=1,
-        rented_at=0,
-        gpus=2,
-        disk_gb=16,
-        cuda=13,
+        id="7", label="", state="running", usd_per_hour=1, rented_at=0, gpus=2, disk_gb=16, cuda=13
     )
     assert hardware_values(BoxHardware(), row, None, 64) == {"box.gpus": 0.0}
     box = BoxHardware(disk_gb=8, memory_gb=32, gpus=(("RTX 4090", 24.0),), cuda=12.4)
