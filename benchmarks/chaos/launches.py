@@ -11,30 +11,11 @@ from pathlib import Path
 
 import psutil
 
+from benchmarks.chaos import troubles
 from benchmarks.chaos.aftermath import Aftermath, Story, look_back
 from benchmarks.chaos.docker import befall
 from benchmarks.chaos.job import write_job
 from benchmarks.chaos.plans import Plan
-from benchmarks.chaos.troubles import (
-    BOX,
-    CLOCK,
-    COMMANDS,
-    COMPANY,
-    CUT,
-    DECEIT,
-    DOCKER,
-    FAULT,
-    HANG_UP,
-    KILL,
-    LASTING,
-    LAUNCHER,
-    MONEY,
-    NEVER_STARTS,
-    PAUSE,
-    USER,
-    VICTIMS,
-    Trouble,
-)
 from benchmarks.chaos.wallclock import WallClock
 from tests.e2e.market import LOADING, machines
 from tests.e2e.terminal import Launch, Terminal
@@ -50,7 +31,7 @@ _BILL_LAG_S = 120.0
 """The bill's last minute is there so long after it is over."""
 _ALWAYS = 1_000_000
 _STEP_S = 300.0
-_AT_ONCE = (FAULT, DECEIT, MONEY)
+_AT_ONCE = (troubles.FAULT, troubles.DECEIT, troubles.MONEY)
 """Kinds that are there from the start."""
 
 
@@ -88,10 +69,10 @@ class ChaosLaunch:
     def run(self) -> None:
         """Launches; and resumes, where a launcher was killed or left."""
         for trouble in self._plan.troubles:
-            if trouble.kind == FAULT:
-                times = _ALWAYS if trouble.name in (*LASTING, NEVER_STARTS) else 1
+            if trouble.kind == troubles.FAULT:
+                times = _ALWAYS if trouble.name in (*troubles.LASTING, troubles.NEVER_STARTS) else 1
                 self._vast.faults.add(trouble.name, after=trouble.after, seconds=trouble.seconds, times=times)
-            if trouble.kind in (DECEIT, MONEY):
+            if trouble.kind in (troubles.DECEIT, troubles.MONEY):
                 self.story.struck.add(trouble)
         job = str(write_job(self._plan, self._terminal.folder))
         launch = self._terminal.start("launch", job, "--provider", "vast", "-y")
@@ -136,19 +117,19 @@ class ChaosLaunch:
                 if self._strike(trouble, launch):
                     self._waiting.remove(trouble)
                     self.story.struck.add(trouble)
-                    killed = killed or (trouble.kind == LAUNCHER and trouble.name == KILL)
+                    killed = killed or (trouble.kind == troubles.LAUNCHER and trouble.name == troubles.KILL)
             time.sleep(0.05)
         code = launch.end(within_s=10).exit_code
         if not killed and code != -signal.SIGHUP:  # a hang-up after the end of the run ends the process
             self.story.codes.append(code)
-        left = any(trouble.kind == LAUNCHER for trouble in self.story.struck)
+        left = any(trouble.kind == troubles.LAUNCHER for trouble in self.story.struck)
         return killed or (left and self._is_open())
 
     @property
     def _was_hung_up(self) -> bool:
-        return any(trouble.name == HANG_UP for trouble in self.story.struck)
+        return any(trouble.name == troubles.HANG_UP for trouble in self.story.struck)
 
-    def _due(self) -> list[Trouble]:
+    def _due(self) -> list[troubles.Trouble]:
         now = time.monotonic()
         since = {True: self._began, False: self._rented}
         # A launcher that is killed in the moment between order and schedule leaves none: docs/limits.md.
@@ -160,27 +141,27 @@ class ChaosLaunch:
         runs = self._terminal.type("status", "--json").json()["runs"]
         return any(run["verdict"] is None for run in runs)
 
-    def _strike(self, trouble: Trouble, launch: Launch) -> bool:
+    def _strike(self, trouble: troubles.Trouble, launch: Launch) -> bool:
         """Whether there was somebody to befall."""
-        if trouble.kind == LAUNCHER:
-            launch.kill() if trouble.name == KILL else launch.send(signal.SIGHUP)
-        elif trouble.kind == PAUSE:
+        if trouble.kind == troubles.LAUNCHER:
+            launch.kill() if trouble.name == troubles.KILL else launch.send(signal.SIGHUP)
+        elif trouble.kind == troubles.PAUSE:
             launch.send(signal.SIGSTOP)
             threading.Timer(trouble.seconds, launch.send, (signal.SIGCONT,)).start()
-        elif trouble.kind == CLOCK:
+        elif trouble.kind == troubles.CLOCK:
             self._clock.set_by(trouble.seconds)
-        elif trouble.kind == CUT:
+        elif trouble.kind == troubles.CUT:
             self._vast.cut_network(trouble.seconds)
-        elif trouble.kind in (USER, COMPANY):
+        elif trouble.kind in (troubles.USER, troubles.COMPANY):
             self.story.beside.append((trouble, self._type(trouble)))
-        elif trouble.kind == BOX:
-            return kill_on_box(VICTIMS[trouble.name].words, trouble.at_s, self._vast)
-        elif trouble.kind == DOCKER:
+        elif trouble.kind == troubles.BOX:
+            return kill_on_box(troubles.VICTIMS[trouble.name].words, trouble.at_s, self._vast)
+        elif trouble.kind == troubles.DOCKER:
             return befall(trouble, self._vast)
         return True
 
-    def _type(self, trouble: Trouble) -> Launch:
-        words, _ = COMMANDS[trouble.name]
+    def _type(self, trouble: troubles.Trouble) -> Launch:
+        words, _ = troubles.COMMANDS[trouble.name]
         if trouble.name != "another key":
             return self._terminal.start(*words)
         with self._vast.lock:

@@ -7,16 +7,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from tests.fakes import FakeProvider
-from vastrun.launcher.core import Cause, Instance, Phase
-from vastrun.launcher.core.errors import (
-    AuthError,
-    BusyError,
-    GoneError,
-    ProviderError,
-    StorageError,
-    UncertainError,
-    UnreachableError,
-)
+from vastrun.launcher.core import Cause, Instance, Phase, errors
 from vastrun.launcher.ports import Abilities
 
 Moment = Literal["before", "after"]
@@ -78,24 +69,24 @@ def check_later_calls(
             return
 
 
-def _outbid() -> ProviderError:
-    error = ProviderError("outbid at $0.500/h")
+def _outbid() -> errors.ProviderError:
+    error = errors.ProviderError("outbid at $0.500/h")
     error.cause = Cause.PREEMPTED
     return error
 
 
 TROUBLES: Mapping[str, Callable[[], BaseException]] = {
-    "error": lambda: ProviderError("HTTP 500"),
-    "uncertain": lambda: UncertainError("the answer was cut off"),
-    "unreachable": lambda: UnreachableError("connection timed out"),
-    "gone": lambda: GoneError("HTTP 404"),
-    "denied": lambda: AuthError("HTTP 401"),
-    "busy": lambda: BusyError("HTTP 429"),
+    "error": lambda: errors.ProviderError("HTTP 500"),
+    "uncertain": lambda: errors.UncertainError("the answer was cut off"),
+    "unreachable": lambda: errors.UnreachableError("connection timed out"),
+    "gone": lambda: errors.GoneError("HTTP 404"),
+    "denied": lambda: errors.AuthError("HTTP 401"),
+    "busy": lambda: errors.BusyError("HTTP 429"),
     "outbid": _outbid,
-    "vanish": lambda: GoneError("HTTP 404"),
+    "vanish": lambda: errors.GoneError("HTTP 404"),
     "bug": lambda: RuntimeError("a fault of our own"),
     "exit": lambda: SystemExit(0),
-    "no space": lambda: StorageError("no space left on device"),
+    "no space": lambda: errors.StorageError("no space left on device"),
     "killed": Killed,
 }
 

@@ -10,23 +10,11 @@ from pathlib import Path
 
 import psutil
 
+from benchmarks.chaos import troubles
 from benchmarks.chaos.batches.aftermath import BatchAftermath, BatchStory, look_back
 from benchmarks.chaos.batches.files import BATCH_FILE, EDITED_FILE, NAME, write_files
 from benchmarks.chaos.batches.plans import EDIT, STOP, WATCH, BatchPlan, batch_plan
 from benchmarks.chaos.launches import kill_on_box
-from benchmarks.chaos.troubles import (
-    BOX,
-    COMPANY,
-    CUT,
-    FAULT,
-    HANG_UP,
-    KILL,
-    LAUNCHER,
-    PAUSE,
-    USER,
-    VICTIMS,
-    Trouble,
-)
 from tests.e2e.market import LOADING, machines
 from tests.e2e.terminal import Launch, Terminal
 from tests.emulators.vast import VastEmulator
@@ -59,7 +47,7 @@ class ChaosBatch:
     def __init__(self, plan: BatchPlan, terminal: Terminal, vast: VastEmulator) -> None:
         self.story = BatchStory()
         self._plan, self._terminal, self._vast = plan, terminal, vast
-        self._waiting = [trouble for trouble in plan.troubles if trouble.kind != FAULT]
+        self._waiting = [trouble for trouble in plan.troubles if trouble.kind != troubles.FAULT]
         self._began = time.monotonic()
         self._rented = math.inf
         self._look: Launch | None = None
@@ -68,7 +56,7 @@ class ChaosBatch:
     def run(self) -> None:
         """Submit it; and resume it as often as its launcher was killed, hung up or refused."""
         for trouble in self._plan.troubles:
-            if trouble.kind == FAULT:
+            if trouble.kind == troubles.FAULT:
                 self._vast.faults.add(trouble.name, after=trouble.after, seconds=trouble.seconds)
         write_files(self._plan, self._terminal.folder)
         words: tuple[str, ...] = _SUBMIT
@@ -94,8 +82,8 @@ class ChaosBatch:
                 if self._strike(trouble, launch):
                     self._waiting.remove(trouble)
                     self.story.struck.add(trouble)
-                    killed = killed or (trouble.kind == LAUNCHER and trouble.name == KILL)
-                    left = left or (trouble.kind == LAUNCHER and trouble.name == HANG_UP)
+                    killed = killed or (trouble.kind == troubles.LAUNCHER and trouble.name == troubles.KILL)
+                    left = left or (trouble.kind == troubles.LAUNCHER and trouble.name == troubles.HANG_UP)
             self._look_at_its_money()
             self._note_ends()
             time.sleep(0.05)
@@ -104,27 +92,27 @@ class ChaosBatch:
             self.story.codes.append(code)
         return killed or left
 
-    def _due(self) -> list[Trouble]:
+    def _due(self) -> list[troubles.Trouble]:
         now = time.monotonic()
         since = {True: self._began, False: self._rented}
         return [
             trouble
             for trouble in self._waiting
-            if now - since[trouble.early] >= (0.0 if trouble.kind == BOX else trouble.at_s)
+            if now - since[trouble.early] >= (0.0 if trouble.kind == troubles.BOX else trouble.at_s)
         ]
 
-    def _strike(self, trouble: Trouble, launch: Launch) -> bool:
+    def _strike(self, trouble: troubles.Trouble, launch: Launch) -> bool:
         """Return whether there was somebody to befall."""
-        if trouble.kind == LAUNCHER:
-            launch.kill() if trouble.name == KILL else launch.send(signal.SIGHUP)
-        elif trouble.kind == PAUSE:
+        if trouble.kind == troubles.LAUNCHER:
+            launch.kill() if trouble.name == troubles.KILL else launch.send(signal.SIGHUP)
+        elif trouble.kind == troubles.PAUSE:
             launch.send(signal.SIGSTOP)
             threading.Timer(trouble.seconds, launch.send, (signal.SIGCONT,)).start()
-        elif trouble.kind == CUT:
+        elif trouble.kind == troubles.CUT:
             self._vast.cut_network(trouble.seconds)
-        elif trouble.kind == BOX:
-            return kill_on_box(VICTIMS[trouble.name].words, trouble.at_s, self._vast)
-        elif trouble.kind in (USER, COMPANY, EDIT):
+        elif trouble.kind == troubles.BOX:
+            return kill_on_box(troubles.VICTIMS[trouble.name].words, trouble.at_s, self._vast)
+        elif trouble.kind in (troubles.USER, troubles.COMPANY, EDIT):
             self.story.beside.append((trouble, self._terminal.start(*_words(trouble))))
         return True
 
@@ -167,7 +155,7 @@ class ChaosBatch:
         return dict(done.json()) if done.exit_code == 0 else {}
 
 
-def _words(trouble: Trouble) -> tuple[str, ...]:
+def _words(trouble: troubles.Trouble) -> tuple[str, ...]:
     if trouble.kind == EDIT:
         return ("batch", "submit", EDITED_FILE, "--provider", "vast", "-y")
     return {STOP: ("batch", "stop", NAME), WATCH: ("batch", "watch", NAME)}.get(trouble.name, _RESUME)

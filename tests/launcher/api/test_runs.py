@@ -14,15 +14,7 @@ from vastrun.contract.outcome import Outcome
 from vastrun.launcher.api.drivers import Target
 from vastrun.launcher.config import read_job
 from vastrun.launcher.config.job_loader import load_job
-from vastrun.launcher.core import Cause, Phase, Verdict
-from vastrun.launcher.core.errors import (
-    HeldError,
-    JobFileError,
-    JobValueError,
-    NoSuchRunError,
-    StorageError,
-    UsageError,
-)
+from vastrun.launcher.core import Cause, Phase, Verdict, errors
 
 LONG = Training(seconds=600.0)
 
@@ -96,7 +88,7 @@ def test_a_name_and_a_folder_are_as_on_the_command_line(notebook: Notebook) -> N
 
 
 def test_all_faults_of_a_job_are_raised_before_anything_is_begun(notebook: Notebook) -> None:
-    with pytest.raises(JobFileError) as caught:
+    with pytest.raises(errors.JobFileError) as caught:
         notebook.client.launch({**JOB, "limit": {"usd": 3}, "train": {"steps": "many"}})
     assert len(caught.value.faults) == 2
     assert "limit: unknown key; did you mean limits?" in caught.value.faults[0]
@@ -104,9 +96,9 @@ def test_all_faults_of_a_job_are_raised_before_anything_is_begun(notebook: Noteb
 
 
 def test_a_value_that_yaml_cannot_hold_and_a_file_that_is_not_there_are_told(notebook: Notebook) -> None:
-    with pytest.raises(UsageError, match="job: expected plain values, got object"):
+    with pytest.raises(errors.UsageError, match="job: expected plain values, got object"):
         notebook.client.launch({**JOB, "env": {"A": object()}})
-    with pytest.raises(UsageError, match=r"cannot read nowhere\.yaml: No such file"):
+    with pytest.raises(errors.UsageError, match=r"cannot read nowhere\.yaml: No such file"):
         notebook.client.launch("nowhere.yaml")
 
 
@@ -114,7 +106,8 @@ def test_a_command_whose_program_would_not_be_shipped_is_refused(notebook: Noteb
     (notebook.folder / "train.py").write_text("")
     job = {"name": "own", "command": "python train.py", "success": {"exit_code": 0}, "ranks": 1}
     with pytest.raises(
-        JobValueError, match=r"job: command: train\.py is next to the job file, but without code: nothing is"
+        errors.JobValueError,
+        match=r"job: command: train\.py is next to the job file, but without code: nothing is",
     ):
         notebook.client.launch(job)
 
@@ -161,7 +154,7 @@ def test_a_stop_saves_and_brings_the_outputs_home(tmp_path: Path) -> None:
     assert (result.verdict, result.exit_code) == (Verdict.STOPPED, 3)
     assert notebook.machines() == 0
     assert "the user requested a stop: seen enough" in notebook.type("status", run.id).stdout
-    with pytest.raises(UsageError, match="has already ended"):
+    with pytest.raises(errors.UsageError, match="has already ended"):
         run.stop()
 
 
@@ -177,9 +170,9 @@ def test_a_stop_now_destroys_the_machine_without_its_outputs(tmp_path: Path) -> 
 
 
 def test_what_a_launcher_cannot_go_on_with_is_raised_where_its_run_is_waited_for(notebook: Notebook) -> None:
-    notebook.troubles = [StorageError("cannot write here", hint="free some space")]
+    notebook.troubles = [errors.StorageError("cannot write here", hint="free some space")]
     run = notebook.client.launch(JOB)
-    with pytest.raises(StorageError, match="cannot write here") as caught:
+    with pytest.raises(errors.StorageError, match="cannot write here") as caught:
         run.wait()
     assert caught.value.hint == "free some space"
     assert run.wait().succeeded  # another launcher takes it up
@@ -187,9 +180,9 @@ def test_what_a_launcher_cannot_go_on_with_is_raised_where_its_run_is_waited_for
 
 
 def test_a_launcher_that_was_killed_is_no_reason_to_follow_a_log_for_ever(notebook: Notebook) -> None:
-    notebook.troubles = [StorageError("gone")]
+    notebook.troubles = [errors.StorageError("gone")]
     run = notebook.client.launch(JOB)
-    with pytest.raises(StorageError):
+    with pytest.raises(errors.StorageError):
         list(run.logs(follow=True))
 
 
@@ -221,7 +214,7 @@ def test_a_run_that_another_launcher_took_is_followed(tmp_path: Path) -> None:
     run = notebook.client.launch(JOB, out=tmp_path / "out")
     with pytest.raises(TimeoutError):
         run.wait(timeout=LONGEST_S)
-    notebook.troubles = [HeldError("another launcher drives it")]
+    notebook.troubles = [errors.HeldError("another launcher drives it")]
     assert notebook.client.run(run.id).wait().succeeded
     assert len(notebook.started) == 1
 
@@ -242,7 +235,7 @@ def test_a_run_continues_from_the_checkpoint_of_another(notebook: Notebook) -> N
     assert notebook.ledger.get(second.id).parent == first.id
     second.wait()
     assert first.result().attempts == (first.id,)
-    with pytest.raises(NoSuchRunError):
+    with pytest.raises(errors.NoSuchRunError):
         notebook.client.launch(JOB, continues="nobody")
 
 
@@ -289,5 +282,5 @@ def test_runs_are_listed_open_ones_first_and_found_by_the_start_of_an_id(noteboo
     assert [run.id for run in notebook.client.runs()] == [last.id, ended.id]
     assert notebook.client.run("last").id == last.id
     assert notebook.client.run(ended.id[:-2]).id == ended.id
-    with pytest.raises(NoSuchRunError):
+    with pytest.raises(errors.NoSuchRunError):
         notebook.client.run("nobody")

@@ -11,14 +11,7 @@ from tests.fakebox import Training
 from tests.launcher.terminal import Terminal
 from vastrun.launcher.api.drivers import DriverFolder, Target
 from vastrun.launcher.app import App
-from vastrun.launcher.cli.background import (
-    NOTIFY_HINT,
-    continue_killed,
-    detached_text,
-    hand_over_run,
-    outputs_text,
-    replace_dead_drivers,
-)
+from vastrun.launcher.cli import background
 from vastrun.launcher.commands.queries import row_of, with_download
 from vastrun.launcher.config import read_job
 from vastrun.launcher.core import BoxStatus, Driver, Run
@@ -69,20 +62,20 @@ def test_a_server_of_the_team_that_takes_the_run_is_named(left: Terminal) -> Non
     left.at(6.0, lambda: hold(left))
     app = app_of(left)
     app = app.with_changes(computer=lambda: "desk")
-    notice = hand_over_run(app, run_of(left))
+    notice = background.hand_over_run(app, run_of(left))
     assert "in the background: vastrun serve --driver, on a computer of the team" in notice
     assert not (left.folder / "drivers").exists()
 
 
 def test_a_run_that_another_launcher_drives_is_left_to_it(left: Terminal) -> None:
     hold(left)
-    assert hand_over_run(app_of(left), run_of(left)) == ""
+    assert background.hand_over_run(app_of(left), run_of(left)) == ""
 
 
 def test_where_no_driver_can_be_started_it_is_said_what_to_type(left: Terminal) -> None:
     (left.folder / "drivers").write_text("")
     with pytest.raises(StorageError) as caught:
-        hand_over_run(app_of(left), run_of(left))
+        background.hand_over_run(app_of(left), run_of(left))
     assert caught.value.hint == f"vastrun resume {run_of(left).id}"
 
 
@@ -90,7 +83,7 @@ def test_a_driver_that_gave_up_is_not_replaced_and_says_why(
     left: Terminal, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = dead_driver(left, AuthError("the provider does not accept the key"))
-    replace_dead_drivers(app_of(left))
+    background.replace_dead_drivers(app_of(left))
     said = capsys.readouterr().err
     assert "gave up: the provider does not accept the key" in said
     assert f"try:   vastrun resume {run_of(left).id} -d" in said
@@ -102,7 +95,7 @@ def test_a_dead_driver_of_a_run_that_another_launcher_drives_is_not_replaced(
 ) -> None:
     dead_driver(left)
     hold(left)
-    replace_dead_drivers(app_of(left))
+    background.replace_dead_drivers(app_of(left))
     assert capsys.readouterr().err == ""
 
 
@@ -125,7 +118,7 @@ def test_a_launcher_that_was_killed_for_memory_is_reported_once_with_what_contin
     left: Terminal, killed: KilledLauncher, capsys: pytest.CaptureFixture[str]
 ) -> None:
     app, presence = with_drivers(left, None), presence_of(left, killed)
-    continue_killed(app, [killed])
+    background.continue_killed(app, [killed])
     run_id = run_of(left).id
     assert capsys.readouterr().err.splitlines() == [
         f"the launcher of {run_id} (process 4711) was killed, most likely by the kernel: "
@@ -144,7 +137,7 @@ def test_a_batch_launcher_that_was_killed_for_memory_between_two_runs_is_reporte
     left.ledger.batches.submit(batch, [])
     left.ledger.batches.hold("widths", Driver(who=killed.who, until=left.clock.now() - 1))
     presence_of(left, killed)
-    continue_killed(with_drivers(left, None), [killed])
+    background.continue_killed(with_drivers(left, None), [killed])
     said = capsys.readouterr().err
     assert "the launcher of widths (process 4711) was killed, most likely by the kernel" in said
     assert "try:   vastrun batch resume widths" in said
@@ -155,7 +148,7 @@ def test_where_no_driver_can_be_started_for_it_that_is_said(
 ) -> None:
     (left.folder / "drivers").write_text("")
     presence_of(left, killed)
-    continue_killed(app_of(left), [killed])
+    background.continue_killed(app_of(left), [killed])
     said = capsys.readouterr().err
     assert "cannot start a background driver" in said
     assert f"try:   vastrun resume {run_of(left).id}" in said
@@ -166,7 +159,7 @@ def test_nothing_is_said_of_one_whose_run_has_ended_or_has_another_launcher(
 ) -> None:
     hold(left)
     presence_of(left, killed)
-    continue_killed(app_of(left), [killed])
+    background.continue_killed(app_of(left), [killed])
     assert capsys.readouterr().err == ""
 
 
@@ -175,7 +168,7 @@ def test_the_record_of_a_run_that_has_ended_is_removed(
 ) -> None:
     folder = dead_driver(left)
     left.type("stop", "last")
-    replace_dead_drivers(app_of(left))
+    background.replace_dead_drivers(app_of(left))
     assert (capsys.readouterr().err, folder.records()) == ("", [])
 
 
@@ -207,25 +200,25 @@ def test_a_machine_cannot_lengthen_what_status_says_is_left(terminal: Terminal) 
 
 
 def left_text(**changes: Any) -> str:
-    return detached_text(*NAMES, **{"outputs": "", "pushed_to": None, "notifies": (), **changes})
+    return background.detached_text(*NAMES, **{"outputs": "", "pushed_to": None, "notifies": (), **changes})
 
 
 def test_it_says_what_drives_the_run_and_how_its_end_is_told() -> None:
     text = left_text()
     assert text.startswith("calm-heron-3f1a continues in the background: process 42, log /x.log\n")
-    assert NOTIFY_HINT in text
+    assert background.NOTIFY_HINT in text
     assert "Notification when it ends: https://ntfy.sh/…" in left_text(notifies=["https://ntfy.sh/…"])
 
 
 def test_it_says_how_long_outputs_are_kept() -> None:
-    kept = outputs_text(1800.0, None, 0.0)
+    kept = background.outputs_text(1800.0, None, 0.0)
     assert kept.endswith("keeps the outputs for 30m (limits.collect_s).")
     assert kept in left_text(outputs=kept)
-    assert "for 30m (limits.collect_s), until 1970-01-01" in outputs_text(1800.0, 7200.0, 0.0)
+    assert "for 30m (limits.collect_s), until 1970-01-01" in background.outputs_text(1800.0, 7200.0, 0.0)
 
 
 def test_where_the_lease_ends_sooner_it_says_when() -> None:
-    text = outputs_text(1800.0, 600.0, 0.0)
+    text = background.outputs_text(1800.0, 600.0, 0.0)
     assert "keeps the outputs until 1970-01-01" in text and "collect_s" not in text
 
 

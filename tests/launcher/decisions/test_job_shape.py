@@ -10,19 +10,7 @@ from tests.jobs import command_job, train_job
 from vastrun.launcher.config import dump_job
 from vastrun.launcher.core.job import Code, JobSpec, Limits, Resources
 from vastrun.launcher.decisions.job_shape import SAME_WORK, shape_of, shape_prefilter, steps_of
-from vastrun.trainer.job.config import (
-    ActivityLimits,
-    Fsdp2Config,
-    LoaderConfig,
-    MlflowConfig,
-    ModelConfig,
-    ObjectiveConfig,
-    OptimConfig,
-    ProfileConfig,
-    SamplerConfig,
-    TrainConfig,
-    WandbConfig,
-)
+from vastrun.trainer.job import config
 from vastrun.trainer.job.data_config import DataConfig
 from vastrun.trainer.job.stage_config import GateConfig, StageConfig, StageOptimConfig
 
@@ -48,7 +36,7 @@ def trains(**changes: Any) -> JobSpec:
         trains(seed=7),
         trains(log_every=1, plots=False, tensorboard=True),
         trains(checkpoint_every=5, keep_best=False),
-        trains(optim=OptimConfig(lr=0.1, clip=9.0, schedule="step")),
+        trains(optim=config.OptimConfig(lr=0.1, clip=9.0, schedule="step")),
         trains(data=(DataConfig(seed=1, test=8),)),
     ],
     ids=[
@@ -95,11 +83,11 @@ def test_what_leaves_the_work_of_a_stage_as_it_is_leaves_the_shape(changes: dict
         trains(compile="blocks"),
         trains(activation_checkpointing="selective"),
         trains(micro_batch=1),
-        trains(model=ModelConfig(dim=128)),
+        trains(model=config.ModelConfig(dim=128)),
         trains(data=(DataConfig(points=128),)),
         trains(data=(DataConfig(task="burgers"),)),
-        trains(optim=OptimConfig(name="muon")),
-        trains(objective=ObjectiveConfig(spectral=0.1)),
+        trains(optim=config.OptimConfig(name="muon")),
+        trains(objective=config.ObjectiveConfig(spectral=0.1)),
         trains(ema=0.9),
         trains(strategy="fsdp2"),
         replace(JOB, ranks=1),
@@ -114,8 +102,8 @@ def test_what_makes_a_step_other_work_makes_another_shape(other: JobSpec) -> Non
 
 
 def test_weights_of_a_term_and_decays_that_are_there_are_the_same_work() -> None:
-    assert shape_of(trains(objective=ObjectiveConfig(spectral=0.1))) == shape_of(
-        trains(objective=ObjectiveConfig(spectral=0.7))
+    assert shape_of(trains(objective=config.ObjectiveConfig(spectral=0.1))) == shape_of(
+        trains(objective=config.ObjectiveConfig(spectral=0.7))
     )
     assert shape_of(trains(ema=0.9)) == shape_of(trains(ema=0.99))
 
@@ -130,7 +118,7 @@ OTHER_WORK: dict[str, Any] = {
     "stage": "refine",
     "stages": ("operator", "refine"),
     "stage_options": {"refine": StageConfig(steps=3)},
-    "sampler": SamplerConfig(steps=2),
+    "sampler": config.SamplerConfig(steps=2),
     "batch": 16,
     "turns": 2,
     "mixing": "proportional",
@@ -138,19 +126,19 @@ OTHER_WORK: dict[str, Any] = {
     "unroll": 1,
     "augment": False,
     "data": (DataConfig(frames=9),),
-    "model": ModelConfig(depth=2),
-    "objective": ObjectiveConfig(conservation=0.1),
+    "model": config.ModelConfig(depth=2),
+    "objective": config.ObjectiveConfig(conservation=0.1),
     "freeze": "codec",
-    "optim": OptimConfig(name="muon"),
+    "optim": config.OptimConfig(name="muon"),
     "strategy": "ddp",
-    "fsdp2": Fsdp2Config(cpu_offload=True),
+    "fsdp2": config.Fsdp2Config(cpu_offload=True),
     "precision": "tf32",
     "deterministic": True,
     "compile": "whole",
     "cuda_graphs": True,
     "activation_checkpointing": "full",
     "remainder": "drop",
-    "loader": LoaderConfig(workers=4),
+    "loader": config.LoaderConfig(workers=4),
     "check_every": 7,
     "micro_batch": 2,
     "probe": "off",
@@ -165,22 +153,22 @@ LEFT_AS_IT_IS: dict[str, Any] = {
     "gate": GateConfig(rollout_nrmse=0.1),
     "noise": 0.5,
     "seed": 7,
-    "mlflow": MlflowConfig(mode="offline"),
-    "wandb": WandbConfig(mode="off"),
+    "mlflow": config.MlflowConfig(mode="offline"),
+    "wandb": config.WandbConfig(mode="off"),
     "tensorboard": True,
     "plots": False,
-    "profile": ProfileConfig(),
+    "profile": config.ProfileConfig(),
     "log_every": 1,
     "checkpoint_every": 5,
     "keep_checkpoints": 9,
     "keep_best": False,
-    "limits": ActivityLimits(eval_s=9.0),
+    "limits": config.ActivityLimits(eval_s=9.0),
 }
 """Every key that leaves it as it is."""
 
 
 def test_every_key_of_a_training_was_thought_about() -> None:
-    assert OTHER_WORK.keys() | LEFT_AS_IT_IS.keys() == {field.name for field in fields(TrainConfig)}
+    assert OTHER_WORK.keys() | LEFT_AS_IT_IS.keys() == {field.name for field in fields(config.TrainConfig)}
     assert set(SAME_WORK) == LEFT_AS_IT_IS.keys()
     assert not OTHER_WORK.keys() & LEFT_AS_IT_IS.keys()
 
@@ -188,7 +176,7 @@ def test_every_key_of_a_training_was_thought_about() -> None:
 @pytest.mark.parametrize("key", OTHER_WORK)
 def test_another_value_of_a_key_that_decides_the_work_makes_another_shape(key: str) -> None:
     assert shape_of(trains(**{key: OTHER_WORK[key]})) != shape_of(
-        trains(**{key: getattr(TrainConfig(), key)})
+        trains(**{key: getattr(config.TrainConfig(), key)})
     )
 
 
@@ -211,7 +199,7 @@ def test_a_first_look_never_turns_a_job_of_the_same_shape_away(other: JobSpec) -
     assert shape_prefilter(JOB)(dump_job(other))
 
 
-@pytest.mark.parametrize("other", [trains(batch=16), trains(model=ModelConfig(dim=128)), PROGRAM])
+@pytest.mark.parametrize("other", [trains(batch=16), trains(model=config.ModelConfig(dim=128)), PROGRAM])
 def test_a_first_look_turns_most_others_away(other: JobSpec) -> None:
     assert not shape_prefilter(JOB)(dump_job(other))
     assert not shape_prefilter(other)(dump_job(JOB))

@@ -8,16 +8,8 @@ from tests.fakes import FakeClock, FakeProvider
 from tests.jobs import train_job
 from tests.runs import a_run
 from vastrun.launcher.core import Cause, Event, Phase, Run
+from vastrun.launcher.decisions import nodes
 from vastrun.launcher.decisions.history import blames_host
-from vastrun.launcher.decisions.nodes import (
-    at_total_price,
-    first_failed,
-    have_reached,
-    joint_diary,
-    may_rent,
-    network_of,
-    with_node_name,
-)
 from vastrun.launcher.decisions.policy import lease_of, reservation_usd, share_usd, worst_case_usd
 
 FIRST = a_run(provider="fake", phase=Phase.RENT)
@@ -28,40 +20,40 @@ def node(number: int, phase: Phase = Phase.RENT, cause: Cause | None = None) -> 
 
 
 def test_a_node_rents_once_all_are_planned_and_those_before_it_have_their_machine() -> None:
-    assert may_rent(node(0), [node(1)])
-    assert not may_rent(node(0), [node(1, Phase.PLAN)])
-    assert not may_rent(node(1), [node(0), node(2)])
-    assert may_rent(node(1), [node(0, Phase.BOOT), node(2)])
+    assert nodes.may_rent(node(0), [node(1)])
+    assert not nodes.may_rent(node(0), [node(1, Phase.PLAN)])
+    assert not nodes.may_rent(node(1), [node(0), node(2)])
+    assert nodes.may_rent(node(1), [node(0, Phase.BOOT), node(2)])
 
 
 def test_a_node_joins_the_network_of_the_first_node_before_it_that_has_an_offer() -> None:
     (offer, *_) = FakeProvider(FakeClock()).search(train_job())
     planned = [replace(node(n), offer=replace(offer, network=f"net-{n}")) for n in range(3)]
-    assert network_of(node(2), planned[:2]) == "net-0"
-    assert network_of(node(2), [planned[1], planned[0]]) == "net-0"
-    assert network_of(node(2), [node(0), planned[1]]) == "net-1"
-    assert network_of(node(1), [planned[2], node(0)]) == ""
-    assert network_of(node(0), planned[1:]) == ""
-    assert network_of(node(1), [replace(node(0), offer=offer)]) == offer.network == ""
+    assert nodes.network_of(node(2), planned[:2]) == "net-0"
+    assert nodes.network_of(node(2), [planned[1], planned[0]]) == "net-0"
+    assert nodes.network_of(node(2), [node(0), planned[1]]) == "net-1"
+    assert nodes.network_of(node(1), [planned[2], node(0)]) == ""
+    assert nodes.network_of(node(0), planned[1:]) == ""
+    assert nodes.network_of(node(1), [replace(node(0), offer=offer)]) == offer.network == ""
 
 
 def test_a_phase_is_reached_in_it_and_beyond() -> None:
-    assert have_reached([node(1, Phase.TRAIN), node(2, Phase.ENDED)], Phase.TRAIN)
-    assert not have_reached([node(1, Phase.SHIP)], Phase.TRAIN)
-    assert have_reached([], Phase.TRAIN)
+    assert nodes.have_reached([node(1, Phase.TRAIN), node(2, Phase.ENDED)], Phase.TRAIN)
+    assert not nodes.have_reached([node(1, Phase.SHIP)], Phase.TRAIN)
+    assert nodes.have_reached([], Phase.TRAIN)
 
 
 def test_a_node_that_lost_its_peers_knows_less_than_the_one_that_was_lost() -> None:
     silent, gone = node(1, cause=Cause.COMMUNICATION), node(2, cause=Cause.LOST)
-    assert first_failed([node(0), silent, gone]) == gone
-    assert first_failed([node(0), silent]) == silent
-    assert first_failed([node(0)]) is None
+    assert nodes.first_failed([node(0), silent, gone]) == gone
+    assert nodes.first_failed([node(0), silent]) == silent
+    assert nodes.first_failed([node(0)]) is None
 
 
 def test_the_price_of_a_run_is_that_of_all_its_machines() -> None:
     first = replace(node(0), usd_per_hour=4.0)
-    assert at_total_price(first, [replace(node(n), usd_per_hour=n) for n in (1, 2)]).usd_per_hour == 7.0
-    assert at_total_price(first, []) == first
+    assert nodes.at_total_price(first, [replace(node(n), usd_per_hour=n) for n in (1, 2)]).usd_per_hour == 7.0
+    assert nodes.at_total_price(first, []) == first
 
 
 @pytest.mark.parametrize(
@@ -74,7 +66,7 @@ def test_the_price_of_a_run_is_that_of_all_its_machines() -> None:
     ],
 )
 def test_what_comes_to_all_nodes_alike_names_none(cause: Cause, node_: int | None, text: str) -> None:
-    assert with_node_name("it broke", cause, node_) == text
+    assert nodes.with_node_name("it broke", cause, node_) == text
 
 
 def test_only_the_host_of_the_node_that_failed_is_to_blame() -> None:
@@ -99,5 +91,5 @@ def test_a_line_of_the_diary_of_all_has_what_each_node_had_told_to_have_cost_by_
 
     own = [told(1.0, 0.5), told(3.0, 1.0), told(3.5, 9.0, "budget"), told(5.0, 2.0)]
     others = [[told(2.0, 0.25), told(3.0, 0.5)], [told(4.0, 4.0)]]
-    assert [event.usd for event in joint_diary(own, others)] == [0.5, 1.5, 9.0, 6.5]
-    assert joint_diary(own, []) == own
+    assert [event.usd for event in nodes.joint_diary(own, others)] == [0.5, 1.5, 9.0, 6.5]
+    assert nodes.joint_diary(own, []) == own

@@ -10,21 +10,8 @@ from vastrun.contract.gpus import PEAKS
 from vastrun.launcher.config import dump_job
 from vastrun.launcher.core import MeasuredRun
 from vastrun.launcher.core.job import JobSpec, Resources
+from vastrun.launcher.decisions import workload
 from vastrun.launcher.decisions.policy import GPU_FRAGMENTS
-from vastrun.launcher.decisions.workload import (
-    EFFICIENCY,
-    GpuFit,
-    chosen_workloads,
-    efficiency_of,
-    fit_of,
-    is_too_small,
-    largest_that_fits,
-    min_gb,
-    needed_gb,
-    query_of,
-    roofline,
-    whole_gb,
-)
 from vastrun.trainer.job.config import TrainConfig
 from vastrun.trainer.job.workload import PeakBytes
 
@@ -37,9 +24,9 @@ def job(**train: Any) -> JobSpec:
 
 def test_a_gpu_is_too_small_when_not_even_one_window_at_once_fits() -> None:
     found = workloads(small_gb=20.0, large_gb=60.0)
-    assert min_gb(found, job(), 80.0) == pytest.approx(20.0 * 1.1 + 0.8)
-    assert is_too_small(found, job(), 16.0)
-    assert not is_too_small(found, job(), 24.0)
+    assert workload.min_gb(found, job(), 80.0) == pytest.approx(20.0 * 1.1 + 0.8)
+    assert workload.is_too_small(found, job(), 16.0)
+    assert not workload.is_too_small(found, job(), 24.0)
 
 
 @pytest.mark.parametrize(
@@ -50,57 +37,59 @@ def test_the_strategy_is_chosen_by_the_memory_of_the_gpu(gpus: int, gpu_gb: floa
     both = workloads(strategy="ddp").workloads + workloads(strategy="fsdp2").workloads
     found = replace(workloads(), parameters=10**9, workloads=both)
     spec = train_job(resources=Resources(gpus=gpus), ranks=2)
-    assert {each.strategy for each in chosen_workloads(found, spec, gpu_gb)} == {strategy}
+    assert {each.strategy for each in workload.chosen_workloads(found, spec, gpu_gb)} == {strategy}
 
 
 @pytest.mark.parametrize("use", [field.name for field in fields(PeakBytes)])
 def test_tensors_of_every_use_take_memory_of_the_gpu(use: str) -> None:
     usual = workloads().workloads[0]
     larger = replace(usual, peak=replace(usual.peak, **{use: getattr(usual.peak, use) + 10**9}))
-    assert needed_gb(larger, 1) == pytest.approx(needed_gb(usual, 1) + GPU_FRAGMENTS)
+    assert workload.needed_gb(larger, 1) == pytest.approx(workload.needed_gb(usual, 1) + GPU_FRAGMENTS)
 
 
 def test_besides_its_tensors_a_gpu_holds_a_context_and_with_several_ranks_their_messages() -> None:
     (usual, _) = workloads(large_gb=10.0).workloads
-    assert needed_gb(usual, 1) == pytest.approx(10 * 1.1 + 0.8)
-    assert needed_gb(usual, 2) == needed_gb(usual, 8) == pytest.approx(10 * 1.1 + 0.8 + 0.5)
+    assert workload.needed_gb(usual, 1) == pytest.approx(10 * 1.1 + 0.8)
+    assert workload.needed_gb(usual, 2) == workload.needed_gb(usual, 8) == pytest.approx(10 * 1.1 + 0.8 + 0.5)
 
 
 def test_a_job_that_may_not_take_less_at_once_needs_room_for_all() -> None:
     found = workloads(small_gb=20.0, large_gb=60.0)
-    assert is_too_small(found, job(out_of_memory="fail", micro_batch=48), 48.0)
-    assert not is_too_small(found, job(out_of_memory="fail"), 48.0), "the probe halves it"
+    assert workload.is_too_small(found, job(out_of_memory="fail", micro_batch=48), 48.0)
+    assert not workload.is_too_small(found, job(out_of_memory="fail"), 48.0), "the probe halves it"
     sharded = workloads(small_gb=20.0, large_gb=60.0, strategy="fsdp2")
-    assert is_too_small(sharded, job(out_of_memory="fail", strategy="fsdp2"), 48.0), "nothing is tried first"
+    assert workload.is_too_small(sharded, job(out_of_memory="fail", strategy="fsdp2"), 48.0), (
+        "nothing is tried first"
+    )
 
 
 @pytest.mark.parametrize(("gpu_gb", "windows"), [(80.0, 48), (24.0, 24), (12.0, 12), (1.0, None)])
 def test_the_largest_micro_batch_that_fits_divides_the_share(gpu_gb: float, windows: int | None) -> None:
-    assert largest_that_fits(workloads(small_gb=1.0, large_gb=40.0), job(), gpu_gb) == windows
+    assert workload.largest_that_fits(workloads(small_gb=1.0, large_gb=40.0), job(), gpu_gb) == windows
 
 
 def test_a_gpu_of_the_least_memory_holds_all_at_once_and_no_smaller_one_does() -> None:
     found = workloads(small_gb=1.0, large_gb=29.95)
-    whole = whole_gb(found, job())
+    whole = workload.whole_gb(found, job())
     assert whole == pytest.approx(33.8)
-    assert largest_that_fits(found, job(), whole) == 48
-    assert largest_that_fits(found, job(), whole - 0.1) == 24
-    assert whole_gb(workloads(large_gb=1e6), job()) is None
+    assert workload.largest_that_fits(found, job(), whole) == 48
+    assert workload.largest_that_fits(found, job(), whole - 0.1) == 24
+    assert workload.whole_gb(workloads(large_gb=1e6), job()) is None
 
 
 def test_an_unmeasured_speed_follows_from_the_gpu_and_is_no_more_than_its_peak() -> None:
     fast, slow = (
-        roofline(workloads(), job(precision="bf16"), name, 80.0) for name in ("H100 SXM", "RTX 3090")
+        workload.roofline(workloads(), job(precision="bf16"), name, 80.0) for name in ("H100 SXM", "RTX 3090")
     )
     assert fast is not None and slow is not None
     assert fast.steps_per_s > 5 * slow.steps_per_s
-    assert slow.mfu == pytest.approx(EFFICIENCY)
-    assert fast.steps_per_s == pytest.approx(EFFICIENCY * 989.4)
+    assert slow.mfu == pytest.approx(workload.EFFICIENCY)
+    assert fast.steps_per_s == pytest.approx(workload.EFFICIENCY * 989.4)
 
 
 def test_nothing_is_estimated_of_a_gpu_that_is_in_no_table_or_has_no_room() -> None:
-    assert roofline(workloads(), job(), "GT 1030", 80.0) is None
-    assert roofline(workloads(small_gb=20.0), job(), "RTX 3090", 8.0) is None
+    assert workload.roofline(workloads(), job(), "GT 1030", 80.0) is None
+    assert workload.roofline(workloads(small_gb=20.0), job(), "RTX 3090", 8.0) is None
 
 
 def test_what_earlier_trainings_reached_counts_instead_of_a_usual_share() -> None:
@@ -109,21 +98,21 @@ def test_what_earlier_trainings_reached_counts_instead_of_a_usual_share() -> Non
         provider="vast", host="h", gpu_name="RTX 3090", gpus=1, gpu_memory_gb=80.0,
         spec_json=dump_job(spec), steps_per_s=7.1,
     )  # fmt: skip
-    assert efficiency_of([run], lambda _: workloads()) == pytest.approx(0.1)
-    assert efficiency_of([run], lambda _: None) == EFFICIENCY
+    assert workload.efficiency_of([run], lambda _: workloads()) == pytest.approx(0.1)
+    assert workload.efficiency_of([run], lambda _: None) == workload.EFFICIENCY
     on_cpu, unmeasured = replace(run, gpu_name=""), replace(run, steps_per_s=None)
     for other in (on_cpu, unmeasured):
-        assert efficiency_of([*[other] * 20, run], lambda _: workloads()) == pytest.approx(0.1)
+        assert workload.efficiency_of([*[other] * 20, run], lambda _: workloads()) == pytest.approx(0.1)
 
 
 def test_jobs_whose_steps_are_the_same_ask_the_same() -> None:
-    assert query_of(job(seed=3, steps=7)) == query_of(job(seed=4, steps=9))
-    assert query_of(job(batch=64)) != query_of(job())
-    assert query_of(command_job()) is None
+    assert workload.query_of(job(seed=3, steps=7)) == workload.query_of(job(seed=4, steps=9))
+    assert workload.query_of(job(batch=64)) != workload.query_of(job())
+    assert workload.query_of(command_job()) is None
 
 
-def gpu(name: str, *, small_gb: float, large_gb: float) -> GpuFit:
-    found = fit_of(workloads(small_gb=small_gb, large_gb=large_gb), JOB, [name], 0.5)
+def gpu(name: str, *, small_gb: float, large_gb: float) -> workload.GpuFit:
+    found = workload.fit_of(workloads(small_gb=small_gb, large_gb=large_gb), JOB, [name], 0.5)
     return found.gpus[0]
 
 
@@ -143,7 +132,7 @@ def test_a_gpu_that_holds_less_at_once_still_holds_the_job_and_one_without_room_
 
 
 def test_every_known_gpu_is_looked_at_in_each_of_its_sizes_and_those_that_hold_it_come_first() -> None:
-    fit = fit_of(workloads(small_gb=30.0, large_gb=60.0), JOB, [], 0.4)
+    fit = workload.fit_of(workloads(small_gb=30.0, large_gb=60.0), JOB, [], 0.4)
     assert len(fit.gpus) == sum(len(peak.sizes_gb) for peak in PEAKS.values())
     holds = [each.windows is not None for each in fit.gpus]
     assert holds == sorted(holds, reverse=True)
@@ -154,7 +143,7 @@ def test_every_known_gpu_is_looked_at_in_each_of_its_sizes_and_those_that_hold_i
 
 
 def test_a_name_of_the_market_has_the_sizes_of_its_kind_and_an_unknown_one_is_named() -> None:
-    fit = fit_of(workloads(), JOB, ["A100 SXM4"], 0.4)
+    fit = workload.fit_of(workloads(), JOB, ["A100 SXM4"], 0.4)
     assert {(each.gpu, each.memory_gb) for each in fit.gpus} == {("A100 SXM4", 40.0), ("A100 SXM4", 80.0)}
     with pytest.raises(KeyError, match="GT 1030"):
-        fit_of(workloads(), JOB, ["GT 1030"], 0.4)
+        workload.fit_of(workloads(), JOB, ["GT 1030"], 0.4)

@@ -3,30 +3,14 @@
 import pytest
 
 from vastrun.launcher.core.errors import UnreachableError
-from vastrun.launcher.gate.slurm import (
-    END,
-    Box,
-    Cluster,
-    Gpus,
-    Partition,
-    SlurmJob,
-    find_missing_node,
-    join_names,
-    parse_boxes,
-    parse_cluster,
-    parse_free_gb,
-    parse_job_id,
-    parse_jobs,
-    parse_partitions,
-    summarize_errors,
-)
+from vastrun.launcher.gate import slurm
 
 RUNNING = "7|RUNNING|1-02:03:04|1800000000|gpu:a100:4|2|n[1-2]|None|vastrun-a.1|vastrun-calm-heron-3f1a"
 
 
-def jobs(*rows: str) -> list[SlurmJob]:
+def jobs(*rows: str) -> list[slurm.SlurmJob]:
     """The jobs of these rows, in a listing that is whole."""
-    return parse_jobs("\n".join([*rows, END, ""]), "vastrun-")
+    return slurm.parse_jobs("\n".join([*rows, slurm.END, ""]), "vastrun-")
 
 
 @pytest.mark.parametrize("ran", ["", "INVALID", "N/A"])
@@ -91,7 +75,7 @@ def test_gpus_of_all_kinds_are_counted() -> None:
     assert job.gpus == 6
 
 
-def partition(**changes: str) -> Partition:
+def partition(**changes: str) -> slurm.Partition:
     """A row of `sinfo` with other fields."""
     fields = {
         "name": "gpu",
@@ -103,12 +87,12 @@ def partition(**changes: str) -> Partition:
         "state": "idle",
         "gres": "gpu:a100:8(S:0-1)",
     }
-    (parsed,) = parse_partitions(f"{'|'.join((fields | changes).values())}\n{END}\n")
+    (parsed,) = slurm.parse_partitions(f"{'|'.join((fields | changes).values())}\n{slurm.END}\n")
     return parsed
 
 
 def test_a_partition_has_the_hardware_of_its_nodes() -> None:
-    assert partition() == Partition(
+    assert partition() == slurm.Partition(
         name="gpu",
         is_default=False,
         is_usable=True,
@@ -117,14 +101,14 @@ def test_a_partition_has_the_hardware_of_its_nodes() -> None:
         nodes=4,
         cores=64,
         memory_mb=512_000,
-        gpus=(Gpus(kind="a100", count=8),),
+        gpus=(slurm.Gpus(kind="a100", count=8),),
     )
     assert partition(name="gpu*").name == "gpu"
     assert partition(name="gpu*").is_default
     assert partition(limit="infinite").max_s is None
     assert partition(cores="64+").cores == 64
     assert [partition(memory=memory).memory_mb for memory in ("0", "1", "2", "3+")] == [0, 0, 2, 3]
-    assert partition(gres="gpu:0,gpu:t4:1").gpus == (Gpus(kind="t4", count=1),)
+    assert partition(gres="gpu:0,gpu:t4:1").gpus == (slurm.Gpus(kind="t4", count=1),)
     assert partition(gres="(null)").gpus == ()
 
 
@@ -147,9 +131,9 @@ def test_a_partition_is_usable_where_it_is_up_and_its_nodes_respond(
     assert (partition(**changes).is_usable, partition(**changes).is_idle) == (is_usable, is_idle)
 
 
-def boxes(*rows: str) -> list[Box]:
+def boxes(*rows: str) -> list[slurm.Box]:
     """The boxes of these rows, in a listing that is whole."""
-    return parse_boxes("\n".join([*rows, END, ""]))
+    return slurm.parse_boxes("\n".join([*rows, slurm.END, ""]))
 
 
 def test_a_box_has_its_age_and_the_place_where_others_reach_it() -> None:
@@ -159,9 +143,9 @@ def test_a_box_has_its_age_and_the_place_where_others_reach_it() -> None:
         "1795523603 bold-finch.0a0b $(reboot)",
         "1795523604 lost+found/..",
     ) == [
-        Box(name="calm-heron.0a0b", changed_at=1_795_523_601),
-        Box(name="wise-otter.0a0b", changed_at=1_795_523_602, rendezvous="n1.lab:29400"),
-        Box(name="bold-finch.0a0b", changed_at=1_795_523_603),
+        slurm.Box(name="calm-heron.0a0b", changed_at=1_795_523_601),
+        slurm.Box(name="wise-otter.0a0b", changed_at=1_795_523_602, rendezvous="n1.lab:29400"),
+        slurm.Box(name="bold-finch.0a0b", changed_at=1_795_523_603),
     ]
     assert boxes() == []
     with pytest.raises(UnreachableError, match="duplicate folder"):
@@ -170,7 +154,7 @@ def test_a_box_has_its_age_and_the_place_where_others_reach_it() -> None:
 
 def test_of_several_nodes_exactly_one_that_is_missing_is_named() -> None:
     def missing(names: str, left: str) -> tuple[str, int] | None:
-        return find_missing_node("\n".join([*names.split(), "-", *left.split(), END, ""]))
+        return slurm.find_missing_node("\n".join([*names.split(), "-", *left.split(), slurm.END, ""]))
 
     assert missing("n1 n2 n3", "n1 n3") == ("n2", 1)
     assert missing("n1 n2 n3", "n3 n1 n2") is None
@@ -178,11 +162,14 @@ def test_of_several_nodes_exactly_one_that_is_missing_is_named() -> None:
 
 
 def test_single_values_are_read_and_whatever_else_is_printed_is_unknown() -> None:
-    assert parse_cluster(f"lab\n23.11.4\nalice\n{END}\n") == Cluster(
+    assert slurm.parse_cluster(f"lab\n23.11.4\nalice\n{slurm.END}\n") == slurm.Cluster(
         name="lab", version="23.11.4", user="alice"
     )
-    assert [parse_job_id(text) for text in ("7\n", "7;lab", "seven", "")] == [7, 7, None, None]
-    assert [parse_free_gb(text) for text in (f"1000000\n{END}\n", f"0\n{END}\n", f"?\n{END}\n", "")] == [
+    assert [slurm.parse_job_id(text) for text in ("7\n", "7;lab", "seven", "")] == [7, 7, None, None]
+    assert [
+        slurm.parse_free_gb(text)
+        for text in (f"1000000\n{slurm.END}\n", f"0\n{slurm.END}\n", f"?\n{slurm.END}\n", "")
+    ] == [
         1.024,
         0.0,
         None,
@@ -191,11 +178,11 @@ def test_single_values_are_read_and_whatever_else_is_printed_is_unknown() -> Non
 
 
 def test_errors_are_one_line_without_the_name_of_the_command() -> None:
-    assert summarize_errors("sbatch: error: invalid partition\n\nsbatch: error: try again\nbye\n") == (
+    assert slurm.summarize_errors("sbatch: error: invalid partition\n\nsbatch: error: try again\nbye\n") == (
         "invalid partition; try again; bye"
     )
-    assert len(summarize_errors("x" * 301)) == 300
-    assert len(summarize_errors(("x" * 200 + "\n") * 9)) == 300
+    assert len(slurm.summarize_errors("x" * 301)) == 300
+    assert len(slurm.summarize_errors(("x" * 200 + "\n") * 9)) == 300
 
 
 @pytest.mark.parametrize(
@@ -209,4 +196,4 @@ def test_errors_are_one_line_without_the_name_of_the_command() -> None:
     ],
 )
 def test_the_first_five_names_are_listed_and_the_others_counted(names: str, text: str) -> None:
-    assert join_names(names) == text
+    assert slurm.join_names(names) == text

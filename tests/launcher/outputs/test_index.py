@@ -13,17 +13,8 @@ from vastrun.contract import layout
 from vastrun.contract.outcome import WandbRun
 from vastrun.launcher.core import Run
 from vastrun.launcher.gate import caps
+from vastrun.launcher.outputs import index
 from vastrun.launcher.outputs.folder import CHUNK, Outputs
-from vastrun.launcher.outputs.index import (
-    FolderContents,
-    contents_of,
-    log_head,
-    log_tail,
-    metric_lines,
-    pictures_in,
-    series_in,
-    stack_in,
-)
 
 
 @pytest.fixture
@@ -36,9 +27,9 @@ def outputs(run: Run) -> Outputs:
 
 def test_a_folder_without_anything_shows_nothing(run: Run) -> None:
     outputs = Outputs(run)
-    assert not series_in(outputs)
-    assert not pictures_in(outputs)
-    assert (log_head(outputs), log_tail(outputs), stack_in(outputs, 0)) == ("", "", "")
+    assert not index.series_in(outputs)
+    assert not index.pictures_in(outputs)
+    assert (index.log_head(outputs), index.log_tail(outputs), index.stack_in(outputs, 0)) == ("", "", "")
 
 
 PATHS = (layout.CHECKPOINTS, layout.METRICS, layout.OUTPUTS, layout.WANDB_FILES, layout.RUN)
@@ -46,7 +37,7 @@ PATHS = (layout.CHECKPOINTS, layout.METRICS, layout.OUTPUTS, layout.WANDB_FILES,
 
 def test_the_contents_of_a_folder_are_what_was_downloaded(run: Run) -> None:
     outputs = Outputs(run)
-    assert contents_of(run, PATHS) == FolderContents()
+    assert index.contents_of(run, PATHS) == index.FolderContents()
     checkpoints, offline = outputs.path(layout.CHECKPOINTS), outputs.path(layout.WANDB_FILES)
     for name in ("step-000010", "step-000008"):
         (checkpoints / name).mkdir(parents=True)
@@ -58,8 +49,8 @@ def test_the_contents_of_a_folder_are_what_was_downloaded(run: Run) -> None:
     wandb = WandbRun(id="calm", mode="online", state="finished", url="https://wandb.ai/me/calm")
     outcome = replace(OUTCOME, scores={"rollout_nrmse": 0.1}, wandb=wandb)
     outputs.path(layout.OUTCOME).write_text(outcome.to_json())
-    found = contents_of(run, PATHS)
-    assert found == FolderContents(
+    found = index.contents_of(run, PATHS)
+    assert found == index.FolderContents(
         names={
             "run/checkpoints": "checkpoints",
             "run/metrics.jsonl": "metrics.jsonl",
@@ -74,11 +65,11 @@ def test_the_contents_of_a_folder_are_what_was_downloaded(run: Run) -> None:
         scores={"rollout_nrmse": 0.1},
     )
     outputs.transcript.touch()
-    assert contents_of(run, PATHS) == replace(found, has_transcript=True)
+    assert index.contents_of(run, PATHS) == replace(found, has_transcript=True)
     outputs.start_script.touch()
-    assert contents_of(run, PATHS) == replace(found, has_transcript=True, has_start_script=True)
+    assert index.contents_of(run, PATHS) == replace(found, has_transcript=True, has_start_script=True)
     outputs.path(layout.OUTCOME).write_text(replace(OUTCOME, kind="command").to_json())
-    assert not contents_of(run, PATHS).is_training
+    assert not index.contents_of(run, PATHS).is_training
 
 
 def test_a_checkpoint_that_is_named_and_not_there_is_none(run: Run) -> None:
@@ -86,7 +77,7 @@ def test_a_checkpoint_that_is_named_and_not_there_is_none(run: Run) -> None:
     folder.mkdir(parents=True)
     (folder / "latest.json").write_text('{"step": 10, "path": "step-000010"}')
     (folder / "best.json").write_text("{}")
-    assert (contents_of(run, PATHS).newest, contents_of(run, PATHS).best) == (None, None)
+    assert (index.contents_of(run, PATHS).newest, index.contents_of(run, PATHS).best) == (None, None)
 
 
 def test_of_many_lines_some_of_each_part_are_read_and_the_last_one_is(tmp_path: Path) -> None:
@@ -98,7 +89,7 @@ def test_of_many_lines_some_of_each_part_are_read_and_the_last_one_is(tmp_path: 
         for step in range(1, 60_001)
     ]
     file.write_bytes(b"".join(json.dumps(record).encode() + b"\n" for record in records))
-    read = [json.loads(line) for line in metric_lines(file, 3000) if line]
+    read = [json.loads(line) for line in index.metric_lines(file, 3000) if line]
     steps = [record["step"] for record in read]
     assert 2000 <= len(read) <= 4000
     assert steps == sorted(steps) and steps[-1] == 60_000
@@ -110,7 +101,7 @@ def test_of_many_lines_some_of_each_part_are_read_and_the_last_one_is(tmp_path: 
 def test_lines_of_any_length_are_read_at_once(content: bytes, tmp_path: Path) -> None:
     file = tmp_path / "metrics.jsonl"
     file.write_bytes(content)
-    assert sum(map(len, metric_lines(file, 50))) <= 2 * len(content)
+    assert sum(map(len, index.metric_lines(file, 50))) <= 2 * len(content)
 
 
 def test_only_so_many_pictures_are_shown(outputs: Outputs) -> None:
@@ -119,13 +110,13 @@ def test_only_so_many_pictures_are_shown(outputs: Outputs) -> None:
     (folder / "0.svg").write_bytes(PNG)
     for number in range(caps.PICTURES + 9):
         (folder / f"a{number:02}.png").write_bytes(PNG)
-    assert list(pictures_in(outputs)) == [f"a{number:02}.png" for number in range(caps.PICTURES)]
+    assert list(index.pictures_in(outputs)) == [f"a{number:02}.png" for number in range(caps.PICTURES)]
 
 
 def test_of_a_long_log_whole_lines_of_both_ends_are_shown(outputs: Outputs) -> None:
     lines = [f"1.000 rank0 line {number}\n" for number in range(100_000)]
     outputs.log.write_text("".join(lines) + "1.000 rank0 half")
-    head, tail = log_head(outputs), log_tail(outputs)
+    head, tail = index.log_head(outputs), index.log_tail(outputs)
     assert "".join(lines).startswith(head) and head.endswith("\n")
     assert "".join(lines).endswith(tail) and len(tail) <= CHUNK
     assert tail.startswith("1.000 rank0 line ")
@@ -133,4 +124,4 @@ def test_of_a_long_log_whole_lines_of_both_ends_are_shown(outputs: Outputs) -> N
 
 def test_a_stack_is_cut(outputs: Outputs) -> None:
     outputs.path(f"{layout.STACKS}/rank-3.txt").write_text("x" * 1_000_000)
-    assert len(stack_in(outputs, 3)) == 1 << 16
+    assert len(index.stack_in(outputs, 3)) == 1 << 16

@@ -10,15 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.launcher.faults import (
-    MOMENTS,
-    Fault,
-    FaultyProvider,
-    Killed,
-    Moment,
-    check_first_call,
-    check_later_calls,
-)
+from tests.launcher import faults
 from tests.launcher.pool.slotted import SlottedMarket
 from tests.launcher.world import World
 from vastrun.launcher.core import Phase, Run, bills
@@ -36,7 +28,9 @@ VERBS: dict[str, tuple[str, ...]] = {
     "remote.read": (*MACHINE_TROUBLES, "gone"),
     "remote.put": (*MACHINE_TROUBLES, "gone"),
 }
-ROWS = [(verb, moment, trouble) for verb, all_ in VERBS.items() for moment in MOMENTS for trouble in all_]
+ROWS = [
+    (verb, moment, trouble) for verb, all_ in VERBS.items() for moment in faults.MOMENTS for trouble in all_
+]
 CALLS = 8
 
 
@@ -52,7 +46,7 @@ class SlottedWorld(World):
         self.held = [self.machine.held(self.spec)]
 
     def services(self, who: str | None = None) -> Services:
-        below: Any = FaultyProvider(self.machine, "machine", self.plan)
+        below: Any = faults.FaultyProvider(self.machine, "machine", self.plan)
         out_of_reach: Any = SlottedMarket(self.clock)
         out_of_reach.is_silent = True
         pool = PoolProvider(
@@ -75,14 +69,14 @@ def drive_to_the_end(world: World) -> Run | None:
     for step in (world.launch, *[world.resume] * 12):
         try:
             run = step()
-        except (Killed, StorageError, HeldError):
+        except (faults.Killed, StorageError, HeldError):
             continue
         if run.phase is Phase.ENDED:
             return run
     return world.run() if world.ledger.runs() else None
 
 
-def strikes(fault: Fault, folder: Path) -> bool:
+def strikes(fault: faults.Fault, folder: Path) -> bool:
     """Whether a whole run makes that call; with the fault in it no slot stays and no verdict lies."""
     folder.mkdir()
     world = SlottedWorld(folder)
@@ -110,17 +104,17 @@ each_row = pytest.mark.parametrize(("verb", "moment", "trouble"), ROWS, ids=lamb
 
 @each_row
 def test_one_trouble_with_the_machine_at_the_first_call_leaves_no_slot_and_no_false_verdict(
-    verb: str, moment: Moment, trouble: str, tmp_path: Path
+    verb: str, moment: faults.Moment, trouble: str, tmp_path: Path
 ) -> None:
-    check_first_call(strikes, verb, moment, trouble, tmp_path)
+    faults.check_first_call(strikes, verb, moment, trouble, tmp_path)
 
 
 @pytest.mark.slow
 @each_row
 def test_one_trouble_with_the_machine_at_a_later_call_leaves_no_slot_and_no_false_verdict(
-    verb: str, moment: Moment, trouble: str, tmp_path: Path
+    verb: str, moment: faults.Moment, trouble: str, tmp_path: Path
 ) -> None:
-    check_later_calls(strikes, verb, moment, trouble, tmp_path, CALLS)
+    faults.check_later_calls(strikes, verb, moment, trouble, tmp_path, CALLS)
 
 
 def test_another_machine_that_is_silent_keeps_no_run_from_its_end(tmp_path: Path) -> None:
@@ -140,7 +134,7 @@ def test_another_machine_that_is_silent_keeps_no_run_from_its_end(tmp_path: Path
 
 def test_a_slot_on_a_machine_that_is_silent_is_not_taken_for_gone(tmp_path: Path) -> None:
     world = SlottedWorld(tmp_path)
-    world.expect(Fault(verb="remote.run", nth=12, moment="before", trouble="unreachable", times=40))
+    world.expect(faults.Fault(verb="remote.run", nth=12, moment="before", trouble="unreachable", times=40))
     run = world.launch()
     assert run.cause is None, run.detail
     assert world.machine.slots.most_at_once == 1

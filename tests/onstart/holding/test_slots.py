@@ -15,17 +15,9 @@ import pytest
 
 from tests.waiting import eventually
 from vastrun.contract import layout
+from vastrun.onstart.holding import slots
 from vastrun.onstart.holding.hold import Holder
 from vastrun.onstart.holding.machine import HeldBox, box_processes, list_processes
-from vastrun.onstart.holding.slots import (
-    SlotRequest,
-    SlotResponse,
-    destroy,
-    drain,
-    list_slots,
-    rent,
-    slots_of,
-)
 
 ONSTART = Path(__file__).parents[3] / "onstart"
 LEASE = {
@@ -54,8 +46,8 @@ def box(tmp_path: Path) -> Iterator[Path]:
     HeldBox(units=2, cores=(0, 1), memory_mib=4000).write(tmp_path)
     leave(tmp_path, 36_000)
     yield tmp_path
-    for slot in slots_of(tmp_path):
-        destroy(tmp_path, slot.name)
+    for slot in slots.slots_of(tmp_path):
+        slots.destroy(tmp_path, slot.name)
 
 
 def leave(box: Path, seconds: float) -> None:
@@ -63,8 +55,8 @@ def leave(box: Path, seconds: float) -> None:
     (box / layout.LEASE_STATE).write_text(f"state=armed\nends_at={time.time() + seconds:.0f}\n")
 
 
-def order(name: str = "calm-owl-0001.0000", *, units: int = 1, **changes: object) -> SlotRequest:
-    ordered = SlotRequest(
+def order(name: str = "calm-owl-0001.0000", *, units: int = 1, **changes: object) -> slots.SlotRequest:
+    ordered = slots.SlotRequest(
         name=name,
         id=f"{name}@{holder()}",
         label=f"vastrun-{name.partition('.')[0]}",
@@ -76,7 +68,7 @@ def order(name: str = "calm-owl-0001.0000", *, units: int = 1, **changes: object
     return replace(ordered, **changes)  # type: ignore[arg-type]
 
 
-def names(answer: SlotResponse) -> list[object]:
+def names(answer: slots.SlotResponse) -> list[object]:
     return [row["name"] for row in answer.slots]
 
 
@@ -91,19 +83,19 @@ def environment(box: Path, name: str, variable: str) -> str:
 
 
 def test_a_slot_that_was_asked_for_twice_by_one_name_is_one(box: Path) -> None:
-    rent(box, order(), environ())
-    answer = rent(box, order(), environ())
+    slots.rent(box, order(), environ())
+    answer = slots.rent(box, order(), environ())
     assert names(answer) == ["calm-owl-0001.0000"]
     assert not answer.refused
     assert answer.slots[0]["is_armed"]
 
 
 def test_there_are_never_more_slots_than_parts(box: Path) -> None:
-    answers: list[SlotResponse] = []
+    answers: list[slots.SlotResponse] = []
     threads = [
         threading.Thread(
             target=lambda number=number: answers.append(
-                rent(box, order(f"calm-owl-{number}.0000"), environ())
+                slots.rent(box, order(f"calm-owl-{number}.0000"), environ())
             )
         )
         for number in range(4)
@@ -112,38 +104,38 @@ def test_there_are_never_more_slots_than_parts(box: Path) -> None:
         thread.start()
     for thread in threads:
         thread.join()
-    assert len(slots_of(box)) == 2
+    assert len(slots.slots_of(box)) == 2
     assert sorted(bool(answer.refused) for answer in answers) == [False, False, True, True]
-    assert {slot.units for slot in slots_of(box)} == {(0,), (1,)}
-    assert {slot.cores for slot in slots_of(box)} == {(0,), (1,)}
+    assert {slot.units for slot in slots.slots_of(box)} == {(0,), (1,)}
+    assert {slot.cores for slot in slots.slots_of(box)} == {(0,), (1,)}
 
 
 def test_a_slot_of_several_parts_has_all_of_them(box: Path) -> None:
-    rent(box, order(units=2), environ())
-    (slot,) = slots_of(box)
+    slots.rent(box, order(units=2), environ())
+    (slot,) = slots.slots_of(box)
     assert (slot.units, slot.cores, slot.memory_mib) == ((0, 1), (0, 1), 4000)
-    assert "0 free" in rent(box, order("calm-owl-0002.0000"), environ()).refused
+    assert "0 free" in slots.rent(box, order("calm-owl-0002.0000"), environ()).refused
 
 
 def test_a_machine_that_is_not_held_yet_or_drained_has_no_slot(box: Path) -> None:
-    drain(box, "enough")
-    assert "enough" in rent(box, order(), environ()).refused
+    slots.drain(box, "enough")
+    assert "enough" in slots.rent(box, order(), environ()).refused
     (box / layout.HELD_MACHINE).unlink()
-    assert rent(box, order(), environ()).refused == "the machine is not held yet"
-    assert not list_slots(box).is_ready
+    assert slots.rent(box, order(), environ()).refused == "the machine is not held yet"
+    assert not slots.list_slots(box).is_ready
 
 
 def test_a_slot_s_lease_ends_before_that_of_its_machine(box: Path) -> None:
     leave(box, 1000)
-    rent(box, order(), environ())
+    slots.rent(box, order(), environ())
     assert 900 < int(environment(box, "calm-owl-0001.0000", "LEASE_LIFE_S")) <= 970
     assert environment(box, "calm-owl-0001.0000", "LEASE_LIFE_CAUSE") == "time_limit"
     leave(box, 40)
-    assert "ends soon" in rent(box, order("calm-owl-0002.0000"), environ()).refused
+    assert "ends soon" in slots.rent(box, order("calm-owl-0002.0000"), environ()).refused
 
 
 def test_a_lease_that_is_short_enough_stays_as_it_was_asked_for(box: Path) -> None:
-    rent(box, order(), environ())
+    slots.rent(box, order(), environ())
     assert environment(box, "calm-owl-0001.0000", "LEASE_LIFE_S") == "3600"
     assert environment(box, "calm-owl-0001.0000", "LEASE_LIFE_CAUSE") == "money_limit"
     assert environment(box, "calm-owl-0001.0000", "VASTRUN_HELD") == holder()
@@ -153,17 +145,17 @@ def test_a_lease_that_is_short_enough_stays_as_it_was_asked_for(box: Path) -> No
 def test_a_slot_that_is_removed_takes_all_of_its_processes_along_and_no_other_s(box: Path) -> None:
     script = str(box / layout.SLOT_SCRIPT)
     for name in ("calm-owl-0001.0000", "calm-owl-0002.0000"):
-        rent(box, order(name), environ())
+        slots.rent(box, order(name), environ())
         subprocess.run(["bash", script, name, "setsid sleep 120 >/dev/null 2>&1 &"], check=True)
     gone, stays = (box / layout.SLOTS / name for name in ("calm-owl-0001.0000", "calm-owl-0002.0000"))
 
-    answer = destroy(box, gone.name)
+    answer = slots.destroy(box, gone.name)
 
     assert answer.faults == ()
     there = list_processes()
     assert box_processes(there, gone) == set()
     assert {there[pid].name for pid in box_processes(there, stays)} >= {"sleep"}
-    assert names(list_slots(box)) == [stays.name]
+    assert names(slots.list_slots(box)) == [stays.name]
 
 
 def test_on_a_rented_machine_the_end_of_a_slot_is_not_the_end_of_the_machine(
@@ -172,22 +164,22 @@ def test_on_a_rented_machine_the_end_of_a_slot_is_not_the_end_of_the_machine(
     """A lease that believes to be the machine's asks Vast to end it, and ends no slot."""
     monkeypatch.setenv("VASTRUN_PROVIDER", "vast")
     monkeypatch.setenv("VAST_URL", "http://127.0.0.1:9")
-    rent(box, order(), environ())
+    slots.rent(box, order(), environ())
     assert environment(box, "calm-owl-0001.0000", "VASTRUN_PROVIDER") == "pool"
-    assert destroy(box, "calm-owl-0001.0000").faults == ()
-    assert not list_slots(box).slots
+    assert slots.destroy(box, "calm-owl-0001.0000").faults == ()
+    assert not slots.list_slots(box).slots
     assert not (box / layout.SLOTS / "calm-owl-0001.0000").exists()
 
 
 def test_removing_what_never_was_is_no_error(box: Path) -> None:
-    assert destroy(box, "nothing.0000").faults == ()
+    assert slots.destroy(box, "nothing.0000").faults == ()
 
 
 def test_a_record_that_cannot_be_read_is_no_slot_and_is_removed(box: Path) -> None:
-    rent(box, order(), environ())
+    slots.rent(box, order(), environ())
     (box / layout.SLOTS / "calm-owl-0001.0000" / layout.SLOT_RECORD).write_text("{")
-    assert list_slots(box).slots == ()
-    assert destroy(box, "calm-owl-0001.0000").faults == ()
+    assert slots.list_slots(box).slots == ()
+    assert slots.destroy(box, "calm-owl-0001.0000").faults == ()
     assert not (box / layout.SLOTS / "calm-owl-0001.0000").exists()
 
 
@@ -196,12 +188,12 @@ def test_the_holder_ends_only_when_no_slot_is_there(box: Path) -> None:
     said: list[str] = []
     holder = Holder(box, idle_s=10.0, say=said.append, now=lambda: now[0])
     assert holder.poll() is None
-    rent(box, order(), environ())
+    slots.rent(box, order(), environ())
     now[0] = 100.0
     assert holder.poll() is None
-    drain(box, "not clean: something")
+    slots.drain(box, "not clean: something")
     assert holder.poll() is None
-    destroy(box, "calm-owl-0001.0000")
+    slots.destroy(box, "calm-owl-0001.0000")
     assert holder.poll() == "not clean: something"
     assert said == ["slot calm-owl-0001.0000 is ready", "slot calm-owl-0001.0000 is removed"]
 
@@ -212,13 +204,13 @@ def test_an_idle_holder_takes_no_slot_once_it_has_decided_to_end(box: Path) -> N
     holder.poll()
     now[0] = 10.0
     assert holder.poll() == "no slot was requested for 10 s"
-    assert "no slot was requested" in rent(box, order(), environ()).refused
+    assert "no slot was requested" in slots.rent(box, order(), environ()).refused
 
 
 def test_a_holder_that_is_to_end_asks_its_slots_to_stop_and_waits_for_them(box: Path) -> None:
     now = [0.0]
     holder = Holder(box, idle_s=10.0, say=lambda _: None, now=lambda: now[0])
-    rent(box, order(), environ())
+    slots.rent(box, order(), environ())
     (box / layout.STOP).write_text("money_limit\n")
     assert holder.poll() is None
     stop = box / layout.SLOTS / "calm-owl-0001.0000" / layout.STOP
@@ -232,5 +224,5 @@ def test_a_holder_that_is_to_end_asks_its_slots_to_stop_and_waits_for_them(box: 
 def test_a_slot_whose_lease_is_over_is_gone_by_itself(box: Path) -> None:
     # On a busy computer the lease is over while it is still being armed, which kills the script that arms it.
     with suppress(subprocess.CalledProcessError):
-        rent(box, order(env={**LEASE, "LEASE_LIFE_S": "1", "LEASE_GRACE_S": "0"}), environ())
-    eventually(lambda: not list_slots(box).slots, what="the end of the slot")
+        slots.rent(box, order(env={**LEASE, "LEASE_LIFE_S": "1", "LEASE_GRACE_S": "0"}), environ())
+    eventually(lambda: not slots.list_slots(box).slots, what="the end of the slot")

@@ -6,28 +6,21 @@ from pathlib import Path
 
 import pytest
 
-from vastrun.contract.checkpoint_folder import (
-    CheckpointFolder,
-    CheckpointScore,
-    DamagedError,
-    checksum_file,
-    newest_first,
-    verify,
-)
+from vastrun.contract import checkpoint_folder
 
 
-def folder_at(path: Path, *, keep: int = 2, keep_best: bool = False) -> CheckpointFolder:
-    return CheckpointFolder(path=path, keep=keep, keep_best=keep_best)
+def folder_at(path: Path, *, keep: int = 2, keep_best: bool = False) -> checkpoint_folder.CheckpointFolder:
+    return checkpoint_folder.CheckpointFolder(path=path, keep=keep, keep_best=keep_best)
 
 
-def commit(folder: CheckpointFolder, step: int, loss: float | None = None) -> Path:
+def commit(folder: checkpoint_folder.CheckpointFolder, step: int, loss: float | None = None) -> Path:
     part = folder.part(step)
     part.mkdir(parents=True)
     for name in ("__0_0.distcp", "__1_0.distcp"):
         (part / name).write_text(f"{name} of step {step}")
-    score = None if loss is None else CheckpointScore(by="loss", value=loss)
-    folder.commit(step, score, [checksum_file(path) for path in sorted(part.iterdir())])
-    return newest_first(folder.path)[0]
+    score = None if loss is None else checkpoint_folder.CheckpointScore(by="loss", value=loss)
+    folder.commit(step, score, [checkpoint_folder.checksum_file(path) for path in sorted(part.iterdir())])
+    return checkpoint_folder.newest_first(folder.path)[0]
 
 
 def names(folder: Path) -> list[str]:
@@ -38,7 +31,7 @@ def test_a_checkpoint_has_a_manifest_of_every_file_and_latest_names_it(tmp_path:
     checkpoint = commit(folder_at(tmp_path), 500)
     assert names(tmp_path) == ["latest.json", "step-000500"]
     assert json.loads((tmp_path / "latest.json").read_text()) == {"step": 500, "path": "step-000500"}
-    manifest = verify(checkpoint)
+    manifest = checkpoint_folder.verify(checkpoint)
     assert manifest.step == 500
     assert [file.path for file in manifest.files] == ["__0_0.distcp", "__1_0.distcp"]
     assert manifest.files[0].size == (checkpoint / "__0_0.distcp").stat().st_size
@@ -87,7 +80,7 @@ def test_a_run_that_began_again_before_damaged_checkpoints_replaces_them(tmp_pat
     folder = folder_at(tmp_path, keep_best=True)
     for step, loss in ((10, 0.2), (20, 0.5), (30, 0.1)):
         (commit(folder, step, loss) / "__0_0.distcp").write_text("torn")
-    assert verify(commit(folder, 20, 0.3)).step == 20
+    assert checkpoint_folder.verify(commit(folder, 20, 0.3)).step == 20
     assert names(tmp_path) == ["best.json", "latest.json", "step-000020"]
     best = folder.best()
     assert best is not None
@@ -109,8 +102,8 @@ def test_a_damaged_checkpoint_is_none_of_those_kept(tmp_path: Path) -> None:
 def test_damage_is_noticed_and_told_in_a_line(tmp_path: Path, damage: str) -> None:
     checkpoint = commit(folder_at(tmp_path), 7)
     spoil(checkpoint, damage)
-    with pytest.raises(DamagedError, match="step-000007") as caught:
-        verify(checkpoint)
+    with pytest.raises(checkpoint_folder.DamagedError, match="step-000007") as caught:
+        checkpoint_folder.verify(checkpoint)
     assert "\n" not in str(caught.value)
 
 
@@ -135,11 +128,11 @@ def test_a_file_that_is_not_on_this_disk_makes_no_checkpoint(tmp_path: Path) -> 
     part = folder.part(5)
     part.mkdir(parents=True)
     (part / "a").write_text("a")
-    written = checksum_file(part / "a")
+    written = checkpoint_folder.checksum_file(part / "a")
     (part / "a").unlink()
     with pytest.raises(OSError, match="a"):
         folder.commit(5, None, [written])
-    assert newest_first(tmp_path) == []
+    assert checkpoint_folder.newest_first(tmp_path) == []
 
 
 def test_what_a_killed_writer_left_is_no_checkpoint_and_is_swept(tmp_path: Path) -> None:
@@ -147,6 +140,6 @@ def test_what_a_killed_writer_left_is_no_checkpoint_and_is_swept(tmp_path: Path)
     folder.part(2).mkdir(parents=True)
     (tmp_path / ".step-000001.old.part").mkdir()
     (tmp_path / ".latest.json.17.part").touch()
-    assert newest_first(tmp_path) == []
+    assert checkpoint_folder.newest_first(tmp_path) == []
     folder.remove_parts()
     assert names(tmp_path) == []

@@ -10,17 +10,7 @@ from torch import nn
 
 from tests.trainer.conftest import together
 from vastrun.contract.errors import DataError
-from vastrun.trainer.checks import (
-    DisagreementError,
-    ReadShare,
-    check_facts,
-    check_replicas,
-    check_shares,
-    digest,
-    layout_of,
-    share_of,
-    windows_of,
-)
+from vastrun.trainer import checks
 from vastrun.trainer.data.trajectories import Trajectories, TrajectoryTask
 from vastrun.trainer.distributed.group import Ranks
 from vastrun.trainer.sampling.windows import BatchIndices, WindowSpace, draw_indices
@@ -47,7 +37,7 @@ def model_of_many_types() -> nn.Module:
 def fault(check: Callable[..., None], *arguments: Any) -> str | None:
     try:
         check(*arguments)
-    except DisagreementError as error:
+    except checks.DisagreementError as error:
         return str(error)
     return None
 
@@ -55,18 +45,18 @@ def fault(check: Callable[..., None], *arguments: Any) -> str | None:
 def replicas(ranks: Ranks) -> dict[str, str | None]:
     mine = model_of_many_types()
     odd = ranks.rank.rank == 1
-    faults = {"equal": fault(check_replicas, ranks, 7, mine, NUMBERS)}
+    faults = {"equal": fault(checks.check_replicas, ranks, 7, mine, NUMBERS)}
     with torch.no_grad():
         mine[0].weight[4, 2] += 1e-7 * odd
-        faults["a last bit"] = fault(check_replicas, ranks, 7, mine, NUMBERS)
+        faults["a last bit"] = fault(checks.check_replicas, ranks, 7, mine, NUMBERS)
         mine[0].weight[4, 2] = float("nan")
-        faults["NaN on all"] = fault(check_replicas, ranks, 7, mine, NUMBERS)
+        faults["NaN on all"] = fault(checks.check_replicas, ranks, 7, mine, NUMBERS)
         mine.phase[1] = 1j if odd else mine.phase[1]
-        faults["a complex buffer"] = fault(check_replicas, ranks, 7, mine, NUMBERS)
+        faults["a complex buffer"] = fault(checks.check_replicas, ranks, 7, mine, NUMBERS)
         mine.rough[0] = 1.0 + ranks.rank.rank
-        faults["nobody like another"] = fault(check_replicas, ranks, 7, mine, NUMBERS)
+        faults["nobody like another"] = fault(checks.check_replicas, ranks, 7, mine, NUMBERS)
     rate = {**NUMBERS, "learning rate": 0.2 if odd else 0.1}
-    faults["a number"] = fault(check_replicas, ranks, 7, model(), rate)
+    faults["a number"] = fault(checks.check_replicas, ranks, 7, model(), rate)
     return faults
 
 
@@ -74,19 +64,19 @@ def shards(ranks: Ranks) -> list[str | None]:
     from torch.distributed.fsdp import fully_shard
 
     mine = fully_shard(model())  # type: ignore[arg-type]
-    equal = fault(check_replicas, ranks, 3, mine, NUMBERS)
+    equal = fault(checks.check_replicas, ranks, 3, mine, NUMBERS)
     mine[1].running_mean += ranks.rank.rank
-    return [equal, fault(check_replicas, ranks, 3, mine, NUMBERS)]
+    return [equal, fault(checks.check_replicas, ranks, 3, mine, NUMBERS)]
 
 
 def facts(ranks: Ranks) -> list[str | None]:
     wide = nn.Linear(3, 4 + (ranks.rank.rank == 0))
     told = [
-        {"the configuration": digest({"lr": 1, "steps": 2}), "torch": "2.13"},
+        {"the configuration": checks.digest({"lr": 1, "steps": 2}), "torch": "2.13"},
         {"torch": f"2.{13 + ranks.rank.rank}"},
-        {"the model": layout_of(wide)},
+        {"the model": checks.layout_of(wide)},
     ]
-    return [fault(check_facts, ranks, each) for each in told]
+    return [fault(checks.check_facts, ranks, each) for each in told]
 
 
 def test_the_rank_that_differs_is_named_with_what_differs_and_all_ranks_hear_it() -> None:
@@ -123,35 +113,35 @@ def task() -> TrajectoryTask:
 
 def shares(
     *, asked: list[BatchIndices] | None = None, read: list[BatchIndices] | None = None
-) -> list[ReadShare]:
+) -> list[checks.ReadShare]:
     """Those of two ranks, who were asked for some windows and read some."""
     asked = asked or [WHOLE.share(rank, 2) for rank in (0, 1)]
-    return [share_of(a, task().batch(4, r)) for a, r in zip(asked, read or asked, strict=True)]
+    return [checks.share_of(a, task().batch(4, r)) for a, r in zip(asked, read or asked, strict=True)]
 
 
 def test_ranks_that_share_the_batch_are_right() -> None:
-    check_shares(4, shares(), windows_of(WHOLE))
+    checks.check_shares(4, shares(), checks.windows_of(WHOLE))
 
 
 def test_a_batch_that_happens_to_hold_a_window_twice_is_right() -> None:
     first = WHOLE.share(0, 2)
-    check_shares(4, shares(asked=[first, first]), windows_of(first) * 2)
+    checks.check_shares(4, shares(asked=[first, first]), checks.windows_of(first) * 2)
 
 
 def test_ranks_that_read_the_same_are_named() -> None:
     first = WHOLE.share(0, 2)
     with pytest.raises(DataError, match="ranks 0 and 1 read the same windows in step 4"):
-        check_shares(4, shares(asked=[first, first]), windows_of(WHOLE))
+        checks.check_shares(4, shares(asked=[first, first]), checks.windows_of(WHOLE))
 
 
 def test_a_task_that_reads_the_same_on_every_rank_whatever_it_is_asked_is_found_out() -> None:
     first = WHOLE.share(0, 2)
     with pytest.raises(DataError, match="ranks 0 and 1 hold the same values in step 4"):
-        check_shares(4, shares(read=[first, first]), windows_of(WHOLE))
+        checks.check_shares(4, shares(read=[first, first]), checks.windows_of(WHOLE))
 
 
 def test_windows_that_nobody_reads_are_counted() -> None:
     first, second = (WHOLE.share(rank, 2) for rank in (0, 1))
     other = replace(second, trajectory=(second.trajectory + 1) % 20)
     with pytest.raises(DataError, match="skipped 4 windows of step 4 and read 4 others"):
-        check_shares(4, shares(asked=[first, other]), windows_of(WHOLE))
+        checks.check_shares(4, shares(asked=[first, other]), checks.windows_of(WHOLE))

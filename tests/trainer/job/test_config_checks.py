@@ -5,14 +5,7 @@ from typing import Any
 
 import pytest
 
-from vastrun.trainer.job.config import (
-    Fsdp2Config,
-    ModelConfig,
-    ObjectiveConfig,
-    ProfileConfig,
-    SamplerConfig,
-    TrainConfig,
-)
+from vastrun.trainer.job import config
 from vastrun.trainer.job.config_checks import faults_of
 from vastrun.trainer.job.data_config import DataConfig
 
@@ -20,13 +13,13 @@ ADVECTION = DataConfig()
 BURGERS = DataConfig(task="burgers")
 DARCY = DataConfig(task="darcy")
 EVALUATED: dict[str, Any] = {"evaluate_every": 500, "batch": 1}
-OFFLOADED: dict[str, Any] = {"strategy": "fsdp2", "fsdp2": Fsdp2Config(cpu_offload=True)}
+OFFLOADED: dict[str, Any] = {"strategy": "fsdp2", "fsdp2": config.Fsdp2Config(cpu_offload=True)}
 FIXED: dict[str, Any] = {"deterministic": True, "probe": "auto"}
 
 
 def keys(world_size: int = 1, **changes: Any) -> list[str]:
     """The keys of all faults."""
-    return [key for key, _ in faults_of(replace(TrainConfig(), **changes), world_size)]
+    return [key for key, _ in faults_of(replace(config.TrainConfig(), **changes), world_size)]
 
 
 def test_the_defaults_have_no_fault() -> None:
@@ -55,7 +48,7 @@ def test_the_patch_divides_the_points_and_the_key_that_gave_it_is_named(data: Da
         ({"unroll": 21}, 1, ["unroll"]),
         ({"data": (ADVECTION, ADVECTION)}, 1, ["data[1].task"]),
         ({"data": (ADVECTION, BURGERS, ADVECTION)}, 1, ["data[2].task"]),
-        ({"model": ModelConfig(dim=64, heads=3)}, 1, ["model.heads"]),
+        ({"model": config.ModelConfig(dim=64, heads=3)}, 1, ["model.heads"]),
         ({"evaluate_every": 250, "data": (DataConfig(validation=8),)}, 1, []),
         ({"evaluate_every": 1000, "data": (DataConfig(validation=8),)}, 1, []),
         ({"evaluate_every": 300, "data": (DataConfig(validation=8),)}, 1, ["evaluate_every"]),
@@ -63,7 +56,7 @@ def test_the_patch_divides_the_points_and_the_key_that_gave_it_is_named(data: Da
         ({"data": (DataConfig(validation=1),)}, 1, ["data.validation"]),
         ({"evaluate_every": 500, "batch": 36, "data": (DataConfig(train=9, validation=8),)}, 1, []),
         ({**EVALUATED, "data": (DataConfig(train=9, validation=9),)}, 1, ["batch", "data.validation"]),
-        ({"objective": ObjectiveConfig(conservation=0.1)}, 1, []),
+        ({"objective": config.ObjectiveConfig(conservation=0.1)}, 1, []),
         ({"freeze": "codec"}, 1, []),
         ({"strategy": "single"}, 1, []),
         ({"strategy": "single"}, 2, ["strategy"]),
@@ -77,9 +70,9 @@ def test_the_patch_divides_the_points_and_the_key_that_gave_it_is_named(data: Da
         ({"out_of_memory": "retry", "cuda_graphs": True, "compile": "whole"}, 1, ["out_of_memory"]),
         ({**OFFLOADED, "precision": "bf16"}, 2, []),
         ({**OFFLOADED, "precision": "fp16"}, 2, ["precision"]),
-        ({"profile": ProfileConfig(step=1495, steps=5)}, 1, []),
-        ({"profile": ProfileConfig(step=1496, steps=5)}, 1, ["profile.step"]),
-        ({"profile": ProfileConfig(step=None)}, 1, []),
+        ({"profile": config.ProfileConfig(step=1495, steps=5)}, 1, []),
+        ({"profile": config.ProfileConfig(step=1496, steps=5)}, 1, ["profile.step"]),
+        ({"profile": config.ProfileConfig(step=None)}, 1, []),
     ],
 )
 def test_a_fault_is_found_from_its_limit_on(changes: dict[str, Any], ranks: int, faults: list[str]) -> None:
@@ -122,7 +115,7 @@ def test_a_deterministic_training_has_nothing_that_a_resumed_one_would_do_otherw
 ) -> None:
     assert keys(**{**FIXED, **changes}) == faults
     assert "deterministic" not in " ".join(
-        text for _, text in faults_of(replace(TrainConfig(), **changes), 1)
+        text for _, text in faults_of(replace(config.TrainConfig(), **changes), 1)
     )
 
 
@@ -130,14 +123,14 @@ def test_a_deterministic_training_has_nothing_that_a_resumed_one_would_do_otherw
     ("changes", "faults"),
     [
         ({"stage": "refine"}, []),
-        ({"stage": "distill", "sampler": SamplerConfig(steps=2)}, []),
-        ({"stage": "distill", "sampler": SamplerConfig(steps=3)}, ["sampler.steps"]),
-        ({"stage": "refine", "sampler": SamplerConfig(steps=3)}, []),
-        ({"stage": "refine", "sampler": SamplerConfig(draws=2)}, ["sampler.draws"]),
-        ({"stage": "refine", "sampler": SamplerConfig(draws=2, temperature=0.0)}, ["sampler.draws"]),
-        ({"stage": "refine", "sampler": SamplerConfig(draws=2, temperature=0.5)}, []),
+        ({"stage": "distill", "sampler": config.SamplerConfig(steps=2)}, []),
+        ({"stage": "distill", "sampler": config.SamplerConfig(steps=3)}, ["sampler.steps"]),
+        ({"stage": "refine", "sampler": config.SamplerConfig(steps=3)}, []),
+        ({"stage": "refine", "sampler": config.SamplerConfig(draws=2)}, ["sampler.draws"]),
+        ({"stage": "refine", "sampler": config.SamplerConfig(draws=2, temperature=0.0)}, ["sampler.draws"]),
+        ({"stage": "refine", "sampler": config.SamplerConfig(draws=2, temperature=0.5)}, []),
         ({"stage": "steady"}, ["stage"]),
-        ({"stage": "steady", "unroll": 1, "data": (DARCY,), "sampler": SamplerConfig(draws=2)}, []),
+        ({"stage": "steady", "unroll": 1, "data": (DARCY,), "sampler": config.SamplerConfig(draws=2)}, []),
     ],
 )
 def test_a_stage_has_a_sampler_that_fits_it(changes: dict[str, Any], faults: list[str]) -> None:
@@ -156,17 +149,17 @@ def test_a_stage_has_a_sampler_that_fits_it(changes: dict[str, Any], faults: lis
 def test_an_fno_keeps_at_most_half_the_points_of_its_one_task(
     modes: int, data: tuple[DataConfig, ...], faults: list[str]
 ) -> None:
-    found = keys(data=data, model=ModelConfig(name="fno", modes=modes))
+    found = keys(data=data, model=config.ModelConfig(name="fno", modes=modes))
     assert [key for key in found if key in ("model.name", "model.modes")] == faults
 
 
 def test_what_has_no_codec_is_not_frozen_and_what_has_no_time_keeps_nothing() -> None:
-    assert "freeze" in keys(freeze="codec", model=ModelConfig(name="fno"))
-    steady: dict[str, Any] = {"objective": ObjectiveConfig(conservation=0.1), "unroll": 1}
+    assert "freeze" in keys(freeze="codec", model=config.ModelConfig(name="fno"))
+    steady: dict[str, Any] = {"objective": config.ObjectiveConfig(conservation=0.1), "unroll": 1}
     assert "objective.conservation" in keys(**steady, data=(DARCY,))
     assert "objective.conservation" not in keys(**steady, data=(DARCY, DataConfig(task="shallow_water")))
 
 
 def test_what_slows_a_training_down_is_off_unless_the_job_asks_for_it() -> None:
-    assert TrainConfig().profile is None
-    assert not (ProfileConfig().shapes or ProfileConfig().memory)
+    assert config.TrainConfig().profile is None
+    assert not (config.ProfileConfig().shapes or config.ProfileConfig().memory)

@@ -5,17 +5,8 @@ from itertools import pairwise
 import torch
 from torch import Tensor
 
+from vastrun.trainer.stages import sampled
 from vastrun.trainer.stages.losses import adjacent_levels
-from vastrun.trainer.stages.sampled import (
-    MAX_LEVEL,
-    MIN_LEVEL,
-    consistency_sample,
-    euler_sample,
-    heun_step,
-    noise_level_at,
-    noise_levels,
-    training_level,
-)
 
 MEAN, DEVIATION = 0.5, 0.8
 
@@ -38,7 +29,7 @@ def noise(batch: int = 4) -> Tensor:
 
 
 def test_draws_have_the_distribution_of_what_the_denoiser_knows() -> None:
-    drawn = euler_sample(Exact(DEVIATION), noise(64), 60)
+    drawn = sampled.euler_sample(Exact(DEVIATION), noise(64), 60)
     assert abs(drawn.mean() - MEAN) < 0.05
     assert abs(drawn.std() - DEVIATION) < 0.05
 
@@ -46,7 +37,7 @@ def test_draws_have_the_distribution_of_what_the_denoiser_knows() -> None:
 def test_a_field_that_is_certain_is_drawn_whatever_the_noise_is_with_so_many_calls() -> None:
     for steps in (1, 2, 3, 8):
         denoise = Exact(0.0)
-        drawn = euler_sample(denoise, noise(), steps)
+        drawn = sampled.euler_sample(denoise, noise(), steps)
         assert torch.allclose(drawn, torch.full_like(drawn, MEAN), atol=1e-4)
         assert denoise.calls == steps
 
@@ -59,7 +50,7 @@ def test_steps_of_heun_are_of_second_order() -> None:
     for steps in (4, 8):
         levels, there = torch.linspace(*ends, steps + 1), x
         for high, low in pairwise(levels):
-            there = heun_step(Exact(DEVIATION), there, high.expand(4), low.expand(4))
+            there = sampled.heun_step(Exact(DEVIATION), there, high.expand(4), low.expand(4))
         errors.append((there - exact).abs().max().item())
     assert errors[0] > 3.5 * errors[1]
 
@@ -67,21 +58,23 @@ def test_steps_of_heun_are_of_second_order() -> None:
 def test_a_consistency_model_is_asked_once_a_step() -> None:
     for steps in (1, 2):
         denoise = Exact(0.0)
-        drawn = consistency_sample(denoise, torch.stack([noise()] * steps))
+        drawn = sampled.consistency_sample(denoise, torch.stack([noise()] * steps))
         assert torch.allclose(drawn, torch.full_like(drawn, MEAN), atol=1e-5)
         assert denoise.calls == steps
 
 
 def test_levels_that_are_computed_on_the_device_are_those_of_the_ladder_to_the_last_digit() -> None:
     for steps in (1, 2, 18, 40):
-        assert torch.equal(noise_level_at(torch.arange(steps), steps), torch.tensor(noise_levels(steps)))
+        assert torch.equal(
+            sampled.noise_level_at(torch.arange(steps), steps), torch.tensor(sampled.noise_levels(steps))
+        )
 
 
 def test_levels_go_down_from_the_highest_to_the_lowest_and_neighbours_are_neighbours() -> None:
-    levels = noise_levels(18)
+    levels = sampled.noise_levels(18)
     assert levels == sorted(levels, reverse=True)
-    assert abs(levels[0] - MAX_LEVEL) < 1e-9
-    assert abs(levels[-1] - MIN_LEVEL) < 1e-9
+    assert abs(levels[0] - sampled.MAX_LEVEL) < 1e-9
+    assert abs(levels[-1] - sampled.MIN_LEVEL) < 1e-9
     normal = torch.randn(20_000, generator=torch.Generator().manual_seed(0))
     high, low = adjacent_levels(torch.cat([normal, torch.tensor([-9.0, 9.0])]))
     pairs = sorted(set(zip(high.tolist(), low.tolist(), strict=True)), reverse=True)
@@ -92,6 +85,6 @@ def test_levels_go_down_from_the_highest_to_the_lowest_and_neighbours_are_neighb
 
 
 def test_noise_is_trained_at_up_to_where_draws_begin() -> None:
-    level = training_level(torch.randn(20_000, generator=torch.Generator().manual_seed(0)))
-    assert (level > MAX_LEVEL).float().mean() > 0.01
-    assert (level < 2 * MIN_LEVEL).float().mean() > 0.005
+    level = sampled.training_level(torch.randn(20_000, generator=torch.Generator().manual_seed(0)))
+    assert (level > sampled.MAX_LEVEL).float().mean() > 0.01
+    assert (level < 2 * sampled.MIN_LEVEL).float().mean() > 0.005

@@ -15,17 +15,7 @@ import pytest
 from tests.emulators.instance import Pace
 from tests.emulators.vast import VastEmulator
 from tests.launcher.providers.vast.rentals import eventually_refused, rent
-from vastrun.launcher.core import Cause
-from vastrun.launcher.core.errors import (
-    AuthError,
-    BusyError,
-    GoneError,
-    NoOfferError,
-    ProviderError,
-    UnexplainedError,
-    UnreachableError,
-    VastrunError,
-)
+from vastrun.launcher.core import Cause, errors
 from vastrun.launcher.providers.vast import VastProvider, boot, calls
 from vastrun.launcher.providers.vast.calls import VastCall
 from vastrun.launcher.providers.vast.errors import Answer, UnknownRefusalError, fetch_log, map_error
@@ -46,39 +36,39 @@ def answer(status: int, body: dict[str, Any] | str, **headers: str) -> Answer:
 @pytest.mark.parametrize(
     ("status", "body", "expected"),
     [
-        (403, {"error": "auth_error", "msg": "This action requires login."}, AuthError),
-        (404, {"error": "auth_error", "msg": "Invalid user key"}, AuthError),
-        (401, "Invalid user key", AuthError),
-        (401, {"msg": "Two-factor authentication required"}, AuthError),
-        (403, {"error": "permission_denied"}, AuthError),
-        (400, {"msg": MISSING}, NoOfferError),
-        (404, {"error": "invalid_args", "msg": MISSING}, NoOfferError),
-        (410, {"error": "no_such_ask", "msg": TAKEN}, NoOfferError),
-        (200, {"success": False, "error": "no_such_ask"}, NoOfferError),
-        (409, {"msg": "offer no longer available"}, NoOfferError),
-        (404, {"error": "no_such_instance"}, GoneError),
-        (404, {"error": "not_found"}, GoneError),
-        (429, "API requests too frequent: endpoint threshold=4.5", BusyError),
-        (502, "<html>Bad Gateway</html>", UnreachableError),
-        (408, "Request Timeout", UnreachableError),
-        (520, "<html>Unknown Error</html>", UnreachableError),
-        (524, "<html>A timeout occurred</html>", UnreachableError),
-        (400, {"error": "insufficient_credit"}, ProviderError),
-        (400, {"error": "spend_rate_limit"}, ProviderError),
+        (403, {"error": "auth_error", "msg": "This action requires login."}, errors.AuthError),
+        (404, {"error": "auth_error", "msg": "Invalid user key"}, errors.AuthError),
+        (401, "Invalid user key", errors.AuthError),
+        (401, {"msg": "Two-factor authentication required"}, errors.AuthError),
+        (403, {"error": "permission_denied"}, errors.AuthError),
+        (400, {"msg": MISSING}, errors.NoOfferError),
+        (404, {"error": "invalid_args", "msg": MISSING}, errors.NoOfferError),
+        (410, {"error": "no_such_ask", "msg": TAKEN}, errors.NoOfferError),
+        (200, {"success": False, "error": "no_such_ask"}, errors.NoOfferError),
+        (409, {"msg": "offer no longer available"}, errors.NoOfferError),
+        (404, {"error": "no_such_instance"}, errors.GoneError),
+        (404, {"error": "not_found"}, errors.GoneError),
+        (429, "API requests too frequent: endpoint threshold=4.5", errors.BusyError),
+        (502, "<html>Bad Gateway</html>", errors.UnreachableError),
+        (408, "Request Timeout", errors.UnreachableError),
+        (520, "<html>Unknown Error</html>", errors.UnreachableError),
+        (524, "<html>A timeout occurred</html>", errors.UnreachableError),
+        (400, {"error": "insufficient_credit"}, errors.ProviderError),
+        (400, {"error": "spend_rate_limit"}, errors.ProviderError),
         (400, {"error": "invalid_price"}, UnknownRefusalError),
         (404, "<html>not this page</html>", UnknownRefusalError),
         (
             403,
             {"error": "invalid_args", "msg": "error 403/3586: Offer 7 is not your own.", "ask_id": 7},
-            NoOfferError,
+            errors.NoOfferError,
         ),
-        (404, {"success": False, "msg": "Instance 7 not found"}, GoneError),
-        (404, {}, GoneError),
-        (404, {"detail": "lacks the api.instances route access"}, AuthError),
+        (404, {"success": False, "msg": "Instance 7 not found"}, errors.GoneError),
+        (404, {}, errors.GoneError),
+        (404, {"detail": "lacks the api.instances route access"}, errors.AuthError),
     ],
 )
 def test_a_refusal_is_the_error_that_it_means(
-    status: int, body: dict[str, Any] | str, expected: type[VastrunError]
+    status: int, body: dict[str, Any] | str, expected: type[errors.VastrunError]
 ) -> None:
     assert type(map_error(answer(status, body), LOOK)) is expected
 
@@ -99,7 +89,7 @@ def test_a_404_about_anything_but_an_instance_says_nothing_about_one() -> None:
 )
 def test_a_key_without_a_route_is_told_which_and_what_it_is_for(call: VastCall, text: str) -> None:
     error = map_error(answer(401, {"msg": "This key lacks the api.instances.show route access"}), call)
-    assert type(error) is AuthError
+    assert type(error) is errors.AuthError
     assert text in str(error)
 
 
@@ -199,7 +189,7 @@ def test_the_log_tells_why_a_machine_does_not_start(
 ) -> None:
     vast.faults.add(fault)
     machine = rent(provider)
-    assert isinstance(eventually_refused(provider, machine), UnexplainedError)
+    assert isinstance(eventually_refused(provider, machine), errors.UnexplainedError)
     log = provider.host_log(machine.id, within_s=30.0)
     assert provider.cause_in(log) is cause
     assert len(log) <= 1 << 18
@@ -211,7 +201,7 @@ def test_a_log_that_is_never_ready_is_not_waited_for(vast: VastEmulator, provide
     machine = rent(provider)
     eventually_refused(provider, machine)
     began = time.monotonic()
-    with pytest.raises(UnreachableError, match="within 1 s"):
+    with pytest.raises(errors.UnreachableError, match="within 1 s"):
         provider.host_log(machine.id, within_s=1.0)
     assert time.monotonic() - began < 1.0 + SLACK_S
 
@@ -224,7 +214,7 @@ def test_an_api_that_hangs_is_not_waited_for() -> None:
         return {}
 
     began = time.monotonic()
-    with pytest.raises(UnreachableError, match="no log"):
+    with pytest.raises(errors.UnreachableError, match="no log"):
         fetch_log(request, 0.2)
     assert time.monotonic() - began < SLACK_S
     hangs.set()
@@ -235,7 +225,7 @@ def test_an_api_that_hangs_is_not_waited_for() -> None:
     [{}, {"result_url": None}, {"result_url": 7}, {"result_url": "file:///etc/passwd"}, {"result_url": []}],
 )
 def test_an_answer_without_an_address_on_the_web_is_no_log(answer: dict[str, Any]) -> None:
-    with pytest.raises(UnreachableError, match="without its address"):
+    with pytest.raises(errors.UnreachableError, match="without its address"):
         fetch_log(lambda: answer, 10.0)
 
 
@@ -247,9 +237,9 @@ def test_no_more_is_read_of_a_log_than_is_of_use() -> None:
 
 def test_a_refusal_of_the_request_is_told() -> None:
     def refused() -> dict[str, Any]:
-        raise UnreachableError("Vast is down")
+        raise errors.UnreachableError("Vast is down")
 
-    with pytest.raises(UnreachableError, match="Vast is down"):
+    with pytest.raises(errors.UnreachableError, match="Vast is down"):
         fetch_log(refused, 10.0)
 
 

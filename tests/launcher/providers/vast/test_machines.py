@@ -9,15 +9,7 @@ from tests.emulators.instance import Pace
 from tests.emulators.machines import Machine
 from tests.emulators.vast import VastEmulator
 from tests.fakes import FakeClock
-from tests.launcher.providers.vast.rentals import (
-    eventually_connects,
-    eventually_refused,
-    job,
-    open_market,
-    order,
-    rent,
-    show,
-)
+from tests.launcher.providers.vast import rentals
 from tests.waiting import eventually
 from vastrun.launcher.core import Cause
 from vastrun.launcher.core.errors import AuthError, GoneError, ProviderError, UnreachableError
@@ -29,7 +21,7 @@ from vastrun.testing.setup import LEASE
 
 
 def test_machines_of_others_are_not_ours(vast: VastEmulator, provider: VastProvider) -> None:
-    provider.rent(order(provider, label="somebody-else"))
+    provider.rent(rentals.order(provider, label="somebody-else"))
     assert not provider.instances()
 
 
@@ -37,8 +29,8 @@ def test_machines_of_others_are_not_ours(vast: VastEmulator, provider: VastProvi
 def test_every_page_of_the_list_is_read(tmp_path: Path) -> None:
     machines = [Machine(id=number) for number in range(41000, 41030)]
     with VastEmulator(machines, rate_limits=False) as vast:
-        provider = open_market(vast, tmp_path)
-        ids = {rent(provider).id for _ in range(27)}
+        provider = rentals.open_market(vast, tmp_path)
+        ids = {rentals.rent(provider).id for _ in range(27)}
         assert {machine.id for machine in provider.instances()} == ids
 
 
@@ -54,7 +46,7 @@ def test_every_page_of_the_list_is_read(tmp_path: Path) -> None:
 def test_a_list_that_cannot_be_had_is_never_an_empty_list(
     vast: VastEmulator, provider: VastProvider, fault: str, text: str
 ) -> None:
-    rent(provider)
+    rentals.rent(provider)
     vast.faults.add(fault, times=99, endpoint=None if fault == "empty_list" else "list_instances")
     with pytest.raises(UnreachableError, match=text):
         provider.instances()
@@ -63,16 +55,16 @@ def test_a_list_that_cannot_be_had_is_never_an_empty_list(
 def test_a_list_is_asked_for_again_after_a_fault_that_passes(
     vast: VastEmulator, provider: VastProvider
 ) -> None:
-    machine = rent(provider)
+    machine = rentals.rent(provider)
     vast.faults.add("bad_gateway", endpoint="list_instances")
     assert [found.id for found in provider.instances()] == [machine.id]
 
 
 @pytest.mark.parametrize("fault", ["null_answer", "list_answer", "text_answer"])
 def test_an_answer_of_another_type_is_none(vast: VastEmulator, provider: VastProvider, fault: str) -> None:
-    machine, wanted = rent(provider), order(provider)
+    machine, wanted = rentals.rent(provider), rentals.order(provider)
     calls = (
-        lambda: provider.search(job()),
+        lambda: provider.search(rentals.job()),
         provider.instances,
         lambda: provider.machine(machine.id),
         lambda: provider.destroy(machine.id),
@@ -91,9 +83,9 @@ def test_an_answer_of_another_type_is_none(vast: VastEmulator, provider: VastPro
 def test_one_answer_of_another_type_is_a_fault_that_passes(
     vast: VastEmulator, provider: VastProvider, fault: str
 ) -> None:
-    machine, wanted = rent(provider), order(provider)
+    machine, wanted = rentals.rent(provider), rentals.order(provider)
     calls = (
-        lambda: provider.search(job()),
+        lambda: provider.search(rentals.job()),
         provider.instances,
         lambda: provider.machine(machine.id),
         provider.account_status,
@@ -106,7 +98,7 @@ def test_one_answer_of_another_type_is_a_fault_that_passes(
 
 
 def test_a_row_that_is_null_hides_no_machine(vast: VastEmulator, provider: VastProvider) -> None:
-    rent(provider)
+    rentals.rent(provider)
     vast.faults.add("null_row", times=99)
     with pytest.raises(UnreachableError):
         provider.instances()
@@ -115,7 +107,7 @@ def test_a_row_that_is_null_hides_no_machine(vast: VastEmulator, provider: VastP
 def test_a_machine_that_its_list_leaves_out_is_there_by_its_id(
     vast: VastEmulator, provider: VastProvider
 ) -> None:
-    machine = rent(provider)
+    machine = rentals.rent(provider)
     vast.faults.add("hidden_row", seconds=1e9)
     assert provider.instances() == []
     found = provider.machine(machine.id)
@@ -128,17 +120,17 @@ def test_a_machine_that_its_list_leaves_out_is_there_by_its_id(
 def test_a_machine_whose_label_was_changed_is_there_by_its_id_and_opens_with_its_run_s_key(
     vast: VastEmulator, provider: VastProvider
 ) -> None:
-    machine = rent(provider)
+    machine = rentals.rent(provider)
     with vast.lock:
         vast.instances.rename(vast.instances.get(int(machine.id)), "my own words")
     assert provider.instances() == []
     found = provider.machine(machine.id)
     assert found is not None
-    eventually_connects(provider, machine)
+    rentals.eventually_connects(provider, machine)
 
 
 def test_a_malformed_row_hides_no_machine(vast: VastEmulator, provider: VastProvider) -> None:
-    machine = rent(provider)
+    machine = rentals.rent(provider)
     vast.faults.add("malformed_row", times=2)
     assert [found.id for found in provider.instances()] == [machine.id]
 
@@ -147,7 +139,7 @@ def test_a_malformed_row_hides_no_machine(vast: VastEmulator, provider: VastProv
 def test_a_key_that_is_not_accepted_is_not_read_as_gone(
     vast: VastEmulator, provider: VastProvider, fault: str
 ) -> None:
-    machine = rent(provider)
+    machine = rentals.rent(provider)
     for call in (provider.instances, lambda: provider.connect(machine), lambda: provider.destroy(machine.id)):
         vast.faults.add(fault)
         with pytest.raises(AuthError):
@@ -157,7 +149,7 @@ def test_a_key_that_is_not_accepted_is_not_read_as_gone(
 def test_a_destroy_is_asked_for_again_after_a_fault_that_passes(
     vast: VastEmulator, provider: VastProvider
 ) -> None:
-    machine = rent(provider)
+    machine = rentals.rent(provider)
     vast.faults.add("bad_gateway_done", endpoint="destroy")
     provider.destroy(machine.id)
     assert not provider.instances()
@@ -173,9 +165,9 @@ def test_a_destroy_is_asked_for_again_after_a_fault_that_passes(
 )
 def test_a_box_that_never_comes_up_is_told_with_its_cause(tmp_path: Path, fault: str, cause: Cause) -> None:
     with VastEmulator(rate_limits=False, pace=Pace(created_s=60.0)) as vast:
-        provider = open_market(vast, tmp_path)
+        provider = rentals.open_market(vast, tmp_path)
         vast.faults.add(fault)
-        machine = rent(provider)
+        machine = rentals.rent(provider)
         vast.advance(60.0)
         with pytest.raises(ProviderError) as caught:
             provider.connect(machine)
@@ -185,13 +177,13 @@ def test_a_box_that_never_comes_up_is_told_with_its_cause(tmp_path: Path, fault:
 @pytest.mark.parametrize("fault", ["stuck_loading", "oci_failure", "pull_eof", "build_failure"])
 def test_a_box_that_loads_is_silent(vast: VastEmulator, provider: VastProvider, fault: str) -> None:
     vast.faults.add(fault)
-    machine = rent(provider)
+    machine = rentals.rent(provider)
     with pytest.raises(UnreachableError, match="not up"):
         provider.connect(machine)
 
 
 def test_a_box_that_is_gone_is_told_so(provider: VastProvider) -> None:
-    machine = rent(provider)
+    machine = rentals.rent(provider)
     provider.destroy(machine.id)
     with pytest.raises(GoneError):
         provider.connect(machine)
@@ -201,22 +193,22 @@ def test_a_stop_for_lack_of_credit_is_told_from_a_lost_bid(
     vast: VastEmulator, provider: VastProvider
 ) -> None:
     vast.faults.add("credit_zero")
-    machine = provider.rent(order(provider, job(interruptible=True)))
-    assert "credit is used up" in str(eventually_refused(provider, machine))
+    machine = provider.rent(rentals.order(provider, rentals.job(interruptible=True)))
+    assert "credit is used up" in str(rentals.eventually_refused(provider, machine))
 
 
 def test_a_host_that_stays_offline_is_lost_and_one_that_comes_back_is_not(
     vast: VastEmulator, tmp_path: Path
 ) -> None:
     clock = FakeClock(time.time())
-    provider = open_market(vast, tmp_path, clock)
-    machine = rent(provider)
-    show(vast, machine, "offline")
+    provider = rentals.open_market(vast, tmp_path, clock)
+    machine = rentals.rent(provider)
+    rentals.show(vast, machine, "offline")
     provider.connect(machine)
-    show(vast, machine, "running")
+    rentals.show(vast, machine, "running")
     clock.sleep(OFFLINE_S)
     provider.connect(machine)
-    show(vast, machine, "offline")
+    rentals.show(vast, machine, "offline")
     provider.connect(machine)
     clock.sleep(OFFLINE_S - 1)
     provider.connect(machine)
@@ -227,10 +219,10 @@ def test_a_host_that_stays_offline_is_lost_and_one_that_comes_back_is_not(
 
 
 def test_a_stop_that_nobody_here_asked_for_is_a_loss(vast: VastEmulator, provider: VastProvider) -> None:
-    machine = rent(provider)
+    machine = rentals.rent(provider)
     with vast.lock:
         vast.instances.stop(vast.instances.get(int(machine.id)))
-    assert eventually_refused(provider, machine).cause is Cause.LOST
+    assert rentals.eventually_refused(provider, machine).cause is Cause.LOST
 
 
 @pytest.mark.parametrize("fault", [None, "onstart_by_sh"])
@@ -241,7 +233,7 @@ def test_a_machine_to_which_nothing_is_shipped_ends_itself(
         vast.faults.add(fault)
     lease = (onstart_dir() / "lease.sh").read_text(encoding="utf-8")
     env = {**LEASE, "LEASE_SHIP_S": "1", "VASTRUN_PROVIDER": "vast"}
-    provider.rent(order(provider, onstart=lease, env=env))
+    provider.rent(rentals.order(provider, onstart=lease, env=env))
     assert provider.instances()
     assert eventually(lambda: not provider.instances())
 
@@ -249,8 +241,8 @@ def test_a_machine_to_which_nothing_is_shipped_ends_itself(
 def test_the_key_of_a_machine_is_forgotten_with_its_run(
     vast: VastEmulator, provider: VastProvider, tmp_path: Path
 ) -> None:
-    machine = rent(provider)
-    eventually_connects(provider, machine)
+    machine = rentals.rent(provider)
+    rentals.eventually_connects(provider, machine)
     assert [path.name for path in (tmp_path / "keys").iterdir()] == ["calm-heron-3f1a"]
 
     provider.destroy(machine.id)

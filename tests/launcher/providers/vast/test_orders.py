@@ -9,15 +9,7 @@ from tests.fakes import FakeClock
 from tests.launcher.providers.vast.rentals import LABEL
 from tests.launcher.providers.vast.rows import instance, instance_row
 from tests.offers import rtx_4090
-from vastrun.launcher.core import ExtraRates, Instance, RentalOrder
-from vastrun.launcher.core.errors import (
-    GoneError,
-    NoOfferError,
-    ProviderError,
-    UncertainError,
-    UnreachableError,
-    VastrunError,
-)
+from vastrun.launcher.core import ExtraRates, Instance, RentalOrder, errors
 from vastrun.launcher.providers.onstart import onstart_text
 from vastrun.launcher.providers.vast.api import VastApi
 from vastrun.launcher.providers.vast.instance_row import InstanceRow
@@ -61,7 +53,7 @@ class Api:
     def destroy(self, instance_id: str) -> None:
         self.destroyed.append(instance_id)
         if not self.listed_for:
-            raise GoneError("no such instance")
+            raise errors.GoneError("no such instance")
 
     def instance(self, instance_id: str) -> dict[str, Any] | None:
         assert instance_id == ID
@@ -91,13 +83,13 @@ def test_an_order_says_what_is_rented_and_for_what() -> None:
     assert request(ORDER, {"B": "2"}) == expected
     bid = replace(ORDER, offer=replace(OFFER, bid_usd_per_hour=0.24))
     assert request(bid, {"A": "3"}) == expected | {"price": 0.24, "env": {"A": "3"}}
-    with pytest.raises(NoOfferError, match="no image"):
+    with pytest.raises(errors.NoOfferError, match="no image"):
         request(replace(ORDER, image=None), {})
 
 
 def test_credit_for_the_worst_case_is_enough_and_a_cent_less_is_not() -> None:
     assert Api(credit=4.0).rent().id == ID
-    with pytest.raises(ProviderError) as refused:
+    with pytest.raises(errors.ProviderError) as refused:
         Api(credit=3.99).rent()
     assert str(refused.value) == "the account has $3.99 of credit; this run may cost up to $4.00"
     assert refused.value.hint == (
@@ -140,7 +132,9 @@ def test_a_machine_that_is_listed_has_its_row_and_what_that_lacks_from_the_order
 @pytest.mark.parametrize("changes", [{"label": "vastrun-other"}, {"machine_id": 41235}])
 def test_a_machine_with_another_label_or_host_is_left_alone(changes: dict[str, Any]) -> None:
     api = Api(row=instance(**changes))
-    with pytest.raises(UncertainError, match=f"the id of another machine, {ID}: its label is 'vastrun-"):
+    with pytest.raises(
+        errors.UncertainError, match=f"the id of another machine, {ID}: its label is 'vastrun-"
+    ):
         api.rent()
     assert api.destroyed == []
 
@@ -149,7 +143,7 @@ def test_a_machine_that_another_user_got_is_destroyed_until_it_is_gone() -> None
     stopped = instance(cur_state="stopped", intended_status="stopped")
     for listed_for in (0, 1, 4):
         api = Api(row=stopped, listed_for=listed_for)
-        with pytest.raises(NoOfferError, match="another user rented it first") as lost:
+        with pytest.raises(errors.NoOfferError, match="another user rented it first") as lost:
             api.rent()
         assert (lost.value.ended, api.destroyed) == (ID, [ID])
     half = instance(cur_state="stopped", intended_status="running")
@@ -165,7 +159,7 @@ def test_a_bid_without_a_grant_is_looked_at_every_3_seconds_for_a_minute() -> No
     waits = instance(actual_status="created", cur_state="stopped", status_msg="", intended_status="stopped")
     api = Api(row=waits, answer={"success": False, "new_contract": int(ID)})
     began = api.clock.now()
-    with pytest.raises(NoOfferError) as refused:
+    with pytest.raises(errors.NoOfferError) as refused:
         api.rent()
     looks = [at - began for at in api.asked_at]
     assert looks == [0.0, *(3.0 * n for n in range(21))]
@@ -176,7 +170,7 @@ def test_a_bid_without_a_grant_is_looked_at_every_3_seconds_for_a_minute() -> No
 def test_a_bid_that_vast_does_not_list_costs_nothing_and_one_that_is_granted_is_rented() -> None:
     answer = {"success": False, "new_contract": int(ID), "msg": "", "error": None}
     api = Api(answer=answer)
-    with pytest.raises(NoOfferError, match=r"last seen: not listed$") as refused:
+    with pytest.raises(errors.NoOfferError, match=r"last seen: not listed$") as refused:
         api.rent()
     assert refused.value.idle_s == 0.0
     granted = Api(answer=answer, row=instance())
@@ -188,7 +182,7 @@ def test_a_bid_that_vast_does_not_list_costs_nothing_and_one_that_is_granted_is_
 @pytest.mark.parametrize("left", [True, False])
 def test_a_rejected_order_is_destroyed_where_it_left_a_machine(reason: dict[str, Any], left: bool) -> None:
     api = Api(answer={"success": False, **reason, **({"new_contract": int(ID)} if left else {})})
-    with pytest.raises(VastrunError) as refused:
+    with pytest.raises(errors.VastrunError) as refused:
         api.rent()
     assert str(refused.value).startswith("the machine did not start: ") is left
     assert api.destroyed == ([ID] if left else [])
@@ -206,21 +200,21 @@ def test_a_name_that_is_no_id_leaves_the_machine_to_be_found_by_its_label(
     named: object, success: bool
 ) -> None:
     api = Api(answer={"success": success, "new_contract": named})
-    with pytest.raises(UncertainError, match="named the machine"):
+    with pytest.raises(errors.UncertainError, match="named the machine"):
         api.rent()
     assert api.destroyed == []
 
 
 def test_an_answer_without_an_id_or_a_look_that_fails_leaves_no_doubt_unsaid() -> None:
-    with pytest.raises(UncertainError, match="did not name the machine"):
+    with pytest.raises(errors.UncertainError, match="did not name the machine"):
         Api(answer={"success": True}).rent()
 
     def unreachable(_: str) -> tuple[InstanceRow | None, float]:
-        raise UnreachableError("HTTP 500")
+        raise errors.UnreachableError("HTTP 500")
 
     api = Api()
     known_before = rent(cast(VastApi, api), ORDER, {}, api.clock, unreachable, known=("7",))
     assert (known_before.id, known_before.state) == (ID, "loading")
     for known, why in ((None, "neither its label nor an earlier list"), ((ID,), "the account had it before")):
-        with pytest.raises(UncertainError, match=why):
+        with pytest.raises(errors.UncertainError, match=why):
             rent(cast(VastApi, api), ORDER, {}, api.clock, unreachable, known=known)
