@@ -6,13 +6,12 @@ none, while its `ru_maxrss` begins with its parent's. A rank that is a copy of t
 pages that both share, as if they were its own. That is right: ranks of other programs load the same.
 """
 
-from __future__ import annotations
-
 import re
 import threading
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
+from typing import Self
 
 import psutil
 
@@ -28,7 +27,7 @@ class PeakWatch:
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._look_on, name="peak")
 
-    def __enter__(self) -> PeakWatch:
+    def __enter__(self) -> Self:
         self._thread.start()
         return self
 

@@ -1,7 +1,5 @@
 """FastLauncher: a launcher of this process on emulated Vast; for both, time passes faster than on a box."""
 
-from __future__ import annotations
-
 import itertools
 import threading
 import time
@@ -9,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from tests.e2e.market import machines
 from tests.e2e.terminal import STUB_TORCH
@@ -149,7 +147,7 @@ class FastLauncher:
         self._user_requests = FakeUserRequests(self._clock)
         self._numbers = itertools.count(1)
 
-    def __enter__(self) -> FastLauncher:
+    def __enter__(self) -> Self:
         self.vast.__enter__()
         return self
 

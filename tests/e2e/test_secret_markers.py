@@ -1,7 +1,5 @@
 """A marker in each place of a job where a secret can stand: it is in nothing that is written or shown."""
 
-from __future__ import annotations
-
 import gzip
 import hashlib
 import io
@@ -12,6 +10,7 @@ import zipfile
 from collections.abc import Iterator, Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Self
 from urllib.request import urlopen
 
 import pytest
@@ -103,7 +102,7 @@ class Hook:
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self.url = f"http://127.0.0.1:{self._server.server_port}"
 
-    def __enter__(self) -> Hook:
+    def __enter__(self) -> Self:
         threading.Thread(target=self._server.serve_forever, daemon=True).start()
         return self
 
@@ -120,7 +119,7 @@ class Processes:
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._watch, daemon=True)
 
-    def __enter__(self) -> Processes:
+    def __enter__(self) -> Self:
         self._thread.start()
         return self
 

@@ -1,10 +1,9 @@
 """Keys and secrets: they are in nothing that a run leaves behind, and in nothing that others see of it."""
 
-from __future__ import annotations
-
 import contextlib
 import threading
 from collections.abc import Iterator, Mapping
+from typing import Self
 
 import psutil
 import pytest
@@ -32,7 +31,7 @@ class Witness:
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._watch, daemon=True)
 
-    def __enter__(self) -> Witness:
+    def __enter__(self) -> Self:
         self._thread.start()
         return self
 

@@ -1,12 +1,11 @@
 """A network cable with faults: a TCP port that leads to another one, slowly, partly, or not at all."""
 
-from __future__ import annotations
-
 import contextlib
 import socket
 import threading
 import time
 from types import TracebackType
+from typing import Self
 
 _CHUNK = 1 << 15
 
@@ -31,7 +30,7 @@ class Cable:
         self.carried = 0
         """Bytes, both ways together."""
 
-    def __enter__(self) -> Cable:
+    def __enter__(self) -> Self:
         self.mend()
         return self
 

@@ -1,7 +1,5 @@
 """The network in front of the boxes: loopback ports that forward, count bytes, refuse or stay silent."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import socket
@@ -9,7 +7,7 @@ import struct
 import threading
 from collections.abc import Callable, Coroutine
 from enum import StrEnum
-from typing import Any
+from typing import Any, Self
 
 _CHUNK = 1 << 16
 _LINGER_RESET = struct.pack("ii", 1, 0)
@@ -33,7 +31,7 @@ class Gateway:
         self._thread = threading.Thread(target=self._loop.run_forever, name="gateway", daemon=True)
         self._thread.start()
 
-    def open(self, address: str, target: Callable[[], int | None]) -> Port:
+    def open(self, address: str, target: Callable[[], int | None]) -> Self:
         """A new port of a loopback address. `target` says where it leads now: a local port, or nowhere."""
         listener = socket.create_server((address, 0), backlog=128)
         port = Port(listener.getsockname()[1], target, self._call)

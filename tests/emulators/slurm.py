@@ -1,7 +1,5 @@
 """A Slurm of this computer: a real slurmctld and two real slurmd, in one folder. Use it in a `with`."""
 
-from __future__ import annotations
-
 import os
 import pwd
 import shutil
@@ -12,6 +10,7 @@ import tempfile
 from functools import cache
 from pathlib import Path
 from types import TracebackType
+from typing import Self
 
 from tests.ports import free_port
 from tests.waiting import eventually
@@ -62,7 +61,7 @@ def program(name: str) -> str | None:
 
 
 @cache
-def shared() -> Slurm:
+def shared() -> Self:
     """One cluster for all tests of this process that leave nothing there."""
     cluster = Slurm()
     return cluster.__enter__()
@@ -92,7 +91,7 @@ class Slurm:
         """What Slurm's commands need of the environment."""
         return {"SLURM_CONF": str(self._folder / "slurm.conf")}
 
-    def __enter__(self) -> Slurm:
+    def __enter__(self) -> Self:
         # Sockets lie there, whose paths may have 107 bytes: a test's own folder is too deep for them.
         self._folder = Path(tempfile.mkdtemp(prefix="slurm-", dir="/tmp"))
         (self._folder / "state").mkdir()

@@ -1,7 +1,5 @@
 """An SSH server on a loopback port, all of it in one folder. Use it in a `with`."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import pwd
@@ -11,6 +9,7 @@ import subprocess
 import time
 from pathlib import Path
 from types import TracebackType
+from typing import Self
 
 from tests.emulators import ssh_servers
 from tests.waiting import LONGEST_S, eventually, has_ended
@@ -52,7 +51,7 @@ class Sshd:
         """Keeps the port, also while no server listens there: nobody else comes to answer."""
         self._process: subprocess.Popen[bytes] | None = None
 
-    def __enter__(self) -> Sshd:
+    def __enter__(self) -> Self:
         self._folder.mkdir(parents=True, exist_ok=True)
         self.keys.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         self.keys.touch(mode=0o600)

@@ -1,7 +1,5 @@
 """Check: something that must hold on a GPU, or is measured there; where it is done, and what it found."""
 
-from __future__ import annotations
-
 import math
 import shutil
 from collections.abc import Callable, Mapping, Sequence
@@ -9,6 +7,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Self
 
 from benchmarks.figures import Limit
 
@@ -32,7 +31,7 @@ class Place:
         return "cuda" if self.gpus else "cpu"
 
     @property
-    def cpu(self) -> Place:
+    def cpu(self) -> Self:
         """The CPU of the same machine."""
         return Place(gpus=0)
 

@@ -1,13 +1,11 @@
 """Results: of all checks, as one JSON file, as lines to read, and as the table of docs/benchmarks.md."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from benchmarks.figures import Limit
 from tests.gpu.check import Check, Figure, Result, Seen, State
@@ -37,7 +35,7 @@ class Report:
         """The checks for which there was no time."""
         return [result for result in self.results if result.state is State.LEFT]
 
-    def without(self, names: Collection[str]) -> Report:
+    def without(self, names: Collection[str]) -> Self:
         """Return the report without these checks."""
         return replace(self, results=[result for result in self.results if result.name not in names])
 
@@ -161,7 +159,7 @@ def _record_of(result: Result) -> dict[str, Any]:
     }
 
 
-def _report(record: dict[str, Any]) -> Report:
+def _report(record: dict[str, Any]) -> Self:
     results = [_result(each) for each in record["checks"]]
     return Report(machine=record["machine"], gpus=record["gpus"], results=results)
 

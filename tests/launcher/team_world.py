@@ -1,10 +1,8 @@
 """Team world: runs with several nodes on computers that share a PostgreSQL database, and nothing else."""
 
-from __future__ import annotations
-
 from contextlib import ExitStack, closing
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from tests.launcher.node_world import NodeWorld
 from vastrun.launcher.ledger.sql import SqlLedger
@@ -22,7 +20,7 @@ class TeamWorld(NodeWorld):
         self._open = ExitStack()
         super().__init__(folder, **job)
 
-    def __enter__(self) -> TeamWorld:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -1,10 +1,8 @@
 """Serving: runs and batches whose laptops died go on at another computer, and nobody is driven twice."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import pytest
 
@@ -82,7 +80,7 @@ class NotedReads:
         return getattr(self._inner, name)
 
     @property
-    def batches(self) -> NotedReads:
+    def batches(self) -> Self:
         return NotedReads(self._inner.batches, self._note)
 
     def points(self, name: str) -> Any:

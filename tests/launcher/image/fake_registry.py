@@ -1,14 +1,12 @@
 """A registry that holds what a test puts there, and who looks at the steps of a command."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import json
 import threading
 from collections.abc import Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any
+from typing import Any, Self
 
 INDEX = "application/vnd.oci.image.index.v1+json"
 MANIFEST = "application/vnd.oci.image.manifest.v1+json"
@@ -33,7 +31,7 @@ class FakeRegistry:
         self.asked: list[tuple[str, str]] = []
         """Path and authorization of each request."""
 
-    def __enter__(self) -> FakeRegistry:
+    def __enter__(self) -> Self:
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), _Handler)
         self._server.fake_registry = self  # type: ignore[attr-defined]
         threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True).start()

@@ -1,7 +1,5 @@
 """GPUs that work less than half of the time for five minutes are noticed, with what their ranks wait for."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import multiprocessing
@@ -10,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Self
 
 import pytest
 
@@ -64,7 +63,7 @@ class Machine:
             in_disk_wait=self.disk,
         )
 
-    def lives(self, seconds: float) -> Machine:
+    def lives(self, seconds: float) -> Self:
         for _ in range(round(seconds / EVERY_S)):
             self.now += EVERY_S
             self._of_workers += EVERY_S * self.workers

@@ -4,8 +4,6 @@ It runs the onstart text and an SSH server, as the provider's own first program 
 limits are tried with a real daemon only.
 """
 
-from __future__ import annotations
-
 import json
 import re
 import shutil
@@ -16,7 +14,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, Self
 
 from tests.emulators import ssh_servers
 from tests.emulators.box import Graphics, Program
@@ -97,7 +95,7 @@ class BoxDaemon(FakeDaemon):
             r"DELETE /containers/([^/]+)": self._remove,
         }
 
-    def __enter__(self) -> BoxDaemon:
+    def __enter__(self) -> Self:
         super().__enter__()
         return self
 

@@ -1,7 +1,5 @@
 """A Docker daemon that answers what a test says, or hangs up, on a Unix socket or a port."""
 
-from __future__ import annotations
-
 import json
 import re
 import socketserver
@@ -11,7 +9,7 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, Self
 from urllib.parse import parse_qsl, urlsplit
 
 INFO = {
@@ -43,7 +41,7 @@ class FakeDaemon:
     asked: list[tuple[str, Any]] = field(default_factory=list)
     """Method and path, and what was sent, of every request."""
 
-    def __enter__(self) -> FakeDaemon:
+    def __enter__(self) -> Self:
         kind = _PortServer if self.folder is None else _SocketServer
         address: Any = ("127.0.0.1", 0) if self.folder is None else str(self.folder / "docker.sock")
         self._server = kind(address, _Handler)
