@@ -1,6 +1,7 @@
-"""Imports go one way, and one name is one class: what `.importlinter` cannot say."""
+"""One-way imports, unique class names, no trainer in the machine's part: what `.importlinter` cannot say."""
 
 import ast
+import re
 from collections import defaultdict
 from collections.abc import Iterator
 from graphlib import CycleError, TopologicalSorter
@@ -8,7 +9,7 @@ from graphlib import CycleError, TopologicalSorter
 import grimp
 import pytest
 
-from tests.sources import sources
+from tests.sources import ROOT, sources
 
 
 def in_order(imports: dict[str, set[str]]) -> None:
@@ -45,3 +46,24 @@ def test_no_class_name_exists_twice() -> None:
         places[name].append(place)
     assert len(places) > 500
     assert {name: found for name, found in places.items() if len(found) > 1} == {}
+
+
+_TEXTS = re.compile(r"\bvastrun[./]trainer\b|\btrain\.\w+:|\"train\"")
+
+
+def test_the_machines_part_reads_no_attribute_of_a_training() -> None:
+    named = [
+        f"{source.path}:{node.lineno}"
+        for source in sources()
+        if source.path.startswith("onstart/")
+        for node in source.nodes
+        if isinstance(node, ast.Attribute) and node.attr == "train"
+    ]
+    assert not named
+
+
+@pytest.mark.parametrize("suffix", ["py", "sh"])
+def test_the_machines_part_names_no_module_of_the_trainer(suffix: str) -> None:
+    paths = sorted((ROOT / "onstart").rglob(f"*.{suffix}"))
+    assert paths
+    assert not [str(path) for path in paths if _TEXTS.search(path.read_text(encoding="utf-8"))]

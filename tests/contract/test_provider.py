@@ -1,8 +1,8 @@
-"""What every provider promises."""
+"""What every provider, and every shell on a machine, promises."""
 
 from tests.contract.markets import MAKERS
 from vastrun.launcher.providers import PROVIDERS
-from vastrun.testing.contract import ProviderContract
+from vastrun.testing.contract import ProviderContract, RemoteContract
 
 
 class TestProvider(ProviderContract):
@@ -11,3 +11,7 @@ class TestProvider(ProviderContract):
 
 def test_every_registered_provider_meets_the_contract() -> None:
     assert set(PROVIDERS) <= set(MAKERS)
+
+
+class TestRemote(RemoteContract):
+    """Those of each provider that comes with vastrun, and of the tests."""

@@ -1,8 +1,9 @@
-"""The real adapters: where state lies, who drives, and whether that process is alive."""
+"""The real adapters: where state lies, who drives, whether that process is alive, and a steady clock."""
 
 import os
 import subprocess
 import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from tests.emulators.vast import VastEmulator
 from tests.jobs import train_job
 from tests.runs import a_run
 from tests.waiting import LONGEST_S
-from vastrun.launcher.app import App
+from vastrun.launcher.app import App, steady_clock
 from vastrun.launcher.config import dump_job
 from vastrun.launcher.core import Cause, Driver
 from vastrun.launcher.core.errors import HeldError, StorageError, UsageError
@@ -181,3 +182,24 @@ def test_two_terminals_at_once_never_reserve_the_same_dollar_of_a_month(tmp_path
     said = [terminal.communicate(timeout=LONGEST_S)[0] for terminal in terminals]
     assert len(ledger.runs()) == 30
     assert all("$30.00 reserved of $30.50; a further run may cost $1.00" in text for text in said)
+
+
+ROUNDING_S = 1e-6
+
+
+@pytest.mark.parametrize("jump_s", [-7200.0, 7200.0])
+def test_a_clock_that_is_set_forward_or_back_moves_nothing(jump_s: float) -> None:
+    readings = iter([1_000_000.0, 1_000_000.0 + jump_s])
+    before = time.monotonic()
+    now = steady_clock(lambda: next(readings))
+    assert 1_000_000.0 <= now() <= 1_000_000.0 + time.monotonic() - before + ROUNDING_S
+
+
+def test_it_goes_on_by_itself() -> None:
+    now = steady_clock(lambda: 0.0)
+    before, first, after = time.monotonic(), now(), time.monotonic()
+    while time.monotonic() - after < 0.01:
+        pass
+    least = time.monotonic() - after
+    passed = now() - first
+    assert least - ROUNDING_S <= passed <= time.monotonic() - before + ROUNDING_S

@@ -1,6 +1,7 @@
-"""The records and logs of background drivers, without any process."""
+"""The records and logs of background drivers, and their errors in a program that waits; no process."""
 
 import fcntl
+import inspect
 import os
 from pathlib import Path
 
@@ -9,9 +10,10 @@ import pytest
 from tests.fakebox import Training
 from tests.launcher.terminal import Terminal
 from vastrun.launcher.api.driver_process import BoundedLog
-from vastrun.launcher.api.drivers import MAX_LOGS, DriverFolder, Target
+from vastrun.launcher.api.drivers import MAX_LOGS, DriverFolder, Target, error_in, error_line
 from vastrun.launcher.api.runs import find_open_target
-from vastrun.launcher.core.errors import HeldError
+from vastrun.launcher.core import Cause, errors
+from vastrun.launcher.core.errors import HeldError, JobFileError, ProviderError, VastrunError
 
 RUN = Target("run", "calm-heron-3f1a")
 
@@ -98,3 +100,39 @@ def test_what_is_left_to_be_driven_is_the_newest_open_attempt(tmp_path: Path) ->
     assert find_open_target(ledger, Target("batch", "widths"), terminal.clock.now()) is None
     terminal.type("stop", run.id)
     assert find_open_target(ledger, Target("run", run.id), terminal.clock.now()) is None
+
+
+KINDS = [kind for _, kind in inspect.getmembers(errors, inspect.isclass) if issubclass(kind, VastrunError)]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_error_comes_through_as_it_was(kind: type[VastrunError]) -> None:
+    error = kind(("a", "b")) if issubclass(kind, JobFileError) else kind("what", hint="try")
+    found = error_in(error_line(error))
+    assert type(found) is kind
+    assert (str(found), found.hint, found.cause) == (str(error), error.hint, error.cause)
+
+
+def test_a_cause_that_is_not_that_of_its_class_comes_through() -> None:
+    found = error_in(error_line(ProviderError("what", cause=Cause.PREEMPTED)))
+    assert found is not None and found.cause is Cause.PREEMPTED
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "",
+        "Segmentation fault",
+        "[]",
+        '{"error": "Cause", "message": "", "hint": "", "cause": "hang", "faults": null}',
+        '{"error": "nothing", "message": "", "hint": "", "cause": "hang", "faults": null}',
+        '{"error": "VastrunError"}',
+    ],
+)
+def test_what_no_launcher_wrote_is_no_error_of_ours(line: str) -> None:
+    assert error_in(line) is None
+
+
+def test_the_command_that_continues_is_named() -> None:
+    assert Target("run", "calm-heron-3f1a").resume_command == "vastrun resume calm-heron-3f1a"
+    assert Target("batch", "widths").resume_command == "vastrun batch resume widths"

@@ -1,5 +1,6 @@
 """Whether a run is tried again, with how much money, and from which checkpoint."""
 
+import shutil
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -7,10 +8,11 @@ from pathlib import Path
 import pytest
 
 from tests.jobs import train_job
+from tests.launcher.terminal import Terminal
 from tests.offers import rtx_4090
 from tests.runs import a_run
 from vastrun.launcher.commands.chains import chain_of, is_retry_missing, next_attempt, origin_of
-from vastrun.launcher.config import dump_job
+from vastrun.launcher.config import dump_job, read_job
 from vastrun.launcher.core import Cause, Origin, Phase, Run
 from vastrun.launcher.core.bills import cost_usd
 from vastrun.launcher.core.job import Checkpoints, JobSpec, Limits
@@ -154,3 +156,39 @@ def test_a_point_that_a_batch_runs_again_continues_when_its_program_has_checkpoi
         ledger.add(replace(row, out_dir=str(tmp_path / run_id), spec_json=dump_job(spec)))
     assert origin_of(ledger, ledger.get("again"), "").continues == continues
     assert origin_of(ledger, ledger.get("a"), "").continues == ()
+
+
+def start_of_last(terminal: Terminal) -> str | None:
+    return read_job(terminal.ledger.runs()[0].spec_json).checkpoints.start_from
+
+
+def test_a_url_to_continue_from_is_part_of_the_job(terminal: Terminal) -> None:
+    assert terminal.launch("--from-url", "s3://models/demo/otter").exit_code == 0
+    assert start_of_last(terminal) == "s3://models/demo/otter"
+
+
+def test_a_run_of_which_nothing_came_home_is_continued_from_what_it_pushed(terminal: Terminal) -> None:
+    terminal.launch("--set", "checkpoints.push=s3://models/demo/")
+    (first,) = terminal.ledger.runs()
+    terminal.launch("--from", first.id)
+    assert start_of_last(terminal) is None
+    shutil.rmtree(Path(first.out_dir) / "checkpoints")
+    terminal.launch("--from", first.id)
+    assert start_of_last(terminal) == f"s3://models/demo/{first.id}"
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (("--from", "last", "--from-url", "s3://models/demo/otter"), "exclude each other"),
+        (("--from-url", "s3://key:secret@models"), "without a key in it"),
+        (("--set", "train.freeze=codec"), "train.freeze needs a checkpoint to start from"),
+        (("--set", "train.stage=refine"), "train.stage needs a checkpoint to start from"),
+    ],
+)
+def test_what_makes_no_sense_is_refused_before_anything_is_rented(
+    terminal: Terminal, options: tuple[str, ...], said: str
+) -> None:
+    end = terminal.launch(*options)
+    assert (end.exit_code, said in end.stderr) == (2, True), end.output
+    assert not terminal.ledger.runs()

@@ -1,4 +1,4 @@
-"""Two computers with one account: neither ends the other's machines unless its user names them."""
+"""Two computers, one account: neither ends the other's machines unasked; both see all runs."""
 
 import json
 import time
@@ -12,10 +12,12 @@ from tests.emulators.vast import VastEmulator
 from tests.jobs import train_job
 from tests.launcher.providers.vast.rentals import open_market, order
 from tests.launcher.terminal import Terminal
+from tests.launcher.world import World
 from tests.runs import a_run
 from vastrun.launcher.commands.reap import Owner, orphans
+from vastrun.launcher.commands.takeover import follow
 from vastrun.launcher.config import dump_job
-from vastrun.launcher.core import Driver, Phase, Run
+from vastrun.launcher.core import Driver, Phase, Progress, Run
 from vastrun.launcher.core.labels import label_of, ledger_in, run_id_in
 from vastrun.launcher.ledger.sqlite import SqliteLedger
 
@@ -223,3 +225,20 @@ def training(vast: VastEmulator, state: Path) -> Run:
     provider = open_market(vast, state)
     provider.rent(order(provider, label=run.label))
     return run
+
+
+HALFWAY = Progress(step=40, steps=100, left_s=30.0)
+
+
+@pytest.mark.parametrize(("phase", "shown"), [(Phase.TRAIN, HALFWAY), (Phase.DESTROY, Progress())])
+def test_what_is_left_of_a_training_is_told_as_long_as_it_trains(
+    tmp_path: Path, phase: Phase, shown: Progress
+) -> None:
+    world = World(tmp_path)
+    standing = {"phase": phase, "step": 40, "steps": 100, "steps_per_s": 2.0}
+    run = replace(world.begin(), id="bold-otter-1b46", out_dir=str(tmp_path), **standing)
+    world.ledger.add(run)
+
+    follow(run, world.services())
+
+    assert world.screen.shown[-1] == (phase, shown)

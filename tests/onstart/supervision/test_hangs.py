@@ -1,8 +1,11 @@
-"""Ranks that hang are ended, and the one that the others wait for is named with its frame."""
+"""Ranks that hang are ended, and the one that the others wait for is named; a line in a log is a move."""
+
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
-from tests.onstart.supervision.launches import Launcher
+from tests.onstart.supervision.launches import Launched, Launcher
 from tests.waiting import LONGEST_S
 
 
@@ -125,3 +128,34 @@ def test_ranks_whose_files_cannot_be_moved_are_not_restarted_and_keep_the_reason
     assert (outcome.reason, len(outcome.starts)) == ("oom", 1), outcome.detail
     (line,) = [line for line in run.log() if line.startswith("supervisor no restart: ")]
     assert line.startswith("supervisor no restart: the files of this start cannot be moved: ")
+
+
+PRINTS_FOR_FIVE_SECONDS_AND_FALLS_SILENT = """
+import time
+
+def waits_for_ever():
+    time.sleep(600)
+
+for step in range(25):
+    print("step", step, flush=True)
+    time.sleep(0.2)
+waits_for_ever()
+"""
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Iterator[Launched]:
+    program = PRINTS_FOR_FIVE_SECONDS_AND_FALLS_SILENT
+    launched = Launched(tmp_path / "box", program, beating=False, ranks=1, stall_s=2)
+    yield launched
+    launched.end()
+
+
+def test_a_program_that_prints_lives_and_one_that_fell_silent_hangs(run: Launched) -> None:
+    outcome = run.outcome()
+    assert (run.wait(), outcome.reason) == (75, "hang")
+    assert outcome.hang is not None
+    assert outcome.hang.frame == "code/program.py:5 waits_for_ever"
+    assert outcome.hang.stalled_s >= 2
+    assert "step" not in outcome.detail, "it never said where it is"
+    assert "rank0 step 24" in run.log()

@@ -12,12 +12,13 @@ from pathlib import Path
 
 import pytest
 import torch
+from torch import nn
 
 from tests.trainer.checkpoints.models import Training
 from tests.trainer.conftest import together
 from vastrun.contract.checkpoint_folder import newest_first
 from vastrun.contract.errors import SaveError
-from vastrun.trainer.checkpoints import verify
+from vastrun.trainer.checkpoints import tensors_of, verify
 from vastrun.trainer.checkpoints.writer import share_of
 from vastrun.trainer.distributed.exit import reason_of
 from vastrun.trainer.distributed.group import Ranks
@@ -194,3 +195,19 @@ def test_the_ranks_write_like_shares_of_what_all_of_them_hold() -> None:
     assert not shares[0].keys() & shares[1].keys()
     sizes = [sum(tensor.nbytes for tensor in share.values()) for share in shares]
     assert max(sizes) <= 1.2 * min(sizes)
+
+
+@pytest.mark.parametrize("graphs", [False, True], ids=["without gradients", "with those of CUDA graphs"])
+def test_an_optimiser_that_made_no_step_has_its_moments(graphs: bool) -> None:
+    model = nn.Linear(3, 2)
+    optimizer = torch.optim.AdamW(model.parameters())
+    if graphs:
+        for parameter in model.parameters():
+            parameter.grad = torch.zeros_like(parameter)
+    before = [parameter.grad for parameter in model.parameters()]
+
+    tensors = tensors_of(model, [optimizer], None)
+
+    assert {"optimizer.weight.exp_avg", "optimizer.bias.exp_avg_sq"} <= tensors.keys()
+    assert tensors["optimizer.weight.exp_avg"] is optimizer.state[model.weight]["exp_avg"]
+    assert all(p.grad is grad for p, grad in zip(model.parameters(), before, strict=True))

@@ -1,14 +1,17 @@
-"""What is measured of squares and cubes: the rim, the mean, waves by their length in any direction."""
+"""Measures of squares and cubes: the rim, the mean, waves by their length; conserved densities."""
 
 import math
 
+import numpy as np
 import pytest
 import torch
 
+from vastrun.trainer.data import gas
 from vastrun.trainer.evaluation.comparison import Performance
 from vastrun.trainer.evaluation.metrics import MEASURES, FieldMetrics
-from vastrun.trainer.evaluation.rollouts import Rollouts
+from vastrun.trainer.evaluation.rollouts import CONSERVED, Rollouts
 from vastrun.trainer.evaluation.scores import scores_of
+from vastrun.trainer.job.data_config import PARAMETERS
 
 POINTS = 32
 
@@ -96,3 +99,12 @@ def test_a_band_without_wavenumbers_has_no_score() -> None:
     assert (found.spectrum_low, found.diverged) == (pytest.approx(0.5), 0)
     cost = Performance(scores=found, calls=1, ms=2.0)
     assert "wavenumbers 0.5 0 -, 1 network calls" in str(cost)
+
+
+def test_every_compressible_flow_is_compared_by_the_densities_that_its_solver_conserves() -> None:
+    tasks = {task for task in PARAMETERS if task.startswith("compressible_")}
+    assert CONSERVED.keys() == tasks
+    for axes in (1, 2, 3):
+        state = gas.draw(2, axes, np.random.default_rng(axes))(8, 0.5)
+        found = CONSERVED[f"compressible_{axes}d"](torch.from_numpy(state))
+        np.testing.assert_allclose(found, gas.conserved(state), rtol=1e-14)

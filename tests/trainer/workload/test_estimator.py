@@ -14,7 +14,8 @@ from benchmarks.estimate import jobs, trained_within
 from vastrun.contract.records import read_as, read_json
 from vastrun.trainer.job.config import TrainConfig
 from vastrun.trainer.job.data_config import DataConfig
-from vastrun.trainer.job.workload import WorkloadQuery, Workloads
+from vastrun.trainer.job.workload import PeakBytes, Workload, WorkloadQuery, Workloads
+from vastrun.trainer.workload.estimator import combine_stages
 
 pytestmark = pytest.mark.torch
 
@@ -151,3 +152,26 @@ def test_an_estimate_for_a_gpu_is_within_a_tenth_of_what_was_measured_on_one(
     query = WorkloadQuery(train=config, world_size=1, gpus=True)
     found: Workloads = read_json(Workloads, asked(query).stdout)
     assert found.workloads[0].peak.total == pytest.approx(peak, rel=0.1)
+
+
+def workload(*, flops: float, operations: int, parameters: int) -> Workload:
+    peak = PeakBytes(parameters=parameters, gradients=1, optimiser=2, activations=3, other=4)
+    return Workload(
+        strategy="ddp", micro_batch=8, flops=flops, traffic_bytes=10 * flops, operations=operations, peak=peak
+    )
+
+
+def test_the_steps_of_a_stage_say_how_much_it_counts() -> None:
+    operator = workload(flops=100.0, operations=10, parameters=50)
+    distill = workload(flops=400.0, operations=50, parameters=150)
+
+    both = combine_stages([operator, distill], [300, 100])
+
+    assert (both.flops, both.traffic_bytes, both.operations) == (175.0, 1750.0, 20)
+    assert both.peak == distill.peak
+
+
+def test_a_single_stage_is_what_it_is() -> None:
+    operator = workload(flops=0.1, operations=10, parameters=50)
+
+    assert combine_stages([operator], [3]) is operator

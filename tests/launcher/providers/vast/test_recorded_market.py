@@ -1,15 +1,17 @@
-"""What the job's limits leave of a market that somebody recorded, and how it is rented there."""
+"""Recorded offers: how each is read, what a job's limits leave of a market, and how it is rented there."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
 import pytest
+from _pytest.mark import ParameterSet
 
 from tests.jobs import train_job
 from tests.launcher.providers.vast.recorded_market import recorded_offers, whole_offers
+from tests.launcher.providers.vast.recorded_offers import JOBS, OFFERS, RecordedOffer
 from tests.launcher.providers.vast.rows import LOCK, NOW
-from vastrun.launcher.core.job import JobSpec, Resources
+from vastrun.launcher.core.job import JobSpec, Limits, Resources
 from vastrun.launcher.decisions.history import BidHistory, SpeedHistory
 from vastrun.launcher.providers.vast.funnel import funnel
 from vastrun.launcher.providers.vast.ranking import rank_offers
@@ -152,3 +154,27 @@ def test_both_ways_to_rent_an_offer_are_priced() -> None:
     assert found.instead.startswith("The same machine on demand at $0.400/h would cost $")
     on_demand = replace(spec, resources=replace(spec.resources, interruptible=False))
     assert rank_offers(rows[:1], on_demand, LOCK, SpeedHistory())[0].instead == ""
+
+
+@pytest.mark.parametrize("recorded", OFFERS.values(), ids=OFFERS)
+def test_a_recorded_offer_is_read(recorded: RecordedOffer) -> None:
+    row = OfferRow.of(recorded.row)
+    assert row is not None
+    assert {name: getattr(row, name) for name in recorded.fields} == recorded.fields
+
+
+def verdicts() -> Iterator[ParameterSet]:
+    for name, recorded in OFFERS.items():
+        for job, fails in recorded.fails.items():
+            yield pytest.param(recorded, job, fails, id=f"{name}: {job}")
+
+
+@pytest.mark.parametrize(("recorded", "job", "fails"), list(verdicts()))
+def test_a_recorded_offer_is_left_or_removed_by_the_limits_that_it_fails(
+    recorded: RecordedOffer, job: str, fails: tuple[str, ...]
+) -> None:
+    spec = train_job(resources=Resources(**JOBS[job]), limits=Limits(hours=10))
+    seen = funnel([recorded.row], spec, LOCK, recorded.seen_at)
+    assert [limit.name for limit in seen.removed] == list(fails[:1])
+    assert len(seen.left) == (not fails)
+    assert [limit.name for limit in seen.relaxed] == (list(fails) if len(fails) == 1 else [])

@@ -1,4 +1,4 @@
-"""Rows of tables in 80 columns: the values in which they differ are shown."""
+"""Tables of results: in 80 columns, the values in which rows differ; in a spreadsheet, no formulas."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -9,19 +9,21 @@ import pytest
 from tests.jobs import train_job
 from tests.launcher.cost.spent import BEGAN, run
 from tests.offers import rtx_4090
+from tests.runs import a_run
 from vastrun.launcher.batch.results import PointResult, results_of
 from vastrun.launcher.batch.schedule import PointState
 from vastrun.launcher.config import dump_job
-from vastrun.launcher.core import ExtraRates, Meter, Run
+from vastrun.launcher.core import ExtraRates, Meter, Phase, Run
 from vastrun.launcher.core.batch import BatchLimits, BatchObjective, BatchPoint, BatchSpec
 from vastrun.launcher.ui.render.batch_results import (
     common_values,
     fitted,
+    results_csv,
     results_text,
     value_forms,
     values_column,
 )
-from vastrun.launcher.ui.render.table import table
+from vastrun.launcher.ui.render.table import csv_cell, table
 
 FOLDER = "/data/pdebench/2D/shallow-water/"
 POINTS = [
@@ -139,3 +141,46 @@ def test_short_points_on_machines_of_their_own_show_what_reuse_would_have_saved(
     )
     assert "reuse: auto saves" not in short_points("auto")
     assert "reuse: auto saves" not in short_points("never", life_s=660.0)
+
+
+FORMULA = '=HYPERLINK("http://x")'
+
+
+@pytest.mark.parametrize(
+    "text", [FORMULA, "+1+1", "-1-1", "@SUM(A1)", " =1", "\t=1", "\r=1", "-", "\uff1d1", "--1"]
+)
+def test_what_would_be_a_formula_is_quoted(text: str) -> None:
+    assert csv_cell(text).startswith("'")
+
+
+@pytest.mark.parametrize("text", ["", "RTX 4090", "-1", "-1e-05", "+3", "-inf", "a=b", "2026-11-27"])
+def test_anything_else_stays_as_it_is(text: str) -> None:
+    assert csv_cell(text) == text
+
+
+def test_values_metrics_and_hosts_of_a_batch_are_no_formulas() -> None:
+    values = {"=cell": FORMULA, "lr": -0.5}
+    run = a_run(spec_json="", provider="vast", phase=Phase.TRAIN, out_dir="", host="@SUM(A1)")
+    point = BatchPoint(id="1f", values=values, spec_json="", number=1)
+    row = PointResult(
+        point=point, run=run, verdict=None, metric=-0.25, step=0, hours=0.0, usd=0.0, attempts=1
+    )
+    spec = BatchSpec(name="b", job="job.yaml", objective=BatchObjective(metric="+loss"))
+    header, cells = results_csv([row], spec)
+    assert dict(zip(header, cells, strict=True)) | {"run": ""} == {
+        "point": "1",
+        "id": "1f",
+        "'=cell": f"'{FORMULA}",
+        "lr": "-0.5",
+        "verdict": cells[4],
+        "'+loss": "-0.25",
+        "step": "0",
+        "hours": "0.0000",
+        "usd": "0.0000",
+        "run": "",
+        "host": "'@SUM(A1)",
+    }
+
+
+def test_a_cell_ends_no_line_and_steers_nothing() -> None:
+    assert csv_cell("RTX\n4090\x1b[31m") == "RTX 4090"

@@ -1,4 +1,4 @@
-"""The pages of runs and of batches: what they show, how large they are, and that they are whole."""
+"""The pages of runs and batches: what they show, their size, and that text of any origin stays text."""
 
 import hashlib
 import json
@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.fakebox import Training
+from tests.hostile.lie import MARKUP, STEERING
 from tests.hostile.lies import PNG
 from tests.launcher.terminal import CRASH, HANG, Terminal
 from tests.launcher.ui.report.made import NAME, NOW, made_batch
@@ -20,7 +21,7 @@ from vastrun.launcher.batch.results import batch_report_of
 from vastrun.launcher.core import Phase, Verdict
 from vastrun.launcher.gate.metrics import SERIES_POINTS
 from vastrun.launcher.ui.report.batch_page import batch_page_file
-from vastrun.launcher.ui.report.page import TONES
+from vastrun.launcher.ui.report.page import TONES, Html, data_block, element, joined, text
 from vastrun.launcher.ui.report.run_page import page_of
 
 UPLOT = {  # npm pack uplot@1.6.32: dist/uPlot.iife.min.js, dist/uPlot.min.css, LICENSE
@@ -223,3 +224,41 @@ def test_the_page_of_a_thousand_points_is_below_five_megabytes(tmp_path: Path) -
     read = assert_sound(batch_page_file(batch_report_of(ledger, NAME, NOW), tmp_path), 5_000_000)
     (data,) = read.data.values()
     assert len(data["curves"]) == 1000 and len(data["x"]) == SERIES_POINTS
+
+
+HOSTILE = (MARKUP, STEERING, "\ud800", "a&amp;b", "<!--", "]]>", "\u2028", "'\"`=")
+
+
+@pytest.mark.parametrize("hostile", HOSTILE)
+def test_no_text_is_a_tag_or_leaves_its_attribute(hostile: str) -> None:
+    read = ReadPage(element("p", hostile, title=hostile))
+    assert [tag for tag, _ in read.tags] == ["p"]
+    assert set(read.tags[0][1]) == {"title"}
+    assert not any(c in element("p", hostile) for c in "\x1b\u202e\u2028\ud800")
+
+
+def test_what_is_markup_stays_so_and_what_is_text_does_not() -> None:
+    assert element("p", element("b", "x"), "<b>") == "<p><b>x</b>&lt;b&gt;</p>"
+    assert joined("<", None, 3) == "&lt;3"
+    assert isinstance(text("x"), Html)
+    assert element("details", open=True, id=None, hidden=False) == "<details open></details>"
+
+
+@pytest.mark.parametrize("hostile", HOSTILE)
+def test_no_data_ends_the_block_that_it_is_in(hostile: str) -> None:
+    block = data_block("d", {hostile: [hostile, 1.5, None]})
+    assert block.isascii()
+    assert block.count("<") == 2
+    read = ReadPage(block)
+    (names,) = read.data["d"].items()
+    assert names[1][1:] == [1.5, None]
+
+
+def test_no_data_holds_a_number_that_is_none() -> None:
+    with pytest.raises(ValueError, match="JSON"):
+        data_block("d", [float("nan")])
+
+
+def test_the_data_is_what_was_given() -> None:
+    read = ReadPage(data_block("d", json.loads('{"a": ["é", {"b": "<"}]}')))
+    assert read.data == {"d": {"a": ["é", {"b": "<"}]}}
