@@ -22,9 +22,7 @@ WEIGHTS = {"weight": torch.ones(2)}
 def test_a_program_whose_machine_is_destroyed_ends_with_the_weights_of_an_undisturbed_run(name: str) -> None:
     program = PROGRAMS[name]
     destroyed = Plan(program=program, number=0, steps=(24,), delay_s=0.1)
-
     judged = train(destroyed, train_undisturbed(program))
-
     assert judged.is_good, str(judged)
     assert judged.starts[-1] > 0
 

@@ -21,9 +21,7 @@ def test_a_launcher_killed_in_a_phase_is_resumed_to_the_right_verdict(phase: str
     launch = terminal.start(*PASSES)
     launch.shows(f"  {phase} ")
     launch.kill()
-
     done = terminal.type("resume", "last")
-
     assert done.exit_code == 0, done.err
     assert "SUCCEEDED" in done.out
     assert terminal.leftovers() == []
@@ -35,18 +33,14 @@ def test_without_a_resume_the_box_ends_by_its_lease(terminal: Terminal) -> None:
     launch.shows("step 3")
     launch.kill()
     assert terminal.leftovers() != []
-
     eventually(lambda: terminal.leftovers() == [], what="the end of the box by its lease")
-
     assert terminal.type("resume", "last").exit_code == 7
 
 
 def test_a_second_launcher_is_told_who_drives_the_run(terminal: Terminal) -> None:
     launch = terminal.start(*WAITS)
     launch.shows("step 3")
-
     second = terminal.type("resume", "last")
-
     assert second.exit_code == 1
     assert str(launch.process.pid) in second.err
 
@@ -56,9 +50,7 @@ def test_a_detached_run_is_attached_to_and_ends_with_success(terminal: Terminal)
     left = terminal.type(*PASSES, "-d")
     assert left.exit_code == 0, left.err
     assert "attach" in left.out + left.err
-
     done = terminal.type("wait", "last")
-
     assert done.exit_code == 0, done.err
     assert terminal.leftovers() == []
 
@@ -99,9 +91,7 @@ def test_who_only_looks_at_a_run_is_ended_alone(command: str, terminal: Terminal
 def test_stop_from_another_terminal_ends_the_run(terminal: Terminal) -> None:
     launch = terminal.start(*WAITS)
     launch.shows("step 3")
-
     terminal.type("stop", "last")
-
     assert launch.end().exit_code == 3
     assert terminal.leftovers() == []
 
@@ -111,7 +101,6 @@ def test_a_home_that_takes_no_writes_is_one_clear_error_and_nothing_is_rented(
     place: str, terminal: Terminal
 ) -> None:
     done = terminal.type(*PASSES, XDG_STATE_HOME=place)
-
     assert done.exit_code == 1
     assert done.out == ""
     assert [line for line in done.err.splitlines() if line.startswith("error:")]
@@ -123,7 +112,6 @@ def test_an_outputs_folder_that_takes_no_writes_is_one_clear_error_and_nothing_i
     terminal: Terminal,
 ) -> None:
     done = terminal.type(*PASSES, "--out", "/proc/nowhere")
-
     assert done.exit_code == 1
     assert "--out" in done.err
     assert "Traceback" not in done.err

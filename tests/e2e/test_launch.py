@@ -53,7 +53,6 @@ def test_a_rank_that_hangs_is_named_with_its_top_frame_and_all_stacks_come_home(
 @pytest.mark.slow
 def test_a_training_that_exits_0_without_a_step_is_not_a_success(terminal: Terminal) -> None:
     done = terminal.type("launch", str(JOBS / "does_nothing.yaml"))
-
     assert done.exit_code == 10
     assert "UNKNOWN" in done.out
     assert "0 of 30 steps" in terminal.type("why", "last").out
@@ -63,7 +62,6 @@ def test_an_own_program_that_meets_its_conditions_succeeds_and_stdout_is_json_wh
     terminal: Terminal,
 ) -> None:
     done = terminal.type("launch", str(JOBS / "script.yaml"), "--json")
-
     assert done.exit_code == 0, done.err
     assert done.json()["run"]["verdict"] == "SUCCEEDED"
     assert (terminal.outputs() / "outputs" / "result.txt").read_text() == "42\n"
@@ -86,7 +84,6 @@ def test_an_own_program_that_fails_is_a_failure_that_says_why(
     command = ("--set", f"command=python script.py {behaviour}", "--set", f"ranks={ranks}")
     command += WITH_STUB_TORCH if ranks == 1 else ()
     done = terminal.type("launch", str(JOBS / "script.yaml"), *command)
-
     assert done.exit_code == 5, done.out
     assert said in terminal.type("why", "last").out
     assert terminal.leftovers() == []

@@ -32,7 +32,6 @@ def test_the_last_checkpoint_is_at_the_url_when_the_run_is_over(terminal: Termin
 def test_a_url_that_does_not_work_hurts_nothing(terminal: Terminal) -> None:
     nowhere = ("--set", "checkpoints.push=nowhere://x", "--set", "ranks=1")
     done = terminal.type("launch", str(JOBS / "learn.yaml"), *nowhere)
-
     assert done.exit_code == 0, done.err
     assert "push cannot push checkpoints" in (terminal.outputs() / "log.txt").read_text()
 

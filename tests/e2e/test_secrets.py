@@ -81,7 +81,6 @@ def test_a_run_leaves_no_secret_behind(
     with Witness(vast) as witness:
         done = keeper.type(*LAUNCH, *arguments)
     texts = {"what is printed": done.out + done.err, "why": keeper.type("why", "last", "--json").out}
-
     assert done.exit_code == exit_code, done.err
     assert {"the account's key", "the instance's key"} == set(witness.keys)
     assert "the container's log" in witness.seen
@@ -94,7 +93,6 @@ def test_a_run_leaves_no_secret_behind(
 def test_no_error_of_the_api_shows_the_key(fault: str, keeper: Terminal, vast: VastEmulator) -> None:
     vast.faults.add(fault, times=1000)
     done = keeper.type(*LAUNCH)
-
     assert done.exit_code != 0
     assert "error" in done.err
     texts = {"what is printed": done.out + done.err}
@@ -103,7 +101,6 @@ def test_no_error_of_the_api_shows_the_key(fault: str, keeper: Terminal, vast: V
 
 def test_an_address_where_nobody_answers_is_an_error_without_the_key(keeper: Terminal) -> None:
     done = keeper.type(*LAUNCH, VAST_URL="http://127.0.0.1:9")
-
     assert done.exit_code != 0
     key = keeper.variables["VAST_API_KEY"]
     assert list(leaks(keeper, {"what is printed": done.out + done.err}, {"the account's key": key})) == []

@@ -78,6 +78,5 @@ def test_a_checkpoint_whose_writer_was_killed_halfway_is_not_continued_from(
     assert "saved step 20" in first.err
     assert rented.type("stop", "last").exit_code == 0
     first.end()
-
     assert starts(rented) == [0, 10]
     assert len(vast.instances) == 0

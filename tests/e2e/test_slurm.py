@@ -61,7 +61,6 @@ def is_clean(terminal: Terminal, cluster: Slurm) -> bool:
 @pytest.mark.torch
 def test_a_training_succeeds_as_on_this_computer(user: Terminal, cluster: Slurm) -> None:
     done = user.type("launch", str(JOBS / "learn.yaml"), "--provider", "slurm")
-
     assert done.exit_code == 0, done.err
     assert "verdict   SUCCEEDED" in done.out
     assert (user.outputs() / "checkpoints" / "step-000030" / "manifest.json").exists()
@@ -92,7 +91,6 @@ def test_two_nodes_of_one_job_train_as_one_node_does_and_all_are_given_back(
 
 def test_a_program_succeeds_and_neither_job_nor_folder_is_left(user: Terminal, cluster: Slurm) -> None:
     done = user.type(*SCRIPT)
-
     assert done.exit_code == 0, done.err
     assert (user.outputs() / "outputs" / "result.txt").read_text() == "42\n"
     assert left(user, cluster) == []
@@ -179,7 +177,6 @@ def waiting(user: Terminal, cluster: Slurm) -> Launch:
 
 def test_a_drained_cluster_is_no_offer_and_says_so(user: Terminal, cluster: Slurm) -> None:
     done = waiting(user, cluster).end()
-
     assert done.exit_code == 8
     assert "down or drained" in done.err
 
@@ -212,7 +209,6 @@ def test_a_node_of_two_that_fails_ends_the_run_on_both_and_is_named(user: Termin
     launch.shows("[n1] training: ")
     set_down(cluster, 0, "n2")
     done = launch.end()
-
     assert done.exit_code == 7, done.err
     assert "verdict   LOST: node 1: Slurm's job " in done.out, done.err
     assert "ended with its node n2, which failed or was set down" in done.out

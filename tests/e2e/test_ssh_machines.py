@@ -72,7 +72,6 @@ def boxes(terminal: Terminal) -> list[Path]:
 @pytest.mark.slow
 def test_a_program_succeeds_on_a_workstation_and_nothing_of_it_is_left(user: Terminal) -> None:
     done = user.type(*SCRIPT)
-
     assert done.exit_code == 0, done.err
     assert "verdict   SUCCEEDED" in done.out
     assert (user.outputs() / "outputs" / "result.txt").read_text() == "42\n"
@@ -84,7 +83,6 @@ def test_a_program_succeeds_on_a_workstation_and_nothing_of_it_is_left(user: Ter
 @pytest.mark.torch
 def test_a_training_succeeds_as_on_this_computer(user: Terminal) -> None:
     done = user.type("launch", str(JOBS / "learn.yaml"), "--provider", "ssh-machines")
-
     assert done.exit_code == 0, done.err
     assert (user.outputs() / "checkpoints" / "step-000030" / "manifest.json").exists()
     assert boxes(user) == []

@@ -110,6 +110,5 @@ def test_a_program_killed_by_a_signal_is_restarted_whatever_started_it(
     job = write_job(terminal.folder, KILLED, **fields)
     (terminal.folder / "code" / "go.sh").write_text("set -e\npython x.py\necho end\n")
     done = terminal.type("launch", job, *WITH_STUB_TORCH)
-
     assert done.exit_code == 0, done.err
     assert f"the ranks were restarted once, after: rank 0 was killed by SIGKILL{code}\n" in done.out

@@ -150,7 +150,6 @@ def test_a_lease_that_the_program_killed_is_armed_again_by_whoever_looks(
     launch = (*SCRIPT, *program, "--set", "success={exit_code: 0}", "--detach")
     assert rented.type(*launch).exit_code == 0
     eventually(lambda: rented.status()["box"]["lease"] == "armed" and told_by(rented), what="a new lease")
-
     assert rented.type("stop", "--now", "last").exit_code == 0
     assert len(vast.instances) == 0
 

@@ -138,7 +138,6 @@ def test_nodes_whose_link_is_too_slow_are_given_back_before_data_is_fetched(
     rented: Terminal, vast: VastEmulator
 ) -> None:
     done = rented.type(*JOB, *ON_VAST, "--set", "resources.link_mbps=1e9", "--out", "out")
-
     assert done.exit_code == 5, done.err
     assert "check-nodes failed: all-reduce 2 nodes gloo 16 MB: only " in done.out + done.err
     assert "40-data" not in done.err

@@ -72,9 +72,7 @@ def _rows() -> Iterator[ParameterSet]:
 def test_a_lie_comes_to_a_good_end(name: str, since: Since, asks: Asks, tmp_path: Path) -> None:
     terminal = lying_terminal(tmp_path, LIES[name], since)
     asks(terminal)
-
     launched = terminal.launch()
-
     assert_no_crash(launched)
     assert_a_good_end(terminal, LIES[name])
 
@@ -96,9 +94,7 @@ def test_a_lie_told_to_nobody_comes_to_a_good_end_later(
     terminal = lying_terminal(tmp_path, LIES[name], "train")
     assert_no_crash(terminal.launch("--detach"))
     terminal.clock.sleep(60)
-
     assert_no_crash(terminal.type(*later))
-
     assert_a_good_end(terminal, LIES[name])
 
 
@@ -108,9 +104,7 @@ CLAIMS = [name for name in LIES if name.startswith(("lease that ends", "clock ",
 @pytest.mark.parametrize("name", CLAIMS)
 def test_no_lie_lengthens_a_limit(name: str, tmp_path: Path) -> None:
     terminal = lying_terminal(tmp_path, LIES[name], "train", Training(seconds=1e6, obeys=False))
-
     launched = terminal.launch("--set", "limits.hours=0.03")
-
     assert_no_crash(launched)
     assert terminal.machines() == 0
     assert terminal.market.bill_usd <= (108 + LIMIT_SLACK_S + 5) / 3600 * PRICE
@@ -119,9 +113,7 @@ def test_no_lie_lengthens_a_limit(name: str, tmp_path: Path) -> None:
 
 def test_a_box_that_boasts_of_its_speed_is_not_believed_beyond_the_plan(tmp_path: Path) -> None:
     terminal = lying_terminal(tmp_path, LIES["boasted steps"], "train", Training(seconds=60))
-
     terminal.launch()
-
     assert (terminal.ledger.runs()[0].steps_per_s or 0.0) <= 10 / 20
 
 
@@ -129,9 +121,7 @@ def test_a_step_named_like_a_notice_keeps_no_notice_from_being_sent(tmp_path: Pa
     with inbox() as kept:
         terminal = lying_terminal(tmp_path, LIES["step name like a notice"], "train", CRASH)
         terminal.environ["VASTRUN_NOTIFY"] = kept.url
-
         terminal.launch()
-
     assert kept.events == ["failure"]
 
 

@@ -60,7 +60,6 @@ def test_sixty_steps_have_begun_to_learn_and_their_checkpoint_scores_the_same_to
     trained = scores(box)
     assert trained["advection"]["rollout_nrmse"] < 0.95
     assert trained["darcy"]["rollout_nrmse"] < 0.35
-
     loaded = scores(box)
     assert "resumes after step 60" in box.log(0)
     assert loaded == trained

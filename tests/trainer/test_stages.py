@@ -170,6 +170,5 @@ def test_a_damaged_end_of_a_stage_is_trained_again(box: Box, undisturbed: Box, s
     assert start_ranks(box, 2).wait() == [0, 0], box.log(0)
     for file in weights(box, 20):
         (box.path / layout.CHECKPOINTS / "step-000020" / file.path).write_bytes(b"damaged")
-
     assert train_to_the_end(box, start_ranks) == [*STAGES]
     assert weights(box) == weights(undisturbed)

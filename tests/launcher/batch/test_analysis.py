@@ -95,14 +95,12 @@ def test_nothing_is_said_of_under_five_finished_points() -> None:
 
 def test_points_without_a_parameter_do_not_count_for_it() -> None:
     mixed = points([1, 2, 3, 4], [1, 2, 3, 4]) + points([1, 2, 3, 4, 5], [1, 2, 3, 4, 5], key="dim")
-
     assert [influence.key for influence in influences(mixed)] == ["dim"]
 
 
 @pytest.mark.parametrize("value", [True, "64", None, [1, 2], math.nan, math.inf, -math.inf])
 def test_what_is_no_number_is_compared_by_groups(value: object) -> None:
     (influence,) = influences(points([value, value, value, 1, 1, 1], [1, 2, 3, 4, 5, 6]))
-
     assert influence.measure == "share of variance"
 
 
@@ -112,7 +110,6 @@ def test_the_front_has_what_nothing_beats_in_both_the_cheapest_first() -> None:
     all_points = [
         FinishedPoint(id=name, values={}, metric=metric, usd=usd) for name, (metric, usd) in told.items()
     ]
-
     assert [point.id for point in pareto_front(all_points, "min")] == ["a", "b", "f", "d"]
     assert [point.id for point in pareto_front(all_points, "max")] == ["a"]
 

@@ -86,7 +86,6 @@ def test_the_answer_depends_on_the_curves_alone(
 ) -> None:
     shuffled = list(curves.items())
     dice.shuffle(shuffled)
-
     assert runs_to_prune(rule, goal, dict(shuffled), list(curves)) == runs_to_prune(
         rule, goal, curves, set(curves)
     )
@@ -99,7 +98,6 @@ def test_what_is_remembered_of_runs_that_ended_gives_the_same_answer(
     ended = data.draw(st.sets(st.sampled_from(sorted(curves))))
     remembered = {run: condense(rule, curve) if run in ended else curve for run, curve in curves.items()}
     running = set(curves) - ended
-
     assert runs_to_prune(rule, goal, remembered, running) == runs_to_prune(rule, goal, curves, running)
 
 
@@ -128,7 +126,6 @@ def test_the_global_best_survives_whoever_arrives_first(
 
 def test_of_nine_runs_at_a_rung_three_go_on() -> None:
     curves = {f"run-{n}": flat(n / 10) for n in range(9)}
-
     assert pruned(ASHA, curves) == [f"run-{n}" for n in range(3, 9)]
     assert pruned(ASHA, curves, goal="max") == [f"run-{n}" for n in range(6)]
 
@@ -137,9 +134,7 @@ def test_the_reason_says_where_it_stands_and_what_it_missed() -> None:
     values = {"best": 0.3, "second": 0.32, "third": 0.41, "fourth": 0.5}
     curves = {run: flat(value, 600) for run, value in values.items()}
     curves |= {f"other-{n}": flat(0.6, 600) for n in range(3)}
-
     (pruning,) = runs_to_prune(ASHA, "min", curves, {"third"})
-
     assert pruning.reason == (
         "at step 600 its loss 0.41 is not among the best third (best 2 of 7; the bar is 0.32)"
     )
@@ -147,9 +142,7 @@ def test_the_reason_says_where_it_stands_and_what_it_missed() -> None:
 
 def test_values_that_are_nearly_the_same_are_told_apart() -> None:
     curves = {"a": flat(0.32001), "b": flat(0.32002), "c": flat(0.33)}
-
     found = {pruning.run: pruning.reason for pruning in runs_to_prune(ASHA, "min", curves, set(curves))}
-
     assert "loss 0.32002 is not" in found["b"]
     assert "the bar is 0.32001" in found["b"]
 
@@ -157,7 +150,6 @@ def test_values_that_are_nearly_the_same_are_told_apart() -> None:
 def test_nobody_is_pruned_before_the_first_rung_or_among_too_few() -> None:
     early = {f"run-{n}": flat(n, 199, every=1) for n in range(9)}
     few = {"a": flat(0.1), "b": flat(9.0)}
-
     assert pruned(ASHA, early) == pruned(MEDIAN, early) == []
     assert pruned(ASHA, few) == pruned(MEDIAN, few) == []
 
@@ -165,21 +157,18 @@ def test_nobody_is_pruned_before_the_first_rung_or_among_too_few() -> None:
 def test_a_run_between_two_rungs_is_overtaken_and_one_that_has_left_them_is_not() -> None:
     curves = {"first": flat(0.5, 599, every=1), "second": flat(0.4), "third": flat(0.3)}
     assert pruned(ASHA, curves) == ["first", "second"]
-
     curves["first"] = flat(0.5, 600)
     assert pruned(ASHA, curves) == ["second"]
 
 
 def test_runs_that_ended_still_set_the_bar() -> None:
     curves = {"ended": flat(0.1, 1000), "failed": flat(0.2), "slow": flat(0.9)}
-
     assert pruned(ASHA, curves, running={"slow"}) == ["slow"]
 
 
 def test_the_value_at_a_rung_is_the_last_that_was_told_before_it() -> None:
     late = [(150, 0.2), (250, 9.0)]
     curves = {"late": late, "b": flat(0.3), "c": flat(0.4)}
-
     assert pruned(ASHA, curves) == ["b", "c"]
 
 
@@ -188,14 +177,12 @@ def test_what_a_run_told_before_it_began_again_counts_no_more() -> None:
     again = [(100, 0.5), (200, 0.1), (150, 0.6), (200, 0.9)]
     still_behind = [*again[:2], (150, 0.6)]
     others = {"b": flat(0.3), "c": flat(0.4)}
-
     assert pruned(ASHA, {"again": again, **others}) == ["again", "c"]
     assert pruned(ASHA, {"again": still_behind, **others}) == []
 
 
 def test_a_run_that_continues_another_is_not_judged_at_rungs_before_its_beginning() -> None:
     continued = [(500, 0.9), (550, 0.9)]
-
     assert pruned(ASHA, {"continued": continued, "b": flat(0.3), "c": flat(0.4), "d": flat(0.5)}) == [
         "c",
         "d",
@@ -207,23 +194,18 @@ def test_a_run_that_continues_another_is_not_judged_at_rungs_before_its_beginnin
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
 def test_what_is_no_number_is_worst_whichever_end_is_best(rule: EarlyStop, goal: Goal, value: float) -> None:
     curves = {f"run-{n}": flat(float(n)) for n in range(3)} | {"diverged": flat(value)}
-
     found = {pruning.run: pruning.reason for pruning in runs_to_prune(rule, goal, curves, {"diverged"})}
-
     assert "number" in found["diverged"]
 
 
 def test_runs_that_all_diverged_are_left_to_end_by_themselves() -> None:
     curves = {f"run-{n}": flat(math.nan) for n in range(9)}
-
     assert pruned(ASHA, curves) == pruned(MEDIAN, curves) == []
 
 
 def test_the_median_prunes_a_run_whose_best_is_worse_than_what_the_others_average() -> None:
     curves = {"a": flat(0.2, 400), "b": flat(0.3, 400), "c": flat(0.4, 400), "slow": flat(0.35, 300)}
-
     (pruning,) = runs_to_prune(MEDIAN, "min", curves, set(curves))
-
     assert pruning.run == "slow"
     assert pruning.reason == (
         "at step 300 its best loss so far, 0.35, is worse than 0.3, the median of the means of 3 other runs "
@@ -234,5 +216,4 @@ def test_the_median_prunes_a_run_whose_best_is_worse_than_what_the_others_averag
 def test_the_median_forgives_one_bad_value() -> None:
     others = {f"run-{n}": flat(0.3 + n / 100) for n in range(4)}
     jumps = [(100, 0.29), (200, 5.0)]
-
     assert pruned(MEDIAN, {**others, "jumps": jumps}, running={"jumps"}) == []

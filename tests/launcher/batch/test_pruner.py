@@ -115,13 +115,11 @@ def test_a_run_without_steps_to_do_is_left_alone_and_still_counts(
 ) -> None:
     batch.change("a", **changes)
     batch.change("c", **changes)
-
     assert batch.look() == ["b-1"]
 
 
 def test_one_that_its_user_stops_is_not_pruned(batch: Batch) -> None:
     batch.ledger.ask("b-1", UserRequest.STOP)
-
     assert batch.look() == ["c-1"]
     assert batch.ledger.events("b-1") == []
 
@@ -151,13 +149,11 @@ def test_what_ended_is_remembered_though_its_folder_is_gone(batch: Batch) -> Non
     for point in ("a", "b"):
         (Path(batch.points[point][0].out_dir) / "metrics.jsonl").unlink()
     batch.change("c", phase=Phase.TRAIN)
-
     assert batch.look() == ["c-1"]
 
 
 def test_another_launcher_that_takes_over_decides_the_same(batch: Batch) -> None:
     batch.look()
     batch.pruner = Pruner(RULE, "min", batch.ledger)
-
     assert batch.look() == []
     assert [len(batch.ledger.events(run)) for run in ("a-1", "b-1", "c-1")] == [0, 1, 1]

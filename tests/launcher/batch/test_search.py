@@ -53,7 +53,6 @@ def test_values_are_of_their_dimension_and_short() -> None:
 def test_the_same_history_and_seed_give_the_same_points_and_others_give_others() -> None:
     history = searched(SPACE, 14, loss, seed=1)
     asked = [propose(SPACE, history, pending=[history[3].values], seed=1, count=3) for _ in range(2)]
-
     assert asked[0] == asked[1]
     assert asked[0] != propose(SPACE, history, pending=[history[3].values], seed=2, count=3)
     assert len({str(tried.values) for tried in history}) == 14
@@ -62,7 +61,6 @@ def test_the_same_history_and_seed_give_the_same_points_and_others_give_others()
 def test_it_finds_better_points_than_its_first_ones() -> None:
     best = [min(map(loss_of, searched((LR, CLIP), 40, loss, seed=seed)[20:])) for seed in range(3)]
     first = [min(map(loss_of, searched((LR, CLIP), 10, loss, seed=seed))) for seed in range(3)]
-
     assert sum(best) < sum(first) / 2
 
 
@@ -97,18 +95,14 @@ def test_points_that_were_pruned_or_failed_or_diverged_are_learned_from_and_hurt
 def test_points_that_go_on_are_not_asked_for_again_nor_those_that_were_tried() -> None:
     space = (Dimension(key="n", kind="int", among=(1, 6)),)
     history = [finished({"n": 1}, 0.1), CompletedTrial(values={"n": 2}, state="failed")]
-
     asked = propose(space, history, pending=[{"n": 3}], count=9)
-
     assert sorted(values["n"] for values in asked) == [4, 5, 6]
     assert propose(space, history, pending=[{"n": n} for n in range(3, 7)]) == []
 
 
 def test_choices_are_told_apart_by_their_type() -> None:
     space = (Dimension(key="c", kind="choice", among=(1, 1.0, True, "1", None, [1])),)
-
     asked = propose(space, (), count=6)
-
     assert sorted(repr(values["c"]) for values in asked) == sorted(map(repr, space[0].among))
 
 
@@ -126,13 +120,11 @@ def test_choices_are_told_apart_by_their_type() -> None:
 def test_points_of_a_file_that_was_edited_do_not_count(foreign: dict[str, Any]) -> None:
     space = (LR, DEPTH)
     history = [finished({LR.key: 1e-3, DEPTH.key: 2}, 0.5)]
-
     assert propose(space, [*history, finished(foreign, 0.1)], [foreign]) == propose(space, history)
 
 
 def test_nothing_is_said_on_the_terminal(capfd: pytest.CaptureFixture[str]) -> None:
     searched(SPACE, 12, loss, seed=0)
-
     assert capfd.readouterr() == ("", "")
 
 
@@ -147,7 +139,6 @@ def test_optuna_is_imported_where_it_is_asked_and_never_torch() -> None:
         "propose([Dimension(key='n', kind='int', among=(1, 6))], ())\n"
         "print({'optuna', 'torch'} & set(sys.modules))"
     )
-
     assert (done.stdout, done.stderr) == ("{'optuna'}\n", "")
 
 

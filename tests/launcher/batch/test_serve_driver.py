@@ -93,9 +93,7 @@ def test_a_run_of_a_dead_laptop_goes_on_at_another_computer(
     world: BatchWorld, tmp_path: Path, dies_after_s: float
 ) -> None:
     dies_after(world, dies_after_s, "calm-heron-3f1a")
-
     notes = world.serve(for_s=600.0)
-
     run = world.ledger.get("calm-heron-3f1a")
     assert (run.phase, str(run.verdict), world.market.rented) == (Phase.ENDED, "SUCCEEDED", 0)
     assert (run.computer, run.out_dir) == (SERVER, str(tmp_path / "runs" / run.id))

@@ -85,9 +85,7 @@ def test_another_computer_ships_what_the_first_one_had(spec: JobSpec, later: Run
     leave(spec)
     if later.parent == "next":
         bundler(store, SERVER, {}).pack(replace(RUN, id="next", parent=RUN.id), spec)
-
     elsewhere = bundler(store, SERVER, {"TOKEN": "of the server"})
-
     assert code_of(elsewhere.pack(later, spec)) == "print(1)\n"
     assert elsewhere.secrets(spec, later) == b"TOKEN='hunter2'\n"
 

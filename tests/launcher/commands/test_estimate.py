@@ -78,7 +78,6 @@ def test_a_kept_answer_that_came_to_harm_is_asked_for_again(tmp_path: Path, kept
     asked.workloads(JOB)
     (file,) = (tmp_path / "cache").iterdir()
     file.write_text(kept)
-
     assert asked.known(JOB) is None
     assert asked.workloads(JOB) == workloads()
     assert asked.known(JOB) == workloads()

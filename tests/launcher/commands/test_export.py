@@ -29,10 +29,8 @@ def save(ranks: Ranks, folder: Path) -> None:
 def test_the_newest_checkpoint_that_came_home_becomes_one_file(terminal: Terminal) -> None:
     together(save, 1, terminal.folder / "out" / "checkpoints")
     file = terminal.folder / "weights.pt"
-
     end = terminal.type("export", "last", "--to", str(file))
     told = terminal.document("export", "last", "--to", str(file), "--force", "--all")
-
     assert end.exit_code == 0, end.output
     assert end.stdout.startswith(f"{file}: averaged weights of step-000012, 6 tensors, 0.0 MB")
     assert (told["file"], told["step"], told["averaged"]) == (str(file), 12, False)
@@ -79,9 +77,7 @@ def test_a_wrong_call_says_what_was_expected(
 ) -> None:
     monkeypatch.chdir(terminal.folder)
     (terminal.folder / "job.pt").touch()
-
     end = terminal.type("export", "last", *options)
-
     assert end.exit_code == 2
     assert told in end.stderr
 

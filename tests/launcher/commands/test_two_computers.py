@@ -238,7 +238,5 @@ def test_what_is_left_of_a_training_is_told_as_long_as_it_trains(
     standing = {"phase": phase, "step": 40, "steps": 100, "steps_per_s": 2.0}
     run = replace(world.begin(), id="bold-otter-1b46", out_dir=str(tmp_path), **standing)
     world.ledger.add(run)
-
     follow(run, world.services())
-
     assert world.screen.shown[-1] == (phase, shown)

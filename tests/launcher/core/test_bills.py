@@ -137,7 +137,6 @@ def test_gpus_are_charged_unless_they_were_seen_to_be_free(
     statuses: list[tuple[float, Instance]], ended_s: float, gpu_s: float
 ) -> None:
     run = replace(seen(*statuses), released_at=RENTED + ended_s)
-
     assert bills.gpu_seconds(run, RENTED + 1e6) == pytest.approx(gpu_s)
     cost = bills.cost_of(run, RENTED + 1e6)
     assert cost.gpu_usd == pytest.approx(gpu_s * 0.001)
@@ -243,9 +242,7 @@ def test_the_cost_is_not_below_the_bill_when_the_provider_answers_late(world: Wo
     market = SlowMarket(world.clock)
     market.loading["host-1"] = Loading(seconds=20)
     world.market, world.plan = market, Plan(market)
-
     run = world.launch()
-
     assert run.cause is None
     assert 0 < market.gpu_usd <= bills.cost_of(run, world.clock.now()).gpu_usd
     assert bills.cost_of(run, world.clock.now()).gpu_usd < market.bill_usd
@@ -253,7 +250,6 @@ def test_the_cost_is_not_below_the_bill_when_the_provider_answers_late(world: Wo
 
 def test_traffic_is_charged_both_ways_as_it_was_last_counted() -> None:
     run = seen((5, replace(MACHINE, down_gb=3.0, up_gb=1.0)), (9, replace(MACHINE, down_gb=4.0, up_gb=0.0)))
-
     assert bills.cost_of(run, RENTED).traffic_usd == pytest.approx(4.0 * 0.5 + 1.0 * 0.25)
 
 
@@ -267,10 +263,8 @@ def job(usd: float) -> JobSpec:
 
 def test_the_lease_leaves_money_for_loading_and_for_the_usual_traffic() -> None:
     spec, dear = job(20.0), offer(EXTRAS)
-
     lease = policy.lease_of(spec, dear)
     besides_usd = policy.BOOT_S * 0.0001 + policy.DOWN_GB * 0.5 + policy.UP_GB * 0.25
-
     assert lease.life_cause is Cause.MONEY_LIMIT
     assert lease.life_s * 0.0011 + besides_usd == pytest.approx(20.0)
     assert policy.worst_case_usd(spec, dear) == pytest.approx(20.0)
@@ -286,7 +280,6 @@ def test_traffic_beyond_the_usual_shortens_the_training() -> None:
     run = replace(RUN, offer=offer(EXTRAS))
     flooded = replace(run, meter=replace(run.meter, down_gb=16.0))
     left_s = lease.life_s - 12.0 / 0.0011 + lease.grace_s
-
     assert not policy.is_money_spent(spec, run, lease.grace_s + 10)
     assert not policy.is_money_spent(spec, flooded, left_s + 1)
     assert policy.is_money_spent(spec, flooded, left_s - 1)
@@ -297,9 +290,7 @@ def test_gpus_that_ran_unseen_before_a_price_changed_are_charged_the_higher_of_t
     """Between two looks it began to run, and its price changed."""
     run = replace(RUN, meter=meter_after(LOADS, after_s=1))
     changed = replace(MACHINE, usd_per_hour=3.96 * factor, extras=EXTRAS, up_s=30.0)
-
     run = bills.seen(run, changed, RENTED + 40, RENTED + 41)
-
     cost = bills.cost_of(run, RENTED + 41)
     gpu_usd_per_s = (max(1.0, factor) * 3.96 - 0.36) / 3600
     assert cost.gpu_usd == pytest.approx(31 * gpu_usd_per_s, rel=0.03)

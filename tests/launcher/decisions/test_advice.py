@@ -182,7 +182,6 @@ def test_the_advice_of_a_cause_helps_where_it_is_given(
     terminal.launch(*situation.options)
     run = terminal.ledger.runs()[0]
     assert run.cause is cause, run.detail
-
     follow(terminal, run, situation.shows)
 
 
@@ -193,7 +192,6 @@ def test_the_advice_helps_whose_cause_comes_from_outside_the_box(
     monkeypatch.chdir(tmp_path)
     terminal = Terminal(tmp_path, CRASH, Training())
     terminal.launch()
-
     follow(terminal, replace(terminal.ledger.runs()[0], cause=cause), "SUCCEEDED")
 
 
@@ -201,7 +199,6 @@ def test_the_advice_for_a_run_that_is_open_helps(terminal: Terminal) -> None:
     terminal.launch("--detach")
     run = terminal.ledger.runs()[0]
     assert run.phase is not Phase.ENDED
-
     follow(terminal, run, "SUCCEEDED")
 
 
@@ -209,7 +206,6 @@ def test_the_advice_for_a_machine_that_is_not_destroyed_helps(terminal: Terminal
     terminal.market.deaf = True
     assert terminal.launch().exit_code == 11
     terminal.market.deaf = False
-
     follow(terminal, terminal.ledger.runs()[0], "SUCCEEDED")
 
 
@@ -217,7 +213,6 @@ def test_advice_names_the_provider_unless_it_is_the_default(tmp_path: Path) -> N
     terminal = Terminal(tmp_path, ended("error"))
     terminal.launch()
     run = terminal.ledger.runs()[0]
-
     assert " --provider vast" in advice_for(replace(run, provider="vast"), checkpoint=False)
     assert "--provider" not in advice_for(replace(run, provider="local"), checkpoint=False)
 

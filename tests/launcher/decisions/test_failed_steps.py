@@ -18,9 +18,7 @@ from vastrun.trainer.job.program import program_of
 
 def test_without_an_outcome_the_failed_step_tells() -> None:
     steps = b'{"step": "10-check-gpu", "exit_code": 0}\n{"step": "30-unpack", "exit_code": 2}\n'
-
     assessment = assess_run(evidence(None, steps=parse_step_ends(steps), exit_code=2), train_job())
-
     assert assessment.cause is Cause.SETUP
     assert assessment.detail == "unpack failed with exit code 2"
 
@@ -42,9 +40,7 @@ def test_no_more_steps_are_read_than_a_start_may_have() -> None:
 )
 def test_a_failed_step_tells_its_cause_not_its_number(said: bytes, shown: bytes) -> None:
     line = b'{"step":"20-check-comm","exit_code":78,"seconds":0.1,"last_line":"%s"}\n' % said
-
     assessment = assess_run(evidence(None, steps=parse_step_ends(line), exit_code=78), train_job())
-
     assert assessment.cause is Cause.SETUP
     assert assessment.detail.removeprefix("check-comm failed").lstrip(": ") == shown.decode()
 
@@ -54,7 +50,6 @@ def test_ranks_that_cannot_talk_are_the_hosts_fault_unless_the_image_is_to_blame
     exit_code: int, cause: Cause
 ) -> None:
     steps = (StepEnd(step="20-check-comm", exit_code=exit_code, seconds=1.0),)
-
     assert assess_run(evidence(None, steps=steps, exit_code=exit_code), train_job()).cause is cause
 
 
@@ -82,9 +77,7 @@ def test_a_download_that_fails_blames_the_job_the_server_the_disk_or_the_host(
 def test_nodes_that_reach_each_other_too_slowly_are_no_single_hosts_fault() -> None:
     said = "all-reduce 2 nodes nccl 16 MB: only 400 Mbit/s between the nodes, expected at least 1000"
     steps = (StepEnd(step="22-check-nodes", exit_code=1, seconds=1.0, last_line=said),)
-
     assessment = assess_run(evidence(None, steps=steps, exit_code=1), train_job(nodes=2))
-
     assert (assessment.cause, assessment.detail) == (Cause.COMMUNICATION, f"check-nodes failed: {said}")
 
 
@@ -128,9 +121,7 @@ def test_a_machine_without_a_fit_python_is_a_matter_of_its_setup(
 ) -> None:
     line = {"step": "00-environment", "exit_code": exit_code, "seconds": 0.1, "last_line": said}
     steps = parse_step_ends(json.dumps(line).encode() + b"\n")
-
     assessment = assess_run(evidence(None, steps=steps, exit_code=exit_code), train_job())
-
     assert (assessment.cause, assessment.detail) == (Cause.SETUP, detail)
 
 

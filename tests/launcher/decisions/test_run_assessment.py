@@ -103,7 +103,6 @@ def test_one_proof_that_fails_is_never_a_success_and_says_what_was_found(
     found: Evidence, proof: str, cause: Cause, text: str
 ) -> None:
     assessment = assess_run(found, train_job())
-
     assert assessment.cause is cause
     assert [(each.name, each.text) for each in assessment.proofs if not each.holds] == [(proof, text)]
 
@@ -167,9 +166,7 @@ def test_a_success_says_what_it_survived_and_a_finished_stage_is_no_restart(
     reasons: tuple[Reason, ...],
 ) -> None:
     starts = tuple(record(reason, f"detail of {reason}") for reason in reasons)
-
     assessment = assess_run(good(starts=starts), train_job())
-
     assert assessment.cause is None
     assert [proof.text for proof in assessment.proofs if proof.name == "restarts"] == [
         "the ranks were restarted once, after: detail of signal"
@@ -179,7 +176,6 @@ def test_a_success_says_what_it_survived_and_a_finished_stage_is_no_restart(
 def test_a_training_that_went_on_with_fewer_ranks_is_whole_and_one_that_lost_some_is_not() -> None:
     fewer = replace(GOOD, world_size=1, ranks=GOOD.ranks[:1])
     survived = (record("device", "rank 1 failed: GPU 1 is lost"), record("finished", ""))
-
     assert assess_run(evidence(replace(fewer, starts=survived)), train_job()).cause is None
     assert assess_run(evidence(replace(fewer, starts=survived[1:])), train_job()).cause is Cause.CONTRADICTION
 
@@ -199,16 +195,13 @@ def test_a_training_that_went_on_with_fewer_ranks_is_whole_and_one_that_lost_som
 )
 def test_each_reason_has_its_cause_and_keeps_its_detail(reason: str, cause: Cause) -> None:
     outcome = replace(GOOD, reason=reason, detail="rank 1: so it was")  # type: ignore[arg-type]
-
     assessment = assess_run(evidence(outcome, exit_code=1), train_job())
-
     assert (assessment.cause, assessment.detail) == (cause, "rank 1: so it was")
 
 
 @pytest.mark.parametrize(("said", "cause"), [*STOPS, (None, Cause.STOPPED)])
 def test_a_stop_is_told_apart_by_who_asked(said: str | None, cause: Cause) -> None:
     outcome = replace(GOOD, reason="stopped", stop_cause=said)
-
     assert assess_run(evidence(outcome, exit_code=143), train_job()).cause is cause
 
 
@@ -219,7 +212,6 @@ def test_the_box_knows_every_stop_that_the_launcher_tells_apart() -> None:
 @pytest.mark.parametrize("text", ["{", "[]", '{"kind": "train"}', "null"])
 def test_exit_code_0_with_an_outcome_that_no_honest_box_writes_is_the_hosts_fault(text: str) -> None:
     assessment = assess_run(parse_evidence(text.encode(), b"", 0, damaged=()), train_job())
-
     assert assessment.cause is Cause.HOST
     assert "run/outcome.json" in assessment.detail
 

@@ -24,7 +24,6 @@ REFINE = StageEnd(name="refine", steps_done=4, steps_planned=4, scores={}, run_i
 
 def test_a_run_of_several_stages_has_a_proof_for_each() -> None:
     assessment = assess_run(evidence(replace(GOOD, stages=(OPERATOR, REFINE))), TWO_STAGES)
-
     assert assessment.cause is None
     assert [(proof.name, proof.holds) for proof in assessment.proofs if proof.name.startswith("stage")] == [
         ("stage.operator", True),

@@ -31,9 +31,7 @@ def test_a_training_is_stopped_with_a_checkpoint_so_that_all_is_over_at_the_dead
 ) -> None:
     world = World(tmp_path, training=ENDLESS, spec=job())
     world.market.loading["host-1"] = Loading(seconds=loading_s, layer_s=60.0)
-
     run = world.launch()
-
     assert (run.cause, run.phase) == (Cause.TIME_LIMIT, Phase.ENDED), run.detail
     assert "the end" in world.output_store.log
     assert NOW + LEFT_S - 130 <= world.clock.now() <= NOW + LEFT_S
@@ -45,18 +43,14 @@ def test_a_detached_run_ends_itself_at_the_deadline_however_long_its_machine_loa
     world.market.loading["host-1"] = Loading(seconds=200.0, layer_s=60.0)
     world.user_requests.at = {NOW: UserRequest.DETACH}
     assert world.launch().phase is Phase.TRAIN
-
     world.pass_time(NOW + LEFT_S - world.clock.now() + 1)
-
     assert world.rented() == 0
     assert world.market.bill_usd <= LEFT_S / 3600 * PRICE
 
 
 def test_a_machine_that_does_not_obey_is_destroyed_soon_after_the_deadline(tmp_path: Path) -> None:
     world = World(tmp_path, training=Training(seconds=90000, obeys=False), spec=job())
-
     run = world.launch()
-
     assert (run.cause, world.rented()) == (Cause.TIME_LIMIT, 0)
     assert world.clock.now() <= NOW + LEFT_S + policy.LIMIT_SLACK_S + 60
 
@@ -64,9 +58,7 @@ def test_a_machine_that_does_not_obey_is_destroyed_soon_after_the_deadline(tmp_p
 def test_a_machine_that_still_loads_at_the_deadline_is_given_back(tmp_path: Path) -> None:
     world = World(tmp_path, spec=job(300.0))
     world.market.loading["host-1"] = Loading(seconds=9000.0, layer_s=60.0)
-
     run = world.launch()
-
     assert (run.cause, world.rented()) == (Cause.TIME_LIMIT, 0), run.detail
     assert "before its machine was ready" in run.detail
     assert world.clock.now() <= NOW + 300 + 30
@@ -78,9 +70,7 @@ def test_a_run_that_is_resumed_keeps_its_deadline(tmp_path: Path) -> None:
     with pytest.raises(Killed):
         world.launch()
     world.pass_time(300)
-
     run = world.resume()
-
     assert run.cause is Cause.TIME_LIMIT
     assert NOW + LEFT_S - 130 <= world.clock.now() <= NOW + LEFT_S
 
@@ -89,9 +79,7 @@ def test_a_run_that_is_driven_first_after_its_deadline_rents_nothing(tmp_path: P
     world = World(tmp_path, spec=job())
     world.begin()
     world.pass_time(LEFT_S + 1)
-
     run = world.resume()
-
     assert (run.cause, world.market.rentals) == (Cause.TIME_LIMIT, 0)
     assert "is over" in run.detail
 

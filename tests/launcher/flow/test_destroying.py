@@ -48,9 +48,7 @@ def test_a_failure_before_the_destroy_is_no_try_of_it(world: World) -> None:
 
 def test_a_machine_of_which_nothing_can_be_read_is_destroyed_by_its_id(world: World) -> None:
     world.market.mute_from = world.clock.now() + 15
-
     run = world.launch()
-
     assert world.rented() == 0
     assert (run.phase, run.released_at) == (Phase.DESTROY, None)
     world.market.mute_from = math.inf
@@ -59,8 +57,6 @@ def test_a_machine_of_which_nothing_can_be_read_is_destroyed_by_its_id(world: Wo
 
 def test_values_that_make_no_sense_are_told_once(world: World) -> None:
     world.market.unreadable = ("ports", "uptime_mins")
-
     world.launch()
-
     told = [event.text for event in world.ledger.events(RUN_ID) if "make no sense" in event.text]
     assert [text.rpartition(": ")[2] for text in told] == ["ports, uptime_mins"]

@@ -55,9 +55,7 @@ def test_a_good_training_succeeds_with_every_proof_and_nothing_rented(world: Wor
 @pytest.mark.parametrize("verb", ["provider.search", "provider.rent", "provider.connect", "provider.destroy"])
 def test_a_plugin_that_exits_ends_the_run_and_leaves_no_machine(verb: str, world: World) -> None:
     world.expect(Fault(verb=verb, nth=1, moment="before", trouble="exit"))
-
     run = world.launch()
-
     assert run.phase is Phase.ENDED
     assert (run.cause, run.detail) == (
         (None, "") if verb == "provider.destroy" else (Cause.INTERNAL, "SystemExit: 0")
@@ -82,9 +80,7 @@ class NotingLedger(SqliteLedger):
 def test_steps_are_saved_to_the_row_only_every_few_seconds(tmp_path: Path) -> None:
     world = World(tmp_path, training=Training(seconds=60.0, steps=60), spec=train_job(steps=60))
     world.ledger = ledger = NotingLedger(world.clock)
-
     run = world.launch()
-
     assert (run.cause, run.step) == (None, 60)
     between_s = [after - before for before, after in pairwise(ledger.saved_at)]
     assert len(between_s) > 5
@@ -94,7 +90,6 @@ def test_steps_are_saved_to_the_row_only_every_few_seconds(tmp_path: Path) -> No
 
 def test_the_diary_names_each_phase_once_it_is_done(world: World) -> None:
     world.launch()
-
     told = [event.phase for event in world.ledger.events(RUN_ID)]
     assert [phase for phase in Phase if phase in told] == [p for p in Phase if p is not Phase.ENDED]
 
@@ -116,9 +111,7 @@ def test_the_end_of_a_training_that_has_done_its_steps_is_seen_at_once(
     tmp_path: Path, seconds: float
 ) -> None:
     world = World(tmp_path, training=Training(seconds=seconds, scores_s=10.0))
-
     world.launch()
-
     events = world.ledger.events(RUN_ID)
     shipped, collected = (
         next(event.at for event in events if event.phase is phase) for phase in (Phase.SHIP, Phase.COLLECT)
@@ -157,9 +150,7 @@ class ShiftingMarket(FakeProvider):
 def test_the_planned_offer_is_rented_although_another_search_would_find_another_one(world: World) -> None:
     world.market = ShiftingMarket(world.clock)
     world.plan = Plan(world.market)
-
     run = world.launch()
-
     assert run.cause is None
     assert run.offer is not None
     assert run.offer.id == "offer-1"
@@ -167,9 +158,7 @@ def test_the_planned_offer_is_rented_although_another_search_would_find_another_
 
 def test_a_taken_offer_is_followed_by_the_next(world: World) -> None:
     world.market.taken = {"offer-1", "offer-2"}
-
     run = world.launch()
-
     assert run.cause is None
     assert run.offer is not None
     assert run.offer.id == "offer-3"
@@ -177,9 +166,7 @@ def test_a_taken_offer_is_followed_by_the_next(world: World) -> None:
 
 def test_when_every_offer_is_taken_nothing_was_rented_and_nothing_cost(world: World) -> None:
     world.market.taken = {f"offer-{n}" for n in range(20)}
-
     run = world.launch()
-
     assert run.cause is Cause.NO_OFFER
     assert bills.cost_usd(run, world.clock.now()) == 0
 
@@ -188,7 +175,6 @@ def test_two_launchers_never_drive_one_run(world: World) -> None:
     world.user_requests.at = {world.clock.now(): UserRequest.DETACH}
     world.launch()
     world.ledger.hold(RUN_ID, Driver(who="laptop:77:0", until=world.clock.now() + 60))
-
     with pytest.raises(HeldError, match="process 77 on laptop"):
         world.resume()
 
@@ -208,9 +194,7 @@ class EarlyClock(FakeClock):
 def test_a_wait_ends_as_soon_as_the_clock_comes_back_early(world: World) -> None:
     clock = EarlyClock(world.clock.now())
     context = RunContext(world.begin(), world.spec, replace(world.services(), clock=clock))
-
     context.wait(60.0)
-
     assert clock.sleeps == 2
 
 
@@ -219,10 +203,8 @@ def test_a_launcher_that_was_taken_over_writes_nothing_more(world: World) -> Non
     world.user_requests.at = {world.clock.now(): UserRequest.DETACH}
     run = world.launch()
     world.ledger.hold(RUN_ID, Driver(who="new:2:0", until=world.clock.now() + 60))
-
     with pytest.raises(HeldError):
         services.ledger.save(replace(run, detail="overwritten"), who="old:1:0")
-
     assert world.run().detail == ""
 
 

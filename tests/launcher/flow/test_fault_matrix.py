@@ -155,9 +155,7 @@ def test_one_blank_list_after_a_kill_does_not_rent_a_second_machine(world: World
         world.launch()
     world.plan.calls.clear()
     world.expect(Fault(verb="provider.instances", nth=1, moment="before", trouble="blank"))
-
     run = world.resume()
-
     assert run.cause is None, run.detail
     assert world.market.most_at_once == 1
 
@@ -165,9 +163,7 @@ def test_one_blank_list_after_a_kill_does_not_rent_a_second_machine(world: World
 @pytest.mark.parametrize("verb", ["remote.run", "remote.read", "provider.connect"])
 def test_a_box_that_is_silent_for_a_minute_is_not_lost(verb: str, world: World) -> None:
     world.expect(Fault(verb=verb, nth=4, moment="before", trouble="unreachable", times=20))
-
     run = world.launch()
-
     assert run.cause is None, run.detail
     check_nothing_leaked_and_nothing_lied(world, run)
 
@@ -199,10 +195,8 @@ def test_a_computer_that_sleeps_in_a_phase_leaves_nothing_rented_and_no_false_ve
 def test_a_launcher_killed_in_a_phase_and_never_resumed_leaves_nothing(phase: Phase, world: World) -> None:
     verb, moment = KILL_IN[phase]
     world.expect(Fault(verb=verb, nth=1, moment=moment, trouble="killed"))
-
     with pytest.raises(Killed):
         world.launch()
-
     assert world.run().phase is phase
     world.pass_time(policy.lease_of(world.spec, world.market.search(world.spec)[0]).life_s)
     assert world.rented() == 0
@@ -212,11 +206,9 @@ def test_a_launcher_killed_in_a_phase_and_never_resumed_leaves_nothing(phase: Ph
 def test_a_launcher_killed_in_a_phase_and_resumed_ends_with_success(phase: Phase, world: World) -> None:
     verb, moment = KILL_IN[phase]
     world.expect(Fault(verb=verb, nth=1, moment=moment, trouble="killed"))
-
     with pytest.raises(Killed):
         world.launch()
     run = world.resume()
-
     assert run.cause is None, run.detail
     check_nothing_leaked_and_nothing_lied(world, run)
 

@@ -21,27 +21,21 @@ def assert_one_machine_given_back(terminal: Terminal) -> None:
 def test_a_new_machine_that_is_listed_late_is_the_run_s_only_one(terminal: Terminal, late_s: float) -> None:
     terminal.market.unlisted |= EVERY
     terminal.at(late_s, terminal.market.unlisted.clear)
-
     assert terminal.launch().exit_code == 0
-
     assert_one_machine_given_back(terminal)
 
 
 @pytest.mark.parametrize("from_s", [5, 15, 22, 25])
 def test_a_machine_that_the_list_loses_is_neither_lost_nor_left(terminal: Terminal, from_s: float) -> None:
     terminal.at(from_s, lambda: terminal.market.unlisted.update(EVERY))
-
     assert terminal.launch().exit_code == 0
-
     assert_one_machine_given_back(terminal)
 
 
 @pytest.mark.parametrize("from_s", [1, 5, 15, 22])
 def test_a_machine_that_the_user_renames_stays_the_run_s(terminal: Terminal, from_s: float) -> None:
     terminal.at(from_s, lambda: terminal.market.rename("1", "my own words"))
-
     assert terminal.launch().exit_code == 0
-
     assert_one_machine_given_back(terminal)
 
 
@@ -70,9 +64,7 @@ def test_a_machine_that_was_rented_without_an_answer_is_found_when_the_list_has_
 ) -> None:
     terminal.market = SpeechlessMarket(terminal.clock, [Training()], usd_per_hour=3.6)
     terminal.market.late_s = late_s
-
     assert terminal.launch().exit_code == 0
-
     assert_one_machine_given_back(terminal)
 
 
@@ -90,9 +82,7 @@ def test_a_machine_is_looked_for_as_long_as_a_list_may_lag_after_its_order_had_i
     terminal: Terminal,
 ) -> None:
     terminal.market = CrowdedMarket(terminal.clock, [Training()], usd_per_hour=3.6)
-
     assert terminal.launch().exit_code == 0
-
     assert_one_machine_given_back(terminal)
 
 
@@ -108,9 +98,7 @@ class DenyingMarket(Market):
 
 def test_a_machine_that_was_denied_and_made_is_given_back_and_noted_for_its_bill(terminal: Terminal) -> None:
     terminal.market = DenyingMarket(terminal.clock, [Training()], usd_per_hour=3.6)
-
     assert terminal.launch().exit_code != 0
-
     assert_one_machine_given_back(terminal)
     assert terminal.ledger.runs()[0].instance_id == "1"
 
@@ -118,10 +106,8 @@ def test_a_machine_that_was_denied_and_made_is_given_back_and_noted_for_its_bill
 def test_a_renamed_machine_of_a_detached_run_is_found_by_another_launcher(terminal: Terminal) -> None:
     terminal.launch("--detach")
     terminal.market.rename("1", "my own words")
-
     assert "running" in terminal.type("status", "last").stdout
     assert terminal.type("stop", "--now", "last").exit_code == 0
-
     assert_one_machine_given_back(terminal)
 
 
@@ -138,9 +124,7 @@ def test_a_list_that_cannot_be_had_blocks_no_boot_that_the_machine_s_own_row_pro
     terminal: Terminal,
 ) -> None:
     terminal.market = UncountedMarket(terminal.clock, [Training()], usd_per_hour=3.6)
-
     end = terminal.launch()
-
     run = terminal.ledger.runs()[0]
     assert [proof.holds for proof in run.proofs] == [True] * len(run.proofs)
     assert end.exit_code == 11, "that the machine is gone cannot be seen"
@@ -173,9 +157,7 @@ class MuteMarket(Market):
 
 def test_what_a_boot_waits_for_is_told_every_15_s_with_the_reason(terminal: Terminal) -> None:
     terminal.market = MuteMarket(terminal.clock, [Training()], usd_per_hour=3.6)
-
     assert terminal.launch().exit_code == 0
-
     events = terminal.ledger.events(terminal.ledger.runs()[0].id)
     told = [event.at for event in events if "cannot check the machine: HTTP 500" in event.text]
     assert len(told) >= 600 / 20

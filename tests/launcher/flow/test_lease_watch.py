@@ -38,7 +38,6 @@ def test_without_a_lease_and_without_a_launcher_the_provider_itself_ends_the_mac
 
 def test_a_look_at_a_detached_run_arms_its_lease_again(terminal: Terminal) -> None:
     assert ARMED_AGAIN in terminal.type("status", "last").stdout
-
     assert "lease armed" in terminal.type("status", "last").stdout
     assert diary(terminal).count(ARMED_AGAIN) == 1
     terminal.clock.sleep(LIFE_S - 500)
@@ -49,9 +48,7 @@ def test_a_look_at_a_detached_run_arms_its_lease_again(terminal: Terminal) -> No
 def test_a_launcher_that_goes_on_with_the_run_arms_its_lease_again(terminal: Terminal) -> None:
     terminal.at(2, lambda: setattr(terminal.market, "cut_off", True))
     terminal.at(2 * LIFE_S, lambda: setattr(terminal.market, "cut_off", False))
-
     assert terminal.type("resume", "last").exit_code != 0
-
     assert diary(terminal).count(ARMED_AGAIN) == 1
     assert terminal.machines() == 0
 
@@ -62,9 +59,7 @@ def test_a_lease_that_cannot_be_armed_again_is_told_once_and_the_limit_holds_all
 ) -> None:
     training = Training(seconds=1e6, kills_lease_after_s=10, obeys=False)
     terminal = Terminal(tmp_path, training)
-
     terminal.launch()
-
     assert len([text for text in diary(terminal) if "new one cannot be armed" in text]) == 1
     assert terminal.machines() == 0
     assert terminal.ledger.runs()[0].cause is Cause.MONEY_LIMIT

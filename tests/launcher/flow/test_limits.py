@@ -44,9 +44,7 @@ def test_a_limit_stops_the_training_with_a_checkpoint_and_is_named(
     limits: Limits, cause: Cause, most_usd: float, tmp_path: Path
 ) -> None:
     world = World(tmp_path, training=Training(seconds=90000), spec=train_job(limits=limits))
-
     run = world.launch()
-
     assert run.cause is cause
     assert "the end" in world.output_store.log
     assert world.market.bill_usd <= most_usd
@@ -69,9 +67,7 @@ def test_money_that_traffic_used_up_stops_the_training_with_a_checkpoint(tmp_pat
 @pytest.mark.parametrize("verb", ["remote.run", "remote.read", "remote.put", "output_store.collect"])
 def test_a_machine_that_vanishes_is_charged_until_it_was_first_missed(verb: str, world: World) -> None:
     world.expect(Fault(verb=verb, nth=1, moment="before", trouble="vanish"))
-
     run = world.launch()
-
     assert run.cause is Cause.LOST
     above_s = (bills.cost_usd(run, world.clock.now()) - world.market.bill_usd) / PRICE * 3600
     assert 0 <= above_s <= 5
@@ -94,9 +90,7 @@ def test_a_box_that_neither_answers_nor_ends_itself_is_given_back_after_its_limi
 
 def test_a_paid_machine_without_any_limit_on_money_is_not_rented(tmp_path: Path) -> None:
     world = World(tmp_path, spec=train_job(limits=Limits(hours=1.0)))
-
     run = world.launch()
-
     assert run.cause is Cause.USER_ERROR
     assert "spending limit" in run.detail
     assert world.market.most_at_once == 0
@@ -104,9 +98,7 @@ def test_a_paid_machine_without_any_limit_on_money_is_not_rented(tmp_path: Path)
 
 def test_an_offer_above_the_hourly_price_is_not_taken(tmp_path: Path) -> None:
     world = World(tmp_path, spec=train_job(limits=Limits(usd_per_hour=1.0)))
-
     run = world.launch()
-
     assert run.cause is Cause.NO_OFFER
 
 
@@ -146,9 +138,7 @@ def faults_told(world: World) -> list[str]:
 
 def test_a_counter_beyond_the_line_costs_nothing_and_is_told_once(tmp_path: Path) -> None:
     world = world_of(tmp_path, down_gb=6e6)
-
     run = world.launch()
-
     assert run.cause is None, run.detail
     cost = bills.cost_of(run, world.clock.now())
     assert 0 < cost.traffic_usd < 0.001
@@ -159,9 +149,7 @@ def test_a_counter_beyond_the_line_costs_nothing_and_is_told_once(tmp_path: Path
 
 def test_traffic_that_only_the_counter_claims_is_charged_and_stops_no_run(tmp_path: Path) -> None:
     world = world_of(tmp_path, down_gb=20.0)
-
     run = world.launch()
-
     assert run.cause is None, run.detail
     assert bills.cost_of(run, world.clock.now()).traffic_usd == pytest.approx(10.0)
     assert faults_told(world) == []

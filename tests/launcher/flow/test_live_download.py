@@ -31,9 +31,7 @@ def told(world: World) -> list[str]:
 
 def test_new_checkpoints_are_home_before_the_training_is_over(tmp_path: Path) -> None:
     world = World(tmp_path, training=Training(seconds=40.0))
-
     run = world.launch()
-
     assert run.cause is None
     assert [text.split(",")[0] for text in told(world) if text.startswith("checkpoint")] == [
         "checkpoint step-000004 downloaded",
@@ -102,9 +100,7 @@ def test_the_next_slice_takes_half_a_second_within_limits(
 def test_what_cannot_come_is_told_once_and_hurts_nothing(trouble: str, what: str, world: World) -> None:
     verb = f"output_store.download_{what}"
     world.expect(Fault(verb=verb, nth=1, moment="before", trouble=trouble, times=99))
-
     run = world.launch()
-
     assert run.cause is None
     told_of = f"{what.removesuffix('s')}s stay on the machine"
     assert len([text for text in told(world) if told_of in text]) == 1
@@ -157,9 +153,7 @@ def test_metrics_are_home_while_the_training_goes_on_and_are_asked_for_every_few
 ) -> None:
     world = World(tmp_path, training=Training(seconds=100, steps=100), spec=train_job(steps=100))
     store = world.output_store = Metrics(world.clock)
-
     assert world.launch().cause is None
-
     moments = [at for at, _ in store.looks]
     assert 15 <= len(moments) <= 21
     assert min(later - former for former, later in itertools.pairwise(moments)) >= METRICS_INTERVAL_S
@@ -178,9 +172,7 @@ class FullSlices(Metrics):
 def test_after_a_full_slice_of_metrics_the_next_one_follows_at_once(tmp_path: Path) -> None:
     world = World(tmp_path, training=Training(seconds=30, steps=30), spec=train_job(steps=30))
     store = world.output_store = FullSlices(world.clock)
-
     assert world.launch().cause is None
-
     pauses = [later - former for (former, _), (later, _) in itertools.pairwise(store.looks)]
     assert max(pauses[:2]) < METRICS_INTERVAL_S <= min(pauses[2:])
 
@@ -191,7 +183,6 @@ def test_metrics_wait_for_the_disk_of_this_computer(
 ) -> None:
     world = World(tmp_path, training=Training(seconds=200, steps=200), spec=train_job(steps=200))
     store = world.output_store = Metrics(world.clock, room_at=world.clock.now() + 100, error=error)
-
     assert world.launch().cause is None
     assert store.looks[0][1] > 0
     assert len([text for text in told(world) if text.startswith("metrics stay on the machine")]) == reported
@@ -200,9 +191,7 @@ def test_metrics_wait_for_the_disk_of_this_computer(
 def test_a_stop_waits_for_no_checkpoint(tmp_path: Path) -> None:
     world = World(tmp_path, training=Training(seconds=600, checkpoint_every=1))
     world.user_requests.at = {world.clock.now() + 5: UserRequest.STOP}
-
     world.launch()
-
     assert world.plan.calls["output_store.download_checkpoint"] == 1
 
 
@@ -241,9 +230,7 @@ class SlowLine(FakeOutputStore):
 def test_the_log_is_served_every_second_while_a_large_checkpoint_comes(tmp_path: Path) -> None:
     world = World(tmp_path, training=Training(seconds=90))
     line = world.output_store = SlowLine(world.clock)
-
     run = world.launch()
-
     assert run.cause is None
     assert any("50.0 MB" in text for text in told(world))
     assert max(later - former for former, later in itertools.pairwise(line.pumped_at)) <= 1.1

@@ -49,9 +49,7 @@ def test_a_network_that_stays_is_told_and_keeps_no_run_open(tmp_path: Path) -> N
     world, market = networked(tmp_path)
     trouble = Fault(verb="networks.remove_network", nth=1, moment="before", trouble="error", times=99)
     world.expect(trouble)
-
     run = world.launch()
-
     assert (run.phase, run.cause) == (Phase.ENDED, None), world.told
     assert "the run's network could not be removed: HTTP 500; `vastrun reap` removes it" in world.told
     assert [network.label for network in leftover_networks(world.ledger, market)] == [run.label]

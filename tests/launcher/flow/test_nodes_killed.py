@@ -25,9 +25,7 @@ def test_rows_of_nodes_that_a_killed_launcher_left_open_are_closed_by_the_next(t
     with pytest.raises(Killed):
         world.launch()
     assert [row.phase for row in world.rows()] == [Phase.ENDED, Phase.PLAN], world.told
-
     world.resume()
-
     check_nothing_leaked(world)
 
 
@@ -138,9 +136,7 @@ def test_a_launcher_killed_in_a_phase_and_never_resumed_leaves_nothing(phase: Ph
     world.expect(Fault(verb=verb, nth=2, moment=moment, trouble="killed"))
     with pytest.raises(Killed):
         world.launch()
-
     world.time.sleep(3600.0)
-
     assert world.market.rented == 0
 
 

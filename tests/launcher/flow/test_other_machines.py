@@ -76,9 +76,7 @@ def test_a_machine_that_was_made_twice_is_ended_and_the_training_goes_on(
     terminal: Terminal, later_s: float
 ) -> None:
     twice(terminal).later_s = later_s
-
     assert terminal.launch().exit_code == 0
-
     assert terminal.ledger.runs()[0].instance_id == "1"
     check(terminal)
 
@@ -86,17 +84,13 @@ def test_a_machine_that_was_made_twice_is_ended_and_the_training_goes_on(
 def test_one_that_cannot_be_ended_at_once_is_ended_later(terminal: Terminal) -> None:
     twice(terminal).deaf_to_2 = True
     terminal.at(100, lambda: setattr(terminal.market, "deaf_to_2", False))
-
     assert terminal.launch().exit_code == 0
-
     check(terminal)
 
 
 def test_one_that_cannot_be_ended_at_all_keeps_the_run_open(terminal: Terminal) -> None:
     twice(terminal).deaf_to_2 = True
-
     assert terminal.launch().exit_code == 11
-
     assert terminal.ledger.runs(open_only=True)
     twice(terminal).deaf_to_2 = False
     assert terminal.type("resume", "last").exit_code == 0
@@ -123,9 +117,7 @@ class LateMarket(Market):
 
 def test_a_machine_that_is_made_after_another_was_rented_is_ended_and_paid_for(terminal: Terminal) -> None:
     terminal.market = LateMarket(terminal.clock, [Training(seconds=300)], usd_per_hour=3.6)
-
     assert terminal.launch().exit_code == 0
-
     check(terminal)
 
 
@@ -241,9 +233,7 @@ def test_a_machine_whose_end_was_never_confirmed_is_charged_by_reap(terminal: Te
     usd = terminal.document("cost")["usd"]
     market.ghost, market.by_id = "1", True
     terminal.clock.sleep(600)
-
     assert terminal.type("reap", "-y").exit_code == 11
-
     assert terminal.document("cost")["usd"] > usd + 0.5
 
 
@@ -267,9 +257,7 @@ def test_one_that_a_refusal_left_is_known_by_its_id_when_its_bill_comes(terminal
     terminal.market = market = RefusingMarket(terminal.clock, [Training(seconds=30)], usd_per_hour=3.6)
     market.left = ["left"]
     market.extras = ExtraRates(storage_usd_per_hour=0.36)
-
     assert terminal.launch().exit_code == 0
-
     (rental,) = terminal.ledger.runs()[0].rentals
     assert rental.instance_id == "left"
     assert rental.released_at is not None

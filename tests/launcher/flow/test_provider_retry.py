@@ -151,9 +151,7 @@ def test_a_key_that_is_refused_in_mid_run_is_tried_again_and_then_leaves_the_run
 ) -> None:
     terminal.at(100, lambda: setattr(terminal.market, "account", None))
     terminal.at(100 + for_s, lambda: setattr(terminal.market, "account", OURS))
-
     assert terminal.launch().exit_code == code
-
     if code:
         assert terminal.ledger.runs()[0].cause is None
         bank(terminal).account = OURS
@@ -182,9 +180,7 @@ class ForgetfulBank(Bank):
 
 def test_a_key_that_is_refused_again_much_later_is_tried_again_as_before(terminal: Terminal) -> None:
     terminal.market = ForgetfulBank(terminal.clock, Training(seconds=2000), after_s=[300, 1200])
-
     end = terminal.launch()
-
     assert terminal.market.outages == 2
     assert end.exit_code == 0, end.output
     assert end.stderr.count("the key is not accepted; trying again") == 2
@@ -242,9 +238,7 @@ class CrowdedMarket(Bank):
 def test_no_run_fails_of_a_provider_that_wants_fewer_calls(terminal: Terminal, verb: str) -> None:
     terminal.market = CrowdedMarket(terminal.clock, [Training()], usd_per_hour=3.6)
     terminal.market.verb, terminal.market.until = verb, terminal.clock.now() + 900
-
     end = terminal.launch()
-
     assert end.exit_code == 0, end.output
     assert "limits how often" in end.stderr
     assert (terminal.market.rented, terminal.market.rentals) == (0, 1)
@@ -253,9 +247,7 @@ def test_no_run_fails_of_a_provider_that_wants_fewer_calls(terminal: Terminal, v
 def test_a_rent_that_was_refused_because_of_too_many_calls_is_tried_again_soon(terminal: Terminal) -> None:
     terminal.market = CrowdedMarket(terminal.clock, [Training()], usd_per_hour=3.6)
     terminal.market.verb, terminal.market.until = "rent", terminal.clock.now() + 5
-
     assert terminal.launch().exit_code == 0
-
     run = terminal.ledger.runs()[0]
     assert run.rented_at is not None
     assert run.rented_at - run.created_at < 30

@@ -78,9 +78,7 @@ def test_before_its_training_it_ends_at_once_with_the_same_verdict(
 ) -> None:
     world = World(tmp_path, training=LONG)
     reach(world)
-
     run = world.resume()
-
     assert run.verdict is Verdict.PRUNED
     assert run.detail.startswith(f"{REASON}; stopped before ")
     assert world.output_store.home == {}
@@ -91,9 +89,7 @@ def test_before_its_training_it_ends_at_once_with_the_same_verdict(
 def test_one_that_does_not_stop_in_time_is_pruned_all_the_same(tmp_path: Path) -> None:
     world = World(tmp_path, training=replace(LONG, obeys=False))
     ask(world, after_s=50)
-
     run = world.launch()
-
     assert (run.cause, run.detail) == (Cause.PRUNED, f"{REASON}; killed: it did not stop in time")
     assert world.rented() == 0
 
@@ -116,9 +112,7 @@ def test_a_training_that_was_done_before_it_was_asked_has_succeeded(world: World
         world.launch()
     world.pass_time(60)
     prune(world.ledger, world.run(), Pruning(run=RUN_ID, reason=REASON), world.clock.now())
-
     run = world.resume()
-
     assert run.verdict is Verdict.SUCCEEDED
 
 
@@ -126,7 +120,6 @@ def test_what_its_user_asks_for_is_stronger(tmp_path: Path) -> None:
     world = World(tmp_path, training=LONG)
     ask(world, after_s=50)
     world.user_requests.at = {world.clock.now() + 30: UserRequest.DESTROY}
-
     assert world.launch().cause is Cause.STOPPED
 
 
@@ -134,7 +127,6 @@ def test_asking_twice_notes_one_reason(world: World) -> None:
     run = world.begin()
     for reason in (REASON, "later"):
         prune(world.ledger, run, Pruning(run=RUN_ID, reason=reason), world.clock.now())
-
     assert [event.text for event in world.ledger.events(RUN_ID)] == [f"pruned by its batch: {REASON}"]
     assert world.ledger.user_request(RUN_ID) is UserRequest.PRUNE
 
@@ -143,9 +135,7 @@ def test_a_run_that_fails_while_it_is_to_be_pruned_is_not_tried_again(tmp_path: 
     terminal = Terminal(tmp_path, replace(CRASH, obeys=False, seconds=30))
     terminal.job.write_text(terminal.job.read_text() + "retry: {signal: 3}\n")
     terminal.at(10, lambda: prune_newest(terminal))
-
     terminal.launch()
-
     (run,) = terminal.ledger.runs()
     assert run.cause is Cause.SIGNAL
 
@@ -158,10 +148,8 @@ def prune_newest(terminal: Terminal) -> None:
 def test_why_tells_in_words_that_it_was_pruned_and_why(tmp_path: Path) -> None:
     terminal = Terminal(tmp_path, LONG, Training())
     terminal.at(50, lambda: prune_newest(terminal))
-
     assert terminal.launch().exit_code == 3
     why = " ".join(terminal.type("why", "last").stdout.split())
-
     assert f"PRUNED: {REASON}; stopped after a checkpoint" in why
     assert f"continue it: vastrun launch --provider fake --from {terminal.ledger.runs()[0].id}" in why
     assert terminal.document("why", "last")["run"]["verdict"] == "PRUNED"

@@ -91,16 +91,12 @@ class CrowdedMarket(Market):
 def test_an_offer_that_another_open_run_has_ordered_comes_last(terminal: Terminal) -> None:
     terminal.market = market = CrowdedMarket(terminal)
     market.meanwhile = terminal.launch
-
     assert terminal.launch().exit_code == 0
-
     assert market.orders == ["offer-1", "offer-2"]
     assert [str(run.verdict) for run in terminal.ledger.runs()] == ["SUCCEEDED", "SUCCEEDED"]
 
 
 def test_one_that_an_ended_run_had_is_ordered_again(terminal: Terminal) -> None:
     terminal.market = market = CrowdedMarket(terminal)
-
     assert terminal.launch().exit_code == terminal.launch().exit_code == 0
-
     assert market.orders == ["offer-1", "offer-1"]

@@ -12,9 +12,7 @@ from vastrun.launcher.core import Cause, Phase, UserRequest, bills
 
 def test_a_stop_saves_collects_and_destroys(world: World) -> None:
     world.user_requests.at = {world.clock.now() + 5: UserRequest.STOP}
-
     run = world.launch()
-
     assert run.cause is Cause.STOPPED
     assert "the end" in world.output_store.log
     assert world.rented() == 0
@@ -24,10 +22,8 @@ def test_a_stop_asked_from_another_terminal_is_heard(world: World) -> None:
     world.expect(Fault(verb="output_store.download_log", nth=2, moment="after", trouble="killed"))
     with pytest.raises(Killed):
         world.launch()
-
     world.ledger.ask(RUN_ID, UserRequest.STOP)
     run = world.resume()
-
     assert run.cause is Cause.STOPPED
 
 
@@ -48,9 +44,7 @@ def test_a_stop_that_comes_just_before_the_start_trains_nothing(world: World) ->
 def test_destroy_now_does_not_wait_for_outputs(tmp_path: Path) -> None:
     world = World(tmp_path, training=Training(seconds=3000))
     world.user_requests.at = {world.clock.now() + 5: UserRequest.DESTROY}
-
     run = world.launch()
-
     assert (run.cause, run.detail) == (Cause.STOPPED, "destroyed immediately, as requested")
     assert world.output_store.home == {}
     assert world.rented() == 0
@@ -58,9 +52,7 @@ def test_destroy_now_does_not_wait_for_outputs(tmp_path: Path) -> None:
 
 def test_a_stop_before_anything_was_rented_rents_nothing(world: World) -> None:
     world.user_requests.at = {world.clock.now(): UserRequest.STOP}
-
     run = world.launch()
-
     assert (run.phase, run.cause) == (Phase.ENDED, Cause.STOPPED)
     assert world.market.most_at_once == 0
     assert run.rented_at is None
@@ -98,10 +90,8 @@ def test_a_detached_run_that_nobody_collects_is_lost_and_costs_no_more_than_its_
 def test_a_run_whose_launcher_finds_the_clock_set_ends_well_all_the_same(by_s: float, world: World) -> None:
     world.user_requests.at = {world.clock.now(): UserRequest.DETACH}
     world.launch()
-
     world.user_requests.at = {}
     world.wrong_by_s = by_s
     run = world.resume()
-
     assert run.cause is None, run.detail
     assert world.rented() == 0

@@ -36,9 +36,7 @@ def terminal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Terminal:
 
 def test_the_training_goes_on_and_nothing_is_lost_when_there_is_room_in_time(terminal: Terminal) -> None:
     terminal.room_again_at = terminal.clock.now() + 600
-
     end = terminal.launch()
-
     assert end.exit_code == 0, end.output
     assert "the log stays on the machine until there is space here" in end.stderr
     assert "free some space within 29 min" in end.stderr
@@ -50,9 +48,7 @@ def test_the_training_goes_on_and_nothing_is_lost_when_there_is_room_in_time(ter
 def test_a_launcher_that_comes_late_says_how_much_time_the_lease_leaves(terminal: Terminal) -> None:
     terminal.launch("--detach")
     terminal.clock.sleep(1500)
-
     end = terminal.type("resume", "last")
-
     assert "free some space within 4 min" in end.stderr
     run = terminal.ledger.runs()[0]
     assert run.cause is Cause.STORAGE
@@ -61,7 +57,6 @@ def test_a_launcher_that_comes_late_says_how_much_time_the_lease_leaves(terminal
 
 def test_without_room_the_machine_ends_when_its_lease_would_have_ended_it(terminal: Terminal) -> None:
     end = terminal.launch()
-
     assert end.exit_code == 5
     assert terminal.machines() == 0
     run = terminal.ledger.runs()[0]

@@ -115,17 +115,14 @@ def test_half_of_the_nodes_and_no_offer_for_the_rest_gives_all_back_within_secon
 
 def test_no_row_is_written_where_a_budget_has_room_for_one_node_only(world: NodeWorld) -> None:
     world.budgets = (Budget(name="month", usd=2.0),)
-
     with pytest.raises(BudgetError):
         world.launch()
-
     assert world.every_row() == []
     assert world.market.order == []
 
 
 def test_each_node_may_cost_its_share_of_the_money(world: NodeWorld) -> None:
     world.launch()
-
     assert [row.reserved_usd for row in world.rows()] == [1.5, 1.5]
 
 
@@ -193,9 +190,7 @@ def test_of_two_nodes_that_are_lost_the_first_one_is_named(first: int, at_s: flo
 @pytest.mark.parametrize("node", [0, 1])
 def test_a_node_that_is_lost_as_the_last_one_is_shipped_is_named(node: int, world: NodeWorld) -> None:
     world.happens_in[Phase.SHIP] = lambda of: world.market.lose(node) if of == 1 else None
-
     world.launch()
-
     run = world.ledger.get(RUN_ID)
     assert (run.cause, run.failed_node) == (Cause.LOST, node), world.told
     check_nothing_leaked(world)
@@ -223,9 +218,7 @@ def test_a_rank_that_fails_is_named_with_its_node_and_the_launch_is_tried_again_
 def test_another_attempt_has_what_all_nodes_left_of_the_money(tmp_path: Path) -> None:
     world = NodeWorld(tmp_path, retry={"signal": 1})
     world.at(10.0, lambda: world.market.fail(1, "signal"))
-
     run = world.launch()
-
     before = sum(bills.cost_usd(row, world.time.now()) for row in world.rows())
     assert sum(row.reserved_usd for row in world.rows(run.id)) == pytest.approx(3.0 - before, abs=0.01)
 
@@ -233,9 +226,7 @@ def test_another_attempt_has_what_all_nodes_left_of_the_money(tmp_path: Path) ->
 @pytest.mark.parametrize("request_", [UserRequest.STOP, UserRequest.DESTROY])
 def test_what_is_asked_of_a_run_is_of_all_its_nodes(request_: UserRequest, world: NodeWorld) -> None:
     world.at(8.0, lambda: world.ledger.ask(RUN_ID, request_))
-
     run = world.launch()
-
     assert run.cause is Cause.STOPPED, world.told
     assert "node" not in run.detail
     check_nothing_leaked(world)
@@ -247,9 +238,7 @@ def test_a_run_that_was_left_alone_is_collected_from_all_nodes_later(world: Node
     assert left.phase is Phase.TRAIN
     assert [row.phase for row in world.rows()] == [Phase.TRAIN, Phase.TRAIN]
     world.user_requests.at = {}
-
     run = world.resume()
-
     assert run.cause is None, world.told
     check_nothing_leaked(world)
 
@@ -260,9 +249,7 @@ def test_who_leaves_before_all_nodes_are_ready_leaves_a_training_that_was_starte
     world.launch()
     assert all(world.market.box_of(node).started_at is not None for node in (0, 1)), world.told
     world.user_requests.at = {}
-
     run = world.resume()
-
     assert run.cause is None, world.told
     check_nothing_leaked(world)
 

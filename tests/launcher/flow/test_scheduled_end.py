@@ -61,9 +61,7 @@ def test_a_machine_that_trains_to_its_limit_is_not_ended_by_a_schedule(
 ) -> None:
     world = world_at(tmp_path, minute, wrong_by_s)
     world.market.training = Training(seconds=1e6, steps=1_000_000)
-
     run = world.launch()
-
     assert (run.phase, run.cause) == (Phase.ENDED, Cause.TIME_LIMIT)
     assert world.market.ended_by_schedule == []
     assert world.market.scheduled == {}, "what is over needs no schedule"
@@ -81,9 +79,7 @@ def test_the_schedule_moves_forward_once_the_lease_is_armed(tmp_path: Path) -> N
 @pytest.mark.parametrize("trouble", ["denied", "error", "unreachable", "busy"])
 def test_a_provider_that_schedules_nothing_costs_one_line(world: World, trouble: str) -> None:
     world.expect(Fault(verb="ends_later.schedule_end", nth=1, moment="before", trouble=trouble, times=99))
-
     run = world.launch()
-
     assert run.cause is None, run.detail
     told = [event.text for event in world.screen.events if "fake itself will not end" in event.text]
     assert len(told) == 1
@@ -92,9 +88,7 @@ def test_a_provider_that_schedules_nothing_costs_one_line(world: World, trouble:
 
 def test_a_schedule_that_cannot_be_removed_is_named_and_left_for_reap(world: World) -> None:
     world.expect(Fault(verb="ends_later.cancel_end", nth=1, moment="before", trouble="error"))
-
     run = world.launch()
-
     assert run.cause is None, run.detail
     left = "the scheduled end of machine 1 is left for vastrun reap: HTTP 500"
     assert left in [event.text for event in world.screen.events]
@@ -140,7 +134,5 @@ def test_an_orphan_that_reap_destroys_leaves_no_schedule(terminal: Terminal) -> 
     terminal.ledger.save(replace(run, phase=Phase.ENDED, ended_at=terminal.clock.now()), who="me")
     terminal.ledger.release(run.id, "me")
     assert set(terminal.market.scheduled) == {"1"}
-
     assert terminal.type("reap", "-y").exit_code == 0
-
     assert (terminal.machines(), terminal.market.scheduled) == (0, {})

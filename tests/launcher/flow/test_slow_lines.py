@@ -106,9 +106,7 @@ def test_files_that_trickle_delay_no_status_and_no_end(
     bytes_per_s: float, honest_usd: float, tmp_path: Path
 ) -> None:
     world = SlowWorld(tmp_path, while_it_trains(bytes_per_s), training(1000))
-
     run = world.launch()
-
     assert run.cause is None, run.detail
     assert world.longest_gap_s <= 10
     assert world.market.bill_usd == pytest.approx(honest_usd, rel=0.02)
@@ -122,7 +120,6 @@ def test_a_run_over_a_slow_line_ends_as_it_would_have(
     world = SlowWorld(tmp_path / "slow", lambda _box, _path: bytes_per_s, training(seconds))
     world.active_runs = 60  # polls are 5 s apart
     run = world.launch()
-
     assert run.cause is None, run.detail
     assert world.longest_gap_s <= 10
     assert world.market.bill_usd == pytest.approx(PRICE * seconds / 3600, rel=0.02)
@@ -130,9 +127,7 @@ def test_a_run_over_a_slow_line_ends_as_it_would_have(
 
 def test_a_checkpoint_comes_slice_by_slice_over_a_slow_line(tmp_path: Path) -> None:
     world = SlowWorld(tmp_path, while_it_trains(100), training(1000))
-
     world.launch()
-
     assert "checkpoint step-000010 downloaded, 0.0 MB" in [event.text for event in world.screen.events]
 
 
@@ -163,9 +158,7 @@ def test_outputs_are_collected_as_long_as_they_come_over_a_line_that_breaks(tmp_
         tmp_path, lambda box, _path: 100 if box.ended_at else FAST, training(60, leaves=outputs)
     )
     world.breaks_at = [world.clock.now() + moment for moment in range(100, 2000, 100)]
-
     run = world.launch()
-
     assert run.cause is None, run.detail
     assert world.clock.now() > run.created_at + 800
 
@@ -173,9 +166,7 @@ def test_outputs_are_collected_as_long_as_they_come_over_a_line_that_breaks(tmp_
 def test_outputs_that_trickle_are_given_up_when_the_lease_would_have_ended(tmp_path: Path) -> None:
     trains = training(60, leaves={WEIGHTS: bytes(100_000)}, obeys=False)
     world = SlowWorld(tmp_path, lambda _box, path: 1 if path == WEIGHTS else FAST, trains)
-
     run = world.launch()
-
     assert run.cause is Cause.HOST
     assert world.rented() == 0
     assert world.market.bill_usd <= 2300 / 3600 * PRICE
@@ -185,9 +176,7 @@ def test_outputs_that_trickle_are_given_up_when_the_lease_would_have_ended(tmp_p
 def test_evidence_that_trickles_is_given_up(path: str, tmp_path: Path) -> None:
     trains = training(60, obeys=False)
     world = SlowWorld(tmp_path, lambda _box, read: 0.02 if read == path else FAST, trains)
-
     run = world.launch()
-
     assert run.cause is Cause.HOST
     assert world.rented() == 0
     assert world.market.bill_usd <= 4500 / 3600 * PRICE

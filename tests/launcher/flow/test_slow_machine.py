@@ -25,9 +25,7 @@ def named(world: World) -> list[str]:
 
 def test_a_slow_machine_is_named_once_and_trains_on(tmp_path: Path) -> None:
     slow = slow_world(tmp_path, long_job())
-
     run = slow.launch()
-
     assert run.cause is None, run.detail
     assert named(slow) == [NAMED]
 
@@ -62,7 +60,6 @@ def test_a_machine_is_not_called_slow_without_cause(
     former: list[Run], training: Training, tmp_path: Path
 ) -> None:
     fine = slow_world(tmp_path, long_job(), training=training, former=former)
-
     assert fine.launch().cause is None
     assert not named(fine)
 
@@ -78,9 +75,7 @@ def test_the_machine_of_several_stages_is_measured_by_the_work_of_their_steps(
     job = replace(job, train=replace(job.train, steps=STEPS // 2, stages=("operator", "refine")))
     pace = Training(seconds=STEPS / steps_per_s, steps=STEPS, checkpoint_every=10)
     world = slow_world(tmp_path, job, training=pace, former=earlier_runs(job))
-
     world.launch()
-
     said = "trains at 0.56 of the speed of earlier runs on RTX 4090 x2 (10 steps/s, 3 runs)"
     assert named(world) == ([said] if is_slow else [])
 
@@ -92,7 +87,6 @@ def test_a_launcher_that_resumes_the_run_names_its_machine_no_second_time(tmp_pa
     with pytest.raises(Killed):
         slow.launch()
     assert named(slow) == [NAMED]
-
     assert slow.resume().cause is None
     assert named(slow) == [NAMED]
 

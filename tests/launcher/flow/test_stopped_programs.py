@@ -49,9 +49,7 @@ def test_a_program_that_was_stopped_has_succeeded_only_by_the_steps_that_it_did_
     world = stop_world(tmp_path, stop, exit_code, proofs)
     # Whoever stopped it is killed before it has the outputs; the next launcher finds the same verdict.
     world.expect(Fault(verb="output_store.collect", nth=1, moment="before", trouble="killed"))
-
     check_verdict_of_a_stop(world, stop, exit_code, proofs)
-
     assert world.plan.struck
 
 
@@ -63,7 +61,6 @@ def test_a_box_that_calls_a_stopped_program_finished_is_not_believed(
 ) -> None:
     world = stop_world(tmp_path, stop, exit_code, proofs)
     world.market.training = claims_to_have_finished(world.market.training)
-
     check_verdict_of_a_stop(world, stop, exit_code, proofs)
 
 

@@ -19,9 +19,7 @@ from vastrun.launcher.ports import Abilities
 
 def test_a_machine_that_vanishes_while_training_is_lost(world: World) -> None:
     world.expect(Fault(verb="remote.run", nth=6, moment="before", trouble="vanish"))
-
     run = world.launch()
-
     assert (run.cause, run.detail) == (
         Cause.LOST,
         "the machine no longer exists; the provider no longer lists it",
@@ -62,7 +60,6 @@ def test_a_lost_run_names_the_backups_that_its_provider_made(found: Any, detail:
     market.found = found
     world.market, world.plan = market, Plan(market)
     world.expect(Fault(verb="remote.run", nth=6, moment="before", trouble="vanish"))
-
     assert world.launch().detail == detail
 
 
@@ -104,9 +101,7 @@ def test_a_line_that_is_cut_is_waited_for_and_takes_no_success_away(
     verb: str, times: int, world: World
 ) -> None:
     world.expect(Fault(verb=verb, nth=1, moment="before", trouble="unreachable", times=times))
-
     run = world.launch()
-
     assert (run.phase, run.cause) == (Phase.ENDED, None), run.detail
     assert world.rented() == 0
 
@@ -131,9 +126,7 @@ def test_the_first_cause_stays_when_the_clean_up_stumbles(world: World) -> None:
         Fault(verb="remote.put", nth=1, moment="before", trouble="error"),
         Fault(verb="provider.destroy", nth=1, moment="before", trouble="bug"),
     )
-
     run = world.launch()
-
     assert run.cause is Cause.PROVIDER
     assert "HTTP 500" in run.detail
     assert world.rented() == 0

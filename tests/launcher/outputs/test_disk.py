@@ -133,7 +133,6 @@ def test_a_folder_to_which_no_node_brought_anything_home_is_free(run: Run) -> No
     for one in (run, node):
         FolderStore().check(one)
     FolderStore().check_unused(other)
-
     (out / "node-1" / "log.txt").write_text("a line")
     with pytest.raises(UsageError):
         FolderStore().check_unused(other)

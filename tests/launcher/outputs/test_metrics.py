@@ -60,18 +60,14 @@ def test_a_look_that_finds_nothing_new_is_one_read_of_a_few_bytes(run: Run) -> N
     box = MemoryBox({layout.METRICS: lines(range(1000))})
     STORE.download_metrics(run, box)
     box.asked.clear()
-
     STORE.download_metrics(run, box)
-
     assert box.asked == [layout.METRICS]
 
 
 def test_many_lines_come_in_slices(run: Run) -> None:
     written = lines(range(60_000))
     box = MemoryBox({layout.METRICS: written})
-
     brought = [STORE.download_metrics(run, box) for _ in range(4)]
-
     assert all(caps.METRICS_SLICE_BYTES // 2 < size <= caps.METRICS_SLICE_BYTES for size in brought[:1])
     assert sum(brought) == len(written)
     assert home(run) == written
@@ -97,7 +93,6 @@ def test_metrics_that_vanish_on_the_box_stay_here(run: Run) -> None:
     box = MemoryBox({layout.METRICS: lines(range(9))})
     STORE.download_metrics(run, box)
     del box.files[layout.METRICS]
-
     assert STORE.download_metrics(run, box) == 0
     assert home(run) == lines(range(9))
 
@@ -133,7 +128,6 @@ def test_metrics_without_an_end_are_refused_at_their_limit(run: Run) -> None:
     full = b"1\n" * (caps.SMALL_FILES[layout.METRICS] // 2)
     place.write_bytes(full)
     box = MemoryBox({layout.METRICS: full + b"1\n"})
-
     with pytest.raises(BoxError, match="larger"):
         STORE.download_metrics(run, box)
     assert place.stat().st_size == len(full)
@@ -183,22 +177,18 @@ def test_steps_that_go_back_are_those_of_a_training_that_began_again(run: Run) -
     Outputs(run).path(layout.METRICS).write_bytes(
         line(100, 0.5) + line(200, 0.4) + line(300, 0.1) + line(200, 0.6)
     )
-
     assert Outputs(run).curve("loss") == ((100, 0.5), (200, 0.6))
 
 
 def test_a_line_that_fills_a_chunk_is_skipped(run: Run) -> None:
     place = Outputs(run).path(layout.METRICS)
     place.write_bytes(line(1, 0.5) + b'{"loss": "' + b"x" * (3 << 20) + b'"}\n' + line(2, 0.4))
-
     assert Outputs(run).curve("loss") == ((1, 0.5), (2, 0.4))
 
 
 def test_a_long_curve_keeps_its_early_and_its_newest_points(run: Run) -> None:
     Outputs(run).path(layout.METRICS).write_bytes(lines(range(40_000)))
-
     curve = Outputs(run).curve("loss")
-
     assert len(curve) < 8000
     assert curve[-1][0] == 39_999
     kept = [step for step, _ in curve]

@@ -216,9 +216,7 @@ def test_a_machine_destroyed_under_its_slots_is_seen_as_lost_and_nothing_goes_on
     holder = house.hold(program(WELL))
     run_id, drive = house.launch(program(WAITS))
     house.waits_for(run_id, "rank0 at work")
-
     house.ledger.ask(holder.id, UserRequest.DESTROY)
-
     assert drive.end().verdict is Verdict.LOST, house.story()
     assert house.holding.end().phase is Phase.ENDED
     eventually(lambda: house.leftovers() == [], what="the end of all processes")

@@ -81,10 +81,8 @@ def test_files_are_copied_both_ways_through_the_block(
     words = [word.format(config=config) for word in copy]
     (tmp_path / "up").write_text("to the machine")
     (machine.box / "down").write_text("from the machine")
-
     sent = run(*words, tmp_path / "up", f"{HOST}:{machine.box}/up")
     fetched = run(*words, f"{HOST}:{machine.box}/down", tmp_path / "fetched")
-
     assert (sent.returncode, fetched.returncode) == (0, 0), sent.stderr + fetched.stderr
     assert (machine.box / "up").read_text() == "to the machine"
     assert (tmp_path / "fetched").read_text() == "from the machine"

@@ -82,7 +82,6 @@ def test_the_number_of_a_tensor_without_dimensions_is_read(what: str, tmp_path: 
     tensor, value = TENSORS[what]
     path = tmp_path / "events.out.tfevents.1.host.7.0"
     path.write_bytes(framed(whole(2, 3) + part(5, part(1, part(1, b"loss") + part(8, tensor)))))
-
     assert read_all(TensorBoardFile(path)) == ([] if value is None else [(3, "loss", value)])
 
 
@@ -156,9 +155,7 @@ def test_a_hostile_file_shows_nothing_and_harms_nothing(
 ) -> None:
     path, merge = tmp_path / "file", CurveMerge()
     path.write_bytes(made())
-
     merge.add(kind(path), deadline=float("inf"))
-
     assert merge.take() == []
 
 
@@ -180,9 +177,7 @@ def test_a_million_tags_become_no_more_names_than_the_limit(tmp_path: Path) -> N
     path, merge = tmp_path / "events.out.tfevents.1.host.7.0", CurveMerge()
     scalars = [event(1, f"tag{number}".encode(), 1.0) for number in range(30_000)]
     path.write_bytes(b"".join(map(framed, scalars)))
-
     merge.add(TensorBoardFile(path), deadline=float("inf"))
-
     lines = merge.take()
     assert sum(len(line) - 1 for line in lines) == 200
     assert all(len(line) <= 51 for line in lines)
@@ -194,7 +189,6 @@ def test_a_file_that_was_begun_anew_is_given_up(tmp_path: Path) -> None:
     file = TensorBoardFile(path)
     read_all(file)
     path.write_bytes(framed(event(1, b"loss", 1.0)))
-
     assert read_all(file) == []
     assert file.is_broken
 
@@ -202,5 +196,4 @@ def test_a_file_that_was_begun_anew_is_given_up(tmp_path: Path) -> None:
 def test_a_pipe_by_the_name_of_a_file_is_not_waited_for(tmp_path: Path) -> None:
     path = tmp_path / "events.out.tfevents.1.host.7.0"
     os.mkfifo(path)
-
     assert read_all(TensorBoardFile(path)) == []

@@ -242,7 +242,6 @@ def test_a_supervised_program_whose_subprocess_was_killed_for_want_of_memory_ran
     launched: Launched,
 ) -> None:
     told = launched.outcome()
-
     assert told.reason == "oom"
     assert told.detail.startswith(
         "the kernel killed a process of rank 0 (out of memory); peak memory 2.0 GiB"

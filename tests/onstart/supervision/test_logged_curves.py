@@ -56,7 +56,6 @@ def test_points_of_one_step_are_one_line_and_later_ones_are_added(logging: Loggi
     logging.log("runs", (1, "acc", 0.25), (1, "lr", 0.5), (2, "acc", 0.5))
     first = logging.metrics()
     logging.log("runs", (3, "acc", 0.75))
-
     assert first == [{"step": 1, "acc": 0.25, "lr": 0.5}, {"step": 2, "acc": 0.5}]
     assert logging.metrics() == [*first, {"step": 3, "acc": 0.75}]
     assert logging.said == [f"curves are read from code/runs/{EVENTS}"]
@@ -65,20 +64,17 @@ def test_points_of_one_step_are_one_line_and_later_ones_are_added(logging: Loggi
 def test_two_folders_with_one_tag_are_told_apart_as_tensorboard_does(logging: Logging) -> None:
     logging.log("logs/train", (1, "accuracy", 0.5))
     logging.log("logs/validation", (1, "accuracy", 0.25))
-
     assert logging.metrics() == [{"step": 1, "accuracy": 0.5, "validation/accuracy": 0.25}]
 
 
 def test_two_files_of_one_folder_are_one_curve_by_step(logging: Logging) -> None:
     logging.log("runs", (1, "acc", 0.5), (2, "acc", 0.5))
     logging.log("runs", (1, "acc", 0.125), (3, "acc", 0.25), name=f"{EVENTS[:-1]}1")
-
     assert [(line["step"], line["acc"]) for line in logging.metrics()] == [(1, 0.5), (2, 0.5), (3, 0.25)]
 
 
 def test_values_without_a_step_are_numbered(logging: Logging) -> None:
     logging.log("runs", (0, "acc", 0.5), (0, "acc", 0.25), (0, "acc", 0.125))
-
     assert [(line["step"], line["acc"]) for line in logging.metrics()] == [(0, 0.5), (1, 0.25), (2, 0.125)]
 
 
@@ -99,14 +95,12 @@ def test_a_loss_by_a_usual_name_is_also_called_as_vastrun_calls_it(
     tag: str, shown: str | None, logging: Logging
 ) -> None:
     logging.log("runs", (1, tag, 0.5))
-
     assert logging.metrics() == [{"step": 1, tag: 0.5} | ({shown: 0.5} if shown else {})]
 
 
 def test_a_name_of_vastrun_s_own_is_not_mixed_with_another_one(logging: Logging) -> None:
     logging.log("runs", (1, "train_loss", 0.5), (1, "loss/train", 0.25), (2, "loss", 0.125))
     logging.log("runs", (3, "train_loss", 4.0))
-
     losses = [line["loss"] for line in logging.metrics() if "loss" in line]
     assert losses == [0.5, 0.125]
 
@@ -114,7 +108,6 @@ def test_a_name_of_vastrun_s_own_is_not_mixed_with_another_one(logging: Logging)
 def test_metrics_of_beat_come_before_those_of_files(logging: Logging) -> None:
     logging.log("runs", (1, "acc", 0.5))
     (logging.box / layout.METRICS).write_text('{"step": 1, "loss": 7.0}\n')
-
     assert logging.metrics() == [{"step": 1, "loss": 7.0}]
     logging.log("runs", (2, "acc", 0.5))
     assert logging.metrics() == [{"step": 1, "loss": 7.0}]
@@ -126,7 +119,6 @@ def test_files_that_were_there_before_count_only_by_what_is_added(logging: Loggi
     logging.curves.begin()
     assert logging.metrics() == []
     logging.log("old", (2, "acc", 0.25))
-
     assert logging.metrics() == [{"step": 2, "acc": 0.25}]
 
 
@@ -135,16 +127,13 @@ def test_a_start_that_goes_back_to_a_checkpoint_tells_its_steps_again(logging: L
     logging.metrics()
     logging.curves.begin()
     logging.log("second", (2, "acc", 0.25))
-
     assert [line["step"] for line in logging.metrics()] == [1, 2, 2]
 
 
 def test_no_more_is_added_than_a_launcher_takes(logging: Logging) -> None:
     logging.curves._left = 100
     logging.log("runs", *((step, "acc", 0.5) for step in range(1, 50)))
-
     lines = logging.metrics()
-
     assert lines and (logging.box / layout.METRICS).stat().st_size <= 100
     assert logging.said[-1] == f"curves: more than {MAX_BYTES >> 20} MiB; further values are skipped"
 
@@ -167,7 +156,6 @@ def test_a_broken_file_is_named_once_and_others_are_read(logging: Logging) -> No
     broken = logging.box / layout.CODE / f"{EVENTS}\x1b[2J"
     broken.write_bytes(b"no events" * 100)
     logging.log("runs", (1, "acc", 0.5))
-
     assert logging.metrics() == [{"step": 1, "acc": 0.5}]
     logging.metrics()
     said = [line for line in logging.said if "cannot be read" in line]
@@ -180,7 +168,6 @@ def test_wandb_and_tensorboard_together_show_a_name_once(tmp_path: Path) -> None
     merge = CurveMerge()
     for file in (TensorBoardFile(tmp_path / EVENTS), WandbFile(tmp_path / "run-a.wandb")):
         merge.add(file, time.monotonic() + 60)
-
     assert [(line["step"], line["acc"]) for line in merge.take()] == [(1, 0.5), (2, 0.25), (3, 0.125)]
 
 
@@ -191,7 +178,6 @@ def test_folders_of_packages_and_links_are_not_searched(tmp_path: Path) -> None:
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "elsewhere" / EVENTS).write_bytes(framed(event(1, b"acc", 0.5)))
     (logging.box / layout.CODE / "link").symlink_to(tmp_path / "elsewhere")
-
     assert logging.metrics() == []
     assert list(CurveSearch(logging.box).all_files()) == []
 
@@ -226,9 +212,7 @@ LOGS = """
 def test_a_supervised_program_of_two_ranks_shows_the_curve_of_rank_0(launch: Launcher) -> None:
     program = LOGS.format(tests=str(Path(__file__).parents[3]), folder="runs", wait="")
     launched = launch(program, beating=False)
-
     outcome = launched.outcome()
-
     lines = [json.loads(line) for line in (launched.box / layout.METRICS).read_text().splitlines()]
     assert lines == [{"step": step, "train/loss": 1.0, "loss": 1.0} for step in range(1, 6)]
     assert (outcome.reason, outcome.last_loss, outcome.steps_done) == ("finished", 1.0, 0)

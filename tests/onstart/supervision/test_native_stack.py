@@ -132,9 +132,7 @@ def test_ranks_that_the_supervisor_killed_and_those_that_did_not_crash_leave_not
     aborted = RankProcess(rank=0, pid=7, started_at=1.0, exit_code=-6, ended_at=2.0)
     raised = RankProcess(rank=1, pid=8, started_at=1.0, exit_code=1, ended_at=2.0)
     location = CoreLocation(folder=tmp_path, name="core", has_pid=False)
-
     keep_native_stacks(tmp_path, [aborted, raised], since=0.0, exclude={0}, location=location)
-
     assert not native_file(tmp_path, 0).exists() and not native_file(tmp_path, 1).exists()
 
 

@@ -68,9 +68,7 @@ def all_decide(
 def test_all_do_what_the_first_node_says_which_alone_has_the_checkpoints(sides: list[Peers]) -> None:
     saved = [ended("oom", checkpoint=10 * number, micro_batch=4) for number in range(1, 5)]
     elsewhere = [ended("oom") for _ in saved]
-
     decided = all_decide(sides, saved, elsewhere, elsewhere)
-
     assert decided == [Restart(start=Start(number=1, world_size=2, micro_batch=2), after_s=0.0)] * NODES
 
 
@@ -83,9 +81,7 @@ def test_gpus_are_chosen_only_for_a_job_that_has_some(
     program.chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-
     decided = all_decide(sides, *[[ended(checkpoint=5)]] * NODES, job=training(gpus=gpus))
-
     assert decided == [Restart(start=Start(number=1, world_size=2, gpus=chosen), after_s=0.0)] * NODES
 
 

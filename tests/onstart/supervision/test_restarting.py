@@ -68,7 +68,6 @@ def test_ranks_out_of_memory_begin_again_with_half_the_micro_batch_on_the_same_c
     fault = {"what": "out of memory", "where": where, "step": step, "rank": rank, "above": 2, "starts": 9}
     run = train(fault, train={"strategy": strategy})
     outcome = run.outcome()
-
     assert outcome.reason == "finished", run.log()
     assert [(a.reason, a.micro_batch) for a in outcome.starts] == [("oom", 4), ("finished", 2)]
     assert run.losses() == pytest.approx(undisturbed, abs=CURVE)
@@ -78,7 +77,6 @@ def test_what_never_fits_ends_when_a_single_window_does_not(train: Train) -> Non
     fault = {"what": "out of memory", "where": "backward", "step": 0, "rank": 0, "starts": 9}
     run = train(fault, ranks=1, train={"batch": 4})
     outcome = run.outcome()
-
     assert (outcome.reason, outcome.starts[-1].micro_batch) == ("oom", 1)
     assert [start.micro_batch for start in outcome.starts] == [4, 2, 1]
     assert "no restart: a micro-batch of 1 does not fit" in run.log()
@@ -101,7 +99,6 @@ def test_a_rank_that_left_early_ends_the_others_although_they_do_not_notice(trai
     asleep = {"what": "sleep", "where": "forward", "rank": 0}
     run = train(asleep, {"what": "exit 0", "where": "forward", "rank": 1}, restarts={})
     outcome = run.outcome()
-
     assert outcome.detail == "rank 1 exited with code 0 at step 3 (forward) before the training was done"
     assert [(end.exit_code, end.ended_by_us) for end in outcome.ranks] == [
         (-signal.SIGKILL, True),

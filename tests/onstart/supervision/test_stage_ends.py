@@ -76,7 +76,6 @@ def test_a_file_that_is_malformed_says_nothing(text: str, tmp_path: Path) -> Non
     for name in (layout.STAGE, layout.STAGES):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text)
-
     assert stage_of(tmp_path) is None
     assert [end.steps_done for end in stage_ends(tmp_path, job(**STAGES), ())] == [0, 0]
 
@@ -90,9 +89,7 @@ def test_scores_that_miss_a_gate_are_no_success(
 ) -> None:
     final = {"step": 6, "loss": 0.1, "stage": "operator", "scores": SCORES, "missed": missed}
     write(tmp_path, layout.FINAL, final)
-
     found = with_gate(tmp_path, FINISHED)
-
     if detail is None:
         assert found == FINISHED
     else:
@@ -101,7 +98,5 @@ def test_scores_that_miss_a_gate_are_no_success(
 
 def test_a_finished_stage_says_which_gate_it_missed(tmp_path: Path) -> None:
     write(tmp_path, layout.STAGES, [{**OPERATOR, "missed": "rollout_nrmse is 0.3"}])
-
     operator, _ = stage_ends(tmp_path, job(**STAGES), ())
-
     assert operator.missed == "rollout_nrmse is 0.3"

@@ -23,7 +23,6 @@ def train(**settings: Any) -> TrainConfig:
 
 def test_the_steps_of_a_run_count_on_through_its_stages() -> None:
     config = train(**THREE, stage_options=OWN)
-
     assert [(span.name, span.first_step, span.end_step) for span in config.stage_spans] == [
         ("operator", 0, 100),
         ("refine", 100, 140),
@@ -50,7 +49,6 @@ def test_the_step_tells_the_stage() -> None:
 def test_each_stage_is_trained_as_by_a_job_of_its_own() -> None:
     common = {"batch": 8, "optim": {"lr": 0.01, "warmup": 0.1}}
     config = train(**THREE, **common, stage_options=OWN, objective={"spectral": 1.0}, sampler={"steps": 2})
-
     refine = train(
         stage="refine", steps=40, unroll=2, batch=8, optim={"lr": 0.001, "warmup": 0.1}, sampler={"steps": 2}
     )
@@ -60,7 +58,6 @@ def test_each_stage_is_trained_as_by_a_job_of_its_own() -> None:
 
 def test_a_job_of_one_stage_has_its_own_steps() -> None:
     config = train(stage="refine", steps=40)
-
     assert (config.total_steps, config.first_stage, config.of_stage("refine")) == (40, "refine", config)
 
 
@@ -88,7 +85,6 @@ def test_a_gate_says_what_it_misses(
     gate: dict[str, Any], stage: str, scores: dict[str, float], fault: str | None
 ) -> None:
     missed = missed_gate(read_as(GateConfig, gate), stage, scores)
-
     assert missed is None if fault is None else fault in (missed or "")
 
 
@@ -140,7 +136,6 @@ def test_a_gate_says_what_it_misses(
 )
 def test_a_wrong_list_of_stages_is_a_fault_at_its_key(settings: dict[str, Any], key: str, text: str) -> None:
     faults = training_faults(train(**settings), 1)
-
     assert [found for found, _ in faults] == [key]
     assert text in faults[0][1]
 
@@ -152,7 +147,6 @@ def test_an_option_that_one_of_the_stages_reads_is_no_fault() -> None:
         "sampler": {"steps": 2},
         "profile": {"step": 150},
     }
-
     assert training_faults(train(**THREE, **read_by_some, stage_options=OWN, gate={"helps": True}), 2) == []
 
 

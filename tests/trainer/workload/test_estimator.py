@@ -73,7 +73,6 @@ def test_a_step_that_has_too_little_memory_was_estimated_and_so_was_the_one_that
         for size in (4, 16)
     )
     limit = (small.total + large.total) // 2
-
     assert not trained_within(replace(config, micro_batch=16), limit)
     assert trained_within(replace(config, micro_batch=4), limit)
 
@@ -164,14 +163,11 @@ def workload(*, flops: float, operations: int, parameters: int) -> Workload:
 def test_the_steps_of_a_stage_say_how_much_it_counts() -> None:
     operator = workload(flops=100.0, operations=10, parameters=50)
     distill = workload(flops=400.0, operations=50, parameters=150)
-
     both = combine_stages([operator, distill], [300, 100])
-
     assert (both.flops, both.traffic_bytes, both.operations) == (175.0, 1750.0, 20)
     assert both.peak == distill.peak
 
 
 def test_a_single_stage_is_what_it_is() -> None:
     operator = workload(flops=0.1, operations=10, parameters=50)
-
     assert combine_stages([operator], [3]) is operator

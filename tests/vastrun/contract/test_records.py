@@ -79,7 +79,6 @@ def test_a_value_of_another_type_range_or_encoding_is_refused_and_its_place_is_n
 ) -> None:
     with pytest.raises(RecordError) as refused:
         read(text)
-
     assert str(refused.value) == fault
 
 
@@ -91,7 +90,6 @@ def test_a_value_of_another_type_range_or_encoding_is_refused_and_its_place_is_n
 def test_a_text_that_is_no_json_or_too_much_of_it_is_refused(text: str) -> None:
     with pytest.raises(RecordError) as refused:
         read(text)
-
     assert len(str(refused.value)) < 200
 
 

@@ -161,7 +161,6 @@ def test_a_key_that_may_not_read_bills_is_told_so(vast: VastEmulator, tmp_path: 
     permissions = {"api": {category: {} for category in NEEDED if category != "billing_read"}}
     key = vast.account.add_key("launcher", permissions=permissions).key
     provider = VastProvider(VastAccount(key=key, server=vast.url), tmp_path, clock=FakeClock(time.time()))
-
     with pytest.raises(AuthError) as caught:
         charges_of(provider.api, 0.0, time.time())
     assert "billing_read" in caught.value.hint

@@ -244,7 +244,6 @@ def test_the_key_of_a_machine_is_forgotten_with_its_run(
     machine = rentals.rent(provider)
     rentals.eventually_connects(provider, machine)
     assert [path.name for path in (tmp_path / "keys").iterdir()] == ["calm-heron-3f1a"]
-
     provider.destroy(machine.id)
     assert list((tmp_path / "keys").iterdir()), "another machine of the run may be there"
     provider.forget("calm-heron-3f1a")

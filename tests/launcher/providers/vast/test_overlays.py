@@ -102,7 +102,6 @@ def test_all_machines_of_a_run_join_one_overlay_that_bears_its_label(
 ) -> None:
     for node in (0, 1):
         provider.rent(order_of(provider, node))
-
     (overlay,) = vast.overlays
     assert (overlay.name, overlay.cluster_id) == (OVERLAY, 9)
     assert [one.rental.networks for one in vast.instances] == [[OVERLAY]] * 2

@@ -257,7 +257,6 @@ def test_a_machine_that_went_on_after_its_run_ended_is_not_explained(desk: Desk)
     desk.end(run)
     desk.vast.advance(10 * 3600)
     desk.vast.advance(120)
-
     found = reconcile(desk)
     assert not found.explained
     assert found.runs[0].unexplained_usd > 1

@@ -78,7 +78,6 @@ def test_what_others_worded_steers_no_terminal_and_ends_no_line() -> None:
     said = report_text(replace(evil, groups=[group]))
     assert "\x1b" not in said
     assert len(report_csv(replace(evil, groups=[group])).splitlines()) == 2
-
     charge = Charge(instance_id="9", label="my\n\x1b[2Jbox", usd=1.0)
     assert charge.label not in reconciliation_text(reconciliation(charge))
 
