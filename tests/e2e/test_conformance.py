@@ -85,9 +85,7 @@ FAULTS = (
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("fault", "details"), FAULTS, ids=[f"{one[0]}-{one[1]}" for one in FAULTS])
-def test_a_fault_on_the_way_leaves_nothing_rented(
-    fault: str, details: dict[str, Any], tmp_path: Path
-) -> None:
+def test_fault_on_the_way_leaves_nothing_rented(fault: str, details: dict[str, Any], tmp_path: Path) -> None:
     with Examined(tmp_path) as examined:
         examined.vast.faults.add(fault, **details)
         report = examined.examine()
@@ -111,9 +109,7 @@ TRIAL_FAULTS = (
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("fault", "details"), TRIAL_FAULTS, ids=[one[0] for one in TRIAL_FAULTS])
-def test_a_fault_of_a_trial_leaves_nothing_rented(
-    fault: str, details: dict[str, Any], tmp_path: Path
-) -> None:
+def test_fault_of_a_trial_leaves_nothing_rented(fault: str, details: dict[str, Any], tmp_path: Path) -> None:
     with Examined(tmp_path, trial=True) as examined:
         examined.vast.faults.add(fault, **details)
         record = examined.examine().record

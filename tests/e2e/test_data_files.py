@@ -59,9 +59,7 @@ def test_a_program_finds_its_data_and_a_rehearsal_keeps_them(terminal: Terminal,
 
 
 @pytest.mark.slow
-def test_a_wrong_checksum_and_a_missing_file_are_the_jobs_fault(
-    terminal: Terminal, server: FileServer
-) -> None:
+def test_wrong_checksum_and_a_missing_file_are_the_jobs_fault(terminal: Terminal, server: FileServer) -> None:
     done = terminal.type("launch", write_job(terminal, server, "0" * 64), "--provider", "local")
     assert done.exit_code == 5
     why = terminal.type("why", "last")

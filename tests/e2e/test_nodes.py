@@ -87,9 +87,7 @@ def step_of(terminal: Terminal, node: int) -> Any:
 
 
 @pytest.mark.slow
-def test_the_ranks_of_all_nodes_go_on_from_the_newest_checkpoint_when_one_was_killed(
-    terminal: Terminal,
-) -> None:
+def test_ranks_of_all_nodes_go_on_from_the_newest_checkpoint_when_one_was_killed(terminal: Terminal) -> None:
     steps = 300
     sharded = ("--set", "train.strategy=fsdp2", "--set", f"train.steps={steps}")
     assert train(terminal, *ONE_NODE, "--out", "one", steps=steps).exit_code == 0

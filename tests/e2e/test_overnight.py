@@ -90,9 +90,7 @@ def test_launch_d_goes_on_after_its_shell_was_closed(terminal: Terminal, tmp_pat
         left.ends_well()
 
 
-def test_a_launch_whose_window_is_closed_goes_on_in_the_background(
-    terminal: Terminal, tmp_path: Path
-) -> None:
+def test_launch_whose_window_is_closed_goes_on_in_the_background(terminal: Terminal, tmp_path: Path) -> None:
     with night(terminal, tmp_path) as left:
         with terminal.sits(*left.launch) as window:
             window.shows("train")

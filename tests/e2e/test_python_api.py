@@ -107,9 +107,7 @@ if __name__ == "__main__":
 
 
 @pytest.mark.slow
-def test_a_cell_of_a_notebook_runs_in_any_thread_and_its_streams_have_no_descriptor(
-    terminal: Terminal,
-) -> None:
+def test_cell_of_a_notebook_runs_in_any_thread_and_its_streams_have_no_descriptor(terminal: Terminal) -> None:
     body = """
 import io
 

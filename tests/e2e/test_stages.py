@@ -116,9 +116,7 @@ def test_launcher_rank_and_machine_are_killed_in_each_stage_and_the_weights_are_
     assert len(vast.instances) == 0
 
 
-def test_a_stage_that_misses_its_gate_ends_the_run_and_says_what_it_cost(
-    terminal: Terminal, go: Path
-) -> None:
+def test_stage_that_misses_its_gate_ends_the_run_and_says_what_it_cost(terminal: Terminal, go: Path) -> None:
     let_pass(go)
     gate = ("--set", "train.stage_options.refine.gate={rollout_nrmse: 1e-6}")
     done = terminal.type("launch", *job(go), *gate)

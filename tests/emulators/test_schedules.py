@@ -75,9 +75,7 @@ def test_a_moved_request_is_sent_at_its_new_hour_alone(vast: VastEmulator) -> No
 @pytest.mark.parametrize(
     ("fault", "left_after_hours"), [("schedule_late", [1, 0]), ("schedule_never", [1, 1])]
 )
-def test_a_request_may_come_late_or_never(
-    vast: VastEmulator, fault: str, left_after_hours: list[int]
-) -> None:
+def test_request_may_come_late_or_never(vast: VastEmulator, fault: str, left_after_hours: list[int]) -> None:
     vast.faults.add(fault)
     schedule(vast, rent(vast)[1]["new_contract"], 48)
     left = []

@@ -147,9 +147,7 @@ def test_it_shows_the_host_key_that_it_was_given_last(server: Sshd, log_in: Open
 
 
 @pytest.mark.parametrize("loose", ["keys", "keys.parent", "home"])
-def test_a_key_that_others_may_write_is_not_accepted(
-    server: Sshd, key: Path, log_in: Open, loose: str
-) -> None:
+def test_key_that_others_may_write_is_not_accepted(server: Sshd, key: Path, log_in: Open, loose: str) -> None:
     if not server.is_strict:
         pytest.skip("this computer does not allow to mount a home in a safe folder")
     server.authorize(public(key))

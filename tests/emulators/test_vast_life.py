@@ -192,9 +192,7 @@ def test_a_destroyed_instance_is_null_by_id_and_404_to_destroy(still: VastEmulat
         ("row_reappears", [0, 1.5, 2], [False, True, False]),
     ],
 )
-def test_a_destroy_can_be_late(
-    still: VastEmulator, fault: str, seconds: list[float], seen: list[bool]
-) -> None:
+def test_destroy_can_be_late(still: VastEmulator, fault: str, seconds: list[float], seen: list[bool]) -> None:
     instance_id = rented(still)
     still.faults.add(fault)
     assert ask(still, "DELETE", f"/api/v0/instances/{instance_id}/", {})[0] == 200

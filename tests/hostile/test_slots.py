@@ -126,9 +126,7 @@ def test_a_slot_of_no_held_machine_is_no_instance(pool: PoolProvider) -> None:
     pool.destroy("../../evil@held-owl-0a0a")
 
 
-def test_an_instance_that_is_no_slot_cannot_be_connected_to(
-    market: SlottedMarket, pool: PoolProvider
-) -> None:
+def test_instance_that_is_no_slot_cannot_be_connected_to(market: SlottedMarket, pool: PoolProvider) -> None:
     instance = pool.rent(order(pool))
     for name in ("x", "../evil.0000@held-owl-0a0a", "calm-heron-3f1a.0000@other-owl-0000"):
         with pytest.raises(ProviderError):

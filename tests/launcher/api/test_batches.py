@@ -223,9 +223,7 @@ def test_another_job_under_the_name_of_a_batch_is_a_batch_of_its_own(notebook: N
     ]
 
 
-def test_a_value_that_the_program_does_not_use_is_refused_before_anything_is_rented(
-    notebook: Notebook,
-) -> None:
+def test_a_value_that_the_program_does_not_use_is_refused_before_renting(notebook: Notebook) -> None:
     own = {"name": "own", "resources": {"gpus": 0}, "command": "python x.py", "success": {"exit_code": 0}}
     with pytest.raises(JobValueError, match="the batch varies lr"):
         notebook.client.sweep({**own, "limits": {"usd": 1}}, {"lr": [1, 2]}, usd=5)

@@ -37,9 +37,7 @@ def put(folder: Path, *names: str) -> None:
         ("qickstart.yaml", "quickstart.yaml"),
     ],
 )
-def test_a_mistyped_name_is_answered_with_the_file_that_was_meant(
-    typed: str, meant: str, folder: Path
-) -> None:
+def test_mistyped_name_is_answered_with_the_file_that_was_meant(typed: str, meant: str, folder: Path) -> None:
     put(folder, "job.yaml", "other.yaml", "jobs/sweep.yaml", "runs/sweep-1.txt")
     assert suggest_files(Path(typed)) == meant
 

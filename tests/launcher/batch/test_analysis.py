@@ -56,9 +56,7 @@ def test_spearman_of_known_values(one: list[float], other: list[float], expected
         ("aaabbb", [1, 1, 1, 1, 1, 1], None),
     ],
 )
-def test_the_share_of_variance_of_known_values(
-    groups: str, values: list[float], expected: float | None
-) -> None:
+def test_share_of_variance_of_known_values(groups: str, values: list[float], expected: float | None) -> None:
     assert variance_share(groups, values) == (None if expected is None else pytest.approx(expected))
 
 

@@ -73,9 +73,7 @@ def test_a_limit_of_the_job_itself_stays_and_must_fit(tmp_path: Path) -> None:
         plan(tmp_path / "b", usd=2.0, job_usd=3.0)
 
 
-def test_a_budget_that_does_not_pay_for_one_machine_is_refused_with_the_least_that_does(
-    tmp_path: Path,
-) -> None:
+def test_budget_that_does_not_pay_for_one_machine_is_refused_with_the_least_that_does(tmp_path: Path) -> None:
     with pytest.raises(JobValueError, match=r"limits.usd: \$0.0001 is too low") as caught:
         plan(tmp_path, usd=0.0001)
     assert caught.value.hint.startswith("limits: {usd: 0.0")

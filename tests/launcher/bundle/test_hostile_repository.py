@@ -29,9 +29,7 @@ def secret(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("kind", ["absolute", "parent", "inner parent", "of git"])
-def test_an_index_that_names_files_outside_packs_none_of_them(
-    checkout: Path, secret: Path, kind: str
-) -> None:
+def test_index_that_names_files_outside_packs_none_of_them(checkout: Path, secret: Path, kind: str) -> None:
     names = {
         "absolute": str(secret),
         "parent": "../.ssh/id_rsa",

@@ -93,9 +93,7 @@ def test_it_is_known_why_a_file_was_not_shipped(checkout: Path) -> None:
         ("ValueError: conf/local.yaml", False),
     ],
 )
-def test_the_file_that_a_program_missed_is_found_in_what_it_said(
-    checkout: Path, detail: str, path: bool
-) -> None:
+def test_file_that_a_program_missed_is_found_in_what_it_said(checkout: Path, detail: str, path: bool) -> None:
     run = a_run(
         spec_json=dump_job(replace(command_job(), code=Code(path=str(checkout)))),
         phase=Phase.ENDED,

@@ -204,9 +204,7 @@ def test_a_broken_file_ends_what_spends_with_all_faults_and_nothing_else(termina
     assert "launch" in terminal.type("launch", "--help").stdout
 
 
-def test_a_run_whose_config_file_breaks_meanwhile_is_driven_to_its_end_without_a_retry(
-    tmp_path: Path,
-) -> None:
+def test_run_whose_config_file_breaks_meanwhile_is_driven_to_its_end_without_a_retry(tmp_path: Path) -> None:
     terminal = Terminal(tmp_path, CRASH)
     terminal.job.write_text(terminal.job.read_text() + "retry: {signal: 2}\n")
     terminal.at(1.0, lambda: says(terminal, BROKEN))

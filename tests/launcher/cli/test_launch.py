@@ -129,9 +129,7 @@ def test_a_job_can_be_given_a_deadline_on_the_command_line(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("command", ["plan", "launch"])
-def test_a_deadline_that_is_over_is_refused_before_anything_is_rented(
-    terminal: Terminal, command: str
-) -> None:
+def test_a_deadline_that_is_over_is_refused_before_renting(terminal: Terminal, command: str) -> None:
     end = terminal.type(command, str(terminal.job), "--by", "2001-01-01 08:00")
     assert end.exit_code == 2
     assert "limits.deadline: 2001-01-01 08:00 is in the past" in end.stderr
@@ -210,9 +208,7 @@ def test_detached_what_fails_before_it_trains_is_told_as_ever(tmp_path: Path) ->
     assert terminal.machines() == 0
 
 
-def test_a_program_whose_success_names_a_step_shows_how_far_it_is_and_how_long_it_takes(
-    tmp_path: Path,
-) -> None:
+def test_program_whose_success_names_a_step_shows_how_far_it_is_and_how_long_it_takes(tmp_path: Path) -> None:
     terminal = Terminal(tmp_path, Training(seconds=300.0, steps=60))
     terminal.job.write_text(PROGRAM.replace("exit_code: 0", "steps: 60"))
     said = terminal.launch().stderr

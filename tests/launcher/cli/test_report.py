@@ -134,9 +134,7 @@ def test_help_of_both_is_there() -> None:
     assert "report " in listed and "diff " in listed
 
 
-def test_a_batch_leaves_its_page_beside_the_outputs_of_its_runs_and_no_commit_takes_it(
-    tmp_path: Path,
-) -> None:
+def test_batch_leaves_its_page_beside_the_outputs_of_its_runs_and_no_commit_takes_it(tmp_path: Path) -> None:
     desk = Desk(tmp_path, CRASH, Training())
     code, _, err = desk.submit()
     file = tmp_path / "out" / "report.html"

@@ -126,9 +126,7 @@ def test_a_search_that_learns_asks_for_its_points_while_it_runs(desk: Desk) -> N
     assert (plan["count"], plan["at_most_usd"]) == (7, 21.0)
 
 
-def test_the_points_of_a_batch_are_compared_by_dollars_and_by_what_went_with_the_metric(
-    tmp_path: Path,
-) -> None:
+def test_points_of_a_batch_are_compared_by_dollars_and_by_what_went_with_the_metric(tmp_path: Path) -> None:
     trainings = [Training(seconds=20.0 + 10 * n, loss=3.0 - n / 4) for n in range(6)]
     desk = Desk(tmp_path, *trainings)
     desk.file.write_text(FILE.replace("parallel: 3", "parallel: 1"))

@@ -185,9 +185,7 @@ def test_a_python_without_torch_is_found_without_importing_anything(
     assert examined(environ, "--provider", "vast")[1]["python"]["health"] == "warn"
 
 
-def test_a_python_that_is_not_there_fails(
-    examined: Examined, environ: dict[str, str], tmp_path: Path
-) -> None:
+def test_a_python_that_is_missing_fails(examined: Examined, environ: dict[str, str], tmp_path: Path) -> None:
     environ["VASTRUN_PYTHON"] = str(tmp_path / "nowhere")
     assert "No such file" in examined(environ)[1]["python"]["text"]
 
@@ -299,9 +297,7 @@ def test_machines_that_no_open_run_claims_are_a_warning(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("wrong_by_s", [0.0, 3600.0])
-def test_the_clock_is_held_against_the_server_s(
-    tmp_path: Path, vast: VastEmulator, wrong_by_s: float
-) -> None:
+def test_the_clock_is_held_against_the_servers(tmp_path: Path, vast: VastEmulator, wrong_by_s: float) -> None:
     clock = FakeClock(time.time() + wrong_by_s)
     provider = VastProvider(VastAccount(key=vast.account_key, server=vast.url), tmp_path, clock=clock)
     ahead_s = provider.account_status().clock_ahead_s

@@ -82,9 +82,7 @@ def pruned(terminal: Terminal) -> Run:
 
 
 @pytest.mark.parametrize("leave", [no_retry, no_money, tried_again_before, told_to_stop, pruned])
-def test_a_run_that_is_owed_no_attempt_has_ended(
-    terminal: Terminal, leave: Callable[[Terminal], Run]
-) -> None:
+def test_run_that_is_owed_no_attempt_has_ended(terminal: Terminal, leave: Callable[[Terminal], Run]) -> None:
     run = leave(terminal)
     before = list(terminal.ledger.runs())
     end = terminal.type("resume", run.id)

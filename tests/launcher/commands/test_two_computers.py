@@ -97,9 +97,7 @@ def test_another_computer_s_end_only_by_name_and_once_confirmed(desk: Terminal, 
 
 
 @pytest.mark.parametrize("named", ["00000000", "unknown", "", "\x1b[2J"])
-def test_a_ledger_without_machines_is_a_mistake_in_typing(
-    desk: Terminal, laptop: Terminal, named: str
-) -> None:
+def test_ledger_without_machines_is_a_mistake_in_typing(desk: Terminal, laptop: Terminal, named: str) -> None:
     desk.launch("--detach")
     end = laptop.type("reap", "-y", "--from-ledger", named)
     assert end.exit_code == 2

@@ -150,9 +150,7 @@ def test_a_gpu_is_known_by_the_name_that_its_driver_gives_it(offered: str, shown
     ],
     ids=["a limit below it", "a limit of nothing", "no limit"],
 )
-def test_the_memory_is_that_of_the_machine_or_the_container_s_limit_below_it(
-    text: str, memory_gb: float
-) -> None:
+def test_memory_is_that_of_the_machine_or_the_container_s_limit_below_it(text: str, memory_gb: float) -> None:
     assert read_box(text).memory_gb == pytest.approx(memory_gb)
 
 

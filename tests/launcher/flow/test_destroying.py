@@ -33,9 +33,7 @@ def test_only_a_destroy_that_failed_is_a_try_and_after_ten_over_six_minutes_it_i
     assert world.clock.now() - calm.clock.now() == pytest.approx(waits_s, abs=within_s)
 
 
-def test_the_traffic_that_is_charged_is_that_of_the_machine_s_own_row_before_the_destroy(
-    world: World,
-) -> None:
+def test_the_traffic_that_is_charged_is_that_of_the_machines_own_row_before_the_destroy(world: World) -> None:
     world.market.down_gb, world.market.own_row_down_gb = 1.0, 7.0
     assert world.launch().meter.down_gb == 7.0
 

@@ -107,9 +107,7 @@ def test_only_a_run_that_has_ended_has_the_time_of_its_end(world: World) -> None
 
 
 @pytest.mark.parametrize("seconds", [20.3, 20.6, 20.9])
-def test_the_end_of_a_training_that_has_done_its_steps_is_seen_at_once(
-    tmp_path: Path, seconds: float
-) -> None:
+def test_end_of_a_training_that_has_done_its_steps_is_seen_at_once(tmp_path: Path, seconds: float) -> None:
     world = World(tmp_path, training=Training(seconds=seconds, scores_s=10.0))
     world.launch()
     events = world.ledger.events(RUN_ID)

@@ -120,9 +120,7 @@ class UncountedMarket(Market):
         raise error
 
 
-def test_a_list_that_cannot_be_had_blocks_no_boot_that_the_machine_s_own_row_proves(
-    terminal: Terminal,
-) -> None:
+def test_list_that_cannot_be_had_blocks_no_boot_that_the_machine_s_own_row_proves(terminal: Terminal) -> None:
     terminal.market = UncountedMarket(terminal.clock, [Training()], usd_per_hour=3.6)
     end = terminal.launch()
     run = terminal.ledger.runs()[0]

@@ -54,9 +54,7 @@ def test_a_launcher_that_goes_on_with_the_run_arms_its_lease_again(terminal: Ter
 
 
 @pytest.mark.slow
-def test_a_lease_that_cannot_be_armed_again_is_told_once_and_the_limit_holds_all_the_same(
-    tmp_path: Path,
-) -> None:
+def test_a_lease_that_cannot_be_armed_again_is_told_once_and_the_limit_holds(tmp_path: Path) -> None:
     training = Training(seconds=1e6, kills_lease_after_s=10, obeys=False)
     terminal = Terminal(tmp_path, training)
     terminal.launch()

@@ -66,9 +66,7 @@ STEP_S = 3.3
 """Seconds of each step before the training: no multiple of the seconds between two polls."""
 
 
-def test_a_log_that_is_seen_to_grow_before_the_training_does_not_wait_for_the_next_poll(
-    tmp_path: Path,
-) -> None:
+def test_log_that_is_seen_to_grow_before_the_training_does_not_wait_for_the_next_poll(tmp_path: Path) -> None:
     steps = ("10-check-gpu", "25-packages", "40-data")
     world = World(tmp_path, training=Training(before_s=dict.fromkeys(steps, STEP_S)))
     world.market.remote_type = SeeingRemote

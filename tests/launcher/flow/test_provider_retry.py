@@ -186,9 +186,7 @@ def test_a_key_that_is_refused_again_much_later_is_tried_again_as_before(termina
     assert end.stderr.count("the key is not accepted; trying again") == 2
 
 
-def test_a_key_that_is_wrong_from_the_start_ends_the_run_before_anything_is_rented(
-    terminal: Terminal,
-) -> None:
+def test_a_key_that_is_wrong_from_the_start_ends_the_run_before_renting(terminal: Terminal) -> None:
     bank(terminal).account = None
     end = terminal.launch()
     assert end.exit_code == 5

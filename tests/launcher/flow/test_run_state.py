@@ -161,9 +161,7 @@ def test_one_lost_node_ends_the_others_within_a_minute_and_the_verdict_names_it(
     check_nothing_leaked(world)
 
 
-def test_a_node_whose_supervisor_did_not_hear_of_a_loss_is_stopped_by_its_launcher_once(
-    tmp_path: Path,
-) -> None:
+def test_node_whose_supervisor_did_not_hear_of_a_loss_is_stopped_by_its_launcher_once(tmp_path: Path) -> None:
     world = NodeWorld(tmp_path, market=DeafMarket)
     world.at(10.0, lambda: world.market.lose(1))
     world.launch()

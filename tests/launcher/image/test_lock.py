@@ -194,9 +194,7 @@ def test_a_lock_that_cannot_be_read_or_written_is_told(tmp_path: Path) -> None:
         ("-v /:/host", 0.0, ""),
     ],
 )
-def test_a_name_says_the_cuda_version_and_the_architecture(
-    image: str, cuda: float, architecture: str
-) -> None:
+def test_name_says_the_cuda_version_and_the_architecture(image: str, cuda: float, architecture: str) -> None:
     assert ImageRequirements.of(image) == ImageRequirements(cuda=cuda, architecture=architecture)
 
 

@@ -136,9 +136,7 @@ def test_a_database_that_stays_away_is_a_disk_that_takes_no_writes() -> None:
         assert ledger.get(RUN.id) == RUN
 
 
-def test_a_connection_that_breaks_at_any_byte_of_a_write_leaves_it_done_once(
-    postgres: PostgresServer,
-) -> None:
+def test_connection_that_breaks_at_any_byte_of_a_write_leaves_it_done_once(postgres: PostgresServer) -> None:
     database = postgres.database().rpartition("/")[2]
     with (
         Cable(("127.0.0.1", postgres.port)) as cable,

@@ -176,9 +176,7 @@ def test_a_real_box_holds_what_is_under_way_by_links_and_lets_go_of_it(tmp_path:
     assert [path.name for path in (tmp_path / "box").iterdir()] == ["run"]
 
 
-def test_a_launcher_killed_at_the_very_beginning_of_a_copy_harms_nothing(
-    home: Home, box: TrainingBox
-) -> None:
+def test_launcher_killed_at_the_very_beginning_of_a_copy_harms_nothing(home: Home, box: TrainingBox) -> None:
     box.save(20, {"state.pt": b"weights"})
     (home.folder / ".incoming" / "step-000020").mkdir(parents=True)
     home.save()

@@ -118,9 +118,7 @@ def test_a_path_with_a_doubled_slash_stays_inside(run: Run, tmp_path: Path) -> N
         (b'{"files": [3]}', "expected an object, not 3"),
     ],
 )
-def test_a_manifest_that_cannot_be_read_is_damaged_and_it_is_said_why(
-    run: Run, text: bytes, why: str
-) -> None:
+def test_a_manifest_that_is_unreadable_is_damaged_and_it_is_said_why(run: Run, text: bytes, why: str) -> None:
     box = box_with({})
     box.files[layout.MANIFEST] = text
     collected = FolderStore().collect(run, box)

@@ -86,9 +86,7 @@ def test_each_limit_that_is_not_met_is_told_and_what_to_type_then(
 
 
 @pytest.mark.parametrize("page", ["job-file.md", "own-script.md"])
-def test_the_first_job_of_a_page_runs_on_a_laptop_as_the_page_or_the_error_says(
-    page: str, tmp_path: Path
-) -> None:
+def test_the_first_job_of_a_page_runs_on_a_laptop_as_page_or_error_says(page: str, tmp_path: Path) -> None:
     text = (Path(__file__).parents[3] / "docs" / page).read_text(encoding="utf-8")
     job = re.findall(r"```yaml\n(.+?)```", text, re.DOTALL)[0]
     laptop = LocalProvider(tmp_path, sys.executable, clock=RealClock(), environ={"CUDA_VISIBLE_DEVICES": ""})

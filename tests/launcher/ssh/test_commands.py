@@ -29,9 +29,7 @@ def lease(machine: Machine) -> Iterator[None]:
     process.wait()
 
 
-def test_a_command_sees_the_container_s_environment_but_no_secret_of_it(
-    shell: SshRemote, lease: None
-) -> None:
+def test_a_command_sees_the_containers_environment_but_no_secret_of_it(shell: SshRemote, lease: None) -> None:
     seen = shell.run("env", timeout_s=LONGEST_S).stdout.splitlines()
     expected = {"PATH=/opt/tools:/usr/bin:/bin", "VASTRUN_INSTANCE=7", "LEASE_LIFE_S=3600", "CONTAINER_ID=7"}
     assert expected <= set(seen)

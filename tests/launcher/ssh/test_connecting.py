@@ -46,15 +46,11 @@ def test_the_proxy_is_used_when_the_direct_address_refuses(machine: Machine, clo
     assert says_hello(machine.shell(closed, machine.sshd.address))
 
 
-def test_the_proxy_is_used_when_the_direct_address_is_silent(
-    machine: Machine, silent: tuple[str, int]
-) -> None:
+def test_proxy_is_used_when_the_direct_address_is_silent(machine: Machine, silent: tuple[str, int]) -> None:
     assert says_hello(machine.shell(silent, machine.sshd.address, timeouts=QUICK))
 
 
-def test_the_address_that_answered_is_tried_first_the_next_time(
-    machine: Machine, silent: tuple[str, int]
-) -> None:
+def test_address_that_answered_is_tried_first_next_time(machine: Machine, silent: tuple[str, int]) -> None:
     assert says_hello(machine.shell(silent, machine.sshd.address, timeouts=QUICK))
     with Cable(silent) as direct:
         assert says_hello(machine.shell(direct.address, machine.sshd.address))
@@ -136,9 +132,7 @@ def test_a_host_key_that_changed_is_refused_before_anything_is_sent(machine: Mac
     assert machine.sshd.log.count("Accepted publickey") == 1
 
 
-def test_a_host_key_that_the_machine_s_log_names_is_believed_also_when_it_is_a_new_one(
-    machine: Machine,
-) -> None:
+def test_host_key_that_the_machines_log_names_is_believed_also_when_it_is_a_new_one(machine: Machine) -> None:
     named = [machine.sshd.fingerprint]
     shell = machine.shell(read_fingerprints=lambda: named)
     assert says_hello(shell)

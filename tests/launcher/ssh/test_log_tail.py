@@ -54,9 +54,7 @@ def test_a_log_that_was_cut_is_noticed(shell: SshRemote, machine: Machine) -> No
         assert next_of(shell, LINES) is None
 
 
-def test_a_log_that_was_begun_anew_is_noticed_although_it_is_longer(
-    shell: SshRemote, machine: Machine
-) -> None:
+def test_a_log_that_was_begun_anew_is_noticed_though_it_is_longer(shell: SshRemote, machine: Machine) -> None:
     (machine.box / LOG).write_bytes(b"another run\n" + LINES * 2)
     assert next_of(shell, LINES) is None
 

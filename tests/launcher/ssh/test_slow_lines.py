@@ -44,9 +44,7 @@ def slow(machine: Machine, tmp_path: Path) -> Callable[[int, float], SshRemote]:
     return shell
 
 
-def test_a_read_returns_what_has_come_and_the_next_one_goes_on(
-    slow: Callable[[int, float], SshRemote],
-) -> None:
+def test_read_returns_what_has_come_and_the_next_one_goes_on(slow: Callable[[int, float], SshRemote]) -> None:
     shell = slow(100, 0.25)
     content, reads = b"", 0
     while part := shell.read("file", offset=len(content)):

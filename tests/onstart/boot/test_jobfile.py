@@ -37,9 +37,7 @@ def test_values_of_any_kind_arrive_whole(tmp_path: Path) -> None:
         (command("x"), {"KIND=command", "PREPARE=", "PRELOAD=0"}),
     ],
 )
-def test_the_steps_learn_what_they_decide_by(
-    tmp_path: Path, program: dict[str, Any], expected: set[str]
-) -> None:
+def test_steps_learn_what_they_decide_by(tmp_path: Path, program: dict[str, Any], expected: set[str]) -> None:
     job = {
         "program": program,
         "ranks": 3,

@@ -193,9 +193,7 @@ def test_a_slow_start_is_no_fault_of_the_links(tmp_path: Path) -> None:
     assert late == ForkedRanks(faults={1: "was not ready within 2 s"})
 
 
-def test_a_rank_that_fails_as_it_starts_is_told_and_the_others_are_not_waited_for_long(
-    tmp_path: Path,
-) -> None:
+def test_rank_that_fails_as_it_starts_is_told_and_the_others_are_not_waited_for_long(tmp_path: Path) -> None:
     def work(rank: int, ranks: int, folder: Path) -> float | None:
         if rank == 1:
             raise RuntimeError("no such device")

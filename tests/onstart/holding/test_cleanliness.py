@@ -61,9 +61,7 @@ def of_slot(box: Path, name: str = "gone.0000") -> dict[str, str]:
     return {"VASTRUN_BOX": str(box / layout.SLOTS / name)}
 
 
-def test_a_process_of_a_slot_that_is_gone_is_killed_also_in_another_session(
-    box: Path, starts: Starts
-) -> None:
+def test_process_of_a_slot_that_is_gone_is_killed_also_in_another_session(box: Path, starts: Starts) -> None:
     pid = starts("sleep", "60", **of_slot(box))
     assert clean_up(box, SHARED, []) == ()
     assert not lives(pid)

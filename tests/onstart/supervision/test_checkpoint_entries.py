@@ -206,9 +206,7 @@ def test_a_file_is_complete_by_its_format(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("before", "complete"), [(998, False), (999, False), (1000, True)])
-def test_the_first_thousand_files_of_a_folder_are_checked(
-    tmp_path: Path, before: int, complete: bool
-) -> None:
+def test_first_thousand_files_of_a_folder_are_checked(tmp_path: Path, before: int, complete: bool) -> None:
     good, bad = at(tmp_path / "good", 100.0), at(tmp_path / "bad.safetensors", 100.0)
     files = [EntryFile(name=f"a/{n}", source=good, size=1, modified_ns=1, id=(1, n)) for n in range(before)]
     files += [EntryFile(name="a/x.safetensors", source=bad, size=1, modified_ns=1, id=(1, 1))]

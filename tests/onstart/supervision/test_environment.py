@@ -130,9 +130,7 @@ def test_the_onboard_trainer_finds_the_users_code() -> None:
     assert env["PYTHONPATH"].endswith(":/box/code")
 
 
-def test_the_ranks_talk_in_the_way_that_the_preflight_found_unless_the_job_says_otherwise(
-    tmp_path: Path,
-) -> None:
+def test_ranks_talk_in_the_way_that_the_preflight_found_unless_the_job_says_otherwise(tmp_path: Path) -> None:
     found = tmp_path / "run" / "preflight.json"
     found.parent.mkdir()
     found.write_text('{"env": {"NCCL_P2P_DISABLE": "1", "NCCL_SHM_DISABLE": "1"}}')

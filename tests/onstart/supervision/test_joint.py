@@ -88,9 +88,7 @@ def test_a_node_that_is_gone_is_the_cause_where_the_ranks_of_the_others_had_to_b
     assert account.first_failure is None
 
 
-def test_a_node_that_is_gone_before_any_rank_began_is_the_cause(
-    sides: list[Peers], boxes: list[Path]
-) -> None:
+def test_node_that_is_gone_before_any_rank_began_is_the_cause(sides: list[Peers], boxes: list[Path]) -> None:
     sides[1].__exit__()
     unbegun = replace(observed(sides[0], 0, at=10.0), processes=(), agent_exit=-9)
     account = diagnose(boxes[0], add_peer_observations(boxes[0], unbegun, sides[0]))

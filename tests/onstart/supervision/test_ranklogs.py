@@ -191,9 +191,7 @@ def test_a_gap_is_named_with_its_size(logs: Logs) -> None:
 
 
 @pytest.mark.parametrize(("size", "skipped"), [(1 << 18, 0), ((1 << 18) + 1, 64)])
-def test_an_output_that_just_fits_is_shown_from_its_first_line(
-    size: int, skipped: int, tmp_path: Path
-) -> None:
+def test_output_that_just_fits_is_shown_from_its_first_line(size: int, skipped: int, tmp_path: Path) -> None:
     tail = Tail(path=tmp_path / "rank-0.log", source="rank0")
     tail.path.write_bytes((b"x" * 63 + b"\n") * (1 << 12) + b"y" * (size - (1 << 18)))
     assert tail.skip_to_end() == skipped

@@ -56,9 +56,7 @@ def test_a_wrong_checksum_is_the_jobs_fault_and_leaves_no_file(server: FileServe
 
 
 @pytest.mark.parametrize("path", ["../evil", "/etc/evil", "a/../../evil", "", ".hidden", "a\\b"])
-def test_a_path_that_leaves_the_folder_is_the_jobs_fault(
-    path: str, server: FileServer, tmp_path: Path
-) -> None:
+def test_path_that_leaves_the_folder_is_the_jobs_fault(path: str, server: FileServer, tmp_path: Path) -> None:
     with pytest.raises(DataFileError, match=r"^data: path: ") as raised:
         provide(described(server.url, path=path), tmp_path, None, {})
     assert raised.value.blame == "job"

@@ -35,9 +35,7 @@ def test_without_a_checksum_what_a_killed_run_left_is_not_trusted(server: FileSe
 
 
 @pytest.mark.parametrize("how", ["no ranges", "another version"])
-def test_a_server_that_cannot_continue_sends_it_all_again(
-    how: str, server: FileServer, tmp_path: Path
-) -> None:
+def test_server_that_cannot_continue_sends_it_all_again(how: str, server: FileServer, tmp_path: Path) -> None:
     server.cut_after = [MEGABYTE]
     server.resumes = how != "no ranges"
     server.etag = lambda request: f'"{request}"' if how == "another version" else '"1"'
@@ -80,9 +78,7 @@ def test_a_refusal_blames_the_job_or_the_server(
 
 
 @pytest.mark.parametrize("target", ["ftp://127.0.0.1/x", "file:///etc/passwd", "data:,x", "gopher://x/"])
-def test_a_redirect_to_another_scheme_is_not_followed(
-    target: str, server: FileServer, tmp_path: Path
-) -> None:
+def test_redirect_to_another_scheme_is_not_followed(target: str, server: FileServer, tmp_path: Path) -> None:
     server.statuses, server.headers = [302] * 6, {"Location": target}
     blame, said = failure(described(server.url), tmp_path)
     assert blame == "server"
@@ -141,9 +137,7 @@ def test_a_file_whose_first_part_is_always_cut_and_never_matches_is_given_up(
     assert len(server.paths) < 20
 
 
-def test_a_server_that_sends_little_between_long_pauses_is_given_up(
-    server: FileServer, tmp_path: Path
-) -> None:
+def test_server_that_sends_little_between_long_pauses_is_given_up(server: FileServer, tmp_path: Path) -> None:
     server.statuses, server.headers = ([503] * 5 + [200]) * 100, {"Retry-After": "120"}
     server.cut_after = [MEGABYTE + 1000] * 100
     server.content, passed = CONTENT * 3, [0.0]

@@ -179,9 +179,7 @@ def test_a_truncated_file_is_named(copied: Path) -> None:
         data.splits(config_of("darcy"), copied)
 
 
-def test_the_command_makes_and_checks_sets_anywhere(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_command_makes_and_checks_sets_anywhere(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     anywhere = ["--folder", str(tmp_path)]
 
     def run(*arguments: str) -> subprocess.CompletedProcess[str]:

@@ -34,9 +34,7 @@ def measured(field: torch.Tensor) -> dict[str, float]:
         (9, 9, "high", None),
     ],
 )
-def test_a_wave_counts_in_the_band_of_its_length(
-    across: int, down: int, band: str, rings: int | None
-) -> None:
+def test_wave_counts_in_the_band_of_its_length(across: int, down: int, band: str, rings: int | None) -> None:
     x, y = torch.meshgrid(torch.arange(POINTS), torch.arange(POINTS), indexing="ij")
     found = measured(torch.cos(2 * math.pi * (across * x + down * y) / POINTS))
     others = {"low", "mid", "high"} - {band}

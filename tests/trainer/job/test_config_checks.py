@@ -91,9 +91,7 @@ def test_a_fault_is_found_from_its_limit_on(changes: dict[str, Any], ranks: int,
         ({"ranges": {"betas": (0.4, 0.5)}, "unseen": {"betas": (0.5,)}}, ["data.unseen"]),
     ],
 )
-def test_a_range_rises_and_values_are_either_trained_or_unseen(
-    data: dict[str, Any], faults: list[str]
-) -> None:
+def test_range_rises_and_values_are_either_trained_or_unseen(data: dict[str, Any], faults: list[str]) -> None:
     assert keys(data=(replace(ADVECTION, **data),)) == faults
 
 

@@ -96,9 +96,7 @@ def test_the_heartbeat_goes_on_under_the_labels(tmp_path: Path) -> None:
     assert (beat.step, beat.activity) == (6, "optimizer")
 
 
-def test_the_heartbeat_of_a_later_stage_has_the_recorded_step_while_the_trace_is_written(
-    tmp_path: Path,
-) -> None:
+def test_heartbeat_of_a_later_stage_has_the_recorded_step_while_the_trace_is_written(tmp_path: Path) -> None:
     stage = Heartbeat(tmp_path / layout.HEARTBEATS / "rank-0")
     stage.first_step = 10
     later = profiler(tmp_path, heart=stage, step=12, steps=2)

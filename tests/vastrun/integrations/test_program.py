@@ -23,9 +23,7 @@ def run(program: str, folder: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=False)
 
 
-def test_the_checkpoint_to_continue_from_is_the_one_that_was_restored(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_checkpoint_to_continue_from_is_the_one_that_was_restored(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("VASTRUN_RESUME", "/box/code/checkpoints/step_5")
     assert resume_path() == "/box/code/checkpoints/step_5"
     monkeypatch.setenv("VASTRUN_RESUME", "")

@@ -40,9 +40,7 @@ def test_a_job_with_gpus_gets_its_part_of_a_node_s_cores_and_memory(partitions: 
     assert ids(job(2), partitions) == ["old/32c/2xgpu", "gpu/24c/128000M/2xv100", "gpu/16c/128000M/2xa100"]
 
 
-def test_a_job_for_the_cpu_gets_a_core_a_rank_and_no_node_with_gpus_first(
-    partitions: list[Partition],
-) -> None:
+def test_job_for_the_cpu_gets_a_core_a_rank_and_no_node_with_gpus_first(partitions: list[Partition]) -> None:
     found = ids(replace(job(), ranks=4), partitions)
     assert found[0] == "cpu/4c/16000M"
     assert {one.partition("/")[0] for one in found[1:]} == {"gpu", "old"}

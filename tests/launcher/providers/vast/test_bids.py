@@ -27,9 +27,7 @@ def test_a_machine_that_was_outbid_lists_the_bid_that_wins_and_runs_again_for_it
     provider.destroy(machine.id)
 
 
-def test_a_bid_that_vast_refuses_and_one_for_a_machine_that_is_gone_are_errors(
-    provider: VastProvider,
-) -> None:
+def test_bid_that_vast_refuses_and_one_for_a_machine_that_is_gone_are_errors(provider: VastProvider) -> None:
     machine = provider.rent(order(provider, job(interruptible=True)))
     with pytest.raises(ProviderError, match="price is out of range"):
         provider.change_bid(machine.id, 999.0)

@@ -94,9 +94,7 @@ def test_a_value_out_of_range_is_refused(read: Callable[[Any], Any], given: obje
     ("given", "found"),
     [(1, "1"), ("7", "7"), (0, None), (-1, None), (10**12 - 1, "999999999999"), (10**12, None)],
 )
-def test_an_instance_is_known_by_a_positive_id_within_vast_s_numbers(
-    given: object, found: str | None
-) -> None:
+def test_instance_is_known_by_a_positive_id_within_vast_s_numbers(given: object, found: str | None) -> None:
     assert id_of({"id": given}) == found
 
 

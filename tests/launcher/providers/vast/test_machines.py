@@ -189,9 +189,7 @@ def test_a_box_that_is_gone_is_told_so(provider: VastProvider) -> None:
         provider.connect(machine)
 
 
-def test_a_stop_for_lack_of_credit_is_told_from_a_lost_bid(
-    vast: VastEmulator, provider: VastProvider
-) -> None:
+def test_stop_for_lack_of_credit_is_told_from_a_lost_bid(vast: VastEmulator, provider: VastProvider) -> None:
     vast.faults.add("credit_zero")
     machine = provider.rent(rentals.order(provider, rentals.job(interruptible=True)))
     assert "credit is used up" in str(rentals.eventually_refused(provider, machine))

@@ -154,9 +154,7 @@ def test_an_empty_market_is_no_offer(vast: VastEmulator, provider: VastProvider)
         provider.search(job())
 
 
-def test_an_offer_that_only_the_market_report_finds_is_taken(
-    vast: VastEmulator, provider: VastProvider
-) -> None:
+def test_offer_that_only_the_market_report_finds_is_taken(vast: VastEmulator, provider: VastProvider) -> None:
     vast.faults.add("no_offers")
     assert provider.search(job())
 

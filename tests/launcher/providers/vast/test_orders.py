@@ -196,9 +196,7 @@ def test_a_machine_that_is_named_by_another_type_of_number_is_the_rented_one(nam
 
 @pytest.mark.parametrize("named", [f"C.{ID}", {"id": int(ID)}, [int(ID)], True, -1])
 @pytest.mark.parametrize("success", [True, False])
-def test_a_name_that_is_no_id_leaves_the_machine_to_be_found_by_its_label(
-    named: object, success: bool
-) -> None:
+def test_name_that_is_no_id_leaves_the_machine_to_be_found_by_its_label(named: object, success: bool) -> None:
     api = Api(answer={"success": success, "new_contract": named})
     with pytest.raises(errors.UncertainError, match="named the machine"):
         api.rent()

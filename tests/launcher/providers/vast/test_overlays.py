@@ -113,9 +113,7 @@ def test_what_is_asked_for_is_shown_with_the_overlay(provider: VastProvider) -> 
     assert not any(name.startswith("-n") for name in provider.request(order(provider))["env"])
 
 
-def test_an_overlay_that_was_made_without_an_answer_is_used(
-    vast: VastEmulator, provider: VastProvider
-) -> None:
+def test_overlay_that_was_made_without_an_answer_is_used(vast: VastEmulator, provider: VastProvider) -> None:
     vast.faults.add("overlay_made_unsaid")
     provider.rent(order_of(provider))
     assert len(vast.overlays) == 1

@@ -94,9 +94,7 @@ def row(name: str, run: Run | None = None) -> PointResult:
 
 @pytest.mark.parametrize("metric", ["time", "scores.cost", "steps", "run", "values", "verdict", "#"])
 @pytest.mark.parametrize("width", [None, 60])
-def test_a_metric_that_is_called_like_a_column_has_a_column_of_its_own(
-    metric: str, width: int | None
-) -> None:
+def test_a_metric_that_is_called_like_a_column_has_its_own_column(metric: str, width: int | None) -> None:
     spec = BatchSpec(name="widths", job="job.yaml", objective=BatchObjective(metric=metric, goal="min"))
     rows = [row(name) for name in ("train", "valid")]
     header, *lines = results_text(rows, spec, width).splitlines()

@@ -122,9 +122,7 @@ def test_a_point_that_is_pointed_at_is_seen_in_all_pictures(batch_file: Path, br
     assert browser.evaluate("document.querySelector('.chosen').textContent").startswith("#7 ")
 
 
-def test_a_scale_may_be_changed_and_the_curves_follow_the_users_taste(
-    batch_file: Path, browser: Page
-) -> None:
+def test_scale_may_be_changed_and_the_curves_follow_the_users_taste(batch_file: Path, browser: Page) -> None:
     browser.look()
     browser.open(batch_file)
     pressed = "document.querySelector('.tools button[aria-pressed]').getAttribute('aria-pressed')"

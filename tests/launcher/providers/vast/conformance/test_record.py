@@ -59,9 +59,7 @@ def test_a_row_of_another_version_is_left_out(tmp_path: Path) -> None:
         ({"seen": {"offer.units": ["MB"]}}, "offer.units"),
     ],
 )
-def test_a_file_that_is_none_is_refused_by_its_key(
-    changes: dict[str, Any], named: str, tmp_path: Path
-) -> None:
+def test_file_that_is_none_is_refused_by_its_key(changes: dict[str, Any], named: str, tmp_path: Path) -> None:
     file = tmp_path / "seen.json"
     write_record(file, RECORD)
     file.write_text(json.dumps(json.loads(file.read_text()) | changes))
