@@ -73,10 +73,6 @@ def _exchange_once(operator: FSDPModule) -> None:
     hook = operator.register_forward_hook(at_first_use)
 
 
-def _clip(model: nn.Module, max_norm: float) -> None:
-    clip_grad_norm_(model.parameters(), max_norm, foreach=True)
-
-
 @torch.no_grad()
 def _clip_shards(model: nn.Module, max_norm: float) -> None:
     """The same on this rank's shards: each operation on DTensors would cost the host many times as much."""
@@ -105,7 +101,9 @@ class Way:
     """What differs between the strategies."""
 
     wrap: Callable[[Workload], nn.Module]
-    clip: Callable[[nn.Module, float], None] = _clip
+    clip: Callable[[nn.Module, float], None] = lambda model, most: clip_grad_norm_(
+        model.parameters(), most, foreach=True
+    )
     save: Callable[[Path, nn.Module, torch.optim.Optimizer], None] = _save
 
 

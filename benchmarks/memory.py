@@ -15,7 +15,6 @@ from typing import Self
 
 import psutil
 
-_EVERY_S = 0.05
 _PEAK = re.compile(r"^VmHWM:\s+(\d+) kB$", re.MULTILINE)
 
 
@@ -39,7 +38,7 @@ class PeakWatch:
 
     def _look_on(self) -> None:
         this = psutil.Process()
-        while not self._over.wait(_EVERY_S):
+        while not self._over.wait(0.05):
             peaks = [_peak_mib(process.pid) for process in this.children(recursive=True)]
             self.mib = max(self.mib, *peaks, 0.0)
 

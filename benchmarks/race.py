@@ -26,7 +26,6 @@ from vastrun.trainer.sampling.windows import draw_indices
 from vastrun.trainer.stages.objective import UnrollLoss
 
 UNROLL = 3
-NOISE = 0.01
 _TICKS = 10_000
 """Parts of a training's time, to which the schedule of the rate is cut."""
 _EMA_DECAY = 0.9995
@@ -125,7 +124,7 @@ class Racer:
 
     def _step(self) -> None:
         drawn = draw_indices(
-            self._seed, self.steps, batch=self.candidate.batch, noise=NOISE, space=self._space
+            self._seed, self.steps, batch=self.candidate.batch, noise=0.01, space=self._space
         )
         windows = self._task.batch(self.steps, drawn)
         self._optimizer.zero_grad()

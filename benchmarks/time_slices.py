@@ -24,7 +24,6 @@ from vastrun.contract import layout
 SLICE_S = 1.0
 STDOUT = "stdout"
 _LOOK_S = 0.05
-_START_S = 120.0
 
 
 class Training:
@@ -46,7 +45,7 @@ class Training:
 
     def begin(self) -> None:
         """Let it run until its first step is done."""
-        until = time.monotonic() + _START_S
+        until = time.monotonic() + 120.0
         while not self.records():
             if self.has_ended or time.monotonic() > until:
                 self._fail("began no step")

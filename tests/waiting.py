@@ -7,7 +7,6 @@ from typing import TypeVar
 
 LONGEST_S = 240.0
 """Twenty times as long as anything takes on an idle computer: a busy one fails no test."""
-_LOOK_EVERY_S = 0.02
 
 _T = TypeVar("_T")
 
@@ -18,7 +17,7 @@ def eventually(look: Callable[[], _T], *, within_s: float = LONGEST_S, what: str
     while not (value := look()):
         if time.monotonic() > deadline:
             raise AssertionError(f"{what} did not happen within {within_s:.0f} s; last seen: {value!r}")
-        time.sleep(_LOOK_EVERY_S)
+        time.sleep(0.02)
     return value
 
 

@@ -11,7 +11,6 @@ from docker.models.containers import Container
 from benchmarks.chaos.troubles import DOCKER_KILL, DOCKER_PAUSE, NETWORK_REMOVED, Trouble
 from tests.emulators.vast import VastEmulator
 
-_REMOVED_S = 10.0
 Deed = Callable[[Container], None]
 
 
@@ -28,7 +27,7 @@ def befall(trouble: Trouble, vast: VastEmulator) -> bool:
 
 def left_containers(vast: VastEmulator) -> int:
     """So many outlive their instances."""
-    deadline = time.monotonic() + _REMOVED_S
+    deadline = time.monotonic() + 10.0
     while (left := len(vast.containers()) - len(vast.instances)) > 0 and time.monotonic() < deadline:
         time.sleep(0.1)
     return max(left, 0)

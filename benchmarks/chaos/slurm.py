@@ -27,8 +27,6 @@ command: python -uc "import time; [(print('line', n), time.sleep(0.1)) for n in 
 success: {{log: line {last}$}}
 """
 _RESUMES = 4
-_DOWN_S = 3.0
-_ENDS_S = 60.0
 _NAMES_NODE = ("node set down",)
 
 
@@ -71,7 +69,7 @@ def _drain(run: Struck) -> None:
 def _restart_slurmd(run: Struck) -> None:
     node = run.node
     run.cluster.kill_node(node)
-    time.sleep(_DOWN_S)
+    time.sleep(3.0)
     run.cluster.start_node(node)
 
 
@@ -167,7 +165,7 @@ def _left(terminal: Terminal, cluster: Slurm) -> str:
     """What is still rented."""
     # What was cancelled while its slurmd was away is ended by that a moment later.
     with contextlib.suppress(AssertionError):
-        eventually(lambda: cluster.job_of("vastrun-") is None, within_s=_ENDS_S, what="the end of the job")
+        eventually(lambda: cluster.job_of("vastrun-") is None, within_s=60.0, what="the end of the job")
     listed = cluster.run("squeue", "-h", "-o", "%j %T %M %r").splitlines()
     jobs = [job for job in listed if job.startswith("vastrun-")]
     boxes = list((terminal.state / "vastrun" / "slurm").glob("[!.]*"))

@@ -14,14 +14,13 @@ from vastrun.launcher.providers.vast.conformance.assumptions import Value
 
 LINE = {"inet_down_usd": 0.02, "inet_up_usd": 0.02, "inet_down": 80.0, "inet_up": 80.0}
 """Slow, so that a unit that is too large shows soon."""
-CODE_BYTES = 6_000_000
 
 
 def launched(tmp_path: Path, seen: dict[str, Value], fault: str = "") -> tuple[Cost, float, float, list[str]]:
     """The run's cost by the ledger; the bill in all and of its traffic; lines about the counter."""
     code = tmp_path / "code"
     code.mkdir()
-    (code / "weights").write_bytes(os.urandom(CODE_BYTES))
+    (code / "weights").write_bytes(os.urandom(6_000_000))
     market = [replace(one, **LINE) for one in machines(2)]
     with FastLauncher(tmp_path, factor=2.0, market=market, seen=seen) as launcher:
         if fault:

@@ -16,7 +16,6 @@ _MEMORY: Mapping[str, Callable[[float], float]] = {
     "other": lambda share: 3 / share,
 }
 """By which the memory in a machine's row is that of its host."""
-_COUNTERS = ("inet_down_billed", "inet_up_billed")
 Bend = Callable[[World, Call, Reply], Reply]
 
 
@@ -125,7 +124,7 @@ def _row(world: World, row: Mapping[str, Any]) -> dict[str, Any]:
         changes["image_uuid"] = f"{row['image_uuid']}-of-its-own"
     if row.get("start_date") is not None:
         changes["start_date"] = row["start_date"] + behaviour.number("instance.start")
-    for column in _COUNTERS:
+    for column in ("inet_down_billed", "inet_up_billed"):
         if row.get(column) is not None:
             changes[column] = row[column] * behaviour.number("download.billed")
     if (factor := _MEMORY.get(behaviour.word("instance.memory"))) is not None:

@@ -18,7 +18,6 @@ from tests.emulators.nvidia_smi import nvidia_smi
 
 _INIT = Path(__file__).with_name("container_init.sh")
 _SSH = "22/tcp"
-_SHARED_MEMORY = "1g"
 _GRACE_S = 0.15
 """A box that asks for its own end still gets the answer."""
 _NEVER_RAN = 125
@@ -113,7 +112,7 @@ class ContainerBox:
             ports=dict.fromkeys((_SSH, *program.ports), ("127.0.0.1", None)),
             init=True,
             stdin_open=program.ssh,
-            shm_size=_SHARED_MEMORY,
+            shm_size="1g",
         )
 
     def _watch(self, container: Container, number: int) -> None:

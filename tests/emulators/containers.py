@@ -20,7 +20,6 @@ PROXY = "proxy"
 _NOISE = "Error: remote port forwarding failed for listen port {port}\n"
 _SLOW = 200_000.0
 _FLAWS = {"key_modes_wrong": "modes", "key_owner": "owner"}
-_WITHOUT_KEY = ("attach_denied", "attach_lost")
 _MOODS = {
     "ssh_refused": {PROXY: Mood.REFUSING, SSH_PORT: Mood.REFUSING},
     "ssh_silent": {PROXY: Mood.SILENT, SSH_PORT: Mood.SILENT},
@@ -173,7 +172,7 @@ class Containers:
         if with_key and self._behaviour.word("box.key") == "present":
             injected["CONTAINER_API_KEY"] = instance.api_key
         ordered = dict(instance.rental.variables)
-        if any(self._faults.waiting(name, instance.place) for name in _WITHOUT_KEY):
+        if any(self._faults.waiting(name, instance.place) for name in ("attach_denied", "attach_lost")):
             ordered.pop(KEY_VARIABLE, None)
         return {**ordered, **injected}
 

@@ -15,8 +15,6 @@ from tests.emulators.container_box import ContainerBox
 
 LABEL = "io.vastrun.emulator"
 """On every container: the emulator's id, which begins with the number of its process."""
-_CALLS = 64
-_CALL_S = 60
 
 
 class DockerHost:
@@ -24,7 +22,7 @@ class DockerHost:
 
     def __init__(self, image: str) -> None:
         try:
-            self._docker = docker.from_env(max_pool_size=_CALLS, timeout=_CALL_S)
+            self._docker = docker.from_env(max_pool_size=64, timeout=60)
             self._image = self._docker.images.get(image).id
         except DockerException as error:
             raise RuntimeError(

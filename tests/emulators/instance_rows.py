@@ -5,8 +5,6 @@ from typing import Any
 from tests.emulators.instance import SSH_PORT, Instance
 from tests.emulators.offer_rows import LOOPBACK, costs, driver_number, machine_columns, storage_usd_per_hour
 
-_LOOPBACKS = ("0.0.0.0", "::")
-
 
 def instance_row(instance: Instance, now: float) -> dict[str, Any]:
     """All columns that one look at the instance shows."""
@@ -115,7 +113,7 @@ def _network(instance: Instance) -> dict[str, Any]:
 
 
 def _published(number: int) -> list[dict[str, str]]:
-    return [{"HostIp": address, "HostPort": str(number)} for address in _LOOPBACKS]
+    return [{"HostIp": address, "HostPort": str(number)} for address in ("0.0.0.0", "::")]
 
 
 def _money(instance: Instance) -> dict[str, Any]:

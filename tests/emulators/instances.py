@@ -26,7 +26,6 @@ BY_ID, IN_LIST = "by_id", "in_list"
 _GHOST_S = 2.0
 _FIRST_ID = 50_000_000
 """Ids differ between emulators, as processes of several share this computer."""
-_NEVER = float("inf")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -270,7 +269,7 @@ class Fleet:
         """When the credit is used up, as things stand; never, if nothing runs."""
         burn = sum(instance.meter.usd_per_second for instance in self)
         if burn <= 0 or not any(instance.cur == "running" for instance in self):
-            return _NEVER
+            return float("inf")
         return self._events.moment + max(self._account.credit, 0.0) / burn
 
     def _stop_all(self) -> None:

@@ -90,7 +90,11 @@ class Market:
         if underscores:
             rows = [{**row, "gpu_name": row["gpu_name"].replace(" ", "_")} for row in rows]
         if filtering:
-            filters = _filters(query)
+            filters = {
+                _ALIASES.get(column, column): wanted
+                for column, wanted in query.items()
+                if column not in _NOT_FILTERS
+            }
             rows = [row for row in rows if matches(_searchable(row), filters)]
         for column, direction in reversed(query.get("order") or [["score", "desc"]]):
             rows.sort(key=sort_key(column, reverse=direction == "desc"), reverse=direction == "desc")
@@ -204,14 +208,6 @@ class Market:
 def _outranks(bid_usd: float | None, other_usd: float | None) -> bool:
     """On demand beats every bid, a bid beats a lower one."""
     return other_usd is not None and (bid_usd is None or bid_usd > other_usd)
-
-
-def _filters(query: Mapping[str, Any]) -> dict[str, Any]:
-    return {
-        _ALIASES.get(column, column): conditions
-        for column, conditions in query.items()
-        if column not in _NOT_FILTERS
-    }
 
 
 def _searchable(row: Mapping[str, Any]) -> dict[str, Any]:

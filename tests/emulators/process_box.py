@@ -217,7 +217,8 @@ class ProcessBox:
         self._script("hostname", _HOSTNAME.format(addresses=addresses, hostname=hostname))
         keygen = shlex.quote(shutil.which("ssh-keygen") or "ssh-keygen")
         self._script("ssh-keygen", _SSH_KEYGEN.format(root=self.root, ssh_keygen=keygen))
-        config = _SSHD_CONFIG.format(root=self.root, sftp=_sftp_server())
+        sftp = next((path for path in _SFTP_SERVERS if Path(path).exists()), "internal-sftp")
+        config = _SSHD_CONFIG.format(root=self.root, sftp=sftp)
         (self.root / "etc/ssh/sshd_config").write_text(config)
         session = "".join(f'{name}="{value}"\n' for name, value in program.session_env.items())
         with (self.root / "etc/environment").open("a") as environment:
@@ -260,7 +261,3 @@ def _allow_privilege_separation() -> None:
     if os.geteuid() == 0:
         with _privilege_separation:
             Path("/run/sshd").mkdir(mode=0o755, exist_ok=True)
-
-
-def _sftp_server() -> str:
-    return next((path for path in _SFTP_SERVERS if Path(path).exists()), "internal-sftp")

@@ -43,8 +43,6 @@ if TYPE_CHECKING:
 
     from tests.emulators.docker_host import DockerHost
 
-_TICK_S = 0.05
-
 
 class VastEmulator:
     """A Vast of one's own. All parts may be looked at and changed while it runs, under `lock`."""
@@ -208,7 +206,7 @@ class VastEmulator:
         return self.clock.now() - self._world.behaviour.number("clock.ahead")
 
     def _tick(self) -> None:
-        while not self._closing.wait(_TICK_S):
+        while not self._closing.wait(0.05):
             with self.lock:
                 self._world.settle()
 

@@ -19,7 +19,6 @@ from tests.gpu.check import Broken, Check, Place, Result, Seen, State, concluded
 from vastrun.onstart.supervision.processes import adopt_orphans, die_with_parent, kill_descendants
 
 _PRELOADED = "tests.trainer.preloaded"
-_KILL_S = 10.0
 _ON_A_BUSY_COMPUTER_S = 600.0
 """Limit of each check on a CPU: how fast it is, nobody knows."""
 _MIN_S = 5.0
@@ -137,7 +136,7 @@ def _do(
     except BaseException as error:  # noqa: BLE001 - a program that is called may leave by SystemExit
         print(traceback.format_exc(), file=sys.stderr, flush=True)
         answer = "".join(traceback.format_exception_only(error)).strip()
-    kill_descendants(within_s=_KILL_S)
+    kill_descendants(within_s=10.0)
     sys.stdout.flush()  # whoever has the answer kills this process
     pipe.send_bytes(pickle.dumps(answer))
     os._exit(0)

@@ -53,14 +53,6 @@ class FloodingVast(BaseHTTPRequestHandler):
                 return
 
 
-def _large(request: FloodingVast) -> None:
-    request.send(b'{"instances": [', *[b"0," * (_MB // 2)] * 64)
-
-
-def _lists(request: FloodingVast) -> None:
-    request.send(b"[" + b"[]," * (2 * _MB) + b"0]")
-
-
 def _bomb(request: FloodingVast) -> None:
     packer = zlib.compressobj(wbits=31)
     # From the second on each part is the same: to pack it again would take seconds.
@@ -76,9 +68,9 @@ def _pages(request: FloodingVast) -> None:
 
 
 FLOODS: dict[str, Callable[[FloodingVast], None]] = {
-    "a large answer": _large,
+    "a large answer": lambda request: request.send(b'{"instances": [', *[b"0," * (_MB // 2)] * 64),
     "a small one that unpacks to a large one": _bomb,
-    "lists without an end": _lists,
+    "lists without an end": lambda request: request.send(b"[" + b"[]," * (2 * _MB) + b"0]"),
     "pages without an end": _pages,
 }
 

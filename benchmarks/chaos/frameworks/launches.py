@@ -25,7 +25,6 @@ from tests.emulators.vast import VastEmulator
 from tests.waiting import eventually
 
 _MAX_S = 900.0
-_POLL_S = 0.02
 _STEP = re.compile(r"^step (\d+)\b", re.MULTILINE)
 
 
@@ -138,7 +137,7 @@ def _destroy(vast: VastEmulator, launch: Launch, step: int, delay_s: float) -> s
     """
     deadline = time.monotonic() + _MAX_S
     while launch.process.poll() is None and time.monotonic() < deadline:
-        time.sleep(_POLL_S)
+        time.sleep(0.02)
         if _newest_step(_printed(vast)) >= step:
             time.sleep(delay_s)
             printed = _printed(vast)

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
 _WARM_UP = 3
 _DATA: Settings = {"betas": [1.0], "train": 32, "test": 8, "points": 32, "frames": 9}
-_STALL_S = 8.0
 
 
 def check_no_sync(place: Place, folder: Path) -> Seen:
@@ -127,7 +126,7 @@ def check_hang(place: Place, folder: Path) -> Seen:
         "strategy": "ddp",
         "data": {**_DATA, "task": "tests.onstart.supervision.faulty:make"},
     }
-    job: dict[str, Any] = {"stall_s": _STALL_S, "env": {"FAULTS": json.dumps([fault])}}
+    job: dict[str, Any] = {"stall_s": 8.0, "env": {"FAULTS": json.dumps([fault])}}
     with supervised(box_of(folder / "box", place, settings, ranks=ranks, **job)) as run:
         outcome = run.outcome()
         expect_reason(run, outcome, "finished")

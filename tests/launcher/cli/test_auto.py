@@ -1,5 +1,7 @@
 """`auto` in a job file, as the commands answer it: the number is what is shown, rented and kept."""
 
+from typing import Any
+
 import pytest
 
 from tests.fakebox import Training
@@ -33,12 +35,19 @@ def test_a_run_keeps_its_answer_and_another_attempt_has_the_same(terminal: Termi
     assert "resources.gpu_memory_gb: auto is 12.3: " in terminal.launch(*AUTO, "--dry-run").stderr
 
 
-def test_nothing_is_rented_where_auto_has_no_answer(terminal: Terminal) -> None:
-    terminal.estimator.answer = EstimateError("python has no torch; pip install torch brings it")
+@pytest.mark.parametrize(
+    ("answer", "fault"),
+    [
+        (EstimateError("python has no torch; pip brings it"), "auto: python has no torch; pip brings it"),
+        (workloads(strategy="ddp", large_gb=1e6), "no GPU is large enough"),
+    ],
+)
+def test_nothing_is_rented_where_auto_has_no_answer(terminal: Terminal, answer: Any, fault: str) -> None:
+    terminal.estimator.answer = answer
     end = terminal.launch(*AUTO)
     assert (end.exit_code, terminal.market.rentals, sizes(terminal)) == (2, 0, [])
     (told,) = [line for line in end.stderr.splitlines() if line.startswith("error: ")]
-    assert "cannot estimate auto: python has no torch; pip install torch brings it" in told
+    assert fault in told
     assert "--set resources.gpu_memory_gb=24" in end.stderr
 
 

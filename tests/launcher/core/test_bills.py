@@ -288,13 +288,9 @@ def test_traffic_beyond_the_usual_shortens_the_training() -> None:
 @pytest.mark.parametrize("factor", [2.0, 0.5])
 def test_gpus_that_ran_unseen_before_a_price_changed_are_charged_the_higher_of_the_two(factor: float) -> None:
     """Between two looks it began to run, and its price changed."""
-    run = replace(RUN, meter=meter_after(LOADS, after_s=1))
+    run = replace(RUN, meter=bills.metered(RUN, LOADS, RENTED + 1))
     changed = replace(MACHINE, usd_per_hour=3.96 * factor, extras=EXTRAS, up_s=30.0)
     run = bills.seen(run, changed, RENTED + 40, RENTED + 41)
     cost = bills.cost_of(run, RENTED + 41)
     gpu_usd_per_s = (max(1.0, factor) * 3.96 - 0.36) / 3600
     assert cost.gpu_usd == pytest.approx(31 * gpu_usd_per_s, rel=0.03)
-
-
-def meter_after(machine: Instance, *, after_s: float) -> Meter:
-    return bills.metered(RUN, machine, RENTED + after_s)

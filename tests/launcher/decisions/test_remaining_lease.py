@@ -33,10 +33,6 @@ RUN = a_run(
 )
 
 
-def _event(told: str) -> Event:
-    return Event(run_id=RUN.id, at=NOW, phase=Phase.TRAIN, text="", told=told)
-
-
 @pytest.mark.parametrize(
     ("told", "left"),
     [
@@ -48,7 +44,8 @@ def _event(told: str) -> Event:
     ],
 )
 def test_a_machine_is_left_while_no_later_drive_has_reached_it(told: list[str], left: bool) -> None:
-    assert is_left_to_lease([_event(one) for one in told]) is left
+    events = [Event(run_id=RUN.id, at=NOW, phase=Phase.TRAIN, text="", told=one) for one in told]
+    assert is_left_to_lease(events) is left
 
 
 def test_it_costs_its_price_until_its_lease_ends_it() -> None:

@@ -9,11 +9,6 @@ from vastrun.launcher.ledger.team import PostgresLedger
 TEAM_KEY = "k" * 44
 
 
-def keys_of(computer: str, team: str = TEAM_KEY) -> SigningKeys:
-    """The keys of the computer with that name in the team."""
-    return SigningKeys(computer=lambda: computer, own=lambda: f"key of {computer}".encode(), team=team)
-
-
 def ledger_of(
     computer: str,
     url: str,
@@ -27,5 +22,5 @@ def ledger_of(
     from vastrun.launcher.ledger.postgres import PostgresDatabase
 
     db = PostgresDatabase(url, **options.pop("database", {}))
-    keys = keys_of(computer, team)
+    keys = SigningKeys(computer=lambda: computer, own=lambda: f"key of {computer}".encode(), team=team)
     return PostgresLedger(db, now=now, alive_here=alive_here, keys=keys, **options).for_drivers()

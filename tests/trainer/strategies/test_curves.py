@@ -28,7 +28,6 @@ TWO: dict[str, dict[str, Any]] = {
     "fsdp2 muon": {"strategy": "fsdp2", **MUON},
     "fsdp2 bf16": {"strategy": "fsdp2", "precision": "bf16"},
 }
-SOME = ((1, ONE), (2, TWO))
 MORE_ONE: dict[str, dict[str, Any]] = {
     "single muon": {"micro_batch": 4, **MUON},
     "single fno": {"micro_batch": 4, **FNO},
@@ -105,7 +104,7 @@ WITHIN_ITS_TYPE = [
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("launches", [SOME, ALL], ids=["some", "all"])
+@pytest.mark.parametrize("launches", [((1, ONE), (2, TWO)), ALL], ids=["some", "all"])
 def test_a_training_is_the_same_however_it_is_spread(launches: Launches, tmp_path: Path) -> None:
     """One test, so that its launches are made once."""
     box = sessions.prepare(tmp_path / "box")

@@ -13,8 +13,6 @@ import vastrun.launcher.providers.slurm
 from tests.waiting import LONGEST_S, eventually
 from vastrun.launcher.providers.slurm.batch import _script, ask_argv
 
-LIMIT_S = 3600.0
-
 
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
@@ -32,7 +30,7 @@ def server(tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
 
 
 def query(box: Path, command: str) -> subprocess.Popen[str]:
-    words = ask_argv(15.0, LIMIT_S, command)
+    words = ask_argv(15.0, 3600.0, command)
     return subprocess.Popen(words, cwd=box, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
