@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.e2e.market import vanish
 from tests.e2e.terminal import JOBS, WITH_STUB_TORCH, Terminal
-from tests.emulators.asking import ask
 from tests.emulators.vast import VastEmulator
 from tests.waiting import eventually
 
@@ -31,11 +31,6 @@ SAVES_ITS_OWN = (
     *(str(JOBS / "script.yaml"), "--set", "command=python script.py saves_its_own {resume:--from}"),
     *("--set", "checkpoints={files: own/*, every_s: 0.2}", "--set", "ranks=1", *WITH_STUB_TORCH),
 )
-
-
-def vanish(vast: VastEmulator) -> None:
-    for instance in list(vast.instances):
-        ask(vast, "DELETE", f"/api/v0/instances/{instance.id}/", {})
 
 
 def outbid(vast: VastEmulator) -> None:

@@ -5,8 +5,8 @@ import re
 
 import pytest
 
+from tests.e2e.market import vanish
 from tests.e2e.terminal import JOBS, WITH_STUB_TORCH, Launch, Terminal
-from tests.emulators.asking import ask
 from tests.emulators.vast import VastEmulator
 from tests.waiting import LONGEST_S, eventually
 
@@ -25,11 +25,6 @@ def launch(rented: Terminal, style: str, killed_at: str, *changes: str) -> Launc
     return rented.start(
         "launch", str(JOBS / "script.yaml"), "--provider", "vast", "-y", *words, *WITH_STUB_TORCH
     )
-
-
-def vanish(vast: VastEmulator) -> None:
-    for instance in list(vast.instances):
-        ask(vast, "DELETE", f"/api/v0/instances/{instance.id}/", {})
 
 
 def written(vast: VastEmulator, step: int) -> int:

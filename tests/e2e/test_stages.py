@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from tests.e2e.market import vanish
 from tests.e2e.terminal import JOBS, Terminal
-from tests.emulators.asking import ask
 from tests.emulators.vast import VastEmulator
 from tests.waiting import eventually
 from vastrun.contract.checkpoint_folder import newest_first, verify
@@ -142,11 +142,6 @@ def test_stage_that_misses_its_gate_ends_the_run_and_says_what_it_cost(terminal:
     assert "distill  step 30/30" in log
     assert "refine  step " not in log
     assert terminal.leftovers() == []
-
-
-def vanish(vast: VastEmulator) -> None:
-    for instance in list(vast.instances):
-        ask(vast, "DELETE", f"/api/v0/instances/{instance.id}/", {})
 
 
 def kill_rank_1(terminal: Terminal, run: str) -> None:

@@ -1,6 +1,5 @@
 """A run with two nodes on an emulated Vast: each fault of its overlay network, and nothing is left."""
 
-import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -10,6 +9,7 @@ import pytest
 from tests.e2e.fast_launcher import PRINTS, FastLauncher, job
 from tests.e2e.market import LOADING, machines
 from tests.e2e.terminal import JOBS, Terminal
+from tests.e2e.test_nodes import losses
 from tests.emulators.faults import FAULTS, NETWORK
 from tests.emulators.machines import Machine
 from tests.emulators.vast import VastEmulator
@@ -104,11 +104,6 @@ SLOW_LINK = ("--set", "resources.link_mbps=10")
 def vast() -> Iterator[VastEmulator]:
     with VastEmulator(cluster(2), pace=LOADING) as vast:
         yield vast
-
-
-def losses(terminal: Terminal, out: str) -> list[float]:
-    lines = (terminal.folder / out / "metrics.jsonl").read_text().splitlines()
-    return [loss for line in lines if (loss := json.loads(line).get("loss")) is not None]
 
 
 @pytest.mark.slow

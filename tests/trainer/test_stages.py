@@ -9,13 +9,11 @@ from typing import Any
 import pytest
 
 from tests.trainer.conftest import Box, RunningRanks
+from tests.trainer.test_training import make_data
 from vastrun.contract import layout
 from vastrun.contract.checkpoint_folder import newest_first, verify
 from vastrun.contract.heartbeat import read_beat
-from vastrun.contract.job import Job
 from vastrun.contract.outcome import FileChecksum
-from vastrun.trainer import data
-from vastrun.trainer.job.program import config_of
 
 pytestmark = [pytest.mark.torch, pytest.mark.slow, pytest.mark.timeout(300)]
 
@@ -56,11 +54,6 @@ def make(config, folder):
 
 generate = advection.generate
 """
-
-
-def make_data(box: Box) -> None:
-    train = config_of(Job.read(box.path))
-    data.generate(train.data[0], box.path / layout.DATA, box.path / layout.CODE)
 
 
 def weights(box: Box, step: int | None = None) -> list[FileChecksum]:

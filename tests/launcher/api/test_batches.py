@@ -23,12 +23,6 @@ BATCH: dict[str, Any] = {
 }
 
 
-@pytest.fixture
-def notebook(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Notebook:
-    monkeypatch.chdir(tmp_path)
-    return Notebook(tmp_path)
-
-
 def test_a_batch_returns_at_once_and_its_launcher_runs_every_point(notebook: Notebook) -> None:
     batch = notebook.client.batch(BATCH)
     status = batch.status()

@@ -21,12 +21,6 @@ from vastrun.launcher.core.errors import UsageError
 from vastrun.launcher.ui.render.notebook import card, curve, table
 
 
-@pytest.fixture
-def notebook(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Notebook:
-    monkeypatch.chdir(tmp_path)
-    return Notebook(tmp_path)
-
-
 class Elements(HTMLParser):
     """The elements of a text, each closed, and their attributes."""
 

@@ -19,12 +19,6 @@ from vastrun.launcher.core import Cause, Phase, Verdict, errors
 LONG = Training(seconds=600.0)
 
 
-@pytest.fixture
-def notebook(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Notebook:
-    monkeypatch.chdir(tmp_path)
-    return Notebook(tmp_path)
-
-
 def test_a_launch_returns_at_once_and_its_launcher_does_the_rest(notebook: Notebook) -> None:
     run = notebook.client.launch(JOB)
     assert run.status().phase is Phase.PLAN and run.status().is_driven
