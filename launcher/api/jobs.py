@@ -50,19 +50,18 @@ def source_of(job: JobSource, what: str = "job") -> JobText:
     Raises UsageError if its file cannot be read, or a mapping has values that YAML cannot hold.
     """
     if isinstance(job, JobSpec):
-        return JobText(text=_to_text(job), name=what, folder=Path.cwd())
+        values = asdict(job)
+        return JobText(
+            text=json.dumps({field.name: values[field.name] for field in job_fields(JobSpec)}),
+            name=what,
+            folder=Path.cwd(),
+        )
     if isinstance(job, Mapping):
         return JobText(text=to_yaml(job, what), name=what, folder=Path.cwd())
     if isinstance(job, str) and ("\n" in job or job.lstrip().startswith("{")):
         return JobText(text=job, name=what, folder=Path.cwd())
     path = file_or_example(Path(job))
     return JobText(text=read_source(path), name=str(path), folder=path.resolve().parent, file=path)
-
-
-def _to_text(job: JobSpec) -> str:
-    """Return the job as YAML, without fields that a file must not set."""
-    values = asdict(job)
-    return json.dumps({field.name: values[field.name] for field in job_fields(JobSpec)})
 
 
 def load(

@@ -243,17 +243,13 @@ class BatchDriver:
 
     def _waiting(self) -> BatchQueue:
         search = self._batch.search
+        waiting, threads, shortage = self._table.waiting(), self._threads, self._shortage
         return BatchQueue(
-            queue=self._queue(),
+            queue=[one for one in waiting if one.point.id not in threads and not shortage.is_hopeless(one)],
             more=0 if search is None or self._is_searched else search.samples - len(self._table),
             running=[self._table.of(id_) for id_ in self._threads],
             parallel=self._batch.spec.limits.parallel,
         )
-
-    def _queue(self) -> list[PointState]:
-        """Return the points to be started, in their order; those that found no machine last."""
-        waiting, threads, shortage = self._table.waiting(), self._threads, self._shortage
-        return [one for one in waiting if one.point.id not in threads and not shortage.is_hopeless(one)]
 
     def _end(self, reason: str) -> None:
         if reason != self._batch.reason:

@@ -36,7 +36,6 @@ from vastrun.launcher.core.labels import POOL
 from vastrun.launcher.core.phases import BEFORE_TRAINING, Phase
 from vastrun.launcher.decisions.history import blames_host
 from vastrun.launcher.pool.held_machines import hold_spec, slot_offer
-from vastrun.launcher.ports import Provider
 
 _RETRY_INTERVAL_S = 60.0
 """Seconds before a market without a machine to hold is searched again."""
@@ -54,7 +53,9 @@ class Fleet:
         self._machines = BatchMachines(
             services.ledger, batch.name, services.now, lambda: self._batch.spec.reuse == "auto"
         )
-        self._market = Market(self._provider, services.ledger, services.now)
+        self._market = Market(
+            lambda name: self._attempts().services_for(name, NOTHING).provider, services.ledger, services.now
+        )
         self._threads: list[Future[Run]] = []
         self._placing = threading.RLock()
         """A run's thread places its next attempt while the batch's places a point."""
@@ -175,9 +176,6 @@ class Fleet:
     def _has_no_offer(self) -> bool:
         """Return whether the market had no machine to hold recently."""
         return self._services.now() - self._no_offer_at < _RETRY_INTERVAL_S
-
-    def _provider(self, name: str) -> Provider:
-        return self._attempts().services_for(name, NOTHING).provider
 
     def _on_new_machine(self, job: JobSpec) -> AttemptPlacement:
         return AttemptPlacement(provider=self._batch.provider, spec=job)

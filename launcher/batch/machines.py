@@ -112,7 +112,11 @@ class BatchMachines:
             if machine is not None and machine.held is not None:
                 machine.used_units += units_of(spec.resources, machine.held)
         for machine in machines.values():
-            self._note_use(machine)
+            run_id = machine.run.id
+            if machine.used_units:
+                self._busy_at[run_id] = self.now()
+            else:
+                machine.idle_since = self._busy_at.get(run_id, machine.run.phase_at)
         return list(machines.values())
 
     def count_uses(self) -> None:
@@ -141,11 +145,14 @@ class BatchMachines:
         asked = self.ledger.user_request(run.id).cause is not None
         is_over = run.cause is not None or (held is not None and not takes)
         slots = 0 if spec.hold is None else spec.hold.slots
+        moments = self._refusals.get(run.id, ())
         return BatchMachine(
             run=run,
             spec=spec,
             held=held if takes else None,
-            is_ready=takes and self._is_ready(run.id) and not self._is_paused(run.id),
+            is_ready=takes
+            and self._is_ready(run.id)
+            and not any(self.now() - moment < _REFUSAL_PAUSE_S for moment in moments),
             is_ending=asked or is_over,
             is_leaving=asked or is_over or run.id in self.dropped or (takes and run.host in avoid),
             units_left=math.inf if self.reuses() else slots - self._used[run.id],
@@ -158,14 +165,3 @@ class BatchMachines:
                 return False
             self._ready.add(run_id)
         return True
-
-    def _is_paused(self, run_id: str) -> bool:
-        moments = self._refusals.get(run_id, ())
-        return any(self.now() - moment < _REFUSAL_PAUSE_S for moment in moments)
-
-    def _note_use(self, machine: BatchMachine) -> None:
-        run_id = machine.run.id
-        if machine.used_units:
-            self._busy_at[run_id] = self.now()
-        else:
-            machine.idle_since = self._busy_at.get(run_id, machine.run.phase_at)

@@ -141,7 +141,8 @@ def batch_report_of(ledger: Ledger, name: str, now: float) -> BatchReport:
     batch = row.batch
     results = results_of(row.states, batch.spec.objective, now)
     finished = finished_in(results)
-    curve_name = _curve_name(batch)
+    metric = batch.spec.objective.metric
+    curve_name = _LOSS if metric.startswith("scores.") else metric
     return BatchReport(
         batch=batch,
         progress=row.progress,
@@ -152,12 +153,6 @@ def batch_report_of(ledger: Ledger, name: str, now: float) -> BatchReport:
         curves=_curves(results, curve_name),
         made_at=now,
     )
-
-
-def _curve_name(batch: Batch) -> str:
-    """Return the name of the curve: the objective where it is logged by step, else the loss."""
-    metric = batch.spec.objective.metric
-    return _LOSS if metric.startswith("scores.") else metric
 
 
 def _curves(results: Sequence[PointResult], name: str) -> dict[str, Series]:

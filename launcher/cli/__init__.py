@@ -10,12 +10,9 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from importlib import import_module
 from types import TracebackType
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, Any
 
 import click
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 COMMANDS: Mapping[str, str] = {
     "init": "Write a job file for your own program or for the onboard trainer.",
@@ -207,15 +204,11 @@ def cli(ctx: click.Context, debug: bool, no_input: bool) -> None:  # noqa: ARG00
             from vastrun.launcher.cli.background import continue_killed
 
             continue_killed(ctx.obj, killed)
-        if _has_drivers(ctx.obj.drivers):
+        # Checked first, because imports are slow.
+        if ctx.obj.drivers is not None and any(ctx.obj.drivers.glob("*.json")):
             from vastrun.launcher.cli.background import replace_dead_drivers
 
             replace_dead_drivers(ctx.obj)
-
-
-def _has_drivers(folder: Path | None) -> bool:
-    """Return whether a background driver has a record there; checked first, because imports are slow."""
-    return folder is not None and any(folder.glob("*.json"))
 
 
 def main() -> None:

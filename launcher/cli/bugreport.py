@@ -170,7 +170,12 @@ def write_report(
     findings: Sequence[Finding],
 ) -> Sequence[ReportPart]:
     """Write the archive, and return what is in it. Raises StorageError."""
-    texts = {**_texts(run, ledger, now, private, versions), "doctor.txt": _doctor(findings)}
+    # For a key only whether it is accepted, since the rest describes an account.
+    public = [replace(one, text="(left out)") if one.name.endswith(" key") else one for one in findings]
+    texts = {
+        **_texts(run, ledger, now, private, versions),
+        "doctor.txt": "".join(f"{one.health:4} {one.name}: {one.text}\n" for one in public),
+    }
     hidden = {name: private.hide(text).encode(errors="replace") for name, text in texts.items() if text}
     parts = [
         ReportPart(name=name, what=_CONTENTS.get(name, _NODE_TRANSCRIPT_TEXT), bytes=len(content))
@@ -204,7 +209,7 @@ def _texts(
         "job.json": _json(private, public_job(read_job(run.spec_json))),
         "outcome.json": "" if outcome is None else _json(private, outcome),
         # What the transcript has of the log was masked when the secrets were known.
-        "log.txt": _log(outputs) if private.knows_secrets else "",
+        "log.txt": GrowingFile(outputs.log, last_lines=_LOG_LINES).more() if private.knows_secrets else "",
         "versions.json": _json(private, versions),
     }
 
@@ -218,17 +223,5 @@ def _transcript(outputs: Outputs) -> str:
         return ""
 
 
-def _log(outputs: Outputs) -> str:
-    return GrowingFile(outputs.log, last_lines=_LOG_LINES).more()
-
-
 def _json(private: PrivateData, value: Any) -> str:
     return json.dumps(to_jsonable(value, private.mask), indent=1) + "\n"
-
-
-def _doctor(findings: Sequence[Finding]) -> str:
-    """Return the findings as text; for a key only whether it is accepted, since the rest describes an
-    account.
-    """
-    public = [replace(one, text="(left out)") if one.name.endswith(" key") else one for one in findings]
-    return "".join(f"{one.health:4} {one.name}: {one.text}\n" for one in public)

@@ -196,7 +196,13 @@ class Conformance(Document):
 def conformance_text(report: ConformanceReport, path: str) -> str:
     """Write a report. `path`: the file of observations."""
     deviations = map(_deviation, report.deviating)
-    return "\n\n".join([_summary(report, path), _table(report.comparisons), *deviations])
+    rows = [
+        (one.state, one.name, _cut(str(one.assumption.assumed), 1), _cut(one.seen_text, 2))
+        for one in report.comparisons
+    ]
+    return "\n\n".join(
+        [_summary(report, path), table(("", "ASSUMPTION", "ASSUMED", "SEEN"), rows), *deviations]
+    )
 
 
 def _summary(report: ConformanceReport, path: str) -> str:
@@ -231,14 +237,6 @@ def _bill(report: ConformanceReport, path: str) -> str:
     if record.billed_usd is None:
         return f"not settled yet; in {SETTLEMENT_S / 60:.0f} minutes: vastrun doctor --settle {path}"
     return f"{usd(record.billed_usd)} for that machine, of which the ledger counts {usd(record.counted.usd)}"
-
-
-def _table(comparisons: Sequence[Comparison]) -> str:
-    rows = [
-        (one.state, one.name, _cut(str(one.assumption.assumed), 1), _cut(one.seen_text, 2))
-        for one in comparisons
-    ]
-    return table(("", "ASSUMPTION", "ASSUMED", "SEEN"), rows)
 
 
 def _cut(text: str, column: int) -> str:

@@ -144,7 +144,7 @@ def images_text(lock: Lock, here: Sequence[LocalImage], note: str) -> str:
             variant,
             image.name,
             short(image.digest, _DIGEST_CHARACTERS),
-            _mb_text(image.size_mb),
+            "?" if image.size_mb is None else str(image.size_mb),
             _needs(image),
         )
         for variant, image in lock.images.items()
@@ -164,10 +164,6 @@ def images_text(lock: Lock, here: Sequence[LocalImage], note: str) -> str:
         parts.append(table(("HERE", "IMAGE", "ID", "MB", "MADE"), built, right=(3,)))
     parts += [note] if note else []
     return "\n\n".join(parts)
-
-
-def _mb_text(size_mb: int | None) -> str:
-    return "?" if size_mb is None else str(size_mb)
 
 
 def _needs(image: LockedImage) -> str:

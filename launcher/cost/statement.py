@@ -30,7 +30,7 @@ from vastrun.launcher.cost.reconciliation import (
     settled_cost,
     unmatched_charge,
 )
-from vastrun.launcher.cost.spending import Spending, net_of_shares, spending_of, spent_within
+from vastrun.launcher.cost.spending import net_of_shares, spending_of, spent_within
 from vastrun.launcher.decisions.policy import DRIVER_TIMEOUT_S
 from vastrun.launcher.ports import Ledger, Provider
 
@@ -67,7 +67,10 @@ def cost_report(
     begin, end = -math.inf if since is None else since, math.inf if until is None else until
     if begin >= end:
         raise UsageError("--since is not before --until")
-    spendings = spent_within(_spendings(ledger, runs, now), begin, end)
+    by_id = {run.id: run for run in ledger.runs()}
+    spendings = spent_within(
+        net_of_shares([spending_of(run, now, ledger.events(run.id), by_id) for run in runs]), begin, end
+    )
     return CostReport(
         by=by,
         groups=group_spendings(spendings, by, calendar),
@@ -160,11 +163,6 @@ def reconciled_bills(
 def with_nodes(ledger: Ledger, run: Run) -> list[Run]:
     """Return the run and the rows of its further nodes, one for each machine."""
     return [run, *ledger.runs(leader=run.id)]
-
-
-def _spendings(ledger: Ledger, runs: Sequence[Run], now: float) -> list[Spending]:
-    by_id = {run.id: run for run in ledger.runs()}
-    return net_of_shares([spending_of(run, now, ledger.events(run.id), by_id) for run in runs])
 
 
 def _began_at(run: Run) -> float:

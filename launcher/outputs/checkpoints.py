@@ -92,7 +92,9 @@ def continue_copy(
             return None
         if not (is_complete(part, file, budget.check) and move_into(part, downloaded, out)):
             _unpin(remote)
-            return _reject(copy)
+            _discard(copy.out)
+            _mark(copy)  # its checksums do not hold
+            return copy.progress(damaged=True)
     _unpin(remote)
     return _finish(copy, keep)
 
@@ -153,8 +155,11 @@ def _start_copy(
         return None  # it would count as downloaded before it was
     # All of it must fit before its first byte comes: half a checkpoint is of no use.
     need_space(out, sum(file.size for file in listing.files))
-    # The training removes old checkpoints meanwhile; this one must outlast its download.
-    _pin(remote, name)
+    # The training removes old checkpoints meanwhile; links, which take no room, keep this one.
+    box = layout.OUTBOX
+    command = f"rm -rf {box} && mkdir {box} && cp -rl {layout.CHECKPOINTS}/{name} {box}/"
+    with suppress(UnreachableError):  # what is not held may still stay for long enough
+        remote.run(command, timeout_s=_HOLD_TIMEOUT_S)
     copy.folder.mkdir(parents=True, exist_ok=True)
     write_file(copy.folder / MANIFEST, manifest)
     return copy
@@ -172,14 +177,6 @@ def _fetch_manifest(out: Path, name: str, remote: Remote, budget: ExchangeBudget
     part.unlink()
     budget.spend(memory=len(content))
     return content
-
-
-def _pin(remote: Remote, name: str) -> None:
-    """The box keeps these files, by links that take no room, however many newer checkpoints it saves."""
-    box = layout.OUTBOX
-    command = f"rm -rf {box} && mkdir {box} && cp -rl {layout.CHECKPOINTS}/{name} {box}/"
-    with suppress(UnreachableError):  # what is not held may still stay for long enough
-        remote.run(command, timeout_s=_HOLD_TIMEOUT_S)
 
 
 def _unpin(remote: Remote) -> None:
@@ -203,13 +200,6 @@ def _download_part(
 def _discard(out: Path) -> None:
     """Nothing is on its way any more."""
     shutil.rmtree(out / INCOMING, ignore_errors=True)
-
-
-def _reject(copy: _PartialCheckpoint) -> CheckpointCopy:
-    """Its checksums do not hold."""
-    _discard(copy.out)
-    _mark(copy)
-    return copy.progress(damaged=True)
 
 
 def _mark(copy: _PartialCheckpoint) -> None:

@@ -137,7 +137,7 @@ def unfit_reason(job: JobSpec, held: HeldMachineRow, now: float) -> str:
             f"{requested.disk_gb:g} GB of disk wanted, {share_gb:.0f} in its share",
         ),
         (_has_gpus(requested, held), f"it has {offer.gpus} x {offer.gpu_name or 'no GPU'}"),
-        (_has_image(job, held), "it runs another image"),
+        (held.offer.image is None or job.image == held.spec.image, "it runs another image"),
         (requested.reliability <= held_resources.reliability, "it was chosen with less reliability"),
         (_is_within(requested.regions, held_resources.regions), "it may be in another region"),
         (requested.interruptible or not held_resources.interruptible, "it may be taken away"),
@@ -198,11 +198,6 @@ def _has_gpus(requested: Resources, held: HeldMachineRow) -> bool:
         and has_memory(offer.gpu_memory_gb, requested.min_gpu_gb)
         and cuda
     )
-
-
-def _has_image(job: JobSpec, held: HeldMachineRow) -> bool:
-    """Return whether the machine runs the job's image, or runs no images at all, like this computer."""
-    return held.offer.image is None or job.image == held.spec.image
 
 
 def _is_within(requested: Sequence[str], held_resources: Sequence[str]) -> bool:

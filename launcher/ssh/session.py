@@ -161,7 +161,8 @@ class SshSession:
                 self._check_deadline(deadline)
             return True
         if not over:
-            self._wait_readable(deadline)
+            while not self._poll.poll(self._poll_timeout_s(deadline) * 1000):
+                self._check_deadline(deadline)
             return True
         while not channel.status_event.wait(self._poll_timeout_s(deadline)):
             self._check_deadline(deadline)
@@ -182,10 +183,6 @@ class SshSession:
         except (OSError, EOFError) as error:
             raise ConnectionLostError("the connection broke") from error
         return True
-
-    def _wait_readable(self, deadline: float) -> None:
-        while not self._poll.poll(self._poll_timeout_s(deadline) * 1000):
-            self._check_deadline(deadline)
 
     def _check_deadline(self, deadline: float) -> None:
         self._check()

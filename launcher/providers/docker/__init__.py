@@ -119,7 +119,11 @@ class DockerProvider:
             published_at=ALL_INTERFACES if self._engine.host else LOCALHOST,
         )
         if box.network:
-            self._create_network(box)
+            # Those of killed launchers are removed.
+            for network in self._engine.networks(f"{OWNER}={box.owner}"):
+                if network.name != box.network and self._clock.now() - network.created_at > _UNUSED_NETWORK_S:
+                    self._engine.remove_network(network.name)
+            self._engine.create_network(box.network, {OWNER: box.owner})
         self._engine.create(box.name, container_config(box), container_limits(box))
         self._engine.start(box.name)
         return self._find_created(box.name)
@@ -169,13 +173,6 @@ class DockerProvider:
             f"Docker {docker_host.version} on {docker_host.name}: {docker_host.cores} cores, "
             f"{docker_host.memory_gb:.0f} GB memory, {gpus}; vastrun's images: {variants}"
         )
-
-    def _create_network(self, box: ContainerBox) -> None:
-        """Create a network for the containers of one run; remove networks of killed launchers."""
-        for network in self._engine.networks(f"{OWNER}={box.owner}"):
-            if network.name != box.network and self._clock.now() - network.created_at > _UNUSED_NETWORK_S:
-                self._engine.remove_network(network.name)
-        self._engine.create_network(box.network, {OWNER: box.owner})
 
     def _is_own_network(self, name: str) -> bool:
         """Return whether the network belongs to this ledger: an image may set the same labels."""

@@ -47,7 +47,8 @@ class Engine:
 
     def __init__(self, environ: Mapping[str, str]) -> None:
         self._environ = dict(environ)
-        self.host = _host(environ.get("DOCKER_HOST", ""))
+        url = urlsplit(environ.get("DOCKER_HOST", ""))
+        self.host = (url.hostname or "") if url.scheme in ("tcp", "http", "https", "ssh") else ""
         """Host name of the daemon; empty for this computer."""
 
     def docker_host(self) -> DockerHost:
@@ -146,11 +147,6 @@ def _budget() -> ExchangeBudget:
     )
 
 
-def _host(address: str) -> str:
-    url = urlsplit(address)
-    return (url.hostname or "") if url.scheme in ("tcp", "http", "https", "ssh") else ""
-
-
 def sdk() -> ModuleType:
     """Import the package `docker`. Raises ProviderError when it is not installed."""
     try:
@@ -242,11 +238,7 @@ def end_error(container: Container, printed: str) -> ProviderError:
     )
     if container.exit_code == 137 and container.out_of_memory:
         cause, how = Cause.OUT_OF_MEMORY, "was killed by the kernel: it exceeded its memory limit"
-    text = _last_line(printed)
-    return ProviderError(f"container {container.name} {how}{f': {text}' if text else ''}", cause=cause)
-
-
-def _last_line(printed: str) -> str:
-    """Return the last line of the log, without fingerprints of host keys."""
+    # Fingerprints of host keys say nothing about the end.
     lines = [line.strip() for line in printed.splitlines() if "SHA256:" not in line]
-    return next((line[-200:] for line in reversed(lines) if line), "")
+    text = next((line[-200:] for line in reversed(lines) if line), "")
+    return ProviderError(f"container {container.name} {how}{f': {text}' if text else ''}", cause=cause)

@@ -117,7 +117,15 @@ class LocalProvider:
         }
         try:
             self._root.mkdir(parents=True, exist_ok=True, mode=0o700)
-            self._build(box, record, order.onstart)
+            # Built under a hidden name, then renamed: a crash leaves no incomplete box.
+            # What a launcher that died during this left goes; a run is driven by one launcher at a time.
+            for left_behind in self._root.glob(f".{box.stem}.*"):
+                shutil.rmtree(left_behind, ignore_errors=True)
+            hidden = box.with_name(f".{box.name}")
+            hidden.mkdir(mode=0o700)
+            (hidden / layout.LEASE_SCRIPT).write_text(order.onstart, encoding="utf-8")
+            write_json(hidden / _RECORD, record)
+            hidden.rename(box)
         except OSError as error:
             raise box_error(error) from error
         # Before the box is returned: a launcher that is killed now leaves one that ends by itself.
@@ -168,17 +176,6 @@ class LocalProvider:
         if Path(instance_id).name != instance_id or instance_id.startswith(".") or not instance_id:
             raise ProviderError(f"not the id of a local box: {instance_id!r}")
         return self._root / instance_id
-
-    def _build(self, box: Path, record: Mapping[str, Any], onstart: str) -> None:
-        """Build the box under a hidden name, then rename it: a crash leaves no incomplete box."""
-        # Left by a launcher that died during this function; a run is driven by one launcher at a time.
-        for left_behind in self._root.glob(f".{box.stem}.*"):
-            shutil.rmtree(left_behind, ignore_errors=True)
-        hidden = box.with_name(f".{box.name}")
-        hidden.mkdir(mode=0o700)
-        (hidden / layout.LEASE_SCRIPT).write_text(onstart, encoding="utf-8")
-        write_json(hidden / _RECORD, record)
-        hidden.rename(box)
 
     def _ensure_lease(self, box: Path, record: Mapping[str, Any]) -> None:
         """Start the lease if it is not running, as each start of a machine does. Idempotent."""

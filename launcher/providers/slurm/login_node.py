@@ -17,7 +17,6 @@ from vastrun.launcher.core import Cause, CommandResult, LocalProgram
 from vastrun.launcher.core.errors import (
     AuthError,
     BoxError,
-    GoneError,
     HostKeyError,
     ProviderError,
     UnreachableError,
@@ -216,7 +215,7 @@ class SlurmRemote:
         if first == "late":
             raise UnreachableError(f"no answer within {timeout_s:g} s: {command}")
         if response[1] is None:
-            raise self._silent_error()
+            raise UnreachableError("the job has ended" if self._is_over() else "the job does not answer")
         return CommandResult(exit_code=int(response[1]), stdout=printed, stderr=done.stderr)
 
     def terminal(self, command: str | None = None) -> LocalProgram:
@@ -265,8 +264,3 @@ class SlurmRemote:
         done = self._inner.run(script, timeout_s=_FINALIZE_TIMEOUT_S)
         if not self._inner.read(layout.EXIT, limit=1):
             raise UnreachableError(f"the job has ended, but its run has not: {done.stderr.strip()[-200:]}")
-
-    def _silent_error(self) -> UnreachableError | GoneError:
-        if self._is_over():
-            return UnreachableError("the job has ended")
-        return UnreachableError("the job does not answer")

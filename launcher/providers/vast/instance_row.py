@@ -103,7 +103,8 @@ class InstanceRow:
     def of(cls, row: Any) -> InstanceRow:
         """Parse a row. Raises UnreachableError when it has no id, since it may be one of this ledger's."""
         if (instance_id := id_of(row)) is None:
-            raise _unreadable(row)
+            named = row.get("id") if isinstance(row, dict) else None
+            raise no_response_error(f"the row of instance {named} cannot be read")
         columns = ColumnReader(row)
         address, direct_port = columns.read("public_ipaddr", text), columns.read("ports", ssh_port)
         proxy_host, proxy_port = columns.read("ssh_host", text), columns.read("ssh_port", port)
@@ -177,11 +178,6 @@ def has_own_label(row: Any) -> bool:
     # An unreadable row may be a machine of a run: it counts as ours, so that the list is called incomplete.
     label = row.get("label") if isinstance(row, dict) else LABEL_PREFIX
     return str(label or "").startswith(LABEL_PREFIX)
-
-
-def _unreadable(row: Any) -> UnreachableError:
-    named = row.get("id") if isinstance(row, dict) else None
-    return no_response_error(f"the row of instance {named} cannot be read")
 
 
 class DirectAddresses:

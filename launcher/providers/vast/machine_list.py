@@ -43,15 +43,16 @@ class MachineRows:
 
     def __init__(self, api: VastApi, clock: Clock, *, many_runs: bool) -> None:
         self._api, self._clock, self._many_runs = api, clock, many_runs
-        self._list = CachedQuery(self._query, clock.now, _LIST_CACHE_S if many_runs else 0.0)
+        self._list = CachedQuery(
+            lambda: ([row for row in api.instances() if not is_destroyed(row)], api.asked_at),
+            clock.now,
+            _LIST_CACHE_S if many_runs else 0.0,
+        )
         self._known_list: MachineList | None = None
         """The newest list, parsed."""
         self._destroyed: dict[str, bool] = {}
         """Ids of destroyed machines; True once a query by id has confirmed that the machine is gone."""
         self._offline_since: dict[str, float] = {}
-
-    def _query(self) -> tuple[list[Any], float]:
-        return [row for row in self._api.instances() if not is_destroyed(row)], self._api.asked_at
 
     def listed(self) -> list[Any]:
         """Return the rows of the list."""

@@ -66,13 +66,12 @@ def query(spec: JobSpec, *, bid: bool, avoid: AvoidedHosts = NOTHING_AVOIDED) ->
     if spec.limits.usd_per_hour is not None:
         column = "min_bid" if bid else "dph_total"
         filters[column] = {"lte": spec.limits.usd_per_hour}
-    return filters | _optional(resources) | _without(avoid)
-
-
-def _without(avoid: AvoidedHosts) -> dict[str, dict[str, Any]]:
-    """Return filters for what is avoided."""
     columns = {"machine_id": avoid.machines, "host_id": avoid.accounts, "public_ipaddr": avoid.addresses}
-    return {name: {"notin": sorted(values)[:_AVOIDED_NAMED]} for name, values in columns.items() if values}
+    return (
+        filters
+        | _optional(resources)
+        | {name: {"notin": sorted(values)[:_AVOIDED_NAMED]} for name, values in columns.items() if values}
+    )
 
 
 def _optional(resources: Resources) -> dict[str, dict[str, Any]]:

@@ -195,7 +195,9 @@ def parse_charge(row: Any) -> Charge:
     return Charge(
         instance_id=machine[1] if machine else "",
         source="" if machine else source,
-        label=columns.read("metadata", _label),
+        label=columns.read(
+            "metadata", lambda metadata: text((metadata or {}).get("label"))[: caps.LABEL_CHARACTERS]
+        ),
         usd=usd or 0.0,
         is_readable=usd is not None,
         storage_usd=items["disk"],
@@ -211,10 +213,6 @@ def _usd_by_type(items: Any) -> Mapping[str, float]:
         with suppress(*ROW_ERRORS):
             found[text(item["type"])] += _dollars(item["amount"]) or 0.0
     return found
-
-
-def _label(metadata: Any) -> str:
-    return text((metadata or {}).get("label"))[: caps.LABEL_CHARACTERS]
 
 
 def _dollars(value: Any) -> float | None:

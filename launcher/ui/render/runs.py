@@ -92,7 +92,11 @@ def run_text(detail: RunDetail, now: float, width: int | None = None) -> str:
     if any(ranks):
         parts.append(_ranks([rank for those in ranks for rank in those]))
     if detail.events:
-        parts.append(_diary(detail.events[-_LAST_EVENTS:], width))
+        lines = (
+            f"{moment(event.at)}  {event.phase.value:<8} {one_line(event.text)}"
+            for event in detail.events[-_LAST_EVENTS:]
+        )
+        parts.append("\n".join(short(line, width) for line in lines))
     return "\n\n".join(parts)
 
 
@@ -175,11 +179,6 @@ def _ranks(ranks: Sequence[RankStatus]) -> str:
         for rank in ranks
     ]
     return table(("RANK", "PID", "STEP", "PHASE", "SILENT FOR"), cells, right=(0, 1, 2, 4))
-
-
-def _diary(events: Sequence[Event], width: int | None) -> str:
-    lines = (f"{moment(event.at)}  {event.phase.value:<8} {one_line(event.text)}" for event in events)
-    return "\n".join(short(line, width) for line in lines)
 
 
 class RunDocument(Document, Run):

@@ -44,7 +44,10 @@ def explanation_text(explanation: Explanation, width: int | None = None) -> str:
     if run.cause is Cause.CONTRADICTION:
         parts.append(_side_by_side(explanation.says_success, explanation.says_otherwise, width))
     if outcome is not None and outcome.first_failure and _last_output(outcome.first_failure):
-        parts.append(_last_words(outcome.first_failure))
+        lines = _last_output(outcome.first_failure).rstrip().split("\n")
+        parts.append(
+            "\n".join([f"output of rank {outcome.first_failure.rank}:", *(f"  {line}" for line in lines)])
+        )
     parts.append(
         facts(
             [
@@ -133,11 +136,6 @@ def _side_by_side(left: tuple[Proof, ...], right: tuple[Proof, ...], width: int 
 def _last_output(rank: RankEnd) -> str:
     """Return the rank's traceback, or its last output."""
     return rank.traceback or rank.last_lines or ""
-
-
-def _last_words(rank: RankEnd) -> str:
-    lines = _last_output(rank).rstrip().split("\n")
-    return "\n".join([f"output of rank {rank.rank}:", *(f"  {line}" for line in lines)])
 
 
 _MAX_CAUSES = 8

@@ -105,14 +105,10 @@ def _table(report: BatchReport, address_of: AddressOf) -> Html:
         rows,
         right=[number for number, right in enumerate(is_number) if right],
         sorts=True,
-        order=(2 + len(keys), _order(report)),
+        order=(2 + len(keys), "ascending" if report.batch.spec.objective.goal == "min" else "descending"),
         class_="results",
         scroll="tall",
     )
-
-
-def _order(report: BatchReport) -> str:
-    return "ascending" if report.batch.spec.objective.goal == "min" else "descending"
 
 
 def _row(

@@ -68,7 +68,7 @@ def parallel(report: BatchReport) -> Html | str:
         values = [*(row.point.shown[key] for key in keys), _metric(row)]
         downs = (scale.place(value) for scale, value in zip(scales, values, strict=True))
         line = " ".join(f"{across:.0f},{down:.1f}" for across, down in zip(places, downs, strict=True))
-        ways.append(_way(row, line, rank))
+        ways.append(element("polyline", points=line, class_=f"way q{rank}", data_point=row.point.number))
     names = [*keys, report.batch.spec.objective.metric]
     words = f"Parameters and {names[-1]} of {len(known)} points"
     picture = element(
@@ -170,10 +170,6 @@ def _dot(row: PointResult, x: ParameterScale, y: ParameterScale, *, is_front: bo
         class_="dot front" if is_front else "dot",
         data_point=row.point.number,
     )
-
-
-def _way(row: PointResult, line: str, rank: int) -> Html:
-    return element("polyline", points=line, class_=f"way q{rank}", data_point=row.point.number)
 
 
 def _axis(at: float, name: str, scale: ParameterScale, *, is_last: bool) -> Html:

@@ -73,9 +73,11 @@ def run_page(
         ),
         section("Curves", charts(report.series), name="curves"),
     ]
+    chosen, every = chosen_values(report.spec), job_values(report.spec)
+    all_options = folded(f"All {len(every)} options", _values("All options", every))
     after = [
         section("Machine", _machine(report), name="machine"),
-        section("Job", _job(report), name="job"),
+        section("Job", _values("Job", chosen), all_options, name="job"),
         section("Diary", _diary(report), name="diary"),
     ]
     room = MAX_BYTES - page_bytes(*before, *after) - _SPARE_BYTES
@@ -210,6 +212,8 @@ def _machine(report: RunReport) -> Html:
     run, offer = report.run, report.run.offer
     lines = machine_lines(report.log_head)
     rented = run.rented_at is not None
+    cost = report.row.cost
+    cost_text = f"{usd(cost.gpu_usd)} GPUs, {usd(cost.storage_usd)} storage, {usd(cost.traffic_usd)} traffic"
     pairs: list[tuple[str, Content]] = [
         ("provider", run.provider),
         ("machine", "" if offer is None else shortened(offer.description)),
@@ -222,20 +226,10 @@ def _machine(report: RunReport) -> Html:
             "GPU time",
             duration(gpu_seconds(run, report.made_at)) if rented and (offer is None or offer.gpus) else "",
         ),
-        ("cost", _cost(report) if rented else ""),
+        ("cost", cost_text if rented else ""),
     ]
     checks = element("ul", *(element("li", line) for line in lines), class_="said") if lines else ""
     return joined(facts(pairs), joined(element("h3", "Checks before the training"), checks) if lines else "")
-
-
-def _cost(report: RunReport) -> str:
-    cost = report.row.cost
-    return f"{usd(cost.gpu_usd)} GPUs, {usd(cost.storage_usd)} storage, {usd(cost.traffic_usd)} traffic"
-
-
-def _job(report: RunReport) -> Html:
-    chosen, every = chosen_values(report.spec), job_values(report.spec)
-    return joined(_values("Job", chosen), folded(f"All {len(every)} options", _values("All options", every)))
 
 
 def _values(title: str, values: Mapping[str, object]) -> Html:
