@@ -31,7 +31,7 @@ SHORT: Mapping[str, str] = {
     "launcher/config/settings_file.py: dash": "the user's settings",
     "launcher/config/source.py: re.compile": "PyYAML begins at the start of a scalar",
     "launcher/core/image_ref.py: _IMAGE": "a separator stands between two repeats of other characters",
-    "launcher/providers/identity.py: _KEY_LINE": "caps.KEY_LINE_CHARACTERS",
+    "launcher/ssh/keys.py: _KEY_LINE": "caps.KEY_LINE_CHARACTERS",
     "launcher/providers/slurm/offers.py: re.findall": "a GPU's name, of 100 characters at most",
     "onstart/supervision/native_stack.py: _FRAME": "a line, at whose end it always matches",
     "onstart/supervision/stacks.py: _FRAME": "a line, at whose end it always matches",

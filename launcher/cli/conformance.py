@@ -23,7 +23,6 @@ from vastrun.launcher.decisions.offer_check import PYPI_FILE
 from vastrun.launcher.package_files import configs_dir
 from vastrun.launcher.ports import Provider
 from vastrun.launcher.providers.vast import VastProvider, account
-from vastrun.launcher.providers.vast.conformance.after_run import AfterRun
 from vastrun.launcher.providers.vast.conformance.assumptions import (
     ASSUMPTIONS,
     Comparison,
@@ -33,7 +32,7 @@ from vastrun.launcher.providers.vast.conformance.assumptions import (
     compare,
 )
 from vastrun.launcher.providers.vast.conformance.observations import charges_of, number_of, seen_in
-from vastrun.launcher.providers.vast.conformance.observed_vast import ObservedVast, ProbeLevel
+from vastrun.launcher.providers.vast.conformance.observed_vast import AfterRun, ObservedVast, ProbeLevel
 from vastrun.launcher.providers.vast.conformance.recorder import (
     ApiRecorder,
     Record,

@@ -19,8 +19,15 @@ from vastrun.launcher.gate import caps
 from vastrun.launcher.gate.box_reader import fetch_small_file
 from vastrun.launcher.gate.caps import ExchangeBudget
 from vastrun.launcher.gate.manifest import INCOMING, parse_latest_checkpoint, parse_manifest
-from vastrun.launcher.outputs.disk import is_complete, move_into, need_space, write_file
-from vastrun.launcher.outputs.download import bytes_held, extend_part, part_path
+from vastrun.launcher.outputs.disk import (
+    bytes_held,
+    extend_part,
+    is_complete,
+    move_into,
+    need_space,
+    part_path,
+    write_file,
+)
 from vastrun.launcher.outputs.folder import place_of
 from vastrun.launcher.ports import Remote
 

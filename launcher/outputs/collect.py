@@ -21,8 +21,15 @@ from vastrun.launcher.gate.box_reader import fetch_small_file, parse_evidence, p
 from vastrun.launcher.gate.caps import ExchangeBudget, ExchangeBudgetError
 from vastrun.launcher.gate.manifest import INCOMING, parse_manifest
 from vastrun.launcher.outputs.checkpoints import LATEST, MANIFEST, prune
-from vastrun.launcher.outputs.disk import is_complete, move_into, need_space
-from vastrun.launcher.outputs.download import bytes_held, extend_part, fetch_whole, part_path
+from vastrun.launcher.outputs.disk import (
+    bytes_held,
+    extend_part,
+    fetch_whole,
+    is_complete,
+    move_into,
+    need_space,
+    part_path,
+)
 from vastrun.launcher.outputs.folder import place_of
 from vastrun.launcher.ports import Remote
 

@@ -1,4 +1,4 @@
-"""Storing: whole files, in the run's folder only, with one error for a disk that refuses."""
+"""Storing: whole files and parts of them, in the run's folder, with one error for a disk that refuses."""
 
 from __future__ import annotations
 
@@ -11,9 +11,12 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from vastrun.contract.outcome import FileChecksum
-from vastrun.launcher.core.errors import NoRoomError, StorageError, UsageError
-from vastrun.launcher.gate.manifest import OWNER
+from vastrun.launcher.core.errors import BoxError, NoRoomError, StorageError, UsageError
+from vastrun.launcher.gate import caps
+from vastrun.launcher.gate.caps import ExchangeBudget
+from vastrun.launcher.gate.manifest import INCOMING, OWNER
 from vastrun.launcher.outputs.folder import START_SCRIPT, TRANSCRIPT
+from vastrun.launcher.ports import Remote
 
 _INVALID_PATH_ERRNOS = frozenset(
     {
@@ -24,7 +27,6 @@ _INVALID_PATH_ERRNOS = frozenset(
 IGNORE = ".gitignore"
 Check = Callable[[], None]
 """Raises what ends an exchange."""
-_CHUNK = 16 << 20
 FREE_BYTES = 50 * 10**6
 """Left free on the disk, for the ledger and for the user."""
 
@@ -126,7 +128,74 @@ def _sha256(path: Path, check: Check) -> str:
     """Checksum a file, in parts: to read a large one takes minutes, in which the user may end the run."""
     digest = hashlib.sha256()
     with path.open("rb", buffering=0) as file:
-        while chunk := file.read(_CHUNK):
+        while chunk := file.read(16 << 20):
             digest.update(chunk)
             check()
     return digest.hexdigest()
+
+
+CHUNK = 1 << 20
+
+
+def part_path(out: Path, file: FileChecksum, incoming: str = INCOMING) -> Path:
+    """Return where the part of a file lies that is on its way; `incoming`: the folder of such parts."""
+    return out / incoming / file.sha256
+
+
+def bytes_held(part: Path) -> int:
+    """Count the bytes that are here."""
+    return part.stat().st_size if part.is_file() else 0
+
+
+def extend_part(
+    part: Path, file: FileChecksum, remote: Remote, budget: ExchangeBudget, *, limit: int, chunk: int = CHUNK
+) -> bool:
+    """Add up to `limit` bytes that follow those which `part` holds already; fewer once the budget is late.
+
+    Return False when it ended for that: more may follow.
+    """
+    budget.check()  # an empty file causes no exchange that would check it
+    part.parent.mkdir(parents=True, exist_ok=True)
+    if file.size == 0:
+        part.touch()  # there is nothing to wait for the disk for
+        return True
+    with part.open("ab", buffering=0) as target:
+        offset = os.fstat(target.fileno()).st_size
+        end = min(file.size, offset + limit)
+        is_late = False
+        while offset < end and not is_late:
+            new = remote.read(file.path, offset=offset, limit=min(chunk, end - offset))
+            if not new:
+                break
+            budget.spend(size=len(new))
+            write(target.fileno(), new)
+            offset += len(new)
+            is_late = budget.is_late
+        os.fsync(target.fileno())
+    return not is_late
+
+
+def fetch_whole(place: Path, path: str, remote: Remote, budget: ExchangeBudget) -> None:
+    """Download a file that no manifest names to its place, whole or not at all; nothing where there is none.
+
+    It is never in memory as a whole. Raises BoxError when it is larger than `caps` allows to that file.
+    """
+    max_bytes, size = caps.SMALL_FILES[path], 0
+    new = remote.read(path, limit=min(CHUNK, max_bytes + 1))
+    if not new:
+        return
+    place.parent.mkdir(parents=True, exist_ok=True)
+    part = place.with_name(f".{place.name}.part")
+    try:
+        with part.open("wb", buffering=0) as target:
+            while new:
+                size += len(new)
+                budget.spend(size=len(new))
+                if size > max_bytes:
+                    raise BoxError(f"{path} is larger than {max_bytes} bytes")
+                write(target.fileno(), new)
+                new = remote.read(path, offset=size, limit=min(CHUNK, max_bytes + 1 - size))
+            os.fsync(target.fileno())
+        part.replace(place)
+    finally:
+        part.unlink(missing_ok=True)

@@ -20,26 +20,26 @@ from vastrun.launcher.core import (
     Run,
     UserRequest,
 )
+from vastrun.launcher.ports.abilities import REMOTE_ABILITIES as REMOTE_ABILITIES
 from vastrun.launcher.ports.abilities import Abilities as Abilities
+from vastrun.launcher.ports.abilities import AllowsSsh as AllowsSsh
+from vastrun.launcher.ports.abilities import ChecksExchange as ChecksExchange
+from vastrun.launcher.ports.abilities import ChecksIdentity as ChecksIdentity
 from vastrun.launcher.ports.abilities import HasAccount as HasAccount
 from vastrun.launcher.ports.abilities import HasHostLog as HasHostLog
 from vastrun.launcher.ports.abilities import HasNetworks as HasNetworks
+from vastrun.launcher.ports.abilities import Interruptible as Interruptible
 from vastrun.launcher.ports.abilities import KeepsKeys as KeepsKeys
 from vastrun.launcher.ports.abilities import ListsByRun as ListsByRun
+from vastrun.launcher.ports.abilities import OpensTerminal as OpensTerminal
+from vastrun.launcher.ports.abilities import Remote as Remote
 from vastrun.launcher.ports.abilities import ReportsIdentity as ReportsIdentity
+from vastrun.launcher.ports.abilities import SeesGrowth as SeesGrowth
+from vastrun.launcher.ports.abilities import with_abilities as with_abilities
 from vastrun.launcher.ports.ledger import Batches as Batches
 from vastrun.launcher.ports.ledger import Ledger as Ledger
 from vastrun.launcher.ports.ledger import RateLimitStore as RateLimitStore
 from vastrun.launcher.ports.ledger import SecretStore as SecretStore
-from vastrun.launcher.ports.remotes import REMOTE_ABILITIES as REMOTE_ABILITIES
-from vastrun.launcher.ports.remotes import AllowsSsh as AllowsSsh
-from vastrun.launcher.ports.remotes import ChecksExchange as ChecksExchange
-from vastrun.launcher.ports.remotes import ChecksIdentity as ChecksIdentity
-from vastrun.launcher.ports.remotes import Interruptible as Interruptible
-from vastrun.launcher.ports.remotes import OpensTerminal as OpensTerminal
-from vastrun.launcher.ports.remotes import Remote as Remote
-from vastrun.launcher.ports.remotes import SeesGrowth as SeesGrowth
-from vastrun.launcher.ports.remotes import with_abilities as with_abilities
 
 if TYPE_CHECKING:
     from concurrent.futures import Future

@@ -39,10 +39,9 @@ from vastrun.launcher.providers.docker.containers import (
 )
 from vastrun.launcher.providers.docker.engine import ENDED, Engine, end_error
 from vastrun.launcher.providers.hardware import Hardware, LocalGpu, node_offers, read_gpus, total_resources
-from vastrun.launcher.providers.identity import HostKeyLog
 from vastrun.launcher.providers.onstart import BOX, readable_text
 from vastrun.launcher.ssh.connection import Login
-from vastrun.launcher.ssh.keys import KeyRing, KnownHosts
+from vastrun.launcher.ssh.keys import HostKeyLog, KeyRing, KnownHosts
 from vastrun.launcher.ssh.remote import SshRemote
 
 _MIN_SHM_GB = 2.0

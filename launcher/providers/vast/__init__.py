@@ -18,7 +18,6 @@ from vastrun.launcher.decisions.market_report import MarketReport
 from vastrun.launcher.image.lock import Lock, shipped_lock
 from vastrun.launcher.ports import Abilities, Clock, RateLimitStore, Remote, SecretStore
 from vastrun.launcher.providers import ProviderContext
-from vastrun.launcher.providers.identity import HostKeyLog
 from vastrun.launcher.providers.onstart import BOX, readable_text
 from vastrun.launcher.providers.vast import account as accounts
 from vastrun.launcher.providers.vast import boot, market, rental, transport
@@ -33,7 +32,7 @@ from vastrun.launcher.providers.vast.overlays import WHY_ONE_NODE, Overlays
 from vastrun.launcher.providers.vast.scheduled_ends import ScheduledEnds
 from vastrun.launcher.providers.vast.transport import SERVER, Send, VastAccount
 from vastrun.launcher.ssh.connection import Login
-from vastrun.launcher.ssh.keys import KeyRing, KnownHosts
+from vastrun.launcher.ssh.keys import HostKeyLog, KeyRing, KnownHosts
 from vastrun.launcher.ssh.remote import SshRemote
 
 Recall = Callable[[JobSpec], SpeedHistory]

@@ -21,9 +21,9 @@ from vastrun.launcher.gate import caps
 from vastrun.launcher.gate.text import one_line
 from vastrun.launcher.ports import Clock
 from vastrun.launcher.providers.vast.api import VastApi, credit_of
+from vastrun.launcher.providers.vast.calls import NEEDED, RIGHTS
 from vastrun.launcher.providers.vast.columns import text
 from vastrun.launcher.providers.vast.instance_row import InstanceRow
-from vastrun.launcher.providers.vast.routes import NEEDED, RIGHTS
 from vastrun.launcher.providers.vast.rows import parse_charge
 
 _DAY_S = 86400.0

@@ -14,7 +14,7 @@ from vastrun.launcher.gate import caps
 from vastrun.launcher.gate.caps import ExchangeBudget
 from vastrun.launcher.ports import Clock
 from vastrun.launcher.providers.vast import calls, transport
-from vastrun.launcher.providers.vast.calls import VastCall
+from vastrun.launcher.providers.vast.calls import ROUTES, VastCall
 from vastrun.launcher.providers.vast.errors import (
     Answer,
     NoResponseError,
@@ -27,7 +27,6 @@ from vastrun.launcher.providers.vast.errors import (
 )
 from vastrun.launcher.providers.vast.instance_row import id_of, rows_in
 from vastrun.launcher.providers.vast.limits import Limiter
-from vastrun.launcher.providers.vast.routes import ROUTES
 from vastrun.launcher.providers.vast.transport import Send, VastAccount
 
 if TYPE_CHECKING:

@@ -24,8 +24,7 @@ from vastrun.launcher.core.errors import (
     VastrunError,
 )
 from vastrun.launcher.gate import caps
-from vastrun.launcher.providers.vast.calls import VastCall
-from vastrun.launcher.providers.vast.routes import NEEDED, ROUTES
+from vastrun.launcher.providers.vast.calls import NEEDED, ROUTES, VastCall
 
 _POLL_INTERVAL_S = 0.3
 _READ_TIMEOUT_S = 2.0

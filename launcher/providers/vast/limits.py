@@ -17,7 +17,7 @@ from typing import IO, Any, TypeVar
 
 from vastrun.launcher.core.errors import StorageError
 from vastrun.launcher.ports import RateLimitStore
-from vastrun.launcher.providers.vast.routes import ROUTES, Limit
+from vastrun.launcher.providers.vast.calls import ROUTES, Limit
 
 _T = TypeVar("_T")
 

@@ -20,7 +20,7 @@ from vastrun.launcher.commands.computer import free_memory_mb
 from vastrun.launcher.commands.doctor import CheckedSetup, Finding, examine, permissions_json
 from vastrun.launcher.core import Driver, Phase
 from vastrun.launcher.providers.vast import VastProvider
-from vastrun.launcher.providers.vast.routes import NEEDED
+from vastrun.launcher.providers.vast.calls import NEEDED
 from vastrun.launcher.providers.vast.transport import VastAccount
 
 SCOPED = {"api": {category: {} for category in NEEDED}}

@@ -290,7 +290,7 @@ ASSUMPTIONS: Mapping[str, Assumption] = {
     "key.account": Assumption("the box's key reads the account", Words("403", "401", "404"),
         "asked in the box, with its key", "docs/security.md: what a stranger's computer learns"),
     "log.seconds": Assumption("seconds from running until the log names host keys", Within(0, 60, "s"),
-        "the container's log, asked for again and again", "providers/identity.py, policy.ANSWER_S"),
+        "the container's log, asked for again and again", "ssh/keys.py, policy.ANSWER_S"),
     "log.host_keys": Assumption("host keys in the log, to those in the box", Words("the same"),
         "fingerprints of both", "ssh/keys.py: whom the launcher believes"),
     "ssh.direct": Assumption("the direct address, with the attached key", Words("opens"),

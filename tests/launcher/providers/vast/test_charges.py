@@ -16,7 +16,7 @@ from vastrun.launcher.core.errors import AuthError, UnreachableError
 from vastrun.launcher.providers.vast import VastProvider
 from vastrun.launcher.providers.vast.account import charges_of
 from vastrun.launcher.providers.vast.api import VastApi
-from vastrun.launcher.providers.vast.routes import NEEDED
+from vastrun.launcher.providers.vast.calls import NEEDED
 from vastrun.launcher.providers.vast.rows import parse_charge
 from vastrun.launcher.providers.vast.transport import VastAccount
 

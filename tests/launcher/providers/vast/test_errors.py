@@ -17,9 +17,8 @@ from tests.emulators.vast import VastEmulator
 from tests.launcher.providers.vast.rentals import eventually_refused, rent
 from vastrun.launcher.core import Cause, errors
 from vastrun.launcher.providers.vast import VastProvider, boot, calls
-from vastrun.launcher.providers.vast.calls import VastCall
+from vastrun.launcher.providers.vast.calls import RIGHTS, VastCall
 from vastrun.launcher.providers.vast.errors import Answer, UnknownRefusalError, fetch_log, map_error
-from vastrun.launcher.providers.vast.routes import RIGHTS
 
 TAKEN = "error 410/3907: no_such_ask Instance type 5 is no longer available."
 MISSING = "error 404/3603: no_such_ask Instance type by id 5 is not available."
