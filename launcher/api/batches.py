@@ -16,8 +16,6 @@ from vastrun.launcher.core.errors import HeldError, UsageError, VastrunError
 from vastrun.launcher.ports import Ledger
 from vastrun.launcher.ui.render.notebook import text
 
-_STOPPING = (UserRequest.STOP, UserRequest.DESTROY)
-
 
 class BatchHandle:
     """One batch, read from the ledger and the outputs; handles hold no state."""
@@ -139,7 +137,7 @@ class BatchHandle:
         )
         if any(state.is_open for state in states) or has_held_machines(self._session.ledger, self.name):
             return False
-        ends_early = bool(batch.reason) or batch.request in _STOPPING
+        ends_early = bool(batch.reason) or batch.request in (UserRequest.STOP, UserRequest.DESTROY)
         may_ask = batch.search is not None and len(states) < batch.search.samples
         return ends_early or not (may_ask or any(state.is_waiting for state in states))
 

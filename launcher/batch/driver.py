@@ -34,7 +34,6 @@ MAX_RENTING = 8
 """Maximum runs that choose and rent a machine at once. A provider limits the rate: more would hold money
 while they wait, and find offers taken.
 """
-_STOPPING = (UserRequest.STOP, UserRequest.DESTROY)
 
 
 class BatchDriver:
@@ -156,7 +155,7 @@ class BatchDriver:
         Of a batch that is to stop only the former: what is rented has to end.
         """
         self._fleet.resume()
-        stopping = self._batch.request in _STOPPING
+        stopping = self._batch.request in (UserRequest.STOP, UserRequest.DESTROY)
         for state in self._table.states:
             run = state.last
             if run is None:

@@ -27,10 +27,8 @@ if TYPE_CHECKING:
     from vastrun.launcher.config.batch_file import LoadedBatch
 
 _WHERE = "in the batch file, or --usd"
-_UNLIMITED_USD = 1e9
 _SHARE_MARGIN = 1.5
 """Times what a run is expected to cost: its share when the budget is small."""
-_MAX_RUNS = 1000
 _MAX_EARLIER_RUNS = 10
 """Number of earlier runs that an expected time is taken from."""
 _MAX_PRICED_POINTS = 12
@@ -130,7 +128,7 @@ def _with_money_limit(job: JobSpec) -> JobSpec:
     """Return the job for a market search; without its own money limit it gets a practically unlimited one."""
     if job.limits.usd is not None or job.limits.usd_per_hour is not None:
         return job
-    return replace(job, limits=replace(job.limits, usd=_UNLIMITED_USD))
+    return replace(job, limits=replace(job.limits, usd=1e9))
 
 
 def _share_usd(spec: BatchSpec, count: int, job: JobSpec, offer: Offer) -> float:
@@ -184,7 +182,7 @@ def _earlier_durations_s(job: str, provider: str, ledger: Ledger) -> list[float]
     """Return the seconds that the last runs of a job took which succeeded on that provider."""
     return [
         run.phase_at - run.created_at
-        for run in ledger.runs(newest=_MAX_RUNS)
+        for run in ledger.runs(newest=1000)
         if (run.job, run.provider, run.verdict) == (job, provider, Verdict.SUCCEEDED)
     ][:_MAX_EARLIER_RUNS]
 

@@ -29,7 +29,6 @@ from vastrun.launcher.ports import Ledger
 _SCORES = "scores."
 _LINES = 2000
 """Number of metric lines read for each run: ten times the points of a curve."""
-_LOSS = "loss"
 SHORT_S = 600.0
 """Seconds of a machine's life below which its start and its bill's tail are much of its cost."""
 
@@ -142,7 +141,7 @@ def batch_report_of(ledger: Ledger, name: str, now: float) -> BatchReport:
     results = results_of(row.states, batch.spec.objective, now)
     finished = finished_in(results)
     metric = batch.spec.objective.metric
-    curve_name = _LOSS if metric.startswith("scores.") else metric
+    curve_name = "loss" if metric.startswith("scores.") else metric
     return BatchReport(
         batch=batch,
         progress=row.progress,

@@ -30,7 +30,6 @@ _RETRY_INTERVAL_S = 60.0
 """After one that could not be driven, until it is tried again."""
 _MAX_ENDED_RUNS = 200
 """Number of newest runs searched for retries that were never started."""
-_ENDING_REQUESTS = (UserRequest.STOP, UserRequest.DESTROY)
 
 
 @dataclass(frozen=True)
@@ -184,7 +183,7 @@ class ServeDriver:
             return True
         if (
             batch.reason
-            or batch.request in _ENDING_REQUESTS
+            or batch.request in (UserRequest.STOP, UserRequest.DESTROY)
             or self._idle_batches.get(batch.name) == batch.revision
         ):
             return False

@@ -16,8 +16,6 @@ from vastrun.launcher.config.command import script_of
 from vastrun.launcher.core.errors import JobValueError, UsageError
 from vastrun.launcher.core.job import JobSpec
 
-_TIMEOUT_S = 10.0
-
 
 class Archive:
     """Writes one archive. Owner and time of every entry are zero; entries come in the order they are added.
@@ -129,7 +127,7 @@ def check_script(spec: JobSpec) -> None:
             input=script.encode(),
             capture_output=True,
             env={"PATH": os.defpath},
-            timeout=_TIMEOUT_S,
+            timeout=10.0,
             check=False,
         )
     except (OSError, subprocess.TimeoutExpired):

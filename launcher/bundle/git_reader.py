@@ -40,7 +40,6 @@ _USUAL_S = 1.0
 _MAX_MEMORY_BYTES = 256 << 20
 """Max. memory of git, which an index or a list of ignored files may be made to exhaust."""
 _MAX_RULES_BYTES = 1 << 20
-_MAX_SPLIT = 10
 _RULES = (".gitignore", ".gitattributes")
 
 
@@ -109,7 +108,7 @@ def _fill(git_dir: Path, top: Path) -> None:
     (git_dir / "info").mkdir()
     inner = [(name, shared / name) for name in _LINKED]
     # Of the parts of a split index git touches the one in use; others are of the past.
-    split = sorted(private.glob("sharedindex.*"), key=lambda path: path.lstat().st_mtime)[-_MAX_SPLIT:]
+    split = sorted(private.glob("sharedindex.*"), key=lambda path: path.lstat().st_mtime)[-10:]
     inner += [(path.name, path) for path in (private / "index", *split)]
     for name, path in inner:
         if path.is_file() or path.is_dir():

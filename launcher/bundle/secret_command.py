@@ -27,11 +27,8 @@ MAX_AGE_S = 900.0
 """Seconds for which a value is used again, so that one launch asks a password manager once."""
 MAX_FALLBACK_AGE_S = 86_400.0
 """Seconds for which the former value is used where the command fails now: the vault may be locked again."""
-_MAX_STDERR_BYTES = 4096
 _SHOWN = 200
 """Characters of stderr in a message."""
-_POLL_S = 0.1
-_TERMINAL = "/dev/tty"
 
 _Key = tuple[str, str]
 """A command and the folder that it is run in."""
@@ -226,7 +223,7 @@ def _read(process: subprocess.Popen[bytes], until: float) -> tuple[bytes, bytes]
             if left_s <= 0:
                 raise subprocess.TimeoutExpired(process.args, 0)
             has_ended = process.poll() is not None
-            ready = selector.select(0 if has_ended else min(left_s, _POLL_S))
+            ready = selector.select(0 if has_ended else min(left_s, 0.1))
             if has_ended and not ready:
                 break  # a daemon that it started, such as gpg-agent, may keep the pipes open
             for key, _ in ready:
@@ -234,7 +231,7 @@ def _read(process: subprocess.Popen[bytes], until: float) -> tuple[bytes, bytes]
                 texts[key.fd] += chunk
                 if not chunk:
                     selector.unregister(key.fd)
-            texts[err] = texts[err][-_MAX_STDERR_BYTES:]
+            texts[err] = texts[err][-4096:]
             if len(texts[out]) > MAX_BYTES:
                 raise OverflowError
     return texts[out], texts[err]
@@ -243,7 +240,7 @@ def _read(process: subprocess.Popen[bytes], until: float) -> tuple[bytes, bytes]
 def _has_terminal() -> bool:
     """Return whether this process can ask at a terminal."""
     try:
-        os.close(os.open(_TERMINAL, os.O_RDWR | os.O_NOCTTY))
+        os.close(os.open("/dev/tty", os.O_RDWR | os.O_NOCTTY))
     except OSError:
         return False
     return True

@@ -19,7 +19,6 @@ from vastrun.launcher.ui.render.amounts import moment, rough
 
 _SERVER_WAIT_S = 15.0
 """Longest wait for a server of the team: it polls every 5 s, and claims what it saw twice."""
-_POLL_S = 0.5
 NOTIFY_HINT = "export VASTRUN_NOTIFY_COMMAND='curl -s --data-binary @- https://ntfy.sh/TOPIC'"
 
 
@@ -154,7 +153,7 @@ def _is_served(app: App, target: Target) -> bool:
     while clock.now() < until:
         if is_driven(ledger, target):
             return True
-        clock.sleep(_POLL_S)
+        clock.sleep(0.5)
     return False
 
 

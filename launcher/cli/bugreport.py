@@ -47,7 +47,6 @@ _CONTENTS: Mapping[str, str] = {
     "versions.json": "versions of vastrun, Python and this system",
 }
 """Files that a report may contain, with a description each."""
-_NODE_TRANSCRIPT_TEXT = "the calls of a further node"
 
 
 class BugReport(Document):
@@ -178,7 +177,7 @@ def write_report(
     }
     hidden = {name: private.hide(text).encode(errors="replace") for name, text in texts.items() if text}
     parts = [
-        ReportPart(name=name, what=_CONTENTS.get(name, _NODE_TRANSCRIPT_TEXT), bytes=len(content))
+        ReportPart(name=name, what=_CONTENTS.get(name, "the calls of a further node"), bytes=len(content))
         for name, content in hidden.items()
     ]
     with disk_errors(file.parent):

@@ -57,7 +57,6 @@ from vastrun.launcher.ui.render.runs import RunDocument
 from vastrun.launcher.ui.render.table import short, table
 from vastrun.launcher.ui.render.verdict import left_text, state_of
 
-_NONE = "every machine that vastrun rented belongs to an open run"
 _HEADER = ("HOST", "RUNS", "FAILED", "SCORE", "LAST FAILURE", "AVOIDED", "WHAT")
 
 
@@ -186,7 +185,7 @@ def orphans_text(
     `left`: open runs whose machines are left to their leases.
     """
     mine = [orphan for orphan in orphans if orphan.owner is Owner.THIS]
-    parts = [_table(mine, now) if mine else _NONE]
+    parts = [_table(mine, now) if mine else "every machine that vastrun rented belongs to an open run"]
     ghosts = ", ".join(one_line(orphan.instance.id) for orphan in mine if orphan.is_ghost)
     if ghosts:
         parts.append(

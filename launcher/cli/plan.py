@@ -35,7 +35,6 @@ from vastrun.launcher.ui.render.plan import MarketReportDocument, PlanDocument, 
 from vastrun.launcher.ui.render.table import short, table
 
 _MAX_QUOTES = 8
-_MAX_RELAXATIONS = 3
 _BASES: Mapping[Basis, str] = {
     "measured": "measured (m)",
     "scaled": "scaled from another kind of machine (s)",
@@ -127,7 +126,7 @@ def _funnel(market_report: MarketReport) -> str:
     )
     rows += [(str(len(market_report.quotes)), "left", "")]
     lines = table(rows[0], rows[1:], right=(0,))
-    gains = [f"{one.name} to get {one.left}" for one in market_report.relaxations[:_MAX_RELAXATIONS]]
+    gains = [f"{one.name} to get {one.left}" for one in market_report.relaxations[:3]]
     strictest = market_report.strictest
     if strictest is not None:
         share = f"{strictest.removed} of {market_report.offers} offers"

@@ -41,12 +41,10 @@ from vastrun.launcher.ui.render.fit import fit_text
 from vastrun.launcher.ui.render.table import facts, table
 from vastrun.launcher.ui.render.verdict import proof_lines
 
-_CHECK_GPU = "check-gpu"
 _HERE = "local"
 _MIN_DISK_GB = 8.0
 _ON_THE_CPU = "--set 'resources={gpus: 0}' --set ranks=1"
 _OF_PROGRAM = (OWN, "checkpoints")
-_HEADER = ("STEP", "EXIT CODE", "SECONDS")
 
 
 @click.command("rehearse")
@@ -136,7 +134,7 @@ def command(
         next=advice,
     )
     show(shown, rehearsal_text(shown, listing), as_json=as_json)
-    if performed[-1].step == _CHECK_GPU and performed[-1].exit_code and spec.resources.gpus:
+    if performed[-1].step == "check-gpu" and performed[-1].exit_code and spec.resources.gpus:
         say(f"try:   vastrun rehearse {job_file} {_ON_THE_CPU}", err=True)
     ctx.exit(_exit_code(performed[-1]))
 
@@ -220,7 +218,10 @@ class RehearsalDocument(Document):
 def rehearsal_text(shown: RehearsalDocument, listing: Listing | None = None) -> str:
     """Write a line for each step, the fit on GPUs, and the verdict."""
     rows = [(each.step, str(each.exit_code), f"{each.seconds:.1f}") for each in shown.steps]
-    parts = [table(_HEADER, rows, right=(1, 2)), *([] if shown.fit is None else [fit_text(shown.fit)])]
+    parts = [
+        table(("STEP", "EXIT CODE", "SECONDS"), rows, right=(1, 2)),
+        *([] if shown.fit is None else [fit_text(shown.fit)]),
+    ]
     pairs = [("folder", shown.folder)] if {each.step for each in shown.steps} - {CONFIG, FIT} else []
     if shown.assessment is not None:
         verdict = ", ".join(filter(None, (shown.verdict, shown.assessment.detail)))

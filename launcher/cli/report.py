@@ -28,7 +28,6 @@ from vastrun.launcher.ui.render.why import BatchExplanation, batch_why_text, exp
 from vastrun.launcher.ui.report.batch_page import batch_page_file
 from vastrun.launcher.ui.report.run_page import run_page
 
-_MAX_CELL = 60
 _MAX_ONE_SIDED = 6
 """Maximum lines about values that only one run has, such as trainer settings; more are summed up."""
 _UNITS = {"usd": "${:.3f}", "usd_per_hour": "${:.3f}"}
@@ -177,7 +176,7 @@ def _shown(key: str, value: Value) -> str:
         return "-"
     if isinstance(value, float):
         return _UNITS.get(key, "{:.4g}").format(value)
-    return short(one_line(str(value)), _MAX_CELL)
+    return short(one_line(str(value)), 60)
 
 
 def _change(difference: Difference) -> str:

@@ -25,7 +25,6 @@ from vastrun.launcher.ports import AllowsSsh, ChecksIdentity, Ledger, OpensTermi
 from vastrun.launcher.ssh.client_options import UserSshConfig, host_block
 
 _PORT = click.IntRange(1, 65535)
-_INTERRUPTED = (-signal.SIGINT, 128 + signal.SIGINT)
 
 
 @click.command("ssh", context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
@@ -185,7 +184,7 @@ def run_program(program: LocalProgram) -> int:
             code = process.wait()
         finally:
             signal.signal(signal.SIGINT, previous)
-    return 0 if code in _INTERRUPTED else code if code >= 0 else 128 - code
+    return 0 if code in (-signal.SIGINT, 128 + signal.SIGINT) else code if code >= 0 else 128 - code
 
 
 _PACKAGES = {"ssh": "OpenSSH's client (sudo apt-get install openssh-client)"}

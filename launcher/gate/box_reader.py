@@ -20,10 +20,6 @@ from vastrun.launcher.gate.caps import ExchangeBudget
 from vastrun.launcher.gate.text import one_line
 from vastrun.launcher.ports import Remote
 
-_STATUS = "bash onstart/status.sh"
-_STATUS_S = 30.0
-_CHUNK = 1 << 20
-
 NO_LEASE = "not there"
 NEEDED_TO_START = ("bash", "base64", "gzip", "flock", "mv")
 """Programs that a container needs at its start to arm the lease."""
@@ -35,7 +31,7 @@ _NOT_FOUND = re.compile(r"\b(\w{1,20}): (?:command )?not found", re.ASCII)
 
 def fetch_status(remote: Remote) -> BoxStatus:
     """Fetch the box's status. Raises UnreachableError; GoneError; BoxError for an invalid response."""
-    done = remote.run(_STATUS, timeout_s=_STATUS_S)
+    done = remote.run("bash onstart/status.sh", timeout_s=30.0)
     if done.exit_code != 0:
         raise UnreachableError(f"status.sh ended with {done.exit_code}: {done.stderr.strip()[-200:]!r}")
     return parse_box_status(done.stdout)
@@ -51,7 +47,7 @@ def fetch_small_file(
     """
     max_bytes = caps.SMALL_FILES[path] if max_bytes is None else max_bytes
     content = bytearray()
-    while chunk := remote.read(path, offset=len(content), limit=min(_CHUNK, max_bytes + 1)):
+    while chunk := remote.read(path, offset=len(content), limit=min(1 << 20, max_bytes + 1)):
         content += chunk
         if budget is not None:
             budget.spend(size=len(chunk), memory=len(chunk))

@@ -17,7 +17,6 @@ SERIES_POINTS = 200
 """Maximum points of one series: a screen shows hardly more."""
 _MISSING = -math.inf
 """Marks a step without a value. Arrays are used because each value in a mapping takes 100 bytes."""
-_UNDRAWN = frozenset({"step", "at"})
 
 
 def parse_records(lines: Iterable[bytes]) -> list[dict[str, float]]:
@@ -151,7 +150,7 @@ def _values_by_step(column: array[float], rows: Sequence[tuple[int, int]]) -> di
 def _is_selected(name: str, names: Collection[str] | None, known: int) -> bool:
     if names is not None:
         return name in names
-    return known < caps.SERIES and name not in _UNDRAWN and is_printable_name(name)
+    return known < caps.SERIES and name not in ("step", "at") and is_printable_name(name)
 
 
 def _is_numeric(value: object) -> bool:

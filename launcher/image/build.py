@@ -22,12 +22,8 @@ if TYPE_CHECKING:
     from docker import DockerClient
 
 _REQUIREMENTS = ("trainer/requirements.txt", "requirements/image.txt", "requirements/build.txt")
-_TORCH_FOR_CPU = "requirements/torch-cpu.txt"
 _TIMEOUT_S = 1800
 _OLDEST_GLIBC = 17
-_HASH_LETTERS = 12
-_COMPLETE = ".complete"
-_PROBE = Path(__file__).with_name("interpreter_probe.py")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,7 +42,7 @@ class BuildRecipe:
     @property
     def requirements(self) -> tuple[str, ...]:
         """The files that pin its packages, in the checkout."""
-        return _REQUIREMENTS if self.pins.cuda else (*_REQUIREMENTS, _TORCH_FOR_CPU)
+        return _REQUIREMENTS if self.pins.cuda else (*_REQUIREMENTS, "requirements/torch-cpu.txt")
 
 
 def build(client: DockerClient, recipe: BuildRecipe, wheels: Path, screen: BuildScreen) -> str:
@@ -155,7 +151,7 @@ def fingerprint(root: Path, paths: Iterable[str], arguments: Mapping[str, str]) 
             total.update(f"\0{path}\0{executable}\0{hashlib.sha256(content).hexdigest()}".encode())
     except OSError as error:
         raise ImageError(f"cannot read {error.filename}: {error.strerror}") from error
-    return total.hexdigest()[:_HASH_LETTERS]
+    return total.hexdigest()[:12]
 
 
 def write_context(archive_path: Path, root: Path, paths: Iterable[str], wheels: Path) -> None:
@@ -195,7 +191,7 @@ def interpreter_of(client: DockerClient, image: str) -> Interpreter:
     with docker_errors(f"cannot run python3 in {image}"):
         message = client.containers.run(
             image,
-            ["-c", _PROBE.read_text(encoding="utf-8")],
+            ["-c", Path(__file__).with_name("interpreter_probe.py").read_text(encoding="utf-8")],
             entrypoint="python3",
             remove=True,
             network_mode="none",
@@ -206,7 +202,7 @@ def interpreter_of(client: DockerClient, image: str) -> Interpreter:
 
 def fetch(requirements: Iterable[Path], interpreter: Interpreter, folder: Path) -> None:
     """Fill the folder, once, with the wheels as pinned by their hashes. Raises ImageError."""
-    complete = folder / _COMPLETE
+    complete = folder / ".complete"
     if complete.exists():
         return
     folder.mkdir(parents=True, exist_ok=True)

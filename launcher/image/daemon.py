@@ -22,7 +22,6 @@ from vastrun.launcher.package_files import install_command
 if TYPE_CHECKING:
     from docker import DockerClient
 
-_TIMEOUT_S = 120
 _INSTALL = (
     "install Docker, or export DOCKER_HOST=ssh://user@host where there is one; where `docker ps` works: "
     "export DOCKER_HOST=$(docker context inspect --format '{{.Endpoints.docker.Host}}')"
@@ -61,7 +60,6 @@ _EXPLANATIONS: Sequence[tuple[str, str, str]] = (
     (r"no such host|dial tcp", "the registry does not answer", "check its name, and that it can be reached"),
     (r"[Tt]imed out|timeout", "Docker or the registry took too long", "try again"),
 )
-_LAST_LINES = 12
 _STEP = re.compile(r"Step (\d+/\d+) : (.+)")
 _CACHED = "---> Using cache"
 _CHATTER = ("--->", "Removing intermediate container")
@@ -76,7 +74,7 @@ def connect() -> DockerClient:
     import docker
 
     with docker_errors("cannot reach Docker"):
-        client = docker.from_env(timeout=_TIMEOUT_S)
+        client = docker.from_env(timeout=120)
         client.ping()
         return client
 
@@ -184,7 +182,7 @@ def follow(messages: Iterable[Mapping[str, Any]], screen: BuildScreen, *, name: 
 
     Raises ImageError with the daemon's reason, and the last lines that the build printed.
     """
-    layers, records, printed = Layers(), [], deque[str](maxlen=_LAST_LINES)
+    layers, records, printed = Layers(), [], deque[str](maxlen=12)
     budget = ExchangeBudget(caps.EXCHANGES["docker"], now=time.monotonic, sender="Docker", error=ImageError)
     for message in messages:
         # The daemon answers 200 at once: that a pull or a build failed stands in its stream only.

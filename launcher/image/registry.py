@@ -27,8 +27,6 @@ Login = Callable[[str], tuple[str, str] | None]
 """The user and the password for a registry; None: it is asked as anybody."""
 
 _HUB_SERVER = "registry-1.docker.io"
-_TIMEOUT_S = 30.0
-_CHUNK = 1 << 16
 _MANIFESTS = (
     "application/vnd.oci.image.index.v1+json",
     "application/vnd.docker.distribution.manifest.list.v2+json",
@@ -198,9 +196,9 @@ class _Repository:
             left_s = self._budget.remaining_s()
             with (
                 limited_opener(left_s) as opener,
-                opener.open(request, timeout=min(left_s, _TIMEOUT_S)) as answer,
+                opener.open(request, timeout=min(left_s, 30.0)) as answer,
             ):
-                chunks = iter(lambda: answer.read1(_CHUNK), b"")
+                chunks = iter(lambda: answer.read1(1 << 16), b"")
                 return b"".join(self._budget.receive(chunks))
         except HTTPError:
             raise

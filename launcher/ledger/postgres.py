@@ -23,11 +23,9 @@ from vastrun.launcher.ledger.database import Row, Values
 
 RETRY_TIMEOUT_S = 60.0
 """Seconds for which work is retried while the database is away, such as during its restart."""
-_RETRY_INTERVAL_S = 0.5
 _CELL_BYTES = 64
 _MAX_CONNECTIONS = 4
 """Connections of one process; further threads wait."""
-_POOL_TIMEOUT_S = 30.0
 _SECRET_RETENTION_S = 30 * 86_400.0
 """Seconds for which code and secrets are kept for the retries of a run."""
 _RETENTION_S = 3600.0
@@ -68,7 +66,6 @@ _EXTRA_TABLES = (
     " at DOUBLE PRECISION NOT NULL)",
 )
 """Tables for data that a ledger of one computer stores in files or does not need."""
-_NOW = "SELECT EXTRACT(EPOCH FROM clock_timestamp())::DOUBLE PRECISION AS now"
 
 _T = TypeVar("_T")
 Connection = psycopg.Connection[DictRow]
@@ -111,7 +108,7 @@ class PostgresDatabase:
         self._retry_timeout_s = retry_timeout_s
 
     def now(self) -> float:
-        row = self.row(_NOW)
+        row = self.row("SELECT EXTRACT(EPOCH FROM clock_timestamp())::DOUBLE PRECISION AS now")
         assert row is not None
         return float(row["now"])
 
@@ -193,7 +190,7 @@ class PostgresDatabase:
             except (psycopg.OperationalError, psycopg.InterfaceError) as error:
                 if not _is_transient(error) or self._elapsed() >= until:
                     raise
-            self._sleep(_RETRY_INTERVAL_S)
+            self._sleep(0.5)
 
     def schema_version(self) -> int:
         row = self.row("SELECT version FROM schema_version")
@@ -238,7 +235,7 @@ class PostgresDatabase:
             return
         connection = None
         with suppress(queue.Empty):  # Ctrl-C in a notebook can leak a connection: open a new one then
-            connection = self._pool.get(timeout=_POOL_TIMEOUT_S)
+            connection = self._pool.get(timeout=30.0)
         try:
             if connection is None or connection.closed:
                 connection = self._connect()

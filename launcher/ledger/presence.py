@@ -19,7 +19,6 @@ from typing import IO
 from vastrun.launcher.core.errors import StorageError
 
 PROC, CGROUPS = Path("/proc"), Path("/sys/fs/cgroup")
-_MAX_CHARACTERS = 1 << 16
 _SUFFIX = ".killed"
 _NAME = re.compile(r"(\d{1,10})-([0-9a-f]{8})", re.ASCII)
 _KILLED = re.compile(rf"{_NAME.pattern}{re.escape(_SUFFIX)}", re.ASCII)
@@ -89,7 +88,7 @@ def _match(pattern: str, text: str) -> str:
 def _text(path: Path) -> str:
     try:
         with path.open(encoding="utf-8", errors="replace") as file:
-            return file.read(_MAX_CHARACTERS)
+            return file.read(1 << 16)
     except OSError:
         return ""
 

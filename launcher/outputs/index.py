@@ -18,13 +18,10 @@ from vastrun.launcher.gate.metrics import Series, parse_series
 from vastrun.launcher.gate.pictures import Picture, parse_picture
 from vastrun.launcher.outputs.folder import CHUNK, Outputs
 
-_CHUNK = 1 << 20
 _LAST_BYTES = 1 << 14
 _LINE_BYTES = caps.LINE_CHARACTERS
 _OFFLINE = re.compile(r"offline-run-\d{8}_\d{6}-[\w.-]{1,128}", re.ASCII)
 """Folders that W&B makes. No other name is shown: it would become part of a command."""
-_HEAD_BYTES = 1 << 16
-_STACK_BYTES = 1 << 16
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,7 +93,7 @@ def metric_lines(path: Path, max_lines: int = caps.METRICS_LINES) -> Iterator[by
     Reads each byte twice at most, however long or short its lines are. Raises OSError.
     """
     with path.open("rb") as file:
-        lines = sum(chunk.count(b"\n") for chunk in iter(lambda: file.read(_CHUNK), b""))
+        lines = sum(chunk.count(b"\n") for chunk in iter(lambda: file.read(1 << 20), b""))
         size = file.tell()
         file.seek(0)
         yield from file if lines <= max_lines else _spread(file, size, max_lines)
@@ -140,7 +137,7 @@ def pictures_in(outputs: Outputs) -> Mapping[str, Picture]:
 
 def log_head(outputs: Outputs) -> str:
     """Return whole lines from the begin of the log."""
-    return _whole_lines(_start(outputs.log, _HEAD_BYTES))
+    return _whole_lines(_start(outputs.log, 1 << 16))
 
 
 def log_tail(outputs: Outputs) -> str:
@@ -155,7 +152,7 @@ def log_tail(outputs: Outputs) -> str:
 
 def stack_in(outputs: Outputs, rank: int) -> str:
     """Return the stack of a rank that hung; empty if none was downloaded."""
-    return _start(outputs.path(f"{layout.STACKS}/rank-{rank}.txt"), _STACK_BYTES).decode("utf-8", "replace")
+    return _start(outputs.path(f"{layout.STACKS}/rank-{rank}.txt"), 1 << 16).decode("utf-8", "replace")
 
 
 def _start(path: Path, size: int) -> bytes:

@@ -41,7 +41,6 @@ Report = Callable[[Run, float], str]
 REPORT = "report.html"
 PAGE_FAULTS = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
 """Errors that a bug in a page may raise. The run has ended: a page must not stop its launcher."""
-_MAX_NUMBER = 100
 _LIST_S = 1800.0
 """Limit for the checksums of what is fetched."""
 
@@ -203,7 +202,7 @@ def _own_place(out: Path, place: Path, file: FileChecksum, budget: ExchangeBudge
     """
     if not place_of(out, layout.MANIFEST).is_file():
         return place
-    numbered = (place.with_name(f"{place.name}.{number}") for number in range(1, _MAX_NUMBER))
+    numbered = (place.with_name(f"{place.name}.{number}") for number in range(1, 100))
     free = (one for one in (place, *numbered) if not one.exists() or is_complete(one, file, budget.check))
     return next(free, place)
 

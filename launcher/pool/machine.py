@@ -20,12 +20,10 @@ from vastrun.launcher.ssh.client_options import LOGIN_SHELL
 
 _T = TypeVar("_T")
 
-_LIST_TIMEOUT_S = 60.0
 _CHANGE_TIMEOUT_S = 180.0
 """Seconds for a change: the removal of a slot waits until its GPUs' memory is free."""
 NO_SLOT = 113
 """Exit code of onstart/slot.sh for a missing slot."""
-_CHECK_TIMEOUT_S = 60.0
 
 
 class HeldMachine:
@@ -43,7 +41,7 @@ class HeldMachine:
         Raises UnreachableError, BoxError; ProviderError.
         """
         try:
-            return self._ask("list", timeout_s=_LIST_TIMEOUT_S)
+            return self._ask("list", timeout_s=60.0)
         except GoneError:
             if self._instance() is not None:
                 raise UnreachableError(f"the box of {self.held.run.id} is being removed") from None
@@ -194,7 +192,7 @@ class SlotRemote:
 
     def check(self) -> None:
         """Check that the slot exists. Raises GoneError, UnreachableError."""
-        self.run("true", timeout_s=_CHECK_TIMEOUT_S)
+        self.run("true", timeout_s=60.0)
 
     def _store(self, store: Callable[[], None]) -> None:
         """Check that the slot exists, then store: the machine's shell would create missing folders."""

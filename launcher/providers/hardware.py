@@ -18,7 +18,6 @@ from vastrun.launcher.core.job import JobSpec, Resources
 
 CPU_ONLY = "cpu"
 """Id of an offer without GPUs; other ids are lists of the offer's GPUs."""
-_NVIDIA_SMI_S = 20.0
 _MIN_DISK_GB = 8.0
 """Smallest disk that a job may request, in GB."""
 
@@ -195,7 +194,7 @@ def _nvidia_smi(*options: str) -> str:
     """Return the output of nvidia-smi; empty when it is missing or fails."""
     try:
         done = subprocess.run(
-            ["nvidia-smi", *options], capture_output=True, text=True, timeout=_NVIDIA_SMI_S, check=True
+            ["nvidia-smi", *options], capture_output=True, text=True, timeout=20.0, check=True
         )
     except (OSError, subprocess.SubprocessError):
         return ""

@@ -13,7 +13,6 @@ MAX_BYTES = 4000
 """Maximum size of the script. Vast's documents disagree about the limit; the lowest is 4,048 characters."""
 BOX = "vastrun"
 """The box's folder, relative to the home of an SSH session."""
-_TEMPLATE = Path(__file__).with_name("onstart.sh")
 _PACKED = "@PACKED@"
 
 
@@ -42,7 +41,7 @@ def readable_text(lease: str) -> str:
 
 
 def _template() -> str:
-    shebang, *lines = _TEMPLATE.read_text(encoding="utf-8").splitlines()
+    shebang, *lines = Path(__file__).with_name("onstart.sh").read_text(encoding="utf-8").splitlines()
     return f"{shebang}\n{_strip_comments(lines)}\n"
 
 

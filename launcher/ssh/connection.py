@@ -24,11 +24,8 @@ from vastrun.launcher.ssh.session import Check, ConnectionLostError, SshSession
 if TYPE_CHECKING:
     from paramiko import Channel, PKey, Transport
 
-_KEEP_ALIVE_S = 10
 _NULL_HANDLER = logging.NullHandler()
 """Without a handler, paramiko prints errors of broken connections to the terminal."""
-_CHECK_INTERVAL_S = 1.0
-_MAX_UNACKNOWLEDGED_MS = 30_000
 
 
 class KeyRejectedError(UnreachableError):
@@ -163,7 +160,7 @@ class Connection:
             # The host key is checked before the login: an impostor must not learn the public key.
             self._login.hosts.check(address, transport.get_remote_server_key())
             self._authenticate(transport, key)
-            transport.set_keepalive(_KEEP_ALIVE_S)
+            transport.set_keepalive(10)
             until_open.pop_all()
         return transport
 
@@ -264,7 +261,7 @@ class PendingSocket:
         Raises OSError as `connect()` does, and UnreachableError after `close`.
         """
         try:
-            while not wait([self._opened], timeout=_CHECK_INTERVAL_S).done:
+            while not wait([self._opened], timeout=1.0).done:
                 check()
             return self._opened.result()
         except CancelledError as error:
@@ -282,7 +279,7 @@ class PendingSocket:
             sock = socket.create_connection(self._address, timeout=self._timeout_s)
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             if hasattr(socket, "TCP_USER_TIMEOUT"):
-                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, _MAX_UNACKNOWLEDGED_MS)
+                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, 30_000)
             self._opened.set_result(sock)
         except InvalidStateError:  # abandoned meanwhile
             if sock is not None:

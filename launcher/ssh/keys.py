@@ -25,7 +25,6 @@ from vastrun.launcher.ports import Clock, SecretStore
 if TYPE_CHECKING:
     from paramiko import PKey
 
-_PRIVATE = "id_ed25519"
 _KNOWN_HOSTS = "known_hosts"
 Address = tuple[str, int]
 
@@ -51,7 +50,7 @@ class KeyRing:
 
     def pair(self, run_id: str) -> KeyPair:
         """Return the run's key pair, the same for every launcher. Raises StorageError."""
-        path = self._folder_of(run_id) / _PRIVATE
+        path = self._folder_of(run_id) / "id_ed25519"
         try:
             if not path.exists():
                 write_once(path, self._share(run_id, _generate()))

@@ -28,8 +28,6 @@ from vastrun.launcher.ssh.transfers import Download, Following, Upload
 _T = TypeVar("_T")
 
 _MAX_TRIES = 3
-_KILL_TIMEOUT_S = 5.0
-_REACH_TIMEOUT_S = 30.0
 _ASK_AGAIN_S = 1.0
 """Seconds for which only new bytes of a followed file are read, as they arrive."""
 
@@ -109,7 +107,7 @@ class SshRemote:
 
     def _reach(self) -> Address:
         """Connect, and return the address that answered; its host key is checked and stored."""
-        self.run("true", timeout_s=_REACH_TIMEOUT_S)
+        self.run("true", timeout_s=30.0)
         assert self._connection.address is not None
         return self._connection.address
 
@@ -214,7 +212,7 @@ class SshRemote:
         """Kill the command and its children; if that fails, the box's own timeout does it a second later."""
         try:
             killer = self._start(*script("kill"), str(session.pid()))
-            killer.wait(_KILL_TIMEOUT_S)
+            killer.wait(5.0)
             killer.close()
         except (UnreachableError, TimeoutError):
             self.close()

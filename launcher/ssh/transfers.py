@@ -15,7 +15,6 @@ from vastrun.launcher.ssh.connection import script
 from vastrun.launcher.ssh.session import ConnectionLostError, SshSession
 
 _BLOCK = 65536
-_CHUNK = 1 << 16
 _RESPONSE_S = 20.0
 _MIN_HASH_BYTES_PER_S = 20e6
 """Checksum speed that every machine reaches."""
@@ -28,7 +27,6 @@ _CUT_SHORT = 3
 Start = Callable[..., SshSession]
 _READ_AHEAD_BYTES = 64 << 20
 """Largest request, when a file is read sequentially over a fast line."""
-_FIRST_REQUEST_BYTES = 1 << 16
 _MIN_REQUEST_BYTES = 1 << 10
 _MAX_SIZE_DIGITS = 18
 _MAX_DISCARDED_BYTES = 1 << 18
@@ -70,7 +68,7 @@ class Upload:
         if first_block.isdecimal() and len(first_block) <= _MAX_BLOCK_DIGITS:  # else its exit code says why
             self._source.seek(min(int(first_block) * _BLOCK, self._size))
             until = time.monotonic() + _RESPONSE_S + self._size / _MIN_UPLOAD_BYTES_PER_S
-            while (chunk := self._source.read(_CHUNK)) and session.send(chunk):
+            while (chunk := self._source.read(1 << 16)) and session.send(chunk):
                 if time.monotonic() > until:
                     slowest = f"{_MIN_UPLOAD_BYTES_PER_S / 1e3:.0f} kB/s"
                     raise UnreachableError(f"the upload of {self._path} is slower than {slowest}")
@@ -94,7 +92,7 @@ class Download:
         self._path, self._at, self._left = "", 0, 0
         self._asked, self._waited_s = 0, 0.0
         """Bytes of the response, and the seconds that were waited for them."""
-        self._max_request = _FIRST_REQUEST_BYTES
+        self._max_request = 1 << 16
 
     def read(self, path: str, offset: int, limit: int) -> bytes:
         """Read up to `limit` bytes from `offset`. Raises ConnectionLostError, after which a retry is safe."""

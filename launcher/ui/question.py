@@ -17,7 +17,6 @@ from typing import Generic, Protocol, TextIO, TypeVar
 from vastrun.launcher.core import UserRequest
 
 ANSWER_S = 15.0
-_TICK_S = 0.1
 _CLEAR = "\r\x1b[K"
 _SEVERAL_KEYS = 100
 
@@ -87,7 +86,7 @@ def ask_at(terminal: int, say: Say, output: HeldStream, *, live: bool, answer_s:
             if left_s != shown_s and (live or shown_s is None):
                 say((_CLEAR if live else "") + _prompt(question, left_s))
                 shown_s = left_s
-            if select.select([terminal], [], [], _TICK_S)[0]:
+            if select.select([terminal], [], [], 0.1)[0]:
                 typed = os.read(terminal, _SEVERAL_KEYS).decode(errors="replace")
                 if not typed:
                     return question.safe  # the terminal was closed

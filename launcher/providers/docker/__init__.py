@@ -44,7 +44,6 @@ from vastrun.launcher.ssh.connection import Login
 from vastrun.launcher.ssh.keys import HostKeyLog, KeyRing, KnownHosts
 from vastrun.launcher.ssh.remote import SshRemote
 
-_MIN_SHM_GB = 2.0
 _RENDEZVOUS_PORT = 29400
 """Fixed port of the rendezvous: a run's network has no other services."""
 _UNUSED_NETWORK_S = 3600.0
@@ -114,7 +113,7 @@ class DockerProvider:
             order=order,
             public_key=self._keys.pair(_run_of(order.label)).public,
             owner=read_owner_id(self._state),
-            shm_gb=max(_MIN_SHM_GB, (order.memory_gb or self._engine.docker_host().memory_gb) / 2),
+            shm_gb=max(2.0, (order.memory_gb or self._engine.docker_host().memory_gb) / 2),
             published_at=ALL_INTERFACES if self._engine.host else LOCALHOST,
         )
         if box.network:

@@ -132,12 +132,9 @@ class DockerHost:
         )
 
 
-_NAME = "docker-owner"
-
-
 def read_owner_id(state: Path) -> str:
     """Return a random id for the ledger in this folder, shared by its launchers. Raises StorageError."""
-    path = state / _NAME
+    path = state / "docker-owner"
     try:
         if not path.exists():
             write_once(path, secrets.token_hex(8).encode())

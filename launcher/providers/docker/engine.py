@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
 _TIMEOUT_S = 60.0
 """Seconds for one response: the first start from a large image takes long."""
-_LOG_LINES = 1000
 _TOOLKIT = "install the NVIDIA Container Toolkit; `docker run --gpus all IMAGE nvidia-smi` must work"
 _REJECTIONS = (
     # text                                cause             hint
@@ -78,7 +77,7 @@ class Engine:
     def log(self, name: str) -> str:
         """Return the end of the container's log. Raises GoneError, too."""
         with map_query_errors():
-            printed: bytes = self._api.logs(name, tail=_LOG_LINES)
+            printed: bytes = self._api.logs(name, tail=1000)
             return printed.decode("utf-8", "replace")
 
     def create(self, name: str, config: Mapping[str, Any], limits: Mapping[str, Any]) -> None:

@@ -33,7 +33,6 @@ from vastrun.launcher.providers.hardware import CPU_ONLY, node_offers, read_hard
 from vastrun.launcher.providers.local.remote import LocalRemote, box_error, missing_requirement
 
 _RECORD = "instance.json"
-_LEASE_START_S = 30.0
 _DESTROY_S = 120.0
 _INHERITED = (
     *("PATH", "HOME", "USER", "LOGNAME", "LANG", "TZ"),
@@ -183,7 +182,7 @@ class LocalProvider:
             if is_locked(box / layout.LEASE_LOG):
                 return
             environment = self._environment(box, record)
-            done = _bash(layout.LEASE_SCRIPT, cwd=box, env=environment, timeout_s=_LEASE_START_S)
+            done = _bash(layout.LEASE_SCRIPT, cwd=box, env=environment, timeout_s=30.0)
         except subprocess.TimeoutExpired as error:
             raise UncertainError(f"the lease of {box.name} did not start in time") from error
         except OSError as error:

@@ -21,8 +21,6 @@ from vastrun.launcher.gate import caps
 
 TOOLS = ("bash", "setsid", "flock", "tar")
 """Programs that the scripts of a box use."""
-_SYSTEM = "Linux"
-_DISPLAY_NAMES = {"Darwin": "macOS"}
 
 
 class LocalRemote:
@@ -157,7 +155,7 @@ def box_error(error: OSError) -> ProviderError:
 def other_system() -> str:
     """Return the name of this computer's system; empty for Linux."""
     system = platform.system()
-    return "" if system == _SYSTEM else _DISPLAY_NAMES.get(system, system)
+    return "" if system == "Linux" else {"Darwin": "macOS"}.get(system, system)
 
 
 def missing_requirement() -> tuple[str, str]:

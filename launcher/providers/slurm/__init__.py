@@ -36,7 +36,6 @@ _ID = re.compile(r"[\w-]{1,80}(?:\.[0-9a-f]{8})?\.[0-9a-f]{8}", re.ASCII)
 _END_TIMEOUT_S = 60.0
 _PROGRAMS_TIMEOUT_S = 15.0
 """Seconds to wait for the programs of an ended job; on a node that does not respond they never end."""
-_POLL_INTERVAL_S = 0.3
 
 
 class SlurmProvider:
@@ -163,7 +162,7 @@ class SlurmProvider:
                 raise ProviderError(
                     f"job {job.id} was cancelled, and is {job.state} {_END_TIMEOUT_S:.0f} s later"
                 )
-            self._clock.sleep(_POLL_INTERVAL_S)
+            self._clock.sleep(0.3)
 
     def end_of(self, instance_id: str) -> MachineEnd | None:
         """Return why the job ended; None while it runs, or when Slurm no longer knows."""

@@ -26,7 +26,6 @@ SIGNAL_S = 90
 """Seconds between SIGTERM and the end of a job."""
 _START_S = 120.0
 """Seconds for the start of a job and its lease, added to the time limit so that the lease expires first."""
-_SCRIPTS = Path(__file__).parent / "scripts"
 _WAIT_REASONS: Mapping[str, str] = {
     "Resources": "the nodes are busy",
     "Priority": "other jobs come first",
@@ -179,7 +178,7 @@ def _container_command(batch: JobOrder) -> Sequence[str]:
 
 
 def _script(name: str) -> str:
-    return (_SCRIPTS / f"{name}.sh").read_text(encoding="utf-8")
+    return (Path(__file__).parent / "scripts" / f"{name}.sh").read_text(encoding="utf-8")
 
 
 def wait_reason(job: SlurmJob) -> str:

@@ -26,7 +26,6 @@ _ORDERS = ".orders"
 _OVER = ".over"
 _ONE_WORD = "! -name '*[!A-Za-z0-9_.+-]*'"
 """Filter for `find`: a name with a line break would become two rows."""
-_REMOVE_S = 600.0
 _CACHE_S = 1.0
 _SIGNAL_S = 10.0
 _TOOLS = "sbatch squeue scancel srun flock timeout"
@@ -203,9 +202,7 @@ class SlurmCommands:
         run, dot, rest = instance_id.partition(".")
         # With node 0, the marks of released nodes are deleted, too: their job has ended.
         noted = f"{shlex.quote(self._node.folder)}/{_OVER}/{run}-n*{dot}{rest}"
-        self._node.query(
-            f"chmod -R u+rwX {root} 2>/dev/null; rm -rf {root}; rm -f {noted}", timeout_s=_REMOVE_S
-        )
+        self._node.query(f"chmod -R u+rwX {root} 2>/dev/null; rm -rf {root}; rm -f {noted}", timeout_s=600.0)
 
     def _query_with_disk(self, question: str, about_the_disk: str) -> tuple[str, str]:
         """Return the output of a Slurm query and of a command about the disk, in one round trip."""

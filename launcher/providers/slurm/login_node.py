@@ -41,8 +41,6 @@ _LOGIN = re.compile(r"([\w.-]+)@([\w.-]+|\[[0-9a-fA-F:]+\])(?::(\d{1,5}))?", re.
 _CONFIG = "vastrun config set slurm."
 _ACCEPT_TIMEOUT_S = 15.0
 """Seconds for a job to accept a command, including the delay of NFS."""
-_SLACK_S = 30.0
-_FINALIZE_TIMEOUT_S = 120.0
 _RESPONSE = re.compile(r"ended (\d{1,3})|late|silent")
 
 
@@ -206,7 +204,7 @@ class SlurmRemote:
         if self._location.job is None:
             return self._inner.run(command, timeout_s=timeout_s)
         words = shlex.join(ask_argv(_ACCEPT_TIMEOUT_S, timeout_s, command))
-        done = self._inner.run(words, timeout_s=2 * _ACCEPT_TIMEOUT_S + timeout_s + _SLACK_S)
+        done = self._inner.run(words, timeout_s=2 * _ACCEPT_TIMEOUT_S + timeout_s + 30.0)
         first, _, printed = done.stdout.partition("\n")
         response = _RESPONSE.fullmatch(first[: caps.SLURM_REPLY_CHARACTERS])
         if response is None:
@@ -261,6 +259,6 @@ class SlurmRemote:
         Raises UnreachableError while another process holds the lock of the run.
         """
         script = f"[ -e {layout.EXIT} ] || bash onstart/run.sh bury"
-        done = self._inner.run(script, timeout_s=_FINALIZE_TIMEOUT_S)
+        done = self._inner.run(script, timeout_s=120.0)
         if not self._inner.read(layout.EXIT, limit=1):
             raise UnreachableError(f"the job has ended, but its run has not: {done.stderr.strip()[-200:]}")

@@ -32,7 +32,6 @@ from vastrun.launcher.providers.vast.transport import Send, VastAccount
 if TYPE_CHECKING:
     from vastrun.launcher.providers.vast.conformance.recorder import Exchange
 
-_RETRY_PAUSES_S = (1.0, 4.0)
 _TOO_OFTEN_TRIES, _TOO_OFTEN_GROWTH = 3, 3.0
 """Repetitions of a call that came too early, and by how much each pause is longer than the one before."""
 _LOG_LINES, _HOST_LOG_LINES = "5000", "100"
@@ -284,7 +283,7 @@ class VastApi:
 
         `kind` validates the response or raises UnreachableError, which counts as transient, too.
         """
-        pauses = iter(_RETRY_PAUSES_S)
+        pauses = iter((1.0, 4.0))
         while True:
             try:
                 return kind(self._call(call))

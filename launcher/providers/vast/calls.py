@@ -10,7 +10,6 @@ from urllib.parse import quote_plus
 
 _PAGE = 25
 """The most instances that Vast puts on a page."""
-_CHARGES_PAGE = 100
 
 
 @dataclass(frozen=True)
@@ -149,7 +148,7 @@ def charges(since: float, until: float, token: str | None = None) -> VastCall:
     query = {
         "select_filters": {"day": {"gte": int(since), "lte": int(until)}},
         "latest_first": False,
-        "limit": _CHARGES_PAGE,
+        "limit": 100,
         "format": "table",
         "after_token": token,
     }

@@ -26,8 +26,6 @@ from vastrun.launcher.core.errors import (
 from vastrun.launcher.gate import caps
 from vastrun.launcher.providers.vast.calls import NEEDED, ROUTES, VastCall
 
-_POLL_INTERVAL_S = 0.3
-_READ_TIMEOUT_S = 2.0
 _LOG_TIMEOUT_S = 10.0
 """Seconds for the download of a published log."""
 
@@ -247,7 +245,7 @@ def _poll_log(answer: Mapping[str, Any], abandoned: threading.Event) -> str:
         text = _read(url, abandoned)
         if text is not None:
             return text
-        abandoned.wait(_POLL_INTERVAL_S)
+        abandoned.wait(0.3)
     raise no_response_error("a log that came too late")
 
 
@@ -257,7 +255,7 @@ def _read(url: str, abandoned: threading.Event) -> str | None:
     try:
         with (
             limited_opener(_LOG_TIMEOUT_S) as opener,
-            opener.open(url, timeout=_READ_TIMEOUT_S) as response,
+            opener.open(url, timeout=2.0) as response,
         ):
             while (part := response.read1(1 << 12)) and not abandoned.is_set():
                 content += part

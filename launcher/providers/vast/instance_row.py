@@ -26,7 +26,6 @@ from vastrun.launcher.providers.vast.columns import (
 )
 from vastrun.launcher.providers.vast.errors import no_response_error
 
-_LOADING = ("", "created", "loading")
 _UP = "success, running"
 """Prefix of `status_msg` of a running container."""
 _POLL_INTERVAL_S = 30.0
@@ -78,7 +77,7 @@ class InstanceRow:
     @property
     def state(self) -> str:
         """`running`, `loading`, or Vast's status."""
-        if self.actual_status in _LOADING:
+        if self.actual_status in ("", "created", "loading"):
             return "running" if self._serves else "loading"
         return self.actual_status
 

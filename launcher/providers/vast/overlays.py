@@ -26,15 +26,11 @@ WHY_ONE_NODE = (
 )
 _OWN_NAME = re.compile(rf"({re.escape(LABEL_PREFIX)}[a-z0-9-]+)-([0-9a-f]{{8}})", re.ASCII)
 _NAME = re.compile(r"[a-z0-9-]+", re.ASCII)
-_DENIED = (401, 403)
 _UNAVAILABLE = (404, 405, 410, 501)
 """Status codes without overlays: Vast documents them, but has disabled them in its command line."""
 _FIRST_PORT, _PORTS, _PORTS_PER_RUN = 20_000, 3000, 3
 """Ports below Linux's ephemeral range. All are free on a run's network; still each run has its own, so that
 runs on the same computer never collide."""
-_TRIES = 3
-_PAUSE_S = 2.0
-_ADDRESSES_TIMEOUT_S = 30.0
 
 
 def name_of(label: str) -> str:
@@ -91,7 +87,7 @@ class Overlays:
         row = self._find(name_of(label))
         if row is None:
             raise ProviderError(f"Vast has no overlay network {name_of(label)}")
-        done = remote.run(ADDRESSES, timeout_s=_ADDRESSES_TIMEOUT_S)
+        done = remote.run(ADDRESSES, timeout_s=30.0)
         return f"{find_address(row.subnet, done.stdout)}:{_port_of(label)}"
 
     def run_networks(self) -> Sequence[RunNetwork]:
@@ -107,11 +103,11 @@ class Overlays:
         """Delete the network; repeat until the list does not have it."""
         name = name_of(label)
         trouble: ProviderError | None = None
-        for number in range(_TRIES):
+        for number in range(3):
             if self._find(name) is None:
                 return
             if number:
-                self._clock.sleep(_PAUSE_S)
+                self._clock.sleep(2.0)
             try:
                 with _mapped_errors():
                     self._api.delete_overlay(name)
@@ -150,7 +146,7 @@ def _mapped_errors() -> Iterator[None]:
     try:
         yield
     except AuthError as error:
-        if not isinstance(error.__cause__, RejectedError) or error.__cause__.answer.status not in _DENIED:
+        if not isinstance(error.__cause__, RejectedError) or error.__cause__.answer.status not in (401, 403):
             raise
         raise AuthError(
             f"the API key may not use overlay networks, which several nodes need ({error})",

@@ -27,7 +27,6 @@ from vastrun.launcher.providers.vast.overlays import flag_of
 
 # Vast's own spelling. With both, a machine whose ports are closed is still reached through the proxy.
 _RUNTYPE = "ssh_direc ssh_proxy"
-_TRIES = 5
 _GRANT_S, _GRANT_POLL_S = 60.0, 3.0
 """Seconds to wait for a bid that is not granted at once (its disk is billed), and between two polls."""
 
@@ -259,6 +258,6 @@ def _end(api: VastApi, instance_id: str) -> None:
     """Destroy the machine and wait until it is gone: the next order's machine has the same label."""
     with contextlib.suppress(GoneError):
         api.destroy(instance_id)
-    for _ in range(_TRIES):
+    for _ in range(5):
         if api.instance(instance_id) is None:
             return

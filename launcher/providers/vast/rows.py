@@ -32,7 +32,6 @@ _DATACENTER = 1
 """Value of `hosting_type` for a datacenter; 0 is a private host."""
 _MACHINE = re.compile(r"instance-(\d{1,20})", re.ASCII)
 """Source of a charge for a machine."""
-_DAY_S = 86400.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -202,7 +201,7 @@ def parse_charge(row: Any) -> Charge:
         is_readable=usd is not None,
         storage_usd=items["disk"],
         traffic_usd=items["bwd"] + items["bwu"],
-        until=last_day + _DAY_S if last_day else 0.0,
+        until=last_day + 86_400.0 if last_day else 0.0,
     )
 
 

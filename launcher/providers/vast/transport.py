@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from http.client import HTTPException
 from pathlib import Path
-from typing import Any
 from urllib.error import HTTPError
 from urllib.request import Request
 
@@ -21,7 +20,6 @@ from vastrun.launcher.providers.vast.calls import VastCall
 from vastrun.launcher.providers.vast.errors import Answer, NoResponseError
 
 _TIMEOUT_S = 30.0
-_CHUNK_BYTES = 1 << 16
 SERVER = "https://console.vast.ai"
 
 Send = Callable[[VastCall, ExchangeBudget], Answer]
@@ -122,17 +120,13 @@ def http_sender(account: VastAccount) -> Send:
                 except HTTPError as rejection:
                     response = rejection
                 with response:
-                    text = b"".join(count_parts(_chunks(response), budget)).decode(errors="replace")
+                    chunks = iter(lambda: response.read1(1 << 16), b"")
+                    text = b"".join(count_parts(chunks, budget)).decode(errors="replace")
                     return Answer(status=response.status, text=text, headers=response.headers)
         except (OSError, HTTPException) as error:
             raise NoResponseError(_root_cause(error)) from error
 
     return send
-
-
-def _chunks(response: Any) -> Iterator[bytes]:
-    while chunk := response.read1(_CHUNK_BYTES):
-        yield chunk
 
 
 def _root_cause(error: Exception) -> str:

@@ -10,8 +10,6 @@ from vastrun.launcher.core import LeftOutFiles
 from vastrun.launcher.core.left_out import bytes_text
 from vastrun.launcher.decisions.estimates import usd as usd
 
-_MAX_LINES = 20
-
 
 def duration(seconds: float) -> str:
     """Write seconds as `4.2s`, `1m 32s`, `2h 05m`, `3d 04h`."""
@@ -71,7 +69,7 @@ def left_out_lines(left_out: LeftOutFiles) -> str:
     """Write a line for each of the first files, and one for the rest; empty without files."""
     if not left_out.count:
         return ""
-    shown = left_out.files[:_MAX_LINES]
+    shown = left_out.files[:20]
     sizes = [bytes_text(file.size) if file.size else "" for file in shown]
     width = max((len(size) for size in sizes), default=0)
     files = "1 file" if left_out.count == 1 else f"{left_out.count} files"

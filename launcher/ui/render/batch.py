@@ -29,14 +29,12 @@ from vastrun.launcher.ui.render.batch_results import (
 from vastrun.launcher.ui.render.plan import refusal_text
 from vastrun.launcher.ui.render.table import facts, table
 
-_SHOWN_POINTS = 5
-
 
 def plan_text(plan: BatchPlan) -> str:
     """Write the plan of a batch with its costs."""
     limits, count = plan.spec.limits, plan.count
     values = [point.shown for point in plan.points]
-    shown = values_column(values[:_SHOWN_POINTS], values)
+    shown = values_column(values[:5], values)
     more = count - len(shown)
     free = not plan.offer.usd_per_hour
     pairs = [

@@ -28,8 +28,6 @@ _GPU: Sequence[tuple[str, str, str]] = (
     ("temperature_c", "{:.0f} °C", "{:3.0f} °C"),
 )
 """GPU metrics: name, format over all GPUs (mean, maximum, sum, maximum), format for one GPU."""
-_MAX_GPUS = 16
-_MAX_TASKS = 16
 _GAP = "   "
 
 
@@ -136,7 +134,7 @@ def _learning(view: LiveView, width: int) -> Line:
 def _tasks(view: LiveView) -> Line:
     """Return the loss of each of several tasks, averaged since the metrics before."""
     figures = view.curve.figures
-    tasks = [name for name in figures if name.startswith(TASK_LOSS_PREFIX)][:_MAX_TASKS]
+    tasks = [name for name in figures if name.startswith(TASK_LOSS_PREFIX)][:16]
     if len(tasks) < 2:
         return ()
     return (("  ".join(f"{name.removeprefix(TASK_LOSS_PREFIX)} {figures[name]:.4g}" for name in tasks), ""),)
@@ -150,7 +148,7 @@ def _gpus(view: LiveView) -> Line:
 
 def _each_gpu(view: LiveView, width: int) -> list[Line]:
     """Return the metrics of each of several GPUs, in as many columns as fit."""
-    cells = [text for number in range(_MAX_GPUS) if (text := _gpu(view.curve.figures, number))]
+    cells = [text for number in range(16) if (text := _gpu(view.curve.figures, number))]
     widest = max(map(len, cells), default=0)
     columns = max(1, (width + len(_GAP)) // (widest + len(_GAP)))
     rows = [cells[start : start + columns] for start in range(0, len(cells), columns)]

@@ -20,7 +20,6 @@ from vastrun.launcher.ui.render.table import facts, short, table
 from vastrun.launcher.ui.render.verdict import cost_text, lease_line, left_text, on_machines, state_of
 
 _HEADER = ("RUN", "JOB", "STATE", "STEP", "AGE", "COST")
-_LAST_EVENTS = 8
 
 
 def runs_table(
@@ -94,7 +93,7 @@ def run_text(detail: RunDetail, now: float, width: int | None = None) -> str:
     if detail.events:
         lines = (
             f"{moment(event.at)}  {event.phase.value:<8} {one_line(event.text)}"
-            for event in detail.events[-_LAST_EVENTS:]
+            for event in detail.events[-8:]
         )
         parts.append("\n".join(short(line, width) for line in lines))
     return "\n\n".join(parts)

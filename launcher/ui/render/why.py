@@ -138,9 +138,6 @@ def _last_output(rank: RankEnd) -> str:
     return rank.traceback or rank.last_lines or ""
 
 
-_MAX_CAUSES = 8
-
-
 class FailureCause(Document):
     """A cause of failed points of a batch."""
 
@@ -187,7 +184,7 @@ def batch_why_text(batch: Batch, states: Sequence[PointState]) -> str:
     counts = ", ".join(f"{count} {end}" for end, count in _ends(states).most_common())
     lines = [("batch", batch.name), ("points", counts or "none yet"), ("ended", batch.reason)]
     failed = _failed(states)
-    for cause, runs in failed[:_MAX_CAUSES]:
+    for cause, runs in failed[:8]:
         text = f"{len(runs)} x: {cause_line(_newest(runs))}\nvastrun why {_newest(runs).id}"
         lines.append((cause, text))
     if failed:

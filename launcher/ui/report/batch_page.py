@@ -34,7 +34,6 @@ from vastrun.launcher.ui.report.page import (
 )
 
 _HINT = "Hover over a row, a dot or a line to highlight it in all pictures; click a column name to sort."
-_MAX_INFLUENCES = 8
 _MAX_KEYS = 10
 """Maximum number of parameters with a column."""
 _STATES = {True: "running", False: "waiting"}
@@ -164,7 +163,7 @@ def _influences(report: BatchReport) -> Html | str:
     """List the parameters that correlate with the metric."""
     if not report.influences:
         return ""
-    lines = [element("li", shortened(str(one))) for one in report.influences[:_MAX_INFLUENCES]]
+    lines = [element("li", shortened(str(one))) for one in report.influences[:8]]
     return joined(
         element("h3", "Correlation with the metric"), element("ul", *lines), note(f"It is {NOT_A_CAUSE}.")
     )

@@ -18,7 +18,6 @@ from vastrun.launcher.ui.report.page import Html, data_block, element, folded, j
 _MAX_UNKNOWN = 24
 """Maximum number of charts for metrics that are not in `CHARTS`."""
 _OF_ONE_GPU = re.compile(r"gpu(0|[1-9][0-9]{0,2})_(load|power_w|memory_mib|temperature_c)")
-_MAX_GPUS = 16
 _MAX_GPU_POINTS = 60
 """Maximum points of the curve of one of several GPUs."""
 
@@ -84,7 +83,7 @@ def _known(by_name: Mapping[str, Series]) -> Iterator[_Drawn]:
     if len(tasks) > 1:
         yield Chart(title="Loss by task", names={}, may_be_log=True), tasks[:_MAX_UNKNOWN]
     for key, title in _EACH_GPU.items():
-        lines = {f"GPU {number}": by_name.get(f"gpu{number}_{key}") for number in range(_MAX_GPUS)}
+        lines = {f"GPU {number}": by_name.get(f"gpu{number}_{key}") for number in range(16)}
         if drawn := [(words, _thinned(one)) for words, one in lines.items() if one is not None]:
             yield Chart(title=title, names={}, is_each_gpu=True), drawn
 

@@ -35,8 +35,6 @@ _BATCH_COLUMNS = (
     *("Spent", "Budget"),
 )
 PER_PAGE = 200
-_MAX_SEARCH_CHARACTERS = 200
-_MAX_PAGE_DIGITS = 9
 _MAX_FIELDS = 20
 """Maximum fields of an address; more make it invalid."""
 
@@ -239,9 +237,9 @@ def parse_query(query: str) -> PageQuery:
     except ValueError:
         return PageQuery()
     page = fields.get("page", "")
-    is_number = page.isascii() and page.isdecimal() and len(page) <= _MAX_PAGE_DIGITS
+    is_number = page.isascii() and page.isdecimal() and len(page) <= 9
     find = " ".join(one_line(fields.get("find", "")).split())
-    return PageQuery(find=find[:_MAX_SEARCH_CHARACTERS], page=max(1, int(page)) if is_number else 1)
+    return PageQuery(find=find[:200], page=max(1, int(page)) if is_number else 1)
 
 
 def _has(words: Sequence[str], text: str) -> bool:

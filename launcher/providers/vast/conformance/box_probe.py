@@ -17,8 +17,6 @@ import urllib.request
 from pathlib import Path
 
 _CALL_S = 10
-_CHUNK = 1 << 16
-_MAX_KEYS = 8
 _USER_AGENT = {"User-Agent": "vastrun"}
 
 
@@ -67,7 +65,7 @@ def _sha256(path: Path) -> str:
 def _host_keys() -> list[str]:
     """Return fingerprints in the form of `ssh-keygen -l`."""
     found: list[str] = []
-    for path in sorted(Path("/etc/ssh").glob("*.pub"))[:_MAX_KEYS]:
+    for path in sorted(Path("/etc/ssh").glob("*.pub"))[:8]:
         try:
             command = ["ssh-keygen", "-lf", str(path)]
             done = subprocess.run(command, capture_output=True, text=True, timeout=_CALL_S, check=False)
@@ -96,7 +94,7 @@ def _download(url: str, max_bytes: int, max_s: float) -> int:
     try:
         with urllib.request.urlopen(request, timeout=_CALL_S) as body:
             while size < max_bytes and time.monotonic() < until:
-                chunk = body.read(min(_CHUNK, max_bytes - size))
+                chunk = body.read(min(1 << 16, max_bytes - size))
                 if not chunk:
                     break
                 size += len(chunk)

@@ -272,12 +272,9 @@ def _opens(shell: Remote | None) -> str:
         shell.close()
 
 
-_EARLY_S = 0.5
 _NEVER = "1000000000000"
 """An id that no machine has."""
 _BURST = LIMITS["search"]
-_ANY = {"num_gpus": {"eq": "1"}}
-_CLUSTERS = {"cluster_id": {"neq": None}}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -323,7 +320,7 @@ class AfterRun:
         self.recorder.note(other.once, "key.bad", calls.account())
 
     def _search_clusters(self) -> None:
-        heard = self.recorder.ask(self.vast.api.once, _search(_CLUSTERS))
+        heard = self.recorder.ask(self.vast.api.once, _search({"cluster_id": {"neq": None}}))
         rows = heard[-1].fields.get("offers") if heard and heard[-1].status == 200 else None
         if isinstance(rows, list):
             alone = all(
@@ -341,7 +338,7 @@ class AfterRun:
         searches = self.recorder.calls("POST", SEARCH)
         answered = sum(one.asked_at > since and one.status == 200 for one in searches)
         while answered < _BURST.calls and not self.stopping():
-            heard = self.recorder.ask(self.vast.api.once, _search(_ANY))
+            heard = self.recorder.ask(self.vast.api.once, _search({"num_gpus": {"eq": "1"}}))
             if not heard or heard[-1].status not in (200, 429):
                 return
             if heard[-1].status == 429:
@@ -351,7 +348,7 @@ class AfterRun:
 
     def _list_twice(self) -> None:
         page = calls.list_instances(limit=1)
-        heard = self.recorder.ask(self.vast.api.once, page, page, pause_s=_EARLY_S)
+        heard = self.recorder.ask(self.vast.api.once, page, page, pause_s=0.5)
         heard = [one for one in heard if one.path == LIST]
         if len(heard) != 2 or heard[0].status != 200 or not heard[1].status:
             return

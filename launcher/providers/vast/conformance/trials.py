@@ -37,7 +37,6 @@ _END_S, _LOOK_S = 20.0, 1.0
 _BID_MARGIN = 1.2
 _PROBE = Path(__file__).with_name("box_probe.py").read_text(encoding="utf-8")
 _MAX_CHARACTERS, _MAX_KEYS, _MAX_BYTES = 16_000, 16, 1 << 40
-_PROBE_S = 60.0
 _WORDS: Mapping[str, tuple[str, str]] = {
     "container_id": ("the machine's id", "other"),
     "key": ("present", "absent"),
@@ -105,7 +104,7 @@ class BidTrial:
         )
 
 
-def ask_box(remote: Remote, *arguments: str, timeout_s: float = _PROBE_S) -> Mapping[str, Any]:
+def ask_box(remote: Remote, *arguments: str, timeout_s: float = 60.0) -> Mapping[str, Any]:
     """Run the probe in the box. Raises UnreachableError, GoneError; BoxError when its answer is none."""
     words = shlex.join(("-", *arguments))
     command = f"\"$(command -v python3 || command -v python)\" {words} <<'PROBE_END'\n{_PROBE}\nPROBE_END\n"
