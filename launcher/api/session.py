@@ -121,7 +121,6 @@ class Shown(Protocol):
 
     def progress_line(self) -> str:
         """Return the progress as one line, without control characters."""
-        ...
 
 
 class NotebookDisplay:

@@ -22,11 +22,9 @@ class WakeSignal(Protocol):
 
     def wait(self, seconds: float) -> None:
         """Return after `seconds`, or when it rings."""
-        ...
 
     def wake(self) -> None:
         """Wake all waiting threads."""
-        ...
 
 
 class ThreadWakeSignal:
@@ -104,15 +102,12 @@ class BatchScreen(Protocol):
 
     def ended(self, state: PointState, batch: Batch) -> None:
         """Show how a point ended."""
-        ...
 
     def progress(self, progress: BatchProgress, batch: Batch) -> None:
         """Show how the batch stands."""
-        ...
 
     def note(self, text: str) -> None:
         """Show a line."""
-        ...
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -140,11 +140,9 @@ class BuildScreen(Protocol):
 
     def step(self, name: str, text: str) -> None:
         """Show a line that stays."""
-        ...
 
     def gauge(self, text: str) -> None:
         """Show how far it is: overwritten by the next."""
-        ...
 
 
 class Layers:

@@ -24,7 +24,6 @@ class ImageCatalog(Protocol):
 
     def look_up(self, reference: ImageReference) -> PublishedImage:
         """Ask the registry which image the reference names. Raises ImageError."""
-        ...
 
 
 def relock(lock: Lock, registry: ImageCatalog) -> Lock:

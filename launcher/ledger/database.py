@@ -26,50 +26,39 @@ class Database(Protocol):
 
     def now(self) -> float:
         """Return epoch seconds by the clock that decides for all launchers when a lock expires."""
-        ...
 
     def reading(self) -> AbstractContextManager[None]:
         """Open a context in which this thread may read."""
-        ...
 
     def writing(self, lock: str | None) -> AbstractContextManager[None]:
         """Open a context that is one transaction.
 
         Transactions with the same `lock` run one after the other; None excludes all other writers of runs.
         """
-        ...
 
     def execute(self, sql: str, values: Values = (), /) -> object:
         """Run one statement."""
-        ...
 
     def execute_many(self, sql: str, values: Sequence[Values], /) -> None:
         """Run the statement once for each item of `values`."""
-        ...
 
     def rows(self, sql: str, values: Values = (), /) -> Sequence[Row]:
         """Return the rows of a query."""
-        ...
 
     def row(self, sql: str, values: Values = (), /) -> Row | None:
         """Return the first row of a query; None when there is none."""
-        ...
 
     def with_retries(self, work: Callable[[], _T], /) -> _T:
         """Do the work; repeat it when the connection was lost before it was complete. Raises StorageError."""
-        ...
 
     def schema_version(self) -> int:
         """Return the version of the tables; 0 when there are none."""
-        ...
 
     def set_schema_version(self, number: int) -> None:
         """Store the version of the tables."""
-        ...
 
     def close(self) -> None:
         """Close the connections."""
-        ...
 
 
 def insert_statement(table: str, columns: Iterable[str]) -> str:

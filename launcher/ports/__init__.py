@@ -54,11 +54,9 @@ class Clock(Protocol):
 
     def now(self) -> float:
         """Return epoch seconds."""
-        ...
 
     def sleep(self, seconds: float) -> None:
         """Sleep for `seconds`; return early on a user request."""
-        ...
 
 
 class Provider(Protocol):
@@ -75,26 +73,22 @@ class Provider(Protocol):
     @property
     def free(self) -> bool:
         """True where machines cost nothing, so that no confirmation is asked for."""
-        ...
 
     @property
     def abilities(self) -> Abilities:
         """Optional abilities."""
-        ...
 
     def search(self, spec: JobSpec) -> Sequence[Offer]:
         """List offers that fit every hard limit of the job, best first.
 
         Empty when none does, or NoOfferError with the reason where it is known.
         """
-        ...
 
     def rent(self, order: RentalOrder) -> Instance:
         """Rent a machine with `order.label`. Sends one request.
 
         Raises NoOfferError when the offer is taken, UncertainError when the machine may exist.
         """
-        ...
 
     def instances(self) -> Sequence[Instance]:
         """List all machines of this user.
@@ -103,25 +97,21 @@ class Provider(Protocol):
 
         The list may be late: look up a new or just changed machine by its id.
         """
-        ...
 
     def machine(self, instance_id: str) -> Instance | None:
         """Return the machine with that id, whatever its label; None when there is none.
 
         Raises ProviderError.
         """
-        ...
 
     def connect(self, instance: Instance) -> Remote:
         """Open a shell on the instance.
 
         Raises UnreachableError, GoneError; ProviderError, with its cause, when it will never answer.
         """
-        ...
 
     def destroy(self, instance_id: str) -> None:
         """Request the machine's end; return when the provider accepted it or has no such machine."""
-        ...
 
 
 class RunThreads(Protocol):
@@ -129,7 +119,6 @@ class RunThreads(Protocol):
 
     def submit(self, work: Callable[[], _T], /) -> Future[_T]:
         """Run the work concurrently."""
-        ...
 
 
 class Packer(Protocol):
@@ -140,29 +129,24 @@ class Packer(Protocol):
 
         `is_own_job`: the job was read from a file of this computer, not from a ledger that others write to.
         """
-        ...
 
     def pack(self, run: Run, spec: JobSpec) -> Bundle:
         """Make one archive of the onstart scripts, the trainer, the job and the user's code."""
-        ...
 
     def secrets(self, spec: JobSpec, run: Run | None = None) -> bytes:
         """Return the job's secrets as lines of `NAME='value'`. Raises UsageError when one is missing.
 
         `run`: its secrets; those of another computer's run are not read from this computer.
         """
-        ...
 
     def known_secrets(self, spec: JobSpec, run: Run) -> bytes | None:
         """Return the same without running a command that prints one; None: one is not known.
 
         Raises as `secrets`.
         """
-        ...
 
     def lease(self) -> str:
         """Return the text of the lease script."""
-        ...
 
 
 class OutputStore(Protocol):
@@ -170,56 +154,46 @@ class OutputStore(Protocol):
 
     def check_unused(self, run: Run) -> None:
         """Raise UsageError when the run's folder contains foreign files."""
-        ...
 
     def check(self, run: Run) -> None:
         """Create the run's folder if missing; check that it is writable and the run's own.
 
         Raises UsageError.
         """
-        ...
 
     def save_start_script(self, run: Run, text: str) -> None:
         """Save the script that the run's machine runs at each start."""
-        ...
 
     def download_log(self, run: Run, remote: Remote) -> str:
         """Download and return log text that is new since the last call of any process; it is saved first."""
-        ...
 
     def download_checkpoint(self, run: Run, remote: Remote, *, limit: int) -> CheckpointCopy | None:
         """Download up to `limit` more bytes of the box's newest checkpoint; None: nothing to download.
 
         It is put in place once it is complete and checked; one older checkpoint is kept.
         """
-        ...
 
     def download_metrics(self, run: Run, remote: Remote) -> int:
         """Download new whole lines of the box's metrics; return the number of bytes.
 
         Downloads a limited part: call again soon after a large one. Raises BoxError when they are invalid.
         """
-        ...
 
     def collect(self, run: Run, remote: Remote) -> CollectResult:
         """Download and check everything in the box's manifest."""
-        ...
 
     def fetch(self, run: Run, remote: Remote, path: str | None, *, max_bytes: float = math.inf) -> PullResult:
         """Download and check one file or folder that the program wrote; None: all files that were left
         out. A file with which they would be more than `max_bytes` is not downloaded."""
-        ...
 
     def left_out(self, run: Run) -> LeftOutFiles:
         """Return the program's files that are not downloaded, as its box listed them."""
-        ...
 
     def describe(self, run: Run, now: float) -> None:
         """Write a description into the folder: downloaded files, state of the run, next steps.
 
         Writes nothing for a run without downloads.
         """
-        ...
 
 
 class Screen(Protocol):
@@ -227,15 +201,12 @@ class Screen(Protocol):
 
     def report(self, event: Event) -> None:
         """Show an event of the run."""
-        ...
 
     def log(self, text: str) -> None:
         """Show new lines of the training's log."""
-        ...
 
     def progress(self, run: Run, progress: Progress, *, usd: float) -> None:
         """Show the progress of the run; also called without a change."""
-        ...
 
 
 class UserRequests(Protocol):
@@ -243,4 +214,3 @@ class UserRequests(Protocol):
 
     def current(self) -> UserRequest:
         """Return the strongest request so far."""
-        ...

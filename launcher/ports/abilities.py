@@ -43,15 +43,12 @@ class Remote(Protocol):
 
         Raises UnreachableError after `timeout_s`, BoxError when it prints more than `caps` allows.
         """
-        ...
 
     def put(self, local_path: str, path: str) -> None:
         """Upload the file to the box atomically. Raises ProviderError (no space)."""
-        ...
 
     def write(self, path: str, content: bytes, *, mode: int = 0o600) -> None:
         """Write bytes to a file on the box, atomically."""
-        ...
 
     def read(self, path: str, *, offset: int = 0, limit: int = 1 << 20) -> bytes:
         """Read up to `limit` bytes from `offset`; empty at the end of the file or when the file does not
@@ -60,11 +57,9 @@ class Remote(Protocol):
         Returns `caps.READ_S` after the first byte, with fewer bytes on a slow connection. Raises
         SliceOverError when the time for it is over before that byte.
         """
-        ...
 
     def close(self) -> None:
         """Close the connection; the box continues."""
-        ...
 
 
 @runtime_checkable
@@ -73,7 +68,6 @@ class ChecksExchange(Protocol):
 
     def raise_if_stopped(self) -> None:
         """Raise RunStopped when the exchange must stop; otherwise return at once."""
-        ...
 
 
 @runtime_checkable
@@ -83,7 +77,6 @@ class ChecksIdentity(Protocol):
     @property
     def identity(self) -> str:
         """Description, once the machine was reached."""
-        ...
 
 
 @runtime_checkable
@@ -92,14 +85,12 @@ class Interruptible(Protocol):
 
     def set_interrupt_check(self, check: Callable[[], None]) -> None:
         """Call `check` every second while a method waits for the machine; what it raises ends the method."""
-        ...
 
     def abort(self) -> None:
         """Break the connection, from another thread: a method that waits for the machine raises soon.
 
         The next method connects again.
         """
-        ...
 
 
 @runtime_checkable
@@ -111,12 +102,10 @@ class OpensTerminal(Protocol):
 
         Connects to the box first, to authenticate it. Raises as the other methods.
         """
-        ...
 
     def tunnel(self, port: int, local_port: int) -> LocalProgram | None:
         """Return the program that forwards `local_port` to the box's `port`; None: no forwarding is
         needed."""
-        ...
 
 
 @runtime_checkable
@@ -129,7 +118,6 @@ class AllowsSsh(Protocol):
         Connects to the box first, to check and store its host key. Raises UsageError where the box has no
         SSH server after all, and as the other methods.
         """
-        ...
 
 
 @runtime_checkable
@@ -142,7 +130,6 @@ class SeesGrowth(Protocol):
         The first call says which file is meant: it is known from the next `read` of it on. A connection that
         breaks is for the next request to notice.
         """
-        ...
 
 
 REMOTE_ABILITIES: Collection[type] = (
@@ -177,7 +164,6 @@ class ReportsIdentity(Protocol):
 
     def identity(self) -> Identity:
         """Return the account of the key, by one request. Raises AuthError, ProviderError."""
-        ...
 
 
 class HasAccount(ReportsIdentity, Protocol):
@@ -185,7 +171,6 @@ class HasAccount(ReportsIdentity, Protocol):
 
     def account_status(self) -> AccountStatus:
         """Return the status of the account. Read-only. Raises AuthError, ProviderError."""
-        ...
 
 
 class KeepsKeys(Protocol):
@@ -193,7 +178,6 @@ class KeepsKeys(Protocol):
 
     def forget(self, run_id: str) -> None:
         """Remove the key that opened the run's machine from this computer."""
-        ...
 
 
 class TakesBids(Protocol):
@@ -204,7 +188,6 @@ class TakesBids(Protocol):
 
         Raises GoneError, ProviderError when the bid is refused; UnreachableError when that is unknown.
         """
-        ...
 
 
 class HasHostLog(Protocol):
@@ -215,11 +198,9 @@ class HasHostLog(Protocol):
 
         Raises UnreachableError where it is not available within that time, ProviderError.
         """
-        ...
 
     def cause_in(self, host_log: str) -> Cause | None:
         """Return the cause of a failed start by the host's log; None: unknown."""
-        ...
 
 
 class HasNetworks(Protocol):
@@ -234,19 +215,16 @@ class HasNetworks(Protocol):
 
         Raises ProviderError, with the cause HOST, when it is not on that network; UnreachableError.
         """
-        ...
 
     def run_networks(self) -> Sequence[RunNetwork]:
         """List the networks that vastrun created. Raises AuthError, ProviderError when the list is
         unknown."""
-        ...
 
     def remove_network(self, label: str) -> None:
         """Remove the network of that label; return once it does not exist.
 
         Raises AuthError, ProviderError when it may still exist.
         """
-        ...
 
 
 class EndsLater(Protocol):
@@ -257,16 +235,13 @@ class EndsLater(Protocol):
 
         Replaces the time that was set before. Raises AuthError, ProviderError.
         """
-        ...
 
     def cancel_end(self, instance_id: str) -> None:
         """Remove what was scheduled for the machine. Raises AuthError, ProviderError."""
-        ...
 
     def scheduled_ends(self) -> Sequence[ScheduledEnd]:
         """List what is scheduled for machines of the account, by any program. Raises AuthError,
         ProviderError."""
-        ...
 
 
 class ListsByRun(Protocol):
@@ -277,7 +252,6 @@ class ListsByRun(Protocol):
 
         Raises ProviderError when the list is unknown.
         """
-        ...
 
 
 @dataclass(frozen=True, kw_only=True)

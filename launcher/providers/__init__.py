@@ -70,7 +70,6 @@ class ProviderClass(Protocol):
 
     def of(self, context: ProviderContext) -> Provider:
         """Build the provider without any request. Raises AuthError, UsageError."""
-        ...
 
 
 def provider_class(name: str, registry: Mapping[str, str] = PROVIDERS) -> ProviderClass:

@@ -62,7 +62,6 @@ class Ask(Protocol):
 
     def __call__(self, question: Question[_T], settled: Callable[[], bool], /) -> _T | None:
         """Ask until it is answered or `settled()` is true; return None without a terminal."""
-        ...
 
 
 def ask_at(terminal: int, say: Say, output: HeldStream, *, live: bool, answer_s: float = ANSWER_S) -> Ask:
