@@ -8,9 +8,7 @@ from vastrun.launcher.api.drivers import Target
 from vastrun.launcher.api.results import BatchResults, BatchStatus, PointRow, batch_card, batch_line
 from vastrun.launcher.api.session import ApiSession
 from vastrun.launcher.batch.results import PointResult, results_of, row_in, states_in
-from vastrun.launcher.batch.schedule import (
-    holding_runs,
-)
+from vastrun.launcher.batch.schedule import holding_runs
 from vastrun.launcher.core import Cause, Phase, UserRequest
 from vastrun.launcher.core.errors import HeldError, UsageError, VastrunError
 from vastrun.launcher.ports import Ledger

@@ -9,13 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from vastrun.launcher.batch.analysis import FinishedPoint, Influence, influences, pareto_front
-from vastrun.launcher.batch.schedule import (
-    BatchRow,
-    PointState,
-    holding_runs,
-    progress_of_batch,
-    states_of,
-)
+from vastrun.launcher.batch.schedule import BatchRow, PointState, holding_runs, progress_of_batch, states_of
 from vastrun.launcher.core import Run, Verdict
 from vastrun.launcher.core.batch import Batch, BatchObjective, BatchPoint, BatchProgress
 from vastrun.launcher.core.bills import cost_usd, rented_seconds

@@ -12,13 +12,7 @@ import click
 
 from vastrun.launcher.bundle.checkout import code_of
 from vastrun.launcher.cli.output import say
-from vastrun.launcher.config.job_template import (
-    SCHEMA_FILE,
-    UserProgram,
-    job_name,
-    program_job,
-    trainer_job,
-)
+from vastrun.launcher.config.job_template import SCHEMA_FILE, UserProgram, job_name, program_job, trainer_job
 from vastrun.launcher.config.json_schema import PAGES, file_schema, to_text
 from vastrun.launcher.config.program_imports import ProgramImports, imports_of, parse_program
 from vastrun.launcher.config.rules import NAME, NAME_EXPECTED

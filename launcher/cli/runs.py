@@ -10,13 +10,7 @@ from vastrun.launcher.api.runs import request_end
 from vastrun.launcher.app import App
 from vastrun.launcher.cli.background import check_unused, hand_over_run
 from vastrun.launcher.cli.launch import drive_to_end, show_end
-from vastrun.launcher.cli.options import (
-    json_option,
-    plain_option,
-    run_argument,
-    seconds,
-    the_run,
-)
+from vastrun.launcher.cli.options import json_option, plain_option, run_argument, seconds, the_run
 from vastrun.launcher.cli.output import say
 from vastrun.launcher.commands.attempts import Attempts
 from vastrun.launcher.core import Run, UserRequest

@@ -26,15 +26,7 @@ from vastrun.launcher.cli.image import Images
 from vastrun.launcher.cli.output import say
 from vastrun.launcher.cli.rehearse import RehearsalDocument
 from vastrun.launcher.cli.report import Differences, ReportFile
-from vastrun.launcher.config.json_schema import (
-    PAGES,
-    REFERENCES,
-    Draft7,
-    Schema,
-    file_schema,
-    to_text,
-    whole,
-)
+from vastrun.launcher.config.json_schema import PAGES, REFERENCES, Draft7, Schema, file_schema, to_text, whole
 from vastrun.launcher.core.errors import UsageError
 from vastrun.launcher.core.runs import HIDDEN
 from vastrun.launcher.cost.statement import CostReport
@@ -44,13 +36,7 @@ from vastrun.launcher.ui.render.batch import BatchDetails, BatchList, BatchPlanD
 from vastrun.launcher.ui.render.costs import Costs, Hosts, Orphans, ReconciliationDocument
 from vastrun.launcher.ui.render.loglines import LogLine
 from vastrun.launcher.ui.render.plan import MarketReportDocument, PlanDocument
-from vastrun.launcher.ui.render.runs import (
-    ExplanationDocument,
-    ResultFile,
-    RunDetails,
-    RunEndDocument,
-    Runs,
-)
+from vastrun.launcher.ui.render.runs import ExplanationDocument, ResultFile, RunDetails, RunEndDocument, Runs
 from vastrun.launcher.ui.render.why import BatchExplanation
 
 RESULT = "result"

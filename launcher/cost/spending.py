@@ -7,13 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from vastrun.launcher.core import Cost, Event, Phase, Run, Verdict
-from vastrun.launcher.core.bills import (
-    cost_of,
-    counted_of,
-    gpu_seconds,
-    rented_seconds,
-    with_machine,
-)
+from vastrun.launcher.core.bills import cost_of, counted_of, gpu_seconds, rented_seconds, with_machine
 from vastrun.launcher.core.phases import BEFORE_TRAINING
 from vastrun.launcher.decisions.holders import holder_of, is_holder
 

@@ -25,12 +25,7 @@ from vastrun.launcher.providers.onstart import onstart_text
 from vastrun.launcher.providers.vast import VastProvider, calls
 from vastrun.launcher.providers.vast.calls import VastCall
 from vastrun.launcher.providers.vast.conformance import observations
-from vastrun.launcher.providers.vast.conformance.observations import (
-    LIST,
-    SEARCH,
-    ended_at,
-    number_of,
-)
+from vastrun.launcher.providers.vast.conformance.observations import LIST, SEARCH, ended_at, number_of
 from vastrun.launcher.providers.vast.conformance.recorder import ApiRecorder
 from vastrun.launcher.providers.vast.conformance.trials import (
     BidTrial,

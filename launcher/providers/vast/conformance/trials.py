@@ -16,13 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from vastrun.launcher.core import Instance, Offer, RentalOrder
-from vastrun.launcher.core.errors import (
-    BoxError,
-    GoneError,
-    NoOfferError,
-    ProviderError,
-    UncertainError,
-)
+from vastrun.launcher.core.errors import BoxError, GoneError, NoOfferError, ProviderError, UncertainError
 from vastrun.launcher.decisions.offer_check import BoxHardware
 from vastrun.launcher.ports import Remote
 from vastrun.launcher.providers.vast import VastProvider, calls
