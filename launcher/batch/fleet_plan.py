@@ -71,13 +71,18 @@ def fleet_plan(
         return None
     # Machines that take one round only are rented again for each.
     times = 1 if spec.reuse == "auto" else math.ceil(count / at_once)
+    limit_usd = math.inf if spec.limits.usd is None else spec.limits.usd / len(cheapest_machines.machines)
+    sizes = [
+        choose_hold_size(job, one.offer, slots=one.slots, rounds=rounds, seconds=seconds, max_usd=limit_usd)
+        for one in cheapest_machines.machines
+    ]
     return FleetPlan(
         machines=len(cheapest_machines.machines) * times,
         offer=first.offer,
         points_at_once=first.slots,
         points_in_turn=rounds,
         expected_usd=_expected_usd(cheapest_machines, rounds, seconds) * times,
-        at_most_usd=_worst_usd(spec, job, cheapest_machines, rounds, seconds) * times,
+        at_most_usd=sum(size.usd or 0.0 for size in sizes if size is not None) * times,
         packed_usd_per_hour=cheapest_machines.packed_usd_per_hour,
         single_usd_per_hour=cheapest_machines.single_usd_per_hour,
     )
@@ -89,17 +94,6 @@ def _expected_usd(cheapest_machines: CheapestFleet, rounds: int, seconds: float)
         replacement_cost_usd(shape.offer) + shape.offer.usd_per_hour * held_s / 3600
         for shape in cheapest_machines.machines
     )
-
-
-def _worst_usd(
-    spec: BatchSpec, job: JobSpec, cheapest_machines: CheapestFleet, rounds: int, seconds: float
-) -> float:
-    limit_usd = math.inf if spec.limits.usd is None else spec.limits.usd / len(cheapest_machines.machines)
-    sizes = [
-        choose_hold_size(job, one.offer, slots=one.slots, rounds=rounds, seconds=seconds, max_usd=limit_usd)
-        for one in cheapest_machines.machines
-    ]
-    return sum(size.usd or 0.0 for size in sizes if size is not None)
 
 
 class Market:

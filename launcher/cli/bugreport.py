@@ -75,13 +75,17 @@ def command(app: App, run_name: str, output: Path | None, as_json: bool) -> None
     """
     run = the_run(app, run_name)
     file = output or Path(f"bugreport-{run.id}.tar.gz")
+    versions = {"python": sys.version.split()[0], "system": platform.platform()}
+    for package in _PACKAGES:
+        with suppress(PackageNotFoundError):
+            versions[package] = version(package)
     parts = write_report(
         file,
         run,
         app.ledger(),
         app.now(),
         private=_private(app, run),
-        versions=_versions(),
+        versions=versions,
         findings=_findings(app, run),
     )
     show(BugReport(file=str(file), parts=parts), f"{file}\n\n{_table(parts)}", as_json=as_json)
@@ -107,14 +111,6 @@ def _findings(app: App, run: Run) -> list[Finding]:
         now=app.now,
     )
     return list(examine(setup))
-
-
-def _versions() -> dict[str, str]:
-    found = {"python": sys.version.split()[0], "system": platform.platform()}
-    for package in _PACKAGES:
-        with suppress(PackageNotFoundError):
-            found[package] = version(package)
-    return found
 
 
 def _table(parts: Sequence[ReportPart]) -> str:

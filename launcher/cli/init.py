@@ -67,22 +67,19 @@ def command(script: str | None, output: Path, name: str | None, force: bool) -> 
     trainer.
     """
     started = write_job_file(output.parent, script, output, name=name, force=force)
-    say(_next_steps(started), err=True)
-    say(str(output))
-
-
-def _next_steps(started: WrittenJobFile) -> str:
     program, job = started.program, shlex.quote(str(started.job_file))
     if program is None:
         what = "the onboard trainer; name a script to run your own program"
     else:
         what = one_line(program.path) + (f", with {program.framework.name}" if program.framework else "")
-    return (
+    say(
         f"wrote {job}: {what}\n"
         f"read it, then see here what it does and writes: vastrun rehearse {job}\n"
         f"the same without a GPU:                         vastrun rehearse {job} --set resources.gpus=0\n"
-        f"show offers and costs:                          vastrun plan {job} --provider vast"
+        f"show offers and costs:                          vastrun plan {job} --provider vast",
+        err=True,
     )
+    say(str(output))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -62,7 +62,24 @@ def build(client: DockerClient, recipe: BuildRecipe, wheels: Path, screen: Build
         context = Path(scratch) / "context.tar.gz"
         write_context(context, recipe.root, paths, folder)
         screen.step("context", f"{len(paths)} files and the wheels, {context.stat().st_size / 1e6:.0f} MB")
-        _run(client, recipe, context, arguments, reference, screen)
+        doing = f"cannot build {recipe.pins.variant}"
+        with context.open("rb") as file, docker_errors(doing):
+            messages = client.api.build(
+                fileobj=file,
+                # The context is packed by us: it holds the files of the fingerprint, and no others.
+                custom_context=True,
+                encoding="gzip",
+                tag=reference,
+                target=recipe.pins.target,
+                buildargs=dict(arguments),
+                rm=True,
+                forcerm=True,
+                decode=True,
+                timeout=None,
+            )
+            records = follow(messages, screen, name="build", doing=doing)
+        if not any("ID" in record for record in records):
+            raise ImageError(f"{doing}: the daemon named no image")
     screen.step("build", reference)
     return reference
 
@@ -102,34 +119,6 @@ def _arguments(recipe: BuildRecipe, base: str) -> Mapping[str, str]:
         "VERSION": recipe.version,
         "REVISION": recipe.revision,
     }
-
-
-def _run(
-    client: DockerClient,
-    recipe: BuildRecipe,
-    context: Path,
-    arguments: Mapping[str, str],
-    reference: str,
-    screen: BuildScreen,
-) -> None:
-    doing = f"cannot build {recipe.pins.variant}"
-    with context.open("rb") as file, docker_errors(doing):
-        messages = client.api.build(
-            fileobj=file,
-            # The context is packed by us: it holds the files of the fingerprint, and no others.
-            custom_context=True,
-            encoding="gzip",
-            tag=reference,
-            target=recipe.pins.target,
-            buildargs=dict(arguments),
-            rm=True,
-            forcerm=True,
-            decode=True,
-            timeout=None,
-        )
-        records = follow(messages, screen, name="build", doing=doing)
-    if not any("ID" in record for record in records):
-        raise ImageError(f"{doing}: the daemon named no image")
 
 
 def files_of(root: Path) -> list[str]:

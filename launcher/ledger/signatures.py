@@ -115,7 +115,13 @@ class SignedRows(RowForm):
             return row
         if own or not self._team_key or not hmac.compare_digest(by_team, _code(self._team_key, text)):
             return None
-        return self._of_teammate(row)
+        # Of a row of another computer nothing counts as being on this one.
+        if not all(_NAME.fullmatch(row[key]) for key in ("id", "name") if key in row):
+            return None
+        if Path(row.get("out_dir", "out")).name == "..":
+            return None
+        where = {key: "" for key in ("computer", "home") if key in row and self.is_here(row[key])}
+        return {**row, **where}
 
     def is_here(self, computer: str, /) -> bool:
         return computer == self._here
@@ -128,15 +134,6 @@ class SignedRows(RowForm):
             if self.is_here(computer)
             else f"on {there}: {command}",
         )
-
-    def _of_teammate(self, row: Row) -> Row | None:
-        """Return a row of another computer, of which nothing counts as being on this one."""
-        if not all(_NAME.fullmatch(row[key]) for key in ("id", "name") if key in row):
-            return None
-        if Path(row.get("out_dir", "out")).name == "..":
-            return None
-        where = {key: "" for key in ("computer", "home") if key in row and self.is_here(row[key])}
-        return {**row, **where}
 
     def _text(self, table: str, row: Row) -> bytes:
         """Return what is signed of the row: the same before it is written and after it was read."""

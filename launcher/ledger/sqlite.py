@@ -39,7 +39,14 @@ class SqliteDatabase:
         """Serializes the threads, which share one connection."""
         with self.reading():
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            self._db = _connect(path)
+            # isolation_level=None: transactions are opened explicitly: a read and its write are one of them.
+            db = sqlite3.connect(path, timeout=BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False)
+            db.row_factory = sqlite3.Row
+            _use_wal(db)
+            # FULL: the row of an order must survive a power failure, or its machine would be orphaned.
+            db.execute("PRAGMA synchronous = FULL")
+            db.execute("PRAGMA foreign_keys = ON")
+            self._db = db
 
     @contextmanager
     def writing(self, _: str | None) -> Iterator[None]:
@@ -101,17 +108,6 @@ class SqliteDatabase:
 
     def close(self) -> None:
         self._db.close()
-
-
-def _connect(path: Path) -> sqlite3.Connection:
-    # isolation_level=None: transactions are opened explicitly, so that a read and its write are one of them.
-    db = sqlite3.connect(path, timeout=BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False)
-    db.row_factory = sqlite3.Row
-    _use_wal(db)
-    # FULL: the row of an order must survive a power failure, or its machine would be orphaned.
-    db.execute("PRAGMA synchronous = FULL")
-    db.execute("PRAGMA foreign_keys = ON")
-    return db
 
 
 def _use_wal(db: sqlite3.Connection) -> None:

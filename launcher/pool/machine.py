@@ -50,7 +50,19 @@ class HeldMachine:
     def put_order(self, slot_id: SlotId, order: RentalOrder, units: int) -> None:
         """Upload the order, before any slot exists for it. Raises GoneError, ProviderError."""
         place = f"{layout.SLOT_ORDERS}/{slot_id.name}.json"
-        content = _order_bytes(slot_id, order, units)
+        # `SlotRequest` in onstart/holding/slots.py parses this.
+        content = json.dumps(
+            {
+                "name": slot_id.name,
+                "id": str(slot_id),
+                "label": order.label,
+                "units": units,
+                "gpus": order.offer.gpus,
+                "memory_gb": order.memory_gb,
+                "lease": order.onstart,
+                "env": dict(order.env),
+            }
+        ).encode()
         with self._lock:
             self._call(lambda remote: remote.write(place, content))
 
@@ -116,22 +128,6 @@ class HeldMachine:
         if self._remote is not None:
             self._remote.close()
             self._remote = None
-
-
-def _order_bytes(slot_id: SlotId, order: RentalOrder, units: int) -> bytes:
-    """Serialize the order for the machine, which parses `SlotRequest` in onstart/holding/slots.py."""
-    return json.dumps(
-        {
-            "name": slot_id.name,
-            "id": str(slot_id),
-            "label": order.label,
-            "units": units,
-            "gpus": order.offer.gpus,
-            "memory_gb": order.memory_gb,
-            "lease": order.onstart,
-            "env": dict(order.env),
-        }
-    ).encode()
 
 
 class SlotRemote:

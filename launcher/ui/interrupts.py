@@ -113,7 +113,12 @@ class Interrupts:
         finally:
             for number, former in before.items():
                 signal.signal(number, former)
-            self._leave()
+            # An open question ends, and the terminal is restored.
+            self._left = True
+            if self._asking is not None:
+                self._asking.join()
+            with self._terminal:  # wait for another thread's question, too
+                pass
 
     def current(self) -> UserRequest:
         """Return the strongest request so far."""
@@ -205,14 +210,6 @@ class Interrupts:
     def _answer(self, request: UserRequest) -> None:
         self._interrupted = self._interrupted or request is not UserRequest.NONE
         self._set_request(request)
-
-    def _leave(self) -> None:
-        """End an open question, and wait until the terminal is restored."""
-        self._left = True
-        if self._asking is not None:
-            self._asking.join()
-        with self._terminal:  # wait for another thread's question, too
-            pass
 
     def _on_term(self, _number: int, _frame: FrameType | None) -> None:
         self._set_request(UserRequest.DETACH if self._views else UserRequest.STOP)

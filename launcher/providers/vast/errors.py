@@ -108,7 +108,12 @@ def no_response_error(text: str) -> UnreachableError:
 def map_error(answer: Answer, call: VastCall) -> VastrunError:
     """Return the error for a response to that request: the first match in the table."""
     if (lacking := _LACKING.search(answer.text)) is not None:
-        return _lacks_right(lacking[1], call)
+        route = ROUTES[call.route]
+        right = f"the right {route.right}" if route.right else "a right"
+        return AuthError(
+            f"the API key lacks {right} for {lacking[1]}, with which vastrun would {route.purpose}",
+            hint="vastrun doctor lists the rights that a key needs",
+        )
     for statuses, substring, meaning in _TABLE:
         if (not statuses or answer.status in statuses) and substring in answer.text:
             return meaning(answer)
@@ -121,16 +126,6 @@ def map_error(answer: Answer, call: VastCall) -> VastrunError:
     if not answer.reason:
         text += f", without a reason; sent: {call}; received: {answer.text[:200] or 'nothing'}"
     return UnknownRefusalError(text)
-
-
-def _lacks_right(name: str, call: VastCall) -> AuthError:
-    """Return the error of a key that may not use a route, by Vast's name for it."""
-    route = ROUTES[call.route]
-    right = f"the right {route.right}" if route.right else "a right"
-    return AuthError(
-        f"the API key lacks {right} for {name}, with which vastrun would {route.purpose}",
-        hint="vastrun doctor lists the rights that a key needs",
-    )
 
 
 def _quota(answer: Answer) -> VastrunError:

@@ -197,8 +197,18 @@ def search_findings(api: VastApi) -> Iterator[SearchFinding]:
     if rows is None:
         yield SearchFinding(name="search", text="the search was not answered", is_expected=None)
         return
-    yield _of_limit(len(rows))
-    yield _of_rows(rows)
+    text = f"{len(rows)} offers with a limit of {LIMIT:,}"
+    if len(rows) == _DEFAULT_PAGE:
+        text += f": Vast returns at most {_DEFAULT_PAGE} at once; vastrun continues the search by price"
+    yield SearchFinding(name="search", text=text, is_expected=bool(rows))
+    faults = Counter(one_line(fault)[:_MAX_REASON] for row in rows if (fault := OfferRow.fault(row)))
+    unreadable = sum(faults.values())
+    endless = sum(isinstance(row, dict) and row.get("end_date", row) is None for row in rows)
+    text = f"{len(rows) - unreadable} of {len(rows)} offers can be read"
+    if faults:
+        text += ": " + ", ".join(f"{count} with {why}" for why, count in faults.most_common(_MAX_REASONS))
+    text += f"; {endless} have no end_date" if endless else ""
+    yield SearchFinding(name="offers", text=text, is_expected=unreadable == 0)
 
 
 def _search(api: VastApi) -> list[Any] | None:
@@ -210,22 +220,3 @@ def _search(api: VastApi) -> list[Any] | None:
     )
     rows = (answers[0].fields or {}).get("offers") if answers and answers[0].status == 200 else None
     return rows if isinstance(rows, list) else None
-
-
-def _of_limit(found: int) -> SearchFinding:
-    text = f"{found} offers with a limit of {LIMIT:,}"
-    if found == _DEFAULT_PAGE:
-        text += f": Vast returns at most {_DEFAULT_PAGE} at once; vastrun continues the search by price"
-    return SearchFinding(name="search", text=text, is_expected=found > 0)
-
-
-def _of_rows(rows: list[Any]) -> SearchFinding:
-    """Return the number of unreadable offers and the reasons."""
-    faults = Counter(one_line(fault)[:_MAX_REASON] for row in rows if (fault := OfferRow.fault(row)))
-    unreadable = sum(faults.values())
-    endless = sum(isinstance(row, dict) and row.get("end_date", row) is None for row in rows)
-    text = f"{len(rows) - unreadable} of {len(rows)} offers can be read"
-    if faults:
-        text += ": " + ", ".join(f"{count} with {why}" for why, count in faults.most_common(_MAX_REASONS))
-    text += f"; {endless} have no end_date" if endless else ""
-    return SearchFinding(name="offers", text=text, is_expected=unreadable == 0)

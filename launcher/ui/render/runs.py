@@ -66,6 +66,9 @@ def _state_cells(row: RunRow, now: float) -> Sequence[str]:
 def run_text(detail: RunDetail, now: float, width: int | None = None) -> str:
     """Write everything known about one run. `width`: as above."""
     run, row = detail.row.run, detail.row
+    kind = "" if row.run.released_at or row.run.rented_at is None else " so far"
+    if row.usd_source is UsdSource.CHARGED:
+        kind = " charged,"
     parts = [
         facts(
             [
@@ -73,7 +76,7 @@ def run_text(detail: RunDetail, now: float, width: int | None = None) -> str:
                 ("state", state_of(row)),
                 ("because", run.detail),
                 ("step", progress_of(run) if detail.box_status is None else _seen(run, detail.box_status)),
-                ("cost", _cost(row)),
+                ("cost", cost_text(row, f"{kind} at {usd(row.usd_per_hour)}/h{on_machines(row)}")),
                 ("machine", "" if row.nodes else _machine(run)),
                 ("image", run.image),
                 ("lease", lease_line(row, now)),
@@ -134,13 +137,6 @@ def _seen(run: Run, box_status: BoxStatus) -> str:
     loss = "" if box_status.loss is None else f", loss {box_status.loss:.4g}"
     stage = stage_name(replace(run, step=box_status.step))
     return f"{box_status.step}/{run.steps or box_status.steps or '?'}{f' {stage}' if stage else ''}{loss}"
-
-
-def _cost(row: RunRow) -> str:
-    kind = "" if row.run.released_at or row.run.rented_at is None else " so far"
-    if row.usd_source is UsdSource.CHARGED:
-        kind = " charged,"
-    return cost_text(row, f"{kind} at {usd(row.usd_per_hour)}/h{on_machines(row)}")
 
 
 def _machine(run: Run) -> str:

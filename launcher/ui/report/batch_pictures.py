@@ -14,7 +14,7 @@ from vastrun.launcher.gate.metrics import SERIES_POINTS, Series
 from vastrun.launcher.ui.render.amounts import usd
 from vastrun.launcher.ui.render.axes import Axis, linear, logarithmic, wants_logarithm
 from vastrun.launcher.ui.render.batch_results import value_text, values_text
-from vastrun.launcher.ui.report.charts import rounded
+from vastrun.launcher.ui.report.charts import rounded, rounded_step
 from vastrun.launcher.ui.report.page import Html, data_block, element, joined, note, scrolled
 
 _WIDTH, _HEIGHT = 1056, 400
@@ -118,7 +118,7 @@ def on_one_axis(series: Sequence[Series]) -> tuple[list[float], list[list[float 
     size = max(1, math.ceil(len(steps) / SERIES_POINTS))
     groups = [steps[start : start + size] for start in range(0, len(steps), size)]
     place = {step: number for number, group in enumerate(groups) for step in group}
-    return [_rounded_step(group[-1]) for group in groups], [
+    return [rounded_step(group[-1]) for group in groups], [
         _at_places(one, place, len(groups)) for one in series
     ]
 
@@ -128,10 +128,6 @@ def _at_places(series: Series, place: Mapping[float, int], many: int) -> list[fl
     for step, value in series.points:
         at[place[step]].append(value)
     return [rounded(fmean(values)) if values else None for values in at]
-
-
-def _rounded_step(step: float) -> float:
-    return int(step) if step == int(step) else round(step, 1)
 
 
 def shade_numbers(count: int) -> list[int]:

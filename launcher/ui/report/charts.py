@@ -109,7 +109,7 @@ def _figure(name: str, chart: Chart, drawn: Sequence[tuple[str, Series]]) -> Htm
         "series": [
             {
                 "name": words,
-                "x": [_rounded(x) for x, _ in one.points],
+                "x": [rounded_step(x) for x, _ in one.points],
                 "y": [rounded(y) for _, y in one.points],
             }
             for words, one in drawn
@@ -145,7 +145,8 @@ def rounded(value: float) -> float:
     return float(f"{value:.4g}")
 
 
-def _rounded(step: float) -> float:
+def rounded_step(step: float) -> float:
+    """Write a whole step as such, a mean of several with one digit."""
     return int(step) if step == int(step) else round(step, 1)
 
 
