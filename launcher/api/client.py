@@ -56,13 +56,7 @@ class Client:
         """`wire` makes the adapters when they are first needed; `start_driver` starts a launcher."""
         self._session = ApiSession(wire, start_driver)
 
-    def plan(
-        self,
-        job: JobSource,
-        *,
-        provider: str = DEFAULT_PROVIDER,
-        set: Overrides = (),
-    ) -> LaunchPlan:
+    def plan(self, job: JobSource, *, provider: str = DEFAULT_PROVIDER, set: Overrides = ()) -> LaunchPlan:
         """Return the offers for a job, the best first, with their maximum costs. Costs nothing.
 
         Raises the same errors as `launch`.
@@ -225,11 +219,7 @@ class Client:
             return plan
 
     def _submit(
-        self,
-        loaded: LoadedBatch,
-        source: JobText,
-        provider: str,
-        out: str | os.PathLike[str] | None,
+        self, loaded: LoadedBatch, source: JobText, provider: str, out: str | os.PathLike[str] | None
     ) -> BatchHandle:
         app, ledger = self._session.app, self._session.ledger
         loaded = rename_for_job(ledger, loaded)

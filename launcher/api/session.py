@@ -180,9 +180,7 @@ def live_display(shown: Shown) -> NotebookDisplay | TerminalDisplay:
 
 
 def refreshed(
-    poll: Callable[[], _T | None],
-    display: NotebookDisplay | TerminalDisplay,
-    now: Callable[[], float],
+    poll: Callable[[], _T | None], display: NotebookDisplay | TerminalDisplay, now: Callable[[], float]
 ) -> Callable[[], _T | None]:
     """Return `poll` with a refresh of the display at intervals, and once the result is there."""
     refreshed_at = float("-inf")

@@ -181,11 +181,7 @@ class Fleet:
         return AttemptPlacement(provider=self._batch.provider, spec=job)
 
     def _find_slot(
-        self,
-        machines: Sequence[BatchMachine],
-        job: JobSpec,
-        waiting: BatchQueue,
-        measured_s: Sequence[float],
+        self, machines: Sequence[BatchMachine], job: JobSpec, waiting: BatchQueue, measured_s: Sequence[float]
     ) -> AttemptPlacement | None:
         """A slot that is free, where it costs no more than a new machine."""
         now = self._services.now()

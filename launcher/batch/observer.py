@@ -147,13 +147,7 @@ class BatchObserver:
                 limit_usd, usd, sent, started_at, is_used_up=is_used_up, is_over=is_over
             ):
                 yield Notification(
-                    kind=kind,
-                    run=first,
-                    at=now,
-                    usd=usd,
-                    limit_usd=limit_usd,
-                    batch=batch,
-                    progress=progress,
+                    kind=kind, run=first, at=now, usd=usd, limit_usd=limit_usd, batch=batch, progress=progress
                 )
 
         self._notifier.send(first.id, due)

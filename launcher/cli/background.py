@@ -78,10 +78,7 @@ def start_driver(app: App, path: Path, target: Target) -> str:
     folder = DriverFolder(path)
     ledger = app.ledger()
     pid = folder.start(
-        target,
-        holds=lambda: is_driven(ledger, target),
-        wait=app.clock().sleep,
-        secrets=app.printed_secrets(),
+        target, holds=lambda: is_driven(ledger, target), wait=app.clock().sleep, secrets=app.printed_secrets()
     )
     return f"process {pid}, log {folder.log(target)}"
 

@@ -90,11 +90,7 @@ def status_command(app: App, name: str | None, as_json: bool) -> None:
     row = row_in(ledger, name, now)
     points = [
         PointDocument.fill(
-            one,
-            one.point,
-            values=one.point.shown,
-            waiting=one.is_waiting,
-            runs=[run.id for run in one.runs],
+            one, one.point, values=one.point.shown, waiting=one.is_waiting, runs=[run.id for run in one.runs]
         )
         for one in row.states
     ]

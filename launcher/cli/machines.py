@@ -72,12 +72,7 @@ _HEADER = ("HOST", "RUNS", "FAILED", "SCORE", "LAST FAILURE", "AVOIDED", "WHAT")
 @json_option
 @click.pass_context
 def reap_command(
-    ctx: click.Context,
-    provider: str,
-    yes: bool,
-    dry_run: bool,
-    from_ledger: str | None,
-    as_json: bool,
+    ctx: click.Context, provider: str, yes: bool, dry_run: bool, from_ledger: str | None, as_json: bool
 ) -> None:
     """List the machines that vastrun rented and no open run claims, and destroy them after confirmation.
 

@@ -194,10 +194,7 @@ class _Repository:
         self._budget.spend(items=1)
         try:
             left_s = self._budget.remaining_s()
-            with (
-                limited_opener(left_s) as opener,
-                opener.open(request, timeout=min(left_s, 30.0)) as answer,
-            ):
+            with limited_opener(left_s) as opener, opener.open(request, timeout=min(left_s, 30.0)) as answer:
                 chunks = iter(lambda: answer.read1(1 << 16), b"")
                 return b"".join(self._budget.receive(chunks))
         except HTTPError:

@@ -100,8 +100,7 @@ def find_plugin(name: str, built_in: Iterable[str], plugins: Sequence[ProviderPl
     if len(found) > 1:
         packages = " and ".join(plugin.package for plugin in found)
         raise UsageError(
-            f"several packages have a provider {name!r}: {packages}",
-            hint="uninstall all but one of them",
+            f"several packages have a provider {name!r}: {packages}", hint="uninstall all but one of them"
         )
     return found[0]
 

@@ -36,12 +36,7 @@ class SshRemote:
     """The Remote port over SSH. Connects when a method needs it."""
 
     def __init__(
-        self,
-        login: Login,
-        *,
-        root: str,
-        env: Mapping[str, str],
-        is_gone: Callable[[], bool],
+        self, login: Login, *, root: str, env: Mapping[str, str], is_gone: Callable[[], bool]
     ) -> None:
         """`root`: absolute path of the box's folder. `env`: variables of commands, added to the box's own; no
         secrets. `is_gone`: asks the provider about the machine when it does not answer.

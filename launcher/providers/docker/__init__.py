@@ -88,9 +88,7 @@ class DockerProvider:
     @property
     def abilities(self) -> Abilities:
         return Abilities(
-            keys=self,
-            describe=self.describe,
-            start_script=lambda order: readable_text(order.onstart),
+            keys=self, describe=self.describe, start_script=lambda order: readable_text(order.onstart)
         )
 
     def search(self, spec: JobSpec) -> Sequence[Offer]:
@@ -205,12 +203,7 @@ class DockerProvider:
             hosts=KnownHosts(known, read_fingerprints=lambda: self._host_keys.fingerprints(container.name)),
             user=self.login,
         )
-        return SshRemote(
-            login,
-            root=BOX,
-            env={},
-            is_gone=lambda: self._find_owned(container.name) is None,
-        )
+        return SshRemote(login, root=BOX, env={}, is_gone=lambda: self._find_owned(container.name) is None)
 
 
 def _instance(container: Container) -> Instance:

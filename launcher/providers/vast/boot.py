@@ -42,8 +42,7 @@ def fault(row: InstanceRow) -> ProviderError | None:
         return UnreachableError(f"the registry limits how often images are pulled: {message}", cause=cause)
     if row.state == "loading" and row.is_stopped:
         return UnexplainedError(
-            f"machine {row.machine_id} does not start: {message or 'never scheduled'}",
-            cause=Cause.HOST,
+            f"machine {row.machine_id} does not start: {message or 'never scheduled'}", cause=Cause.HOST
         )
     return None
 

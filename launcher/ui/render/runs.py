@@ -23,12 +23,7 @@ _HEADER = ("RUN", "JOB", "STATE", "STEP", "AGE", "COST")
 
 
 def runs_table(
-    rows: Sequence[RunRow],
-    now: float,
-    width: int | None = None,
-    *,
-    users: bool = False,
-    more: int = 0,
+    rows: Sequence[RunRow], now: float, width: int | None = None, *, users: bool = False, more: int = 0
 ) -> str:
     """Write one line per run. `width`: columns of the terminal; None: nothing is cut.
 
@@ -38,12 +33,7 @@ def runs_table(
         return "no runs yet\n\nvastrun launch JOB.yaml starts one"
     user_column = ("USER",) if users else ()
     cells = (
-        (
-            row.run.id,
-            row.run.job,
-            *((row.run.started_by or "-",) if users else ()),
-            *_state_cells(row, now),
-        )
+        (row.run.id, row.run.job, *((row.run.started_by or "-",) if users else ()), *_state_cells(row, now))
         for row in rows
     )
     header = (*_HEADER[:2], *user_column, *_HEADER[2:])
