@@ -58,24 +58,9 @@ class PointTable:
         return list(self._changing.values())
 
     @property
-    def durations_s(self) -> Sequence[float]:
-        """Seconds for which the successful points had their machines."""
-        return self._durations_s
-
-    @property
     def first_point(self) -> BatchPoint | None:
         """The first point; None where there is none."""
         return next((state.point for state in self._states.values()), None)
-
-    @property
-    def first_run(self) -> Run | None:
-        """The oldest run of a point; None before the first."""
-        return self._first_run
-
-    @property
-    def newest_at(self) -> float:
-        """Epoch seconds at which the newest run of a point was started; -inf before the first."""
-        return self._newest_at
 
     def __len__(self) -> int:
         return len(self._states)
@@ -157,23 +142,26 @@ class PointTable:
         self._changing: dict[str, PointState] = {}
         self._settled = SettledPoints()
         self._settled_causes: Counter[str] = Counter()
-        self._durations_s: list[float] = []
-        self._first_run: Run | None = None
-        self._newest_at = -math.inf
+        self.durations_s: list[float] = []
+        """Seconds for which the successful points had their machines."""
+        self.first_run: Run | None = None
+        """The oldest run of a point; None before the first."""
+        self.newest_at = -math.inf
+        """Epoch seconds at which the newest run of a point was started; -inf before the first."""
         for state in self._states.values():
             self._put(state)
 
     def _put(self, state: PointState) -> None:
         for run in state.runs:
-            first = self._first_run
+            first = self.first_run
             if first is None or run.id == first.id or run.created_at < first.created_at:
-                self._first_run = run
-            self._newest_at = max(self._newest_at, run.created_at)
+                self.first_run = run
+            self.newest_at = max(self.newest_at, run.created_at)
         if is_settled(state):
             self._settled.add(state)
             self._settled_causes += failure_causes([state], self._opened_at)
             if (seconds := run_duration_s(state)) is not None:
-                self._durations_s.append(seconds)
+                self.durations_s.append(seconds)
         else:
             (self._changing if state.runs else self._unstarted)[state.point.id] = state
 

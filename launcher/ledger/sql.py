@@ -77,7 +77,7 @@ class SqlLedger:
         self._prepare()
         self.id = self._identity()
         self._rows = rows(self.id)
-        self._batches = SqlBatches(
+        self.batches = SqlBatches(
             db,
             is_driving=self._is_driving,
             held=_held,
@@ -90,10 +90,6 @@ class SqlLedger:
     def database(self) -> Database:
         """Database that stores the ledger."""
         return self._db
-
-    @property
-    def batches(self) -> SqlBatches:
-        return self._batches
 
     def for_drivers(self) -> Ledger:
         return self
@@ -110,7 +106,7 @@ class SqlLedger:
         # The sums and the rows are one transaction: two launchers never reserve the same dollar.
         rows = (run, *members)
         with self._db.writing(None):
-            for budget in (*budgets, *self._batches.budgets(run.batch)):
+            for budget in (*budgets, *self.batches.budgets(run.batch)):
                 if error := budget_error(self.use_of(budget), sum(row.reserved_usd for row in rows)):
                     raise error
             written = [self._row_of(row) for row in rows]

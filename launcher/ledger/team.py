@@ -61,7 +61,7 @@ class PostgresLedger(SqlLedger):
         assert isinstance(self._rows, SignedRows)
         view = copy(self)
         view._rows = self._rows.for_drivers()
-        view._batches = self._batches.with_rows(view._rows)
+        view.batches = self.batches.with_rows(view._rows)
         return view
 
     def for_display(self) -> PostgresLedger:

@@ -127,15 +127,11 @@ class KnownHosts:
         It returns none when the log names none, raises UnreachableError when the log may name one soon, and
         ProviderError when the log cannot be read. It is called only for keys that are not known yet.
         """
-        self._path = path
+        self.path = path
+        """The file, for OpenSSH's client."""
         self._read_fingerprints = read_fingerprints
         self.identity = ""
         """Method by which the last machine was identified, for display."""
-
-    @property
-    def path(self) -> Path:
-        """The file, for OpenSSH's client."""
-        return self._path
 
     def knows(self, address: Address) -> bool:
         """Return whether this address answered before."""
@@ -185,22 +181,22 @@ class KnownHosts:
 
     def _lines(self) -> list[str]:
         try:
-            return self._path.read_text(encoding="utf-8").splitlines()
+            return self.path.read_text(encoding="utf-8").splitlines()
         except FileNotFoundError:
             return []
         except OSError as error:
-            raise StorageError(f"cannot read {self._path}: {error.strerror}") from error
+            raise StorageError(f"cannot read {self.path}: {error.strerror}") from error
 
     def _append(self, lines: str) -> None:
         if not lines:
             return
         try:
-            self._path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            descriptor = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+            self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            descriptor = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
             with os.fdopen(descriptor, "w", encoding="utf-8") as file:
                 file.write(lines)
         except OSError as error:
-            raise StorageError(f"cannot write {self._path}: {error.strerror}") from error
+            raise StorageError(f"cannot write {self.path}: {error.strerror}") from error
 
 
 def _host_name(address: Address) -> str:

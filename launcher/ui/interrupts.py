@@ -88,7 +88,8 @@ class Interrupts:
         self._say, self._ask, self._request, self._until = say, ask, request, until
         self._first = UserRequest.DETACH if views else first
         self._now = now
-        self._interrupted = False
+        self.interrupted = False
+        """True if Ctrl-C, or the answer to its question, has made a request."""
         self._open_question: Question[UserRequest] | None = None
         self._asking: threading.Thread | None = None
         self._terminal = threading.Lock()
@@ -128,11 +129,6 @@ class Interrupts:
     def timed_out(self) -> bool:
         """True from `until` on."""
         return self._until is not None and self.now() >= self._until
-
-    @property
-    def interrupted(self) -> bool:
-        """True if Ctrl-C, or the answer to its question, has made a request."""
-        return self._interrupted
 
     def now(self) -> float:
         """Return epoch seconds."""
@@ -208,7 +204,7 @@ class Interrupts:
             self._say(_MESSAGES[UserRequest.NONE])
 
     def _answer(self, request: UserRequest) -> None:
-        self._interrupted = self._interrupted or request is not UserRequest.NONE
+        self.interrupted = self.interrupted or request is not UserRequest.NONE
         self._set_request(request)
 
     def _on_term(self, _number: int, _frame: FrameType | None) -> None:

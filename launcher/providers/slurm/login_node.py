@@ -66,15 +66,11 @@ class LoginNode:
 
     def __init__(self, settings: SlurmSettings, state: Path, environ: Mapping[str, str]) -> None:
         """`environ`: environment of Slurm's commands on this computer; no job inherits it."""
-        self._settings, self._state, self._environ = settings, state, dict(environ)
+        self._settings, self._state = settings, state
+        self.environment: Mapping[str, str] = dict(environ)
         self.address = None if settings.login is None else LoginAddress.of(settings.login)
         """Address of the login node; None for this computer."""
         self._lock = threading.Lock()
-
-    @property
-    def environment(self) -> Mapping[str, str]:
-        """Environment of Slurm's commands on this computer."""
-        return self._environ
 
     @property
     def name(self) -> str:
@@ -135,7 +131,7 @@ class LoginNode:
     def remote(self, root: str, env: Mapping[str, str], is_gone: Callable[[], bool]) -> Remote:
         """Return a shell on the login node, in the folder `root`."""
         if self.address is None:
-            return LocalRemote(Path(root), {**self._environ, **env})
+            return LocalRemote(Path(root), {**self.environment, **env})
         return SshRemote(self.login(), root=root, env=env, is_gone=is_gone)
 
     def login(self) -> Login:

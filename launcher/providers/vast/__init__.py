@@ -71,20 +71,21 @@ class VastProvider:
         """
         self._recall = recall
         self._lock = lock
-        self._clock = clock
+        self.clock = clock
         rate_limits = rate_limits or FileRateLimitStore(state / "vast-calls.json", elapsed or clock.now)
         limiter = Limiter(rate_limits, clock.sleep, report_wait=report_wait)
-        self._api = VastApi(account, limiter, clock, connect)
-        self._overlays = Overlays(self._api, clock)
+        self.api = VastApi(account, limiter, clock, connect)
+        """Client of Vast's API, for callers that need more than machines."""
+        self._overlays = Overlays(self.api, clock)
         self._keys = KeyRing(state / "keys", secrets)
-        self._host_keys = HostKeyLog(lambda machine: self._api.log(machine, "SHA256:"), clock)
+        self._host_keys = HostKeyLog(lambda machine: self.api.log(machine, "SHA256:"), clock)
         self._env = {} if account.server == SERVER else {"VAST_URL": account.server}
         self._login = account.login
         # One seed for each launcher: its searches keep the order of equal offers, others get another.
         self._seed = Random().random()
-        self._access = KeyAccess(self._api, clock)
+        self._access = KeyAccess(self.api, clock)
         self._shared_offers = market.SharedOffers(clock.now) if many_runs else None
-        self._rows = MachineRows(self._api, clock, many_runs=many_runs)
+        self._rows = MachineRows(self.api, clock, many_runs=many_runs)
         self._addresses = DirectAddresses(self._rows.listed, clock.now)
 
     @property
@@ -92,28 +93,18 @@ class VastProvider:
         return Abilities(
             account=self,
             bids=self,
-            charged=partial(accounts.charges_of, self._api),
-            backups=partial(accounts.backups_of, self._api),
+            charged=partial(accounts.charges_of, self.api),
+            backups=partial(accounts.backups_of, self.api),
             host_log=self,
             keys=self,
             market=self.market_report,
             rents_every_s=LIMITS["create"].seconds,
             networks=self._overlays,
-            ends_later=ScheduledEnds(self._api),
+            ends_later=ScheduledEnds(self.api),
             start_script=lambda order: readable_text(order.onstart),
-            search_findings=partial(search_findings, self._api),
+            search_findings=partial(search_findings, self.api),
             why_one_node=WHY_ONE_NODE,
         )
-
-    @property
-    def api(self) -> VastApi:
-        """Client of Vast's API, for callers that need more than machines."""
-        return self._api
-
-    @property
-    def clock(self) -> Clock:
-        """Clock of the provider."""
-        return self._clock
 
     def request(self, order: RentalOrder) -> dict[str, Any]:
         """Return the request to Vast for this order, without secrets."""
@@ -170,12 +161,12 @@ class VastProvider:
 
     def _search_fitting(self, spec: JobSpec) -> Sequence[Offer]:
         return market.fitting_offers(
-            self._api, spec, self._lock(), self._recall(spec), self._clock.now(), Random(self._seed)
+            self.api, spec, self._lock(), self._recall(spec), self.clock.now(), Random(self._seed)
         )
 
     def market_report(self, spec: JobSpec) -> MarketReport:
         """Return a report of the market: what each limit removes, and the cost of the remaining offers."""
-        return market.market_report(self._api, spec, self._lock(), self._recall(spec), self._clock.now())
+        return market.market_report(self.api, spec, self._lock(), self._recall(spec), self.clock.now())
 
     def rent(self, order: RentalOrder) -> Instance:
         """Rent a machine by a single order."""
@@ -188,9 +179,7 @@ class VastProvider:
         known = self._rows.known_ids()
         try:
             with shared.ordering(order.offer.id) if shared else contextlib.nullcontext():
-                return rental.rent(
-                    self._api, order, variables, self._clock, self._rows.newest_row, known=known
-                )
+                return rental.rent(self.api, order, variables, self.clock, self._rows.newest_row, known=known)
         finally:
             self._rows.invalidate()
 
@@ -212,17 +201,17 @@ class VastProvider:
         if fault is not None:
             raise fault
         if row.is_stopped:
-            raise stop_error(row, credit_usd=self._api.credit_usd(), now=self._clock.now())
+            raise stop_error(row, credit_usd=self.api.credit_usd(), now=self.clock.now())
         if self._rows.offline_s(row) >= OFFLINE_S:
             raise offline_error(row)
         row = self._addresses.with_direct(row)
         addresses = [address for address in (row.direct, row.proxy) if address is not None]
-        if not boot.may_be_reachable(row, self._clock.now()) or not addresses:
+        if not boot.may_be_reachable(row, self.clock.now()) or not addresses:
             raise UnreachableError(f"instance {row.id} is not up: {boot.progress(row)}")
         return self._shell(row, run_id_in(instance.label), addresses)
 
     def host_log(self, instance_id: str, *, within_s: float) -> str:
-        return self._api.host_log(instance_id, within_s=within_s)
+        return self.api.host_log(instance_id, within_s=within_s)
 
     def cause_in(self, host_log: str) -> Cause | None:
         return boot.cause_in(host_log)
@@ -232,7 +221,7 @@ class VastProvider:
         if instance_id.isdecimal():
             try:
                 with contextlib.suppress(GoneError):
-                    self._api.destroy(instance_id)
+                    self.api.destroy(instance_id)
                 self._rows.note_destroyed(instance_id)
             finally:
                 # Also after an error: the request may have arrived, and a cached list would show the machine.
@@ -240,7 +229,7 @@ class VastProvider:
 
     def change_bid(self, instance_id: str, usd_per_hour: float) -> None:
         try:
-            self._api.change_bid(instance_id, usd_per_hour)
+            self.api.change_bid(instance_id, usd_per_hour)
         finally:
             self._rows.invalidate()  # its price and its state change
 
@@ -248,11 +237,11 @@ class VastProvider:
         self._keys.forget(run_id)
 
     def account_status(self) -> AccountStatus:
-        return accounts.account_status(self._api, self._clock.now)
+        return accounts.account_status(self.api, self.clock.now)
 
     def identity(self) -> Identity:
         """Return the account's number and the offset of this clock to Vast's."""
-        return accounts.identity(self._api)
+        return accounts.identity(self.api)
 
     def _shell(self, row: InstanceRow, run_id: str, addresses: Sequence[tuple[str, int]]) -> Remote:
         """Return a shell. `run_id`: the run that rented the machine; its label may have changed since."""
