@@ -69,7 +69,22 @@ class RunResult:
         return self.verdict is Verdict.SUCCEEDED
 
     def _repr_html_(self) -> str:
-        return result_card(self)
+        facts = {
+            "cause": "" if self.cause is None else f"{self.cause}: {self.detail}",
+            "step": f"{self.step:,}",
+            "cost": f"${self.usd:.3f}" + _attempts(len(self.attempts)),
+            "outputs": str(self.outputs),
+        }
+        scores = [(name, f"{value:.4g}") for name, value in self.scores.items()]
+        doubts = [(proof.name, proof.text) for proof in self.proofs if not proof.holds]
+        return card(
+            f"run {self.id}",
+            str(self.verdict or "open"),
+            tone_of(self.verdict),
+            facts,
+            table(("score", "value"), scores) if scores else "",
+            table(("proof that does not hold", ""), doubts, wraps=True) if doubts else "",
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -129,26 +144,6 @@ def _record(row: PointRow, plain: Sequence[str]) -> dict[str, Any]:
     texts = {name: str(own[name]) for name in ("verdict", "cause", "outputs") if own[name] is not None}
     values = {f"values.{key}" if key in own else key: value for key, value in row.values.items()}
     return {**own, **texts, **values}
-
-
-def result_card(result: RunResult) -> str:
-    """Return the card of how a run ended, with its scores and the proofs that do not hold."""
-    facts = {
-        "cause": "" if result.cause is None else f"{result.cause}: {result.detail}",
-        "step": f"{result.step:,}",
-        "cost": f"${result.usd:.3f}" + _attempts(len(result.attempts)),
-        "outputs": str(result.outputs),
-    }
-    scores = [(name, f"{value:.4g}") for name, value in result.scores.items()]
-    doubts = [(proof.name, proof.text) for proof in result.proofs if not proof.holds]
-    return card(
-        f"run {result.id}",
-        str(result.verdict or "open"),
-        tone_of(result.verdict),
-        facts,
-        table(("score", "value"), scores) if scores else "",
-        table(("proof that does not hold", ""), doubts, wraps=True) if doubts else "",
-    )
 
 
 def rows_table(rows: Sequence[PointRow]) -> str:

@@ -121,7 +121,9 @@ def _examine(app: App, provider: str, *, as_json: bool) -> int:
     for finding in examine(setup):
         findings.append(finding)
         if not as_json:
-            say(finding_text(finding))
+            line = f"{finding.health:<{_HEALTH}}  {finding.name:<{_NAME}}  {finding.text}"
+            fix = f"\n{'':<{_HEALTH}}  {'':<{_NAME}}  try: {finding.fix}" if finding.fix else ""
+            say(line + fix)
     healthy = all(finding.health is not Health.FAIL for finding in findings)
     if as_json:
         say(to_text(Findings(healthy=healthy, findings=findings)))
@@ -133,10 +135,3 @@ class Findings(Document):
 
     healthy: bool
     findings: Sequence[Finding]
-
-
-def finding_text(finding: Finding) -> str:
-    """Write a finding on one line, and its advice on another."""
-    line = f"{finding.health:<{_HEALTH}}  {finding.name:<{_NAME}}  {finding.text}"
-    fix = f"\n{'':<{_HEALTH}}  {'':<{_NAME}}  try: {finding.fix}" if finding.fix else ""
-    return line + fix

@@ -81,13 +81,6 @@ class SigningKeys:
     team: str = ""
     """VASTRUN_TEAM_KEY, which the computers share that drive each other's runs; empty: only own runs."""
 
-    @property
-    def team_key(self) -> bytes:
-        """The key derived from it; empty without one. Raises UsageError for a short one."""
-        if not self.team:
-            return b""
-        return hmac.digest(check_team_key(self.team).encode(), b"vastrun rows", hashlib.sha256)
-
 
 class SignedRows(RowForm):
     """Rows of a team's ledger."""
@@ -150,7 +143,10 @@ class SignedRows(RowForm):
 
     @cached_property
     def _team_key(self) -> bytes:
-        return self._keys.team_key
+        """The key derived from the team's; empty without one. Raises UsageError for a short one."""
+        if not self._keys.team:
+            return b""
+        return hmac.digest(check_team_key(self._keys.team).encode(), b"vastrun rows", hashlib.sha256)
 
 
 def _code(key: bytes, text: bytes) -> bytes:
