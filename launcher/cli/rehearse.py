@@ -42,7 +42,6 @@ from vastrun.launcher.ui.render.table import facts, table
 from vastrun.launcher.ui.render.verdict import proof_lines
 
 _HERE = "local"
-_MIN_DISK_GB = 8.0
 _ON_THE_CPU = "--set 'resources={gpus: 0}' --set ranks=1"
 _OF_PROGRAM = (OWN, "checkpoints")
 

@@ -127,9 +127,8 @@ def create_tables(db: Database) -> None:
 
 
 RUN_FIELDS = tuple(field.name for field in fields(Run))
-COLUMNS = (*RUN_FIELDS, "held_usd")
-"""Columns of the table `runs`: the fields of Run, and `held_usd`, the value of `bills.held_usd` when it was
-written, for the sums of budgets."""
+"""Columns of the table `runs`, beside `held_usd`: the value of `bills.held_usd` when it was written, for the
+sums of budgets."""
 
 
 _SHARED = (

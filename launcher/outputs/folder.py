@@ -35,9 +35,8 @@ _FOLDERS: Mapping[str, str] = {
     layout.OUTPUTS: OWN,
     layout.RUN: DETAILS,  # after those which lie in it
 }
-_CHUNK = 1 << 20
-_OVERLAP = 256
-"""Bytes that are read again, to see that what follows belongs to what was read."""
+OVERLAP = 256
+"""Bytes that are read again, to see that what follows belongs to what was read or is held."""
 _POINTS_PER_STEP_RATIO = 1000
 """Points lie at least this part of their step apart. So a curve of 100,000 steps takes some 6,000 points,
 and the value that is known at a step is at most a thousandth of it old, early and late alike."""
@@ -218,16 +217,16 @@ class CurveReader:
         if file.read(len(self._last)) != self._last:  # the file is another one: it was cut, or started again
             self._restart()
             file.seek(0)
-        while chunk := file.read(_CHUNK):
+        while chunk := file.read(CHUNK):
             # A line that fills a chunk is not one that vastrun writes: its pieces are skipped.
-            end = chunk.rfind(b"\n") + 1 or (len(chunk) if len(chunk) == _CHUNK else 0)
+            end = chunk.rfind(b"\n") + 1 or (len(chunk) if len(chunk) == CHUNK else 0)
             if not end:
                 break
             for line in chunk[:end].split(b"\n"):
                 if point := parse_point(line, self._metric):
                     self._append_thinned(*point)
             self._at += end
-            self._last = (self._last + chunk[:end])[-_OVERLAP:]
+            self._last = (self._last + chunk[:end])[-OVERLAP:]
             file.seek(self._at)
 
     def _append_thinned(self, step: int, value: float) -> None:

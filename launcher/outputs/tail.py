@@ -15,11 +15,9 @@ from vastrun.launcher.core.errors import BoxError, SliceOverError
 from vastrun.launcher.gate import caps
 from vastrun.launcher.gate.caps import LINE_CHARACTERS, LOG_BYTES, LOGS, METRICS_SLICE_BYTES
 from vastrun.launcher.outputs.disk import need_space, write, write_file
-from vastrun.launcher.outputs.folder import CHUNK, place_of
+from vastrun.launcher.outputs.folder import CHUNK, OVERLAP, place_of
 from vastrun.launcher.ports import Remote
 
-OVERLAP = 256
-"""Bytes that are read again, to see that what follows belongs to what is held."""
 MAX_LOG_CHUNK_BYTES = 2 << 20
 """Bytes of log in memory at once."""
 _MAX_METRICS_BYTES = caps.SMALL_FILES[layout.METRICS]

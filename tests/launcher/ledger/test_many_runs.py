@@ -11,7 +11,8 @@ import pytest
 from tests.runs import ended_run
 from vastrun.launcher.core import Cause, Phase
 from vastrun.launcher.core.batch import Batch, BatchLimits, BatchSpec, Budget
-from vastrun.launcher.ledger.schema import COLUMNS, run_to_row
+from vastrun.launcher.ledger.database import insert_statement
+from vastrun.launcher.ledger.schema import run_to_row
 from vastrun.launcher.ledger.sqlite import SqliteDatabase, SqliteLedger
 
 RUNS, NAME = 2_000, "wide"
@@ -31,12 +32,9 @@ def ledger(tmp_path: Path) -> Iterator[SqliteLedger]:
             ended_run(id=f"run-{n}", batch=NAME, point=f"p{n}", created_at=float(n)) for n in range(RUNS)
         ]
         rows = [*ended[:-1], replace(ended[-1], phase=Phase.TRAIN, released_at=None)]
-        values = ", ".join(f":{name}" for name in COLUMNS)
+        written = [run_to_row(one) | {"held_usd": 0.5} for one in rows]
         with ledger.database.writing(None):
-            ledger.database.execute_many(
-                f"INSERT INTO runs ({', '.join(COLUMNS)}) VALUES ({values})",
-                [run_to_row(one) | {"held_usd": 0.5} for one in rows],
-            )
+            ledger.database.execute_many(insert_statement("runs", written[0]), written)
         yield ledger
 
 

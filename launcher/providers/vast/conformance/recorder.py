@@ -19,7 +19,7 @@ from vastrun.launcher.providers.vast.errors import Answer, NoResponseError
 
 Once = Callable[..., object]
 """`VastApi.once`: makes calls in one turn, each once."""
-_MAX_EXCHANGES, _MAX_BYTES, _MAX_WORD = 2000, 8 << 20, 40
+_MAX_EXCHANGES, _MAX_WORD = 2000, 40
 KIND, VERSION = "vastrun conformance", 1
 _MAX_BYTES = 1 << 20
 _Short = Annotated[str, Pattern(r"[^\x00-\x1f\x7f-\x9f\u2028\u2029]{0,200}")]
