@@ -27,10 +27,8 @@ _CAP = re.compile(r"_?(MAX|MOST|LONGEST|LARGEST)(_|$)")
 BESIDE: Mapping[str, str] = {
     "gate/rendezvous.py: _MAX_PORT": "a property of TCP",
     "ledger/postgres.py: _MAX_CONNECTIONS": "ours",
-    "ledger/presence.py: _MAX_CHARACTERS": "of files of this computer's kernel",
     "ledger/sql.py: MAX_MEASURED": "of our own rows that are read",
     "outputs/checkpoints.py: _MAX_KEPT": "of copies on this computer",
-    "outputs/store.py: _MAX_NUMBER": "of names that are given here",
     "outputs/tail.py: MAX_LOG_CHUNK_BYTES": "of one read of the log",
     "providers/docker/containers.py: _MAX_PROCESSES": "of a container, for its kernel",
     "providers/onstart.py: MAX_BYTES": "of a script that is sent",
@@ -38,7 +36,6 @@ BESIDE: Mapping[str, str] = {
     "providers/vast/market.py: _MAX_OFFERS": "asked for",
     "providers/vast/offers.py: _MAX_REASON": "as shown",
     "providers/vast/offers.py: _MAX_REASONS": "as shown",
-    "ssh/connection.py: _MAX_UNACKNOWLEDGED_MS": "of data that is sent",
     "ssh/remote.py: _MAX_TRIES": "of our own retries",
     "ssh/transfers.py: _MAX_BLOCK_DIGITS": "of a line within REPLY_BYTES",
     "ssh/transfers.py: _MAX_DISCARDED_BYTES": "of a response to our own request",
