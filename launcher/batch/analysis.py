@@ -93,8 +93,7 @@ def _influence(key: str, points: Sequence[FinishedPoint]) -> Influence | None:
 
 
 def spearman(one: Sequence[float], other: Sequence[float]) -> float | None:
-    """Return Spearman's rank correlation: Pearson's of the ranks, so that ties count half. None: one does not
-    vary."""
+    """Return Spearman's rank correlation: Pearson's of ranks, ties count half. None: one does not vary."""
     try:
         return max(-1.0, min(1.0, correlation(ranks(one), ranks(other))))
     except StatisticsError:

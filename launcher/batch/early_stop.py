@@ -72,8 +72,7 @@ def pruning_event(pruning: Pruning, run: Run, now: float) -> Event:
 
 @dataclass(frozen=True, kw_only=True)
 class _RisingCurve:
-    """A curve with rising steps, its values signed so that the lowest is best, and inf where it is not a
-    number."""
+    """A curve with rising steps, its values signed so that the lowest is best; inf where it is no number."""
 
     steps: Sequence[float]
     costs: Sequence[float]
@@ -84,13 +83,11 @@ class _RisingCurve:
         return self.steps[-1]
 
     def reached(self, step: float) -> bool:
-        """Return whether the run got so far and reported the metric before: after a checkpoint it may not
-        have."""
+        """Return whether it got so far and reported the metric before: after a checkpoint it may not have."""
         return self.steps[0] <= step <= self.last_step
 
     def cost_at(self, step: float) -> float:
-        """Return the last value reported up to that step. Not interpolated: a later value is unknown at
-        that step."""
+        """Return the last value reported up to that step. Not interpolated: a later one is unknown then."""
         return self.costs[bisect_right(self.steps, step) - 1]
 
     def mean_until(self, step: float) -> float:
@@ -99,8 +96,7 @@ class _RisingCurve:
 
     @cached_property
     def _sums(self) -> Sequence[float]:
-        """Sums up to each step, cached: the mean of each run is needed for each run that is compared with
-        it."""
+        """Sums up to each step, cached: each run's mean is needed for every run that is compared with it."""
         return list(accumulate(self.costs))
 
     def shown(self, cost: float) -> float:

@@ -160,8 +160,7 @@ class HoldSize:
 
 
 def max_run_s(job: JobSpec, usd_per_hour: float) -> float:
-    """Return the max. seconds of a run of the job on a share of a machine at this price, by its own
-    limits."""
+    """Return the max. seconds of a run of the job on a share of a machine at this price, by its limits."""
     share = Offer(
         id="",
         host="",

@@ -22,8 +22,7 @@ NO_RUN = ""
 SETTLEMENT_S = 3600.0
 """Max. seconds from a machine's end until the bill has all of its cost."""
 MAX_QUERY_AGE_S = 7 * 86_400.0
-"""Max. age in seconds up to which bills are queried automatically: a bill that is incomplete by then stays
-so."""
+"""Max. age in seconds of bills that are queried automatically: one that is incomplete then stays so."""
 ROUNDED_SHARE = 0.005
 ROUNDED_USD = 0.001
 """Providers round prices and times: a difference up to the larger of the two counts as none."""

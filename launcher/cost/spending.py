@@ -76,8 +76,7 @@ class Spending:
 def spending_of(
     run: Run, now: float, events: Sequence[Event] = (), runs: Mapping[str, Run] | None = None
 ) -> Spending:
-    """Return the spending of the run so far. `events`: its diary. `runs`: runs that it may continue, by
-    id."""
+    """Return the spending of the run so far. `events`: its diary. `runs`: those it may continue, by id."""
     machines = (run, *(with_machine(run, rental) for rental in run.rentals))
     rented = [machine for machine in machines if machine.rented_at is not None]
     cost, counted_usd = cost_of(run, now), counted_of(run, now).usd

@@ -104,8 +104,7 @@ class OpensTerminal(Protocol):
         """
 
     def tunnel(self, port: int, local_port: int) -> LocalProgram | None:
-        """Return the program that forwards `local_port` to the box's `port`; None: no forwarding is
-        needed."""
+        """Return the program that forwards `local_port` to the box's `port`; None: none is needed."""
 
 
 @runtime_checkable
@@ -217,8 +216,7 @@ class HasNetworks(Protocol):
         """
 
     def run_networks(self) -> Sequence[RunNetwork]:
-        """List the networks that vastrun created. Raises AuthError, ProviderError when the list is
-        unknown."""
+        """List the networks that vastrun created. Raises AuthError, ProviderError: the list is unknown."""
 
     def remove_network(self, label: str) -> None:
         """Remove the network of that label; return once it does not exist.
@@ -240,8 +238,7 @@ class EndsLater(Protocol):
         """Remove what was scheduled for the machine. Raises AuthError, ProviderError."""
 
     def scheduled_ends(self) -> Sequence[ScheduledEnd]:
-        """List what is scheduled for machines of the account, by any program. Raises AuthError,
-        ProviderError."""
+        """List the scheduled ends of the account, by any program. Raises AuthError, ProviderError."""
 
 
 class ListsByRun(Protocol):
