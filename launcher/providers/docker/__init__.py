@@ -20,6 +20,7 @@ from vastrun.launcher.core.errors import (
     UnreachableError,
 )
 from vastrun.launcher.core.job import JobSpec, Resources
+from vastrun.launcher.core.labels import run_id_in
 from vastrun.launcher.image.daemon import local_images, newest_local_image
 from vastrun.launcher.image.lock import Lock, shipped_lock
 from vastrun.launcher.ports import Abilities, Clock, Remote
@@ -109,7 +110,7 @@ class DockerProvider:
         box = ContainerBox(
             name=f"{order.label}.{secrets.token_hex(2)}",
             order=order,
-            public_key=self._keys.pair(_run_of(order.label)).public,
+            public_key=self._keys.pair(run_id_in(order.label)).public,
             owner=read_owner_id(self._state),
             shm_gb=max(2.0, (order.memory_gb or self._engine.docker_host().memory_gb) / 2),
             published_at=ALL_INTERFACES if self._engine.host else LOCALHOST,
@@ -164,7 +165,8 @@ class DockerProvider:
     def describe(self) -> str:
         docker_host = self._engine.docker_host()
         gpus = "GPUs" if docker_host.has_gpus else "no GPUs"
-        variants = ", ".join(built_variants(self._engine)) or "none yet (vastrun image build)"
+        built = sorted({image.variant for image in local_images(self._engine.client)})
+        variants = ", ".join(built) or "none yet (vastrun image build)"
         return (
             f"Docker {docker_host.version} on {docker_host.name}: {docker_host.cores} cores, "
             f"{docker_host.memory_gb:.0f} GB memory, {gpus}; vastrun's images: {variants}"
@@ -195,7 +197,7 @@ class DockerProvider:
         return ""
 
     def _shell(self, container: Container, port: int) -> Remote:
-        run_id = _run_of(container.labels[LABEL])
+        run_id = run_id_in(container.labels[LABEL])
         known = self._keys.known_hosts(run_id, container.name)
         login = Login(
             addresses=[(self._engine.host or LOCALHOST, port)],
@@ -217,10 +219,6 @@ def _instance(container: Container) -> Instance:
         image=container.image,
         rendezvous=f"{address}:{_RENDEZVOUS_PORT}" if address else "",
     )
-
-
-def _run_of(label: str) -> str:
-    return label.removeprefix(LABEL_PREFIX)
 
 
 def daemon_hardware(
@@ -269,11 +267,6 @@ def choose_image(spec: JobSpec, hardware: Hardware, engine: Engine, lock: Lock) 
         f"Docker has no image of vastrun for this job ({known or 'no variant fits the driver'})",
         hint=f"vastrun image build --variant {variants[0] if variants else _CPU}, or image: in the job file",
     )
-
-
-def built_variants(engine: Engine) -> list[str]:
-    """List the variants of vastrun's images that the daemon has. Raises ImageError."""
-    return sorted({image.variant for image in local_images(engine.client)})
 
 
 def _variants(lock: Lock, *, on_gpus: bool, driver_cuda: float) -> Sequence[str]:
