@@ -8,11 +8,11 @@ from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 
+from tests.programs import program_spec
 from vastrun.contract import layout
 from vastrun.trainer import data
 from vastrun.trainer.job.config import TrainConfig
 from vastrun.trainer.job.data_config import DataConfig
-from vastrun.trainer.job.program import program_of
 
 RANKS = 2
 
@@ -36,7 +36,7 @@ def prepare(
         "ranks": ranks,
         "nodes": nodes,
         "gpus": gpus,
-        "program": asdict(program_of(config, gpus=gpus, variables=())),
+        "program": asdict(program_spec(config, gpus=gpus)),
         "stall_s": 120,
         "start_s": 120,
         "setup": [],

@@ -15,8 +15,8 @@ from typing import Any
 
 from vastrun.contract import layout
 from vastrun.contract.records import read_as
+from vastrun.contract.workload import Workload
 from vastrun.trainer.job.config import TrainConfig
-from vastrun.trainer.job.workload import Workload
 
 RANKS = {"single": 1, "ddp": 2, "fsdp2": 2}
 _TRAININGS = {"single": 1, "ddp": 3, "fsdp2": 3}

@@ -26,8 +26,7 @@ from vastrun.contract.job import Job
 from vastrun.trainer import models
 from vastrun.trainer.data.trajectories import Windows
 from vastrun.trainer.distributed.group import device_of
-from vastrun.trainer.job.config import TrainConfig
-from vastrun.trainer.job.program import config_of
+from vastrun.trainer.job.config import TrainConfig, config_of
 from vastrun.trainer.models.operator import Domain
 from vastrun.trainer.stages.objective import UnrollLoss
 

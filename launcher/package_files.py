@@ -36,11 +36,6 @@ def _shipped_folder(name: str) -> Path:
     return installed if installed.is_dir() else _require_folder(_CHECKOUT / name)
 
 
-def trainer_dir() -> Path:
-    """Return the folder of the trainer's source. Raises VastrunError."""
-    return _require_folder(_LIBRARY / "trainer")
-
-
 def library_dir() -> Path:
     """Return the folder of the package `vastrun`. Raises VastrunError."""
     return _require_folder(_LIBRARY)

@@ -1,10 +1,15 @@
 """Jobs of the tests, and what is estimated of them without a GPU or torch."""
 
 from dataclasses import replace
+from typing import Any
 
+from vastrun.contract.workload import PeakBytes, Workload, Workloads
+from vastrun.launcher.config.program_kinds import job_type
 from vastrun.launcher.core.job import JobSpec, Limits, Resources, Success
 from vastrun.trainer.job.config import TrainConfig
-from vastrun.trainer.job.workload import PeakBytes, Workload, Workloads
+
+TrainJob: Any = job_type(("train",))
+"""A job with the section `train:`."""
 
 
 class FakeForeteller:
@@ -40,7 +45,7 @@ def workloads(*, strategy: str = "single", small_gb: float = 1.0, large_gb: floa
 
 def train_job(*, steps: int = 10, **changes: object) -> JobSpec:
     """A job for the onboard trainer on two GPUs."""
-    job = JobSpec(
+    job = TrainJob(
         name="demo",
         resources=Resources(gpus=2),
         limits=Limits(hours=1.0, usd=3.0),
@@ -51,5 +56,11 @@ def train_job(*, steps: int = 10, **changes: object) -> JobSpec:
 
 def command_job(**changes: object) -> JobSpec:
     """A job that runs the user's own command on two GPUs."""
-    job = train_job(train=None, command=("python", "train.py"), success=Success(exit_code=0))
+    job = JobSpec(
+        name="demo",
+        resources=Resources(gpus=2),
+        limits=Limits(hours=1.0, usd=3.0),
+        command=("python", "train.py"),
+        success=Success(exit_code=0),
+    )
     return replace(job, **changes)  # type: ignore[arg-type]

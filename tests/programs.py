@@ -1,14 +1,15 @@
 """The section `program` of a box's job.json, as the launcher writes it."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
 from vastrun.contract.program import ProgramSpec
+from vastrun.contract.program_kind import JobContext
 from vastrun.contract.records import read_json
-from vastrun.trainer.job import program as train_program
 from vastrun.trainer.job.config import TrainConfig
+from vastrun.trainer.job.program import TrainProgram
 
 
 def training(
@@ -16,7 +17,21 @@ def training(
 ) -> dict[str, Any]:
     """That of `train:` with these options."""
     config: TrainConfig = read_json(TrainConfig, json.dumps(options))
-    return _read(train_program.program_of(config, gpus=gpus, variables=env or {}))
+    return _read(program_spec(config, gpus=gpus, variables=env or {}))
+
+
+def program_spec(config: TrainConfig, *, gpus: int = 0, variables: Collection[str] = ()) -> ProgramSpec:
+    """That of a training, as the machine's part reads it."""
+    context = JobContext(
+        world_size=max(1, gpus),
+        gpus=gpus,
+        disk_gb=40.0,
+        code=None,
+        variables=variables,
+        tags=(),
+        downloads_data=False,
+    )
+    return TrainProgram(config).spec(context)
 
 
 def command(*argv: str) -> dict[str, Any]:

@@ -67,3 +67,29 @@ def test_the_machines_part_names_no_module_of_the_trainer(suffix: str) -> None:
     paths = sorted((ROOT / "onstart").rglob(f"*.{suffix}"))
     assert paths
     assert not [str(path) for path in paths if _TEXTS.search(path.read_text(encoding="utf-8"))]
+
+
+_KINDS = "launcher/config/program_kinds.py"
+_TRAINER_IN_LAUNCHER = re.compile(r"\bvastrun[./]trainer\b|\btrain\.(?!py\b)[a-z_]+")
+
+
+def test_one_module_of_the_launcher_names_the_trainer() -> None:
+    """By import, attribute or text; docstrings, which explain it to users, may."""
+    naming = set()
+    for source in sources():
+        if not source.path.startswith("launcher/"):
+            continue
+        docs = {id(node.value) for node in source.nodes if isinstance(node, ast.Expr)}
+        for node in source.nodes:
+            if (
+                (isinstance(node, ast.Attribute) and node.attr == "train")
+                or (isinstance(node, ast.ImportFrom) and (node.module or "").startswith("vastrun.trainer"))
+                or (
+                    isinstance(node, ast.Constant)
+                    and isinstance(node.value, str)
+                    and id(node) not in docs
+                    and _TRAINER_IN_LAUNCHER.search(node.value)
+                )
+            ):
+                naming.add(source.path)
+    assert naming == {_KINDS}

@@ -17,7 +17,7 @@ from vastrun.contract.stages import finished_steps
 from vastrun.trainer.distributed.exit import RankExit
 from vastrun.trainer.distributed.rank import Rank
 from vastrun.trainer.distributed.signals import StopSignal
-from vastrun.trainer.job.program import config_of
+from vastrun.trainer.job.config import config_of
 
 
 def main() -> None:

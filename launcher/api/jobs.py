@@ -52,7 +52,7 @@ def source_of(job: JobSource, what: str = "job") -> JobText:
     if isinstance(job, JobSpec):
         values = asdict(job)
         return JobText(
-            text=json.dumps({field.name: values[field.name] for field in job_fields(JobSpec)}),
+            text=json.dumps({field.name: values[field.name] for field in job_fields(job)}),
             name=what,
             folder=Path.cwd(),
         )

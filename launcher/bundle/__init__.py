@@ -18,12 +18,13 @@ from vastrun.launcher.bundle.outgoing import outgoing_files, walk
 from vastrun.launcher.bundle.secret_command import CommandSecrets
 from vastrun.launcher.bundle.secret_values import SecretValues
 from vastrun.launcher.bundle.shared_jobs import SharedJob, SharedJobs
+from vastrun.launcher.config import program_of
+from vastrun.launcher.config.program_kinds import program_spec
 from vastrun.launcher.core import NOTHING, Bundle, Origin, Run
 from vastrun.launcher.core.errors import JobValueError, StorageError, UsageError
 from vastrun.launcher.core.job import Checkpoints, Code, JobSpec
 from vastrun.launcher.core.secrets import public_values
-from vastrun.launcher.decisions.program import program_of
-from vastrun.launcher.package_files import library_dir, onstart_dir, trainer_dir
+from vastrun.launcher.package_files import library_dir, onstart_dir
 
 _CHECKPOINTS = 2
 """Number of newest checkpoints shipped with a run that continues from them."""
@@ -78,8 +79,8 @@ class Bundler:
         check_script(spec)
         if spec.code is not None:
             tree = _shipped(spec, spec.code)
-            if spec.train is not None:
-                _must_not_hide_vastrun(tree)
+            if (program := program_of(spec)).package:
+                _must_not_hide_vastrun(tree, program.key)
             for file in tree.files:
                 if file.target is None:
                     must_be_readable(file.path)
@@ -172,9 +173,11 @@ class Bundler:
             for name in ("contract", "integrations", "onstart"):
                 _add_folder(archive, f"{package}/{name}", library_dir() / name, "**/*.py", 0o644)
             _add_folder(archive, f"{package}/onstart", onstart_dir(), "boot/*.sh", 0o644)
-            if program_of(spec).package:
+            shipped = program_spec(spec)
+            if shipped.folder is not None:
+                place = f"{layout.PACKAGES}/{shipped.package.replace('.', '/')}"
                 for pattern in ("**/*.py", "requirements.txt"):
-                    _add_folder(archive, f"{package}/trainer", trainer_dir(), pattern, 0o644)
+                    _add_folder(archive, place, shipped.folder, pattern, 0o644)
             if code is not None:
                 archive.add_file(layout.CODE_ARCHIVE, code)
             if self._origin.folder is not None:
@@ -205,13 +208,13 @@ def _has_stored_secrets(spec: JobSpec) -> bool:
     return any(secret.command is None for secret in spec.secrets)
 
 
-def _must_not_hide_vastrun(tree: Worktree) -> None:
-    """Raise JobValueError for a module `vastrun` in the code: `train:` imports both in one process."""
+def _must_not_hide_vastrun(tree: Worktree, key: str) -> None:
+    """Raise JobValueError for a module `vastrun` in the code: the ranks import both in one process."""
     for name in tree.paths:
         top = name.partition("/")[0].removesuffix(".py")
         if top == _OWN_PACKAGE and name.endswith(".py"):
             raise JobValueError(
-                f"code.path: it has a module named {top}, which `train:` imports itself",
+                f"code.path: it has a module named {top}, which `{key}:` imports itself",
                 hint=f"rename {tree.root / name.partition('/')[0]}, or leave it out with code.exclude",
             )
 
@@ -224,7 +227,7 @@ def _job(run: Run, spec: JobSpec, code: dict[str, Any] | None) -> dict[str, Any]
         "ranks": spec.ranks_per_node,
         "nodes": spec.nodes,
         "gpus": spec.resources.gpus,
-        "program": asdict(program_of(spec)),
+        "program": asdict(program_spec(spec)),
         "hold": None if spec.hold is None else asdict(spec.hold),
         "stall_s": spec.limits.stall_s,
         "start_s": spec.limits.start_s,

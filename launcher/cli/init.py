@@ -12,9 +12,10 @@ import click
 
 from vastrun.launcher.bundle.checkout import code_of
 from vastrun.launcher.cli.output import say
-from vastrun.launcher.config.job_template import SCHEMA_FILE, UserProgram, job_name, program_job, trainer_job
+from vastrun.launcher.config.job_template import SCHEMA_FILE, UserProgram, job_name, kind_job, program_job
 from vastrun.launcher.config.json_schema import PAGES, file_schema, to_text
 from vastrun.launcher.config.program_imports import ProgramImports, imports_of, parse_program
+from vastrun.launcher.config.program_kinds import all_kinds
 from vastrun.launcher.config.rules import NAME, NAME_EXPECTED
 from vastrun.launcher.core.errors import UsageError
 from vastrun.launcher.gate.text import one_line
@@ -106,7 +107,7 @@ def write_job_file(
         path = script or next((usual for usual in _USUAL_PROGRAMS if (folder / usual).is_file()), None)
         program = None if path is None else _program(folder, path)
         if program is None:
-            text = trainer_job(name or job_name(folder.resolve().name))
+            text = kind_job(all_kinds()[0], name or job_name(folder.resolve().name))
         else:
             text = program_job(
                 program,

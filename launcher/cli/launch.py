@@ -32,6 +32,7 @@ from vastrun.launcher.commands.attempts import Attempts
 from vastrun.launcher.commands.chains import chain_of
 from vastrun.launcher.commands.plan import LaunchPlan, plan_of
 from vastrun.launcher.commands.queries import Explanation, RunRow, explain, row_of
+from vastrun.launcher.config import program_of
 from vastrun.launcher.core import NOTHING, Phase, Run, UserRequest
 from vastrun.launcher.core.job import JobSpec
 from vastrun.launcher.core.verdict import EXIT_TIMED_OUT
@@ -148,7 +149,7 @@ def command(
     check_upload(app.packer(NOTHING), spec, job_file and job_file.resolve().parent, note)
     market = app.provider(provider)
     spec = resolve_auto(app, spec)
-    if spec.train is not None and spec.train.model.is_own:
+    if program_of(spec).own_model:
         from vastrun.launcher.commands.estimate import try_model
 
         try_model(app.estimator(), spec, free=market.free, note=note)

@@ -29,7 +29,7 @@ from vastrun.launcher.commands.takeover import (
     follow,
     move_nodes,
 )
-from vastrun.launcher.config import dump_job, read_job
+from vastrun.launcher.config import dump_job, program_of, read_job
 from vastrun.launcher.core import NOTHING, Driver, Event, Phase, Run, UserRequest
 from vastrun.launcher.core.bills import cost_usd
 from vastrun.launcher.core.errors import (
@@ -104,10 +104,11 @@ class Attempts:
             if url is None:
                 raise no_checkpoint_error(parent)
             spec = replace(spec, checkpoints=replace(spec.checkpoints, start_from=url))
-        key = spec.train.requires_checkpoint if spec.train else None
-        if key and parent is None and spec.checkpoints.start_from is None:
+        program = program_of(spec)
+        if program.needs_checkpoint and parent is None and spec.checkpoints.start_from is None:
             raise UsageError(
-                f"train.{key} needs a checkpoint to start from", hint="vastrun launch JOB.yaml --from RUN"
+                f"{program.key}.{program.needs_checkpoint} needs a checkpoint to start from",
+                hint="vastrun launch JOB.yaml --from RUN",
             )
         return self._begin(
             spec,

@@ -9,16 +9,20 @@ import subprocess
 import tempfile
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
+from vastrun.contract.program import package_folder
 from vastrun.contract.records import read_json
+from vastrun.contract.workload import WRONG_MODEL, Workloads
 from vastrun.launcher.bundle.checkout import worktree
+from vastrun.launcher.config import program_of
+from vastrun.launcher.config.program_kinds import context_of
 from vastrun.launcher.core.errors import JobValueError, UsageError, VastrunError
-from vastrun.launcher.core.job import Code, JobSpec
-from vastrun.launcher.decisions.workload import query_of, whole_gb
-from vastrun.launcher.package_files import install_command, library_dir, trainer_dir
-from vastrun.trainer.job.workload import WRONG_MODEL, WorkloadQuery, Workloads
+from vastrun.launcher.core.job import JobSpec
+from vastrun.launcher.decisions.workload import whole_gb
+from vastrun.launcher.package_files import install_command, library_dir
 
 _TIMEOUT_S = 120.0
 _MAX_BYTES = 1 << 16
@@ -29,13 +33,17 @@ _MISSING = re.compile(r"No module named '([\w.]+)'")
 _MEMORY = "resources.gpu_memory_gb"
 
 
+Query = Mapping[str, Any]
+"""Question about a step, as the program's kind asks it."""
+
+
 class EstimateError(VastrunError):
     """No estimate was possible; the text says what is missing."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class WorkloadEstimator:
-    """Asks `vastrun.trainer.workload` in a process of `python`; answers stay in `cache`, named by content."""
+    """Asks the program's module in a process of `python`; answers stay in `cache`, named by content."""
 
     python: str
     environment: Mapping[str, str]
@@ -46,32 +54,30 @@ class WorkloadEstimator:
 
         Raises EstimateError; JobValueError for a model of the user's code that cannot be trained.
         """
-        query = query_of(spec)
-        if query is None:
-            return None
-        return self.known(spec) or self._compute(query, spec.code)
+        query = program_of(spec).workload_query(context_of(spec))
+        return None if query is None else self._load(query, spec) or self._compute(query, spec)
 
     def known(self, spec: JobSpec) -> Workloads | None:
-        """Return what was found before; None: nothing was, or of another trainer."""
-        query = query_of(spec)
-        return None if query is None else self._load(query, spec.code)
+        """Return what was found before; None: nothing was, or by another version of the program."""
+        query = program_of(spec).workload_query(context_of(spec))
+        return None if query is None else self._load(query, spec)
 
-    def _load(self, query: WorkloadQuery, code: Code | None) -> Workloads | None:
+    def _load(self, query: Query, spec: JobSpec) -> Workloads | None:
         # The code of an earlier job may have been removed or changed since.
         with suppress(OSError, ValueError, UsageError):
-            return _read(self._cache_path(query, code).read_bytes()[: _MAX_BYTES + 1])
+            return _read(self._cache_path(query, spec).read_bytes()[: _MAX_BYTES + 1])
         return None
 
-    def _compute(self, query: WorkloadQuery, code: Code | None) -> Workloads:
+    def _compute(self, query: Query, spec: JobSpec) -> Workloads:
         # Python looks for modules where it is started: that must not be a folder of another user.
         with tempfile.TemporaryDirectory(prefix="vastrun-") as folder:
             (Path(folder) / "vastrun").symlink_to(library_dir())
             try:
                 done = subprocess.run(
-                    [self.python, "-m", "vastrun.trainer.workload"],
+                    [self.python, "-m", program_of(spec).estimate_module],
                     cwd=folder,
                     env=dict(self.environment),
-                    input=json.dumps(asdict(query)).encode(),
+                    input=json.dumps(query).encode(),
                     capture_output=True,
                     timeout=_TIMEOUT_S,
                 )
@@ -91,28 +97,28 @@ class WorkloadEstimator:
             workloads = _read(done.stdout)
         except ValueError as error:
             raise EstimateError(f"{self.python} gave no answer: {error}") from error
-        self._save(query, code, done.stdout)
+        self._save(query, spec, done.stdout)
         return workloads
 
-    def _save(self, query: WorkloadQuery, code: Code | None, answer: bytes) -> None:
+    def _save(self, query: Query, spec: JobSpec, answer: bytes) -> None:
         """Keep the answer, whole or not at all. Where there is no room, it is asked for again."""
-        place = self._cache_path(query, code)
+        place = self._cache_path(query, spec)
         with suppress(OSError):
             place.parent.mkdir(parents=True, exist_ok=True)
             with tempfile.NamedTemporaryFile(dir=place.parent, delete=False) as file:
                 file.write(answer)
             Path(file.name).replace(place)
 
-    def _cache_path(self, query: WorkloadQuery, code: Code | None) -> Path:
-        """Name it by all that it follows from: the query, the trainer, the user's model, Python and torch.
+    def _cache_path(self, query: Query, spec: JobSpec) -> Path:
+        """Name it by all that it follows from: the query, the program, the user's model, Python and torch.
 
         Raises UsageError when the code cannot be uploaded.
         """
-        digest = hashlib.sha256(json.dumps(asdict(query), sort_keys=True).encode())
-        for package in (library_dir() / "contract", trainer_dir()):
-            for path in sorted(package.rglob("*.py")):
+        digest = hashlib.sha256(json.dumps(query, sort_keys=True).encode())
+        for package in (library_dir() / "contract", package_folder(program_of(spec).package)):
+            for path in sorted(package.rglob("*.py")) if package else ():
                 digest.update(path.read_bytes())
-        if query.code is not None and code is not None:
+        if program_of(spec).own_model and (code := spec.code) is not None:
             tree = worktree(code.path, code.exclude, code.include)
             for name in tree.paths:
                 if name.endswith(".py"):
@@ -128,12 +134,13 @@ def try_model(
 
     Raises JobValueError for a model that cannot be trained. What this computer cannot tell is a note.
     """
-    if free or spec.train is None or not spec.train.model.is_own:
+    model = program_of(spec).own_model
+    if free or not model:
         return
     try:
         estimator.workloads(spec)
     except EstimateError as error:
-        note(f"{spec.train.model.name} was not tried on this computer: {error}")
+        note(f"{model} was not tried on this computer: {error}")
 
 
 def _read(text: bytes) -> Workloads:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from vastrun.contract.records import read_json
+from vastrun.launcher.config import program_of, read_job
 from vastrun.launcher.core import Phase, Run
 from vastrun.launcher.core.errors import StorageError, UsageError
 from vastrun.launcher.outputs.folder import Outputs
@@ -21,7 +22,7 @@ _MISSING = re.compile(r"No module named '([\w.]+)'")
 
 @dataclass(frozen=True, kw_only=True)
 class ExportedCheckpoint:
-    """Result of an export, as `vastrun.trainer.checkpoints.export` prints it."""
+    """Result of an export, as the program's own module prints it."""
 
     checkpoint: str
     step: int
@@ -32,7 +33,7 @@ class ExportedCheckpoint:
 
 @dataclass(frozen=True, kw_only=True)
 class Exporter:
-    """Exports with the trainer's own reader, in a process of `python`, which has torch."""
+    """Exports with the program's own reader, in a process of `python`, which has torch."""
 
     python: str
     environment: Mapping[str, str]
@@ -49,6 +50,9 @@ class Exporter:
                 f"{run.id} left no checkpoint in {run.out_dir}",
                 hint=f"vastrun {'why' if run.phase is Phase.ENDED else 'attach'} {run.id}",
             )
+        program = program_of(read_job(run.spec_json))
+        if not program.export_module:
+            raise UsageError(f"{run.id} ran {program.title}: its checkpoints are files of its own format")
         _check_target(to, force=force)
         options = ["--checkpoint", which, *(["--all"] if everything else [])]
         words = [str(checkpoints.absolute()), str(to.absolute()), *options]
@@ -56,7 +60,7 @@ class Exporter:
         with tempfile.TemporaryDirectory(prefix="vastrun-") as folder:
             (Path(folder) / "vastrun").symlink_to(library_dir())
             done = subprocess.run(
-                [self.python, "-m", "vastrun.trainer.checkpoints.export", *words],
+                [self.python, "-m", program.export_module, *words],
                 cwd=folder,
                 env=dict(self.environment),
                 stdin=subprocess.DEVNULL,

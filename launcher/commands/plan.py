@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from vastrun.contract.workload import Workloads
 from vastrun.launcher.commands.settings import refusals_of
 from vastrun.launcher.core import LeftOutFiles, Offer, Run
 from vastrun.launcher.core.batch import Budget
@@ -33,7 +34,6 @@ from vastrun.launcher.flow.drive import costs_nothing
 from vastrun.launcher.flow.progress import resumed_step
 from vastrun.launcher.flow.rental import choose_offers
 from vastrun.launcher.ports import Ledger, Provider
-from vastrun.trainer.job.workload import Workloads
 
 
 @dataclass(frozen=True, kw_only=True)

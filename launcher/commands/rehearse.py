@@ -15,11 +15,11 @@ from pathlib import Path, PurePosixPath
 from vastrun.contract import layout
 from vastrun.contract.job import Job
 from vastrun.contract.program import ProgramSpec
+from vastrun.launcher.config.program_kinds import program_spec
 from vastrun.launcher.core import Bundle, LeftOutFiles, StepEnd
 from vastrun.launcher.core.errors import NoOfferError, StorageError, UsageError
 from vastrun.launcher.core.job import JobSpec
 from vastrun.launcher.core.verdict import RunAssessment
-from vastrun.launcher.decisions.program import program_of
 from vastrun.launcher.decisions.run_assessment import assess_run
 from vastrun.launcher.gate import caps
 from vastrun.launcher.gate.box_reader import parse_evidence, parse_outcome, parse_step_ends
@@ -43,7 +43,7 @@ _REPLACED = (layout.ONSTART, layout.PACKAGES, layout.CODE, layout.RESUME)
 
 def select_steps(names: Sequence[str], spec: JobSpec) -> list[str]:
     """Return those steps, in their order; all but `fit` when none is named. Raises UsageError."""
-    steps = [CONFIG, FIT, *_box_steps(program_of(spec)), REPORT]
+    steps = [CONFIG, FIT, *_box_steps(program_spec(spec)), REPORT]
     for name in names:
         if name not in steps:
             raise UsageError(f"there is no step named {name}", hint=f"one of {', '.join(steps)}")
@@ -145,7 +145,7 @@ class Rehearsal:
         """
         self._write_secrets(secrets)
         log = GrowingFile(self._box / layout.LOG, last_lines=0)
-        process = self._bash("only.sh", _box_steps(program_of(spec))[step])
+        process = self._bash("only.sh", _box_steps(program_spec(spec))[step])
         try:
             while process.poll() is None:
                 with suppress(subprocess.TimeoutExpired):

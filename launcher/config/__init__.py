@@ -6,17 +6,26 @@ Modules that parse are imported where they are called: pydantic and yaml are slo
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from vastrun.contract.records import as_json, parse_json, read_as
 
 if TYPE_CHECKING:
+    from vastrun.contract.program_kind import Program
     from vastrun.launcher.core.job import JobSpec
 
 
 def dump_job(spec: JobSpec) -> str:
     """Return the job as JSON, for the ledger."""
     return as_json(spec)
+
+
+def program_of(spec: JobSpec) -> Program[Any]:
+    """Return the program of a job; that of a held machine does nothing."""
+    from vastrun.contract.program_kind import NO_PROGRAM
+    from vastrun.launcher.config.program_kinds import programs_of
+
+    return next(iter(programs_of(spec)), NO_PROGRAM)
 
 
 @lru_cache(maxsize=512)
@@ -26,16 +35,19 @@ def read_job(text: str) -> JobSpec:
     Cached: a batch reads the jobs of its open runs repeatedly, each call of `pool` those of all held
     machines.
     """
-    from vastrun.launcher.core.job import JobSpec  # slow to import: the settings of the trainer
+    from vastrun.launcher.config.program_kinds import job_type, kind_of
+    from vastrun.launcher.core.job import JobSpec
 
     job = parse_json(text)
     # Of earlier versions, whose runs are still shown.
-    if isinstance(job, dict):
-        train, retry = job.get("train"), job.get("retry")
-        if isinstance(train, dict) and train.get("strategy") == "diloco":
-            train["strategy"] = "ddp"
-        if isinstance(retry, dict):
-            retry.pop("slow", None)
-    spec = read_as(JobSpec, job)
+    sections = (
+        {key: value for key, value in job.items() if value is not None} if isinstance(job, dict) else {}
+    )
+    for key, section in sections.items():
+        if isinstance(section, dict) and (kind := kind_of(key)) is not None:
+            job[key] = kind.upgrade(section)
+    if isinstance(retry := sections.get("retry"), dict):
+        retry.pop("slow", None)
+    spec = read_as(job_type(sections), job)
     assert isinstance(spec, JobSpec)
     return spec

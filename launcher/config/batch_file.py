@@ -30,6 +30,7 @@ from vastrun.launcher.config.points import (
     samples_of,
     search_in,
 )
+from vastrun.launcher.config.program_kinds import kind_of
 from vastrun.launcher.config.rules import NAME, NAME_EXPECTED
 from vastrun.launcher.config.source import Fault, SyntaxFault, fault_at, grafted, parse
 from vastrun.launcher.config.yaml_reader import YamlReader, plain
@@ -279,7 +280,11 @@ def _beside(batch_file: str, job: str) -> str:
 
 def _for_the_program(values: Mapping[str, Any]) -> dict[str, Any]:
     """Return the values whose keys are not keys of a job."""
-    return {key: value for key, value in values.items() if "." not in key and key not in _JOB_KEYS}
+    return {
+        key: value
+        for key, value in values.items()
+        if "." not in key and key not in _JOB_KEYS and kind_of(key) is None
+    }
 
 
 def _repeated(cells: Cells, values: Mapping[str, Any], number: int, first: int) -> Fault:

@@ -1,4 +1,4 @@
-"""Data rules: conditions on the files of `data:` and of `train.data`, checked before a machine is rented."""
+"""Data rules: conditions on the files of `data:`, checked before a machine is rented."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from urllib.parse import urlsplit
 from vastrun.contract.data_files import hub_address, path_fault
 from vastrun.launcher.config.source import KeyPath
 from vastrun.launcher.core.job import DataFile, JobSpec
-from vastrun.trainer.job.data_config import PARAMETERS
 
 _SCHEMES = ("https", "http", "hf", "s3")
 _DIGESTS = {"sha256": 64, "md5": 32}
@@ -32,7 +31,6 @@ def data_conflicts(spec: JobSpec) -> Iterator[Conflict]:
         yield from _place(file, path, targets)
         targets[PurePosixPath(file.target)] = i
     yield from _room(spec)
-    yield from _solver_room(spec)
 
 
 def _url_fault(file: DataFile) -> str | None:
@@ -103,25 +101,6 @@ def _room(spec: JobSpec) -> Iterator[Conflict]:
     if spec.data_gb > room_gb:
         text = f"needs {spec.data_gb:.3g} GB, but resources.disk_gb is {room_gb:g}: raise resources.disk_gb"
         yield Conflict(("data",), text, (("resources", "disk_gb"),))
-
-
-def _solver_room(spec: JobSpec) -> Iterator[Conflict]:
-    """Yield a conflict when the files that the solvers of `train.data` write do not fit on the disk.
-
-    A job that downloads files may have no need of a solver.
-    """
-    tasks = [] if spec.train is None or spec.data else [d for d in spec.train.data if d.task in PARAMETERS]
-    files_gb = [data.file_gb for data in tasks for _ in data.parameters_of(data.task)]
-    # The solved pieces of a file are on the disk until it is whole.
-    needed_gb = sum(files_gb) + max(files_gb, default=0.0)
-    room_gb = spec.resources.disk_gb
-    if needed_gb > room_gb:
-        names = ", ".join(data.task for data in tasks)
-        text = (
-            f"the solvers of {names} need {needed_gb:.3g} GB of disk, but resources.disk_gb is {room_gb:g}: "
-            "raise resources.disk_gb, or ask for fewer samples, frames or points"
-        )
-        yield Conflict(("train", "data"), text, (("resources", "disk_gb"),))
 
 
 @dataclass(frozen=True)

@@ -13,8 +13,9 @@ from pathlib import PurePosixPath
 from typing import Any, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
-from yaml.nodes import Node
+from yaml.nodes import MappingNode, Node
 
+from vastrun.launcher.config.program_kinds import Command, any_job_type, job_type
 from vastrun.launcher.config.rules import conflicts
 from vastrun.launcher.config.source import SET, Fault, KeyPath, SyntaxFault, grafted, parse, parse_value
 from vastrun.launcher.config.yaml_reader import YamlReader
@@ -64,8 +65,12 @@ def load_node(root: Node, base_dir: str, now: datetime | None = None) -> JobSpec
 
     Raises JobFaults with every fault.
     """
-    reading = YamlReader(root)
-    spec = checked(reading, JobSpec)
+    keys = [key.value for key, _ in root.value] if isinstance(root, MappingNode) else []
+    kind = job_type(key for key in keys if isinstance(key, str))
+    if kind is JobSpec and Command.key not in keys:
+        kind = any_job_type()  # which kind was meant, a message may say
+    reading = YamlReader(root, kind)
+    spec = checked(reading, kind)
     if spec is not None:
         # A clash with a value that is wrong by itself would be reported twice, once misleadingly.
         meant = [conflict for conflict in conflicts(spec) if reading.is_valid(*conflict.about)]

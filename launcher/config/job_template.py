@@ -8,7 +8,9 @@ import shlex
 import sys
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
+from vastrun.contract.program_kind import Program
 from vastrun.launcher.config.program_imports import ProgramImports
 
 SCHEMA_FILE = ".vastrun/job.schema.json"
@@ -181,21 +183,9 @@ def _setup_lines(setup: str | None, notes: Sequence[str], *, has_torch: bool) ->
     yield ""
 
 
-def trainer_job(name: str) -> str:
-    """Return a job file for the onboard trainer."""
-    lines = [
-        *_head(name),
-        "# The onboard trainer: a neural operator of a PDE, on data that its own solver makes.",
-        "train:",
-        "  steps: 1500",
-        "  batch: 48          # windows a turn over all ranks; a multiple of the ranks",
-        "  data:",
-        "    task: advection  # or another of docs/data.md: burgers, darcy, shallow_water, …",
-        "  # model: {name: spectral, dim: 24, depth: 4}   # often the most accurate on one task",
-        "  # optim: {lr: 3e-3}",
-        "  # wandb: {mode: online}    # needs secrets: WANDB_API_KEY",
-    ]
-    return "\n".join(lines) + "\n"
+def kind_job(kind: type[Program[Any]], name: str) -> str:
+    """Return a job file for the first program of a kind."""
+    return "\n".join(_head(name)) + "\n" + kind.template
 
 
 def job_name(text: str) -> str:

@@ -19,6 +19,7 @@ from pydantic.json_schema import GenerateJsonSchema
 from pydantic_core import core_schema
 
 from vastrun.launcher.config.points import Method
+from vastrun.launcher.config.program_kinds import all_kinds, any_job_type
 from vastrun.launcher.config.rules import NAME
 from vastrun.launcher.config.schema import bare, job_fields, options
 from vastrun.launcher.config.yaml_reader import AS_WRITTEN, SHORTHAND_KEYS
@@ -42,10 +43,7 @@ _COMMAND: Schema = {
         {"type": "null"},
     ]
 }
-_JOB_RULES: Schema = {
-    "anyOf": [{"required": ["train"]}, {"required": ["command"]}],
-    "dependencies": {"command": ["success"], "success": ["command"]},
-}
+_JOB_RULES: Schema = {"dependencies": {"command": ["success"], "success": ["command"]}}
 """Rules between keys that a schema can express without hiding the other faults."""
 
 
@@ -57,7 +55,9 @@ def file_schema(kind: str, page: str) -> Schema:
     meanings = {row[0].strip("`"): row[-1] for row in rows}
     if kind == "job":
         about = "Job file of vastrun, which trains on rented GPU machines"
-        return {**_file("vastrun job file", JobSpec, meanings), "description": about, **_JOB_RULES}
+        one_of = {"anyOf": [{"required": [each.key]} for each in all_kinds()]}
+        schema = _file("vastrun job file", any_job_type(), meanings)
+        return {**schema, "description": about, **one_of, **_JOB_RULES}
     schema = _file("vastrun batch file", BatchSpec, meanings)
     schema["properties"].update(_KINDS_OF_POINTS)
     about = "Batch file of vastrun: many runs of a job under one budget"
@@ -85,6 +85,11 @@ class Draft7(GenerateJsonSchema):
 
     def dataclass_schema(self, schema: core_schema.DataclassSchema) -> Schema:
         """Close the object, and describe it, which early versions of pydantic leave out."""
+        if schema["cls"] is JobSpec:  # with the section of each kind of programs
+            whole: Any = TypeAdapter(any_job_type()).core_schema
+            for part in whole.get("definitions", ()):
+                self.generate_inner(part)
+            schema = whole.get("schema", whole)
         about = {"additionalProperties": False, "description": inspect.getdoc(schema["cls"])}
         return {**super().dataclass_schema(schema), **about}
 

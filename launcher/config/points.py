@@ -94,7 +94,7 @@ def grid_of(lists: Mapping[str, list[Node]]) -> list[Cells]:
 
 def _from_list(node: Node, faults: list[Fault]) -> list[Cells]:
     if not isinstance(node, SequenceNode):
-        faults.append(fault_at(node, "list", "expected a list of sections, as - {train.optim.lr: 1e-3}"))
+        faults.append(fault_at(node, "list", "expected a list of sections, as - {lr: 1e-3}"))
         return []
     check_point_count(len(node.value))
     return [dict(_section(item, f"list[{n}]", faults)) for n, item in enumerate(node.value)]

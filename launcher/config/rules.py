@@ -7,14 +7,16 @@ from collections.abc import Iterator, Sequence
 from pathlib import PurePosixPath
 
 from vastrun.contract.job import EXCLUDE_PREFIX, OUTPUTS_PREFIXES
-from vastrun.launcher.config.command import program_of, script_of
+from vastrun.launcher.config import program_of
+from vastrun.launcher.config.command import program_of as words_of
+from vastrun.launcher.config.command import script_of
 from vastrun.launcher.config.data_rules import Conflict, data_conflicts
+from vastrun.launcher.config.program_kinds import all_kinds, context_of, programs_of
 from vastrun.launcher.config.source import KeyPath
 from vastrun.launcher.config.tags import tag_faults
 from vastrun.launcher.core.addresses import check_address
 from vastrun.launcher.core.image_ref import ImageReference
 from vastrun.launcher.core.job import Checkpoints, JobSpec, Secret
-from vastrun.trainer.job.stage_checks import training_faults
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 NAME_EXPECTED = "expected up to 63 letters, digits, '-', '_' or '.', the first a letter or digit"
@@ -32,8 +34,6 @@ _RUNS_NOTEBOOK = re.compile(
     r"(?:^|[\s;&|(/])python[\d.]*(?:[ \t]+-[A-Za-z]+)*[ \t]+['\"]?([^\s'\";&|-][^\s'\";&|]*\.ipynb)\b"
 )
 """A notebook as the program of Python; not as an argument of papermill or nbconvert."""
-_WANDB_KEY = "WANDB_API_KEY"
-_MLFLOW_URI = "MLFLOW_TRACKING_URI"
 
 
 def conflicts(spec: JobSpec) -> Iterator[Conflict]:
@@ -43,7 +43,7 @@ def conflicts(spec: JobSpec) -> Iterator[Conflict]:
         _tags,
         _program,
         _success,
-        _trainer,
+        _section,
         _machine,
         _secrets,
         _environment,
@@ -67,13 +67,13 @@ def _tags(spec: JobSpec) -> Iterator[Conflict]:
 
 
 def _program(spec: JobSpec) -> Iterator[Conflict]:
-    train, command = ("train",), ("command",)
-    if spec.train is None and spec.command is None:
-        yield Conflict(
-            train, "missing; give train (the onboard trainer) or command (your own program)", (command,)
-        )
-    if spec.train is not None and spec.command is not None:
-        yield Conflict(command, "conflicts with train: give one of the two")
+    command, found = ("command",), programs_of(spec)
+    if not found:
+        kinds = all_kinds()
+        choices = " or ".join(f"{kind.key} ({kind.title})" for kind in kinds)
+        yield Conflict((kinds[0].key,), f"missing; give {choices}", tuple((kind.key,) for kind in kinds))
+    for program in found[1:]:
+        yield Conflict((program.key,), f"conflicts with {found[0].key}: give one of the two")
     if spec.command is not None and len(spec.command) == 1 and " " in spec.command[0].strip():
         yield Conflict(
             command,
@@ -103,7 +103,9 @@ def _success(spec: JobSpec) -> Iterator[Conflict]:
     if spec.success is None:
         return
     if spec.command is None:
-        yield Conflict(success, "works with command only: the onboard trainer has its own proofs", (command,))
+        yield Conflict(
+            success, f"works with command only: {program_of(spec).title} has its own proofs", (command,)
+        )
     # An empty section proves nothing, and would make every program a success.
     if spec.success == type(spec.success)():
         yield Conflict(success, "expected at least one of files, log, steps, exit_code")
@@ -115,32 +117,16 @@ def _success(spec: JobSpec) -> Iterator[Conflict]:
         )
 
 
-def _trainer(spec: JobSpec) -> Iterator[Conflict]:
-    if spec.train is None:
-        return
-    about: tuple[KeyPath, ...] = (("train",), ("ranks",), ("nodes",), ("resources", "gpus"))
-    for key, text in training_faults(spec.train, spec.world_size):
-        yield Conflict(("train", *_path(key)), text, about)
-    model = spec.train.model
-    if model.is_own and spec.code is None:
-        yield Conflict(
-            ("train", "model", "name"),
-            f"{model.name} must be in the uploaded code, and the job uploads none; add code: {{path: .}}",
-            (("code",), ("train", "model")),
-        )
-    names = {secret.name for secret in spec.secrets} | set(spec.env)
-    if spec.train.wandb.mode == "online" and _WANDB_KEY not in names:
-        yield Conflict(
-            ("train", "wandb", "mode"), f"online needs {_WANDB_KEY} among the secrets", (("secrets",),)
-        )
-    if spec.train.mlflow.mode == "online" and _MLFLOW_URI not in names:
-        text = f"online needs {_MLFLOW_URI} in env or among the secrets"
-        yield Conflict(("train", "mlflow", "mode"), text, (("secrets",), ("env",)))
+def _section(spec: JobSpec) -> Iterator[Conflict]:
+    """Yield what the kind of the job's program finds wrong with its section."""
+    program = program_of(spec)
+    for fault in program.validate(context_of(spec)):
+        yield Conflict((program.key, *_path(fault.key)), fault.text, tuple(map(_path, fault.about)))
 
 
 def _path(key: str) -> KeyPath:
-    """Split `data[1].task` into its parts; a single task has no number."""
-    parts = re.findall(r"[^.\[\]]+", re.sub(r"^data\b(?!\[)", "data[0]", key))
+    """Split `data[1].task` into its parts."""
+    parts = re.findall(r"[^.\[\]]+", key)
     return tuple(int(part) if part.isdecimal() else part for part in parts)
 
 
@@ -161,7 +147,7 @@ def _machine(spec: JobSpec) -> Iterator[Conflict]:
             f"connects several GPUs of a machine, but resources.gpus is {resources.gpus}",
             (gpus,),
         )
-    if resources.gpu_memory_gb == "auto" and spec.train is None:
+    if resources.gpu_memory_gb == "auto" and not program_of(spec).estimate_module:
         text = "auto works with the onboard trainer only: give a number"
         yield Conflict(("resources", "gpu_memory_gb"), text, (("command",),))
     yield from _image(spec)
@@ -204,7 +190,7 @@ def _source_of(secret: Secret, i: int) -> Iterator[Conflict]:
     if secret.folder is not None and secret.command is None:
         yield Conflict(("secrets", i, "folder"), "needs command, which is run there")
     try:
-        if secret.command is not None and not program_of(secret.command):
+        if secret.command is not None and not words_of(secret.command):
             yield Conflict(("secrets", i, "command"), "expected a command that prints the value, got spaces")
     except ValueError as error:
         yield Conflict(("secrets", i, "command"), f"is not a shell script: {str(error).lower()}")
@@ -252,9 +238,10 @@ def _own_checkpoints(spec: JobSpec) -> Iterator[Conflict]:
             if getattr(spec.checkpoints, key) != getattr(Checkpoints(), key):
                 yield Conflict(("checkpoints", key), "needs checkpoints.files", (path,))
         return
-    if spec.train is not None:
-        text = "is for command only: the onboard trainer saves on its own (train.checkpoint_every)"
-        yield Conflict(path, text, (("train",),))
+    if command is None:
+        program = program_of(spec)
+        text = f"is for command only: {program.title} saves on its own"
+        yield Conflict(path, text, ((program.key,),))
     elif spec.nodes > 1:
         yield Conflict(path, f"needs one machine, got nodes: {spec.nodes}", (("nodes",),))
     named = next((name for name in OUTPUTS_PREFIXES if files.startswith(name)), "")

@@ -1,4 +1,4 @@
-"""Schema: the keys of a job file with their types and defaults, from the types of JobSpec."""
+"""Schema: the keys of a job file with their types and defaults, from the types of its dataclasses."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from typing import Any, Literal
 
 from annotated_types import Ge, Gt, Le, Lt, MaxLen, MinLen
 
-from vastrun.launcher.core.job import INTERNAL, JobSpec, NotifyUrl, Secret
+from vastrun.launcher.config.program_kinds import any_job_type
+from vastrun.launcher.core.job import INTERNAL, NotifyUrl, Secret
 
 _NOUNS = {
     int: ("a whole number", "whole numbers"),
@@ -45,8 +46,9 @@ class Option:
         return expected(self.hint)
 
 
-def options(kind: Any = JobSpec, prefix: str = "") -> Iterator[Option]:
-    """Yield every key below `kind`, in the order of the types."""
+def options(kind: Any = None, prefix: str = "") -> Iterator[Option]:
+    """Yield every key below `kind`, in the order of the types; None: of a job file."""
+    kind = kind or any_job_type()
     hints = typing.get_type_hints(kind, include_extras=True)
     for field in job_fields(kind):
         hint, key = hints[field.name], prefix + field.name

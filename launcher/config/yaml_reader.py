@@ -160,7 +160,11 @@ class YamlReader:
     def _unknown(self, path: KeyPath, known: list[str], section: MappingNode) -> None:
         """Add the fault of an unknown key. The likely meant key is then not reported as missing."""
         *above, key = path
-        known_keys = [o.key for o in options(self._kind) if f".{NAME}." not in o.key]
+        known_keys = [
+            o.key
+            for o in options(None if issubclass(self._kind, JobSpec) else self._kind)
+            if f".{NAME}." not in o.key
+        ]
         elsewhere = [known_key for known_key in known_keys if known_key.endswith(f".{key}") and not above]
         near = _nearest(str(key), known)
         if path in _REMOVED:

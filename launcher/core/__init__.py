@@ -2,6 +2,7 @@
 # ruff: noqa: F401
 # mypy: implicit-reexport
 
+from vastrun.contract.program_kind import Proof
 from vastrun.launcher.core.boxes import (
     BoxStatus,
     Bundle,
@@ -41,4 +42,4 @@ from vastrun.launcher.core.runs import (
     Settled,
     UserRequest,
 )
-from vastrun.launcher.core.verdict import Cause, Evidence, Proof, StepEnd, Verdict
+from vastrun.launcher.core.verdict import Cause, Evidence, StepEnd, Verdict

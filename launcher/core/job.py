@@ -9,8 +9,7 @@ from typing import Annotated, Literal
 from annotated_types import Ge, Gt, Le, MaxLen, MinLen
 
 from vastrun.contract.data_files import path_in_url
-from vastrun.contract.limits import Count, Positive
-from vastrun.trainer.job.config import Auto, TrainConfig
+from vastrun.contract.limits import Auto, Count, Positive
 
 RetryCause = Literal[
     "out_of_memory", "signal", "communication", "data", "disk", "host", "hang", "preempted", "lost"
@@ -194,7 +193,7 @@ INTERNAL = {"ours": True}
 
 @dataclass(frozen=True, kw_only=True)
 class JobSpec:
-    """A job, as its YAML file describes it."""
+    """A job, as its YAML file describes it. `config/program_kinds.py` adds the section of its program."""
 
     name: Annotated[str, MinLen(1)]
     resources: Resources = field(default_factory=Resources)
@@ -211,8 +210,6 @@ class JobSpec:
     """Number of processes on each machine; None: the number of its GPUs."""
     nodes: Annotated[int, Ge(1), Le(64)] = 1
     """Number of machines that train together."""
-    train: TrainConfig | None = None
-    """The onboard trainer. Either this or `command`."""
     command: Annotated[tuple[str, ...], MinLen(1)] | None = None
     """The user's own program, started once per rank as torchrun does. A string is a shell script."""
     success: Success | None = None
@@ -234,7 +231,7 @@ class JobSpec:
     tags: tuple[str, ...] = ()
     """The user's own words, by which costs can be grouped."""
     hold: Hold | None = field(default=None, metadata=INTERNAL)
-    """Set where the machine is held for other runs: there is neither `train` nor `command`."""
+    """Set where the machine is held for other runs: there is no program."""
     slot_on: str | None = field(default=None, metadata=INTERNAL)
     """Id of the run on whose machine it takes a slot; None: any machine that is held for all jobs."""
 

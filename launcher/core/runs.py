@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 
+from vastrun.contract.program_kind import Proof
 from vastrun.launcher.core.labels import label_of
 from vastrun.launcher.core.market import ExtraRates, Offer
 from vastrun.launcher.core.phases import Phase
@@ -16,7 +17,6 @@ from vastrun.launcher.core.verdict import (
     EXIT_TEARDOWN_NOT_CONFIRMED,
     VERDICT_OF,
     Cause,
-    Proof,
     Verdict,
 )
 

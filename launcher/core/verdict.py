@@ -12,6 +12,7 @@ from enum import StrEnum
 from typing import Annotated
 
 from vastrun.contract.outcome import ExitCode, Outcome, Seconds
+from vastrun.contract.program_kind import Proof
 from vastrun.contract.records import Text
 from vastrun.launcher.core.left_out import NONE_LEFT_OUT, LeftOutFiles
 
@@ -79,15 +80,6 @@ class Cause(StrEnum):
     UNPROVEN = "unproven"
     CONTRADICTION = "contradiction"
     INTERNAL = "internal"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Proof:
-    """One piece of evidence for a success. `holds` is None when the evidence is missing."""
-
-    name: str
-    holds: bool | None
-    text: str
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from string import Formatter
 from typing import TYPE_CHECKING
 
-from vastrun.launcher.config import read_job
+from vastrun.launcher.config import program_of, read_job
 from vastrun.launcher.core import Cause, Phase, Run
 from vastrun.launcher.core.labels import POOL
 from vastrun.launcher.decisions.holders import holder_of
@@ -23,14 +23,14 @@ AFTER_SUCCESS = "nothing to do"
 _ANY_FILE = "JOB.yaml"
 """File name in the advice for a job that came from no file."""
 
-ADVICE: Mapping[Cause, str] = {
+ADVICE: Mapping[Cause, str] = {  # where the kind of the program has none of its own
     Cause.USER_ERROR: "fix the program or the job file, then: {edited}",
     Cause.SETUP: "read what the step that failed wrote: vastrun logs {run} --first-error",
-    Cause.OUT_OF_MEMORY: "halve train.batch, or ask for more with resources.gpu_memory_gb",
+    Cause.OUT_OF_MEMORY: "use a smaller batch, or ask for more with resources.gpu_memory_gb; then: {edited}",
     Cause.SIGNAL: "read the rank's last lines: vastrun logs {run} --first-error",
     Cause.COMMUNICATION: "NCCL_DEBUG: INFO in env: shows which rank failed first; or try another machine",
     Cause.DATA: "read which data it failed on: vastrun logs {run} --first-error",
-    Cause.DIVERGED: "lower train.optim.lr or train.optim.clip, or raise train.optim.warmup; then: {edited}",
+    Cause.DIVERGED: "lower the learning rate; then: {edited}",
     Cause.GATE_MISSED: "train the stage for more steps, or lower its gate; then {resume}: {again}",
     Cause.DISK: "ask for more with resources.disk_gb, or keep fewer checkpoints",
     Cause.HOST: "launch again on another machine; `retry: {{host: 2}}` does this automatically",
@@ -67,8 +67,6 @@ class AdviceRule:
     text: str
     detail: str = ""
     """A regular expression that the run's detail must contain."""
-    own_program: bool = False
-    """True: only for the user's own program."""
 
 
 RULES: tuple[AdviceRule, ...] = (
@@ -119,11 +117,6 @@ RULES: tuple[AdviceRule, ...] = (
         text="use less main memory, or ask for more with resources.memory_gb; then: {edited}",
     ),
     AdviceRule(
-        causes=(Cause.OUT_OF_MEMORY,),
-        own_program=True,
-        text="use a smaller batch, or ask for more with resources.gpu_memory_gb; then: {edited}",
-    ),
-    AdviceRule(
         causes=(Cause.USER_ERROR, Cause.SETUP),
         detail=r"ends with a carriage return|\^M: bad interpreter|required file not found|\\r': command"
         # What `env` of GNU says after "bash\r: No such file or directory".
@@ -161,7 +154,7 @@ def advice_for(run: Run, *, checkpoint: bool, not_shipped: str = "") -> str:
     again = edited.replace(job_file, "", 1) if checkpoint else edited.partition(", or after")[0]
     resume = "continue it" if checkpoint else "start it again"
     of_cause = BATCH_ADVICE.get(run.cause, ADVICE[run.cause]) if in_batch else ADVICE[run.cause]
-    text = _of_rules(run, spec) or of_cause
+    text = _of_rules(run) or program_of(spec).advice.get(run.cause, of_cause)
     return text.format(run=run.id, again=again, edited=edited, where=where, resume=resume, job_file=job_file)
 
 
@@ -176,22 +169,19 @@ def advice_for_rehearsal(run: Run, *, not_shipped: str = "") -> str:
     edited = f"vastrun rehearse {shlex.quote(spec.job_file or _ANY_FILE)}"
     if not_shipped:
         return f"{not_shipped}; add it to code.include, then: {edited}"
-    text = _of_rules(run, spec) or ADVICE[run.cause]
+    text = _of_rules(run) or program_of(spec).advice.get(run.cause, ADVICE[run.cause])
     # A rehearsal has no run that other commands know, and does not cost money or end at a lease.
     is_of_a_run = any(name not in (None, "edited") for _, name, *_ in Formatter().parse(text))
     return "" if is_of_a_run else text.format(edited=edited)
 
 
-def _of_rules(run: Run, spec: JobSpec) -> str:
+def _of_rules(run: Run) -> str:
     """Return the text of the first rule that fits, empty if none does."""
-    own_program = spec.command is not None
-    return next((rule.text for rule in RULES if _fits(rule, run, own_program=own_program)), "")
+    return next((rule.text for rule in RULES if _fits(rule, run)), "")
 
 
-def _fits(rule: AdviceRule, run: Run, *, own_program: bool) -> bool:
-    if run.cause not in rule.causes or (rule.own_program and not own_program):
-        return False
-    return re.search(rule.detail, run.detail) is not None
+def _fits(rule: AdviceRule, run: Run) -> bool:
+    return run.cause in rule.causes and re.search(rule.detail, run.detail) is not None
 
 
 SLOT_ADVICE: Mapping[Cause, str] = {

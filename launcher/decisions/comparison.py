@@ -5,13 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
-from functools import cache
 from typing import Any, ClassVar, Literal
 
+from vastrun.launcher.config.program_kinds import kinds_in
 from vastrun.launcher.core import Cost, Run
 from vastrun.launcher.core.job import JobSpec
 from vastrun.launcher.core.secrets import public_job
-from vastrun.trainer.job.config import TrainConfig
 
 Section = Literal["job", "image", "host", "end", "metrics"]
 Value = str | int | float | bool | None
@@ -73,16 +72,15 @@ def job_values(spec: JobSpec) -> dict[str, Value]:
 
 def chosen_values(spec: JobSpec) -> dict[str, Value]:
     """Return the options of a job that differ from their defaults."""
-    defaults = _default_values(with_train=spec.train is not None)
+    defaults = _default_values(type(spec))
     return {
         key: value for key, value in job_values(spec).items() if key == "name" or defaults.get(key) != value
     }
 
 
-@cache
-def _default_values(*, with_train: bool) -> Mapping[str, Value]:
+def _default_values(kind: Any) -> Mapping[str, Value]:
     """Return the values of a job with the same sections and only default values."""
-    return job_values(JobSpec(name="", train=TrainConfig() if with_train else None))
+    return job_values(kind(name="", **{each.key: each.config_type() for each in kinds_in(kind)}))
 
 
 def _flat(prefix: str, value: Any) -> Iterator[tuple[str, Value]]:

@@ -74,7 +74,7 @@ def require_in_time(spec: JobSpec, offers: Sequence[Offer], now: float, done: in
         f"limits.deadline: no offer is expected to finish by {by}; the soonest, {soonest.id} "
         f"({soonest.gpus} x {soonest.gpu_name}), is expected to finish at {moment_text(spec, end)} for "
         f"{usd(soonest.expected_usd)}",
-        hint="a later --by or limits.deadline, fewer train.steps, or resources: that allow faster machines",
+        hint="a later --by or limits.deadline, fewer steps, or resources: that allow faster machines",
     )
 
 

@@ -12,6 +12,7 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from vastrun.launcher.config import program_of
 from vastrun.launcher.core import Forecast, Offer
 from vastrun.launcher.core.batch import BudgetUse
 from vastrun.launcher.core.errors import BudgetError, JobValueError, NoOfferError
@@ -137,8 +138,8 @@ def interruption_hours(hours: float, per_hour: float, start_hours: float, lost_h
 
 def lost_hours(spec: JobSpec, steps_per_s: float | None) -> float | None:
     """Return the hours of work since the newest checkpoint that are lost on average; None: all of it."""
-    if spec.train is not None:
-        return spec.train.checkpoint_every / 2 / steps_per_s / 3600 if steps_per_s else _USUAL_LOST_HOURS
+    if (steps := program_of(spec).checkpoint_every) is not None:
+        return steps / 2 / steps_per_s / 3600 if steps_per_s else _USUAL_LOST_HOURS
     return None if spec.checkpoints.files is None else spec.checkpoints.every_s / 2 / 3600
 
 

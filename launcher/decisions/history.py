@@ -11,6 +11,7 @@ from operator import itemgetter
 from statistics import median
 from typing import Literal
 
+from vastrun.contract.workload import Workloads
 from vastrun.launcher.config import read_job
 from vastrun.launcher.core import Cause, MeasuredRun, Offer, Run
 from vastrun.launcher.core.bills import WATCHED_S
@@ -20,7 +21,6 @@ from vastrun.launcher.core.phases import BEFORE_TRAINING
 from vastrun.launcher.decisions import policy
 from vastrun.launcher.decisions.job_shape import JobShape, shape_of, shape_prefilter
 from vastrun.launcher.decisions.workload import EFFICIENCY
-from vastrun.trainer.job.workload import Workloads
 
 HALF_LIFE_S = 7 * 86400.0
 """Seconds after which a failure weighs half as much."""

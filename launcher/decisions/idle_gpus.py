@@ -36,4 +36,4 @@ def waits_text(idle: IdleGpus) -> str:
             "neither data, disk nor CPU limit them: the ranks wait for each other in collectives "
             "(try a larger batch per rank, or fewer GPUs)"
         )
-    return "neither data, disk nor CPU limit them (train.profile shows the time of each operation)"
+    return "neither data, disk nor CPU limit them (a profile shows the time of each operation)"

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from vastrun.contract.data_files import EXIT_OF_BLAME, Blame
 from vastrun.contract.outcome import REASONS, Outcome, RankEnd, StartRecord
-from vastrun.launcher.core import Cause, Evidence, Proof, StepEnd
+from vastrun.contract.program_kind import Proof
+from vastrun.launcher.config import program_of
+from vastrun.launcher.core import Cause, Evidence, StepEnd
 from vastrun.launcher.core.job import JobSpec
 from vastrun.launcher.core.left_out import left_out_text
 from vastrun.launcher.core.verdict import RunAssessment
-from vastrun.trainer.job.config import TrainConfig
-from vastrun.trainer.job.stage_config import GateConfig
 
 STOP_CAUSES: Mapping[str, Cause] = {
     "stopped": Cause.STOPPED,
@@ -33,17 +33,14 @@ CAUSE_OF_BLAME: Mapping[Blame, Cause] = {
 """Cause of a failed download of the job's `data:`, by who is to blame."""
 _CAUSE_OF_DOWNLOAD_EXIT = {code: CAUSE_OF_BLAME[blame] for blame, code in EXIT_OF_BLAME.items()}
 
-CAUSE_OF_STEP: Mapping[str, Cause] = {
+CAUSE_OF_STEP: Mapping[str, Cause] = {  # and those of the program's own steps
     "00-environment": Cause.SETUP,
     "10-check-gpu": Cause.HOST,
     "20-check-comm": Cause.HOST,
     "22-check-nodes": Cause.COMMUNICATION,
     "25-packages": Cause.HOST,
     "30-unpack": Cause.SETUP,
-    "35-check-model": Cause.USER_ERROR,
     DOWNLOAD_STEP: Cause.DATA,
-    "40-data": Cause.DATA,
-    "42-check-data": Cause.DATA,
     "45-fetch": Cause.DATA,
 }
 
@@ -62,7 +59,7 @@ def assess_run(evidence: Evidence, spec: JobSpec, node: int = 0) -> RunAssessmen
     """
     outcome = evidence.outcome
     if outcome is None:
-        return _without_outcome(evidence)
+        return _without_outcome(evidence, spec)
     proofs = tuple(_proofs(outcome, evidence, spec, node))
     cause = cause_of(outcome)
     if cause is not None:
@@ -96,7 +93,7 @@ def _stop_cause(outcome: Outcome) -> Cause:
     return STOP_CAUSES.get(outcome.stop_cause or "", Cause.STOPPED)
 
 
-def _without_outcome(evidence: Evidence) -> RunAssessment:
+def _without_outcome(evidence: Evidence, spec: JobSpec) -> RunAssessment:
     missing = (Proof(name="outcome", holds=None, text="the machine wrote no outcome.json"),)
     if evidence.nonsense:
         return RunAssessment(
@@ -105,7 +102,7 @@ def _without_outcome(evidence: Evidence) -> RunAssessment:
     # The step that failed says more than the exit code of the run, which is the step's own.
     failed = next((end for end in evidence.steps if end.exit_code != 0), None)
     if failed is not None:
-        return replace(_of_step(failed), proofs=missing)
+        return replace(_of_step(failed, spec), proofs=missing)
     if evidence.exit_code == KILLED:
         return RunAssessment(
             cause=Cause.HOST, detail="the run on the machine was killed by something else", proofs=missing
@@ -113,11 +110,12 @@ def _without_outcome(evidence: Evidence) -> RunAssessment:
     return RunAssessment(cause=Cause.UNPROVEN, detail="no evidence of what happened", proofs=missing)
 
 
-def _of_step(end: StepEnd) -> RunAssessment:
+def _of_step(end: StepEnd, spec: JobSpec) -> RunAssessment:
     name, code = end.step, end.exit_code
     if end.stop in STOP_CAUSES:
         return RunAssessment(cause=STOP_CAUSES[end.stop], detail=f"stopped in {name}")
-    cause = Cause.SETUP if code == _UNFIT_IMAGE else CAUSE_OF_STEP.get(name)
+    causes = {**{step.name: Cause(step.cause) for step in program_of(spec).prepare}, **CAUSE_OF_STEP}
+    cause = Cause.SETUP if code == _UNFIT_IMAGE else causes.get(name)
     if name == DOWNLOAD_STEP:
         cause = _CAUSE_OF_DOWNLOAD_EXIT.get(code, cause)
     killed_by = _SIGNALS.get(code)
@@ -170,11 +168,7 @@ def _proofs(outcome: Outcome, evidence: Evidence, spec: JobSpec, node: int) -> l
 
 
 def _proofs_of_training(outcome: Outcome, spec: JobSpec) -> list[Proof]:
-    proofs: list[Proof] = []
-    if spec.train is not None:
-        total_steps = spec.train.total_steps
-        proofs += [_final(outcome), _steps(outcome, total_steps), _loss(outcome)]
-        proofs += [_checkpoint(outcome, total_steps), *_stages(outcome, spec.train)]
+    proofs = list(program_of(spec).proofs(outcome))
     proofs += [Proof(name=f"success.{c.name}", holds=c.holds, text=c.text) for c in outcome.checks]
     if spec.command is not None and not outcome.checks:
         proofs += [Proof(name="success", holds=None, text="no success condition was checked")]
@@ -235,57 +229,6 @@ def _stop_text(outcome: Outcome, spec: JobSpec) -> str:
     if outcome.stop_sent_step is None or not (requested or outcome.stop_sent_step):
         return text
     return f"{text}, at step {outcome.stop_sent_step}" + (f" of {requested}" if requested else "")
-
-
-def _final(outcome: Outcome) -> Proof:
-    text = "the final record was written" if outcome.final_record else "the trainer wrote no final record"
-    return Proof(name="record", holds=outcome.final_record, text=text)
-
-
-def _steps(outcome: Outcome, planned: int) -> Proof:
-    text = f"{outcome.steps_done} of {planned} steps were done"
-    return Proof(name="steps", holds=outcome.steps_done == planned, text=text)
-
-
-def _loss(outcome: Outcome) -> Proof:
-    if outcome.loss_finite is None:
-        return Proof(name="loss", holds=None, text="no loss was recorded")
-    text = (
-        f"the last loss is {outcome.last_loss:.4g}"
-        if outcome.last_loss is not None
-        else "the loss is not finite"
-    )
-    return Proof(name="loss", holds=outcome.loss_finite, text=text)
-
-
-def _checkpoint(outcome: Outcome, planned: int) -> Proof:
-    last = outcome.checkpoint
-    if last is None:
-        return Proof(name="checkpoint", holds=None, text="there is no checkpoint")
-    if not last.intact:
-        return Proof(name="checkpoint", holds=False, text=f"the checksum of {last.path} does not match")
-    if last.step != planned:
-        text = f"the newest checkpoint is of step {last.step}, not {planned}; it is intact"
-        return Proof(name="checkpoint", holds=False, text=text)
-    return Proof(name="checkpoint", holds=True, text=f"the checkpoint of step {last.step} is intact")
-
-
-def _stages(outcome: Outcome, train: TrainConfig) -> Iterator[Proof]:
-    """Yield a proof for each of several stages: all of its steps were done, and it passed its gate."""
-    spans, ends = train.stage_spans, {end.name: end for end in outcome.stages}
-    for span in spans if len(spans) > 1 else ():
-        end = ends.get(span.name)
-        done = 0 if end is None else end.steps_done
-        text = f"{done} of {span.steps} steps"
-        if end is None or end.run_id is None:
-            where = "was not finished" if done else "was not started"
-            yield Proof(name=f"stage.{span.name}", holds=None, text=f"it {where}: {text}")
-        elif end.missed is not None:
-            yield Proof(name=f"stage.{span.name}", holds=False, text=f"{text}; gate missed: {end.missed}")
-        else:
-            passed = ", its gate passed" if train.of_stage(span.name).gate != GateConfig() else ""
-            holds = end.steps_done == span.steps
-            yield Proof(name=f"stage.{span.name}", holds=holds, text=f"{text}; it was scored{passed}")
 
 
 def _outputs(damaged: tuple[str, ...], left_out: str) -> Proof:

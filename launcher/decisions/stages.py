@@ -2,27 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING
 
 from vastrun.contract.outcome import StageEnd
 from vastrun.contract.stages import StageSpan, span_at
-from vastrun.launcher.config import read_job
+from vastrun.launcher.config import program_of, read_job
 from vastrun.launcher.core import Run
 
-if TYPE_CHECKING:
-    from vastrun.trainer.job.config import TrainConfig
-
-_PASSES: Mapping[str, int] = {"operator": 3, "refine": 4, "distill": 7, "steady": 3}
-"""Forward passes of a network for each frame that a stage trains on; a backward pass takes as long as two.
-
-operator, steady: a forward and a backward pass. refine: the operator's prediction besides. distill: besides
-that, two passes of its teacher and one of its average.
-"""
 _RUN_ID = re.compile(r"[a-z0-9-]{1,64}", re.ASCII)
 
 
@@ -73,23 +62,6 @@ def _cost(span: StageSpan, end: StageEnd, usd_per_hour: float) -> StageCost:
     )
 
 
-def work_done(train: TrainConfig, step: float) -> float:
-    """Return the work of the first `step` steps, in steps of mean work over all stages.
-
-    Of a job with one stage that is the step itself.
-    """
-    spans = train.stage_spans
-    if len(spans) == 1:
-        return step
-    passes = [_PASSES[span.name] * train.of_stage(span.name).unroll for span in spans]
-    total = sum(each * span.steps for each, span in zip(passes, spans, strict=True))
-    done = sum(
-        each * min(max(step - span.first_step, 0), span.steps)
-        for each, span in zip(passes, spans, strict=True)
-    )
-    return done / total * train.total_steps
-
-
 def stage_name(run: Run) -> str:
     """Return the stage of the run's last step; empty where the job trains only one."""
     spans = _spans(run.spec_json)
@@ -104,8 +76,7 @@ def stage_end_steps(run: Run) -> frozenset[int]:
 @lru_cache(maxsize=256)
 def _spans(spec_json: str) -> tuple[StageSpan, ...]:
     # To read the whole job takes much longer, and a list has many runs.
-    train = json.loads(spec_json).get("train") or {}
-    if len(train.get("stages") or ()) < 2:
+    if '"stages"' not in spec_json or '"stages": []' in spec_json:
         return ()
-    spec = read_job(spec_json)
-    return spec.train.stage_spans if spec.train else ()
+    stages = program_of(read_job(spec_json)).stages
+    return stages if len(stages) > 1 else ()

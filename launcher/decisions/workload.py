@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import islice
 from statistics import median
 
 from vastrun.contract.gpus import PEAKS, peak_of
-from vastrun.launcher.config import read_job
+from vastrun.contract.workload import Workload, Workloads
+from vastrun.launcher.config import program_of, read_job
 from vastrun.launcher.core import MeasuredRun
 from vastrun.launcher.core.job import JobSpec
 from vastrun.launcher.decisions.policy import GPU_CONTEXT_GB, GPU_FRAGMENTS, GPU_MESSAGES_GB
-from vastrun.trainer.job.workload import Workload, WorkloadQuery, Workloads, strategy_for
 
-_USUAL_STEPS = 1500
 _LARGEST_GB = 1000
 _OPERATION_S = 6e-6
 """Seconds for a host to start one operation: with small operations a GPU waits for it."""
@@ -35,34 +34,10 @@ class Roofline:
     """Model FLOP utilisation at this speed."""
 
 
-def query_of(spec: JobSpec) -> WorkloadQuery | None:
-    """Return the query for the workload of a job; None for the user's own program.
-
-    Keys that change no step are at their defaults, so that one result serves many jobs.
-    """
-    if spec.train is None or spec.hold is not None:
-        return None
-    # Of several stages, the steps say how much each counts.
-    steps = spec.train.steps if spec.train.stages else _USUAL_STEPS
-    train = replace(spec.train, seed=0, steps=steps, evaluate_every=None)
-    return WorkloadQuery(
-        train=train,
-        world_size=spec.world_size,
-        gpus=spec.resources.gpus > 0,
-        code=spec.code.path if train.model.is_own and spec.code is not None else None,
-    )
-
-
 def chosen_workloads(workloads: Workloads, spec: JobSpec, gpu_memory_gb: float) -> list[Workload]:
     """Return the workloads of the strategy that the training would choose, the largest micro-batch first."""
-    assert spec.train is not None
-    strategy, _ = strategy_for(
-        spec.train,
-        world_size=spec.world_size,
-        parameters=workloads.parameters,
-        memory=int(gpu_memory_gb * 1e9) if spec.resources.gpus else None,
-    )
-    return workloads.of(strategy)
+    gpu_bytes = int(gpu_memory_gb * 1e9) if spec.resources.gpus else None
+    return workloads.of(program_of(spec).strategy(workloads, spec.world_size, gpu_bytes))
 
 
 def needed_gb(workload: Workload, world_size: int) -> float:
@@ -90,14 +65,13 @@ def whole_gb(workloads: Workloads, spec: JobSpec) -> float | None:
 def min_gb(workloads: Workloads, spec: JobSpec, gpu_memory_gb: float) -> float | None:
     """Return the min. memory in GB that a GPU of that size needs for the job; None: unknown.
 
-    The trainer makes its micro-batches smaller where memory is short, unless the job forbids it.
+    A program may make its micro-batches smaller where memory is short.
     """
     found = chosen_workloads(workloads, spec, gpu_memory_gb)
-    if not found or spec.train is None:
+    if not found:
         return None
-    probes = spec.train.micro_batch is None and spec.train.probe != "off" and found[0].strategy != "fsdp2"
-    fixed = spec.train.out_of_memory == "fail" and not probes
-    return needed_gb(found[0 if fixed else -1], spec.world_size)
+    fits = program_of(spec).fits_micro_batch(found[0].strategy)
+    return needed_gb(found[-1 if fits else 0], spec.world_size)
 
 
 def is_too_small(workloads: Workloads, spec: JobSpec, gpu_memory_gb: float) -> bool:
@@ -133,11 +107,11 @@ def roofline(
     A step takes as long as the slowest of its three parts: arithmetic, memory, and starting each operation.
     """
     peak, fits = peak_of(gpu_name), largest_that_fits(workloads, spec, gpu_memory_gb)
-    if peak is None or fits is None or spec.train is None or spec.resources.gpus == 0:
+    if peak is None or fits is None or spec.resources.gpus == 0:
         return None
     found = chosen_workloads(workloads, spec, gpu_memory_gb)
     work = min(found, key=lambda each: abs(math.log(each.micro_batch / fits)))
-    per_s = peak.flops_per_s(spec.train.precision)
+    per_s = peak.flops_per_s(program_of(spec).precision)
     arithmetic_s, memory_s = work.flops / per_s, work.traffic_bytes / peak.bytes_per_s
     min_s = max(arithmetic_s, memory_s, 1e-6) / efficiency
     steps_per_s = 1 / max(min_s, work.operations * _OPERATION_S)
@@ -220,10 +194,9 @@ def fit_of(workloads: Workloads, spec: JobSpec, names: Sequence[str], efficiency
         for name, size in kinds
         if (steps := chosen_workloads(workloads, spec, size))
     ]
-    assert spec.train is not None
     return Fit(
         world_size=spec.world_size,
-        steps=spec.train.total_steps,
+        steps=program_of(spec).total_steps,
         workloads=workloads,
         efficiency=efficiency,
         gpus=tuple(sorted(found, key=_fastest_first)),
@@ -250,7 +223,6 @@ def _fit_of_one(
     holds = not is_too_small(workloads, spec, size_gb)
     speed = roofline(workloads, spec, name, size_gb, efficiency) if holds else None
     step_s = None if speed is None else 1 / speed.steps_per_s
-    assert spec.train is not None
     return GpuFit(
         gpu=name,
         memory_gb=size_gb,
@@ -259,7 +231,7 @@ def _fit_of_one(
         min_gb=needed_gb(smallest, spec.world_size),
         windows=largest_that_fits(workloads, spec, size_gb) if holds else None,
         step_s=step_s,
-        train_s=None if step_s is None else step_s * spec.train.total_steps,
+        train_s=None if step_s is None else step_s * program_of(spec).total_steps,
         mfu=None if speed is None else speed.mfu,
     )
 

@@ -6,11 +6,11 @@ from collections import deque
 from dataclasses import dataclass, field
 
 from vastrun.contract.stages import span_at
+from vastrun.launcher.config import program_of
 from vastrun.launcher.core.job import JobSpec
 from vastrun.launcher.decisions import policy
 from vastrun.launcher.decisions.history import SpeedHistory, kind_of, kind_text, speed_history_of
 from vastrun.launcher.decisions.slow_machine import BEGINS, slow_machine_text
-from vastrun.launcher.decisions.stages import work_done
 from vastrun.launcher.flow.context import RunContext
 
 MIN_SEEN_S = 20.0
@@ -120,12 +120,12 @@ class Pace:
 
 def work_of(spec: JobSpec, step: float) -> float:
     """Return the work of the first `step` steps, in mean steps: the steps of several stages differ."""
-    return step if spec.train is None else work_done(spec.train, step)
+    return program_of(spec).work_done(step)
 
 
 def stages_left(spec: JobSpec, step: int) -> int:
     """Return the number of stages after the one of that step."""
-    spans = spec.train.stage_spans if spec.train else ()
+    spans = program_of(spec).stages
     return spans[-1].number - span_at(spans, step).number if spans else 0
 
 

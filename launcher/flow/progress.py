@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from vastrun.contract.outcome import IdleGpus, WaitsFor
 from vastrun.contract.stages import stage_text
-from vastrun.launcher.config import read_job
+from vastrun.launcher.config import program_of, read_job
 from vastrun.launcher.core import BoxStatus, Progress
 from vastrun.launcher.core.job import JobSpec
 from vastrun.launcher.core.labels import TAKES_SLOTS
@@ -72,7 +72,7 @@ def progress_of(box_status: BoxStatus, spec: JobSpec, pace: Pace, now: float) ->
         activity=activity_of(box_status, spec),
         step=box_status.step if reports_step(box_status) else None,
         steps=last_step(spec, box_status) or None,
-        stage=stage_text(spec.train.stage_spans, box_status.step) if spec.train else "",
+        stage=stage_text(program_of(spec).stages, box_status.step),
         loss=box_status.loss,
         left_s=pace.left_s(planned, now, stages_left(spec, box_status.step)) if planned < math.inf else None,
     )
@@ -80,8 +80,8 @@ def progress_of(box_status: BoxStatus, spec: JobSpec, pace: Pace, now: float) ->
 
 def planned_steps(spec: JobSpec) -> float:
     """Return the last step in the job; infinity where it has none. The box's own number is not trusted."""
-    if spec.train is not None:
-        return spec.train.total_steps
+    if steps := program_of(spec).total_steps:
+        return steps
     return spec.success.steps if spec.success and spec.success.steps else math.inf
 
 
@@ -118,7 +118,7 @@ def reports_step(box_status: BoxStatus) -> bool:
 
 def needs_heartbeats(spec: JobSpec) -> bool:
     """Return whether success depends on the steps that ranks report."""
-    return spec.train is not None or (spec.success is not None and spec.success.steps is not None)
+    return program_of(spec).reports_steps or (spec.success is not None and spec.success.steps is not None)
 
 
 MIN_ALIVE_S = 5.0
@@ -143,7 +143,11 @@ class TrainingStartDetector:
             if spec.hold is not None:
                 self.has_started = box_status.onstart_step == TRAIN
                 return
-            self.has_started = self._steps(box_status) if spec.train else self._runs(box_status, spec, now)
+            self.has_started = (
+                self._steps(box_status)
+                if program_of(spec).reports_steps
+                else self._runs(box_status, spec, now)
+            )
 
     def _steps(self, box_status: BoxStatus) -> bool:
         if not box_status.ranks or any(rank.activity in ("", "start") for rank in box_status.ranks):
@@ -209,7 +213,7 @@ class ProgressReport:
         Not before its lines could stand above the report of what they belong to: a step of the box, or the
         start of the ranks of the onboard trainer.
         """
-        return self.has_started or (spec.train is None and self._onstart_step == TRAIN)
+        return self.has_started or (not program_of(spec).reports_steps and self._onstart_step == TRAIN)
 
     def save(self, context: RunContext, box_status: BoxStatus) -> None:
         """Update the screen and the run's row."""

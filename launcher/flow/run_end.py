@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from vastrun.contract import layout
+from vastrun.launcher.config import program_of
 from vastrun.launcher.core import BoxStatus, Cause, Evidence, Phase, UserRequest
 from vastrun.launcher.core.batch import pruning_reason
 from vastrun.launcher.core.errors import VastrunError
@@ -36,7 +37,11 @@ def end_of_training(context: RunContext, remote: Remote, box_status: BoxStatus) 
     with context.time_slice(_MAX_EVIDENCE_S):
         outcome, steps = (fetch_small_file(remote, path) for path in (layout.OUTCOME, layout.STEPS))
     evidence = parse_evidence(outcome, steps, box_status.exit_code)
-    planned = last_step(context.spec, box_status) if context.spec.train or reports_step(box_status) else 0
+    planned = (
+        last_step(context.spec, box_status)
+        if program_of(context.spec).reports_steps or reports_step(box_status)
+        else 0
+    )
     assessment = assess(context, evidence, step=box_status.step, steps=planned)
     result = Result.OK if assessment.cause is None else Result.FAILED
     end = PhaseResult(result=result, cause=assessment.cause, detail=assessment.detail, node=assessment.node)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from vastrun.contract import layout
+from vastrun.launcher.config import program_of, read_job
 from vastrun.launcher.core import Run
 from vastrun.launcher.gate import caps
 from vastrun.launcher.gate.manifest import parse_latest_checkpoint
@@ -33,8 +34,8 @@ class FolderContents:
     newest: str | None = None
     """Name of the newest checkpoint."""
     best: str | None = None
-    is_training: bool = False
-    """The onboard trainer's, whose checkpoints can be exported."""
+    can_export: bool = False
+    """There is a checkpoint, and the program has a module that writes its weights to one file."""
     wandb: tuple[str, ...] = ()
     """Folders of W&B runs that were not sent, relative to the run's."""
     wandb_url: str = ""
@@ -50,7 +51,7 @@ def contents_of(run: Run, paths: Iterable[str]) -> FolderContents:
     Raises OSError.
     """
     outputs = Outputs(run)
-    outcome = outputs.outcome()
+    outcome, newest = outputs.outcome(), _checkpoint(outputs, "latest.json")
     local_paths = {path: outputs.path(path) for path in paths}
     return FolderContents(
         names={
@@ -58,9 +59,9 @@ def contents_of(run: Run, paths: Iterable[str]) -> FolderContents:
             for path, place in local_paths.items()
             if place.exists()
         },
-        newest=_checkpoint(outputs, "latest.json"),
+        newest=newest,
         best=_checkpoint(outputs, "best.json"),
-        is_training=outcome is not None and outcome.kind == "train",
+        can_export=newest is not None and bool(program_of(read_job(run.spec_json)).export_module),
         wandb=_offline_runs(outputs),
         wandb_url=(outcome.wandb.url if outcome and outcome.wandb else None) or "",
         scores=(outcome.scores if outcome else None) or {},

@@ -20,6 +20,7 @@ from vastrun.launcher.core.job import JobSpec, Resources
 from vastrun.launcher.core.labels import Slot, SlotId, SlotList, slot_id_of
 from vastrun.launcher.decisions.history import SpeedHistory
 from vastrun.launcher.decisions.holders import holder_of
+from vastrun.launcher.decisions.job_shape import steps_of
 from vastrun.launcher.pool.held_machines import (
     POOL,
     HeldMachineRow,
@@ -192,8 +193,8 @@ class PoolProvider:
         kind = (held.offer.gpu_name if spec.resources.gpus else None) or "", spec.resources.gpus
         for provider in (POOL, held.run.provider):
             speed = self._speeds(provider, spec).speeds.get(kind)
-            if speed is not None and spec.train is not None:
-                return min(max_hours, spec.train.total_steps / speed.steps_per_s / 3600)
+            if speed is not None and (steps := steps_of(spec)):
+                return min(max_hours, steps / speed.steps_per_s / 3600)
         return max_hours
 
     def _machines_for(self, spec: JobSpec) -> list[HeldMachine]:

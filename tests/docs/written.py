@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from tests.docs.markdown import DOCS
+from vastrun.launcher.config.program_kinds import any_job_type
 from vastrun.launcher.config.schema import Option, options
 from vastrun.launcher.core import Cause
 from vastrun.launcher.core.batch import BatchSpec
-from vastrun.launcher.core.job import JobSpec
 from vastrun.launcher.core.verdict import EXIT_CODE_OF, VERDICT_OF
 from vastrun.launcher.decisions.advice import ADVICE
 
@@ -69,7 +69,7 @@ def _section(cause: Cause) -> str:
 
 
 WRITTEN: Mapping[str, Callable[[str], str]] = {
-    "job-file.md": lambda text: with_rows(text, JobSpec),
+    "job-file.md": lambda text: with_rows(text, any_job_type()),
     "batch.md": lambda text: with_rows(text, BatchSpec),
     "troubleshooting.md": with_advice,
 }

@@ -13,7 +13,7 @@ from vastrun.contract import layout
 from vastrun.contract.job import Job
 from vastrun.contract.profiling import operations_path, trace_path
 from vastrun.trainer import data
-from vastrun.trainer.job.program import config_of
+from vastrun.trainer.job.config import config_of
 
 pytestmark = [pytest.mark.torch, pytest.mark.slow]
 

@@ -19,7 +19,7 @@ from vastrun.contract.job import Job
 from vastrun.contract.outcome import FileChecksum
 from vastrun.trainer import data
 from vastrun.trainer.checkpoints import verify
-from vastrun.trainer.job.program import config_of
+from vastrun.trainer.job.config import config_of
 
 pytestmark = pytest.mark.torch
 

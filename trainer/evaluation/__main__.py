@@ -27,8 +27,7 @@ from vastrun.trainer.distributed.group import join
 from vastrun.trainer.distributed.rank import Rank
 from vastrun.trainer.evaluation.model_loader import load_model
 from vastrun.trainer.evaluation.report import evaluate_all
-from vastrun.trainer.job.config import TrainConfig
-from vastrun.trainer.job.program import config_of
+from vastrun.trainer.job.config import TrainConfig, config_of
 
 _STAGE_TIMEOUT_S = 600.0
 _SINGLE_RANK = {

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, cast
 
+from vastrun.contract.job import Job
 from vastrun.contract.limits import Count, Ge, Gt, Le, Lt, MinLen, Positive, Seed
 from vastrun.contract.profiling import MAX_STEPS
+from vastrun.contract.records import read_as
 from vastrun.contract.stages import StageSpan, spans_of
 from vastrun.trainer.job.data_config import DataConfig
 from vastrun.trainer.job.gates import StageName
 from vastrun.trainer.job.stage_config import GateConfig, Schedule, StageConfig
 
 Weight = Annotated[float, Ge(0)]
-Auto = Literal["auto"]
 MODELS = ("latent", "fno", "spectral")
 """Built-in models."""
 MODEL_ARGUMENTS = ("grid", "channels", "conditions")
@@ -305,3 +306,8 @@ class TrainConfig:
         if self.first_stage != "operator":
             return "stages" if self.stages else "stage"
         return None if self.freeze == "off" else "freeze"
+
+
+def config_of(job: Job) -> TrainConfig:
+    """Read the options of a training from its job. Raises RecordError, a ValueError."""
+    return cast(TrainConfig, read_as(TrainConfig, job.program.config))

@@ -7,16 +7,9 @@ launcher imports it.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated
 
-from vastrun.contract.limits import Ge, Le, MaxLen, MinLen
 from vastrun.trainer.job.config import TrainConfig
 
-WRONG_MODEL = 2
-"""Exit code of that program for a model of the user's code that cannot be trained on any computer."""
-
-Bytes = Annotated[int, Ge(0), Le(1 << 60)]
-Amount = Annotated[float, Ge(0), Le(1e24)]
 # Weight, gradient and AdamW's two moments in fp32; an average is one more.
 _BYTES_PER_PARAMETER = 16
 _BYTES_OF_AVERAGE = 4
@@ -39,59 +32,6 @@ class WorkloadQuery:
     """True when the ranks have GPUs."""
     code: str | None = None
     """Folder of the user's code on this computer, for a model in it; None: the model is built in."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class PeakBytes:
-    """The tensors of one rank at peak memory, by their use."""
-
-    parameters: Bytes
-    """This rank's part, with buffers and the running average."""
-    gradients: Bytes
-    optimiser: Bytes
-    activations: Bytes
-    """Tensors for the backward pass, its temporaries, and weights that are gathered while they are used."""
-    other: Bytes
-    """Trajectories that are kept on the device; on a GPU, also the workspaces of its libraries."""
-
-    @property
-    def total(self) -> int:
-        """Bytes of all tensors at that moment."""
-        return self.parameters + self.gradients + self.optimiser + self.activations + self.other
-
-
-@dataclass(frozen=True, kw_only=True)
-class Workload:
-    """The cost of one optimiser step on one rank, for one strategy and one micro-batch."""
-
-    strategy: Annotated[str, MaxLen(16)]
-    micro_batch: Annotated[int, Ge(1), Le(1 << 40)]
-    """Windows that are computed at once."""
-    flops: Amount
-    """Floating-point operations of a step: matrix products, attention and Fourier transforms, including those
-    that activation checkpointing repeats."""
-    traffic_bytes: Amount
-    """Bytes that the operations of a step read and write, summed over the operations."""
-    operations: Annotated[int, Ge(0), Le(1 << 40)]
-    """Number of operations that are launched one by one."""
-    peak: PeakBytes
-
-
-@dataclass(frozen=True, kw_only=True)
-class Workloads:
-    """The output of the estimate."""
-
-    parameters: Annotated[int, Ge(0), Le(1 << 50)]
-    """Parameters of the whole model."""
-    workloads: Annotated[tuple[Workload, ...], MinLen(1), MaxLen(16)]
-    """Estimates sorted by strategy, and within each by micro-batch, the largest first."""
-    torch: Annotated[str, MaxLen(64)]
-    seconds: Annotated[float, Ge(0), Le(1e6)]
-    """Duration of the estimate."""
-
-    def of(self, strategy: str) -> list[Workload]:
-        """Return the workloads of a strategy, the largest micro-batch first."""
-        return [workload for workload in self.workloads if workload.strategy == strategy]
 
 
 def strategies_of(config: TrainConfig, world_size: int, parameters: int, *, gpus: bool) -> tuple[str, ...]:

@@ -22,7 +22,7 @@ from vastrun.contract.job import Job, JobBatch, WandbMode, wandb_mode
 from vastrun.contract.outcome import WandbRun
 from vastrun.contract.records import read_json, write_json
 from vastrun.contract.secrets import hide_in_command
-from vastrun.trainer.job import program as train_program
+from vastrun.trainer.job import config as train_config
 from vastrun.trainer.job.config import TrainConfig, WandbConfig
 
 _Message = dict[str, Any] | int
@@ -161,7 +161,7 @@ def main(arguments: list[str]) -> None:
     box = Path(os.environ["VASTRUN_BOX"])
     job, known = Job.read(box), known_run(box)
     if known:
-        Tracker(box, job, train_program.config_of(job), known.mode).finish(int(arguments[0]))
+        Tracker(box, job, train_config.config_of(job), known.mode).finish(int(arguments[0]))
 
 
 def tags_of(config: WandbConfig, batch: JobBatch | None) -> tuple[str, ...]:

@@ -10,8 +10,9 @@ from pathlib import Path
 
 from vastrun.contract.errors import ConfigError, DataError
 from vastrun.contract.records import read_json
+from vastrun.contract.workload import WRONG_MODEL
 from vastrun.trainer import user_code
-from vastrun.trainer.job.workload import WRONG_MODEL, WorkloadQuery
+from vastrun.trainer.job.workload import WorkloadQuery
 
 
 def main() -> int:

@@ -13,6 +13,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from vastrun.contract.job import Job
 from vastrun.contract.program import ProgramSpec
+from vastrun.contract.workload import Workload, Workloads
 from vastrun.trainer import stages
 from vastrun.trainer.data import Task
 from vastrun.trainer.distributed.group import Ranks
@@ -20,7 +21,7 @@ from vastrun.trainer.engine.plan import Plan, largest_divisor
 from vastrun.trainer.engine.session import Session
 from vastrun.trainer.engine.session_builder import build_session, domains_of
 from vastrun.trainer.job.config import TrainConfig
-from vastrun.trainer.job.workload import Workload, WorkloadQuery, Workloads, strategies_of
+from vastrun.trainer.job.workload import WorkloadQuery, strategies_of
 from vastrun.trainer.models.own_model import OwnModel
 from vastrun.trainer.models.precision import make_scaler
 from vastrun.trainer.models.weights import count_parameters

@@ -14,9 +14,8 @@ from vastrun.contract import layout
 from vastrun.contract.errors import ConfigError, DataError
 from vastrun.contract.job import Job
 from vastrun.trainer import user_code
-from vastrun.trainer.job.config import TrainConfig
+from vastrun.trainer.job.config import TrainConfig, config_of
 from vastrun.trainer.job.data_config import PARAMETERS
-from vastrun.trainer.job.program import config_of
 
 _WINDOWS = 2
 

@@ -17,7 +17,7 @@ from torch.distributed.tensor._sharding_prop import ShardingPropagator
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from vastrun.trainer.job.workload import PeakBytes
+from vastrun.contract.workload import PeakBytes
 from vastrun.trainer.telemetry.figures import flops_of
 
 _DEVICE_QUERY = torch.ops.prim.device.default

@@ -12,12 +12,12 @@ from typing import Any
 import torch
 from torch.utils.hooks import RemovableHandle
 
+from vastrun.contract.workload import PeakBytes
 from vastrun.trainer.data.trajectories import Windows
 from vastrun.trainer.engine.memory import all_reduce_gradients
 from vastrun.trainer.engine.session import Session
 from vastrun.trainer.engine.step import forward_backward, optimizer_step
 from vastrun.trainer.job.config import MODELS, TrainConfig
-from vastrun.trainer.job.workload import PeakBytes
 from vastrun.trainer.workload.fakes import NullHeartbeat, fake_windows
 from vastrun.trainer.workload.tensors import TensorCounter
 

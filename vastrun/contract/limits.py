@@ -7,7 +7,7 @@ attributes, by name (`records.py`), so that a training needs only torch, numpy a
 from __future__ import annotations
 
 from dataclasses import make_dataclass
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 if TYPE_CHECKING:
     from annotated_types import Ge, Gt, Le, Lt, MaxLen, MinLen
@@ -23,6 +23,7 @@ else:
             )
         )
 
+Auto = Literal["auto"]
 Positive = Annotated[float, Gt(0)]
 Count = Annotated[int, Ge(1)]
 Seed = Annotated[int, Ge(0), Lt(2**63)]

@@ -22,6 +22,8 @@ class PrepareStep:
     """`40-data`: the number is its place among the steps of a box; without one only a rehearsal runs it."""
     module: str
     arguments: tuple[str, ...] = ()
+    cause: str = "setup"
+    """Cause of a run that ends in it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,5 +75,10 @@ class ProgramSpec:
     @property
     def folder(self) -> Path | None:
         """Return the folder of its package here; None: it has none."""
-        found = find_spec(self.package) if self.package else None
-        return Path(found.origin).parent if found and found.origin else None
+        return package_folder(self.package)
+
+
+def package_folder(package: str) -> Path | None:
+    """Return the folder of a package; None: there is none of that name here."""
+    found = find_spec(package) if package else None
+    return Path(found.origin).parent if found and found.origin else None

@@ -10,13 +10,12 @@ from pathlib import Path
 from typing import TypeVar
 
 from vastrun.launcher.core import Instance, Offer, RentalOrder, Run
-from vastrun.launcher.core.job import JobSpec, Limits, Resources
+from vastrun.launcher.core.job import JobSpec, Limits, Resources, Success
 from vastrun.launcher.decisions.history import SpeedHistory
 from vastrun.launcher.image.lock import shipped_lock
 from vastrun.launcher.package_files import onstart_dir
 from vastrun.launcher.ports import Clock, Provider
 from vastrun.launcher.providers import ProviderContext, provider_class
-from vastrun.trainer.job.config import TrainConfig
 
 LEASE: Mapping[str, str] = {
     "LEASE_SHIP_S": "600",
@@ -90,12 +89,13 @@ class ProviderSetup:
 
 
 def small_job() -> JobSpec:
-    """Return a job that every computer can train: without GPUs, 8 GB of disk."""
+    """Return a job that every computer can run: without GPUs, 8 GB of disk."""
     return JobSpec(
         name="demo",
         resources=Resources(gpus=0, disk_gb=8.0),
         limits=Limits(hours=1.0, usd=3.0),
-        train=TrainConfig(steps=10, batch=8),
+        command=("true",),
+        success=Success(exit_code=0),
     )
 
 

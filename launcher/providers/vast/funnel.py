@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from vastrun.contract.workload import Workloads
 from vastrun.launcher.core.gpus import has_memory, is_same_name
 from vastrun.launcher.core.job import JobSpec
 from vastrun.launcher.decisions import policy
@@ -22,7 +23,6 @@ from vastrun.launcher.providers.vast.offers import (
     runs_image,
 )
 from vastrun.launcher.providers.vast.rows import OfferRow
-from vastrun.trainer.job.workload import Workloads
 
 NODES = "nodes"
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from vastrun.launcher.batch.analysis import NOT_A_CAUSE, influences, pareto_front
 from vastrun.launcher.batch.results import SHORT_S, PointResult, finished_in
-from vastrun.launcher.config import read_job
+from vastrun.launcher.config import program_of, read_job
 from vastrun.launcher.core import Verdict
 from vastrun.launcher.core.batch import BatchSpec
 from vastrun.launcher.ui.render.amounts import duration, usd, usd_sum
@@ -85,7 +85,7 @@ def _has_succeeded(row: PointResult) -> bool:
 
 def _has_checkpoints(row: PointResult) -> bool:
     """Return whether `launch --from` can continue it; programs of users have their own checkpoints."""
-    return bool(row.step) and read_job(row.point.spec_json).train is not None
+    return bool(row.step) and program_of(read_job(row.point.spec_json)).reports_steps
 
 
 def _insights(rows: Sequence[PointResult], spec: BatchSpec) -> Iterator[tuple[str, str]]:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from vastrun.contract.workload import Workload
 from vastrun.launcher.decisions.workload import Fit, GpuFit, needed_gb
 from vastrun.launcher.ui.render.amounts import duration
 from vastrun.launcher.ui.render.table import facts, table
-from vastrun.trainer.job.workload import Workload
 
 _HEADER = ("GPU", "GB", "STRATEGY", "NEEDS GB", "AT ONCE", "STEP", "ALL STEPS", "OF PEAK")
 

@@ -116,5 +116,5 @@ def _commands(run: Run, contents: FolderContents) -> Iterator[tuple[str, str]]:
     yield "Read the log with times", f"vastrun logs {run.id} --timestamps"
     if contents.newest:
         yield "Continue from the newest checkpoint", f"vastrun launch --from {run.id}"
-    if contents.newest and contents.is_training:
+    if contents.can_export:
         yield "Write the weights to one file", f"vastrun export {run.id} --to weights.safetensors"

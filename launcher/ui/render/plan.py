@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterable, Sequence
 from urllib.parse import urlsplit
 
+from vastrun.contract.workload import Workloads
 from vastrun.launcher.commands.plan import LaunchPlan
-from vastrun.launcher.config.command import script_of
+from vastrun.launcher.config import program_of
 from vastrun.launcher.core import Cause, LeftOutFiles, Offer
 from vastrun.launcher.core.errors import BudgetError
 from vastrun.launcher.core.job import JobSpec
@@ -30,7 +30,6 @@ from vastrun.launcher.ui.document import Document
 from vastrun.launcher.ui.render.amounts import duration, left_out_lines, usd
 from vastrun.launcher.ui.render.fit import windows_text
 from vastrun.launcher.ui.render.table import facts, table
-from vastrun.trainer.job.workload import Workloads
 
 _MAX_OFFERS = 8
 _SUMS = """\
@@ -62,7 +61,7 @@ def _request(plan: LaunchPlan) -> str:
             ("disk", f"{spec.resources.disk_gb:g} GB"),
             ("data", _data(plan)),
             ("ranks", str(spec.world_size)),
-            ("trains", _program(spec)),
+            ("trains", program_of(spec).summary),
             ("code", _code(spec)),
             ("setup", "\n".join(spec.setup)),
             ("secrets", ", ".join(secret.name for secret in spec.secrets)),
@@ -166,17 +165,6 @@ def _lease(plan: LaunchPlan) -> str:
         f"ends the machine {duration(lease.life_s)} after rent ({limit}), "
         f"or after {duration(lease.ship_s)} without a job"
     )
-
-
-def _program(spec: JobSpec) -> str:
-    if spec.train is not None:
-        tasks = ", ".join(data.task for data in spec.train.data)
-        spans = spec.train.stage_spans
-        each = ", ".join(f"{span.name} {span.steps}" for span in spans)
-        stages = f", in {len(spans)} stages: {each}" if len(spans) > 1 else ""
-        return f"the onboard trainer: {tasks}, {spec.train.total_steps} steps{stages}"
-    lines = (script_of(spec.command or ()) or shlex.join(spec.command or ())).splitlines()
-    return lines[0] + (" …" if len(lines) > 1 else "")
 
 
 def _may_be_late(plan: LaunchPlan, offer: Offer) -> bool:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
+from tests.jobs import TrainJob
 from tests.runs import a_run
 from vastrun.contract import layout
 from vastrun.launcher.bundle import Bundler
@@ -15,7 +16,7 @@ from vastrun.launcher.core import NOTHING, Origin, Run
 from vastrun.launcher.core.job import Code, JobSpec
 from vastrun.trainer.job.config import TrainConfig
 
-SPEC = JobSpec(name="job", train=TrainConfig(steps=7))
+SPEC = TrainJob(name="job", train=TrainConfig(steps=7))
 
 
 def job_with(code: Path, *exclude: str) -> JobSpec:

@@ -7,14 +7,15 @@ from pathlib import Path
 
 import pytest
 
+from tests.jobs import TrainJob
 from tests.runs import a_run
 from vastrun.launcher.bundle import Bundler
 from vastrun.launcher.bundle.secret_values import value_in
 from vastrun.launcher.core.errors import UsageError
-from vastrun.launcher.core.job import JobSpec, Secret
+from vastrun.launcher.core.job import Secret
 from vastrun.trainer.job.config import TrainConfig
 
-SPEC = JobSpec(name="job", train=TrainConfig(steps=7))
+SPEC = TrainJob(name="job", train=TrainConfig(steps=7))
 RUN = a_run(job="job")
 
 

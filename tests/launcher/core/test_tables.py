@@ -10,7 +10,7 @@ from vastrun.launcher.core.phases import BEFORE_TRAINING, NEXT, Result
 from vastrun.launcher.core.verdict import EXIT_CODE_OF, VERDICT_OF
 from vastrun.launcher.decisions.run_assessment import CAUSE_OF_STEP, STOP_CAUSES
 from vastrun.launcher.notifications.events import BUDGET_SHARES, ENDING_OF
-from vastrun.trainer.job.program import MAX_RESTARTS
+from vastrun.trainer.job.program import MAX_RESTARTS, TrainProgram
 
 ARCHITECTURE = Path(__file__).parents[3] / "ARCHITECTURE.md"
 
@@ -95,7 +95,7 @@ def test_only_requests_that_end_a_run_have_a_cause_and_each_is_stronger_than_the
 
 
 def test_a_step_that_fails_before_the_training_has_the_cause_of_what_it_does() -> None:
-    assert CAUSE_OF_STEP == {
+    assert CAUSE_OF_STEP | {step.name: step.cause for step in TrainProgram.prepare} == {
         "00-environment": "setup",
         "10-check-gpu": "host",
         "20-check-comm": "host",
@@ -107,6 +107,7 @@ def test_a_step_that_fails_before_the_training_has_the_cause_of_what_it_does() -
         "40-data": "data",
         "42-check-data": "data",
         "45-fetch": "data",
+        "evaluate": "setup",  # in a rehearsal only
     }
 
 

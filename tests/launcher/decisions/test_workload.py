@@ -7,13 +7,14 @@ import pytest
 
 from tests.jobs import command_job, train_job, workloads
 from vastrun.contract.gpus import PEAKS
-from vastrun.launcher.config import dump_job
+from vastrun.contract.workload import PeakBytes
+from vastrun.launcher.config import dump_job, program_of
+from vastrun.launcher.config.program_kinds import context_of
 from vastrun.launcher.core import MeasuredRun
 from vastrun.launcher.core.job import JobSpec, Resources
 from vastrun.launcher.decisions import workload
 from vastrun.launcher.decisions.policy import GPU_FRAGMENTS
 from vastrun.trainer.job.config import TrainConfig
-from vastrun.trainer.job.workload import PeakBytes
 
 JOB = replace(train_job(resources=Resources(gpus=1)), train=TrainConfig(precision="bf16", steps=100))
 
@@ -105,10 +106,14 @@ def test_what_earlier_trainings_reached_counts_instead_of_a_usual_share() -> Non
         assert workload.efficiency_of([*[other] * 20, run], lambda _: workloads()) == pytest.approx(0.1)
 
 
+def query_of(spec: JobSpec) -> object:
+    return program_of(spec).workload_query(context_of(spec))
+
+
 def test_jobs_whose_steps_are_the_same_ask_the_same() -> None:
-    assert workload.query_of(job(seed=3, steps=7)) == workload.query_of(job(seed=4, steps=9))
-    assert workload.query_of(job(batch=64)) != workload.query_of(job())
-    assert workload.query_of(command_job()) is None
+    assert query_of(job(seed=3, steps=7)) == query_of(job(seed=4, steps=9))
+    assert query_of(job(batch=64)) != query_of(job())
+    assert query_of(command_job()) is None
 
 
 def gpu(name: str, *, small_gb: float, large_gb: float) -> workload.GpuFit:

@@ -4,9 +4,11 @@ import hashlib
 import json
 from pathlib import Path
 
+from tests.jobs import train_job
 from tests.runs import a_run
 from vastrun.contract import layout
 from vastrun.contract.outcome import Outcome
+from vastrun.launcher.config import dump_job
 from vastrun.launcher.core import CommandResult, Phase, Run
 from vastrun.launcher.core.errors import UnreachableError
 
@@ -63,7 +65,7 @@ def box_with(files: dict[str, bytes], *, manifest: dict[str, bytes] | None = Non
 
 
 def run_in(folder: Path) -> Run:
-    return a_run(job="job", phase=Phase.COLLECT, out_dir=str(folder))
+    return a_run(job="job", spec_json=dump_job(train_job()), phase=Phase.COLLECT, out_dir=str(folder))
 
 
 def files_in(folder: str) -> dict[str, bytes]:

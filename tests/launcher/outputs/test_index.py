@@ -8,9 +8,11 @@ from pathlib import Path
 import pytest
 
 from tests.hostile.lies import PNG
+from tests.jobs import command_job
 from tests.launcher.outputs.boxes import OUTCOME
 from vastrun.contract import layout
 from vastrun.contract.outcome import WandbRun
+from vastrun.launcher.config import dump_job
 from vastrun.launcher.core import Run
 from vastrun.launcher.gate import caps
 from vastrun.launcher.outputs import index
@@ -59,7 +61,7 @@ def test_the_contents_of_a_folder_are_what_was_downloaded(run: Run) -> None:
         },
         newest="step-000010",
         best="step-000008",
-        is_training=True,
+        can_export=True,
         wandb=("details/wandb/offline-run-20260801_101112-calm",),
         wandb_url="https://wandb.ai/me/calm",
         scores={"rollout_nrmse": 0.1},
@@ -68,8 +70,8 @@ def test_the_contents_of_a_folder_are_what_was_downloaded(run: Run) -> None:
     assert index.contents_of(run, PATHS) == replace(found, has_transcript=True)
     outputs.start_script.touch()
     assert index.contents_of(run, PATHS) == replace(found, has_transcript=True, has_start_script=True)
-    outputs.path(layout.OUTCOME).write_text(replace(OUTCOME, kind="command").to_json())
-    assert not index.contents_of(run, PATHS).is_training
+    own = replace(run, spec_json=dump_job(command_job()))
+    assert not index.contents_of(own, PATHS).can_export
 
 
 def test_a_checkpoint_that_is_named_and_not_there_is_none(run: Run) -> None:

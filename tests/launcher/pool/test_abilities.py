@@ -1,6 +1,5 @@
 """What a shell in a slot can do besides its verbs: what the shell of the held machine can."""
 
-
 from tests.fakes import FakeClock, FakeProvider
 from tests.launcher.pool.test_held_machines import held
 from tests.remote_abilities import AbleRemote, BareRemote, abilities_of

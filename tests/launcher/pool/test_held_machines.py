@@ -98,7 +98,6 @@ def test_a_machine_that_is_held_asks_for_all_that_its_slots_ask_for() -> None:
     assert (spec.resources.gpus, spec.resources.memory_gb, spec.resources.disk_gb) == (8, 128, 80)
     assert spec.hold is not None
     assert spec.hold.slots == 8
-    assert spec.train is None
     assert spec.command is None
     assert read_job(dump_job(spec)) == spec
 

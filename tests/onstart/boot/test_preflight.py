@@ -18,7 +18,7 @@ import pytest
 
 from tests.onstart.supervision.launches import job_of
 from tests.ports import free_port
-from tests.programs import described
+from tests.programs import described, program_spec
 from tests.torch_builds import torch_built_for
 from tests.waiting import LONGEST_S
 from vastrun.contract import layout
@@ -26,7 +26,7 @@ from vastrun.onstart.boot.preflight.comm import ForkedRanks, report_ready, run_f
 from vastrun.onstart.boot.preflight.machine import JobNeeds, Machine, faults_of, version_fault, warnings
 from vastrun.onstart.boot.preflight.nvidia_smi import Gpu
 from vastrun.trainer.job.config import TrainConfig
-from vastrun.trainer.job.program import PYTHON, TORCH, program_of
+from vastrun.trainer.job.program import PYTHON, TORCH
 
 GPU = Gpu(
     index=0,
@@ -286,7 +286,7 @@ def test_a_command_needs_no_torch_and_its_ranks_are_not_tried_then(tmp_path: Pat
 def test_the_onboard_trainer_states_the_versions_that_it_works_with(
     torch: tuple[int, int] | None, python: tuple[int, int], fault: str
 ) -> None:
-    assert version_fault(program_of(TrainConfig(), gpus=0, variables=()), torch, python) == fault
+    assert version_fault(program_spec(TrainConfig()), torch, python) == fault
 
 
 def test_these_are_the_versions_that_its_package_asks_for() -> None:

@@ -26,7 +26,7 @@ from vastrun.onstart.supervision import rank_process
 from vastrun.onstart.supervision.launch import Launch, make_folders
 from vastrun.onstart.supervision.processes import die_with_parent
 from vastrun.trainer import data
-from vastrun.trainer.job.program import config_of
+from vastrun.trainer.job.config import config_of
 
 Train = Callable[..., "Supervised"]
 

@@ -19,7 +19,7 @@ from vastrun.contract import layout
 from vastrun.contract.job import Job
 from vastrun.contract.outcome import Outcome
 from vastrun.trainer import data
-from vastrun.trainer.job.program import config_of
+from vastrun.trainer.job.config import config_of
 
 pytestmark = [pytest.mark.torch, pytest.mark.needs("networks")]
 

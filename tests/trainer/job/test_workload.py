@@ -2,8 +2,9 @@
 
 import pytest
 
+from vastrun.contract.workload import PeakBytes
 from vastrun.trainer.job.config import TrainConfig
-from vastrun.trainer.job.workload import PeakBytes, strategies_of, strategy_for
+from vastrun.trainer.job.workload import strategies_of, strategy_for
 
 
 @pytest.mark.parametrize(

@@ -12,9 +12,10 @@ import pytest
 from benchmarks.estimate import compared as compare
 from benchmarks.estimate import jobs, trained_within
 from vastrun.contract.records import read_as, read_json
+from vastrun.contract.workload import PeakBytes, Workload, Workloads
 from vastrun.trainer.job.config import TrainConfig
 from vastrun.trainer.job.data_config import DataConfig
-from vastrun.trainer.job.workload import PeakBytes, Workload, WorkloadQuery, Workloads
+from vastrun.trainer.job.workload import WorkloadQuery
 from vastrun.trainer.workload.estimator import combine_stages
 
 pytestmark = pytest.mark.torch

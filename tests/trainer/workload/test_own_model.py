@@ -11,7 +11,7 @@ import pytest
 
 from tests.programs import described
 from vastrun.contract import layout
-from vastrun.trainer.job.workload import WRONG_MODEL
+from vastrun.contract.workload import WRONG_MODEL
 
 pytestmark = pytest.mark.torch
 

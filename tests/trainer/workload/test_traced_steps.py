@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from vastrun.contract.records import read_as
+from vastrun.contract.workload import PeakBytes, Workload
 from vastrun.trainer.job.config import ModelConfig, OptimConfig, TrainConfig
-from vastrun.trainer.job.workload import PeakBytes, Workload
 from vastrun.trainer.workload.traced_steps import (
     FIRST,
     LAST,

@@ -14,7 +14,7 @@ if sys.argv[1] == "without":
     sys.modules["annotated_types"] = None  # an import of it fails
 from vastrun.trainer.job.config import TrainConfig
 from vastrun.contract.records import RecordError, read_as
-from vastrun.trainer.job.workload import PeakBytes
+from vastrun.contract.workload import PeakBytes
 
 said = []
 for kind, value in [
