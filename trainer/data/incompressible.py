@@ -14,8 +14,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from vastrun.trainer.data.flow_layouts import IncompressibleLayout
 from vastrun.trainer.data.initial_conditions import Array, RandomWaves, draw_waves, largest, root_mean_square
+from vastrun.trainer.data.layouts import IncompressibleLayout
 from vastrun.trainer.data.pdebench import Grid, whole_cells
 from vastrun.trainer.data.problem import Problem
 
