@@ -19,8 +19,7 @@ from vastrun.trainer.checkpoints.disk import find_disk
 from vastrun.trainer.checkpoints.reader import FoundCheckpoint, newest_intact
 from vastrun.trainer.distributed.group import Ranks
 from vastrun.trainer.job.config import TrainConfig
-from vastrun.trainer.job.gates import missed_gate
-from vastrun.trainer.job.stage_config import GateConfig
+from vastrun.trainer.job.stage_config import GateConfig, missed_gate
 
 Records = tuple[StageRecord, ...]
 

@@ -22,7 +22,7 @@ from vastrun.trainer.engine.determinism import changes_since, device_name
 from vastrun.trainer.engine.ema import Ema
 from vastrun.trainer.engine.session import Session
 from vastrun.trainer.job.config import ModelConfig, TrainConfig
-from vastrun.trainer.job.gates import FORMER
+from vastrun.trainer.job.stage_config import FORMER
 from vastrun.trainer.models.operator import Operator
 from vastrun.trainer.stages import STAGES, Stage
 

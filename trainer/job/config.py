@@ -12,8 +12,7 @@ from vastrun.contract.profiling import MAX_STEPS
 from vastrun.contract.records import read_as
 from vastrun.contract.stages import StageSpan, spans_of
 from vastrun.trainer.job.data_config import DataConfig
-from vastrun.trainer.job.gates import StageName
-from vastrun.trainer.job.stage_config import GateConfig, Schedule, StageConfig
+from vastrun.trainer.job.stage_config import GateConfig, Schedule, StageConfig, StageName
 
 Weight = Annotated[float, Ge(0)]
 MODELS = ("latent", "fno", "spectral")

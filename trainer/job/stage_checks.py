@@ -11,8 +11,7 @@ from dataclasses import replace
 from vastrun.trainer.job.config import TrainConfig
 from vastrun.trainer.job.config_checks import faults_of, profile_checks, unread_data_options, wrong_values
 from vastrun.trainer.job.config_effects import rejected_options
-from vastrun.trainer.job.gates import FORMER
-from vastrun.trainer.job.stage_config import GateConfig
+from vastrun.trainer.job.stage_config import FORMER, GateConfig
 
 Fault = tuple[str, str]
 """Key relative to `train`, and text."""

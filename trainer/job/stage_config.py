@@ -1,11 +1,24 @@
-"""Stage config: the options that single stages of `train.stages` have of their own. No torch."""
+"""Stages: their order, the options of single stages, and the scores that each must reach. No torch."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Literal
 
 from vastrun.contract.limits import Count, Ge, Gt, Le
+from vastrun.contract.scores import lowest_floor, scores_by_task
+
+StageName = Literal["operator", "refine", "distill", "steady"]
+
+FORMER: Mapping[str, str | None] = {
+    "operator": None,
+    "refine": "operator",
+    "distill": "refine",
+    "steady": "operator",
+}
+"""Stages, each with the one whose weights it starts from; None: it starts from nothing."""
 
 Schedule = Literal["cosine", "linear", "step", "constant"]
 
@@ -41,3 +54,30 @@ class StageConfig:
     checkpoint_every: Count | None = None
     optim: StageOptimConfig = field(default_factory=StageOptimConfig)
     gate: GateConfig | None = None
+
+
+def missed_gate(gate: GateConfig, stage: str, scores: Mapping[str, float]) -> str | None:
+    """Return which of its conditions these scores miss, in one line; None: they pass."""
+    faults = [
+        f"{task}: {fault}" if task else fault
+        for task, own in (scores_by_task(scores) or {"": {}}).items()
+        for fault in _faults(gate, stage, own)
+    ]
+    return "; ".join(faults) or None
+
+
+def _faults(gate: GateConfig, stage: str, scores: Mapping[str, float]) -> list[str]:
+    """Return the missed conditions by the scores of one task. JSON has no infinity: that score is missing."""
+    error, floor = scores.get("rollout_nrmse", math.inf), lowest_floor(scores)
+    limit, faults = gate.rollout_nrmse, []
+    if limit is not None and not error <= limit:
+        faults.append(f"rollout_nrmse is {error:.4g}, the gate allows {limit:g}")
+    if gate.beats_baselines and (floor is None or not error < floor.value):
+        without = "no baseline was scored" if floor is None else f"{floor.name} has {floor.value:.4g}"
+        faults.append(f"rollout_nrmse is {error:.4g}, and {without}")
+    if gate.helps and FORMER.get(stage) is not None and scores.get("stage_helps") != 1.0:
+        alone = scores.get("operator_nrmse", math.inf)
+        faults.append(
+            f"{stage} does not help: rollout_nrmse is {error:.4g}, the operator alone has {alone:.4g}"
+        )
+    return faults

@@ -7,8 +7,7 @@ from dataclasses import replace
 
 from vastrun.trainer.job.config import ObjectiveConfig, OptimConfig, TrainConfig
 from vastrun.trainer.job.data_config import DataConfig
-from vastrun.trainer.job.gates import StageName
-from vastrun.trainer.job.stage_config import StageConfig
+from vastrun.trainer.job.stage_config import StageConfig, StageName
 
 SAME_WORK = (
     *("gate", "steps", "noise", "seed", "limits"),

@@ -7,9 +7,8 @@ import pytest
 from vastrun.contract.records import read_as
 from vastrun.contract.stages import stage_text
 from vastrun.trainer.job.config import TrainConfig
-from vastrun.trainer.job.gates import missed_gate
 from vastrun.trainer.job.stage_checks import training_faults
-from vastrun.trainer.job.stage_config import GateConfig
+from vastrun.trainer.job.stage_config import GateConfig, missed_gate
 
 THREE = {"stages": ["operator", "refine", "distill"], "steps": 100}
 OWN = {"refine": {"steps": 40, "unroll": 2, "optim": {"lr": 0.001}}, "distill": {"steps": 20}}
