@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 
 import torch
 from torch import nn
+from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper
+from torch.utils.checkpoint import create_selective_checkpoint_contexts
 
 from vastrun.contract import layout
 from vastrun.contract.errors import ConfigError
@@ -18,7 +21,6 @@ from vastrun.trainer.data import Source, Task
 from vastrun.trainer.distributed.clock import StepClock
 from vastrun.trainer.distributed.group import Ranks
 from vastrun.trainer.distributed.rank import Rank
-from vastrun.trainer.engine.compile_blocks import checkpoint_and_compile
 from vastrun.trainer.engine.current_stage import CurrentStage
 from vastrun.trainer.engine.determinism import use_deterministic_kernels
 from vastrun.trainer.engine.ema import Ema
@@ -35,6 +37,21 @@ from vastrun.trainer.sampling.task_schedule import TaskSchedule, seed_of_task
 from vastrun.trainer.sampling.windows import SamplePlan, WindowSpace
 from vastrun.trainer.stages.objective import Objective
 from vastrun.trainer.strategies import STRATEGIES, Strategy
+
+_aten = torch.ops.aten
+_SAVED_OPERATIONS = [
+    _aten.mm.default,
+    _aten.addmm.default,
+    _aten.bmm.default,
+    _aten.baddbmm.default,
+    _aten._scaled_dot_product_flash_attention.default,
+    _aten._scaled_dot_product_efficient_attention.default,
+    _aten._scaled_dot_product_cudnn_attention.default,
+    _aten._scaled_dot_product_flash_attention_for_cpu.default,
+]
+"""Operations whose outputs `selective` keeps. Fourier transforms are left out: their outputs are as large as
+their inputs, and keeping them takes more memory than no checkpointing at all."""
+_save_matmuls = partial(create_selective_checkpoint_contexts, _SAVED_OPERATIONS)
 
 
 def set_up(ranks: Ranks, job: Job, config: TrainConfig, stage: CurrentStage | None = None) -> Session:
@@ -218,3 +235,31 @@ def _wrap_model(
         for network in objective.networks:
             network.scale(number).set(*moments)
     return model
+
+
+def checkpoint_and_compile(objective: Objective, config: TrainConfig) -> None:
+    """Wrap and compile the blocks in place, before the model is wrapped.
+
+    A compiled part compiles at its first use.
+    """
+    networks = objective.networks
+    if config.activation_checkpointing != "off":
+        # Not torch's own `noop_context_fn` with full: Dynamo cannot trace it.
+        selective = {"context_fn": _save_matmuls} if config.activation_checkpointing == "selective" else {}
+        blocks = objective.learner.blocks
+        for number, block in enumerate(blocks):
+            # Nothing in our blocks is random, so that their second pass needs no state of the generator.
+            blocks[number] = checkpoint_wrapper(block, preserve_rng_state=config.model.is_own, **selective)
+    all_blocks = [block for network in networks for block in network.blocks]
+    parts: dict[str, list[nn.Module]] = {
+        "off": [],
+        "blocks": all_blocks,
+        "whole": [*networks],
+        "max-autotune": all_blocks,
+    }
+    mode = "reduce-overhead" if config.cuda_graphs else None
+    if config.compile == "max-autotune":
+        mode = "max-autotune" if config.cuda_graphs else "max-autotune-no-cudagraphs"
+    for part in parts[config.compile]:
+        # Not `part.compile()`: that would compile the wrappers' hooks with it.
+        part.forward = torch.compile(part.forward, mode=mode)

@@ -5,7 +5,7 @@ from typing import Any, Literal
 import pytest
 
 from vastrun.trainer import stages
-from vastrun.trainer.engine.compile_blocks import checkpoint_and_compile
+from vastrun.trainer.engine.session_builder import checkpoint_and_compile
 from vastrun.trainer.job.config import ModelConfig, TrainConfig
 from vastrun.trainer.models.operator import Domain
 
