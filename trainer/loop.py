@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import math
 import time
 from dataclasses import asdict
@@ -28,8 +29,7 @@ from vastrun.trainer.evaluation.report import evaluate_all
 from vastrun.trainer.evaluation.rollouts import EvaluationStopped, beat_with_stop_vote
 from vastrun.trainer.evaluation.validation import Validation
 from vastrun.trainer.job.config import TrainConfig
-from vastrun.trainer.job.gates import missed_gate
-from vastrun.trainer.telemetry.garbage import collect_at_step
+from vastrun.trainer.job.stage_config import missed_gate
 from vastrun.trainer.telemetry.metrics import Metrics
 from vastrun.trainer.telemetry.profiler import Profiler
 from vastrun.trainer.telemetry.reports import Readings, Reports
@@ -83,7 +83,7 @@ def _train(
         step += 1
         if step == session.start + 1:
             session.checkpoints.prepare(session.tensors())  # the optimiser's state exists from now on
-        collect_at_step(step, session.start)
+        _collect_garbage(step, session.start)
         session.checkpoints.poll()
         last = step == config.steps or vote.passes(step, stop.asked)
         if last or step == session.start + 1 or step % config.log_every == 0:
@@ -104,6 +104,21 @@ def _train(
         return "stopped"
     heart.beat(step, "done")
     return "finished"
+
+
+def _collect_garbage(step: int, start: int) -> None:
+    """Collect garbage at the same steps on all ranks, after `step` of a training that began after `start`.
+
+    A rank that collects at another time makes the GPUs of all others wait for its part of the next
+    collective. Objects of the first step live as long as the process, and are excluded from then on, like
+    imported modules (trainer/train.py).
+    """
+    if step == start + 1:
+        gc.disable()
+        gc.collect()
+        gc.freeze()
+    elif step % 500 == 0:
+        gc.collect()
 
 
 def _validate(
