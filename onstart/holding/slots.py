@@ -12,6 +12,7 @@ import fcntl
 import os
 import shlex
 import shutil
+import subprocess
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -21,10 +22,11 @@ from pathlib import Path
 from vastrun.contract import layout
 from vastrun.contract.records import read_json, write_atomically, write_json
 from vastrun.onstart.holding.cleanliness import clean_up
-from vastrun.onstart.holding.leases import MARGIN_S, arm, end, lease_left_s, shorten_lease
 from vastrun.onstart.holding.machine import HeldBox
 
 _LOCK = ".lock"
+_MARGIN_S = 30.0
+"""Seconds before the end of the machine's lease at which a slot's lease has ended the slot."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -121,7 +123,7 @@ def rent(box: Path, request: SlotRequest, environ: Mapping[str, str]) -> SlotRes
             if why := _refusal(box, machine, slots, request):
                 return SlotResponse(is_ready=True, drained=drain_reason(box), refused=why)
             _build(box, machine, request, _free(machine, slots)[: request.units], environ)
-        arm(box, request.name)
+        _arm_lease(box, request.name)
     return list_slots(box)
 
 
@@ -134,7 +136,7 @@ def destroy(box: Path, name: str) -> SlotResponse:
         folder = box / layout.SLOTS / name
         slot = next((slot for slot in slots_of(box) if slot.name == name), None)
         if slot is not None:
-            end(box, slot.id, folder)
+            _end_slot(box, slot.id, folder)
         faults = prove_clean(box)
     return SlotResponse(is_ready=True, drained=drain_reason(box), faults=faults)
 
@@ -166,6 +168,34 @@ def drain_reason(box: Path) -> str:
         return ""
 
 
+def _arm_lease(box: Path, name: str) -> None:
+    """Run the lease script for the slot. Raises OSError, subprocess.SubprocessError."""
+    subprocess.run(
+        ["bash", str(box / layout.SLOT_SCRIPT), name, f"exec bash {layout.LEASE_SCRIPT}"],
+        cwd=box,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        timeout=30.0,
+        start_new_session=True,
+        check=True,
+    )
+
+
+def _end_slot(box: Path, instance_id: str, folder: Path) -> None:
+    """End the slot like its lease. The provider is `pool`: the machine's provider would end the machine."""
+    subprocess.run(
+        ["bash", str(box / layout.ONSTART / layout.LEASE_SCRIPT), "end", instance_id, str(folder)],
+        env={**os.environ, "VASTRUN_PROVIDER": "pool"},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        timeout=120.0,
+        start_new_session=True,
+        check=False,
+    )
+    if (folder / layout.SLOT_RECORD).exists():
+        raise OSError(f"{folder} could not be removed")
+
+
 def _refusal(box: Path, machine: HeldBox, slots: Sequence[BoxSlot], request: SlotRequest) -> str:
     """Return why a request is rejected; empty: it is accepted."""
     if drain_reason(box):
@@ -173,7 +203,7 @@ def _refusal(box: Path, machine: HeldBox, slots: Sequence[BoxSlot], request: Slo
     free = len(_free(machine, slots))
     if free < request.units or request.gpus > request.units or (request.gpus and not machine.gpus):
         return f"{request.units} of {machine.units} parts requested, {free} free"
-    if lease_left_s(box) < 2 * MARGIN_S:
+    if _lease_left_s(box) < 2 * _MARGIN_S:
         return "the machine's lease ends soon"
     return "; ".join(prove_clean(box))
 
@@ -210,7 +240,7 @@ def _environment(box: Path, slot: BoxSlot, request: SlotRequest, environ: Mappin
     """Return shell lines with the variables of the slot's commands, in addition to the machine's."""
     variables = {
         **request.env,
-        **shorten_lease(request.env, lease_left_s(box), environ),
+        **_shorten_lease(request.env, _lease_left_s(box), environ),
         "VASTRUN_PROVIDER": "pool",
         "VASTRUN_BOX": f"{box}/{layout.SLOTS}/{slot.name}",
         "VASTRUN_INSTANCE": slot.id,
@@ -221,6 +251,33 @@ def _environment(box: Path, slot: BoxSlot, request: SlotRequest, environ: Mappin
     inherited = {"VASTRUN_PYTHON": "VASTRUN_PYTHON", "VASTRUN_INSTANCE": "VASTRUN_HELD"}
     variables |= {new: environ[old] for old, new in inherited.items() if old in environ}
     return "".join(f"export {name}={shlex.quote(value)}\n" for name, value in variables.items())
+
+
+def _shorten_lease(
+    env: Mapping[str, str], machine_left_s: float, environ: Mapping[str, str]
+) -> dict[str, str]:
+    """Return the changes that make a slot's lease end before the machine's; usually none."""
+    life_s = float(env["LEASE_LIFE_S"])
+    max_s = machine_left_s - _MARGIN_S
+    if life_s <= max_s:
+        return {}
+    return {
+        "LEASE_LIFE_S": f"{max_s:.0f}",
+        "LEASE_LIFE_CAUSE": environ.get("LEASE_LIFE_CAUSE", "time_limit"),
+        "LEASE_SHIP_S": f"{min(float(env['LEASE_SHIP_S']), max_s):.0f}",
+        # It asks for a stop at most a fifth of its time before its end.
+        "LEASE_GRACE_S": f"{min(float(env['LEASE_GRACE_S']), max_s / 5):.0f}",
+    }
+
+
+def _lease_left_s(box: Path) -> float:
+    """Return the seconds until the end of the machine's lease; 0 if unknown."""
+    try:
+        lines = (box / layout.LEASE_STATE).read_text(encoding="utf-8").splitlines()
+        facts = dict(line.split("=", 1) for line in lines if "=" in line)
+        return max(0.0, float(facts["ends_at"]) - time.time())
+    except (OSError, KeyError, ValueError):
+        return 0.0
 
 
 def _row(box: Path, slot: BoxSlot) -> dict[str, object]:
