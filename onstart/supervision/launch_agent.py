@@ -10,9 +10,12 @@ from __future__ import annotations
 
 import importlib
 import os
+import runpy
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
+from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from typing import NoReturn, cast
 
@@ -20,9 +23,10 @@ from vastrun.contract import layout
 from vastrun.contract.job import Job
 from vastrun.contract.records import read_json, write_atomically, write_json
 from vastrun.onstart.nodes import this_node_of
-from vastrun.onstart.supervision.preload import load, serve_ranks
+from vastrun.onstart.supervision.fork_server import ADDRESS, start_server
 from vastrun.onstart.supervision.processes import die_with_parent
 from vastrun.onstart.supervision.rank_starter import AgentFailure, start_ranks
+from vastrun.onstart.uncollected_import import importing
 
 _CHUNK = 1 << 16
 _APPEND = os.O_WRONLY | os.O_CREAT | os.O_APPEND
@@ -49,18 +53,65 @@ def main() -> NoReturn:
     supervisor = int(sys.argv[1])
     die_with_parent(supervisor)
     job = Job.read(_box())
-    load(job.program.preload)
+    preload(job.program.preload)
     request = _next_request()
     while (copy := os.fork()) == 0:
         request = _next_request()
     die_with_parent(supervisor)
     _apply_request(request, copy)
     if job.program.preload:
-        serve_ranks(job.program.module)
+        _serve_ranks(job.program.module)
     failures = start_ranks(job, this_node_of(job.nodes, os.environ), request.world_size, _box())
     write_json(_box() / layout.AGENT, asdict(AgentRecord(failures=failures)))
     sys.stderr.flush()
     os._exit(1 if failures else 0)  # the teardown of torch takes half a second and may abort
+
+
+def preload(modules: Iterable[str]) -> None:
+    """Import these modules, and start no thread. The ranks report packages that are not installed.
+
+    A rented GPU costs money while its ranks import: seconds at each start and restart, multiplied by the
+    ranks of a machine with few cores.
+    """
+    # numpy's BLAS, which ranks do not use, starts a thread for each core when it is imported.
+    limit = os.environ.get("OPENBLAS_NUM_THREADS")
+    os.environ["OPENBLAS_NUM_THREADS"] = limit or "1"
+    with importing():
+        for module in modules:
+            if find_spec(module.partition(".")[0]) is not None:
+                importlib.import_module(module)
+    if limit is None:
+        del os.environ["OPENBLAS_NUM_THREADS"]
+
+
+def _serve_ranks(module: str) -> None:
+    """Start the server that forks the ranks, unless a fork of this process would differ from a new process.
+
+    Without the server each rank imports everything itself, and stderr has the reason.
+    """
+    obstacle = _fork_obstacle()
+    if not obstacle:
+        try:
+            os.environ[ADDRESS] = start_server(partial(_run_rank, module))
+        except OSError as error:
+            obstacle = str(error)
+    if obstacle:
+        print(f"each rank imports torch itself, without a fork server: {obstacle}", file=sys.stderr)
+
+
+def _fork_obstacle() -> str:
+    torch = sys.modules.get("torch")
+    if torch is not None and torch.cuda.is_initialized():
+        return "the import opened a GPU"
+    threads = len(list(Path("/proc/self/task").iterdir()))
+    return "the import started threads, which a copy would lack" if threads > 1 else ""
+
+
+def _run_rank(module: str) -> NoReturn:
+    """Run the module like `Job.rank_command`."""
+    sys.argv = [module]
+    runpy.run_module(module, run_name="__main__", alter_sys=True)
+    sys.exit()
 
 
 def _next_request() -> LaunchRequest:

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from vastrun.onstart.supervision.preload import load
+from vastrun.onstart.supervision.launch_agent import preload
 
-load(("torch._dynamo", "vastrun.trainer.train", "vastrun.trainer.loop"))
+preload(("torch._dynamo", "vastrun.trainer.train", "vastrun.trainer.loop"))
