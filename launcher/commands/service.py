@@ -76,8 +76,10 @@ def user_service(
 ) -> UserService:
     """Make the service for that platform. `folder`: the outputs come to runs/ and batches/ below it."""
     passed = {name: environ[name] for name in PASSED_VARIABLES if environ.get(name)}
-    known = [value for value in secrets_among(environ) if value]
-    secret = [name for name, value in passed.items() if _is_secret(value, known)]
+    known = ("\n", *(value for value in secrets_among(environ) if value))
+    secret = [
+        name for name, value in passed.items() if any(secrets_in(value)) or any(one in value for one in known)
+    ]
     passed = {name: value for name, value in passed.items() if name not in secret}
     left_out = [*secret, *(name for name in SECRET_VARIABLES if environ.get(name))]
     config = _folder(environ, "XDG_CONFIG_HOME", home / ".config")
@@ -103,10 +105,6 @@ def user_service(
         stop=(f"systemctl --user disable --now {UNIT}",),
         log=f"journalctl --user -u {UNIT}",
     )
-
-
-def _is_secret(value: str, known: Sequence[str]) -> bool:
-    return "\n" in value or any(secrets_in(value)) or any(one in value for one in known)
 
 
 def _folder(environ: Mapping[str, str], variable: str, default: Path) -> Path:

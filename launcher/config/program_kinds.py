@@ -48,11 +48,23 @@ def kind_of(key: str) -> type[Program[Any]] | None:
 
 @cache
 def _load(key: str) -> type[Program[Any]] | None:
+    """Import a kind. Raises UsageError for one of another package that is none."""
     if key in _BUILT_IN:
         module, _, name = _BUILT_IN[key].partition(":")
         return cast("type[Program[Any]]", getattr(import_module(module), name))
-    return next(
-        (cast("type[Program[Any]]", point.load()) for point in _entry_points() if point.name == key), None
+    point = next((point for point in _entry_points() if point.name == key), None)
+    try:
+        kind = None if point is None else point.load()
+    except (Exception, SystemExit) as error:  # whatever another package's module raises
+        raise _wrong(key, f"cannot be imported: {type(error).__name__}: {error}") from error
+    if kind is not None and not (isinstance(kind, type) and issubclass(kind, Program) and kind.key == key):
+        raise _wrong(key, f"is no subclass of Program with {key!r} as its key")
+    return kind
+
+
+def _wrong(key: str, text: str) -> UsageError:
+    return UsageError(
+        f"{key}: its kind of programs {text}", hint="update or uninstall the package that adds it"
     )
 
 
@@ -85,7 +97,7 @@ def _job_type(keys: tuple[str, ...]) -> type[JobSpec]:
         return JobSpec
     kinds = [kind for key in keys if (kind := kind_of(key)) is not None]
     sections = [(kind.key, kind.config_type | None, field(default=None)) for kind in kinds]
-    made = make_dataclass(
+    return make_dataclass(
         "JobSpec",
         sections,
         bases=(JobSpec,),
@@ -94,7 +106,6 @@ def _job_type(keys: tuple[str, ...]) -> type[JobSpec]:
         # Where types are looked up by name.
         namespace={"__module__": JobSpec.__module__, "__doc__": JobSpec.__doc__},
     )
-    return cast("type[JobSpec]", made)
 
 
 def kinds_in(job: type[JobSpec]) -> list[type[Program[Any]]]:

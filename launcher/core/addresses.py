@@ -20,13 +20,10 @@ def is_private(url: str) -> bool:
         parts = urlsplit(url)
         if parts.scheme == "https":
             return bool(parts.hostname)
-        return parts.scheme == "http" and (parts.hostname == "localhost" or _is_near(parts.hostname or ""))
+        host = parts.hostname or ""
+        return parts.scheme == "http" and (host == "localhost" or ip_address(host).is_private)
     except ValueError:
         return False
-
-
-def _is_near(host: str) -> bool:
-    return ip_address(host).is_private
 
 
 def check_address(url: str) -> None:

@@ -72,15 +72,12 @@ def job_values(spec: JobSpec) -> dict[str, Value]:
 
 def chosen_values(spec: JobSpec) -> dict[str, Value]:
     """Return the options of a job that differ from their defaults."""
-    defaults = _default_values(type(spec))
+    # Of a job with the same sections and only default values.
+    sections = {kind.key: kind.config_type() for kind in kinds_in(type(spec))}
+    defaults = job_values(type(spec)(name="", **sections))
     return {
         key: value for key, value in job_values(spec).items() if key == "name" or defaults.get(key) != value
     }
-
-
-def _default_values(kind: Any) -> Mapping[str, Value]:
-    """Return the values of a job with the same sections and only default values."""
-    return job_values(kind(name="", **{each.key: each.config_type() for each in kinds_in(kind)}))
 
 
 def _flat(prefix: str, value: Any) -> Iterator[tuple[str, Value]]:

@@ -19,9 +19,10 @@ from vastrun.launcher.decisions.policy import START_S, deadline_of
 def check_deadline(spec: JobSpec, now: float, *, min_s: float) -> None:
     """Raise JobValueError where at most `min_s` seconds are left until the job's deadline."""
     deadline = deadline_of(spec)
-    if deadline is not None and deadline - now <= min_s:
+    if deadline is not None and (left_s := deadline - now) <= min_s:
+        how_far = f"{left_s:.0f} s from now" if left_s > 0 else "over"
         raise JobValueError(
-            f"limits.deadline: {moment_text(spec, deadline)} is {_how_far(deadline - now)}; a machine needs "
+            f"limits.deadline: {moment_text(spec, deadline)} is {how_far}; a machine needs "
             f"about {START_S:.0f} s from its start until it trains",
             hint="a later --by or limits.deadline",
             cause=Cause.TIME_LIMIT,
@@ -99,10 +100,6 @@ def _latest_end(spec: JobSpec, now: float) -> float | None:
     """Return when a job must be done to need no stop request at its deadline; None: it has no deadline."""
     deadline = deadline_of(spec)
     return None if deadline is None else deadline - min(stop_budget.LEASE_S, max(0.0, deadline - now) / 5)
-
-
-def _how_far(left_s: float) -> str:
-    return f"{left_s:.0f} s from now" if left_s > 0 else "over"
 
 
 def _ready_at(offer: Offer, now: float) -> float:

