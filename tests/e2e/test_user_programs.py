@@ -93,7 +93,7 @@ CASES: Mapping[str, Case] = {
     "torchrun within two ranks": Case(
         program="print('done')",
         command="torchrun --standalone --nproc_per_node=2 program.py",
-        job={"ranks": 2, "success": {"log": "never printed"}, "limits": {"hours": 0.1, "start_s": 5}},
+        job={"ranks": 2, "success": {"log": "never printed"}, "limits": {"hours": 0.1}},
         exit_code=5,
         says=("the command runs torchrun once in each of 2 ranks",),
     ),

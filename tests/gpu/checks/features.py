@@ -35,11 +35,8 @@ _SPECTRAL: trainings.Settings = {"name": "spectral", "dim": 16, "depth": 2, "mod
 _ON_OTHER_GRIDS: Mapping[str, trainings.Settings] = {
     "three tasks": {"data": [_ADVECTION, _BURGERS, _DARCY], "unroll": 2},
     "fno in 2-D": {"data": _DARCY, "model": {"name": "fno", "dim": 16, "depth": 2, "modes": 4}},
-    "spectral on a line": {"data": _ADVECTION, "model": {"name": "spectral", "dim": 16, "depth": 2}},
-    "spectral between walls": {
-        "data": _DARCY,
-        "model": {"name": "spectral", "dim": 16, "depth": 2, "modes": 4},
-    },
+    "spectral on a line": {"data": _ADVECTION, "model": _SPECTRAL},
+    "spectral between walls": {"data": _DARCY, "model": _SPECTRAL},
     "latent in 3-D": {"data": _CUBE, "model": _TINY},
     "fno in 3-D": {"data": _CUBE, "model": {"name": "fno", "dim": 8, "depth": 2, "modes": 4}},
 }
