@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass, field, fields, make_dataclass
 from functools import cache
 from importlib import import_module
@@ -76,9 +77,12 @@ def _entry_points() -> Iterable[Any]:
 
 
 def all_kinds() -> tuple[type[Program[Any]], ...]:
-    """Return all kinds: the built-in ones first."""
-    names = (*_BUILT_IN, Command.key, *sorted(point.name for point in _entry_points()))
-    return tuple(kind for name in dict.fromkeys(names) if (kind := kind_of(name)) is not None)
+    """Return all kinds, the built-in ones first, without those that do not load."""
+    found: list[type[Program[Any]] | None] = []
+    for name in (*_BUILT_IN, Command.key, *sorted({point.name for point in _entry_points()} - {*_BUILT_IN})):
+        with suppress(UsageError):  # said where a job has its section
+            found.append(kind_of(name))
+    return tuple(kind for kind in found if kind is not None)
 
 
 def job_type(keys: Iterable[str]) -> type[JobSpec]:

@@ -196,7 +196,7 @@ def fit_of(workloads: Workloads, spec: JobSpec, names: Sequence[str], efficiency
         steps=program_of(spec).total_steps,
         workloads=workloads,
         efficiency=efficiency,
-        gpus=tuple(sorted(found, key=_fastest_first)),
+        gpus=tuple(sorted(found, key=lambda gpu: (gpu.windows is None, gpu.step_s or gpu.min_gb))),
     )
 
 
@@ -231,7 +231,3 @@ def _fit_of_one(
         train_s=None if step_s is None else step_s * program_of(spec).total_steps,
         mfu=None if speed is None else speed.mfu,
     )
-
-
-def _fastest_first(gpu: GpuFit) -> tuple[bool, float]:
-    return gpu.windows is None, gpu.step_s or gpu.min_gb

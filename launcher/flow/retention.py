@@ -41,7 +41,7 @@ def keep_for_weights(context: RunContext, cause: Cause | None) -> bool:
     until = policy.keep_until(context.spec, context.run, outputs_until(context))
     if context.now() >= until:
         return True
-    if _are_small(weights):
+    if len(weights) <= _SMALL_FILES and sum(file.size for file in weights) <= _SMALL_BYTES:
         with suppress(RunStopped):
             _download(context, {file.path: file.size for file in weights})
         weights = context.services.output_store.left_out(context.run).weights
@@ -83,10 +83,6 @@ def _ask(context: RunContext, weights: Sequence[LeftOutFile], until: float) -> b
     if answer is KeepAnswer.DOWNLOAD:
         _download(context, {None: math.inf})
     return answer is not KeepAnswer.GIVE_BACK
-
-
-def _are_small(weights: Sequence[LeftOutFile]) -> bool:
-    return len(weights) <= _SMALL_FILES and sum(file.size for file in weights) <= _SMALL_BYTES
 
 
 def _download(context: RunContext, max_bytes: Mapping[str | None, float]) -> None:

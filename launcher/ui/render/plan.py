@@ -8,6 +8,7 @@ from urllib.parse import urlsplit
 from vastrun.contract.workload import Workloads
 from vastrun.launcher.commands.plan import LaunchPlan
 from vastrun.launcher.config import program_of
+from vastrun.launcher.config.program_kinds import any_job_type
 from vastrun.launcher.core import Cause, LeftOutFiles, Offer
 from vastrun.launcher.core.errors import BudgetError
 from vastrun.launcher.core.job import JobSpec
@@ -280,7 +281,8 @@ class PlanDocument(Document):
         """Make the document of a plan."""
         return cls.fill(
             plan,
-            job=public_job(plan.spec),
+            # With null for the sections of other kinds of programs.
+            job=any_job_type()(**vars(public_job(plan.spec))),
             offers=[OfferDocument.of(offer, plan.spec) for offer in plan.offers],
             refused=list(map(str, plan.refusals)),
             deadline=plan.spec.limits.deadline,
