@@ -5,6 +5,7 @@ Modules that parse are imported where they are called: pydantic and yaml are slo
 
 from __future__ import annotations
 
+from contextlib import suppress
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -36,18 +37,19 @@ def read_job(text: str) -> JobSpec:
     machines.
     """
     from vastrun.launcher.config.program_kinds import job_type, kind_of
+    from vastrun.launcher.core.errors import UsageError
     from vastrun.launcher.core.job import JobSpec
 
     job = parse_json(text)
     # Of earlier versions, whose runs are still shown.
-    sections = (
-        {key: value for key, value in job.items() if value is not None} if isinstance(job, dict) else {}
-    )
-    for key, section in sections.items():
-        if isinstance(section, dict) and (kind := kind_of(key)) is not None:
-            job[key] = kind.upgrade(section)
-    if isinstance(retry := sections.get("retry"), dict):
+    given, kinds = job if isinstance(job, dict) else {}, list[str]()
+    for key, section in given.items():
+        with suppress(UsageError):  # a package that does not load hides only its own section
+            if isinstance(section, dict) and (kind := kind_of(key)) is not None:
+                given[key] = kind.upgrade(section)
+                kinds.append(key)
+    if isinstance(retry := given.get("retry"), dict):
         retry.pop("slow", None)
-    spec = read_as(job_type(sections), job)
+    spec = read_as(job_type(kinds), job)
     assert isinstance(spec, JobSpec)
     return spec

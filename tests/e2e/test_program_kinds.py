@@ -51,8 +51,11 @@ def test_its_keys_are_checked_and_described_like_all_others(greeter: Terminal) -
 
 def test_a_stored_job_whose_kind_is_gone_is_read_and_not_launched(greeter: Terminal) -> None:
     assert greeter.type("launch", written(greeter, "greet: {}\n"), *WITH_STUB_TORCH).exit_code == 0
+    broken = greeter.folder / "greet_kind-1.0.dist-info"
+    broken.symlink_to(GREET / broken.name)
+    greeter.variables["PYTHONPATH"] = str(greeter.folder)  # names a module that is not there
+    assert greeter.status()["run"]["verdict"] == "SUCCEEDED"
     del greeter.variables["PYTHONPATH"]
-
     assert greeter.status()["run"]["verdict"] == "SUCCEEDED"
     again = greeter.type("launch", "--from", "last")
     assert again.exit_code == 2

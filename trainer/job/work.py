@@ -1,4 +1,4 @@
-"""Work: what a step of a training costs beside another. No torch: the launcher imports it."""
+"""Work: the cost of a step of a training, compared with another. No torch: the launcher imports it."""
 
 from __future__ import annotations
 

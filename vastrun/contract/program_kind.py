@@ -78,7 +78,7 @@ class Program(Generic[Config]):
     export_module: ClassVar[str] = ""
     """Module that writes a checkpoint as one file; empty: none."""
     advice: ClassVar[Mapping[str, str]] = {}
-    """What to do after a cause of failure, as `decisions/advice.py` writes it."""
+    """Advice by cause of failure, as `decisions/advice.py` writes it."""
     unlike_work: ClassVar[Collection[str]] = ()
     """Keys whose values may differ between two programs whose steps are the same work."""
 
@@ -116,7 +116,7 @@ class Program(Generic[Config]):
 
     @property
     def checkpoint_every(self) -> int | None:
-        """Return the steps between two checkpoints; None: it saves none by itself."""
+        """Return the steps between two checkpoints; None: it saves none."""
         return None
 
     @property
@@ -130,7 +130,7 @@ class Program(Generic[Config]):
         return ""
 
     def workload_query(self, context: JobContext) -> Mapping[str, Any] | None:  # noqa: ARG002
-        """Return the query for the workload of a step; None: nobody knows it."""
+        """Return the query for the workload of a step; None: it is unknown."""
         return None
 
     def strategy(self, workloads: Workloads, world_size: int, gpu_bytes: int | None) -> str:  # noqa: ARG002
