@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import cast, get_args
 
 from vastrun.contract import layout
-from vastrun.contract.outcome import REASONS, Hang, IdleGpus, RankEnd, Reason
-from vastrun.contract.rank_record import read_rank_record
+from vastrun.contract.outcome import REASONS, Hang, IdleGpus, RankEnd, Reason, read_rank_record
 from vastrun.onstart.logged_error import (
     Raised,
     last_abort,

@@ -28,8 +28,7 @@ from vastrun.contract.errors import (
     WorkerDiedError,
 )
 from vastrun.contract.heartbeat import Heartbeat
-from vastrun.contract.outcome import REASONS, Reason
-from vastrun.contract.rank_record import RankRecord, rank_record_path
+from vastrun.contract.outcome import REASONS, RankRecord, Reason, rank_record_path
 from vastrun.contract.records import write_json
 
 _DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)

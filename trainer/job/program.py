@@ -13,9 +13,9 @@ from vastrun.contract.program_kind import JobContext, Program, ProgramFault, Pro
 from vastrun.contract.stages import StageSpan
 from vastrun.contract.workload import Workloads
 from vastrun.trainer.job.config import TrainConfig
+from vastrun.trainer.job.config_checks import training_faults
 from vastrun.trainer.job.data_config import PARAMETERS
 from vastrun.trainer.job.proofs import proofs_of
-from vastrun.trainer.job.stage_checks import training_faults
 from vastrun.trainer.job.work import SAME_WORK, same_work, work_done
 from vastrun.trainer.job.workload import WorkloadQuery, strategy_for
 
