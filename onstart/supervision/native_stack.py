@@ -21,6 +21,7 @@ from pathlib import Path
 
 from vastrun.contract import layout
 from vastrun.contract.job import working_folder
+from vastrun.onstart.logged_error import read_end
 from vastrun.onstart.supervision.core_file import (
     CoreLocation,
     CoreNotes,
@@ -159,16 +160,13 @@ def _missing_stack_text(core: Path | None, notes: CoreNotes | None, stack: str) 
 
 def _python_stack(box: Path, rank: int) -> list[str]:
     """Return the frames that faulthandler printed, innermost first."""
-    with suppress(OSError), (box / layout.RAW_LOGS / f"rank-{rank}.log").open("rb") as log:
-        log.seek(max(0, os.fstat(log.fileno()).st_size - _MAX_OUTPUT))
-        text = log.read(_MAX_OUTPUT).decode("utf-8", errors="replace")
-        fatal = text.rpartition("Fatal Python error")[2] if "Fatal Python error" in text else ""
-        frames = main_thread(fatal)
-        top = top_frame(frames)
-        shown = [frame.text(box) for frame in frames[:_HEAD_FRAMES]]
-        # The user's innermost frame comes first: the top of the stack is often a library.
-        return [top.text(box), *shown] if top is not None and shown[:1] != [top.text(box)] else shown
-    return []
+    log = read_end(box / layout.RAW_LOGS / f"rank-{rank}.log", _MAX_OUTPUT)
+    _, found, fatal = log.decode("utf-8", errors="replace").rpartition("Fatal Python error")
+    frames = main_thread(fatal if found else "")
+    top = top_frame(frames)
+    shown = [frame.text(box) for frame in frames[:_HEAD_FRAMES]]
+    # The user's innermost frame comes first: the top of the stack is often a library.
+    return [top.text(box), *shown] if top is not None and shown[:1] != [top.text(box)] else shown
 
 
 def _gdb_stack(core: Path, notes: CoreNotes | None, is_over: Callable[[], bool]) -> str:
