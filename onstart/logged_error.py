@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from vastrun.contract.error_texts import FAILED_DEVICE, NO_MEMORY
+from vastrun.contract.errors import FAILED_DEVICE, NO_MEMORY
 from vastrun.contract.outcome import Reason
 
 _IN_WORKER = re.compile(r"Caught \w{1,80} in (.{1,200})\.$")

@@ -34,7 +34,10 @@ from vastrun.onstart.supervision.evidence import (
     read_final,
     read_wandb,
     run_checks,
+    stage_ends,
+    stage_of,
     stamp_files,
+    with_gate,
 )
 from vastrun.onstart.supervision.launch import archive_start, first_start
 from vastrun.onstart.supervision.logged_curves import LoggedCurves
@@ -46,7 +49,6 @@ from vastrun.onstart.supervision.progress import last_loss
 from vastrun.onstart.supervision.ranklogs import MergedLog
 from vastrun.onstart.supervision.restart_decision import agree_on_restart, unreachable_text
 from vastrun.onstart.supervision.restarts import NoRestart, Restart, Start
-from vastrun.onstart.supervision.stage_ends import stage_ends, stage_of, with_gate
 from vastrun.onstart.supervision.stop import StopRequest, stop_text
 from vastrun.onstart.supervision.watch import DRAIN_S, RESERVE_BYTES, StartRanks, run_ranks
 

@@ -32,10 +32,9 @@ from vastrun.contract.resume_command import plain_name
 from vastrun.contract.stop_budget import CHECKPOINT_S
 from vastrun.onstart.supervision.checkpoint_entries import is_sidecar, printable
 from vastrun.onstart.supervision.checkpoint_watcher import FILES, POLL_S, STATE, CheckpointWatcher
-from vastrun.onstart.supervision.program_files import FilesBefore
+from vastrun.onstart.supervision.program_files import FilesBefore, unmatched_weights
 from vastrun.onstart.supervision.rank_process import read_processes
 from vastrun.onstart.supervision.stop import StopRequest
-from vastrun.onstart.supervision.unmatched_checkpoints import unmatched_weights
 
 FINAL_POLL_S = 300.0
 """Maximum seconds to store the last checkpoint after the end: the machine costs money meanwhile."""

@@ -1,4 +1,4 @@
-"""Evidence: read the proof that a training leaves in files, and end its W&B run where rank 0 could not.
+"""Evidence: read the proof that a training and its stages leave in files, and end its W&B run.
 
 After a rank was killed, W&B would report its run as crashed; a separate process ends that run. Standard
 library only.
@@ -20,9 +20,20 @@ from typing import Any, Literal
 from vastrun.contract import layout
 from vastrun.contract.checkpoint_folder import DamagedError, verify
 from vastrun.contract.job import OUTPUTS_PREFIXES, Job, JobSuccess, matching_paths, working_folder
-from vastrun.contract.outcome import Check, CheckpointEnd, Outcome, RankEnd, WandbRun
-from vastrun.contract.records import read_as, write_json
+from vastrun.contract.outcome import (
+    Check,
+    CheckpointEnd,
+    Name,
+    Outcome,
+    RankEnd,
+    StageEnd,
+    StartRecord,
+    WandbRun,
+)
+from vastrun.contract.records import parse_json, read_as, write_json
 from vastrun.contract.run_module import module_command
+from vastrun.contract.stages import read_records
+from vastrun.onstart.supervision.diagnosis import Diagnosis
 from vastrun.onstart.supervision.environment import rank_environment
 from vastrun.onstart.supervision.processes import kill_descendants
 from vastrun.onstart.supervision.progress import Loss, last_loss
@@ -32,8 +43,6 @@ from vastrun.onstart.supervision.wandb_runs import end_runs
 _TRACKER_TIMEOUT_S = 40.0
 """Timeout, longer than W&B's own timeouts: the machine costs money meanwhile."""
 _KILL_S = 2.0
-
-_MAX_LINE_BYTES = 8192
 
 Stamp = tuple[int, int, int]
 """Size in bytes, and times of the last change of content and inode in nanoseconds."""
@@ -181,7 +190,7 @@ def _check_log(pattern: str, log: Path) -> Check:
         return Check(name="log", holds=False, text=f"{pattern} is not a regular expression: {error}")
     if log.exists():
         with log.open(encoding="utf-8", errors="replace") as lines:
-            while line := lines.readline(_MAX_LINE_BYTES):
+            while line := lines.readline(8192):
                 if expression.search(line):
                     return Check(name="log", holds=True, text=f"rank 0 printed: {line.strip()[:200]}")
     return Check(name="log", holds=False, text=f"rank 0 printed nothing that matches {pattern}")
@@ -243,3 +252,49 @@ def _finish_program_runs(box: Path, job: Job, outcome: Outcome, exit_code: int) 
     with suppress(OSError):
         write_json(box / layout.WANDB, asdict(run))
     return replace(outcome, wandb=run)
+
+
+def stage_of(box: Path) -> str | None:
+    """Return the stage that the ranks of the last start trained; None: they never said."""
+    with suppress(OSError, ValueError, KeyError, TypeError):
+        name: str = read_as(Name, parse_json((box / layout.STAGE).read_text(encoding="utf-8"))["stage"])
+        return name
+    return None
+
+
+def with_gate(box: Path, diagnosis: Diagnosis) -> Diagnosis:
+    """Return the diagnosis of a start that finished with scores that miss its gate; else the same one.
+
+    Only the first node has scores; the others follow its decision.
+    """
+    final = read_final(box) if diagnosis.reason == "finished" else None
+    if final is None or final.missed is None:
+        return diagnosis
+    detail = f"stage {final.stage} missed its gate: {final.missed}"
+    return replace(diagnosis, reason="gate_missed", detail=detail)
+
+
+def stage_ends(box: Path, job: Job, starts: Sequence[StartRecord]) -> tuple[StageEnd, ...]:
+    """Return how far each stage of a job with several came; empty for any other job."""
+    if len(job.program.stages) < 2:
+        return ()
+    records = {record.stage: record for record in read_records(box)}
+    ends = []
+    for span in job.program.stages:
+        of_it = [start for start in starts if start.stage == span.name]
+        record = records.get(span.name)
+        # The ranks may have reached a step, and been restarted from an earlier one.
+        step = of_it[-1].steps_done if of_it else 0
+        steps_done = span.steps if record else min(max(step - span.first_step, 0), span.steps)
+        ends.append(
+            StageEnd(
+                name=span.name,
+                steps_done=steps_done,
+                steps_planned=span.steps,
+                seconds=sum(max(0.0, start.ended_at - start.started_at) for start in of_it),
+                scores=dict(record.scores) if record else None,
+                missed=record.missed if record else None,
+                run_id=record.run_id if record else None,
+            )
+        )
+    return tuple(ends)

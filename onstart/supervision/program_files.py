@@ -9,13 +9,16 @@ import json
 import os
 import re
 from collections.abc import Collection, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from stat import S_ISDIR, S_ISLNK, S_ISREG
 
 from vastrun.contract import layout
-from vastrun.contract.job import Job
+from vastrun.contract.checkpoint_folder import looks_like_weights
+from vastrun.contract.job import OUTPUTS_PREFIXES, Job
 from vastrun.contract.records import write_json
+from vastrun.onstart.supervision.checkpoint_entries import find_entries, printable
 
 MAX_ENTRIES = 200_000
 """Maximum files and folders of one search, which takes about two seconds."""
@@ -207,3 +210,33 @@ def _caches(box: Path, job: Job) -> frozenset[str]:
     """Return the folders that the job names as caches, absolute."""
     named = [job.env[name] for name in _CACHE_VARIABLES if job.env.get(name)]
     return frozenset(os.path.normpath(box / layout.CODE / name) for name in named)
+
+
+def unmatched_weights(box: Path, job: Job) -> str:
+    """Return the path of the largest weights that the program wrote, as `checkpoints` would name it.
+
+    Empty: something matches `checkpoints`, the program wrote no weights, or the job has no `checkpoints`.
+    """
+    settings, before = job.checkpoints, FilesBefore.read(box)
+    if settings is None or before is None or find_entries(settings.folder(box), settings.pattern).entries:
+        return ""
+    search = ProgramFileSearch(box=box, job=job, before=before)
+    weights = [
+        file
+        for file in (*search.below(layout.CODE), *_in_outputs(box, job))
+        if looks_like_weights(file.path.name, file.size)
+    ]
+    if not weights:
+        return ""
+    path = max(weights, key=lambda file: file.size).path
+    for folder, prefix in ((box / layout.CODE, ""), (box / layout.OUTPUTS, OUTPUTS_PREFIXES[0])):
+        if path.is_relative_to(folder):
+            return printable(f"{prefix}{path.relative_to(folder)}")[:200]
+    return ""
+
+
+def _in_outputs(box: Path, job: Job) -> Iterator[WrittenFile]:
+    for path in files_below(box / layout.OUTPUTS, box, job):
+        with suppress(OSError):  # removed meanwhile
+            if path.is_file():
+                yield WrittenFile(path=path, size=path.stat().st_size)

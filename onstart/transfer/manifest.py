@@ -20,7 +20,7 @@ from vastrun.contract.job import Job, matching_files, matching_paths, working_fo
 from vastrun.contract.outcome import FileChecksum
 from vastrun.contract.records import write_json
 from vastrun.onstart.supervision.checkpoint_entries import printable
-from vastrun.onstart.supervision.unmatched_checkpoints import unmatched_weights
+from vastrun.onstart.supervision.program_files import unmatched_weights
 from vastrun.onstart.transfer.program_outputs import ProgramOutputs, lineage
 
 _STILL_WRITTEN = (layout.LOG, layout.EXIT, layout.MANIFEST)

@@ -17,8 +17,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import NoReturn
 
-from vastrun.contract.error_texts import FAILED_DEVICE, NO_MEMORY
 from vastrun.contract.errors import (
+    FAILED_DEVICE,
+    NO_MEMORY,
     ConfigError,
     DataError,
     DeviceError,
