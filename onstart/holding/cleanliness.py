@@ -74,11 +74,7 @@ def _remove_leftovers(box: Path, machine: HeldBox, active: Collection[str], scra
 
 
 def _faults(
-    box: Path,
-    machine: HeldBox,
-    active: Collection[str],
-    busy_gpus: Collection[str],
-    scratch: Sequence[Path],
+    box: Path, machine: HeldBox, active: Collection[str], busy_gpus: Collection[str], scratch: Sequence[Path]
 ) -> Iterator[str]:
     processes = list_processes()
     left = leftover_processes(box, active, processes) | leftover_file_holders(box, active, processes)

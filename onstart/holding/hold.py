@@ -38,12 +38,7 @@ class Holder:
     """Watches the slots of one machine. `idle_s`: seconds without a slot until the machine ends."""
 
     def __init__(
-        self,
-        box: Path,
-        *,
-        idle_s: float,
-        say: Callable[[str], None],
-        now: Callable[[], float],
+        self, box: Path, *, idle_s: float, say: Callable[[str], None], now: Callable[[], float]
     ) -> None:
         self._box, self._idle_s, self._say, self._now = box, idle_s, say, now
         self._asked = False

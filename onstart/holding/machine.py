@@ -17,10 +17,7 @@ _ZOMBIE = "Z"
 _DELETED = " (deleted)"
 SCRATCH = (Path("/dev/shm"), Path("/tmp"), Path("/var/tmp"))
 """Folders in which programs leave files outside of their box."""
-_MEMORY_LIMITS = (
-    Path("/sys/fs/cgroup/memory.max"),
-    Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"),
-)
+_MEMORY_LIMITS = (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"))
 
 
 @dataclass(frozen=True, kw_only=True)

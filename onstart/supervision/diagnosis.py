@@ -13,13 +13,7 @@ from typing import cast, get_args
 
 from vastrun.contract import layout
 from vastrun.contract.outcome import REASONS, Hang, IdleGpus, RankEnd, Reason, read_rank_record
-from vastrun.onstart.logged_error import (
-    Raised,
-    last_abort,
-    last_raised,
-    reason_of_abort,
-    reason_of_text,
-)
+from vastrun.onstart.logged_error import Raised, last_abort, last_raised, reason_of_abort, reason_of_text
 from vastrun.onstart.nodes import ThisNode
 from vastrun.onstart.supervision.failure_line import (
     failure_line,

@@ -88,11 +88,7 @@ def main() -> NoReturn:
     if not job.program.keeps_records:
         allow_core(box, job.ranks, environment)
     start_child = partial(Child.start, partial(_exec_program, program_of(job, environment), environment))
-    run(
-        box,
-        rank,
-        start_child if server is None else partial(_fork_or_start, start_child, server, box),
-    )
+    run(box, rank, start_child if server is None else partial(_fork_or_start, start_child, server, box))
 
 
 def program_of(job: Job, environment: Mapping[str, str]) -> tuple[str, ...]:

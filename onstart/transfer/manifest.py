@@ -76,11 +76,7 @@ def main() -> int:
 
 
 def build_listing(
-    box: Path,
-    *,
-    max_files: int = MAX_FILES,
-    max_bytes: int = MAX_BYTES,
-    with_sums: bool = True,
+    box: Path, *, max_files: int = MAX_FILES, max_bytes: int = MAX_BYTES, with_sums: bool = True
 ) -> DownloadList:
     """Return all complete files under `run/` and the job's outputs, each once; the user's files come last.
 

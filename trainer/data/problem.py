@@ -292,12 +292,7 @@ class Problem:
         # Everything the values depend on: a file that differs in one of these is made again.
         attrs: dict[str, Attribute] = {"generator": self.generator}
         attrs |= self._named(parameters)
-        attrs |= {
-            "seed": config.seed,
-            "train": config.train,
-            "test": config.test,
-            "points": config.points,
-        }
+        attrs |= {"seed": config.seed, "train": config.train, "test": config.test, "points": config.points}
         if not self.layout(_grid(config)).steady:
             attrs |= {"frames": config.frames, "dt": config.dt}
         if self.cells_of is not None:

@@ -19,11 +19,7 @@ from vastrun.trainer.distributed.clock import StepClock
 from vastrun.trainer.distributed.group import Ranks
 from vastrun.trainer.distributed.shards import reshard
 from vastrun.trainer.engine.current_stage import CurrentStage, state_fields
-from vastrun.trainer.engine.determinism import (
-    describe_guarantee,
-    describe_run,
-    device_name,
-)
+from vastrun.trainer.engine.determinism import describe_guarantee, describe_run, device_name
 from vastrun.trainer.engine.ema import Ema
 from vastrun.trainer.engine.optimiser import LearningRateSchedule
 from vastrun.trainer.engine.plan import Plan

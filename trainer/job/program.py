@@ -24,13 +24,7 @@ TORCH = ("2.11", "2.16")
 """Versions that the trainer supports: from the first, below the second."""
 PYTHON = "3.11"
 """Oldest Python that the trainer supports."""
-MAX_RESTARTS: Mapping[str, int] = {
-    "out_of_memory": 10,
-    "signal": 3,
-    "communication": 3,
-    "hang": 2,
-    "host": 3,
-}
+MAX_RESTARTS: Mapping[str, int] = {"out_of_memory": 10, "signal": 3, "communication": 3, "hang": 2, "host": 3}
 """Default of `restarts` of a training: maximum restarts of its ranks on this machine, by cause."""
 _EXPANDABLE = {"PYTORCH_ALLOC_CONF": "expandable_segments:True"}
 _PREPARE = (

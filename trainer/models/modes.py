@@ -151,8 +151,7 @@ class ModeMap(nn.Module):
         else:
             # A frequency is a whole wave over the domain: two cosines.
             self.cosines = AxisMatrices(
-                [(count, points) for points in self.grid],
-                lambda axis: cosine_modes(self.grid[axis])[:count],
+                [(count, points) for points in self.grid], lambda axis: cosine_modes(self.grid[axis])[:count]
             )
             self.shape = (*(count,) * axes, self.channels, self.channels)
         self.matrices = nn.Linear(features, math.prod(self.shape))

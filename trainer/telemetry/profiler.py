@@ -271,9 +271,6 @@ class MemoryHistory:
             print(f"note: no snapshot of GPU memory was written: {fault}", flush=True)
         else:
             name = self._path.relative_to(self._path.parents[1])
-            print(
-                f"snapshot of GPU memory: {name}; open it at https://pytorch.org/memory_viz",
-                flush=True,
-            )
+            print(f"snapshot of GPU memory: {name}; open it at https://pytorch.org/memory_viz", flush=True)
         finally:
             part.unlink(missing_ok=True)

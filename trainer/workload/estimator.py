@@ -129,10 +129,7 @@ def trace_step(
     accumulation = config.batch // world_size // micro_batch
     accumulated = min(accumulation, _MAX_ACCUMULATED)
     config = replace(config, batch=world_size * micro_batch * accumulated, micro_batch=micro_batch)
-    with (
-        FakeTensorMode(allow_non_fake_inputs=True),
-        TensorCounter() as tensors,
-    ):
+    with FakeTensorMode(allow_non_fake_inputs=True), TensorCounter() as tensors:
         steps = TracedSteps(_session(ranks, config, strategy, tensors, gpus=gpus), tensors)
         steps.train()
     return Trace(work=steps.work_per_step(accumulation), peaks=tensors.peaks())

@@ -78,8 +78,7 @@ def fake_task(config: DataConfig) -> TrajectoryTask:
     """Return a built-in task without values; `config.keep` has its effect. Raises DataError."""
     sizes = data.data_sizes(config)
     return TrajectoryTask(
-        _trajectories(sizes, sizes.train, config.keep),
-        _trajectories(sizes, sizes.test, "device"),
+        _trajectories(sizes, sizes.train, config.keep), _trajectories(sizes, sizes.test, "device")
     )
 
 
