@@ -53,7 +53,6 @@ from vastrun.onstart.supervision.stop import StopRequest, stop_text
 from vastrun.onstart.supervision.watch import DRAIN_S, RESERVE_BYTES, StartRanks, run_ranks
 
 _KILL_S = 5.0
-_POLL_INTERVAL_S = 0.1
 
 
 def main(begin: StartRanks | None = None) -> int:
@@ -64,7 +63,10 @@ def main(begin: StartRanks | None = None) -> int:
         wait_for_start_signal(box, agents)
     started_at, job = time.time(), None
     stop = StopRequest.listen(box / layout.STOP)
-    reserve = _reserve(box)
+    # Space on a full disk: the file is deleted before the outcome is written.
+    reserve = box / layout.RUN / ".reserve"
+    reserve.parent.mkdir(parents=True, exist_ok=True)
+    reserve.write_bytes(bytes(RESERVE_BYTES))
     try:
         job = Job.read(box)
         this_node = this_node_of(job.nodes, os.environ)
@@ -82,14 +84,6 @@ def main(begin: StartRanks | None = None) -> int:
     # The evidence comes first: a stop may not leave enough time for trackers.
     write_atomically(box / layout.OUTCOME, finish_wandb_run(box, job, outcome, exit_code).to_json())
     return exit_code
-
-
-def _reserve(box: Path) -> Path:
-    """Reserve disk space with a file that is deleted before the outcome is written, for a full disk."""
-    path = box / layout.RUN / ".reserve"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(bytes(RESERVE_BYTES))
-    return path
 
 
 def _shown(command: str) -> str:
@@ -190,7 +184,7 @@ def _wait_for_restart(decision: Restart | NoRestart, stop: StopRequest, peers: P
         peers.publish(stop_cause=stop.cause)
         if stop.cause is not None or peers.lost or time.monotonic() >= until:
             break
-        time.sleep(_POLL_INTERVAL_S)
+        time.sleep(0.1)
     return NoRestart(why=unreachable_text(peers)) if peers.lost and stop.cause is None else decision
 
 
@@ -206,9 +200,10 @@ def _restart_line(start: Start, job: Job, ended: StartRecord) -> str:
 def _outcome(last: Outcome, decision: Restart | NoRestart, stop: StopRequest, log: MergedLog) -> Outcome:
     """Return the final outcome after the last start."""
     if isinstance(decision, Restart):
-        stopped = stopped_between(last, stop.cause or "stopped")
-        log.say(f"stopped: {stopped.detail}")
-        return stopped
+        cause = stop.cause or "stopped"
+        detail = f"{stop_text(cause)} before the ranks were restarted, after: {last.detail}"
+        log.say(f"stopped: {detail}")
+        return replace(last, reason="stopped", stop_cause=cause, detail=detail)
     if last.reason not in ("finished", "stopped"):
         log.say(f"no restart: {decision.why}")
     return last
@@ -271,12 +266,6 @@ def conclude(
         stages=stage_ends(box, job, starts),
         starts=tuple(starts),
     )
-
-
-def stopped_between(outcome: Outcome, stop_cause: str) -> Outcome:
-    """Return the outcome of a stop request before a restart of the ranks."""
-    detail = f"{stop_text(stop_cause)} before the ranks were restarted, after: {outcome.detail}"
-    return replace(outcome, reason="stopped", stop_cause=stop_cause, detail=detail)
 
 
 def supervisor_failure(error: BaseException, job: Job | None, started_at: float) -> Outcome:

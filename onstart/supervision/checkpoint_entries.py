@@ -39,7 +39,6 @@ _SIDECAR_SUFFIXES = frozenset(
 _SIDECAR_NAMES = frozenset(("latest", "latest_universal", "checkpoint"))
 """Files that name the newest checkpoint, of DeepSpeed and other frameworks."""
 _ZIP = b"PK\x03\x04"
-_SAFETENSORS = ".safetensors"
 
 FileId = tuple[int, int]
 """Device and inode."""
@@ -268,7 +267,7 @@ def _framework_mark(names: set[str]) -> bool | None:
 def _is_complete(file: EntryFile) -> bool | None:
     """Tell whether a file of a known format is complete; None: its format does not show it."""
     with suppress(OSError), file.source.open("rb") as content:
-        if file.name.endswith(_SAFETENSORS):
+        if file.name.endswith(".safetensors"):
             return _safetensors_size(content) == file.size
         if file.name.endswith("trainer_state.json"):
             return _is_json(content)

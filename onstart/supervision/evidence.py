@@ -102,7 +102,7 @@ def read_checkpoint(box: Path) -> CheckpointEnd | None:
         intact = True
     except DamagedError:
         intact = False
-    return CheckpointEnd(step=latest["step"], path=_relative(folder, box), intact=intact)
+    return CheckpointEnd(step=latest["step"], path=os.path.relpath(folder, box), intact=intact)
 
 
 def stamp_files(success: JobSuccess | None, box: Path) -> Mapping[Path, Stamp]:
@@ -154,7 +154,8 @@ def _check_file(pattern: str, box: Path, before: Mapping[Path, Stamp]) -> Check:
         return Check(name="files", holds=False, text=f"no file matches {pattern}{where}")
     sizes = [path.stat().st_size for path in found if _stamp(path) != before.get(path)]
     if not sizes:
-        text = f"{_relative(found[0], box)} existed before the start and was not written since: {pattern}"
+        old = os.path.relpath(found[0], box)
+        text = f"{old} existed before the start and was not written since: {pattern}"
         return Check(name="files", holds=False, text=text)
     if not min(sizes):
         return Check(name="files", holds=False, text=f"a file that matches {pattern} is empty")
@@ -201,10 +202,6 @@ def _json(path: Path) -> Any:
         return json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return None
-
-
-def _relative(path: Path, box: Path) -> str:
-    return os.path.relpath(path, box)
 
 
 def finish_wandb_run(box: Path, job: Job, outcome: Outcome, exit_code: int) -> Outcome:

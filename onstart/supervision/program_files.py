@@ -42,9 +42,6 @@ _CACHE_VARIABLES = (
     ),
 )
 """Variables with the cache folders of tools."""
-_VIRTUAL_ENVIRONMENT = "pyvenv.cfg"
-
-_Noted = Mapping[str, "tuple[int, int]"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,7 +57,7 @@ class WrittenFile:
 class FilesBefore:
     """The files that existed before the program started."""
 
-    noted: _Noted
+    noted: Mapping[str, tuple[int, int]]
     """Size and time of the last write of each file, by its path below the code folder."""
     is_cut: bool
     """True when there were more files than recorded: for others the time of their last change counts."""
@@ -174,7 +171,7 @@ class _Search:
                 entries = self._entries(below)
             except OSError:  # removed meanwhile, or not readable
                 continue
-            if below and any(entry.name == _VIRTUAL_ENVIRONMENT for entry in entries):
+            if below and any(entry.name == "pyvenv.cfg" for entry in entries):  # a virtual environment
                 continue
             for entry in entries:
                 name = below + entry.name

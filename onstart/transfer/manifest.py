@@ -24,8 +24,6 @@ from vastrun.onstart.supervision.program_files import unmatched_weights
 from vastrun.onstart.transfer.program_outputs import ProgramOutputs, lineage
 
 _STILL_WRITTEN = (layout.LOG, layout.EXIT, layout.MANIFEST)
-
-
 MAX_FILES = 50_000
 MAX_BYTES = 15 << 20
 """The launcher's limit on a manifest: `launcher/gate/caps.py`."""
@@ -122,7 +120,8 @@ class ListBuilder:
                 self.files.append(found)
                 return
             why = "the run has too many files"
-        if not self.is_run_file(path):
+        # The other files of `run/` are no program's.
+        if self.is_output(path) or not path.is_relative_to(self.box / layout.RUN):
             self.leave_out(path, why or "cannot be read", size=_size_of(path), named=self.is_output(path))
 
     def _sum_of(self, path: Path) -> FileChecksum | None:
@@ -168,10 +167,6 @@ class ListBuilder:
     def is_output(self, path: Path) -> bool:
         """Tell whether the job names the file, or it is in the folder for outputs."""
         return path in self.named or path.is_relative_to(self.box / layout.OUTPUTS)
-
-    def is_run_file(self, path: Path) -> bool:
-        """Tell whether it is a file of the run that no program wrote."""
-        return path.is_relative_to(self.box / layout.RUN) and not self.is_output(path)
 
     def done(self) -> DownloadList:
         """Return the sorted list."""

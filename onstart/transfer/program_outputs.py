@@ -15,8 +15,6 @@ from vastrun.contract.job import Job
 from vastrun.onstart.supervision.checkpoint_entries import entry_at, is_sidecar
 from vastrun.onstart.supervision.program_files import FilesBefore, ProgramFileSearch, WrittenFile
 
-NOT_NAMED = "not named in outputs"
-
 
 @dataclass(kw_only=True)
 class ProgramOutputs:
@@ -61,7 +59,7 @@ class ProgramOutputs:
             if file.path.is_relative_to(self.box / layout.OUTPUTS):
                 downloads.append(file)
             elif self.job.named_outputs:
-                unselected.append((file, NOT_NAMED))
+                unselected.append((file, "not named in outputs"))
             elif file.size > left_bytes:
                 unselected.append((file, f"outputs_gb is {self.job.outputs_gb:g}"))
             else:
