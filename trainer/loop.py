@@ -1,7 +1,5 @@
 """Training loop: set up, train step by step, save, validate, evaluate."""
 
-from __future__ import annotations
-
 import gc
 import math
 import time

@@ -5,8 +5,6 @@ names: their average where the training has one. No code of the checkpoint is ru
 untrusted machine.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

@@ -3,8 +3,6 @@
 In a box (VASTRUN_BOX is its folder) it uses the job's data; elsewhere --folder and --data describe the data.
 """
 
-from __future__ import annotations
-
 import argparse
 import dataclasses
 import os

@@ -1,7 +1,5 @@
 """PDEBench's HDF5 layouts: arrays of fields, steady problems, incompressible flows, and groups."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path

@@ -3,8 +3,6 @@
 The samples of a file are solved piece by piece, in one process or several, and written atomically.
 """
 
-from __future__ import annotations
-
 import fcntl
 import hashlib
 import json

@@ -4,8 +4,6 @@ The rank writes the reason to its record file and exits at once. Standard librar
 recognised by type where torch is loaded, and by their text elsewhere.
 """
 
-from __future__ import annotations
-
 import errno
 import os
 import sys
@@ -15,7 +13,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from pathlib import Path
 from types import TracebackType
-from typing import NoReturn
+from typing import NoReturn, Self
 
 from vastrun.contract.errors import (
     FAILED_DEVICE,
@@ -46,7 +44,7 @@ class RankExit:
         self._path = rank_record_path(box, rank)
         self._heart = heart
 
-    def __enter__(self) -> RankExit:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(

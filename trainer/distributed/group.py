@@ -4,8 +4,6 @@ No collective is in an `except`, a `finally`, a signal handler or an `if rank ==
 and its supervisor ends the others.
 """
 
-from __future__ import annotations
-
 import os
 import socket
 import time

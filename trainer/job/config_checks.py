@@ -4,8 +4,6 @@ An option that only some of several stages read is no fault; one that none of th
 launcher imports it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import replace
 from difflib import get_close_matches

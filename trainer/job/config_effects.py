@@ -4,8 +4,6 @@ An option without effect is rejected, since the user who set it expects one. Whe
 machine, or on a switch that is changed for one run, nothing is said: the file may be right for another.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Train program: the kind of programs that the trainer is, as the launcher meets it. No torch."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace

@@ -4,8 +4,6 @@ Shapes: B samples, K channels, X points by axis, M modes by axis, H features of 
 last. All is computed in fp32: half precision would lose the small modes.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 

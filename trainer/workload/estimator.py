@@ -1,7 +1,5 @@
 """Workload estimator: runs a few steps of a job with fake tensors, and counts memory and operations."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import replace

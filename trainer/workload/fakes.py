@@ -3,8 +3,6 @@
 Some operations save different tensors for the backward pass on a CPU than on a GPU.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
