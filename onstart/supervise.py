@@ -18,18 +18,18 @@ from pathlib import Path
 
 from vastrun.contract import layout
 from vastrun.contract.job import Job
-from vastrun.contract.outcome import REASONS, Outcome, StartRecord
+from vastrun.contract.outcome import REASONS, Outcome, RestoredSnapshot, StartRecord
 from vastrun.contract.records import write_atomically
 from vastrun.onstart.nodes import this_node_of, torchrun_line
 from vastrun.onstart.supervision.agents import EARLY_START, Agents, wait_for_start_signal
 from vastrun.onstart.supervision.checkpoint_push import push_last
-from vastrun.onstart.supervision.checkpoint_restore import ProgramCheckpoints
 from vastrun.onstart.supervision.diagnosis import Diagnosis, ObservedLaunch, diagnose
 from vastrun.onstart.supervision.environment import lowers_debug
 from vastrun.onstart.supervision.evidence import (
     NO_STAMPS,
     Stamp,
     finish_wandb_run,
+    first_reported_step,
     read_checkpoint,
     read_final,
     read_wandb,
@@ -49,6 +49,7 @@ from vastrun.onstart.supervision.progress import last_loss
 from vastrun.onstart.supervision.ranklogs import MergedLog
 from vastrun.onstart.supervision.restart_decision import agree_on_restart, unreachable_text
 from vastrun.onstart.supervision.restarts import NoRestart, Restart, Start
+from vastrun.onstart.supervision.snapshot_restore import ProgramSnapshots
 from vastrun.onstart.supervision.stop import StopRequest, stop_text
 from vastrun.onstart.supervision.watch import DRAIN_S, RESERVE_BYTES, StartRanks, run_ranks
 
@@ -106,17 +107,15 @@ def _supervise(box: Path, job: Job, stop: StopRequest, begin: StartRanks, peers:
     if not job.program.keeps_records and not start.number:
         _note_files(box, job, log)
     peers.connect_all(within_s=job.start_s, is_cancelled=lambda: stop.cause is not None)
-    checkpoints = ProgramCheckpoints.of(box, job, log.say)
-    if start.number:  # what the program saved last, and what it had half saved, when it was killed
-        checkpoints.final_poll(stop, ended_well=False)
+    snapshots = ProgramSnapshots.of(box, job, log.say)
     curves = LoggedCurves.of(box, job, log.say, is_host=peers.this_node.is_host)
     while True:
-        start = replace(start, resume=checkpoints.restore())
-        with checkpoints.watching(), curves.reading():
+        start = replace(start, resume=snapshots.restore(start.number))
+        with snapshots.watching(), curves.reading():
             observed = run_ranks(box, job, start, begin, stop, log, peers)
         if not job.program.keeps_records:
             _keep_native_stacks(box, observed, stop, log, peers)
-        checkpoints.final_poll(stop, ended_well=_all_exited_0(observed))
+        snapshots.final_poll(stop, [process.exit_code for process in observed.processes])
         diagnosis = with_gate(box, diagnose(box, observed))
         history.append(start_record_of(box, observed, diagnosis))
         log.say(f"{history[-1].reason}: {history[-1].detail}")
@@ -139,7 +138,17 @@ def _supervise(box: Path, job: Job, stop: StopRequest, begin: StartRanks, peers:
         push_last(box, job, stop)
     log.drain(within_s=DRAIN_S)
     outcome = _outcome(conclude(box, job, observed, diagnosis, history, before), decision, stop, log)
-    return replace(outcome, ended_at=time.time())
+    return replace(outcome, restored=_restored(box, snapshots.restored_step, log), ended_at=time.time())
+
+
+def _restored(box: Path, step: int, log: MergedLog) -> RestoredSnapshot | None:
+    """Return where a program that was restored at that step began; a later start than it had to is said."""
+    if not step:
+        return None
+    first = first_reported_step(box)
+    if first is not None and first < step:
+        log.say(f"WARNING: restored at step {step}, and the program began at step {first}")
+    return RestoredSnapshot(step=step, first_step=first)
 
 
 def _keep_native_stacks(
@@ -167,10 +176,6 @@ def _note_files(box: Path, job: Job, log: MergedLog) -> None:
         note_files(box, job)
     except OSError as error:
         log.say(f"WARNING: only files that `outputs` names can be downloaded: {error}")
-
-
-def _all_exited_0(observed: ObservedLaunch) -> bool:
-    return bool(observed.processes) and all(process.exit_code == 0 for process in observed.processes)
 
 
 def _wait_for_restart(decision: Restart | NoRestart, stop: StopRequest, peers: Peers) -> Restart | NoRestart:

@@ -91,6 +91,14 @@ def read_wandb(box: Path) -> WandbRun | None:
     return replace(run, state="crashed") if run.state == "running" else run
 
 
+def first_reported_step(box: Path) -> int | None:
+    """Return the step of the first line of the metrics; None: there is none."""
+    with suppress(OSError, ValueError, KeyError, TypeError), (box / layout.METRICS).open("rb") as file:
+        step = json.loads(file.readline(8192))["step"]
+        return step if isinstance(step, int) and step >= 0 else None
+    return None
+
+
 def read_checkpoint(box: Path) -> CheckpointEnd | None:
     """Verify every file of the newest complete checkpoint, and return its record."""
     latest = _json(box / layout.CHECKPOINTS / "latest.json")

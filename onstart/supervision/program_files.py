@@ -15,10 +15,8 @@ from pathlib import Path
 from stat import S_ISDIR, S_ISLNK, S_ISREG
 
 from vastrun.contract import layout
-from vastrun.contract.checkpoint_folder import looks_like_weights
-from vastrun.contract.job import OUTPUTS_PREFIXES, Job
+from vastrun.contract.job import Job
 from vastrun.contract.records import write_json
-from vastrun.onstart.supervision.checkpoint_entries import find_entries, printable
 
 MAX_ENTRIES = 200_000
 """Maximum files and folders of one search, which takes about two seconds."""
@@ -90,7 +88,7 @@ class FilesBefore:
 
 def note_files(box: Path, job: Job) -> None:
     """Record the files in the code folder before the program starts. Raises OSError."""
-    search = _Search(root=box / layout.CODE, caches=_caches(box, job))
+    search = FolderWalk(root=box / layout.CODE, caches=_caches(box, job))
     noted = {
         name: (stat.st_size, stat.st_mtime_ns) for name, stat in search.files() if not S_ISLNK(stat.st_mode)
     }
@@ -114,7 +112,7 @@ class ProgramFileSearch:
 
     def below(self, folder: str) -> Iterator[WrittenFile]:
         """Yield the written files of the code folder, or those behind links in the folder for outputs."""
-        search = _Search(root=self.box / folder, caches=_caches(self.box, self.job), left=self.max_entries)
+        search = FolderWalk(root=self.box / folder, caches=_caches(self.box, self.job), left=self.max_entries)
         for name, stat in search.files():
             path = search.root / name
             if S_ISLNK(stat.st_mode):
@@ -138,7 +136,7 @@ class ProgramFileSearch:
         if not S_ISDIR(stat.st_mode) or self.box.is_relative_to(target):
             return
         left = self.max_entries if self._left_behind_links is None else self._left_behind_links
-        search = _Search(root=target, caches=_caches(self.box, self.job), left=left)
+        search = FolderWalk(root=target, caches=_caches(self.box, self.job), left=left)
         for name, inner in search.files():
             if S_ISREG(inner.st_mode) and self.before.is_new(inner):
                 self.followed.add(link)
@@ -147,14 +145,13 @@ class ProgramFileSearch:
         self.cut += [link] if search.is_cut else []
 
 
-def files_below(folder: Path, box: Path, job: Job) -> Iterator[Path]:
-    """Yield the files and links in a folder, without caches, up to `MAX_ENTRIES`."""
-    for name, _ in _Search(root=folder, caches=_caches(box, job)).files():
-        yield folder / name
+def walk(folder: Path, box: Path, job: Job) -> FolderWalk:
+    """Return a walk through a folder of the box without the caches that the job names."""
+    return FolderWalk(root=folder, caches=_caches(box, job))
 
 
 @dataclass(kw_only=True)
-class _Search:
+class FolderWalk:
     """Walks a folder without its caches; links are not followed."""
 
     root: Path
@@ -164,6 +161,10 @@ class _Search:
 
     def files(self) -> Iterator[tuple[str, os.stat_result]]:
         """Yield the path below the folder and the state of each file and link."""
+        return (found for found in self.entries() if not S_ISDIR(found[1].st_mode))
+
+    def entries(self) -> Iterator[tuple[str, os.stat_result]]:
+        """Yield the path below the folder and the state of each file, link and folder."""
         waiting = [""]
         while waiting:
             below = waiting.pop()
@@ -175,14 +176,13 @@ class _Search:
                 continue
             for entry in entries:
                 name = below + entry.name
-                if entry.is_dir(follow_symlinks=False):
-                    if not self._is_cache(entry):
-                        waiting.append(f"{name}/")
-                elif not entry.name.endswith(".pyc"):
-                    try:
-                        yield name, entry.stat(follow_symlinks=False)
-                    except OSError:
-                        continue
+                is_folder = entry.is_dir(follow_symlinks=False)
+                if entry.name.endswith(".pyc") or (is_folder and self._is_cache(entry)):
+                    continue
+                if is_folder:
+                    waiting.append(f"{name}/")
+                with suppress(OSError):  # removed meanwhile
+                    yield name, entry.stat(follow_symlinks=False)
 
     def _entries(self, below: str) -> list[os.DirEntry[str]]:
         entries = []
@@ -209,31 +209,6 @@ def _caches(box: Path, job: Job) -> frozenset[str]:
     return frozenset(os.path.normpath(box / layout.CODE / name) for name in named)
 
 
-def unmatched_weights(box: Path, job: Job) -> str:
-    """Return the path of the largest weights that the program wrote, as `checkpoints` would name it.
-
-    Empty: something matches `checkpoints`, the program wrote no weights, or the job has no `checkpoints`.
-    """
-    settings, before = job.checkpoints, FilesBefore.read(box)
-    if settings is None or before is None or find_entries(settings.folder(box), settings.pattern).entries:
-        return ""
-    search = ProgramFileSearch(box=box, job=job, before=before)
-    weights = [
-        file
-        for file in (*search.below(layout.CODE), *_in_outputs(box, job))
-        if looks_like_weights(file.path.name, file.size)
-    ]
-    if not weights:
-        return ""
-    path = max(weights, key=lambda file: file.size).path
-    for folder, prefix in ((box / layout.CODE, ""), (box / layout.OUTPUTS, OUTPUTS_PREFIXES[0])):
-        if path.is_relative_to(folder):
-            return printable(f"{prefix}{path.relative_to(folder)}")[:200]
-    return ""
-
-
-def _in_outputs(box: Path, job: Job) -> Iterator[WrittenFile]:
-    for path in files_below(box / layout.OUTPUTS, box, job):
-        with suppress(OSError):  # removed meanwhile
-            if path.is_file():
-                yield WrittenFile(path=path, size=path.stat().st_size)
+def printable(name: str) -> str:
+    """Return the name with its control characters escaped."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape", "replace").decode() for c in name)

@@ -92,7 +92,8 @@ def main() -> NoReturn:
 def program_of(job: Job, environment: Mapping[str, str]) -> tuple[str, ...]:
     """Return the command line of a rank, with `{resume}` replaced where the job has checkpoints."""
     path = environment.get(RESUME, "")
-    return job.rank_command if job.checkpoints is None else with_resume(job.rank_command, path)
+    has_checkpoints = job.checkpoints is not None and job.checkpoints.files is not None
+    return with_resume(job.rank_command, path) if has_checkpoints else job.rank_command
 
 
 def run(box: Path, rank: int, start: Callable[[], Child | ForkedProgram]) -> NoReturn:

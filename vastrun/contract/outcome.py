@@ -170,6 +170,16 @@ class CheckpointEnd:
 
 
 @dataclass(frozen=True, kw_only=True)
+class RestoredSnapshot:
+    """The snapshot of a user's program that was put back before its first start."""
+
+    step: Step
+    """The program's step when it saved that state."""
+    first_step: Step | None = None
+    """The first step that the program reported after it; None: it reported none."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class WandbRun:
     """The W&B run of this training."""
 
@@ -254,6 +264,8 @@ class Outcome:
     last_loss: float | None = None
     loss_finite: bool | None = None
     checkpoint: CheckpointEnd | None = None
+    restored: RestoredSnapshot | None = None
+    """None: there was none, or its program reported no steps."""
     scores: Annotated[dict[Name, float], MaxLength(1000)] | None = None
     """Scores of the final record (rollout_nrmse, persistence_nrmse); None: it has none."""
     wandb: WandbRun | None = None
