@@ -144,19 +144,12 @@ def _code_warnings(spec: JobSpec) -> Iterator[str]:
             known = {Path(text).expanduser().resolve() for text in named}
             withheld = [name for name in tree.withheld if (tree.root / name).resolve() not in known]
             pointers = [file.name for file in tree.files if is_lfs_pointer(file)]
-    for paths, text in (
-        (
-            ignored_data(spec),
-            "ignored by git, so not uploaded, and the code names {them}; "
-            "if the program reads {them}, add {them} to code.include",
-        ),
-        (
-            withheld,
-            "not uploaded, since {they} hold{s} credentials; hand them to the program with secrets, "
-            "or add {them} to code.include",
-        ),
-        (pointers, "git LFS has not fetched {them}: type git lfs pull"),
-    ):
+    ignored = "ignored by git, so not uploaded, and the code names {them}; "
+    ignored += "if the program reads {them}, add {them} to code.include"
+    secret = "not uploaded, since {they} hold{s} credentials; hand them to the program with secrets, "
+    secret += "or add {them} to code.include"
+    unfetched = "git LFS has not fetched {them}: type git lfs pull"
+    for paths, text in ((ignored_data(spec), ignored), (withheld, secret), (pointers, unfetched)):
         if paths:
             more = f" and {len(paths) - _MAX_IGNORED} more" if len(paths) > _MAX_IGNORED else ""
             words = ("it", "it", "s") if len(paths) == 1 else ("them", "they", "")

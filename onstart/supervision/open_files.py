@@ -73,7 +73,10 @@ def _mapped(process: Path, inside: str) -> Iterator[FileId]:
 
 @contextmanager
 def stopped_program() -> Iterator[None]:
-    """Stop all processes below this one for as long as the block runs; a write that has begun ends first."""
+    """Stop all processes below this one for as long as the block runs; a write that has begun ends first.
+
+    Raises TimeoutError, an OSError, when one does not stop.
+    """
     guard = subprocess.Popen(
         ["sh", "-c", _CONTINUE], stdin=subprocess.PIPE, text=True, bufsize=1, start_new_session=True
     )
@@ -88,7 +91,9 @@ def stopped_program() -> Iterator[None]:
                 guard.stdin.write(f"{pid}\n")
                 with suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGSTOP)
-            while time.monotonic() < deadline and not all(map(_is_stopped, held[1:])):
+            while not all(map(_is_stopped, held[1:])):
+                if time.monotonic() > deadline:
+                    raise TimeoutError("a process of the program does not stop: it waits for its disk")
                 time.sleep(0.0005)
         yield
     finally:

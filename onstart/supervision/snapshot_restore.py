@@ -44,8 +44,6 @@ ASIDE_FOLDER = "tmp/incomplete"
 _MAX_STATE_BYTES = 32 << 20
 _MAX_ENTRIES = 100_000
 _CODE = re.compile(r"\.(py[cdw]?|so|dylib|sh)$", re.IGNORECASE)
-_NICE = 10
-_MAX_NAMED = 3
 _Name = Annotated[str, MaxLength(4096)]
 
 
@@ -156,8 +154,8 @@ class Restore:
             self._link(name, target)
         for why in sorted(set(self._left.values())):
             left = [printable(name) for name, text in self._left.items() if text == why]
-            more = f" and {len(left) - _MAX_NAMED} more" if len(left) > _MAX_NAMED else ""
-            self.say(f"snapshot: {', '.join(left[:_MAX_NAMED])}{more} not restored: {why}")
+            more = f" and {len(left) - 3} more" if len(left) > 3 else ""
+            self.say(f"snapshot: {', '.join(left[:3])}{more} not restored: {why}")
 
     def _file(self, name: str, file: FileChecksum) -> None:
         target, source = self.box / name, self.checkpoint / file.path
@@ -206,14 +204,11 @@ class Restore:
         return name not in self._left
 
     def _is_shipped(self, name: str) -> bool:
-        path = PurePosixPath(name)
-        if self._before is None or not path.is_relative_to(layout.CODE):
+        target, before = self.box / name, self._before
+        if not name.startswith(f"{layout.CODE}/") or not os.path.lexists(target):
             return False
-        shown = path.relative_to(layout.CODE).as_posix()
-        target = self.box / name
-        if not os.path.lexists(target):
-            return False
-        return shown in self._before.noted or target.is_symlink() or self._before.is_cut
+        own = name.removeprefix(f"{layout.CODE}/")
+        return before is None or before.is_cut or target.is_symlink() or own in before.noted
 
 
 def _folder_of(box: Path, name: str) -> Path | None:
@@ -372,7 +367,7 @@ class ProgramSnapshots:
 
     def _watch(self, watcher: Snapshots) -> None:
         with suppress(OSError):
-            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICE)
+            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), 10)
         while not self._stopping.wait(min(watcher.pause_s, watcher.settings.every_s)):
             if any(process.exit_code for process in read_processes(self.box)):
                 # A file that a killed rank left half written does not change either: the final look decides.

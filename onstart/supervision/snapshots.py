@@ -42,7 +42,6 @@ POLL_S = 2.0
 _SCAN_SHARE = 0.05
 """Maximum share of a processor that looking at the files takes: the pause grows with their number."""
 _CHUNK = 1 << 20
-_MAX_DIGITS = 9
 _CHECKPOINT_SHARE = 0.1
 """A checkpoint has at least this share of the bytes of the largest one; a smaller match lies beside them."""
 
@@ -328,7 +327,7 @@ class Snapshots:
         steps = [step_of(path) for folder in folders for path in newest_first(folder)[:1]]
         path = PurePosixPath(resume)
         numbers = re.findall(r"\d+", path.name if (self.box / resume).is_dir() else path.stem)
-        named = int(numbers[-1]) if numbers and len(numbers[-1]) <= _MAX_DIGITS else self._reported_step()
+        named = int(numbers[-1]) if numbers and len(numbers[-1]) < 10 else self._reported_step()
         return max(named, max([*steps, self._step]) + 1)
 
     def _reported_step(self) -> int:

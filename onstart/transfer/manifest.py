@@ -20,7 +20,7 @@ from vastrun.contract.job import Job, matching_files, matching_paths, working_fo
 from vastrun.contract.outcome import FileChecksum
 from vastrun.contract.records import write_json
 from vastrun.onstart.supervision.program_files import printable
-from vastrun.onstart.transfer.program_outputs import ProgramOutputs, lineage
+from vastrun.onstart.transfer.program_outputs import ProgramOutputs, lineage, link_files_elsewhere
 
 _STILL_WRITTEN = (layout.LOG, layout.EXIT, layout.MANIFEST)
 MAX_FILES = 50_000
@@ -81,6 +81,8 @@ def build_listing(
     checksums, for a caller that needs only the omitted files.
     """
     job = job_of(box)
+    if job is not None:
+        link_files_elsewhere(box, job)
     outputs = None if job is None else ProgramOutputs.of(box, job)
     excluded = frozenset((*_excluded_paths(box, job), *_large_snapshots(box, max_files // 2)))
     named = frozenset(_named_outputs(box, job, excluded))

@@ -5,14 +5,21 @@ Standard library only.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from stat import S_ISREG
 
 from vastrun.contract import layout
-from vastrun.contract.checkpoint_folder import MANIFEST, newest_first
+from vastrun.contract.checkpoint_folder import MANIFEST, MIN_BYTES, newest_first
 from vastrun.contract.job import Job, matching_paths
-from vastrun.onstart.supervision.program_files import FilesBefore, ProgramFileSearch, WrittenFile
+from vastrun.onstart.supervision.program_files import FilesBefore, ProgramFileSearch, WrittenFile, walk
+
+ELSEWHERE = f"{layout.OUTPUTS}/elsewhere"
+"""Folder with links to what the program wrote outside of the box."""
+_FOLDERS = ("/workspace", "/data", "/mnt")
+"""Where programs for rented machines write, besides the home folder."""
 
 
 @dataclass(kw_only=True)
@@ -55,7 +62,8 @@ class ProgramOutputs:
         unselected: list[tuple[WrittenFile, str]] = []
         left_bytes = self.job.outputs_gb * 1e9
         for file in self.written:
-            if file.path.is_relative_to(self.box / layout.OUTPUTS):
+            is_output = file.path.is_relative_to(self.box / layout.OUTPUTS)
+            if is_output and not file.path.is_relative_to(self.box / ELSEWHERE):
                 downloads.append(file)
             elif self.job.named_outputs:
                 unselected.append((file, "not named in outputs"))
@@ -78,6 +86,25 @@ class ProgramOutputs:
             return self.search.before.is_new(link.stat())
         except OSError:
             return False
+
+
+def link_files_elsewhere(box: Path, job: Job) -> None:
+    """Link what was written outside of the box since the program started, on a machine of the run alone.
+
+    Files below 1 MB are left out, as those of caches are.
+    """
+    before = None if job.program.keeps_records else FilesBefore.read(box)
+    if before is None or os.environ.get("VASTRUN_PROVIDER") not in ("vast", "docker"):
+        return
+    for root in (Path(os.path.expanduser("~")), *map(Path, _FOLDERS)):  # noqa: PTH111
+        search = walk(root, box, job)
+        search.caches = {*search.caches, str(box)}
+        for name, stat in search.files():
+            place, path = box / ELSEWHERE / f"{root}/{name}".lstrip("/"), root / name
+            is_written = S_ISREG(stat.st_mode) and stat.st_size >= MIN_BYTES and before.is_new(stat)
+            if is_written and not os.path.lexists(place):
+                place.parent.mkdir(parents=True, exist_ok=True)
+                place.symlink_to(path)
 
 
 def lineage(path: Path) -> frozenset[str]:

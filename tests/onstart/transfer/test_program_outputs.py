@@ -254,3 +254,25 @@ def test_a_record_that_is_none_finds_nothing(box: Path, content: str) -> None:
     program.write("x.pt")
     (box / layout.FILES_BEFORE).write_text(content)
     assert program.downloaded() == []
+
+
+@pytest.mark.parametrize(("provider", "is_found"), [("vast", True), ("docker", True), ("local", False)])
+def test_weights_outside_of_the_box_are_found_on_a_machine_of_the_run_alone(
+    provider: str, is_found: bool, box: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = tmp_path / "home"
+    home.mkdir()
+    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.setenv("VASTRUN_PROVIDER", provider)
+    (home / "of_the_image.bin").write_bytes(bytes(2_000_000))
+    program = Program(box, outputs_gb=0.004)
+    program.start()
+    for name, size in (("out/model.pt", 3_000_000), ("out/large.pt", 5_000_000), ("note.txt", 10)):
+        (home / name).parent.mkdir(exist_ok=True)
+        (home / name).write_bytes(bytes(size))
+    (home / ".cache").mkdir()
+    (home / ".cache/hub.bin").write_bytes(bytes(2_000_000))
+    start = f"run/outputs/elsewhere{home}/out"
+    for _ in range(2):
+        assert program.downloaded() == ([f"{start}/model.pt"] if is_found else [])
+        assert list(program.left_out()) == ([f"{start}/large.pt"] if is_found else [])
