@@ -5,12 +5,14 @@ Standard library only.
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from vastrun.contract.error_texts import FAILED_DEVICE, NO_MEMORY
+from vastrun.contract.errors import FAILED_DEVICE, NO_MEMORY
 from vastrun.contract.outcome import Reason
 
 _IN_WORKER = re.compile(r"Caught \w{1,80} in (.{1,200})\.$")
@@ -22,7 +24,6 @@ _NCCL_LAST = "Last error:"
 _NCCL_LINES = 6
 """Lines below an error of NCCL in which its reason is looked for."""
 
-_TAIL = 1 << 16
 _HEADER = "Traceback (most recent call last):"
 _RANK_PREFIX = re.compile(r"^\[rank\d+\]: ?", re.MULTILINE)
 """Prefix that torch adds to each line of a traceback once a process group exists."""
@@ -62,22 +63,26 @@ class Raised:
 
 def last_raised(log: Path) -> Raised | None:
     """Return the last exception in a program's log; None when there is none."""
-    return parse_raised(_tail(log))
+    return parse_raised(_end_of(log))
 
 
 def last_abort(log: Path) -> Raised | None:
     """Return from a program's log why NCCL's watchdog aborted it; None when it did not."""
-    text = _tail(log)
+    text = _end_of(log)
     found = next((met for pattern in _WATCHDOG if (met := pattern.search(text))), None)
     return Raised(exception=found[1].strip(), traceback=found[0].strip()) if found else None
 
 
-def _tail(log: Path) -> str:
-    if not log.exists():
-        return ""
-    with log.open("rb") as file:
-        file.seek(max(0, log.stat().st_size - _TAIL))
-        return file.read().decode("utf-8", errors="replace")
+def _end_of(log: Path) -> str:
+    return read_end(log, 1 << 16).decode("utf-8", errors="replace")
+
+
+def read_end(path: Path, max_bytes: int) -> bytes:
+    """Return the last bytes of a file; empty where it cannot be read."""
+    with suppress(OSError), path.open("rb") as file:
+        file.seek(max(0, os.fstat(file.fileno()).st_size - max_bytes))
+        return file.read(max_bytes)
+    return b""
 
 
 def parse_raised(text: str) -> Raised | None:

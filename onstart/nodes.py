@@ -62,12 +62,7 @@ def this_node_of(nodes: int, environ: Mapping[str, str]) -> ThisNode:
     host, port = _endpoint(environ.get("VASTRUN_RENDEZVOUS", ""))
     address = own_address(host, port)
     return ThisNode(
-        node=node,
-        nodes=nodes,
-        host=host,
-        port=port,
-        address=address,
-        interface=interface_of(address),
+        node=node, nodes=nodes, host=host, port=port, address=address, interface=interface_of(address)
     )
 
 

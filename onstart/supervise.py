@@ -18,23 +18,26 @@ from pathlib import Path
 
 from vastrun.contract import layout
 from vastrun.contract.job import Job
-from vastrun.contract.outcome import REASONS, Outcome, StartRecord
+from vastrun.contract.outcome import REASONS, Outcome, RestoredSnapshot, StartRecord
 from vastrun.contract.records import write_atomically
 from vastrun.onstart.nodes import this_node_of, torchrun_line
 from vastrun.onstart.supervision.agents import EARLY_START, Agents, wait_for_start_signal
 from vastrun.onstart.supervision.checkpoint_push import push_last
-from vastrun.onstart.supervision.checkpoint_restore import ProgramCheckpoints
 from vastrun.onstart.supervision.diagnosis import Diagnosis, ObservedLaunch, diagnose
 from vastrun.onstart.supervision.environment import lowers_debug
 from vastrun.onstart.supervision.evidence import (
     NO_STAMPS,
     Stamp,
     finish_wandb_run,
+    first_reported_step,
     read_checkpoint,
     read_final,
     read_wandb,
     run_checks,
+    stage_ends,
+    stage_of,
     stamp_files,
+    with_gate,
 )
 from vastrun.onstart.supervision.launch import archive_start, first_start
 from vastrun.onstart.supervision.logged_curves import LoggedCurves
@@ -46,12 +49,11 @@ from vastrun.onstart.supervision.progress import last_loss
 from vastrun.onstart.supervision.ranklogs import MergedLog
 from vastrun.onstart.supervision.restart_decision import agree_on_restart, unreachable_text
 from vastrun.onstart.supervision.restarts import NoRestart, Restart, Start
-from vastrun.onstart.supervision.stage_ends import stage_ends, stage_of, with_gate
+from vastrun.onstart.supervision.snapshot_restore import ProgramSnapshots
 from vastrun.onstart.supervision.stop import StopRequest, stop_text
 from vastrun.onstart.supervision.watch import DRAIN_S, RESERVE_BYTES, StartRanks, run_ranks
 
 _KILL_S = 5.0
-_POLL_INTERVAL_S = 0.1
 
 
 def main(begin: StartRanks | None = None) -> int:
@@ -62,7 +64,10 @@ def main(begin: StartRanks | None = None) -> int:
         wait_for_start_signal(box, agents)
     started_at, job = time.time(), None
     stop = StopRequest.listen(box / layout.STOP)
-    reserve = _reserve(box)
+    # Space on a full disk: the file is deleted before the outcome is written.
+    reserve = box / layout.RUN / ".reserve"
+    reserve.parent.mkdir(parents=True, exist_ok=True)
+    reserve.write_bytes(bytes(RESERVE_BYTES))
     try:
         job = Job.read(box)
         this_node = this_node_of(job.nodes, os.environ)
@@ -80,14 +85,6 @@ def main(begin: StartRanks | None = None) -> int:
     # The evidence comes first: a stop may not leave enough time for trackers.
     write_atomically(box / layout.OUTCOME, finish_wandb_run(box, job, outcome, exit_code).to_json())
     return exit_code
-
-
-def _reserve(box: Path) -> Path:
-    """Reserve disk space with a file that is deleted before the outcome is written, for a full disk."""
-    path = box / layout.RUN / ".reserve"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(bytes(RESERVE_BYTES))
-    return path
 
 
 def _shown(command: str) -> str:
@@ -110,17 +107,15 @@ def _supervise(box: Path, job: Job, stop: StopRequest, begin: StartRanks, peers:
     if not job.program.keeps_records and not start.number:
         _note_files(box, job, log)
     peers.connect_all(within_s=job.start_s, is_cancelled=lambda: stop.cause is not None)
-    checkpoints = ProgramCheckpoints.of(box, job, log.say)
-    if start.number:  # what the program saved last, and what it had half saved, when it was killed
-        checkpoints.final_poll(stop, ended_well=False)
+    snapshots = ProgramSnapshots.of(box, job, log.say)
     curves = LoggedCurves.of(box, job, log.say, is_host=peers.this_node.is_host)
     while True:
-        start = replace(start, resume=checkpoints.restore())
-        with checkpoints.watching(), curves.reading():
+        start = replace(start, resume=snapshots.restore(start.number))
+        with snapshots.watching(), curves.reading():
             observed = run_ranks(box, job, start, begin, stop, log, peers)
         if not job.program.keeps_records:
             _keep_native_stacks(box, observed, stop, log, peers)
-        checkpoints.final_poll(stop, ended_well=_all_exited_0(observed))
+        snapshots.final_poll(stop, [process.exit_code for process in observed.processes])
         diagnosis = with_gate(box, diagnose(box, observed))
         history.append(start_record_of(box, observed, diagnosis))
         log.say(f"{history[-1].reason}: {history[-1].detail}")
@@ -143,7 +138,17 @@ def _supervise(box: Path, job: Job, stop: StopRequest, begin: StartRanks, peers:
         push_last(box, job, stop)
     log.drain(within_s=DRAIN_S)
     outcome = _outcome(conclude(box, job, observed, diagnosis, history, before), decision, stop, log)
-    return replace(outcome, ended_at=time.time())
+    return replace(outcome, restored=_restored(box, snapshots.restored_step, log), ended_at=time.time())
+
+
+def _restored(box: Path, step: int, log: MergedLog) -> RestoredSnapshot | None:
+    """Return where a program that was restored at that step began; a later start than it had to is said."""
+    if not step:
+        return None
+    first = first_reported_step(box)
+    if first is not None and first < step:
+        log.say(f"WARNING: restored at step {step}, and the program began at step {first}")
+    return RestoredSnapshot(step=step, first_step=first)
 
 
 def _keep_native_stacks(
@@ -173,10 +178,6 @@ def _note_files(box: Path, job: Job, log: MergedLog) -> None:
         log.say(f"WARNING: only files that `outputs` names can be downloaded: {error}")
 
 
-def _all_exited_0(observed: ObservedLaunch) -> bool:
-    return bool(observed.processes) and all(process.exit_code == 0 for process in observed.processes)
-
-
 def _wait_for_restart(decision: Restart | NoRestart, stop: StopRequest, peers: Peers) -> Restart | NoRestart:
     """Wait until the restart is due or a stop is requested; a lost node cancels the restart."""
     if isinstance(decision, NoRestart):
@@ -188,7 +189,7 @@ def _wait_for_restart(decision: Restart | NoRestart, stop: StopRequest, peers: P
         peers.publish(stop_cause=stop.cause)
         if stop.cause is not None or peers.lost or time.monotonic() >= until:
             break
-        time.sleep(_POLL_INTERVAL_S)
+        time.sleep(0.1)
     return NoRestart(why=unreachable_text(peers)) if peers.lost and stop.cause is None else decision
 
 
@@ -204,9 +205,10 @@ def _restart_line(start: Start, job: Job, ended: StartRecord) -> str:
 def _outcome(last: Outcome, decision: Restart | NoRestart, stop: StopRequest, log: MergedLog) -> Outcome:
     """Return the final outcome after the last start."""
     if isinstance(decision, Restart):
-        stopped = stopped_between(last, stop.cause or "stopped")
-        log.say(f"stopped: {stopped.detail}")
-        return stopped
+        cause = stop.cause or "stopped"
+        detail = f"{stop_text(cause)} before the ranks were restarted, after: {last.detail}"
+        log.say(f"stopped: {detail}")
+        return replace(last, reason="stopped", stop_cause=cause, detail=detail)
     if last.reason not in ("finished", "stopped"):
         log.say(f"no restart: {decision.why}")
     return last
@@ -269,12 +271,6 @@ def conclude(
         stages=stage_ends(box, job, starts),
         starts=tuple(starts),
     )
-
-
-def stopped_between(outcome: Outcome, stop_cause: str) -> Outcome:
-    """Return the outcome of a stop request before a restart of the ranks."""
-    detail = f"{stop_text(stop_cause)} before the ranks were restarted, after: {outcome.detail}"
-    return replace(outcome, reason="stopped", stop_cause=stop_cause, detail=detail)
 
 
 def supervisor_failure(error: BaseException, job: Job | None, started_at: float) -> Outcome:

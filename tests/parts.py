@@ -88,11 +88,7 @@ PARTS: Mapping[str, Part] = {
         is_here=ssh_servers.may_hand_out_terminals,
         debian="sudo mount -o remount,gid=5 /dev/pts",
     ),
-    "ssh": Part(
-        what="OpenSSH's client",
-        is_here=_has("ssh"),
-        debian="sudo apt-get install openssh-client",
-    ),
+    "ssh": Part(what="OpenSSH's client", is_here=_has("ssh"), debian="sudo apt-get install openssh-client"),
     "jupyter": Part(
         what="a notebook's kernel",
         is_here=lambda: all(map(find_spec, ("nbclient", "ipykernel", "pandas"))),
@@ -138,10 +134,7 @@ PARTS: Mapping[str, Part] = {
         is_system=True,
     ),
     "axe": Part(
-        what="axe-core",
-        is_here=axe.is_here,
-        debian="make .venv/stamps/dev",
-        macos="make .venv/stamps/dev",
+        what="axe-core", is_here=axe.is_here, debian="make .venv/stamps/dev", macos="make .venv/stamps/dev"
     ),
     "mkdocs": Part(
         what="mkdocs",

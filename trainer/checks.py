@@ -4,8 +4,6 @@ They find faults that would not end a training, but make it worthless: values th
 are, to the last bit, or the ranks that differ are named.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections import Counter

@@ -1,7 +1,5 @@
 """Training loop: set up, train step by step, save, validate, evaluate."""
 
-from __future__ import annotations
-
 import gc
 import math
 import time
@@ -58,11 +56,7 @@ def _set_up(rank: Rank, job: Job, config: TrainConfig, heart: Heartbeat) -> Sess
 
 
 def _train(
-    session: Session,
-    heart: Heartbeat,
-    stop: StopSignal,
-    profiler: Profiler,
-    metrics: Metrics | None,
+    session: Session, heart: Heartbeat, stop: StopSignal, profiler: Profiler, metrics: Metrics | None
 ) -> Reason:
     config, step = session.config, session.start
     vote = StopVote(session.ranks, step)

@@ -5,8 +5,6 @@ are averaged during the backward pass. With `fsdp2` every rank holds a shard of 
 gathered only while it computes.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass

@@ -3,8 +3,6 @@
 Everything that must happen before torch is imported is here; set-up and loop are in `trainer/loop.py`.
 """
 
-from __future__ import annotations
-
 import faulthandler
 import gc
 import signal

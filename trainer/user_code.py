@@ -1,7 +1,5 @@
 """User code: import modules of the job's `code:` folder, and explain what fails in them. No torch."""
 
-from __future__ import annotations
-
 import importlib
 import sys
 import traceback

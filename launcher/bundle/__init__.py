@@ -22,7 +22,7 @@ from vastrun.launcher.config import program_of
 from vastrun.launcher.config.program_kinds import program_spec
 from vastrun.launcher.core import NOTHING, Bundle, Origin, Run
 from vastrun.launcher.core.errors import JobValueError, StorageError, UsageError
-from vastrun.launcher.core.job import Checkpoints, Code, JobSpec
+from vastrun.launcher.core.job import Code, JobSpec
 from vastrun.launcher.core.secrets import public_values
 from vastrun.launcher.package_files import library_dir, onstart_dir
 
@@ -236,7 +236,7 @@ def _job(run: Run, spec: JobSpec, code: dict[str, Any] | None) -> dict[str, Any]
         "success": None if spec.success is None else asdict(spec.success),
         "outputs": spec.outputs,
         "outputs_gb": spec.outputs_gb,
-        "checkpoints": _own_checkpoints(spec.checkpoints),
+        "checkpoints": _snapshots(spec),
         "data": [asdict(f) | {"path": f.target, "max_bytes": f.max_bytes} for f in spec.data],
         "push": spec.checkpoints.push,
         "start_from": spec.checkpoints.start_from,
@@ -245,10 +245,12 @@ def _job(run: Run, spec: JobSpec, code: dict[str, Any] | None) -> dict[str, Any]
     }
 
 
-def _own_checkpoints(checkpoints: Checkpoints) -> dict[str, Any] | None:
-    if checkpoints.files is None:
+def _snapshots(spec: JobSpec) -> dict[str, Any] | None:
+    """Several machines have no common moment, and a program that keeps records saves on its own."""
+    if spec.nodes > 1 or program_spec(spec).keeps_records:
         return None
-    return {"files": checkpoints.files, "keep": checkpoints.keep, "every_s": checkpoints.every_s}
+    named = spec.checkpoints
+    return {"files": named.files, "keep": named.keep, "every_s": named.every_s}
 
 
 def _continues(spec: JobSpec, origin: Origin) -> list[str]:

@@ -11,6 +11,7 @@ from fnmatch import fnmatchcase
 from itertools import chain
 from pathlib import Path, PurePosixPath
 
+from vastrun.launcher.bundle.credentials import holds_credentials
 from vastrun.launcher.bundle.git_reader import Repository, repository_of
 from vastrun.launcher.bundle.outgoing import OutgoingFile, is_inner_folder, outgoing_files, walk
 from vastrun.launcher.core.errors import JobValueError, UsageError
@@ -40,6 +41,8 @@ class Worktree:
     """Commit; None outside of git."""
     dirty: bool
     """Something is not committed."""
+    withheld: tuple[str, ...] = ()
+    """Files that are left out since they hold credentials."""
 
     @property
     def paths(self) -> tuple[str, ...]:
@@ -58,15 +61,17 @@ def worktree(folder: str, exclude: Sequence[str] = (), include: Sequence[str] = 
     with repository_of(root) as repository:
         commit, dirty = repository.commit(root) if repository else (None, False)
         listed = _listed(root, repository) if repository else walk(root, skip=_is_left_out)
-        names = (name for name in chain(listed, _included(root, include)) if not _excluded(name, exclude))
+        included = list(_included(root, include))
+        names = (name for name in chain(listed, included) if not _excluded(name, exclude))
         found = {file.name: file for file in outgoing_files(root, names)}
-        files = tuple(found[name] for name in sorted(found))
+        withheld = {name for name in found.keys() - set(included) if holds_credentials(found[name])}
+        files = tuple(found[name] for name in sorted(found.keys() - withheld))
         if not files:
             hint = "git ignores everything in it" if repository else ""
             raise JobValueError(f"code.path: {root} has no file to upload", hint=hint)
         # A data set that lies in the checkout is reported here, not after an hour of upload.
         _check_size(root, files)
-    return Worktree(root=root, files=files, commit=commit, dirty=dirty)
+    return Worktree(root=root, files=files, commit=commit, dirty=dirty, withheld=tuple(sorted(withheld)))
 
 
 def code_of(path: Path) -> bytes:
@@ -102,8 +107,11 @@ def why_not_shipped(
     try:
         if inner.is_absolute() or ".." in inner.parts or not (root / inner).is_file():
             return None
-        if str(inner) in worktree(folder, exclude, include).paths:
+        tree = worktree(folder, exclude, include)
+        if str(inner) in tree.paths:
             return None
+        if str(inner) in tree.withheld:
+            return "left out, since it holds credentials"
         if _excluded(str(inner), exclude):
             return "named by code.exclude"
         with repository_of(root) as repository:

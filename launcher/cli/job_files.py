@@ -122,7 +122,7 @@ def job_warnings(spec: JobSpec, offers: Sequence[Offer], *, free: bool, local: b
             "or env: {WANDB_MODE: offline} to record without one"
         )
     yield from _lightning_warnings(spec)
-    yield from _ignored_data_warning(spec)
+    yield from _code_warnings(spec)
     if spec.resources.gpus == 0 and not free and offers and offers[0].gpus:
         yield (
             f"resources.gpus is 0, but this provider rents machines with GPUs only: {offers[0].gpus} x "
@@ -130,16 +130,31 @@ def job_warnings(spec: JobSpec, offers: Sequence[Offer], *, free: bool, local: b
         )
 
 
-def _ignored_data_warning(spec: JobSpec) -> Iterator[str]:
-    from vastrun.launcher.bundle.ignored_data import ignored_data  # slow to import: all that packs
+def _code_warnings(spec: JobSpec) -> Iterator[str]:
+    """Yield warnings about files of the code folder that are not uploaded, or not what they seem."""
+    from vastrun.launcher.bundle.checkout import worktree  # slow to import: all that packs
+    from vastrun.launcher.bundle.credentials import is_lfs_pointer
+    from vastrun.launcher.bundle.ignored_data import ignored_data
 
-    if paths := ignored_data(spec):
-        more = f" and {len(paths) - _MAX_IGNORED} more" if len(paths) > _MAX_IGNORED else ""
-        named, them = ", ".join(map(one_line, paths[:_MAX_IGNORED])), "it" if len(paths) == 1 else "them"
-        yield (
-            f"{named}{more}: ignored by git, so not uploaded, and the code names {them}; "
-            f"if the program reads {them}, add {them} to code.include"
-        )
+    withheld, pointers = list[str](), list[str]()
+    if spec.code is not None:
+        with suppress(UsageError, OSError, RuntimeError):  # the upload says why
+            tree = worktree(spec.code.path, spec.code.exclude, spec.code.include)
+            named = [text for each in spec.secrets for text in (each.file, each.env_file) if text is not None]
+            known = {Path(text).expanduser().resolve() for text in named}
+            withheld = [name for name in tree.withheld if (tree.root / name).resolve() not in known]
+            pointers = [file.name for file in tree.files if is_lfs_pointer(file)]
+    ignored = "ignored by git, so not uploaded, and the code names {them}; "
+    ignored += "if the program reads {them}, add {them} to code.include"
+    secret = "not uploaded, since {they} hold{s} credentials; hand them to the program with secrets, "
+    secret += "or add {them} to code.include"
+    unfetched = "git LFS has not fetched {them}: type git lfs pull"
+    for paths, text in ((ignored_data(spec), ignored), (withheld, secret), (pointers, unfetched)):
+        if paths:
+            more = f" and {len(paths) - _MAX_IGNORED} more" if len(paths) > _MAX_IGNORED else ""
+            words = ("it", "it", "s") if len(paths) == 1 else ("them", "they", "")
+            told = text.format(**dict(zip(("them", "they", "s"), words, strict=True)))
+            yield f"{', '.join(map(one_line, paths[:_MAX_IGNORED]))}{more}: {told}"
 
 
 def nested_launcher(spec: JobSpec) -> str | None:

@@ -234,9 +234,10 @@ def _own_checkpoints(spec: JobSpec) -> Iterator[Conflict]:
         if command is not None and any("{resume:" in word for word in command):
             text = "{resume:...} needs checkpoints: which of its files to continue from, as in checkpoints/*"
             yield Conflict(("command",), text, (path,))
-        for key in ("keep", "every_s"):
-            if getattr(spec.checkpoints, key) != getattr(Checkpoints(), key):
-                yield Conflict(("checkpoints", key), "needs checkpoints.files", (path,))
+        if spec.checkpoints.keep != Checkpoints().keep:
+            yield Conflict(("checkpoints", "keep"), "needs checkpoints.files", (path,))
+        if spec.checkpoints.every_s != Checkpoints().every_s and (command is None or spec.nodes > 1):
+            yield Conflict(("checkpoints", "every_s"), "is for command on one machine only")
         return
     if command is None:
         program = program_of(spec)

@@ -136,14 +136,14 @@ class Success:
 
 @dataclass(frozen=True, kw_only=True)
 class Checkpoints:
-    """Files of a command that are checkpoints, and where checkpoints are uploaded besides the download."""
+    """Snapshots of a command, its files that are checkpoints, and where both are uploaded, too."""
 
     files: Annotated[str, MinLen(1)] | None = None
-    """A glob relative to the code folder or in `$VASTRUN_OUTPUTS/`; each match is one of `command`."""
+    """A glob relative to the code folder or in `$VASTRUN_OUTPUTS/`; `{resume}` names the newest match."""
     keep: Annotated[int, Ge(1), Le(100)] = 2
-    """Number of the newest checkpoints that are kept."""
+    """Number of the newest matches that a snapshot has."""
     every_s: Positive = 60.0
-    """Min. seconds between two checkpoints of `command` that are kept while it runs."""
+    """Min. seconds between two snapshots of what `command` wrote."""
     push: str | None = None
     """URL of fsspec to which the box pushes checkpoints."""
     start_from: str | None = None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from vastrun.contract.data_files import EXIT_OF_BLAME, Blame
@@ -168,11 +168,27 @@ def _proofs(outcome: Outcome, evidence: Evidence, spec: JobSpec, node: int) -> l
 
 
 def _proofs_of_training(outcome: Outcome, spec: JobSpec) -> list[Proof]:
-    proofs = list(program_of(spec).proofs(outcome))
+    proofs = [*program_of(spec).proofs(outcome), *_snapshots(outcome, spec)]
     proofs += [Proof(name=f"success.{c.name}", holds=c.holds, text=c.text) for c in outcome.checks]
     if spec.command is not None and not outcome.checks:
         proofs += [Proof(name="success", holds=None, text="no success condition was checked")]
     return proofs
+
+
+def _snapshots(outcome: Outcome, spec: JobSpec) -> Iterator[Proof]:
+    """Yield what is known of the state that a command left, and of the one with which it began."""
+    if spec.command is None:
+        return
+    if outcome.restored is not None and outcome.restored.first_step is not None:
+        restored, first = outcome.restored.step, outcome.restored.first_step
+        text = f"restored at step {restored}, and the program began at step {first}"
+        yield Proof(name="continued", holds=True, text=text if first >= restored else f"WARNING: {text}")
+    if outcome.checkpoint is not None:
+        intact = "is intact" if outcome.checkpoint.intact else "is damaged on the machine"
+        yield Proof(name="snapshot", holds=True, text=f"{outcome.checkpoint.path} {intact}")
+    elif spec.checkpoints.files is not None:
+        text = f"WARNING: no snapshot was taken, although checkpoints names {spec.checkpoints.files}"
+        yield Proof(name="snapshot", holds=True, text=text)
 
 
 def _ranks(outcome: Outcome, spec: JobSpec) -> Proof:

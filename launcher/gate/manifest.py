@@ -81,6 +81,7 @@ def parse_manifest(
     except RecordError as error:
         return Listing(rejected=(f"{layout.MANIFEST}: {error}",))
     found: dict[str, FileChecksum] = {}
+    contents = set[tuple[str, int]]()
     rejected = []
     for number, entry in enumerate(entries):
         if budget is not None and number % _CHECK_EVERY_FILES == 0:
@@ -89,8 +90,10 @@ def parse_manifest(
             file = _file_of(entry)
             if file.path in found:
                 raise RecordError(f"{file.path!r} is listed twice")
-            # Files larger than the machine's disk are a lie, and would fill the local disk.
-            disk_bytes -= file.size
+            # Files larger than the machine's disk are a lie, and would fill the local disk. Snapshots have
+            # links to the same content.
+            disk_bytes -= 0 if (file.sha256, file.size) in contents else file.size
+            contents.add((file.sha256, file.size))
             if disk_bytes < 0:
                 raise RecordError(f"{file.path!r} is larger than the machine's disk")
         except RecordError as error:

@@ -23,6 +23,7 @@ from vastrun.launcher.outputs.disk import (
     bytes_held,
     extend_part,
     is_complete,
+    link_into,
     move_into,
     need_space,
     part_path,
@@ -115,6 +116,18 @@ def prune(out: Path, collected: Iterable[Path]) -> None:
         _remove(path for path in found if path.name not in named)
 
 
+def _files_here(out: Path, budget: ExchangeBudget) -> dict[tuple[str, int], Path]:
+    """Return the files of the newest checkpoint here by checksum and size: a snapshot shares most with it."""
+    found = {}
+    for folder in _newest_first(place_of(out, layout.CHECKPOINTS))[:1]:
+        with suppress(OSError, BoxError):
+            for file in parse_manifest((folder / MANIFEST).read_bytes(), budget=budget).files:
+                place = folder / file.path
+                if place.is_file() and place.stat().st_size == file.size:
+                    found[file.sha256, file.size] = place
+    return found
+
+
 def _resume(out: Path, budget: ExchangeBudget) -> _PartialCheckpoint | None:
     """The checkpoint whose manifest came before."""
     for folder in _newest_first(out / INCOMING):
@@ -169,6 +182,10 @@ def _start_copy(
         remote.run(command, timeout_s=_HOLD_TIMEOUT_S)
     copy.folder.mkdir(parents=True, exist_ok=True)
     write_file(copy.folder / MANIFEST, manifest)
+    here = _files_here(out, budget)
+    for file in copy.files:
+        if (twin := here.get((file.sha256, file.size))) is not None:
+            link_into(twin, part_path(out, file), copy.folder / file.path, out)
     return copy
 
 
@@ -225,8 +242,16 @@ def _finish(copy: _PartialCheckpoint, keep: Sequence[str]) -> CheckpointCopy:
     if latest is None or _step_of(latest) <= _step_of(copy.name):
         write_json(home / LATEST, {"step": _step_of(copy.name), "path": copy.name})
     _discard(copy.out)
-    _remove(path for path in _newest_first(home)[_MAX_KEPT:] if path.name not in keep)
+    calm = next((path.name for path in _newest_first(home) if _is_calm(path)), "")
+    _remove(path for path in _newest_first(home)[_MAX_KEPT:] if path.name not in (*keep, calm))
     return progress
+
+
+def _is_calm(checkpoint: Path) -> bool:
+    """Tell whether it was taken between two saves, as its box says near the begin of `state.json`."""
+    with suppress(OSError), (checkpoint / "state.json").open("rb") as state:
+        return b'"is_calm": false' not in state.read(1 << 12)
+    return True
 
 
 def _latest_here(out: Path) -> str | None:

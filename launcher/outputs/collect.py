@@ -26,6 +26,7 @@ from vastrun.launcher.outputs.disk import (
     extend_part,
     fetch_whole,
     is_complete,
+    link_into,
     move_into,
     need_space,
     part_path,
@@ -112,15 +113,23 @@ def download_files(
     missing = {place: file for place, file in requested.items() if not is_complete(place, file, budget.check)}
     if missing:
         held = sum(bytes_held(part_path(out, file, incoming)) for file in missing.values())
-        need_space(out, sum(file.size for file in missing.values()) - held)
+        need_space(out, sum({file.sha256: file.size for file in missing.values()}.values()) - held)
     # A machine may be lost in between: a checkpoint counts by its manifest, which comes after its files. The
     # file that names the newest one comes after that.
     in_order = sorted(missing.items(), key=lambda item: (item[0].name == LATEST, item[0].name == MANIFEST))
-    damaged = [
-        file.path
-        for place, file in in_order
-        if not _download_checked(out, place, part_path(out, file, incoming), file, remote, budget)
-    ]
+    # A snapshot has the same files as the outputs, and as the snapshot before: each content comes once.
+    here: dict[str, Path | None] = {
+        file.sha256: place for place, file in requested.items() if place not in missing
+    }
+    damaged = []
+    for place, file in in_order:
+        budget.spend(items=1)
+        part, twin = part_path(out, file, incoming), here.get(file.sha256, place)
+        is_new = twin is not None and not (twin != place and link_into(twin, part, place, out))
+        if twin is None or (is_new and not _download_checked(out, place, part, file, remote, budget)):
+            damaged.append(file.path)
+            here.setdefault(file.sha256, None)  # a box that lies about a content is asked for it once
+        here.setdefault(file.sha256, place)
     with suppress(OSError):  # it has the parts of other files
         (out / incoming).rmdir()
     return damaged
@@ -130,7 +139,6 @@ def _download_checked(
     out: Path, place: Path, part: Path, file: FileChecksum, remote: Remote, budget: ExchangeBudget
 ) -> bool:
     """The file lies at `place` and its checksum holds; tried twice."""
-    budget.spend(items=1)
     for _ in range(2):
         try:
             extend_part(part, file, remote, budget, limit=file.size)

@@ -104,6 +104,17 @@ def move_into(part: Path, place: Path, out: Path) -> bool:
     return True
 
 
+def link_into(twin: Path, part: Path, place: Path, out: Path) -> bool:
+    """Give a file that is here a second name; False where the disk cannot, or the file is gone."""
+    part.parent.mkdir(parents=True, exist_ok=True)
+    part.unlink(missing_ok=True)
+    try:
+        os.link(twin, part, follow_symlinks=False)
+    except OSError:
+        return False
+    return move_into(part, place, out)
+
+
 def write_file(place: Path, content: bytes) -> bool:
     """Write the content to `place`. Returns False when there is none."""
     if not content:

@@ -10,8 +10,6 @@ import venv
 from importlib.util import find_spec
 from pathlib import Path
 
-_PIP = Path(__file__).with_name("pip.sh")
-
 
 def main(folder: Path) -> None:
     """Create the environment in `folder`, on top of the packages of this Python."""
@@ -25,7 +23,7 @@ def main(folder: Path) -> None:
     (packages / "below.pth").write_text("; ".join(lines) + "\n", encoding="utf-8")
     for name in ("pip", "pip3"):
         script = folder / "bin" / name
-        script.write_bytes(_PIP.read_bytes())
+        script.write_bytes(Path(__file__).with_name("pip.sh").read_bytes())
         script.chmod(0o755)
 
 

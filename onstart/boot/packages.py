@@ -16,10 +16,10 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from vastrun.contract.job import Job
+from vastrun.onstart.boot.preflight.machine import EXIT_UNFIT_IMAGE
 
 _PINS = "requirements.txt"
 _MAX_NAMES = 8
-_EXIT_UNFIT_IMAGE = 78
 _OWN_PYTHON = ("local", "pool", "slurm")
 """Providers whose machines have the user's own Python; a plug-in sets VASTRUN_KEEP_PYTHON instead."""
 _NAME = re.compile(r"([A-Za-z0-9._-]+)==")
@@ -42,7 +42,7 @@ def main() -> int:
         return 0
     if find_spec("pip") is None:
         print(f"the image lacks {_named(lacking)}, and pip to install them", file=sys.stderr)
-        return _EXIT_UNFIT_IMAGE
+        return EXIT_UNFIT_IMAGE
     print(f"the image lacks {_named(lacking)}: installing", flush=True)
     return install(lacking.values())
 

@@ -31,8 +31,6 @@ _GPU_SLACK_MIB = 64
 """MiB by which the memory use of a driver may change."""
 _WAIT_S = 20.0
 """Seconds to wait for free GPU memory: after its process has ended, a large GPU takes seconds to clear it."""
-_PAUSE_S = 0.1
-_REQUESTS = Path(layout.SLOT_ORDERS).name
 _MAX_SHOWN = 3
 
 
@@ -56,7 +54,7 @@ def clean_up(
         faults = tuple(_faults(box, machine, active, busy_gpus, scratch))
         if not faults or time.monotonic() > deadline:
             return faults
-        time.sleep(_PAUSE_S)
+        time.sleep(0.1)
 
 
 def _remove_leftovers(box: Path, machine: HeldBox, active: Collection[str], scratch: Sequence[Path]) -> None:
@@ -74,11 +72,7 @@ def _remove_leftovers(box: Path, machine: HeldBox, active: Collection[str], scra
 
 
 def _faults(
-    box: Path,
-    machine: HeldBox,
-    active: Collection[str],
-    busy_gpus: Collection[str],
-    scratch: Sequence[Path],
+    box: Path, machine: HeldBox, active: Collection[str], busy_gpus: Collection[str], scratch: Sequence[Path]
 ) -> Iterator[str]:
     processes = list_processes()
     left = leftover_processes(box, active, processes) | leftover_file_holders(box, active, processes)
@@ -158,7 +152,7 @@ def leftover_folders(box: Path, active: Collection[str]) -> list[Path]:
     """Return the folders of ended or incomplete slots."""
     with contextlib.suppress(OSError):
         paths = sorted(path for path in (box / layout.SLOTS).iterdir() if path.is_dir())
-        return [path for path in paths if path.name not in active and path.name != _REQUESTS]
+        return [path for path in paths if path.name not in (*active, Path(layout.SLOT_ORDERS).name)]
     return []
 
 

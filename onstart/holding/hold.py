@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 
 from vastrun.contract import layout
-from vastrun.contract.outcome import Outcome, Reason
+from vastrun.contract.outcome import REASONS, Outcome, Reason
 from vastrun.contract.records import write_atomically, write_json
 from vastrun.contract.stop_budget import SUPERVISOR_SAVING_S
 from vastrun.onstart.holding.machine import PROC, Process, box_processes, list_processes
@@ -26,24 +26,15 @@ _PAGE = os.sysconf("SC_PAGE_SIZE")
 _SPARED = ("bash", "sh", "sleep")
 """Programs that are never killed: the lease and run.sh, which are small and needed to the end."""
 
-_POLL_INTERVAL_S = 0.5
-_STATUS_S = 1.0
 _STOP_S = SUPERVISOR_SAVING_S + 20.0
 """Seconds for slots to save and be collected after a stop request: less than the timeout of `step.sh`."""
-_BROKEN_S = 10.0
-_EXIT_STOPPED = 143
 
 
 class Holder:
     """Watches the slots of one machine. `idle_s`: seconds without a slot until the machine ends."""
 
     def __init__(
-        self,
-        box: Path,
-        *,
-        idle_s: float,
-        say: Callable[[str], None],
-        now: Callable[[], float],
+        self, box: Path, *, idle_s: float, say: Callable[[str], None], now: Callable[[], float]
     ) -> None:
         self._box, self._idle_s, self._say, self._now = box, idle_s, say, now
         self._asked = False
@@ -108,7 +99,7 @@ class Holder:
         self._slots_before = names
 
     def _write_status(self) -> None:
-        if self._now() - self._status_at >= _STATUS_S:
+        if self._now() - self._status_at >= 1.0:
             self._status_at = self._now()
             write_json(
                 self._box / layout.STATUS,
@@ -123,26 +114,11 @@ def hold(box: Path, idle_s: float) -> int:
     holder, began = Holder(box, idle_s=idle_s, say=say, now=time.monotonic), time.time()
     signal.signal(signal.SIGTERM, holder.request_end)
     while (why := _poll(holder)) is None:
-        time.sleep(_POLL_INTERVAL_S)
+        time.sleep(0.5)
     stop = _first_line(box / layout.STOP)
     print(why, flush=True)
-    write_atomically(box / layout.OUTCOME, _outcome(why, stop, began).to_json())
-    return _EXIT_STOPPED if stop else 0
-
-
-def _poll(holder: Holder) -> str | None:
-    """Poll once; an OSError (a full disk) must not end a machine with slots: its lease bounds it."""
-    try:
-        return holder.poll()
-    except OSError as error:
-        print(f"cannot watch the slots: {error}", flush=True)
-        time.sleep(_BROKEN_S)
-        return None
-
-
-def _outcome(why: str, stop: str, began: float) -> Outcome:
     reason: Reason = "stopped" if stop else "finished"
-    return Outcome(
+    outcome = Outcome(
         kind="hold",
         reason=reason,
         detail=why,
@@ -152,6 +128,18 @@ def _outcome(why: str, stop: str, began: float) -> Outcome:
         ranks=(),
         stop_cause=stop or None,
     )
+    write_atomically(box / layout.OUTCOME, outcome.to_json())
+    return REASONS[reason].exit_code
+
+
+def _poll(holder: Holder) -> str | None:
+    """Poll once; an OSError (a full disk) must not end a machine with slots: its lease bounds it."""
+    try:
+        return holder.poll()
+    except OSError as error:
+        print(f"cannot watch the slots: {error}", flush=True)
+        time.sleep(10.0)
+        return None
 
 
 def _log_to_slot(folder: Path, text: str) -> None:

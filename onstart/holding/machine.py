@@ -13,14 +13,9 @@ from vastrun.contract.records import read_json, write_json
 from vastrun.onstart.boot.preflight.nvidia_smi import number, rows_if_known
 
 PROC = Path("/proc")
-_ZOMBIE = "Z"
-_DELETED = " (deleted)"
 SCRATCH = (Path("/dev/shm"), Path("/tmp"), Path("/var/tmp"))
 """Folders in which programs leave files outside of their box."""
-_MEMORY_LIMITS = (
-    Path("/sys/fs/cgroup/memory.max"),
-    Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"),
-)
+_MEMORY_LIMITS = (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,11 +53,6 @@ def list_processes(proc: Path = PROC) -> dict[int, Process]:
                 if process is not None:
                     found[process.pid] = process
     return found
-
-
-def identities_of(processes: Mapping[int, Process]) -> set[str]:
-    """Return the identities of processes."""
-    return {process.identity for process in processes.values()}
 
 
 def with_descendants(processes: Mapping[int, Process], roots: Iterable[int]) -> set[int]:
@@ -109,7 +99,7 @@ def open_paths(pid: int, proc: Path = PROC) -> set[str]:
 
 def is_below(link: str, folder: Path) -> bool:
     """Tell whether a path of a process is the folder or in it; it may be deleted by now."""
-    path = link.removesuffix(_DELETED)
+    path = link.removesuffix(" (deleted)")
     return path == str(folder) or path.startswith(f"{folder}/")
 
 
@@ -118,7 +108,7 @@ def _read(here: Path) -> Process | None:
     # The name, in parentheses, may hold anything; the fields after the last one are plain.
     text = (here / "stat").read_text(errors="replace")
     name, fields = text.partition("(")[2].rpartition(")")[0], text.rpartition(")")[2].split()
-    if fields[0] == _ZOMBIE:
+    if fields[0] == "Z":
         return None
     environment = b""
     with contextlib.suppress(OSError):
@@ -185,6 +175,7 @@ def measure_machine(units: int, gpus: int, environ: Mapping[str, str]) -> HeldBo
     """Measure the machine. `gpus`: number of its GPUs that are divided, one per unit."""
     found, used = gpus_in_use(environ.get("CUDA_VISIBLE_DEVICES")) if gpus else ((), ())
     is_dedicated = is_dedicated_container(environ)
+    identities = {process.identity for process in list_processes().values()} if is_dedicated else ()
     return HeldBox(
         units=units,
         cores=tuple(sorted(os.sched_getaffinity(0))),
@@ -192,7 +183,7 @@ def measure_machine(units: int, gpus: int, environ: Mapping[str, str]) -> HeldBo
         gpus=found[:gpus],
         gpu_used_mib=used[:gpus],
         is_dedicated=is_dedicated,
-        processes=tuple(sorted(identities_of(list_processes(PROC)))) if is_dedicated else (),
+        processes=tuple(sorted(identities)),
         scratch=tuple(sorted(map(str, scratch_files()))) if is_dedicated else (),
     )
 

@@ -16,8 +16,6 @@ from vastrun.onstart.supervision.stop import StopRequest
 PUSH_LOG = f"{layout.RAW_LOGS}/push.log"
 LAST_PUSH_S = 60.0
 """Maximum seconds to push the last checkpoint after the ranks ended: the machine costs money meanwhile."""
-_KILL_S = 2.0
-_COMMAND = module_command("vastrun.onstart.transfer.push")
 
 
 def start_push(box: Path, job: Job) -> None:
@@ -32,7 +30,7 @@ def push_last(box: Path, job: Job, stop: StopRequest) -> None:
         return
     with suppress(subprocess.TimeoutExpired):
         _start(box, "once").wait(last_push_s(stop.waited_s))
-    kill_descendants(within_s=_KILL_S)
+    kill_descendants(within_s=2.0)
 
 
 def last_push_s(waited_s: float) -> float:
@@ -44,7 +42,7 @@ def _start(box: Path, *arguments: str) -> subprocess.Popen[bytes]:
     (box / layout.RAW_LOGS).mkdir(parents=True, exist_ok=True)
     with (box / PUSH_LOG).open("ab") as log:
         return subprocess.Popen(
-            [*_COMMAND, str(os.getpid()), *arguments],
+            [*module_command("vastrun.onstart.transfer.push"), str(os.getpid()), *arguments],
             cwd=box,
             env={**os.environ, "VASTRUN_BOX": str(box), "PYTHONUNBUFFERED": "1"},
             stdin=subprocess.DEVNULL,

@@ -27,9 +27,6 @@ _DISK_DIVISOR = 32
 """Divisor of the free disk space for one core: the workers of a rank may crash with it."""
 _MAX_CORES = 2
 """Maximum cores at once: a program may continue while its processes crash one after the other."""
-_TRIM_S = 5.0
-_FILTER = "0x11\n"
-"""Memory in a core: private memory and ELF headers, no shared memory."""
 
 _PATTERN = Path("/proc/sys/kernel/core_pattern")
 _USES_PID = Path("/proc/sys/kernel/core_uses_pid")
@@ -37,8 +34,6 @@ _HEADER = struct.Struct("<16sHHIQQQIHHHHHH")
 _PROGRAM_HEADER = struct.Struct("<IIQQQQQQ")
 _ELF64 = b"\x7fELF\x02\x01"
 _CORE, _NOTE = 4, 4
-_MAX_HEADERS = 64
-_MAX_NOTES = 16 << 20
 _STATUS, _AUXILIARY, _SIGNAL, _FILES = 1, 6, 0x53494749, 0x46494C45
 _PC_AT = {62: 240, 183: 368}
 """Offset of the program counter in a thread's status, by machine: x86-64 and ARM64."""
@@ -154,11 +149,11 @@ def _notes_of(file: BinaryIO) -> tuple[int, bytes]:
     if not header[0].startswith(_ELF64) or header[1] != _CORE:
         raise ValueError("no core of a 64-bit machine")
     file.seek(header[5])
-    for _ in range(min(header[10], _MAX_HEADERS)):
+    for _ in range(min(header[10], 64)):
         kind, _, offset, _, _, size, _, _ = _PROGRAM_HEADER.unpack(file.read(_PROGRAM_HEADER.size))
         if kind == _NOTE:
             file.seek(offset)
-            return header[2], file.read(min(size, _MAX_NOTES))
+            return header[2], file.read(min(size, 16 << 20))
     raise ValueError("a core without notes")
 
 
@@ -219,7 +214,8 @@ def allow_core(box: Path, ranks: int, environment: Mapping[str, str]) -> None:
     limit = min(size, shutil.disk_usage(box).free // (_DISK_DIVISOR * max(1, ranks)))
     with suppress(OSError, ValueError):
         resource.setrlimit(resource.RLIMIT_CORE, (limit if hard < 0 else min(limit, hard), hard))
-        Path("/proc/self/coredump_filter").write_text(_FILTER)
+        # Private memory and ELF headers, no shared memory.
+        Path("/proc/self/coredump_filter").write_text("0x11\n")
 
 
 def disable_core(pid: int) -> None:
@@ -253,7 +249,7 @@ class CoreTrimmer:
         """Delete surplus cores at most every few seconds; call it often."""
         now = time.monotonic()
         if self.location is not None and now >= self._due_at:
-            self._due_at = now + _TRIM_S
+            self._due_at = now + 5.0
             for core in self.location.written(self.since)[:-_MAX_CORES]:
                 with suppress(OSError):
                     core.unlink()

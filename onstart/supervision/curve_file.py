@@ -19,8 +19,6 @@ from stat import S_ISREG
 from typing import BinaryIO, ClassVar, NamedTuple
 
 VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
-_MAX_SHIFT = 63
-
 MAX_RECORD_BYTES = 1 << 20
 """Maximum bytes of one record; longer ones hold pictures or a graph, no curve, and are skipped."""
 MAX_STEP = 10**12
@@ -83,7 +81,7 @@ def number_of(layout: str, content: bytes) -> float:
 def _varint(message: bytes, at: int) -> tuple[int, int]:
     """Return a number, and the offset after it."""
     value = shift = 0
-    while at < len(message) and shift <= _MAX_SHIFT:
+    while at < len(message) and shift < 64:
         byte = message[at]
         at += 1
         value |= (byte & 0x7F) << shift

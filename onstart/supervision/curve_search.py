@@ -36,7 +36,6 @@ _BOX_FOLDERS = frozenset(
     Path(name).parts[0] for name in (layout.RUN, layout.PACKAGES, layout.DATA, layout.SLOTS)
 )
 """Folders of the box in which no program logs; the outputs are searched separately."""
-_ENVIRONMENT_BYTES = 1 << 18
 
 
 @dataclass
@@ -130,7 +129,7 @@ def _open_files(pid: int) -> Iterator[Path]:
 def _is_of_rank_0(pid: int) -> bool:
     """Tell by its environment whether a process belongs to rank 0; without RANK it does."""
     try:
-        environment = read_small(Path(f"/proc/{pid}/environ"), _ENVIRONMENT_BYTES)
+        environment = read_small(Path(f"/proc/{pid}/environ"), 1 << 18)
     except (OSError, ValueError):
         return True
     ranks = [entry[5:] for entry in environment.split(b"\0") if entry.startswith(b"RANK=")]

@@ -12,15 +12,8 @@ from pathlib import Path
 from typing import cast, get_args
 
 from vastrun.contract import layout
-from vastrun.contract.outcome import REASONS, Hang, IdleGpus, RankEnd, Reason
-from vastrun.contract.rank_record import read_rank_record
-from vastrun.onstart.logged_error import (
-    Raised,
-    last_abort,
-    last_raised,
-    reason_of_abort,
-    reason_of_text,
-)
+from vastrun.contract.outcome import REASONS, Hang, IdleGpus, RankEnd, Reason, read_rank_record
+from vastrun.onstart.logged_error import Raised, last_abort, last_raised, reason_of_abort, reason_of_text
 from vastrun.onstart.nodes import ThisNode
 from vastrun.onstart.supervision.failure_line import (
     failure_line,
@@ -173,7 +166,7 @@ def _reason(
         return _reason_of_rank(ends, first, observed)
     if observed.stop_cause is not None:
         return "stopped", _stop_line(ends, observed)
-    return _agent_reason(observed), _agent_line(box, observed)
+    return _agent_failure(box, observed)
 
 
 def _reason_of_rank(
@@ -239,18 +232,15 @@ def _saved(dated: Sequence[TimedRankEnd]) -> str:
     return "checkpoint saved" if saved else "all ranks exited in time"
 
 
-def _agent_reason(observed: ObservedLaunch) -> Reason:
-    if observed.memory_killed and observed.agent_exit == -signal.SIGKILL:
-        return "oom"
-    return "error" if signal_name(observed.agent_exit) is None else "signal"
-
-
-def _agent_line(box: Path, observed: ObservedLaunch) -> str:
-    raised = last_raised(box / layout.AGENT_LOG)
-    code = observed.agent_exit
+def _agent_failure(box: Path, observed: ObservedLaunch) -> tuple[Reason, str]:
+    """Return the reason why the launch agent failed, and one line about it."""
+    raised, code = last_raised(box / layout.AGENT_LOG), observed.agent_exit
     how = raised.exception if raised else signal_name(code) or f"exit code {code}"
     started = "after it had started the ranks" if observed.processes else "before any rank started"
-    return f"the launch agent failed {started}: {how}"
+    line = f"the launch agent failed {started}: {how}"
+    if observed.memory_killed and code == -signal.SIGKILL:
+        return "oom", line
+    return "error" if signal_name(code) is None else "signal", line
 
 
 def read_ends(

@@ -20,7 +20,6 @@ from vastrun.contract.resume_command import RESUME
 from vastrun.onstart.nodes import LOOPBACK, interface_of
 from vastrun.onstart.supervision.restarts import Start
 
-_WATCHDOG_MARGIN_S = 60
 _DEBUG = "TORCH_DISTRIBUTED_DEBUG"
 _PACKAGES = Path(__file__).absolute().parents[3]
 """Folder of the package, not resolved: in a checkout, `vastrun/onstart` is a link to a sibling folder."""
@@ -56,9 +55,7 @@ def default_variables(job: Job, start: Start, inherited: Mapping[str, str]) -> d
         "TORCH_FR_BUFFER_SIZE": "2000",
         # Seconds until NCCL's watchdog aborts a rank without progress. The supervisor's limit comes first: it
         # knows the activity of the rank, and that compiling and saving take longer than a step.
-        "TORCH_NCCL_HEARTBEAT_TIMEOUT_SEC": str(
-            math.ceil(max(job.stall_s, job.start_s)) + _WATCHDOG_MARGIN_S
-        ),
+        "TORCH_NCCL_HEARTBEAT_TIMEOUT_SEC": str(math.ceil(max(job.stall_s, job.start_s)) + 60),
         # Torch's launcher checks for a GPU in the agent. Without this it initialises the CUDA driver there,
         # which the agent does not need, and which its forks could not use.
         **({"PYTORCH_NVML_BASED_CUDA_CHECK": "1"} if job.gpus else {}),

@@ -1,4 +1,4 @@
-"""Evidence: read the proof that a training leaves in files, and end its W&B run where rank 0 could not.
+"""Evidence: read the proof that a training and its stages leave in files, and end its W&B run.
 
 After a rank was killed, W&B would report its run as crashed; a separate process ends that run. Standard
 library only.
@@ -20,9 +20,20 @@ from typing import Any, Literal
 from vastrun.contract import layout
 from vastrun.contract.checkpoint_folder import DamagedError, verify
 from vastrun.contract.job import OUTPUTS_PREFIXES, Job, JobSuccess, matching_paths, working_folder
-from vastrun.contract.outcome import Check, CheckpointEnd, Outcome, RankEnd, WandbRun
-from vastrun.contract.records import read_as, write_json
+from vastrun.contract.outcome import (
+    Check,
+    CheckpointEnd,
+    Name,
+    Outcome,
+    RankEnd,
+    StageEnd,
+    StartRecord,
+    WandbRun,
+)
+from vastrun.contract.records import parse_json, read_as, write_json
 from vastrun.contract.run_module import module_command
+from vastrun.contract.stages import read_records
+from vastrun.onstart.supervision.diagnosis import Diagnosis
 from vastrun.onstart.supervision.environment import rank_environment
 from vastrun.onstart.supervision.processes import kill_descendants
 from vastrun.onstart.supervision.progress import Loss, last_loss
@@ -32,8 +43,6 @@ from vastrun.onstart.supervision.wandb_runs import end_runs
 _TRACKER_TIMEOUT_S = 40.0
 """Timeout, longer than W&B's own timeouts: the machine costs money meanwhile."""
 _KILL_S = 2.0
-
-_MAX_LINE_BYTES = 8192
 
 Stamp = tuple[int, int, int]
 """Size in bytes, and times of the last change of content and inode in nanoseconds."""
@@ -82,6 +91,14 @@ def read_wandb(box: Path) -> WandbRun | None:
     return replace(run, state="crashed") if run.state == "running" else run
 
 
+def first_reported_step(box: Path) -> int | None:
+    """Return the step of the first line of the metrics; None: there is none."""
+    with suppress(OSError, ValueError, KeyError, TypeError), (box / layout.METRICS).open("rb") as file:
+        step = json.loads(file.readline(8192))["step"]
+        return step if isinstance(step, int) and step >= 0 else None
+    return None
+
+
 def read_checkpoint(box: Path) -> CheckpointEnd | None:
     """Verify every file of the newest complete checkpoint, and return its record."""
     latest = _json(box / layout.CHECKPOINTS / "latest.json")
@@ -93,7 +110,7 @@ def read_checkpoint(box: Path) -> CheckpointEnd | None:
         intact = True
     except DamagedError:
         intact = False
-    return CheckpointEnd(step=latest["step"], path=_relative(folder, box), intact=intact)
+    return CheckpointEnd(step=latest["step"], path=os.path.relpath(folder, box), intact=intact)
 
 
 def stamp_files(success: JobSuccess | None, box: Path) -> Mapping[Path, Stamp]:
@@ -145,7 +162,8 @@ def _check_file(pattern: str, box: Path, before: Mapping[Path, Stamp]) -> Check:
         return Check(name="files", holds=False, text=f"no file matches {pattern}{where}")
     sizes = [path.stat().st_size for path in found if _stamp(path) != before.get(path)]
     if not sizes:
-        text = f"{_relative(found[0], box)} existed before the start and was not written since: {pattern}"
+        old = os.path.relpath(found[0], box)
+        text = f"{old} existed before the start and was not written since: {pattern}"
         return Check(name="files", holds=False, text=text)
     if not min(sizes):
         return Check(name="files", holds=False, text=f"a file that matches {pattern} is empty")
@@ -181,7 +199,7 @@ def _check_log(pattern: str, log: Path) -> Check:
         return Check(name="log", holds=False, text=f"{pattern} is not a regular expression: {error}")
     if log.exists():
         with log.open(encoding="utf-8", errors="replace") as lines:
-            while line := lines.readline(_MAX_LINE_BYTES):
+            while line := lines.readline(8192):
                 if expression.search(line):
                     return Check(name="log", holds=True, text=f"rank 0 printed: {line.strip()[:200]}")
     return Check(name="log", holds=False, text=f"rank 0 printed nothing that matches {pattern}")
@@ -192,10 +210,6 @@ def _json(path: Path) -> Any:
         return json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return None
-
-
-def _relative(path: Path, box: Path) -> str:
-    return os.path.relpath(path, box)
 
 
 def finish_wandb_run(box: Path, job: Job, outcome: Outcome, exit_code: int) -> Outcome:
@@ -243,3 +257,49 @@ def _finish_program_runs(box: Path, job: Job, outcome: Outcome, exit_code: int) 
     with suppress(OSError):
         write_json(box / layout.WANDB, asdict(run))
     return replace(outcome, wandb=run)
+
+
+def stage_of(box: Path) -> str | None:
+    """Return the stage that the ranks of the last start trained; None: they never said."""
+    with suppress(OSError, ValueError, KeyError, TypeError):
+        name: str = read_as(Name, parse_json((box / layout.STAGE).read_text(encoding="utf-8"))["stage"])
+        return name
+    return None
+
+
+def with_gate(box: Path, diagnosis: Diagnosis) -> Diagnosis:
+    """Return the diagnosis of a start that finished with scores that miss its gate; else the same one.
+
+    Only the first node has scores; the others follow its decision.
+    """
+    final = read_final(box) if diagnosis.reason == "finished" else None
+    if final is None or final.missed is None:
+        return diagnosis
+    detail = f"stage {final.stage} missed its gate: {final.missed}"
+    return replace(diagnosis, reason="gate_missed", detail=detail)
+
+
+def stage_ends(box: Path, job: Job, starts: Sequence[StartRecord]) -> tuple[StageEnd, ...]:
+    """Return how far each stage of a job with several came; empty for any other job."""
+    if len(job.program.stages) < 2:
+        return ()
+    records = {record.stage: record for record in read_records(box)}
+    ends = []
+    for span in job.program.stages:
+        of_it = [start for start in starts if start.stage == span.name]
+        record = records.get(span.name)
+        # The ranks may have reached a step, and been restarted from an earlier one.
+        step = of_it[-1].steps_done if of_it else 0
+        steps_done = span.steps if record else min(max(step - span.first_step, 0), span.steps)
+        ends.append(
+            StageEnd(
+                name=span.name,
+                steps_done=steps_done,
+                steps_planned=span.steps,
+                seconds=sum(max(0.0, start.ended_at - start.started_at) for start in of_it),
+                scores=dict(record.scores) if record else None,
+                missed=record.missed if record else None,
+                run_id=record.run_id if record else None,
+            )
+        )
+    return tuple(ends)

@@ -24,7 +24,6 @@ WINDOW_S = 300.0
 """Seconds over which the load is averaged."""
 MAX_LOAD = 0.5
 """GPUs below this mean load are idle."""
-_READ_INTERVAL_S = 5
 _MAX_GAP_S = 60.0
 """Seconds between two samples after which a period begins again, for instance after a suspension."""
 _QUERY = ("nvidia-smi", "--query-gpu=utilization.gpu", "--format=csv,noheader,nounits")
@@ -35,7 +34,6 @@ _BUSY_THREAD = 0.8
 """Share of a core from which the main threads of the ranks limit them."""
 _BUSY_CORES = 0.9
 """Share of all cores from which these limit the run."""
-_IN_DISK_WAIT = b"D"
 
 
 class NvidiaSmi:
@@ -48,7 +46,7 @@ class NvidiaSmi:
         only = () if visible is None else ("-i", visible)
         with contextlib.suppress(OSError):
             self._process = subprocess.Popen(
-                [*_QUERY, "-l", str(_READ_INTERVAL_S), *only],
+                [*_QUERY, "-l", "5", *only],
                 env=dict(env),
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
@@ -98,7 +96,7 @@ def process_times(pids: Iterable[int], proc: Path = Path("/proc")) -> ProcessTim
     return ProcessTimes(
         main_threads_s={pid: seconds for pid, (_, seconds) in main.items()},
         processes_s={pid: seconds for pid, (_, seconds) in every.items()},
-        in_disk_wait=any(state == _IN_DISK_WAIT for state, _ in (*main.values(), *every.values())),
+        in_disk_wait=any(state == b"D" for state, _ in (*main.values(), *every.values())),
     )
 
 
@@ -153,7 +151,8 @@ class IdleGpuWatch:
         now, times = self._now(), self._times(pids)
         before, self._last = self._last, (now, times)
         activities, self._activities = self._activities, []
-        if not ranks or any(_is_starting(rank) for rank in ranks):
+        # A rank that reports its steps has not done the first one.
+        if not ranks or any(rank.step == 0 and rank.activity for rank in ranks):
             self._restart()
         elif before is not None and activities:
             if now - before[0] > _MAX_GAP_S:
@@ -219,11 +218,6 @@ class IdleGpuWatch:
         )
         if self.longest is None or self.current.seconds >= self.longest.seconds:
             self.longest = self.current
-
-
-def _is_starting(rank: RankProgress) -> bool:
-    """Tell whether a rank that reports its steps has not done the first one."""
-    return rank.step == 0 and rank.activity != ""
 
 
 def _differences(before: Mapping[int, float], after: Mapping[int, float]) -> list[float]:

@@ -21,8 +21,6 @@ from vastrun.onstart.supervision.rank_process import RankProcess, read_processes
 from vastrun.onstart.supervision.restarts import Start
 from vastrun.onstart.supervision.stacks import dump_recorders, dump_stacks
 
-_POLL_S = 0.05
-_KILL_S = 5.0
 _START_PATHS = (
     layout.HEARTBEATS,
     layout.RANKS,
@@ -122,9 +120,9 @@ class Launch:
         else:
             self.agent.kill()
         while self.agent.poll() is None and time.monotonic() < deadline:
-            time.sleep(_POLL_S)
+            time.sleep(0.05)
         spare = spare_agent_pid(self.box)
-        kill_descendants(within_s=_KILL_S, exclude=None if spare == self.agent.pid else spare)
+        kill_descendants(within_s=5.0, exclude=None if spare == self.agent.pid else spare)
         return _agent_record(self.box)
 
 
@@ -169,14 +167,13 @@ def _agent_record(box: Path) -> AgentRecord | None:
 
 
 _QUERY = ("nvidia-smi", "--query-gpu=index,uuid", "--format=csv,noheader")
-_QUERY_TIMEOUT_S = 30.0
 
 
 def healthy_gpus(env: Mapping[str, str] = os.environ) -> tuple[str, ...] | None:
     """Return the UUIDs of the GPUs that the ranks may use and that respond; None when unknown."""
     try:
         done = subprocess.run(
-            _QUERY, env=dict(env), capture_output=True, text=True, timeout=_QUERY_TIMEOUT_S, check=False
+            _QUERY, env=dict(env), capture_output=True, text=True, timeout=30.0, check=False
         )
     except (OSError, subprocess.TimeoutExpired):
         return None

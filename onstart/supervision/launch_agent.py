@@ -28,7 +28,6 @@ from vastrun.onstart.supervision.processes import die_with_parent
 from vastrun.onstart.supervision.rank_starter import AgentFailure, start_ranks
 from vastrun.onstart.uncollected_import import importing
 
-_CHUNK = 1 << 16
 _APPEND = os.O_WRONLY | os.O_CREAT | os.O_APPEND
 
 
@@ -118,7 +117,7 @@ def _next_request() -> LaunchRequest:
     """Wait for the next request; exit when the supervisor is gone."""
     line = b""
     while not line.endswith(b"\n"):
-        more = os.read(0, _CHUNK)
+        more = os.read(0, 1 << 16)
         if not more:
             os._exit(0)
         line += more

@@ -21,6 +21,7 @@ from pathlib import Path
 
 from vastrun.contract import layout
 from vastrun.contract.job import working_folder
+from vastrun.onstart.logged_error import read_end
 from vastrun.onstart.supervision.core_file import (
     CoreLocation,
     CoreNotes,
@@ -35,18 +36,14 @@ from vastrun.onstart.supervision.stacks import main_thread, top_frame
 CRASHES = (signal.SIGSEGV, signal.SIGBUS, signal.SIGABRT, signal.SIGILL, signal.SIGFPE)
 GDB_S = 90.0
 """Timeout for all ranks: gdb reads the symbols of torch first."""
-_POLL_INTERVAL_S = 0.2
 _MAX_OUTPUT = 1 << 18
 _FRAME = re.compile(
     r"#\d+ +(?:0x[0-9a-f]+ in )?(?P<function>.+?) \(.*?(?: from (?P<library>\S+)| at (?P<line>\S+))?$"
 )
 _STACK_LINE = re.compile(r"#\d+ |Thread \d+ |Program terminated |warning: core file may not match")
-_HANDLER = "<signal handler called>"
 _RAISES = frozenset(
     {"raise", "abort", "__GI_raise", "__GI_abort", "gsignal", "pthread_kill", "__pthread_kill"}
 )
-_HEAD_FRAMES = 12
-_MAX_HEADLINE = 300
 _MAX_EVIDENCE_CHARS = 4000
 """Maximum characters of the file in the evidence."""
 
@@ -129,7 +126,7 @@ def _write(box: Path, process: RankProcess, core: Path | None, is_over: Callable
         where = [notes.location]
     address = f" at address {notes.address:#x}" if notes is not None and notes.address is not None else ""
     headline = address + (f" in {', called by '.join(where)}" if where else "")
-    parts = [f"{crash.name}{headline}"[:_MAX_HEADLINE], _missing_stack_text(core, notes, stack)]
+    parts = [f"{crash.name}{headline}"[:300], _missing_stack_text(core, notes, stack)]
     if stack:
         parts.append(f"Native stack (gdb):\n{stack}")
     if python:
@@ -159,16 +156,13 @@ def _missing_stack_text(core: Path | None, notes: CoreNotes | None, stack: str) 
 
 def _python_stack(box: Path, rank: int) -> list[str]:
     """Return the frames that faulthandler printed, innermost first."""
-    with suppress(OSError), (box / layout.RAW_LOGS / f"rank-{rank}.log").open("rb") as log:
-        log.seek(max(0, os.fstat(log.fileno()).st_size - _MAX_OUTPUT))
-        text = log.read(_MAX_OUTPUT).decode("utf-8", errors="replace")
-        fatal = text.rpartition("Fatal Python error")[2] if "Fatal Python error" in text else ""
-        frames = main_thread(fatal)
-        top = top_frame(frames)
-        shown = [frame.text(box) for frame in frames[:_HEAD_FRAMES]]
-        # The user's innermost frame comes first: the top of the stack is often a library.
-        return [top.text(box), *shown] if top is not None and shown[:1] != [top.text(box)] else shown
-    return []
+    log = read_end(box / layout.RAW_LOGS / f"rank-{rank}.log", _MAX_OUTPUT)
+    _, found, fatal = log.decode("utf-8", errors="replace").rpartition("Fatal Python error")
+    frames = main_thread(fatal if found else "")
+    top = top_frame(frames)
+    shown = [frame.text(box) for frame in frames[:12]]
+    # The user's innermost frame comes first: the top of the stack is often a library.
+    return [top.text(box), *shown] if top is not None and shown[:1] != [top.text(box)] else shown
 
 
 def _gdb_stack(core: Path, notes: CoreNotes | None, is_over: Callable[[], bool]) -> str:
@@ -199,14 +193,14 @@ def _kill_when(process: subprocess.Popen[bytes], is_over: Callable[[], bool]) ->
     while process.poll() is None:
         if is_over():
             process.kill()
-        time.sleep(_POLL_INTERVAL_S)
+        time.sleep(0.2)
 
 
 def top_native_frame(stack: str) -> str:
     """Return the innermost frame of the crashed thread, without its signal handlers."""
     lines = stack.partition("\nThread ")[0].splitlines()
     frames = [line for line in lines if line.startswith("#")]
-    handlers = [number for number, line in enumerate(frames) if _HANDLER in line]
+    handlers = [number for number, line in enumerate(frames) if "<signal handler called>" in line]
     for line in frames[handlers[-1] + 1 :] if handlers else frames:
         found = _FRAME.match(line)
         if found is None or found["function"] in ("??", *_RAISES) or "pthread_kill" in found["function"]:

@@ -28,7 +28,6 @@ SILENT_S = 30.0
 """Seconds without a message until a node is lost. Its supervisor may be busy for 20 s while it ends ranks."""
 ENDING_S = 30.0
 """Maximum seconds for a node to end its ranks after those of another node failed."""
-_REPEAT_S = 1.0
 _SEND_S = 2.0
 _POLL_INTERVAL_S = 0.1
 _CHUNK = 1 << 16
@@ -219,7 +218,7 @@ class Peers:
         for connection in list(self._connections):
             self._read(connection)
         self.state = replace(self.state, lost=tuple(sorted(self.lost)))
-        if (self.peer_states, self.lost) != before or time.monotonic() - self._sent_at >= _REPEAT_S:
+        if (self.peer_states, self.lost) != before or time.monotonic() - self._sent_at >= 1.0:
             self._send_state()
 
     def listen_while(self, action: Callable[[], _T]) -> _T:

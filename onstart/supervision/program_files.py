@@ -9,6 +9,7 @@ import json
 import os
 import re
 from collections.abc import Collection, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from stat import S_ISDIR, S_ISLNK, S_ISREG
@@ -39,9 +40,6 @@ _CACHE_VARIABLES = (
     ),
 )
 """Variables with the cache folders of tools."""
-_VIRTUAL_ENVIRONMENT = "pyvenv.cfg"
-
-_Noted = Mapping[str, "tuple[int, int]"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,7 +55,7 @@ class WrittenFile:
 class FilesBefore:
     """The files that existed before the program started."""
 
-    noted: _Noted
+    noted: Mapping[str, tuple[int, int]]
     """Size and time of the last write of each file, by its path below the code folder."""
     is_cut: bool
     """True when there were more files than recorded: for others the time of their last change counts."""
@@ -90,7 +88,7 @@ class FilesBefore:
 
 def note_files(box: Path, job: Job) -> None:
     """Record the files in the code folder before the program starts. Raises OSError."""
-    search = _Search(root=box / layout.CODE, caches=_caches(box, job))
+    search = FolderWalk(root=box / layout.CODE, caches=_caches(box, job))
     noted = {
         name: (stat.st_size, stat.st_mtime_ns) for name, stat in search.files() if not S_ISLNK(stat.st_mode)
     }
@@ -114,7 +112,7 @@ class ProgramFileSearch:
 
     def below(self, folder: str) -> Iterator[WrittenFile]:
         """Yield the written files of the code folder, or those behind links in the folder for outputs."""
-        search = _Search(root=self.box / folder, caches=_caches(self.box, self.job), left=self.max_entries)
+        search = FolderWalk(root=self.box / folder, caches=_caches(self.box, self.job), left=self.max_entries)
         for name, stat in search.files():
             path = search.root / name
             if S_ISLNK(stat.st_mode):
@@ -138,7 +136,7 @@ class ProgramFileSearch:
         if not S_ISDIR(stat.st_mode) or self.box.is_relative_to(target):
             return
         left = self.max_entries if self._left_behind_links is None else self._left_behind_links
-        search = _Search(root=target, caches=_caches(self.box, self.job), left=left)
+        search = FolderWalk(root=target, caches=_caches(self.box, self.job), left=left)
         for name, inner in search.files():
             if S_ISREG(inner.st_mode) and self.before.is_new(inner):
                 self.followed.add(link)
@@ -147,14 +145,13 @@ class ProgramFileSearch:
         self.cut += [link] if search.is_cut else []
 
 
-def files_below(folder: Path, box: Path, job: Job) -> Iterator[Path]:
-    """Yield the files and links in a folder, without caches, up to `MAX_ENTRIES`."""
-    for name, _ in _Search(root=folder, caches=_caches(box, job)).files():
-        yield folder / name
+def walk(folder: Path, box: Path, job: Job) -> FolderWalk:
+    """Return a walk through a folder of the box without the caches that the job names."""
+    return FolderWalk(root=folder, caches=_caches(box, job))
 
 
 @dataclass(kw_only=True)
-class _Search:
+class FolderWalk:
     """Walks a folder without its caches; links are not followed."""
 
     root: Path
@@ -164,6 +161,10 @@ class _Search:
 
     def files(self) -> Iterator[tuple[str, os.stat_result]]:
         """Yield the path below the folder and the state of each file and link."""
+        return (found for found in self.entries() if not S_ISDIR(found[1].st_mode))
+
+    def entries(self) -> Iterator[tuple[str, os.stat_result]]:
+        """Yield the path below the folder and the state of each file, link and folder."""
         waiting = [""]
         while waiting:
             below = waiting.pop()
@@ -171,18 +172,17 @@ class _Search:
                 entries = self._entries(below)
             except OSError:  # removed meanwhile, or not readable
                 continue
-            if below and any(entry.name == _VIRTUAL_ENVIRONMENT for entry in entries):
+            if below and any(entry.name == "pyvenv.cfg" for entry in entries):  # a virtual environment
                 continue
             for entry in entries:
                 name = below + entry.name
-                if entry.is_dir(follow_symlinks=False):
-                    if not self._is_cache(entry):
-                        waiting.append(f"{name}/")
-                elif not entry.name.endswith(".pyc"):
-                    try:
-                        yield name, entry.stat(follow_symlinks=False)
-                    except OSError:
-                        continue
+                is_folder = entry.is_dir(follow_symlinks=False)
+                if entry.name.endswith(".pyc") or (is_folder and self._is_cache(entry)):
+                    continue
+                if is_folder:
+                    waiting.append(f"{name}/")
+                with suppress(OSError):  # removed meanwhile
+                    yield name, entry.stat(follow_symlinks=False)
 
     def _entries(self, below: str) -> list[os.DirEntry[str]]:
         entries = []
@@ -207,3 +207,8 @@ def _caches(box: Path, job: Job) -> frozenset[str]:
     """Return the folders that the job names as caches, absolute."""
     named = [job.env[name] for name in _CACHE_VARIABLES if job.env.get(name)]
     return frozenset(os.path.normpath(box / layout.CODE / name) for name in named)
+
+
+def printable(name: str) -> str:
+    """Return the name with its control characters escaped."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape", "replace").decode() for c in name)

@@ -16,11 +16,11 @@ from vastrun.contract.heartbeat import Beat, read_beat
 from vastrun.contract.outcome import IdleGpus
 from vastrun.contract.records import write_json
 from vastrun.contract.stages import finished_steps
+from vastrun.onstart.logged_error import read_end
 from vastrun.onstart.supervision.processes import innermost_program
 from vastrun.onstart.supervision.rank_process import RankProcess
 from vastrun.onstart.supervision.stall import RankProgress
 
-_TAIL = 1 << 14
 _BEFORE_FIRST_STEP = frozenset({"", "start", "data", "compile"})
 """Activities before the first step."""
 
@@ -124,17 +124,9 @@ class Loss:
 
 def last_loss(box: Path) -> Loss:
     """Return the loss of the last complete metrics line that has one."""
-    for line in reversed(_last_lines(box / layout.METRICS)):
+    for line in reversed(read_end(box / layout.METRICS, 1 << 14).decode("utf-8", "replace").splitlines()):
         with contextlib.suppress(ValueError):
             record = json.loads(line)
             if isinstance(record, dict) and "loss" in record:
                 return Loss.of(record["loss"])
     return Loss()
-
-
-def _last_lines(path: Path) -> list[str]:
-    with contextlib.suppress(FileNotFoundError), path.open("rb") as file:
-        file.seek(0, 2)
-        file.seek(max(0, file.tell() - _TAIL))
-        return file.read().decode("utf-8", errors="replace").splitlines()
-    return []

@@ -38,8 +38,6 @@ FAILED_GRACE_S = 4.0
 """Seconds until the other ranks are killed when one has failed by itself."""
 VICTIM_WAIT_S = 10.0
 """Seconds that a rank which lost a connection waits for the failure of another rank."""
-_POLL_INTERVAL_S = 0.1
-_CANNOT_RUN = 127
 _RECORD = re.compile(r"rank-\d+\.process\.json")
 """Name of the file with a rank's record."""
 _RECORD_BYTES = 255
@@ -88,17 +86,14 @@ def main() -> NoReturn:
     if not job.program.keeps_records:
         allow_core(box, job.ranks, environment)
     start_child = partial(Child.start, partial(_exec_program, program_of(job, environment), environment))
-    run(
-        box,
-        rank,
-        start_child if server is None else partial(_fork_or_start, start_child, server, box),
-    )
+    run(box, rank, start_child if server is None else partial(_fork_or_start, start_child, server, box))
 
 
 def program_of(job: Job, environment: Mapping[str, str]) -> tuple[str, ...]:
     """Return the command line of a rank, with `{resume}` replaced where the job has checkpoints."""
     path = environment.get(RESUME, "")
-    return job.rank_command if job.checkpoints is None else with_resume(job.rank_command, path)
+    has_checkpoints = job.checkpoints is not None and job.checkpoints.files is not None
+    return with_resume(job.rank_command, path) if has_checkpoints else job.rank_command
 
 
 def run(box: Path, rank: int, start: Callable[[], Child | ForkedProgram]) -> NoReturn:
@@ -138,7 +133,7 @@ def _wait_for_other_failure(box: Path, rank: int) -> None:
         other_ranks = (process for process in read_processes(box) if process.rank != rank)
         if any(process.exit_code is not None for process in other_ranks):
             return
-        time.sleep(_POLL_INTERVAL_S)
+        time.sleep(0.1)
 
 
 def _fork_or_start(start_child: Callable[[], Child], server: str, box: Path) -> Child | ForkedProgram:
@@ -195,7 +190,7 @@ def _exec_program(program: tuple[str, ...], environment: Mapping[str, str]) -> N
         os.execvpe(program[0], program, environment)
     except OSError as error:
         os.write(2, f"cannot run {program[0]}: {_why_not(program[0], error)}\n".encode())
-        os._exit(_CANNOT_RUN)
+        os._exit(127)  # as a shell does
 
 
 def _why_not(program: str, error: OSError) -> str:

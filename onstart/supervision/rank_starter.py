@@ -22,7 +22,6 @@ from vastrun.contract.job import Job
 from vastrun.contract.run_module import module_command
 from vastrun.onstart.nodes import RANKS_PORT, ThisNode
 
-_POLL_INTERVAL_S = 0.05
 _KILL_AFTER_S = 30.0
 """Seconds between SIGTERM and SIGKILL, the same as torchrun's."""
 
@@ -49,7 +48,7 @@ def start_ranks(job: Job, this_node: ThisNode, count: int, box: Path) -> tuple[A
     while all(rank.poll() in (None, 0) for rank in ranks.values()):
         if all(rank.returncode == 0 for rank in ranks.values()):
             return ()
-        time.sleep(_POLL_INTERVAL_S)
+        time.sleep(0.05)
     failures = tuple(
         AgentFailure(rank=rank, exit_code=process.returncode, at=time.time())
         for rank, process in ranks.items()

@@ -12,12 +12,11 @@ import os
 import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from vastrun.contract.secrets import hide_in_command
-from vastrun.onstart.logged_error import Raised
+from vastrun.onstart.logged_error import Raised, read_end
 
 _MAX_LINES = 12
 _MAX_CHARACTERS = 300
@@ -214,7 +213,7 @@ class LinesAfter:
 def last_lines(log: Path) -> str | None:
     """Return the last non-empty lines of a log, as a terminal would show them; None without any."""
     found: list[str] = []
-    for line in reversed(_tail(log).split(b"\n")):
+    for line in reversed(read_end(log, _TAIL_BYTES).split(b"\n")):
         text = _RANK_PREFIX.sub("", next(iter(as_text(line)))).rstrip()
         if text:
             found.append(text if len(text) <= _MAX_CHARACTERS else f"{text[:_MAX_CHARACTERS]}…")
@@ -230,7 +229,8 @@ def last_line(lines: str | None) -> str:
 
 def lines_after(log: Path, raised: Raised) -> LinesAfter | None:
     """Return the output after a traceback; None for no output, or only lines of libraries."""
-    lines = [_RANK_PREFIX.sub("", next(iter(as_text(line)))).rstrip() for line in _tail(log).split(b"\n")]
+    printed = read_end(log, _TAIL_BYTES).split(b"\n")
+    lines = [_RANK_PREFIX.sub("", next(iter(as_text(line)))).rstrip() for line in printed]
     at = next((number for number in range(len(lines) - 1, -1, -1) if lines[number] == raised.exception), None)
     if at is None:
         return None
@@ -248,10 +248,3 @@ def lines_after(log: Path, raised: Raised) -> LinesAfter | None:
         count=len(after),
         is_reason=was_caught or was_logged or len(after) > _MAX_MESSAGE_LINES,
     )
-
-
-def _tail(log: Path) -> bytes:
-    with suppress(OSError), log.open("rb") as file:
-        file.seek(max(0, os.fstat(file.fileno()).st_size - _TAIL_BYTES))
-        return file.read(_TAIL_BYTES)
-    return b""

@@ -23,7 +23,6 @@ CONCLUDE_TIMEOUT_S = 60.0 + GDB_S
 
 A node may read the native stacks of its crash first.
 """
-_POLL_INTERVAL_S = 0.1
 
 HealthyGpus = Optional[tuple[str, ...]]  # noqa: UP045 - evaluated by Python 3.9, too
 """UUIDs of the GPUs that respond; None: unknown."""
@@ -73,7 +72,7 @@ def _when_all_concluded(
     deadline = time.monotonic() + CONCLUDE_TIMEOUT_S
     while (late := _still_ending(job, peers)) and not peers.disconnected and time.monotonic() < deadline:
         peers.listen()
-        time.sleep(_POLL_INTERVAL_S)
+        time.sleep(0.1)
     if peers.disconnected:
         return NoRestart(why=unreachable_text(peers))
     if late:
@@ -99,7 +98,7 @@ def _wait_for_decision(peers: Peers, last: Start) -> Restart | NoRestart:
         if peers.disconnected:
             return NoRestart(why=unreachable_text(peers))
         peers.listen()
-        time.sleep(_POLL_INTERVAL_S)
+        time.sleep(0.1)
 
 
 def _healthy(job: Job, ended: StartRecord, peers: Peers) -> HealthyGpus:

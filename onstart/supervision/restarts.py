@@ -58,7 +58,8 @@ def next_start(
     `healthy`: UUIDs of the GPUs that respond, if known; `elsewhere`: their number on each other node.
     """
     meaning = REASONS[history[-1].reason]
-    if history[-1].reason == "finished" and not _is_last_stage(job, history[-1]):
+    is_before_last = any(span.name == history[-1].stage for span in job.program.stages[:-1])
+    if history[-1].reason == "finished" and is_before_last:
         # A new plan: the micro-batch that fitted was that of another model.
         start = replace(last, number=last.number + 1, micro_batch=None)
         return Restart(start=start, after_s=0.0)
@@ -67,7 +68,8 @@ def next_start(
     why_not = _limit_reached(job, history, meaning) or _would_run_out_again(job, history[-1])
     if why_not is not None:
         return NoRestart(why=why_not)
-    healthy_count = min_healthy_gpus(healthy, elsewhere)
+    # All nodes have equally many ranks: the node with the fewest GPUs decides.
+    healthy_count = min([*elsewhere, *([] if healthy is None else [len(healthy)])], default=None)
     world_size = world_size_on(job, healthy_count)
     if world_size is None:
         where = " on each node" if job.nodes > 1 else ""
@@ -90,11 +92,6 @@ def gpus_for(job: Job, world_size: int, healthy: Sequence[str] | None) -> tuple[
     several GPUs per rank.
     """
     return tuple((healthy or ())[: world_size if job.program.global_batch_size else job.gpus])
-
-
-def min_healthy_gpus(healthy: Sequence[str] | None, elsewhere: Sequence[int]) -> int | None:
-    """Return the number of responding GPUs on the node with the fewest: all nodes have equally many ranks."""
-    return min([*elsewhere, *([] if healthy is None else [len(healthy)])], default=None)
 
 
 def without_progress(history: Sequence[StartRecord]) -> int:
@@ -150,10 +147,6 @@ def _would_run_out_again(job: Job, record: StartRecord) -> str | None:
     if record.micro_batch is None:
         return "it ran out of memory before its first step"
     return "a micro-batch of 1 does not fit" if record.micro_batch <= 1 else None
-
-
-def _is_last_stage(job: Job, ended: StartRecord) -> bool:
-    return not any(span.name == ended.stage for span in job.program.stages[:-1])
 
 
 def _saved(record: StartRecord) -> int:

@@ -18,9 +18,6 @@ from vastrun.contract import layout
 from vastrun.onstart.supervision.core_file import disable_core
 from vastrun.onstart.supervision.processes import descendants, send
 
-_POLL_S = 0.02
-_POLL_RECORDER_S = 0.05
-_QUIET_S = 0.2
 _THREAD = re.compile(r"^(Current thread|Thread) 0x[0-9a-f]{1,16}.*\(most recent call first\):$")
 _LIBRARY = re.compile(r"/lib(64)?/python3\.\d+/((site|dist)-packages/)?|/(site|dist)-packages/")
 _FRAME = re.compile(r'^  File "(?P<file>.*)", line (?P<line>\d+|\?\?\?) in (?P<function>.*)$')
@@ -107,11 +104,11 @@ def _wait_until_quiet(offsets: Mapping[Path, int], within_s: float) -> None:
     changed_at = time.monotonic()
     deadline, sizes = changed_at + within_s, dict(offsets)
     while time.monotonic() < deadline:
-        time.sleep(_POLL_S)
+        time.sleep(0.02)
         if (now := {path: _file_size(path) for path in offsets}) != sizes:
             sizes, changed_at = now, time.monotonic()
         grown = all(sizes[path] > offset for path, offset in offsets.items())
-        if grown and time.monotonic() - changed_at > _QUIET_S:
+        if grown and time.monotonic() - changed_at > 0.2:
             return
 
 
@@ -150,7 +147,7 @@ def dump_recorders(box: Path, ranks: Iterable[int], *, within_s: float) -> None:
         before, sizes = sizes, [path.stat().st_size if path.exists() else 0 for path in asked]
         if all(sizes) and sizes == before:
             return
-        time.sleep(_POLL_RECORDER_S)
+        time.sleep(0.05)
 
 
 def _request_recorder(box: Path, rank: int) -> bool:

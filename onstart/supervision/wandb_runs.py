@@ -36,11 +36,7 @@ _READ_S = 5.0
 _MAX_RUNS = 8
 """Maximum runs that are ended: a program may start one after another."""
 _MAX_NAME = 128
-_MAX_URL = 500
 _MAX_RECORD_BYTES = 1 << 14
-_MAX_METADATA_BYTES = 1 << 20
-_MAX_LOG_BYTES = 1 << 20
-_COMMAND = module_command("vastrun.onstart.supervision.finish_runs")
 
 
 @dataclass
@@ -98,7 +94,7 @@ class ProgramWandbRun(WandbFile):
     def python(self) -> str:
         """Return the interpreter that the program ran in, which has W&B; else the supervisor's."""
         try:
-            text = read_small(self.path.parent / "files" / "wandb-metadata.json", _MAX_METADATA_BYTES)
+            text = read_small(self.path.parent / "files" / "wandb-metadata.json", 1 << 20)
             found = json.loads(text)["executable"]
         except (OSError, ValueError, KeyError, TypeError):
             return sys.executable
@@ -147,13 +143,13 @@ def end_runs(
 
 def _shown(url: str) -> str | None:
     """Return the URL as the outcome may have it; None for anything else that a program printed."""
-    return url if url.isprintable() and 0 < len(url) <= _MAX_URL else None
+    return url if url.isprintable() and 0 < len(url) <= 500 else None
 
 
 def _printed(box: Path) -> str:
     """Return the beginning of rank 0's log."""
     with suppress(OSError), (box / layout.RAW_LOGS / "rank-0.log").open("rb") as log:
-        return log.read(_MAX_LOG_BYTES).decode("utf-8", "replace")
+        return log.read(1 << 20).decode("utf-8", "replace")
     return ""
 
 
@@ -169,9 +165,10 @@ def _finish(
     """End the runs in a separate process, and return the URL of each that it ended, by id."""
     named = [{"id": run.id, "entity": run.entity, "project": run.project} for run in runs]
     report = box / layout.RUN / ".wandb-ended.json"
+    command = module_command("vastrun.onstart.supervision.finish_runs")
     with suppress(OSError), (box / layout.RAW_LOGS / "wandb.log").open("ab") as log:
         process = subprocess.Popen(
-            [runs[0].python(), *_COMMAND[1:], str(exit_code), json.dumps(named), str(report)],
+            [runs[0].python(), *command[1:], str(exit_code), json.dumps(named), str(report)],
             cwd=box,
             env=environment,
             stdin=subprocess.DEVNULL,

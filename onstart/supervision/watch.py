@@ -51,14 +51,10 @@ RESERVE_BYTES = 1 << 18
 _POLL_INTERVAL_S = 0.1
 _PUMPS_PER_POLL = 2
 """Number of times the output of the ranks is read between two looks at them."""
-_REPORT_EVERY_S = 1.0
-DUMP_S = 3.0
 AGENT_START_S = 300.0
 """Timeout of the agent's start of the ranks: importing torch takes minutes from a slow disk."""
 AGENT_GRACE_S = 20.0
 """Seconds until the agent is killed when no rank is left."""
-_AGENT_S = 5.0
-"""Seconds for the agent to record the ends of the ranks."""
 DRAIN_S = 10.0
 """Seconds for reading the rest of the logs."""
 
@@ -85,7 +81,7 @@ def run_ranks(
         gpus=IdleGpuWatch(NvidiaSmi()) if job.gpus else None,
     )
     watch.until_over()
-    agent = launch.end(within_s=_AGENT_S)
+    agent = launch.end(within_s=5.0)
     log.drain(within_s=DRAIN_S, first=_failed_first(launch.processes()))
     watch.report()
     if watch.gpus:
@@ -146,7 +142,7 @@ class Watch:
             ranks_progress = self.tracker.ranks_progress(processes)
             # Activities before the first step are written at once, so that the log shows them without delay.
             has_news = self.tracker.has_news(ranks_progress)
-            if has_news or time.monotonic() - reported >= _REPORT_EVERY_S:
+            if has_news or time.monotonic() - reported >= 1.0:
                 reported = time.monotonic()
                 self.report()
             if self._is_over(processes, ranks_progress):
@@ -235,7 +231,7 @@ class Watch:
         # Before anything else: the other nodes must dump their stacks while these ranks still hang.
         self.peers.publish(stalled=True)
         self.log.say("no progress: the ranks are asked for their stacks, then killed")
-        files = self.launch.dump_stacks(within_s=DUMP_S)
+        files = self.launch.dump_stacks(within_s=3.0)
         dumped = [
             replace(rank_progress, frames=self._stack(rank_progress.rank))
             for rank_progress in possibly_stuck(ranks_progress, self.log.silent_s)

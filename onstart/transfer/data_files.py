@@ -23,7 +23,6 @@ from vastrun.onstart.transfer.download_error import DataFileError, disk_error
 from vastrun.onstart.transfer.sources import HttpSource, ObjectSource
 
 _HUB_TOKEN = "HF_TOKEN"
-_HUB_ENDPOINT = "HF_ENDPOINT"
 
 
 def main() -> int:
@@ -66,7 +65,7 @@ def source_of(file: JobDataFile, environ: Mapping[str, str]) -> HttpSource | Obj
     """Return the place that a file's URL names."""
     scheme = file.url.partition("://")[0]
     if scheme == "hf":
-        address = hub_address(file.url, environ.get(_HUB_ENDPOINT) or HUB_ENDPOINT)
+        address = hub_address(file.url, environ.get("HF_ENDPOINT") or HUB_ENDPOINT)
         advice = f"; a private file needs secrets: [{_HUB_TOKEN}] in the job file"
         return HttpSource(address, token=environ.get(_HUB_TOKEN, ""), advice=advice)
     return HttpSource(file.url) if scheme in ("http", "https") else ObjectSource(file.url)

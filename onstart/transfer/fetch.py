@@ -28,9 +28,6 @@ from vastrun.onstart.transfer.remote_checkpoints import (
     transfer_errors,
 )
 
-_STATE = "state.json"
-_MAX_MANIFEST_BYTES = 32 << 20
-
 
 def main() -> int:
     """Return 1 when the job must start from a URL and it has no complete checkpoint, else 0."""
@@ -80,7 +77,7 @@ def _is_of_later_run(url: str, target: Path) -> bool:
     """
     try:
         newest = max(target.glob("step-*"), key=lambda path: step_of(path.name))
-        run: str = json.loads((newest / _STATE).read_text(encoding="utf-8"))["made_by"]["run_id"]
+        run: str = json.loads((newest / "state.json").read_text(encoding="utf-8"))["made_by"]["run_id"]
     except (OSError, ValueError, KeyError, TypeError):  # there is none, or a user's program stored it
         return False
     return url.rstrip("/").rpartition("/")[2] != run
@@ -112,7 +109,7 @@ def _fetch_verified(remote: RemoteCheckpoints, name: str, url: str, target: Path
 def _download(remote: RemoteCheckpoints, name: str, part: Path) -> int:
     """Download and verify every file of a checkpoint. Return the bytes. Raises DamagedError."""
     try:
-        remote.fetch(f"{name}/{MANIFEST}", part / MANIFEST, _MAX_MANIFEST_BYTES)
+        remote.fetch(f"{name}/{MANIFEST}", part / MANIFEST, max_bytes=32 << 20)
         files = _listed(part, step_of(name))
         # Before the first byte: a part of a checkpoint is useless, and a full disk ends the run.
         size, free = sum(file.size for file in files), shutil.disk_usage(part).free

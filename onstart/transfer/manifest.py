@@ -15,17 +15,14 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 from vastrun.contract import layout
-from vastrun.contract.checkpoint_folder import checksum_file, looks_like_weights
+from vastrun.contract.checkpoint_folder import checksum_file, looks_like_weights, newest_first
 from vastrun.contract.job import Job, matching_files, matching_paths, working_folder
 from vastrun.contract.outcome import FileChecksum
 from vastrun.contract.records import write_json
-from vastrun.onstart.supervision.checkpoint_entries import printable
-from vastrun.onstart.supervision.unmatched_checkpoints import unmatched_weights
-from vastrun.onstart.transfer.program_outputs import ProgramOutputs, lineage
+from vastrun.onstart.supervision.program_files import printable
+from vastrun.onstart.transfer.program_outputs import ProgramOutputs, lineage, link_files_elsewhere
 
 _STILL_WRITTEN = (layout.LOG, layout.EXIT, layout.MANIFEST)
-
-
 MAX_FILES = 50_000
 MAX_BYTES = 15 << 20
 """The launcher's limit on a manifest: `launcher/gate/caps.py`."""
@@ -76,11 +73,7 @@ def main() -> int:
 
 
 def build_listing(
-    box: Path,
-    *,
-    max_files: int = MAX_FILES,
-    max_bytes: int = MAX_BYTES,
-    with_sums: bool = True,
+    box: Path, *, max_files: int = MAX_FILES, max_bytes: int = MAX_BYTES, with_sums: bool = True
 ) -> DownloadList:
     """Return all complete files under `run/` and the job's outputs, each once; the user's files come last.
 
@@ -88,8 +81,10 @@ def build_listing(
     checksums, for a caller that needs only the omitted files.
     """
     job = job_of(box)
+    if job is not None:
+        link_files_elsewhere(box, job)
     outputs = None if job is None else ProgramOutputs.of(box, job)
-    excluded = frozenset(_excluded_paths(box, job))
+    excluded = frozenset((*_excluded_paths(box, job), *_large_snapshots(box, max_files // 2)))
     named = frozenset(_named_outputs(box, job, excluded))
     listing = ListBuilder(box=box, named=named, outputs=outputs, bytes_left=max_bytes, max_files=max_files)
     listing.with_sums = with_sums
@@ -99,7 +94,6 @@ def build_listing(
             listing.add(path)
     if job is not None and outputs is not None:
         listing.add_program_outputs(outputs, excluded)
-        listing.add_unmatched_checkpoints(job)
     return listing.done()
 
 
@@ -115,6 +109,8 @@ class ListBuilder:
     with_sums: bool = True
     files: list[FileChecksum] = field(default_factory=list)
     left_out: dict[str, LeftOut] = field(default_factory=dict)
+    _sums: dict[tuple[int, ...], FileChecksum] = field(default_factory=dict)
+    """By inode: snapshots have links to each other's files, and to the program's."""
 
     def add(self, path: Path) -> None:
         """List a file with its checksum, or record why it is omitted."""
@@ -126,7 +122,8 @@ class ListBuilder:
                 self.files.append(found)
                 return
             why = "the run has too many files"
-        if not self.is_run_file(path):
+        # The other files of `run/` are no program's.
+        if self.is_output(path) or not path.is_relative_to(self.box / layout.RUN):
             self.leave_out(path, why or "cannot be read", size=_size_of(path), named=self.is_output(path))
 
     def _sum_of(self, path: Path) -> FileChecksum | None:
@@ -134,7 +131,11 @@ class ListBuilder:
         if not self.with_sums:
             return FileChecksum(path=relative, size=_size_of(path), sha256="0" * 64)
         try:
-            return replace(checksum_file(path), path=relative)
+            stat = path.stat()
+            inode = (stat.st_dev, stat.st_ino, stat.st_size, stat.st_mtime_ns)
+            if inode not in self._sums:
+                self._sums[inode] = checksum_file(path)
+            return replace(self._sums[inode], path=relative)
         except OSError:
             return None
 
@@ -153,15 +154,6 @@ class ListBuilder:
             if not matching_files(self.box, pattern):
                 self.left_out[pattern] = LeftOut(path=printable(pattern), why="no file matches")
 
-    def add_unmatched_checkpoints(self, job: Job) -> None:
-        """Record that nothing matches `checkpoints` though the program wrote weights."""
-        weights = unmatched_weights(self.box, job)
-        if weights and job.checkpoints is not None:
-            path = printable(job.checkpoints.files)
-            self.left_out[path] = LeftOut(
-                path=path, why=f"no checkpoint matches; the program wrote {weights}"
-            )
-
     def leave_out(self, path: Path, why: str, *, size: int, named: bool) -> None:
         """Record an omitted file; the files of an omitted folder count together."""
         shown, known = self._shown(path), 0
@@ -172,10 +164,6 @@ class ListBuilder:
     def is_output(self, path: Path) -> bool:
         """Tell whether the job names the file, or it is in the folder for outputs."""
         return path in self.named or path.is_relative_to(self.box / layout.OUTPUTS)
-
-    def is_run_file(self, path: Path) -> bool:
-        """Tell whether it is a file of the run that no program wrote."""
-        return path.is_relative_to(self.box / layout.RUN) and not self.is_output(path)
 
     def done(self) -> DownloadList:
         """Return the sorted list."""
@@ -266,6 +254,14 @@ def _excluded_paths(box: Path, job: Job | None) -> Iterator[str]:
     """Yield the absolute paths that the job excludes from download."""
     for pattern in () if job is None else job.excluded_outputs:
         yield from map(os.path.normpath, matching_paths(working_folder(box), pattern))
+
+
+def _large_snapshots(box: Path, files: int) -> Iterator[str]:
+    """Yield the snapshots that would leave too little of the list to the outputs, the oldest first to go."""
+    for path in newest_first(box / layout.CHECKPOINTS):
+        files -= sum(len(names) for _, _, names in os.walk(path))
+        if files < 0:
+            yield str(path)
 
 
 def _is_unfinished(path: Path) -> bool:

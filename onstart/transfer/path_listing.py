@@ -16,8 +16,7 @@ from pathlib import Path
 from vastrun.contract import layout
 from vastrun.contract.job import Job
 from vastrun.contract.records import write_json
-from vastrun.onstart.supervision.checkpoint_entries import printable
-from vastrun.onstart.supervision.program_files import files_below
+from vastrun.onstart.supervision.program_files import printable, walk
 from vastrun.onstart.transfer.manifest import (
     MAX_BYTES,
     MAX_FILES,
@@ -56,7 +55,9 @@ def list_path(box: Path, job: Job, path: str | None) -> DownloadList:
         why = "no such file in the code folder or the outputs"
         listing.left_out[path] = LeftOut(path=printable(path)[:300], why=why)
         return listing.done()
-    for file in sorted(files_below(found, box, job)) if found.is_dir() else [found]:
+    for file in (
+        sorted(found / name for name, _ in walk(found, box, job).files()) if found.is_dir() else [found]
+    ):
         real = file.resolve()
         if any(real.is_relative_to(box / root) for root in _ROOTS) or (
             outputs is not None and outputs.wrote(file)

@@ -9,13 +9,17 @@ import os
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from stat import S_ISREG
 
 from vastrun.contract import layout
-from vastrun.contract.job import Job
-from vastrun.onstart.supervision.checkpoint_entries import entry_at, is_sidecar
-from vastrun.onstart.supervision.program_files import FilesBefore, ProgramFileSearch, WrittenFile
+from vastrun.contract.checkpoint_folder import MANIFEST, MIN_BYTES, newest_first
+from vastrun.contract.job import Job, matching_paths
+from vastrun.onstart.supervision.program_files import FilesBefore, ProgramFileSearch, WrittenFile, walk
 
-NOT_NAMED = "not named in outputs"
+ELSEWHERE = f"{layout.OUTPUTS}/elsewhere"
+"""Folder with links to what the program wrote outside of the box."""
+_FOLDERS = ("/workspace", "/data", "/mnt")
+"""Where programs for rented machines write, besides the home folder."""
 
 
 @dataclass(kw_only=True)
@@ -27,8 +31,8 @@ class ProgramOutputs:
     search: ProgramFileSearch
     written: tuple[WrittenFile, ...]
     """Files without the checkpoints, the smallest first."""
-    linked: Collection[tuple[int, int]]
-    """Device and inode of the files that the stored checkpoints hold by hard links."""
+    checkpoints: Collection[str]
+    """Paths that the newest snapshot has, or that are too old for it."""
 
     @classmethod
     def of(cls, box: Path, job: Job) -> ProgramOutputs | None:
@@ -49,7 +53,7 @@ class ProgramOutputs:
                     key=lambda file: (file.size, file.path),
                 )
             ),
-            linked=_files_of_checkpoints(box) if job.checkpoints is not None else frozenset(),
+            checkpoints=checkpoints,
         )
 
     def select(self) -> tuple[list[WrittenFile], list[tuple[WrittenFile, str]]]:
@@ -58,10 +62,11 @@ class ProgramOutputs:
         unselected: list[tuple[WrittenFile, str]] = []
         left_bytes = self.job.outputs_gb * 1e9
         for file in self.written:
-            if file.path.is_relative_to(self.box / layout.OUTPUTS):
+            is_output = file.path.is_relative_to(self.box / layout.OUTPUTS)
+            if is_output and not file.path.is_relative_to(self.box / ELSEWHERE):
                 downloads.append(file)
             elif self.job.named_outputs:
-                unselected.append((file, NOT_NAMED))
+                unselected.append((file, "not named in outputs"))
             elif file.size > left_bytes:
                 unselected.append((file, f"outputs_gb is {self.job.outputs_gb:g}"))
             else:
@@ -71,15 +76,9 @@ class ProgramOutputs:
 
     def is_elsewhere(self, path: Path) -> bool:
         """Tell whether a file in the folder for outputs is downloaded under another path."""
-        if not path.is_relative_to(self.box / layout.OUTPUTS):
-            return False
-        if path in self.search.followed:
-            return True
-        try:
-            stat = path.stat()
-        except OSError:
-            return False
-        return (stat.st_dev, stat.st_ino) in self.linked
+        is_output = path.is_relative_to(self.box / layout.OUTPUTS)
+        is_stored = path in self.search.followed or not lineage(path).isdisjoint(self.checkpoints)
+        return is_output and is_stored
 
     def wrote(self, link: Path) -> bool:
         """Tell whether the program wrote the target of a link."""
@@ -89,34 +88,39 @@ class ProgramOutputs:
             return False
 
 
+def link_files_elsewhere(box: Path, job: Job) -> None:
+    """Link what was written outside of the box since the program started, on a machine of the run alone.
+
+    Files below 1 MB are left out, as those of caches are.
+    """
+    before = None if job.program.keeps_records else FilesBefore.read(box)
+    if before is None or os.environ.get("VASTRUN_PROVIDER") not in ("vast", "docker"):
+        return
+    for root in (Path(os.path.expanduser("~")), *map(Path, _FOLDERS)):  # noqa: PTH111
+        search = walk(root, box, job)
+        search.caches = {*search.caches, str(box)}
+        for name, stat in search.files():
+            place, path = box / ELSEWHERE / f"{root}/{name}".lstrip("/"), root / name
+            is_written = S_ISREG(stat.st_mode) and stat.st_size >= MIN_BYTES and before.is_new(stat)
+            if is_written and not os.path.lexists(place):
+                place.parent.mkdir(parents=True, exist_ok=True)
+                place.symlink_to(path)
+
+
 def lineage(path: Path) -> frozenset[str]:
     """Return a path and all folders above it."""
     return frozenset((str(path), *map(str, path.parents)))
 
 
 def _checkpoints(box: Path, job: Job) -> Iterator[str]:
-    """Yield the paths that `checkpoints` matches: the newest are stored, older ones are not needed.
+    """Yield what `checkpoints` matches: the newest are in the newest snapshot, older ones are not needed.
 
-    Yields none if no checkpoint was stored: all saved files then count as outputs.
+    Yields none of what was written after it: these files count as outputs.
     """
-    settings = job.checkpoints
-    if settings is None or not (box / layout.CHECKPOINTS / "latest.json").is_file():
+    settings, snapshots = job.checkpoints, newest_first(box / layout.CHECKPOINTS)
+    if settings is None or settings.files is None or not snapshots:
         return
-    root = settings.folder(box)
-    for path in root.glob(settings.pattern):
-        if not path.is_dir() and is_sidecar(path.name, settings.pattern):
-            continue
-        entry = entry_at(str(path), root)
-        # A checkpoint with a link to the outside was not stored.
-        if path.resolve().is_relative_to(root) and not (entry and entry.leads_out):
+    taken_at = (snapshots[0] / MANIFEST).stat().st_mtime
+    for path in matching_paths(settings.folder(box), settings.pattern):
+        if path.resolve().is_relative_to(box.resolve()) and path.stat().st_mtime <= taken_at:
             yield str(path)
-
-
-def _files_of_checkpoints(box: Path) -> frozenset[tuple[int, int]]:
-    found = set()
-    for folder, _, names in os.walk(box / layout.CHECKPOINTS):
-        for name in names:
-            stat = Path(folder, name).stat()
-            if stat.st_nlink > 1:
-                found.add((stat.st_dev, stat.st_ino))
-    return frozenset(found)

@@ -27,9 +27,6 @@ from vastrun.onstart.transfer.remote_checkpoints import (
     transfer_errors,
 )
 
-_POLL_INTERVAL_S = 2.0
-_MAX_CHECKPOINTS = 2
-
 
 def main(arguments: list[str]) -> int:
     """Upload this box's checkpoints until the process is killed, or once, with a second argument.
@@ -93,7 +90,7 @@ class Push:
             if newest != tried:
                 tried = newest
                 self.push_newest()
-            time.sleep(_POLL_INTERVAL_S)
+            time.sleep(2.0)
 
 
 def _upload(remote: RemoteCheckpoints, checkpoint: Path, keep: tuple[str, ...] = ()) -> None:
@@ -110,7 +107,7 @@ def _upload(remote: RemoteCheckpoints, checkpoint: Path, keep: tuple[str, ...] =
     remote.write_latest(checkpoint.name)
     # Of others' objects with higher steps none counts, and none is removed.
     own = [name for name in remote.checkpoints() if step_of(name) <= step_of(checkpoint.name)]
-    for older in own[:-_MAX_CHECKPOINTS]:
+    for older in own[:-2]:
         if older not in keep:
             remote.remove(older)
 

@@ -31,13 +31,11 @@ _TIMEOUT_S = 60.0
 """Maximum seconds without a byte."""
 _HEAD_TIMEOUT_S = 300.0
 """Maximum seconds without content, with all redirects: headers and trailers may arrive byte by byte."""
-_MAX_REDIRECTS = 5
 _MAX_WAIT_S = 120.0
 """Maximum seconds to wait on a server's request (Retry-After)."""
 _TRANSIENT = {408, 425, 429}
 _AUTHORIZATION = "Authorization"
 _CONTENT_RANGE = re.compile(r"bytes (\d{1,18})-(\d{1,18})/(\d{1,18}|\*)")
-_BLOCK_BYTES = 16 << 20
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -138,7 +136,7 @@ class HttpSource:
 class _SafeRedirects(HTTPRedirectHandler):
     """Follows redirects to https, and from http to http. A token stays with its own server."""
 
-    max_redirections = _MAX_REDIRECTS
+    max_redirections = 5
 
     def redirect_request(  # the parameters are those of its base class
         self,
@@ -203,7 +201,7 @@ class ObjectSource:
             now = str(about.get("ETag", ""))
             start = offset if now == version and offset <= about["size"] else 0
             # A plain reading ahead: the file is read once, from the front.
-            with files.open(path, "rb", block_size=_BLOCK_BYTES, cache_type="readahead") as stream:
+            with files.open(path, "rb", block_size=16 << 20, cache_type="readahead") as stream:
                 stream.seek(start)
                 yield OpenFile(read=stream.read, offset=start, total=about["size"], version=now)
         except transfer_errors() as error:

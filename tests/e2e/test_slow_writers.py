@@ -20,7 +20,7 @@ STARTS = re.compile(r"rank0 continues after step (\d+)$", re.MULTILINE)
 def launch(rented: Terminal, style: str, killed_at: str, *changes: str) -> Launch:
     command = f"command=python slow_writer.py {style} {WRITER_S} {killed_at}"
     limits = "limits={usd: 1, hours: 0.3, stall_s: 300}"
-    settings = (command, "ranks=1", "checkpoints={files: own/*, every_s: 0.2}", limits, *changes)
+    settings = (command, "ranks=1", "checkpoints={files: own/*, every_s: 6}", limits, *changes)
     words = [word for setting in settings for word in ("--set", setting)]
     return rented.start(
         "launch", str(JOBS / "script.yaml"), "--provider", "vast", "-y", *words, *WITH_STUB_TORCH

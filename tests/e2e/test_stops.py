@@ -58,7 +58,7 @@ def test_a_program_that_saves_and_exits_0_when_stopped_has_succeeded_only_if_its
     assert verdict in done.out
     assert proof in done.out
     assert "SIGTERM was sent" in done.out
-    assert len(list(terminal.outputs().rglob("saved.txt"))) == 1
+    assert len(list((terminal.outputs() / "outputs").rglob("saved.txt"))) == 1
 
 
 @pytest.mark.parametrize(
@@ -81,7 +81,8 @@ def test_a_program_whose_output_goes_through_a_pipe_may_save_when_it_is_to_stop(
 
     assert done.exit_code == 3, done.err
     assert "yes      success.files" in done.out
-    [saved], [log] = terminal.outputs().rglob("saved.txt"), terminal.outputs().rglob("train.log")
+    out = terminal.outputs() / "outputs"
+    [saved], [log] = out.rglob("saved.txt"), out.rglob("train.log")
     assert f"saved at {saved.read_text()}" in log.read_text()
     assert terminal.leftovers() == []
 

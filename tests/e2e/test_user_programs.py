@@ -119,10 +119,7 @@ CASES: Mapping[str, Case] = {
         says_not=("all outputs downloaded", "\x1b[31m.txt"),
     ),
     "a flood of lines, then a traceback": Case(
-        program=FLOOD,
-        job={"ranks": 2},
-        exit_code=5,
-        says=("ValueError: failed after the flood",),
+        program=FLOOD, job={"ranks": 2}, exit_code=5, says=("ValueError: failed after the flood",)
     ),
     "a port that is in use": Case(
         program="raise OSError(98, 'Address already in use: 29500')",
@@ -204,11 +201,7 @@ CASES: Mapping[str, Case] = {
         exit_code=5,
         says=("the config is missing: conf/x.yaml",),
     ),
-    "a command that there is not": Case(
-        command="trainn.sh --fast",
-        exit_code=5,
-        says=("trainn.sh",),
-    ),
+    "a command that there is not": Case(command="trainn.sh --fast", exit_code=5, says=("trainn.sh",)),
     "a script with Windows line endings": Case(
         command="./go.sh",
         files={"go.sh": "#!/usr/bin/env bash\r\necho hi\r\n"},
@@ -216,10 +209,7 @@ CASES: Mapping[str, Case] = {
         says=("line endings",),
     ),
     "a notebook as the program": Case(
-        command="python nb.ipynb",
-        files={"nb.ipynb": NOTEBOOK},
-        exit_code=2,
-        says=("notebook", "nbconvert"),
+        command="python nb.ipynb", files={"nb.ipynb": NOTEBOOK}, exit_code=2, says=("notebook", "nbconvert")
     ),
 }
 

@@ -62,11 +62,7 @@ DEAD_ENDS: Mapping[str, DeadEnd] = {
         "nvidia-container-cli: initialization error: NVML: driver/library version mismatch\n",
     ),
     "daemon_log_noise": DeadEnd(
-        "created",
-        "stopped",
-        "stopped",
-        None,
-        ("\x1b[2J\x1b]0;owned\x07\u202e" + "x" * 5000 + "\r\n") * 800,
+        "created", "stopped", "stopped", None, ("\x1b[2J\x1b]0;owned\x07\u202e" + "x" * 5000 + "\r\n") * 800
     ),
     "daemon_log_late": DeadEnd("created", "stopped", "stopped", None, log_is_late=True),
     "pull_no_space": DeadEnd(

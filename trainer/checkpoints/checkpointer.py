@@ -5,8 +5,6 @@ a lost connection, which every rank notices: a failed disk is reported to all at
 one that has failed.
 """
 
-from __future__ import annotations
-
 import hashlib
 import itertools
 import shutil

@@ -1,7 +1,5 @@
 """Contents of a checkpoint: tensors by names that no wrapper changes, and a state for the rest."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass

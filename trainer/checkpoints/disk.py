@@ -1,7 +1,5 @@
 """Disk: find the ranks that share rank 0's disk. On several machines others may not."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from pathlib import Path
 from uuid import uuid4

@@ -5,8 +5,6 @@ names: their average where the training has one. No code of the checkpoint is ru
 untrusted machine.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os
@@ -34,14 +32,7 @@ from vastrun.trainer.checkpoints.contents import EMA, MODEL, TrainerState
 from vastrun.trainer.checkpoints.reader import CheckpointReader, read_tensors, state_of
 from vastrun.trainer.models.weights import complex_tensors
 
-_READ_ERRORS = (
-    DamagedError,
-    CheckpointException,
-    pickle.UnpicklingError,
-    OSError,
-    ValueError,
-    RuntimeError,
-)
+_READ_ERRORS = (DamagedError, CheckpointException, pickle.UnpicklingError, OSError, ValueError, RuntimeError)
 
 
 @dataclass(frozen=True, kw_only=True)

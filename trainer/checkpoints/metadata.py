@@ -5,8 +5,6 @@ for each file, so that it can neither call nor change anything of torch; torch's
 the stand-ins, value by value.
 """
 
-from __future__ import annotations
-
 import pickle
 import struct
 from collections.abc import Callable, Mapping

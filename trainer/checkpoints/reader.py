@@ -1,7 +1,5 @@
 """Checkpoint reader: loads the newest intact checkpoint into the tensors of any strategy and rank count."""
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass

@@ -5,8 +5,6 @@ error of every rank; when all have written, `CheckpointWriter.finish` commits; t
 rank that dies breaks the connection, which is an error, too. So no rank waits for one that has failed.
 """
 
-from __future__ import annotations
-
 import hashlib
 import io
 import os

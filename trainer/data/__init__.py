@@ -72,14 +72,12 @@ class Source(Protocol):
     @property
     def conditions(self) -> torch.Tensor:
         """(N, C) float32"""
-        ...
 
     def moments(self) -> tuple[torch.Tensor, torch.Tensor]:
         """Return mean and standard deviation of each channel, (2, K) and (2, K): of input and target.
 
         Raises DataError.
         """
-        ...
 
 
 class Task(Protocol):
@@ -93,14 +91,12 @@ class Task(Protocol):
 
     def place(self, device: torch.device) -> None:
         """Move the trajectories that belong there to `device`."""
-        ...
 
     def batch(self, step: int, indices: BatchIndices) -> Windows:
         """Return the windows of `indices`, as a pure function of them.
 
         `step`, counted from 0, is for information only.
         """
-        ...
 
 
 def make_task(config: DataConfig, folder: Path, code: Path | None = None) -> Task:

@@ -3,8 +3,6 @@
 In a box (VASTRUN_BOX is its folder) it uses the job's data; elsewhere --folder and --data describe the data.
 """
 
-from __future__ import annotations
-
 import argparse
 import dataclasses
 import os
@@ -58,11 +56,7 @@ def _generate(request: _DataRequest) -> Sequence[str]:
     lines: list[str] = []
     for config in request.configs:
         made = data.generate(
-            config,
-            request.folder,
-            request.code,
-            jobs=request.jobs,
-            on_progress=progress_lines(sys.stderr),
+            config, request.folder, request.code, jobs=request.jobs, on_progress=progress_lines(sys.stderr)
         )
         lines += made or [f"{config.task}: makes no files"]
     return lines
@@ -128,11 +122,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--jobs", type=_parse_jobs, default=1, help="number of solver processes; auto: as many as pay off"
     )
-    parser.add_argument(
-        "--quick",
-        action="store_true",
-        help="check only two samples of each split",
-    )
+    parser.add_argument("--quick", action="store_true", help="check only two samples of each split")
     parser.add_argument(
         "--data",
         type=_parse_data,

@@ -1,7 +1,5 @@
 """1-D advection, u_t + beta u_x = 0 on the unit circle, solved exactly: u(x, t) = u0(x - beta t)."""
 
-from __future__ import annotations
-
 from vastrun.trainer.data.initial_conditions import Array, InitialConditions, draw
 from vastrun.trainer.data.layouts import ArraysLayout
 from vastrun.trainer.data.pdebench import Grid

@@ -1,7 +1,5 @@
 """1-D Burgers, u_t + (u^2/2)_x = (nu/pi) u_xx on the unit circle, by finite volumes with exact diffusion."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Chunks: limits how many samples are read at once, so that large fields do not fill the memory."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 MAX_VALUES = 1 << 26

@@ -1,7 +1,5 @@
 """3-D compressible Navier-Stokes equations in a periodic unit cube (gas.py)."""
 
-from __future__ import annotations
-
 from vastrun.trainer.data.gas import Gas, GasFields, draw
 from vastrun.trainer.data.initial_conditions import Array
 from vastrun.trainer.data.layouts import ArraysLayout

@@ -1,7 +1,5 @@
 """2-D Darcy flow, -div(a grad u) = beta on the unit square, u = 0 on its boundary: a steady problem."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

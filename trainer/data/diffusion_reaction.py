@@ -11,8 +11,6 @@ quarters of the energy of a long wave come from short ones. Not even the solver 
 1.30; from the means 0.33).
 """
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -8,8 +8,6 @@ in seconds, up to 500. The condition at x = 1 is that of an outflow. With the ot
 there, a boundary layer would grow by a factor of e every few milliseconds.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 

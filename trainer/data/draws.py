@@ -3,8 +3,6 @@
 The condition of a sample is what it is solved from: its initial condition, or its coefficient.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import hashlib
 from collections.abc import Callable, Iterator, Sized

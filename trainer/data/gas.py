@@ -8,8 +8,6 @@ Takamoto et al. 2022 (arXiv 2210.07182), appendix D; heat is not conducted. The 
 density, pressure and velocity by axis: (n, 2 + axes, *X).
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

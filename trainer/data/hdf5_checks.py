@@ -1,7 +1,5 @@
 """HDF5 checks: bounds of files that others wrote, before any of their values is read."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from math import prod
 from pathlib import Path

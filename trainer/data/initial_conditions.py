@@ -3,8 +3,6 @@
 Written from the definition in Takamoto et al. 2022 (arXiv 2210.07182), appendix D, with period 1.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from itertools import product
 from typing import TypeAlias

@@ -1,7 +1,5 @@
 """PDEBench's HDF5 layouts: arrays of fields, steady problems, incompressible flows, and groups."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,31 +32,25 @@ class Layout(Protocol):
     @property
     def shape(self) -> tuple[int, ...]:
         """Shape of a sample: (frames, channels, *points); of a steady problem (channels, *points)."""
-        ...
 
     @property
     def steady(self) -> bool:
         """True for a problem without time."""
-        ...
 
     def write(self, file: h5py.File, n: int, pieces: Iterable[Fields]) -> None:
         """Write `n` samples to the file; each of `pieces` holds some of them, (some, *shape)."""
-        ...
 
     def stride(self, path: Path, file: h5py.File, min_samples: int) -> Stride:
         """Return the stride that reads the job's grid from the file.
 
         Raises DataError unless the file has this layout and at least `min_samples` samples.
         """
-        ...
 
     def count(self, file: h5py.File) -> int:
         """Return the number of samples."""
-        ...
 
     def reader(self, file: h5py.File | MappedFile, stride: Stride) -> Reader:
         """Return a function that reads single samples of the file."""
-        ...
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,7 +1,5 @@
 """PDEBench's HDF5 files: opens, maps and checks them."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -15,10 +15,9 @@ import numpy as np
 from vastrun.contract.errors import DataError
 from vastrun.trainer.data import pdebench
 from vastrun.trainer.data.draws import distinct_draws
-from vastrun.trainer.data.file_maker import FilePlan, make_files
 from vastrun.trainer.data.layouts import Layout
 from vastrun.trainer.data.pdebench import Attribute, Grid
-from vastrun.trainer.data.sample_writer import ProgressCallback
+from vastrun.trainer.data.sample_writer import FilePlan, ProgressCallback, make_files
 from vastrun.trainer.data.samples import FilePart, Samples, Splits
 from vastrun.trainer.job.data_config import DataConfig
 from vastrun.trainer.sampling.windows import Symmetry
@@ -293,12 +292,7 @@ class Problem:
         # Everything the values depend on: a file that differs in one of these is made again.
         attrs: dict[str, Attribute] = {"generator": self.generator}
         attrs |= self._named(parameters)
-        attrs |= {
-            "seed": config.seed,
-            "train": config.train,
-            "test": config.test,
-            "points": config.points,
-        }
+        attrs |= {"seed": config.seed, "train": config.train, "test": config.test, "points": config.points}
         if not self.layout(_grid(config)).steady:
             attrs |= {"frames": config.frames, "dt": config.dt}
         if self.cells_of is not None:

@@ -4,8 +4,6 @@ Takamoto et al. 2022 (arXiv 2210.07182), appendix D: initial conditions as those
 their absolute value, divided by its maximum.
 """
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Samples: one split of a task, read from its files on access, in any layout."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass

@@ -5,8 +5,6 @@
 Takamoto et al. 2022 (arXiv 2210.07182), appendix D: height 2 inside of a random radius, 1 outside, at rest.
 """
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -4,8 +4,6 @@ host    the files are memory-mapped: one copy in memory serves all ranks, as far
 disk    each reading process opens the files itself; chunked and compressed files work, too
 """
 
-from __future__ import annotations
-
 import weakref
 from collections.abc import Callable
 from math import prod

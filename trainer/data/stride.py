@@ -1,7 +1,5 @@
 """Stride: the points and frames that are read from a file with a finer grid than the job's."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,11 +1,9 @@
 """Trajectories and windows: tensors of whole solutions, and the short pieces that a step trains on."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from math import prod
-from typing import ClassVar
+from typing import ClassVar, Self
 
 import torch
 from numpy.typing import NDArray
@@ -35,7 +33,7 @@ class Trajectories:
     """True for a problem without time."""
 
     @classmethod
-    def of(cls, samples: Samples) -> Trajectories:
+    def of(cls, samples: Samples) -> Self:
         """Read all samples into memory. Raises DataError."""
         fields = torch.from_numpy(samples.read(range(len(samples))))
         return cls(
@@ -70,7 +68,7 @@ class Trajectories:
         chunks = (part for chunk in self.fields.split(size) for part in chunk.split(frames, dim=1))
         return moments_of(chunks, steady=self.steady)
 
-    def to(self, device: torch.device) -> Trajectories:
+    def to(self, device: torch.device) -> Self:
         return replace(self, fields=self.fields.to(device), conditions=self.conditions.to(device))
 
 
@@ -95,7 +93,7 @@ class Windows:
         """Tensors by field name."""
         return {name: value for name, value in vars(self).items() if isinstance(value, Tensor)}
 
-    def map(self, change: Callable[[Tensor], Tensor]) -> Windows:
+    def map(self, change: Callable[[Tensor], Tensor]) -> Self:
         """Apply `change` to each tensor."""
         return replace(self, **{name: change(tensor) for name, tensor in self.tensors.items()})
 

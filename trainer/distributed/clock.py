@@ -4,8 +4,6 @@ On CUDA the host runs ahead of the device, so events on the device measure the t
 them: a step whose events have not passed yet is counted at a later read.
 """
 
-from __future__ import annotations
-
 import time
 from collections import deque
 from collections.abc import Callable, Iterator

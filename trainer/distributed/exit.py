@@ -4,8 +4,6 @@ The rank writes the reason to its record file and exits at once. Standard librar
 recognised by type where torch is loaded, and by their text elsewhere.
 """
 
-from __future__ import annotations
-
 import errno
 import os
 import sys
@@ -15,10 +13,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from pathlib import Path
 from types import TracebackType
-from typing import NoReturn
+from typing import NoReturn, Self
 
-from vastrun.contract.error_texts import FAILED_DEVICE, NO_MEMORY
 from vastrun.contract.errors import (
+    FAILED_DEVICE,
+    NO_MEMORY,
     ConfigError,
     DataError,
     DeviceError,
@@ -28,8 +27,7 @@ from vastrun.contract.errors import (
     WorkerDiedError,
 )
 from vastrun.contract.heartbeat import Heartbeat
-from vastrun.contract.outcome import REASONS, Reason
-from vastrun.contract.rank_record import RankRecord, rank_record_path
+from vastrun.contract.outcome import REASONS, RankRecord, Reason, rank_record_path
 from vastrun.contract.records import write_json
 
 _DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -46,7 +44,7 @@ class RankExit:
         self._path = rank_record_path(box, rank)
         self._heart = heart
 
-    def __enter__(self) -> RankExit:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(

@@ -4,8 +4,6 @@ No collective is in an `except`, a `finally`, a signal handler or an `if rank ==
 and its supervisor ends the others.
 """
 
-from __future__ import annotations
-
 import os
 import socket
 import time
@@ -106,9 +104,7 @@ def join(rank: Rank, job: Job) -> Ranks:
         _wait_for_first_rank(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]))
     # With `device_id` NCCL connects now, so that a bad host fails here and not in the first step.
     torch_dist.init_process_group(
-        BACKENDS[device.type],
-        timeout=limit,
-        device_id=device if device.type == "cuda" else None,
+        BACKENDS[device.type], timeout=limit, device_id=device if device.type == "cuda" else None
     )
     world = torch_dist.group.WORLD
     assert world is not None

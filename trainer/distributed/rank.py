@@ -1,10 +1,9 @@
 """Rank: the numbers of a training process, and its box. No torch."""
 
-from __future__ import annotations
-
 import os
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Self
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,7 +20,7 @@ class Rank:
     """Maximum windows that this rank computes at once, since more did not fit before; None: no limit."""
 
     @classmethod
-    def of_environment(cls) -> Rank:
+    def of_environment(cls) -> Self:
         """Read the rank from the variables of torchrun and of the supervisor. Raises KeyError, ValueError."""
         cap = os.environ.get("VASTRUN_MICRO_BATCH")
         return cls(

@@ -1,7 +1,5 @@
 """Shards: access this rank's part of tensors that may be sharded."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 import torch

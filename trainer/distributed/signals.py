@@ -1,13 +1,12 @@
 """Signals: handle SIGTERM, which asks a rank to save and exit, in a thread: a handler would wait for C++."""
 
-from __future__ import annotations
-
 import math
 import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Self
 
 from vastrun.contract.stop_budget import RANK_MIN_S, RANK_S, RANK_SAVING_S
 
@@ -36,7 +35,7 @@ class StopSignal:
         min_s: float = RANK_MIN_S,
         grace_s: float = RANK_S,
         saving_grace_s: float = RANK_SAVING_S,
-    ) -> StopSignal:
+    ) -> Self:
         """Block SIGTERM and wait for it in a thread. Call this before other threads start, which inherit it.
 
         If the rank does not exit in time, that thread calls `abort`, which must end the process. The times

@@ -4,12 +4,10 @@ A stage is over when its checkpoint has all of its steps and `run/stages.json` h
 were started again, here or on another machine, continue in the right stage without being told which.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from vastrun.contract import layout
 from vastrun.contract.records import RecordError, read_as, write_json
@@ -34,7 +32,7 @@ class CurrentStage:
     """Results of the stages before it."""
 
     @classmethod
-    def only(cls, config: TrainConfig) -> CurrentStage:
+    def only(cls, config: TrainConfig) -> Self:
         """Return the stage of a job that trains a single one."""
         [span] = config.stage_spans
         return cls(span=span, spans=(span,))

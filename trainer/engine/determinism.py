@@ -3,8 +3,6 @@
 The variables that cuBLAS and NCCL read are in `supervision/environment.py`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any

@@ -4,8 +4,6 @@ The decay rises with the steps, as in TensorFlow's `ExponentialMovingAverage`: o
 would count in a short training for as long as 1 / (1 - decay) steps.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 

@@ -8,8 +8,6 @@ when all ranks have computed theirs, so that a failed rank leaves no other rank 
 per step, and no message is sent during a backward pass.
 """
 
-from __future__ import annotations
-
 import gc
 import os
 from collections.abc import Callable, Iterable, Iterator

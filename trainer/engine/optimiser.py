@@ -3,8 +3,6 @@
 Muon (Jordan et al. 2024) steps along the nearest orthogonal matrix to the averaged gradient.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """Plan: strategy and batch sizes of one start, chosen from the job and the hardware. No torch."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from vastrun.contract.errors import ConfigError

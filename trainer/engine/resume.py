@@ -1,7 +1,5 @@
 """Resume: loads the checkpoint that a start continues from, of this run or of the run before it."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterable
 from dataclasses import asdict, replace

@@ -1,9 +1,8 @@
 """Session: everything a rank trains with, from its first step to its last."""
 
-from __future__ import annotations
-
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass, replace
+from typing import Self
 
 import numpy as np
 import torch
@@ -19,11 +18,7 @@ from vastrun.trainer.distributed.clock import StepClock
 from vastrun.trainer.distributed.group import Ranks
 from vastrun.trainer.distributed.shards import reshard
 from vastrun.trainer.engine.current_stage import CurrentStage, state_fields
-from vastrun.trainer.engine.determinism import (
-    describe_guarantee,
-    describe_run,
-    device_name,
-)
+from vastrun.trainer.engine.determinism import describe_guarantee, describe_run, device_name
 from vastrun.trainer.engine.ema import Ema
 from vastrun.trainer.engine.optimiser import LearningRateSchedule
 from vastrun.trainer.engine.plan import Plan
@@ -99,7 +94,7 @@ class Session:
         compiles = self.config.compile != "off" and turns_of(task, step) == turns_of(task, self.start)
         return "compile" if compiles else default
 
-    def with_micro_batch(self, size: int) -> Session:
+    def with_micro_batch(self, size: int) -> Self:
         """Return the same training with micro-batches of `size` windows, a divisor of a rank's share."""
         self.loader.close()
         plan = replace(self.plan, micro_batch=size, accumulation=self.plan.share // size)

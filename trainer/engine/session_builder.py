@@ -1,7 +1,5 @@
 """Session builder: makes all that a rank trains with, in the one order that works."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial

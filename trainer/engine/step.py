@@ -1,7 +1,5 @@
 """One optimiser step: forward, backward, clip, learning rate, update."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 
 import torch

@@ -5,8 +5,6 @@ folders. A task or model in your own code runs only if the box's job, --task or 
 a checkpoint is not enough. It runs as one process, or on any number of ranks started by `torchrun`.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import sys

@@ -1,7 +1,5 @@
 """Comparison: accuracy and cost of a stage against its operator alone."""
 
-from __future__ import annotations
-
 import math
 import time
 from collections.abc import Callable, Sequence

@@ -1,7 +1,5 @@
 """Evaluation of one task: the scores of all predictors, over the whole test set and at each parameter."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial

@@ -12,8 +12,6 @@ compared, and the ridge are those with the lowest leave-one-out error on the tra
 form, too (Allen 1974). Where the problem has the symmetry of a square, the images of the samples are used.
 """
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass

@@ -6,8 +6,6 @@ with a matrix and an offset for each mode, at each of G parameters. The modes ar
 periodic, and cosines between walls. Shapes: M modes, A = K + 1 inputs of a mode.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """Metrics: measures of an error field, in space and by wavenumber."""
 
-from __future__ import annotations
-
 import math
 
 import torch

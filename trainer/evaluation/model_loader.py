@@ -1,7 +1,5 @@
 """Model loader: loads a checkpoint for evaluation, without the optimiser, on any number of ranks."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass

@@ -3,10 +3,9 @@
 Lines and squares are shown whole; fields with more axes in the planes through their middle.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from itertools import combinations
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -48,7 +47,7 @@ class Coordinates:
     """Names of the channels; empty where they have none."""
 
     @classmethod
-    def of(cls, config: DataConfig, grid: tuple[int, ...]) -> Coordinates:
+    def of(cls, config: DataConfig, grid: tuple[int, ...]) -> Self:
         """Return the coordinates of a built-in task; those of a user's task count points and frames."""
         names = [_NAMES[axis] if axis < len(_NAMES) else f"axis {axis}" for axis in range(len(grid))]
         if config.task not in PARAMETERS:

@@ -1,7 +1,5 @@
 """Plots: draws an evaluation as PNG files, without a display and without matplotlib's global state."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Callable, Sequence

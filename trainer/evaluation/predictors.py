@@ -6,8 +6,6 @@ Shapes, here and in the whole package: B samples, N of the test set, T frames to
 by axis, C conditions, R rings of wavenumbers.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 

@@ -1,7 +1,5 @@
 """Report: writes an evaluation as `scores.json`, `report.md` and pictures."""
 
-from __future__ import annotations
-
 import math
 import threading
 from collections.abc import Callable, Iterable, Sequence

@@ -1,7 +1,5 @@
 """Rollouts: runs every predictor over a test set, and measures its errors in physical units, on all ranks."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager

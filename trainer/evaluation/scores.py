@@ -1,7 +1,5 @@
 """Scores: error measures of a predictor over a test set or a part of it."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import asdict, dataclass
 

@@ -3,8 +3,6 @@
 The condition of a sample is what it is solved from: its initial condition, or its coefficient.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace

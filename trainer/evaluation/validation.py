@@ -3,8 +3,6 @@
 Never of the test set: choosing the best of many checkpoints by it would be training on it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 

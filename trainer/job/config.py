@@ -1,10 +1,8 @@
 """Config: the `train:` section of a job file, its types and defaults. No torch: the launcher imports it."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Annotated, Any, Literal, cast
+from typing import Annotated, Any, Literal, Self, cast
 
 from vastrun.contract.job import Job
 from vastrun.contract.limits import Count, Ge, Gt, Le, Lt, MinLen, Positive, Seed
@@ -272,7 +270,7 @@ class TrainConfig:
         """Return the scores that a stage must reach."""
         return self.options_of(stage).gate or self.gate
 
-    def of_stage(self, name: str) -> TrainConfig:
+    def of_stage(self, name: str) -> Self:
         """Return the options of one of the stages, as a job that trains that stage alone would give them."""
         if not self.stages:
             return self

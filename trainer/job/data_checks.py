@@ -1,7 +1,5 @@
 """Data checks: find faults between the tasks of a training, its batch and what is held out. No torch."""
 
-from __future__ import annotations
-
 import sys
 
 from vastrun.trainer.job.config import TrainConfig

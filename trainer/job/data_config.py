@@ -1,7 +1,5 @@
 """Data config: the tasks of the `train:` section, their PDEs' parameters and their data. No torch."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import product

@@ -1,7 +1,5 @@
 """Train program: the kind of programs that the trainer is, as the launcher meets it. No torch."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
@@ -13,9 +11,9 @@ from vastrun.contract.program_kind import JobContext, Program, ProgramFault, Pro
 from vastrun.contract.stages import StageSpan
 from vastrun.contract.workload import Workloads
 from vastrun.trainer.job.config import TrainConfig
+from vastrun.trainer.job.config_checks import training_faults
 from vastrun.trainer.job.data_config import PARAMETERS
 from vastrun.trainer.job.proofs import proofs_of
-from vastrun.trainer.job.stage_checks import training_faults
 from vastrun.trainer.job.work import SAME_WORK, same_work, work_done
 from vastrun.trainer.job.workload import WorkloadQuery, strategy_for
 
@@ -24,13 +22,7 @@ TORCH = ("2.11", "2.16")
 """Versions that the trainer supports: from the first, below the second."""
 PYTHON = "3.11"
 """Oldest Python that the trainer supports."""
-MAX_RESTARTS: Mapping[str, int] = {
-    "out_of_memory": 10,
-    "signal": 3,
-    "communication": 3,
-    "hang": 2,
-    "host": 3,
-}
+MAX_RESTARTS: Mapping[str, int] = {"out_of_memory": 10, "signal": 3, "communication": 3, "hang": 2, "host": 3}
 """Default of `restarts` of a training: maximum restarts of its ranks on this machine, by cause."""
 _EXPANDABLE = {"PYTORCH_ALLOC_CONF": "expandable_segments:True"}
 _PREPARE = (

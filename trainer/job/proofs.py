@@ -1,7 +1,5 @@
 """Proofs: the evidence that a training did all that its job asks for. No torch: the launcher imports it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from vastrun.contract.outcome import Outcome

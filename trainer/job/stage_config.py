@@ -1,7 +1,5 @@
 """Stages: their order, the options of single stages, and the scores that each must reach. No torch."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """Work: the cost of a step of a training, compared with another. No torch: the launcher imports it."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 

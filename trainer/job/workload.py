@@ -4,8 +4,6 @@ launcher imports it.
 `python -m vastrun.trainer.workload` reads a `WorkloadQuery` from its standard input and writes `Workloads`.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from vastrun.trainer.job.config import TrainConfig

@@ -4,8 +4,6 @@
 The position is a function of the step: a resume is only a later step.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import partial
 

@@ -36,11 +36,9 @@ class Loader(Protocol):
 
     def read(self, step: int, number: int) -> Windows:
         """Read a micro-batch of a step, both counted from 0. Raises DataError."""
-        ...
 
     def close(self) -> None:
         """End all threads and processes of the loader."""
-        ...
 
 
 class InlineLoader:

@@ -1,7 +1,5 @@
 """Models: the registry of the networks that the trainer can train."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 
 from vastrun.trainer.job.config import ModelConfig

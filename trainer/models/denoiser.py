@@ -4,8 +4,6 @@ Shapes: B samples, K channels of the denoised field, G context fields of K chann
 C conditions.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 

@@ -4,8 +4,6 @@ Shapes: B samples, K channels of the field, X points by axis, D channels, M freq
 N axes. Channels come last within the model.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import torch

@@ -4,8 +4,6 @@ Shapes: B samples, K channels, X points by axis, S tokens, D channels of a token
 axis, N axes.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 

@@ -4,8 +4,6 @@ Shapes: B samples, K channels, X points by axis, M modes by axis, H features of 
 last. All is computed in fp32: half precision would lose the small modes.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 
@@ -151,8 +149,7 @@ class ModeMap(nn.Module):
         else:
             # A frequency is a whole wave over the domain: two cosines.
             self.cosines = AxisMatrices(
-                [(count, points) for points in self.grid],
-                lambda axis: cosine_modes(self.grid[axis])[:count],
+                [(count, points) for points in self.grid], lambda axis: cosine_modes(self.grid[axis])[:count]
             )
             self.shape = (*(count,) * axes, self.channels, self.channels)
         self.matrices = nn.Linear(features, math.prod(self.shape))

@@ -4,8 +4,6 @@ Shapes, here and in all models: B samples, K channels of the field, X its points
 C conditions, N axes.
 """
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass

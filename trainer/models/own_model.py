@@ -6,8 +6,6 @@
 Shapes: B samples, K channels of the field, X points by axis, C conditions.
 """
 
-from __future__ import annotations
-
 import hashlib
 import random
 from collections.abc import Iterator, Sequence

@@ -1,7 +1,5 @@
 """Precision: the types of the forward pass, TF32, and the gradient scaler of fp16."""
 
-from __future__ import annotations
-
 from contextlib import AbstractContextManager, nullcontext
 
 import torch

@@ -4,8 +4,6 @@ Shapes: B samples, K channels of the field, X points by axis, G points of the co
 of a layer, C conditions, H features of the conditions, N axes.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import torch

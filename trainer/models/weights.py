@@ -1,7 +1,5 @@
 """Weights: initial values, the same for every strategy, device and number of ranks; moves and counts."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from itertools import chain
 from typing import Any

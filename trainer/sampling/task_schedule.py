@@ -1,8 +1,7 @@
 """Task schedule: the task of each turn, and a rank's micro-batches of it. A step has one or more turns."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
+from typing import Self
 
 import numpy as np
 
@@ -75,7 +74,7 @@ class TaskSchedule:
         """Count the turns of the task in the first `steps` steps."""
         return self.mix.turns_of(task, steps * self.turns)
 
-    def with_accumulation(self, accumulation: int) -> TaskSchedule:
+    def with_accumulation(self, accumulation: int) -> Self:
         """Return the same schedule with `accumulation` micro-batches per turn."""
         return replace(
             self,

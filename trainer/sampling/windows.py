@@ -8,12 +8,10 @@ shift    a periodic field is shifted by whole points along each axis
 square   a square, and the field on it, is rotated and mirrored
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from math import prod
-from typing import Literal
+from typing import Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -140,7 +138,7 @@ class BatchIndices:
         """(B, K, *X), drawn again at each access."""
         return self.window_noise.of(self.first, len(self.trajectory))
 
-    def share(self, rank: int, world_size: int) -> BatchIndices:
+    def share(self, rank: int, world_size: int) -> Self:
         """Return the part of the batch that `rank` trains on."""
         if world_size == 1:
             return self

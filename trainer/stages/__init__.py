@@ -6,8 +6,6 @@ distill    a consistency model of the refiner: one network call instead of sever
 steady     a diffusion model of the solutions of a steady problem, given its coefficient
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 

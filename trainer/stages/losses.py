@@ -3,8 +3,6 @@
 Shapes: B windows, U frames predicted, K channels, X points by axis, C conditions.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass

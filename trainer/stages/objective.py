@@ -4,8 +4,6 @@ Shapes of the terms: fields (B, K, *X) in physical units; `unit` (1, K, *1) make
 channels, those that do not change with time are left out.
 """
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache

@@ -3,8 +3,6 @@
 Shapes: B samples, K channels, X points by axis, C conditions, S draws, N steps that need fresh noise.
 """
 
-from __future__ import annotations
-
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """GPU watch: read load, memory, power, temperature and slow clocks from NVML in a separate thread."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field

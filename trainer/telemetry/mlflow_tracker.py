@@ -1,7 +1,5 @@
 """MLflow tracking: a thread of rank 0 sends its figures with MLflow's own client, within time limits."""
 
-from __future__ import annotations
-
 import math
 import os
 import re

@@ -3,8 +3,6 @@
 Where a job asks for it, each rank records its GPU's memory, for a snapshot when that runs out.
 """
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import threading
@@ -13,7 +11,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, Self
 
 import torch
 from torch.profiler import ProfilerActivity, profile, record_function
@@ -109,7 +107,7 @@ class Profiler:
         if step == window.last:
             self._finish(window)
 
-    def __enter__(self) -> Profiler:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(
@@ -271,9 +269,6 @@ class MemoryHistory:
             print(f"note: no snapshot of GPU memory was written: {fault}", flush=True)
         else:
             name = self._path.relative_to(self._path.parents[1])
-            print(
-                f"snapshot of GPU memory: {name}; open it at https://pytorch.org/memory_viz",
-                flush=True,
-            )
+            print(f"snapshot of GPU memory: {name}; open it at https://pytorch.org/memory_viz", flush=True)
         finally:
             part.unlink(missing_ok=True)

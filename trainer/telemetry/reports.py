@@ -4,12 +4,10 @@ No rank waits for the device: on CUDA the values of a report arrive one report l
 computation, and at the latest before a checkpoint, so that no diverged training is saved.
 """
 
-from __future__ import annotations
-
 import math
 import time
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 import torch
 from torch import Tensor
@@ -86,7 +84,7 @@ class Readings:
         self._sent: tuple[int, Any] | None = None
 
     @classmethod
-    def of(cls, device: torch.device) -> Readings:
+    def of(cls, device: torch.device) -> Self:
         """Return the readings of a device. Waits for it once."""
         return cls(_TRANSFERS[device.type]())
 

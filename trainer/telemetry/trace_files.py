@@ -5,8 +5,6 @@ torch's own table (`key_averages`) takes 0.4 s of Python for each step of a smal
 would wait for Python's lock. Standard library only.
 """
 
-from __future__ import annotations
-
 import gzip
 import json
 import os

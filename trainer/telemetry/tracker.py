@@ -4,8 +4,6 @@
 ended it with another state.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import sys

@@ -1,7 +1,5 @@
 """`python -m vastrun.trainer.workload`: read a query from stdin, write the answer to stdout."""
 
-from __future__ import annotations
-
 import json
 import sys
 from contextlib import nullcontext

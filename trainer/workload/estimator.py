@@ -1,7 +1,5 @@
 """Workload estimator: runs a few steps of a job with fake tensors, and counts memory and operations."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
@@ -129,10 +127,7 @@ def trace_step(
     accumulation = config.batch // world_size // micro_batch
     accumulated = min(accumulation, _MAX_ACCUMULATED)
     config = replace(config, batch=world_size * micro_batch * accumulated, micro_batch=micro_batch)
-    with (
-        FakeTensorMode(allow_non_fake_inputs=True),
-        TensorCounter() as tensors,
-    ):
+    with FakeTensorMode(allow_non_fake_inputs=True), TensorCounter() as tensors:
         steps = TracedSteps(_session(ranks, config, strategy, tensors, gpus=gpus), tensors)
         steps.train()
     return Trace(work=steps.work_per_step(accumulation), peaks=tensors.peaks())

@@ -3,8 +3,6 @@
 Some operations save different tensors for the backward pass on a CPU than on a GPU.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -78,8 +76,7 @@ def fake_task(config: DataConfig) -> TrajectoryTask:
     """Return a built-in task without values; `config.keep` has its effect. Raises DataError."""
     sizes = data.data_sizes(config)
     return TrajectoryTask(
-        _trajectories(sizes, sizes.train, config.keep),
-        _trajectories(sizes, sizes.test, "device"),
+        _trajectories(sizes, sizes.train, config.keep), _trajectories(sizes, sizes.test, "device")
     )
 
 

@@ -3,8 +3,6 @@
 python -m vastrun.trainer.workload.own_model     in a box, with the variables of a step
 """
 
-from __future__ import annotations
-
 import os
 import sys
 import time

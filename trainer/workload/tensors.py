@@ -1,13 +1,11 @@
 """Tensor counter: tracks the memory of every tensor, real or fake, and the work of every operation."""
 
-from __future__ import annotations
-
 import weakref
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Any, Literal, Self, get_args
 
 import torch
 from torch import Tensor
@@ -66,7 +64,7 @@ class TensorCounter(TorchDispatchMode):
         self._infer_shape = ShardingPropagator._propagate_tensor_meta_non_cached
         self._pause = _Pause()
 
-    def __enter__(self) -> TensorCounter:
+    def __enter__(self) -> Self:
         # FSDP2 frees gathered weights this way, which is no operation on a tensor.
         def resize(storage: torch.UntypedStorage, size: int) -> Any:
             result = self._resize(storage, size)

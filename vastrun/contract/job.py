@@ -43,25 +43,25 @@ class JobSuccess:
 
 @dataclass(frozen=True, kw_only=True)
 class JobCheckpoints:
-    """The checkpoints of a user's program."""
+    """The snapshots of a user's program, and which of its files are checkpoints."""
 
-    files: str
+    files: str | None = None
     """A glob relative to the working folder, or in `$VASTRUN_OUTPUTS/`; each match is a checkpoint."""
     keep: int = 2
-    """Number of the newest checkpoints to keep."""
+    """Number of the newest matches to keep."""
     every_s: float = 60.0
-    """Minimum seconds between two copies while the program runs."""
+    """Minimum seconds between two snapshots while the program runs."""
 
     def folder(self, box: Path) -> Path:
         """Return the folder in which the pattern begins, resolved."""
-        in_outputs = self.files.startswith(OUTPUTS_PREFIXES)
+        in_outputs = (self.files or "").startswith(OUTPUTS_PREFIXES)
         return (box / layout.OUTPUTS if in_outputs else working_folder(box)).resolve()
 
     @property
     def pattern(self) -> str:
         """Return the glob relative to that folder."""
-        prefixes = (name for name in OUTPUTS_PREFIXES if self.files.startswith(name))
-        return self.files.removeprefix(next(prefixes, ""))
+        files = self.files or ""
+        return files.removeprefix(next((name for name in OUTPUTS_PREFIXES if files.startswith(name)), ""))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,7 +115,7 @@ class Job:
     batch: JobBatch | None = None
     """The batch of the run; None: it has no batch."""
     checkpoints: JobCheckpoints | None = None
-    """Checkpoints of the command; None: it has none."""
+    """Snapshots of the command; None: none are taken."""
     data: tuple[JobDataFile, ...] = ()
     """Files to download before the ranks start."""
     code: Mapping[str, Any] | None = None

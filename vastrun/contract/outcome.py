@@ -16,8 +16,10 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Annotated, Literal
+from pathlib import Path
+from typing import Annotated, Literal, cast
 
+from vastrun.contract import layout
 from vastrun.contract.records import FileName, MaxLength, Pattern, Range, Text, read_json
 
 Reason = Literal[
@@ -168,6 +170,16 @@ class CheckpointEnd:
 
 
 @dataclass(frozen=True, kw_only=True)
+class RestoredSnapshot:
+    """The snapshot of a user's program that was put back before its first start."""
+
+    step: Step
+    """The program's step when it saved that state."""
+    first_step: Step | None = None
+    """The first step that the program reported after it; None: it reported none."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class WandbRun:
     """The W&B run of this training."""
 
@@ -252,6 +264,8 @@ class Outcome:
     last_loss: float | None = None
     loss_finite: bool | None = None
     checkpoint: CheckpointEnd | None = None
+    restored: RestoredSnapshot | None = None
+    """None: there was none, or its program reported no steps."""
     scores: Annotated[dict[Name, float], MaxLength(1000)] | None = None
     """Scores of the final record (rollout_nrmse, persistence_nrmse); None: it has none."""
     wandb: WandbRun | None = None
@@ -277,3 +291,32 @@ class Outcome:
         outcome = read_json(cls, text)
         assert isinstance(outcome, cls)
         return outcome
+
+
+@dataclass(frozen=True, kw_only=True)
+class RankRecord:
+    """The record that a rank writes before it exits: `run/ranks/rank-N.json`."""
+
+    reason: Line | None = None
+    step: Step = 0
+    exit_code: ExitCode | None = None
+    asked: bool = False
+    """True when the rank itself received SIGTERM."""
+    exception: Line | None = None
+    """Type and message of its error in one line."""
+    traceback: Lines | None = None
+    at: EpochSeconds = 0.0
+
+
+def read_rank_record(box: Path, rank: int) -> RankRecord:
+    """Read the record of a rank; an empty record if it is missing or malformed."""
+    try:
+        text = rank_record_path(box, rank).read_text(encoding="utf-8")
+        return cast(RankRecord, read_json(RankRecord, text))
+    except (OSError, ValueError):
+        return RankRecord()
+
+
+def rank_record_path(box: Path, rank: int) -> Path:
+    """Return the path of the record of a rank."""
+    return box / layout.RANKS / f"rank-{rank}.json"

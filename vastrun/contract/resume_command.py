@@ -32,7 +32,7 @@ def with_resume(program: tuple[str, ...], path: str) -> tuple[str, ...]:
 
 
 def _for_a_shell(found: re.Match[str]) -> str:
-    option = f"{found[1]} " if found[1] else ""
+    option = _option(found)
     return f'${{{RESUME}:+{option}"${RESUME}"}}'
 
 
@@ -45,9 +45,15 @@ def _filled(word: str, path: str) -> tuple[str, ...]:
         )
     if not path:
         return ()
-    return (path,) if whole[1] is None else (whole[1], path)
+    is_joined = whole[1] is None or whole[1].endswith("=")
+    return (f"{_option(whole)}{path}",) if is_joined else (whole[1], path)
 
 
 def _in_a_word(found: re.Match[str], path: str) -> str:
     """Return the replacement within a longer word: `--from={resume}`."""
-    return f"{found[1]} {path}" if found[1] and path else path
+    return f"{_option(found)}{path}" if path else path
+
+
+def _option(found: re.Match[str]) -> str:
+    """Return the option with a blank after it; `{resume:--from=}` and `{resume:key=}` join without one."""
+    return f"{found[1]}{'' if found[1].endswith('=') else ' '}" if found[1] else ""

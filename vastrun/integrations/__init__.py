@@ -10,7 +10,6 @@ All of it can be used outside a run, too, where nothing is reported and there is
 
 from __future__ import annotations
 
-from vastrun.integrations.program import STOPPED, leave, resume_path
-from vastrun.integrations.stop import StopAgreement
+from vastrun.integrations.program import STOPPED, StopAgreement, leave, resume_path
 
 __all__ = ["STOPPED", "StopAgreement", "leave", "resume_path"]

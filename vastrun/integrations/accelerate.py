@@ -12,8 +12,7 @@ from accelerate import Accelerator
 from accelerate.tracking import GeneralTracker
 
 from vastrun import beat
-from vastrun.integrations.program import numbers_of, resume_path
-from vastrun.integrations.stop import StopAgreement
+from vastrun.integrations.program import StopAgreement, numbers_of, resume_path
 
 _NAME = re.compile(r"step_(\d+)")
 

@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vastrun import beat
-from vastrun.integrations.program import STOPPED, numbers_of
-from vastrun.integrations.stop import StopAgreement
+from vastrun.integrations.program import STOPPED, StopAgreement, numbers_of
 
 if TYPE_CHECKING:
     from lightning.pytorch import LightningModule, Trainer

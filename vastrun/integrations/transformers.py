@@ -8,8 +8,7 @@ from typing import Any
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
 from vastrun import Activity, beat
-from vastrun.integrations.program import numbers_of
-from vastrun.integrations.stop import StopAgreement
+from vastrun.integrations.program import StopAgreement, numbers_of
 
 _SUMMARY = "train_runtime"
 """Name that only the last log has: means over the whole training, which are no points of a curve."""

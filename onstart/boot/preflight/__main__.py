@@ -37,11 +37,7 @@ def main(arguments: list[str]) -> int:
     Returns its exit status, which docs/box.md lists; 2 for wrong arguments.
     """
     box = os.environ.get("VASTRUN_BOX")
-    checks = {
-        "machine": _check_machine,
-        "comm": _check_communication,
-        "link": _check_link,
-    }
+    checks = {"machine": _check_machine, "comm": _check_communication, "link": _check_link}
     if len(arguments) != 1 or arguments[0] not in checks or not box:
         print(_USAGE, file=sys.stderr)
         return 2

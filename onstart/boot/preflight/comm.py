@@ -24,12 +24,8 @@ from vastrun.contract.errors import DeviceError
 from vastrun.contract.records import write_json
 
 MEGABYTES = {"gloo": 16, "nccl": 256}
-_TIMES = 5
 RankFunction = Callable[[int, int, Path], Optional[float]]  # noqa: UP045 - evaluated by Python 3.9, too
 """Function of a rank: (rank, ranks, shared folder); may return a figure."""
-
-_WATCH_EVERY_S = 0.01
-_REAP_S = 5.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,7 +71,7 @@ def check_communication(box: Path, ranks: int, backend: str) -> int:
 
     def run_trial(settings: CommSettings) -> CommTrial:
         forked = run_forked(
-            all_reduce(backend, START_S + settings.limit_s),
+            partial(all_reduce, backend, START_S + settings.limit_s),
             ranks,
             settings.env,
             settings.limit_s,
@@ -122,13 +118,11 @@ def _line(name: str, trial: CommTrial, megabytes: int) -> str:
     return f"{how} {megabytes} MB: {rate}, sum correct"
 
 
-def all_reduce(backend: str, limit_s: float) -> RankFunction:
-    """Return the work of a rank, whose result is GB/s, if there is a link to measure."""
-    return partial(_all_reduce, backend, limit_s)
+def all_reduce(backend: str, limit_s: float, rank: int, ranks: int, folder: Path) -> float | None:
+    """Sum over the ranks; return GB/s, if there is a link to measure.
 
-
-def _all_reduce(backend: str, limit_s: float, rank: int, ranks: int, folder: Path) -> float | None:
-    """Sum over the ranks. Raises RuntimeError for failed communication or a wrong sum."""
+    Raises RuntimeError for failed communication or a wrong sum.
+    """
     device = device_of(rank, gpus=ranks if backend == "nccl" else 0)
     torch_dist.init_process_group(
         backend,
@@ -140,7 +134,7 @@ def _all_reduce(backend: str, limit_s: float, rank: int, ranks: int, folder: Pat
     )
     values = torch.empty(MEGABYTES[backend] * 250_000, device=device)
     report_ready(rank, folder)
-    return measure_all_reduce(values, rank, ranks, times=_TIMES)
+    return measure_all_reduce(values, rank, ranks, times=5)
 
 
 def device_of(rank: int, *, gpus: int) -> torch.device:
@@ -275,7 +269,7 @@ def _wait(
                 code = os.waitstatus_to_exitcode(status)
                 if code:
                     faults[rank] = f"ended by {signal.Signals(-code).name}" if code < 0 else f"exited {code}"
-        time.sleep(_WATCH_EVERY_S)
+        time.sleep(0.01)
 
 
 def _kill_all(running: dict[int, int], why: str) -> dict[int, str]:
@@ -283,5 +277,5 @@ def _kill_all(running: dict[int, int], why: str) -> dict[int, str]:
     faults = dict.fromkeys(running, why)
     for pid in running.values():
         os.kill(pid, signal.SIGKILL)
-    _wait(running, {}, _REAP_S)
+    _wait(running, {}, within_s=5.0)
     return faults | dict.fromkeys(running, f"{why}, and cannot be killed")

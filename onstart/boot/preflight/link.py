@@ -14,7 +14,6 @@ import torch.distributed as torch_dist
 from vastrun.contract.job import Job
 from vastrun.onstart.boot.preflight.comm import (
     ForkedRanks,
-    RankFunction,
     device_of,
     eager_init_options,
     measure_all_reduce,
@@ -24,21 +23,17 @@ from vastrun.onstart.boot.preflight.comm import (
 from vastrun.onstart.nodes import ThisNode, network_environment, this_node_of
 
 MEGABYTES = 16
-_TIMES = 3
-"""The first is the slowest: connections are made."""
 _CONNECT_TIMEOUT_S = 600.0
 """Timeout for all nodes to connect: one may have tested several settings of its ranks before."""
 _TIMEOUT_S = 60.0
 """Timeout of the measurement, enough for 6 Mbit/s."""
-_MBPS_PER_GB_S = 8000.0
-"""Mbit/s in a GB/s."""
 
 
 def check_link(box: Path, min_mbps: float, backend: str) -> int:
     """Measure the rate between the nodes, by one rank of each. Returns the step's exit status."""
     job = Job.read(box)
     this_node = this_node_of(job.nodes, os.environ)
-    work = between_nodes(this_node, backend)
+    work = partial(_all_reduce, this_node, backend)
     forked = run_forked(work, 1, network_environment(this_node), _TIMEOUT_S, start_s=_CONNECT_TIMEOUT_S)
     name = f"all-reduce {job.nodes} nodes {backend} {MEGABYTES} MB"
     if fault := fault_of(forked, min_mbps):
@@ -57,13 +52,8 @@ def fault_of(forked: ForkedRanks, min_mbps: float) -> str:
     return ""
 
 
-def between_nodes(this_node: ThisNode, backend: str) -> RankFunction:
-    """Return the work of this node, whose result is GB/s."""
-    return partial(_all_reduce, this_node, backend)
-
-
 def _all_reduce(this_node: ThisNode, backend: str, _rank: int, _ranks: int, folder: Path) -> float | None:
-    """Sum over the nodes. Raises RuntimeError for failed communication or a wrong sum."""
+    """Sum over the nodes; return GB/s. Raises RuntimeError for failed communication or a wrong sum."""
     nodes, device = this_node.nodes, device_of(0, gpus=1 if backend == "nccl" else 0)
     # At a port of its own: the supervisors and the ranks use the next two.
     store = torch_dist.TCPStore(
@@ -84,7 +74,8 @@ def _all_reduce(this_node: ThisNode, backend: str, _rank: int, _ranks: int, fold
     values = torch.empty(MEGABYTES * 250_000, device=device)
     torch_dist.barrier()
     report_ready(0, folder)
-    figure = measure_all_reduce(values, this_node.node, nodes, times=_TIMES)
+    # The first is the slowest: connections are made.
+    figure = measure_all_reduce(values, this_node.node, nodes, times=3)
     # Node 0 has the store: it exits last.
     store.set(f"done {this_node.node}", "")
     if this_node.is_host:
@@ -93,4 +84,4 @@ def _all_reduce(this_node: ThisNode, backend: str, _rank: int, _ranks: int, fold
 
 
 def _mbps(forked: ForkedRanks) -> float:
-    return (forked.figure or 0.0) * _MBPS_PER_GB_S
+    return (forked.figure or 0.0) * 8000  # from GB/s

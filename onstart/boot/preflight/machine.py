@@ -21,10 +21,6 @@ _SHM = Path("/dev/shm")
 _SHM_MIB = 1024
 _SHM_ADVICE = "/dev/shm is smaller than 1 GiB: start the container with --shm-size or --ipc=host"
 _FREE_MIB = 512
-_MAX_USED_MIB = 1024
-_SLOW_DISK_MB_PER_S = 50.0
-_WRITE_MB = 256
-_WRITE_S = 1.0
 Version = tuple[int, int]
 
 OLDEST_TORCH: Version = (2, 1)
@@ -105,12 +101,12 @@ def faults_of(machine: Machine, needs: JobNeeds) -> list[str]:
 def warnings(machine: Machine, needs: JobNeeds) -> list[str]:
     """Return warnings about a machine on which the job can run."""
     names = sorted({gpu.name for gpu in machine.gpus})
-    busy = [gpu for gpu in machine.gpus if (gpu.used_mib or 0) > _MAX_USED_MIB]
+    busy = [gpu for gpu in machine.gpus if (gpu.used_mib or 0) > 1024]
     speed = machine.disk_mb_per_s
     checks = (
         (machine.shm_mib < _SHM_MIB and needs.gpus < 2, _SHM_ADVICE),
         (len(names) > 1, f"the GPUs differ, and the slowest determines the speed: {', '.join(names)}"),
-        (speed is not None and speed < _SLOW_DISK_MB_PER_S, "the disk is slow: checkpoints will take long"),
+        (speed is not None and speed < 50.0, "the disk is slow: checkpoints will take long"),
         *((True, f"GPU {gpu.index}: other processes use {gpu.used_mib} MiB") for gpu in busy),
     )
     return [text for holds, text in checks if holds]
@@ -167,7 +163,7 @@ def _write_speed(box: Path) -> float:
     block = os.urandom(1 << 20) * 8  # some disks do not write zeros
     with tempfile.TemporaryFile(dir=box, buffering=0) as file:
         began = time.monotonic()
-        while file.tell() < _WRITE_MB * 1_000_000 and time.monotonic() - began < _WRITE_S:
+        while file.tell() < 256_000_000 and time.monotonic() - began < 1.0:
             file.write(block)
         os.fdatasync(file.fileno())
         return file.tell() / 1e6 / (time.monotonic() - began)

@@ -55,10 +55,7 @@ CHECKS: Mapping[str, Check] = {
         needs=_COMPILER,
     ),
     "stall": Check(
-        text="how long a checkpoint stops the training",
-        run=figures.measure_stall,
-        expected_s=40,
-        alone=True,
+        text="how long a checkpoint stops the training", run=figures.measure_stall, expected_s=40, alone=True
     ),
     "estimated": Check(
         text="memory that `vastrun plan` estimates, beside the allocator's peak, jobs of 4 GiB and more",
@@ -131,9 +128,7 @@ CHECKS: Mapping[str, Check] = {
         expected_s=15,
     ),
     "evaluation": Check(
-        text="evaluations during and after a training in bf16",
-        run=features.check_evaluation,
-        expected_s=20,
+        text="evaluations during and after a training in bf16", run=features.check_evaluation, expected_s=20
     ),
     "profile": Check(
         text="a profile of three steps: a trace with kernels", run=running.check_profile, expected_s=15

@@ -92,12 +92,13 @@ def check_fall_back(place: Place, folder: Path) -> Seen:
 def _ways(ranks: int, backend: str) -> tuple[dict[str, float], int]:
     """Return GB/s by way, and which was taken where the first hangs."""
     from dataclasses import replace
+    from functools import partial
 
     from vastrun.onstart.boot.preflight import comm
     from vastrun.onstart.boot.preflight.comm import all_reduce, run_forked
 
     def try_way(way: comm.CommSettings) -> comm.CommTrial:
-        work = all_reduce(backend, comm.START_S + way.limit_s)
+        work = partial(all_reduce, backend, comm.START_S + way.limit_s)
         forked = run_forked(work, ranks, way.env, way.limit_s, start_s=comm.START_S)
         return comm.evaluate_trial(way, forked, min_gb_per_s=0.0)
 
@@ -107,8 +108,7 @@ def _ways(ranks: int, backend: str) -> tuple[dict[str, float], int]:
         name = " ".join(way.env) or "as it chooses"
         expect(trial.fault is None, f"{name}: {trial.fault}")
         rates[name] = trial.gb_per_s or 0.0
-    hangs = replace(ways[0], limit_s=0.0)
-    return rates, len(comm.try_settings([hangs, *(ways[1:] or ways)], try_way)) - 1
+    return rates, len(comm.try_settings([replace(ways[0], limit_s=0.0), *(ways[1:] or ways)], try_way)) - 1
 
 
 def check_one_gpu_each(place: Place, folder: Path) -> Seen:

@@ -74,20 +74,21 @@ def test_the_box_reads_the_job_as_it_was_meant(tmp_path: Path) -> None:
         outputs=("x/*",),
         checkpoints=Checkpoints(files="ckpt/*", keep=3),
         ranks=2,
-        nodes=3,
         limits=Limits(stall_s=5.0),
     )
     (tmp_path / layout.JOB).write_bytes(packed(spec)[layout.JOB])
     job = Job.read(tmp_path)
-    assert (job.run_id, job.ranks, job.nodes, job.stall_s, job.program.argv) == (
+    assert (job.run_id, job.ranks, job.stall_s, job.program.argv) == (
         "calm-heron-3f1a",
         2,
-        3,
         5.0,
         ("python", "a b.py"),
     )
     assert (job.success and job.success.steps, job.env, job.outputs) == (3, {"A": "1"}, ("x/*",))
     assert job.checkpoints == JobCheckpoints(files="ckpt/*", keep=3, every_s=60.0)
+    (tmp_path / layout.JOB).write_bytes(packed(replace(spec, nodes=3, checkpoints=Checkpoints()))[layout.JOB])
+    job = Job.read(tmp_path)
+    assert (job.nodes, job.checkpoints) == (3, None)
 
 
 def test_the_tags_of_a_job_are_those_of_its_wandb_run_too() -> None:

@@ -157,7 +157,7 @@ def test_the_files_of_secrets_stay_here_though_they_lie_in_the_code(
     (folder / "key.txt").write_text("hunter2\n")
     (folder / "link.txt").symlink_to(folder / "key.txt")
     (folder / "sub").mkdir()
-    (folder / "sub" / ".env").write_text("harmless=1\n")
+    (folder / "sub" / "key.txt").write_text("harmless=1\n")
     secrets = (
         Secret(name="TOKEN", env_file=str(folder / "sub" / ".." / ".env")),
         Secret(name="KEY", file=str(folder / "key.txt")),
@@ -165,5 +165,5 @@ def test_the_files_of_secrets_stay_here_though_they_lie_in_the_code(
     spec = replace(job_with(folder), secrets=secrets)
     Bundler({}).check(spec)
     names = shipped_code(spec).keys()
-    assert "sub/.env" in names and "train.py" in names
+    assert "sub/key.txt" in names and "train.py" in names
     assert names.isdisjoint({".env", "key.txt", "link.txt"})

@@ -145,12 +145,12 @@ def test_a_run_continues_from_what_came_home_of_the_nearest_run_and_from_what_wa
         )
 
 
-@pytest.mark.parametrize(("files", "continues"), [("checkpoints/*", ("a",)), (None, ())])
-def test_a_point_that_a_batch_runs_again_continues_when_its_program_has_checkpoints(
-    files: str | None, continues: tuple[str, ...], tmp_path: Path
+@pytest.mark.parametrize(("command", "continues"), [(("python", "t.py"), ("a",)), (None, ())])
+def test_a_point_that_a_batch_runs_again_continues_when_its_program_is_the_users(
+    command: tuple[str, ...] | None, continues: tuple[str, ...], tmp_path: Path
 ) -> None:
     ledger = SqliteLedger(tmp_path / "ledger.db", now=lambda: NOW, alive=lambda _: True)
-    spec = replace(JOB, checkpoints=Checkpoints(files=files))
+    spec = JOB if command is None else replace(JOB, train=None, command=command)
     for number, (run_id, point) in enumerate([("a", "p1"), ("other", "p2"), ("again", "p1")]):
         row = replace(RUN, id=run_id, batch="lr", point=point, created_at=NOW + number, parent=None)
         ledger.add(replace(row, out_dir=str(tmp_path / run_id), spec_json=dump_job(spec)))

@@ -131,12 +131,7 @@ JOB = train_job(limits=Limits(hours=2.0, usd=3.0))
 
 @pytest.mark.parametrize(
     ("offer", "lowest_usd"),
-    [
-        (replace(OFFER, bid_usd_per_hour=None), 1.0),
-        (OFFER, 0.0),
-        (OFFER, 0.8),
-        (OFFER, -1.0),
-    ],
+    [(replace(OFFER, bid_usd_per_hour=None), 1.0), (OFFER, 0.0), (OFFER, 0.8), (OFFER, -1.0)],
     ids=["on demand", "unknown", "it should win", "nonsense"],
 )
 def test_without_a_lowest_bid_above_its_own_nothing_is_raised(offer: Offer, lowest_usd: float) -> None:

@@ -60,11 +60,7 @@ def test_what_leaves_the_work_of_a_step_as_it_is_leaves_the_shape(other: JobSpec
 
 @pytest.mark.parametrize(
     "changes",
-    [
-        {"optim": StageOptimConfig(lr=0.1)},
-        {"gate": GateConfig(helps=True)},
-        {"checkpoint_every": 7},
-    ],
+    [{"optim": StageOptimConfig(lr=0.1)}, {"gate": GateConfig(helps=True)}, {"checkpoint_every": 7}],
     ids=["lr", "gate", "saves"],
 )
 def test_what_leaves_the_work_of_a_stage_as_it_is_leaves_the_shape(changes: dict[str, Any]) -> None:

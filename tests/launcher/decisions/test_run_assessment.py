@@ -6,8 +6,17 @@ import pytest
 
 from tests.jobs import command_job, train_job
 from tests.launcher.decisions.outcomes import GOOD, STOPS, evidence, good
-from vastrun.contract.outcome import Check, CheckpointEnd, Outcome, RankEnd, Reason, StartRecord
+from vastrun.contract.outcome import (
+    Check,
+    CheckpointEnd,
+    Outcome,
+    RankEnd,
+    Reason,
+    RestoredSnapshot,
+    StartRecord,
+)
 from vastrun.launcher.core import Cause, Evidence, LeftOutFile, LeftOutFiles
+from vastrun.launcher.core.job import Checkpoints
 from vastrun.launcher.core.left_out import file_text
 from vastrun.launcher.decisions.run_assessment import STOP_CAUSES, assess_run
 from vastrun.launcher.gate.box_reader import parse_evidence
@@ -171,6 +180,28 @@ def test_a_success_says_what_it_survived_and_a_finished_stage_is_no_restart(
     assert [proof.text for proof in assessment.proofs if proof.name == "restarts"] == [
         "the ranks were restarted once, after: detail of signal"
     ]
+
+
+@pytest.mark.parametrize(
+    ("first", "text"),
+    [
+        (21, "restored at step 20, and the program began at step 21"),
+        (1, "WARNING: restored at step 20, and the program began at step 1"),
+        (None, None),
+    ],
+)
+def test_a_command_that_was_restored_and_began_anew_has_a_warning(
+    first: int | None, text: str | None
+) -> None:
+    restored = RestoredSnapshot(step=20, first_step=first)
+    checks = (Check(name="exit_code", holds=True, text="exit code 0"),)
+    found = good(kind="command", restored=restored, checkpoint=None, checks=checks)
+    spec = replace(command_job(), checkpoints=Checkpoints(files="ckpt/*"), ranks=2)
+    assessment = assess_run(found, spec)
+    proofs = {proof.name: proof.text for proof in assessment.proofs}
+    assert assessment.cause is None
+    assert proofs.get("continued") == text
+    assert proofs["snapshot"] == "WARNING: no snapshot was taken, although checkpoints names ckpt/*"
 
 
 def test_a_training_that_went_on_with_fewer_ranks_is_whole_and_one_that_lost_some_is_not() -> None:

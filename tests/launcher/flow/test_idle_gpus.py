@@ -14,14 +14,7 @@ from vastrun.contract.outcome import IdleGpus, WaitsFor
 from vastrun.launcher.decisions.idle_gpus import BEGINS, idle_gpus_text
 
 IDLE = IdleGpus(
-    load=0.31,
-    seconds=312.0,
-    step=40,
-    waits_for="data",
-    data=0.62,
-    disk=0.0,
-    main_thread=0.2,
-    cores=0.97,
+    load=0.31, seconds=312.0, step=40, waits_for="data", data=0.62, disk=0.0, main_thread=0.2, cores=0.97
 )
 TEXT = (
     "31% busy over 5 min, at step 40; the ranks wait for data 62% of the time (the run uses 97% of the CPU "

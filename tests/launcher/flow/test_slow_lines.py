@@ -153,7 +153,7 @@ def test_one_file_that_never_comes_delays_no_status(path: str, tmp_path: Path) -
 
 
 def test_outputs_are_collected_as_long_as_they_come_over_a_line_that_breaks(tmp_path: Path) -> None:
-    outputs = {f"{layout.OUTPUTS}/{number}.bin": bytes(10_000) for number in range(8)}
+    outputs = {f"{layout.OUTPUTS}/{number}.bin": bytes([number]) * 10_000 for number in range(8)}
     world = SlowWorld(
         tmp_path, lambda box, _path: 100 if box.ended_at else FAST, training(60, leaves=outputs)
     )

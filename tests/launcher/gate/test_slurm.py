@@ -169,12 +169,7 @@ def test_single_values_are_read_and_whatever_else_is_printed_is_unknown() -> Non
     assert [
         slurm.parse_free_gb(text)
         for text in (f"1000000\n{slurm.END}\n", f"0\n{slurm.END}\n", f"?\n{slurm.END}\n", "")
-    ] == [
-        1.024,
-        0.0,
-        None,
-        None,
-    ]
+    ] == [1.024, 0.0, None, None]
 
 
 def test_errors_are_one_line_without_the_name_of_the_command() -> None:

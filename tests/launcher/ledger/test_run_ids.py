@@ -52,11 +52,7 @@ def test_the_start_of_an_id_comes_before_a_jobs_name(ledger: SqliteLedger) -> No
 
 @pytest.mark.parametrize(
     ("name", "run_id"),
-    [
-        ("calm-ha", "calm-hare-0002"),
-        ("calm-heron-0001", "calm-heron-0001"),
-        ("last", "calm-heron-00012"),
-    ],
+    [("calm-ha", "calm-hare-0002"), ("calm-heron-0001", "calm-heron-0001"), ("last", "calm-heron-00012")],
     ids=["the start of one", "an id that starts another", "last"],
 )
 def test_a_name_finds_its_run(ledger: SqliteLedger, name: str, run_id: str) -> None:

@@ -211,7 +211,7 @@ def test_a_line_that_breaks_loses_no_byte(home: Home, box: TrainingBox) -> None:
 def test_one_that_is_damaged_is_told_once_and_the_older_one_stays(home: Home, box: TrainingBox) -> None:
     box.save(20, {"state.pt": b"weights"})
     home.save()
-    box.save(40, {"state.pt": b"weightX"}, sums={"state.pt": b"weights"})
+    box.save(40, {"state.pt": b"weightX"}, sums={"state.pt": b"weightY"})
     copy = home.save()
     assert copy is not None
     assert copy.damaged

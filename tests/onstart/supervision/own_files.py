@@ -1,39 +1,53 @@
-"""Files as the programs of users save them, and a watcher that looks at them with a clock of its own."""
+"""A program's folder with snapshots of it, by a clock of its own, and a process that writes a file."""
 
 import json
 import os
-import pickle
-import struct
 import subprocess
-import zipfile
+import time
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
+from tests.onstart.supervision.launches import job_of
 from vastrun.contract import layout
 from vastrun.contract.checkpoint_folder import newest_first
-from vastrun.contract.job import JobCheckpoints
-from vastrun.onstart.supervision.checkpoint_restore import restore_newest
-from vastrun.onstart.supervision.checkpoint_watcher import CheckpointWatcher
+from vastrun.contract.job import Job
+from vastrun.onstart.supervision.program_files import note_files
+from vastrun.onstart.supervision.snapshot_restore import ProgramSnapshots
+from vastrun.onstart.supervision.snapshots import Snapshots
+
+WEIGHTS = bytes(range(256))
 
 
 @dataclass(kw_only=True)
 class Watching:
-    """A box with a program's folder, and the watcher on it."""
+    """A box with a program's folder, and the snapshots of it."""
 
     box: Path
-    pattern: str = "checkpoints/*"
+    pattern: str | None = "checkpoints/*"
     keep: int = 2
-    every_s: float = 1.0
+    every_s: float = 10.0
+    shipped: tuple[str, ...] = ()
+    """Files that came with the job."""
     said: list[str] = field(default_factory=list)
     now: float = 1000.0
+    starts: int = 0
 
     def __post_init__(self) -> None:
         self.code.mkdir(parents=True)
-        settings = JobCheckpoints(files=self.pattern, keep=self.keep, every_s=self.every_s)
-        self.watcher = CheckpointWatcher(
-            box=self.box, run_id="calm-heron-3f1a", settings=settings, say=self.said.append
-        )
+        for name in self.shipped:
+            self.path(name).write_text("ours")
+        settings: dict[str, Any] = {"files": self.pattern, "keep": self.keep, "every_s": self.every_s}
+        (self.box / layout.JOB).write_text(json.dumps(job_of(checkpoints=settings)))
+        job = Job.read(self.box)
+        note_files(self.box, job)
+        self.program = ProgramSnapshots.of(self.box, job, self.said.append)
         self.watcher.begin()
+
+    @property
+    def watcher(self) -> Snapshots:
+        assert self.program.watcher is not None
+        return self.program.watcher
 
     @property
     def code(self) -> Path:
@@ -45,57 +59,48 @@ class Watching:
         path.parent.mkdir(parents=True, exist_ok=True)
         return path
 
-    def poll(self, times: int = 1, *, after_s: float = 2.0) -> None:
+    def save(self, name: str, content: bytes = WEIGHTS, *, age_s: float = 10.0) -> Path:
+        """Write the file as a program did, so long ago."""
+        path = self.path(name)
+        path.write_bytes(content)
+        os.utime(path, (time.time() - age_s, time.time() - age_s))
+        return path
+
+    def poll(self, times: int = 2, *, after_s: float = 2.0, is_due: bool = True) -> None:
+        """Look several times; `is_due`: the next snapshot is due by now."""
+        self.now += self.every_s * is_due
         for _ in range(times):
             self.now += after_s
             self.watcher.poll(self.now)
 
     def taken(self) -> list[str]:
-        """The names of the checkpoints taken, the newest first."""
+        """The names of the snapshots, the newest first."""
         return [path.name for path in newest_first(self.box / layout.CHECKPOINTS)]
 
     def content(self, name: str) -> bytes:
-        """Of the newest checkpoint's file."""
-        return (newest_first(self.box / layout.CHECKPOINTS)[0] / "files" / name).read_bytes()
+        """Of the newest snapshot's file."""
+        return (newest_first(self.box / layout.CHECKPOINTS)[0] / "files/code" / name).read_bytes()
+
+    def files(self) -> dict[str, bytes]:
+        """The files of the program's folder, and their content."""
+        return {
+            path.relative_to(self.code).as_posix(): path.read_bytes()
+            for path in self.code.rglob("*")
+            if path.is_file()
+        }
+
+    def next_machine(self) -> "Watching":
+        """Another box whose job came with the snapshots of this one, before its first start."""
+        box = self.box.with_name(f"{self.box.name}-next")
+        box.mkdir()
+        (self.box / layout.CHECKPOINTS).rename(box / layout.RESUME)
+        return Watching(box=box, pattern=self.pattern, shipped=self.shipped)
 
     def restore(self) -> str:
-        """The path that the program would continue from, relative to the box."""
-        path = restore_newest(self.box, self.watcher.settings, self.said.append)
+        """Restore as before the next start; the path to continue from, relative to the box."""
+        path = self.program.restore(self.starts)
+        self.starts += 1
         return os.path.relpath(path, self.box) if path else ""
-
-
-def torch_like(path: Path, value: object = 0) -> None:
-    """As `torch.save`: a zip file whose directory is written last."""
-    with zipfile.ZipFile(path, "w") as file:
-        file.writestr("archive/data.pkl", pickle.dumps(value))
-
-
-def safetensors_like(path: Path, values: bytes = bytes(24)) -> None:
-    """As `safetensors.torch.save_file`: a header that says where each tensor ends, then the tensors."""
-    tensors = {
-        name: {"dtype": "F32", "shape": [len(values) // 8], "data_offsets": [begin, begin + len(values) // 2]}
-        for name, begin in (("w", 0), ("b", len(values) // 2))
-    }
-    header = json.dumps({"__metadata__": {"format": "pt"}, **tensors}).encode()
-    path.write_bytes(struct.pack("<Q", len(header)) + header + values)
-
-
-def hugging_face_like(folder: Path, value: str, *, finished: bool = True) -> None:
-    """As the Trainer of Hugging Face."""
-    folder.mkdir(parents=True)
-    (folder / "training_args.bin").write_bytes(pickle.dumps(value))
-    (folder / "optimizer.pt").write_bytes(value.encode())
-    if finished:
-        (folder / "trainer_state.json").write_text(json.dumps({"global_step": 1}))
-
-
-def dcp_like(folder: Path, value: str, *, finished: bool = True) -> None:
-    """As `torch.distributed.checkpoint`."""
-    folder.mkdir(parents=True)
-    for rank in range(2):
-        (folder / f"__{rank}_0.distcp").write_bytes(f"{value} of rank {rank}".encode())
-    if finished:
-        (folder / ".metadata").write_bytes(b"places")
 
 
 class Writer:

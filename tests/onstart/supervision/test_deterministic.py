@@ -48,11 +48,7 @@ def saved_tensors(run: Supervised) -> dict[str, bytes]:
 # Three ranks: the sum of two numbers has one order, that of three has several.
 @pytest.mark.parametrize(
     ("ranks", "options"),
-    [
-        (3, {"strategy": "ddp"}),
-        (3, {"strategy": "fsdp2"}),
-        (1, {"micro_batch": 4}),
-    ],
+    [(3, {"strategy": "ddp"}), (3, {"strategy": "fsdp2"}), (1, {"micro_batch": 4})],
     ids=["ddp", "fsdp2", "single"],
 )
 @pytest.mark.slow

@@ -92,11 +92,7 @@ def test_the_watchdog_of_nccl_comes_after_the_supervisor() -> None:
 
 @pytest.mark.parametrize(
     ("changes", "level"),
-    [
-        ({}, "INFO"),
-        ({"gpus": 2}, "DETAIL"),
-        ({"gpus": 2, "train": {"steps": 5}, "command": None}, "INFO"),
-    ],
+    [({}, "INFO"), ({"gpus": 2}, "DETAIL"), ({"gpus": 2, "train": {"steps": 5}, "command": None}, "INFO")],
 )
 def test_a_debug_level_that_kills_ranks_on_gloo_becomes_the_next_one_there(
     changes: dict[str, Any], level: str

@@ -12,7 +12,7 @@ from vastrun.contract.job import Job
 from vastrun.contract.outcome import Reason, StartRecord
 from vastrun.contract.records import read_as
 from vastrun.onstart.supervision.diagnosis import Diagnosis
-from vastrun.onstart.supervision.stage_ends import stage_ends, stage_of, with_gate
+from vastrun.onstart.supervision.evidence import stage_ends, stage_of, with_gate
 
 STAGES: dict[str, Any] = {"stages": ["operator", "refine"], "steps": 6}
 FINISHED = Diagnosis(reason="finished", detail="all 2 ranks exited 0", ranks=(), first_failure=None)

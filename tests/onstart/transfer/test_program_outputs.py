@@ -11,8 +11,8 @@ import pytest
 from tests.onstart.supervision.launches import job_of
 from vastrun.contract import layout
 from vastrun.contract.job import Job
-from vastrun.onstart.supervision.checkpoint_watcher import CheckpointWatcher
 from vastrun.onstart.supervision.program_files import FilesBefore, ProgramFileSearch, note_files
+from vastrun.onstart.supervision.snapshots import Snapshots
 from vastrun.onstart.transfer import manifest
 from vastrun.onstart.transfer.manifest import LeftOut
 
@@ -193,18 +193,20 @@ def test_a_link_to_a_file_that_was_there_before_is_not_followed(box: Path, tmp_p
     assert list(program.left_out()) == ["run/outputs/leak"]
 
 
-def test_checkpoints_that_were_taken_are_not_downloaded_twice(box: Path) -> None:
-    program = Program(box, checkpoints={"files": "checkpoints/*"})
+def test_checkpoints_of_the_newest_snapshot_are_not_downloaded_twice(box: Path) -> None:
+    program = Program(box, checkpoints={"files": "checkpoints/*.pt"})
     job = Job.read(box)
     assert job.checkpoints is not None
-    watcher = CheckpointWatcher(box=box, run_id="r", settings=job.checkpoints, say=lambda _text: None)
     program.start()
-    watcher.begin()
+    snapshots = Snapshots(box=box, job=job, settings=job.checkpoints, say=lambda _text: None)
+    snapshots.begin()
     for name in ("step_1.pt", "step_2.pt", "step_3.pt", "notes.json"):
         program.write(f"checkpoints/{name}")
-    watcher.final_poll(ended_well=True)
-    mine = [path for path in program.downloaded() if path.startswith("code/")]
-    assert mine == ["code/checkpoints/notes.json"]
+    snapshots.final_poll(ended_well=True)
+    files = program.downloaded()
+    assert [path for path in files if path.startswith("code/")] == ["code/checkpoints/notes.json"]
+    stored = [path.rpartition("/")[2] for path in files if "/files/" in path]
+    assert stored == ["notes.json", "step_2.pt", "step_3.pt"]
     assert program.left_out() == {}
 
 
@@ -213,41 +215,6 @@ def test_where_no_checkpoint_was_taken_the_files_are_outputs(box: Path) -> None:
     program.start()
     program.write("checkpoints/step_1.pt")
     assert program.downloaded() == ["code/checkpoints/step_1.pt"]
-
-
-WEIGHTS_BYTES = 1_000_000
-
-
-@pytest.mark.parametrize(
-    ("pattern", "written", "shown"),
-    [
-        ("out/ckpt.pt", "out-shakespeare/ckpt.pt", "out-shakespeare/ckpt.pt"),
-        ("$VASTRUN_OUTPUTS/*.pt", "out/model.safetensors", "out/model.safetensors"),
-        ("checkpoints/*", f"../{layout.OUTPUTS}/last.ckpt", "$VASTRUN_OUTPUTS/last.ckpt"),
-        ("checkpoints/*", "we\tights.pt", "we\\tights.pt"),
-    ],
-)
-def test_weights_that_do_not_match_checkpoints_are_named(
-    box: Path, pattern: str, written: str, shown: str
-) -> None:
-    program = Program(box, checkpoints={"files": pattern})
-    program.start()
-    program.write("smaller.pt", WEIGHTS_BYTES)
-    program.write(written, WEIGHTS_BYTES + 1)
-    assert program.left_out()[pattern].why == f"no checkpoint matches; the program wrote {shown}"
-
-
-def test_checkpoints_that_match_or_are_no_weights_are_not_missed(box: Path) -> None:
-    program = Program(box, checkpoints={"files": "checkpoints/*"})
-    program.write("pretrained.pt", WEIGHTS_BYTES)
-    program.start()
-    program.write("small.pt", WEIGHTS_BYTES - 1)
-    program.write("data.txt", WEIGHTS_BYTES)
-    assert program.left_out() == {}
-    program.write("elsewhere.pt", WEIGHTS_BYTES)
-    assert list(program.left_out()) == ["checkpoints/*"]
-    program.write("checkpoints/step_1.pt")
-    assert program.left_out() == {}
 
 
 def test_of_the_onboard_trainer_nothing_in_the_code_folder_is_downloaded(box: Path) -> None:
@@ -287,3 +254,25 @@ def test_a_record_that_is_none_finds_nothing(box: Path, content: str) -> None:
     program.write("x.pt")
     (box / layout.FILES_BEFORE).write_text(content)
     assert program.downloaded() == []
+
+
+@pytest.mark.parametrize(("provider", "is_found"), [("vast", True), ("docker", True), ("local", False)])
+def test_weights_outside_of_the_box_are_found_on_a_machine_of_the_run_alone(
+    provider: str, is_found: bool, box: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = tmp_path / "home"
+    home.mkdir()
+    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.setenv("VASTRUN_PROVIDER", provider)
+    (home / "of_the_image.bin").write_bytes(bytes(2_000_000))
+    program = Program(box, outputs_gb=0.004)
+    program.start()
+    for name, size in (("out/model.pt", 3_000_000), ("out/large.pt", 5_000_000), ("note.txt", 10)):
+        (home / name).parent.mkdir(exist_ok=True)
+        (home / name).write_bytes(bytes(size))
+    (home / ".cache").mkdir()
+    (home / ".cache/hub.bin").write_bytes(bytes(2_000_000))
+    start = f"run/outputs/elsewhere{home}/out"
+    for _ in range(2):
+        assert program.downloaded() == ([f"{start}/model.pt"] if is_found else [])
+        assert list(program.left_out()) == ([f"{start}/large.pt"] if is_found else [])

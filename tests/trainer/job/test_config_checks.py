@@ -138,11 +138,7 @@ def test_a_stage_has_a_sampler_that_fits_it(changes: dict[str, Any], faults: lis
 
 @pytest.mark.parametrize(
     ("modes", "data", "faults"),
-    [
-        (32, (ADVECTION,), []),
-        (33, (ADVECTION,), ["model.modes"]),
-        (12, (ADVECTION, BURGERS), ["model.name"]),
-    ],
+    [(32, (ADVECTION,), []), (33, (ADVECTION,), ["model.modes"]), (12, (ADVECTION, BURGERS), ["model.name"])],
 )
 def test_an_fno_keeps_at_most_half_the_points_of_its_one_task(
     modes: int, data: tuple[DataConfig, ...], faults: list[str]

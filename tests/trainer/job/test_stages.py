@@ -7,7 +7,7 @@ import pytest
 from vastrun.contract.records import read_as
 from vastrun.contract.stages import stage_text
 from vastrun.trainer.job.config import TrainConfig
-from vastrun.trainer.job.stage_checks import training_faults
+from vastrun.trainer.job.config_checks import training_faults
 from vastrun.trainer.job.stage_config import GateConfig, missed_gate
 
 THREE = {"stages": ["operator", "refine", "distill"], "steps": 100}

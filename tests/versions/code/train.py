@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import time
 from importlib.util import find_spec
 from pathlib import Path
 from zipfile import ZipFile
@@ -65,14 +66,13 @@ def count(outputs: Path, first: int) -> str:
 
 
 def die_after_saving(step: int) -> None:
-    """Save a checkpoint after one of the steps, and kill the rank that did.
-
-    A zip file, as torch writes it: its end tells that it is complete.
-    """
+    """Save a checkpoint after one of the steps, and kill the rank that did once a snapshot has it."""
     if step == SAVED_STEP and os.environ["RANK"] == "0":
         Path("checkpoints").mkdir(exist_ok=True)
         with ZipFile(f"checkpoints/step_{step}.pt", "w") as file:
             file.writestr(STATE, f"{step}")
+        while not Path(os.environ["VASTRUN_RUN"], "checkpoints", "latest.json").exists():
+            time.sleep(0.1)
         os.kill(os.getpid(), signal.SIGKILL)
 
 

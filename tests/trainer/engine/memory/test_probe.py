@@ -104,13 +104,7 @@ def trials(
 
 
 @pytest.mark.parametrize(
-    ("name", "ranks", "count"),
-    [
-        ("ddp", 2, 8),
-        ("ddp", 3, 8),
-        ("ddp bf16", 2, 4),
-        ("ddp muon", 2, 2),
-    ],
+    ("name", "ranks", "count"), [("ddp", 2, 8), ("ddp", 3, 8), ("ddp bf16", 2, 4), ("ddp muon", 2, 2)]
 )
 @pytest.mark.slow
 def test_every_rank_finds_what_fits_on_all_and_trains_as_if_it_had_been_told(

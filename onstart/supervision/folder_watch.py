@@ -1,0 +1,337 @@
+"""Folder watch: how the files of a user's program change, and whether a moment lies between two of its saves.
+
+Times, open files and earlier saves decide. No name, format or framework counts, except that a SQLite database
+and its journal belong together. Linux, standard library only.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from itertools import combinations
+from pathlib import Path
+from stat import S_ISDIR, S_ISLNK, S_ISREG
+from typing import Literal, NamedTuple
+
+from vastrun.contract import layout
+from vastrun.contract.checkpoint_folder import checksum_file
+from vastrun.contract.job import Job
+from vastrun.onstart.supervision.open_files import FileId, OpenFiles
+from vastrun.onstart.supervision.program_files import FilesBefore, printable, walk
+
+_GRAIN_S = 0.05
+"""The times of a file system have a grain of up to 10 ms: a younger change may not show in a second scan."""
+_LOG_BYTES_PER_S = 1e6
+"""A file that grows faster is being saved; one that grows slower is a log."""
+_COPIED_IN_STOP_BYTES = 16 << 20
+"""Bytes of databases that are copied while the program stands still, in about 20 ms."""
+_SPARE_BYTES = 64 << 20
+"""Bytes that a copy leaves free on the disk."""
+_TAIL = 256
+_MAX_SERIES = 40
+"""Maximum series of names whose saves are compared; a program with more of them has no such sets."""
+_MAX_PATH_BYTES, _MAX_FOLDERS = 1024, 64
+"""Limits of a path that is downloaded: `launcher/gate/caps.py`."""
+_DATABASE = b"SQLite format 3\0"
+COMPANIONS = ("-wal", "-journal", "-shm")
+
+Key = tuple[int, ...]
+Way = Literal["link", "copy", "mapped", "log", "database", "skip"]
+"""How a file is taken."""
+CHANGE_ALWAYS: tuple[Way, ...] = ("log", "database", "skip")
+"""Files that may change while a snapshot is taken: a kill leaves them readable, too."""
+
+
+class FileState(NamedTuple):
+    """A file, link or folder at one scan."""
+
+    mode: int
+    size: int
+    mtime_ns: int
+    ctime_ns: int
+    inode: FileId
+
+    @classmethod
+    def of(cls, stat: os.stat_result) -> FileState:
+        inode = (stat.st_dev, stat.st_ino)
+        return cls(stat.st_mode, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns, inode)
+
+    @property
+    def key(self) -> Key:
+        """Return what changes when the file is written or replaced. Our own links change its ctime."""
+        return (self.mode,) if S_ISDIR(self.mode) else (self.mode, self.size, self.mtime_ns, *self.inode)
+
+    @property
+    def is_file(self) -> bool:
+        return S_ISREG(self.mode)
+
+
+class Growth(NamedTuple):
+    """How a file became longer: its size when it was first seen, and at the last change."""
+
+    inode: FileId
+    since: float
+    at: float
+    first: int
+    size: int
+    tail: bytes
+    """Its last bytes: a list that is written anew grows, too, and ends otherwise."""
+
+
+Files = Mapping[str, FileState]
+"""What the program wrote, by its path relative to the box."""
+
+
+def series_of(name: str) -> str:
+    """Return the name with # for each number in it."""
+    return re.sub(r"\d+", "#", name)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Look:
+    """The files at one moment, how each is taken, and why this is no moment between two saves."""
+
+    files: Files
+    ways: Mapping[str, Way] = field(default_factory=dict)
+    why: str = ""
+    """Empty: it is one, as far as can be seen."""
+    written: frozenset[str] = frozenset()
+    """Names that a process has open for writing, but for logs and databases."""
+
+    def way(self, name: str) -> Way | None:
+        return self.ways.get(name)
+
+
+@dataclass(kw_only=True)
+class SaveOrder:
+    """Learns which series of names are saved together: each gets its next file after the other."""
+
+    _counts: Counter[str] = field(default_factory=Counter)
+    _range: dict[tuple[str, str], tuple[int, int]] = field(default_factory=dict)
+
+    def note(self, saved: Iterable[str]) -> None:
+        """Note the series of the files that were saved since the last call."""
+        self._counts.update(set(saved))
+        if len(self._counts) <= _MAX_SERIES:
+            for one, other in combinations(sorted(self._counts), 2):
+                ahead = self._counts[one] - self._counts[other]
+                low, high = self._range.get((one, other), (0, 0))
+                self._range[one, other] = (min(low, ahead), max(high, ahead))
+
+    def missing(self) -> str:
+        """Return the series whose next file is expected, since its partner has a new one; else nothing."""
+        for (one, other), (low, high) in self._range.items():
+            ahead = self._counts[one] - self._counts[other]
+            # Twice together: a single time may be chance.
+            if high - low == 1 and ahead and min(self._counts[one], self._counts[other]) >= 2:
+                return other if ahead > 0 else one
+        return ""
+
+
+@dataclass(kw_only=True)
+class FolderWatch:
+    """Looks at the program's folder and the one for outputs, again and again."""
+
+    box: Path
+    job: Job
+    every_s: float
+    report: Callable[[str], None]
+    """Say a text once."""
+    in_place: set[str] = field(default_factory=set)
+    """Series of names that the program overwrites in place: they are copied."""
+    survivors: set[str] = field(default_factory=set)
+    """Logs and databases."""
+    last: Look = field(default_factory=lambda: Look(files={}))
+    _replaced: set[str] = field(default_factory=set)
+    """Series of names that the program replaces by a rename: they are linked."""
+    _closed: dict[str, FileId] = field(default_factory=dict)
+    """Inode of each name that was seen closed."""
+    _open_since: dict[str, float] = field(default_factory=dict)
+    _growth: dict[str, Growth] = field(default_factory=dict)
+    _still_s: deque[float] = field(default_factory=lambda: deque(maxlen=40))
+    """How long nothing had changed, at the last looks."""
+    _order: SaveOrder = field(default_factory=SaveOrder)
+    _noted: dict[str, Key] = field(default_factory=dict)
+    _sums: dict[str, str] = field(default_factory=dict)
+    """Checksums of mapped files at the last look: their times do not show every write."""
+
+    def __post_init__(self) -> None:
+        self._before = FilesBefore.read(self.box)
+
+    def begin(self) -> None:
+        """Record the files before the program starts."""
+        self.last = Look(files=self.scan())
+        self._noted = {name: state.key for name, state in self.last.files.items()}
+
+    def look(self, known: Mapping[str, Key], now: float) -> Look:
+        """Look at what differs from `known`. `now`: monotonic seconds."""
+        files = self.scan()
+        changed = [name for name, state in files.items() if known.get(name) != state.key and state.is_file]
+        ways, written = self._classify(files, changed, now) if changed else ({}, frozenset[str]())
+        self.survivors |= {name for name, way in ways.items() if way in CHANGE_ALWAYS}
+        self._note_saves(files, written)
+        why = self._why_not(files, ways, written, changed)
+        self.last = Look(files=files, ways=ways, why=why, written=written)
+        return self.last
+
+    def late(self, look: Look) -> Look:
+        """Return the look at which a snapshot is taken although it is none between two saves.
+
+        What is open and was never seen closed is left out, as if it had not been begun. Other open files are
+        rewritten: then the reason stays that there is none.
+        """
+        rewritten = next((name for name in look.written if name in self._closed), "")
+        why = f"{rewritten} is being written" if rewritten else ""
+        return Look(files=look.files, ways={**look.ways, **dict.fromkeys(look.written, "skip")}, why=why)
+
+    def changed_at_the_end(self, files: Files) -> set[str]:
+        """Return the files that changed since the last look; with logs a program can begin anew."""
+        last = self.last.files
+        return {
+            name
+            for name, state in files.items()
+            if state.is_file
+            and name not in self.survivors
+            and (name not in last or last[name].key != state.key)
+        }
+
+    def scan(self) -> dict[str, FileState]:
+        """Return what the program wrote in its folder and the one for outputs, and all folders and links."""
+        found, before = dict[str, FileState](), self._before
+        for place in (layout.CODE, layout.OUTPUTS):
+            search = walk(self.box / place, self.box, self.job)
+            for name, stat in search.entries():
+                state, path = FileState.of(stat), f"{place}/{name}"
+                # Without a record nobody knows what of the code is the program's.
+                is_own = place != layout.CODE or (before is not None and before.has_changed(name, stat))
+                if not (is_own if state.is_file else S_ISLNK(state.mode) or S_ISDIR(state.mode)):
+                    continue
+                if _may_be_downloaded(path):
+                    found[path] = state
+                else:
+                    self.report(f"snapshot: {printable(path)} has a name that is not downloaded")
+            if search.is_cut:
+                self.report(f"snapshot: {place} has too many files; only a part is stored")
+        return found
+
+    def is_rewritten(self, name: str, state: FileState) -> bool:
+        """Tell whether the program is likely to overwrite the file: a link would change with it."""
+        group = series_of(name)
+        is_rewritten = group in self.in_place or (group == name and name not in self._replaced)
+        return is_rewritten and shutil.disk_usage(self.box).free >= state.size + _SPARE_BYTES
+
+    def _classify(
+        self, files: Files, changed: Iterable[str], now: float
+    ) -> tuple[dict[str, Way], frozenset[str]]:
+        """Return how each changed file is taken, and those that are being written."""
+        opened = OpenFiles.of_descendants(self.box)
+        mapped = [name for name, state in files.items() if state.inode in opened.mapped]
+        ways: dict[str, Way] = {}
+        written = set()
+        for name in dict.fromkeys((*changed, *mapped)):
+            state = files[name]
+            if state.inode not in opened.written:
+                self._open_since.pop(name, None)
+            if state.inode in opened.mapped:
+                ways[name] = "mapped"
+            elif main := self._database_of(name, files, opened.written | opened.appended):
+                ways |= {main + end: "database" for end in ("", *COMPANIONS[:2]) if main + end in files}
+                ways[main + COMPANIONS[2]] = "skip"  # memory that its processes share; made anew
+            elif state.inode in opened.appended or self._grows(name, state, now):
+                ways[name] = "log"
+            elif state.inode not in opened.written:
+                if self._closed.setdefault(name, state.inode) != state.inode:
+                    self._replaced.add(series_of(name))
+                    self._closed[name] = state.inode
+                ways[name] = "copy" if self.is_rewritten(name, state) else "link"
+            elif now - self._open_since.setdefault(name, now) < 2 * self.every_s:
+                written.add(name)
+            else:  # open all the time: no save takes so long
+                ways[name] = "copy"
+        return ways, frozenset(written)
+
+    def _database_of(self, name: str, files: Files, opened: frozenset[FileId]) -> str:
+        """Return the name of the database in use to which the file belongs; empty: it is of none."""
+        main = next((name.removesuffix(end) for end in COMPANIONS if name.endswith(end)), name)
+        if main not in files:
+            return ""
+        if files[main].inode in opened or any(main + end in files for end in COMPANIONS):
+            with suppress(OSError), (self.box / main).open("rb") as file:
+                return main if file.read(len(_DATABASE)) == _DATABASE else ""
+        return ""
+
+    def _grows(self, name: str, state: FileState, now: float) -> bool:
+        """Tell whether it is a log: it became only longer, for as long as no save takes."""
+        seen = self._growth.get(name)
+        if seen is None:  # most files do not change again: their ends are not read
+            self._growth[name] = Growth(state.inode, now, now, state.size, state.size, b"")
+            return False
+        if (seen.inode, seen.size) != (state.inode, state.size):
+            with suppress(OSError), (self.box / name).open("rb") as file:
+                file.seek(max(0, seen.size - len(seen.tail)))
+                is_longer = seen.inode == state.inode and seen.size < state.size
+                grows = is_longer and bool(seen.tail) and file.read(len(seen.tail)) == seen.tail
+                first, since = (seen.first, seen.since) if grows else (state.size, now)
+                file.seek(max(0, state.size - _TAIL))
+                tail = file.read(_TAIL)[: state.size]
+                seen = self._growth[name] = Growth(state.inode, since, now, first, state.size, tail)
+        took_s = seen.at - seen.since
+        return took_s >= self.every_s and seen.size - seen.first < _LOG_BYTES_PER_S * took_s
+
+    def _note_saves(self, files: Files, written: frozenset[str]) -> None:
+        """Note the closed files that did not change between two looks: each is one save of its series."""
+        last = self.last.files
+        saved = {
+            name: state.key
+            for name, state in files.items()
+            if self._noted.get(name) != state.key and name in last and last[name].key == state.key
+        }
+        for name in (*written, *self.survivors):
+            saved.pop(name, None)
+        if saved:
+            self._order.note(series_of(name) for name in saved if files[name].is_file)
+            self._noted.update(saved)
+
+    def _why_not(
+        self, files: Files, ways: Mapping[str, Way], written: frozenset[str], changed: Iterable[str]
+    ) -> str:
+        """Return why this is no moment between two saves; empty: it is one."""
+        last = self.last.files
+        rest = {
+            name: state.mtime_ns
+            for name, state in files.items()
+            if state.is_file and ways.get(name) not in CHANGE_ALWAYS
+        }
+        newest = max(rest, key=rest.__getitem__, default="")
+        still_s = max(0.0, time.time() - rest[newest] / 1e9) if newest else self.every_s
+        self._still_s.append(still_s)
+        if written:
+            return f"{min(written)} is open for writing"
+        for name in changed:
+            if name in rest and (name not in last or last[name].key != files[name].key):
+                return f"{name} changed since the last look"
+        # Half of the longest pause of this program lies between its saves, not within one.
+        calm_s = max(_GRAIN_S, min(self.every_s / 6, max(self._still_s) / 2))
+        if still_s < calm_s:
+            return f"{newest} changed {still_s:.1f} s ago, and {calm_s:.1f} s without a change are waited for"
+        before, self._sums = self._sums, {}
+        for name in (name for name, way in ways.items() if way == "mapped"):
+            self._sums[name] = checksum_file(self.box / name).sha256
+            if before.get(name) != self._sums[name]:
+                return f"{name} is mapped and changes"
+        if missing := self._order.missing():
+            return f"{missing} is saved together with files that are newer"
+        held = sum(files[name].size for name, way in ways.items() if way == "database")
+        return "a large database is in use" if held > _COPIED_IN_STOP_BYTES else ""
+
+
+def _may_be_downloaded(path: str) -> bool:
+    parts = path.split("/")
+    is_short = len(os.fsencode(path)) < _MAX_PATH_BYTES and len(parts) < _MAX_FOLDERS
+    return is_short and all(map(layout.should_download, parts))

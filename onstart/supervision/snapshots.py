@@ -1,0 +1,377 @@
+"""Snapshots: all that a user's program wrote, as it was at one moment, stored in `run/checkpoints`.
+
+A snapshot is a folder with `files/` (paths relative to the box), `state.json` and a manifest, like a
+checkpoint of the onboard trainer. Unchanged files are links to those of the snapshot before. Linux, standard
+library only.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import time
+from collections import defaultdict, deque
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path, PurePosixPath
+from stat import S_IMODE, S_ISDIR, S_ISLNK
+
+from vastrun.contract import layout
+from vastrun.contract.checkpoint_folder import CheckpointFolder, checksum_file, name_of, newest_first, step_of
+from vastrun.contract.job import Job, JobCheckpoints, matching_paths
+from vastrun.contract.outcome import FileChecksum
+from vastrun.contract.records import parse_json, read_small, write_json
+from vastrun.onstart.supervision.folder_watch import (
+    CHANGE_ALWAYS,
+    COMPANIONS,
+    Files,
+    FileState,
+    FolderWatch,
+    Key,
+    Look,
+    series_of,
+)
+from vastrun.onstart.supervision.open_files import FileId, stopped_program
+from vastrun.onstart.supervision.program_files import printable
+
+FILES = "files"
+STATE = "state.json"
+POLL_S = 2.0
+_SCAN_SHARE = 0.05
+"""Maximum share of a processor that looking at the files takes: the pause grows with their number."""
+_CHUNK = 1 << 20
+_CHECKPOINT_SHARE = 0.1
+"""A checkpoint has at least this share of the bytes of the largest one; a smaller match lies beside them."""
+
+
+class NoSnapshotError(Exception):
+    """This is no moment for a snapshot; the text says why."""
+
+
+@dataclass(kw_only=True)
+class Snapshots:
+    """Stores a snapshot of one program when one is due and the moment is right."""
+
+    box: Path
+    job: Job
+    settings: JobCheckpoints
+    say: Callable[[str], None]
+    is_stopping: Callable[[], bool] = lambda: False
+    """Return True to interrupt a snapshot in progress."""
+    half_written: tuple[str, ...] = ()
+    """Files that a killed program may not have finished."""
+    is_torn: bool = False
+    """True when the program was killed while it saved, as far as could be seen."""
+    pause_s: float = POLL_S
+    """Seconds until the next look."""
+    _calm_files: Files = field(default_factory=dict)
+    """At the last look between two saves."""
+    _known: dict[str, Key] = field(default_factory=dict)
+    """Of the newest snapshot, or of the beginning: what differs from it is news."""
+    _stored: dict[str, tuple[Key, FileChecksum]] = field(default_factory=dict)
+    """Files of the newest snapshot."""
+    _linked: dict[int, dict[FileId, tuple[str, Key]]] = field(default_factory=dict)
+    """By snapshot: inodes of which it has links, with name and key."""
+    _stored_at: float = float("-inf")
+    _due_since: float | None = None
+    _step: int = -1
+    _calm_step: int = -1
+    """Of the newest snapshot between two saves, which is kept."""
+    _steps: deque[tuple[float, int]] = field(default_factory=lambda: deque(maxlen=400))
+    """The program's step at the last looks."""
+    _reported: set[str] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        self._watch = FolderWatch(
+            box=self.box, job=self.job, every_s=self.settings.every_s, report=self._report_once
+        )
+
+    @property
+    def folder(self) -> CheckpointFolder:
+        path, kept = self.box / layout.CHECKPOINTS, frozenset((self._calm_step,))
+        return CheckpointFolder(path=path, keep=2, keep_best=False, keep_steps=kept)
+
+    def begin(self) -> None:
+        """Record the files before the program starts: they are no news."""
+        self.folder.path.mkdir(parents=True, exist_ok=True)
+        self.folder.remove_parts()
+        self._watch.begin()
+        self._calm_files = self._watch.last.files
+        self._known = _keys_of(self._calm_files)
+        self.half_written, self.is_torn = (), False
+
+    def poll(self, now: float) -> None:
+        """Look once, and store a snapshot if one is due. `now`: monotonic seconds."""
+        began = time.monotonic()
+        look = self._watch.look(self._known, now)
+        self._remove_overwritten(look.files)
+        self._calm_files = self._calm_files if look.why else look.files
+        self._steps.append((time.time(), self._reported_step()))
+        self.pause_s = max(POLL_S, (time.monotonic() - began) / _SCAN_SHARE)
+        is_news = self._is_news(look.files)
+        # One that was late is followed by one between two saves, also where the program saves no more.
+        is_wanted = is_news or self._calm_step < self._step
+        if not is_wanted or now - self._stored_at < self.settings.every_s:
+            self._due_since = None
+            return
+        self._due_since = self._due_since or now
+        is_late = is_news and now - self._due_since >= self.settings.every_s
+        try:
+            if look.why and not is_late:
+                raise NoSnapshotError(look.why)
+            self._store(self._watch.late(look) if look.why else look, is_calm=not look.why)
+            self._stored_at, self._due_since = now, None
+            if look.why:
+                self._report_once(f"snapshot: none was possible between two saves: {printable(look.why)}")
+        except NoSnapshotError as error:
+            self.pause_s = max(self.pause_s, time.monotonic() - began)  # it may have copied a lot for nothing
+            if is_late:
+                self._report_once(f"snapshot: waits, {printable(str(error))}")
+
+    def final_poll(self, *, ended_well: bool, was_stopped: bool = False, was_killed: bool = False) -> None:
+        """Store a last snapshot once the program has ended, unless it was killed while it saved."""
+        last, files = self._watch.last, self._watch.scan()
+        self._remove_overwritten(files)
+        late = self._watch.changed_at_the_end(files)
+        if was_killed:
+            linked = {inode for links in self._linked.values() for inode in links}
+            # Renamed, or its time was set, after the last write: its writer was done.
+            renamed = {
+                name
+                for name in late
+                if files[name].ctime_ns > files[name].mtime_ns and files[name].inode not in linked
+            }
+            self.half_written = tuple(sorted((late | (last.written & files.keys())) - renamed))
+            self.is_torn = bool(self.half_written or (last.why and not late))
+        if self.is_torn or not self._is_news(files) or (ended_well and self.settings.files is None):
+            return
+        try:
+            # A program that fails may do so within a save.
+            self._store(Look(files=files), is_calm=ended_well or was_stopped or was_killed or not late)
+        except NoSnapshotError as error:
+            self._report_once(f"snapshot: the last one failed: {printable(str(error))}")
+
+    def written_files(self) -> list[str]:
+        """Return the files that the program wrote, now."""
+        return [name for name, state in self._watch.scan().items() if state.is_file]
+
+    def newest_checkpoint(self) -> str:
+        """Return the path of the newest match of `checkpoints.files`, relative to the box; or nothing."""
+        return self._hinted(self._watch.last.files)[1]
+
+    def _is_news(self, files: Files) -> bool:
+        return _keys_of(files) != self._known
+
+    def _store(self, look: Look, *, is_calm: bool) -> None:
+        """Store a snapshot of these files. Raises NoSnapshotError; other snapshots are unchanged then."""
+        if look.why:
+            raise NoSnapshotError(look.why)
+        old, resume = self._hinted(look.files, None if is_calm else self._calm_files)
+        taken = {n: state for n, state in look.files.items() if look.way(n) != "skip" and n not in old}
+        size = sum(state.size for state in taken.values() if state.is_file)
+        if not any(state.is_file for state in taken.values()):
+            raise NoSnapshotError("no file is complete")
+        if self.settings.files is None and size > self.job.outputs_gb * 1e9:
+            text = f"the program's files have {size / 1e9:.1f} GB, and outputs_gb is {self.job.outputs_gb:g}"
+            self._report_once(f"no snapshot: {text}; name its checkpoints in the job, or raise outputs_gb")
+            raise NoSnapshotError(text)
+        if self.settings.files is not None and not resume:
+            self._report_once(f"so far nothing matches checkpoints: {printable(self.settings.files)}")
+        step, folder = self._next_step(resume), self.folder
+        part, linked = folder.part(step), dict[FileId, tuple[str, Key]]()
+        shutil.rmtree(part, ignore_errors=True)
+        try:
+            self._take(taken, look, part, linked)
+            self._check_unchanged(look)
+            for name in [n for n in look.ways if n in taken and not (part / FILES / n).exists()]:
+                del taken[name]  # a journal ends with its transaction
+            sums = {n: self._sum(n, state, part, linked) for n, state in taken.items() if state.is_file}
+            self._write_state(part, taken, resume, is_calm=is_calm)
+            folder.commit(step, None, [*sums.values(), checksum_file(part / STATE)])
+        except (NoSnapshotError, OSError) as error:
+            folder.discard(step)
+            if isinstance(error, OSError) and not isinstance(error, FileNotFoundError):
+                self._report_once(f"snapshot: cannot be stored: {error}")
+            raise NoSnapshotError(str(error)) from error
+        self._step, self._calm_step = step, step if is_calm else self._calm_step
+        self._known = _keys_of(look.files)
+        self._stored = {n: (taken[n].key, each) for n, each in sums.items() if look.way(n) != "mapped"}
+        self._linked[step] = linked
+        self.say(f"snapshot {name_of(step)}: {len(sums)} files, {size / 1e6:.1f} MB")
+
+    def _take(
+        self, taken: dict[str, FileState], look: Look, part: Path, linked: dict[FileId, tuple[str, Key]]
+    ) -> None:
+        """Link or copy each file into the part: the unchanged ones from the newest snapshot."""
+        former, held, made = f"{self.folder.path / name_of(self._step)}/{FILES}", [], set[str]()
+        for name, state in taken.items():
+            if not state.is_file:
+                continue
+            source, target = f"{self.box}/{name}", f"{part}/{FILES}/{name}"
+            if (folder := target.rpartition("/")[0]) not in made:
+                made.add(folder)
+                Path(folder).mkdir(parents=True, exist_ok=True)
+            known, way = self._stored.get(name), look.way(name)
+            if known is not None and known[0] == state.key and _link(f"{former}/{name}", target):
+                if state.inode in self._linked.get(self._step, {}):
+                    linked[state.inode] = (name, state.key)
+            elif way == "database":
+                held += [name.removesuffix("-wal").removesuffix("-journal")]
+            elif (way == "link" or (way is None and not self._watch.is_rewritten(name, state))) and _link(
+                source, target
+            ):
+                linked[state.inode] = (name, state.key)
+            else:
+                self._copy(source, target, state.size)
+        if held:
+            # A journal that was not there at the look belongs to it, too.
+            names = [main + end for main in sorted(set(held)) for end in ("", *COMPANIONS[:2])]
+            with stopped_program():
+                for name in names:
+                    with suppress(FileNotFoundError):
+                        shutil.copyfile(f"{self.box}/{name}", part / FILES / name)
+                        taken[name] = FileState.of((part / FILES / name).stat())
+
+    def _copy(self, source: str, target: str, size: int) -> None:
+        """Copy that many bytes: a log may be longer by now."""
+        with Path(source).open("rb") as read, Path(target).open("wb") as sink:
+            while size > 0 and (chunk := read.read(min(_CHUNK, size))):
+                if self.is_stopping():
+                    raise NoSnapshotError("its time is over")
+                sink.write(chunk)
+                size -= len(chunk)
+
+    def _check_unchanged(self, look: Look) -> None:
+        """Raise NoSnapshotError unless a second scan sees the same files: then they are of one moment."""
+        files, now = look.files, self._watch.scan()
+        for name in files.keys() | now.keys():
+            if look.way(name) in CHANGE_ALWAYS or name.endswith(COMPANIONS):
+                continue
+            if name not in files or name not in now or files[name].key != now[name].key:
+                raise NoSnapshotError(f"{name} changed meanwhile")
+
+    def _sum(
+        self, name: str, state: FileState, part: Path, linked: dict[FileId, tuple[str, Key]]
+    ) -> FileChecksum:
+        """Return the checksum of a stored file."""
+        known = self._stored.get(name)
+        if self.is_stopping():
+            raise NoSnapshotError("its time is over")
+        if known is not None and known[0] == state.key:
+            return known[1]
+        path = part / FILES / name
+        found = replace(checksum_file(path), path=f"{FILES}/{name}")
+        if state.inode in linked and FileState.of(path.stat()).key != state.key:
+            self._watch.in_place.add(series_of(name))
+            raise NoSnapshotError(f"{name} was overwritten in place")
+        return found
+
+    def _write_state(self, part: Path, taken: Files, resume: str, *, is_calm: bool) -> None:
+        files = {name: state for name, state in taken.items() if state.is_file}
+        least = _CHECKPOINT_SHARE * max((state.size for state in files.values()), default=0)
+        # What is small is written at other steps, too.
+        saved_at = max((state.mtime_ns for state in files.values() if state.size >= least), default=0) / 1e9
+        parents = {name.rpartition("/")[0] for name in taken}
+        links = [name for name, state in taken.items() if S_ISLNK(state.mode)]
+        state = {
+            "made_by": {"run_id": self.job.run_id},
+            "at": time.time(),
+            "is_calm": is_calm,
+            "step": max((step for at, step in self._steps if at <= saved_at), default=0),
+            "resume": resume,
+            "files": {name: [S_IMODE(state.mode), state.mtime_ns // 1000] for name, state in files.items()},
+            "links": {name: str((self.box / name).readlink()) for name in links},
+            "folders": [name for name, state in taken.items() if S_ISDIR(state.mode) and name not in parents],
+        }
+        part.mkdir(parents=True, exist_ok=True)
+        write_json(part / STATE, state)
+
+    def _hinted(self, files: Files, whole: Files | None = None) -> tuple[set[str], str]:
+        """Return the files of checkpoints that are too old to keep, and the newest checkpoint's path.
+
+        A checkpoint is what matches `checkpoints.files`; the path is relative to the box. `whole`: files at
+        the last moment between two saves, as which the newest has to be.
+        """
+        if self.settings.files is None:
+            return set(), ""
+        root, own = self.settings.folder(self.box), self.box.resolve()
+        matches = matching_paths(root, self.settings.pattern)
+        names = {path.relative_to(own).as_posix() for path in matches if path.is_relative_to(own)}
+        parts = defaultdict[str, list[str]](list)
+        for name, state in files.items():
+            if state.is_file:
+                for place in {name, *map(str, PurePosixPath(name).parents)} & names:
+                    parts[place].append(name)
+        sizes = {place: sum(files[name].size for name in of) for place, of in parts.items()}
+        least = _CHECKPOINT_SHARE * max(sizes.values(), default=0)
+        found = sorted(
+            (place for place in parts if sizes[place] >= least),
+            key=lambda place: (max(files[name].mtime_ns for name in parts[place]), place),
+            reverse=True,
+        )
+        kept = {name for place in found[: self.settings.keep] for name in parts[place]}
+        old = {name for place in found[self.settings.keep :] for name in parts[place]} - kept
+        usable = (
+            place
+            for place in found
+            if whole is None or all(n in whole and whole[n].key == files[n].key for n in parts[place])
+        )
+        return old, next(usable, "")
+
+    def _next_step(self, resume: str) -> int:
+        """Return the last number in the newest checkpoint's name, or the program's step, if it exceeds all
+        earlier ones, else the highest plus one.
+        """
+        folders = (self.folder.path, self.box / layout.RESUME)
+        steps = [step_of(path) for folder in folders for path in newest_first(folder)[:1]]
+        path = PurePosixPath(resume)
+        numbers = re.findall(r"\d+", path.name if (self.box / resume).is_dir() else path.stem)
+        named = int(numbers[-1]) if numbers and len(numbers[-1]) < 10 else self._reported_step()
+        return max(named, max([*steps, self._step]) + 1)
+
+    def _reported_step(self) -> int:
+        with suppress(OSError, ValueError, KeyError, TypeError):
+            step = parse_json(read_small(self.box / layout.STATUS, _CHUNK))["step"]
+            return step if isinstance(step, int) else 0
+        return 0
+
+    def _remove_overwritten(self, files: Files) -> None:
+        """Remove snapshots with links to files that the program overwrote in place since."""
+        now = {state.inode: state.key for state in files.values() if state.is_file}
+        for step, links in list(self._linked.items()):
+            if not (self.folder.path / name_of(step)).exists():
+                del self._linked[step]
+                continue
+            changed = [name for inode, (name, key) in links.items() if now.get(inode, key) != key]
+            if not changed:
+                continue
+            self._watch.in_place.update(map(series_of, changed))
+            self.folder.remove_damaged(step)
+            del self._linked[step]
+            if step == self._step:
+                self._stored, self._stored_at = {}, float("-inf")
+                self._known = {name: key for name, key in self._known.items() if name not in changed}
+            self.say(f"snapshot {name_of(step)} is removed: {printable(changed[0])} was overwritten in place")
+
+    def _report_once(self, text: str) -> None:
+        if text not in self._reported:
+            self._reported.add(text)
+            self.say(text)
+
+
+def _keys_of(files: Files) -> dict[str, Key]:
+    """Return the keys of files and links: a new folder alone is no news."""
+    return {name: state.key for name, state in files.items() if not S_ISDIR(state.mode)}
+
+
+def _link(source: str, target: str) -> bool:
+    """Make a hard link; return False on a disk without them, or another disk."""
+    try:
+        os.link(source, target)
+    except FileNotFoundError:
+        raise
+    except OSError:
+        return False
+    return True
