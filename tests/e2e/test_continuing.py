@@ -148,5 +148,5 @@ def test_a_run_of_an_own_program_continues_from_another_one_and_from_the_url_it_
         assert done.exit_code == 0, done.err
         log = (terminal.outputs() / "log.txt").read_text()
         assert "continues after step 30" in log
-        assert "restored: VASTRUN_RESUME=code/own/checkpoint-30" in log
+        assert "VASTRUN_RESUME=code/own/checkpoint-30" in log
     assert terminal.leftovers() == []
