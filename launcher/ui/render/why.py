@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import zip_longest
 
-from vastrun.contract.outcome import Outcome, RankEnd
+from vastrun.contract.outcome import MachineReading, Outcome, RankEnd
 from vastrun.launcher.batch.schedule import PointState
 from vastrun.launcher.commands.queries import Explanation, RunRow
 from vastrun.launcher.core import Cause, Phase, Proof, Run, StepEnd
 from vastrun.launcher.core.batch import Batch
+from vastrun.launcher.core.left_out import bytes_text
 from vastrun.launcher.decisions.advice import advice_for
 from vastrun.launcher.decisions.idle_gpus import BEGINS
 from vastrun.launcher.gate.text import one_line
@@ -31,6 +32,7 @@ def explanation_text(explanation: Explanation, width: int | None = None) -> str:
                 ("first", _first_failure(outcome)),
                 ("node", _node(explanation.row)),
                 ("hang", _hang(explanation)),
+                ("measured", "\n".join(_measured(outcome.reading)) if outcome and outcome.reading else ""),
                 ("stages", stage_lines(explanation.stages, run.id)),
                 ("gpus", one_line(explanation.idle_gpus.removeprefix(BEGINS))),
                 ("machine", one_line(explanation.slow_machine)),
@@ -70,6 +72,26 @@ def _first_failure(outcome: Outcome | None) -> str:
     rank = outcome.first_failure
     how = rank.signal or rank.exception or f"exit code {rank.exit_code}"
     return f"rank {rank.rank}: {how}{_where(rank.step, rank.activity)}"
+
+
+def _measured(reading: MachineReading) -> Iterator[str]:
+    """Yield what was measured on the machine when a rank had failed."""
+    for disk in reading.file_systems:
+        full = "; it was full" if disk.full_at is not None else ""
+        yield f"{disk.path}: {bytes_text(disk.free)} of {bytes_text(disk.size)} free{full}"
+    if reading.memory or reading.memory_killed:
+        killed = "; the kernel killed a process for lack of it" if reading.memory_killed else ""
+        yield f"memory: {reading.memory or 'no limit is known'}{killed}"
+    if reading.gpu_faults is not None:
+        yield f"GPUs: {'; '.join(reading.gpu_faults) or 'all respond, without new errors'}"
+    if reading.reachable:
+        yield f"network: {', '.join(reading.reachable)} answered"
+    if reading.unreachable:
+        yield f"network: {', '.join(reading.unreachable)} answered at the start, and no longer"
+    if reading.refused_processes:
+        yield f"processes: the limit of the machine refused {reading.refused_processes:,}"
+    if reading.processes:
+        yield f"still running: {', '.join(f'{each.name} ({each.pid})' for each in reading.processes[:8])}"
 
 
 def _node(row: RunRow) -> str:
