@@ -5,7 +5,6 @@ import shutil
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
 
 from tests.fakebox import Training
 from tests.launcher.desk import Desk
@@ -13,7 +12,6 @@ from tests.launcher.terminal import CRASH, Terminal
 from tests.launcher.ui.report.reading import assert_sound
 from vastrun.contract import layout
 from vastrun.launcher.app import App
-from vastrun.launcher.cli import cli
 from vastrun.launcher.core import Run
 from vastrun.launcher.outputs.store import FolderStore
 from vastrun.launcher.ui.render.index import index_of
@@ -127,11 +125,6 @@ def test_a_run_and_itself_differ_in_nothing(terminal: Terminal) -> None:
     result = terminal.type("diff", "last", "last")
     assert (result.exit_code, "do not differ" in result.stdout) == (0, True)
     assert json.loads(terminal.type("diff", "last", "last", "--json").stdout)["differences"] == []
-
-
-def test_help_of_both_is_there() -> None:
-    listed = CliRunner().invoke(cli, ["--help"]).stdout
-    assert "report " in listed and "diff " in listed
 
 
 def test_batch_leaves_its_page_beside_the_outputs_of_its_runs_and_no_commit_takes_it(tmp_path: Path) -> None:
