@@ -57,19 +57,6 @@ def test_a_run_whose_outputs_are_gone_has_its_page_here(
     assert_sound((tmp_path / result.stdout.strip()).read_text())
 
 
-def test_the_page_of_a_batch_lies_in_its_folder(tmp_path: Path) -> None:
-    desk = Desk(tmp_path, RICH)
-    desk.submit()
-    result = desk.type("report", "widths")
-    assert result.exit_code == 0, result.output
-    file = tmp_path / "out" / "report.html"
-    assert result.stdout == f"{file}\n"
-    read = assert_sound(file.read_text())
-    links = [attributes["href"] or "" for attributes in read.of("a")]
-    assert len(links) == 6
-    assert all((file.parent / link).is_file() for link in links)
-
-
 def test_what_is_neither_a_run_nor_a_batch_is_told(tmp_path: Path) -> None:
     desk = Desk(tmp_path)
     result = desk.type("report", "nothing")
@@ -136,6 +123,9 @@ def test_batch_leaves_its_page_beside_the_outputs_of_its_runs_and_no_commit_take
     assert len(links) == 6 and all((file.parent / str(link)).is_file() for link in links)
     assert (file.parent / ".gitignore").read_text() == "*\n"
     before = file.read_text()
+    file.unlink()
+    assert desk.type("report", "widths").stdout == f"{file}\n"
+    assert file.read_text().partition("<script")[0].count("FAILED")
     assert desk.type("batch", "retry", "widths").exit_code == 0
     assert "FAILED" in before and "FAILED" not in file.read_text().partition("<script")[0]
 
