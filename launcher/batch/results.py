@@ -5,10 +5,9 @@ report.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from vastrun.launcher.batch.analysis import FinishedPoint, Influence, influences, pareto_front
 from vastrun.launcher.batch.schedule import BatchRow, PointState, holding_runs, progress_of_batch, states_of
 from vastrun.launcher.core import Run, Verdict
 from vastrun.launcher.core.batch import Batch, BatchObjective, BatchPoint, BatchProgress
@@ -78,15 +77,6 @@ def _restart_usd(run: Run) -> float:
     return start_usd + (START_S + (tail_s or 0.0)) * run.usd_per_hour / 3600
 
 
-def finished_in(rows: Iterable[PointResult]) -> list[FinishedPoint]:
-    """Return the points that succeeded with a value of the metric, to be compared."""
-    return [
-        FinishedPoint(id=row.point.id, values=row.point.values, metric=row.metric, usd=row.usd)
-        for row in rows
-        if row.verdict is Verdict.SUCCEEDED and row.metric is not None
-    ]
-
-
 def metric_of(run: Run, name: str) -> float | None:
     """Return the run's `scores.NAME`, or the last value of NAME in its metrics; None where it has none."""
     outputs = Outputs(run)
@@ -120,8 +110,6 @@ class BatchReport:
     progress: BatchProgress
     results: Sequence[PointResult]
     """The best first."""
-    front: Sequence[FinishedPoint]
-    influences: Sequence[Influence]
     curve_name: str
     curves: Mapping[str, Series]
     """Series by the id of the point."""
@@ -133,15 +121,12 @@ def batch_report_of(ledger: Ledger, name: str, now: float) -> BatchReport:
     row = row_in(ledger, name, now)
     batch = row.batch
     results = results_of(row.states, batch.spec.objective, now)
-    finished = finished_in(results)
     metric = batch.spec.objective.metric
     curve_name = "loss" if metric.startswith("scores.") else metric
     return BatchReport(
         batch=batch,
         progress=row.progress,
         results=results,
-        front=pareto_front(finished, batch.spec.objective.goal),
-        influences=influences(finished),
         curve_name=curve_name,
         curves=_curves(results, curve_name),
         made_at=now,

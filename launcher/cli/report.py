@@ -55,8 +55,8 @@ def report_command(app: App, name: str, opens: bool, output: Path | None, as_jso
     """Write one HTML page about RUN or BATCH, and print its path.
 
     The page needs no network. For a run, it has the verdict with its proofs, time and cost by phase, curves,
-    pictures, the error in context, machine and job. For a batch, it has the results, metric against cost,
-    parameters and all curves. Each run writes its report when it ends.
+    pictures, the error in context, machine and job. For a batch, it has the results and all curves. Each run
+    writes its report when it ends.
     """
     run = _run_named(app, name)
     file, text = _of_batch(app, name, output) if run is None else _of_run(app, run, output)

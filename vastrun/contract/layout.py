@@ -98,8 +98,3 @@ def should_download(name: str) -> bool:
         bare = "".join(c for c in unicodedata.normalize("NFKC", name) if unicodedata.category(c) != "Cf")
     bare = bare.casefold().rstrip(". ")
     return not (bare in _VCS_NAMES or bare.startswith(_VCS_SHORT_PREFIXES) or _TERMINAL_CONTROLS.search(name))
-
-
-def has_control_characters(path: str) -> bool:
-    """Tell whether a name has characters that change what a terminal shows; the file is not downloaded."""
-    return _TERMINAL_CONTROLS.search(path) is not None

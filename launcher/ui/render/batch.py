@@ -6,10 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import field
 from typing import Any, Self
 
-from vastrun.launcher.batch.analysis import Influence, influences, pareto_front
 from vastrun.launcher.batch.fleet_plan import FleetPlan
 from vastrun.launcher.batch.plan import BatchPlan
-from vastrun.launcher.batch.results import PointResult, finished_in
+from vastrun.launcher.batch.results import PointResult
 from vastrun.launcher.batch.schedule import BatchRow, PointState
 from vastrun.launcher.commands.queries import RunRow
 from vastrun.launcher.core import Run, UserRequest
@@ -343,19 +342,15 @@ class Results(Document):
     reason: str
     """Why it ended before its last point; empty: it did not."""
     points: Sequence[PointOutcome]
-    pareto_front: Sequence[str]
-    """Points that no other beats in both metric and cost, the cheapest first."""
-    influences: Sequence[Influence]
     usd: float
 
     @classmethod
     def of(cls, rows: Sequence[PointResult], batch: Batch) -> Results:
         """Make the document of the results."""
-        finished, objective = finished_in(rows), batch.spec.objective
         return cls.fill(
             batch,
             batch=batch.name,
-            objective=objective,
+            objective=batch.spec.objective,
             points=[
                 PointOutcome.fill(
                     row,
@@ -367,7 +362,5 @@ class Results(Document):
                 )
                 for row in rows
             ],
-            pareto_front=[point.id for point in pareto_front(finished, objective.goal)],
-            influences=influences(finished),
             usd=sum(row.usd for row in rows),
         )

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from vastrun.launcher.batch.analysis import NOT_A_CAUSE, influences, pareto_front
-from vastrun.launcher.batch.results import SHORT_S, PointResult, finished_in
+from vastrun.launcher.batch.results import SHORT_S, PointResult
 from vastrun.launcher.config import program_of, read_job
 from vastrun.launcher.core import Verdict
 from vastrun.launcher.core.batch import BatchSpec
@@ -15,7 +14,6 @@ from vastrun.launcher.ui.render.table import cells, csv_cell, facts, table
 
 _COLUMNS = ("#", "VALUES", "VERDICT", "STEPS", "TIME", "COST", "RUN")
 """All but the metric's, which is the fourth."""
-_MAX_INFLUENCES = 5
 _CENT_USD = 0.01
 _OPEN = "running"
 _WAITING = "waiting"
@@ -51,7 +49,6 @@ def results_text(rows: Sequence[PointResult], spec: BatchSpec, width: int | None
         return f"{text}\n\n{_nothing_measured(spec)}" if any(map(_has_succeeded, rows)) else text
     summary = facts(
         [
-            *_insights(rows, spec),
             ("reuse", _reuse(rows, spec)),
             ("best", f"{values_text(rows[0].point.shown)}: {spec.objective.metric} {rows[0].metric:.4g}"),
             ("outputs", best.out_dir),
@@ -86,19 +83,6 @@ def _has_succeeded(row: PointResult) -> bool:
 def _has_checkpoints(row: PointResult) -> bool:
     """Return whether `launch --from` can continue it; programs of users have their own checkpoints."""
     return bool(row.step) and program_of(read_job(row.point.spec_json)).reports_steps
-
-
-def _insights(rows: Sequence[PointResult], spec: BatchSpec) -> Iterator[tuple[str, str]]:
-    """Yield the Pareto front of metric and cost, and the parameters that correlate with the metric."""
-    finished = finished_in(rows)
-    numbers = {row.point.id: row.point.number for row in rows}
-    front = pareto_front(finished, spec.objective.goal)
-    if len(front) > 1 and any(point.usd for point in front):
-        points = ", ".join(f"#{numbers[one.id]} ({usd(one.usd)}, {one.metric:.4g})" for one in front)
-        yield "front", f"{points}: no other point is both cheaper and better"
-    found = influences(finished)
-    if found:
-        yield "with it", "\n".join([*map(str, found[:_MAX_INFLUENCES]), f"({NOT_A_CAUSE})"])
 
 
 def results_csv(rows: Sequence[PointResult], spec: BatchSpec) -> list[list[str]]:

@@ -227,25 +227,6 @@ def test_a_training_that_went_on_with_fewer_ranks_is_whole_and_one_that_lost_som
     assert assess_run(evidence(replace(fewer, starts=survived[1:])), train_job()).cause is Cause.CONTRADICTION
 
 
-@pytest.mark.parametrize(
-    ("reason", "cause"),
-    [
-        ("oom", Cause.OUT_OF_MEMORY),
-        ("signal", Cause.SIGNAL),
-        ("communication", Cause.COMMUNICATION),
-        ("data", Cause.DATA),
-        ("disk", Cause.DISK),
-        ("diverged", Cause.DIVERGED),
-        ("hang", Cause.HANG),
-        ("error", Cause.USER_ERROR),
-    ],
-)
-def test_each_reason_has_its_cause_and_keeps_its_detail(reason: str, cause: Cause) -> None:
-    outcome = replace(GOOD, reason=reason, detail="rank 1: so it was")  # type: ignore[arg-type]
-    assessment = assess_run(evidence(outcome, exit_code=1), train_job())
-    assert (assessment.cause, assessment.detail) == (cause, "rank 1: so it was")
-
-
 @pytest.mark.parametrize(("said", "cause"), [*STOPS, (None, Cause.STOPPED)])
 def test_a_stop_is_told_apart_by_who_asked(said: str | None, cause: Cause) -> None:
     outcome = replace(GOOD, reason="stopped", stop_cause=said)

@@ -155,6 +155,7 @@ def test_what_is_no_failure_of_a_rank_has_its_own_line(
     told = outcome(box, replace(exits(*codes), **changes))
     assert told.reason == reason
     assert told.detail.startswith(detail)
+    assert not any(end.ended_by_us for end in told.ranks if end.exit_code is None)
 
 
 @pytest.mark.parametrize("code", [-signal.SIGKILL, 137])
@@ -282,12 +283,6 @@ def test_what_the_rank_wrote_of_itself_wins_over_its_log(box: Path) -> None:
     failure = told.first_failure
     assert failure is not None
     assert (failure.exception, failure.traceback) == ("DataError: NaN in u", "...")
-
-
-def test_an_agent_that_was_killed_is_told(box: Path) -> None:
-    told = outcome(box, replace(exits(None, None), agent_exit=-9))
-    assert told.detail == "the launch agent failed after it had started the ranks: SIGKILL"
-    assert [end.ended_by_us for end in told.ranks] == [False, False]
 
 
 @pytest.mark.parametrize(

@@ -159,11 +159,6 @@ def test_offer_that_only_the_market_report_finds_is_taken(vast: VastEmulator, pr
     assert provider.search(job())
 
 
-def test_a_gpu_that_nobody_offers_is_named(provider: VastProvider) -> None:
-    with pytest.raises(NoOfferError, match=r"fail gpu_names \(RTX 9999\)"):
-        provider.search(job(gpu_names=("RTX 9999",)))
-
-
 def test_a_market_report_says_what_each_limit_took_and_what_each_offer_would_cost(
     provider: VastProvider,
 ) -> None:
