@@ -136,7 +136,9 @@ def _verdict(row: PointResult) -> str:
 
 
 def value_text(value: Any) -> str:
-    """Write a value of a point in short form."""
+    """Write a value of a point in short form, and as in YAML."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 

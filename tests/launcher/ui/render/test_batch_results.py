@@ -80,7 +80,7 @@ def test_of_points_that_do_not_differ_all_values_are_shown() -> None:
 def test_values_of_another_type_or_a_key_that_some_lack_are_a_difference() -> None:
     points = [{"a": 1, "b": 2}, {"a": True, "b": 2}, {"a": 1}]
     assert common_values(points) == {}
-    assert values_column(points, points) == ["a=1 b=2", "a=True b=2", "a=1"]
+    assert values_column(points, points) == ["a=1 b=2", "a=true b=2", "a=1"]
 
 
 def row(name: str, run: Run | None = None) -> PointResult:
