@@ -112,7 +112,9 @@ class PointRow:
     cause: Cause | None
     """Cause of a failure."""
     metric: float | None
-    """Value of the objective's metric; None if unknown."""
+    """Value of the objective's metric; None if unknown or diverged."""
+    diverged: bool = False
+    """Its last value is not a finite number."""
     step: int
     hours: float
     """Hours from rent to release, all attempts together."""
@@ -156,7 +158,7 @@ def rows_table(rows: Sequence[PointRow]) -> str:
             (
                 *(row.values.get(key, "") for key in keys),
                 row.verdict or ("open" if row.run else "waiting"),
-                "" if row.metric is None else f"{row.metric:.4g}",
+                "diverged" if row.diverged else "" if row.metric is None else f"{row.metric:.4g}",
                 row.step,
                 f"${row.usd:.3f}",
                 row.run or "",

@@ -37,7 +37,7 @@ class BatchObjective:
 
     def sort_key(self, value: float | None) -> tuple[bool, float]:
         """Return a key that sorts the best value first and None last."""
-        if value is None or value != value:
+        if value is None:
             return True, 0.0
         return False, value if self.goal == "min" else -value
 

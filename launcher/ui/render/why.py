@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from itertools import zip_longest
 
 from vastrun.contract.outcome import Outcome, RankEnd
+from vastrun.launcher.batch.results import PointResult
 from vastrun.launcher.batch.schedule import PointState
 from vastrun.launcher.commands.queries import Explanation, RunRow
 from vastrun.launcher.core import Cause, Phase, Proof, Run, StepEnd
@@ -162,11 +163,13 @@ class BatchExplanation(Document):
     """Number of points by verdict, `running` or `waiting`."""
     causes: Sequence[FailureCause]
     """The most frequent first."""
+    diverged: Sequence[int]
+    """Numbers of the points whose last value of the metric is not a finite number."""
     next: str | None
     """Advice; null if no point failed."""
 
     @classmethod
-    def of(cls, batch: Batch, states: Sequence[PointState]) -> BatchExplanation:
+    def of(cls, batch: Batch, states: Sequence[PointState], rows: Sequence[PointResult]) -> BatchExplanation:
         """Make the document of a batch's ends and causes."""
         causes = []
         for cause, runs in _failed(states):
@@ -176,13 +179,24 @@ class BatchExplanation(Document):
             )
         points = dict(_ends(states).most_common())
         advice = _next(batch) if causes else None
-        return cls(batch=batch.name, reason=batch.reason, points=points, causes=causes, next=advice)
+        return cls(
+            batch=batch.name,
+            reason=batch.reason,
+            points=points,
+            causes=causes,
+            diverged=_diverged(rows),
+            next=advice,
+        )
 
 
-def batch_why_text(batch: Batch, states: Sequence[PointState]) -> str:
+def batch_why_text(batch: Batch, states: Sequence[PointState], rows: Sequence[PointResult]) -> str:
     """Write how the points ended, and for each cause of a failure the newest run with its detail."""
     counts = ", ".join(f"{count} {end}" for end, count in _ends(states).most_common())
     lines = [("batch", batch.name), ("points", counts or "none yet"), ("ended", batch.reason)]
+    if numbers := _diverged(rows):
+        noun, metric = "point" if len(numbers) == 1 else "points", batch.spec.objective.metric
+        text = f"{noun} {', '.join(map(str, numbers))}: {metric} ends in no finite number"
+        lines.append(("diverged", text))
     failed = _failed(states)
     for cause, runs in failed[:8]:
         text = f"{len(runs)} x: {cause_line(_newest(runs))}\nvastrun why {_newest(runs).id}"
@@ -190,6 +204,10 @@ def batch_why_text(batch: Batch, states: Sequence[PointState]) -> str:
     if failed:
         lines.append(("try", _next(batch)))
     return facts(lines)
+
+
+def _diverged(rows: Sequence[PointResult]) -> list[int]:
+    return sorted(row.point.number for row in rows if row.diverged)
 
 
 def _ends(states: Sequence[PointState]) -> Counter[str]:

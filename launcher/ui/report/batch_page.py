@@ -16,7 +16,7 @@ from vastrun.launcher.outputs.disk import IGNORE, disk_errors, need_space, write
 from vastrun.launcher.outputs.store import PAGE_FAULTS, REPORT
 from vastrun.launcher.ports import Ledger
 from vastrun.launcher.ui.render.amounts import duration, usd
-from vastrun.launcher.ui.render.batch_results import value_text
+from vastrun.launcher.ui.render.batch_results import metric_text, same_text, value_text
 from vastrun.launcher.ui.report.batch_pictures import curves, parallel, point_text, scatter
 from vastrun.launcher.ui.report.page import (
     Content,
@@ -54,7 +54,13 @@ def batch_page(report: BatchReport, address_of: AddressOf, frame: Frame | None =
     return page(
         f"{report.batch.name} · batch",
         _header(report),
-        section("Results", element("p", _HINT, class_="chosen"), _table(report, address_of), name="results"),
+        section(
+            "Results",
+            element("p", _HINT, class_="chosen"),
+            _table(report, address_of),
+            *_same(report),
+            name="results",
+        ),
         section(f"{metric} against dollars", scatter(report), name="dollars"),
         section("Parameters", parallel(report), _influences(report), name="parameters"),
         section("Curves", curves(report), name="curves"),
@@ -91,6 +97,11 @@ def _header(report: BatchReport) -> Html:
     )
 
 
+def _same(report: BatchReport) -> list[Html]:
+    text = same_text(report.results, report.same, report.batch.spec)
+    return [note(shortened(line)) for line in text.splitlines()]
+
+
 def _table(report: BatchReport, address_of: AddressOf) -> Html:
     """Write a row for each point; a click on a column name sorts by it."""
     keys = list(dict.fromkeys(key for row in report.results for key in row.point.shown))[:_MAX_KEYS]
@@ -125,7 +136,7 @@ def _row(
             for key in keys
         ),
         (badge(row.verdict, _state(row)), _state(row)),
-        ("–" if row.metric is None else f"{row.metric:.4g}", "" if row.metric is None else repr(row.metric)),
+        (metric_text(row, "–"), "" if row.metric is None else repr(row.metric)),
         (str(row.step) if run else "–", row.step if run else ""),
         (duration(row.hours * 3600) if run else "–", f"{row.hours:.6f}" if run else ""),
         (f"${row.usd:.3f}", f"{row.usd:.6f}"),

@@ -13,7 +13,7 @@ from vastrun.launcher.core.batch import Batch
 from vastrun.launcher.gate.metrics import SERIES_POINTS, Series
 from vastrun.launcher.ui.render.amounts import usd
 from vastrun.launcher.ui.render.axes import Axis, linear, logarithmic, wants_logarithm
-from vastrun.launcher.ui.render.batch_results import value_text, values_text
+from vastrun.launcher.ui.render.batch_results import metric_text, value_text, values_text
 from vastrun.launcher.ui.report.charts import rounded, rounded_step
 from vastrun.launcher.ui.report.page import Html, data_block, element, joined, note, scrolled
 
@@ -137,7 +137,7 @@ def shade_numbers(count: int) -> list[int]:
 
 def point_text(row: PointResult, batch: Batch) -> str:
     """Write one line about a point: number, values, metric, cost."""
-    metric = "no value" if row.metric is None else f"{batch.spec.objective.metric} {row.metric:.4g}"
+    metric = f"{batch.spec.objective.metric} {metric_text(row, 'unknown')}"
     return f"#{row.point.number}  {values_text(row.point.shown)}: {metric}, {usd(row.usd)}"
 
 

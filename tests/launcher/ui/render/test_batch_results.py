@@ -172,6 +172,7 @@ def test_values_metrics_and_hosts_of_a_batch_are_no_formulas() -> None:
         "lr": "-0.5",
         "verdict": cells[4],
         "'+loss": "-0.25",
+        "diverged": "",
         "step": "0",
         "hours": "0.0000",
         "usd": "0.0000",
