@@ -129,7 +129,7 @@ def same_results(rows: Iterable[PointResult], objective: BatchObjective) -> list
     """
     by_metric = defaultdict[object, list[PointResult]](list)
     for row in sorted(rows, key=lambda row: row.point.number):
-        if row.verdict is not None:
+        if row.verdict is not None and (row.metric is not None or row.diverged):
             by_metric[row.metric, row.diverged].append(row)
     by_curves = defaultdict[str, list[BatchPoint]](list)
     for row in [row for alike in by_metric.values() if len(alike) > 1 for row in alike]:

@@ -16,8 +16,8 @@ from vastrun.launcher.ui.render.table import cells, csv_cell, facts, table
 _COLUMNS = ("#", "VALUES", "VERDICT", "STEPS", "TIME", "COST", "RUN")
 """All but the metric's, which is the fourth."""
 _MAX_INFLUENCES = 5
-_MAX_SAME = 3
-"""Number of points whose values are shown, and of further groups."""
+_MAX_SAME = 4
+"""Maximum number of points with the same results, and of groups of them."""
 _CENT_USD = 0.01
 _OPEN = "running"
 _WAITING = "waiting"
@@ -55,7 +55,7 @@ def results_text(
         return f"{text}\n\n{_nothing_measured(rows, spec)}" if any(map(_has_succeeded, rows)) else text
     summary = facts(
         [
-            ("same", same_text(rows, same, spec)),
+            ("same", same_text(rows, same)),
             *_insights(rows, spec),
             ("reuse", _reuse(rows, spec)),
             ("best", f"{values_text(rows[0].point.shown)}: {spec.objective.metric} {rows[0].metric:.4g}"),
@@ -83,23 +83,21 @@ def metric_text(row: PointResult, unknown: str = "-") -> str:
     return "diverged" if row.diverged else unknown if row.metric is None else f"{row.metric:.4g}"
 
 
-def same_text(rows: Sequence[PointResult], same: Sequence[SameResults], spec: BatchSpec) -> str:
+def same_text(rows: Sequence[PointResult], same: Sequence[SameResults]) -> str:
     """Write which points reported the same; a line for each set of keys that made no difference."""
-    values, lines = {row.point.number: row.point.shown for row in rows}, []
+    values, lines = {row.point.number: row.point.shown for row in rows}, list[str]()
     for keys in dict.fromkeys(tuple(one.keys) for one in same):
         groups = [one.points for one in same if tuple(one.keys) == keys]
-        differ = [
-            values_text({key: values[number].get(key, "") for key in keys})
-            for number in groups[0][:_MAX_SAME]
-        ]
-        shown = ", ".join([*differ, *(["…"] if len(groups[0]) > _MAX_SAME else [])])
-        first, *others = (" and ".join([", ".join(map(str, some[:-1])), str(some[-1])]) for some in groups)
-        more = [*others[:_MAX_SAME], *(["…"] if len(others) > _MAX_SAME else [])]
-        lines.append(
-            f"points {', '.join([f'{first} ({shown})', *more])} reported the same {spec.objective.metric} "
-            f"at every step: does the program read {' and '.join(keys)}?"
-        )
+        differ = [values_text({key: values[n].get(key, "") for key in keys}) for n in groups[0]]
+        first, *others = (" and ".join(_first_of(list(map(str, points)))) for points in groups)
+        points = ", ".join(_first_of([f"{first} ({', '.join(_first_of(differ))})", *others]))
+        question = f"does the program read {' and '.join(keys)}?"
+        lines.append(f"points {points} reported the same to the last digit: {question}")
     return "\n".join(lines)
+
+
+def _first_of(texts: list[str]) -> list[str]:
+    return [*texts[:_MAX_SAME], "…"] if len(texts) > _MAX_SAME else texts
 
 
 def _nothing_measured(rows: Sequence[PointResult], spec: BatchSpec) -> str:

@@ -193,10 +193,8 @@ def batch_why_text(batch: Batch, states: Sequence[PointState], rows: Sequence[Po
     """Write how the points ended, and for each cause of a failure the newest run with its detail."""
     counts = ", ".join(f"{count} {end}" for end, count in _ends(states).most_common())
     lines = [("batch", batch.name), ("points", counts or "none yet"), ("ended", batch.reason)]
-    if numbers := _diverged(rows):
-        noun, metric = "point" if len(numbers) == 1 else "points", batch.spec.objective.metric
-        text = f"{noun} {', '.join(map(str, numbers))}: {metric} ends in no finite number"
-        lines.append(("diverged", text))
+    if numbers := ", ".join(f"#{number}" for number in _diverged(rows)):
+        lines.append(("diverged", f"{numbers}: {batch.spec.objective.metric} ends in no finite number"))
     failed = _failed(states)
     for cause, runs in failed[:8]:
         text = f"{len(runs)} x: {cause_line(_newest(runs))}\nvastrun why {_newest(runs).id}"

@@ -58,7 +58,7 @@ def batch_page(report: BatchReport, address_of: AddressOf, frame: Frame | None =
             "Results",
             element("p", _HINT, class_="chosen"),
             _table(report, address_of),
-            *_same(report),
+            *(note(shortened(line)) for line in same_text(report.results, report.same).splitlines()),
             name="results",
         ),
         section(f"{metric} against dollars", scatter(report), name="dollars"),
@@ -95,11 +95,6 @@ def _header(report: BatchReport) -> Html:
             ]
         ),
     )
-
-
-def _same(report: BatchReport) -> list[Html]:
-    text = same_text(report.results, report.same, report.batch.spec)
-    return [note(shortened(line)) for line in text.splitlines()]
 
 
 def _table(report: BatchReport, address_of: AddressOf) -> Html:
