@@ -5,7 +5,7 @@ report.
 from __future__ import annotations
 
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -51,8 +51,8 @@ class PointResult:
 
 def results_of(states: Sequence[PointState], objective: BatchObjective, now: float) -> list[PointResult]:
     """Return a row for each point, the best first; then those without the metric, then the diverged ones."""
-    rows = [_result(state, objective, now) for state in states]
-    return sorted(rows, key=lambda row: (row.diverged, *objective.sort_key(row.metric)))
+    rows, sign = [_result(state, objective, now) for state in states], 1 if objective.goal == "min" else -1
+    return sorted(rows, key=lambda row: (row.diverged, row.metric is None, sign * (row.metric or 0.0)))
 
 
 def _result(state: PointState, objective: BatchObjective, now: float) -> PointResult:
@@ -127,19 +127,19 @@ def same_results(rows: Iterable[PointResult], objective: BatchObjective) -> list
     Compares all values of the metric and of the loss. A curve of one value says nothing: two programs that
     differ may both end with an accuracy of 1.
     """
-    by_metric = defaultdict[object, list[PointResult]](list)
-    for row in sorted(rows, key=lambda row: row.point.number):
-        if row.verdict is not None and (row.metric is not None or row.diverged):
-            by_metric[row.metric, row.diverged].append(row)
-    by_curves = defaultdict[str, list[BatchPoint]](list)
-    for row in [row for alike in by_metric.values() if len(alike) > 1 for row in alike]:
-        by_curves[_curves_text(row, {objective.metric, "loss"})].append(row.point)
-    found = [
+    known = [row for row in rows if row.verdict is not None and (row.metric is not None or row.diverged)]
+    often, points_by_curves = (
+        Counter(row.metric for row in known),
+        defaultdict[object, list[BatchPoint]](list),
+    )
+    for row in sorted(known, key=lambda row: row.point.number):
+        if often[row.metric] > 1 and (curves := _curves_text(row, {objective.metric, "loss"})):
+            points_by_curves[row.metric, curves].append(row.point)
+    return [
         SameResults(points=[point.number for point in points], keys=_differing_keys(points))
-        for curves, points in by_curves.items()
-        if curves and len(points) > 1
+        for points in points_by_curves.values()
+        if len(points) > 1
     ]
-    return sorted(found, key=lambda same: same.points[0])
 
 
 def _curves_text(row: PointResult, names: Iterable[str]) -> str:

@@ -370,7 +370,8 @@ def sweep_command(
 ) -> None:
     """Run a job with each combination of values, and show which is best.
 
-    train.optim.lr=1e-3,3e-3 tries each value; train.optim.lr=1e-4..1e-2 tries evenly spread samples.
+    train.optim.lr=1e-3,3e-3 tries each value; train.optim.lr=1e-4..1e-2 tries evenly spread samples;
+    amp=on,off with {amp:--amp} in the command tries a flag.
     Repeating the command runs only new points. For more options, write a batch file: vastrun batch.
     """
     say(f"reading {job_file}", err=True)

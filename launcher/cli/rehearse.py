@@ -152,10 +152,8 @@ def _fit(app: App, spec: JobSpec, gpus: Sequence[str]) -> Fit:
     except KeyError as error:
         near = " or ".join(nearest_names(error.args[0], PEAKS))
         meant = f"did you mean {near}?" if near else "its speed and memory are not in the table"
-        raise UsageError(
-            f"--gpu: unknown GPU {error.args[0]!r}: {meant}",
-            hint=f"one of {', '.join(PEAKS)}",
-        ) from error
+        hint = f"one of {', '.join(PEAKS)}"
+        raise UsageError(f"--gpu: unknown GPU {error.args[0]!r}: {meant}", hint=hint) from error
 
 
 def _perform(app: App, rehearsal: Rehearsal, spec: JobSpec, steps: Sequence[str]) -> list[StepEnd]:

@@ -177,15 +177,13 @@ class BatchExplanation(Document):
             causes.append(
                 FailureCause(cause=cause, points=len(ids), run=newest.id, detail=newest.detail, runs=ids)
             )
-        points = dict(_ends(states).most_common())
-        advice = _next(batch) if causes else None
-        return cls(
+        return cls.fill(
+            batch,
             batch=batch.name,
-            reason=batch.reason,
-            points=points,
+            points=dict(_ends(states).most_common()),
             causes=causes,
             diverged=_diverged(rows),
-            next=advice,
+            next=_next(batch) if causes else None,
         )
 
 

@@ -213,6 +213,17 @@ def test_points_are_not_the_same_by_chance(
     assert "reported the same" not in sweep.text()
 
 
+@pytest.mark.parametrize(("score", "same"), [(0.25, [([1, 2], ["amp"])]), (0.5, [])])
+def test_of_a_score_the_curves_of_the_loss_are_compared_and_the_score(
+    score: float, same: object, tmp_path: Path
+) -> None:
+    sweep = Sweep(tmp_path, "scores.error")
+    for number, each in enumerate((0.25, score, 0.5)):
+        sweep.add({"amp": number}, *(['"loss": 3', '"loss": 2'] if number < 2 else ['"loss": 1']))
+        sweep.leave_scores({"error": each})
+    assert sweep.same() == same
+
+
 def test_points_that_still_run_are_not_compared(tmp_path: Path) -> None:
     sweep = Sweep(tmp_path)
     sweep.curves("loss", [3.0, 2.0], [3.0, 2.0])
