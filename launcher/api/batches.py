@@ -138,6 +138,7 @@ def _row(result: PointResult) -> PointRow:
         verdict=result.verdict,
         cause=None if run is None or result.verdict is None else run.cause,
         metric=result.metric,
+        diverged=result.diverged,
         step=result.step,
         hours=result.hours,
         usd=result.usd,

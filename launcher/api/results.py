@@ -97,7 +97,9 @@ class PointRow:
     cause: Cause | None
     """Cause of a failure."""
     metric: float | None
-    """Value of the objective's metric; None if unknown."""
+    """Value of the objective's metric; None if unknown or diverged."""
+    diverged: bool = False
+    """Its last value is not a finite number."""
     step: int
     hours: float
     """Hours from rent to release, all attempts together."""
@@ -125,7 +127,7 @@ class BatchResults(list[PointRow]):
             (
                 values_text(row.values),
                 str(row.verdict or ("open" if row.run else "waiting")),
-                "-" if row.metric is None else f"{row.metric:.4g}",
+                "diverged" if row.diverged else "-" if row.metric is None else f"{row.metric:.4g}",
                 str(row.step),
                 f"${row.usd:.3f}",
                 row.run or "-",

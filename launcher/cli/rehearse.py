@@ -28,6 +28,7 @@ from vastrun.launcher.config import dump_job
 from vastrun.launcher.core import NOTHING, LeftOutFiles, Phase, Run, StepEnd, Verdict
 from vastrun.launcher.core import Verdict as RunVerdict
 from vastrun.launcher.core.errors import NoOfferError, UsageError
+from vastrun.launcher.core.gpus import nearest_names
 from vastrun.launcher.core.job import JobSpec
 from vastrun.launcher.core.left_out import bytes_text
 from vastrun.launcher.core.verdict import EXIT_CODE_OF, VERDICT_OF, RunAssessment
@@ -149,10 +150,10 @@ def _fit(app: App, spec: JobSpec, gpus: Sequence[str]) -> Fit:
     try:
         return fit_of(workloads, spec, gpus, efficiency_of(app.ledger().measured(), estimator.known))
     except KeyError as error:
-        raise UsageError(
-            f"--gpu: unknown GPU {error.args[0]!r}: its speed and memory are not in the table",
-            hint=f"one of {', '.join(PEAKS)}",
-        ) from error
+        near = " or ".join(nearest_names(error.args[0], PEAKS))
+        meant = f"did you mean {near}?" if near else "its speed and memory are not in the table"
+        hint = f"one of {', '.join(PEAKS)}"
+        raise UsageError(f"--gpu: unknown GPU {error.args[0]!r}: {meant}", hint=hint) from error
 
 
 def _perform(app: App, rehearsal: Rehearsal, spec: JobSpec, steps: Sequence[str]) -> list[StepEnd]:

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import zip_longest
 
 from vastrun.contract.outcome import MachineReading, Outcome, RankEnd
+from vastrun.launcher.batch.results import PointResult
 from vastrun.launcher.batch.schedule import PointState
 from vastrun.launcher.commands.queries import Explanation, RunRow
 from vastrun.launcher.core import Cause, Phase, Proof, Run, StepEnd
@@ -184,11 +185,13 @@ class BatchExplanation(Document):
     """Number of points by verdict, `running` or `waiting`."""
     causes: Sequence[FailureCause]
     """The most frequent first."""
+    diverged: Sequence[int]
+    """Numbers of the points whose last value of the metric is not a finite number."""
     next: str | None
     """Advice; null if no point failed."""
 
     @classmethod
-    def of(cls, batch: Batch, states: Sequence[PointState]) -> BatchExplanation:
+    def of(cls, batch: Batch, states: Sequence[PointState], rows: Sequence[PointResult]) -> BatchExplanation:
         """Make the document of a batch's ends and causes."""
         causes = []
         for cause, runs in _failed(states):
@@ -196,15 +199,22 @@ class BatchExplanation(Document):
             causes.append(
                 FailureCause(cause=cause, points=len(ids), run=newest.id, detail=newest.detail, runs=ids)
             )
-        points = dict(_ends(states).most_common())
-        advice = _next(batch) if causes else None
-        return cls(batch=batch.name, reason=batch.reason, points=points, causes=causes, next=advice)
+        return cls.fill(
+            batch,
+            batch=batch.name,
+            points=dict(_ends(states).most_common()),
+            causes=causes,
+            diverged=_diverged(rows),
+            next=_next(batch) if causes else None,
+        )
 
 
-def batch_why_text(batch: Batch, states: Sequence[PointState]) -> str:
+def batch_why_text(batch: Batch, states: Sequence[PointState], rows: Sequence[PointResult]) -> str:
     """Write how the points ended, and for each cause of a failure the newest run with its detail."""
     counts = ", ".join(f"{count} {end}" for end, count in _ends(states).most_common())
     lines = [("batch", batch.name), ("points", counts or "none yet"), ("ended", batch.reason)]
+    if numbers := ", ".join(f"#{number}" for number in _diverged(rows)):
+        lines.append(("diverged", f"{numbers}: {batch.spec.objective.metric} ends in no finite number"))
     failed = _failed(states)
     for cause, runs in failed[:8]:
         text = f"{len(runs)} x: {cause_line(_newest(runs))}\nvastrun why {_newest(runs).id}"
@@ -212,6 +222,10 @@ def batch_why_text(batch: Batch, states: Sequence[PointState]) -> str:
     if failed:
         lines.append(("try", _next(batch)))
     return facts(lines)
+
+
+def _diverged(rows: Sequence[PointResult]) -> list[int]:
+    return sorted(row.point.number for row in rows if row.diverged)
 
 
 def _ends(states: Sequence[PointState]) -> Counter[str]:

@@ -19,7 +19,7 @@ from vastrun.launcher.outputs.disk import IGNORE, disk_errors, need_space, write
 from vastrun.launcher.outputs.store import PAGE_FAULTS, REPORT
 from vastrun.launcher.ports import Ledger
 from vastrun.launcher.ui.render.amounts import duration, usd
-from vastrun.launcher.ui.render.batch_results import value_text, values_text
+from vastrun.launcher.ui.render.batch_results import metric_text, same_text, value_text, values_text
 from vastrun.launcher.ui.report.charts import rounded, rounded_step, wants_logarithm
 from vastrun.launcher.ui.report.page import (
     Content,
@@ -30,6 +30,7 @@ from vastrun.launcher.ui.report.page import (
     element,
     figures,
     joined,
+    note,
     page,
     section,
     shortened,
@@ -58,7 +59,13 @@ def batch_page(report: BatchReport, address_of: AddressOf, frame: Frame | None =
     return page(
         f"{report.batch.name} · batch",
         _header(report),
-        section("Results", element("p", _HINT, class_="chosen"), _table(report, address_of), name="results"),
+        section(
+            "Results",
+            element("p", _HINT, class_="chosen"),
+            _table(report, address_of),
+            *(note(shortened(line)) for line in same_text(report.results, report.same).splitlines()),
+            name="results",
+        ),
         section("Curves", _curves(report), name="curves"),
         made_at=report.made_at,
         frame=frame,
@@ -127,7 +134,7 @@ def _row(
             for key in keys
         ),
         (badge(row.verdict, _state(row)), _state(row)),
-        ("–" if row.metric is None else f"{row.metric:.4g}", "" if row.metric is None else repr(row.metric)),
+        (metric_text(row, "–"), "" if row.metric is None else repr(row.metric)),
         (str(row.step) if run else "–", row.step if run else ""),
         (duration(row.hours * 3600) if run else "–", f"{row.hours:.6f}" if run else ""),
         (f"${row.usd:.3f}", f"{row.usd:.6f}"),
@@ -207,7 +214,7 @@ def _at_places(series: Series, place: Mapping[float, int], many: int) -> list[fl
 
 def _point_text(row: PointResult, batch: Batch) -> str:
     """Write one line about a point: number, values, metric, cost."""
-    metric = "no value" if row.metric is None else f"{batch.spec.objective.metric} {row.metric:.4g}"
+    metric = f"{batch.spec.objective.metric} {metric_text(row, 'unknown')}"
     return f"#{row.point.number}  {values_text(row.point.shown)}: {metric}, {usd(row.usd)}"
 
 

@@ -129,6 +129,7 @@ def test_a_reason_has_its_cause_and_exit_codes() -> None:
         "data": ("data", False),
         "disk": ("disk", False),
         "device": ("host", True),
+        "network": ("host", True),
         "diverged": ("diverged", False),
         "gate_missed": ("gate_missed", False),
     }

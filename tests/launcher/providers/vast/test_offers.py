@@ -29,7 +29,7 @@ def job(*, limits: Limits | None = None, image: str | None = None, **resources: 
             job(gpu_names=("RTX 4090",)),
             {"gpu_name": "RTX 4090"},
             {"gpu_name": "RTX 4090 D"},
-            "gpu_names (RTX 4090)",
+            "gpu_names (RTX 4090; the market has RTX 4090 D)",
         ),
         (job(gpu_memory_gb=24), {"gpu_ram": 24564}, {"gpu_ram": 22500}, "gpu_memory_gb (24 GB)"),
         (
