@@ -23,6 +23,7 @@ from vastrun.contract.checkpoint_folder import CheckpointFolder, checksum_file, 
 from vastrun.contract.job import Job, JobCheckpoints, matching_paths
 from vastrun.contract.outcome import FileChecksum
 from vastrun.contract.records import parse_json, read_small, write_json
+from vastrun.contract.snapshot_state import FILES, STATE
 from vastrun.onstart.supervision.folder_watch import (
     CHANGE_ALWAYS,
     COMPANIONS,
@@ -36,8 +37,6 @@ from vastrun.onstart.supervision.folder_watch import (
 from vastrun.onstart.supervision.open_files import FileId, stopped_program
 from vastrun.onstart.supervision.program_files import printable
 
-FILES = "files"
-STATE = "state.json"
 POLL_S = 2.0
 _SCAN_SHARE = 0.05
 """Maximum share of a processor that looking at the files takes: the pause grows with their number."""
