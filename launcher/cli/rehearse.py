@@ -205,7 +205,7 @@ def _perform(
 
         def run(step: str) -> int:
             if step == RESUME and loss is not None:
-                return _resume(app, rehearsal, spec, loss, run) if loss.was_killed else 0
+                return _resume(app, rehearsal, spec, loss, run) if loss.was_killed else 1
             if step != TRAIN or loss is None:
                 return rehearsal.run_step(spec, step, secrets, screen.log)
             loss.begin()
@@ -215,6 +215,8 @@ def _perform(
             return 0 if loss.was_killed else code
 
         for step in steps:
+            if step == RESUME and loss is not None and loss.to_end and not loss.was_killed:
+                continue  # its end is its verdict
             began = app.now()
             code = run(step)
             performed.append(StepEnd(step=step, exit_code=code, seconds=app.now() - began))
@@ -343,7 +345,8 @@ def _resume_text(resumed: Resumption) -> str:
     """Write where the program was killed, and what it did then."""
     at = "" if resumed.killed_at is None else f" at step {resumed.killed_at}"
     of = "" if resumed.snapshot_step is None else f" of step {resumed.snapshot_step} or later"
-    lines = [f"killed{at}, then started again with its snapshot{of}"] if resumed.files else []
+    was_tried = resumed.files and resumed.answer != "too_short"
+    lines = [f"killed{at}, then started again with its snapshot{of}"] if was_tried else []
     return "\n".join([*lines, one_line(resumed.detail)])
 
 

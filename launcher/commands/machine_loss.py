@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -18,8 +19,8 @@ from vastrun.launcher.decisions.resumption import (
     Resumption,
     Save,
     checkpoint_pattern,
+    files_to_continue,
     judge,
-    large_files,
     saved_anew,
     written_files,
 )
@@ -35,6 +36,8 @@ _END_S = 60.0
 _NEXT_SAVE_S = 10.0
 """Minimum seconds to wait for another save, which shows what changes from save to save."""
 _LINE = 1 << 16
+_WHY_NONE = re.compile(r"^\S+ supervisor (?:no )?snapshot: (.*)", re.MULTILINE)
+"""Line of the log in which the supervisor says why it took no snapshot."""
 
 
 @dataclass(kw_only=True)
@@ -67,8 +70,7 @@ class MachineLoss:
     def should_kill(self, log: str) -> bool:
         """Tell whether enough was seen of the first start. `log`: new lines of it."""
         self._first_step, last = _metric_steps(self.box)
-        for line in log.splitlines():
-            self._why = line.partition("snapshot: ")[2] or self._why
+        self._why = next(iter(_WHY_NONE.findall(log)[-1:]), self._why)
         for save in self._new_saves():
             self._saves.append(replace(save, step=save.step or last or 0))
         now = self.now()
@@ -151,7 +153,7 @@ class MachineLoss:
     def _read_files(self) -> set[str]:
         """Return the restored files that were read since: a disk records the first access after a write."""
         found = set()
-        for name in large_files(self._saves):
+        for name in files_to_continue(self._saves):
             with suppress(OSError):
                 stat = (self.box / name).stat()
                 if stat.st_mtime_ns // 1000 == self._restored.files[name][1] < stat.st_atime_ns // 1000:

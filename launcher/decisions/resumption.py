@@ -13,7 +13,7 @@ from vastrun.contract import layout
 from vastrun.contract.job import OUTPUTS_PREFIXES
 
 Answer = Literal["continued", "read", "anew", "failed", "unknown", "no_snapshot", "too_short"]
-GOOD: tuple[Answer, ...] = ("continued", "read", "unknown", "too_short")
+GOOD: tuple[Answer, ...] = ("continued", "read", "unknown")
 """Answers with which the step `resume` does not fail."""
 _LARGE_SHARE = 0.1
 """A part of a checkpoint has at least this share of the bytes of its largest file, as for snapshots."""
@@ -70,19 +70,18 @@ def written_files(save: Save) -> tuple[WrittenFiles, ...]:
 
 
 def saved_anew(saves: Sequence[Save]) -> set[str]:
-    """Return the large files of the newest snapshot that changed from save to save.
+    """Return the files of the newest snapshot that changed from save to save.
 
-    They were rewritten, or are the next of a series. Logs change as well, but are small beside them.
+    They were rewritten, or are the next of a series.
     """
     newest, earlier = saves[-1].files, [save.files for save in saves[:-1]]
     known = {_series(name) for files in earlier for name in files}
-    changed = {
+    return {
         name
         for name, state in newest.items()
         if any(files.get(name, state) != state for files in earlier)
         or (_series(name) in known and any(name not in files for files in earlier))
     }
-    return _large(changed, newest)
 
 
 def checkpoint_pattern(saves: Sequence[Save], read: Collection[str] = ()) -> str | None:
@@ -90,9 +89,9 @@ def checkpoint_pattern(saves: Sequence[Save], read: Collection[str] = ()) -> str
 
     `read`: what the program read when it was started again, which comes first.
     """
-    if not saves or not (changed := saved_anew(saves)):
+    if not saves or not (changed := _large(saved_anew(saves), saves[-1].files)):
         return None
-    newest = saves[-1].files
+    newest = saves[-1].files  # logs change as well, but are small beside checkpoints
     largest = max(changed & {*read} or changed, key=lambda name: (newest[name][0], name))
     names = {name for save in saves for name in save.files if _series(name) == _series(largest)}
     parts = next(iter(by_pattern(names))).split("/")
@@ -101,8 +100,8 @@ def checkpoint_pattern(saves: Sequence[Save], read: Collection[str] = ()) -> str
     return "/".join(parts[: numbered + 1])
 
 
-def large_files(saves: Sequence[Save]) -> set[str]:
-    """Return the files that a program has to read in order to continue, as far as that was seen."""
+def files_to_continue(saves: Sequence[Save]) -> set[str]:
+    """Return the files of which a program that continues reads some, as far as that was seen."""
     return saved_anew(saves) or _large(saves[-1].files, saves[-1].files)
 
 
@@ -160,7 +159,8 @@ def judge(
     `before`, `after`: the first steps that it reported on the first machine and on the next one.
     `shows_reads`: the disk records when a file is read. `failure`: why it failed on the next machine.
     """
-    names = ", ".join(sorted(map(named_in_job, read))[:3])
+    by_size = sorted(save.files, key=lambda name: (-save.files[name][0], name))
+    names = ", ".join([named_in_job(name) for name in by_size if name in read][:3])
     if before is not None and after is not None:
         if after > before:
             return "continued", f"it continued at step {after}" + (f", and read {names}" if names else "")
@@ -171,6 +171,5 @@ def judge(
     if read:
         return "read", f"it read {names}; at which step it continued, only its log shows"
     if shows_reads:
-        expected = ", ".join(sorted(map(named_in_job, _large(save.files, save.files)))[:1])
-        return "anew", f"it began anew: it did not read its checkpoint, such as {expected}"
+        return "anew", f"it began anew: it did not read its checkpoint, such as {named_in_job(by_size[0])}"
     return "unknown", "whether it continued, only its log shows: it reports no step, and this disk no reads"
