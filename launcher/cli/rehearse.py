@@ -51,6 +51,9 @@ from vastrun.launcher.ui.render.fit import fit_text
 from vastrun.launcher.ui.render.table import facts, table
 from vastrun.launcher.ui.render.verdict import proof_lines
 
+_GIVEN = (
+    "the command gets its newest checkpoint by {resume}: let the program load it, and begin after its step"
+)
 _HERE = "local"
 _ON_THE_CPU = "--set 'resources={gpus: 0}' --set ranks=1"
 _OF_PROGRAM = (OWN, "checkpoints")
@@ -151,8 +154,9 @@ def command(
     if spec.command is not None and TRAIN in {each.step for each in performed}:
         listing = rehearsal.list_outputs()
         resumed = None if loss is None else loss.result(rehearsal.failure())
-    if resumed is not None and resumed.answer == "anew":
-        advice = _ANEW.format(pattern=resumed.checkpoints or "PATTERN")
+    if spec.command is not None and resumed is not None and resumed.answer == "anew":
+        is_given = any("{resume" in word for word in spec.command)
+        advice = _GIVEN if is_given else _ANEW.format(pattern=resumed.checkpoints or "PATTERN")
     written = _write(job_file, spec, resumed, listing if assessment else None) if write else ()
     shown = RehearsalDocument(
         steps=performed,

@@ -21,7 +21,6 @@ from vastrun.launcher.decisions.resumption import (
     checkpoint_pattern,
     files_to_continue,
     judge,
-    saved_anew,
     written_files,
 )
 from vastrun.launcher.gate import caps
@@ -35,7 +34,10 @@ _END_S = 60.0
 """Seconds after which a program that was started again is stopped: a shorter one is judged by its end."""
 _NEXT_SAVE_S = 10.0
 """Minimum seconds to wait for another save, which shows what changes from save to save."""
+_READ_S = 2.0
+"""Seconds in which a program that has begun to read its checkpoint reads the rest of it."""
 _LINE = 1 << 16
+_TAIL = 256
 _WHY_NONE = re.compile(r"^\S+ supervisor (?:no )?snapshot: (.*)", re.MULTILINE)
 """Line of the log in which the supervisor says why it took no snapshot."""
 
@@ -53,10 +55,13 @@ class MachineLoss:
     _saves: list[Save] = field(default_factory=list)
     _taken: set[str] = field(default_factory=set)
     """Names of the snapshots that were read."""
+    _newest: Path = Path("/nonexistent")
+    """Files of the last one of them."""
     _read: set[str] = field(default_factory=set)
     _began: float = 0.0
     _saved_at: float = 0.0
     """Time of the first save that is later than the first step: a start without it can be told."""
+    _read_at: float = 0.0
     _killed_at: int | None = None
     _first_step: int | None = None
     _why: str = ""
@@ -77,7 +82,7 @@ class MachineLoss:
         usable = [save for save in self._saves if save.step > (self._first_step or -1)]
         if usable and not self._saved_at:
             self._saved_at = now
-        is_seen = any(save.is_calm for save in usable) and bool(saved_anew(self._saves))
+        is_seen = any(save.is_calm for save in usable) and checkpoint_pattern(self._saves) is not None
         patience_s = max(_NEXT_SAVE_S, self._saved_at - self._began)
         is_over = now - (self._saved_at or now) > patience_s or now - self._began > SNAPSHOT_S
         self.was_killed = is_seen or is_over
@@ -95,7 +100,10 @@ class MachineLoss:
         has_saved = any((self.box / layout.CHECKPOINTS).glob("*step-*"))
         if not self._is_known and not has_saved:
             self._read |= read
-        is_answered = bool(self._read) if self._first_step is None else _metric_steps(self.box)[0] is not None
+        self._read_at = self._read_at or (self.now() if self._read else 0.0)
+        is_answered = _metric_steps(self.box)[0] is not None
+        if self._first_step is None:  # it reports none
+            is_answered = bool(self._read) and self.now() - self._read_at > _READ_S
         self._is_known = self._is_known or has_saved or is_answered or passed_s > SNAPSHOT_S
         self.was_stopped = self._is_known and (not self.to_end or passed_s > _END_S)
         return self.was_stopped
@@ -147,8 +155,12 @@ class MachineLoss:
                 sizes = {file.path: file.size for file in read_manifest(path, step_of(path)).files}
                 state = SnapshotState.of(path)
                 files = {name: (sizes.get(f"{FILES}/{name}", 0), of[1]) for name, of in state.files.items()}
+                logs = frozenset(
+                    name for name in files if _only_grew(self._newest / name, path / FILES / name)
+                )
+                self._newest = path / FILES
                 self._taken.add(path.name)
-                yield Save(step=state.step, is_calm=state.is_calm, files=files)
+                yield Save(step=state.step, is_calm=state.is_calm, files=files, logs=logs)
 
     def _read_files(self) -> set[str]:
         """Return the restored files that were read since: a disk records the first access after a write."""
@@ -178,6 +190,16 @@ def _metric_steps(box: Path) -> tuple[int | None, int | None]:
         steps = [step for step in (parse_record(line).get("step") for line in lines) if isinstance(step, int)]
         return (steps[0], steps[-1]) if steps else (None, None)
     return None, None
+
+
+def _only_grew(before: Path, after: Path) -> bool:
+    """Tell whether the file is longer, and ends as before where it ended before: it is a log."""
+    with suppress(OSError), before.open("rb") as old, after.open("rb") as new:
+        size = old.seek(0, 2)
+        old.seek(max(0, size - _TAIL))
+        new.seek(old.tell())
+        return old.read() == new.read(min(size, _TAIL)) and bool(new.read(1))
+    return False
 
 
 def _shows_reads(box: Path) -> bool:

@@ -28,6 +28,8 @@ class Save:
     is_calm: bool
     files: Mapping[str, tuple[int, int]]
     """Bytes, and time of the last write in microseconds, of each file by its path in the box."""
+    logs: frozenset[str] = frozenset()
+    """Files that only became longer since the snapshot before."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,7 +59,7 @@ class Resumption:
     files: tuple[WrittenFiles, ...] = ()
     """The largest files of its newest snapshot."""
     checkpoints: str | None = None
-    """Pattern of what it saved anew each time, for `checkpoints`; null: it saved once only."""
+    """Pattern of what it saved anew each time, for `checkpoints`; null: none was seen twice."""
 
 
 def written_files(save: Save) -> tuple[WrittenFiles, ...]:
@@ -72,27 +74,35 @@ def written_files(save: Save) -> tuple[WrittenFiles, ...]:
 def saved_anew(saves: Sequence[Save]) -> set[str]:
     """Return the files of the newest snapshot that changed from save to save.
 
-    They were rewritten, or are the next of a series.
+    They were rewritten, or are the next of a series; logs do not count.
     """
     newest, earlier = saves[-1].files, [save.files for save in saves[:-1]]
+    logs = frozenset[str]().union(*(save.logs for save in saves))
     known = {_series(name) for files in earlier for name in files}
     return {
         name
         for name, state in newest.items()
-        if any(files.get(name, state) != state for files in earlier)
-        or (_series(name) in known and any(name not in files for files in earlier))
+        if name not in logs
+        and (
+            any(files.get(name, state) != state for files in earlier)
+            or (_series(name) in known and any(name not in files for files in earlier))
+        )
     }
 
 
 def checkpoint_pattern(saves: Sequence[Save], read: Collection[str] = ()) -> str | None:
     """Return the pattern of the checkpoints; None where fewer than two saves were seen.
 
-    `read`: what the program read when it was started again, which comes first.
+    `read`: what the program read when it was started again. Of large files, these come first.
     """
-    if not saves or not (changed := _large(saved_anew(saves), saves[-1].files)):
+    if not saves:
         return None
-    newest = saves[-1].files  # logs change as well, but are small beside checkpoints
-    largest = max(changed & {*read} or changed, key=lambda name: (newest[name][0], name))
+    newest, changed = saves[-1].files, saved_anew(saves)
+    large = changed & _large(newest, newest)
+    found = large & {*read} or large or changed & {*read}
+    if not found:
+        return None
+    largest = max(found, key=lambda name: (newest[name][0], name))
     names = {name for save in saves for name in save.files if _series(name) == _series(largest)}
     parts = next(iter(by_pattern(names))).split("/")
     # A folder with a number is a checkpoint as a whole.

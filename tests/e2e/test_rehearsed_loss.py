@@ -1,4 +1,4 @@
-"""A rehearsed program is killed with all that it started, and continues in an empty box with what it wrote."""
+"""A rehearsed program is killed with all that it started, and continues in an empty box from its snapshot."""
 
 import json
 

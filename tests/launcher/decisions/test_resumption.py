@@ -43,6 +43,9 @@ def test_a_checkpoint_may_be_rewritten_and_logs_and_data_are_none() -> None:
     first = {"code/last.pt": (BIG, 1), "code/log.txt": (SMALL, 1), "code/data.bin": (9 * BIG, 1)}
     second = first | {"code/last.pt": (BIG, 2), "code/log.txt": (2 * SMALL, 2)}
     assert checkpoint_pattern([save(first), save(second)]) == "last.pt"
+    log = {"code/log.txt": (BIG, 2)}
+    grown = Save(step=9, is_calm=True, files=first | log, logs=frozenset(log))
+    assert checkpoint_pattern([save(first), grown]) is None
     assert checkpoint_pattern([save(first)]) is None
     assert checkpoint_pattern([]) is None
 
