@@ -152,7 +152,7 @@ def command(
         performed.append(StepEnd(step=REPORT, exit_code=code, seconds=0.0))
     listing, resumed = None, None
     if spec.command is not None and TRAIN in {each.step for each in performed}:
-        listing = rehearsal.list_outputs()
+        listing = rehearsal.list_outputs() if has_ended else None
         resumed = None if loss is None else loss.result(rehearsal.failure())
     if spec.command is not None and resumed is not None and resumed.answer == "anew":
         is_given = any("{resume" in word for word in spec.command)
@@ -305,7 +305,7 @@ class RehearsalDocument(Document):
     fit: Fit | None
     """Fit of the job on GPUs; null if not requested."""
     left_out: LeftOutFiles | None
-    """Files of its program that would not be downloaded; null if it did not run."""
+    """Files of its program that would not be downloaded; null if it did not run, or was stopped."""
     resume: Resumption | None
     """What its program did on another machine with its snapshot; null if that was not tried."""
     written: Sequence[str]

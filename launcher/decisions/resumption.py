@@ -170,7 +170,8 @@ def judge(
     `shows_reads`: the disk records when a file is read. `failure`: why it failed on the next machine.
     """
     by_size = sorted(save.files, key=lambda name: (-save.files[name][0], name))
-    names = ", ".join([named_in_job(name) for name in by_size if name in read][:3])
+    names = ", ".join([named_in_job(name) for name in by_size if name in read][:1])
+    names += f" and {len(read) - 1} more" if len(read) > 1 else ""
     if before is not None and after is not None:
         if after > before:
             return "continued", f"it continued at step {after}" + (f", and read {names}" if names else "")
