@@ -31,8 +31,6 @@ from vastrun.launcher.commands.rehearse import (
     select_steps,
 )
 from vastrun.launcher.config import dump_job
-from vastrun.launcher.config.job_text import with_keys
-from vastrun.launcher.config.source import SyntaxFault, parse
 from vastrun.launcher.core import NOTHING, LeftOutFiles, Origin, Phase, Run, StepEnd, Verdict
 from vastrun.launcher.core import Verdict as RunVerdict
 from vastrun.launcher.core.errors import NoOfferError, UsageError
@@ -40,7 +38,7 @@ from vastrun.launcher.core.job import JobSpec
 from vastrun.launcher.core.left_out import bytes_text
 from vastrun.launcher.core.verdict import EXIT_CODE_OF, VERDICT_OF, RunAssessment
 from vastrun.launcher.decisions.advice import AFTER_SUCCESS, advice_for_rehearsal
-from vastrun.launcher.decisions.resumption import GOOD, Resumption, outputs_of
+from vastrun.launcher.decisions.resumption import GOOD, Answer, Resumption, outputs_of
 from vastrun.launcher.decisions.workload import Fit, efficiency_of, fit_of
 from vastrun.launcher.gate.manifest import Listing
 from vastrun.launcher.gate.text import one_line
@@ -51,16 +49,18 @@ from vastrun.launcher.ui.render.fit import fit_text
 from vastrun.launcher.ui.render.table import facts, table
 from vastrun.launcher.ui.render.verdict import proof_lines
 
-_GIVEN = (
-    "the command gets its newest checkpoint by {resume}: let the program load it, and begin after its step"
-)
 _HERE = "local"
 _ON_THE_CPU = "--set 'resources={gpus: 0}' --set ranks=1"
 _OF_PROGRAM = (OWN, "checkpoints")
 _STARTS = (TRAIN, RESUME)
-_ANEW = (
-    "let the program load its newest file when it starts; or let it take the path of one, with "
-    "command: ... {{resume:--resume}} and checkpoints: {pattern}"
+_ADVICE: Mapping[Answer, str] = {
+    "anew": "let the program load its newest file when it starts; or let it take the path of one, with "
+    "command: ... {{resume:--resume}} and checkpoints: {pattern}",
+    "no_snapshot": "let the program save earlier for the rehearsal, with --set; or run it to its end, with "
+    "vastrun rehearse {job} unpack train report",
+}
+_GIVEN = (
+    "the command has its newest checkpoint by {{resume}}: let the program load it, and begin after its step"
 )
 
 
@@ -143,7 +143,7 @@ def command(
     if performed[-1].exit_code == 0:
         performed += _perform(app, rehearsal, spec, here, loss)
     assessment, advice = None, None
-    has_ended = loss is None or not loss.was_stopped
+    has_ended = loss is None or loss.has_ended
     if REPORT in requested and has_ended and (performed[-1].exit_code == 0 or performed[-1].step in _STARTS):
         assessment = rehearsal.assessment(spec)
         ended = replace(_run(app, spec), cause=assessment.cause, detail=assessment.detail)
@@ -154,9 +154,10 @@ def command(
     if spec.command is not None and TRAIN in {each.step for each in performed}:
         listing = rehearsal.list_outputs() if has_ended else None
         resumed = None if loss is None else loss.result(rehearsal.failure())
-    if spec.command is not None and resumed is not None and resumed.answer == "anew":
-        is_given = any("{resume" in word for word in spec.command)
-        advice = _GIVEN if is_given else _ANEW.format(pattern=resumed.checkpoints or "PATTERN")
+    if resumed is not None and resumed.answer in _ADVICE:
+        is_given = resumed.answer == "anew" and any("{resume" in word for word in spec.command or ())
+        advice = _GIVEN if is_given else _ADVICE[resumed.answer]
+        advice = advice.format(pattern=resumed.checkpoints or "PATTERN", job=job_file)
     written = _write(job_file, spec, resumed, listing if assessment else None) if write else ()
     shown = RehearsalDocument(
         steps=performed,
@@ -238,7 +239,7 @@ def _resume(
     app: App, rehearsal: Rehearsal, spec: JobSpec, loss: MachineLoss, run: Callable[[str], int]
 ) -> int:
     """Start the program again as another machine would; return 1 where its work would be lost."""
-    if loss.has_snapshot:
+    if loss.saves:
         packer = app.packer(Origin(folder=loss.box / layout.CHECKPOINTS))
         rehearsal.prepare(packer.pack(_run(app, spec), spec), fresh=True)
         if code := run(UNPACK):
@@ -254,18 +255,21 @@ def _write(
 
     `listing`: the files of a program that ran to its end. Raises UsageError.
     """
+    from vastrun.launcher.config.job_loader import load_job  # slow to import: pydantic, yaml
+    from vastrun.launcher.config.job_text import with_keys
+
     keys: dict[str, str | list[str]] = {}
     if resumed is not None and resumed.checkpoints and spec.checkpoints.files is None:
         keys["checkpoints.files"] = resumed.checkpoints
     if listing is not None and not spec.outputs:
-        keys["outputs"] = outputs_of((file.path for file in listing.files), keys.get("checkpoints.files"))
+        keys["outputs"] = outputs_of((file.path for file in listing.files), resumed and resumed.checkpoints)
     keys = {key: value for key, value in keys.items() if value}
     try:
-        text = job_file.read_text(encoding="utf-8")
-        added = with_keys(text, str(job_file), keys)
-        if keys and parse(added, str(job_file)):
-            job_file.write_text(added, encoding="utf-8")
-    except (OSError, SyntaxFault) as error:
+        text = with_keys(job_file.read_bytes().decode(), str(job_file), keys)
+        load_job(text, str(job_file), (), str(job_file.resolve().parent))
+        if keys:
+            job_file.write_bytes(text.encode())
+    except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"cannot add {', '.join(keys)} to {job_file}: {error}") from error
     return tuple(f"{key}: {value}" for key, value in keys.items())
 

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from os import utime
 from pathlib import Path
-from typing import Any
 
 from vastrun.contract import layout
 from vastrun.contract.checkpoint_folder import DamagedError, newest_first, read_manifest, step_of
@@ -52,133 +51,126 @@ class MachineLoss:
     """Let the program end by itself within a minute, so that it can be judged."""
     was_killed: bool = False
     was_stopped: bool = False
-    _saves: list[Save] = field(default_factory=list)
-    _taken: set[str] = field(default_factory=set)
-    """Names of the snapshots that were read."""
-    _newest: Path = Path("/nonexistent")
-    """Files of the last one of them."""
+    saves: dict[str, Save] = field(default_factory=dict)
+    """Its snapshots by name, the newest last."""
     _read: set[str] = field(default_factory=set)
     _began: float = 0.0
     _saved_at: float = 0.0
-    """Time of the first save that is later than the first step: a start without it can be told."""
-    _read_at: float = 0.0
+    """Time of the first save after the first step: a program that begins with it can be told from others."""
+    _known_at: float = 0.0
+    """Time at which it was known what the program did with its snapshot."""
     _killed_at: int | None = None
     _first_step: int | None = None
     _why: str = ""
     """Why there is no snapshot, as the supervisor logs it."""
-    _is_known: bool = False
 
     def begin(self) -> None:
-        """Note the time at which the program is started."""
+        """Note that the program is started, again with the snapshot that is restored."""
         self._began = self.now()
+        while self.saves and next(reversed(self.saves.values())) is not self._restored:
+            self.saves.popitem()
+
+    @property
+    def has_ended(self) -> bool:
+        """True: the last start of the program ended by itself."""
+        return not self.was_killed or (bool(self.saves) and not self.was_stopped)
 
     def should_kill(self, log: str) -> bool:
         """Tell whether enough was seen of the first start. `log`: new lines of it."""
-        self._first_step, last = _metric_steps(self.box)
+        now, (self._first_step, last) = self.now(), _metric_steps(self.box)
         self._why = next(iter(_WHY_NONE.findall(log)[-1:]), self._why)
-        for save in self._new_saves():
-            self._saves.append(replace(save, step=save.step or last or 0))
-        now = self.now()
-        usable = [save for save in self._saves if save.step > (self._first_step or -1)]
-        if usable and not self._saved_at:
-            self._saved_at = now
-        is_seen = any(save.is_calm for save in usable) and checkpoint_pattern(self._saves) is not None
+        self._note_saves(last or 0)
+        usable = [save for save in self.saves.values() if save.step > (self._first_step or -1)]
+        self._saved_at = self._saved_at or (now if usable else 0.0)
+        is_seen = any(save.is_calm for save in usable) and self._pattern() is not None
         patience_s = max(_NEXT_SAVE_S, self._saved_at - self._began)
-        is_over = now - (self._saved_at or now) > patience_s or now - self._began > SNAPSHOT_S
-        self.was_killed = is_seen or is_over
-        self._killed_at = self._status_step() or last
+        is_late = now - (self._saved_at or now) > patience_s or now - self._began > SNAPSHOT_S
+        self.was_killed = is_seen or is_late
+        self._killed_at = _status_step(self.box) or last
         return self.was_killed
-
-    @property
-    def has_snapshot(self) -> bool:
-        return bool(self._saves)
 
     def should_stop(self, _log: str) -> bool:
         """Tell whether it is known what the program did with its snapshot, or it takes too long."""
-        read, passed_s = self._read_files(), self.now() - self._began
+        read, now = self._read_files(), self.now()
         # A snapshot reads all files, too.
         has_saved = any((self.box / layout.CHECKPOINTS).glob("*step-*"))
-        if not self._is_known and not has_saved:
-            self._read |= read
-        self._read_at = self._read_at or (self.now() if self._read else 0.0)
-        is_answered = _metric_steps(self.box)[0] is not None
-        if self._first_step is None:  # it reports none
-            is_answered = bool(self._read) and self.now() - self._read_at > _READ_S
-        self._is_known = self._is_known or has_saved or is_answered or passed_s > SNAPSHOT_S
-        self.was_stopped = self._is_known and (not self.to_end or passed_s > _END_S)
+        self._read |= set() if has_saved else read
+        reports = self._first_step is not None and _metric_steps(self.box)[0] is not None
+        if reports or has_saved or now - self._began > SNAPSHOT_S:
+            self._known_at = min(self._known_at or now, now)
+        elif self._first_step is None and self._read:
+            self._known_at = self._known_at or now + _READ_S
+        is_over = bool(self._known_at) and now >= self._known_at
+        self.was_stopped = is_over and (not self.to_end or now - self._began > _END_S)
         return self.was_stopped
 
     def result(self, failure: str) -> Resumption:
-        """Return what the program did. `failure`: why it failed when it was started again."""
+        """Return what the program did. `failure`: why its last start failed."""
+        answer: Answer
+        after, restored = None, self._restored
         if not self.was_killed:
-            text = (
-                f"the program ended after {self.now() - self._began:.0f} s, before it could be killed: give "
+            answer, text = (
+                "too_short",
+                f"the program ended after {self.now() - self._began:.0f} s, before it ",
             )
-            text += "it more steps with --set, so that it goes on after its first checkpoint"
-            return self._answer("too_short", text)
-        if not self._saves:
-            text = f"no snapshot within {SNAPSHOT_S:.0f} s: {self._why or 'the program wrote no file'}"
-            return self._answer("no_snapshot", text)
-        after = _metric_steps(self.box)[0]
-        answer, text = judge(
-            self._restored,
-            before=self._first_step,
-            after=after,
-            read=self._read,
-            shows_reads=_shows_reads(self.box),
-            failure=failure,
-        )
-        return self._answer(answer, text, first_step=after)
-
-    def _answer(self, answer: Answer, detail: str, *, first_step: int | None = None) -> Resumption:
+            text += f"could be killed: {failure or 'give it more steps with --set'}"
+        elif restored is None:
+            answer, text = "no_snapshot", f"no snapshot within {SNAPSHOT_S:.0f} s: "
+            text += self._why or "the program wrote no file"
+        else:
+            after = _metric_steps(self.box)[0]
+            steps = (self._first_step, after)
+            answer, text = judge(restored, steps, self._read, failure, shows_reads=_shows_reads(self.box))
         return Resumption(
             answer=answer,
-            detail=detail,
+            detail=text,
             killed_at=self._killed_at if self.was_killed else None,
-            snapshot_step=self._restored.step or None if self._saves else None,
-            first_step=first_step,
+            snapshot_step=restored.step or None if restored else None,
+            first_step=after,
             read=tuple(sorted(self._read)),
-            files=written_files(self._saves[-1]) if self._saves else (),
-            checkpoints=checkpoint_pattern(self._saves, self._read),
+            files=written_files(restored) if restored else (),
+            checkpoints=self._pattern(),
         )
 
-    @property
-    def _restored(self) -> Save:
-        """The snapshot that a machine restores: the newest one between two saves, if there is one."""
-        return next((save for save in reversed(self._saves) if save.is_calm), self._saves[-1])
+    def _pattern(self) -> str | None:
+        return checkpoint_pattern([*self.saves.values()], self._read)
 
-    def _new_saves(self) -> Iterator[Save]:
+    @property
+    def _restored(self) -> Save | None:
+        """The snapshot that a machine restores: the newest one between two saves, if there is one."""
+        newest_last = sorted(self.saves.values(), key=lambda save: save.is_calm)
+        return newest_last[-1] if newest_last else None
+
+    def _note_saves(self, step: int) -> None:
+        """Read new snapshots. `step`: the last one that was reported as a metric."""
         for path in reversed(newest_first(self.box / layout.CHECKPOINTS)):
-            if path.name in self._taken:
+            if path.name in self.saves:
                 continue
             with suppress(OSError, ValueError, DamagedError):  # it was removed meanwhile
                 sizes = {file.path: file.size for file in read_manifest(path, step_of(path)).files}
-                state = SnapshotState.of(path)
+                state, last = SnapshotState.of(path), path.with_name(next(reversed(self.saves), "none"))
                 files = {name: (sizes.get(f"{FILES}/{name}", 0), of[1]) for name, of in state.files.items()}
-                logs = frozenset(
-                    name for name in files if _only_grew(self._newest / name, path / FILES / name)
+                logs = {name for name in files if _only_grew(last / FILES / name, path / FILES / name)}
+                self.saves[path.name] = Save(
+                    step=state.step or step, is_calm=state.is_calm, files=files, logs=frozenset(logs)
                 )
-                self._newest = path / FILES
-                self._taken.add(path.name)
-                yield Save(step=state.step, is_calm=state.is_calm, files=files, logs=logs)
 
     def _read_files(self) -> set[str]:
         """Return the restored files that were read since: a disk records the first access after a write."""
-        found = set()
-        for name in files_to_continue(self._saves):
+        found, saves = set(), [*self.saves.values()]
+        for name in files_to_continue(saves) if self._restored else ():
             with suppress(OSError):
                 stat = (self.box / name).stat()
-                if stat.st_mtime_ns // 1000 == self._restored.files[name][1] < stat.st_atime_ns // 1000:
+                if saves[-1].files[name][1] == stat.st_mtime_ns // 1000 < stat.st_atime_ns // 1000:
                     found.add(name)
         return found
 
-    def _status_step(self) -> int | None:
-        with suppress(OSError, ValueError, KeyError, TypeError):
-            step: Any = parse_json(read_small(self.box / layout.STATUS, caps.SMALL_FILES[layout.STATUS]))[
-                "step"
-            ]
-            return step if isinstance(step, int) and step else None
-        return None
+
+def _status_step(box: Path) -> int | None:
+    with suppress(OSError, ValueError, KeyError, TypeError):
+        step = parse_json(read_small(box / layout.STATUS, caps.SMALL_FILES[layout.STATUS]))["step"]
+        return step if isinstance(step, int) and step else None
+    return None
 
 
 def _metric_steps(box: Path) -> tuple[int | None, int | None]:
@@ -186,9 +178,9 @@ def _metric_steps(box: Path) -> tuple[int | None, int | None]:
     with suppress(OSError), (box / layout.METRICS).open("rb") as file:
         first = file.readline(_LINE)
         file.seek(max(len(first), file.seek(0, 2) - _LINE))
-        lines = (first, *file.read().splitlines())
-        steps = [step for step in (parse_record(line).get("step") for line in lines) if isinstance(step, int)]
-        return (steps[0], steps[-1]) if steps else (None, None)
+        steps = [parse_record(line).get("step") for line in (first, *file.read().splitlines())]
+        known = [step for step in steps if isinstance(step, int)]
+        return (known[0], known[-1]) if known else (None, None)
     return None, None
 
 

@@ -23,7 +23,7 @@ def with_keys(text: str, source: str, keys: Mapping[str, str | Sequence[str]]) -
                 node, is_inner = child, True
         written = f"{path[-1 if is_inner else 0]}: {json.dumps(value, ensure_ascii=False)}"
         if not isinstance(node, MappingNode) or not (is_inner or node.flow_style):
-            text = f"{text.rstrip()}\n{written}\n"
+            text += ("" if text.endswith("\n") else "\n") + f"{written}\n"
         elif node.value:  # before its first key, in the same form
             at = node.value[0][0].start_mark
             joint = ", " if node.flow_style else "\n" + " " * at.column

@@ -82,12 +82,11 @@ def saved_anew(saves: Sequence[Save]) -> set[str]:
     return {
         name
         for name, state in newest.items()
-        if name not in logs
-        and (
-            any(files.get(name, state) != state for files in earlier)
-            or (_series(name) in known and any(name not in files for files in earlier))
+        if any(
+            files.get(name, state) != state or (name not in files and _series(name) in known)
+            for files in earlier
         )
-    }
+    } - logs
 
 
 def checkpoint_pattern(saves: Sequence[Save], read: Collection[str] = ()) -> str | None:
@@ -98,9 +97,8 @@ def checkpoint_pattern(saves: Sequence[Save], read: Collection[str] = ()) -> str
     if not saves:
         return None
     newest, changed = saves[-1].files, saved_anew(saves)
-    large = changed & _large(newest, newest)
-    found = large & {*read} or large or changed & {*read}
-    if not found:
+    large = changed & _large(newest)
+    if not (found := large & {*read} or large or changed & {*read}):
         return None
     largest = max(found, key=lambda name: (newest[name][0], name))
     names = {name for save in saves for name in save.files if _series(name) == _series(largest)}
@@ -112,7 +110,7 @@ def checkpoint_pattern(saves: Sequence[Save], read: Collection[str] = ()) -> str
 
 def files_to_continue(saves: Sequence[Save]) -> set[str]:
     """Return the files of which a program that continues reads some, as far as that was seen."""
-    return saved_anew(saves) or _large(saves[-1].files, saves[-1].files)
+    return saved_anew(saves) or _large(saves[-1].files)
 
 
 def outputs_of(paths: Iterable[str], checkpoints: object) -> list[str]:
@@ -150,25 +148,25 @@ def _series(name: str) -> str:
     return re.sub(r"\d+", "#", name)
 
 
-def _large(names: Collection[str], files: Mapping[str, tuple[int, int]]) -> set[str]:
-    least = _LARGE_SHARE * max((files[name][0] for name in names), default=0)
-    return {name for name in names if files[name][0] >= least}
+def _large(files: Mapping[str, tuple[int, int]]) -> set[str]:
+    least = _LARGE_SHARE * max((size for size, _ in files.values()), default=0)
+    return {name for name, (size, _) in files.items() if size >= least}
 
 
 def judge(
     save: Save,
-    *,
-    before: int | None,
-    after: int | None,
+    steps: tuple[int | None, int | None],
     read: Collection[str],
-    shows_reads: bool,
     failure: str,
+    *,
+    shows_reads: bool,
 ) -> tuple[Answer, str]:
     """Return whether the program continued from this snapshot, and a sentence about it.
 
-    `before`, `after`: the first steps that it reported on the first machine and on the next one.
-    `shows_reads`: the disk records when a file is read. `failure`: why it failed on the next machine.
+    `steps`: the first one that it reported, on the first machine and on the next one. `failure`: why it
+    failed there. `shows_reads`: the disk records when a file is read.
     """
+    before, after = steps
     by_size = sorted(save.files, key=lambda name: (-save.files[name][0], name))
     names = ", ".join([named_in_job(name) for name in by_size if name in read][:1])
     names += f" and {len(read) - 1} more" if len(read) > 1 else ""

@@ -7,7 +7,7 @@ from vastrun.launcher.config.job_text import with_keys
 TEXTS = {
     "at the end": (
         "# mine\nname: a  # b\ncommand: x\n\n",
-        '# mine\nname: a  # b\ncommand: x\ncheckpoints: "c/*"\n',
+        '# mine\nname: a  # b\ncommand: x\n\ncheckpoints: "c/*"\n',
     ),
     "after a script": ("command: |\n  a\n  b", 'command: |\n  a\n  b\ncheckpoints: "c/*"\n'),
     "into a section": (

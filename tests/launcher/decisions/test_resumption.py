@@ -1,6 +1,7 @@
 """Which of a program's files are its checkpoints, by what each save changed, and whether it continued."""
 
 from collections.abc import Mapping
+from typing import Any
 
 import pytest
 
@@ -72,7 +73,7 @@ def test_outputs_are_folders_and_files_without_the_checkpoints() -> None:
     assert outputs_of(paths, "ckpt/s_*.pt") == ["i_*.png", "log.txt", "w/**/*"]
 
 
-ANSWERS = {
+ANSWERS: Mapping[str, tuple[dict[str, Any], str, str]] = {
     "a later step": (
         {"before": 1, "after": 8, "read": ["code/a.pt"]},
         "continued",
@@ -94,7 +95,9 @@ ANSWERS = {
 @pytest.mark.parametrize("case", ANSWERS)
 def test_steps_come_first_and_reads_decide_where_there_are_none(case: str) -> None:
     seen, answer, text = ANSWERS[case]
-    defaults = {"before": None, "after": None, "read": [], "shows_reads": True, "failure": ""}
-    found = judge(save({"code/a.pt": (BIG, 1)}), **{**defaults, **seen})  # type: ignore[arg-type]
+    steps = (seen.get("before"), seen.get("after"))
+    read, failure = seen.get("read", ()), seen.get("failure", "")
+    shows = seen.get("shows_reads", True)
+    found = judge(save({"code/a.pt": (BIG, 1)}), steps, read, failure, shows_reads=shows)
     assert found[0] == answer
     assert text in found[1]
