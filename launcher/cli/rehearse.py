@@ -59,9 +59,6 @@ _ADVICE: Mapping[Answer, str] = {
     "no_snapshot": "let the program save earlier for the rehearsal, with --set; or run it to its end, with "
     "vastrun rehearse {job} unpack train report",
 }
-_GIVEN = (
-    "the command has its newest checkpoint by {{resume}}: let the program load it, and begin after its step"
-)
 
 
 @click.command("rehearse")
@@ -153,11 +150,9 @@ def command(
     listing, resumed = None, None
     if spec.command is not None and TRAIN in {each.step for each in performed}:
         listing = rehearsal.list_outputs() if has_ended else None
-        resumed = None if loss is None else loss.result(rehearsal.failure())
+        resumed = None if loss is None else loss.result()
     if resumed is not None and resumed.answer in _ADVICE:
-        is_given = resumed.answer == "anew" and any("{resume" in word for word in spec.command or ())
-        advice = _GIVEN if is_given else _ADVICE[resumed.answer]
-        advice = advice.format(pattern=resumed.checkpoints or "PATTERN", job=job_file)
+        advice = _ADVICE[resumed.answer].format(pattern=resumed.checkpoints or "PATTERN", job=job_file)
     written = _write(job_file, spec, resumed, listing if assessment else None) if write else ()
     shown = RehearsalDocument(
         steps=performed,
@@ -210,14 +205,16 @@ def _perform(
 
         def run(step: str) -> int:
             if step == RESUME and loss is not None:
-                return _resume(app, rehearsal, spec, loss, run) if loss.was_killed else 1
+                return _resume(app, rehearsal, spec, loss, run)
             if step != TRAIN or loss is None:
                 return rehearsal.run_step(spec, step, secrets, screen.log)
             loss.begin()
-            if loss.was_killed:
-                return rehearsal.run_step(spec, step, secrets, screen.log, is_over=loss.should_stop, end=STOP)
-            code = rehearsal.run_step(spec, step, secrets, screen.log, is_over=loss.should_kill, end=KILL)
-            return 0 if loss.was_killed else code
+            is_over, end = (loss.should_stop, STOP) if loss.is_again else (loss.should_kill, KILL)
+            code = rehearsal.run_step(spec, step, secrets, screen.log, is_over=is_over, end=end)
+            if not code or not loss.has_ended:
+                return 0
+            loss.failure = rehearsal.assessment(spec).detail
+            return code
 
         for step in steps:
             if step == RESUME and loss is not None and loss.to_end and not loss.was_killed:
@@ -239,13 +236,12 @@ def _resume(
     app: App, rehearsal: Rehearsal, spec: JobSpec, loss: MachineLoss, run: Callable[[str], int]
 ) -> int:
     """Start the program again as another machine would; return 1 where its work would be lost."""
-    if loss.saves:
+    if loss.was_killed and loss.saves:
         packer = app.packer(Origin(folder=loss.box / layout.CHECKPOINTS))
         rehearsal.prepare(packer.pack(_run(app, spec), spec), fresh=True)
-        if code := run(UNPACK):
+        if code := run(UNPACK) or run(TRAIN):
             return code
-        run(TRAIN)
-    return int(loss.result(rehearsal.failure()).answer not in GOOD)
+    return int(loss.result().answer not in GOOD)
 
 
 def _write(

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
-from os import utime
 from pathlib import Path
 
 from vastrun.contract import layout
 from vastrun.contract.checkpoint_folder import DamagedError, newest_first, read_manifest, step_of
-from vastrun.contract.records import parse_json, read_small
 from vastrun.contract.snapshot_state import FILES, SnapshotState
 from vastrun.launcher.decisions.resumption import (
     Answer,
@@ -22,7 +21,6 @@ from vastrun.launcher.decisions.resumption import (
     judge,
     written_files,
 )
-from vastrun.launcher.gate import caps
 from vastrun.launcher.gate.metrics import parse_record
 
 EVERY_S = 5.0
@@ -49,8 +47,12 @@ class MachineLoss:
     now: Callable[[], float]
     to_end: bool
     """Let the program end by itself within a minute, so that it can be judged."""
+    is_again: bool = False
+    """True once the program was started again."""
     was_killed: bool = False
     was_stopped: bool = False
+    failure: str = ""
+    """Why its last start failed."""
     saves: dict[str, Save] = field(default_factory=dict)
     """Its snapshots by name, the newest last."""
     _read: set[str] = field(default_factory=set)
@@ -66,14 +68,14 @@ class MachineLoss:
 
     def begin(self) -> None:
         """Note that the program is started, again with the snapshot that is restored."""
-        self._began = self.now()
+        self._began, self.is_again = self.now(), self.was_killed
         while self.saves and next(reversed(self.saves.values())) is not self._restored:
             self.saves.popitem()
 
     @property
     def has_ended(self) -> bool:
         """True: the last start of the program ended by itself."""
-        return not self.was_killed or (bool(self.saves) and not self.was_stopped)
+        return not (self.was_stopped if self.is_again else self.was_killed)
 
     def should_kill(self, log: str) -> bool:
         """Tell whether enough was seen of the first start. `log`: new lines of it."""
@@ -86,7 +88,7 @@ class MachineLoss:
         patience_s = max(_NEXT_SAVE_S, self._saved_at - self._began)
         is_late = now - (self._saved_at or now) > patience_s or now - self._began > SNAPSHOT_S
         self.was_killed = is_seen or is_late
-        self._killed_at = _status_step(self.box) or last
+        self._killed_at = last
         return self.was_killed
 
     def should_stop(self, _log: str) -> bool:
@@ -104,8 +106,8 @@ class MachineLoss:
         self.was_stopped = is_over and (not self.to_end or now - self._began > _END_S)
         return self.was_stopped
 
-    def result(self, failure: str) -> Resumption:
-        """Return what the program did. `failure`: why its last start failed."""
+    def result(self) -> Resumption:
+        """Return what the program did."""
         answer: Answer
         after, restored = None, self._restored
         if not self.was_killed:
@@ -113,14 +115,15 @@ class MachineLoss:
                 "too_short",
                 f"the program ended after {self.now() - self._began:.0f} s, before it ",
             )
-            text += f"could be killed: {failure or 'give it more steps with --set'}"
+            text += f"could be killed: {self.failure or 'give it more steps with --set'}"
         elif restored is None:
             answer, text = "no_snapshot", f"no snapshot within {SNAPSHOT_S:.0f} s: "
             text += self._why or "the program wrote no file"
         else:
             after = _metric_steps(self.box)[0]
+            shows_reads = not os.statvfs(self.box).f_flag & os.ST_NOATIME
             steps = (self._first_step, after)
-            answer, text = judge(restored, steps, self._read, failure, shows_reads=_shows_reads(self.box))
+            answer, text = judge(restored, steps, self._read, self.failure, shows_reads=shows_reads)
         return Resumption(
             answer=answer,
             detail=text,
@@ -166,13 +169,6 @@ class MachineLoss:
         return found
 
 
-def _status_step(box: Path) -> int | None:
-    with suppress(OSError, ValueError, KeyError, TypeError):
-        step = parse_json(read_small(box / layout.STATUS, caps.SMALL_FILES[layout.STATUS]))["step"]
-        return step if isinstance(step, int) and step else None
-    return None
-
-
 def _metric_steps(box: Path) -> tuple[int | None, int | None]:
     """Return the first and the last step that the program reported with a metric."""
     with suppress(OSError), (box / layout.METRICS).open("rb") as file:
@@ -191,16 +187,4 @@ def _only_grew(before: Path, after: Path) -> bool:
         old.seek(max(0, size - _TAIL))
         new.seek(old.tell())
         return old.read() == new.read(min(size, _TAIL)) and bool(new.read(1))
-    return False
-
-
-def _shows_reads(box: Path) -> bool:
-    """Tell whether the disk records when a file is read."""
-    probe = box / "tmp" / "read-probe"
-    with suppress(OSError):
-        probe.parent.mkdir(exist_ok=True)
-        probe.write_bytes(b"x")
-        utime(probe, (1, 1))
-        probe.read_bytes()
-        return probe.stat().st_atime > 1
     return False

@@ -188,14 +188,6 @@ class Rehearsal:
         evidence = parse_evidence(self._read(layout.OUTCOME), b"", code)
         return assess_run(replace(evidence, steps=tuple(ends.values())), spec)
 
-    def failure(self) -> str:
-        """Return why the last training failed; empty where it did not, or was stopped."""
-        with suppress(ValueError):
-            outcome = parse_outcome(self._read(layout.OUTCOME))
-            if outcome is not None and outcome.reason not in ("finished", "stopped"):
-                return outcome.detail
-        return ""
-
     def scores(self) -> dict[str, float]:
         """Return the scores of the last training; none when it left none."""
         try:

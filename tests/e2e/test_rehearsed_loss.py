@@ -5,6 +5,7 @@ import json
 import pytest
 
 from tests.e2e.terminal import WITH_STUB_TORCH, Terminal
+from tests.waiting import eventually
 
 PROGRAM = """
 import os, subprocess, time
@@ -56,6 +57,6 @@ def test_a_rehearsal_kills_a_program_with_its_children_and_restores_all_that_it_
     assert "and its helper is gone" in done.err
     restored = json.loads((box / "resume" / "latest.json").read_text())["path"]
     assert f"snapshot {restored} is restored" in done.err
-    assert terminal.leftovers() == []
+    eventually(lambda: not terminal.leftovers(), what="the end of all processes")
     assert (terminal.folder / "job.yaml").read_text() == f'{JOB}checkpoints: "ckpt/step*"\n'
     assert terminal.type("rehearse", "job.yaml", "config").exit_code == 0

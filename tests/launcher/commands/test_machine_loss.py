@@ -15,7 +15,7 @@ def test_a_program_without_a_snapshot_is_killed_in_the_end_and_what_prevented_it
     assert not loss.should_kill("12.3 supervisor snapshot: waits, code/a.bin is open for writing\n")
     clock.sleep(SNAPSHOT_S + 1)
     assert loss.should_kill("12.4 rank0 step 5\n")
-    result = loss.result("")
+    result = loss.result()
     assert result.answer == "no_snapshot"
     assert result.detail == "no snapshot within 300 s: waits, code/a.bin is open for writing"
 
@@ -26,4 +26,4 @@ def test_a_program_that_writes_nothing_is_said_to(tmp_path: Path) -> None:
     loss.begin()
     clock.sleep(SNAPSHOT_S + 1)
     assert loss.should_kill("")
-    assert loss.result("").detail.endswith("the program wrote no file")
+    assert loss.result().detail.endswith("the program wrote no file")
