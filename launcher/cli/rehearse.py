@@ -95,7 +95,7 @@ def command(
     shows the verdict and its proofs. The first step that fails is the last, except that report follows a
     failed train. The folder is kept, so that a step finds the files of the steps before it.
 
-    A `command:` loses its machine once: train kills it after its first snapshot, and resume starts it again
+    A `command:` loses its machine once: train kills it after its first saves, and resume starts it again
     in an empty folder with that snapshot, as another machine would. Shown is what it wrote, and whether it
     continued; after a minute it is stopped. Named alone, resume does unpack and train, too, and stops as soon
     as it is known. Without resume, train runs the program to its end.
@@ -236,7 +236,7 @@ def _resume(
     app: App, rehearsal: Rehearsal, spec: JobSpec, loss: MachineLoss, run: Callable[[str], int]
 ) -> int:
     """Start the program again as another machine would; return 1 where its work would be lost."""
-    if loss.was_killed and loss.saves:
+    if loss.was_killed and loss.can_resume:
         packer = app.packer(Origin(folder=loss.box / layout.CHECKPOINTS))
         rehearsal.prepare(packer.pack(_run(app, spec), spec), fresh=True)
         if code := run(UNPACK) or run(TRAIN):

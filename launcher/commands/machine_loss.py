@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from vastrun.contract import layout
-from vastrun.contract.checkpoint_folder import DamagedError, newest_first, read_manifest, step_of
+from vastrun.contract.checkpoint_folder import MIN_BYTES, DamagedError, newest_first, read_manifest, step_of
 from vastrun.contract.snapshot_state import FILES, SnapshotState
 from vastrun.launcher.decisions.resumption import (
     Answer,
@@ -29,8 +29,8 @@ SNAPSHOT_S = 300.0
 """Maximum seconds until the first snapshot, and until it is known whether the program continued."""
 _END_S = 60.0
 """Seconds after which a program that was started again is stopped: a shorter one is judged by its end."""
-_NEXT_SAVE_S = 10.0
-"""Minimum seconds to wait for another save, which shows what changes from save to save."""
+_NEXT_SAVE_S = 30.0
+"""Seconds to wait for a large file after small ones that change from save to save."""
 _READ_S = 2.0
 """Seconds in which a program that has begun to read its checkpoint reads the rest of it."""
 _LINE = 1 << 16
@@ -73,6 +73,11 @@ class MachineLoss:
             self.saves.popitem()
 
     @property
+    def can_resume(self) -> bool:
+        """True: there is a snapshot, and a file in it that may be a checkpoint."""
+        return self._pattern() is not None or self._has_large_file()
+
+    @property
     def has_ended(self) -> bool:
         """True: the last start of the program ended by itself."""
         return not (self.was_stopped if self.is_again else self.was_killed)
@@ -85,9 +90,9 @@ class MachineLoss:
         usable = [save for save in self.saves.values() if save.step > (self._first_step or -1)]
         self._saved_at = self._saved_at or (now if usable else 0.0)
         is_seen = any(save.is_calm for save in usable) and self._pattern() is not None
-        patience_s = max(_NEXT_SAVE_S, self._saved_at - self._began)
-        is_late = now - (self._saved_at or now) > patience_s or now - self._began > SNAPSHOT_S
-        self.was_killed = is_seen or is_late
+        # What is small may be written at the start, or at each step, and the checkpoint later.
+        is_seen = is_seen and (self._has_large_file() or now - self._saved_at > _NEXT_SAVE_S)
+        self.was_killed = is_seen or now - self._began > SNAPSHOT_S
         self._killed_at = last
         return self.was_killed
 
@@ -111,14 +116,11 @@ class MachineLoss:
         answer: Answer
         after, restored = None, self._restored
         if not self.was_killed:
-            answer, text = (
-                "too_short",
-                f"the program ended after {self.now() - self._began:.0f} s, before it ",
-            )
-            text += f"could be killed: {self.failure or 'give it more steps with --set'}"
-        elif restored is None:
-            answer, text = "no_snapshot", f"no snapshot within {SNAPSHOT_S:.0f} s: "
-            text += self._why or "the program wrote no file"
+            answer, text = "too_short", f"the program ended after {self.now() - self._began:.0f} s, before "
+            text += f"it could be killed: {self.failure or 'give it more steps with --set'}"
+        elif restored is None or not self.can_resume:
+            answer, text = "no_snapshot", f"no checkpoint within {SNAPSHOT_S:.0f} s: "
+            text += "only small files" if restored else self._why or "the program wrote no file"
         else:
             after = _metric_steps(self.box)[0]
             shows_reads = not os.statvfs(self.box).f_flag & os.ST_NOATIME
@@ -134,6 +136,9 @@ class MachineLoss:
             files=written_files(restored) if restored else (),
             checkpoints=self._pattern(),
         )
+
+    def _has_large_file(self) -> bool:
+        return any(size >= MIN_BYTES for save in self.saves.values() for size, _ in save.files.values())
 
     def _pattern(self) -> str | None:
         return checkpoint_pattern([*self.saves.values()], self._read)

@@ -25,7 +25,7 @@ while True:
     step += 1
     folder = saves / f"step{step}"
     folder.mkdir()
-    (folder / "weights.bin").write_bytes(os.urandom(100_000))
+    (folder / "weights.bin").write_bytes(os.urandom(2_000_000))
     (folder / "step.txt").write_text(str(step))
     (folder / "helper.txt").write_text(str(helper.pid))
     (saves / "latest").write_text(folder.name)

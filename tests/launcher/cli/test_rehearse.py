@@ -237,7 +237,7 @@ while step < {steps}:
         log.write("a line\\n")
     if {saves} and step % 25 == 0:
         with open(f"ckpt/step_{{step}}.bin", "wb") as file:
-            file.write(b"%d " % step + bytes(50_000))
+            file.write(b"%d " % step + bytes(2_000_000))
 open("result.txt", "w").write("done")
 """
 

@@ -17,7 +17,7 @@ def test_a_program_without_a_snapshot_is_killed_in_the_end_and_what_prevented_it
     assert loss.should_kill("12.4 rank0 step 5\n")
     result = loss.result()
     assert result.answer == "no_snapshot"
-    assert result.detail == "no snapshot within 300 s: waits, code/a.bin is open for writing"
+    assert result.detail == "no checkpoint within 300 s: waits, code/a.bin is open for writing"
 
 
 def test_a_program_that_writes_nothing_is_said_to(tmp_path: Path) -> None:
