@@ -152,7 +152,8 @@ def command(
         listing = rehearsal.list_outputs() if has_ended else None
         resumed = None if loss is None else loss.result()
     if resumed is not None and resumed.answer in _ADVICE:
-        advice = _ADVICE[resumed.answer].format(pattern=resumed.checkpoints or "PATTERN", job=job_file)
+        pattern = spec.checkpoints.files or resumed.checkpoints or "PATTERN"
+        advice = _ADVICE[resumed.answer].format(pattern=pattern, job=job_file)
     written = _write(job_file, spec, resumed, listing if assessment else None) if write else ()
     shown = RehearsalDocument(
         steps=performed,

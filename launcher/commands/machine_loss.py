@@ -35,6 +35,8 @@ _READ_S = 2.0
 """Seconds in which a program that has begun to read its checkpoint reads the rest of it."""
 _LINE = 1 << 16
 _TAIL = 256
+_NOATIME = 1024
+"""Flag of a file system that does not record when a file is read; Linux."""
 _WHY_NONE = re.compile(r"^\S+ supervisor (?:no )?snapshot: (.*)", re.MULTILINE)
 """Line of the log in which the supervisor says why it took no snapshot."""
 
@@ -75,7 +77,8 @@ class MachineLoss:
     @property
     def can_resume(self) -> bool:
         """True: there is a snapshot, and a file in it that may be a checkpoint."""
-        return self._pattern() is not None or self._has_large_file()
+        named = any(save.named for save in self.saves.values())
+        return named or self._pattern() is not None or self._has_large_file()
 
     @property
     def has_ended(self) -> bool:
@@ -89,9 +92,10 @@ class MachineLoss:
         self._note_saves(last or 0)
         usable = [save for save in self.saves.values() if save.step > (self._first_step or -1)]
         self._saved_at = self._saved_at or (now if usable else 0.0)
-        is_seen = any(save.is_calm for save in usable) and self._pattern() is not None
         # What is small may be written at the start, or at each step, and the checkpoint later.
-        is_seen = is_seen and (self._has_large_file() or now - self._saved_at > _NEXT_SAVE_S)
+        is_enough = self._has_large_file() or now - self._saved_at > _NEXT_SAVE_S
+        is_sure = any(save.named for save in usable) or (self._pattern() is not None and is_enough)
+        is_seen = any(save.is_calm for save in usable) and is_sure
         self.was_killed = is_seen or now - self._began > SNAPSHOT_S
         self._killed_at = last
         return self.was_killed
@@ -123,7 +127,7 @@ class MachineLoss:
             text += "only small files" if restored else self._why or "the program wrote no file"
         else:
             after = _metric_steps(self.box)[0]
-            shows_reads = not os.statvfs(self.box).f_flag & os.ST_NOATIME
+            shows_reads = not os.statvfs(self.box).f_flag & _NOATIME
             steps = (self._first_step, after)
             answer, text = judge(restored, steps, self._read, self.failure, shows_reads=shows_reads)
         return Resumption(
@@ -160,7 +164,11 @@ class MachineLoss:
                 files = {name: (sizes.get(f"{FILES}/{name}", 0), of[1]) for name, of in state.files.items()}
                 logs = {name for name in files if _only_grew(last / FILES / name, path / FILES / name)}
                 self.saves[path.name] = Save(
-                    step=state.step or step, is_calm=state.is_calm, files=files, logs=frozenset(logs)
+                    step=state.step or step,
+                    is_calm=state.is_calm,
+                    files=files,
+                    logs=frozenset(logs),
+                    named=state.resume,
                 )
 
     def _read_files(self) -> set[str]:

@@ -30,6 +30,8 @@ class Save:
     """Bytes, and time of the last write in microseconds, of each file by its path in the box."""
     logs: frozenset[str] = frozenset()
     """Files that only became longer since the snapshot before."""
+    named: str = ""
+    """Path of the newest checkpoint that the job names; empty: it names none, or none was saved."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,7 +112,9 @@ def checkpoint_pattern(saves: Sequence[Save], read: Collection[str] = ()) -> str
 
 def files_to_continue(saves: Sequence[Save]) -> set[str]:
     """Return the files of which a program that continues reads some, as far as that was seen."""
-    return saved_anew(saves) or _large(saves[-1].files)
+    newest, named = saves[-1].files, saves[-1].named
+    of_named = {name for name in newest if named and f"{name}/".startswith(f"{named}/")}
+    return saved_anew(saves) | of_named or _large(newest)
 
 
 def outputs_of(paths: Iterable[str], checkpoints: object) -> list[str]:
@@ -180,5 +184,6 @@ def judge(
     if read:
         return "read", f"it read {names}; at which step it continued, only its log shows"
     if shows_reads:
-        return "anew", f"it began anew: it did not read its checkpoint, such as {named_in_job(by_size[0])}"
+        expected = named_in_job(save.named or by_size[0])
+        return "anew", f"it began anew: it did not read its checkpoint, such as {expected}"
     return "unknown", "whether it continued, only its log shows: it reports no step, and this disk no reads"

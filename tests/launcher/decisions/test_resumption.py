@@ -8,6 +8,7 @@ import pytest
 from vastrun.launcher.decisions.resumption import (
     Save,
     checkpoint_pattern,
+    files_to_continue,
     judge,
     outputs_of,
     written_files,
@@ -59,6 +60,13 @@ def test_of_several_files_the_one_that_was_read_is_named() -> None:
     both = [save(first), save(first | second)]
     assert checkpoint_pattern(both) == "$VASTRUN_OUTPUTS/b_*.pt"
     assert checkpoint_pattern(both, {"run/outputs/a_2.pt"}) == "$VASTRUN_OUTPUTS/a_*.pt"
+
+
+def test_what_the_job_names_is_what_a_program_that_continues_reads() -> None:
+    files = {"code/c/step_1/w.pt": (SMALL, 1), "code/c/step_10/w.pt": (SMALL, 1), "code/data.bin": (BIG, 1)}
+    named = Save(step=1, is_calm=True, files=files, named="code/c/step_1")
+    assert files_to_continue([named]) == {"code/c/step_1/w.pt"}
+    assert files_to_continue([save(files)]) == {"code/data.bin"}
 
 
 def test_ten_rows_at_most_are_shown_the_largest_first() -> None:
