@@ -240,7 +240,9 @@ def _resume(
     if loss.was_killed and loss.can_resume:
         packer = app.packer(Origin(folder=loss.box / layout.CHECKPOINTS))
         rehearsal.prepare(packer.pack(_run(app, spec), spec), fresh=True)
-        if code := run(UNPACK) or run(TRAIN):
+        if code := run(UNPACK):
+            loss.failure = f"{UNPACK} failed with exit code {code}"
+        elif code := run(TRAIN):
             return code
     return int(loss.result().answer not in GOOD)
 
