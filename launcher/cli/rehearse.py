@@ -15,7 +15,7 @@ from vastrun.launcher.app import App
 from vastrun.launcher.cli.job_files import print_warnings, read_job_file, resolve_auto
 from vastrun.launcher.cli.options import job_argument, json_option, set_option
 from vastrun.launcher.cli.output import say, show
-from vastrun.launcher.commands.machine_loss import EVERY_S, MachineLoss
+from vastrun.launcher.commands.machine_loss import EVERY_S, SNAPSHOT_S, MachineLoss
 from vastrun.launcher.commands.queries import missing_file
 from vastrun.launcher.commands.rehearse import (
     CONFIG,
@@ -239,6 +239,8 @@ def _resume(
     """Start the program again as another machine would; return 1 where its work would be lost."""
     if loss.was_killed and loss.can_resume:
         packer = app.packer(Origin(folder=loss.box / layout.CHECKPOINTS))
+        # A snapshot reads all files: it must not come before it is known which the program reads.
+        spec = replace(spec, checkpoints=replace(spec.checkpoints, every_s=SNAPSHOT_S))
         rehearsal.prepare(packer.pack(_run(app, spec), spec), fresh=True)
         if code := run(UNPACK):
             loss.failure = f"{UNPACK} failed with exit code {code}"

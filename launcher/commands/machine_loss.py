@@ -11,6 +11,7 @@ from pathlib import Path
 
 from vastrun.contract import layout
 from vastrun.contract.checkpoint_folder import MIN_BYTES, DamagedError, newest_first, read_manifest, step_of
+from vastrun.contract.job import JobCheckpoints, matching_paths
 from vastrun.contract.snapshot_state import FILES, SnapshotState
 from vastrun.launcher.decisions.resumption import (
     Answer,
@@ -102,12 +103,10 @@ class MachineLoss:
 
     def should_stop(self, _log: str) -> bool:
         """Tell whether it is known what the program did with its snapshot, or it takes too long."""
-        read, now = self._read_files(), self.now()
-        # A snapshot reads all files, too.
-        has_saved = any((self.box / layout.CHECKPOINTS).glob("*step-*"))
-        self._read |= set() if has_saved else read
-        reports = self._first_step is not None and _metric_steps(self.box)[0] is not None
-        if reports or has_saved or now - self._began > SNAPSHOT_S:
+        now, after = self.now(), _metric_steps(self.box)[0]
+        self._read |= self._read_files()
+        is_known = self._has_saved() if self._first_step is None else after is not None
+        if is_known or now - self._began > SNAPSHOT_S:
             self._known_at = min(self._known_at or now, now)
         elif self._first_step is None and self._read:
             self._known_at = self._known_at or now + _READ_S
@@ -180,6 +179,15 @@ class MachineLoss:
                 if saves[-1].files[name][1] == stat.st_mtime_ns // 1000 < stat.st_atime_ns // 1000:
                     found.add(name)
         return found
+
+    def _has_saved(self) -> bool:
+        """Tell whether the program that was started again has saved a checkpoint."""
+        named = JobCheckpoints(files=self._pattern())
+        found = [*matching_paths(named.folder(self.box), named.pattern)] if named.files else []
+        files = (file for path in found for file in (path, *path.glob("**/*")) if file.is_file())
+        with suppress(OSError):
+            return any(file.stat().st_mtime > self._began for file in files)
+        return False
 
 
 def _metric_steps(box: Path) -> tuple[int | None, int | None]:

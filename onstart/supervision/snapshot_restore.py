@@ -280,7 +280,7 @@ class ProgramSnapshots:
             self.say(f"snapshot {found[0].name} is restored: {count} files, saved at step {step}")
         for name in watcher.half_written if found is None else ():
             move_aside(self.box, name, self.say)
-        watcher.begin()
+        watcher.begin(is_restored=found is not None)
         newest = watcher.newest_checkpoint()
         return self._resume(stored or (str(self.box / newest) if newest else ""), found)
 

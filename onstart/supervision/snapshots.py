@@ -74,6 +74,8 @@ class Snapshots:
     _linked: dict[int, dict[FileId, tuple[str, Key]]] = field(default_factory=dict)
     """By snapshot: inodes of which it has links, with name and key."""
     _stored_at: float = float("-inf")
+    _is_restored: bool = False
+    """True until the first look after a restore."""
     _due_since: float | None = None
     _step: int = -1
     _calm_step: int = -1
@@ -92,8 +94,12 @@ class Snapshots:
         path, kept = self.box / layout.CHECKPOINTS, frozenset((self._calm_step,))
         return CheckpointFolder(path=path, keep=2, keep_best=False, keep_steps=kept)
 
-    def begin(self) -> None:
-        """Record the files before the program starts: they are no news."""
+    def begin(self, *, is_restored: bool = False) -> None:
+        """Record the files before the program starts: they are no news.
+
+        A snapshot that was restored is as good as a new one: the next is due `every_s` later.
+        """
+        self._is_restored = is_restored
         self.folder.path.mkdir(parents=True, exist_ok=True)
         self.folder.remove_parts()
         self._watch.begin()
@@ -104,6 +110,8 @@ class Snapshots:
     def poll(self, now: float) -> None:
         """Look once, and store a snapshot if one is due. `now`: monotonic seconds."""
         began = time.monotonic()
+        if self._is_restored:
+            self._stored_at, self._is_restored = now, False
         look = self._watch.look(self._known, now)
         self._remove_overwritten(look.files)
         self._calm_files = self._calm_files if look.why else look.files
