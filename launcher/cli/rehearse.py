@@ -136,7 +136,7 @@ def command(
         performed.append(StepEnd(step=FIT, exit_code=code, seconds=app.now() - began))
     loss = None
     if RESUME in here:
-        loss = MachineLoss(box=folder, now=app.now, to_end=REPORT in requested)
+        loss = MachineLoss(box=folder, now=app.now, to_end=REPORT in requested, named=spec.checkpoints.files)
     if performed[-1].exit_code == 0:
         performed += _perform(app, rehearsal, spec, here, loss)
     assessment, advice = None, None

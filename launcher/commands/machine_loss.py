@@ -50,6 +50,8 @@ class MachineLoss:
     now: Callable[[], float]
     to_end: bool
     """Let the program end by itself within a minute, so that it can be judged."""
+    named: str | None = None
+    """Pattern of checkpoints that the job names."""
     is_again: bool = False
     """True once the program was started again."""
     was_killed: bool = False
@@ -182,11 +184,17 @@ class MachineLoss:
 
     def _has_saved(self) -> bool:
         """Tell whether the program that was started again has saved a checkpoint."""
-        named = JobCheckpoints(files=self._pattern())
+        named = JobCheckpoints(files=self.named or self._pattern())
         found = [*matching_paths(named.folder(self.box), named.pattern)] if named.files else []
-        files = (file for path in found for file in (path, *path.glob("**/*")) if file.is_file())
+        files = self._restored.files if self._restored else {}
+        of_save = files_to_continue([*self.saves.values()]) if files else set()
+        least = max((files[name][0] for name in of_save), default=0) / 10  # logs beside it are smaller
+        found += [self.box / name for name in of_save]
         with suppress(OSError):
-            return any(file.stat().st_mtime > self._began for file in files)
+            for path in (each for place in found for each in (place, *place.glob("**/*"))):
+                stat = path.stat()
+                if path.is_file() and stat.st_mtime > self._began and stat.st_size >= least:
+                    return True
         return False
 
 
