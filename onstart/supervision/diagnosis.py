@@ -176,7 +176,7 @@ def _reason(
 ) -> tuple[Reason, str]:
     """Return the reason of the launch's end, and one line about it."""
     if observed.hang is not None:
-        return "hang", _hang_line(observed.hang)
+        return "hang", _hang_line(observed.hang) + _left_text(ends)
     if observed.lost and (first is None or _follows_from_loss(first, observed)):
         return "communication", f"node {', '.join(map(str, observed.lost))} can no longer be reached"
     if first is None and _exited_because_of_stop(ends, observed):
@@ -199,11 +199,15 @@ def _reason_of_rank(
     if reason == "stopped":
         return reason, f"rank {end.rank} received SIGTERM from outside of this run; {_saved(ends)}"
     line = failure_line(end, reason, training=observed.training, crash=first.crash)
-    left = [each.end.rank for each in ends if each.end.exit_code == 0 and each.at <= first.at]
-    if reason == "communication" and left:
-        ranks = ", ".join(map(str, left))
-        return "error", f"{line}; rank {ranks} had exited with code 0: the ranks did not do the same work"
+    if reason == "communication" and (left := _left_text(each for each in ends if each.at <= first.at)):
+        return "error", line + left
     return reason, f"{line}; {first.fact}" if first.fact else line
+
+
+def _left_text(ends: Iterable[TimedRankEnd]) -> str:
+    """Name the ranks that were done while others still waited for them; empty where there are none."""
+    left = ", ".join(str(each.end.rank) for each in ends if each.end.exit_code == 0)
+    return f"; rank {left} had exited with code 0: the ranks did not do the same work" if left else ""
 
 
 def _was_stop_sent(ends: Sequence[TimedRankEnd], observed: ObservedLaunch) -> bool:

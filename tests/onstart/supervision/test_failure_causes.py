@@ -14,7 +14,7 @@ from tests.onstart.supervision.concluding import exits, outcome, raised
 from tests.onstart.supervision.launches import Launched
 from tests.waiting import LONGEST_S, eventually
 from vastrun.contract import layout
-from vastrun.contract.outcome import FileSystem, MachineReading, Outcome
+from vastrun.contract.outcome import FileSystem, Hang, MachineReading, Outcome
 
 DISK = FileSystem(path="the disk", size=100_000_000_000, free=50_000_000_000)
 SHM = FileSystem(path="/dev/shm", size=64_000_000, free=64_000_000, in_memory=True)
@@ -110,6 +110,13 @@ def test_a_rank_that_left_before_the_others_had_done_their_work_is_to_blame(box:
     told = outcome(box, exits(0, 1))
     assert told.reason == "error"
     assert told.detail.endswith("; rank 0 had exited with code 0: the ranks did not do the same work")
+
+
+def test_a_hang_names_the_ranks_that_were_done(box: Path) -> None:
+    hang = Hang(rank=1, step=3, activity="", stalled_s=40.0, frame="", stacks=())
+    told = outcome(box, replace(exits(0, -9), hang=hang, killed=frozenset({1})))
+    assert told.reason == "hang"
+    assert "; rank 0 had exited with code 0: the ranks did not do the same work" in told.detail
 
 
 def test_what_a_program_knows_better_is_not_overruled(box: Path) -> None:
