@@ -113,7 +113,7 @@ RULES: tuple[AdviceRule, ...] = (
         "then: {edited}",
     ),
     AdviceRule(
-        causes=(Cause.USER_ERROR,),
+        causes=(Cause.USER_ERROR, Cause.HANG),
         detail="the ranks did not do the same work",
         text="give each rank the same number of batches (drop_last=True, or join() of DDP); then: {edited}",
     ),
