@@ -5,10 +5,11 @@ Each layout is one that public programs have. Every file is written in two halve
 
 import json
 import os
+import shutil
 import sqlite3
+import tempfile
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 from threading import Thread
 from typing import Any
@@ -29,42 +30,35 @@ def _write(path: Path, content: Any) -> None:
         file.write(text[len(text) // 2 :])
 
 
-def _read(path: Path) -> State:
-    state: State = json.loads(path.read_text())
-    return state
+class Files:
+    """The files of a step, and then one that names it, if there is one; else the newest with all files counts."""
 
-
-class Tracked:
-    """The files of a step, and then one that names the newest step."""
-
-    def __init__(self, tracker: str, *files: str) -> None:
-        self._tracker, self._files = tracker, files
+    def __init__(self, *files: str, tracker: str | None = None, has_log: bool = False) -> None:
+        self._files, self._tracker, self._has_log = files, tracker, has_log
 
     def save(self, root: Path, state: State) -> None:
+        if self._has_log:  # it grows ten times a second from now on
+            self._has_log = False
+            Thread(target=self._log, args=(root / "train.log",), daemon=True).start()
         for file in self._files:
             _write(root / "out" / file.format(state["step"]), state)
-        _write(root / "out" / self._tracker, state["step"])
+        if self._tracker:
+            _write(root / "out" / self._tracker, state["step"])
 
     def load(self, root: Path) -> State:
-        step = json.loads((root / "out" / self._tracker).read_text())
-        states = [_read(root / "out" / file.format(step)) for file in self._files]
-        assert all(state == states[0] for state in states), "files of two moments"
-        return states[0]
-
-
-class Untracked(Tracked):
-    """The files of a step alone; the newest step that has all of them counts."""
-
-    def save(self, root: Path, state: State) -> None:
-        for file in self._files:
-            _write(root / "out" / file.format(state["step"]), state)
-
-    def load(self, root: Path) -> State:
-        for step in range(LAST_STEP, 0, -1):
+        steps = range(LAST_STEP, 0, -1)
+        for step in steps if not self._tracker else [json.loads((root / "out" / self._tracker).read_text())]:
             with suppress(FileNotFoundError):
-                states = [_read(root / "out" / file.format(step)) for file in self._files]
-                return states[0]
+                states = [json.loads((root / "out" / file.format(step)).read_text()) for file in self._files]
+                assert all(state == states[0] for state in states), "files of two moments"
+                return dict(states[0])
         raise FileNotFoundError
+
+    def _log(self, path: Path) -> None:
+        with path.open("a") as log:
+            while True:
+                print(time.time(), file=log, flush=True)
+                time.sleep(0.1)
 
 
 class Renamed:
@@ -75,68 +69,48 @@ class Renamed:
         (root / "last.tmp").replace(root / "last.json")
 
     def load(self, root: Path) -> State:
-        return _read(root / "last.json")
-
-
-class Logged(Untracked):
-    """A log that grows ten times a second beside the files."""
-
-    def load(self, root: Path) -> State:
-        Thread(target=self._log, args=(root / "train.log",), daemon=True).start()
-        return super().load(root)
-
-    def _log(self, path: Path) -> None:
-        with path.open("a") as log:
-            while True:
-                print(time.time(), file=log, flush=True)
-                time.sleep(0.1)
+        return dict(json.loads((root / "last.json").read_text()))
 
 
 class Database:
-    """A database that stays open; each save is a transaction."""
+    """A database that stays open; each save is a transaction, after 50 others."""
 
-    def __init__(self) -> None:
-        self._open: sqlite3.Connection | None = None
+    _open: sqlite3.Connection | None = None
 
     def save(self, root: Path, state: State) -> None:
         if self._open is None:
             self._open = sqlite3.connect(root / "study.db")
             self._open.execute("PRAGMA journal_mode=WAL")
             self._open.execute("CREATE TABLE IF NOT EXISTS states (step INTEGER PRIMARY KEY, state TEXT)")
-        for number in range(50):
-            self._open.execute("REPLACE INTO states VALUES (?, ?)", (-number - 1, "x" * 1000))
+        for row in (*((-number, "x" * 1000) for number in range(1, 51)), (state["step"], json.dumps(state))):
+            self._open.execute("REPLACE INTO states VALUES (?, ?)", row)
             self._open.commit()
-        self._open.execute("REPLACE INTO states VALUES (?, ?)", (state["step"], json.dumps(state)))
-        self._open.commit()
 
     def load(self, root: Path) -> State:
         if not (root / "study.db").is_file():
             raise FileNotFoundError
-        with sqlite3.connect(root / "study.db") as database:
+        with closing(sqlite3.connect(root / "study.db")) as database:
             assert database.execute("PRAGMA integrity_check").fetchone() == ("ok",)
             (text,) = database.execute("SELECT state FROM states ORDER BY step DESC").fetchone()
-            state: State = json.loads(text)
-            return state
+            return dict(json.loads(text))
 
 
 LAYOUTS: dict[str, Any] = {
-    "deepspeed": Tracked("latest", "global_step{}/mp_rank_00.pt", "global_step{}/zero_pp_rank_0.pt"),
-    "tensorflow": Tracked("checkpoint", "ckpt-{}.data-00000-of-00001", "ckpt-{}.index"),
-    "mmengine": Tracked("last_checkpoint", "epoch_{}.pth"),
-    "megatron": Tracked(
-        "latest_checkpointed_iteration.txt", "iter_{:07}/mp_rank_00.pt", "iter_{:07}/mp_rank_01.pt"
-    ),
-    "pairs": Untracked("", "G_{}.pth", "D_{}.pth"),
+    "deepspeed": Files("global_step{}/model.pt", "global_step{}/zero_pp_rank_0.pt", tracker="latest"),
+    "tensorflow": Files("ckpt-{}.data-00000-of-00001", "ckpt-{}.index", tracker="checkpoint"),
+    "mmengine": Files("epoch_{}.pth", tracker="last_checkpoint"),
+    "megatron": Files("iter_{:07}/0.pt", "iter_{:07}/1.pt", tracker="latest_checkpointed_iteration.txt"),
+    "pairs": Files("G_{}.pth", "D_{}.pth"),
+    "log": Files("model_{}.pt", has_log=True),
     "rename": Renamed(),
-    "log": Logged("", "model_{}.pt"),
     "sqlite": Database(),
 }
 
 
-def newest_step(layout: str, root: Path) -> int:
-    """Return the step at which a program would continue from the files in a folder; 0: at none."""
-    with suppress(FileNotFoundError):
-        step: int = LAYOUTS[layout].load(root)["step"]
+def newest_step(layout: str, folder: Path) -> int:
+    """Return the step at which the program would continue from the files in a folder; 0: at none."""
+    with tempfile.TemporaryDirectory() as copy, suppress(FileNotFoundError):  # SQLite writes when it reads
+        step: int = LAYOUTS[layout].load(Path(shutil.copytree(folder, copy, dirs_exist_ok=True)))["step"]
         return step
     return 0
 
@@ -147,13 +121,12 @@ def main(layout: str, root: Path, step_s: float) -> None:
     with suppress(FileNotFoundError):
         state = LAYOUTS[layout].load(root)
     print(f"starts after step {state['step']}", flush=True)
-    save: Callable[[Path, State], None] = LAYOUTS[layout].save
     for step in range(state["step"] + 1, LAST_STEP + 1):
         time.sleep(step_s)
         state = {"step": step, "weights": [(3.7 * w * (1 - w) + step) % 1.0 for w in state["weights"]]}
         print(f"step {step}", flush=True)
         if step % SAVE_EVERY == 0:
-            save(root, state)
+            LAYOUTS[layout].save(root, state)
             print(f"saved step {step}", flush=True)
     _write(root / "results" / "weights.json", {"weights": state["weights"]})
 
