@@ -31,7 +31,7 @@ def _write(path: Path, content: Any) -> None:
 
 
 class Files:
-    """The files of a step, and then one that names it; without that, the newest step with all files counts."""
+    """The files of a step, and then one that names it; without it, the newest step with all files counts."""
 
     def __init__(self, *files: str, tracker: str | None = None, has_log: bool = False) -> None:
         self._files, self._tracker, self._has_log = files, tracker, has_log
