@@ -10,8 +10,6 @@ APPRISE = "apprise+"
 """Beginning of a URL for the package apprise, which knows many services."""
 EXPECTED = "a URL that begins with https:// or http://, or one of Apprise, such as apprise+tgram://TOKEN/CHAT"
 _APPRISE_URL = re.compile(r"[a-z][a-z0-9-]*://\S+", re.IGNORECASE)
-_SERVICE = re.compile(r"(ntfy|slack)\+http|https?://(?:hooks\.)?(ntfy|slack)\.", re.IGNORECASE)
-"""URLs of services that take messages of their own form only, which Apprise knows."""
 
 
 def is_private(url: str) -> bool:
@@ -35,9 +33,6 @@ def check_address(url: str) -> None:
         if not _APPRISE_URL.fullmatch(plain):
             raise ValueError(f"expected {EXPECTED}")
         return
-    if service := _SERVICE.match(plain):
-        name = service[1] or service[2]
-        raise ValueError(f"expected a URL of Apprise for {name}, such as apprise+{name}://…")
     try:
         parts = urlsplit(plain)
         # `port` is read for its ValueError alone: urlsplit takes `https://host:x` as it is.
