@@ -110,8 +110,7 @@ def build_session(
     before the optimiser (one made earlier would train parameters that the model no longer uses).
     """
     device = ranks.device
-    # A step that may be retried uses the bare model: nothing is sent before all ranks have computed.
-    strategy = STRATEGIES["single" if config.out_of_memory == "retry" else plan.strategy]
+    strategy = STRATEGIES[plan.strategy]
     model = _wrap_model(objective, config, strategy, tasks, device)
     task_schedule = _task_schedule(config, plan, spaces_of(config, tasks), ranks.rank)
     return Session(

@@ -219,11 +219,8 @@ class TrainConfig:
     """Steps between two checks that all ranks hold the same numbers."""
     micro_batch: Count | None = None
     """Windows that a rank computes at once; None: all of its share of the batch."""
-    probe: Literal["auto", "on", "off"] = "auto"
-    """Find the largest micro-batch that fits into memory, before the first step; auto: on GPUs, unless
-    `deterministic`. Not with fsdp2."""
-    out_of_memory: Literal["restart", "retry", "fail"] = "restart"
-    """restart: restart the ranks with half the micro-batch; retry: only the step; fail: end the run."""
+    out_of_memory: Literal["restart", "fail"] = "restart"
+    """restart: restart the ranks with half the micro-batch; fail: end the run."""
     ema: Annotated[float, Gt(0), Lt(1)] | None = None
     """Decay of the running average of the weights, which is evaluated instead; None: no average."""
     tensorboard: bool = False

@@ -71,8 +71,9 @@ class TrainProgram(Program[TrainConfig]):
 
     @classmethod
     def upgrade(cls, section: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Read `strategy: diloco`, which no longer exists, as `ddp`."""
-        return {**section, "strategy": "ddp"} if section.get("strategy") == "diloco" else section
+        """Read `strategy: diloco` as `ddp`, and `out_of_memory: retry` as `restart`."""
+        now = {("strategy", "diloco"): "ddp", ("out_of_memory", "retry"): "restart"}
+        return {key: now.get((key, str(value)), value) for key, value in section.items()}
 
     def validate(self, context: JobContext) -> Iterator[ProgramFault]:
         """Yield what is wrong with the section."""
@@ -199,11 +200,9 @@ class TrainProgram(Program[TrainConfig]):
         """Return the precision of its arithmetic."""
         return self.config.precision
 
-    def fits_micro_batch(self, strategy: str) -> bool:
+    def fits_micro_batch(self) -> bool:
         """Return whether it makes its micro-batches smaller where memory is short."""
-        train = self.config
-        probes = train.micro_batch is None and train.probe != "off" and strategy != "fsdp2"
-        return train.out_of_memory != "fail" or probes
+        return self.config.out_of_memory != "fail"
 
     def proofs(self, outcome: Outcome) -> Iterator[Proof]:
         """Yield the evidence that it did all its steps, and well."""

@@ -34,9 +34,6 @@ class WorkloadQuery:
 
 def strategies_of(config: TrainConfig, world_size: int, parameters: int, *, gpus: bool) -> tuple[str, ...]:
     """Return the possible strategies of this job, over all GPU memory sizes."""
-    if config.strategy == "auto" and world_size > 1 and config.out_of_memory == "retry":
-        # A retried step runs on the unwrapped model, which fsdp2 does not provide.
-        return ("ddp",)
     memories = (_MAX_GPU_BYTES, _MIN_GPU_BYTES) if gpus else (None,)
     chosen = [
         strategy_for(config, world_size=world_size, parameters=parameters, memory=memory)[0]

@@ -234,7 +234,7 @@ class MemoryHistory:
     """Records the allocations of one rank from its first step on, and writes a snapshot when one fails.
 
     Not by default: each allocation takes some microseconds longer. Only the error that ends the rank has a
-    snapshot, not the errors of the memory probe and of `out_of_memory: retry`: no observer is attached.
+    snapshot.
     """
 
     def __init__(self, box: Path, rank: int, memory: Any) -> None:

@@ -138,7 +138,6 @@ OTHER_WORK: dict[str, Any] = {
     "loader": config.LoaderConfig(workers=4),
     "check_every": 7,
     "micro_batch": 2,
-    "probe": "off",
     "out_of_memory": "fail",
     "ema": 0.5,
     "evaluate_every": 50,
