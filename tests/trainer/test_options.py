@@ -186,6 +186,7 @@ SHARDS_ONLY = {
     "cuda_graphs": "tests/trainer/engine/test_plan.py",
     "deterministic": "tests/trainer/engine/test_determinism.py",
     "fsdp2.cpu_offload": "tests/trainer/engine/test_plan.py",
+    "out_of_memory": "tests/onstart/supervision/test_restarting.py",
     "loader.pin": "tests/gpu/checks/running.py",
     **dict.fromkeys(
         ("profile.step", "profile.steps", "profile.shapes"), "tests/trainer/telemetry/test_profiler.py"
