@@ -10,7 +10,7 @@ from vastrun.launcher.config import program_of
 from vastrun.launcher.core.job import JobSpec
 from vastrun.launcher.decisions import policy
 from vastrun.launcher.decisions.history import SpeedHistory, kind_of, kind_text, speed_history_of
-from vastrun.launcher.decisions.slow_machine import BEGINS, slow_machine_text
+from vastrun.launcher.decisions.slow_training import SLOW_MACHINE, slow_machine_text
 from vastrun.launcher.flow.context import RunContext
 
 MIN_SEEN_S = 20.0
@@ -153,5 +153,5 @@ def report_slow_machine(context: RunContext, watch: SpeedWatch, pace: Pace) -> N
     if text:
         watch.is_reported = True
         diary = context.services.ledger.events(context.run.id)
-        if not any(event.text.startswith(BEGINS) for event in diary):
+        if not any(event.text.startswith(SLOW_MACHINE) for event in diary):
             context.report(text)
