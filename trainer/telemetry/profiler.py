@@ -3,8 +3,8 @@
 Where a job asks for it, each rank records its GPU's memory, for a snapshot when that runs out.
 """
 
-import subprocess
-import sys
+import gzip
+import shutil
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -19,12 +19,12 @@ from torch.profiler import ProfilerActivity, profile, record_function
 from vastrun.contract.heartbeat import Activity, Heartbeat
 from vastrun.contract.profiling import (
     MAX_RAW_TRACE_BYTES,
-    MAX_TABLE_BYTES,
     MAX_TRACE_BYTES,
     memory_path,
     operations_path,
     trace_path,
 )
+from vastrun.contract.records import write_atomically
 from vastrun.trainer.distributed.exit import is_out_of_memory
 from vastrun.trainer.distributed.rank import Rank
 from vastrun.trainer.distributed.signals import StopSignal
@@ -36,6 +36,8 @@ _LAST_WRITE_S = 10.0
 """Seconds that a finished training waits for its last trace."""
 _LAST_WRITE_AT_STOP_S = 3.0
 """Seconds to wait for it after an error or a stop: other ranks wait for this rank to exit."""
+_OPERATIONS = 60
+"""Rows of the table of operations."""
 MAX_ENTRIES = 100_000
 """Maximum recorded allocations and frees, the last ones; each takes some KB of main memory."""
 MAX_SNAPSHOT_BYTES = 256 << 20
@@ -142,7 +144,7 @@ class Profiler:
         return True
 
     def _finish(self, window: Window) -> None:
-        """End the recording. Another process compresses the trace while the training continues."""
+        """End the recording. A thread compresses the trace while the training continues."""
         raw = self._rank.box / f"{trace_path(window.first)}.raw"
         raw = raw.with_name(f".{raw.name}.part")
         assert self._profile is not None
@@ -154,37 +156,33 @@ class Profiler:
                 raw.parent.mkdir(parents=True, exist_ok=True)
                 self._heart.beat(last, "checkpoint")
                 self._profile.export_chrome_trace(str(raw))
-                size = raw.stat().st_size
-                if size > MAX_RAW_TRACE_BYTES:
-                    raise OSError(f"the trace is too large ({size >> 20} MiB): record fewer steps")
+                _check_size(raw, MAX_RAW_TRACE_BYTES)
             except _FAULTS as fault:
                 _remove(raw)
                 self._drop(window, f"{type(fault).__name__}: {fault}")
                 return
+        arguments = (window, raw, self._profile)
         self._window = self._profile = None
-        self._writer = threading.Thread(target=self._write, args=(window, raw), name="profile", daemon=True)
+        self._writer = threading.Thread(target=self._write, args=arguments, name="profile", daemon=True)
         self._writer.start()
 
-    def _write(self, window: Window, raw: Path) -> None:
-        box = self._rank.box
-        trace, operations = box / trace_path(window.first), box / operations_path(window.first)
-        command = (
-            sys.executable,
-            "-P",
-            "-m",
-            "vastrun.trainer.telemetry.trace_files",
-            raw,
-            trace,
-            operations,
-        )
+    def _write(self, window: Window, raw: Path, recorded: profile) -> None:
+        trace = self._rank.box / trace_path(window.first)
+        part = trace.with_name(f".{trace.name}.part")
         try:
-            subprocess.run(command, stdin=subprocess.DEVNULL, timeout=600.0, check=True)
-            _check_size(trace, MAX_TRACE_BYTES)
-            _check_size(operations, MAX_TABLE_BYTES)
-        except (OSError, subprocess.SubprocessError) as fault:
-            _remove(raw)
-            self._drop(window, str(fault))
+            with raw.open("rb") as source, gzip.open(part, "wb", compresslevel=6) as compressed:
+                shutil.copyfileobj(source, compressed, 1 << 20)
+            _check_size(part, MAX_TRACE_BYTES)
+            part.replace(trace)
+            sort_by = "self_device_time_total" if torch.cuda.is_initialized() else "self_cpu_time_total"
+            table = recorded.key_averages().table(sort_by=sort_by, row_limit=_OPERATIONS)
+            write_atomically(self._rank.box / operations_path(window.first), table, durable=False)
+        except _FAULTS as fault:
+            self._drop(window, f"{type(fault).__name__}: {fault}")
             return
+        finally:
+            _remove(raw)
+            _remove(part)
         name = trace.relative_to(trace.parents[1])
         print(
             f"profile of steps {window.first} to {window.last}: {name}; open it at https://ui.perfetto.dev",
@@ -223,11 +221,10 @@ def _remove(path: Path) -> None:
 
 
 def _check_size(path: Path, max_bytes: int) -> None:
-    """Raise OSError for a file larger than `max_bytes`, and remove it."""
+    """Raise OSError for a file larger than `max_bytes`."""
     size = path.stat().st_size
     if size > max_bytes:
-        path.unlink()
-        raise OSError(f"{path.name} is too large ({size >> 20} MiB): record fewer steps")
+        raise OSError(f"the trace is too large ({size >> 20} MiB): record fewer steps")
 
 
 class MemoryHistory:

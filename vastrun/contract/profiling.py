@@ -10,8 +10,6 @@ MAX_RAW_TRACE_BYTES = 1 << 30
 """Maximum size of an uncompressed trace; a larger one is deleted on the box."""
 MAX_TRACE_BYTES = 256 << 20
 """Maximum size of a compressed trace; the box deletes a larger one."""
-MAX_TABLE_BYTES = 1 << 20
-"""Maximum size of the table of operations."""
 
 
 def trace_path(step: int) -> str:
