@@ -6,7 +6,6 @@ from typing import Annotated, Any, Literal, Self, cast
 
 from vastrun.contract.job import Job
 from vastrun.contract.limits import Count, Ge, Gt, Le, Lt, MinLen, Positive, Seed
-from vastrun.contract.profiling import MAX_STEPS
 from vastrun.contract.records import read_as
 from vastrun.contract.stages import StageSpan, spans_of
 from vastrun.trainer.job.data_config import DataConfig
@@ -151,7 +150,7 @@ class ProfileConfig:
 
     step: Count | None = 50
     """First recorded step, counted from 0; None: no step is recorded."""
-    steps: Annotated[int, Ge(1), Le(MAX_STEPS)] = 5
+    steps: Annotated[int, Ge(1), Le(100)] = 5
     """Number of recorded steps."""
     shapes: bool = False
     """Record the shapes of each operation's inputs; makes the recorded steps slower."""

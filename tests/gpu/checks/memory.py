@@ -10,7 +10,7 @@ from benchmarks.figures import Limit, max_limit, min_limit
 from tests.gpu import trainings
 from tests.gpu.check import GIB, Figure, Place, Seen, expect
 from tests.gpu.ranks import apart, together
-from vastrun.contract.profiling import memory_path
+from vastrun.contract.layout import memory_path
 
 _TASK = "tests.onstart.supervision.faulty:make"
 _PLACES = ("forward", "backward", "optimizer", "eval")
