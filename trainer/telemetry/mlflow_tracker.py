@@ -21,6 +21,8 @@ _MAX_WAITING = 500_000
 """Figures that wait for a server that does not accept them."""
 _STATUS_OF = {0: "FINISHED", REASONS["stopped"].exit_code: "KILLED"}
 _RUN_TAG = "vastrun.run_id"
+_UNACCEPTED = re.compile(r"[^\w\-. :/]")
+"""Characters that MLflow does not accept in a name."""
 _VARIABLES = {
     "MLFLOW_HTTP_REQUEST_TIMEOUT": "10",
     "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1",
@@ -49,7 +51,9 @@ class MlflowTracker:
     def log(self, point: dict[str, Any], at: float) -> None:
         """Queue the finite figures of a point. `at`: epoch seconds."""
         step, at_ms = int(point.get("step", 0)), int(at * 1000)
-        finite = {_name(key): float(value) for key, value in point.items() if math.isfinite(value)}
+        finite = {
+            _UNACCEPTED.sub("_", key): float(value) for key, value in point.items() if math.isfinite(value)
+        }
         self._queue.put([(key, finite[key], at_ms, step) for key in finite if key != "step"])
 
     def show(self, pictures: Sequence[Path]) -> None:
@@ -112,13 +116,12 @@ class MlflowTracker:
         tags = {_RUN_TAG: self._run_id, "vastrun.job": self._job.name}
         tags |= {"vastrun.batch": self._job.batch.name} if self._job.batch else {}
         tags |= dict.fromkeys(self._config.mlflow.tags, "true")
-        run: str = client.create_run(
-            experiment, tags=tags, run_name=f"{self._job.name} {self._run_id}"
-        ).info.run_id
+        title = f"{self._job.name} {self._run_id}"
+        run: str = client.create_run(experiment, tags=tags, run_name=title).info.run_id
         if not run:
             raise ValueError("the server names no run")
         options = params_of(config_of(self._config, self._job.batch)).items()
-        params = [mlflow.entities.Param(_name(key), value[:500]) for key, value in options]
+        params = [mlflow.entities.Param(_UNACCEPTED.sub("_", key), value[:500]) for key, value in options]
         for first in range(0, len(params), 100):  # its limit
             client.log_batch(run, params=params[first : first + 100])
         return client, run
@@ -131,8 +134,3 @@ def params_of(config: dict[str, Any], prefix: str = "") -> dict[str, str]:
         inner = params_of(value, f"{prefix}{key}.") if isinstance(value, dict) else {}
         params |= inner or {f"{prefix}{key}": str(value)}
     return params
-
-
-def _name(key: str) -> str:
-    """Return the name without characters that MLflow does not accept."""
-    return re.sub(r"[^\w\-. :/]", "_", key)
