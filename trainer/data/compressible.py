@@ -1,5 +1,7 @@
 """Compressible Navier-Stokes equations in a periodic box with one, two or three axes (gas.py)."""
 
+from functools import partial
+
 from vastrun.trainer.data.gas import Gas, GasFields, draw
 from vastrun.trainer.data.initial_conditions import Array
 from vastrun.trainer.data.layouts import ArraysLayout
@@ -16,18 +18,11 @@ _INVISCID = 1e-8
 """Viscosity of PDEBench's files of squares with 512 points along an axis; the others have 128."""
 
 
-def _solve_line(begin: GasFields, eta: float, grid: Grid) -> Array:
-    state = begin(whole_cells(grid.points, _LINE_CELLS), _LINE_MACH)
-    return Gas(viscosity=eta, side=_LINE_SIDE).solve(state, grid.frames, grid.dt, grid.points)
-
-
-def _solve_square(begin: GasFields, mach: float, eta: float, grid: Grid) -> Array:
-    state = begin(whole_cells(grid.points, _SQUARE_CELLS), mach)
-    return Gas(viscosity=eta).solve(state, grid.frames, grid.dt, grid.points)
-
-
-def _solve_cube(begin: GasFields, mach: float, eta: float, grid: Grid) -> Array:
-    return Gas(viscosity=eta).solve(begin(grid.points, mach), grid.frames, grid.dt, grid.points)
+def _solve(
+    begin: GasFields, mach: float, eta: float, grid: Grid, *, cells: int = 1, side: float = 1.0
+) -> Array:
+    state = begin(whole_cells(grid.points, cells), mach)
+    return Gas(viscosity=eta, side=side).solve(state, grid.frames, grid.dt, grid.points)
 
 
 def _file_of_line(eta: float) -> str:
@@ -49,7 +44,7 @@ LINE = Problem(
     channels=_FIELDS[:3],
     layout=lambda grid: ArraysLayout(grid=grid, fields=_FIELDS[:3], axes=1, side=_LINE_SIDE, centred=True),
     draw=lambda n, _, rng: draw(n, 1, rng),
-    solve=_solve_line,
+    solve=lambda begin, eta, grid: _solve(begin, _LINE_MACH, eta, grid, cells=_LINE_CELLS, side=_LINE_SIDE),
     symmetry="shift",
     extent=(-_LINE_SIDE / 2, _LINE_SIDE / 2),
     chunk=64,
@@ -64,7 +59,7 @@ SQUARE = Problem(
     channels=_FIELDS[:4],
     layout=lambda grid: ArraysLayout(grid=grid, fields=_FIELDS[:4], axes=2),
     draw=lambda n, _, rng: draw(n, 2, rng),
-    solve=_solve_square,
+    solve=partial(_solve, cells=_SQUARE_CELLS),
     symmetry="shift",
     chunk=8,
     cells_of=lambda points, *_: whole_cells(points, _SQUARE_CELLS),
@@ -77,7 +72,7 @@ CUBE = Problem(
     channels=_FIELDS,
     layout=lambda grid: ArraysLayout(grid=grid, fields=_FIELDS, axes=3),
     draw=lambda n, _, rng: draw(n, 3, rng),
-    solve=_solve_cube,
+    solve=_solve,
     symmetry="shift",
     chunk=2,
 )
