@@ -44,7 +44,6 @@ def wrong_values(config: TrainConfig, world_size: int) -> list[Fault]:
         *tasks_checks(config),
         *batch_checks(config, world_size),
         *_objective_checks(config),
-        *_frozen_checks(config),
         *validation_checks(config),
         *_engine_checks(config, world_size),
         *(_deterministic_checks(config) if config.deterministic else ()),
@@ -61,17 +60,12 @@ def _objective_checks(config: TrainConfig) -> list[Check]:
             config.objective.conservation > 0 and all(data.steady for data in config.data),
             "objective.conservation",
             "expected a task with time: a steady problem has nothing to conserve",
-        )
-    ]
-
-
-def _frozen_checks(config: TrainConfig) -> list[Check]:
-    return [
+        ),
         (
             config.freeze != "off" and config.model.name != "latent",
             "freeze",
             f"expected the model latent, got {config.model.name}, which has no codec",
-        )
+        ),
     ]
 
 
