@@ -13,8 +13,6 @@ from vastrun.launcher.ui.render.amounts import usd
 from vastrun.launcher.ui.render.batch import progress_line
 from vastrun.launcher.ui.render.verdict import cause_line, lease_line
 
-Document = Mapping[str, Any]
-
 _TITLES: Mapping[NotificationKind, str] = {
     NotificationKind.BUDGET_50: "50% of its money is spent",
     NotificationKind.BUDGET_80: "80% of its money is spent",
@@ -30,7 +28,7 @@ _RUN_KEYS = ("job", "provider", "phase", "verdict", "cause", "detail", "step", "
 _PROGRESS_KEYS = ("points", "succeeded", "failed", "running", "waiting")
 
 
-def notification_document(notification: Notification) -> Document:
+def notification_document(notification: Notification) -> Mapping[str, Any]:
     """Return a notification as a document; the first line of its `text` is a title."""
     run, batch, progress = notification.run, notification.batch, notification.progress
     if batch is not None and progress is not None:
