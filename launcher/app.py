@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from vastrun.launcher.core.job import JobSpec
     from vastrun.launcher.decisions.history import SpeedHistory
     from vastrun.launcher.image.lock import Lock
-    from vastrun.launcher.notifications.delivery import Sender
+    from vastrun.launcher.notifications import Sender
     from vastrun.launcher.ui.screen import StreamScreen
 
 DEFAULT_PROVIDER = "local"
@@ -279,7 +279,7 @@ class App:
 
     def notifier(self, say: Callable[[str], None]) -> Sender:
         """Return what sends notifications; `say` reports those that it cannot deliver."""
-        from vastrun.launcher.notifications.delivery import Sender
+        from vastrun.launcher.notifications import Sender
         from vastrun.launcher.ui.render.notifications import notification_document
 
         return Sender(self._environ, say, notification_document)

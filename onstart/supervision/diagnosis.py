@@ -24,8 +24,7 @@ from vastrun.contract.outcome import (
 )
 from vastrun.onstart.logged_error import Raised, last_abort, last_raised
 from vastrun.onstart.nodes import ThisNode
-from vastrun.onstart.supervision.failure_causes import Failure, measured_cause
-from vastrun.onstart.supervision.failure_line import failure_line, where_text
+from vastrun.onstart.supervision.failure_causes import Failure, failure_line, measured_cause, where_text
 from vastrun.onstart.supervision.launch_agent import AgentRecord
 from vastrun.onstart.supervision.native_stack import read_crash
 from vastrun.onstart.supervision.progress import beat_of

@@ -14,7 +14,7 @@ from vastrun.launcher.core import Cause, Phase, Proof, Run, StepEnd
 from vastrun.launcher.core.batch import Batch
 from vastrun.launcher.core.left_out import bytes_text
 from vastrun.launcher.decisions.advice import advice_for
-from vastrun.launcher.decisions.idle_gpus import BEGINS
+from vastrun.launcher.decisions.slow_training import IDLE_GPUS
 from vastrun.launcher.gate.text import one_line
 from vastrun.launcher.ui.document import Document
 from vastrun.launcher.ui.render.amounts import duration, left_out_lines, moment
@@ -35,7 +35,7 @@ def explanation_text(explanation: Explanation, width: int | None = None) -> str:
                 ("hang", _hang(explanation)),
                 ("measured", "\n".join(_measured(outcome.reading)) if outcome and outcome.reading else ""),
                 ("stages", stage_lines(explanation.stages, run.id)),
-                ("gpus", one_line(explanation.idle_gpus.removeprefix(BEGINS))),
+                ("gpus", one_line(explanation.idle_gpus.removeprefix(IDLE_GPUS))),
                 ("machine", one_line(explanation.slow_machine)),
                 ("starts", _starts(outcome)),
                 ("last", _last(explanation)),

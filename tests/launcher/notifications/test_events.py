@@ -8,7 +8,7 @@ from tests.runs import a_run
 from vastrun.launcher.core import Cause, Phase, Run
 from vastrun.launcher.core.bills import cost_usd
 from vastrun.launcher.decisions.policy import DESTROY_TRIES
-from vastrun.launcher.notifications.events import NotificationKind, kinds_due
+from vastrun.launcher.notifications import NotificationKind, kinds_due
 
 RUN = a_run(provider="fake", phase=Phase.TRAIN, usd_per_hour=3.6, rented_at=0.0)
 ENDED = replace(RUN, phase=Phase.ENDED, released_at=100.0)

@@ -8,7 +8,7 @@ import pytest
 
 from tests.onstart.supervision.launches import Launched
 from vastrun.contract.outcome import RankEnd, Reason
-from vastrun.onstart.supervision.failure_line import failure_line, where_text
+from vastrun.onstart.supervision.failure_causes import failure_line, where_text
 
 FAILED = RankEnd(rank=1, exit_code=3, step=7, activity="data", last_lines="almost done\nboom")
 KILLED_RANK = replace(FAILED, exit_code=-11, signal="SIGSEGV")
