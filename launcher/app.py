@@ -40,16 +40,13 @@ if TYPE_CHECKING:
     from vastrun.launcher.commands.estimate import WorkloadEstimator
     from vastrun.launcher.commands.export import Exporter
     from vastrun.launcher.commands.rehearse import Rehearsal
-    from vastrun.launcher.commands.service import UserService
     from vastrun.launcher.core.job import JobSpec
     from vastrun.launcher.decisions.history import SpeedHistory
     from vastrun.launcher.image.lock import Lock
-    from vastrun.launcher.notifications.delivery import Sender
+    from vastrun.launcher.notifications import Sender
     from vastrun.launcher.ui.screen import StreamScreen
 
 DEFAULT_PROVIDER = "local"
-_PROGRAM = "from vastrun.launcher.cli import main; main()"
-"""Program that runs vastrun if its script is not next to the interpreter."""
 # Linux's monotonic clock stops while the computer sleeps, a Mac's does not; a rented machine costs meanwhile.
 _ELAPSED = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
@@ -282,7 +279,7 @@ class App:
 
     def notifier(self, say: Callable[[str], None]) -> Sender:
         """Return what sends notifications; `say` reports those that it cannot deliver."""
-        from vastrun.launcher.notifications.delivery import Sender
+        from vastrun.launcher.notifications import Sender
         from vastrun.launcher.ui.render.notifications import notification_document
 
         return Sender(self._environ, say, notification_document)
@@ -299,21 +296,6 @@ class App:
         from vastrun.launcher.commands.export import Exporter
 
         return Exporter(python=self.python, environment=self._inherited())
-
-    def service(self, folder: Path) -> UserService:
-        """Return the user service that serves from that folder."""
-        from vastrun.launcher.commands.service import user_service
-
-        script = Path(sys.executable).with_name("vastrun")
-        program = [str(script)] if script.exists() else [sys.executable, "-P", "-c", _PROGRAM]
-        return user_service(
-            [*program, "serve", "--driver"],
-            self._environ,
-            platform=sys.platform,
-            home=Path.home(),
-            state=self.state,
-            folder=folder,
-        )
 
     def workers(self) -> AbstractContextManager[RunThreads]:
         """Return the threads that drive many runs at once, until the last one has ended."""

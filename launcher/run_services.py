@@ -18,7 +18,7 @@ from vastrun.launcher.ui.interrupts import Interrupts
 if TYPE_CHECKING:
     from vastrun.launcher.batch.shared import BatchScreen, BatchServices, SharedRequests
     from vastrun.launcher.commands.attempts import Attempts
-    from vastrun.launcher.notifications.delivery import Sender
+    from vastrun.launcher.notifications import Sender
 
 
 def services_for(app: App, provider: str, began: float) -> Services:

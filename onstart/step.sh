@@ -16,7 +16,7 @@ run_step() {
   echo "$name" >.step && mv .step step
   take_turn "$name" || begin "$name"
   copy_output "$name"
-  wait "$child" || code=$?
+  wait "$child" 2>/dev/null || code=$?
   child=
   exec {out}<&-
   step_ended "$name" "$code"

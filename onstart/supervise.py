@@ -30,6 +30,7 @@ from vastrun.onstart.supervision.evidence import (
     Stamp,
     finish_wandb_run,
     first_reported_step,
+    printed_errors,
     read_checkpoint,
     read_final,
     read_wandb,
@@ -47,11 +48,12 @@ from vastrun.onstart.supervision.processes import adopt_orphans, kill_descendant
 from vastrun.onstart.supervision.program_files import note_files
 from vastrun.onstart.supervision.progress import last_loss
 from vastrun.onstart.supervision.ranklogs import MergedLog
+from vastrun.onstart.supervision.reading import FULL_BYTES
 from vastrun.onstart.supervision.restart_decision import agree_on_restart, unreachable_text
 from vastrun.onstart.supervision.restarts import NoRestart, Restart, Start
 from vastrun.onstart.supervision.snapshot_restore import ProgramSnapshots
 from vastrun.onstart.supervision.stop import StopRequest, stop_text
-from vastrun.onstart.supervision.watch import DRAIN_S, RESERVE_BYTES, StartRanks, run_ranks
+from vastrun.onstart.supervision.watch import DRAIN_S, StartRanks, run_ranks
 
 _KILL_S = 5.0
 
@@ -67,7 +69,7 @@ def main(begin: StartRanks | None = None) -> int:
     # Space on a full disk: the file is deleted before the outcome is written.
     reserve = box / layout.RUN / ".reserve"
     reserve.parent.mkdir(parents=True, exist_ok=True)
-    reserve.write_bytes(bytes(RESERVE_BYTES))
+    reserve.write_bytes(bytes(FULL_BYTES))
     try:
         job = Job.read(box)
         this_node = this_node_of(job.nodes, os.environ)
@@ -255,6 +257,8 @@ def conclude(
         first_failure=diagnosis.first_failure,
         hang=observed.hang,
         idle_gpus=observed.idle_gpus,
+        reading=observed.reading,
+        printed_errors=printed_errors(box, job, diagnosis),
         stop_cause=observed.stop_cause,
         stop_sent_at=diagnosis.stop_sent_at,
         stop_sent_step=None if diagnosis.stop_sent_at is None else observed.stopped_at_step,

@@ -26,12 +26,12 @@ began=$SECONDS
 rm -rf "$environment"
 .venv/bin/python -m venv "$environment"
 mapfile -t pinned < <(for tool in "${tools[@]}"; do grep "^$tool==" constraints.txt; done)
-bring "$1" launcher apprise docker notebook prometheus team tpe push
+bring "$1" launcher apprise docker pandas prometheus team tpe push
 try_launcher tests/launcher/config/test_{config,json_schema}.py tests/launcher/cli/test_{completion,help,plan}.py \
 	tests/launcher/ssh/test_{connecting,files,keys}.py tests/launcher/providers/docker \
 	tests/launcher/ledger/test_team.py tests/launcher/batch/test_search.py tests/onstart/transfer/test_push.py \
 	tests/launcher/notifications/test_apprise.py tests/launcher/ui/web/test_prometheus.py \
-	tests/launcher/api/test_notebooks.py
+	tests/launcher/api/test_results.py
 bring "$1" vast
 try_launcher tests/launcher/providers/vast/test_{account,offers,rental,transport}.py tests/launcher/ssh/test_keys.py
 echo "the $1 versions of all dependencies: the launcher works ($((SECONDS - began)) s)"

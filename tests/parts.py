@@ -89,12 +89,6 @@ PARTS: Mapping[str, Part] = {
         debian="sudo mount -o remount,gid=5 /dev/pts",
     ),
     "ssh": Part(what="OpenSSH's client", is_here=_has("ssh"), debian="sudo apt-get install openssh-client"),
-    "jupyter": Part(
-        what="a notebook's kernel",
-        is_here=lambda: all(map(find_spec, ("nbclient", "ipykernel", "pandas"))),
-        debian="make .venv/stamps/dev",
-        macos="make .venv/stamps/dev",
-    ),
     "rsync": Part(
         what="rsync", is_here=_has("rsync"), debian="sudo apt-get install rsync", macos="brew install rsync"
     ),

@@ -24,7 +24,6 @@ FUNCTIONS = ("compile", "search", "match", "fullmatch", "split", "sub", "findall
 
 SHORT: Mapping[str, str] = {
     "launcher/bundle/secret_values.py: _ENTRY": "a line that opens a quote closes the one before",
-    "launcher/cli/job_files.py: _LAUNCHER": "the job's own command",
     "launcher/commands/rehearse.py: _NAMES_PACKAGES": "a name of a file, of 255 bytes at most",
     "launcher/config/batch_file.py: _BETWEEN": "an option of the command line",
     "launcher/config/rules.py: _RUNS_NOTEBOOK": "the job's own command",

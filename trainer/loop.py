@@ -17,7 +17,6 @@ from vastrun.trainer.distributed.group import StopVote, join
 from vastrun.trainer.distributed.rank import Rank
 from vastrun.trainer.distributed.signals import StopSignal
 from vastrun.trainer.engine.current_stage import find_current_stage, record_result
-from vastrun.trainer.engine.memory import probe_micro_batch, train_step_with_oom_retry
 from vastrun.trainer.engine.resume import resume_session
 from vastrun.trainer.engine.session import Session
 from vastrun.trainer.engine.session_builder import set_up
@@ -50,7 +49,6 @@ def _set_up(rank: Rank, job: Job, config: TrainConfig, heart: Heartbeat) -> Sess
     session = set_up(ranks, job, config.of_stage(stage.span.name), stage)
     session = resume_session(session, found)
     check_start(session)
-    session = probe_micro_batch(session, heart)
     session.log_start()
     return session
 
@@ -65,13 +63,12 @@ def _train(
         metrics.begin_at(step, session.wandb_id, session.stage)
     profiler.begin_at(session.stage.run_step(step))
     validation = Validation(session, partial(heart.beat, step, "eval")) if config.evaluate_every else None
-    step_function = train_step_with_oom_retry if config.out_of_memory == "retry" else train_step
     nrmse, last = None, step >= config.steps
     while not last:
         started_at = time.monotonic()
         with profiler.step(session.stage.run_step(step)) as labelled:
             session.clock.begin()
-            session, losses = step_function(session, step, labelled)
+            session, losses = train_step(session, step, labelled)
             session.clock.end()
         reports.add(step, losses)
         step += 1

@@ -35,9 +35,6 @@ class Strategy:
     """Draws the weights of a model on the meta device, moves it to its device and wraps it."""
     gradient_sync: Callable[[nn.Module, bool], AbstractContextManager]
     """Context around the passes of a micro-batch: gradients are exchanged in the last one of a step."""
-    rewrap: Callable[[nn.Module], nn.Module] = lambda model: model
-    """Returns the model after passes of the bare one as if there had been none. All ranks call it; the
-    weights stay."""
     sharded: bool
     """True when a rank holds only a shard of each parameter."""
 
@@ -66,10 +63,6 @@ def _wrap_ddp(objective: Objective, config: TrainConfig, device: torch.device) -
         # trainer/workload: the wrapper reads values that say which parameters were used, and fake tensors
         # have none. The bare model does the same work in the same memory: gradients are views of the buckets.
         return objective
-    return _ddp(objective, device, find_unused=find_unused)
-
-
-def _ddp(objective: Objective, device: torch.device, *, find_unused: bool) -> DistributedDataParallel:
     return DistributedDataParallel(
         objective,
         device_ids=[device.index] if device.type == "cuda" else None,
@@ -96,14 +89,6 @@ def _ddp_gradient_sync(model: nn.Module, last: bool) -> AbstractContextManager:
     if last or not isinstance(model, DistributedDataParallel):
         return nullcontext()
     return model.no_sync()
-
-
-def _rewrap_ddp(model: DistributedDataParallel) -> DistributedDataParallel:
-    """Wrap the bare model again: the old wrapper has recorded which parameters passes of the bare model used.
-
-    It would expect gradients of these in the next step, which may belong to another task.
-    """
-    return _ddp(model.module, next(model.parameters()).device, find_unused=model.find_unused_parameters)
 
 
 def _shard_blocks(objective: Objective, config: TrainConfig, device: torch.device) -> nn.Module:
@@ -175,6 +160,6 @@ def _fsdp2_gradient_sync(model: Objective, last: bool) -> Iterator[None]:
 
 STRATEGIES = {
     "single": Strategy(wrap=_wrap_single, gradient_sync=lambda *_: nullcontext(), sharded=False),
-    "ddp": Strategy(wrap=_wrap_ddp, gradient_sync=_ddp_gradient_sync, rewrap=_rewrap_ddp, sharded=False),
+    "ddp": Strategy(wrap=_wrap_ddp, gradient_sync=_ddp_gradient_sync, sharded=False),
     "fsdp2": Strategy(wrap=_shard_blocks, gradient_sync=_fsdp2_gradient_sync, sharded=True),
 }

@@ -5,14 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 from vastrun.launcher.api.drivers import Target
-from vastrun.launcher.api.results import BatchResults, BatchStatus, PointRow, batch_card, batch_line
+from vastrun.launcher.api.results import BatchResults, BatchStatus, PointRow, batch_text
 from vastrun.launcher.api.session import ApiSession
 from vastrun.launcher.batch.results import PointResult, results_of, row_in, states_in
 from vastrun.launcher.batch.schedule import holding_runs
 from vastrun.launcher.core import Cause, Phase, UserRequest
 from vastrun.launcher.core.errors import HeldError, UsageError, VastrunError
 from vastrun.launcher.ports import Ledger
-from vastrun.launcher.ui.render.notebook import text
 
 
 class BatchHandle:
@@ -53,7 +52,7 @@ class BatchHandle:
         return self._session.wait(self._poll, timeout, f"batch {self.name}")
 
     def watch(self, timeout: float | None = None) -> BatchResults:
-        """Wait as `wait`, with a live display: a card in a notebook, a line on stderr elsewhere."""
+        """Wait as `wait`, with the progress as a line on stderr."""
         return self._session.watch(self._poll, timeout, f"batch {self.name}", self)
 
     def results(self) -> BatchResults:
@@ -89,23 +88,14 @@ class BatchHandle:
         self._ensure_driven()
         return count
 
+    def __str__(self) -> str:
+        try:
+            return f"batch {self.name}: {batch_text(self.status())}"
+        except VastrunError:
+            return f"batch {self.name}"
+
     def __repr__(self) -> str:
-        try:
-            status = self.status()
-        except VastrunError:
-            return f"<batch {self.name}>"
-        ended = status.points - status.waiting - status.running
-        return f"<batch {self.name}: {ended}/{status.points} ended, ${status.spent_usd:.3f}>"
-
-    def _repr_html_(self) -> str:
-        try:
-            return batch_card(self.name, self.status(), self.results())
-        except VastrunError:
-            return text(repr(self))
-
-    def progress_line(self) -> str:
-        """Return the numbers of points and the cost as one line. Raises StorageError."""
-        return batch_line(self.name, self.status())
+        return f"<{self}>"
 
     def _ensure_driven(self) -> None:
         self._session.pop_ended_driver(self._target)  # drop its error: a new driver starts
@@ -148,6 +138,7 @@ def _row(result: PointResult) -> PointRow:
         verdict=result.verdict,
         cause=None if run is None or result.verdict is None else run.cause,
         metric=result.metric,
+        diverged=result.diverged,
         step=result.step,
         hours=result.hours,
         usd=result.usd,

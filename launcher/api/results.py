@@ -1,4 +1,4 @@
-"""Results: the status and the end of runs and batches, as cards of a notebook, lines and data frames."""
+"""Results: the status and the end of runs and batches, as lines, tables and data frames."""
 
 from __future__ import annotations
 
@@ -12,9 +12,8 @@ from vastrun.launcher.core import Cause, Cost, Phase, Proof, Verdict
 from vastrun.launcher.core.batch import BatchProgress
 from vastrun.launcher.core.errors import UsageError
 from vastrun.launcher.package_files import install_command
-from vastrun.launcher.ui.render.notebook import card, curve, table
-
-Points = Sequence[tuple[float, float]]
+from vastrun.launcher.ui.render.batch_results import values_text
+from vastrun.launcher.ui.render.table import table
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,23 +67,9 @@ class RunResult:
         """True if every proof of success exists and holds."""
         return self.verdict is Verdict.SUCCEEDED
 
-    def _repr_html_(self) -> str:
-        facts = {
-            "cause": "" if self.cause is None else f"{self.cause}: {self.detail}",
-            "step": f"{self.step:,}",
-            "cost": f"${self.usd:.3f}" + _attempts(len(self.attempts)),
-            "outputs": str(self.outputs),
-        }
-        scores = [(name, f"{value:.4g}") for name, value in self.scores.items()]
-        doubts = [(proof.name, proof.text) for proof in self.proofs if not proof.holds]
-        return card(
-            f"run {self.id}",
-            str(self.verdict or "open"),
-            tone_of(self.verdict),
-            facts,
-            table(("score", "value"), scores) if scores else "",
-            table(("proof that does not hold", ""), doubts, wraps=True) if doubts else "",
-        )
+    def __repr__(self) -> str:
+        cause = "" if self.cause is None else f", {self.cause}: {self.detail}"
+        return f"<result of {self.id}: {self.verdict or 'open'}, step {self.step}, ${self.usd:.3f}{cause}>"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,7 +97,9 @@ class PointRow:
     cause: Cause | None
     """Cause of a failure."""
     metric: float | None
-    """Value of the objective's metric; None if unknown."""
+    """Value of the objective's metric; None if unknown or diverged."""
+    diverged: bool = False
+    """Its last value is not a finite number."""
     step: int
     hours: float
     """Hours from rent to release, all attempts together."""
@@ -125,7 +112,7 @@ class PointRow:
 
 
 class BatchResults(list[PointRow]):
-    """The results of a batch, the best first: a list of `PointRow`, which a notebook shows as a table."""
+    """The results of a batch, the best first: a list of `PointRow` that is shown as a table."""
 
     def to_dataframe(self) -> Any:
         """Return a pandas.DataFrame with a row for each point. Raises UsageError without pandas.
@@ -135,8 +122,19 @@ class BatchResults(list[PointRow]):
         plain = [field.name for field in fields(PointRow) if field.name != "values"]
         return data_frame([_record(row, plain) for row in self], plain)
 
-    def _repr_html_(self) -> str:
-        return rows_table(self)
+    def __repr__(self) -> str:
+        rows = [
+            (
+                values_text(row.values),
+                str(row.verdict or ("open" if row.run else "waiting")),
+                "diverged" if row.diverged else "-" if row.metric is None else f"{row.metric:.4g}",
+                str(row.step),
+                f"${row.usd:.3f}",
+                row.run or "-",
+            )
+            for row in self
+        ]
+        return table(("VALUES", "VERDICT", "METRIC", "STEP", "COST", "RUN"), rows, right=(2, 3, 4))
 
 
 def _record(row: PointRow, plain: Sequence[str]) -> dict[str, Any]:
@@ -144,35 +142,6 @@ def _record(row: PointRow, plain: Sequence[str]) -> dict[str, Any]:
     texts = {name: str(own[name]) for name in ("verdict", "cause", "outputs") if own[name] is not None}
     values = {f"values.{key}" if key in own else key: value for key, value in row.values.items()}
     return {**own, **texts, **values}
-
-
-def rows_table(rows: Sequence[PointRow]) -> str:
-    """Return the results of a batch as a table, one column for each value that the points set."""
-    keys = list(dict.fromkeys(key for row in rows for key in row.values))
-    heads = (*keys, "verdict", "metric", "step", "cost", "run")
-    return table(
-        heads,
-        [
-            (
-                *(row.values.get(key, "") for key in keys),
-                row.verdict or ("open" if row.run else "waiting"),
-                "" if row.metric is None else f"{row.metric:.4g}",
-                row.step,
-                f"${row.usd:.3f}",
-                row.run or "",
-            )
-            for row in rows
-        ],
-    )
-
-
-def tone_of(verdict: Verdict | None) -> str:
-    """Return the tone of the badge of a verdict."""
-    return "busy" if verdict is None else "good" if verdict is Verdict.SUCCEEDED else "bad"
-
-
-def _attempts(count: int) -> str:
-    return f" for {count} attempts" if count > 1 else ""
 
 
 def data_frame(records: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> Any:
@@ -183,62 +152,24 @@ def data_frame(records: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> 
     try:
         pandas = import_module("pandas")
     except ModuleNotFoundError as error:
-        raise UsageError("pandas is not installed", hint=install_command("notebook")) from error
+        raise UsageError("pandas is not installed", hint=install_command("pandas")) from error
     names = list(dict.fromkeys((*columns, *(name for record in records for name in record))))
     return pandas.DataFrame(list(records), columns=names)
 
 
-def run_card(run_id: str, status: RunStatus, metric: str, points: Points) -> str:
-    """Return the card of a run, with the curve of one metric."""
-    facts = {"step": _progress(status), "cost": _cost(status)}
-    if status.verdict is None and not status.is_driven and status.phase is not Phase.ENDED:
-        facts["launcher"] = "none; wait() or resume() starts one"
-    return card(f"run {run_id}", _state(status), tone_of(status.verdict), facts, curve(metric, points))
+def run_text(status: RunStatus, loss: float | None) -> str:
+    """Return state, step, loss and cost of a run on one line."""
+    parts = (
+        str(status.verdict or status.phase),
+        f"step {status.step:,}" + (f" of {status.steps:,}" if status.steps else ""),
+        "" if loss is None else f"loss {loss:.4g}",
+        _cost(status.usd, 0.0 if status.verdict else status.usd_per_hour),
+    )
+    return ", ".join(filter(None, parts))
 
 
-def run_line(run_id: str, status: RunStatus, loss: float | None) -> str:
-    """Return the progress of a run as one line."""
-    figure = "" if loss is None else f"loss {loss:.4g}"
-    parts = (run_id, _state(status), f"step {_progress(status)}", figure, _cost(status))
-    return "  ".join(part for part in parts if part)
-
-
-def batch_card(name: str, status: BatchStatus, rows: Sequence[PointRow]) -> str:
-    """Return the card of a batch, with its results, the best first."""
-    of_budget = "" if status.budget_usd is None else f" of ${status.budget_usd:.2f}"
-    facts = {
-        "points": _counts(status),
-        "cost": f"${status.spent_usd:.3f}{of_budget}" + _hourly(status.usd_per_hour),
-        "ended early": status.reason,
-    }
-    is_open = status.running or (status.waiting and status.is_driven)
-    state = "running" if is_open else "ended" if not status.waiting else "stopped"
-    tone = "busy" if is_open else "bad" if status.failed else "good" if not status.waiting else "still"
-    return card(f"batch {name}", state, tone, facts, rows_table(rows))
-
-
-def batch_line(name: str, status: BatchStatus) -> str:
-    """Return the progress of a batch as one line."""
-    return f"{name}  {_counts(status)}  ${status.spent_usd:.3f}{_hourly(status.usd_per_hour)}"
-
-
-def _state(status: RunStatus) -> str:
-    return str(status.verdict or status.phase)
-
-
-def _progress(status: RunStatus) -> str:
-    return f"{status.step:,} of {status.steps:,}" if status.steps else f"{status.step:,}"
-
-
-def _cost(status: RunStatus) -> str:
-    return f"${status.usd:.3f}" + ("" if status.verdict else _hourly(status.usd_per_hour))
-
-
-def _hourly(usd_per_hour: float) -> str:
-    return f" (${usd_per_hour:.2f} an hour)" if usd_per_hour else ""
-
-
-def _counts(status: BatchStatus) -> str:
+def batch_text(status: BatchStatus) -> str:
+    """Return the numbers of points and the cost of a batch on one line."""
     counts = {
         "running": status.running,
         "waiting": status.waiting,
@@ -246,4 +177,9 @@ def _counts(status: BatchStatus) -> str:
         "pruned": status.pruned,
     }
     parts = [f"{number:,} {name}" for name, number in counts.items() if number]
-    return ", ".join([f"{status.ended:,} of {status.points:,} ended", *parts])
+    cost = _cost(status.spent_usd, status.usd_per_hour)
+    return ", ".join([f"{status.ended:,} of {status.points:,} ended", *parts, cost])
+
+
+def _cost(usd: float, usd_per_hour: float) -> str:
+    return f"${usd:.3f}" + (f" (${usd_per_hour:.2f} an hour)" if usd_per_hour else "")

@@ -10,7 +10,7 @@ from typing import Any
 
 from vastrun.contract import layout
 from vastrun.launcher.api.drivers import Target
-from vastrun.launcher.api.results import RunResult, RunStatus, data_frame, run_card, run_line
+from vastrun.launcher.api.results import RunResult, RunStatus, data_frame, run_text
 from vastrun.launcher.api.session import ApiSession
 from vastrun.launcher.commands.attempts import Attempts
 from vastrun.launcher.commands.chains import attempt_after, chain_of, is_retry_missing
@@ -27,7 +27,6 @@ from vastrun.launcher.outputs.folder import Outputs
 from vastrun.launcher.outputs.index import metric_lines
 from vastrun.launcher.ports import Ledger
 from vastrun.launcher.ui.render.loglines import LogFilter, LogLine, chosen, lines_of, shown
-from vastrun.launcher.ui.render.notebook import text
 from vastrun.launcher.ui.render.why import explanation_text
 
 POLL_INTERVAL_S = 0.5
@@ -74,7 +73,7 @@ class RunHandle:
         return self._session.wait(self._poll, timeout, f"run {self.id}")
 
     def watch(self, timeout: float | None = None) -> RunResult:
-        """Wait as `wait`, with a live display: a card in a notebook, a line on stderr elsewhere."""
+        """Wait as `wait`, with the progress as a line on stderr."""
         return self._session.watch(self._poll, timeout, f"run {self.id}", self)
 
     def result(self) -> RunResult:
@@ -135,23 +134,15 @@ class RunHandle:
             self._session.pop_ended_driver(_target(run))  # drop its error: a new driver starts
         self._poll()
 
+    def __str__(self) -> str:
+        try:
+            loss = Outputs(self._newest()).newest_metrics().get("loss")
+            return f"run {self.id}: {run_text(self.status(), loss)}"
+        except VastrunError:
+            return f"run {self.id}"
+
     def __repr__(self) -> str:
-        try:
-            status = self.status()
-        except VastrunError:
-            return f"<run {self.id}>"
-        return f"<run {self.id}: {status.verdict or status.phase}, step {status.step}, ${status.usd:.3f}>"
-
-    def _repr_html_(self) -> str:
-        try:
-            return run_card(self.id, self.status(), *_curve_of(self._newest()))
-        except VastrunError:
-            return text(repr(self))
-
-    def progress_line(self) -> str:
-        """Return phase, step, loss and cost as one line. Raises StorageError."""
-        loss = Outputs(self._newest()).newest_metrics().get("loss")
-        return run_line(self.id, self.status(), loss)
+        return f"<{self}>"
 
     def _newest(self) -> Run:
         return self._attempts()[-1]
@@ -249,13 +240,6 @@ def is_driven(ledger: Ledger, target: Target) -> bool:
     if target.kind == "batch":
         return ledger.batches.is_driven(target.name)
     return ledger.driver(attempts_from(ledger, ledger.get(target.name))[-1].id) is not None
-
-
-def _curve_of(run: Run) -> tuple[str, Sequence[tuple[int, float]]]:
-    """Return the loss by step, or else the first metric that the run has."""
-    outputs = Outputs(run)
-    names = ("loss", *(name for name in outputs.newest_metrics() if name != "step"))
-    return next(((name, points) for name in names if len(points := outputs.curve(name)) > 1), ("", ()))
 
 
 def start_run(

@@ -8,8 +8,7 @@ import shutil
 import sys
 import threading
 from collections.abc import Callable
-from importlib import import_module
-from typing import Any, Protocol, TextIO, TypeVar
+from typing import TextIO, TypeVar
 
 from vastrun.launcher.api.drivers import ProcessDriver, StartDriver, Target
 from vastrun.launcher.app import App
@@ -86,9 +85,9 @@ class ApiSession:
                 raise TimeoutError(f"{what} has not ended within {timeout:g} s")
             clock.sleep(min(POLL_INTERVAL_S, left_s))
 
-    def watch(self, poll: Callable[[], _T | None], timeout: float | None, what: str, shown: Shown) -> _T:
-        """Wait as `wait`, and show the progress meanwhile."""
-        display = live_display(shown)
+    def watch(self, poll: Callable[[], _T | None], timeout: float | None, what: str, shown: object) -> _T:
+        """Wait as `wait`, with the text of `shown` on stderr meanwhile."""
+        display = ProgressLine(shown, sys.stderr)
         try:
             return self.wait(refreshed(poll, display, self.now), timeout, what)
         finally:
@@ -114,48 +113,18 @@ class _NullStream(io.TextIOBase):
         return len(text)
 
 
-class Shown(Protocol):
-    """A run or a batch with a display of its progress."""
-
-    def _repr_html_(self) -> str: ...
-
-    def progress_line(self) -> str:
-        """Return the progress as one line, without control characters."""
-
-
-class NotebookDisplay:
-    """A card below the cell."""
-
-    interval_s = _REFRESH_INTERVAL_S
-
-    def __init__(self, shown: Shown, ipython: Any) -> None:
-        """`ipython`: the module IPython.display."""
-        self._shown, self._ipython = shown, ipython
-        self._handle: Any = None
-
-    def refresh(self) -> None:
-        """Replace the card."""
-        html = self._ipython.HTML(self._shown._repr_html_())
-        if self._handle is None:
-            self._handle = self._ipython.display(html, display_id=True)
-        else:
-            self._handle.update(html)
-
-    def close(self) -> None:
-        """Do nothing: the card stays."""
-
-
-class TerminalDisplay:
+class ProgressLine:
     """One line of stderr, replaced in place in a terminal; elsewhere a new line when it has changed."""
 
-    def __init__(self, shown: Shown, stream: TextIO) -> None:
+    def __init__(self, shown: object, stream: TextIO) -> None:
+        """`shown`: its text is the progress, without control characters."""
         self._shown, self._stream, self._is_live = shown, stream, stream.isatty()
         self._last = ""
         self.interval_s = _REFRESH_INTERVAL_S if self._is_live else _LINE_INTERVAL_S
 
     def refresh(self) -> None:
         """Print the line."""
-        line = self._shown.progress_line()
+        line = str(self._shown)
         if self._is_live:
             self._stream.write(f"\r{line[: shutil.get_terminal_size().columns - 1]}\x1b[K")
         elif line != self._last:
@@ -170,17 +139,8 @@ class TerminalDisplay:
             self._stream.flush()
 
 
-def live_display(shown: Shown) -> NotebookDisplay | TerminalDisplay:
-    """Return the display for the place where this program runs."""
-    ipython = sys.modules.get("IPython")  # not imported: elsewhere it is slow, and may be missing
-    shell = None if ipython is None else ipython.get_ipython()
-    if getattr(shell, "kernel", None) is not None:
-        return NotebookDisplay(shown, import_module("IPython.display"))
-    return TerminalDisplay(shown, sys.stderr)
-
-
 def refreshed(
-    poll: Callable[[], _T | None], display: NotebookDisplay | TerminalDisplay, now: Callable[[], float]
+    poll: Callable[[], _T | None], display: ProgressLine, now: Callable[[], float]
 ) -> Callable[[], _T | None]:
     """Return `poll` with a refresh of the display at intervals, and once the result is there."""
     refreshed_at = float("-inf")

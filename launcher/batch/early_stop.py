@@ -39,7 +39,9 @@ def runs_to_prune(
     still have steps to do; no other is pruned. The result depends on nothing else, so that a launcher that
     takes over decides the same.
     """
-    curves_by_run = {run: _to_rising_curve(curve, goal) for run, curve in curves.items()}
+    curves_by_run = {
+        run: _to_rising_curve(curve, goal, lost=2 if run in running else 1) for run, curve in curves.items()
+    }
     curves_by_run = {run: curve for run, curve in curves_by_run.items() if curve.steps}
     judged = {run: curves_by_run[run] for run in sorted(running) if run in curves_by_run}
     found = (
@@ -104,11 +106,16 @@ class _RisingCurve:
         return self.sign * cost + 0.0  # never -0
 
 
-def _to_rising_curve(curve: Curve, goal: Goal) -> _RisingCurve:
-    """Return the curve with rising steps: values of later steps before a restart do not count."""
+def _to_rising_curve(curve: Curve, goal: Goal, lost: int) -> _RisingCurve:
+    """Return the curve with rising steps: values of later steps before a restart do not count.
+
+    `lost`: number of last values that are all no numbers when it diverged, which no earlier value makes good.
+    """
     sign, rising = 1 if goal == "min" else -1, _rising(curve)
     # A run whose loss is infinite has diverged, whichever end is best.
     costs = [sign * float(value) + 0.0 if abs(value) <= _MAX_VALUE else math.inf for _, value in rising]
+    if min(costs[-lost:], default=0.0) == math.inf:
+        costs = [math.inf] * len(costs)
     return _RisingCurve(steps=[step for step, _ in rising], costs=costs, sign=sign)
 
 
@@ -162,7 +169,8 @@ def _below_the_bar(
             continue
         cost = curve.cost_at(rung)
         if cost == math.inf > costs[0]:  # also where so many diverged that they are among the best
-            yield Pruning(run=run, reason=f"at step {rung} its {rule.metric} is not a number")
+            step = curve.last_step if min(curve.costs) == math.inf else rung
+            yield Pruning(run=run, reason=f"its {rule.metric} is not a number at step {step:g}")
         elif cost > bar:
             value, bar_text = _to_distinct_text(curve.shown(cost), curve.shown(bar))
             share = _SHARES.get(rule.factor, f"1/{rule.factor}")
@@ -192,7 +200,7 @@ def _by_median(
             continue
         best, usual = min(curve.costs), median(means)
         if best == math.inf > usual:
-            yield Pruning(run=run, reason=f"its {rule.metric} was not a number at any step up to {step:g}")
+            yield Pruning(run=run, reason=f"its {rule.metric} is not a number at step {step:g}")
         elif best > usual:
             value, bar = _to_distinct_text(curve.shown(best), curve.shown(usual))
             yield Pruning(

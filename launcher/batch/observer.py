@@ -11,8 +11,7 @@ from vastrun.launcher.batch.shared import BatchServices
 from vastrun.launcher.config import read_job
 from vastrun.launcher.core import Phase, Run, UserRequest
 from vastrun.launcher.core.batch import Batch, BatchProgress, EarlyStop, Goal, Pruning
-from vastrun.launcher.notifications.delivery import DiaryNotifier
-from vastrun.launcher.notifications.events import Notification, batch_kinds_due
+from vastrun.launcher.notifications import DiaryNotifier, Notification, batch_kinds_due
 from vastrun.launcher.outputs.folder import Outputs
 from vastrun.launcher.ports import Ledger
 

@@ -5,12 +5,12 @@ report.
 from __future__ import annotations
 
 import math
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from vastrun.launcher.batch.analysis import FinishedPoint, Influence, influences, pareto_front
 from vastrun.launcher.batch.schedule import BatchRow, PointState, holding_runs, progress_of_batch, states_of
-from vastrun.launcher.core import Run, Verdict
+from vastrun.launcher.core import Cause, Run, Verdict
 from vastrun.launcher.core.batch import Batch, BatchObjective, BatchPoint, BatchProgress
 from vastrun.launcher.core.bills import cost_usd, rented_seconds
 from vastrun.launcher.core.labels import POOL
@@ -36,7 +36,9 @@ class PointResult:
     """Its last attempt; None: it was not started."""
     verdict: Verdict | None
     metric: float | None
-    """Value of the objective; None: unknown, or not yet known."""
+    """Value of the objective; None: unknown, not yet known, or diverged."""
+    diverged: bool = False
+    """Its last value is not a finite number."""
     step: int
     hours: float
     """All attempts together, from rent to release."""
@@ -47,17 +49,20 @@ class PointResult:
 
 
 def results_of(states: Sequence[PointState], objective: BatchObjective, now: float) -> list[PointResult]:
-    """Return a row for each point, the best first; those without the metric follow in their order."""
-    rows = [_result(state, objective, now) for state in states]
-    return sorted(rows, key=lambda row: objective.sort_key(row.metric))
+    """Return a row for each point, the best first; then those without the metric, then the diverged ones."""
+    rows, sign = [_result(state, objective, now) for state in states], 1 if objective.goal == "min" else -1
+    return sorted(rows, key=lambda row: (row.diverged, row.metric is None, sign * (row.metric or 0.0)))
 
 
 def _result(state: PointState, objective: BatchObjective, now: float) -> PointResult:
+    value = None if state.last is None else metric_of(state.last, objective.metric)
+    diverged = value is not None and math.isnan(value)
     return PointResult(
         point=state.point,
         run=state.last,
         verdict=state.verdict,
-        metric=None if state.last is None else metric_of(state.last, objective.metric),
+        metric=None if diverged else value,
+        diverged=diverged,
         step=0 if state.last is None else state.last.step,
         hours=sum(rented_seconds(run, now) for run in state.rows) / 3600,
         usd=sum(cost_usd(run, now) for run in state.rows),
@@ -78,24 +83,65 @@ def _restart_usd(run: Run) -> float:
     return start_usd + (START_S + (tail_s or 0.0)) * run.usd_per_hour / 3600
 
 
-def finished_in(rows: Iterable[PointResult]) -> list[FinishedPoint]:
-    """Return the points that succeeded with a value of the metric, to be compared."""
+def metric_of(run: Run, name: str) -> float | None:
+    """Return the run's `scores.NAME`, or the last value of NAME in its metrics.
+
+    None where it has none, NaN where the run diverged: a value before does not count then.
+    """
+    outputs = Outputs(run)
+    if run.cause is Cause.DIVERGED:
+        return math.nan
+    if not name.startswith(_SCORES):
+        curve = outputs.curve(name)
+        return curve[-1][1] if curve else None
+    outcome, name = outputs.outcome(), name.removeprefix(_SCORES)
+    scores: dict[str, float] = (outcome.scores if outcome else None) or {}
+    # The record lacks the errors of rollouts that diverged, since JSON has no infinity.
+    is_lost = name not in scores and scores.get(f"{name.rpartition('_')[0]}_diverged")
+    return math.nan if is_lost else scores.get(name)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SameResults:
+    """Points whose programs reported the same to the last digit, although their values differ."""
+
+    points: Sequence[int]
+    """Numbers of the points."""
+    keys: Sequence[str]
+    """Keys of the values in which they differ."""
+
+
+def same_results(rows: Iterable[PointResult], objective: BatchObjective) -> list[SameResults]:
+    """Return the groups of ended points with the same results, by number.
+
+    Compares all values of the metric and of the loss. A curve of one value says nothing: two programs that
+    differ may both end with an accuracy of 1.
+    """
+    known = [row for row in rows if row.verdict is not None and (row.metric is not None or row.diverged)]
+    often, points_by_curves = (
+        Counter(row.metric for row in known),
+        defaultdict[object, list[BatchPoint]](list),
+    )
+    for row in sorted(known, key=lambda row: row.point.number):
+        if often[row.metric] > 1 and (curves := _curves_text(row, {objective.metric, "loss"})):
+            points_by_curves[row.metric, curves].append(row.point)
     return [
-        FinishedPoint(id=row.point.id, values=row.point.values, metric=row.metric, usd=row.usd)
-        for row in rows
-        if row.verdict is Verdict.SUCCEEDED and row.metric is not None
+        SameResults(points=[point.number for point in points], keys=_differing_keys(points))
+        for points in points_by_curves.values()
+        if len(points) > 1
     ]
 
 
-def metric_of(run: Run, name: str) -> float | None:
-    """Return the run's `scores.NAME`, or the last value of NAME in its metrics; None where it has none."""
-    outputs = Outputs(run)
-    if not name.startswith(_SCORES):
-        values = [value for _, value in outputs.curve(name) if math.isfinite(value)]
-        return values[-1] if values else None
-    outcome = outputs.outcome()
-    scores: dict[str, float] = (outcome.scores if outcome else None) or {}
-    return scores.get(name.removeprefix(_SCORES))
+def _curves_text(row: PointResult, names: Iterable[str]) -> str:
+    """Return the curves of a point, to compare; empty where none has two values."""
+    curves = [Outputs(row.run).curve(name) for name in sorted(names)] if row.run else []
+    is_telling = any(len({value for _, value in curve if math.isfinite(value)}) > 1 for curve in curves)
+    return repr(curves) if is_telling else ""
+
+
+def _differing_keys(points: Sequence[BatchPoint]) -> list[str]:
+    keys = dict.fromkeys(key for point in points for key in point.values)
+    return [key for key in keys if len({repr(point.values.get(key)) for point in points}) > 1]
 
 
 def states_in(ledger: Ledger, name: str) -> list[PointState]:
@@ -120,8 +166,7 @@ class BatchReport:
     progress: BatchProgress
     results: Sequence[PointResult]
     """The best first."""
-    front: Sequence[FinishedPoint]
-    influences: Sequence[Influence]
+    same: Sequence[SameResults]
     curve_name: str
     curves: Mapping[str, Series]
     """Series by the id of the point."""
@@ -133,15 +178,13 @@ def batch_report_of(ledger: Ledger, name: str, now: float) -> BatchReport:
     row = row_in(ledger, name, now)
     batch = row.batch
     results = results_of(row.states, batch.spec.objective, now)
-    finished = finished_in(results)
     metric = batch.spec.objective.metric
     curve_name = "loss" if metric.startswith("scores.") else metric
     return BatchReport(
         batch=batch,
         progress=row.progress,
         results=results,
-        front=pareto_front(finished, batch.spec.objective.goal),
-        influences=influences(finished),
+        same=same_results(results, batch.spec.objective),
         curve_name=curve_name,
         curves=_curves(results, curve_name),
         made_at=now,

@@ -14,7 +14,7 @@ if TYPE_CHECKING:  # `status` does not need what drives a run
     from vastrun.launcher.batch.schedule import PointState
     from vastrun.launcher.commands.attempts import Attempts
     from vastrun.launcher.core.batch import Batch, BatchProgress
-    from vastrun.launcher.notifications.delivery import Sender
+    from vastrun.launcher.notifications import Sender
 
 
 class WakeSignal(Protocol):

@@ -15,7 +15,7 @@ from vastrun.launcher.api.batches import has_held_machines
 from vastrun.launcher.api.jobs import check_upload, check_values_used
 from vastrun.launcher.app import App
 from vastrun.launcher.batch.plan import check_can_start, price, rename_for_job, submit_plan
-from vastrun.launcher.batch.results import metric_of, results_of, states_in
+from vastrun.launcher.batch.results import metric_of, results_of, same_results, states_in
 from vastrun.launcher.batch.schedule import PointState
 from vastrun.launcher.batch.search import first_points
 from vastrun.launcher.cli.background import hand_over_batch
@@ -238,7 +238,8 @@ def _what_is_left(batch: Batch, states: Sequence[PointState], request: UserReque
 def show_results(app: App, batch: Batch, states: Sequence[PointState], *, as_json: bool) -> None:
     """Print the result of each point, the best first."""
     rows = results_of(states, batch.spec.objective, app.now())
-    show(Results.of(rows, batch), results_text(rows, batch.spec, width()), as_json=as_json)
+    same = same_results(rows, batch.spec.objective)
+    show(Results.of(rows, batch, same), results_text(rows, batch.spec, width(), same), as_json=as_json)
 
 
 def exit_code(
@@ -369,7 +370,8 @@ def sweep_command(
 ) -> None:
     """Run a job with each combination of values, and show which is best.
 
-    train.optim.lr=1e-3,3e-3 tries each value; train.optim.lr=1e-4..1e-2 tries evenly spread samples.
+    train.optim.lr=1e-3,3e-3 tries each value; train.optim.lr=1e-4..1e-2 tries evenly spread samples;
+    amp=on,off with {amp:--amp} in the command tries a flag.
     Repeating the command runs only new points. For more options, write a batch file: vastrun batch.
     """
     say(f"reading {job_file}", err=True)

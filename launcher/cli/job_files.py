@@ -26,15 +26,6 @@ from vastrun.launcher.core.job import JobSpec
 from vastrun.launcher.gate.text import one_line
 from vastrun.launcher.ports import Provider
 
-_COMMENT = re.compile(r"(^|\s)#.*")
-_LAUNCHER = re.compile(
-    r"(?:^|[\s;&|({`/])(?:"
-    r"(?P<name>torchrun|deepspeed|accelerate[ \t]+launch)"
-    r"|python[\d.]*(?:[ \t]+-[A-Za-z]+)*?[ \t]+-m[ \t]+"
-    r"(?P<module>torch\.distributed\.(?:run|launch)|accelerate\.commands\.launch)"
-    r")(?=[\s;&|)]|$)"
-)
-"""Matches a program that starts ranks itself, as a word of a command."""
 _WANDB_NAMES = frozenset({"WANDB_API_KEY", "WANDB_MODE", "WANDB_DISABLED"})
 _CALLS = ("Trainer", "Fabric")
 _MAX_SHOWN = 60
@@ -110,12 +101,6 @@ def job_warnings(spec: JobSpec, offers: Sequence[Offer], *, free: bool, local: b
 
     `local`: on this computer, where a program finds the user's own logins.
     """
-    launcher = nested_launcher(spec)
-    if launcher is not None:
-        yield (
-            f"the command runs {launcher} once in each of {spec.ranks_per_node} ranks, so that "
-            f"{spec.ranks_per_node} trainings run side by side; leave {launcher} out, or set ranks: 1"
-        )
     if not local and (program := _imports_wandb(spec)) and _WANDB_NAMES.isdisjoint(_variables(spec)):
         yield (
             f"{program} imports wandb, and the job has no W&B key: add secrets: WANDB_API_KEY, "
@@ -155,19 +140,6 @@ def _code_warnings(spec: JobSpec) -> Iterator[str]:
             words = ("it", "it", "s") if len(paths) == 1 else ("them", "they", "")
             told = text.format(**dict(zip(("them", "they", "s"), words, strict=True)))
             yield f"{', '.join(map(one_line, paths[:_MAX_IGNORED]))}{more}: {told}"
-
-
-def nested_launcher(spec: JobSpec) -> str | None:
-    """Return the program of the command that starts ranks itself; None with one rank or without such a
-    program.
-    """
-    if spec.command is None or spec.ranks_per_node == 1:
-        return None
-    lines = _script(spec).replace("\\\n", " ").splitlines()
-    found = next(filter(None, (_LAUNCHER.search(_COMMENT.sub("", line)) for line in lines)), None)
-    if found is None:
-        return None
-    return " ".join((found["name"] or f"python -m {found['module']}").split())
 
 
 def _script(spec: JobSpec) -> str:

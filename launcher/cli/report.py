@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 
 from vastrun.launcher.app import App
-from vastrun.launcher.batch.results import batch_report_of, states_in
+from vastrun.launcher.batch.results import batch_report_of, results_of, states_in
 from vastrun.launcher.cli.options import json_option, run_argument, the_run
 from vastrun.launcher.cli.output import say, set_error_run, show, width
 from vastrun.launcher.commands.queries import explain
@@ -55,8 +55,8 @@ def report_command(app: App, name: str, opens: bool, output: Path | None, as_jso
     """Write one HTML page about RUN or BATCH, and print its path.
 
     The page needs no network. For a run, it has the verdict with its proofs, time and cost by phase, curves,
-    pictures, the error in context, machine and job. For a batch, it has the results, metric against cost,
-    parameters and all curves. Each run writes its report when it ends.
+    pictures, the error in context, machine and job. For a batch, it has the results and all curves. Each run
+    writes its report when it ends.
     """
     run = _run_named(app, name)
     file, text = _of_batch(app, name, output) if run is None else _of_run(app, run, output)
@@ -202,7 +202,9 @@ def why_command(app: App, run_name: str, as_json: bool) -> None:
         if all(batch.name != run_name for batch in ledger.batches.all()):
             raise
         batch, states = ledger.batches.get(run_name), states_in(ledger, run_name)
-        show(BatchExplanation.of(batch, states), batch_why_text(batch, states), as_json=as_json)
+        rows = results_of(states, batch.spec.objective, app.now())
+        document = BatchExplanation.of(batch, states, rows)
+        show(document, batch_why_text(batch, states, rows), as_json=as_json)
         return
     explanation = explain(ledger, run, app.now())
     show(ExplanationDocument.of(explanation), explanation_text(explanation, width()), as_json=as_json)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from importlib.metadata import version
-from pathlib import Path
 from threading import Thread
 from typing import TYPE_CHECKING
 
@@ -15,7 +14,6 @@ from vastrun.launcher.app import App
 from vastrun.launcher.batch.serve_driver import ServeDriver
 from vastrun.launcher.batch.shared import NoteScreen, RunScreen, SharedRequests
 from vastrun.launcher.cli.output import say
-from vastrun.launcher.commands.service import UserService
 from vastrun.launcher.core import Run
 from vastrun.launcher.core.errors import VastrunError
 from vastrun.launcher.run_services import attempts_of, batch_services
@@ -31,61 +29,25 @@ METRICS_TOKEN = "metrics.token"
 @click.command("serve")
 @click.option("--driver", is_flag=True, help="Drive runs and batches that have no launcher.")
 @click.option(
-    "--install", is_flag=True, help="Write a user service that does so whenever this computer is on."
-)
-@click.option("--uninstall", is_flag=True, help="Remove that service.")
-@click.option(
     "--metrics-port",
     type=click.IntRange(0, 65535),
-    help="With --driver: answer Prometheus on this port of 127.0.0.1; 0 takes a free one [off].",
+    help="Answer Prometheus on this port of 127.0.0.1; 0 takes a free one [off].",
 )
 @click.pass_obj
-def serve_command(app: App, driver: bool, install: bool, uninstall: bool, metrics_port: int | None) -> None:
+def serve_command(app: App, driver: bool, metrics_port: int | None) -> None:
     """Drive all open runs and batches of the ledger that have no launcher, until Ctrl-C.
 
     Without VASTRUN_LEDGER these are your own on this computer, whose driver was killed or ended by a
     restart. With it they are also those of computers with the same VASTRUN_TEAM_KEY. Outputs are downloaded
     to runs/ and batches/ in the current folder. No port is opened without --metrics-port.
-
-    --install writes a systemd user unit, or a launchd agent on a Mac, that serves from the current folder.
     """
-    if driver + install + uninstall != 1:
-        raise click.UsageError("choose one of --driver, --install and --uninstall")
-    if metrics_port is not None and not driver:
-        raise click.UsageError("--metrics-port needs --driver")
     if not driver:
-        assert app.service is not None
-        service = app.service(Path.cwd())
-        _install(service) if install else _uninstall(service)
-        return
+        raise click.UsageError("expected --driver")
     interrupts = app.interrupts(views=True)
     interrupts.detach_message = "ending this server: what it drives continues, bounded by leases\n"
     say(f"driving runs and batches without a launcher in {app.place}; Ctrl-C ends this server", err=True)
     with interrupts.listening():
         serve(app, interrupts, metrics_port)
-
-
-def _install(service: UserService) -> None:
-    service.install()
-    say(f"wrote {service.path}")
-    if service.left_out:
-        say(f"left out as secret: {', '.join(service.left_out)}; write lines NAME=value for them into")
-        say(f"  {service.secrets_file}   (chmod 600)")
-    say("to start it now and at each login:")
-    for line in service.start:
-        say(f"  {line}")
-    if service.path.suffix == ".service":
-        say("to start it at boot, without a login:")
-        say("  loginctl enable-linger")
-    say(f"its log:\n  {service.log}")
-
-
-def _uninstall(service: UserService) -> None:
-    service.uninstall()
-    say(f"removed {service.path}")
-    say("to stop it if it is running:")
-    for line in service.stop:
-        say(f"  {line}")
 
 
 @click.command("ui")

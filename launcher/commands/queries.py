@@ -32,8 +32,6 @@ from vastrun.launcher.core.bills import cost_of, cost_usd, max_cost_usd
 from vastrun.launcher.core.errors import AuthError, ProviderError
 from vastrun.launcher.core.labels import POOL
 from vastrun.launcher.core.left_out import NONE_LEFT_OUT
-from vastrun.launcher.decisions import slow_machine
-from vastrun.launcher.decisions.idle_gpus import BEGINS, idle_gpus_text
 from vastrun.launcher.decisions.nodes import joint_diary
 from vastrun.launcher.decisions.policy import (
     download_left_s,
@@ -47,6 +45,7 @@ from vastrun.launcher.decisions.remaining_lease import (
     is_left_to_lease,
     sum_leases,
 )
+from vastrun.launcher.decisions.slow_training import IDLE_GPUS, SLOW_MACHINE, idle_gpus_text
 from vastrun.launcher.decisions.stages import StageCost, stage_costs
 from vastrun.launcher.flow.lease_watch import is_disarmed, rearm
 from vastrun.launcher.flow.machines import find_machines
@@ -301,7 +300,7 @@ def explain(ledger: Ledger, run: Run, now: float) -> Explanation:
         row=row_of(ledger, run, now),
         outcome=outcome,
         idle_gpus=_idle_gpus(outcome, events),
-        slow_machine=_last_text(events, slow_machine.BEGINS),
+        slow_machine=_last_text(events, SLOW_MACHINE),
         checkpoint=outputs.checkpoints is not None,
         stacks=tuple(stacks),
         last_event=events[-1] if events else None,
@@ -315,7 +314,7 @@ def _idle_gpus(outcome: Outcome | None, events: Sequence[Event]) -> str:
     """Describe idle GPUs by the evidence, else by the last report while it ran; empty: there is none."""
     if outcome is not None and outcome.idle_gpus is not None:
         return idle_gpus_text(outcome.idle_gpus)
-    return _last_text(events, BEGINS)
+    return _last_text(events, IDLE_GPUS)
 
 
 def _last_text(events: Sequence[Event], begins: str) -> str:

@@ -28,7 +28,7 @@ from vastrun.launcher.outputs.folder import GrowingFile
 from vastrun.launcher.package_files import onstart_dir
 from vastrun.launcher.providers.local.remote import missing_requirement
 
-CONFIG, FIT, TRAIN = "config", "fit", "train"
+CONFIG, FIT, UNPACK, TRAIN, RESUME = "config", "fit", "unpack", "train", "resume"
 REPORT = "report"
 _STEPS = "steps.d"
 _POLL_INTERVAL_S = 0.1
@@ -37,16 +37,25 @@ _NAMES_PACKAGES = re.compile(
     r".*require.*\.(?:txt|in)|.*constraints.*\.txt|pyproject\.toml|setup\.(?:py|cfg)|environment.*\.ya?ml|.*\.lock"
 )
 """Files of the code by which packages are installed."""
+STOP = ("run.sh", "stop", "stopped")
+KILL = (layout.LEASE_SCRIPT, "end", "{box}/run", "{box}/tmp")
+"""Kill all processes of the run at once, as the end of a machine does, and remove their temporary files."""
 _REPLACED = (layout.ONSTART, layout.PACKAGES, layout.CODE, layout.RESUME)
 """Folders of the box that a rehearsal replaces; the data stay."""
 
 
 def select_steps(names: Sequence[str], spec: JobSpec) -> list[str]:
-    """Return those steps, in their order; all but `fit` when none is named. Raises UsageError."""
-    steps = [CONFIG, FIT, *_box_steps(program_spec(spec)), REPORT]
+    """Return those steps, in their order; all but `fit` when none is named. Raises UsageError.
+
+    `resume` is of commands, and needs the steps that start the program.
+    """
+    resume = [RESUME] if spec.command is not None else []
+    steps = [CONFIG, FIT, *_box_steps(program_spec(spec)), *resume, REPORT]
     for name in names:
         if name not in steps:
             raise UsageError(f"there is no step named {name}", hint=f"one of {', '.join(steps)}")
+    if RESUME in names:
+        names = (*names, UNPACK, TRAIN)
     return [step for step in steps if (step in names if names else step != FIT)]
 
 
@@ -138,10 +147,20 @@ class Rehearsal:
         except OSError as error:
             raise StorageError(f"cannot write {self._box}: {error.strerror or error}") from error
 
-    def run_step(self, spec: JobSpec, step: str, secrets: bytes, show: Callable[[str], None]) -> int:
+    def run_step(
+        self,
+        spec: JobSpec,
+        step: str,
+        secrets: bytes,
+        show: Callable[[str], None],
+        *,
+        is_over: Callable[[str], bool] = lambda _: False,
+        end: Sequence[str] = (),
+    ) -> int:
         """Run the step of the job and return its exit code.
 
         `show` gets new lines of the log. Ctrl-C stops the step, so that a training saves, and is raised.
+        `is_over` gets them, too; once it returns True, the script `end` is run: `STOP` or `KILL`.
         """
         self._write_secrets(secrets)
         log = GrowingFile(self._box / layout.LOG, last_lines=0)
@@ -150,9 +169,12 @@ class Rehearsal:
             while process.poll() is None:
                 with suppress(subprocess.TimeoutExpired):
                     process.wait(_POLL_INTERVAL_S)
-                show(log.more())
+                show(lines := log.more())
+                if end and is_over(lines):
+                    self._bash(*(word.format(box=self._box) for word in end)).wait()
+                    end = ()
         except KeyboardInterrupt:
-            self._bash("run.sh", "stop", "stopped").wait()
+            self._bash(*STOP).wait()
             process.wait()
             raise
         finally:

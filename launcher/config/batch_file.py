@@ -32,7 +32,7 @@ from vastrun.launcher.config.points import (
 )
 from vastrun.launcher.config.program_kinds import kind_of
 from vastrun.launcher.config.rules import NAME, NAME_EXPECTED
-from vastrun.launcher.config.source import Fault, SyntaxFault, fault_at, grafted, parse
+from vastrun.launcher.config.source import BOOL, Fault, SyntaxFault, fault_at, grafted, parse
 from vastrun.launcher.config.yaml_reader import YamlReader, plain
 from vastrun.launcher.core.batch import BatchPoint, BatchSpec, Search
 from vastrun.launcher.core.errors import JobFileError
@@ -249,7 +249,8 @@ def _jobs_of(
     job_file = job_name if PurePath(job_name).suffix in (".yaml", ".yml") else None
     for number, cells in enumerate(points, 1):
         values = {key: plain(node) for key, node in cells.items()}
-        parameters = _for_the_program(values) if runs_command else {}
+        parameters = _for_the_program(cells) if runs_command else {}
+        values |= parameters
         try:
             root = job
             for key, node in cells.items():
@@ -278,11 +279,11 @@ def _beside(batch_file: str, job: str) -> str:
     return posixpath.normpath(PurePath(batch_file).parent / job)
 
 
-def _for_the_program(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the values whose keys are not keys of a job."""
+def _for_the_program(cells: Cells) -> dict[str, Any]:
+    """Return the values whose keys are not keys of a job; `True` is text, which the program gets as it is."""
     return {
-        key: value
-        for key, value in values.items()
+        key: node.value if node.tag == BOOL and not node.value.islower() else plain(node)
+        for key, node in cells.items()
         if "." not in key and key not in _JOB_KEYS and kind_of(key) is None
     }
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import PurePath
 from typing import Any
 
@@ -20,8 +21,12 @@ _QUOTED = re.compile(r"'[^']*'|\"[^\"$`\\]*\"")
 _SHELLS = frozenset(("bash", "sh", "dash", "ash", "zsh", "ksh"))
 _FLAG_BEFORE_SCRIPT = re.compile(r"-[abd-z]*c[a-z]*")
 _FOR_A_SHELL = re.compile(r"[\n;&|<>$`*?~#(){}!\\\[\]]|^\w+=")
-PLACEHOLDER = re.compile(r"(?<!\$)\{(?P<name>[A-Za-z_][A-Za-z0-9_-]*)\}")
-"""`{lr}`, but not `${lr}`, which the shell expands."""
+PLACEHOLDER = re.compile(
+    r"(?<!\$)\{(?P<name>[A-Za-z_][A-Za-z0-9_-]*)(?::(?P<option>--?[A-Za-z][^\s{}'\"]*))?\}"
+)
+"""`{lr}` and `{amp:--amp}`, but not `${lr}`, which the shell expands."""
+_SWITCHES = {"true": True, "on": True, "yes": True, "false": False, "off": False, "no": False, "": False}
+"""Values with which an option stands alone, or not at all."""
 _HERE_DOCUMENT = r"<<(?P<tabs>-?)[ \t]*(?P<raw>\\|['\"])?(?P<end>[A-Za-z_]\w*)['\"]?"
 _COMMENT = r"(?<![^\s;&|()])#[^\n]*"
 _OPENS = {"'": "'", "$'": "$'", '"': '"', "(": "(", "$(": "("}
@@ -41,7 +46,7 @@ def unmentioned(spec: JobSpec, names: Iterable[str]) -> set[str]:
     `{lr}` in the command mentions `lr`; so does `VASTRUN_PARAM_LR` in either.
     """
     command = "\n".join(spec.command or ())
-    placeholders = set(PLACEHOLDER.findall(command))
+    placeholders = {found["name"] for found in PLACEHOLDER.finditer(command)}
     text = "\n".join([command, *spec.env, *spec.env.values()])
     return {name for name in names if name not in placeholders and not is_read_in(text, name)}
 
@@ -55,7 +60,8 @@ def is_read_in(text: str, name: str) -> bool:
 def with_parameters(spec: JobSpec, values: Mapping[str, Any]) -> JobSpec:
     """Return the job with each `{name}` of its command replaced, and `VASTRUN_PARAM_NAME` in its environment.
 
-    In a script the value is quoted for the shell. A name in braces that is no parameter stays as it is.
+    `{name:--option}` is the option and the value; for a switch, such as `on`, the option alone or nothing. In
+    a script the value is quoted for the shell. A name in braces that is no parameter stays as it is.
     """
     if not values or spec.command is None:
         return spec
@@ -64,10 +70,10 @@ def with_parameters(spec: JobSpec, values: Mapping[str, Any]) -> JobSpec:
     if script is not None:
         command = program_of(with_values(script, texts))
     else:
-        words = enumerate(spec.command)
         command = tuple(
-            with_values(word, texts) if _is_script(spec.command, n) else _filled(word, texts)
-            for n, word in words
+            part
+            for n, word in enumerate(spec.command)
+            for part in ([with_values(word, texts)] if _is_script(spec.command, n) else _filled(word, texts))
         )
     env = {variable_of(key): text for key, text in texts.items()}
     return replace(spec, command=command, env={**spec.env, **env})
@@ -79,8 +85,28 @@ def _is_script(program: tuple[str, ...], n: int) -> bool:
     return is_after_flag and any(PurePath(word).name in _SHELLS for word in program[: n - 1])
 
 
-def _filled(word: str, texts: Mapping[str, str]) -> str:
-    return PLACEHOLDER.sub(lambda found: texts.get(found["name"], found[0]), word)
+def _filled(word: str, texts: Mapping[str, str]) -> Sequence[str]:
+    """Return the words that a word stands for: a placeholder alone may be none or two."""
+    whole = PLACEHOLDER.fullmatch(word)
+    words = _words(whole, texts) if whole else None
+    return [PLACEHOLDER.sub(lambda found: _replaced(found, texts), word)] if words is None else words
+
+
+def _words(found: re.Match[str], texts: Mapping[str, str]) -> Sequence[str] | None:
+    """Return the words for a placeholder; None where its name is no parameter."""
+    text, option = texts.get(found["name"]), found["option"]
+    if text is None or option is None:
+        return None if text is None else [text]
+    is_on = _SWITCHES.get(text.lower())
+    if is_on is not None:
+        return [option] if is_on else []
+    return [option + text] if option.endswith("=") else [option, text]
+
+
+def _replaced(found: re.Match[str], texts: Mapping[str, str], escape: Callable[[str], str] = str) -> str:
+    """Return the text in the place of a placeholder, each word escaped; it stays if it is no parameter."""
+    words = _words(found, texts)
+    return found[0] if words is None else " ".join(map(escape, words))
 
 
 def _text(value: Any) -> str:
@@ -125,8 +151,8 @@ def with_values(script: str, texts: Mapping[str, str]) -> str:
     parts: list[str] = []
     inside, documents, at = ["("], list[re.Match[str]](), 0
     while found := _TOKENS[inside[-1]].search(script, at):
-        name, token, within = found["name"], found[0], inside[-1]
-        parts += script[at : found.start()], _escaped(texts[name], within) if name in texts else token
+        token, within = found[0], inside[-1]
+        parts += script[at : found.start()], _replaced(found, texts, partial(_escaped, within=within))
         at = found.end()
         if within == "(" and found["end"]:
             documents.append(found)
@@ -151,11 +177,8 @@ def _end_of(document: re.Match[str], script: str, begin: int) -> int:
 
 
 def _filled_document(body: str, texts: Mapping[str, str], *, is_raw: bool) -> str:
-    def value(found: re.Match[str]) -> str:
-        text = texts.get(found["name"])
-        return found[0] if text is None else text if is_raw else _escaped(text, "<<")
-
-    return PLACEHOLDER.sub(value, body)
+    escape = str if is_raw else partial(_escaped, within="<<")
+    return PLACEHOLDER.sub(lambda found: _replaced(found, texts, escape), body)
 
 
 def _escaped(text: str, within: str) -> str:

@@ -33,15 +33,6 @@ AS_WRITTEN = ("env", "command")
 SHORTHAND_KEYS: dict[Any, str] = {Secret: "name", NotifyUrl: "url", Checkpoints: "files"}
 """Sections that may be written as one string, with the key of that string."""
 _YES_NO = {"yes": "true", "on": "true", "y": "true", "no": "false", "off": "false", "n": "false"}
-_REMOVED: Mapping[KeyPath, str] = {
-    ("volume",): "data volumes no longer exist: remove this key; each machine downloads the files of data:, "
-    "and a held one keeps them for later runs (docs/limits.md)",
-    (
-        "resources",
-        "down_url",
-    ): "the download is always measured with a file of PyPI: remove this key, and keep resources.down_mbps",
-}
-"""Keys of earlier versions, with what to do instead."""
 _SKIP = object()
 _MAX_DIGITS = 30
 """Max. digits of a whole number; a longer one is text."""
@@ -167,9 +158,7 @@ class YamlReader:
         ]
         elsewhere = [known_key for known_key in known_keys if known_key.endswith(f".{key}") and not above]
         near = _nearest(str(key), known)
-        if path in _REMOVED:
-            self.fault(path, _REMOVED[path])
-        elif elsewhere:
+        if elsewhere:
             self.fault(path, f"unknown key; did you mean {' or '.join(elsewhere)}?")
         elif near is None:
             self.fault(path, f"unknown key; the keys here are {', '.join(known)}")

@@ -35,12 +35,6 @@ class BatchObjective:
     """`scores.NAME` of the final evaluation, or a name in `metrics.jsonl`, whose last value counts."""
     goal: Goal = "min"
 
-    def sort_key(self, value: float | None) -> tuple[bool, float]:
-        """Return a key that sorts the best value first and None last."""
-        if value is None or value != value:
-            return True, 0.0
-        return False, value if self.goal == "min" else -value
-
 
 @dataclass(frozen=True, kw_only=True)
 class StopRules:

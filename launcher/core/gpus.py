@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from difflib import SequenceMatcher
 
 _NOMINAL = 0.95
 """Usable share of a GPU's nominal memory: an L40S of 48 GB has 46.07 GB, an L4 of 24 GB 23.03 GB."""
@@ -12,6 +13,10 @@ _JOINED = re.compile(r"\b(\d{4})(TI|SUPER|S|D|ADA)\b")
 """`4090D`, `4070S`, `3060TI`, `6000ADA`: a number and a variant in one word."""
 _VARIANTS = frozenset({"TI", "D", "SUPER", "NVL", "LAPTOP", "MAX-Q"})
 """Words that a driver always writes and that mean another GPU."""
+_MIN_LIKENESS = 0.6
+"""Share of equal characters from which a name is near, as difflib's default."""
+_NAME_CHARACTERS = 64
+"""Characters of a market's name that are compared: the time grows with them."""
 _SOCKETS = ("SXM", "PCIE")
 """Prefixes of a GPU's form factor. A driver omits some: an H100 for SXM is an `H100 80GB HBM3`."""
 
@@ -33,6 +38,21 @@ def is_same_name(one: str, other: str) -> bool:
 def is_named(requested: str, shown: str) -> bool:
     """Return whether a market's or a driver's name has each word of the requested one."""
     return {*gpu_words(requested)} <= {*gpu_words(shown)}
+
+
+def nearest_names(requested: str, known: Iterable[str]) -> list[str]:
+    """Return up to three known names, the most alike first; those of the same model come before others."""
+    words = gpu_words(requested)
+    models = {word for word in words if any(map(str.isdigit, word))}
+
+    def likeness(name: str) -> float:
+        other = gpu_words(name[:_NAME_CHARACTERS])
+        return (not models.isdisjoint(other)) + SequenceMatcher(
+            None, " ".join(words), " ".join(other)
+        ).ratio()
+
+    ordered = sorted(set(known), key=lambda name: (-likeness(name), name))
+    return [name for name in ordered[:3] if likeness(name) > _MIN_LIKENESS]
 
 
 def spellings(name: str) -> list[str]:

@@ -108,12 +108,18 @@ RULES: tuple[AdviceRule, ...] = (
     ),
     AdviceRule(
         causes=(Cause.OUT_OF_MEMORY,),
-        detail="signal: Bus error",
-        text="/dev/shm is full: use fewer DataLoader workers or smaller batches; then: {edited}",
+        detail="was full$|has the least room",
+        text="it is memory, too: use fewer DataLoader workers, smaller batches or a TMPDIR on the disk; "
+        "then: {edited}",
+    ),
+    AdviceRule(
+        causes=(Cause.USER_ERROR, Cause.HANG),
+        detail="the ranks did not do the same work",
+        text="give each rank the same number of batches (drop_last=True, or join() of DDP); then: {edited}",
     ),
     AdviceRule(
         causes=(Cause.OUT_OF_MEMORY,),
-        detail=r"signal: Killed|killed by the kernel|the kernel killed a process",
+        detail="the kernel killed",
         text="use less main memory, or ask for more with resources.memory_gb; then: {edited}",
     ),
     AdviceRule(

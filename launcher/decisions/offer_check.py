@@ -193,7 +193,3 @@ def fault(printed: str, requested: Resources) -> str:
 def _test_bytes(requested: Resources) -> int:
     fitting = int(requested.down_mbps * 1e6 / 8 * _SECONDS)
     return max(_MIN_BYTES, min(fitting, _MAX_BYTES))
-
-
-def _is_remote(url: str) -> bool:
-    return not url.startswith(("file://", "memory://"))

@@ -169,6 +169,9 @@ def _proofs(outcome: Outcome, evidence: Evidence, spec: JobSpec, node: int) -> l
 
 def _proofs_of_training(outcome: Outcome, spec: JobSpec) -> list[Proof]:
     proofs = [*program_of(spec).proofs(outcome), *_snapshots(outcome, spec)]
+    if outcome.printed_errors:
+        text = f"WARNING: {'; '.join(outcome.printed_errors[:3])}"
+        proofs += [Proof(name="errors", holds=True, text=text)]
     proofs += [Proof(name=f"success.{c.name}", holds=c.holds, text=c.text) for c in outcome.checks]
     if spec.command is not None and not outcome.checks:
         proofs += [Proof(name="success", holds=None, text="no success condition was checked")]
@@ -187,8 +190,10 @@ def _snapshots(outcome: Outcome, spec: JobSpec) -> Iterator[Proof]:
         intact = "is intact" if outcome.checkpoint.intact else "is damaged on the machine"
         yield Proof(name="snapshot", holds=True, text=f"{outcome.checkpoint.path} {intact}")
     elif spec.checkpoints.files is not None:
-        text = f"WARNING: no snapshot was taken, although checkpoints names {spec.checkpoints.files}"
-        yield Proof(name="snapshot", holds=True, text=text)
+        text = f"no snapshot was taken, although checkpoints names {spec.checkpoints.files}"
+        # What it was restored from is at home.
+        is_home = outcome.restored is not None
+        yield Proof(name="snapshot", holds=is_home, text=f"WARNING: {text}" if is_home else text)
 
 
 def _ranks(outcome: Outcome, spec: JobSpec) -> Proof:

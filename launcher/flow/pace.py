@@ -10,7 +10,7 @@ from vastrun.launcher.config import program_of
 from vastrun.launcher.core.job import JobSpec
 from vastrun.launcher.decisions import policy
 from vastrun.launcher.decisions.history import SpeedHistory, kind_of, kind_text, speed_history_of
-from vastrun.launcher.decisions.slow_machine import BEGINS, slow_machine_text
+from vastrun.launcher.decisions.slow_training import SLOW_MACHINE, slow_machine_text
 from vastrun.launcher.flow.context import RunContext
 
 MIN_SEEN_S = 20.0
@@ -36,6 +36,9 @@ class Pace:
     last: float = 0
     pause_s: float = 0.0
     """Seconds of the last change of the stage."""
+    known_speeds: SpeedHistory | None = None
+    """Speeds of its kind of machine on other hosts; None before the first look."""
+    is_slow_reported: bool = False
     _stages_left: int = 0
     _recent: deque[tuple[float, float]] = field(default_factory=lambda: deque(maxlen=_MAX_POINTS))
     """Moments with the steps that were reached then."""
@@ -129,29 +132,20 @@ def stages_left(spec: JobSpec, step: int) -> int:
     return spans[-1].number - span_at(spans, step).number if spans else 0
 
 
-@dataclass
-class SpeedWatch:
-    """State of the comparison of a machine's speed with its kind's."""
-
-    known_speeds: SpeedHistory | None = None
-    """Speeds of the same kind on other hosts; None before the first look."""
-    is_reported: bool = False
-
-
-def report_slow_machine(context: RunContext, watch: SpeedWatch, pace: Pace) -> None:
+def report_slow_machine(context: RunContext, pace: Pace) -> None:
     """Report a slow machine, once: a launcher that resumes the run finds the line in the diary."""
     offer, steps_per_s = context.run.offer, pace.best_steps_per_s
-    if watch.is_reported or offer is None or context.spec.resources.gpus == 0 or steps_per_s is None:
+    if pace.is_slow_reported or offer is None or context.spec.resources.gpus == 0 or steps_per_s is None:
         return
     if pace.seen_s < policy.SLOW_SEEN_S or pace.seen_steps < policy.SLOW_SEEN_STEPS:
         return
-    if watch.known_speeds is None:
+    if pace.known_speeds is None:
         runs, provider = context.services.ledger.measured(), context.services.provider.name
-        watch.known_speeds = speed_history_of(runs, provider, context.spec, excluded_host=context.run.host)
+        pace.known_speeds = speed_history_of(runs, provider, context.spec, excluded_host=context.run.host)
     kind = kind_of(offer)
-    text = slow_machine_text(kind_text(kind), steps_per_s, watch.known_speeds.speeds.get(kind))
+    text = slow_machine_text(kind_text(kind), steps_per_s, pace.known_speeds.speeds.get(kind))
     if text:
-        watch.is_reported = True
+        pace.is_slow_reported = True
         diary = context.services.ledger.events(context.run.id)
-        if not any(event.text.startswith(BEGINS) for event in diary):
+        if not any(event.text.startswith(SLOW_MACHINE) for event in diary):
             context.report(text)

@@ -14,8 +14,8 @@ from vastrun.launcher.config import program_of, read_job
 from vastrun.launcher.core import BoxStatus, Progress
 from vastrun.launcher.core.job import JobSpec
 from vastrun.launcher.core.labels import TAKES_SLOTS
-from vastrun.launcher.decisions.idle_gpus import BEGINS, idle_gpus_text, waits_text
 from vastrun.launcher.decisions.job_shape import shape_of
+from vastrun.launcher.decisions.slow_training import IDLE_GPUS, idle_gpus_text, waits_text
 from vastrun.launcher.flow.pace import Pace, stages_left, work_of
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ class IdleGpuReport:
 
 def _was_reported(context: RunContext, idle: IdleGpus) -> bool:
     events = context.services.ledger.events(context.run.id)
-    texts = (event.text.partition("; ")[2] for event in events if event.text.startswith(BEGINS))
+    texts = (event.text.partition("; ")[2] for event in events if event.text.startswith(IDLE_GPUS))
     return _until_figure(waits_text(idle)) in map(_until_figure, texts)
 
 

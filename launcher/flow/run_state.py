@@ -20,8 +20,7 @@ from vastrun.launcher.decisions.nodes import (
 )
 from vastrun.launcher.decisions.remaining_lease import RemainingLease
 from vastrun.launcher.flow.services import Services
-from vastrun.launcher.notifications.delivery import DiaryNotifier
-from vastrun.launcher.notifications.events import Notification, NotificationKind, kinds_due
+from vastrun.launcher.notifications import DiaryNotifier, Notification, NotificationKind, kinds_due
 from vastrun.launcher.ports import Ledger, Screen
 
 

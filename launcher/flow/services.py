@@ -13,7 +13,7 @@ from vastrun.launcher.core.secrets import Mask
 from vastrun.launcher.ports import Clock, Ledger, OutputStore, Packer, Provider, Screen, UserRequests
 
 if TYPE_CHECKING:
-    from vastrun.launcher.notifications.delivery import Sender
+    from vastrun.launcher.notifications import Sender
 
 
 def _call(_verb: str, act: Callable[..., Any], *args: Any, **options: Any) -> Any:

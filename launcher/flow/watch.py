@@ -17,7 +17,7 @@ from vastrun.launcher.flow.lease_watch import LeaseWatch
 from vastrun.launcher.flow.live_download import LiveDownloads, download_checkpoint_slice, download_metrics
 from vastrun.launcher.flow.node_sync import must_wait_for_nodes, send_node_env
 from vastrun.launcher.flow.outbid import BidWatch
-from vastrun.launcher.flow.pace import SpeedWatch, report_slow_machine
+from vastrun.launcher.flow.pace import report_slow_machine
 from vastrun.launcher.flow.progress import ProgressReport
 from vastrun.launcher.flow.run_end import end_of_training
 from vastrun.launcher.flow.run_state import PhaseResult, failed
@@ -64,7 +64,6 @@ class WatchState:
     """True once the evidence of the run's end came too slowly."""
     downloads: LiveDownloads = field(default_factory=LiveDownloads)
     progress: ProgressReport = field(default_factory=ProgressReport)
-    speed: SpeedWatch = field(default_factory=SpeedWatch)
 
 
 def watch(context: RunContext) -> PhaseResult | None:
@@ -146,7 +145,7 @@ def _poll_once(context: RunContext, state: WatchState) -> PhaseResult | None:
     elif state.lease.is_over_budget(context):
         _ask_to_stop(context, state, remote, Cause.MONEY_LIMIT)
     elif state.stop_asked_at is None and state.progress.has_started and context.nodes.is_alone:
-        report_slow_machine(context, state.speed, state.progress.pace)
+        report_slow_machine(context, state.progress.pace)
     with context.time_slice():
         download_metrics(context, state.downloads, remote)  # the first: due seldom, and short
         download_checkpoint_slice(context, state.downloads, remote)

@@ -24,6 +24,11 @@ if TYPE_CHECKING:
 _REQUIREMENTS = ("trainer/requirements.txt", "requirements/image.txt", "requirements/build.txt")
 _TIMEOUT_S = 1800
 _OLDEST_GLIBC = 17
+_PROBE = (
+    "import json, platform, sys; "
+    "print(json.dumps([*sys.version_info[:2], platform.libc_ver()[1], platform.machine()]))"
+)
+"""Program that says which wheels a Python can use."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -180,7 +185,7 @@ def interpreter_of(client: DockerClient, image: str) -> Interpreter:
     with docker_errors(f"cannot run python3 in {image}"):
         message = client.containers.run(
             image,
-            ["-c", Path(__file__).with_name("interpreter_probe.py").read_text(encoding="utf-8")],
+            ["-c", _PROBE],
             entrypoint="python3",
             remove=True,
             network_mode="none",

@@ -63,6 +63,7 @@ _EXPLANATIONS: Sequence[tuple[str, str, str]] = (
 _STEP = re.compile(r"Step (\d+/\d+) : (.+)")
 _CACHED = "---> Using cache"
 _CHATTER = ("--->", "Removing intermediate container")
+_AT_REST = ("Pull complete", "Pushed", "Already exists", "Layer already exists", "Mounted from")
 _STYLE = re.compile(r"\x1b\[[\d;]*m")
 _WIDTH = 100
 _NO_NAME = "<none>:<none>"
@@ -145,55 +146,32 @@ class BuildScreen(Protocol):
         """Show how far it is: overwritten by the next."""
 
 
-class Layers:
-    """Transferred bytes of each layer."""
-
-    def __init__(self) -> None:
-        self._layers: dict[str, tuple[str, int, int]] = {}
-
-    def see(self, message: Mapping[str, Any]) -> bool:
-        """Record a message; return False when it has no bytes of a layer."""
-        detail, layer = message.get("progressDetail") or {}, message.get("id")
-        if not layer or "progressDetail" not in message:
-            return False
-        _, done, size = self._layers.get(layer, ("", 0, 0))
-        moving = message.get("status") in ("Downloading", "Pushing")
-        if moving and detail.get("total"):
-            done, size = int(detail.get("current", 0)), int(detail["total"])
-        self._layers[layer] = (str(message.get("status"))[:_WIDTH], done, size)
-        return True
-
-    def __len__(self) -> int:
-        return len(self._layers)
-
-    def __str__(self) -> str:
-        at_rest = ("Pull complete", "Pushed", "Already exists", "Layer already exists", "Mounted from")
-        ready = sum(status.startswith(at_rest) for status, _, _ in self._layers.values())
-        done_mb = sum(done for _, done, _ in self._layers.values()) / 1e6
-        size_mb = sum(size for _, _, size in self._layers.values()) / 1e6
-        amount = f", {done_mb:.0f} of {size_mb:.0f} MB" if size_mb else ""
-        return f"{ready} of {len(self._layers)} layers{amount}"
-
-
 def follow(messages: Iterable[Mapping[str, Any]], screen: BuildScreen, *, name: str, doing: str) -> list[Any]:
     """Show the messages as steps of that name; return the daemon's other records.
 
     Raises ImageError with the daemon's reason, and the last lines that the build printed.
     """
-    layers, records, printed = Layers(), [], deque[str](maxlen=12)
+    layers: dict[str, tuple[bool, int, int]] = {}
+    records, printed = [], deque[str](maxlen=12)
     budget = ExchangeBudget(caps.EXCHANGES["docker"], now=time.monotonic, sender="Docker", error=ImageError)
     for message in messages:
         # The daemon answers 200 at once: that a pull or a build failed stands in its stream only.
         if "error" in message:
             raise image_error(doing, str(message["error"]), printed)
-        known = len(layers)
+        layer, known = str(message.get("id") or ""), len(layers)
+        if layer and "progressDetail" in message:
+            status, detail = str(message.get("status")), message["progressDetail"] or {}
+            _, *amounts = layers.get(layer, (False, 0, 0))
+            if status in ("Downloading", "Pushing") and detail.get("total"):
+                amounts = [int(detail.get("current", 0)), int(detail["total"])]
+            layers[layer] = (status.startswith(_AT_REST), amounts[0], amounts[1])
+            ready, done, size = map(sum, zip(*layers.values(), strict=True))
+            amount = f", {done / 1e6:.0f} of {size / 1e6:.0f} MB" if size else ""
+            screen.gauge(f"{name}: {ready} of {len(layers)} layers{amount}")
         if "aux" in message:
             records.append(message["aux"])
-        is_of_a_layer = layers.see(message)
         stays = "aux" in message or len(layers) > known
         budget.spend(items=1, memory=len(str(message)) if stays else 0)
-        if is_of_a_layer:
-            screen.gauge(f"{name}: {layers}")
         for line in _STYLE.sub("", str(message.get("stream", ""))).splitlines():
             _show(line.strip(), screen, name, printed)
     return records

@@ -11,9 +11,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from vastrun.contract.gpus import PEAKS, peak_of
 from vastrun.launcher.core import Offer
 from vastrun.launcher.core.errors import NoOfferError
-from vastrun.launcher.core.gpus import has_memory, is_named
+from vastrun.launcher.core.gpus import has_memory, is_named, nearest_names
 from vastrun.launcher.core.job import JobSpec, Resources
 
 CPU_ONLY = "cpu"
@@ -152,6 +153,10 @@ def _checks(hardware: Hardware, needed: Resources) -> Sequence[tuple[bool, str, 
     size = f" with {needed.min_gpu_gb:g} GB" if needed.min_gpu_gb else ""
     noun = "GPU" if needed.gpus == 1 else "GPUs"
     wants_gpus = f"{needed.gpus} {noun}{f' of {kind}' if kind else ''}{size} needed, {gpus or 'none'} here"
+    known = (*PEAKS, *(gpu.name for gpu in hardware.gpus))
+    unknown = [name for name in needed.gpu_names if not peak_of(name)]
+    if near := [each for name in unknown for each in nearest_names(name, known)]:
+        wants_gpus += f"; did you mean {' or '.join(near)}?"
     # With hardly any disk left, no valid disk_gb fits.
     disk_fix = "free some disk space"
     if hardware.disk_gb >= _MIN_DISK_GB:

@@ -5,36 +5,41 @@ From the observed launch and the files of its ranks, which it only reads. Standa
 
 from __future__ import annotations
 
+import re
 import signal
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import cast, get_args
+from typing import Optional, cast, get_args
 
 from vastrun.contract import layout
-from vastrun.contract.outcome import REASONS, Hang, IdleGpus, RankEnd, Reason, read_rank_record
-from vastrun.onstart.logged_error import Raised, last_abort, last_raised, reason_of_abort, reason_of_text
-from vastrun.onstart.nodes import ThisNode
-from vastrun.onstart.supervision.failure_line import (
-    failure_line,
-    lost_a_process,
-    lost_process_line,
-    peak_text,
-    where_text,
+from vastrun.contract.outcome import (
+    REASONS,
+    Hang,
+    IdleGpus,
+    MachineReading,
+    RankEnd,
+    Reason,
+    read_rank_record,
 )
+from vastrun.onstart.logged_error import Raised, last_abort, last_raised
+from vastrun.onstart.nodes import ThisNode
+from vastrun.onstart.supervision.failure_causes import Failure, failure_line, measured_cause, where_text
 from vastrun.onstart.supervision.launch_agent import AgentRecord
-from vastrun.onstart.supervision.memory_counters import MemoryUse
 from vastrun.onstart.supervision.native_stack import read_crash
 from vastrun.onstart.supervision.progress import beat_of
 from vastrun.onstart.supervision.rank_process import RankProcess
-from vastrun.onstart.supervision.ranklogs import last_lines, lines_after
+from vastrun.onstart.supervision.ranklogs import last_lines
 from vastrun.onstart.supervision.stop import stop_text
+from vastrun.onstart.supervision.uncaught import uncaught_of
 
 _UNCAUGHT = 1
 """Exit code of Python after an uncaught exception."""
 _STOP_EXIT_CODES = (-signal.SIGTERM, REASONS["stopped"].rank_exit_code)
-_MAX_LINES_AFTER = 2
-"""Maximum lines after a traceback of which the last is reported; more belong to the exception's message."""
+_OF_COLLECTIVES = re.compile("NCCL|collective|timeout")
+"""Matches why NCCL's watchdog aborted a process, if the collectives failed; else a kernel on the GPU did."""
+_OWN_REASONS: tuple[Reason, ...] = ("data", "diverged", "gate_missed", "stopped", "oom")
+"""Reasons that a program knows better than any measurement."""
 _NO_LAST_LINES = (None, 0, *_STOP_EXIT_CODES)
 """Exit codes of ranks that did not fail, or whose failure was not observed."""
 _FATAL = ("SIGILL", "SIGABRT", "SIGBUS", "SIGFPE", "SIGKILL", "SIGSEGV", "SIGTERM")
@@ -56,6 +61,10 @@ class TimedRankEnd:
     """True when it reported a SIGTERM; all ranks then exit."""
     crash: str = ""
     """Native frame of a crash, and the file with its stacks; empty: nothing was recorded."""
+    measured: Optional[Reason] = None  # noqa: UP045 - evaluated by Python 3.9, too
+    """Reason that the measurements of its machine prove; None: none."""
+    fact: str = ""
+    """What was measured; empty without such a reason."""
 
     @property
     def failed(self) -> bool:
@@ -84,14 +93,8 @@ class ObservedLaunch:
     """Step that every rank had reached by then."""
     steps_needed: int | None = None
     """Step that every rank must reach for a success, from the job; None: not required."""
-    memory_killed: bool = False
-    """True when the kernel killed a process for lack of memory meanwhile."""
-    memory_killed_at: float | None = None
-    """Epoch seconds at which it last killed a process of this run; None: never, or unknown."""
-    memory_use: MemoryUse | None = None
-    """Memory that was in use on this node; None: nothing was killed, or unknown."""
-    disk_full: bool = False
-    """True when the disk was full after the ranks ended."""
+    reading: MachineReading | None = None
+    """Measured here once a rank had failed; None: none had."""
     idle_gpus: IdleGpus | None = None
     """Longest period in which the GPUs here worked less than half of the time; None: none was seen."""
     this_node: ThisNode = field(default_factory=ThisNode)
@@ -131,7 +134,24 @@ def diagnose(box: Path, observed: ObservedLaunch) -> Diagnosis:
 def ends_here(box: Path, observed: ObservedLaunch) -> tuple[TimedRankEnd, ...]:
     """Return the ends of the ranks of this node."""
     ranks = observed.this_node.ranks(observed.world_size // observed.this_node.nodes)
-    return read_ends(box, ranks, observed.processes, observed.agent, training=observed.training)
+    ends = read_ends(box, ranks, observed.processes, observed.agent, training=observed.training)
+    reading, pids = observed.reading, {process.rank: process.pid for process in observed.processes}
+    return ends if reading is None else tuple(_with_measured(box, end, pids, reading) for end in ends)
+
+
+def _with_measured(
+    box: Path, dated: TimedRankEnd, pids: Mapping[int, int], reading: MachineReading
+) -> TimedRankEnd:
+    """Add the reason that the measurements prove to the end of a rank that failed."""
+    end = dated.end
+    reason = reason_of_end(end)
+    if end.exit_code in (None, 0) or reason in _OWN_REASONS:
+        return dated
+    raised = uncaught_of(box, end.rank, pids.get(end.rank, 0), dated.at)
+    measured, fact = measured_cause(Failure(end=end, at=dated.at, raised=raised, reading=reading))
+    if measured is None and reason == "device" and reading.gpu_faults == ():
+        measured, fact = "error", "the GPUs of this machine respond, and none reports an error"
+    return replace(dated, measured=measured, fact=fact)
 
 
 def _failed_on_its_own(first: TimedRankEnd, observed: ObservedLaunch) -> bool:
@@ -155,7 +175,7 @@ def _reason(
 ) -> tuple[Reason, str]:
     """Return the reason of the launch's end, and one line about it."""
     if observed.hang is not None:
-        return "hang", _hang_line(observed.hang)
+        return "hang", _hang_line(observed.hang) + _left_text(ends)
     if observed.lost and (first is None or _follows_from_loss(first, observed)):
         return "communication", f"node {', '.join(map(str, observed.lost))} can no longer be reached"
     if first is None and _exited_because_of_stop(ends, observed):
@@ -174,18 +194,19 @@ def _reason_of_rank(
 ) -> tuple[Reason, str]:
     """Return the reason of a rank that failed on its own, and one line about it."""
     end = first.end
-    peaks = {process.rank: process.peak_bytes for process in observed.processes}
-    peak = peak_text(observed.memory_use, peaks.get(end.rank))
-    reason = reason_of_end(end, memory_killed=observed.memory_killed)
-    killed_at, killed = observed.memory_killed_at, observed.memory_killed
-    if lost_a_process(reason, end, first.at, killed_at=killed_at, killed_elsewhere=killed):
-        return "oom", lost_process_line(end, peak)
+    reason = first.measured or reason_of_end(end)
     if reason == "stopped":
         return reason, f"rank {end.rank} received SIGTERM from outside of this run; {_saved(ends)}"
-    line = failure_line(end, reason, training=observed.training, peak=peak, crash=first.crash)
-    if reason == "error" and observed.disk_full:  # no reason could be written to the disk
-        return "disk", f"{line}; the disk is full"
-    return reason, line
+    line = failure_line(end, reason, training=observed.training, crash=first.crash)
+    if reason == "communication" and (left := _left_text(each for each in ends if each.at <= first.at)):
+        return "error", line + left
+    return reason, f"{line}; {first.fact}" if first.fact else line
+
+
+def _left_text(ends: Iterable[TimedRankEnd]) -> str:
+    """Name the ranks that were done while others still waited for them; empty where there are none."""
+    left = ", ".join(str(each.end.rank) for each in ends if each.end.exit_code == 0)
+    return f"; rank {left} had exited with code 0: the ranks did not do the same work" if left else ""
 
 
 def _was_stop_sent(ends: Sequence[TimedRankEnd], observed: ObservedLaunch) -> bool:
@@ -238,7 +259,7 @@ def _agent_failure(box: Path, observed: ObservedLaunch) -> tuple[Reason, str]:
     how = raised.exception if raised else signal_name(code) or f"exit code {code}"
     started = "after it had started the ranks" if observed.processes else "before any rank started"
     line = f"the launch agent failed {started}: {how}"
-    if observed.memory_killed and code == -signal.SIGKILL:
+    if observed.reading is not None and observed.reading.memory_killed and code == -signal.SIGKILL:
         return "oom", line
     return "error" if signal_name(code) is None else "signal", line
 
@@ -278,24 +299,27 @@ def _read_end(
     # A rank that wrote its reason chose its exit code.
     has_shell = not training and own.reason is None
     name = signal_name(code) or (_SHELL_SIGNALS.get(code or 0) if has_shell else None)
-    # Only if Python ended the rank: otherwise the last traceback of its log may be of a caught error.
-    read = last_abort if name == "SIGABRT" else last_raised if code == _UNCAUGHT else None
     log = box / layout.RAW_LOGS / f"rank-{rank}.log"
-    raised = read(log) if read else None
-    raised = Raised(exception=own.exception, traceback=own.traceback or "") if own.exception else raised
+    uncaught = uncaught_of(box, rank, process.pid, at) if process and code and not own.exception else None
+    lines = None if code in _NO_LAST_LINES else last_lines(log)
+    raised: Raised | None
+    if own.exception:
+        raised, lines = Raised(exception=own.exception, traceback=own.traceback or ""), None
+    elif uncaught:
+        raised, lines = Raised(exception=uncaught.line, traceback=uncaught.traceback), None
+    else:
+        raised = last_abort(log) if name == "SIGABRT" else last_raised(log) if code == _UNCAUGHT else None
+        if raised and name is None and raised.exception not in (lines or ""):
+            raised = None  # the program went on after it
     crash = read_crash(box, rank) if name and not training else None
-    after = lines_after(log, raised) if raised and code == _UNCAUGHT and not own.exception else None
-    if after and after.is_reason:
-        raised = None  # caught: the program ended for another reason
-    printed = last_lines(log) if raised is None and code not in _NO_LAST_LINES else None
     end = RankEnd(
         rank=rank,
         exit_code=code,
         signal=name,
-        reason=own.reason,
+        reason=own.reason or (uncaught.reason if uncaught else None),
         exception=raised.exception if raised else None,
         traceback=raised.traceback if raised else crash.stacks if crash else None,
-        last_lines=after.text if raised and after and after.count <= _MAX_LINES_AFTER else printed,
+        last_lines=lines,
         step=max(own.step, beat.step if beat else 0),
         activity=beat.activity if beat else "",
     )
@@ -340,17 +364,16 @@ def mark_ended_by_us(
     return tuple(replace(d.end, ended_by_us=d is not first and _was_ended(d.end, killed)) for d in ends)
 
 
-def reason_of_end(end: RankEnd, *, memory_killed: bool = False) -> Reason:
-    """Return the reason of a failure. `memory_killed`: the kernel killed a process for lack of memory."""
-    sigkill = end.signal == "SIGKILL" or (end.reason == "signal" and "SIGKILL" in (end.exception or ""))
-    if end.exit_code == REASONS["oom"].rank_exit_code or (memory_killed and sigkill):
+def reason_of_end(end: RankEnd) -> Reason:
+    """Return the reason of a failure by the exit code, the signal and what was raised."""
+    if end.exit_code == REASONS["oom"].rank_exit_code:
         return "oom"
     if end.signal is not None:
-        aborted = end.signal == "SIGABRT"
-        return reason_of_abort(end.exception) if aborted and end.exception else "signal"
+        aborted = end.signal == "SIGABRT" and end.exception is not None
+        return "communication" if aborted and _OF_COLLECTIVES.search(end.exception or "") else "signal"
     if end.reason in get_args(Reason) and end.reason != "finished":
         return cast(Reason, end.reason)
-    return reason_of_text(end.exception) if end.exception else "error"
+    return "error"
 
 
 def _was_ended(end: RankEnd, killed: Collection[int]) -> bool:

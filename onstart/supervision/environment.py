@@ -23,6 +23,8 @@ from vastrun.onstart.supervision.restarts import Start
 _DEBUG = "TORCH_DISTRIBUTED_DEBUG"
 _PACKAGES = Path(__file__).absolute().parents[3]
 """Folder of the package, not resolved: in a checkout, `vastrun/onstart` is a link to a sibling folder."""
+_STARTUP = Path(__file__).absolute().parents[1] / "python_startup"
+"""Folder of the module that records uncaught exceptions."""
 _ID, _RESUME = "WANDB_RUN_ID", "WANDB_RESUME"
 
 
@@ -121,7 +123,7 @@ def _start(start: Start) -> dict[str, str]:
 def _paths(job: Job, box: Path, requested: Mapping[str, str]) -> dict[str, str]:
     """Make `python` this interpreter, which finds our package, and let a module find the user's code."""
     code = [str(box / layout.CODE)] if job.program.module else []
-    modules = [str(_PACKAGES), *code, *_folders(requested.get("PYTHONPATH", ""))]
+    modules = [str(_STARTUP), str(_PACKAGES), *code, *_folders(requested.get("PYTHONPATH", ""))]
     programs = [str(Path(sys.executable).parent), requested.get("PATH", os.defpath)]
     return {"PYTHONPATH": os.pathsep.join(dict.fromkeys(modules)), "PATH": os.pathsep.join(programs)}
 

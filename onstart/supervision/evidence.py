@@ -33,6 +33,7 @@ from vastrun.contract.outcome import (
 from vastrun.contract.records import parse_json, read_as, write_json
 from vastrun.contract.run_module import module_command
 from vastrun.contract.stages import read_records
+from vastrun.onstart.logged_error import count_tracebacks, last_raised
 from vastrun.onstart.supervision.diagnosis import Diagnosis
 from vastrun.onstart.supervision.environment import rank_environment
 from vastrun.onstart.supervision.processes import kill_descendants
@@ -43,6 +44,7 @@ from vastrun.onstart.supervision.wandb_runs import end_runs
 _TRACKER_TIMEOUT_S = 40.0
 """Timeout, longer than W&B's own timeouts: the machine costs money meanwhile."""
 _KILL_S = 2.0
+_MAX_LOGS = 100
 
 Stamp = tuple[int, int, int]
 """Size in bytes, and times of the last change of content and inode in nanoseconds."""
@@ -97,6 +99,19 @@ def first_reported_step(box: Path) -> int | None:
         step = json.loads(file.readline(8192))["step"]
         return step if isinstance(step, int) and step >= 0 else None
     return None
+
+
+def printed_errors(box: Path, job: Job, diagnosis: Diagnosis) -> tuple[str, ...]:
+    """Return a line for each rank that printed tracebacks, of a program whose ranks all exited 0."""
+    if job.program.keeps_records or diagnosis.reason != "finished":
+        return ()
+    logs = {end.rank: box / layout.RAW_LOGS / f"rank-{end.rank}.log" for end in diagnosis.ranks[:_MAX_LOGS]}
+    found = {rank: (count_tracebacks(log), last_raised(log)) for rank, log in logs.items()}
+    return tuple(
+        f"rank {rank} exited with code 0 and printed {count} traceback(s), the last: {last.exception}"
+        for rank, (count, last) in found.items()
+        if count and last is not None
+    )
 
 
 def read_checkpoint(box: Path) -> CheckpointEnd | None:

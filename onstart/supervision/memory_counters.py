@@ -82,7 +82,7 @@ def memory_use(box: Path, proc: Path = _PROC, cgroups: Path = _CGROUPS) -> Memor
     """Return the peak use of this slot, else of this cgroup; None where it has no limit or is unknown."""
     slot = (box / layout.MEMORY_EVENTS,)
     limit, peak = count("limit", slot), count("peak", slot)
-    for folder in () if limit else _folders(proc, cgroups):
+    for folder in () if limit else folders_of("memory", proc, cgroups):
         limit = _number(folder / "memory.max") or _number(folder / "memory.limit_in_bytes")
         peak = _number(folder / "memory.peak") or _number(folder / "memory.max_usage_in_bytes")
         if limit and peak:
@@ -93,20 +93,20 @@ def memory_use(box: Path, proc: Path = _PROC, cgroups: Path = _CGROUPS) -> Memor
 def _events(proc: Path, cgroups: Path) -> list[Path]:
     """Return the files with possible counters of this cgroup."""
     names = ("memory.events", "memory.oom_control")
-    return [folder / name for folder in _folders(proc, cgroups) for name in names]
+    return [folder / name for folder in folders_of("memory", proc, cgroups) for name in names]
 
 
-def _folders(proc: Path, cgroups: Path) -> Iterator[Path]:
+def folders_of(controller: str, proc: Path = _PROC, cgroups: Path = _CGROUPS) -> Iterator[Path]:
     """Yield the folders of this process's cgroup, v2 and v1, then the roots that a container sees."""
     with contextlib.suppress(OSError, ValueError):
         for line in (proc / "self" / "cgroup").read_text().splitlines():
             _, controllers, path = line.split(":", 2)
             if not controllers:
                 yield cgroups / path.lstrip("/")
-            elif "memory" in controllers.split(","):
-                yield cgroups / "memory" / path.lstrip("/")
+            elif controller in controllers.split(","):
+                yield cgroups / controller / path.lstrip("/")
     yield cgroups
-    yield cgroups / "memory"
+    yield cgroups / controller
 
 
 def count(name: str, files: Iterable[Path]) -> int:

@@ -30,10 +30,6 @@ class NodeState:
     """Ends of its ranks; None while one of them runs."""
     killed: tuple[int, ...] = ()
     """Ranks that its supervisor killed."""
-    memory_killed: bool = False
-    """True when the kernel killed a process there for lack of memory."""
-    memory_killed_at: float | None = None
-    """Epoch seconds at which it last killed a process of the run there; None: never, or unknown."""
     culprit: RankProgress | None = None
     """The stalled rank for which its other ranks wait."""
     hang: Hang | None = None

@@ -53,6 +53,34 @@ def descendants(pid: int) -> list[int]:
     return found
 
 
+def program_processes(variable: str) -> list[tuple[int, int, str]]:
+    """List living processes below this one that have the variable, with their parents and names."""
+    table = _table()
+    found = [pid for pid in descendants(os.getpid()) if pid in table and variable in environ_of(pid)]
+    return [(pid, table[pid][0], _name(pid)) for pid in found]
+
+
+def environ_of(pid: int) -> dict[str, str]:
+    """Return the variables with which a process was started; empty if it cannot be read."""
+    with contextlib.suppress(OSError):
+        words = Path(f"/proc/{pid}/environ").read_bytes().decode(errors="replace").split("\0")
+        return dict(word.split("=", 1) for word in words if "=" in word)
+    return {}
+
+
+def ranks_below(pid: int) -> dict[str, set[str]]:
+    """Return the ranks that a program of several processes gave these, by the variable that holds them.
+
+    Each launcher has a name of its own for it: LOCAL_RANK, OMPI_COMM_WORLD_RANK, SLURM_PROCID.
+    """
+    own, found = environ_of(pid), defaultdict(set)
+    for child in descendants(pid):
+        for name, value in environ_of(child).items():
+            if name.endswith(("RANK", "PROCID")) and value != own.get(name):
+                found[name].add(value)
+    return {name: values for name, values in found.items() if len(values | {own.get(name)} - {None}) > 1}
+
+
 def innermost_program(pid: int) -> int:
     """Return the program that a shell waits for; the process itself if it is no shell or has several.
 

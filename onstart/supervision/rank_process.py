@@ -26,13 +26,14 @@ from typing import NoReturn
 
 from vastrun.contract import layout
 from vastrun.contract.job import Job, working_folder
+from vastrun.contract.outcome import read_rank_record
 from vastrun.contract.records import read_json, read_small, write_atomically
 from vastrun.contract.resume_command import RESUME, with_resume
-from vastrun.onstart.logged_error import last_raised, reason_of_text
 from vastrun.onstart.supervision.core_file import allow_core
 from vastrun.onstart.supervision.environment import wandb_variables
 from vastrun.onstart.supervision.fork_server import ADDRESS, ForkedProgram
 from vastrun.onstart.supervision.processes import die_with_parent, send
+from vastrun.onstart.supervision.uncaught import UNCAUGHT, uncaught_folder, uncaught_of
 
 FAILED_GRACE_S = 4.0
 """Seconds until the other ranks are killed when one has failed by itself."""
@@ -82,6 +83,7 @@ def main() -> NoReturn:
     box = Path(os.environ["VASTRUN_BOX"])
     server, job = os.environ.pop(ADDRESS, None), Job.read(box)
     rank, world_size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    os.environ[UNCAUGHT] = str(uncaught_folder(box, rank))
     environment = {**os.environ, **wandb_variables(job, rank, world_size, os.environ)}
     if not job.program.keeps_records:
         allow_core(box, job.ranks, environment)
@@ -103,16 +105,18 @@ def run(box: Path, rank: int, start: Callable[[], Child | ForkedProgram]) -> NoR
     program = start()
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, partial(_forward_signal, program))
-    code = _watch(box, rank, program)
-    if code > 0 and is_victim(box, rank):
+    process = _watch(box, rank, program)
+    code = process.exit_code or 0
+    if code > 0 and is_victim(box, process):
         _wait_for_other_failure(box, rank)
     _exit_like(code)
 
 
-def is_victim(box: Path, rank: int) -> bool:
-    """Tell by its log whether the rank's program failed because it lost a connection."""
-    raised = last_raised(box / layout.RAW_LOGS / f"rank-{rank}.log")
-    return raised is not None and reason_of_text(raised.exception) == "communication"
+def is_victim(box: Path, process: RankProcess) -> bool:
+    """Tell whether the rank's program failed because it lost a connection."""
+    raised = uncaught_of(box, process.rank, process.pid, process.ended_at or time.time())
+    own = read_rank_record(box, process.rank).reason
+    return "communication" in (own, None if raised is None else raised.reason)
 
 
 def failure_grace_s(box: Path, processes: Iterable[RankProcess]) -> float:
@@ -120,8 +124,8 @@ def failure_grace_s(box: Path, processes: Iterable[RankProcess]) -> float:
 
     Longer while all failed ranks only lost a connection: the rank that caused it has not ended yet.
     """
-    failed = [process.rank for process in processes if process.exit_code]
-    victims = bool(failed) and all(is_victim(box, rank) for rank in failed)
+    failed = [process for process in processes if process.exit_code]
+    victims = bool(failed) and all(is_victim(box, process) for process in failed)
     return FAILED_GRACE_S + (VICTIM_WAIT_S if victims else 0.0)
 
 
@@ -165,7 +169,7 @@ class Child:
         return os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
 
 
-def _watch(box: Path, rank: int, program: Child | ForkedProgram) -> int:
+def _watch(box: Path, rank: int, program: Child | ForkedProgram) -> RankProcess:
     process = RankProcess(rank=rank, pid=program.pid, started_at=time.time())
     path = box / layout.RANKS / f"rank-{process.rank}.process.json"
     write_atomically(path, _line(process), durable=False)
@@ -175,7 +179,7 @@ def _watch(box: Path, rank: int, program: Child | ForkedProgram) -> int:
     peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss << 10 or None
     ended = replace(process, exit_code=code, ended_at=time.time(), peak_bytes=peak)
     os.pwrite(record, _line(ended).encode(), 0)
-    return code
+    return ended
 
 
 def _line(process: RankProcess) -> str:

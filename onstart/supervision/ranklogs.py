@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from vastrun.contract.secrets import hide_in_command
-from vastrun.onstart.logged_error import Raised, read_end
+from vastrun.onstart.logged_error import read_end
 
 _MAX_LINES = 12
 _MAX_CHARACTERS = 300
@@ -24,18 +24,6 @@ _MAX_CHARACTERS = 300
 _TAIL_BYTES = 1 << 14
 _RANK_PREFIX = re.compile(r"^\[rank\d+\]: ?")
 """Prefix that torch puts before a line once a process group exists."""
-
-_FRAME = '  File "'
-_MODULE_FRAME = ", in <module>"
-_LOG_RECORD = re.compile(r"\b(WARNING|ERROR|CRITICAL|FATAL|EXCEPTION)\b")
-"""A log line before the traceback of a caught exception."""
-_AT_EXIT = re.compile(
-    r"\s|wandb:|\[?[WI]\d{4} |.*(resource_tracker|Warning\b)|Exception ignored in|terminate called"
-    r"|Set the environment variable HYDRA_FULL_ERROR=1"
-)
-"""Lines that libraries print after the traceback of an exception that ends the program."""
-_MAX_MESSAGE_LINES = 20
-"""Maximum lines of an exception's message; after more lines the program had continued."""
 
 SUPERVISOR = "supervisor"
 _CHUNK = 1 << 18
@@ -199,17 +187,6 @@ def as_text(line: bytes) -> Iterator[str]:
         yield text[start : start + _MAX_LINE_BYTES]
 
 
-@dataclass(frozen=True)
-class LinesAfter:
-    """Lines that a rank printed after its last traceback."""
-
-    text: str
-    count: int
-    """Number of lines."""
-    is_reason: bool
-    """True: the exception was caught, and the program ended later. False: they may be its message."""
-
-
 def last_lines(log: Path) -> str | None:
     """Return the last non-empty lines of a log, as a terminal would show them; None without any."""
     found: list[str] = []
@@ -225,26 +202,3 @@ def last_lines(log: Path) -> str | None:
 def last_line(lines: str | None) -> str:
     """Return the last line of a result of `last_lines`; empty where there is none."""
     return (lines or "").rpartition("\n")[2].strip()
-
-
-def lines_after(log: Path, raised: Raised) -> LinesAfter | None:
-    """Return the output after a traceback; None for no output, or only lines of libraries."""
-    printed = read_end(log, _TAIL_BYTES).split(b"\n")
-    lines = [_RANK_PREFIX.sub("", next(iter(as_text(line)))).rstrip() for line in printed]
-    at = next((number for number in range(len(lines) - 1, -1, -1) if lines[number] == raised.exception), None)
-    if at is None:
-        return None
-    after = [line for line in lines[at + 1 :] if line and not _AT_EXIT.match(line)]
-    if not after:
-        return None
-    header = at - raised.traceback.count("\n")
-    before = next(filter(None, reversed(lines[: max(header, 0)])), "")
-    # The stack of an uncaught exception begins in the program's module.
-    was_caught = _FRAME in raised.traceback and _MODULE_FRAME not in raised.traceback
-    was_logged = _LOG_RECORD.search(before) is not None
-    shown = [line[:_MAX_CHARACTERS] for line in after]
-    return LinesAfter(
-        text="\n".join(shown[-_MAX_LINES:]),
-        count=len(after),
-        is_reason=was_caught or was_logged or len(after) > _MAX_MESSAGE_LINES,
-    )

@@ -12,11 +12,10 @@ import re
 import shutil
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
-from typing import Annotated
 
 from vastrun.contract import layout
 from vastrun.contract.checkpoint_folder import (
@@ -29,53 +28,19 @@ from vastrun.contract.checkpoint_folder import (
 )
 from vastrun.contract.job import Job, JobCheckpoints
 from vastrun.contract.outcome import FileChecksum
-from vastrun.contract.records import MaxLength, Range, read_json, read_small
 from vastrun.contract.resume_command import plain_name
+from vastrun.contract.snapshot_state import FILES, SnapshotState
 from vastrun.contract.stop_budget import CHECKPOINT_S
 from vastrun.onstart.supervision.program_files import FilesBefore, printable
 from vastrun.onstart.supervision.rank_process import read_processes
-from vastrun.onstart.supervision.snapshots import FILES, STATE, Snapshots
+from vastrun.onstart.supervision.snapshots import Snapshots
 from vastrun.onstart.supervision.stop import StopRequest
 
 FINAL_POLL_S = 300.0
 """Maximum seconds to store the last snapshot after the end: the machine costs money meanwhile."""
 ASIDE_FOLDER = "tmp/incomplete"
 """Folder for half-written files, and for those that a restored snapshot replaces."""
-_MAX_STATE_BYTES = 32 << 20
-_MAX_ENTRIES = 100_000
 _CODE = re.compile(r"\.(py[cdw]?|so|dylib|sh)$", re.IGNORECASE)
-_Name = Annotated[str, MaxLength(4096)]
-
-
-@dataclass(frozen=True, kw_only=True)
-class SnapshotState:
-    """The content of `state.json`; a checkpoint that a program stored itself has other keys."""
-
-    is_calm: bool = True
-    """True: taken between two saves, as far as that could be seen."""
-    step: Annotated[int, Range(0, 2**53)] = 0
-    """The program's step when it saved last."""
-    resume: _Name = ""
-    """Path of the newest checkpoint by `checkpoints.files`, relative to the box."""
-    files: Annotated[Mapping[_Name, tuple[Annotated[int, Range(0, 2**53)], ...]], MaxLength(_MAX_ENTRIES)] = (
-        field(default_factory=dict)
-    )
-    """Mode, and time of the last write in microseconds, of each file."""
-    links: Annotated[Mapping[_Name, _Name], MaxLength(_MAX_ENTRIES)] = field(default_factory=dict)
-    folders: Annotated[tuple[_Name, ...], MaxLength(_MAX_ENTRIES)] = ()
-    """Empty folders."""
-    program: Mapping[str, str] = field(default_factory=dict)
-    """Of version 0.x: the checkpoint's path below the program's folder, to which its files are relative."""
-
-    @classmethod
-    def of(cls, checkpoint: Path) -> SnapshotState:
-        """Read the state of a snapshot. One that cannot be read has no files of a program."""
-        try:
-            state = read_json(cls, read_small(checkpoint / STATE, _MAX_STATE_BYTES))
-        except (OSError, ValueError):
-            return cls()
-        assert isinstance(state, cls)
-        return state
 
 
 def newest_intact(folders: Sequence[Path], say: Callable[[str], None]) -> tuple[Path, Manifest] | None:
@@ -315,7 +280,7 @@ class ProgramSnapshots:
             self.say(f"snapshot {found[0].name} is restored: {count} files, saved at step {step}")
         for name in watcher.half_written if found is None else ():
             move_aside(self.box, name, self.say)
-        watcher.begin()
+        watcher.begin(is_restored=found is not None)
         newest = watcher.newest_checkpoint()
         return self._resume(stored or (str(self.box / newest) if newest else ""), found)
 

@@ -23,6 +23,7 @@ from vastrun.contract.checkpoint_folder import CheckpointFolder, checksum_file, 
 from vastrun.contract.job import Job, JobCheckpoints, matching_paths
 from vastrun.contract.outcome import FileChecksum
 from vastrun.contract.records import parse_json, read_small, write_json
+from vastrun.contract.snapshot_state import FILES, STATE
 from vastrun.onstart.supervision.folder_watch import (
     CHANGE_ALWAYS,
     COMPANIONS,
@@ -36,8 +37,6 @@ from vastrun.onstart.supervision.folder_watch import (
 from vastrun.onstart.supervision.open_files import FileId, stopped_program
 from vastrun.onstart.supervision.program_files import printable
 
-FILES = "files"
-STATE = "state.json"
 POLL_S = 2.0
 _SCAN_SHARE = 0.05
 """Maximum share of a processor that looking at the files takes: the pause grows with their number."""
@@ -75,6 +74,8 @@ class Snapshots:
     _linked: dict[int, dict[FileId, tuple[str, Key]]] = field(default_factory=dict)
     """By snapshot: inodes of which it has links, with name and key."""
     _stored_at: float = float("-inf")
+    _is_restored: bool = False
+    """True until the first look after a restore."""
     _due_since: float | None = None
     _step: int = -1
     _calm_step: int = -1
@@ -93,8 +94,12 @@ class Snapshots:
         path, kept = self.box / layout.CHECKPOINTS, frozenset((self._calm_step,))
         return CheckpointFolder(path=path, keep=2, keep_best=False, keep_steps=kept)
 
-    def begin(self) -> None:
-        """Record the files before the program starts: they are no news."""
+    def begin(self, *, is_restored: bool = False) -> None:
+        """Record the files before the program starts: they are no news.
+
+        A snapshot that was restored is as good as a new one: the next is due `every_s` later.
+        """
+        self._is_restored = is_restored
         self.folder.path.mkdir(parents=True, exist_ok=True)
         self.folder.remove_parts()
         self._watch.begin()
@@ -105,6 +110,8 @@ class Snapshots:
     def poll(self, now: float) -> None:
         """Look once, and store a snapshot if one is due. `now`: monotonic seconds."""
         began = time.monotonic()
+        if self._is_restored:
+            self._stored_at, self._is_restored = now, False
         look = self._watch.look(self._known, now)
         self._remove_overwritten(look.files)
         self._calm_files = self._calm_files if look.why else look.files

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import os
-import shutil
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -12,7 +11,7 @@ from pathlib import Path
 
 from vastrun.contract import layout
 from vastrun.contract.job import Job
-from vastrun.contract.outcome import Hang
+from vastrun.contract.outcome import Hang, MachineReading
 from vastrun.contract.stop_budget import PROGRAM_S, SUPERVISOR_S, SUPERVISOR_SAVING_S
 from vastrun.onstart.nodes import ThisNode, network_environment
 from vastrun.onstart.supervision.checkpoint_push import PUSH_LOG, start_push
@@ -21,13 +20,13 @@ from vastrun.onstart.supervision.diagnosis import ObservedLaunch, ends_here, lef
 from vastrun.onstart.supervision.environment import rank_environment
 from vastrun.onstart.supervision.idle_gpus import IdleGpuWatch, NvidiaSmi
 from vastrun.onstart.supervision.launch import Launch
-from vastrun.onstart.supervision.memory_counters import MemoryKills, memory_use
 from vastrun.onstart.supervision.node_state import NodeState
 from vastrun.onstart.supervision.peers import Peers
-from vastrun.onstart.supervision.processes import reap_orphans
+from vastrun.onstart.supervision.processes import ranks_below, reap_orphans
 from vastrun.onstart.supervision.progress import ProgressTracker, beat_of, pid_of, write_status
 from vastrun.onstart.supervision.rank_process import FAILED_GRACE_S, RankProcess, failure_grace_s
 from vastrun.onstart.supervision.ranklogs import SUPERVISOR, MergedLog, Tail
+from vastrun.onstart.supervision.reading import MachineReadings
 from vastrun.onstart.supervision.restarts import Start
 from vastrun.onstart.supervision.stacks import StackFrame, main_thread, top_frame
 from vastrun.onstart.supervision.stall import (
@@ -45,9 +44,6 @@ from vastrun.onstart.supervision.stop import StopRequest, stop_text
 StartRanks = Callable[[Path, int, Mapping[str, str]], Launch]
 """Starts ranks, given the box, their number and their environment."""
 
-RESERVE_BYTES = 1 << 18
-"""Bytes of free space below which a disk counts as full."""
-
 _POLL_INTERVAL_S = 0.1
 _PUMPS_PER_POLL = 2
 """Number of times the output of the ranks is read between two looks at them."""
@@ -63,7 +59,7 @@ def run_ranks(
     box: Path, job: Job, start: Start, begin: StartRanks, stop: StopRequest, log: MergedLog, peers: Peers
 ) -> ObservedLaunch:
     """Start the ranks and return when none of them, and none of their processes, is left."""
-    started_at, memory_kills, this_node = time.time(), MemoryKills(box=box), peers.this_node
+    started_at, readings, this_node = time.time(), MachineReadings(box, job), peers.this_node
     launch = begin(box, start.world_size, environment_of(box, job, start, this_node))
     if this_node.is_host:  # checkpoints are on the first node
         start_push(box, job)
@@ -76,17 +72,17 @@ def run_ranks(
         stop=stop,
         peers=peers,
         tracker=ProgressTracker(box=box),
-        memory_kills=memory_kills,
+        readings=readings,
         cores=CoreTrimmer.of(box, started_at),
         gpus=IdleGpuWatch(NvidiaSmi()) if job.gpus else None,
     )
     watch.until_over()
+    watch.take_reading(has_failed=bool(launch.agent.poll()))
     agent = launch.end(within_s=5.0)
     log.drain(within_s=DRAIN_S, first=_failed_first(launch.processes()))
     watch.report()
     if watch.gpus:
         watch.gpus.close()
-    memory_killed = memory_kills.has_any
     observed = ObservedLaunch(
         started_at=started_at,
         this_node=this_node,
@@ -101,10 +97,7 @@ def run_ranks(
         stopped_at=watch.stopped_at,
         stopped_at_step=watch.stopped_at_step,
         steps_needed=job.success.steps if job.success else None,
-        memory_killed=memory_killed,
-        memory_killed_at=memory_kills.last_at,
-        memory_use=memory_use(box) if memory_killed else None,
-        disk_full=shutil.disk_usage(box).free < RESERVE_BYTES,
+        reading=watch.reading,
         idle_gpus=watch.gpus.longest if watch.gpus else None,
     )
     return add_peer_observations(box, observed, peers)
@@ -121,17 +114,21 @@ class Watch:
     stop: StopRequest
     peers: Peers
     tracker: ProgressTracker
-    memory_kills: MemoryKills
+    readings: MachineReadings
     cores: CoreTrimmer
     gpus: IdleGpuWatch | None = None
     """Watch over the GPUs; None: the job uses none."""
     hang: Hang | None = None
+    reading: MachineReading | None = None
+    """Measured once a rank had failed, before anything is cleaned up."""
     stopped_at: float | None = None
     """Epoch seconds at which the ranks were first asked to stop."""
     stopped_at_step: int | None = None
     """Step that every rank here had reached by then."""
     _since: dict[str, float] = field(default_factory=dict)
     _reported: set[int] = field(default_factory=set)
+    _reports: int = 0
+    _warned: bool = False
 
     def until_over(self) -> None:
         """Return when the agent has exited, or when there is nothing more to wait for."""
@@ -155,11 +152,17 @@ class Watch:
             time.sleep(_POLL_INTERVAL_S / _PUMPS_PER_POLL)
             self.log.pump()
 
+    def take_reading(self, *, has_failed: bool) -> None:
+        """Measure the machine, once, if a rank failed and was not asked to stop."""
+        if has_failed and self.reading is None and self.stopped_at is None:
+            self.reading = self.peers.listen_while(self.readings.take)
+
     def report(self) -> None:
         """Write `run/status.json`, and log every rank that has ended."""
         processes = self.launch.processes()
         self._log_ends(processes)
-        self.memory_kills.look()
+        self.readings.look()
+        self._warn_of_launchers(processes)
         self.cores.look()
         steps = self.job.program.total_steps
         ranks_progress, ranks = self.tracker.ranks_progress(processes), self.launch.world_size
@@ -171,6 +174,27 @@ class Watch:
         write_status(self.box, ranks_progress, processes, world_size=ranks, steps=steps, idle_gpus=idle_gpus)
         reap_orphans(exclude=self.launch.agent.pid)
 
+    def _warn_of_launchers(self, processes: tuple[RankProcess, ...]) -> None:
+        """Say once that each rank runs a launcher of its own: then each trains the whole.
+
+        It looks after 1, 2, 4, 8... seconds.
+        """
+        self._reports += 1
+        world = self.launch.world_size * self.peers.this_node.nodes
+        looks = not self._warned and not self._reports & (self._reports - 1)
+        if world == 1 or self.job.program.keeps_records or not looks:
+            return
+        for process in processes:
+            if process.exit_code is None and (ranks := ranks_below(process.pid)):
+                name, values = min(ranks.items())
+                self.log.say(
+                    f"WARNING: rank {process.rank} started processes that are ranks themselves ({name}="
+                    f"{', '.join(sorted(values))}): {world} ranks may mean {world} whole trainings; leave "
+                    "out the program's own launcher, or set ranks: 1"
+                )
+                self._warned = True
+                return
+
     def _is_over(self, processes: tuple[RankProcess, ...], ranks_progress: tuple[RankProgress, ...]) -> bool:
         self._log_ends(processes)
         # A stop comes first: ranks that fail during a stop did not fail on their own.
@@ -178,7 +202,9 @@ class Watch:
             return self._stop(ranks_progress)
         if self._failed(processes):
             self.peers.publish(failing=True)
-            return self._lasted("failed", failure_grace_s(self.box, processes)) and self._kill()
+            is_late = self._lasted("failed", failure_grace_s(self.box, processes))
+            self.take_reading(has_failed=True)
+            return is_late and self._kill()
         if self.peers.failing:
             return not ranks_progress or (self._lasted("failed", FAILED_GRACE_S) and self._kill())
         if not ranks_progress:
@@ -300,15 +326,12 @@ def add_peer_observations(box: Path, observed: ObservedLaunch, peers: Peers) -> 
         ends=ends,
         failing=any(dated.failed for dated in ends),
         killed=tuple(sorted(observed.killed)),
-        memory_killed=observed.memory_killed,
-        memory_killed_at=observed.memory_killed_at,
     )
     peers.wait_until_ended()
     states = [peers.state, *peers.in_this_start]
     stops = [
         peers.to_own_clock(state.node, state.stopped_at) for state in states if state.stopped_at is not None
     ]
-    kills = [peers.to_own_clock(s.node, s.memory_killed_at) for s in states if s.memory_killed_at is not None]
     return replace(
         observed,
         elsewhere=tuple(
@@ -317,8 +340,6 @@ def add_peer_observations(box: Path, observed: ObservedLaunch, peers: Peers) -> 
             for dated in state.ends or ()
         ),
         killed=frozenset(rank for state in states for rank in state.killed),
-        memory_killed=any(state.memory_killed for state in states),
-        memory_killed_at=max(kills, default=None),
         stop_cause=observed.stop_cause or peers.stop_cause,
         stopped_at=min(stops, default=None),
         stopped_at_step=min(

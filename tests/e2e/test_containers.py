@@ -75,3 +75,38 @@ def test_two_containers_on_a_network_of_their_own_learn_as_one_box_of_four_ranks
         run_id = terminal.status()["run"]["id"]
         assert [one.name for one in docker.from_env().networks.list() if run_id in one.name] == []
         assert containers_of(Path(run_id)) == []
+
+
+ELSEWHERE = """
+name: elsewhere
+resources: {gpus: 0, disk_gb: 8}
+limits: {hours: 0.2}
+ranks: 1
+outputs_gb: 0.1
+command: |
+  mkdir -p ~/out /data/run
+  head -c 20000000 /dev/urandom >~/out/model.pt
+  head -c 120000000 /dev/urandom >/data/run/large.pt
+  echo done
+success: {log: done}
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_weights_outside_of_the_folder_come_home_or_keep_the_machine(terminal: Terminal, image: str) -> None:
+    (terminal.folder / "job.yaml").write_text(ELSEWHERE)
+    launch = terminal.start("launch", "job.yaml", "-y", "--provider", "docker", "--set", f"image={image}")
+    launch.shows("these look like weights and are only on the machine")
+    assert "data/run/large.pt (120.0 MB, outputs_gb is 0.1)" in launch.err
+    assert "large.pt" in terminal.type("why", "last").out
+    assert containers_of(terminal.outputs()) != []
+
+    pulled = terminal.type("pull", "last", "run/outputs/elsewhere/data/run/large.pt", "--json").json()
+
+    assert (pulled["files"], pulled["bytes"]) == (1, 120_000_000)
+    done = launch.end()
+    assert done.exit_code == 0, done.err
+    (small,) = (terminal.outputs() / "outputs" / "elsewhere").rglob("model.pt")
+    assert small.stat().st_size == 20_000_000
+    assert containers_of(terminal.outputs()) == []

@@ -37,12 +37,10 @@ def test_without_a_resume_the_box_ends_by_its_lease(terminal: Terminal) -> None:
     assert terminal.type("resume", "last").exit_code == 7
 
 
-def test_a_second_launcher_is_told_who_drives_the_run(terminal: Terminal) -> None:
-    launch = terminal.start(*WAITS)
-    launch.shows("step 3")
-    second = terminal.type("resume", "last")
-    assert second.exit_code == 1
-    assert str(launch.process.pid) in second.err
+def test_without_a_machine_that_is_held_a_slot_is_refused_with_what_to_type(terminal: Terminal) -> None:
+    done = terminal.type(*PASSES, "--provider", "pool")
+    assert done.exit_code == 8
+    assert "no machine is held" in done.err and "vastrun hold" in done.err
 
 
 @pytest.mark.slow

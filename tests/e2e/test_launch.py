@@ -197,7 +197,7 @@ def test_at_a_terminal_ctrl_c_asks_and_a_run_that_stops_brings_its_outputs(
         (terminal.folder / "go").touch()
         assert launch.end() == 3
         assert "STOPPED" in launch.text
-    assert len(list(terminal.outputs().rglob("result.txt"))) == 1
+    assert len(list((terminal.outputs() / "outputs").rglob("result.txt"))) == 1
     assert terminal.leftovers() == []
 
 

@@ -128,7 +128,7 @@ print(json.dumps(found), repr(sys.stdout.getvalue()), file=out)
     write(terminal, PASSES.replace("loss=", "a=") + "; print('hi')", body)
     out = output_of(start(terminal))
     assert re.search(
-        r'\["SUCCEEDED", \["rank0", "supervisor"\], "<run [a-z-]+-[0-9a-f]{4}: SUCCEEDED, step 3,', out
+        r'\["SUCCEEDED", \["rank0", "supervisor"\], "<run [a-z-]+-[0-9a-f]{4}: SUCCEEDED, step 3 of 3, ', out
     )
     assert out.endswith(" ''\n")
     assert terminal.leftovers() == []

@@ -51,27 +51,6 @@ def test_a_request_is_sent_at_the_first_full_hour_from_that_of_its_start(
     assert (len(vast.instances), vast.schedules.destroyed) == (0, [instance_id])
 
 
-def test_a_second_request_for_an_instance_names_the_first_one(vast: VastEmulator) -> None:
-    instance_id = rent(vast)[1]["new_contract"]
-    first = schedule(vast, instance_id, 90)[1]["scheduled_job_id"]
-    status, said = schedule(vast, instance_id, 90)
-    assert (status, said["scheduled_job_id"]) == (422, first)
-    assert [row["id"] for row in ask(vast, "GET", PATH)[1]] == [first]
-    assert ask(vast, "DELETE", f"{PATH}{first}/", {})[0] == 200
-    assert ask(vast, "DELETE", f"{PATH}{first}/", {})[0] == 404
-
-
-def test_a_moved_request_is_sent_at_its_new_hour_alone(vast: VastEmulator) -> None:
-    instance_id = rent(vast)[1]["new_contract"]
-    job = schedule(vast, instance_id, 48)[1]["scheduled_job_id"]
-    later = {"start_time": vast.clock.now() + 3 * HOUR_S, "end_time": vast.clock.now() + 9 * HOUR_S}
-    assert ask(vast, "PUT", f"{PATH}{job}/", later)[0] == 200
-    vast.advance(2 * HOUR_S)
-    assert len(vast.instances) == 1
-    vast.advance(2 * HOUR_S)
-    assert len(vast.instances) == 0
-
-
 @pytest.mark.parametrize(
     ("fault", "left_after_hours"), [("schedule_late", [1, 0]), ("schedule_never", [1, 1])]
 )

@@ -38,14 +38,6 @@ def test_the_gpu_is_billed_by_the_second_while_it_runs_and_the_disk_always(still
     assert meter.usd("disk") == pytest.approx((2 * HOUR_S + 1.5) / HOUR_S * 0.72 * 100 / 720, rel=1e-6)
 
 
-def test_loading_costs_no_gpu(still: VastEmulator) -> None:
-    still.faults.add("slow_loading", seconds=HOUR_S)
-    instance_id = rent(still)[1]["new_contract"]
-    still.advance(HOUR_S)
-    assert row(still, instance_id)["instance"]["gpuCostPerHour"] == 0
-    assert still.billing.meters[instance_id].usd("gpu") == 0
-
-
 def test_the_credit_goes_down_by_what_is_billed(still: VastEmulator) -> None:
     rented(still)
     still.advance(10 * HOUR_S)
@@ -69,30 +61,6 @@ def test_a_bid_costs_no_more_than_the_gpus_on_demand(still: VastEmulator) -> Non
     still.advance(HOUR_S)
     assert gpu_usd == gpus * 0.5
     assert still.billing.meters[instance_id].usd("gpu") == pytest.approx(gpu_usd, rel=0.01)
-
-
-def test_charges_lag_and_end_up_as_the_whole_bill(still: VastEmulator) -> None:
-    still.advance(-still.clock.now() % (24 * HOUR_S))  # in one day: each is a charge
-    instance_id = rented(still, label="mine")
-    still.advance(HOUR_S)
-    ask(still, "DELETE", f"/api/v0/instances/{instance_id}/", {})
-    assert charges(still)["results"] == []
-    still.advance(5)
-    answer = charges(still)
-    (charge,) = answer["results"]
-    assert (answer["count"], answer["total"], answer["next_token"]) == (1, 1, None)
-    assert (charge["source"], charge["metadata"]) == (f"instance-{instance_id}", {"label": "mine"})
-    assert charge["amount"] == round(still.billing.total_usd(instance_id), 3) > 0
-    items = {item["type"]: item["amount"] for item in charge["items"]}
-    meter = still.billing.meters[instance_id]
-    assert items == {
-        "gpu": round(meter.usd("gpu"), 3),
-        "disk": round(meter.usd("disk"), 3),
-        "bwd": 0,
-        "bwu": 0,
-    }
-    still.advance(HOUR_S)
-    assert charges(still)["results"][0]["amount"] == charge["amount"]
 
 
 def test_each_day_is_a_row_that_begins_and_ends_at_its_midnight() -> None:

@@ -112,19 +112,6 @@ def test_an_instance_that_never_runs_says_why(still: VastEmulator, fault: str) -
     assert still.billing.meters[instance_id].usd("disk") > 0
 
 
-def test_an_outbid_instance_stops_and_runs_again_for_a_higher_price(still: VastEmulator) -> None:
-    instance_id = rented(still, price=0.7)
-    still.faults.add("outbid", seconds=60)
-    still.advance(61)
-    assert states(still, instance_id) == ("exited", "stopped", "stopped")
-    assert offers(still, type="bid", num_gpus={"eq": 2}) == []
-    assert row(still, instance_id)["min_bid"] == pytest.approx(0.7 * 1.1 * 1.01)
-    ask(still, "PUT", f"/api/v0/instances/bid_price/{instance_id}/", {"client_id": "me", "price": 0.9})
-    still.advance(2)
-    assert states(still, instance_id) == ("running", "running", "running")
-    assert row(still, instance_id)["dph_base"] == 0.5, "no more than on demand"
-
-
 def test_on_demand_takes_the_gpu_from_a_bid_and_is_never_outbid(still: VastEmulator) -> None:
     bidder = rented(still, price=0.9)
     both = next(offer["id"] for offer in offers(still) if offer["num_gpus"] == 2)
@@ -173,15 +160,6 @@ def test_what_befalls_a_running_instance_shows(still: VastEmulator, fault: str, 
     assert row(still, instance_id)["actual_status"] == "running"
     still.advance(20)
     assert row(still, instance_id)["actual_status"] == actual
-
-
-def test_a_destroyed_instance_is_null_by_id_and_404_to_destroy(still: VastEmulator) -> None:
-    instance_id = rented(still)
-    path = f"/api/v0/instances/{instance_id}/"
-    assert ask(still, "DELETE", path, {}) == (200, {"success": True})
-    assert ask(still, "GET", path) == (200, {"instances": None})
-    assert ask(still, "DELETE", path, {})[0] == 404
-    assert offers(still)
 
 
 @pytest.mark.parametrize(

@@ -36,7 +36,6 @@ SMALL: Mapping[str, Any] = {
     "unroll": 2,
     "log_every": 1,
     "checkpoint_every": 10,
-    "probe": "off",
     "data": {"betas": [1.0], "train": 32, "test": 8, "points": 32, "frames": 9},
     "model": {"dim": 32, "depth": 2, "heads": 2, "patch": 4},
     "wandb": {"mode": "off"},
@@ -91,13 +90,11 @@ def heart_of(session: Session) -> Heartbeat:
 
 def learn(session: Session, first: int, last: int) -> tuple[Session, list[float]]:
     """Train the steps from `first` to before `last`; return the session, and the losses."""
-    from vastrun.trainer.engine.memory import train_step_with_oom_retry
     from vastrun.trainer.engine.step import train_step
 
-    take = train_step_with_oom_retry if session.config.out_of_memory == "retry" else train_step
     heart, losses = heart_of(session), []
     for step in range(first, last):
-        session, told = take(session, step, heart)
+        session, told = train_step(session, step, heart)
         losses.append(session.ranks.mean_of(*told)[0])
     return session, losses
 

@@ -51,6 +51,15 @@ _IDLE = {
     "main_thread": 0.1,
     "cores": 0.2,
 }
+_READING = {
+    "at": 1.8e9,
+    "file_systems": [{"path": STEERING, "size": 10**15, "free": 10**15, "full_at": 1e11}],
+    "memory": STEERING,
+    "gpu_faults": [STEERING],
+    "reachable": [MARKUP],
+    "unreachable": [STEERING],
+    "processes": [{"pid": 2**32, "parent": 0, "name": STEERING}],
+}
 _STEPS = ("0", "-1", "1e9", "9" * 30, "null", '"1"', "7")
 _METRICS = b"".join(
     b'{"step": %s, "loss": %s, "validation_nrmse": %s, "<script>": 1}\n'
@@ -94,6 +103,17 @@ LIES: Mapping[str, Lie] = {
     "outcome with GPUs that were idle in a steering way": outcome(idle_gpus=_IDLE | {"waits_for": MARKUP}),
     "outcome with GPUs that were busier than possible": outcome(idle_gpus=_IDLE | {"load": 7, "cores": 1e9}),
     "outcome with idle GPUs that are a list": outcome(idle_gpus=[1]),
+    "outcome with a reading that steers": outcome(
+        **_FAILED, detail="x", reading=_READING, printed_errors=[STEERING]
+    ),
+    "outcome with a reading that is a list": outcome(**_FAILED, detail="x", reading=[1]),
+    "outcome with a disk beyond any number": outcome(
+        **_FAILED, detail="x", reading={"at": 1, "file_systems": [{"path": "/", "size": 1e300, "free": -1}]}
+    ),
+    "outcome with more processes than a reading has": outcome(
+        **_FAILED, detail="x", reading={"at": 1.8e9, "processes": [{"pid": 1, "parent": 0, "name": "x"}] * 65}
+    ),
+    "outcome with more printed errors than ranks print": outcome(printed_errors=["Traceback"] * 101),
     "supervisor that is text": says(supervisor="fine"),
     "exit code that is text": says(exit_code="0"),
     "exit code beyond any number": says(exit_code=2**70),

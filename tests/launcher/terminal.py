@@ -29,7 +29,7 @@ from vastrun.launcher.guard import GuardThread
 from vastrun.launcher.ledger.presence import Presence
 from vastrun.launcher.ledger.run_ids import new_id
 from vastrun.launcher.ledger.sqlite import SqliteLedger
-from vastrun.launcher.notifications.delivery import Sender
+from vastrun.launcher.notifications import Sender
 from vastrun.launcher.outputs.store import FolderStore
 from vastrun.launcher.ui.interrupts import Interrupts
 from vastrun.launcher.ui.render.index import index_of

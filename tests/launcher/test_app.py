@@ -92,12 +92,6 @@ def test_a_relative_state_folder_is_ignored(monkeypatch: pytest.MonkeyPatch, tmp
     assert not (tmp_path / "here").exists()
 
 
-def test_an_unknown_provider_is_answered_with_the_known_ones(app: App) -> None:
-    with pytest.raises(UsageError) as caught:
-        app.provider("moon")
-    assert "local" in caught.value.hint
-
-
 @pytest.mark.parametrize(
     "url", ["http://example.org", "http://9.9.9.9:80", "ftp://x", "console.vast.ai", "http://"]
 )

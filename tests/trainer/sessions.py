@@ -15,7 +15,6 @@ from vastrun.contract.job import Job
 from vastrun.contract.records import read_as
 from vastrun.trainer import data
 from vastrun.trainer.distributed.group import Ranks
-from vastrun.trainer.engine.memory import train_step_with_oom_retry
 from vastrun.trainer.engine.resume import resume_session
 from vastrun.trainer.engine.session import Session
 from vastrun.trainer.engine.session_builder import set_up
@@ -61,10 +60,9 @@ def begin(ranks: Ranks, box: Path, settings: dict[str, Any]) -> Session:
 def learn(session: Session, first: int, last: int) -> list[tuple[float, float]]:
     """Loss and norm of the gradient of the steps from `first` to before `last`."""
     heart = Heartbeat(session.ranks.rank.box / layout.HEARTBEATS / f"rank-{session.ranks.rank.rank}")
-    take = train_step_with_oom_retry if session.config.out_of_memory == "retry" else train_step
     points = []
     for step in range(first, last):
-        session, losses = take(session, step, heart)
+        session, losses = train_step(session, step, heart)
         loss, *_, norm = session.ranks.mean_of(*losses)
         points.append((loss, norm))
     return points

@@ -129,7 +129,6 @@ BUILT: tuple[tuple[str, Any, Options, Callable[[Session], Any]], ...] = (
     ("compile", "blocks", {}, compiled_in),
     ("activation_checkpointing", "full", {}, blocks_of),
     ("micro_batch", 2, {}, lambda session: session.plan.accumulation),
-    ("out_of_memory", "retry", {"strategy": "ddp"}, lambda session: type(session.model).__name__),
     ("threads", 2, {}, lambda _: torch.get_num_threads()),
     ("data.keep", "host", {}, lambda session: type(session.loader).__name__),
     ("loader.prefetch", 4, {"data.keep": "host"}, read_ahead),
@@ -173,7 +172,6 @@ LEFT: tuple[tuple[str, Any, Options, Callable[[Box], Any]], ...] = (
     ("tensorboard", True, {}, folders_of),
     ("data.unseen", {"betas": [0.7]}, {}, lambda box: box.json(layout.FINAL)["scores"].keys()),
     ("plots", True, {}, folders_of),
-    ("probe", "on", {}, lambda box: "windows at once fit" in box.log(0)),
 )
 """Key, another value, what stands beside it, and what of that which a run leaves is another then."""
 
@@ -188,6 +186,7 @@ SHARDS_ONLY = {
     "cuda_graphs": "tests/trainer/engine/test_plan.py",
     "deterministic": "tests/trainer/engine/test_determinism.py",
     "fsdp2.cpu_offload": "tests/trainer/engine/test_plan.py",
+    "out_of_memory": "tests/onstart/supervision/test_restarting.py",
     "loader.pin": "tests/gpu/checks/running.py",
     **dict.fromkeys(
         ("profile.step", "profile.steps", "profile.shapes"), "tests/trainer/telemetry/test_profiler.py"
@@ -336,8 +335,6 @@ def test_the_supervisor_waits_as_long_as_the_job_says(key: str, seconds: float) 
         (DARCY | {"model.keep_mean": True, "unroll": 3}, ["model.keep_mean"]),
         ({"data": {**DARCY["data"], "frames": 9, "dt": 0.2}, "unroll": 3}, ["data.frames", "data.dt"]),
         ({"data.nus": [0.5]}, ["data.nus"]),
-        ({"probe": "on", "micro_batch": 2}, ["probe"]),
-        ({"probe": "on", "strategy": "fsdp2"}, ["probe"]),
         ({"limits.compile_s": 7.0}, ["limits.compile_s"]),
         ({"sampler.draws": 3}, ["sampler"]),
     ],

@@ -11,7 +11,7 @@ import pytest
 from tests.trainer.conftest import Box, RunningRanks
 from vastrun.contract import layout
 from vastrun.contract.job import Job
-from vastrun.contract.profiling import operations_path, trace_path
+from vastrun.contract.layout import operations_path, trace_path
 from vastrun.trainer import data
 from vastrun.trainer.job.config import config_of
 

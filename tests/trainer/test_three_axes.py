@@ -11,7 +11,7 @@ import pytest
 from tests.trainer.conftest import Box
 from tests.trainer.test_training import Start, tensor_files
 from vastrun.contract import layout
-from vastrun.trainer.data import compressible_3d
+from vastrun.trainer.data.compressible import CUBE
 from vastrun.trainer.data.pdebench import Grid
 from vastrun.trainer.job.data_config import DataConfig
 
@@ -30,7 +30,7 @@ TASK_THAT_KILLS_RANK_1 = """
 import os, signal
 from pathlib import Path
 from tests.waiting import eventually
-from vastrun.trainer.data.compressible_3d import PROBLEM
+from vastrun.trainer.data.compressible import CUBE
 from vastrun.trainer.data.trajectories import TrajectoryTask
 
 class Deadly(TrajectoryTask):
@@ -41,7 +41,7 @@ class Deadly(TrajectoryTask):
         return super().batch(step, indices)
 
 def make(config, folder):
-    return Deadly(*PROBLEM.load(config, folder))
+    return Deadly(*CUBE.load(config, folder))
 """
 
 
@@ -52,7 +52,7 @@ def describe(box: Box, strategy: str, *, task: str = "compressible_3d", **settin
 @pytest.fixture(scope="module")
 def flows() -> np.ndarray:
     """(n, T, K, X, Y, Z)"""
-    problem, rng = compressible_3d.PROBLEM, np.random.default_rng(3)
+    problem, rng = CUBE, np.random.default_rng(3)
     return problem.solve(problem.draw(TRAIN + TEST, GRID, rng), MACH, ETA, GRID)
 
 
@@ -142,7 +142,7 @@ def test_a_killed_training_goes_on_to_the_last_bit_and_on_another_number_of_rank
 
 
 def test_the_data_of_a_job_are_in_the_units_of_the_file(finished: dict[str, Box], flows: np.ndarray) -> None:
-    splits = compressible_3d.PROBLEM.splits(
+    splits = CUBE.splits(
         DataConfig(
             task="compressible_3d",
             machs=(MACH,),

@@ -168,7 +168,9 @@ def data_sizes(config: DataConfig) -> DataSizes:
 def _problem(config: DataConfig) -> Problem:
     if config.task not in PARAMETERS:
         raise DataError(f"data.task: expected one of {', '.join(PARAMETERS)}, got {config.task!r}")
-    problem: Problem = import_module(f"{__name__}.{config.task}").PROBLEM
+    family = "compressible" if config.task.startswith("compressible") else config.task
+    module = import_module(f"{__name__}.{family}")
+    problem: Problem = module.PROBLEM if family == config.task else module.PROBLEMS[config.task]
     return problem
 
 

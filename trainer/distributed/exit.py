@@ -6,6 +6,7 @@ recognised by type where torch is loaded, and by their text elsewhere.
 
 import errno
 import os
+import re
 import sys
 import time
 import traceback
@@ -16,8 +17,6 @@ from types import TracebackType
 from typing import NoReturn, Self
 
 from vastrun.contract.errors import (
-    FAILED_DEVICE,
-    NO_MEMORY,
     ConfigError,
     DataError,
     DeviceError,
@@ -30,6 +29,17 @@ from vastrun.contract.heartbeat import Heartbeat
 from vastrun.contract.outcome import REASONS, RankRecord, Reason, rank_record_path
 from vastrun.contract.records import write_json
 
+_FAILED_DEVICE = re.compile(
+    r"uncorrectable (ECC|NVLink) error|GPU is lost|CUDA error: unknown error|driver initialization failed"
+    r"|device\(s\) is/are busy or unavailable|[Nn]o CUDA(-capable device is detected| GPUs are available)"
+    r"|system not yet initialized|Hardware stack error"
+)
+"""Matches an error of torch that a failed GPU causes; the supervisor asks the GPUs before it blames them."""
+_NO_MEMORY = re.compile(
+    r"out of memory|can't allocate memory|_ALLOC_FAILED\b|is killed by signal: (Killed|Bus error)"
+)
+"""Matches an error of torch without memory. A DataLoader worker is killed when main memory is full, and
+receives SIGBUS when /dev/shm is."""
 _DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
@@ -99,7 +109,7 @@ def reason_of(error: BaseException) -> Reason:
             return "diverged"
         if isinstance(link, OSError) and link.errno in _DISK_FULL:
             return "disk"
-        failed = isinstance(link, RuntimeError) and FAILED_DEVICE.search(str(link))
+        failed = isinstance(link, RuntimeError) and _FAILED_DEVICE.search(str(link))
         if failed or isinstance(link, DeviceError):
             return "device"
         if is_out_of_memory(link):
@@ -152,4 +162,4 @@ def is_out_of_memory(error: BaseException) -> bool:
     if isinstance(error, MemoryError) or (torch and isinstance(error, torch.OutOfMemoryError)):
         return True
     # The CPU's allocator and GPU libraries have no error type for it.
-    return isinstance(error, RuntimeError) and NO_MEMORY.search(str(error)) is not None
+    return isinstance(error, RuntimeError) and _NO_MEMORY.search(str(error)) is not None

@@ -98,10 +98,6 @@ def _errors(config: TrainConfig, inputs: PlanInputs, strategy: str) -> list[str]
             config.cuda_graphs and strategy != "single",
             f"train.cuda_graphs: only with single, not with {strategy}",
         ),
-        (
-            strategy == "fsdp2" and config.out_of_memory == "retry",
-            "train.out_of_memory: retry is for single and ddp, not for fsdp2",
-        ),
         (config.cuda_graphs and inputs.device == "cpu", "train.cuda_graphs: needs a GPU"),
         (
             strategy == "fsdp2" and config.fsdp2.cpu_offload and inputs.device == "cpu",

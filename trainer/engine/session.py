@@ -1,8 +1,7 @@
 """Session: everything a rank trains with, from its first step to its last."""
 
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import asdict, dataclass, replace
-from typing import Self
+from dataclasses import asdict, dataclass
 
 import numpy as np
 import torch
@@ -23,7 +22,7 @@ from vastrun.trainer.engine.ema import Ema
 from vastrun.trainer.engine.optimiser import LearningRateSchedule
 from vastrun.trainer.engine.plan import Plan
 from vastrun.trainer.job.config import TrainConfig
-from vastrun.trainer.loading import describe_loader, make_loader
+from vastrun.trainer.loading import describe_loader
 from vastrun.trainer.loading.loader import Loader
 from vastrun.trainer.models.operator import Operator
 from vastrun.trainer.models.precision import autocast
@@ -94,14 +93,6 @@ class Session:
         compiles = self.config.compile != "off" and turns_of(task, step) == turns_of(task, self.start)
         return "compile" if compiles else default
 
-    def with_micro_batch(self, size: int) -> Self:
-        """Return the same training with micro-batches of `size` windows, a divisor of a rank's share."""
-        self.loader.close()
-        plan = replace(self.plan, micro_batch=size, accumulation=self.plan.share // size)
-        task_schedule = self.task_schedule.with_accumulation(plan.accumulation)
-        loader = make_loader(self.tasks, task_schedule, self.config, self.ranks.device)
-        return replace(self, plan=plan, task_schedule=task_schedule, loader=loader)
-
     def save(
         self, step: int, loss: float | None, *, validation_nrmse: float | None = None, durable: bool
     ) -> None:
@@ -125,16 +116,12 @@ class Session:
         ema = self.ema.state_dict() if self.ema else None
         return tensors_of(self.operator, [self.optimizer], ema)
 
-    def write_plan(self) -> None:
-        """Write the plan: the supervisor reads from it which micro-batch to restart with."""
-        if self.ranks.rank.is_first:
-            write_json(self.ranks.rank.box / layout.PLAN, asdict(self.plan))
-
     def log_start(self) -> None:
         """Write the plan, and log how this start trains."""
-        self.write_plan()
         if not self.ranks.rank.is_first:
             return
+        # The supervisor reads from it which micro-batch to restart with.
+        write_json(self.ranks.rank.box / layout.PLAN, asdict(self.plan))
         sizes = {name: count_parameters(part) for name, part in self.operator.named_children()}
         parts = ", ".join(f"{name} {size:,}" for name, size in sizes.items() if size or name != "branches")
         frozen = f"; {count:,} frozen" if (count := count_frozen(self.operator)) else ""

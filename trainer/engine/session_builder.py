@@ -110,9 +110,7 @@ def build_session(
     before the optimiser (one made earlier would train parameters that the model no longer uses).
     """
     device = ranks.device
-    # A step that may be retried uses the bare model: nothing is sent before all ranks have computed.
-    strategy = STRATEGIES["single" if config.out_of_memory == "retry" else plan.strategy]
-    model = _wrap_model(objective, config, strategy, tasks, device)
+    model = _wrap_model(objective, config, STRATEGIES[plan.strategy], tasks, device)
     task_schedule = _task_schedule(config, plan, spaces_of(config, tasks), ranks.rank)
     return Session(
         job=job,
@@ -124,7 +122,7 @@ def build_session(
         loader=make_loader(tasks, task_schedule, config, device),
         objective=objective,
         model=model,
-        strategy=strategy,
+        strategy=STRATEGIES[plan.strategy],
         optimizer=make_optimizer(objective.learner, config.optim),
         schedule=LearningRateSchedule(config.optim, config.steps),
         scaler=make_scaler(plan.precision, device),

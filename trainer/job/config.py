@@ -6,7 +6,6 @@ from typing import Annotated, Any, Literal, Self, cast
 
 from vastrun.contract.job import Job
 from vastrun.contract.limits import Count, Ge, Gt, Le, Lt, MinLen, Positive, Seed
-from vastrun.contract.profiling import MAX_STEPS
 from vastrun.contract.records import read_as
 from vastrun.contract.stages import StageSpan, spans_of
 from vastrun.trainer.job.data_config import DataConfig
@@ -151,7 +150,7 @@ class ProfileConfig:
 
     step: Count | None = 50
     """First recorded step, counted from 0; None: no step is recorded."""
-    steps: Annotated[int, Ge(1), Le(MAX_STEPS)] = 5
+    steps: Annotated[int, Ge(1), Le(100)] = 5
     """Number of recorded steps."""
     shapes: bool = False
     """Record the shapes of each operation's inputs; makes the recorded steps slower."""
@@ -219,11 +218,8 @@ class TrainConfig:
     """Steps between two checks that all ranks hold the same numbers."""
     micro_batch: Count | None = None
     """Windows that a rank computes at once; None: all of its share of the batch."""
-    probe: Literal["auto", "on", "off"] = "auto"
-    """Find the largest micro-batch that fits into memory, before the first step; auto: on GPUs, unless
-    `deterministic`. Not with fsdp2."""
-    out_of_memory: Literal["restart", "retry", "fail"] = "restart"
-    """restart: restart the ranks with half the micro-batch; retry: only the step; fail: end the run."""
+    out_of_memory: Literal["restart", "fail"] = "restart"
+    """restart: restart the ranks with half the micro-batch; fail: end the run."""
     ema: Annotated[float, Gt(0), Lt(1)] | None = None
     """Decay of the running average of the weights, which is evaluated instead; None: no average."""
     tensorboard: bool = False

@@ -44,7 +44,6 @@ def wrong_values(config: TrainConfig, world_size: int) -> list[Fault]:
         *tasks_checks(config),
         *batch_checks(config, world_size),
         *_objective_checks(config),
-        *_frozen_checks(config),
         *validation_checks(config),
         *_engine_checks(config, world_size),
         *(_deterministic_checks(config) if config.deterministic else ()),
@@ -61,17 +60,12 @@ def _objective_checks(config: TrainConfig) -> list[Check]:
             config.objective.conservation > 0 and all(data.steady for data in config.data),
             "objective.conservation",
             "expected a task with time: a steady problem has nothing to conserve",
-        )
-    ]
-
-
-def _frozen_checks(config: TrainConfig) -> list[Check]:
-    return [
+        ),
         (
             config.freeze != "off" and config.model.name != "latent",
             "freeze",
             f"expected the model latent, got {config.model.name}, which has no codec",
-        )
+        ),
     ]
 
 
@@ -89,11 +83,6 @@ def _engine_checks(config: TrainConfig, world_size: int) -> list[Check]:
             "cuda_graphs",
             "expected compile to be blocks, whole or max-autotune, got off",
         ),
-        (
-            config.out_of_memory == "retry" and (config.strategy == "fsdp2" or graphs),
-            "out_of_memory",
-            "retry needs the strategy single or ddp, without cuda_graphs",
-        ),
         (graphs and not alone, "cuda_graphs", "expected the strategy single, with one rank"),
         (
             config.fsdp2.cpu_offload and config.precision == "fp16",
@@ -106,18 +95,6 @@ def _engine_checks(config: TrainConfig, world_size: int) -> list[Check]:
 def _deterministic_checks(config: TrainConfig) -> list[Check]:
     # `restart` is allowed: the plan, the evidence and a warning of the next start show the new micro-batch.
     return [
-        (
-            config.probe == "on",
-            "probe",
-            "expected auto or off with deterministic, got on: free memory would decide the order of sums; "
-            "give a micro_batch instead",
-        ),
-        (
-            config.out_of_memory == "retry",
-            "out_of_memory",
-            "expected restart or fail with deterministic, got retry: a resumed run would not retry at the "
-            "same step",
-        ),
         (
             config.compile == "max-autotune",
             "compile",

@@ -48,11 +48,6 @@ _REJECTED: tuple[_Row, ...] = (
         "has no effect with data.keep: device; host and disk read it",
     ),
     ("loader.workers", lambda c: "disk" in _data_places(c), "has no effect without data.keep: disk"),
-    (
-        "probe",
-        lambda c: c.probe != "on" or (c.micro_batch is None and not c.cuda_graphs and c.strategy != "fsdp2"),
-        "on has no effect with micro_batch, cuda_graphs or fsdp2",
-    ),
     ("limits.compile_s", lambda c: c.compile != "off", "has no effect with compile: off"),
     ("model.heads model.patch model.fourier_dim", lambda c: c.model.name not in ("fno", "spectral"), _MODEL),
     ("model.points", lambda c: c.model.name not in ("latent", "fno"), _MODEL),

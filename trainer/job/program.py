@@ -13,9 +13,8 @@ from vastrun.contract.workload import Workloads
 from vastrun.trainer.job.config import TrainConfig
 from vastrun.trainer.job.config_checks import training_faults
 from vastrun.trainer.job.data_config import PARAMETERS
-from vastrun.trainer.job.proofs import proofs_of
-from vastrun.trainer.job.work import SAME_WORK, same_work, work_done
-from vastrun.trainer.job.workload import WorkloadQuery, strategy_for
+from vastrun.trainer.job.stage_config import GateConfig
+from vastrun.trainer.job.workload import SAME_WORK, WorkloadQuery, same_work, strategy_for, work_done
 
 PACKAGE = "vastrun.trainer"
 TORCH = ("2.11", "2.16")
@@ -71,8 +70,9 @@ class TrainProgram(Program[TrainConfig]):
 
     @classmethod
     def upgrade(cls, section: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Read `strategy: diloco`, which no longer exists, as `ddp`."""
-        return {**section, "strategy": "ddp"} if section.get("strategy") == "diloco" else section
+        """Read `strategy: diloco` as `ddp`, and `out_of_memory: retry` as `restart`."""
+        now = {("strategy", "diloco"): "ddp", ("out_of_memory", "retry"): "restart"}
+        return {key: now.get((key, str(value)), value) for key, value in section.items()}
 
     def validate(self, context: JobContext) -> Iterator[ProgramFault]:
         """Yield what is wrong with the section."""
@@ -199,15 +199,16 @@ class TrainProgram(Program[TrainConfig]):
         """Return the precision of its arithmetic."""
         return self.config.precision
 
-    def fits_micro_batch(self, strategy: str) -> bool:
+    def fits_micro_batch(self) -> bool:
         """Return whether it makes its micro-batches smaller where memory is short."""
-        train = self.config
-        probes = train.micro_batch is None and train.probe != "off" and strategy != "fsdp2"
-        return train.out_of_memory != "fail" or probes
+        return self.config.out_of_memory != "fail"
 
     def proofs(self, outcome: Outcome) -> Iterator[Proof]:
         """Yield the evidence that it did all its steps, and well."""
-        return proofs_of(outcome, self.config)
+        total_steps = self.config.total_steps
+        yield from (_final(outcome), _steps(outcome, total_steps), _loss(outcome))
+        yield _checkpoint(outcome, total_steps)
+        yield from _stages(outcome, self.config)
 
     @property
     def summary(self) -> str:
@@ -237,3 +238,54 @@ def _same_sums() -> dict[str, str]:
         # other algorithms by the expected speed of the machine.
         "NCCL_ALGO": "Ring",
     }
+
+
+def _final(outcome: Outcome) -> Proof:
+    text = "the final record was written" if outcome.final_record else "the trainer wrote no final record"
+    return Proof(name="record", holds=outcome.final_record, text=text)
+
+
+def _steps(outcome: Outcome, planned: int) -> Proof:
+    text = f"{outcome.steps_done} of {planned} steps were done"
+    return Proof(name="steps", holds=outcome.steps_done == planned, text=text)
+
+
+def _loss(outcome: Outcome) -> Proof:
+    if outcome.loss_finite is None:
+        return Proof(name="loss", holds=None, text="no loss was recorded")
+    text = (
+        f"the last loss is {outcome.last_loss:.4g}"
+        if outcome.last_loss is not None
+        else "the loss is not finite"
+    )
+    return Proof(name="loss", holds=outcome.loss_finite, text=text)
+
+
+def _checkpoint(outcome: Outcome, planned: int) -> Proof:
+    last = outcome.checkpoint
+    if last is None:
+        return Proof(name="checkpoint", holds=None, text="there is no checkpoint")
+    if not last.intact:
+        return Proof(name="checkpoint", holds=False, text=f"the checksum of {last.path} does not match")
+    if last.step != planned:
+        text = f"the newest checkpoint is of step {last.step}, not {planned}; it is intact"
+        return Proof(name="checkpoint", holds=False, text=text)
+    return Proof(name="checkpoint", holds=True, text=f"the checkpoint of step {last.step} is intact")
+
+
+def _stages(outcome: Outcome, train: TrainConfig) -> Iterator[Proof]:
+    """Yield a proof for each of several stages: all of its steps were done, and it passed its gate."""
+    spans, ends = train.stage_spans, {end.name: end for end in outcome.stages}
+    for span in spans if len(spans) > 1 else ():
+        end = ends.get(span.name)
+        done = 0 if end is None else end.steps_done
+        text = f"{done} of {span.steps} steps"
+        if end is None or end.run_id is None:
+            where = "was not finished" if done else "was not started"
+            yield Proof(name=f"stage.{span.name}", holds=None, text=f"it {where}: {text}")
+        elif end.missed is not None:
+            yield Proof(name=f"stage.{span.name}", holds=False, text=f"{text}; gate missed: {end.missed}")
+        else:
+            passed = ", its gate passed" if train.of_stage(span.name).gate != GateConfig() else ""
+            holds = end.steps_done == span.steps
+            yield Proof(name=f"stage.{span.name}", holds=holds, text=f"{text}; it was scored{passed}")

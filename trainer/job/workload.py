@@ -1,12 +1,16 @@
-"""Workload: estimate of a step's memory and operations on one rank, and the strategy for it. No torch: the
-launcher imports it.
+"""Workload: memory and operations of a step on one rank, its strategy, and its cost beside that of another.
+
+No torch: the launcher imports it.
 
 `python -m vastrun.trainer.workload` reads a `WorkloadQuery` from its standard input and writes `Workloads`.
 """
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 
-from vastrun.trainer.job.config import TrainConfig
+from vastrun.trainer.job.config import ObjectiveConfig, OptimConfig, TrainConfig
+from vastrun.trainer.job.data_config import DataConfig
+from vastrun.trainer.job.stage_config import StageConfig, StageName
 
 # Weight, gradient and AdamW's two moments in fp32; an average is one more.
 _BYTES_PER_PARAMETER = 16
@@ -34,9 +38,6 @@ class WorkloadQuery:
 
 def strategies_of(config: TrainConfig, world_size: int, parameters: int, *, gpus: bool) -> tuple[str, ...]:
     """Return the possible strategies of this job, over all GPU memory sizes."""
-    if config.strategy == "auto" and world_size > 1 and config.out_of_memory == "retry":
-        # A retried step runs on the unwrapped model, which fsdp2 does not provide.
-        return ("ddp",)
     memories = (_MAX_GPU_BYTES, _MIN_GPU_BYTES) if gpus else (None,)
     chosen = [
         strategy_for(config, world_size=world_size, parameters=parameters, memory=memory)[0]
@@ -59,3 +60,65 @@ def strategy_for(
     needed, available = parameters * per_parameter / 2**30, memory / 2**30
     reason = f"weights, gradients and optimiser need {needed:.1f} of a GPU's {available:.0f} GiB"
     return ("ddp" if needed <= _SHARE_OF_STATE * available else "fsdp2"), reason
+
+
+SAME_WORK = (
+    *("gate", "steps", "noise", "seed", "limits"),
+    *("wandb", "mlflow", "tensorboard", "plots", "profile", "log_every"),
+    *("checkpoint_every", "keep_checkpoints", "keep_best"),
+)
+"""Keys of `train:` whose values do not affect the time of a step; those of all others do."""
+
+_DEFAULTS = TrainConfig()
+_PASSES: Mapping[str, int] = {"operator": 3, "refine": 4, "distill": 7, "steady": 3}
+"""Forward passes of a network for each frame that a stage trains on; a backward pass takes as long as two.
+
+operator, steady: a forward and a backward pass. refine: the operator's prediction besides. distill: besides
+that, two passes of its teacher and one of its average.
+"""
+
+
+def same_work(train: TrainConfig) -> TrainConfig:
+    """Return the training with defaults for everything that does not affect the work of a step."""
+    return replace(
+        train,
+        **{name: getattr(_DEFAULTS, name) for name in SAME_WORK},
+        data=tuple(replace(data, seed=_DATA.seed, test=_DATA.test) for data in train.data),
+        # Of a term of the loss only whether it is computed.
+        objective=ObjectiveConfig(
+            spectral=float(train.objective.spectral > 0), conservation=float(train.objective.conservation > 0)
+        ),
+        optim=OptimConfig(name=train.optim.name),
+        # Stages take different times for a step: a run's speed is their mean, by their steps.
+        stage_options=_stage_work(train),
+        ema=None if train.ema is None else _SOME_EMA,
+    )
+
+
+def _stage_work(train: TrainConfig) -> Mapping[StageName, StageConfig]:
+    """Return the options of stages that affect the mean work of a step."""
+    return {
+        name: StageConfig(steps=own.steps, unroll=own.unroll)
+        for name, own in sorted(train.stage_options.items())
+    }
+
+
+_DATA = DataConfig()
+_SOME_EMA = 0.5
+
+
+def work_done(train: TrainConfig, step: float) -> float:
+    """Return the work of the first `step` steps, in steps of mean work over all stages.
+
+    Of a job with one stage that is the step itself.
+    """
+    spans = train.stage_spans
+    if len(spans) == 1:
+        return step
+    passes = [_PASSES[span.name] * train.of_stage(span.name).unroll for span in spans]
+    total = sum(each * span.steps for each, span in zip(passes, spans, strict=True))
+    done = sum(
+        each * min(max(step - span.first_step, 0), span.steps)
+        for each, span in zip(passes, spans, strict=True)
+    )
+    return done / total * train.total_steps

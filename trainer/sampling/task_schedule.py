@@ -1,7 +1,6 @@
 """Task schedule: the task of each turn, and a rank's micro-batches of it. A step has one or more turns."""
 
-from dataclasses import dataclass, replace
-from typing import Self
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -73,12 +72,3 @@ class TaskSchedule:
     def turns_of(self, task: int, steps: int) -> int:
         """Count the turns of the task in the first `steps` steps."""
         return self.mix.turns_of(task, steps * self.turns)
-
-    def with_accumulation(self, accumulation: int) -> Self:
-        """Return the same schedule with `accumulation` micro-batches per turn."""
-        return replace(
-            self,
-            sample_plans=tuple(
-                replace(sample_plan, accumulation=accumulation) for sample_plan in self.sample_plans
-            ),
-        )

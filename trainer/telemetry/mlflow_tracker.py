@@ -17,10 +17,12 @@ from vastrun.trainer.job.config import TrainConfig
 from vastrun.trainer.telemetry.tracker import config_of
 
 _FINISH_S = 60.0
-_MAX_WAITING = 50_000
-"""Points that wait, and metrics that the server has not accepted yet."""
+_MAX_WAITING = 500_000
+"""Figures that wait for a server that does not accept them."""
 _STATUS_OF = {0: "FINISHED", REASONS["stopped"].exit_code: "KILLED"}
 _RUN_TAG = "vastrun.run_id"
+_UNACCEPTED = re.compile(r"[^\w\-. :/]")
+"""Characters that MLflow does not accept in a name."""
 _VARIABLES = {
     "MLFLOW_HTTP_REQUEST_TIMEOUT": "10",
     "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1",
@@ -40,19 +42,19 @@ class MlflowTracker:
         is_auto = config.mlflow.mode == "auto" and "MLFLOW_TRACKING_URI" in os.environ
         is_online = config.mlflow.mode == "online" or is_auto
         self._uri = None if is_online else (box / layout.MLFLOW_FILES).absolute().as_uri()
-        self._queue: SimpleQueue[list[tuple[Any, ...]] | Path | int] = SimpleQueue()
-        for name, value in _VARIABLES.items():
-            os.environ.setdefault(name, value)
+        self._queue: SimpleQueue[list[tuple[str, float, int, int]] | Path | int] = SimpleQueue()
+        os.environ.update({**_VARIABLES, **os.environ})
         self._thread = threading.Thread(target=self._work, name="mlflow", daemon=True)
         self._thread.start()
         self._is_finished = False
 
     def log(self, point: dict[str, Any], at: float) -> None:
         """Queue the finite figures of a point. `at`: epoch seconds."""
-        if self._queue.qsize() < _MAX_WAITING:
-            step, at_ms = int(point.get("step", 0)), int(at * 1000)
-            finite = {_name(key): float(value) for key, value in point.items() if math.isfinite(value)}
-            self._queue.put([(key, finite[key], at_ms, step) for key in finite if key != "step"])
+        step, at_ms = int(point.get("step", 0)), int(at * 1000)
+        finite = {
+            _UNACCEPTED.sub("_", key): float(value) for key, value in point.items() if math.isfinite(value)
+        }
+        self._queue.put([(key, finite[key], at_ms, step) for key in finite if key != "step"])
 
     def show(self, pictures: Sequence[Path]) -> None:
         """Queue pictures."""
@@ -119,7 +121,7 @@ class MlflowTracker:
         if not run:
             raise ValueError("the server names no run")
         options = params_of(config_of(self._config, self._job.batch)).items()
-        params = [mlflow.entities.Param(_name(key), value[:500]) for key, value in options]
+        params = [mlflow.entities.Param(_UNACCEPTED.sub("_", key), value[:500]) for key, value in options]
         for first in range(0, len(params), 100):  # its limit
             client.log_batch(run, params=params[first : first + 100])
         return client, run
@@ -129,13 +131,6 @@ def params_of(config: dict[str, Any], prefix: str = "") -> dict[str, str]:
     """Return the options as MLflow's parameters: flat, with dots, as text."""
     params: dict[str, str] = {}
     for key, value in config.items():
-        if isinstance(value, dict) and value:
-            params |= params_of(value, f"{prefix}{key}.")
-        else:
-            params[f"{prefix}{key}"] = str(value)
+        inner = params_of(value, f"{prefix}{key}.") if isinstance(value, dict) else {}
+        params |= inner or {f"{prefix}{key}": str(value)}
     return params
-
-
-def _name(key: str) -> str:
-    """Return the name without characters that MLflow does not accept."""
-    return re.sub(r"[^\w\-. :/]", "_", key)

@@ -3,12 +3,11 @@
 Where a job asks for it, each rank records its GPU's memory, for a snapshot when that runs out.
 """
 
-import subprocess
-import sys
+import gzip
+import shutil
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -16,15 +15,9 @@ from typing import Any, Self
 import torch
 from torch.profiler import ProfilerActivity, profile, record_function
 
+from vastrun.contract import layout
 from vastrun.contract.heartbeat import Activity, Heartbeat
-from vastrun.contract.profiling import (
-    MAX_RAW_TRACE_BYTES,
-    MAX_TABLE_BYTES,
-    MAX_TRACE_BYTES,
-    memory_path,
-    operations_path,
-    trace_path,
-)
+from vastrun.contract.records import write_atomically
 from vastrun.trainer.distributed.exit import is_out_of_memory
 from vastrun.trainer.distributed.rank import Rank
 from vastrun.trainer.distributed.signals import StopSignal
@@ -36,23 +29,14 @@ _LAST_WRITE_S = 10.0
 """Seconds that a finished training waits for its last trace."""
 _LAST_WRITE_AT_STOP_S = 3.0
 """Seconds to wait for it after an error or a stop: other ranks wait for this rank to exit."""
+MAX_RAW_TRACE_BYTES, MAX_TRACE_BYTES = 1 << 30, 256 << 20
+"""Maximum size of a trace, and of a compressed one; a larger one is deleted."""
+_OPERATIONS = 60
+"""Rows of the table of operations."""
 MAX_ENTRIES = 100_000
 """Maximum recorded allocations and frees, the last ones; each takes some KB of main memory."""
 MAX_SNAPSHOT_BYTES = 256 << 20
 """Maximum size of a snapshot; a larger one is deleted."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Window:
-    """The steps of one profile."""
-
-    first: int
-    steps: int
-
-    @property
-    def last(self) -> int:
-        """Return the last recorded step."""
-        return self.first + self.steps - 1
 
 
 class Profiler:
@@ -70,10 +54,10 @@ class Profiler:
     def __init__(self, rank: Rank, config: TrainConfig, heart: Heartbeat, stop: StopSignal) -> None:
         self._rank, self._config, self._heart, self._stop = rank, config, heart, stop
         self._memory: MemoryHistory | None = None
-        self._planned: Window | None = None
-        """Window of `train.profile` before it starts."""
-        self._window: Window | None = None
-        """Current window, including its warm-up."""
+        self._planned: range | None = None
+        """Steps of `train.profile` before they start."""
+        self._window: range | None = None
+        """Steps that are recorded now, or after the warm-up."""
         self._profile: profile | None = None
         self._writer: threading.Thread | None = None
 
@@ -86,7 +70,7 @@ class Profiler:
             self._memory = MemoryHistory(self._rank.box, self._rank.rank, torch.cuda.memory)
             self._memory.begin()
         if self._rank.is_first and options.step is not None and options.step >= step:
-            self._planned = Window(first=options.step, steps=options.steps)
+            self._planned = range(options.step, options.step + options.steps)
 
     @contextmanager
     def step(self, step: int) -> Iterator[Heartbeat]:
@@ -94,17 +78,17 @@ class Profiler:
 
         That heartbeat also labels the activities of the step in the trace.
         """
-        if self._planned and step >= self._planned.first - 1:
+        if self._planned and step >= self._planned[0] - 1:
             self._window, self._planned = self._planned, None
         window = self._window
-        if window is None or not self._is_ready(window, step) or step < window.first:
+        if window is None or not self._is_ready(window, step) or step < window[0]:
             yield self._heart
             return
         heart = _LabellingHeartbeat(self._heart)
         with record_function(f"step {step}"):
             yield heart
             heart.end_label()
-        if step == window.last:
+        if step == window[-1]:
             self._finish(window)
 
     def __enter__(self) -> Self:
@@ -124,7 +108,7 @@ class Profiler:
             is_urgent = error is not None or self._stop.asked
             self._writer.join(_LAST_WRITE_AT_STOP_S if is_urgent else _LAST_WRITE_S)
 
-    def _is_ready(self, window: Window, step: int) -> bool:
+    def _is_ready(self, window: range, step: int) -> bool:
         """Prepare torch's profiler for `step`, in the window or its warm-up; False if that failed."""
         try:
             if self._profile is None:
@@ -134,19 +118,19 @@ class Profiler:
                     record_shapes=self._config.profile is not None and self._config.profile.shapes,
                 )
                 self._profile.prepare_trace()
-            if step == window.first:
+            if step == window[0]:
                 self._profile.start_trace()
         except _FAULTS as fault:
             self._drop(window, f"{type(fault).__name__}: {fault}")
             return False
         return True
 
-    def _finish(self, window: Window) -> None:
-        """End the recording. Another process compresses the trace while the training continues."""
-        raw = self._rank.box / f"{trace_path(window.first)}.raw"
+    def _finish(self, window: range) -> None:
+        """End the recording. A thread compresses the trace while the training continues."""
+        raw = self._rank.box / f"{layout.trace_path(window[0])}.raw"
         raw = raw.with_name(f".{raw.name}.part")
         assert self._profile is not None
-        last = window.last - self._heart.first_step  # a heartbeat counts the steps of its stage
+        last = window[-1] - self._heart.first_step  # a heartbeat counts the steps of its stage
         with self._stop.saving():
             try:
                 self._heart.beat(last, "checkpoint")
@@ -154,45 +138,41 @@ class Profiler:
                 raw.parent.mkdir(parents=True, exist_ok=True)
                 self._heart.beat(last, "checkpoint")
                 self._profile.export_chrome_trace(str(raw))
-                size = raw.stat().st_size
-                if size > MAX_RAW_TRACE_BYTES:
-                    raise OSError(f"the trace is too large ({size >> 20} MiB): record fewer steps")
+                _check_size(raw, MAX_RAW_TRACE_BYTES)
             except _FAULTS as fault:
                 _remove(raw)
                 self._drop(window, f"{type(fault).__name__}: {fault}")
                 return
+        arguments = (window, raw, self._profile)
         self._window = self._profile = None
-        self._writer = threading.Thread(target=self._write, args=(window, raw), name="profile", daemon=True)
+        self._writer = threading.Thread(target=self._write, args=arguments, name="profile", daemon=True)
         self._writer.start()
 
-    def _write(self, window: Window, raw: Path) -> None:
-        box = self._rank.box
-        trace, operations = box / trace_path(window.first), box / operations_path(window.first)
-        command = (
-            sys.executable,
-            "-P",
-            "-m",
-            "vastrun.trainer.telemetry.trace_files",
-            raw,
-            trace,
-            operations,
-        )
+    def _write(self, window: range, raw: Path, recorded: profile) -> None:
+        trace = self._rank.box / layout.trace_path(window[0])
+        part = trace.with_name(f".{trace.name}.part")
         try:
-            subprocess.run(command, stdin=subprocess.DEVNULL, timeout=600.0, check=True)
-            _check_size(trace, MAX_TRACE_BYTES)
-            _check_size(operations, MAX_TABLE_BYTES)
-        except (OSError, subprocess.SubprocessError) as fault:
-            _remove(raw)
-            self._drop(window, str(fault))
+            with raw.open("rb") as source, gzip.open(part, "wb", compresslevel=6) as compressed:
+                shutil.copyfileobj(source, compressed, 1 << 20)
+            _check_size(part, MAX_TRACE_BYTES)
+            part.replace(trace)
+            sort_by = "self_device_time_total" if torch.cuda.is_initialized() else "self_cpu_time_total"
+            table = recorded.key_averages().table(sort_by=sort_by, row_limit=_OPERATIONS)
+            write_atomically(self._rank.box / layout.operations_path(window[0]), table, durable=False)
+        except _FAULTS as fault:
+            self._drop(window, f"{type(fault).__name__}: {fault}")
             return
+        finally:
+            _remove(raw)
+            _remove(part)
         name = trace.relative_to(trace.parents[1])
         print(
-            f"profile of steps {window.first} to {window.last}: {name}; open it at https://ui.perfetto.dev",
+            f"profile of steps {window[0]} to {window[-1]}: {name}; open it at https://ui.perfetto.dev",
             flush=True,
         )
 
-    def _drop(self, window: Window, fault: str) -> None:
-        print(f"note: no profile of steps {window.first} to {window.last}: {fault}", flush=True)
+    def _drop(self, window: range, fault: str) -> None:
+        print(f"note: no profile of steps {window[0]} to {window[-1]}: {fault}", flush=True)
         if window is self._window:
             self._window = self._profile = None
 
@@ -223,23 +203,22 @@ def _remove(path: Path) -> None:
 
 
 def _check_size(path: Path, max_bytes: int) -> None:
-    """Raise OSError for a file larger than `max_bytes`, and remove it."""
+    """Raise OSError for a file larger than `max_bytes`."""
     size = path.stat().st_size
     if size > max_bytes:
-        path.unlink()
-        raise OSError(f"{path.name} is too large ({size >> 20} MiB): record fewer steps")
+        raise OSError(f"the trace is too large ({size >> 20} MiB): record fewer steps")
 
 
 class MemoryHistory:
     """Records the allocations of one rank from its first step on, and writes a snapshot when one fails.
 
     Not by default: each allocation takes some microseconds longer. Only the error that ends the rank has a
-    snapshot, not the errors of the memory probe and of `out_of_memory: retry`: no observer is attached.
+    snapshot.
     """
 
     def __init__(self, box: Path, rank: int, memory: Any) -> None:
         """`memory`: `torch.cuda.memory`, or None to record nothing."""
-        self._path = box / memory_path(rank)
+        self._path = box / layout.memory_path(rank)
         self._memory = memory
 
     def begin(self) -> None:

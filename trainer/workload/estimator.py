@@ -152,7 +152,7 @@ def _check_options(query: WorkloadQuery) -> None:
 
 
 def _micro_batch_sizes(config: TrainConfig, world_size: int) -> list[int]:
-    """Return the largest micro-batch, and 1: the smallest that the memory probe or a restart may choose."""
+    """Return the largest micro-batch, and 1: the smallest that a restart may choose."""
     share = config.batch // world_size
     return sorted({largest_divisor(share, min(config.micro_batch or share, share)), 1}, reverse=True)
 

@@ -14,7 +14,6 @@ from torch.utils.hooks import RemovableHandle
 
 from vastrun.contract.workload import PeakBytes
 from vastrun.trainer.data.trajectories import Windows
-from vastrun.trainer.engine.memory import all_reduce_gradients
 from vastrun.trainer.engine.session import Session
 from vastrun.trainer.engine.step import forward_backward, optimizer_step
 from vastrun.trainer.job.config import MODELS, TrainConfig
@@ -103,8 +102,6 @@ class TracedSteps:
         session, tensors = self._session, self._tensors
         with tensors.counted_as("activations"):
             forward_backward(session, step, self._micro_batches(step), NullHeartbeat())
-            if session.config.out_of_memory == "retry":
-                all_reduce_gradients(session)
         parameters = list(session.model.parameters())
         tensors.recount_as("gradients", (p.grad for p in parameters if p.grad is not None))
         before = self._work_so_far()

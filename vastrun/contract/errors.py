@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-
 
 class ConfigError(Exception):
     """The job requests something that these ranks, this device or this data set cannot do."""
@@ -41,20 +39,3 @@ class DeviceError(Exception):
 
 class WorkerDiedError(Exception):
     """A signal ended a process that read data, for instance when memory ran out: a restart may help."""
-
-
-FAILED_DEVICE = re.compile(
-    r"\bDeviceError\b|uncorrectable (ECC|NVLink) error|GPU is lost|CUDA error: unknown error"
-    r"|device\(s\) is/are busy or unavailable|[Nn]o CUDA(-capable device is detected| GPUs are available)"
-    r"|CUDA driver initialization failed|system not yet initialized|Hardware stack error"
-)
-"""Matches the text of an error of a failed device, without errors that a faulty kernel may cause as well (a
-launch failure)."""
-
-NO_MEMORY = re.compile(
-    r"\bOutOfMemoryError\b|^MemoryError\b|CUDA (error: )?out of memory|can't allocate memory"
-    r"|\b(CUBLAS|CUDNN)_STATUS_ALLOC_FAILED\b|\bCUFFT_ALLOC_FAILED\b"
-    r"|DataLoader worker \(pid \d+\) is killed by signal: (Killed|Bus error)"
-)
-"""Matches the text of an out-of-memory error of torch or another library. A DataLoader worker is killed when
-main memory is full, and receives SIGBUS when /dev/shm is."""

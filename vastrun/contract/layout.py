@@ -86,6 +86,21 @@ _TERMINAL_CONTROLS = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u2
 """Characters that change what a terminal shows: control characters and changes of writing direction."""
 
 
+def trace_path(step: int) -> str:
+    """Return the path on the box of the trace whose first recorded step is `step`."""
+    return f"{PROFILES}/trace-step-{step}.json.gz"
+
+
+def operations_path(step: int) -> str:
+    """Return the path on the box of the table of operations that belongs to that trace."""
+    return f"{PROFILES}/operations-step-{step}.txt"
+
+
+def memory_path(rank: int) -> str:
+    """Return the path on the box of a rank's memory snapshot."""
+    return f"{PROFILES}/memory-rank-{rank}.pickle"
+
+
 def should_download(name: str) -> bool:
     """Tell whether a file or folder of this name may be downloaded to the user's computer.
 
@@ -98,8 +113,3 @@ def should_download(name: str) -> bool:
         bare = "".join(c for c in unicodedata.normalize("NFKC", name) if unicodedata.category(c) != "Cf")
     bare = bare.casefold().rstrip(". ")
     return not (bare in _VCS_NAMES or bare.startswith(_VCS_SHORT_PREFIXES) or _TERMINAL_CONTROLS.search(name))
-
-
-def has_control_characters(path: str) -> bool:
-    """Tell whether a name has characters that change what a terminal shows; the file is not downloaded."""
-    return _TERMINAL_CONTROLS.search(path) is not None

@@ -34,6 +34,7 @@ Reason = Literal[
     "diverged",
     "gate_missed",
     "hang",
+    "network",
     "stopped",
 ]
 
@@ -61,6 +62,7 @@ REASONS: Mapping[Reason, Meaning] = {
     "data": Meaning(cause="data"),
     "disk": Meaning(cause="disk"),
     "device": Meaning(cause="host", is_curable=True),
+    "network": Meaning(cause="host", is_curable=True),
     "diverged": Meaning(cause="diverged"),
     "gate_missed": Meaning(cause="gate_missed"),
     "hang": Meaning(cause="hang", exit_code=75, is_curable=True),
@@ -148,6 +150,51 @@ class IdleGpus:
     """Mean share of a core that the main threads of the ranks used."""
     cores: Share
     """Share of the available cores that all processes of the run used."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class FileSystem:
+    """A file system that a run writes to."""
+
+    path: Line
+    """Where it is mounted; `the disk`: that of the box."""
+    size: Bytes
+    free: Bytes
+    in_memory: bool = False
+    full_at: EpochSeconds | None = None
+    """Epoch seconds at which it was last seen full; None: never."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LeftProcess:
+    """A process below the ranks after one had failed."""
+
+    pid: Annotated[int, Range(0, 2**32)]
+    parent: Annotated[int, Range(0, 2**32)]
+    name: Name
+
+
+@dataclass(frozen=True, kw_only=True)
+class MachineReading:
+    """What was measured on a machine when a rank had failed, beside the same at its start."""
+
+    at: EpochSeconds
+    file_systems: Annotated[tuple[FileSystem, ...], MaxLength(16)] = ()
+    memory: Line = ""
+    """Peak and limit of the memory; empty: unknown."""
+    memory_killed: bool = False
+    """True when the kernel killed a process for lack of memory."""
+    memory_killed_at: EpochSeconds | None = None
+    """Epoch seconds at which it last killed one of this run; None: never, or unknown."""
+    gpu_faults: Annotated[tuple[Line, ...], MaxLength(100)] | None = None
+    """Faults of the GPUs that the start did not have; None: not measured."""
+    reachable: Annotated[tuple[Name, ...], MaxLength(16)] = ()
+    """Hosts of the run's data, packages and tracker that still answer."""
+    unreachable: Annotated[tuple[Name, ...], MaxLength(16)] = ()
+    """Those that answered at the start, and no longer do."""
+    refused_processes: Step = 0
+    """Number of processes and threads that the limit of this machine refused."""
+    processes: Annotated[tuple[LeftProcess, ...], MaxLength(64)] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -275,6 +322,10 @@ class Outcome:
     idle_gpus: IdleGpus | None = None
     """The longest period in which the GPUs worked less than half of the time; None: there was none, or it
     is unknown."""
+    reading: MachineReading | None = None
+    """Measured when a rank had failed; None: none had."""
+    printed_errors: Annotated[tuple[Line, ...], MaxLength(100)] = ()
+    """Tracebacks that the ranks of a program printed, which then all exited 0."""
     starts: Annotated[tuple[StartRecord, ...], MaxLength(1000)] = ()
     """All starts of the ranks on this box, the last included."""
 

@@ -142,7 +142,7 @@ class Program(Generic[Config]):
         """Return the precision of its arithmetic: `fp32`, `tf32`, `bf16` or `fp16`."""
         return "fp32"
 
-    def fits_micro_batch(self, strategy: str) -> bool:  # noqa: ARG002
+    def fits_micro_batch(self) -> bool:
         """Return whether it makes its micro-batches smaller where memory is short."""
         return False
 

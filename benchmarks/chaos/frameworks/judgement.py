@@ -11,7 +11,8 @@ import torch
 from safetensors.torch import load_file
 
 from benchmarks.chaos.frameworks.plans import Plan, Program
-from vastrun.contract.checkpoint_folder import DamagedError, verify
+from benchmarks.chaos.layouts.train import newest_step
+from vastrun.contract.checkpoint_folder import DamagedError, newest_first, verify
 
 Weights = Mapping[str, torch.Tensor]
 
@@ -67,6 +68,8 @@ class Judged:
 
 def load_weights(path: Path) -> Weights:
     """Load the weights that a program saved at its end."""
+    if path.suffix == ".json":
+        return {name: torch.tensor(values) for name, values in json.loads(path.read_text()).items()}
     return load_file(path) if path.suffix == ".safetensors" else torch.load(path, weights_only=True)
 
 
@@ -85,8 +88,8 @@ def judge(
     newest, incomplete, done = [], 0, {0}
     for folder, log in zip(folders, logs, strict=False):
         done |= {int(step) for step in _SAVED.findall(log)}
-        step = max(newest_in(folder / "checkpoints"), *newest, 0)
-        incomplete += step not in done or not _is_intact(folder, step)
+        step = max(newest_in(folder / "checkpoints", plan.program), *newest, 0)
+        incomplete += step not in done or not _is_intact(folder)
         newest.append(step)
     return Judged(
         plan=plan,
@@ -99,16 +102,21 @@ def judge(
     )
 
 
-def newest_in(checkpoints: Path) -> int:
-    """Return the step of the newest checkpoint of a folder; 0: it has none."""
-    latest = checkpoints / "latest.json"
-    return int(json.loads(latest.read_text())["step"]) if latest.is_file() else 0
+def newest_in(checkpoints: Path, program: Program) -> int:
+    """Return the step at which a program continues from the newest checkpoint of a folder; 0: it has none."""
+    latest, found = checkpoints / "latest.json", newest_first(checkpoints)
+    if program.layout is None:
+        return int(json.loads(latest.read_text())["step"]) if latest.is_file() else 0
+    calm = [each for each in found if json.loads((each / "state.json").read_text())["is_calm"]]
+    return max(
+        (newest_step(program.layout, each / "files" / "code") for each in (calm or found)[:1]), default=0
+    )
 
 
-def _is_intact(folder: Path, step: int) -> bool:
-    checkpoint = folder / "checkpoints" / f"step-{step:06}"
+def _is_intact(folder: Path) -> bool:
+    latest = folder / "checkpoints" / "latest.json"
     try:
-        return not checkpoint.exists() or bool(verify(checkpoint))
+        return not latest.exists() or bool(verify(latest.parent / json.loads(latest.read_text())["path"]))
     except DamagedError:
         return False
 

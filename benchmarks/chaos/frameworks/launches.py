@@ -17,7 +17,8 @@ from benchmarks.chaos.frameworks.judgement import (
     newest_in,
     starts_in,
 )
-from benchmarks.chaos.frameworks.plans import LAST_STEP, STEP_S, Plan, Program
+from benchmarks.chaos.frameworks.plans import STEP_S, Plan, Program
+from benchmarks.chaos.layouts.train import LAST_STEP
 from tests.e2e.market import LOADING, machines
 from tests.e2e.terminal import Launch, Terminal
 from tests.emulators.asking import ask
@@ -83,7 +84,7 @@ def continue_run(program: Program, expected: Weights) -> tuple[Continued, ...]:
         launch = terminal.start("launch", *_arguments(program, step_s=STEP_S), *push)
         launch.shows("downloaded", within_s=_MAX_S)
         first = terminal.status()["run"]
-        eventually(lambda: newest_in(there / first["id"]), what="a pushed checkpoint")
+        eventually(lambda: newest_in(there / first["id"], program), what="a pushed checkpoint")
         assert terminal.type("stop", first["id"]).exit_code == 0
         launch.end(within_s=_MAX_S)
         origins = (
@@ -102,7 +103,7 @@ def _continue(
     return Continued(
         program=program,
         option=option,
-        newest=newest_in(checkpoints),
+        newest=newest_in(checkpoints, program),
         starts=tuple(starts_in(folder)),
         difference=difference(folder, program, expected),
         exit_code=done.exit_code,
@@ -111,7 +112,8 @@ def _continue(
 
 def _arguments(program: Program, *, step_s: float) -> tuple[str, ...]:
     # The set-up commands would ask an index for what is installed here.
-    settings = ("setup=[]", f"env.STEP_S={step_s}", "checkpoints.every_s=0.5", "limits.usd=1")
+    settings = ["setup=[]", f"env.STEP_S={step_s}", "checkpoints.every_s=0.5", "limits.usd=1"]
+    settings += [] if program.layout is None else [f"env.LAYOUT={program.layout}"]
     changes = (word for setting in settings for word in ("--set", setting))
     return (str(program.job), "--provider", "vast", "--yes", *changes)
 

@@ -4,8 +4,9 @@ import random
 from dataclasses import dataclass
 from pathlib import Path
 
+from benchmarks.chaos.layouts.train import LAYOUTS, SAVE_EVERY
+
 EXAMPLES = Path(__file__).parents[3] / "examples"
-LAST_STEP, SAVE_EVERY = 40, 5
 STEP_S = 0.8
 """Seconds that a step takes: checkpoints are downloaded while the program trains, every 5 s at most."""
 _LAST_DESTROYED = 36
@@ -14,7 +15,7 @@ _LAST_DESTROYED = 36
 
 @dataclass(frozen=True, kw_only=True)
 class Program:
-    """A program of `examples/`."""
+    """A program of `examples/`, or one that saves in a layout."""
 
     name: str
     """Its folder."""
@@ -23,9 +24,12 @@ class Program:
     weights: str = "results/weights.pt"
     """The file of its final weights, within the outputs of a run."""
 
+    layout: str | None = None
+
     @property
     def job(self) -> Path:
-        return EXAMPLES / self.name / "job.yaml"
+        folder = EXAMPLES / self.name if self.layout is None else Path(__file__).parents[1] / "layouts"
+        return folder / "job.yaml"
 
 
 PROGRAMS = {
@@ -36,6 +40,7 @@ PROGRAMS = {
         Program(name="lightning", module="lightning"),
         Program(name="accelerate", module="accelerate"),
         Program(name="distributed_checkpoint", module="torch"),
+        *(Program(name=name, module="json", weights="results/weights.json", layout=name) for name in LAYOUTS),
     )
 }
 
@@ -53,10 +58,17 @@ class Plan:
 
 
 def plan(program: Program, seed: int, number: int) -> Plan:
-    """Draw the steps: one run in five before the first checkpoint, one in four on two machines."""
+    """Draw the steps: one run in five before the first checkpoint, one in four on two machines.
+
+    A program with a layout loses two machines in each run.
+    """
     chance = random.Random(f"{program.name}-{seed}-{number}")
     first = (
         chance.randint(1, SAVE_EVERY - 1) if number % 5 == 4 else chance.randint(SAVE_EVERY, _LAST_DESTROYED)
     )
-    second = (chance.randint(min(first + 3, _LAST_DESTROYED), _LAST_DESTROYED),) if number % 4 == 3 else ()
+    second = (
+        (chance.randint(min(first + 3, _LAST_DESTROYED), _LAST_DESTROYED),)
+        if program.layout or number % 4 == 3
+        else ()
+    )
     return Plan(program=program, number=number, steps=(first, *second), delay_s=chance.uniform(0.0, STEP_S))

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from vastrun.contract.workload import Workloads
-from vastrun.launcher.core.gpus import has_memory, is_same_name
+from vastrun.launcher.core.gpus import has_memory, is_same_name, nearest_names
 from vastrun.launcher.core.job import JobSpec
 from vastrun.launcher.decisions import policy
 from vastrun.launcher.decisions.market_report import Constraint, Relaxation
@@ -81,7 +81,8 @@ def funnel(
     `workloads`: the estimate. `truncated`: there are more rows, and these are the cheapest.
     """
     read = [row for row in map(OfferRow.of, rows) if row is not None]
-    constraints = (*_constraints(spec, lock, now), *_gpu_memory(spec, workloads))
+    market = {row.gpu_name for row in read}
+    constraints = (*_constraints(spec, lock, now, market), *_gpu_memory(spec, workloads))
     failed = [[constraint for constraint in constraints if not constraint.passes(row)] for row in read]
     left = tuple(row for row, faults in zip(read, failed, strict=True) if not faults)
     first = Counter(faults[0] for faults in failed if faults)
@@ -103,19 +104,21 @@ def funnel(
     )
 
 
-def _constraints(spec: JobSpec, lock: Lock, now: float) -> Iterator[HardLimit]:
-    yield from _machine(spec, lock)
+def _constraints(spec: JobSpec, lock: Lock, now: float, market: Collection[str]) -> Iterator[HardLimit]:
+    yield from _machine(spec, lock, market)
     yield from _location(spec)
     yield from _terms(spec, lock, now)
     # The last one: offers that only this constraint removes would fit a job of one node.
     yield HardLimit(NODES, "in a cluster", lambda row: spec.nodes == 1 or bool(row.cluster))
 
 
-def _machine(spec: JobSpec, lock: Lock) -> Iterator[HardLimit]:
+def _machine(spec: JobSpec, lock: Lock, market: Collection[str]) -> Iterator[HardLimit]:
     needs, gpus = spec.resources, max(1, spec.resources.gpus)
     names = needs.gpu_names
     yield HardLimit("gpus", "1 GPU" if gpus == 1 else f"{gpus} GPUs", lambda row: row.gpus == gpus)
-    yield HardLimit("gpu_names", _any_of(names), lambda row: not names or _is_one_of(row, names))
+    yield HardLimit(
+        "gpu_names", _names(names, market), lambda row: not names or _is_one_of(row.gpu_name, names)
+    )
     memory_gb = needs.min_gpu_gb
     yield HardLimit(
         "gpu_memory_gb", f"{memory_gb:g} GB", lambda row: has_memory(row.gpu_memory_gb, memory_gb)
@@ -180,8 +183,15 @@ def _terms(spec: JobSpec, lock: Lock, now: float) -> Iterator[HardLimit]:
     yield HardLimit("hours", f"{spec.limits.hours:g} h before the host wants it back", lasts)
 
 
-def _is_one_of(row: OfferRow, names: Sequence[str]) -> bool:
-    return any(is_same_name(row.gpu_name, name) for name in names)
+def _is_one_of(gpu_name: str, names: Sequence[str]) -> bool:
+    return any(is_same_name(gpu_name, name) for name in names)
+
+
+def _names(names: Sequence[str], market: Collection[str]) -> str:
+    """Return the requested names; if the market has none of them, with the nearest that it has."""
+    is_known = any(_is_one_of(name, names) for name in market)
+    near = [] if is_known else [each for name in names for each in nearest_names(name, market)]
+    return f"{_any_of(names)}; the market has {_any_of(near)}" if near else _any_of(names)
 
 
 def _any_of(words: Sequence[str]) -> str:

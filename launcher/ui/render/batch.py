@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import field
+from math import isnan
 from typing import Any, Self
 
-from vastrun.launcher.batch.analysis import Influence, influences, pareto_front
 from vastrun.launcher.batch.fleet_plan import FleetPlan
 from vastrun.launcher.batch.plan import BatchPlan
-from vastrun.launcher.batch.results import PointResult, finished_in
+from vastrun.launcher.batch.results import PointResult, SameResults
 from vastrun.launcher.batch.schedule import BatchRow, PointState
 from vastrun.launcher.commands.queries import RunRow
 from vastrun.launcher.core import Run, UserRequest
@@ -130,7 +130,7 @@ def ended_text(state: PointState, metric: str, value: float | None) -> str:
     """Write one line about an ended point."""
     run = state.last
     detail = "" if run is None or state.verdict == "SUCCEEDED" else f" ({run.detail})"
-    measured = "" if value is None else f" {metric} {value:.4g}"
+    measured = "" if value is None else f" {metric} {'diverged' if isnan(value) else f'{value:.4g}'}"
     return f"{state.point.number} {state.verdict}{measured}: {values_text(state.point.shown)}{detail}"
 
 
@@ -325,6 +325,8 @@ class PointOutcome(Document):
     values: Mapping[str, Any]
     verdict: RunVerdict | None
     metric: float | None
+    diverged: bool
+    """Its last value of the metric is not a finite number."""
     step: int
     hours: float
     usd: float
@@ -343,19 +345,16 @@ class Results(Document):
     reason: str
     """Why it ended before its last point; empty: it did not."""
     points: Sequence[PointOutcome]
-    pareto_front: Sequence[str]
-    """Points that no other beats in both metric and cost, the cheapest first."""
-    influences: Sequence[Influence]
+    same: Sequence[SameResults]
     usd: float
 
     @classmethod
-    def of(cls, rows: Sequence[PointResult], batch: Batch) -> Results:
+    def of(cls, rows: Sequence[PointResult], batch: Batch, same: Sequence[SameResults]) -> Results:
         """Make the document of the results."""
-        finished, objective = finished_in(rows), batch.spec.objective
         return cls.fill(
             batch,
             batch=batch.name,
-            objective=objective,
+            objective=batch.spec.objective,
             points=[
                 PointOutcome.fill(
                     row,
@@ -367,7 +366,6 @@ class Results(Document):
                 )
                 for row in rows
             ],
-            pareto_front=[point.id for point in pareto_front(finished, objective.goal)],
-            influences=influences(finished),
+            same=same,
             usd=sum(row.usd for row in rows),
         )

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from vastrun.launcher.batch.analysis import NOT_A_CAUSE, influences, pareto_front
-from vastrun.launcher.batch.results import SHORT_S, PointResult, finished_in
+from vastrun.launcher.batch.results import SHORT_S, PointResult, SameResults
 from vastrun.launcher.config import program_of, read_job
 from vastrun.launcher.core import Verdict
 from vastrun.launcher.core.batch import BatchSpec
@@ -15,14 +14,17 @@ from vastrun.launcher.ui.render.table import cells, csv_cell, facts, table
 
 _COLUMNS = ("#", "VALUES", "VERDICT", "STEPS", "TIME", "COST", "RUN")
 """All but the metric's, which is the fourth."""
-_MAX_INFLUENCES = 5
+_MAX_SAME = 4
+"""Maximum number of points with the same results, and of groups of them."""
 _CENT_USD = 0.01
 _OPEN = "running"
 _WAITING = "waiting"
 Values = Mapping[str, Any]
 
 
-def results_text(rows: Sequence[PointResult], spec: BatchSpec, width: int | None) -> str:
+def results_text(
+    rows: Sequence[PointResult], spec: BatchSpec, width: int | None, same: Sequence[SameResults] = ()
+) -> str:
     """Write the table of results, the best first, and commands for the best point."""
     if not rows:
         return "no points yet"
@@ -34,7 +36,7 @@ def results_text(rows: Sequence[PointResult], spec: BatchSpec, width: int | None
                 str(row.point.number),
                 text,
                 _verdict(row),
-                "-" if row.metric is None else f"{row.metric:.4g}",
+                metric_text(row),
                 str(row.step) if row.run else "-",
                 duration(row.hours * 3600) if row.run else "-",
                 usd_sum([row.usd]),
@@ -48,10 +50,10 @@ def results_text(rows: Sequence[PointResult], spec: BatchSpec, width: int | None
     text = fitted(value_forms(values, values), width, render)
     best = rows[0].run
     if best is None or rows[0].metric is None:
-        return f"{text}\n\n{_nothing_measured(spec)}" if any(map(_has_succeeded, rows)) else text
+        return f"{text}\n\n{_nothing_measured(rows, spec)}" if any(map(_has_succeeded, rows)) else text
     summary = facts(
         [
-            *_insights(rows, spec),
+            ("same", same_text(rows, same)),
             ("reuse", _reuse(rows, spec)),
             ("best", f"{values_text(rows[0].point.shown)}: {spec.objective.metric} {rows[0].metric:.4g}"),
             ("outputs", best.out_dir),
@@ -73,8 +75,32 @@ def _reuse(rows: Sequence[PointResult], spec: BatchSpec) -> str:
     return f"{lived}; reuse: auto saves up to {usd(saved_usd)} of starts and of bills' tails"
 
 
-def _nothing_measured(spec: BatchSpec) -> str:
+def metric_text(row: PointResult, unknown: str = "-") -> str:
+    """Write the metric of a point."""
+    return "diverged" if row.diverged else unknown if row.metric is None else f"{row.metric:.4g}"
+
+
+def same_text(rows: Sequence[PointResult], same: Sequence[SameResults]) -> str:
+    """Write which points reported the same; a line for each set of keys that made no difference."""
+    values, lines = {row.point.number: row.point.shown for row in rows}, list[str]()
+    for keys in dict.fromkeys(tuple(one.keys) for one in same):
+        groups = [one.points for one in same if tuple(one.keys) == keys]
+        differ = [values_text({key: values[n].get(key, "") for key in keys}) for n in groups[0]]
+        first, *others = (" and ".join(_first_of(list(map(str, points)))) for points in groups)
+        points = ", ".join(_first_of([f"{first} ({', '.join(_first_of(differ))})", *others]))
+        question = f"does the program read {' and '.join(keys)}?"
+        lines.append(f"points {points} reported the same to the last digit: {question}")
+    return "\n".join(lines)
+
+
+def _first_of(texts: list[str]) -> list[str]:
+    return [*texts[:_MAX_SAME], "…"] if len(texts) > _MAX_SAME else texts
+
+
+def _nothing_measured(rows: Sequence[PointResult], spec: BatchSpec) -> str:
     name = spec.objective.metric
+    if any(row.diverged for row in rows):
+        return facts([("metric", f"every point that reported {name} diverged")])
     advice = f"no run reported {name}: call beat(step, {name}=...) in the program, or choose another metric"
     return facts([("metric", advice if name.isidentifier() else f"no run reported {name}")])
 
@@ -88,23 +114,11 @@ def _has_checkpoints(row: PointResult) -> bool:
     return bool(row.step) and program_of(read_job(row.point.spec_json)).reports_steps
 
 
-def _insights(rows: Sequence[PointResult], spec: BatchSpec) -> Iterator[tuple[str, str]]:
-    """Yield the Pareto front of metric and cost, and the parameters that correlate with the metric."""
-    finished = finished_in(rows)
-    numbers = {row.point.id: row.point.number for row in rows}
-    front = pareto_front(finished, spec.objective.goal)
-    if len(front) > 1 and any(point.usd for point in front):
-        points = ", ".join(f"#{numbers[one.id]} ({usd(one.usd)}, {one.metric:.4g})" for one in front)
-        yield "front", f"{points}: no other point is both cheaper and better"
-    found = influences(finished)
-    if found:
-        yield "with it", "\n".join([*map(str, found[:_MAX_INFLUENCES]), f"({NOT_A_CAUSE})"])
-
-
 def results_csv(rows: Sequence[PointResult], spec: BatchSpec) -> list[list[str]]:
     """Return the results as rows of a CSV file, with the keys of all points as columns."""
     keys = list(dict.fromkeys(key for row in rows for key in row.point.shown))
-    header = ["point", "id", *keys, "verdict", spec.objective.metric, "step", "hours", "usd", "run", "host"]
+    metric = (spec.objective.metric, "diverged")
+    header = ["point", "id", *keys, "verdict", *metric, "step", "hours", "usd", "run", "host"]
     lines = [
         [
             str(row.point.number),
@@ -112,6 +126,7 @@ def results_csv(rows: Sequence[PointResult], spec: BatchSpec) -> list[list[str]]
             *(value_text(row.point.shown.get(key, "")) for key in keys),
             _verdict(row),
             "" if row.metric is None else repr(row.metric),
+            "true" if row.diverged else "",
             str(row.step),
             f"{row.hours:.4f}",
             f"{row.usd:.4f}",
@@ -136,7 +151,9 @@ def _verdict(row: PointResult) -> str:
 
 
 def value_text(value: Any) -> str:
-    """Write a value of a point in short form."""
+    """Write a value of a point in short form, and as in YAML."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 

@@ -8,30 +8,31 @@ from typing import Any
 from vastrun.launcher.commands.queries import RunRow
 from vastrun.launcher.core import Cost
 from vastrun.launcher.core.batch import Batch, BatchProgress
-from vastrun.launcher.notifications.events import BUDGET_SHARES, Notification, NotificationKind
+from vastrun.launcher.notifications import BUDGET_SHARES, Notification, NotificationKind
 from vastrun.launcher.ui.render.amounts import usd
 from vastrun.launcher.ui.render.batch import progress_line
 from vastrun.launcher.ui.render.verdict import cause_line, lease_line
 
-Document = Mapping[str, Any]
-
-_BATCH_TITLES: Mapping[NotificationKind, str] = {
-    NotificationKind.BATCH_BUDGET_80: "{}: 80% of its budget is spent",
-    NotificationKind.BATCH_BUDGET_100: "{}: its budget is exhausted",
-    NotificationKind.BATCH_END: "{} has ended",
+_TITLES: Mapping[NotificationKind, str] = {
+    NotificationKind.BUDGET_50: "50% of its money is spent",
+    NotificationKind.BUDGET_80: "80% of its money is spent",
+    NotificationKind.BUDGET_100: "its money limit is reached",
+    NotificationKind.NOT_DESTROYED: "its machine may still be rented",
+    NotificationKind.OUT_OF_REACH: "the provider rejects the key; the lease ends its machine",
+    NotificationKind.BATCH_BUDGET_80: "80% of its budget is spent",
+    NotificationKind.BATCH_BUDGET_100: "its budget is exhausted",
+    NotificationKind.BATCH_END: "it has ended",
 }
+"""Titles; of others, the verdict of the run."""
 _RUN_KEYS = ("job", "provider", "phase", "verdict", "cause", "detail", "step", "steps")
 _PROGRESS_KEYS = ("points", "succeeded", "failed", "running", "waiting")
 
 
-def notification_document(notification: Notification) -> Document:
+def notification_document(notification: Notification) -> Mapping[str, Any]:
     """Return a notification as a document; the first line of its `text` is a title."""
     run, batch, progress = notification.run, notification.batch, notification.progress
     if batch is not None and progress is not None:
-        title, body = (
-            _BATCH_TITLES[notification.kind].format(f"batch {batch.name}"),
-            _batch_body(batch, progress),
-        )
+        name, body = f"batch {batch.name}", _batch_body(batch, progress)
         about = {
             "batch": batch.name,
             "provider": batch.provider,
@@ -40,7 +41,7 @@ def notification_document(notification: Notification) -> Document:
             "outputs": batch.folder,
         }
     else:
-        title, body = f"{run.id}: {_title(notification)}", _body(notification)
+        name, body = run.id, _body(notification)
         about = {
             "run_id": run.id,
             **{key: getattr(run, key) for key in _RUN_KEYS},
@@ -54,21 +55,8 @@ def notification_document(notification: Notification) -> Document:
         **about,
         "usd": round(notification.usd, 6),
         "limit_usd": notification.limit_usd,
-        "text": f"{title}\n{body}",
+        "text": f"{name}: {_TITLES.get(notification.kind, run.verdict)}\n{body}",
     }
-
-
-def _title(notification: Notification) -> str:
-    share = BUDGET_SHARES.get(notification.kind)
-    if notification.kind is NotificationKind.BUDGET_100:
-        return "its money limit is reached"
-    if share is not None:
-        return f"{share:.0%} of its money is spent"
-    if notification.kind is NotificationKind.NOT_DESTROYED:
-        return "its machine may still be rented"
-    if notification.kind is NotificationKind.OUT_OF_REACH:
-        return "the provider rejects the key; the lease ends its machine"
-    return str(notification.run.verdict)
 
 
 def _body(notification: Notification) -> str:

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import zip_longest
 
-from vastrun.contract.outcome import Outcome, RankEnd
+from vastrun.contract.outcome import MachineReading, Outcome, RankEnd
+from vastrun.launcher.batch.results import PointResult
 from vastrun.launcher.batch.schedule import PointState
 from vastrun.launcher.commands.queries import Explanation, RunRow
 from vastrun.launcher.core import Cause, Phase, Proof, Run, StepEnd
 from vastrun.launcher.core.batch import Batch
+from vastrun.launcher.core.left_out import bytes_text
 from vastrun.launcher.decisions.advice import advice_for
-from vastrun.launcher.decisions.idle_gpus import BEGINS
+from vastrun.launcher.decisions.slow_training import IDLE_GPUS
 from vastrun.launcher.gate.text import one_line
 from vastrun.launcher.ui.document import Document
 from vastrun.launcher.ui.render.amounts import duration, left_out_lines, moment
@@ -31,8 +33,9 @@ def explanation_text(explanation: Explanation, width: int | None = None) -> str:
                 ("first", _first_failure(outcome)),
                 ("node", _node(explanation.row)),
                 ("hang", _hang(explanation)),
+                ("measured", "\n".join(_measured(outcome.reading)) if outcome and outcome.reading else ""),
                 ("stages", stage_lines(explanation.stages, run.id)),
-                ("gpus", one_line(explanation.idle_gpus.removeprefix(BEGINS))),
+                ("gpus", one_line(explanation.idle_gpus.removeprefix(IDLE_GPUS))),
                 ("machine", one_line(explanation.slow_machine)),
                 ("starts", _starts(outcome)),
                 ("last", _last(explanation)),
@@ -70,6 +73,26 @@ def _first_failure(outcome: Outcome | None) -> str:
     rank = outcome.first_failure
     how = rank.signal or rank.exception or f"exit code {rank.exit_code}"
     return f"rank {rank.rank}: {how}{_where(rank.step, rank.activity)}"
+
+
+def _measured(reading: MachineReading) -> Iterator[str]:
+    """Yield what was measured on the machine when a rank had failed."""
+    for disk in reading.file_systems:
+        full = "; it was full" if disk.full_at is not None else ""
+        yield f"{disk.path}: {bytes_text(disk.free)} of {bytes_text(disk.size)} free{full}"
+    if reading.memory or reading.memory_killed:
+        killed = "; the kernel killed a process for lack of it" if reading.memory_killed else ""
+        yield f"memory: {reading.memory or 'no limit is known'}{killed}"
+    if reading.gpu_faults is not None:
+        yield f"GPUs: {'; '.join(reading.gpu_faults) or 'all respond, without new errors'}"
+    if reading.reachable:
+        yield f"network: {', '.join(reading.reachable)} answered"
+    if reading.unreachable:
+        yield f"network: {', '.join(reading.unreachable)} answered at the start, and no longer"
+    if reading.refused_processes:
+        yield f"processes: the limit of the machine refused {reading.refused_processes:,}"
+    if reading.processes:
+        yield f"still running: {', '.join(f'{each.name} ({each.pid})' for each in reading.processes[:8])}"
 
 
 def _node(row: RunRow) -> str:
@@ -162,11 +185,13 @@ class BatchExplanation(Document):
     """Number of points by verdict, `running` or `waiting`."""
     causes: Sequence[FailureCause]
     """The most frequent first."""
+    diverged: Sequence[int]
+    """Numbers of the points whose last value of the metric is not a finite number."""
     next: str | None
     """Advice; null if no point failed."""
 
     @classmethod
-    def of(cls, batch: Batch, states: Sequence[PointState]) -> BatchExplanation:
+    def of(cls, batch: Batch, states: Sequence[PointState], rows: Sequence[PointResult]) -> BatchExplanation:
         """Make the document of a batch's ends and causes."""
         causes = []
         for cause, runs in _failed(states):
@@ -174,15 +199,22 @@ class BatchExplanation(Document):
             causes.append(
                 FailureCause(cause=cause, points=len(ids), run=newest.id, detail=newest.detail, runs=ids)
             )
-        points = dict(_ends(states).most_common())
-        advice = _next(batch) if causes else None
-        return cls(batch=batch.name, reason=batch.reason, points=points, causes=causes, next=advice)
+        return cls.fill(
+            batch,
+            batch=batch.name,
+            points=dict(_ends(states).most_common()),
+            causes=causes,
+            diverged=_diverged(rows),
+            next=_next(batch) if causes else None,
+        )
 
 
-def batch_why_text(batch: Batch, states: Sequence[PointState]) -> str:
+def batch_why_text(batch: Batch, states: Sequence[PointState], rows: Sequence[PointResult]) -> str:
     """Write how the points ended, and for each cause of a failure the newest run with its detail."""
     counts = ", ".join(f"{count} {end}" for end, count in _ends(states).most_common())
     lines = [("batch", batch.name), ("points", counts or "none yet"), ("ended", batch.reason)]
+    if numbers := ", ".join(f"#{number}" for number in _diverged(rows)):
+        lines.append(("diverged", f"{numbers}: {batch.spec.objective.metric} ends in no finite number"))
     failed = _failed(states)
     for cause, runs in failed[:8]:
         text = f"{len(runs)} x: {cause_line(_newest(runs))}\nvastrun why {_newest(runs).id}"
@@ -190,6 +222,10 @@ def batch_why_text(batch: Batch, states: Sequence[PointState]) -> str:
     if failed:
         lines.append(("try", _next(batch)))
     return facts(lines)
+
+
+def _diverged(rows: Sequence[PointResult]) -> list[int]:
+    return sorted(row.point.number for row in rows if row.diverged)
 
 
 def _ends(states: Sequence[PointState]) -> Counter[str]:

@@ -1,28 +1,32 @@
-"""The page of a batch: results, costs, and the influence of parameters."""
+"""The page of a batch: its results and costs, and the curves of its runs."""
 
 from __future__ import annotations
 
+import math
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from statistics import fmean
 from urllib.parse import quote
 
-from vastrun.launcher.batch.analysis import NOT_A_CAUSE
 from vastrun.launcher.batch.results import BatchReport, PointResult, batch_report_of
 from vastrun.launcher.core import Run
+from vastrun.launcher.core.batch import Batch
 from vastrun.launcher.core.errors import StorageError
+from vastrun.launcher.gate.metrics import SERIES_POINTS, Series
 from vastrun.launcher.outputs.disk import IGNORE, disk_errors, need_space, write_file
 from vastrun.launcher.outputs.store import PAGE_FAULTS, REPORT
 from vastrun.launcher.ports import Ledger
 from vastrun.launcher.ui.render.amounts import duration, usd
-from vastrun.launcher.ui.render.batch_results import value_text
-from vastrun.launcher.ui.report.batch_pictures import curves, parallel, point_text, scatter
+from vastrun.launcher.ui.render.batch_results import metric_text, same_text, value_text, values_text
+from vastrun.launcher.ui.report.charts import rounded, rounded_step, wants_logarithm
 from vastrun.launcher.ui.report.page import (
     Content,
     Frame,
     Html,
     badge,
+    data_block,
     element,
     figures,
     joined,
@@ -33,9 +37,11 @@ from vastrun.launcher.ui.report.page import (
     table,
 )
 
-_HINT = "Hover over a row, a dot or a line to highlight it in all pictures; click a column name to sort."
+_HINT = "Hover over a row or a curve to highlight both; click a column name to sort."
 _MAX_KEYS = 10
 """Maximum number of parameters with a column."""
+_SHADES = 5
+"""Number of shades of the curves, from the best fifth of the points to the worst."""
 _STATES = {True: "running", False: "waiting"}
 
 
@@ -50,14 +56,17 @@ def batch_page_file(report: BatchReport, folder: Path) -> str:
 
 def batch_page(report: BatchReport, address_of: AddressOf, frame: Frame | None = None) -> str:
     """Write the page. `frame`: frame of a page on the web server."""
-    metric = report.batch.spec.objective.metric
     return page(
         f"{report.batch.name} · batch",
         _header(report),
-        section("Results", element("p", _HINT, class_="chosen"), _table(report, address_of), name="results"),
-        section(f"{metric} against dollars", scatter(report), name="dollars"),
-        section("Parameters", parallel(report), _influences(report), name="parameters"),
-        section("Curves", curves(report), name="curves"),
+        section(
+            "Results",
+            element("p", _HINT, class_="chosen"),
+            _table(report, address_of),
+            *(note(shortened(line)) for line in same_text(report.results, report.same).splitlines()),
+            name="results",
+        ),
+        section("Curves", _curves(report), name="curves"),
         made_at=report.made_at,
         frame=frame,
     )
@@ -74,7 +83,7 @@ def _header(report: BatchReport) -> Html:
         element("p", "vastrun", element("span", f"batch on {batch.provider}", class_="id"), class_="brand"),
         element("h1", shortened(batch.name), " ", element("span", state.upper(), class_="badge calm")),
         element("p", shortened(batch.reason), class_="cause") if batch.reason else "",
-        "" if best is None else element("p", "Best: ", point_text(best, batch), class_="score"),
+        "" if best is None else element("p", "Best: ", _point_text(best, batch), class_="score"),
         figures(
             [
                 (words, "" if best is None else f"{best.metric:.4g}"),
@@ -125,7 +134,7 @@ def _row(
             for key in keys
         ),
         (badge(row.verdict, _state(row)), _state(row)),
-        ("–" if row.metric is None else f"{row.metric:.4g}", "" if row.metric is None else repr(row.metric)),
+        (metric_text(row, "–"), "" if row.metric is None else repr(row.metric)),
         (str(row.step) if run else "–", row.step if run else ""),
         (duration(row.hours * 3600) if run else "–", f"{row.hours:.6f}" if run else ""),
         (f"${row.usd:.3f}", f"{row.usd:.6f}"),
@@ -135,7 +144,7 @@ def _row(
         element("td", content, class_="num" if right else None, data_sort=None if key is None else str(key))
         for (content, key), right in zip(cells, is_number, strict=True)
     )
-    return element("tr", *shown, data_point=row.point.number, data_told=point_text(row, report.batch))
+    return element("tr", *shown, data_point=row.point.number, data_told=_point_text(row, report.batch))
 
 
 def _are_numbers(report: BatchReport, key: str) -> bool:
@@ -159,14 +168,54 @@ def _file_of(folder: Path, run: Run) -> str | None:
     return quote(os.path.relpath(file, folder)) if file.is_file() else None
 
 
-def _influences(report: BatchReport) -> Html | str:
-    """List the parameters that correlate with the metric."""
-    if not report.influences:
+def _curves(report: BatchReport) -> Html | str:
+    """Draw the curves of all runs, each with at most `SERIES_POINTS` points."""
+    drawn = [row for row in report.results if row.point.id in report.curves]
+    if not drawn:
         return ""
-    lines = [element("li", shortened(str(one))) for one in report.influences[:8]]
-    return joined(
-        element("h3", "Correlation with the metric"), element("ul", *lines), note(f"It is {NOT_A_CAUSE}.")
+    x, lines = _on_one_axis([report.curves[row.point.id] for row in drawn])
+    values = [value for line in lines for value in line if value is not None]
+    order = list(reversed(range(len(drawn))))  # draw the best last, on top
+    data = {
+        "many": True,
+        "log": wants_logarithm(values),
+        "x": x,
+        "curves": [lines[n] for n in order],
+        "points": [drawn[n].point.number for n in order],
+        "ranks": [n * _SHADES // len(drawn) for n in order],
+    }
+    words = f"{report.curve_name} over the steps of {len(drawn)} runs"
+    plot = element("div", class_="plot", role="img", aria_label=words)
+    caption = element("figcaption", words)
+    figure = element(
+        "figure", caption, plot, data_block("curves-data", data), data_chart="curves-data", class_="wide"
     )
+    best, last = element("span", class_="key q0"), element("span", class_="key q4")
+    return joined(figure, element("p", "Best fifth", best, " … last fifth", last, class_="note"))
+
+
+def _on_one_axis(series: Sequence[Series]) -> tuple[list[float], list[list[float | None]]]:
+    """Return common steps for all curves, at most `SERIES_POINTS`, and each curve's values there, or None."""
+    steps = sorted({step for one in series for step, _ in one.points})
+    size = max(1, math.ceil(len(steps) / SERIES_POINTS))
+    groups = [steps[start : start + size] for start in range(0, len(steps), size)]
+    place = {step: number for number, group in enumerate(groups) for step in group}
+    return [rounded_step(group[-1]) for group in groups], [
+        _at_places(one, place, len(groups)) for one in series
+    ]
+
+
+def _at_places(series: Series, place: Mapping[float, int], many: int) -> list[float | None]:
+    at: list[list[float]] = [[] for _ in range(many)]
+    for step, value in series.points:
+        at[place[step]].append(value)
+    return [rounded(fmean(values)) if values else None for values in at]
+
+
+def _point_text(row: PointResult, batch: Batch) -> str:
+    """Write one line about a point: number, values, metric, cost."""
+    metric = f"{batch.spec.objective.metric} {metric_text(row, 'unknown')}"
+    return f"#{row.point.number}  {values_text(row.point.shown)}: {metric}, {usd(row.usd)}"
 
 
 def leave_report(ledger: Ledger, name: str, now: float) -> str:

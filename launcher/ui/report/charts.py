@@ -12,7 +12,6 @@ from statistics import fmean
 from vastrun.contract.scores import TASK_LOSS_PREFIX
 from vastrun.launcher.gate.metrics import Series
 from vastrun.launcher.ui.render.amounts import how_many
-from vastrun.launcher.ui.render.axes import count_text, wants_logarithm
 from vastrun.launcher.ui.report.page import Html, data_block, element, folded, joined, note
 
 _MAX_UNKNOWN = 24
@@ -20,6 +19,9 @@ _MAX_UNKNOWN = 24
 _OF_ONE_GPU = re.compile(r"gpu(0|[1-9][0-9]{0,2})_(load|power_w|memory_mib|temperature_c)")
 _MAX_GPU_POINTS = 60
 """Maximum points of the curve of one of several GPUs."""
+_UNITS = ((1e12, 1e12, "T"), (1e9, 1e9, "G"), (1e6, 1e6, "M"), (1e4, 1e3, "k"))
+_MIN_LOG_RATIO = 20.0
+"""Ratio of the largest to the smallest positive value from which an axis is logarithmic."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -126,14 +128,27 @@ def _figure(name: str, chart: Chart, drawn: Sequence[tuple[str, Series]]) -> Htm
 
 def _summary(words: str, series: Series) -> str:
     """Describe the curve in words, for readers who cannot see it."""
-    parts = [f"{series.last:.4g} at step {count_text(series.points[-1][0])}"]
+    parts = [f"{series.last:.4g} at step {_count_text(series.points[-1][0])}"]
     if series.min != series.max:
         parts.append(f"{series.min:.4g} to {series.max:.4g}")
     if series.lost:
-        parts.append(f"not finite at {len(series.lost)} steps from {count_text(series.lost[0])} on")
+        parts.append(f"not finite at {len(series.lost)} steps from {_count_text(series.lost[0])} on")
     if series.averaged > 1:
         parts.append(f"points are means of {series.averaged}")
     return f"{words} {', '.join(parts)}".strip()
+
+
+def wants_logarithm(values: Sequence[float]) -> bool:
+    """Return whether the values need a logarithmic axis, as a loss that falls by decades does."""
+    return min(values) > 0 and max(values) / min(values) >= _MIN_LOG_RATIO
+
+
+def _count_text(steps: float) -> str:
+    """Write `1,500`, `20k`, `3.5M`."""
+    for min_steps, size, unit in _UNITS:
+        if steps >= min_steps:
+            return f"{steps / size:.4g}{unit}"
+    return f"{steps:,.0f}"
 
 
 def _short(value: float) -> str:

@@ -58,21 +58,24 @@ def inspect_machine(box: Path, needs: JobNeeds) -> Machine:
         shm_mib=shutil.disk_usage(_SHM).total >> 20 if _SHM.exists() else 0,
         free_mib=shutil.disk_usage(box).free >> 20,
     )
-    return _with_gpus(machine, box) if needs.gpus else machine
+    if not needs.gpus:
+        return machine
+    speed = _write_speed(box) if machine.free_mib >= _FREE_MIB else None
+    return replace(_with_gpus(machine), disk_mb_per_s=speed)
 
 
-def _with_gpus(machine: Machine, box: Path) -> Machine:
+def gpu_faults(needs: JobNeeds) -> list[str]:
+    """Return what is wrong with the GPUs now, as `faults_of` does."""
+    machine = _with_gpus(Machine(cpu="", shm_mib=0, free_mib=0))
+    return [*_gpu_faults(machine, needs), *_cuda_faults(machine, needs)]
+
+
+def _with_gpus(machine: Machine) -> Machine:
     try:
         gpus = read_gpus()
     except NvidiaSmiError as error:
         return replace(machine, nvidia_smi_fault=str(error))
-    return replace(
-        machine,
-        gpus=gpus,
-        driver_cuda=driver_cuda(),
-        torch_cuda=torch_cuda(),
-        disk_mb_per_s=_write_speed(box) if machine.free_mib >= _FREE_MIB else None,
-    )
+    return replace(machine, gpus=gpus, driver_cuda=driver_cuda(), torch_cuda=torch_cuda())
 
 
 def description(machine: Machine) -> list[str]:

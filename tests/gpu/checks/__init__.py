@@ -133,12 +133,6 @@ CHECKS: Mapping[str, Check] = {
     "profile": Check(
         text="a profile of three steps: a trace with kernels", run=running.check_profile, expected_s=15
     ),
-    "retry": Check(
-        text="CUDA out of memory in a forward and a backward pass: the step is done again",
-        run=memory.check_retry,
-        expected_s=5,
-    ),
-    "probe": Check(text="the memory probe finds what fits", run=memory.check_probe, expected_s=10),
     "restarts": Check(
         text="CUDA out of memory in each place: the ranks start again with half",
         run=memory.check_restarts,

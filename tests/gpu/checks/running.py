@@ -15,7 +15,7 @@ from tests.gpu.check import Broken, Place, Seen, expect
 from tests.gpu.ranks import together
 from tests.gpu.trainings import STEPS, Settings, begin, box_of, expect_reason, heart_of, learn, supervised
 from vastrun.contract import layout
-from vastrun.contract.profiling import trace_path
+from vastrun.contract.layout import trace_path
 
 if TYPE_CHECKING:
     from vastrun.trainer.engine.session import Session

@@ -35,7 +35,7 @@ def test_a_batch_returns_at_once_and_its_launcher_runs_every_point(notebook: Not
     assert status.spent_usd == pytest.approx(sum(row.usd for row in rows))
     assert batch.folder == notebook.folder / "batches" / "widths"
     assert {row.outputs and row.outputs.parent for row in rows} == {batch.folder}
-    assert notebook.machines() == 0 and repr(batch).startswith("<batch widths: 6/6 ended, $")
+    assert notebook.machines() == 0 and repr(batch).startswith("<batch widths: 6 of 6 ended, $")
 
 
 def test_the_rows_are_those_of_the_command_line_the_best_first(notebook: Notebook) -> None:

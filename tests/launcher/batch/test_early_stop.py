@@ -73,7 +73,11 @@ def test_the_best_run_at_its_rung_is_never_pruned(
             for run, curve in curves.items()
             if curve and curve[0][0] <= rung <= curve[-1][0]
         }
-        finite = {run: sign * value for run, value in here.items() if math.isfinite(value)}
+        finite = {
+            run: sign * value
+            for run, value in here.items()
+            if math.isfinite(value) and any(math.isfinite(late) for _, late in curves[run][-2:])
+        }
         best = [run for run, value in finite.items() if value == min(finite.values())]
         at_it = [run for run in best if curves[run][-1][0] < rung * rule.factor]
         assert gone.isdisjoint(at_it)
@@ -196,6 +200,30 @@ def test_what_is_no_number_is_worst_whichever_end_is_best(rule: EarlyStop, goal:
     curves = {f"run-{n}": flat(float(n)) for n in range(3)} | {"diverged": flat(value)}
     found = {pruning.run: pruning.reason for pruning in runs_to_prune(rule, goal, curves, {"diverged"})}
     assert "number" in found["diverged"]
+
+
+@pytest.mark.parametrize("rule", [ASHA, MEDIAN])
+@pytest.mark.parametrize("goal", GOALS)
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+def test_a_run_that_ends_in_no_number_is_worst_whatever_came_before(
+    rule: EarlyStop, goal: Goal, value: float
+) -> None:
+    best = -9.0 if goal == "min" else 9.0
+    once = [*flat(best, 200), (300, value)]
+    others = {f"run-{n}": flat(float(n), 400) for n in range(3)}
+    curves = others | {"diverged": [*once, (400, value)], "once": once}
+    found = {pruning.run: pruning.reason for pruning in runs_to_prune(rule, goal, curves, set(curves))}
+    assert found["diverged"] == "its loss is not a number at step 400"
+    assert "once" not in found, "one bad value is no end: it may be a step that the program skips"
+
+
+@pytest.mark.parametrize("goal", GOALS)
+def test_a_run_that_ended_in_no_number_is_no_bar_for_the_others(goal: Goal) -> None:
+    best = -9.0 if goal == "min" else 9.0
+    ended = {f"ended-{n}": [*flat(best), (300, math.nan)] for n in range(3)}
+    curves = {**ended, "good": flat(1.0), "equal": flat(1.0)}
+    assert pruned(ASHA, curves, goal=goal, running={"good", "equal"}) == []
+    assert pruned(MEDIAN, curves, goal=goal, running={"good", "equal"}) == []
 
 
 def test_runs_that_all_diverged_are_left_to_end_by_themselves() -> None:

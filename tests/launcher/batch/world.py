@@ -29,7 +29,7 @@ from vastrun.launcher.core.labels import POOL
 from vastrun.launcher.decisions.history import SpeedHistory
 from vastrun.launcher.flow.services import Services
 from vastrun.launcher.ledger.sqlite import SqliteLedger
-from vastrun.launcher.notifications.delivery import Sender
+from vastrun.launcher.notifications import Sender
 from vastrun.launcher.pool.provider import PoolProvider
 from vastrun.launcher.ports import Ledger, RunThreads
 

@@ -2,10 +2,8 @@
 
 import csv
 import io
-import re
 from collections.abc import Sequence
 from dataclasses import replace
-from decimal import Decimal
 from pathlib import Path
 
 import pytest
@@ -38,33 +36,6 @@ def test_what_is_added_up_is_what_the_runs_cost(read: Terminal, by: GroupBy) -> 
     summed = sum(group["usd"] for group in document["groups"])
     twice = read.document("cost", runs(read)[0].id)["usd"] if by is GroupBy.TAG else 0.0
     assert summed == pytest.approx(total["usd"] + twice)
-
-
-@pytest.mark.parametrize("by", GroupBy)
-def test_its_tables_add_up_as_they_are_shown_and_fit_a_terminal(read: Terminal, by: GroupBy) -> None:
-    said = read.type("cost", "--by", by.value).stdout
-    assert max(map(len, said.splitlines())) <= 80
-    charged, used, *notes = said.split("\n\n")
-    for text, parts, whole in ((charged, (3, 6), 6), (used, (1, 4), None)):
-        _, *lines, total = text.splitlines()
-        cells = [numbers(line) for line in lines]
-        for line in (*cells, numbers(total)):
-            if whole is not None:
-                assert sum(line[slice(*parts)]) == line[whole]
-        if by is not GroupBy.TAG:
-            shown = slice(1, 7) if whole else slice(1, 4)
-            assert [sum(column) for column in zip(*(line[shown] for line in cells), strict=True)] == numbers(
-                total
-            )[shown]
-    costs = [numbers(line)[6] for line in charged.splitlines()[1:]]
-    uses = [sum(numbers(line)[1:4]) for line in used.splitlines()[1:]]
-    assert costs == uses
-    assert bool(notes) == (by in (GroupBy.TAG, GroupBy.DAY, GroupBy.MONTH))
-
-
-def numbers(line: str) -> list[Decimal]:
-    """Of a table's line, without its key."""
-    return [Decimal(word.lstrip("$").replace("-", "0")) for word in re.split(r"\s{2,}", line.strip())[1:]]
 
 
 def test_a_failed_run_and_idle_time_are_told_apart(read: Terminal) -> None:

@@ -25,7 +25,7 @@ _DRIVING = {
         "vastrun.launcher.image.lock",
         "vastrun.launcher.cost.groups",
     ),
-    *("vastrun.launcher.notifications.events", "pydantic", "yaml", "vastai", "docker", "paramiko", "rich"),
+    *("vastrun.launcher.notifications", "pydantic", "yaml", "vastai", "docker", "paramiko", "rich"),
 }
 
 

@@ -238,21 +238,25 @@ def test_the_schema_of_a_kind_of_files_is_printed(kind: str) -> None:
     assert json.loads(end.stdout)["title"] == f"vastrun {kind} file"
 
 
-def test_a_notebook_is_refused_with_what_to_do(folder: Path) -> None:
-    (folder / "nb.ipynb").write_text('{"cells": []}')
-    end = init("nb.ipynb")
+@pytest.mark.parametrize(
+    ("file", "fault", "advice"),
+    [
+        (
+            "nb.ipynb",
+            "is a notebook, which Python cannot run",
+            "jupyter nbconvert --to script 'nb.ipynb', then: vastrun init 'nb.py'",
+        ),
+        ("go.sh", "is a shell script", "or write `command: bash go.sh` in a job file"),
+    ],
+)
+def test_what_python_cannot_run_is_refused_with_what_to_do(
+    folder: Path, file: str, fault: str, advice: str
+) -> None:
+    (folder / file).write_text("torchrun train.py\n")
+    end = init(file)
     assert end.exit_code == 2
-    assert "nb.ipynb: is a notebook, which Python cannot run" in end.stderr
-    assert "jupyter nbconvert --to script 'nb.ipynb', then: vastrun init 'nb.py'" in end.stderr
-    assert not (folder / "job.yaml").exists()
-
-
-def test_a_shell_script_is_refused_with_what_to_do(folder: Path) -> None:
-    (folder / "go.sh").write_text("torchrun train.py\n")
-    end = init("go.sh")
-    assert end.exit_code == 2
-    assert "go.sh: is a shell script" in end.stderr
-    assert "or write `command: bash go.sh` in a job file" in end.stderr
+    assert f"{file}: {fault}" in end.stderr
+    assert advice in end.stderr
     assert not (folder / "job.yaml").exists()
 
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from tests.fakes import FakeClock, FakeProvider
-from tests.jobs import command_job, train_job
-from vastrun.launcher.cli.job_files import job_warnings, nested_launcher
+from tests.jobs import command_job
+from vastrun.launcher.cli.job_files import job_warnings
 from vastrun.launcher.config.job_loader import load_job
 from vastrun.launcher.core.errors import JobFileError
 from vastrun.launcher.core.job import Code, JobSpec, Resources, Secret
@@ -25,52 +25,6 @@ def job(command: str, ranks: int = 2) -> JobSpec:
 def warnings(spec: JobSpec, *, gpus: int = 0, free: bool = False, local: bool = False) -> list[str]:
     offer = replace(FakeProvider(FakeClock()).search(spec)[0], gpus=gpus, gpu_name="RTX 4090")
     return list(job_warnings(spec, [offer], free=free, local=local))
-
-
-@pytest.mark.parametrize(
-    ("command", "launcher"),
-    [
-        ("torchrun --standalone --nproc_per_node=2 train.py", "torchrun"),
-        ("exec torchrun train.py", "torchrun"),
-        ("/opt/conda/bin/torchrun train.py", "torchrun"),
-        ("accelerate  launch --num_processes 2 train.py", "accelerate launch"),
-        ("deepspeed train.py", "deepspeed"),
-        ("python -m torch.distributed.run train.py", "python -m torch.distributed.run"),
-        ("python3.11 -u -m torch.distributed.launch train.py", "python -m torch.distributed.launch"),
-        ("for i in {1..2}; do torchrun train.py --fold ${i:-0}; done", "torchrun"),
-        ("{ cd src && torchrun train.py; }", "torchrun"),
-        ("export LR=0.1\nNCCL_DEBUG=INFO torchrun \\\n  --nproc_per_node=2 train.py", "torchrun"),
-        ("test -f x || (torchrun train.py)", "torchrun"),
-    ],
-)
-def test_a_launcher_within_several_ranks_is_warned_about(command: str, launcher: str) -> None:
-    assert nested_launcher(job(command)) == launcher
-    (text,) = warnings(job(command, ranks=4))
-    assert text.startswith(f"the command runs {launcher} once in each of 4 ranks")
-    assert warnings(job(command, ranks=1)) == []
-
-
-@pytest.mark.parametrize(
-    "command",
-    [
-        'python train.py --cfg \'{"a": {"b": [2]}}\' --lr ${LR:-0.1}',
-        'for i in {1..2}; do echo "i=$i ${HOME:+set}"; done\npython train.py',
-        "python train.py  # not torchrun: vastrun starts the ranks",
-        "# torchrun train.py\npython train.py",
-        "python torchrun_notes.py --launcher=torchrun-like",
-        "python -m mytorch.distributed.runner",
-        "accelerate config default",
-        "python train.py --name deepspeed2",
-    ],
-)
-def test_other_commands_of_several_ranks_are_not(command: str) -> None:
-    assert warnings(job(command)) == []
-
-
-def test_a_launcher_on_each_of_several_machines_is_not_warned_about() -> None:
-    spec = replace(job("torchrun --nnodes=2 --nproc_per_node=8 train.py", ranks=1), nodes=2)
-    assert nested_launcher(spec) is None
-    assert nested_launcher(replace(train_job(), ranks=4)) is None
 
 
 LIGHTNING = [

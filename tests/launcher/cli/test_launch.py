@@ -27,7 +27,9 @@ success: {exit_code: 0}
 """
 
 
-def test_a_launch_ends_with_verdict_proofs_cost_and_outputs_on_stdout(terminal: Terminal) -> None:
+def test_a_launch_tells_its_end_on_stdout_and_its_steps_on_stderr(
+    terminal: Terminal,
+) -> None:
     end = terminal.launch()
     assert end.exit_code == 0, end.output
     assert "SUCCEEDED" in end.stdout
@@ -35,10 +37,6 @@ def test_a_launch_ends_with_verdict_proofs_cost_and_outputs_on_stdout(terminal: 
     assert "at $3.60/h" in end.stdout
     assert str(terminal.folder / "out") in end.stdout
     assert terminal.machines() == 0
-
-
-def test_the_steps_with_time_and_dollars_go_to_stderr(terminal: Terminal) -> None:
-    end = terminal.launch()
     assert "the lease is armed" in end.stderr
     assert "confirmed twice" in end.stderr
     assert "lease is armed" not in end.stdout

@@ -3,6 +3,7 @@
 import json
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
@@ -45,10 +46,12 @@ class Desk:
         arguments = ["plan", str(self.job), "--provider", "local", "--set", "resources.disk_gb=8"]
         return CliRunner().invoke(cli, arguments, obj=App(self._environ)).output
 
+    def document(self, *words: str) -> Any:
+        return json.loads(self.types(*words, "--json").stdout)
+
     def steps(self, *words: str) -> list[tuple[str, int]]:
         """What was done, and how it ended."""
-        document = json.loads(self.types(*words, "--json").stdout)
-        return [(step["step"], step["exit_code"]) for step in document["steps"]]
+        return [(step["step"], step["exit_code"]) for step in self.document(*words)["steps"]]
 
 
 @pytest.fixture
@@ -215,3 +218,96 @@ def test_a_folder_that_is_no_box_is_left_as_it_is(desk: Desk) -> None:
     end = desk.types("unpack")
     assert (end.exit_code, mine.is_file()) == (2, True)
     assert "contains files that are not from a rehearsal" in end.stderr
+
+
+SAVES = """
+import os, sys, time
+from glob import glob
+from vastrun import beat
+os.makedirs("ckpt", exist_ok=True)
+step, found = 0, sorted(glob("ckpt/step_*.bin"), key=os.path.getmtime)
+if found and {looks}:
+    step = int(open(found[-1], "rb").read().split()[0])
+while step < {steps}:
+    time.sleep(0.2)
+    step += 1
+    {report}
+    print("step", step, flush=True)
+    with open("log.txt", "a") as log:
+        log.write("a line\\n")
+    if {saves} and step % 25 == 0:
+        with open(f"ckpt/step_{{step}}.bin", "wb") as file:
+            file.write(b"%d " % step + bytes(2_000_000))
+open("result.txt", "w").write("done")
+"""
+
+
+def saving(desk: Desk, *lines: str, **changes: object) -> None:
+    """Write the job of a program that saves every 25 of its steps, each of which takes 0.2 s."""
+    options = {"looks": True, "steps": 2000, "report": "beat(step, loss=1 / step)", "saves": True} | changes
+    code = desk.job.parent / "code"
+    code.mkdir(exist_ok=True)
+    (code / "train.py").write_text(SAVES.format(**options))
+    env = f"env: {{PYTHONPATH: {STUB_TORCH}}}"
+    desk.writes("code: {path: code}", "command: python train.py", "success: {files: result.txt}", env, *lines)
+
+
+@pytest.mark.slow
+def test_a_program_that_continues_on_another_machine_is_said_to(desk: Desk) -> None:
+    saving(desk)
+    document = desk.document("resume")
+    resume = document["resume"]
+    assert [(step["step"], step["exit_code"]) for step in document["steps"]] == [
+        *(("config", 0), ("unpack", 0), ("train", 0), ("resume", 0)),
+    ]
+    assert resume["answer"] == "continued"
+    assert resume["killed_at"] >= resume["first_step"] - 1 >= resume["snapshot_step"] > 1
+    assert resume["read"] == [f"code/ckpt/step_{resume['first_step'] - 1}.bin"]
+    assert resume["checkpoints"] == "ckpt/step_*.bin"
+    assert [row["name"] for row in resume["files"]] == ["ckpt/step_*.bin", "log.txt"]
+    assert document["next"] is None
+    assert desk.job.read_text().count("checkpoints") == 0
+
+
+@pytest.mark.slow
+def test_a_program_that_begins_anew_is_told_how_it_would_not_and_the_job_file_gets_the_rest(
+    desk: Desk,
+) -> None:
+    saving(desk, "# the end", looks=False)
+    before = desk.job.read_text()
+    end = desk.types("resume", "--write")
+    assert end.exit_code == 5
+    assert "it began anew at step 1: it did not read its checkpoint" in end.stdout
+    assert "command: ... {resume:--resume} and checkpoints: ckpt/step_*.bin" in end.stdout
+    assert desk.job.read_text() == f'{before}\ncheckpoints: "ckpt/step_*.bin"\n'
+    assert desk.types("config").exit_code == 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("looks", "answer", "exit_code"), [(True, "read", 0), (False, "anew", 1)])
+def test_of_a_program_without_steps_is_seen_whether_it_read_its_checkpoint(
+    desk: Desk, looks: bool, answer: str, exit_code: int
+) -> None:
+    saving(desk, looks=looks, report="pass")
+    document = desk.document("resume")
+    assert (document["resume"]["answer"], document["steps"][-1]["exit_code"]) == (answer, exit_code)
+
+
+@pytest.mark.slow
+def test_a_short_program_loses_its_machine_too_and_is_judged_by_its_end(desk: Desk) -> None:
+    saving(desk, steps=110)
+    document = desk.document("--write")
+    assert document["resume"]["answer"] == "continued"
+    assert document["verdict"] == "SUCCEEDED"
+    proofs = {proof["name"]: proof["text"] for proof in document["assessment"]["proofs"]}
+    assert proofs["continued"].endswith(f"and the program began at step {document['resume']['first_step']}")
+    assert desk.job.read_text().endswith(
+        '\ncheckpoints: "ckpt/step_*.bin"\noutputs: ["log.txt", "result.txt"]\n'
+    )
+
+
+def test_a_program_that_ends_at_once_is_judged_and_cannot_be_killed_before(desk: Desk) -> None:
+    saving(desk, steps=1)
+    document = desk.document()
+    assert (document["verdict"], document["resume"]["answer"]) == ("SUCCEEDED", "too_short")
+    assert "before it could be killed" in document["resume"]["detail"]

@@ -50,6 +50,8 @@ def test_without_torch_one_line_says_what_brings_it(desk: Terminal) -> None:
 def test_what_has_no_fit_is_told_with_what_to_type(desk: Terminal) -> None:
     end = desk.type("rehearse", str(desk.job), "fit", "--gpu", "GT 1030")
     assert (end.exit_code, "unknown GPU 'GT 1030'" in end.stderr) == (2, True)
+    end = desk.type("rehearse", str(desk.job), "fit", "--gpu", "rtx 409")
+    assert "unknown GPU 'rtx 409': did you mean RTX 4090 or RTX 3090 or RTX 4080?" in end.stderr
     end = desk.type("rehearse", str(desk.job), "fit", "--set", "resources={gpus: 0}")
     assert (end.exit_code, "--set resources.gpus=1" in end.stderr) == (2, True)
     desk.estimator.answer = None

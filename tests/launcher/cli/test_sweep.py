@@ -124,16 +124,3 @@ def test_a_search_that_learns_asks_for_its_points_while_it_runs(desk: Desk) -> N
     assert desk.submit()[0] == 0 and desk.market.rentals == 7
     plan = desk.document("batch", "submit", str(desk.file), "--dry-run")
     assert (plan["count"], plan["at_most_usd"]) == (7, 21.0)
-
-
-def test_points_of_a_batch_are_compared_by_dollars_and_by_what_went_with_the_metric(tmp_path: Path) -> None:
-    trainings = [Training(seconds=20.0 + 10 * n, loss=3.0 - n / 4) for n in range(6)]
-    desk = Desk(tmp_path, *trainings)
-    desk.file.write_text(FILE.replace("parallel: 3", "parallel: 1"))
-    code, out, err = desk.submit()
-    assert code == 0, err
-    assert "no other point is both cheaper and better" in out
-    assert "train.seed: rank correlation -" in out and "a correlation is not a cause" in out
-    document = desk.document("batch", "results", "widths")
-    assert len(document["pareto_front"]) == 6
-    assert {one["key"] for one in document["influences"]} == {"train.seed", "train.batch"}

@@ -11,6 +11,7 @@ from vastrun.launcher.config import read_job
 from vastrun.launcher.config.batch_file import load_batch, load_sweep, points_at
 from vastrun.launcher.core.batch import BatchPoint, BatchSpec
 from vastrun.launcher.core.errors import JobFileError, UsageError
+from vastrun.launcher.ui.render.batch_results import value_text
 
 JOB = "name: demo\nresources: {gpus: 0}\ntrain: {steps: 10, batch: 8, unroll: 1}\n"
 HEAD = "name: widths\njob: job.yaml\n"
@@ -295,6 +296,67 @@ def output_of_point(command: str, value: str) -> tuple[str, str]:
     assert job.command is not None
     done = subprocess.run(job.command, capture_output=True, text=True, check=True)
     return done.stdout, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [
+        *((word, ("--amp",)) for word in ("on", "yes", "true", "True", "ON")),
+        *((word, ()) for word in ("off", "no", "false", "False", "null", "''")),
+        ("2", ("--amp", "2")),
+        ("O2 fast", ("--amp", "O2 fast")),
+    ],
+)
+@pytest.mark.parametrize(
+    "command",
+    [
+        "printf <%s> a {v:--amp} b",
+        "printf <%s> a {v:--amp} b | cat",
+        "[printf, <%s>, a, '{v:--amp}', b]",
+        "[bash, -c, 'printf \"<%s>\" a {v:--amp} b']",
+    ],
+)
+def test_a_flag_is_given_or_left_out(command: str, value: str, words: tuple[str, ...]) -> None:
+    command = command if command[0] == "[" else json.dumps(command.replace(" <%s> ", " '<%s>' "))
+    own = f"name: own\nresources: {{gpus: 0}}\ncommand: {command}\nsuccess: {{exit_code: 0}}\n"
+    (point,) = load_batch(HEAD + f"grid: {{v: [{value}]}}\n", "b.yaml", lambda _: own, "/here").points
+    done = subprocess.run(read_job(point.spec_json).command or (), capture_output=True, text=True, check=True)
+    assert done.stdout == "".join(f"<{word}>" for word in ("a", *words, "b"))
+
+
+def test_a_flag_within_a_longer_word_is_text_and_one_with_an_equals_sign_has_its_value_in_one_word() -> None:
+    own = (
+        "name: own\nresources: {gpus: 0}\ncommand: [fit, 'x{v:--amp}', '{v:--amp=}']\nsuccess: {exit_code: 0}"
+    )
+    (off, two) = load_batch(HEAD + "grid: {v: [off, 2]}\n", "b.yaml", lambda _: own, "/here").points
+    assert read_job(off.spec_json).command == ("fit", "x")
+    assert read_job(two.spec_json).command == ("fit", "x--amp 2", "--amp=2")
+
+
+@pytest.mark.parametrize(("value", "printed"), [("on", "a --amp"), ("off", "a "), ("2", "a --amp 2")])
+def test_a_flag_in_a_here_document_is_text(value: str, printed: str) -> None:
+    assert output_of_point("cat <<END\na {v:--amp}\nEND", value)[0] == f"{printed}\n"
+
+
+@pytest.mark.parametrize("word", ["on", "off", "yes", "no", "True", "FALSE", "true", "false", "Off"])
+def test_the_program_gets_a_switch_as_it_is_written(word: str) -> None:
+    own = (
+        "name: own\nresources: {gpus: 0}\ncommand: 'fit --amp {amp} {amp:--fast}'\nsuccess: {exit_code: 0}\n"
+    )
+    (point,) = load_sweep(BatchSpec(name="s", job="j.yaml"), own, [f"amp={word}"], "/here", 4).points
+    job = read_job(point.spec_json)
+    assert job.command is not None and job.command[:3] == ("fit", "--amp", word)
+    assert job.env["VASTRUN_PARAM_AMP"] == word == value_text(point.values["amp"])
+
+
+def test_braces_of_a_program_are_no_flags() -> None:
+    own = """name: own
+resources: {gpus: 0}
+command: [python, -c, "print(f'{lr:.3f} {lr:-9} {lr!r}', {lr})"]
+success: {exit_code: 0}
+"""
+    (point,) = load_batch(HEAD + "grid: {lr: [0.5]}\n", "b.yaml", lambda _: own, "/here").points
+    assert (read_job(point.spec_json).command or ())[-1] == "print(f'{lr:.3f} {lr:-9} {lr!r}', 0.5)"
 
 
 def test_a_search_that_learns_gives_its_space_and_its_points_later() -> None:

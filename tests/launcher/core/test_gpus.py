@@ -2,7 +2,7 @@
 
 import pytest
 
-from vastrun.launcher.core.gpus import has_memory, is_named, is_same_name, spellings
+from vastrun.launcher.core.gpus import has_memory, is_named, is_same_name, nearest_names, spellings
 
 
 @pytest.mark.parametrize(
@@ -35,6 +35,24 @@ def test_a_name_has_several_spellings(one: str, other: str, same: bool) -> None:
 )
 def test_a_request_names_a_gpu_by_its_words(requested: str, shown: str, named: bool) -> None:
     assert is_named(requested, shown) is named
+
+
+MARKET = ["L4", "A100 SXM4", "RTX 4090D", "RTX_3090", "H100 SXM", "RTX 4090", "GTX 1080 Ti"]
+
+
+@pytest.mark.parametrize(
+    ("requested", "nearest"),
+    [
+        ("RTX 409", ["RTX 4090", "RTX 4090D", "RTX_3090"]),
+        ("rtx4090", ["RTX 4090", "RTX 4090D", "RTX_3090"]),
+        ("NVIDIA H100 80GB HBM3", ["H100 SXM"]),
+        ("A100-80GB", ["A100 SXM4"]),
+        ("TPU v5", []),
+        ("", []),
+    ],
+)
+def test_the_nearest_names_share_the_model_or_most_letters(requested: str, nearest: list[str]) -> None:
+    assert nearest_names(requested, MARKET) == nearest
 
 
 def test_a_market_is_asked_for_every_spelling() -> None:

@@ -9,7 +9,7 @@ from vastrun.launcher.core import Cause, Phase, UserRequest, Verdict
 from vastrun.launcher.core.phases import BEFORE_TRAINING, NEXT, Result
 from vastrun.launcher.core.verdict import EXIT_CODE_OF, VERDICT_OF
 from vastrun.launcher.decisions.run_assessment import CAUSE_OF_STEP, STOP_CAUSES
-from vastrun.launcher.notifications.events import BUDGET_SHARES, ENDING_OF
+from vastrun.launcher.notifications import BUDGET_SHARES, ENDING_OF
 from vastrun.trainer.job.program import MAX_RESTARTS, TrainProgram
 
 ARCHITECTURE = Path(__file__).parents[3] / "ARCHITECTURE.md"
@@ -129,6 +129,7 @@ def test_a_reason_has_its_cause_and_exit_codes() -> None:
         "data": ("data", False),
         "disk": ("disk", False),
         "device": ("host", True),
+        "network": ("host", True),
         "diverged": ("diverged", False),
         "gate_missed": ("gate_missed", False),
     }

@@ -42,10 +42,10 @@ def run(*, age_s: float = 0.0, lasted_s: float = 100.0, **changes: object) -> Ru
     ("ages_days", "is_avoided"),
     [
         ([], False),
-        ([0.9], True),
-        ([1.1], False),
-        ([1.1, 2.0], True),
-        ([6.9, 6.9], True),
+        ([0.99999], True),
+        ([1.0], False),
+        ([1.0, 2.0], True),
+        ([7.0, 7.0], True),
         ([7.1, 7.1], False),
         ([13.0, 13.0, 13.0, 13.0], True),
         ([15.0, 15.0, 15.0, 15.0], False),
@@ -56,11 +56,6 @@ def test_a_host_is_avoided_after_one_fresh_or_two_recent_failures_and_forgiven_w
 ) -> None:
     runs = [run(age_s=days * DAY_S) for days in ages_days]
     assert ("m1" in avoided(runs, "vast", NOW).machines) is is_avoided
-
-
-def test_a_failure_weighs_half_after_seven_days() -> None:
-    (record,) = host_records([run(age_s=7 * DAY_S), run(age_s=14 * DAY_S)], NOW)
-    assert record.score == pytest.approx(0.75)
 
 
 @pytest.mark.parametrize(
@@ -85,11 +80,6 @@ def test_a_host_is_blamed_for_what_only_it_can_cause(changes: dict[str, object],
     assert blames_host(run(**changes)) is blamed  # type: ignore[arg-type]
 
 
-def test_a_host_that_did_well_has_a_record_and_is_not_avoided() -> None:
-    (record,) = host_records([run(cause=None, failed_in=None), run(cause=None, failed_in=None)], NOW)
-    assert (record.runs, record.failures, record.avoided) == (2, 0, None)
-
-
 @pytest.mark.parametrize(("last", "former"), [(Cause.LOST, Cause.HOST), (Cause.HOST, Cause.LOST)])
 def test_a_record_has_the_last_run_and_the_last_failure_of_its_host(last: Cause, former: Cause) -> None:
     runs = [
@@ -111,12 +101,6 @@ def test_a_record_has_the_last_run_and_the_last_failure_of_its_host(last: Cause,
         avoided="machine",
     )
     assert record.score == pytest.approx(0.5 ** (2 / 7) + 0.5 ** (3 / 7))
-
-
-def test_a_failure_is_fresh_for_a_day_and_two_of_any_age_count_from_a_sum_of_one() -> None:
-    assert "m1" in avoided([run(age_s=DAY_S - 1)], "vast", NOW).machines
-    assert "m1" not in avoided([run(age_s=DAY_S)], "vast", NOW).machines
-    assert "m1" in avoided([run(age_s=7 * DAY_S)] * 2, "vast", NOW).machines
 
 
 def test_hosts_of_another_provider_are_another_s() -> None:

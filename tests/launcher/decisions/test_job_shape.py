@@ -13,7 +13,7 @@ from vastrun.launcher.decisions.job_shape import shape_of, shape_prefilter, step
 from vastrun.trainer.job import config
 from vastrun.trainer.job.data_config import DataConfig
 from vastrun.trainer.job.stage_config import GateConfig, StageConfig, StageOptimConfig
-from vastrun.trainer.job.work import SAME_WORK
+from vastrun.trainer.job.workload import SAME_WORK
 
 JOB = train_job()
 PROGRAM = command_job(code=Code(path="/home/me/lab"))
@@ -138,7 +138,6 @@ OTHER_WORK: dict[str, Any] = {
     "loader": config.LoaderConfig(workers=4),
     "check_every": 7,
     "micro_batch": 2,
-    "probe": "off",
     "out_of_memory": "fail",
     "ema": 0.5,
     "evaluate_every": 50,

@@ -204,30 +204,27 @@ def test_a_command_that_was_restored_and_began_anew_has_a_warning(
     assert proofs["snapshot"] == "WARNING: no snapshot was taken, although checkpoints names ckpt/*"
 
 
+def test_a_command_that_declared_checkpoints_and_left_none_has_no_proof_of_its_snapshot() -> None:
+    checks = (Check(name="exit_code", holds=True, text="exit code 0"),)
+    spec = replace(command_job(), checkpoints=Checkpoints(files="ckpt/*"), ranks=2)
+    found = assess_run(good(kind="command", checkpoint=None, checks=checks), spec)
+    assert (found.cause, found.proofs[-1].name) == (Cause.CONTRADICTION, "outputs")
+    assert "no snapshot was taken, although checkpoints names ckpt/*" in found.detail
+
+
+def test_tracebacks_of_a_command_that_succeeded_are_a_warning() -> None:
+    checks = (Check(name="exit_code", holds=True, text="exit code 0"),)
+    found = good(kind="command", checks=checks, printed_errors=("rank 0 printed 3 traceback(s)",))
+    assessment = assess_run(found, replace(command_job(), ranks=2))
+    assert assessment.cause is None
+    assert {proof.name: proof.text for proof in assessment.proofs}["errors"].startswith("WARNING: rank 0")
+
+
 def test_a_training_that_went_on_with_fewer_ranks_is_whole_and_one_that_lost_some_is_not() -> None:
     fewer = replace(GOOD, world_size=1, ranks=GOOD.ranks[:1])
     survived = (record("device", "rank 1 failed: GPU 1 is lost"), record("finished", ""))
     assert assess_run(evidence(replace(fewer, starts=survived)), train_job()).cause is None
     assert assess_run(evidence(replace(fewer, starts=survived[1:])), train_job()).cause is Cause.CONTRADICTION
-
-
-@pytest.mark.parametrize(
-    ("reason", "cause"),
-    [
-        ("oom", Cause.OUT_OF_MEMORY),
-        ("signal", Cause.SIGNAL),
-        ("communication", Cause.COMMUNICATION),
-        ("data", Cause.DATA),
-        ("disk", Cause.DISK),
-        ("diverged", Cause.DIVERGED),
-        ("hang", Cause.HANG),
-        ("error", Cause.USER_ERROR),
-    ],
-)
-def test_each_reason_has_its_cause_and_keeps_its_detail(reason: str, cause: Cause) -> None:
-    outcome = replace(GOOD, reason=reason, detail="rank 1: so it was")  # type: ignore[arg-type]
-    assessment = assess_run(evidence(outcome, exit_code=1), train_job())
-    assert (assessment.cause, assessment.detail) == (cause, "rank 1: so it was")
 
 
 @pytest.mark.parametrize(("said", "cause"), [*STOPS, (None, Cause.STOPPED)])

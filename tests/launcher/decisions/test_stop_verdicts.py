@@ -1,7 +1,6 @@
 """A table of verdicts: what a stop, an exit code and proofs make together."""
 
 from dataclasses import dataclass, replace
-from itertools import product
 
 import pytest
 
@@ -95,11 +94,6 @@ def test_a_stopped_program_succeeds_only_by_steps_that_it_did_before_the_stop(
     if exit_code == 0 and proofs.succeeds:
         assessment = assess_run(evidence(stop, exit_code, proofs, said="finished"), job(proofs))
         assert VERDICT_OF[assessment.cause] is Verdict.SUCCEEDED
-
-
-def test_the_table_has_a_row_for_every_stop_exit_code_and_proof() -> None:
-    assert len(list(product(STOP_CAUSES, EXITS, PROOFS))) >= 40
-    assert set(VERDICT_OF_STOP) == set(STOP_CAUSES)
 
 
 @pytest.mark.parametrize(

@@ -16,12 +16,7 @@ from vastrun.contract import layout
 from vastrun.launcher.core import Cause, Instance, Phase, bills
 from vastrun.launcher.core.errors import HostKeyError, KeyNotAttachedError, UnreachableError
 from vastrun.launcher.decisions import policy
-from vastrun.launcher.flow.boot_timeouts import BootTimeouts
 from vastrun.launcher.ports import Remote
-
-LOADING = Instance(
-    id="1", label="l", state="loading", usd_per_hour=1.0, rented_at=0.0, queued=True, note="Priority"
-)
 
 
 def hosts(*numbers: int) -> set[str]:
@@ -170,53 +165,6 @@ def test_a_machine_that_waits_for_its_turn_says_for_what_and_costs_nothing_meanw
     assert bills.cost_usd(run, run.ended_at or 0.0) < 3 * run.usd_per_hour / 60
     told = [event for event in world.ledger.events(run.id) if event.text.startswith("waits for its turn")]
     assert len(told) == 1, "what does not change is in the diary once"
-
-
-def test_a_turn_that_never_comes_is_given_up_in_the_end() -> None:
-    timeouts = BootTimeouts(started_at=0.0, progress_at=0.0)
-    for seconds in range(1, 86400, 600):
-        timeouts.note_queued(LOADING, float(seconds))
-    assert timeouts.exceeded_limit(policy.QUEUE_S) == ""
-    assert timeouts.exceeded_limit(policy.QUEUE_S + 2.0) == "its turn did not come (Priority) after 86400 s"
-
-
-ANSWERS: dict[str, Callable[[BootTimeouts], object]] = {
-    "queued": lambda timeouts: timeouts.note_queued(LOADING, 9.0),
-    "silent": lambda timeouts: timeouts.note_silent(LOADING, 9.0),
-    "up": lambda timeouts: timeouts.note_answer("armed", 9.0),
-    "without a box": lambda timeouts: timeouts.note_no_box(9.0),
-    "not trusted": lambda timeouts: timeouts.note_untrusted(HostKeyError("another key"), 9.0),
-}
-
-
-@pytest.mark.parametrize("what", ANSWERS)
-def test_a_provider_that_was_down_is_not_to_blame_for_what_is_seen_later(what: str) -> None:
-    timeouts = BootTimeouts(started_at=0.0, progress_at=0.0)
-    timeouts.note_provider_error("HTTP 500", 5.0)
-    assert timeouts.is_provider_down
-    ANSWERS[what](timeouts)
-    assert not timeouts.is_provider_down
-
-
-def test_a_machine_that_runs_but_never_answers_is_given_up_sooner(world: World) -> None:
-    world.market.cut_off = True
-    run = world.launch()
-    assert run.cause is Cause.HOST
-    assert run.detail == f"it runs but does not answer after {policy.ANSWER_S:.0f} s"
-
-
-def test_a_slow_machine_that_moves_on_gets_more_time(world: World) -> None:
-    world.market.loading["host-1"] = Loading(seconds=policy.NO_PROGRESS_S * 2, layer_s=100.0)
-    run = world.launch()
-    assert run.cause is None, run.detail
-
-
-@pytest.mark.slow
-def test_no_machine_gets_more_than_the_longest_time(world: World) -> None:
-    world.market.loading["host-1"] = Loading(seconds=policy.MAX_BOOT_S * 2, layer_s=100.0)
-    run = world.launch()
-    assert run.cause is Cause.HOST
-    assert run.detail.startswith("it is not ready (loading: layer ")
 
 
 class CutOffImpostors(Market):

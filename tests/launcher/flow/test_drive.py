@@ -16,16 +16,13 @@ from tests.launcher.world import RUN_ID, World
 from tests.runs import a_run
 from vastrun.launcher.core import (
     Cause,
-    Driver,
     LeftOutFile,
     LeftOutFiles,
     Offer,
     Phase,
     Run,
-    UserRequest,
     bills,
 )
-from vastrun.launcher.core.errors import HeldError
 from vastrun.launcher.core.job import JobSpec, Limits
 from vastrun.launcher.core.labels import member_id
 from vastrun.launcher.decisions import policy
@@ -169,14 +166,6 @@ def test_when_every_offer_is_taken_nothing_was_rented_and_nothing_cost(world: Wo
     assert bills.cost_usd(run, world.clock.now()) == 0
 
 
-def test_two_launchers_never_drive_one_run(world: World) -> None:
-    world.user_requests.at = {world.clock.now(): UserRequest.DETACH}
-    world.launch()
-    world.ledger.hold(RUN_ID, Driver(who="laptop:77:0", until=world.clock.now() + 60))
-    with pytest.raises(HeldError, match="process 77 on laptop"):
-        world.resume()
-
-
 class EarlyClock(FakeClock):
     """Comes back at once from each sleep but the first, as when the user presses a key."""
 
@@ -194,16 +183,6 @@ def test_a_wait_ends_as_soon_as_the_clock_comes_back_early(world: World) -> None
     context = RunContext(world.begin(), world.spec, replace(world.services(), clock=clock))
     context.wait(60.0)
     assert clock.sleeps == 2
-
-
-def test_a_launcher_that_was_taken_over_writes_nothing_more(world: World) -> None:
-    services = world.services("old:1:0")
-    world.user_requests.at = {world.clock.now(): UserRequest.DETACH}
-    run = world.launch()
-    world.ledger.hold(RUN_ID, Driver(who="new:2:0", until=world.clock.now() + 60))
-    with pytest.raises(HeldError):
-        services.ledger.save(replace(run, detail="overwritten"), who="old:1:0")
-    assert world.run().detail == ""
 
 
 def test_where_a_run_stands_is_shown_each_second_in_every_phase_that_takes_long(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from tests.launcher.faults import Fault, Killed
 from tests.launcher.terminal import Terminal
 from tests.launcher.world import RUN_ID, World
 from vastrun.contract.outcome import IdleGpus, WaitsFor
-from vastrun.launcher.decisions.idle_gpus import BEGINS, idle_gpus_text
+from vastrun.launcher.decisions.slow_training import IDLE_GPUS, idle_gpus_text
 
 IDLE = IdleGpus(
     load=0.31, seconds=312.0, step=40, waits_for="data", data=0.62, disk=0.0, main_thread=0.2, cores=0.97
@@ -23,13 +23,13 @@ TEXT = (
 
 
 def reports(world: World) -> list[str]:
-    return [event.text for event in world.ledger.events(RUN_ID) if event.text.startswith(BEGINS)]
+    return [event.text for event in world.ledger.events(RUN_ID) if event.text.startswith(IDLE_GPUS)]
 
 
 def test_it_is_reported_once_while_the_run_trains_on(tmp_path: Path) -> None:
     world = World(tmp_path, training=Training(seconds=600.0, supervisor={"idle_gpus": asdict(IDLE)}))
     assert world.launch().cause is None
-    assert reports(world) == [f"{BEGINS}{TEXT}"]
+    assert reports(world) == [f"{IDLE_GPUS}{TEXT}"]
 
 
 @pytest.mark.parametrize(
@@ -57,7 +57,7 @@ def test_why_has_it_by_the_evidence_of_the_machine(tmp_path: Path) -> None:
     assert terminal.launch().exit_code == 0
     shown = " ".join(terminal.type("why", "last").stdout.split())
     assert f"gpus {TEXT}" in shown
-    assert terminal.document("why", "last")["idle_gpus"] == f"{BEGINS}{TEXT}"
+    assert terminal.document("why", "last")["idle_gpus"] == f"{IDLE_GPUS}{TEXT}"
 
 
 def test_why_has_it_of_a_run_without_evidence_and_is_silent_about_busy_gpus(tmp_path: Path) -> None:
@@ -74,5 +74,5 @@ def test_why_has_it_of_a_run_without_evidence_and_is_silent_about_busy_gpus(tmp_
 def test_each_reason_has_a_sentence_of_its_own(reason: WaitsFor) -> None:
     text = idle_gpus_text(replace(IDLE, waits_for=reason))
     others = {idle_gpus_text(replace(IDLE, waits_for=one)) for one in get_args(WaitsFor) if one != reason}
-    assert text.startswith(BEGINS)
+    assert text.startswith(IDLE_GPUS)
     assert text not in others

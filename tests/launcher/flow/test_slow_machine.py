@@ -12,7 +12,7 @@ from tests.launcher.terminal import Terminal
 from tests.launcher.world import RUN_ID, World
 from vastrun.launcher.core import Run
 from vastrun.launcher.decisions.history import Speed
-from vastrun.launcher.decisions.slow_machine import slow_machine_text
+from vastrun.launcher.decisions.slow_training import slow_machine_text
 
 NAMED = "trains at 0.10 of the speed of earlier runs on RTX 4090 x2 (10 steps/s, 3 runs)"
 KIND = "RTX 4090 x1"

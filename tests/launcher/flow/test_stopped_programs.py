@@ -1,71 +1,90 @@
-"""The verdict on a stopped program follows from its proofs, whatever its box says and whoever is killed."""
+"""The verdict on a stopped program follows from its proofs, even if its launcher is killed.
 
+decisions/test_stop_verdicts.py has the table of all stops, exit codes and proofs.
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from tests.fakebox import RANKS, Training
+from tests.jobs import command_job
 from tests.launcher.faults import Fault
 from tests.launcher.run_checks import check_nothing_leaked_and_nothing_lied, drive_to_the_end
-from tests.launcher.stop_world import (
-    ENDS,
-    EXIT_CODES,
-    STOP_ROWS,
-    Proofs,
-    Stop,
-    claims_to_have_finished,
-    did_all_steps,
-    stop_world,
-    succeeds,
-)
-from tests.launcher.world import World
-from tests.slow import slow
-from vastrun.launcher.core import Verdict
+from tests.launcher.slow_world import LIMITS, STEPS
+from tests.launcher.world import RUN_ID, World
+from vastrun.contract.outcome import Check, Outcome, RankEnd
+from vastrun.launcher.batch.observer import prune
+from vastrun.launcher.core import Cause, UserRequest, Verdict
+from vastrun.launcher.core.batch import Pruning
+from vastrun.launcher.core.job import Limits, Success
+
+CAUSES: Mapping[str, tuple[Verdict, Cause]] = {
+    "user": (Verdict.STOPPED, Cause.STOPPED),
+    "batch": (Verdict.PRUNED, Cause.PRUNED),
+    "time": (Verdict.LIMIT, Cause.TIME_LIMIT),
+    "money": (Verdict.LIMIT, Cause.MONEY_LIMIT),
+}
+LIMITS_OF = {"time": Limits(hours=0.05, usd=30.0), "money": Limits(hours=5.0, usd=0.1)}
 
 
-def check_verdict_of_a_stop(world: World, stop: Stop, exit_code: int, proofs: Proofs) -> None:
+@pytest.mark.parametrize("did_all_steps", [True, False])
+@pytest.mark.parametrize("stop", CAUSES)
+def test_a_program_that_was_stopped_has_succeeded_only_by_the_steps_that_it_did_before(
+    stop: str, did_all_steps: bool, tmp_path: Path
+) -> None:
+    world = stop_world(tmp_path, stop, did_all_steps)
+    # Whoever stopped it is killed before it has the outputs; the next launcher finds the same verdict.
+    world.expect(Fault(verb="output_store.collect", nth=1, moment="before", trouble="killed"))
+
     run = drive_to_the_end(world)
 
+    assert world.plan.struck
     check_nothing_leaked_and_nothing_lied(world, run)
     assert run is not None
-    if succeeds(exit_code, proofs):
+    if did_all_steps:
         assert run.verdict is Verdict.SUCCEEDED, run.detail
     else:
-        assert (run.verdict, run.cause) == (ENDS[stop].verdict, ENDS[stop].cause), run.detail
+        assert (run.verdict, run.cause) == CAUSES[stop], run.detail
     [proof] = [proof for proof in run.proofs if proof.name == "stop"]
-    assert proof.holds is (exit_code == 0 and did_all_steps(proofs))
+    assert proof.holds is did_all_steps
     assert "SIGTERM was sent" in proof.text
 
 
-QUICK_STOPS = [row for row in STOP_ROWS if row[1] == 0]
+def stop_world(folder: Path, stop: str, did_all_steps: bool) -> World:
+    """A world in which a program is stopped so and exits 0; its launchers need only drive it."""
+
+    def stopped(outcome: Outcome) -> Outcome:
+        return replace(
+            outcome,
+            kind="command",
+            reason="finished" if did_all_steps else "stopped",
+            ranks=tuple(RankEnd(rank=rank, exit_code=0) for rank in range(RANKS)),
+            stop_sent_at=outcome.ended_at - 2,
+            stop_sent_step=STEPS if did_all_steps else outcome.steps_done,
+            checks=(Check(name="steps", holds=did_all_steps, text="steps"),),
+        )
+
+    training = Training(kind="command", seconds=3000.0, steps=STEPS, checkpoint_every=10, stopped=stopped)
+    spec = command_job(success=Success(steps=STEPS), limits=LIMITS_OF.get(stop, LIMITS))
+    world = World(folder, training=training, spec=spec)
+    asked_at = world.clock.now() + 60
+    if stop == "user":
+        world.user_requests.at = {asked_at: UserRequest.STOP}
+    if stop == "batch":
+        _prune_at(world, asked_at)
+    return world
 
 
-@pytest.mark.parametrize(
-    ("stop", "exit_code", "proofs"),
-    [*QUICK_STOPS, *slow(*(row for row in STOP_ROWS if row not in QUICK_STOPS))],
-)
-def test_a_program_that_was_stopped_has_succeeded_only_by_the_steps_that_it_did_before(
-    stop: Stop, exit_code: int, proofs: Proofs, tmp_path: Path
-) -> None:
-    world = stop_world(tmp_path, stop, exit_code, proofs)
-    # Whoever stopped it is killed before it has the outputs; the next launcher finds the same verdict.
-    world.expect(Fault(verb="output_store.collect", nth=1, moment="before", trouble="killed"))
-    check_verdict_of_a_stop(world, stop, exit_code, proofs)
-    assert world.plan.struck
+def _prune_at(world: World, asked_at: float) -> None:
+    sleep = world.clock.sleep
 
+    def heard(seconds: float) -> None:
+        sleep(seconds)
+        if world.clock.now() >= asked_at and world.ledger.runs():
+            pruning = Pruning(run=RUN_ID, reason="it is behind")
+            prune(world.ledger, world.run(), pruning, world.clock.now())
 
-@pytest.mark.parametrize(
-    ("stop", "exit_code", "proofs"), [row for row in QUICK_STOPS if not succeeds(0, row[2])]
-)
-def test_a_box_that_calls_a_stopped_program_finished_is_not_believed(
-    stop: Stop, exit_code: int, proofs: Proofs, tmp_path: Path
-) -> None:
-    world = stop_world(tmp_path, stop, exit_code, proofs)
-    world.market.training = claims_to_have_finished(world.market.training)
-    check_verdict_of_a_stop(world, stop, exit_code, proofs)
-
-
-def test_the_table_of_stops_has_every_stop_with_every_exit_code() -> None:
-    assert len(STOP_ROWS) >= 40
-    assert {(stop, exit_code) for stop, exit_code, _ in STOP_ROWS} == {
-        (stop, exit_code) for stop in ENDS for exit_code in EXIT_CODES
-    }
+    world.clock.sleep = heard  # type: ignore[method-assign]

@@ -14,7 +14,7 @@ from tests.launcher.terminal import CRASH
 from vastrun.launcher.core import UserRequest
 from vastrun.launcher.core.errors import UsageError
 from vastrun.launcher.core.job import JobSpec
-from vastrun.launcher.notifications.events import Notification
+from vastrun.launcher.notifications import Notification
 from vastrun.launcher.ui.render.notifications import notification_document
 
 BUDGET_USD = 2.85 * SHARE_USD
@@ -30,8 +30,8 @@ class Listener:
     def check(self, spec: JobSpec) -> None:
         return
 
-    def has_targets(self, spec: JobSpec) -> bool:
-        return True
+    def shown_addresses(self, spec: JobSpec) -> list[str]:
+        return ["here"]
 
     def send(self, notification: Notification, spec: JobSpec) -> None:
         self.heard.append(notification)
@@ -59,7 +59,7 @@ def test_the_end_of_a_batch_is_told_once_and_not_that_of_each_run(world: BatchWo
     (end,) = heard(world).heard
     said = notification_document(end)
     assert (said["event"], said["succeeded"], said["waiting"]) == ("batch_end", 5, 0)
-    assert said["text"].startswith(f"batch {NAME} has ended\non fake: 5/5 ended")
+    assert said["text"].startswith(f"batch {NAME}: it has ended\non fake: 5/5 ended")
     assert f"vastrun batch results {NAME}" in said["text"]
 
 

@@ -18,8 +18,7 @@ from vastrun.launcher.config.job_loader import load_job
 from vastrun.launcher.core import Event, UserRequest
 from vastrun.launcher.core.errors import JobFileError, StorageError
 from vastrun.launcher.core.job import NotifyUrl
-from vastrun.launcher.notifications.delivery import DiaryNotifier, Sender
-from vastrun.launcher.notifications.events import Notification, NotificationKind
+from vastrun.launcher.notifications import DiaryNotifier, Notification, NotificationKind, Sender
 from vastrun.launcher.ports import Ledger
 from vastrun.launcher.ui.render.notifications import notification_document
 
@@ -33,23 +32,16 @@ def notified(terminal: Terminal, *urls: str) -> Terminal:
 
 
 @pytest.mark.parametrize(
-    ("url", "service"),
-    [
-        ("https://hooks.slack.com/services/T0/B0/x", "slack"),
-        ("slack+https://chat.example.org/hooks/x", "slack"),
-        ("https://ntfy.sh/topic", "ntfy"),
-        ("ntfy+http://127.0.0.1:1/topic", "ntfy"),
-    ],
-)
-def test_a_service_with_a_form_of_its_own_is_named_by_a_url_of_apprise(url: str, service: str) -> None:
-    with pytest.raises(JobFileError) as caught:
-        load_job(f"{JOB}notify: ['{url}']\n", "job.yaml")
-    assert f"expected a URL of Apprise for {service}, such as apprise+{service}://…" in str(caught.value)
-
-
-@pytest.mark.parametrize(
     "url",
-    ["ftp://host/x", "host/x", "https:///x", "file:///etc/passwd", "https://me:pw@host/", "http://h:x/"],
+    [
+        "ftp://host/x",
+        "slack+https://h/x",
+        "host/x",
+        "https:///x",
+        "file:///etc/passwd",
+        "https://me:pw@host/",
+        "http://h:x/",
+    ],
 )
 def test_what_cannot_be_addressed_is_a_fault_of_the_job_file_that_does_not_repeat_it(url: str) -> None:
     with pytest.raises(JobFileError) as caught:

@@ -12,7 +12,6 @@ from vastrun.contract import layout
 from vastrun.launcher.core import Evidence, Run, StepEnd
 from vastrun.launcher.core.errors import UnreachableError
 from vastrun.launcher.core.left_out import file_text
-from vastrun.launcher.gate import caps
 from vastrun.launcher.outputs.store import FolderStore
 
 
@@ -189,12 +188,6 @@ def test_the_user_ends_the_reading_of_a_large_file_that_is_here(run: Run) -> Non
     assert calls >= 3
     with pytest.raises(EndedError):
         FolderStore().collect(run, EndingBox(box.files, ends_at=calls))
-
-
-def test_a_list_as_long_as_it_may_be_is_within_the_budget(run: Run) -> None:
-    collected = FolderStore().collect(run, box_with({f"run/outputs/{n}": b"" for n in range(300)}))
-    assert collected.evidence.damaged == ()
-    assert caps.EXCHANGES["outputs"].items == caps.FILES
 
 
 def test_no_file_is_in_memory_as_a_whole(run: Run) -> None:

@@ -13,7 +13,6 @@ import pytest
 
 from tests.launcher.outputs.boxes import MemoryBox, files_in
 from tests.launcher.outputs.training_box import TrainingBox
-from vastrun.contract import layout
 from vastrun.launcher.core import CommandResult, PullResult, Run
 from vastrun.launcher.core.errors import BoxError, UnreachableError
 from vastrun.launcher.outputs.store import FolderStore
@@ -206,15 +205,3 @@ def test_a_box_that_cannot_list_says_why(run: Run) -> None:
 
     with pytest.raises(BoxError, match="cannot list w: 'no python"):
         fetched(run, Failing([]))
-
-
-def test_after_it_a_file_is_no_longer_left_out(run: Run) -> None:
-    store, box = FolderStore(), ListingBox([entry("code/w/a.pt")])
-    store.check(run)
-    told = [{"path": path, "why": "x", "size": len(content)} for path, content in CONTENT.items()]
-    manifest = Path(run.out_dir) / "details" / "manifest.json"
-    manifest.parent.mkdir(parents=True)
-    manifest.write_text(json.dumps({"files": [], "left_out": told, "left_out_count": 2}))
-    store.fetch(run, box, "w/a.pt")
-    assert [file.path for file in store.left_out(run).files] == ["code/w/b.pt"]
-    assert layout.MANIFEST not in box.asked

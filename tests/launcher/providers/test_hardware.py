@@ -66,6 +66,11 @@ def test_a_computer_that_has_all_lacks_nothing(wanted: Resources) -> None:
         (Resources(gpus=2, gpu_names=("RTX 4090",)), "2 GPUs of RTX 4090 needed, 1 here", "resources.gpus=1"),
         (Resources(gpus=2, gpu_memory_gb=40), "2 GPUs with 40 GB needed, 1 here", "resources.gpus=1"),
         (Resources(gpus=1, gpu_names=("H100",)), "1 GPU of H100 needed, none here", "resources.gpus=0"),
+        (
+            Resources(gpus=1, gpu_names=("H100", "A10O")),
+            "1 GPU of H100 or A10O needed, none here; did you mean A10 or A100?",
+            "resources.gpus=0",
+        ),
         (Resources(gpus=0, cpu_cores=17), "17 CPU cores needed, 16 here", "resources.cpu_cores=16"),
         (Resources(gpus=0, memory_gb=65), "65 GB of memory needed, 64 here", "resources.memory_gb=64"),
         (Resources(gpus=0, disk_gb=501), "501 GB of disk needed, 500 free here", "resources.disk_gb=500"),

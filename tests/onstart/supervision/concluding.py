@@ -11,6 +11,7 @@ from vastrun.contract.outcome import Outcome
 from vastrun.onstart.supervise import conclude
 from vastrun.onstart.supervision.diagnosis import ObservedLaunch, diagnose
 from vastrun.onstart.supervision.rank_process import RankProcess
+from vastrun.onstart.supervision.uncaught import uncaught_folder
 
 
 def exits(*codes: int | None) -> ObservedLaunch:
@@ -22,6 +23,15 @@ def exits(*codes: int | None) -> ObservedLaunch:
     return ObservedLaunch(
         started_at=1.0, world_size=len(codes), training=False, processes=processes, agent=None, agent_exit=1
     )
+
+
+def raised(box: Path, rank: int, text: str, *names: str, errno: int | None = None) -> None:
+    """The program of a rank left this exception, as `exits` says when."""
+    link = {"names": [*names, "Exception"], "errno": errno, "text": f"{text}\n"}
+    record = {"pid": 1, "at": 10.0 + rank, "traceback": f"Traceback\n{text}", "chain": [link]}
+    folder = uncaught_folder(box, rank)
+    folder.mkdir(parents=True)
+    (folder / "1.json").write_text(json.dumps(record))
 
 
 def outcome(box: Path, observed: ObservedLaunch, **job: Any) -> Outcome:

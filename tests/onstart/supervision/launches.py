@@ -7,7 +7,7 @@ import subprocess
 import sys
 import textwrap
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -35,9 +35,18 @@ class Launched:
     """
 
     def __init__(
-        self, path: Path, program: str, *, beating: bool = True, torch: bool = False, **job: Any
+        self,
+        path: Path,
+        program: str,
+        *,
+        beating: bool = True,
+        torch: bool = False,
+        within: Sequence[str] = (),
+        **job: Any,
     ) -> None:
+        """`within`: a command that starts the supervisor, such as in a namespace."""
         self.box = path
+        self._within = within
         self._mark = f"VASTRUN_INSTANCE={uuid.uuid4()}"
         (path / layout.CODE).mkdir(parents=True)
         text = textwrap.dedent(_BEATING if beating else "") + textwrap.dedent(program)
@@ -100,7 +109,7 @@ class Launched:
 
     def _start(self) -> subprocess.Popen[bytes]:
         return subprocess.Popen(
-            [sys.executable, "-P", "-m", "vastrun.onstart.supervise"], env=self.environment()
+            [*self._within, sys.executable, "-P", "-m", "vastrun.onstart.supervise"], env=self.environment()
         )
 
     def _status(self) -> Any:

@@ -15,7 +15,6 @@ from vastrun.onstart.supervision.diagnosis import (
 )
 
 NO_RUN: frozenset[int] = frozenset()
-LOST_PEER = "RuntimeError: [gloo/transport/tcp/pair.cc:534] Connection closed by peer [127.0.0.1]:34567"
 
 
 def ended(rank: int, exit_code: int | None, at: float = 10.0, **known: Any) -> TimedRankEnd:
@@ -50,9 +49,9 @@ def test_a_rank_that_the_supervisor_killed_is_not_the_cause() -> None:
     assert first_of(*ends) == 0
 
 
-@pytest.mark.parametrize("told_by", [{"reason": "communication"}, {"exception": LOST_PEER}])
-def test_a_lost_connection_is_not_the_cause_when_a_peer_crashed(told_by: dict[str, str]) -> None:
-    assert first_of(ended(0, 1, at=10.0, **told_by), ended(1, -signal.SIGSEGV, at=10.2)) == 1
+def test_a_lost_connection_is_not_the_cause_when_a_peer_crashed() -> None:
+    lost = ended(0, 1, at=10.0, reason="communication")
+    assert first_of(lost, ended(1, -signal.SIGSEGV, at=10.2)) == 1
 
 
 def test_a_lost_connection_is_the_cause_when_nothing_else_failed() -> None:
@@ -81,26 +80,14 @@ def test_a_rank_that_another_brought_down_before_it_had_begun_is_marked_too() ->
         (ended(0, 3), "error"),
         (ended(0, 76), "oom"),
         (ended(0, 1, reason="data", exception="DataError: NaN in advection.h5"), "data"),
-        (ended(0, 1, exception="torch.OutOfMemoryError: CUDA out of memory."), "oom"),
-        (ended(0, 1, exception="OSError: [Errno 28] No space left on device: 'x'"), "disk"),
-        (ended(0, 1, exception=LOST_PEER), "communication"),
-        (ended(0, 1, exception="torch.distributed.DistBackendError: NCCL error in: x.cpp"), "communication"),
-        (ended(0, 1, exception="ValueError: boom"), "error"),
+        # What was only printed gives no reason.
+        (ended(0, 1, exception="torch.OutOfMemoryError: CUDA out of memory."), "error"),
         (ended(0, 1, reason="finished"), "error"),
         (ended(0, 1, reason="no such reason"), "error"),
     ],
 )
 def test_a_failure_has_a_class(end: TimedRankEnd, reason: str) -> None:
     assert reason_of_end(end.end) == reason
-
-
-def test_sigkill_is_want_of_memory_when_the_kernel_says_so() -> None:
-    killed = ended(0, -signal.SIGKILL).end
-    assert reason_of_end(killed) == "signal"
-    assert reason_of_end(killed, memory_killed=True) == "oom"
-    worker = ended(0, 1, reason="signal", exception="WorkerDiedError: worker 1 was ended by SIGKILL").end
-    assert reason_of_end(worker) == "signal"
-    assert reason_of_end(worker, memory_killed=True) == "oom"
 
 
 def test_a_real_time_signal_has_a_name_too() -> None:

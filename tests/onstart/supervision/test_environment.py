@@ -116,7 +116,8 @@ def test_python_is_the_one_that_trains_and_finds_the_trainer_first() -> None:
     inherited = {"PATH": "/usr/bin", "PYTHONPATH": "/mine"}
     env = rank_environment(job(), START, BOX, inherited)
     assert env["PATH"] == f"{Path(sys.executable).parent}:/usr/bin"
-    packages, mine = env["PYTHONPATH"].split(":")
+    startup, packages, mine = env["PYTHONPATH"].split(":")
+    assert (Path(startup) / "sitecustomize.py").is_file()
     assert (Path(packages) / "vastrun" / "onstart" / "supervise.py").is_file()
     assert mine == "/mine"
 

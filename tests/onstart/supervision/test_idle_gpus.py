@@ -21,10 +21,10 @@ from vastrun.onstart.nodes import ThisNode
 from vastrun.onstart.supervision.core_file import CoreTrimmer
 from vastrun.onstart.supervision.idle_gpus import IdleGpuWatch, NvidiaSmi, ProcessTimes, process_times
 from vastrun.onstart.supervision.launch import Launch
-from vastrun.onstart.supervision.memory_counters import MemoryKills
 from vastrun.onstart.supervision.peers import Peers
 from vastrun.onstart.supervision.progress import ProgressTracker
 from vastrun.onstart.supervision.ranklogs import MergedLog
+from vastrun.onstart.supervision.reading import MachineReadings
 from vastrun.onstart.supervision.stall import RankProgress
 from vastrun.onstart.supervision.stop import StopRequest
 from vastrun.onstart.supervision.watch import Watch
@@ -130,7 +130,7 @@ def report(box: Path, gpus: IdleGpuWatch) -> None:
         stop=StopRequest(path=box / layout.STOP),
         peers=Peers(this_node=ThisNode(), run_id=job.run_id),
         tracker=ProgressTracker(box=box),
-        memory_kills=MemoryKills(box=box),
+        readings=MachineReadings(box, job, {}),
         cores=CoreTrimmer(location=None, since=0.0),
         gpus=gpus,
     ).report()

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.onstart.supervision.concluding import raised
 from tests.onstart.supervision.meeting import at_once, meeting, observed
 from tests.waiting import LONGEST_S, eventually
 from vastrun.contract.outcome import Hang
@@ -16,7 +17,7 @@ from vastrun.onstart.supervision.stacks import StackFrame
 from vastrun.onstart.supervision.stall import RankProgress
 from vastrun.onstart.supervision.watch import add_peer_observations
 
-BROKEN = 'Traceback (most recent call last):\n  File "a.py", line 1\nRuntimeError: [gloo/pair.cc] closed\n'
+BROKEN = ("RuntimeError: [gloo/pair.cc] closed", "RuntimeError")
 IN_A_COLLECTIVE = StackFrame(
     file="/site-packages/torch/distributed/distributed_c10d.py", line="1", function="all_reduce"
 )
@@ -45,7 +46,7 @@ def boxes(tmp_path: Path) -> list[Path]:
 def test_a_rank_whose_connection_broke_is_not_the_cause_though_it_ended_first(
     sides: list[Peers], boxes: list[Path]
 ) -> None:
-    (boxes[0] / "run" / "raw" / "rank-0.log").write_text(BROKEN)
+    raised(boxes[0], 0, *BROKEN)
     seen = together(sides, boxes, [observed(sides[0], 1, at=10.0), observed(sides[1], -9, at=11.0)])
     for box, each in zip(boxes, seen, strict=True):
         account = diagnose(box, each)
@@ -71,7 +72,7 @@ def test_the_stuck_rank_is_the_one_that_waits_for_nobody_on_whichever_node(
 def test_a_node_that_is_gone_is_the_cause_of_what_broke_on_the_others(
     sides: list[Peers], boxes: list[Path]
 ) -> None:
-    (boxes[0] / "run" / "raw" / "rank-0.log").write_text(BROKEN)
+    raised(boxes[0], 0, *BROKEN)
     sides[1].__exit__()
     seen = add_peer_observations(boxes[0], observed(sides[0], 1, at=10.0), sides[0])
     account = diagnose(boxes[0], seen)

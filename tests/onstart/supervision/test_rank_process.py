@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
+from tests.onstart.supervision.concluding import exits, raised
 from tests.waiting import LONGEST_S
 from vastrun.contract import layout
 from vastrun.onstart.supervision.rank_process import (
     FAILED_GRACE_S,
     VICTIM_WAIT_S,
-    RankProcess,
     failure_grace_s,
 )
 
@@ -36,14 +36,10 @@ LOST_PEER = "RuntimeError: [gloo/transport/tcp/pair.cc:534] Connection closed by
 def test_the_others_are_waited_for_longer_while_nobody_failed_by_itself(
     ended: dict[int, str], grace_s: float, tmp_path: Path
 ) -> None:
-    (tmp_path / layout.RAW_LOGS).mkdir(parents=True)
     for rank, error in ended.items():
-        traceback = f'Traceback (most recent call last):\n  File "train.py", line 1, in <module>\n{error}\n'
-        (tmp_path / layout.RAW_LOGS / f"rank-{rank}.log").write_text(traceback)
-    processes = [
-        RankProcess(rank=rank, pid=rank + 2, started_at=0.0, exit_code=1 if rank in ended else 0)
-        for rank in range(3)
-    ]
+        raised(tmp_path, rank, error, "RuntimeError")
+    codes = [1 if rank in ended else 0 for rank in range(3)]
+    processes = exits(*codes).processes
     assert failure_grace_s(tmp_path, processes) == grace_s
 
 

@@ -48,6 +48,8 @@ def test_the_whole_folder_is_back_on_the_next_machine_with_times_modes_and_empty
     assert f"snapshot {newest_first(after.box / layout.RESUME)[0].name} is restored: 2 files" in after.said[0]
     after.save("checkpoints/global_step5/zero_0.pt")
     after.poll()
+    assert after.taken() == [], "the restored one is new enough for as long as any other"
+    after.poll()
     assert after.taken() == ["step-000005"]
 
 

@@ -33,7 +33,7 @@ def launch(tmp_path: Path) -> Iterator[Launcher]:
     launched: list[Launched] = []
 
     def start(program: str, **job: Any) -> Launched:
-        launched.append(Launched(tmp_path / f"box-{len(launched)}", program, ranks=1, **job))
+        launched.append(Launched(tmp_path / f"box-{len(launched)}", program, **{"ranks": 1, **job}))
         return launched[-1]
 
     yield start
@@ -214,7 +214,33 @@ def test_a_program_behind_a_shell_that_is_killed_for_want_of_memory_is_told_with
     run = launch(eats, command=shell("python program.py; true"), restarts={"signal": 2})
     outcome = run.outcome()
     assert (outcome.reason, len(outcome.starts)) == ("oom", 1)
-    assert outcome.detail.endswith("(out of memory); peak memory 5.0 GiB of 4.0 GiB")
+    assert outcome.detail.endswith("the kernel killed it: out of memory, peak memory 5.0 GiB of 4.0 GiB")
+
+
+def test_a_program_that_succeeds_in_spite_of_tracebacks_has_them_in_its_outcome(launch: Launcher) -> None:
+    saver = """
+        import threading
+        def save():
+            open("/dev/full", "w").write("x" * 100_000)
+        for _ in range(3):
+            thread = threading.Thread(target=save)
+            thread.start()
+            thread.join()
+    """
+    outcome = launch(saver, command=["python", "program.py"], ranks=1).outcome()
+    assert outcome.reason == "finished"
+    (said,) = outcome.printed_errors
+    assert "OSError: [Errno 28]" in said
+    assert "traceback(s)" in said
+
+
+def test_a_launcher_within_several_ranks_is_named(launch: Launcher) -> None:
+    two = "for r in 0 1; do MY_RANK=$r python program.py & done; wait"
+    run = launch("time.sleep(2.5)", command=shell(two), ranks=2)
+    assert run.outcome().reason == "finished"
+    (warning,) = (line for line in run.log() if "WARNING" in line)
+    assert "2 ranks may mean 2 whole trainings" in warning
+    assert "MY_RANK=0, 1" in warning
 
 
 @pytest.mark.slow

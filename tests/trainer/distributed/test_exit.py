@@ -11,7 +11,7 @@ import torch
 from tests.trainer.conftest import Box
 from tests.waiting import LONGEST_S, eventually
 from vastrun.contract.errors import DeviceError, WorkerDiedError
-from vastrun.onstart.logged_error import reason_of_text
+from vastrun.onstart.supervision.uncaught import Link
 from vastrun.trainer.distributed.exit import reason_of
 
 GRACE_S = 6.0
@@ -154,7 +154,8 @@ def test_errors_of_torch_have_their_reasons() -> None:
 )
 def test_a_library_without_room_is_out_of_memory_for_ranks_and_programs_alike(text: str) -> None:
     assert reason_of(RuntimeError(text)) == "oom"
-    assert reason_of_text(f"RuntimeError: {text}") == "oom"
+    link = Link(names=("RuntimeError",), errno=None, text=f"RuntimeError: {text}")
+    assert link.reason == "oom"
 
 
 def test_a_worker_that_a_signal_ended_is_no_fault_of_the_data() -> None:

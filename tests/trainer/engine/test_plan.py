@@ -77,11 +77,6 @@ def test_a_cap_makes_micro_batches_smaller_and_never_the_batch(
             "train.cuda_graphs: needs a GPU",
         ),
         (
-            replace(GPU, memory=24 * GIB),
-            {"out_of_memory": "retry"},
-            "train.out_of_memory: retry is for single and ddp, not for fsdp2",
-        ),
-        (
             CPU,
             {"strategy": "fsdp2", "fsdp2": Fsdp2Config(cpu_offload=True)},
             "train.fsdp2.cpu_offload: needs a GPU to offload from",
@@ -107,8 +102,6 @@ def test_what_cannot_be_is_refused_in_one_line(
         ({"cuda_graphs": True}, 1, "cuda_graphs"),
         ({"cuda_graphs": True, "compile": "whole"}, 2, "cuda_graphs"),
         ({"cuda_graphs": True, "compile": "whole", "strategy": "fsdp2"}, 1, "cuda_graphs"),
-        ({"out_of_memory": "retry", "strategy": "fsdp2"}, 2, "out_of_memory"),
-        ({"out_of_memory": "retry", "cuda_graphs": True, "compile": "whole"}, 1, "out_of_memory"),
         ({"batch": 512 * 18 + 2}, 2, "batch"),
         ({"precision": "fp16", "fsdp2": Fsdp2Config(cpu_offload=True)}, 2, "precision"),
     ],

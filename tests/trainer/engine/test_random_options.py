@@ -79,8 +79,6 @@ COMPUTED: dict[str, tuple[Any, ...]] = {
     "fsdp2.reshard_after_forward": (True, False),
     "activation_checkpointing": ("off", "selective", "full"),
     "micro_batch": (None, 1, 2, 3),
-    "probe": ("auto", "on"),
-    "out_of_memory": ("restart", "retry", "fail"),
     "data.keep": KEEP,
     "loader.workers": (2, 1),
     "loader.prefetch": (2, 1, 3),

@@ -14,7 +14,7 @@ BURGERS = DataConfig(task="burgers")
 DARCY = DataConfig(task="darcy")
 EVALUATED: dict[str, Any] = {"evaluate_every": 500, "batch": 1}
 OFFLOADED: dict[str, Any] = {"strategy": "fsdp2", "fsdp2": config.Fsdp2Config(cpu_offload=True)}
-FIXED: dict[str, Any] = {"deterministic": True, "probe": "auto"}
+FIXED: dict[str, Any] = {"deterministic": True}
 
 
 def keys(world_size: int = 1, **changes: Any) -> list[str]:
@@ -65,9 +65,6 @@ def test_the_patch_divides_the_points_and_the_key_that_gave_it_is_named(data: Da
         ({"cuda_graphs": True, "compile": "blocks"}, 2, ["cuda_graphs"]),
         ({"cuda_graphs": True, "compile": "blocks", "strategy": "ddp"}, 1, ["cuda_graphs"]),
         ({"cuda_graphs": True, "compile": "blocks", "strategy": "single"}, 1, []),
-        ({"out_of_memory": "retry"}, 2, []),
-        ({"out_of_memory": "retry", "strategy": "fsdp2"}, 2, ["out_of_memory"]),
-        ({"out_of_memory": "retry", "cuda_graphs": True, "compile": "whole"}, 1, ["out_of_memory"]),
         ({**OFFLOADED, "precision": "bf16"}, 2, []),
         ({**OFFLOADED, "precision": "fp16"}, 2, ["precision"]),
         ({"profile": config.ProfileConfig(step=1495, steps=5)}, 1, []),
@@ -99,10 +96,7 @@ def test_range_rises_and_values_are_either_trained_or_unseen(data: dict[str, Any
     ("changes", "faults"),
     [
         ({}, []),
-        ({"probe": "off"}, []),
-        ({"probe": "on"}, ["probe"]),
         ({"out_of_memory": "fail"}, []),
-        ({"out_of_memory": "retry"}, ["out_of_memory"]),
         ({"compile": "whole"}, []),
         ({"compile": "max-autotune"}, ["compile"]),
         ({"compile": "blocks", "cuda_graphs": True}, ["cuda_graphs"]),

@@ -25,7 +25,6 @@ def test_only_strategies_that_some_gpu_brings_about_are_estimated(
         (TrainConfig(), 1, True, ("single",)),
         (TrainConfig(), 8, False, ("ddp",)),
         (TrainConfig(strategy="fsdp2"), 8, True, ("fsdp2",)),
-        (TrainConfig(out_of_memory="retry"), 8, True, ("ddp",)),
     ],
 )
 def test_what_the_job_or_its_ranks_decide_is_the_only_one(

@@ -126,12 +126,12 @@ KEPT_BACK = {**sessions.SMALL["data"], "validation": 8}
 @pytest.mark.parametrize(
     ("ranks", "train"),
     [
-        (2, {"ema": 0.9, "evaluate_every": 10, "data": KEPT_BACK, "probe": "on"}),
+        (2, {"ema": 0.9, "evaluate_every": 10, "data": KEPT_BACK}),
         (2, {"strategy": "fsdp2", "ema": 0.9, "activation_checkpointing": "selective"}),
-        (2, {"strategy": "ddp", "out_of_memory": "retry", "micro_batch": 2}),
+        (2, {"strategy": "ddp", "micro_batch": 2}),
         (1, {"compile": "blocks", "precision": "bf16"}),
     ],
-    ids=["ema", "fsdp2", "retry", "blocks"],
+    ids=["ema", "fsdp2", "ddp", "blocks"],
 )
 def test_the_options_of_our_models_work_with_it(
     tmp_path: Path, start_ranks: Start, ranks: int, train: dict[str, Any]

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from vastrun.contract.profiling import memory_path
+from vastrun.contract.layout import memory_path
 from vastrun.trainer.telemetry.profiler import MAX_ENTRIES, MAX_SNAPSHOT_BYTES, MemoryHistory
 
 NO_MEMORY = RuntimeError("CUDA out of memory. Tried to allocate 2 GiB")

@@ -10,12 +10,12 @@ import torch
 
 from vastrun.contract import layout
 from vastrun.contract.heartbeat import Heartbeat, read_beat
-from vastrun.contract.profiling import operations_path, trace_path
+from vastrun.contract.layout import operations_path, trace_path
 from vastrun.trainer.distributed.rank import Rank
 from vastrun.trainer.distributed.signals import StopSignal
 from vastrun.trainer.job.config import ProfileConfig, TrainConfig
 from vastrun.trainer.job.config_checks import faults_of
-from vastrun.trainer.telemetry.profiler import Profiler
+from vastrun.trainer.telemetry.profiler import MAX_RAW_TRACE_BYTES, MAX_TRACE_BYTES, Profiler
 
 STEPS = 20
 PARTS = ["data", "forward", "backward", "optimizer"]
@@ -137,3 +137,9 @@ def test_a_trace_that_cannot_be_written_is_a_note_and_the_training_goes_on(
     (tmp_path / layout.PROFILES).write_text("in the way")
     train(profiler(tmp_path, step=5, steps=3))
     assert "note: no profile of steps 5 to 7: FileExistsError" in capsys.readouterr().out
+
+
+def test_the_largest_trace_is_as_the_page_tells() -> None:
+    told = f"{MAX_RAW_TRACE_BYTES >> 30} GiB, or {MAX_TRACE_BYTES >> 20} MiB compressed, is dropped"
+    page = Path(__file__).parents[3] / "docs" / "training.md"
+    assert told in " ".join(page.read_text(encoding="utf-8").split())

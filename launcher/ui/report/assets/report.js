@@ -1,5 +1,5 @@
 "use strict";
-// Draws the curves of a page, sorts its tables, and shows one point of a batch in all of its pictures. Where parts of
+// Draws the curves of a page, sorts its tables, and shows one point of a batch in its table and its curves. Where parts of
 // a page are replaced (live.js), it is told so, and does the same to the new ones.
 (() => {
   const color = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
@@ -180,30 +180,23 @@
     });
   }
 
-  // One point of a batch, in the table and in all pictures.
+  // One point of a batch, in the table and among the curves.
 
   let told = null;
   const chosen = { point: null, quiet: false };
-  const parts = new Map();
+  let rows = new Map();
 
   function points() {
     told = document.querySelector(".chosen");
-    parts.clear();
-    document.querySelectorAll("[data-point]").forEach((part) => {
-      const point = Number(part.dataset.point);
-      parts.set(point, [...(parts.get(point) ?? []), part]);
-    });
+    rows = new Map([...document.querySelectorAll("[data-point]")].map((row) => [Number(row.dataset.point), row]));
   }
 
   function choose(point, from) {
     if (point === chosen.point) return;
-    (parts.get(chosen.point) ?? []).forEach((part) => part.classList.remove("on"));
+    rows.get(chosen.point)?.classList.remove("on");
     chosen.point = point;
-    (parts.get(point) ?? []).forEach((part) => {
-      part.classList.add("on");
-      if (part.ownerSVGElement) part.parentNode.append(part);
-    });
-    const row = (parts.get(point) ?? []).find((part) => part.tagName === "TR");
+    const row = rows.get(point);
+    row?.classList.add("on");
     if (told && row) told.textContent = row.dataset.told;
     if (from !== "curves") {
       chosen.quiet = true;

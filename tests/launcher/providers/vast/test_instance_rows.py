@@ -87,12 +87,6 @@ def test_a_machine_that_was_destroyed_is_gone_unless_it_may_be_billed(
         assert (provider.instances() == []) is is_gone
 
 
-def test_recorded_rows_in_an_object_are_all_read() -> None:
-    answer = {"0": {"id": 1, "actual_status": "running"}, "1": {"id": 2, "actual_status": "loading"}}
-    rows = [InstanceRow.of(row) for row in rows_in(answer)]
-    assert [(row.id, row.state) for row in rows] == [("1", "running"), ("2", "loading")]
-
-
 @pytest.mark.parametrize(
     "ports",
     [

@@ -97,13 +97,6 @@ def test_one_answer_of_another_type_is_a_fault_that_passes(
         assert vast.faults.struck[-1] == fault
 
 
-def test_a_row_that_is_null_hides_no_machine(vast: VastEmulator, provider: VastProvider) -> None:
-    rentals.rent(provider)
-    vast.faults.add("null_row", times=99)
-    with pytest.raises(UnreachableError):
-        provider.instances()
-
-
 def test_a_machine_that_its_list_leaves_out_is_there_by_its_id(
     vast: VastEmulator, provider: VastProvider
 ) -> None:

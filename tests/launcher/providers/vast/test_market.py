@@ -159,9 +159,15 @@ def test_offer_that_only_the_market_report_finds_is_taken(vast: VastEmulator, pr
     assert provider.search(job())
 
 
-def test_a_gpu_that_nobody_offers_is_named(provider: VastProvider) -> None:
-    with pytest.raises(NoOfferError, match=r"fail gpu_names \(RTX 9999\)"):
-        provider.search(job(gpu_names=("RTX 9999",)))
+def test_an_unknown_gpu_is_answered_with_the_nearest_names_of_the_market(provider: VastProvider) -> None:
+    with pytest.raises(NoOfferError, match=r"fail gpu_names \(RTX4O90; the market has RTX 4090[^)]*\)"):
+        provider.search(job(gpu_names=("RTX4O90",)))
+    with pytest.raises(NoOfferError, match=r"fail gpu_names \(TPU v4\)"):
+        provider.search(job(gpu_names=("TPU v4",)))
+    (names,) = [
+        one for one in provider.market_report(job(gpu_names=("4090",))).constraints if one.name == "gpu_names"
+    ]
+    assert names.text.startswith("4090; the market has RTX 4090")
 
 
 def test_a_market_report_says_what_each_limit_took_and_what_each_offer_would_cost(

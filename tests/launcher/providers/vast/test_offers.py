@@ -29,7 +29,7 @@ def job(*, limits: Limits | None = None, image: str | None = None, **resources: 
             job(gpu_names=("RTX 4090",)),
             {"gpu_name": "RTX 4090"},
             {"gpu_name": "RTX 4090 D"},
-            "gpu_names (RTX 4090)",
+            "gpu_names (RTX 4090; the market has RTX 4090 D)",
         ),
         (job(gpu_memory_gb=24), {"gpu_ram": 24564}, {"gpu_ram": 22500}, "gpu_memory_gb (24 GB)"),
         (
@@ -140,10 +140,6 @@ def test_a_row_passes_only_when_it_holds_the_limit(
 def test_a_limit_on_money_shortens_how_long_the_machine_must_be_ours() -> None:
     spec = job(limits=Limits(hours=48, usd=0.82))
     assert funnel([offer(dph_total=0.41, end_date=NOW + 4 * 3600)], spec, LOCK, NOW).left
-
-
-def test_a_job_without_gpus_takes_a_machine_with_one() -> None:
-    assert funnel([offer(num_gpus=1)], job(gpus=0), LOCK, NOW).left
 
 
 @pytest.mark.parametrize("row", [None, {}, "text", offer(dph_total=None), offer(num_gpus="many")])
@@ -267,11 +263,6 @@ def test_who_asks_for_gpus_of_another_architecture_has_an_image_for_it() -> None
     assert funnel([row], job(image="me/mine" + PINNED, gpu_names=("GH200_SXM",)), LOCK, NOW).left
 
 
-def test_a_gpu_s_name_with_underscores_is_the_same_gpu() -> None:
-    seen = funnel([offer(gpu_name="RTX_4090")], job(gpu_names=("RTX 4090",)), LOCK, NOW)
-    assert [row.gpu_name for row in seen.left] == ["RTX 4090"]
-
-
 def test_the_funnel_does_not_advise_to_relax_what_no_job_file_has() -> None:
     rows = [offer(), offer(direct_port_count=0), offer(verification="unverified"), offer(gpu_arch="amd")]
     seen = funnel(rows, job(image="x"), LOCK, NOW)
@@ -312,16 +303,6 @@ def test_a_bid_is_above_the_floor_and_within_every_limit_or_is_not_made(
     if found is not None:
         assert found.usd_per_hour == pytest.approx((bid or 0.0) + 0.01, abs=1e-4)
         assert found.usd_per_hour <= (cap or 1.0)
-
-
-def test_an_offer_that_does_not_say_when_it_ends_is_not_over() -> None:
-    assert funnel([offer(end_date=None)], job(), LOCK, NOW).left
-
-
-def test_an_offer_on_demand_has_no_bid() -> None:
-    found = make_offer(offer_row(), job(), LOCK)
-    assert found is not None
-    assert found.bid_usd_per_hour is None
 
 
 @pytest.mark.parametrize(("cuda", "image"), [(13.0, "cuda13.0"), (12.9, "cuda12.6")])

@@ -80,7 +80,7 @@ def test_of_points_that_do_not_differ_all_values_are_shown() -> None:
 def test_values_of_another_type_or_a_key_that_some_lack_are_a_difference() -> None:
     points = [{"a": 1, "b": 2}, {"a": True, "b": 2}, {"a": 1}]
     assert common_values(points) == {}
-    assert values_column(points, points) == ["a=1 b=2", "a=True b=2", "a=1"]
+    assert values_column(points, points) == ["a=1 b=2", "a=true b=2", "a=1"]
 
 
 def row(name: str, run: Run | None = None) -> PointResult:
@@ -172,6 +172,7 @@ def test_values_metrics_and_hosts_of_a_batch_are_no_formulas() -> None:
         "lr": "-0.5",
         "verdict": cells[4],
         "'+loss": "-0.25",
+        "diverged": "",
         "step": "0",
         "hours": "0.0000",
         "usd": "0.0000",

@@ -21,7 +21,6 @@ from vastrun.launcher.commands.queries import Explanation, RunRow
 from vastrun.launcher.config import dump_job
 from vastrun.launcher.core import Cause, Cost, Phase, Proof, Run
 from vastrun.launcher.core.verdict import EXIT_INTERRUPTED, EXIT_TEARDOWN_NOT_CONFIRMED
-from vastrun.launcher.decisions.advice import ADVICE, advice_for
 from vastrun.launcher.gate.text import printable
 from vastrun.launcher.ui.render.amounts import duration, usd
 from vastrun.launcher.ui.render.costs import costs_table
@@ -154,18 +153,6 @@ def test_columns_are_aligned_as_a_terminal_shows_cjk_emoji_and_marks(name: str) 
 @pytest.mark.parametrize(("width", "text"), [(0, "…"), (1, "…"), (2, "…"), (3, "漢…"), (4, "漢字")])
 def test_a_text_is_cut_before_the_character_that_does_not_fit(width: int, text: str) -> None:
     assert short("漢字", width) == text
-
-
-def test_every_cause_has_advice() -> None:
-    assert set(ADVICE) == set(Cause)
-    for cause in Cause:
-        assert "{" not in advice_for(replace(RUN, cause=cause), checkpoint=True).replace("{host: 2}", "")
-
-
-def test_advice_to_go_on_names_a_checkpoint_only_when_there_is_one() -> None:
-    stopped = replace(RUN, cause=Cause.STOPPED)
-    assert f"--from {RUN.id}" in advice_for(stopped, checkpoint=True)
-    assert "--from" not in advice_for(stopped, checkpoint=False)
 
 
 @pytest.mark.parametrize(

@@ -192,14 +192,11 @@ def padded(size: int) -> bytes:
     return PNG[:-12] + extra + PNG[-12:]
 
 
-def test_the_page_of_a_batch_has_a_row_for_each_point_and_its_pictures(tmp_path: Path) -> None:
+def test_the_page_of_a_batch_has_a_row_and_a_curve_for_each_point(tmp_path: Path) -> None:
     ledger = made_batch(tmp_path, 30)
     read = assert_sound(batch_page_file(batch_report_of(ledger, NAME, NOW), tmp_path))
     rows = [attributes for attributes in read.of("tr") if "data-point" in attributes]
     assert {row["data-point"] for row in rows} == {str(number) for number in range(1, 31)}
-    assert len(read.of("circle")) == 30
-    ways = [attributes for attributes in read.of("polyline") if "data-point" in attributes]
-    assert len(ways) == 30
     (data,) = read.data.values()
     assert len(data["curves"]) == 30 and len(data["x"]) <= SERIES_POINTS
     assert all(len(curve) == len(data["x"]) for curve in data["curves"])

@@ -189,11 +189,6 @@ def test_serve_says_where_it_answers_prometheus_and_leaves_no_port_open(terminal
         socket.create_connection(("127.0.0.1", int(found[1])), timeout=60)
 
 
-def test_a_port_needs_the_driver(terminal: Terminal) -> None:
-    end = terminal.type("serve", "--install", "--metrics-port", "0")
-    assert (end.exit_code, "--metrics-port needs --driver" in end.stderr) == (2, True)
-
-
 def test_the_dashboard_and_the_page_name_the_metrics_that_exist(terminal: Terminal) -> None:
     names = {name for name, _ in samples_of(exporter_of(terminal).page(["metrics"]) or "")}
     dashboard = json.loads((DOCS / "assets" / "grafana.json").read_text())

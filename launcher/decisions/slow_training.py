@@ -1,18 +1,24 @@
-"""Idle GPUs: a sentence on GPUs that work less than half of the time, and on what they wait for."""
+"""Slow training: sentences on GPUs that wait, and on a machine far below others of its kind. Pure."""
 
 from __future__ import annotations
 
-from vastrun.contract.outcome import IdleGpus
+from typing import TYPE_CHECKING
 
-BEGINS = "GPUs are idle: "
-"""Start of the sentence, by which it is found among the events of a run."""
+from vastrun.contract.outcome import IdleGpus
+from vastrun.launcher.decisions import policy
+
+if TYPE_CHECKING:  # it knows jobs, which `status` does not read
+    from vastrun.launcher.decisions.history import Speed
+
+IDLE_GPUS, SLOW_MACHINE = "GPUs are idle: ", "trains at "
+"""Starts of the sentences, by which they are found among the events of a run."""
 _FULL_CORES = 0.9
 
 
 def idle_gpus_text(idle: IdleGpus) -> str:
     """Describe a period of low load: load, duration, and what the ranks waited for."""
     busy = f"{idle.load:.0%} busy over {idle.seconds / 60:.0f} min, at step {idle.step}"
-    return f"{BEGINS}{busy}; {waits_text(idle)}"
+    return f"{IDLE_GPUS}{busy}; {waits_text(idle)}"
 
 
 def waits_text(idle: IdleGpus) -> str:
@@ -37,3 +43,14 @@ def waits_text(idle: IdleGpus) -> str:
             "(try a larger batch per rank, or fewer GPUs)"
         )
     return "neither data, disk nor CPU limit them (a profile shows the time of each operation)"
+
+
+def slow_machine_text(kind: str, steps_per_s: float, known: Speed | None) -> str:
+    """Compare the speed of a machine with its kind's on other hosts; empty: it is not slow.
+
+    `known`: None where nothing was measured on that kind.
+    """
+    if known is None or known.runs < policy.SLOW_RUNS or steps_per_s >= known.steps_per_s * policy.SLOW_SHARE:
+        return ""
+    share, speed = steps_per_s / known.steps_per_s, f"{known.steps_per_s:.3g} steps/s, {known.runs} runs"
+    return f"{SLOW_MACHINE}{share:.2f} of the speed of earlier runs on {kind} ({speed})"

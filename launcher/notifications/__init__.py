@@ -1,1 +1,0 @@
-"""Notifications: which are due, and their delivery, each once."""

@@ -1,0 +1,87 @@
+"""Record the exception that ends a Python process of the program, for the supervisor.
+
+Each Python from 3.8 imports this module at its start, because the ranks have its folder in PYTHONPATH. It
+watches by an audit hook, since frameworks replace `sys.excepthook`. Nothing else changes: the module of the
+same name that the environment has runs, too.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+FOLDER = "VASTRUN_UNCAUGHT"
+"""Variable with the folder of the records; without it nothing is recorded."""
+MAX_RECORDS = 64
+_TRIES = 3
+_MAX_CHAIN, _MAX_NAMES, _MAX_TEXT, _MAX_TRACEBACK = 8, 16, 4000, 20_000
+
+
+def _watch(event: str, args: tuple[object, ...]) -> None:
+    if event == "sys.excepthook" and FOLDER in os.environ and isinstance(args[2], BaseException):
+        # Again, because the handler of a signal may raise in it: torch's does when a worker has died.
+        for _ in range(_TRIES):
+            try:
+                _record(args[2], os.environ[FOLDER])
+                break
+            except Exception:  # noqa: BLE001 - it must not hide the program's own error
+                continue
+
+
+def _record(error: BaseException, folder: str) -> None:
+    # Only where a program failed: each Python process of it imports this module.
+    import json
+    import time
+    from traceback import format_exception, format_exception_only
+
+    os.makedirs(folder, exist_ok=True)  # noqa: PTH103
+    if len(os.listdir(folder)) >= MAX_RECORDS:  # noqa: PTH208
+        return
+    chain = [
+        {
+            "names": [each.__name__ for each in type(link).__mro__[:_MAX_NAMES]],
+            "errno": link.errno if isinstance(link, OSError) else None,
+            "text": "".join(format_exception_only(type(link), link))[:_MAX_TEXT],
+        }
+        for link in _chain(error)
+    ]
+    lines = format_exception(type(error), error, error.__traceback__)
+    record = {
+        "pid": os.getpid(),
+        "at": time.time(),
+        "traceback": "".join(lines).strip()[-_MAX_TRACEBACK:],
+        "chain": chain,
+    }
+    path = os.path.join(folder, str(os.getpid()))  # noqa: PTH118
+    with open(f"{path}.part", "w", encoding="ascii") as file:  # noqa: PTH123
+        json.dump(record, file)
+    os.replace(f"{path}.part", f"{path}.json")  # noqa: PTH105
+
+
+def _chain(error: BaseException) -> list[BaseException]:
+    """Return the errors from the first one, which caused the others."""
+    found: list[BaseException] = []
+    link: BaseException | None = error
+    while link is not None and link not in found and len(found) < _MAX_CHAIN:
+        found.insert(0, link)
+        link = link.__cause__ or (None if link.__suppress_context__ else link.__context__)
+    return found
+
+
+def _run_the_next() -> None:
+    """Import the module of this name that Python would have found without this one."""
+    here = os.path.dirname(os.path.abspath(__file__))  # noqa: PTH100, PTH120
+    sys.path[:] = [folder for folder in sys.path if folder != here]
+    this = sys.modules.pop(__name__)
+    try:
+        __import__(__name__)
+    except ImportError:
+        pass
+    finally:
+        sys.modules.setdefault(__name__, this)
+
+
+if hasattr(sys, "addaudithook"):
+    sys.addaudithook(_watch)
+if __name__ == "sitecustomize":
+    _run_the_next()

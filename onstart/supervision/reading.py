@@ -1,0 +1,168 @@
+"""Reading: measure the machine once a rank has failed, beside the same at its start. Standard library only.
+
+While all is well only the file systems and the kernel's counters are looked at, once a second: what filled a
+disk or /dev/shm is often removed when its process ends.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from threading import Thread
+from typing import Any
+from urllib.parse import urlsplit
+
+from vastrun.contract import layout
+from vastrun.contract.job import Job, working_folder
+from vastrun.contract.outcome import FileSystem, LeftProcess, MachineReading
+from vastrun.onstart.boot.preflight.machine import JobNeeds, gpu_faults
+from vastrun.onstart.supervision.memory_counters import MemoryKills, count, folders_of, memory_use
+from vastrun.onstart.supervision.processes import program_processes
+from vastrun.onstart.supervision.uncaught import UNCAUGHT
+
+TAKE_S = 3.0
+"""Maximum seconds of a reading; what takes longer was not measured."""
+FULL_BYTES = 1 << 18
+"""Free bytes below which a file system counts as full."""
+_SHM = Path("/dev/shm")
+_MAX_HOSTS, _MAX_PROCESSES = 8, 64
+_IN_MEMORY = ("tmpfs", "ramfs")
+
+_GPUS = "gpus"
+
+
+class MachineReadings:
+    """Measures the machine from the start of the ranks until they have ended."""
+
+    def __init__(self, box: Path, job: Job, environ: Mapping[str, str] = os.environ) -> None:
+        self._box, self._kills = box, MemoryKills(box=box)
+        self._disks = _file_systems(box, environ.get("TMPDIR", "/tmp"))
+        self._refused = _refused_processes()
+        needs = JobNeeds(gpus=job.gpus, torch=job.program.torch is not None)
+        self._gpus = {_GPUS: partial(gpu_faults, needs)} if job.gpus else {}
+        # Slow, and needed only for a comparison: nothing waits for it.
+        self._before = _Probes(
+            {**self._gpus, **{host: partial(_connect, host) for host in _hosts(job, environ)}}
+        )
+
+    def look(self) -> None:
+        """Note what may have passed when a process has ended; call it about every second."""
+        self._kills.look()
+        self._disks = {place: _measured(place, disk) for place, disk in self._disks.items()}
+
+    def take(self) -> MachineReading:
+        """Measure the machine, within 3 seconds."""
+        self.look()
+        before = dict(self._before.found)
+        hosts = [key for key in before if key != _GPUS]
+        now = _Probes(
+            {**(self._gpus if _GPUS in before else {}), **{host: partial(_connect, host) for host in hosts}}
+        ).within(TAKE_S)
+        new_faults = [fault for fault in now.get(_GPUS, ()) if fault not in before[_GPUS]]
+        return MachineReading(
+            at=time.time(),
+            file_systems=tuple(self._disks.values()),
+            memory=str(memory_use(self._box) or ""),
+            memory_killed=self._kills.has_any,
+            memory_killed_at=self._kills.last_at,
+            gpu_faults=tuple(new_faults) if _GPUS in now else None,
+            reachable=tuple(host for host in hosts if host in now),
+            unreachable=tuple(host for host in hosts if host not in now),
+            refused_processes=max(0, _refused_processes() - self._refused),
+            processes=tuple(
+                LeftProcess(pid=pid, parent=parent, name=name)
+                for pid, parent, name in program_processes(UNCAUGHT)[:_MAX_PROCESSES]
+            ),
+        )
+
+
+class _Probes:
+    """Functions that run side by side; `found` has the results so far, without those that failed."""
+
+    def __init__(self, probes: Mapping[str, Callable[[], Any]]) -> None:
+        self.found: dict[str, Any] = {}
+        self._threads = [Thread(target=self._run, args=item, daemon=True) for item in probes.items()]
+        for thread in self._threads:
+            thread.start()
+
+    def within(self, seconds: float) -> Mapping[str, Any]:
+        """Return the results once all are there, or the time is over."""
+        deadline = time.monotonic() + seconds
+        for thread in self._threads:
+            thread.join(max(0.0, deadline - time.monotonic()))
+        return dict(self.found)
+
+    def _run(self, name: str, probe: Callable[[], Any]) -> None:
+        with suppress(OSError, ValueError):
+            self.found[name] = probe()
+
+
+def _file_systems(box: Path, tmp: str) -> dict[Path, FileSystem]:
+    """Return the file systems that a run writes to by one place in each, that of the box first."""
+    mounts = _mounts()
+    places: dict[int, Path] = {}
+    for place in (box, working_folder(box), box / layout.OUTPUTS, Path(tmp), _SHM):
+        with suppress(OSError):
+            places.setdefault(place.stat().st_dev, place)
+    found = {}
+    for device, place in places.items():
+        mount, kind = mounts.get(f"{os.major(device)}:{os.minor(device)}", (str(place), ""))
+        is_box = place == box
+        disk = FileSystem(
+            path="the disk" if is_box else mount, size=0, free=0, in_memory=not is_box and kind in _IN_MEMORY
+        )
+        found[place] = _measured(place, disk)
+    return found
+
+
+def _mounts() -> dict[str, tuple[str, str]]:
+    """Map the number of each mounted device to its place and the kind of its file system."""
+    with suppress(OSError, ValueError, IndexError):
+        lines = Path("/proc/self/mountinfo").read_text(encoding="utf-8", errors="replace").splitlines()
+        rows = [line.split(" ") for line in lines]
+        return {row[2]: (row[4], row[row.index("-") + 1]) for row in rows}
+    return {}
+
+
+def _measured(place: Path, disk: FileSystem) -> FileSystem:
+    """Return the file system as it is now."""
+    try:
+        stat = os.statvfs(place)
+    except OSError:
+        return disk
+    blocks, files = (stat.f_bfree, stat.f_ffree) if os.geteuid() == 0 else (stat.f_bavail, stat.f_favail)
+    free = blocks * stat.f_frsize
+    is_full = free < FULL_BYTES or (stat.f_files > 0 and files == 0)
+    return replace(
+        disk, size=stat.f_blocks * stat.f_frsize, free=free, full_at=time.time() if is_full else disk.full_at
+    )
+
+
+def _hosts(job: Job, environ: Mapping[str, str]) -> list[str]:
+    """Return the hosts of the job's data, of its packages and of its tracker, as `name:port`."""
+    urls = [
+        *(file.url for file in job.data),
+        *([environ.get("PIP_INDEX_URL", "https://pypi.org/")] if job.setup else []),
+        *([environ.get("WANDB_BASE_URL", "https://api.wandb.ai/")] if "WANDB_API_KEY" in environ else []),
+    ]
+    ports = {"http": 80, "https": 443}
+    parts = [urlsplit(url) for url in urls]
+    hosts = [f"{each.hostname}:{each.port or ports[each.scheme]}" for each in parts if each.scheme in ports]
+    return list(dict.fromkeys(hosts))[:_MAX_HOSTS]
+
+
+def _connect(host: str) -> None:
+    """Resolve the name of a host and connect to it. Raises OSError."""
+    name, _, port = host.rpartition(":")
+    socket.create_connection((name, int(port)), timeout=TAKE_S).close()
+
+
+def _refused_processes() -> int:
+    """Return how often the limit of processes of this cgroup was met."""
+    return count("max", [folder / "pids.events" for folder in folders_of("pids")])

@@ -1,0 +1,134 @@
+"""Uncaught: the exceptions that ended Python processes of a rank, and the reasons that they give.
+
+`python_startup/sitecustomize.py` records them in each Python process below a rank. What a program only prints
+is no evidence. Standard library only.
+"""
+
+from __future__ import annotations
+
+import errno
+import re
+import signal
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Optional
+
+from vastrun.contract import layout
+from vastrun.contract.outcome import Reason
+from vastrun.contract.records import read_json, read_small
+
+UNCAUGHT = "VASTRUN_UNCAUGHT"
+"""Variable with the folder of the records, for all processes below a rank."""
+RECENT_S = 120.0
+"""Seconds within which the end of one process may end another."""
+SLACK_S = 5.0
+"""Seconds by which a fact may be recorded after the end that it caused."""
+_MAX_RECORDS, _MAX_RECORD_BYTES = 64, 1 << 18
+
+_REASON_OF_ERRNO: Mapping[int, Reason] = {errno.ENOMEM: "oom", errno.ENOSPC: "disk", errno.EDQUOT: "disk"}
+_REASON_OF_NAME: Mapping[str, Reason] = {
+    "MemoryError": "oom",
+    "OutOfMemoryError": "oom",
+    "DistError": "communication",
+    "DistBackendError": "communication",
+}
+"""Reasons by the name of a class or of one of its bases."""
+_NETWORK_NAMES = frozenset({"gaierror", "ConnectionError", "TimeoutError", "timeout"})
+_BY_SIGNAL = (
+    rf"\b(?:{'|'.join(signal.Signals.__members__)})\b|\bby signal\b|\bsignal:? \d|terminated abruptly"
+    r"|exited unexpectedly|exit ?(?:code|status)\W{1,4}(?:-\d|1(?:2[89]|3\d|4\d)\b)"
+)
+_OF_A_PROCESS = re.compile(rf"{_BY_SIGNAL}|\bexit ?(?:code|status)\b", re.IGNORECASE)
+"""Matches the text of an error about the end of another process."""
+_REASON_OF_TEXT: Mapping[Reason, re.Pattern[str]] = {
+    # The program asked for what cannot work: on another machine it would fail again.
+    "error": re.compile(r"\binvalid usage\b"),
+    "oom": re.compile(r"out of memory|can't allocate memory|ALLOC_FAILED|RESOURCE_EXHAUSTED|MemoryError\b"),
+    "disk": re.compile(r"No space left on device|Disk quota exceeded"),
+    "communication": re.compile(r"\bgloo\b|NCCL error"),
+    "signal": re.compile(_BY_SIGNAL),
+}
+"""Reasons by the text of a raised exception: libraries in C++ have no types, and the exception of a wrapper
+has that of its child in its text."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Link:
+    """One exception of a chain."""
+
+    names: tuple[str, ...]
+    """Names of its class and of its bases."""
+    errno: Optional[int]  # noqa: UP045 - evaluated by Python 3.9, too
+    text: str
+    """Type and message, as Python prints them."""
+
+    @property
+    def reason(self) -> Reason | None:
+        """Return the reason that it gives; None: it may have any."""
+        if _REASON_OF_TEXT["error"].search(self.text):
+            return "error"
+        by_name = (_REASON_OF_NAME[name] for name in self.names if name in _REASON_OF_NAME)
+        by_text = (reason for reason, pattern in _REASON_OF_TEXT.items() if pattern.search(self.text))
+        return _REASON_OF_ERRNO.get(self.errno or 0) or next(by_name, None) or next(by_text, None)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Uncaught:
+    """An exception that ended a process."""
+
+    pid: int
+    at: float
+    """Epoch seconds."""
+    traceback: str
+    chain: tuple[Link, ...]
+    """From the first exception, which caused the others."""
+
+    @property
+    def reason(self) -> Reason:
+        """Return the reason that the first of its exceptions with one gives."""
+        return next((link.reason for link in self.chain if link.reason), "error")
+
+    @property
+    def is_of_the_network(self) -> bool:
+        """Tell whether a connection failed, or a name did not resolve."""
+        return any(not _NETWORK_NAMES.isdisjoint(link.names) for link in self.chain)
+
+    @property
+    def line(self) -> str:
+        """Return the type and the first and last line of the message in one line."""
+        lines = [line for line in self.chain[-1].text.splitlines() if any(map(str.isalnum, line))]
+        first = next((line for line in lines if not line.startswith(" ")), "")
+        last = lines[-1].strip() if lines else ""
+        return first if last in first else f"{first.rstrip(' .:')}: {last}"
+
+
+def uncaught_folder(box: Path, rank: int) -> Path:
+    """Return the folder of the records of a rank's processes."""
+    return box / layout.RANKS / f"rank-{rank}.uncaught"
+
+
+def uncaught_of(box: Path, rank: int, pid: int, ended_at: float) -> Uncaught | None:
+    """Return the exception that explains the end of a rank, whose program had that pid; None: there is none.
+
+    That of the rank's own program, unless it is about the end of another process, or there is none: then that
+    of the process that failed first. One that lost a connection is a victim of another.
+    """
+    recent = [each for each in _records(box, rank) if abs(ended_at - each.at) <= RECENT_S]
+    own = next((each for each in recent if each.pid == pid), None)
+    below = [each for each in recent if each.pid != pid]
+    if own is not None and not (below and _OF_A_PROCESS.search(own.chain[-1].text)):
+        return own
+    if own is not None and own.reason != "error":
+        below.append(own)  # it names the signal that ended one, which left no record itself
+    return min(below, key=lambda each: (each.reason == "communication", each.at), default=own)
+
+
+def _records(box: Path, rank: int) -> Iterator[Uncaught]:
+    with suppress(FileNotFoundError):
+        for path in sorted(uncaught_folder(box, rank).glob("*.json"))[:_MAX_RECORDS]:
+            with suppress(OSError, ValueError):
+                record: Uncaught = read_json(Uncaught, read_small(path, _MAX_RECORD_BYTES))
+                if record.chain:
+                    yield record

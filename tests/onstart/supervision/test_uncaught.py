@@ -1,0 +1,197 @@
+"""What ended the Python processes of a program, by what they raised, whoever started them."""
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.onstart.supervision.concluding import raised
+from vastrun.contract import layout
+from vastrun.onstart.supervision import environment
+from vastrun.onstart.supervision.uncaught import UNCAUGHT, Uncaught, uncaught_folder, uncaught_of
+
+STARTUP = Path(environment.__file__).parents[1] / "python_startup"
+ENDS = {
+    "a value": ("raise ValueError('boom')", "error"),
+    "main memory": ("bytearray(1 << 62)", "oom"),
+    "main memory of numpy": ("import numpy; numpy.empty(1 << 55)", "oom"),
+    "fork": ("raise OSError(12, 'Cannot allocate memory')", "oom"),
+    "memory of a GPU in JAX": ("raise RuntimeError('RESOURCE_EXHAUSTED: while running replica 0')", "oom"),
+    "a full disk": ("open('/dev/full', 'w').write('x' * 100_000)", "disk"),
+    "a full disk in the writer of a checkpoint": (
+        "try:\n    open('/dev/full', 'w').write('x' * 100_000)\n"
+        "finally:\n    raise RuntimeError('unexpected pos 704 vs 598')",
+        "disk",
+    ),
+    "a process that was killed": ("subprocess.run(['sh', '-c', 'kill -9 $$'], check=True)", "signal"),
+    "a process that a shell saw killed": ("subprocess.run(['sh', '-c', 'exit 137'], check=True)", "signal"),
+    "a process that failed": ("subprocess.run(['sh', '-c', 'exit 1'], check=True)", "error"),
+    "a worker of a pool": (
+        "from concurrent.futures import ProcessPoolExecutor\n"
+        "ProcessPoolExecutor(1).submit(os._exit, 9).result()",
+        "signal",
+    ),
+    "a connection between ranks": (
+        "raise RuntimeError('[gloo/transport/tcp/pair.cc:534] Connection closed by peer [127.0.0.1]:34567')",
+        "communication",
+    ),
+    "NCCL": (
+        "class DistError(RuntimeError): pass\nclass DistBackendError(DistError): pass\n"
+        "raise DistBackendError('socketProgress: Connection closed by remote peer')",
+        "communication",
+    ),
+    "a wrong use of NCCL": (
+        "class DistBackendError(RuntimeError): pass\n"
+        "raise DistBackendError('NCCL error in: x.cpp:77, invalid usage\\nDuplicate GPU detected')",
+        "error",
+    ),
+    "no NCCL": ('raise RuntimeError("Distributed package doesn\'t have NCCL built in")', "error"),
+    "a word that a signal has, too": ("raise ValueError('the signal is too short for SIGMA')", "error"),
+}
+RUNS = "import subprocess as s; s.run(['{python}', '{program}'], check=True)"
+HOOKS = "import sys, runpy; sys.excepthook = print; runpy.run_path('{program}')"
+STARTS = {
+    "itself": "exec {python} {program}",
+    "a shell with a pipe": "set -o pipefail; {python} {program} | cat; exit $?",
+    "a launcher": f'exec {{python}} -c "{RUNS}"',
+    "a hook of its own": f'exec {{python}} -c "{HOOKS}"',
+}
+
+
+def ran(box: Path, script: str, program: str, **variables: str) -> Uncaught | None:
+    """What explains the end of a rank with this program."""
+    (box / "program.py").write_text(f"import os, subprocess, sys\n{program}\n")
+    script = script.format(python=sys.executable, program=box / "program.py")
+    folder = uncaught_folder(box, 0)
+    env = {**os.environ, "PYTHONPATH": str(STARTUP), UNCAUGHT: str(folder), **variables}
+    with subprocess.Popen(["bash", "-c", script], env=env, stderr=subprocess.DEVNULL) as process:
+        process.wait()
+    return uncaught_of(box, 0, process.pid, time.time())
+
+
+@pytest.mark.parametrize("end", ENDS)
+@pytest.mark.parametrize("start", STARTS)
+def test_the_reason_is_that_of_the_process_that_failed_whoever_started_it(
+    tmp_path: Path, start: str, end: str
+) -> None:
+    program, reason = ENDS[end]
+    found = ran(tmp_path, STARTS[start], program)
+    assert found is not None
+    assert found.reason == reason
+
+
+@pytest.mark.parametrize(
+    ("program", "is_of_it"),
+    [
+        ("import socket; socket.create_connection(('127.0.0.1', 9))", True),
+        ("import urllib.request as r; r.urlopen('http://127.0.0.1:9/x')", True),
+        ("import socket; raise socket.gaierror(-3, 'Temporary failure in name resolution')", True),
+        ("raise FileNotFoundError('x')", False),
+    ],
+)
+def test_an_error_of_the_network_is_known_by_its_type(tmp_path: Path, program: str, is_of_it: bool) -> None:
+    found = ran(tmp_path, STARTS["itself"], program)
+    assert found is not None
+    assert found.is_of_the_network is is_of_it
+
+
+@pytest.mark.parametrize(
+    "program", ["sys.exit(1)", "print('MemoryError: x'); sys.exit(1)", "os._exit(1)", "sys.exit('No space')"]
+)
+def test_a_program_that_was_not_ended_by_an_exception_leaves_none(tmp_path: Path, program: str) -> None:
+    assert ran(tmp_path, STARTS["itself"], program) is None
+
+
+def test_of_the_processes_of_a_launcher_the_first_that_failed_by_itself_is_told(tmp_path: Path) -> None:
+    both = (
+        "if len(sys.argv) == 1:\n"
+        "    for name in ('peer', 'own'): subprocess.run([sys.executable, __file__, name])\n"
+        "    sys.exit('both failed: exit code 1')\n"
+        "raise RuntimeError('[gloo/pair.cc] closed' if sys.argv[1] == 'peer' else 'own fault')"
+    )
+    found = ran(tmp_path, STARTS["itself"], both)
+    assert found is not None
+    assert found.line == "RuntimeError: own fault"
+
+
+def test_of_victims_of_a_killed_process_that_of_their_launcher_is_told(tmp_path: Path) -> None:
+    program = (
+        "if len(sys.argv) == 1:\n"
+        "    subprocess.run([sys.executable, __file__, 'peer'])\n"
+        "    raise RuntimeError('exitcode  : -9 (pid: 7)')\n"
+        "raise RuntimeError('[gloo/pair.cc] closed')"
+    )
+    found = ran(tmp_path, STARTS["itself"], program)
+    assert found is not None
+    assert found.reason == "signal"
+
+
+def test_a_handler_that_raises_while_the_record_is_written_does_not_prevent_it(tmp_path: Path) -> None:
+    program = (
+        "import json, signal\n"
+        "def handler(*_): raise RuntimeError('a worker died')\n"
+        "signal.signal(signal.SIGUSR1, handler)\n"
+        "dump = json.dump\n"
+        "def once(*arguments):\n"
+        "    json.dump = dump\n"
+        "    os.kill(os.getpid(), signal.SIGUSR1)\n"
+        "json.dump = once\n"
+        "raise ValueError('boom')"
+    )
+    found = ran(tmp_path, STARTS["itself"], program)
+    assert found is not None
+    assert found.line == "ValueError: boom"
+
+
+def test_an_error_that_is_about_no_process_is_the_programs_own_whatever_failed_below_it(
+    tmp_path: Path,
+) -> None:
+    tries = "subprocess.run([sys.executable, '-c', 'bytearray(1 << 62)'])\nraise ValueError('mine')"
+    found = ran(tmp_path, STARTS["itself"], tries)
+    assert found is not None
+    assert found.line == "ValueError: mine"
+
+
+def test_the_environments_own_startup_module_runs_too(tmp_path: Path) -> None:
+    (tmp_path / "sitecustomize.py").write_text("import os; os.environ['THEIRS'] = 'ran'\n")
+    path = os.pathsep.join([str(STARTUP), str(tmp_path)])
+    found = ran(tmp_path, STARTS["itself"], "raise ValueError(os.environ['THEIRS'])", PYTHONPATH=path)
+    assert found is not None
+    assert found.line == "ValueError: ran"
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("ValueError", "ValueError"),
+        ("KeyError: 'u'", "KeyError: 'u'"),
+        (
+            '  File "t.py", line 1\n    def\n       ^\nSyntaxError: invalid syntax',
+            "SyntaxError: invalid syntax",
+        ),
+        (
+            "KeyError: Caught KeyError in DataLoader worker process 0.\nOriginal Traceback (most recent call "
+            "last):\n  File 'w.py', line 1, in fetch\nKeyError: 'shard'",
+            "KeyError: Caught KeyError in DataLoader worker process 0: KeyError: 'shard'",
+        ),
+        ("ChildFailedError:\n=====\n  traceback : Signal 9\n====", "ChildFailedError: traceback : Signal 9"),
+    ],
+)
+def test_the_line_has_the_first_and_the_last_words_of_a_message(tmp_path: Path, text: str, line: str) -> None:
+    raised(tmp_path, 0, text)
+    found = uncaught_of(tmp_path, 0, 1, 10.0)
+    assert found is not None
+    assert found.line == line
+
+
+def test_a_record_that_is_none_and_one_of_another_time_count_for_nothing(tmp_path: Path) -> None:
+    raised(tmp_path, 0, "ValueError: long ago", "ValueError")
+    folder = uncaught_folder(tmp_path, 0)
+    (folder / "2.json").write_text('{"pid": 2')
+    (folder / "3.json").write_text('{"pid": 3, "at": 1000.0, "traceback": "", "chain": []}')
+    assert uncaught_of(tmp_path, 0, 1, 1000.0) is None
+    assert uncaught_of(tmp_path, 1, 1, 10.0) is None
+    assert (tmp_path / layout.RANKS).is_dir()
