@@ -1,4 +1,4 @@
-"""Programs whose machines are destroyed: two of them for real, and that the judgement sees what is wrong."""
+"""Programs whose machines are destroyed: three of them for real; and the judgement sees what is wrong."""
 
 import json
 from pathlib import Path
@@ -9,7 +9,8 @@ import torch
 
 from benchmarks.chaos.frameworks.judgement import Judged, judge
 from benchmarks.chaos.frameworks.launches import train, train_undisturbed
-from benchmarks.chaos.frameworks.plans import LAST_STEP, PROGRAMS, SAVE_EVERY, Plan, plan
+from benchmarks.chaos.frameworks.plans import PROGRAMS, Plan, plan
+from benchmarks.chaos.layouts.train import LAST_STEP, SAVE_EVERY
 from vastrun.contract.checkpoint_folder import CheckpointFolder, checksum_file
 
 PLAIN = PROGRAMS["plain_torch"]
@@ -18,7 +19,7 @@ WEIGHTS = {"weight": torch.ones(2)}
 
 @pytest.mark.slow
 @pytest.mark.torch
-@pytest.mark.parametrize("name", ["plain_torch", "accelerate"])
+@pytest.mark.parametrize("name", ["plain_torch", "accelerate", "pairs"])
 def test_a_program_whose_machine_is_destroyed_ends_with_the_weights_of_an_undisturbed_run(name: str) -> None:
     program = PROGRAMS[name]
     destroyed = Plan(program=program, number=0, steps=(24,), delay_s=0.1)

@@ -59,7 +59,7 @@ def arguments(program: Program, step_s: float) -> tuple[str, ...]:
     return (str(program.job), "--provider", "local", *(word for each in settings for word in ("--set", each)))
 
 
-@pytest.fixture(params=PROGRAMS)
+@pytest.fixture(params=[name for name, one in PROGRAMS.items() if one.layout is None])
 def program(request: pytest.FixtureRequest) -> Program:
     found = PROGRAMS[request.param]
     if importlib.util.find_spec(found.module) is None:

@@ -106,16 +106,6 @@ def test_a_command_without_code_says_that_nothing_is_shipped(desk: Desk) -> None
     assert "code      none is uploaded" in end.stdout
 
 
-@pytest.mark.parametrize("words", [("plan",), ("launch", "--dry-run"), ("launch", "-y")], ids=" ".join)
-def test_a_job_that_is_probably_not_meant_so_is_warned_about_on_stderr(
-    desk: Desk, words: tuple[str, ...]
-) -> None:
-    desk.job.write_text(HEAD + "ranks: 2\ncommand: torchrun train.py\ncode: {path: code}\n")
-    end = desk.type(words[0], str(desk.job), *words[1:])
-    assert "warning: the command runs torchrun once in each of 2 ranks" in end.stderr
-    assert "warning" not in end.stdout
-
-
 def test_a_wandb_key_that_is_not_set_is_told_with_the_way_without_one(desk: Desk) -> None:
     desk.job.write_text(HEAD + "command: python train.py\ncode: {path: code}\nsecrets: WANDB_API_KEY\n")
     end = desk.type("launch", str(desk.job), "-y")
