@@ -109,7 +109,7 @@ def test_a_paused_container_can_be_destroyed(market: ProviderSetup) -> None:
 def test_a_container_whose_lease_is_over_ends_by_itself_and_keeps_nothing_but_its_last_words(
     market: ProviderSetup,
 ) -> None:
-    instance = rented(market, LEASE_LIFE_S="6", LEASE_GRACE_S="0")
+    instance = rented(market, LEASE_LIFE_S="20", LEASE_GRACE_S="0")
     eventually(lambda: states(market) == ["exited"], what="its end")
     error = error_of(lambda: market.provider.connect(instance))
     assert error.cause is Cause.LOST
