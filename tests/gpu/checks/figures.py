@@ -202,7 +202,7 @@ def measure_loop(strategy: str, place: Place, folder: Path) -> Seen:
 def _of_loops(strategy: str, ranks: int, place: Place) -> TrainConfig:
     config = boxes.config(place.pick(400, 6))
     config = replace(config, strategy=strategy, batch=place.pick(64, 4) * ranks, log_every=place.pick(50, 2))
-    config = replace(config, checkpoint_every=place.pick(200, 4), probe="off", plots=False)
+    config = replace(config, checkpoint_every=place.pick(200, 4), plots=False)
     if place.gpus:
         config = replace(config, model=ModelConfig(**_LATENT), data=(DataConfig(points=256),))
     return config
