@@ -177,11 +177,11 @@ class Watch:
     def _warn_of_launchers(self, processes: tuple[RankProcess, ...]) -> None:
         """Say once that each rank runs a launcher of its own: then each trains the whole.
 
-        It looks after 1, 2, 4, 8... seconds.
+        It looks each second in the first minute, then after 64, 128, 256... seconds.
         """
         self._reports += 1
         world = self.launch.world_size * self.peers.this_node.nodes
-        looks = not self._warned and not self._reports & (self._reports - 1)
+        looks = not self._warned and (self._reports < 60 or not self._reports & (self._reports - 1))
         if world == 1 or self.job.program.keeps_records or not looks:
             return
         for process in processes:

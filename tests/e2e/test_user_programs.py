@@ -91,11 +91,11 @@ class Case:
 
 CASES: Mapping[str, Case] = {
     "torchrun within two ranks": Case(
-        program="print('done')",
+        program="import time; time.sleep(4)",
         command="torchrun --standalone --nproc_per_node=2 program.py",
         job={"ranks": 2, "success": {"log": "never printed"}, "limits": {"hours": 0.1}},
         exit_code=5,
-        says=("the command runs torchrun once in each of 2 ranks",),
+        says=("2 ranks may mean 2 whole trainings", "LOCAL_RANK="),
     ),
     "a file that git ignores": Case(
         program="open('conf/local.yaml')",
