@@ -135,8 +135,8 @@ def same_results(rows: Iterable[PointResult], objective: BatchObjective) -> list
 def _curves_text(row: PointResult, names: Iterable[str]) -> str:
     """Return the curves of a point, to compare; empty where none has two values."""
     curves = [Outputs(row.run).curve(name) for name in sorted(names)] if row.run else []
-    is_telling = any(len({value for _, value in curve if math.isfinite(value)}) > 1 for curve in curves)
-    return repr(curves) if is_telling else ""
+    is_comparable = any(len({value for _, value in curve if math.isfinite(value)}) > 1 for curve in curves)
+    return repr(curves) if is_comparable else ""
 
 
 def _differing_keys(points: Sequence[BatchPoint]) -> list[str]:

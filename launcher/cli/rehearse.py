@@ -313,7 +313,7 @@ class RehearsalDocument(Document):
     left_out: LeftOutFiles | None
     """Files of its program that would not be downloaded; null if it did not run, or was stopped."""
     resume: Resumption | None
-    """What its program did on another machine with its snapshot; null if that was not tried."""
+    """Behaviour of its program on another machine with its snapshot; null if that was not tried."""
     written: Sequence[str]
     """Keys that were added to the job file."""
     next: str | None

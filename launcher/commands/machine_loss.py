@@ -44,7 +44,7 @@ _WHY_NONE = re.compile(r"^\S+ supervisor (?:no )?snapshot: (.*)", re.MULTILINE)
 
 @dataclass(kw_only=True)
 class MachineLoss:
-    """What was seen of a program before its machine was lost, and afterwards."""
+    """Observations of a program before its machine was lost, and afterwards."""
 
     box: Path
     now: Callable[[], float]

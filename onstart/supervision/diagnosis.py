@@ -64,7 +64,7 @@ class TimedRankEnd:
     measured: Optional[Reason] = None  # noqa: UP045 - evaluated by Python 3.9, too
     """Reason that the measurements of its machine prove; None: none."""
     fact: str = ""
-    """What was measured; empty without such a reason."""
+    """The measurement that proves it; empty without one."""
 
     @property
     def failed(self) -> bool:

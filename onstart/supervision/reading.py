@@ -1,4 +1,4 @@
-"""Reading: measure the machine once a rank has failed, beside the same at its start. Standard library only.
+"""Reading: measure the machine once a rank has failed, to compare with its start. Standard library only.
 
 While all is well only the file systems and the kernel's counters are looked at, once a second: what filled a
 disk or /dev/shm is often removed when its process ends.

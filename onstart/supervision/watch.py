@@ -175,7 +175,7 @@ class Watch:
         reap_orphans(exclude=self.launch.agent.pid)
 
     def _warn_of_launchers(self, processes: tuple[RankProcess, ...]) -> None:
-        """Say once that each rank runs a launcher of its own: then each trains the whole.
+        """Warn once when each rank runs its own launcher: then each trains the whole.
 
         It looks each second in the first minute, then after 64, 128, 256... seconds.
         """

@@ -157,7 +157,7 @@ class FileSystem:
     """A file system that a run writes to."""
 
     path: Line
-    """Where it is mounted; `the disk`: that of the box."""
+    """Its mount point; `the disk`: the file system of the box."""
     size: Bytes
     free: Bytes
     in_memory: bool = False
@@ -176,7 +176,7 @@ class LeftProcess:
 
 @dataclass(frozen=True, kw_only=True)
 class MachineReading:
-    """What was measured on a machine when a rank had failed, beside the same at its start."""
+    """Measurements of a machine when a rank had failed, compared with those at its start."""
 
     at: EpochSeconds
     file_systems: Annotated[tuple[FileSystem, ...], MaxLength(16)] = ()
@@ -191,9 +191,9 @@ class MachineReading:
     reachable: Annotated[tuple[Name, ...], MaxLength(16)] = ()
     """Hosts of the run's data, packages and tracker that still answer."""
     unreachable: Annotated[tuple[Name, ...], MaxLength(16)] = ()
-    """Those that answered at the start, and no longer do."""
+    """Hosts that answered at the start, and no longer do."""
     refused_processes: Step = 0
-    """Number of processes and threads that the limit of this machine refused."""
+    """Number of processes and threads that the limit of this machine rejected."""
     processes: Annotated[tuple[LeftProcess, ...], MaxLength(64)] = ()
 
 
