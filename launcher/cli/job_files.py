@@ -20,7 +20,7 @@ from vastrun.launcher.config import read_job
 from vastrun.launcher.config.command import script_of
 from vastrun.launcher.config.program_imports import imports_of, parse_program
 from vastrun.launcher.config.tags import tag_faults
-from vastrun.launcher.core import Offer, Run
+from vastrun.launcher.core import NOTHING, Offer, Run
 from vastrun.launcher.core.errors import UsageError
 from vastrun.launcher.core.job import JobSpec
 from vastrun.launcher.gate.text import one_line
@@ -48,7 +48,18 @@ def read_job_file(path: Path, sets: tuple[str, ...], by: str | None = None) -> J
 def job_of(run: Run, sets: tuple[str, ...], by: str | None) -> JobSpec:
     """Return the job of a run as it was before its first attempt, with the overrides applied.
 
-    Raises JobFileError; UsageError where another computer read it, whose folders and commands it names.
+    Raises JobFileError; UsageError as `first_attempt_of`.
+    """
+    first = read_job(first_attempt_of(run).spec_json)
+    source = jobs.source_of(first)
+    spec = _load(source.text, f"the job of {run.id}", source.folder, sets, by)
+    return replace(spec, job_file=first.job_file)
+
+
+def first_attempt_of(run: Run) -> Run:
+    """Return the oldest run of its chain.
+
+    Raises UsageError where another computer read its job, which names folders and commands of that one.
     """
     app: App = click.get_current_context().obj
     oldest = chain_of(app.driver_ledger(), run)[0]
@@ -57,10 +68,7 @@ def job_of(run: Run, sets: tuple[str, ...], by: str | None) -> JobSpec:
             f"the job of {run.id} was read on {display_name(oldest.home)}: its folders are there",
             hint=f"vastrun launch JOB.yaml --from {run.id}",
         )
-    first = read_job(oldest.spec_json)
-    source = jobs.source_of(first)
-    spec = _load(source.text, f"the job of {run.id}", source.folder, sets, by)
-    return replace(spec, job_file=first.job_file)
+    return oldest
 
 
 def _load(text: str, source: str, folder: Path, sets: tuple[str, ...], by: str | None) -> JobSpec:
@@ -136,10 +144,21 @@ def _code_warnings(spec: JobSpec) -> Iterator[str]:
     unfetched = "git LFS has not fetched {them}: type git lfs pull"
     for paths, text in ((ignored_data(spec), ignored), (withheld, secret), (pointers, unfetched)):
         if paths:
-            more = f" and {len(paths) - _MAX_IGNORED} more" if len(paths) > _MAX_IGNORED else ""
             words = ("it", "it", "s") if len(paths) == 1 else ("them", "they", "")
             told = text.format(**dict(zip(("them", "they", "s"), words, strict=True)))
-            yield f"{', '.join(map(one_line, paths[:_MAX_IGNORED]))}{more}: {told}"
+            yield f"{listed_files(paths)}: {told}"
+
+
+def listed_files(paths: Sequence[str]) -> str:
+    """Return the first names, and how many more there are."""
+    more = f" and {len(paths) - _MAX_IGNORED} more" if len(paths) > _MAX_IGNORED else ""
+    return f"{', '.join(map(one_line, paths[:_MAX_IGNORED]))}{more}"
+
+
+def note_changed_code(app: App, subject: str, spec_json: str) -> None:
+    """Tell the user once that what runs is not what is in the folder now."""
+    if changed := app.packer(NOTHING).changed_code(read_job(spec_json)):
+        note(f"{subject} runs the code as it was submitted; changed since: {listed_files(changed)}")
 
 
 def _script(spec: JobSpec) -> str:

@@ -6,16 +6,25 @@ Signals become requests, the verdict becomes the exit code.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import click
+from click.core import ParameterSource
 
 from vastrun.contract.scores import score_lines
 from vastrun.launcher.api.jobs import check_upload
 from vastrun.launcher.api.runs import start_run
 from vastrun.launcher.app import App
 from vastrun.launcher.cli.background import hand_over_run
-from vastrun.launcher.cli.job_files import job_of, print_warnings, read_job_file, resolve_auto, with_tags
+from vastrun.launcher.cli.job_files import (
+    first_attempt_of,
+    job_of,
+    print_warnings,
+    read_job_file,
+    resolve_auto,
+    with_tags,
+)
 from vastrun.launcher.cli.options import (
     by_option,
     confirm,
@@ -32,7 +41,7 @@ from vastrun.launcher.commands.attempts import Attempts
 from vastrun.launcher.commands.chains import chain_of
 from vastrun.launcher.commands.plan import LaunchPlan, plan_of
 from vastrun.launcher.commands.queries import Explanation, RunRow, explain, row_of
-from vastrun.launcher.config import program_of
+from vastrun.launcher.config import program_of, read_job
 from vastrun.launcher.core import NOTHING, Phase, Run, UserRequest
 from vastrun.launcher.core.job import JobSpec
 from vastrun.launcher.core.verdict import EXIT_TIMED_OUT
@@ -110,6 +119,7 @@ def _exit_code(run: Run, interrupts: Interrupts) -> int:
     help="Continue from this run's checkpoint; JOB.yaml may be omitted.",
 )
 @click.option("--from-url", metavar="URL", help="Continue from the checkpoints pushed to this URL.")
+@click.option("--again", metavar="RUN", help="Repeat this run: the same code, values and image.")
 @click.option(
     "-d", "--detach", is_flag=True, help="Detach once training starts. The lease still bounds the run."
 )
@@ -128,6 +138,7 @@ def command(
     out: Path | None,
     from_name: str | None,
     from_url: str | None,
+    again: str | None,
     detach: bool,
     dry_run: bool,
     yes: bool,
@@ -144,9 +155,20 @@ def command(
             raise click.UsageError("--from and --from-url exclude each other")
         sets = (*sets, f"checkpoints.start_from={from_url}")
     ledger = app.ledger()  # opened first: an unwritable ledger must fail before an offer is chosen
-    parent = app.driver_ledger().get(find_run(ledger, from_name).id) if from_name else None
-    spec = with_tags(_job(job_file, parent, sets, by), tags)
-    check_upload(app.packer(NOTHING), spec, job_file and job_file.resolve().parent, note)
+    if again is not None:
+        if job_file or from_name or sets or by:
+            raise click.UsageError(
+                "--again repeats a run as it was: without a job file, --set, --by and --from"
+            )
+        former = first_attempt_of(app.driver_ledger().get(find_run(ledger, again).id))
+        parent = None if former.parent is None else app.driver_ledger().get(former.parent)
+        spec = with_tags(_repeated(former), tags)
+        if ctx.get_parameter_source("provider") is ParameterSource.DEFAULT:
+            provider = former.provider
+    else:
+        parent = app.driver_ledger().get(find_run(ledger, from_name).id) if from_name else None
+        spec = with_tags(_job(job_file, parent, sets, by), tags)
+        check_upload(app.packer(NOTHING), spec, job_file and job_file.resolve().parent, note)
     market = app.provider(provider)
     spec = resolve_auto(app, spec)
     if program_of(spec).own_model:
@@ -175,6 +197,20 @@ def _job(job_file: Path | None, parent: Run | None, sets: tuple[str, ...], by: s
         raise click.MissingParameter(param_type="argument", param_hint="'JOB.yaml'")
     say(f"using the job of {parent.id}: {parent.job}", err=True)
     return job_of(parent, sets, by)
+
+
+def _repeated(run: Run) -> JobSpec:
+    """Return the job of a run with its code, values and image, and say what may differ."""
+    spec = read_job(run.spec_json)
+    differs = ["the machine and its driver"]
+    differs += ["what setup: installs"] if spec.setup else []
+    differs += ["data without a sha256"] if any(file.sha256 is None for file in spec.data) else []
+    differs += ["limits.deadline, which is left out"] if spec.limits.deadline else []
+    differs += ["the code, which was not kept then"] if spec.code and spec.code_digest is None else []
+    differs += ["the image, which is not known by its digest"] if "@" not in run.image else []
+    say(f"repeating {run.id}: the job of {run.job}; may differ: {', '.join(differs)}", err=True)
+    limits = replace(spec.limits, deadline=None)
+    return replace(spec, image=run.image or spec.image, limits=limits, slot_on=None)
 
 
 def _confirm_cost(plan: LaunchPlan, *, free: bool, yes: bool) -> None:

@@ -261,6 +261,8 @@ class Attempts:
 
     def _begin(self, spec: JobSpec, *, provider: str, **new: Any) -> Run:
         services = self.services_for(provider, NOTHING)
+        if new["home"] in (None, services.computer):
+            spec = services.packer.keep_code(spec)
         # A launcher of a team may lack a secret that another one has.
         return create_run(spec, dump_job(spec), services, check=services.packer.secrets, **new)
 

@@ -158,6 +158,10 @@ def search_in(node: Node, faults: list[Fault]) -> tuple[SearchFields, list[Searc
     for key, value in _section(space[0], "search.space", reading.faults) if space else []:
         try:
             axes.append(axis_of(key, value))
+            if key.partition(".")[0] == "code":
+                raise SyntaxFault(
+                    fault_at(value, f"search.space.{key}", "a search has one code; use `list:`")
+                )
         except SyntaxFault as error:
             reading.faults.append(error.fault)
     faults += reading.faults

@@ -151,6 +151,8 @@ class Search:
     """Time of its submit, with its zone: a deadline of 18:00 is the next one after that."""
     share_usd: float | None = None
     """Max. USD of each run; None: the job's limit."""
+    code_digest: str | None = None
+    """Code of the job, as `JobSpec.code_digest`."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,6 +10,7 @@ from annotated_types import Ge, Gt, Le, MaxLen, MinLen
 
 from vastrun.contract.data_files import path_in_url
 from vastrun.contract.limits import Auto, Count, Positive
+from vastrun.contract.records import Pattern
 
 RetryCause = Literal[
     "out_of_memory", "signal", "communication", "data", "disk", "host", "hang", "preempted", "lost"
@@ -91,6 +92,41 @@ class Code:
     exclude: tuple[str, ...] = ()
     include: tuple[str, ...] = ()
     """Globs of files and folders to upload although git ignores them."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CodeFile:
+    """A file of the code as it was shipped."""
+
+    mode: str
+    """As in git: `100644`, `100755`, or `120000` for a link."""
+    size: int = 0
+    sha256: str = ""
+    target: str | None = None
+    """Target of a link; None for a file."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CodeOrigin:
+    """Where the code comes from; outside of git nothing is known."""
+
+    commit: str | None = None
+    branch: str | None = None
+    remote: str | None = None
+    """URL of `origin`, without credentials."""
+    dirty: bool = False
+    """Something was not committed."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CodeRecord:
+    """Code as it was submitted."""
+
+    digest: str
+    """Of the names, modes and contents of all files."""
+    origin: CodeOrigin = field(default_factory=CodeOrigin)
+    files: Mapping[str, CodeFile] = field(default_factory=dict)
+    """By name."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -237,6 +273,8 @@ class JobSpec:
 
     job_file: str | None = field(default=None, metadata=INTERNAL)
     """Path of the job file, as typed; None: it came from no file, or from a batch."""
+    code_digest: Annotated[str, Pattern("[0-9a-f]{64}")] | None = field(default=None, metadata=INTERNAL)
+    """Digest of the code as it was submitted; None before."""
 
     @property
     def data_gb(self) -> float:
