@@ -283,6 +283,7 @@ class App:
 
     def output_store(self) -> OutputStore:
         """Return what downloads outputs."""
+        from vastrun.launcher.config import read_job
         from vastrun.launcher.outputs.store import FolderStore
         from vastrun.launcher.ui.render.index import index_of
 
@@ -291,8 +292,10 @@ class App:
 
             return page_of(self.ledger(), run, now)
 
-        def index(run: Run, now: float) -> Mapping[str, str]:
-            return index_of(run, now, self.ledger().runs(leader=run.id))
+        def index(run: Run, now: float) -> Mapping[str, str | bytes]:
+            codes, digest = self.codes(), read_job(run.spec_json).code_digest
+            patch = b"" if digest is None else codes.patch(digest)
+            return index_of(run, now, self.ledger().runs(leader=run.id), codes.record(digest), patch)
 
         return FolderStore(index=index, report=report)
 

@@ -53,7 +53,7 @@ class CodeStore:
                 origin = replace(origin, remote=origin.remote and hide(origin.remote))
                 found = CodeRecord(digest=digest, origin=origin, files=files)
                 if patch:
-                    self.patch(digest).write_bytes(hide(patch).encode(errors="surrogateescape"))
+                    self._patch(digest).write_bytes(hide(patch).encode(errors="surrogateescape"))
             record.write_text(as_json(found), encoding="ascii")
             record.replace(self._record(digest))
             is_new = not self.archive(digest).exists()
@@ -66,8 +66,13 @@ class CodeStore:
         """Return the path of the packed code, which may be gone."""
         return self._folder / f"{digest}.tar.gz"
 
-    def patch(self, digest: str) -> Path:
-        """Return the path of the patch, for `git apply`; there may be none."""
+    def patch(self, digest: str) -> bytes:
+        """Return what makes the files out of the commit's, for `git apply`; empty where there is none."""
+        with suppress(OSError):
+            return self._patch(digest).read_bytes()
+        return b""
+
+    def _patch(self, digest: str) -> Path:
         return self._folder / f"{digest}.patch"
 
     def _record(self, digest: str) -> Path:
@@ -75,10 +80,13 @@ class CodeStore:
 
     def record(self, digest: str | None) -> CodeRecord | None:
         """Return what is known of the code; None: nothing."""
+        if digest is None:
+            return None
         try:
-            return None if digest is None else read_json(CodeRecord, self._record(digest).read_bytes())
+            found: CodeRecord = read_json(CodeRecord, self._record(digest).read_bytes())
         except (OSError, RecordError):
             return None
+        return found
 
     def _prune(self) -> None:
         needed, before = set(self._needed()), time.time() - _FRESH_S

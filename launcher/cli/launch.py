@@ -207,7 +207,7 @@ def _repeated(run: Run) -> JobSpec:
     differs += ["data without a sha256"] if any(file.sha256 is None for file in spec.data) else []
     differs += ["limits.deadline, which is left out"] if spec.limits.deadline else []
     differs += ["the code, which was not kept then"] if spec.code and spec.code_digest is None else []
-    differs += ["the image, which is not known by its digest"] if "@" not in run.image else []
+    differs += ["the image, which is not known by its digest"] if run.image and "@" not in run.image else []
     say(f"repeating {run.id}: the job of {run.job}; may differ: {', '.join(differs)}", err=True)
     limits = replace(spec.limits, deadline=None)
     return replace(spec, image=run.image or spec.image, limits=limits, slot_on=None)

@@ -55,7 +55,7 @@ from vastrun.launcher.outputs.folder import Outputs
 from vastrun.launcher.ports import Ledger
 
 if TYPE_CHECKING:
-    from vastrun.launcher.core.job import JobSpec
+    from vastrun.launcher.core.job import CodeRecord, JobSpec
 
 _MISSING = re.compile(
     r"No such file or directory: '([^'\0]{1,300})'|No such file or directory: \"([^\"\0]{1,300})\""
@@ -158,6 +158,8 @@ class Explanation:
     """Sentence on a machine that trained far below its kind's speed; empty: it did not."""
     not_shipped: str = ""
     """A file that its program missed, and why it was not uploaded; empty: none is known."""
+    code: CodeRecord | None = None
+    """The code that was shipped; None: it had none, or nothing was downloaded."""
 
     @property
     def stages(self) -> Sequence[StageCost]:
@@ -307,6 +309,7 @@ def explain(ledger: Ledger, run: Run, now: float) -> Explanation:
         steps=outputs.steps(),
         left_out=outputs.left_out(),
         not_shipped=missing_file(run),
+        code=outputs.code(),
     )
 
 

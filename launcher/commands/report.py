@@ -87,6 +87,8 @@ def comparison_of(ledger: Ledger, run: Run, now: float) -> ComparedRun:
             **{series.name: series.last for series in series_in(outputs)},
             **{f"scores.{name}": value for name, value in scores.items()},
         },
+        code=outputs.code(),
+        packages=(outcome.packages if outcome else None) or {},
     )
 
 

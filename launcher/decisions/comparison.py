@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any, ClassVar, Literal
 
 from vastrun.launcher.config.program_kinds import kinds_in
 from vastrun.launcher.core import Cost, Run
-from vastrun.launcher.core.job import JobSpec
+from vastrun.launcher.core.job import CodeRecord, JobSpec
 from vastrun.launcher.core.secrets import public_job
 
-Section = Literal["job", "image", "host", "end", "metrics"]
+Section = Literal["code", "job", "image", "packages", "host", "end", "metrics"]
 Value = str | int | float | bool | None
 
 
@@ -29,6 +29,9 @@ class ComparedRun:
     """Seconds from its start to its end, or until now."""
     metrics: Mapping[str, float]
     """Scores, and the last value of each metric, by name."""
+    code: CodeRecord | None = None
+    packages: Mapping[str, str] = field(default_factory=dict)
+    """Versions of the machine's Python and of its packages."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,7 +58,16 @@ class Difference:
 
 def differences(one: ComparedRun, other: ComparedRun) -> list[Difference]:
     """Return the differences between two runs, section by section."""
-    return [*job_differences(one.spec, other.spec), *_of_runs(one, other)]
+    code = _differences("code", _code(one.code), _code(other.code))
+    return [*code, *job_differences(one.spec, other.spec), *_of_runs(one, other)]
+
+
+def _code(record: CodeRecord | None) -> dict[str, Value]:
+    """Return the commit, and a digest of each file by its name."""
+    if record is None:
+        return {}
+    digests = {name: file.target or file.sha256[:12] for name, file in record.files.items()}
+    return {"commit": record.origin.commit, **digests}
 
 
 def job_differences(one: JobSpec, other: JobSpec) -> list[Difference]:
@@ -66,7 +78,7 @@ def job_differences(one: JobSpec, other: JobSpec) -> list[Difference]:
 def job_values(spec: JobSpec) -> dict[str, Value]:
     """Return every option of a job that has a value, by the key that `--set` takes, without secrets."""
     values = asdict(public_job(spec))
-    del values["job_file"]  # where a job was read says nothing of it
+    del values["job_file"], values["code_digest"]  # what differs in the code is shown file by file
     return dict(_flat("", values))
 
 
@@ -92,6 +104,7 @@ def _flat(prefix: str, value: Any) -> Iterator[tuple[str, Value]]:
 
 def _of_runs(one: ComparedRun, other: ComparedRun) -> Iterator[Difference]:
     yield from _differences("image", _image(one.run), _image(other.run))
+    yield from _differences("packages", one.packages, other.packages)
     yield from _differences("host", _host(one), _host(other))
     yield from _differences("end", _end(one), _end(other))
     yield from _differences("metrics", one.metrics, other.metrics)

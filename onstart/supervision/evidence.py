@@ -9,8 +9,10 @@ from __future__ import annotations
 import json
 import math
 import os
+import platform
 import re
 import subprocess
+import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
@@ -91,6 +93,13 @@ def read_wandb(box: Path) -> WandbRun | None:
     except ValueError:
         return None
     return replace(run, state="crashed") if run.state == "running" else run
+
+
+def installed_packages() -> dict[str, str]:
+    """Return the versions of this Python and of the packages that it finds, by name."""
+    found = (path.stem.rpartition("-") for folder in sys.path for path in Path(folder).glob("*.dist-info"))
+    versions = {name: version for name, _, version in reversed(list(found))}  # the first in the path counts
+    return {"python": platform.python_version(), **dict(sorted(versions.items())[:4000])}
 
 
 def first_reported_step(box: Path) -> int | None:

@@ -324,6 +324,8 @@ class Outcome:
     is unknown."""
     reading: MachineReading | None = None
     """Measured when a rank had failed; None: none had."""
+    packages: Annotated[dict[Name, Name], MaxLength(5000)] | None = None
+    """Versions of Python and of its packages at the end, by name; None: not recorded."""
     printed_errors: Annotated[tuple[Line, ...], MaxLength(100)] = ()
     """Tracebacks that the ranks of a program printed, which then all exited 0."""
     starts: Annotated[tuple[StartRecord, ...], MaxLength(1000)] = ()

@@ -19,7 +19,7 @@ from vastrun.launcher.gate.text import one_line
 from vastrun.launcher.ui.document import Document
 from vastrun.launcher.ui.render.amounts import duration, left_out_lines, moment
 from vastrun.launcher.ui.render.table import facts, short, table
-from vastrun.launcher.ui.render.verdict import cause_line, proof_lines, stage_lines, verdict_line
+from vastrun.launcher.ui.render.verdict import cause_line, code_text, proof_lines, stage_lines, verdict_line
 
 
 def explanation_text(explanation: Explanation, width: int | None = None) -> str:
@@ -55,6 +55,7 @@ def explanation_text(explanation: Explanation, width: int | None = None) -> str:
         facts(
             [
                 ("outputs", run.out_dir),
+                ("code", code_text(explanation.code)),
                 ("left out", left_out_lines(explanation.left_out)),
                 (
                     "try",

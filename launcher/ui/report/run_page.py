@@ -12,8 +12,16 @@ from vastrun.launcher.decisions.advice import advice_for
 from vastrun.launcher.decisions.comparison import chosen_values, job_values
 from vastrun.launcher.ports import Ledger
 from vastrun.launcher.ui.render.amounts import duration, how_many, moment, usd
+from vastrun.launcher.ui.render.loglines import machine_lines
 from vastrun.launcher.ui.render.runs import progress_of
-from vastrun.launcher.ui.render.verdict import cause_line, cost_text, on_machines, stage_result, state_of
+from vastrun.launcher.ui.render.verdict import (
+    cause_line,
+    code_text,
+    cost_text,
+    on_machines,
+    stage_result,
+    state_of,
+)
 from vastrun.launcher.ui.report.charts import charts
 from vastrun.launcher.ui.report.page import (
     Content,
@@ -34,7 +42,7 @@ from vastrun.launcher.ui.report.page import (
     shortened,
     table,
 )
-from vastrun.launcher.ui.report.run_sections import failure, machine_lines, newest_lines, timeline
+from vastrun.launcher.ui.report.run_sections import failure, newest_lines, short_line, timeline
 
 MAX_BYTES = 400_000
 """Maximum size of the page; pictures that do not fit are left out."""
@@ -210,7 +218,7 @@ def _pictures(report: RunReport, room: int) -> Html | str:
 
 def _machine(report: RunReport) -> Html:
     run, offer = report.run, report.run.offer
-    lines = machine_lines(report.log_head)
+    lines = list(map(short_line, machine_lines(report.log_head)))
     rented = run.rented_at is not None
     cost = report.row.cost
     cost_text = f"{usd(cost.gpu_usd)} GPUs, {usd(cost.storage_usd)} storage, {usd(cost.traffic_usd)} traffic"
@@ -220,6 +228,7 @@ def _machine(report: RunReport) -> Html:
         ("host", shortened(run.host)),
         ("instance", run.instance_id or ""),
         ("image", element("code", shortened(run.image)) if run.image else ""),
+        ("code", shortened(code_text(report.explanation.code))),
         ("rented", moment(run.rented_at) if run.rented_at is not None else ""),
         ("released", moment(run.released_at) if run.released_at is not None else ""),
         (

@@ -108,13 +108,6 @@ def _log_excerpt(tail: str, explanation: Explanation) -> Html | str:
     return _block(lines[start : at + LINES_AFTER], at - start, "The error in the log")
 
 
-def machine_lines(head: str) -> list[str]:
-    """Return the log lines about the machine's GPUs, drivers, disk and network."""
-    lines = [line for line in map(parse_line, lines_of(head)) if line is not None]
-    texts = [line.text for line in lines if line.source in ("10-check-gpu", "20-check-comm")]
-    return [short_line(text) for text in texts[:_TAIL_LINES]]
-
-
 def short_line(text: str) -> str:
     """Cut a line to the length that a page shows."""
     text = shown(text)
