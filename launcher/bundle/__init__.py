@@ -147,19 +147,19 @@ class Bundler:
 
     def _stored(self, spec: JobSpec, run: Run | None) -> bytes:
         """The secrets that no command prints; of another computer's run, those that it has kept."""
-        if run is not None and _has_stored_secrets(spec) and (job := self._from_home(run)):
+        if run is not None and _has_stored_secrets(spec) and (job := self._from_home(run, spec)):
             return job.secrets
         return self._values.stored(spec.secrets)
 
     def lease(self) -> str:
         return (onstart_dir() / layout.LEASE_SCRIPT).read_text(encoding="utf-8")
 
-    def _from_home(self, run: Run) -> SharedJob | None:
+    def _from_home(self, run: Run, spec: JobSpec) -> SharedJob | None:
         """Return the shared job of another computer; None when the job was read here."""
         if self._shared is None or self._shared.is_home(run):
             return None
         if self._shared_job is None or self._shared_job[0] != run.id:
-            self._shared_job = run.id, self._shared.load(run)
+            self._shared_job = run.id, self._shared.load(run, spec.code_digest)
         return self._shared_job[1]
 
     def _code(self, path: Path, run: Run, spec: JobSpec) -> tuple[Path | None, dict[str, Any] | None]:
@@ -167,7 +167,7 @@ class Bundler:
         code = path.with_suffix(".code")
         if spec.code is None and not _has_stored_secrets(spec):
             return None, None
-        job = self._from_home(run)
+        job = self._from_home(run, spec)
         if job is not None:
             if job.code is not None:
                 code.write_bytes(job.code)
@@ -183,7 +183,9 @@ class Bundler:
             about = {"digest": digest, **asdict(record.origin)}
         if self._shared is not None:
             content = None if packed is None else packed.read_bytes()
-            self._shared.save(run, SharedJob(code=content, about=about, secrets=self._stored(spec, None)))
+            self._shared.save(
+                run, spec.code_digest, SharedJob(code=content, about=about, secrets=self._stored(spec, None))
+            )
         return packed, about
 
     def _folder(self) -> Path:

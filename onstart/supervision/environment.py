@@ -146,6 +146,9 @@ def wandb_variables(job: Job, rank: int, world_size: int, environment: Mapping[s
         defaults |= {"WANDB_RUN_GROUP": job.batch.name, "WANDB_TAGS": job.batch.tag}
     elif world_size > 1:
         defaults["WANDB_RUN_GROUP"] = first
+    code = job.code or {}
+    if code.get("commit") and code.get("remote"):
+        defaults |= {"WANDB_GIT_COMMIT": str(code["commit"]), "WANDB_GIT_REMOTE_URL": str(code["remote"])}
     if environment.get(_RESUME) != "never":
         defaults |= {_ID: wandb_id(job, rank), _RESUME: "allow"}
     return {name: value for name, value in defaults.items() if name not in environment}

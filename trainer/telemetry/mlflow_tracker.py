@@ -120,7 +120,8 @@ class MlflowTracker:
         run: str = client.create_run(experiment, tags=tags, run_name=title).info.run_id
         if not run:
             raise ValueError("the server names no run")
-        options = params_of(config_of(self._config, self._job.batch)).items()
+        config = {**config_of(self._config, self._job.batch), "code": self._job.code}
+        options = params_of(config).items()
         params = [mlflow.entities.Param(_UNACCEPTED.sub("_", key), value[:500]) for key, value in options]
         for first in range(0, len(params), 100):  # its limit
             client.log_batch(run, params=params[first : first + 100])

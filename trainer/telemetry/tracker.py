@@ -144,7 +144,7 @@ class Tracker:
             resume="allow" if self._run.mode == "online" else None,
             mode=self._run.mode,
             dir=str(self._box / layout.RUN),
-            config=config_of(self._train, self._job.batch),
+            config={**config_of(self._train, self._job.batch), "code": self._job.code},
             settings=wandb.Settings(**limits, **quiet),
         )
 

@@ -119,7 +119,7 @@ class Job:
     data: tuple[JobDataFile, ...] = ()
     """Files to download before the ranks start."""
     code: Mapping[str, Any] | None = None
-    """Commit of the user's code, and a flag for uncommitted changes."""
+    """Digest, commit, branch and remote of the user's code, and a flag for uncommitted changes."""
 
     @classmethod
     def read(cls, box: Path) -> Job:
