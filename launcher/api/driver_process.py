@@ -56,15 +56,12 @@ class BoundedLog:
         with suppress(OSError):
             os.write(_STDERR, lines.encode("utf-8", "replace"))
             if os.fstat(_STDERR).st_size > self._max_bytes:
-                self._rotate()
+                self._path.replace(f"{self._path}.1")
+                new = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+                os.dup2(new, _STDOUT)
+                os.dup2(new, _STDERR)
+                os.close(new)
         return len(text)
-
-    def _rotate(self) -> None:
-        self._path.replace(f"{self._path}.1")
-        new = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-        os.dup2(new, _STDOUT)
-        os.dup2(new, _STDERR)
-        os.close(new)
 
     def flush(self) -> None:
         """Do nothing: writes are not buffered."""

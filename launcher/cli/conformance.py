@@ -83,7 +83,15 @@ def rent(app: App, request: ConformanceRequest) -> int:
     run: Run | None = None
     error: VastrunError | None = None
     try:
-        _agree(app, spec, began, yes=request.yes)
+        plan = plan_of(spec, app.provider(_PROVIDER), app.ledger(), began, app.budgets(began))
+        if plan.refusals:
+            raise plan.refusals[0]
+        offer = offer_text(plan.spec, plan.offers[0])
+        limits = f"All machines together: at most {usd(spec.limits.usd or 0.0)} and {duration(MAX_RUN_S)}"
+        confirm(
+            f"rent {offer}, after the short trial of a bid, to check the assumptions about Vast. {limits}",
+            yes=request.yes,
+        )
     except NoOfferError as no_offer:  # the report still shows the search
         error = no_offer
     with interrupts.listening():
@@ -110,19 +118,6 @@ def settle(app: App, path: Path, *, as_json: bool) -> int:
     if record.billed_usd is None:
         say("there is no charge for this machine yet; try again in a few minutes", err=True)
     return report.exit_code
-
-
-def _agree(app: App, spec: JobSpec, now: float, *, yes: bool) -> None:
-    """Check the budgets and ask the user to agree. Costs nothing."""
-    plan = plan_of(spec, app.provider(_PROVIDER), app.ledger(), now, app.budgets(now))
-    if plan.refusals:
-        raise plan.refusals[0]
-    offer = offer_text(plan.spec, plan.offers[0])
-    limits = f"All machines together: at most {usd(spec.limits.usd or 0.0)} and {duration(MAX_RUN_S)}"
-    confirm(
-        f"rent {offer}, after the short trial of a bid, to check the assumptions about Vast. {limits}",
-        yes=yes,
-    )
 
 
 def _drive(app: App, interrupts: Interrupts, spec: JobSpec, began: float) -> tuple[Run, VastrunError | None]:

@@ -151,7 +151,18 @@ def _provider(setup: CheckedSetup, name: str, ledger: Ledger | None) -> Iterator
         return
     if (account := provider.abilities.account) is not None:
         try:
-            yield from _account(name, account.account_status())
+            account_status = account.account_status()
+            low = account_status.credit_usd < LOW_CREDIT_USD
+            yield Finding(
+                name=f"{name} key",
+                health=Health.WARN if low else Health.OK,
+                text=f"accepted; ${account_status.credit_usd:.2f} of credit",
+                fix="add credit at https://cloud.vast.ai/billing/" if low else "",
+            )
+            yield _permissions(name, account_status)
+            rights = (f"{right} to {', '.join(uses)}" for right, uses in account_status.purposes.items())
+            yield Finding(name=f"{name} rights", health=Health.OK, text="; ".join(rights))
+            yield _clock(name, account_status.clock_ahead_s)
         except AuthError as error:
             yield _failure(f"{name} key", error)
             return
@@ -171,20 +182,6 @@ def _provider(setup: CheckedSetup, name: str, ledger: Ledger | None) -> Iterator
             return
     if ledger is not None:
         yield from _orphans(ledger, provider, name, setup.now())
-
-
-def _account(name: str, account_status: AccountStatus) -> Iterator[Finding]:
-    low = account_status.credit_usd < LOW_CREDIT_USD
-    yield Finding(
-        name=f"{name} key",
-        health=Health.WARN if low else Health.OK,
-        text=f"accepted; ${account_status.credit_usd:.2f} of credit",
-        fix="add credit at https://cloud.vast.ai/billing/" if low else "",
-    )
-    yield _permissions(name, account_status)
-    rights = (f"{right} to {', '.join(uses)}" for right, uses in account_status.purposes.items())
-    yield Finding(name=f"{name} rights", health=Health.OK, text="; ".join(rights))
-    yield _clock(name, account_status.clock_ahead_s)
 
 
 def _permissions(name: str, account_status: AccountStatus) -> Finding:

@@ -186,11 +186,7 @@ class Explanation:
 
 def row_of(ledger: Ledger, run: Run, now: float) -> RunRow:
     """Return the run with its cost, its driver and its further nodes."""
-    return _row(ledger, run, () if run.leader else ledger.runs(leader=run.id), now)
-
-
-def _row(ledger: Ledger, run: Run, nodes: Sequence[Run], now: float) -> RunRow:
-    row = with_cost(run, nodes, now)
+    row = with_cost(run, () if run.leader else ledger.runs(leader=run.id), now)
     if run.phase is Phase.ENDED:
         return row
     driver = ledger.driver(run.id)

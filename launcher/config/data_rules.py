@@ -30,7 +30,10 @@ def data_conflicts(spec: JobSpec) -> Iterator[Conflict]:
         yield from _checks(file, path)
         yield from _place(file, path, targets)
         targets[PurePosixPath(file.target)] = i
-    yield from _room(spec)
+    room_gb = spec.resources.disk_gb
+    if spec.data_gb > room_gb:
+        text = f"needs {spec.data_gb:.3g} GB, but resources.disk_gb is {room_gb:g}: raise resources.disk_gb"
+        yield Conflict(("data",), text, (("resources", "disk_gb"),))
 
 
 def _url_fault(file: DataFile) -> str | None:
@@ -93,14 +96,6 @@ def _place(file: DataFile, path: KeyPath, targets: dict[PurePosixPath, int]) -> 
             text = f"{file.target} conflicts with {other} of data[{i}]: each file needs a path of its own"
             yield Conflict(key, text)
             return
-
-
-def _room(spec: JobSpec) -> Iterator[Conflict]:
-    """Yield a conflict when the files do not fit on the disk that the job asks for."""
-    room_gb = spec.resources.disk_gb
-    if spec.data_gb > room_gb:
-        text = f"needs {spec.data_gb:.3g} GB, but resources.disk_gb is {room_gb:g}: raise resources.disk_gb"
-        yield Conflict(("data",), text, (("resources", "disk_gb"),))
 
 
 @dataclass(frozen=True)

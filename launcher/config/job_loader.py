@@ -79,7 +79,10 @@ def load_node(root: Node, base_dir: str, now: datetime | None = None) -> JobSpec
         spec = _dated(spec, now, reading)
     if reading.faults or spec is None:
         raise JobFaults(reading.faults)
-    return _anchored(spec, base_dir)
+    # With absolute paths the job's file is not needed any more.
+    base = PurePosixPath(base_dir)
+    code = spec.code and replace(spec.code, path=_under(base, spec.code.path))
+    return replace(spec, code=code, secrets=tuple(_anchored_secret(base, secret) for secret in spec.secrets))
 
 
 def _dated(spec: JobSpec, now: datetime | None, reading: YamlReader) -> JobSpec:
@@ -154,13 +157,6 @@ def _drop(data: Any, path: KeyPath) -> None:
         data, path = data[part], path[1:]
     if isinstance(data, dict):
         data.pop(path[0], None)
-
-
-def _anchored(spec: JobSpec, base_dir: str) -> JobSpec:
-    """Return the job with absolute paths, so that its file is not needed any more."""
-    base = PurePosixPath(base_dir)
-    code = spec.code and replace(spec.code, path=_under(base, spec.code.path))
-    return replace(spec, code=code, secrets=tuple(_anchored_secret(base, secret) for secret in spec.secrets))
 
 
 def _anchored_secret(base: PurePosixPath, secret: Secret) -> Secret:

@@ -150,17 +150,13 @@ def _machine(spec: JobSpec) -> Iterator[Conflict]:
     if resources.gpu_memory_gb == "auto" and not program_of(spec).estimate_module:
         text = "auto works with the onboard trainer only: give a number"
         yield Conflict(("resources", "gpu_memory_gb"), text, (("command",),))
-    yield from _image(spec)
-    for i, region in enumerate(resources.regions):
-        if not (region.isascii() and region.isalpha()):
-            yield Conflict(("resources", "regions", i), f"expected a country code like US, got {region!r}")
-
-
-def _image(spec: JobSpec) -> Iterator[Conflict]:
     try:
         ImageReference.of(spec.image or "any")
     except ValueError as error:
         yield Conflict(("image",), str(error))
+    for i, region in enumerate(resources.regions):
+        if not (region.isascii() and region.isalpha()):
+            yield Conflict(("resources", "regions", i), f"expected a country code like US, got {region!r}")
 
 
 def _secrets(spec: JobSpec) -> Iterator[Conflict]:
@@ -261,16 +257,12 @@ def _notify(spec: JobSpec) -> Iterator[Conflict]:
         if (target.url is None) == (target.url_env is None):
             yield Conflict(path, "expected one of url and url_env")
         elif target.url is not None:
-            yield from _address(target.url, (*path, "url"))
+            try:
+                check_address(target.url)
+            except ValueError as error:
+                yield Conflict((*path, "url"), str(error))
         elif target.url_env is not None and not _VARIABLE.fullmatch(target.url_env):
             yield Conflict((*path, "url_env"), f"expected the name of a variable, got {target.url_env!r}")
-
-
-def _address(url: str, path: KeyPath) -> Iterator[Conflict]:
-    try:
-        check_address(url)
-    except ValueError as error:
-        yield Conflict(path, str(error))
 
 
 def _urls(spec: JobSpec) -> Iterator[Conflict]:

@@ -92,7 +92,10 @@ def with_value(text: str, name: str, key: str, value: str) -> str:
             _set(section, part, CommentedMap())
         section = section[part]
     _set(section, last, new)
-    return _dump(root, text)
+    written = StringIO()
+    _yaml(text).dump(root, written)
+    head = _head(text)
+    return head + ("\n" if head and not head.endswith("\n") else "") + written.getvalue()
 
 
 def _load(text: str, name: str) -> CommentedMap:
@@ -141,13 +144,6 @@ def _cut_comment_below(section: Any, key: Any) -> str:
     own_line, newline, below = token.value.partition("\n")
     token.value = own_line + newline
     return newline + below if below else ""
-
-
-def _dump(root: CommentedMap, text: str) -> str:
-    written = StringIO()
-    _yaml(text).dump(root, written)
-    head = _head(text)
-    return head + ("\n" if head and not head.endswith("\n") else "") + written.getvalue()
 
 
 def _yaml(text: str) -> YAML:

@@ -42,11 +42,9 @@ def chosen_workloads(workloads: Workloads, spec: JobSpec, gpu_memory_gb: float) 
 
 def needed_gb(workload: Workload, world_size: int) -> float:
     """Return the memory that a GPU must have for a workload, in GB."""
-    return workload.peak.total * GPU_FRAGMENTS / 1e9 + _beside_tensors_gb(world_size)
-
-
-def _beside_tensors_gb(world_size: int) -> float:
-    return GPU_CONTEXT_GB + (GPU_MESSAGES_GB if world_size > 1 else 0.0)
+    return workload.peak.total * GPU_FRAGMENTS / 1e9 + (
+        GPU_CONTEXT_GB + (GPU_MESSAGES_GB if world_size > 1 else 0.0)
+    )
 
 
 def whole_gb(workloads: Workloads, spec: JobSpec) -> float | None:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from vastrun.contract.outcome import IdleGpus, WaitsFor
+from vastrun.contract.outcome import WaitsFor
 from vastrun.contract.stages import stage_text
 from vastrun.launcher.config import program_of, read_job
 from vastrun.launcher.core import BoxStatus, Progress
@@ -50,14 +50,10 @@ class IdleGpuReport:
         if idle is None or idle.waits_for in self._reported:
             return
         self._reported.add(idle.waits_for)
-        if not _was_reported(context, idle):
+        events = context.services.ledger.events(context.run.id)
+        texts = (event.text.partition("; ")[2] for event in events if event.text.startswith(IDLE_GPUS))
+        if _until_figure(waits_text(idle)) not in map(_until_figure, texts):
             context.report(idle_gpus_text(idle))
-
-
-def _was_reported(context: RunContext, idle: IdleGpus) -> bool:
-    events = context.services.ledger.events(context.run.id)
-    texts = (event.text.partition("; ")[2] for event in events if event.text.startswith(IDLE_GPUS))
-    return _until_figure(waits_text(idle)) in map(_until_figure, texts)
 
 
 def _until_figure(text: str) -> str:

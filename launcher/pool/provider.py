@@ -86,7 +86,7 @@ class PoolProvider:
             if why:
                 lacking.append(f"{machine.held.run.id}: {why}")
             else:
-                offers.append(self._offer(spec, machine.held))
+                offers.append(slot_offer(spec, machine.held, hours=self._hours(spec, machine.held)))
         if not offers:
             gpus = spec.resources.gpus
             description = f"{gpus} {'GPU' if gpus == 1 else 'GPUs'}" if gpus else "a job without GPUs"
@@ -183,9 +183,6 @@ class PoolProvider:
         free = held.hold.slots - answer.taken
         units = units_of(spec.resources, held)
         return "" if units <= free else f"{units} of {held.hold.slots} slots needed, {free} free"
-
-    def _offer(self, spec: JobSpec, held: HeldMachineRow) -> Offer:
-        return slot_offer(spec, held, hours=self._hours(spec, held))
 
     def _hours(self, spec: JobSpec, held: HeldMachineRow) -> float:
         """Return the job's hours by its earlier runs on this kind of machine; else the maximum."""

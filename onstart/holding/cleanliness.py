@@ -10,7 +10,7 @@ import os
 import shutil
 import signal
 import time
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from vastrun.contract import layout
@@ -68,7 +68,12 @@ def _remove_leftovers(box: Path, machine: HeldBox, active: Collection[str], scra
     for folder in leftover_folders(box, active):
         shutil.rmtree(folder, ignore_errors=True)
     if machine.is_dedicated and not active:
-        _remove(leftover_scratch_files(machine, scratch))
+        for path in leftover_scratch_files(machine, scratch):
+            if path.is_dir() and not path.is_symlink():
+                shutil.rmtree(path, ignore_errors=True)
+            else:
+                with contextlib.suppress(OSError):
+                    path.unlink()
 
 
 def _faults(
@@ -174,15 +179,6 @@ def _slot_named(process: Process, slots: Path) -> str | None:
     """Return the slot in the environment of a process; None: no slot of this machine."""
     _, found, rest = (b"\0" + process.environment).partition(f"\0VASTRUN_BOX={slots}/".encode())
     return rest.partition(b"\0")[0].decode(errors="replace") if found else None
-
-
-def _remove(paths: Iterable[Path]) -> None:
-    for path in paths:
-        if path.is_dir() and not path.is_symlink():
-            shutil.rmtree(path, ignore_errors=True)
-        else:
-            with contextlib.suppress(OSError):
-                path.unlink()
 
 
 def _named(processes: Mapping[int, Process], pids: Collection[int]) -> str:

@@ -51,7 +51,13 @@ class Holder:
         """Poll all slots once. Return why the machine ends; None: it continues."""
         slots = slots_of(self._box)
         self._watch(slots)
-        self._write_status()
+        if self._now() - self._status_at >= 1.0:
+            self._status_at = self._now()
+            write_json(
+                self._box / layout.STATUS,
+                {"at": time.time(), "step": 0, "steps": 0, "loss": None, "ranks": []},
+                durable=False,
+            )
         if slots:
             self._idle_since = self._now()
         if self._asked or (self._box / layout.STOP).exists():
@@ -61,10 +67,7 @@ class Holder:
             return None if slots else why
         if self._now() - self._idle_since < self._idle_s:
             return None
-        return self._end_idle()
-
-    def _end_idle(self) -> str | None:
-        """Drain an idle machine under the lock: a slot that is created meanwhile keeps it."""
+        # Under the lock: a slot that is created meanwhile keeps the machine.
         with slot_lock(self._box):
             if slots_of(self._box):
                 return None
@@ -97,15 +100,6 @@ class Holder:
         for name in sorted(self._slots_before - names):
             self._say(f"slot {name} is removed")
         self._slots_before = names
-
-    def _write_status(self) -> None:
-        if self._now() - self._status_at >= 1.0:
-            self._status_at = self._now()
-            write_json(
-                self._box / layout.STATUS,
-                {"at": time.time(), "step": 0, "steps": 0, "loss": None, "ranks": []},
-                durable=False,
-            )
 
 
 def hold(box: Path, idle_s: float) -> int:

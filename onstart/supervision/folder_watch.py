@@ -212,7 +212,9 @@ class FolderWatch:
                 is_own = place != layout.CODE or (before is not None and before.has_changed(name, stat))
                 if not (is_own if state.is_file else S_ISLNK(state.mode) or S_ISDIR(state.mode)):
                     continue
-                if _may_be_downloaded(path):
+                parts = path.split("/")
+                is_short = len(os.fsencode(path)) < _MAX_PATH_BYTES and len(parts) < _MAX_FOLDERS
+                if is_short and all(map(layout.should_download, parts)):
                     found[path] = state
                 else:
                     self.report(f"snapshot: {printable(path)} has a name that is not downloaded")
@@ -329,9 +331,3 @@ class FolderWatch:
             return f"{missing} is saved together with files that are newer"
         held = sum(files[name].size for name, way in ways.items() if way == "database")
         return "a large database is in use" if held > _COPIED_IN_STOP_BYTES else ""
-
-
-def _may_be_downloaded(path: str) -> bool:
-    parts = path.split("/")
-    is_short = len(os.fsencode(path)) < _MAX_PATH_BYTES and len(parts) < _MAX_FOLDERS
-    return is_short and all(map(layout.should_download, parts))

@@ -92,7 +92,8 @@ def _serve(listener: socket.socket, program: Callable[[], NoReturn]) -> NoReturn
     while True:
         connection, _ = listener.accept()
         with connection:
-            if _is_same_user(connection) and os.fork() == 0:
+            credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+            if int(_CREDENTIALS.unpack(credentials)[1]) == os.getuid() and os.fork() == 0:
                 listener.close()
                 die_with_parent(server)
                 _serve_one(connection, program)
@@ -142,11 +143,6 @@ def _set_up_process(env: Mapping[str, str], cwd: str, streams: list[int], keeper
     for source, target in zip([os.open(os.devnull, os.O_RDONLY), *streams], (0, *_STREAMS)):
         os.dup2(source, target)
         os.close(source)
-
-
-def _is_same_user(connection: socket.socket) -> bool:
-    credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
-    return int(_CREDENTIALS.unpack(credentials)[1]) == os.getuid()
 
 
 def _address(name: str) -> str:

@@ -59,7 +59,15 @@ def main() -> NoReturn:
     die_with_parent(supervisor)
     _apply_request(request, copy)
     if job.program.preload:
-        _serve_ranks(job.program.module)
+        # Without the server each rank imports everything itself, and stderr has the reason.
+        obstacle = _fork_obstacle()
+        if not obstacle:
+            try:
+                os.environ[ADDRESS] = start_server(partial(_run_rank, job.program.module))
+            except OSError as error:
+                obstacle = str(error)
+        if obstacle:
+            print(f"each rank imports torch itself, without a fork server: {obstacle}", file=sys.stderr)
     failures = start_ranks(job, this_node_of(job.nodes, os.environ), request.world_size, _box())
     write_json(_box() / layout.AGENT, asdict(AgentRecord(failures=failures)))
     sys.stderr.flush()
@@ -81,21 +89,6 @@ def preload(modules: Iterable[str]) -> None:
                 importlib.import_module(module)
     if limit is None:
         del os.environ["OPENBLAS_NUM_THREADS"]
-
-
-def _serve_ranks(module: str) -> None:
-    """Start the server that forks the ranks, unless a fork of this process would differ from a new process.
-
-    Without the server each rank imports everything itself, and stderr has the reason.
-    """
-    obstacle = _fork_obstacle()
-    if not obstacle:
-        try:
-            os.environ[ADDRESS] = start_server(partial(_run_rank, module))
-        except OSError as error:
-            obstacle = str(error)
-    if obstacle:
-        print(f"each rank imports torch itself, without a fork server: {obstacle}", file=sys.stderr)
 
 
 def _fork_obstacle() -> str:

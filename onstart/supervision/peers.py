@@ -213,7 +213,12 @@ class Peers:
         """Receive states and record lost nodes. Call it several times a second."""
         if self.this_node.nodes == 1:
             return
-        self._connect()
+        if self.this_node.is_host:
+            self._accept()
+        elif not self._connections and not self.complete:
+            with suppress(OSError):  # the first node does not listen yet
+                address = (self.this_node.host, self.this_node.port + 1)
+                self._add(socket.create_connection(address, timeout=_SEND_S))
         before = (dict(self.peer_states), set(self.lost))
         for connection in list(self._connections):
             self._read(connection)
@@ -241,14 +246,6 @@ class Peers:
                 deadline = min(deadline, time.monotonic() + ENDING_S)
             time.sleep(_POLL_INTERVAL_S)
         self._send_state()
-
-    def _connect(self) -> None:
-        if self.this_node.is_host:
-            self._accept()
-        elif not self._connections and not self.complete:
-            with suppress(OSError):  # the first node does not listen yet
-                address = (self.this_node.host, self.this_node.port + 1)
-                self._add(socket.create_connection(address, timeout=_SEND_S))
 
     def _accept(self) -> None:
         if self._listener is None:

@@ -209,7 +209,9 @@ def copy_to_disks(source: Path, target: Path, disk: Disk, group: torch_dist.Proc
             _send(source / file.path, file, first_ranks, group)
         elif rank in first_ranks:
             fault = _receive(target / file.path, file, 0, group) or fault
-    return next(filter(None, _all_gather(fault, disk, group)), "")
+    values = [""] * disk.ranks.rank.world_size
+    torch_dist.all_gather_object(values, fault, group=group)
+    return next(filter(None, values), "")
 
 
 def broadcast_object(value: Any, group: torch_dist.ProcessGroup) -> Any:
@@ -217,12 +219,6 @@ def broadcast_object(value: Any, group: torch_dist.ProcessGroup) -> Any:
     values = [value]
     torch_dist.broadcast_object_list(values, group=group, group_src=0)
     return values[0]
-
-
-def _all_gather(value: str, disk: Disk, group: torch_dist.ProcessGroup) -> list[str]:
-    values = [""] * disk.ranks.rank.world_size
-    torch_dist.all_gather_object(values, value, group=group)
-    return values
 
 
 def _send(path: Path, file: FileChecksum, to: Sequence[int], group: torch_dist.ProcessGroup) -> None:

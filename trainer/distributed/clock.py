@@ -64,7 +64,9 @@ class StepClock:
 
     def look(self) -> StepTimes | None:
         """Return the times up to now; None before the first step has passed. Resets `data_wait`."""
-        self._settle()
+        # Events pass in the order in which they were recorded: after one that has not, none has.
+        while self._pending and self._stamps.have_passed(self._pending[0][-1]):
+            self._last.append(self._stamps.seconds(*self._pending.popleft()))
         now = time.perf_counter()
         waited, lasted = self._waited_s, now - self._looked_at
         self._waited_s, self._looked_at = 0.0, now
@@ -76,11 +78,6 @@ class StepClock:
             step_p99_s=_quantile(ordered, 0.99),
             data_wait=waited / max(lasted, 1e-9),
         )
-
-    def _settle(self) -> None:
-        # Events pass in the order in which they were recorded: after one that has not, none has.
-        while self._pending and self._stamps.have_passed(self._pending[0][-1]):
-            self._last.append(self._stamps.seconds(*self._pending.popleft()))
 
 
 def _quantile(ordered: list[float], share: float) -> float:

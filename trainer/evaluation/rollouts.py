@@ -152,7 +152,10 @@ class _Accumulator:
                 predictions[name] = PREDICTORS[name](case, predictions[name], before).float()
                 rolled = predictions[name][:, self._moving]
                 self._errors[place, :, rows, frame] = self._measure(rolled, moving).cpu()
-            self._store_example(rows, frame, predictions["rollout"][:, self._moving])
+            for row, field in zip(rows.tolist(), predictions["rollout"][:, self._moving], strict=True):
+                if row in self._places:
+                    for plane, example in zip(self._planes, self._examples, strict=True):
+                        example[self._places[row], frame] = plane.cut(field).cpu()
         self._add_spectra(rows, moving, predictions["rollout"][:, self._moving])
 
     def reduce(self, ranks: Ranks) -> Rollouts:
@@ -172,12 +175,6 @@ class _Accumulator:
             made, true = (self._conserved(fields.double()) for fields in (prediction, target))
             measures[MEASURES.index("mean")] = (made - true).flatten(2).mean(dim=2)
         return measures
-
-    def _store_example(self, rows: Tensor, frame: int, prediction: Tensor) -> None:
-        for row, field in zip(rows.tolist(), prediction, strict=True):
-            if row in self._places:
-                for plane, example in zip(self._planes, self._examples, strict=True):
-                    example[self._places[row], frame] = plane.cut(field).cpu()
 
     def _add_spectra(self, rows: Tensor, target: Tensor, prediction: Tensor) -> None:
         once = (rows < self._count).to(target.device)

@@ -80,7 +80,10 @@ class Connections:
                 left_s = max(0.0, counts_from + seconds - time.monotonic())
                 if left_s == 0:
                     is_late.set()
-                    self._close()
+                    for connected in (*(connection.sock for connection in self._opened), *self._sockets):
+                        if connected is not None:
+                            with suppress(OSError):
+                                connected.shutdown(socket.SHUT_RDWR)
 
         Thread(target=close, name="http limit", daemon=True).start()
         try:
@@ -105,12 +108,6 @@ class Connections:
     def note_content(self) -> None:
         """Note that content is read."""
         self._content_at = time.monotonic()
-
-    def _close(self) -> None:
-        for connected in (*(connection.sock for connection in self._opened), *self._sockets):
-            if connected is not None:
-                with suppress(OSError):
-                    connected.shutdown(socket.SHUT_RDWR)
 
 
 class _Response(HTTPResponse):

@@ -112,7 +112,13 @@ class SlurmProvider:
             settings=self._settings,
         )
         self._slurm.submit(batch)
-        return self._find_created(ids[0])
+        try:
+            found = self.machine(ids[0])
+        except ProviderError as error:
+            raise UncertainError(f"job submitted, but Slurm does not list it: {error}") from error
+        if found is None:
+            raise UncertainError("job submitted, but Slurm does not list it")
+        return found
 
     def instances(self) -> Sequence[Instance]:
         """List all jobs of this ledger's user that have or await a node, and all boxes on the disk."""
@@ -189,16 +195,6 @@ class SlurmProvider:
             f"Slurm {cluster.version}, cluster {cluster.name}, by {self._node.name}: "
             f"{join_names(one.name for one in partitions)}; boxes in {self._node.folder}{room}; {by}"
         )
-
-    def _find_created(self, instance_id: str) -> Instance:
-        """Return the new job as it is listed."""
-        try:
-            found = self.machine(instance_id)
-        except ProviderError as error:
-            raise UncertainError(f"job submitted, but Slurm does not list it: {error}") from error
-        if found is None:
-            raise UncertainError("job submitted, but Slurm does not list it")
-        return found
 
     def _instance(self, instance_id: str, queue: SlurmQueue) -> Instance:
         job, box = queue.job(instance_id), queue.box(instance_id)

@@ -47,10 +47,6 @@ class SlurmQueue:
         matching = [job for job in self.jobs if job.name == LABEL_PREFIX + first_node_id(instance_id)]
         return next((job for job in matching if not job.is_over), matching[-1] if matching else None)
 
-    def is_released(self, instance_id: str) -> bool:
-        """Return whether the node was released before the end of its job."""
-        return any(box.name == f".{instance_id}" for box in self.boxes)
-
     def ids(self) -> Sequence[str]:
         """List all instances: nodes of jobs that have not ended, and boxes on the disk."""
         of_jobs = [
@@ -59,7 +55,7 @@ class SlurmQueue:
             if not job.is_over
             for label in node_labels(job)
         ]
-        alive = [one for one in of_jobs if not self.is_released(one)]
+        alive = [one for one in of_jobs if not any(box.name == f".{one}" for box in self.boxes)]
         return list(dict.fromkeys([*alive, *(box.name for box in self.boxes)]))
 
     def box(self, instance_id: str) -> Box | None:

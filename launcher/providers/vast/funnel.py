@@ -116,8 +116,12 @@ def _machine(spec: JobSpec, lock: Lock, market: Collection[str]) -> Iterator[Har
     needs, gpus = spec.resources, max(1, spec.resources.gpus)
     names = needs.gpu_names
     yield HardLimit("gpus", "1 GPU" if gpus == 1 else f"{gpus} GPUs", lambda row: row.gpus == gpus)
+    is_known = any(_is_one_of(name, names) for name in market)
+    near = [] if is_known else [each for name in names for each in nearest_names(name, market)]
     yield HardLimit(
-        "gpu_names", _names(names, market), lambda row: not names or _is_one_of(row.gpu_name, names)
+        "gpu_names",
+        f"{_any_of(names)}; the market has {_any_of(near)}" if near else _any_of(names),
+        lambda row: not names or _is_one_of(row.gpu_name, names),
     )
     memory_gb = needs.min_gpu_gb
     yield HardLimit(
@@ -185,13 +189,6 @@ def _terms(spec: JobSpec, lock: Lock, now: float) -> Iterator[HardLimit]:
 
 def _is_one_of(gpu_name: str, names: Sequence[str]) -> bool:
     return any(is_same_name(gpu_name, name) for name in names)
-
-
-def _names(names: Sequence[str], market: Collection[str]) -> str:
-    """Return the requested names; if the market has none of them, with the nearest that it has."""
-    is_known = any(_is_one_of(name, names) for name in market)
-    near = [] if is_known else [each for name in names for each in nearest_names(name, market)]
-    return f"{_any_of(names)}; the market has {_any_of(near)}" if near else _any_of(names)
 
 
 def _any_of(words: Sequence[str]) -> str:

@@ -191,7 +191,12 @@ class SharedOffers:
         """Return the offers for the job, without those that were ordered since the search."""
         # Points of a batch differ in their training, but most need the same search.
         asked = (spec.resources, spec.limits, spec.image, spec.ranks, spec.nodes)
-        latest = self._search_of(repr((asked, shape_of(spec), steps_of(spec))), search)
+        wants = repr((asked, shape_of(spec), steps_of(spec)))
+        oldest = self._now() - _CACHE_S
+        for other, known in list(self._searches.items()):
+            if other != wants and known.asked_at < oldest:
+                self._searches.pop(other, None)  # a batch may ask for as many markets as it has points
+        latest = self._searches.setdefault(wants, CachedQuery(search, self._now, _CACHE_S))
         left = self._without_ordered(latest)
         if left:
             return left
@@ -212,14 +217,6 @@ class SharedOffers:
             yield
         finally:
             self._ordered_at[offer_id] = self._now()
-
-    def _search_of(self, wants: str, search: Callable[[], Sequence[Offer]]) -> CachedQuery[Sequence[Offer]]:
-        """Return the cache of that search; those of other searches are dropped once they are too old."""
-        oldest = self._now() - _CACHE_S
-        for other, known in list(self._searches.items()):
-            if other != wants and known.asked_at < oldest:
-                self._searches.pop(other, None)  # a batch may ask for as many markets as it has points
-        return self._searches.setdefault(wants, CachedQuery(search, self._now, _CACHE_S))
 
     def _without_ordered(self, market: CachedQuery[Sequence[Offer]]) -> Sequence[Offer]:
         """Return the offers without those ordered since the search: one listed later is free again."""

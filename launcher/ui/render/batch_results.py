@@ -28,7 +28,9 @@ def results_text(
     """Write the table of results, the best first, and commands for the best point."""
     if not rows:
         return "no points yet"
-    header = (*_COLUMNS[:3], _column(spec), *_COLUMNS[3:])
+    # The metric's name as it is where another column has that title.
+    title = spec.objective.metric.rpartition(".")[2].upper()
+    header = (*_COLUMNS[:3], (spec.objective.metric if title in _COLUMNS else title), *_COLUMNS[3:])
 
     def render(texts: Sequence[str], width: int | None) -> str:
         cells = [
@@ -136,12 +138,6 @@ def results_csv(rows: Sequence[PointResult], spec: BatchSpec) -> list[list[str]]
         for row in rows
     ]
     return [[csv_cell(cell) for cell in line] for line in (header, *lines)]
-
-
-def _column(spec: BatchSpec) -> str:
-    """Return the title of the metric's column: its name as it is where another column has that title."""
-    title = spec.objective.metric.rpartition(".")[2].upper()
-    return spec.objective.metric if title in _COLUMNS else title
 
 
 def _verdict(row: PointResult) -> str:

@@ -25,7 +25,8 @@ def main(instance_id: str, server: str, url: str = "", max_bytes: str = "0", max
     if url:
         print(json.dumps({"downloaded": _download(url, int(max_bytes), float(max_s))}))
         return
-    lease = _environment(_lease_pid())
+    lines = Path("lease.state").read_text(encoding="ascii", errors="replace").splitlines()
+    lease = _environment(next((line[4:] for line in lines if line.startswith("pid=")), ""))
     key = lease.get("CONTAINER_API_KEY", "")
     seen: dict[str, object] = {
         "onstart_sha256": _sha256(Path("~/onstart.sh").expanduser()),
@@ -39,11 +40,6 @@ def main(instance_id: str, server: str, url: str = "", max_bytes: str = "0", max
         seen["list"] = _status(f"{server}/api/v1/instances/?limit=1", key)
         seen["account"] = _status(f"{server}/api/v0/users/current", key)
     print(json.dumps(seen))
-
-
-def _lease_pid() -> str:
-    lines = Path("lease.state").read_text(encoding="ascii", errors="replace").splitlines()
-    return next((line[4:] for line in lines if line.startswith("pid=")), "")
 
 
 def _environment(pid: str) -> dict[str, str]:
