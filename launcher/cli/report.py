@@ -30,7 +30,6 @@ from vastrun.launcher.ui.report.run_page import run_page
 
 _MAX_ONE_SIDED = 6
 """Maximum lines about values that only one run has, such as trainer settings; more are summed up."""
-_UNITS = {"usd": "${:.3f}", "usd_per_hour": "${:.3f}"}
 
 
 class ReportFile(Document):
@@ -175,7 +174,7 @@ def _shown(key: str, value: Value) -> str:
     if value is None:
         return "-"
     if isinstance(value, float):
-        return _UNITS.get(key, "{:.4g}").format(value)
+        return {"usd": "${:.3f}", "usd_per_hour": "${:.3f}"}.get(key, "{:.4g}").format(value)
     return short(one_line(str(value)), 60)
 
 

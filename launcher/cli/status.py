@@ -18,8 +18,6 @@ from vastrun.launcher.core.errors import VastrunError
 from vastrun.launcher.run_services import services_for
 from vastrun.launcher.ui.render.runs import RunDetails, RunDocument, Runs, run_text, runs_table
 
-_MAX_ENDED = 20
-"""Ended runs that are listed without --all."""
 _MAX_QUERIES, _QUERY_TIMEOUT_S = 16, 5.0
 """Machines of detached runs that a list queries, and the seconds that it waits for them."""
 
@@ -56,7 +54,7 @@ def _rows(app: App, now: float, *, every: bool) -> tuple[list[RunRow], int]:
     ledger = app.ledger()
     if every:
         return all_rows(ledger, now), 0
-    rows = newest_rows(ledger, now, _MAX_ENDED)
+    rows = newest_rows(ledger, now, 20)  # ended ones
     return rows, max(0, ledger.count() - len(rows))
 
 

@@ -18,7 +18,6 @@ from vastrun.launcher.providers import PROVIDERS, plugin_names
 from vastrun.launcher.providers.local import remote
 
 LOW_CREDIT_USD = 1.0
-_MAX_CLOCK_SKEW_S = 60.0
 LAUNCHER_MB, BUSY_LAUNCHER_MB = 110, 200
 """MB of a launcher with a run or a batch of 20 points, and of one while a machine sends the maximum.
 
@@ -210,7 +209,7 @@ def _clock(name: str, ahead_s: float | None) -> Finding:
     if ahead_s is None:
         return Finding(name=label, health=Health.SKIP, text="the server's response has no time")
     text = f"{abs(ahead_s):.0f} s {'ahead of' if ahead_s > 0 else 'behind'} the server's"
-    if abs(ahead_s) <= _MAX_CLOCK_SKEW_S:
+    if abs(ahead_s) <= 60.0:
         return Finding(name=label, health=Health.OK, text=text)
     fix = "set the clock, best by NTP: costs and deadlines depend on it"
     return Finding(name=label, health=Health.WARN, text=text, fix=fix)

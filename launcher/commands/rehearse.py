@@ -30,9 +30,6 @@ from vastrun.launcher.providers.local.remote import missing_requirement
 
 CONFIG, FIT, UNPACK, TRAIN, RESUME = "config", "fit", "unpack", "train", "resume"
 REPORT = "report"
-_STEPS = "steps.d"
-_POLL_INTERVAL_S = 0.1
-_LIST_TIMEOUT_S = 600.0
 _NAMES_PACKAGES = re.compile(
     r".*require.*\.(?:txt|in)|.*constraints.*\.txt|pyproject\.toml|setup\.(?:py|cfg)|environment.*\.ya?ml|.*\.lock"
 )
@@ -61,7 +58,7 @@ def select_steps(names: Sequence[str], spec: JobSpec) -> list[str]:
 
 def _box_steps(program: ProgramSpec) -> dict[str, str]:
     """The steps that run on a box, in their order, with their names there: of scripts, and of the program."""
-    scripts = (path.stem for path in (onstart_dir() / _STEPS).glob("[0-9][0-9]-*.sh"))
+    scripts = (path.stem for path in (onstart_dir() / "steps.d").glob("[0-9][0-9]-*.sh"))
     names = sorted((*scripts, *(step.name for step in program.prepare)))
     return {name.lstrip("0123456789-"): name for name in names}
 
@@ -172,7 +169,7 @@ class Rehearsal:
         try:
             while process.poll() is None:
                 with suppress(subprocess.TimeoutExpired):
-                    process.wait(_POLL_INTERVAL_S)
+                    process.wait(0.1)
                 show(lines := log.more())
                 if end and is_over(lines):
                     self._bash(*(word.format(box=self._box) for word in end)).wait()
@@ -205,7 +202,7 @@ class Rehearsal:
         with suppress(subprocess.TimeoutExpired):
             process = self._bash("module.sh", "transfer.manifest")
             try:
-                process.wait(_LIST_TIMEOUT_S)
+                process.wait(600.0)
             finally:
                 process.kill()
             if process.returncode == 0:

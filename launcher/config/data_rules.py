@@ -12,7 +12,6 @@ from vastrun.contract.data_files import hub_address, path_fault
 from vastrun.launcher.config.source import KeyPath
 from vastrun.launcher.core.job import DataFile, JobSpec
 
-_SCHEMES = ("https", "http", "hf", "s3")
 _DIGESTS = {"sha256": 64, "md5": 32}
 """Hexadecimal digits of a checksum, by its key."""
 _EXPECTED_URL = "expected an https://, hf:// or s3:// URL"
@@ -44,7 +43,7 @@ def _url_fault(file: DataFile) -> str | None:
     except ValueError:
         return _EXPECTED_URL
     if (
-        parts.scheme not in _SCHEMES
+        parts.scheme not in ("https", "http", "hf", "s3")
         or not host
         or not file.url.isascii()
         or re.search(r"[\s\x00-\x1f]", file.url)

@@ -22,7 +22,6 @@ from vastrun.launcher.config.yaml_reader import YamlReader
 from vastrun.launcher.core.errors import JobFileError
 from vastrun.launcher.core.job import JobSpec, Secret
 
-_PLACEHOLDER = "unnamed"
 _Noun = TypeVar("_Noun")
 
 
@@ -133,7 +132,7 @@ def checked(reading: YamlReader, kind: type[_Noun]) -> _Noun | None:
                 reading.unexpected(path)
             _drop(data, path)
     try:
-        noun = _validated(kind, {"name": _PLACEHOLDER, **data})
+        noun = _validated(kind, {"name": "unnamed", **data})
         return noun
     except ValidationError:
         return None

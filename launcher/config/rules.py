@@ -29,7 +29,6 @@ _RESERVED = re.compile(
 )
 _STARS_EXPECTED = "expected ** between slashes only"
 _DOTENV = re.compile(r"\.env(\..+)?")
-_NOTEBOOK = ".ipynb"
 _RUNS_NOTEBOOK = re.compile(
     r"(?:^|[\s;&|(/])python[\d.]*(?:[ \t]+-[A-Za-z]+)*[ \t]+['\"]?([^\s'\";&|-][^\s'\";&|]*\.ipynb)\b"
 )
@@ -89,7 +88,7 @@ def _program(spec: JobSpec) -> Iterator[Conflict]:
 
 def notebook_of(command: Sequence[str]) -> str | None:
     """Return the notebook that a command gives to Python as its program, or runs; None: there is none."""
-    if command[0].endswith(_NOTEBOOK):
+    if command[0].endswith(".ipynb"):
         return command[0]
     found = _RUNS_NOTEBOOK.search(script_of(tuple(command)) or " ".join(command))
     return found[1] if found else None

@@ -32,9 +32,6 @@ from vastrun.launcher.gate.box_reader import (
 )
 from vastrun.launcher.ports import ChecksIdentity
 
-_PAUSE_S = 0.5
-_OFFER_CHECK_S = 150.0
-
 
 def boot(context: RunContext) -> PhaseResult:
     """Wait for the machine, and accept it only when it can end itself and is what was offered."""
@@ -66,7 +63,7 @@ def boot(context: RunContext) -> PhaseResult:
         timeouts.was_seen_booting = True
         # The longer a machine waits in a queue, the longer is the pause.
         context.wait(
-            _PAUSE_S
+            0.5
             if timeouts.queued_since is None
             else policy.queue_poll_interval_s(context.now() - timeouts.queued_since)
         )
@@ -153,7 +150,7 @@ def _check_box(context: RunContext) -> PhaseResult | None:
     if context.services.provider.free or context.run.offer is None:
         return None
     requested, remote = context.spec.resources, context.remote()
-    box = offer_check.read_box(remote.run(offer_check.COMMAND, timeout_s=_OFFER_CHECK_S).stdout)
+    box = offer_check.read_box(remote.run(offer_check.COMMAND, timeout_s=150.0).stdout)
     difference = offer_check.box_mismatch(box, context.run.offer, requested)
     # The other slots of a machine that is held use its GPUs, too; it was checked when it was rented.
     if not difference and requested.gpus and context.services.provider.abilities.by_run is None:

@@ -22,7 +22,6 @@ from vastrun.launcher.ports import Provider
 if TYPE_CHECKING:
     from vastrun.launcher.flow.run_state import RunState
 
-_POLL_INTERVAL_S = 2.0
 _FAST_POLL_INTERVAL_S = 0.05
 """Seconds between two looks at a provider whose list is never late."""
 _T = TypeVar("_T")
@@ -291,9 +290,7 @@ class RunMachines:
         until = max(self._state.now() + absent_s, self._latest_listing_at())
         found = look()
         while not found:
-            self._state.wait(
-                _POLL_INTERVAL_S if self._services.provider.list_lag_s else _FAST_POLL_INTERVAL_S
-            )
+            self._state.wait(2.0 if self._services.provider.list_lag_s else _FAST_POLL_INTERVAL_S)
             found = look()
             if self._state.now() >= until:
                 break

@@ -176,9 +176,6 @@ def split_at(text: str, step: str) -> tuple[str, str]:
     return text[:end], text[end:]
 
 
-_SAVE_INTERVAL_S = 5.0
-
-
 @dataclass
 class ProgressReport:
     """Shows a training's progress, and saves it to the run's row, from poll to poll."""
@@ -219,7 +216,7 @@ class ProgressReport:
         self.pace.observe(done, now, stages_left(context.spec, box_status.step))
         context.show(progress_of(box_status, context.spec, self.pace, now))
         # Not at each step: a save waits for the disk, and several nodes save to one ledger.
-        due = box_status.box == "ended" or now - self._saved_at >= _SAVE_INTERVAL_S
+        due = box_status.box == "ended" or now - self._saved_at >= 5.0
         if box_status.step != context.run.step and due:
             self._saved_at = now
             steps = last_step(context.spec, box_status)

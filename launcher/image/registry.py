@@ -26,7 +26,6 @@ _Answer = TypeVar("_Answer")
 Login = Callable[[str], tuple[str, str] | None]
 """The user and the password for a registry; None: it is asked as anybody."""
 
-_HUB_SERVER = "registry-1.docker.io"
 _MANIFESTS = (
     "application/vnd.oci.image.index.v1+json",
     "application/vnd.docker.distribution.manifest.list.v2+json",
@@ -146,7 +145,7 @@ class _Repository:
     """One repository, with the token that it asks for."""
 
     def __init__(self, reference: ImageReference, login: Login, budget: ExchangeBudget) -> None:
-        host = _HUB_SERVER if reference.registry == HUB else reference.registry
+        host = "registry-1.docker.io" if reference.registry == HUB else reference.registry
         path = reference.repository
         if reference.registry == HUB and "/" not in path:
             path = f"library/{path}"

@@ -35,7 +35,6 @@ from vastrun.launcher.ports import Abilities, Clock, Provider, Remote
 from vastrun.launcher.providers import ProviderContext
 
 _HINT = "vastrun hold JOB.yaml -d holds one; --provider local, docker or vast rents one for this run alone"
-_CACHE_S = 1.0
 
 
 class PoolProvider:
@@ -234,7 +233,7 @@ class PoolProvider:
     def _cached(self) -> list[HeldMachine]:
         """Return the machines of the last refresh while they are fresh: many runs ask at once."""
         with self._lock:
-            is_fresh = 0 <= self._clock.now() - self._read_at < _CACHE_S
+            is_fresh = 0 <= self._clock.now() - self._read_at < 1.0
             return list(self._machines.values()) if is_fresh else []
 
 

@@ -27,7 +27,6 @@ from vastrun.launcher.ssh.transfers import Download, Following, Upload
 
 _T = TypeVar("_T")
 
-_MAX_TRIES = 3
 _ASK_AGAIN_S = 1.0
 """Seconds for which only new bytes of a followed file are read, as they arrive."""
 
@@ -214,7 +213,7 @@ class SshRemote:
 
     def _retry(self, verb: Callable[[], _T]) -> _T:
         """Call the verb; retry on a new connection when the connection breaks."""
-        for _ in range(_MAX_TRIES - 1):
+        for _ in range(2):
             try:
                 return verb()
             except ConnectionLostError:

@@ -14,11 +14,9 @@ from vastrun.launcher.gate import caps
 from vastrun.launcher.ssh.connection import script
 from vastrun.launcher.ssh.session import ConnectionLostError, SshSession
 
-_BLOCK = 65536
 _RESPONSE_S = 20.0
 _MIN_HASH_BYTES_PER_S = 20e6
 """Checksum speed that every machine reaches."""
-_MAX_BLOCK_DIGITS = 15
 _MIN_UPLOAD_BYTES_PER_S = 16e3
 """A machine that accepts an upload more slowly counts as unreachable."""
 _DAMAGED = 4
@@ -65,8 +63,8 @@ class Upload:
 
     def _send(self, session: SshSession) -> None:
         first_block = session.line()
-        if first_block.isdecimal() and len(first_block) <= _MAX_BLOCK_DIGITS:  # else its exit code says why
-            self._source.seek(min(int(first_block) * _BLOCK, self._size))
+        if first_block.isdecimal() and len(first_block) <= 15:  # else its exit code says why
+            self._source.seek(min(int(first_block) * 65536, self._size))
             until = time.monotonic() + _RESPONSE_S + self._size / _MIN_UPLOAD_BYTES_PER_S
             while (chunk := self._source.read(1 << 16)) and session.send(chunk):
                 if time.monotonic() > until:

@@ -17,8 +17,6 @@ from typing import Generic, Protocol, TextIO, TypeVar
 from vastrun.launcher.core import UserRequest
 
 ANSWER_S = 15.0
-_CLEAR = "\r\x1b[K"
-_SEVERAL_KEYS = 100
 
 Say = Callable[[str], None]
 _T = TypeVar("_T")
@@ -83,10 +81,10 @@ def ask_at(terminal: int, say: Say, output: HeldStream, *, live: bool, answer_s:
             if left_s <= 0:
                 return question.safe
             if left_s != shown_s and (live or shown_s is None):
-                say((_CLEAR if live else "") + _prompt(question, left_s))
+                say(("\r\x1b[K" if live else "") + _prompt(question, left_s))
                 shown_s = left_s
             if select.select([terminal], [], [], 0.1)[0]:
-                typed = os.read(terminal, _SEVERAL_KEYS).decode(errors="replace")
+                typed = os.read(terminal, 100).decode(errors="replace")
                 if not typed:
                     return question.safe  # the terminal was closed
                 choices = [choice for choice in map(question.choice_of, typed) if choice is not None]

@@ -15,7 +15,6 @@ from vastrun.onstart.boot.preflight.nvidia_smi import number, rows_if_known
 PROC = Path("/proc")
 SCRATCH = (Path("/dev/shm"), Path("/tmp"), Path("/var/tmp"))
 """Folders in which programs leave files outside of their box."""
-_MEMORY_LIMITS = (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -177,7 +176,7 @@ def measure_machine(units: int, gpus: int, environ: Mapping[str, str]) -> HeldBo
     is_dedicated = is_dedicated_container(environ)
     identities = {process.identity for process in list_processes().values()} if is_dedicated else ()
     sizes = [os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")]
-    for path in _MEMORY_LIMITS:
+    for path in (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory.limit_in_bytes")):
         with contextlib.suppress(OSError, ValueError):
             sizes.append(int(path.read_text()))
     return HeldBox(

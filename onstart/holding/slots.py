@@ -24,7 +24,6 @@ from vastrun.contract.records import read_json, write_atomically, write_json
 from vastrun.onstart.holding.cleanliness import clean_up
 from vastrun.onstart.holding.machine import HeldBox
 
-_LOCK = ".lock"
 _MARGIN_S = 30.0
 """Seconds before the end of the machine's lease at which a slot's lease has ended the slot."""
 
@@ -80,7 +79,7 @@ def slot_lock(box: Path) -> Iterator[None]:
     """Lock the slots: no other process creates or removes one meanwhile."""
     folder = box / layout.SLOTS
     folder.mkdir(exist_ok=True, mode=0o700)
-    handle = os.open(folder / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    handle = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(handle, fcntl.LOCK_EX)
         yield

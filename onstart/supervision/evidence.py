@@ -44,7 +44,6 @@ from vastrun.onstart.supervision.wandb_runs import end_runs
 _TRACKER_TIMEOUT_S = 40.0
 """Timeout, longer than W&B's own timeouts: the machine costs money meanwhile."""
 _KILL_S = 2.0
-_MAX_LOGS = 100
 
 Stamp = tuple[int, int, int]
 """Size in bytes, and times of the last change of content and inode in nanoseconds."""
@@ -105,7 +104,7 @@ def printed_errors(box: Path, job: Job, diagnosis: Diagnosis) -> tuple[str, ...]
     """Return a line for each rank that printed tracebacks, of a program whose ranks all exited 0."""
     if job.program.keeps_records or diagnosis.reason != "finished":
         return ()
-    logs = {end.rank: box / layout.RAW_LOGS / f"rank-{end.rank}.log" for end in diagnosis.ranks[:_MAX_LOGS]}
+    logs = {end.rank: box / layout.RAW_LOGS / f"rank-{end.rank}.log" for end in diagnosis.ranks[:100]}
     found = {rank: (count_tracebacks(log), last_raised(log)) for rank, log in logs.items()}
     return tuple(
         f"rank {rank} exited with code 0 and printed {count} traceback(s), the last: {last.exception}"

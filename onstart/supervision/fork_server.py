@@ -33,7 +33,6 @@ ADDRESS = "VASTRUN_FORK_SERVER"
 _LENGTH = struct.Struct("!I")
 _CREDENTIALS = struct.Struct("3i")
 _STREAMS = (1, 2)
-_RESET_SIGNALS = (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
 def start_server(program: Callable[[], NoReturn]) -> str:
@@ -135,7 +134,7 @@ def _set_up_process(env: Mapping[str, str], cwd: str, streams: list[int], keeper
     """Set up this process as if the watcher had started it."""
     os.setsid()
     die_with_parent(keeper)
-    for number in _RESET_SIGNALS:
+    for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_DFL)
     os.environ.clear()
     os.environ.update(env)

@@ -27,7 +27,6 @@ MAX_LOAD = 0.5
 _MAX_GAP_S = 60.0
 """Seconds between two samples after which a period begins again, for instance after a suspension."""
 _QUERY = ("nvidia-smi", "--query-gpu=utilization.gpu", "--format=csv,noheader,nounits")
-_MAX_READ_BYTES = 1 << 14
 _MIN_WAIT = 0.3
 """Share of the time from which data or a disk count as what the ranks wait for."""
 _BUSY_THREAD = 0.8
@@ -60,7 +59,7 @@ class NvidiaSmi:
         if self._process is None or self._process.stdout is None:
             return []
         try:
-            text = self._rest + os.read(self._process.stdout.fileno(), _MAX_READ_BYTES)
+            text = self._rest + os.read(self._process.stdout.fileno(), 1 << 14)
         except OSError:  # nothing was printed meanwhile
             return []
         *lines, self._rest = text.split(b"\n")

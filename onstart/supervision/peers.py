@@ -30,7 +30,6 @@ ENDING_S = 30.0
 """Maximum seconds for a node to end its ranks after those of another node failed."""
 _SEND_S = 2.0
 _POLL_INTERVAL_S = 0.1
-_CHUNK = 1 << 16
 _CHUNKS_PER_READ = 16
 """Maximum chunks that are read of one connection before the others have their turn."""
 _MAX_LINE_BYTES = 16 << 20
@@ -68,7 +67,7 @@ class _Connection:
         for _ in range(_CHUNKS_PER_READ):
             if not select.select([self.socket], [], [], 0)[0]:
                 return
-            if not (new := self.socket.recv(_CHUNK)):
+            if not (new := self.socket.recv(1 << 16)):
                 raise ConnectionResetError("the other side has left")
             self.received_at = time.monotonic()
             *whole, self._partial = (self._partial + new).split(b"\n")

@@ -42,8 +42,6 @@ VICTIM_WAIT_S = 10.0
 _RECORD = re.compile(r"rank-\d+\.process\.json")
 """Name of the file with a rank's record."""
 _RECORD_BYTES = 255
-_MAX_RECORD_BYTES = 4096
-_RESET_SIGNALS = (signal.SIGPIPE, signal.SIGXFSZ)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,7 +63,7 @@ def read_processes(box: Path) -> tuple[RankProcess, ...]:
     """Return the records of the ranks that were started so far, by rank."""
     with contextlib.suppress(FileNotFoundError):
         paths = [path for path in (box / layout.RANKS).iterdir() if _RECORD.fullmatch(path.name)]
-        records = (_record_of(read_small(path, _MAX_RECORD_BYTES)) for path in paths)
+        records = (_record_of(read_small(path, 4096)) for path in paths)
         return tuple(sorted(records, key=lambda record: record.rank))
     return ()
 
@@ -199,7 +197,7 @@ def _line(process: RankProcess) -> str:
 
 
 def _exec_program(program: tuple[str, ...], environment: Mapping[str, str]) -> NoReturn:
-    for number in _RESET_SIGNALS:  # Python ignores these; a program expects the defaults
+    for number in (signal.SIGPIPE, signal.SIGXFSZ):  # Python ignores these; a program expects the defaults
         signal.signal(number, signal.SIG_DFL)
     try:
         os.execvpe(program[0], program, environment)

@@ -31,8 +31,6 @@ from vastrun.onstart.supervision.wandb_file import WandbFile
 
 TIMEOUT_S = 60.0
 """Timeout of the process that ends the runs: the machine costs money meanwhile."""
-_READ_S = 5.0
-"""Maximum seconds that one file is read; a run whose end was not read is ended once more."""
 _MAX_RUNS = 8
 """Maximum runs that are ended: a program may start one after another."""
 _MAX_NAME = 128
@@ -63,7 +61,7 @@ class ProgramWandbRun(WandbFile):
     def read(self) -> ProgramWandbRun:
         """Read the whole file. Raises OSError."""
         self.modified = self.path.stat().st_mtime
-        for _ in self.points(time.monotonic() + _READ_S):
+        for _ in self.points(time.monotonic() + 5.0):  # a run whose end was not read is ended once more
             pass
         return self
 

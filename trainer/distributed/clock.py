@@ -13,9 +13,6 @@ from typing import Any
 
 import torch
 
-_REMEMBERED = 512
-"""Number of last steps for the percentiles."""
-
 
 @dataclass(frozen=True, kw_only=True)
 class StepTimes:
@@ -41,7 +38,7 @@ class StepClock:
 
     def __init__(self, device: torch.device) -> None:
         self._stamps = _STAMPS[device.type]
-        self._last: deque[float] = deque(maxlen=_REMEMBERED)
+        self._last: deque[float] = deque(maxlen=512)
         self._pending: deque[tuple[Any, Any]] = deque()
         self._waited_s = 0.0
         self._looked_at = time.perf_counter()

@@ -32,7 +32,6 @@ _LABELS = {
     "kernel_ridge": "kernel ridge",
     "blind": "without the sample's parameter",
 }
-_HEADLINE = ("nrmse", "nrmse_median", "nrmse_pooled")
 
 
 def preload_plots(rank: Rank) -> None:
@@ -123,7 +122,7 @@ def _table_of_parts(evaluation: Evaluation) -> list[str]:
     rows = [
         [
             part,
-            *(_cell(getattr(scores["rollout"], name)) for name in _HEADLINE),
+            *(_cell(getattr(scores["rollout"], name)) for name in ("nrmse", "nrmse_median", "nrmse_pooled")),
             *(_cell(scores[name].nrmse) for name in baselines),
         ]
         for part, scores in parts.items()

@@ -18,7 +18,6 @@ from vastrun.trainer.models.operator import Operator
 
 _MAX_BATCH = 256
 _MAX_BATCH_VALUES = 1 << 20
-_SPECTRA = 3
 
 
 Densities = Callable[[Tensor], Tensor]
@@ -130,7 +129,7 @@ class _Accumulator:
         each = (total, test.frames - 1, test.channels - test.static)
         self._sizes = torch.zeros(each, dtype=torch.float64)
         self._errors = torch.zeros(len(predictors), len(MEASURES), *each, dtype=torch.float64)
-        self._spectra = torch.zeros(_SPECTRA, each[2], self._metrics.rings.count, dtype=torch.float64)
+        self._spectra = torch.zeros(3, each[2], self._metrics.rings.count, dtype=torch.float64)
         # Whole fields with three axes would take gigabytes, and be sent between the ranks.
         self._planes = planes_of(tuple(test.grid))
         self._examples = [

@@ -23,7 +23,6 @@ PYTHON = "3.11"
 """Oldest Python that the trainer supports."""
 MAX_RESTARTS: Mapping[str, int] = {"out_of_memory": 10, "signal": 3, "communication": 3, "hang": 2, "host": 3}
 """Default of `restarts` of a training: maximum restarts of its ranks on this machine, by cause."""
-_EXPANDABLE = {"PYTORCH_ALLOC_CONF": "expandable_segments:True"}
 _PREPARE = (
     PrepareStep(name="35-check-model", cause="user_error", module=f"{PACKAGE}.workload.own_model"),
     PrepareStep(
@@ -38,7 +37,6 @@ _ADVICE = {
     "out_of_memory": "halve train.batch, or ask for more with resources.gpu_memory_gb",
     "diverged": "lower train.optim.lr or train.optim.clip, or raise train.optim.warmup; then: {edited}",
 }
-_USUAL_STEPS = 1500
 _TEMPLATE = """\
 # The onboard trainer: a neural operator of a PDE, on data that its own solver makes.
 train:
@@ -124,7 +122,7 @@ class TrainProgram(Program[TrainConfig]):
             env={
                 "OMP_NUM_THREADS": str(train.threads),
                 # Fragmented GPU memory can be used then, and larger micro-batches fit.
-                **(_EXPANDABLE if may_expand else {}),
+                **({"PYTORCH_ALLOC_CONF": "expandable_segments:True"} if may_expand else {}),
                 **(_same_sums() if train.deterministic else {}),
             },
             prepare=_PREPARE,
@@ -181,7 +179,7 @@ class TrainProgram(Program[TrainConfig]):
         Keys that change no step are at their defaults, so that one result serves many jobs.
         """
         # Of several stages, the steps say how much each counts.
-        steps = self.config.steps if self.config.stages else _USUAL_STEPS
+        steps = self.config.steps if self.config.stages else 1500
         train = replace(self.config, seed=0, steps=steps, evaluate_every=None)
         code = context.code if self.own_model else None
         return asdict(

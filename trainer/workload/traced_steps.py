@@ -19,7 +19,6 @@ from vastrun.trainer.job.config import MODELS, TrainConfig
 from vastrun.trainer.workload.fakes import NullHeartbeat, fake_windows
 from vastrun.trainer.workload.tensors import TensorCounter
 
-_MAX_STEPS = 8
 _DEPTHS = (2, 3)
 """Blocks that are traced: with one, the first block would be the last one, too."""
 FIRST, MIDDLE, LAST = ", first block", ", middle block", ", last block"
@@ -58,7 +57,7 @@ class TracedSteps:
             block.register_forward_hook(partial(self._after_forward, block_position(number, len(blocks))))
             for number, block in enumerate(blocks)
         ]
-        for step in range(_MAX_STEPS):
+        for step in range(8):
             self._step(step)
             if len(self._micro_batch_work) == len(self._session.tasks):
                 break

@@ -26,14 +26,11 @@ from vastrun.launcher.providers.vast.overlays import WHY_ONE_NODE
 from vastrun.launcher.providers.vast.ranking import rank_offers, shuffle_equals
 from vastrun.launcher.providers.vast.rows import OfferRow
 
-_BEST_VALUE = ("dlperf_per_dphtotal", "desc")
 _CHEAPEST = ("dph_total", "asc")
 _MAX_OFFERS = 1000
 """Limit of one search."""
 _DEFAULT_OFFERS = 64
 """Vast's default limit; ASAP, a third-party client, saw it with a higher limit, too (2026-09)."""
-_PAGES = 4
-_OTHER_KIND = "interruptible"
 _CACHE_S = 30.0
 """Seconds for which the offers of a search are cached when many runs share the provider."""
 
@@ -90,7 +87,7 @@ def market_report(api: VastApi, spec: JobSpec, lock: Lock, known: SpeedHistory, 
     removed = seen.removed
     if dearer := len(pool) - len(quotes):
         text = "costs less the other way: by a bid or not"
-        removed = (*removed, Constraint(name=_OTHER_KIND, text=text, removed=dearer))
+        removed = (*removed, Constraint(name="interruptible", text=text, removed=dearer))
     return MarketReport(
         offers=seen.offers,
         unreadable=seen.unreadable,
@@ -136,7 +133,7 @@ def _cheapest_of(
     """Search by price. Vast's search has no pages, so each further search starts at the last price."""
     filters: dict[str, Any] = {**verified_and_free(), **more}
     rows: dict[Any, Any] = {}
-    for _ in range(_PAGES):
+    for _ in range(4):  # pages
         page = _search(api, spec, filters, _CHEAPEST, bid=bid)
         found = {_key(row): row for row in page if isinstance(row, dict)}
         prices = [row.usd_per_hour for row in map(OfferRow.of, page) if row is not None]
@@ -154,7 +151,7 @@ def _may_be_truncated(page: Sequence[Any]) -> bool:
 
 
 def _order(spec: JobSpec) -> tuple[str, str]:
-    return _BEST_VALUE if spec.resources.gpus else _CHEAPEST
+    return ("dlperf_per_dphtotal", "desc") if spec.resources.gpus else _CHEAPEST
 
 
 def _key(row: Mapping[str, Any]) -> tuple[str, bool]:
