@@ -87,7 +87,9 @@ def command(app: App, run_name: str, output: Path | None, as_json: bool) -> None
         versions=versions,
         findings=_findings(app, run),
     )
-    show(BugReport(file=str(file), parts=parts), f"{file}\n\n{_table(parts)}", as_json=as_json)
+    rows = [(part.name, f"{part.bytes:,}", part.what) for part in parts]
+    listed = table(("FILE", "BYTES", "WHAT"), rows, right=(1,))
+    show(BugReport(file=str(file), parts=parts), f"{file}\n\n{listed}", as_json=as_json)
 
 
 def _private(app: App, run: Run) -> PrivateData:
@@ -110,11 +112,6 @@ def _findings(app: App, run: Run) -> list[Finding]:
         now=app.now,
     )
     return list(examine(setup))
-
-
-def _table(parts: Sequence[ReportPart]) -> str:
-    rows = [(part.name, f"{part.bytes:,}", part.what) for part in parts]
-    return table(("FILE", "BYTES", "WHAT"), rows, right=(1,))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -168,7 +168,7 @@ def command(
     )
     show(shown, rehearsal_text(shown, listing), as_json=as_json)
     if performed[-1].step == "check-gpu" and performed[-1].exit_code and spec.resources.gpus:
-        say(f"try:   vastrun rehearse {job_file} --set 'resources={gpus: 0}' --set ranks=1", err=True)
+        say(f"try:   vastrun rehearse {job_file} --set 'resources={{gpus: 0}}' --set ranks=1", err=True)
     ctx.exit(_exit_code(performed))
 
 

@@ -39,7 +39,9 @@ def command(app: App, run_name: str | None, every: bool, as_json: bool) -> None:
         raise click.UsageError("--all and RUN exclude each other")
     now = app.now()
     if run_name is None:
-        rows, more = _rows(app, now, every=every)
+        ledger = app.ledger()
+        rows = all_rows(ledger, now) if every else newest_rows(ledger, now, 20)  # ended ones
+        more = 0 if every else max(0, ledger.count() - len(rows))
         rows = _with_downloads(app, rows, now)
         text = runs_table(rows, now, width(), users=every, more=more)
         show(Runs(runs=list(map(RunDocument.of, rows)), more=more), text, as_json=as_json)
@@ -47,15 +49,6 @@ def command(app: App, run_name: str | None, every: bool, as_json: bool) -> None:
     run = the_run(app, run_name)
     detail = detail_of(services_for(app, run.provider, run.created_at), run, now)
     show(RunDetails.of(detail), run_text(detail, now, width()), as_json=as_json)
-
-
-def _rows(app: App, now: float, *, every: bool) -> tuple[list[RunRow], int]:
-    """Return the rows to list, and the number of runs left out."""
-    ledger = app.ledger()
-    if every:
-        return all_rows(ledger, now), 0
-    rows = newest_rows(ledger, now, 20)  # ended ones
-    return rows, max(0, ledger.count() - len(rows))
 
 
 def _with_downloads(app: App, rows: Sequence[RunRow], now: float) -> list[RunRow]:
