@@ -99,10 +99,7 @@ def show_end(app: App, run: Run, *, as_json: bool) -> None:
     "--out", metavar="DIR", type=click.Path(path_type=Path), help="Folder for the outputs [runs/RUN]."
 )
 @click.option(
-    "--from",
-    "from_name",
-    metavar="RUN",
-    help="Continue from this run's checkpoint; JOB.yaml may be omitted.",
+    "--from", "from_name", metavar="RUN", help="Continue from this run's checkpoint; JOB.yaml may be omitted."
 )
 @click.option("--from-url", metavar="URL", help="Continue from the checkpoints pushed to this URL.")
 @click.option(

@@ -33,12 +33,7 @@ from vastrun.launcher.core.errors import AuthError, ProviderError
 from vastrun.launcher.core.labels import POOL
 from vastrun.launcher.core.left_out import NONE_LEFT_OUT
 from vastrun.launcher.decisions.nodes import joint_diary
-from vastrun.launcher.decisions.policy import (
-    download_left_s,
-    lease_ends_at,
-    lease_of,
-    within_deadline,
-)
+from vastrun.launcher.decisions.policy import download_left_s, lease_ends_at, lease_of, within_deadline
 from vastrun.launcher.decisions.remaining_lease import (
     RemainingLease,
     estimate_remaining_lease,

@@ -34,11 +34,7 @@ class JobFaults(Exception):
 
 
 def load_job(
-    text: str,
-    name: str,
-    overrides: Iterable[str] = (),
-    base_dir: str = ".",
-    now: datetime | None = None,
+    text: str, name: str, overrides: Iterable[str] = (), base_dir: str = ".", now: datetime | None = None
 ) -> JobSpec:
     """Return the job in a file's text. `overrides` are `key=value`, as given to --set.
 

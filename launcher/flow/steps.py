@@ -23,10 +23,7 @@ from vastrun.launcher.core.phases import Result
 from vastrun.launcher.decisions import policy
 from vastrun.launcher.flow.context import RunContext
 from vastrun.launcher.flow.lease_expiry import outputs_until
-from vastrun.launcher.flow.node_sync import (
-    finish_nodes,
-    remove_network,
-)
+from vastrun.launcher.flow.node_sync import finish_nodes, remove_network
 from vastrun.launcher.flow.retention import keep_for_weights
 from vastrun.launcher.flow.run_end import assess
 from vastrun.launcher.flow.run_state import PhaseResult, RunStopped, failed

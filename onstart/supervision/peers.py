@@ -220,7 +220,13 @@ class Peers:
                 self._add(socket.create_connection(address, timeout=_SEND_S))
         before = (dict(self.peer_states), set(self.lost))
         for connection in list(self._connections):
-            self._read(connection)
+            try:
+                for state in connection.states():
+                    self._receive(connection, state)
+                if time.monotonic() - connection.received_at > self.silent_s:
+                    raise TimeoutError("the node is silent")
+            except (OSError, ValueError):
+                self._drop(connection)
         self.state = replace(self.state, lost=tuple(sorted(self.lost)))
         if (self.peer_states, self.lost) != before or time.monotonic() - self._sent_at >= 1.0:
             self._send_state()
@@ -267,15 +273,6 @@ class Peers:
         connection.settimeout(_SEND_S)
         self._connections.append(_Connection(socket=connection))
         self._sent_at = 0.0
-
-    def _read(self, connection: _Connection) -> None:
-        try:
-            for state in connection.states():
-                self._receive(connection, state)
-            if time.monotonic() - connection.received_at > self.silent_s:
-                raise TimeoutError("the node is silent")
-        except (OSError, ValueError):
-            self._drop(connection)
 
     def _receive(self, connection: _Connection, state: NodeState) -> None:
         if state.run_id != self.run_id or state.node not in self._other_nodes:

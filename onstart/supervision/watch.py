@@ -309,9 +309,7 @@ def add_peer_observations(box: Path, observed: ObservedLaunch, peers: Peers) -> 
         return observed
     ends = ends_here(box, observed)
     peers.publish(
-        ends=ends,
-        failing=any(dated.failed for dated in ends),
-        killed=tuple(sorted(observed.killed)),
+        ends=ends, failing=any(dated.failed for dated in ends), killed=tuple(sorted(observed.killed))
     )
     peers.wait_until_ended()
     states = [peers.state, *peers.in_this_start]

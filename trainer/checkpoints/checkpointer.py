@@ -159,17 +159,14 @@ class Checkpointer:
                 f"the checkpoint of step {state.step} is not saved: rank {rank}: {cause}"
             ) from cause
         if self._copies_files:
-            self._gather_and_commit(writer, state)
-
-    def _gather_and_commit(self, writer: CheckpointWriter, state: TrainerState) -> None:
-        """Copy the files of other machines to rank 0, which commits the checkpoint. Raises SaveError."""
-        fault = move_to_first(self._folder.part(state.step), writer.files_of, self._disk, self._group)
-        if self._first and not fault:
-            fault = writer.commit()
-        elif self._has_files:
-            self._folder.discard(state.step)
-        if fault := str(broadcast_object(fault, self._group)):
-            raise SaveError(f"the checkpoint of step {state.step} is not saved: {fault}")
+            # Rank 0 gets the files of other machines, and commits the checkpoint.
+            fault = move_to_first(self._folder.part(state.step), writer.files_of, self._disk, self._group)
+            if self._first and not fault:
+                fault = writer.commit()
+            elif self._has_files:
+                self._folder.discard(state.step)
+            if fault := str(broadcast_object(fault, self._group)):
+                raise SaveError(f"the checkpoint of step {state.step} is not saved: {fault}")
 
 
 def move_to_first(

@@ -60,15 +60,13 @@ class Container:
     @classmethod
     def from_list(cls, row: Mapping[str, Any]) -> Container:
         """Parse a row of a list, which lacks exit code and ports."""
-        networks = (row.get("NetworkSettings") or {}).get("Networks") or {}
-        found = {name: (network or {}).get("IPAddress") for name, network in networks.items()}
         return cls(
             name=(row["Names"] or [row["Id"]])[0].removeprefix("/"),
             labels=row["Labels"] or {},
             state=row["State"],
             created_at=float(row["Created"]),
             image=f"{row['Image']} {row['ImageID']}",
-            addresses={name: address for name, address in found.items() if address},
+            addresses=_addresses(row),
         )
 
     @classmethod
@@ -84,6 +82,13 @@ class Container:
             out_of_memory=state["OOMKilled"],
             ssh_port=next(iter(ports), None),
         )
+
+
+def _addresses(row: Mapping[str, Any]) -> Mapping[str, str]:
+    """Return the addresses by network; empty when the container does not run."""
+    networks = (row.get("NetworkSettings") or {}).get("Networks") or {}
+    found = {name: (network or {}).get("IPAddress") for name, network in networks.items()}
+    return {name: address for name, address in found.items() if address}
 
 
 @dataclass(frozen=True, kw_only=True)
