@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Sequence
 from contextlib import suppress
 
 import click
@@ -42,29 +41,24 @@ def command(app: App, run_name: str | None, every: bool, as_json: bool) -> None:
         ledger = app.ledger()
         rows = all_rows(ledger, now) if every else newest_rows(ledger, now, 20)  # ended ones
         more = 0 if every else max(0, ledger.count() - len(rows))
-        rows = _with_downloads(app, rows, now)
+        found: dict[str, RunRow] = {}
+
+        def query(row: RunRow) -> None:
+            with suppress(VastrunError):
+                services = services_for(app, row.run.provider, row.run.created_at)
+                found[row.run.id] = with_download(row, look_at(services, row.run), now)
+
+        left = [row for row in rows if row.run.phase is Phase.TRAIN and row.driver is None]
+        threads = [threading.Thread(target=query, args=(row,), daemon=True) for row in left[:_MAX_QUERIES]]
+        for thread in threads:
+            thread.start()
+        until = time.monotonic() + _QUERY_TIMEOUT_S
+        for thread in threads:
+            thread.join(max(0.0, until - time.monotonic()))
+        rows = [found.get(row.run.id, row) for row in rows]
         text = runs_table(rows, now, width(), users=every, more=more)
         show(Runs(runs=list(map(RunDocument.of, rows)), more=more), text, as_json=as_json)
         return
     run = the_run(app, run_name)
     detail = detail_of(services_for(app, run.provider, run.created_at), run, now)
     show(RunDetails.of(detail), run_text(detail, now, width()), as_json=as_json)
-
-
-def _with_downloads(app: App, rows: Sequence[RunRow], now: float) -> list[RunRow]:
-    """Query the machines of detached runs in parallel; return the rows, updated if one answered in time."""
-    found: dict[str, RunRow] = {}
-
-    def query(row: RunRow) -> None:
-        with suppress(VastrunError):
-            services = services_for(app, row.run.provider, row.run.created_at)
-            found[row.run.id] = with_download(row, look_at(services, row.run), now)
-
-    left = [row for row in rows if row.run.phase is Phase.TRAIN and row.driver is None]
-    threads = [threading.Thread(target=query, args=(row,), daemon=True) for row in left[:_MAX_QUERIES]]
-    for thread in threads:
-        thread.start()
-    until = time.monotonic() + _QUERY_TIMEOUT_S
-    for thread in threads:
-        thread.join(max(0.0, until - time.monotonic()))
-    return [found.get(row.run.id, row) for row in rows]

@@ -16,7 +16,7 @@ from vastrun.launcher.config.source import KeyPath
 from vastrun.launcher.config.tags import tag_faults
 from vastrun.launcher.core.addresses import check_address
 from vastrun.launcher.core.image_ref import ImageReference
-from vastrun.launcher.core.job import Checkpoints, JobSpec, Secret
+from vastrun.launcher.core.job import Checkpoints, JobSpec
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 NAME_EXPECTED = "expected up to 63 letters, digits, '-', '_' or '.', the first a letter or digit"
@@ -169,26 +169,23 @@ def _secrets(spec: JobSpec) -> Iterator[Conflict]:
         elif secret.name in seen:
             yield Conflict(path, f"{secret.name} is given twice")
         seen.add(secret.name)
-        yield from _source_of(secret, i)
-
-
-def _source_of(secret: Secret, i: int) -> Iterator[Conflict]:
-    """Yield what is wrong with where the value of a secret comes from."""
-    given = [key for key in ("file", "env_file", "command") if getattr(secret, key) is not None]
-    for key in given[1:]:
-        yield Conflict(
-            ("secrets", i, key), f"conflicts with {given[0]}: give one of file, env_file and command"
-        )
-    if secret.file is not None and _DOTENV.fullmatch(PurePosixPath(secret.file).name):
-        text = f"takes the whole file; write env_file: {secret.file} for its line {secret.name}=..."
-        yield Conflict(("secrets", i, "file"), text)
-    if secret.folder is not None and secret.command is None:
-        yield Conflict(("secrets", i, "folder"), "needs command, which is run there")
-    try:
-        if secret.command is not None and not words_of(secret.command):
-            yield Conflict(("secrets", i, "command"), "expected a command that prints the value, got spaces")
-    except ValueError as error:
-        yield Conflict(("secrets", i, "command"), f"is not a shell script: {str(error).lower()}")
+        given = [key for key in ("file", "env_file", "command") if getattr(secret, key) is not None]
+        for key in given[1:]:
+            yield Conflict(
+                ("secrets", i, key), f"conflicts with {given[0]}: give one of file, env_file and command"
+            )
+        if secret.file is not None and _DOTENV.fullmatch(PurePosixPath(secret.file).name):
+            text = f"takes the whole file; write env_file: {secret.file} for its line {secret.name}=..."
+            yield Conflict(("secrets", i, "file"), text)
+        if secret.folder is not None and secret.command is None:
+            yield Conflict(("secrets", i, "folder"), "needs command, which is run there")
+        try:
+            if secret.command is not None and not words_of(secret.command):
+                yield Conflict(
+                    ("secrets", i, "command"), "expected a command that prints the value, got spaces"
+                )
+        except ValueError as error:
+            yield Conflict(("secrets", i, "command"), f"is not a shell script: {str(error).lower()}")
 
 
 def _environment(spec: JobSpec) -> Iterator[Conflict]:

@@ -101,7 +101,15 @@ class YamlReader:
             return self._list(inner, node, path)
         if is_mapping(inner):
             return self._mapping(inner, node, path)
-        return self._scalar(node, path)
+        if not isinstance(node, ScalarNode):
+            return self._misfit(path)
+        if path[0] in AS_WRITTEN and node.tag in (INT, FLOAT, BOOL):
+            return node.value
+        if path == ("resources", "cuda") and re.fullmatch(r"\d+\.\d\d+", node.value):
+            version = float(node.value)
+            self.fault(path, f"expected one digit after the dot, got {node.value}, which means {version:g}")
+            return _SKIP
+        return _value(node)
 
     def _section(self, kind: Any, node: Node, path: KeyPath) -> Any:
         if kind in SHORTHAND_KEYS and isinstance(node, ScalarNode) and node.tag == STR:
@@ -189,17 +197,6 @@ class YamlReader:
     def _item(self, kind: Any, node: Node, path: KeyPath) -> Any:
         self._places[path] = node
         return self._read(kind, node, path)
-
-    def _scalar(self, node: Node, path: KeyPath) -> Any:
-        if not isinstance(node, ScalarNode):
-            return self._misfit(path)
-        if path[0] in AS_WRITTEN and node.tag in (INT, FLOAT, BOOL):
-            return node.value
-        if path == ("resources", "cuda") and re.fullmatch(r"\d+\.\d\d+", node.value):
-            version = float(node.value)
-            self.fault(path, f"expected one digit after the dot, got {node.value}, which means {version:g}")
-            return _SKIP
-        return _value(node)
 
     def _dotted(self, path: KeyPath) -> str:
         """Return the path as `a.b[0]`, without the index of a list that was written as a single entry."""

@@ -233,12 +233,6 @@ class ProgressReport:
             context.services.screen.log(before)
             self._onstart_step = step
             context.report(step)
-        self._report_start(context, box_status)
-        context.services.screen.log(text)
-        self._idle_gpus.show(context, box_status)
-
-    def _report_start(self, context: RunContext, box_status: BoxStatus) -> None:
-        """Report each activity before the training once, then its start."""
         activity, had_started = activity_of(box_status, context.spec), self.has_started
         self._start.observe(box_status, context.spec, context.now())
         if self.has_started:
@@ -247,6 +241,8 @@ class ProgressReport:
         elif activity not in ("", "running", box_status.onstart_step, *self._reported):
             self._reported.add(activity)
             context.report(activity)
+        context.services.screen.log(text)
+        self._idle_gpus.show(context, box_status)
 
 
 def _start_text(spec: JobSpec, box_status: BoxStatus) -> str:

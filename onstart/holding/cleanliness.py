@@ -50,30 +50,26 @@ def clean_up(
     deadline = time.monotonic() + wait_s
     while True:
         # Again with each poll: a process may have started another one meanwhile.
-        _remove_leftovers(box, machine, active, scratch)
+        processes = list_processes()
+        left = leftover_processes(box, active, processes)
+        if machine.is_dedicated:  # elsewhere the user may work in the folder
+            left |= leftover_file_holders(box, active, processes)
+        for pid in left:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signal.SIGKILL)
+        for folder in leftover_folders(box, active):
+            shutil.rmtree(folder, ignore_errors=True)
+        if machine.is_dedicated and not active:
+            for path in leftover_scratch_files(machine, scratch):
+                if path.is_dir() and not path.is_symlink():
+                    shutil.rmtree(path, ignore_errors=True)
+                else:
+                    with contextlib.suppress(OSError):
+                        path.unlink()
         faults = tuple(_faults(box, machine, active, busy_gpus, scratch))
         if not faults or time.monotonic() > deadline:
             return faults
         time.sleep(0.1)
-
-
-def _remove_leftovers(box: Path, machine: HeldBox, active: Collection[str], scratch: Sequence[Path]) -> None:
-    processes = list_processes()
-    left = leftover_processes(box, active, processes)
-    if machine.is_dedicated:  # elsewhere the user may work in the folder
-        left |= leftover_file_holders(box, active, processes)
-    for pid in left:
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.kill(pid, signal.SIGKILL)
-    for folder in leftover_folders(box, active):
-        shutil.rmtree(folder, ignore_errors=True)
-    if machine.is_dedicated and not active:
-        for path in leftover_scratch_files(machine, scratch):
-            if path.is_dir() and not path.is_symlink():
-                shutil.rmtree(path, ignore_errors=True)
-            else:
-                with contextlib.suppress(OSError):
-                    path.unlink()
 
 
 def _faults(

@@ -61,7 +61,16 @@ class Holder:
         if slots:
             self._idle_since = self._now()
         if self._asked or (self._box / layout.STOP).exists():
-            return self._stopping(slots)
+            why = _first_line(self._box / layout.STOP) or "stopped"
+            drain(self._box, f"the machine is ending: {why}")
+            if self._stop_at is None:
+                self._stop_at = self._now()
+            for slot in slots:  # including one that was just created
+                request = self._box / layout.SLOTS / slot.name / layout.STOP
+                if not request.exists():
+                    write_atomically(request, f"{why}\n", durable=False)
+            over = self._now() - self._stop_at > _STOP_S
+            return drain_reason(self._box) if over or not slots else None
         why = drain_reason(self._box)
         if why:
             return None if slots else why
@@ -73,19 +82,6 @@ class Holder:
                 return None
             drain(self._box, f"no slot was requested for {self._idle_s:.0f} s")
         return drain_reason(self._box)
-
-    def _stopping(self, slots: list[BoxSlot]) -> str | None:
-        """Ask the slots to stop; return the reason when all have ended or the time is over."""
-        why = _first_line(self._box / layout.STOP) or "stopped"
-        drain(self._box, f"the machine is ending: {why}")
-        if self._stop_at is None:
-            self._stop_at = self._now()
-        for slot in slots:  # including one that was just created
-            request = self._box / layout.SLOTS / slot.name / layout.STOP
-            if not request.exists():
-                write_atomically(request, f"{why}\n", durable=False)
-        over = self._now() - self._stop_at > _STOP_S
-        return drain_reason(self._box) if over or not slots else None
 
     def _watch(self, slots: list[BoxSlot]) -> None:
         processes = list_processes() if slots else {}

@@ -229,7 +229,22 @@ def _json(path: Path) -> Any:
 def finish_wandb_run(box: Path, job: Job, outcome: Outcome, exit_code: int) -> Outcome:
     """End the W&B run if rank 0 did not, and return the outcome with its new state."""
     if not job.program.keeps_records:
-        return _finish_program_runs(box, job, outcome, exit_code)
+        # A user's program has failed too where it lacks a proof of its success.
+        is_proven = all(check.holds for check in outcome.checks)
+        environment = rank_environment(job, Start(world_size=job.ranks), box, os.environ)
+        run = end_runs(
+            box,
+            job,
+            environment,
+            started_at=outcome.started_at,
+            exit_code=exit_code if is_proven else exit_code or 1,
+        )
+        kill_descendants(within_s=_KILL_S)
+        if run is None:
+            return outcome
+        with suppress(OSError):
+            write_json(box / layout.WANDB, asdict(run))
+        return replace(outcome, wandb=run)
     run, module = outcome.wandb, job.program.wandb_closer
     truth: Literal["finished", "failed"] = "finished" if exit_code == 0 else "failed"
     if run is None or run.mode == "off" or run.state == truth or module is None:
@@ -252,25 +267,6 @@ def finish_wandb_run(box: Path, job: Job, outcome: Outcome, exit_code: int) -> O
         ).wait(_TRACKER_TIMEOUT_S)
     kill_descendants(within_s=_KILL_S)
     return replace(outcome, wandb=read_wandb(box))
-
-
-def _finish_program_runs(box: Path, job: Job, outcome: Outcome, exit_code: int) -> Outcome:
-    """End the W&B runs of a user's program, which has failed too where it lacks a proof of its success."""
-    is_proven = all(check.holds for check in outcome.checks)
-    environment = rank_environment(job, Start(world_size=job.ranks), box, os.environ)
-    run = end_runs(
-        box,
-        job,
-        environment,
-        started_at=outcome.started_at,
-        exit_code=exit_code if is_proven else exit_code or 1,
-    )
-    kill_descendants(within_s=_KILL_S)
-    if run is None:
-        return outcome
-    with suppress(OSError):
-        write_json(box / layout.WANDB, asdict(run))
-    return replace(outcome, wandb=run)
 
 
 def stage_of(box: Path) -> str | None:

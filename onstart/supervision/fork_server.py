@@ -112,7 +112,17 @@ def _serve_one(connection: socket.socket, program: Callable[[], NoReturn]) -> No
         signal.set_wakeup_fd(-1)
         for fd in (woken, wake, connection.fileno()):
             os.close(fd)
-        _set_up_process(request["env"], request["cwd"], streams, keeper)
+        # As if the watcher had started it.
+        os.setsid()
+        die_with_parent(keeper)
+        for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            signal.signal(number, signal.SIG_DFL)
+        os.environ.clear()
+        os.environ.update(request["env"])
+        os.chdir(request["cwd"])
+        for source, target in zip([os.open(os.devnull, os.O_RDONLY), *streams], (0, *_STREAMS)):
+            os.dup2(source, target)
+            os.close(source)
         program()
     for stream in streams:
         os.close(stream)
@@ -128,20 +138,6 @@ def _serve_one(connection: socket.socket, program: Callable[[], NoReturn]) -> No
         if connection.fileno() in ready:  # the watcher is gone
             os.kill(copy, signal.SIGKILL)
             os._exit(1)
-
-
-def _set_up_process(env: Mapping[str, str], cwd: str, streams: list[int], keeper: int) -> None:
-    """Set up this process as if the watcher had started it."""
-    os.setsid()
-    die_with_parent(keeper)
-    for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        signal.signal(number, signal.SIG_DFL)
-    os.environ.clear()
-    os.environ.update(env)
-    os.chdir(cwd)
-    for source, target in zip([os.open(os.devnull, os.O_RDONLY), *streams], (0, *_STREAMS)):
-        os.dup2(source, target)
-        os.close(source)
 
 
 def _address(name: str) -> str:

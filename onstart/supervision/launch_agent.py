@@ -57,7 +57,16 @@ def main() -> NoReturn:
     while (copy := os.fork()) == 0:
         request = _next_request()
     die_with_parent(supervisor)
-    _apply_request(request, copy)
+    # This process becomes the agent of a new start; `copy` is the agent of the next one.
+    os.environ.clear()
+    os.environ.update(request.env)
+    importlib.invalidate_caches()  # folders were added since, for instance the user's code
+    if os.getpgrp() != os.getpid():  # a copy
+        os.setpgid(0, 0)
+    null, log = os.open(os.devnull, os.O_RDONLY), os.open(_box() / layout.AGENT_LOG, _APPEND)
+    for source, target in ((null, 0), (log, 1), (log, 2)):
+        os.dup2(source, target)
+    write_atomically(_box() / layout.SPARE_AGENT, str(copy), durable=False)
     if job.program.preload:
         # Without the server each rank imports everything itself, and stderr has the reason.
         obstacle = _fork_obstacle()
@@ -115,19 +124,6 @@ def _next_request() -> LaunchRequest:
             os._exit(0)
         line += more
     return cast(LaunchRequest, read_json(LaunchRequest, line))
-
-
-def _apply_request(request: LaunchRequest, copy: int) -> None:
-    """Make this process the agent of a new start; `copy` is the agent of the next one."""
-    os.environ.clear()
-    os.environ.update(request.env)
-    importlib.invalidate_caches()  # folders were added since, for instance the user's code
-    if os.getpgrp() != os.getpid():  # a copy
-        os.setpgid(0, 0)
-    null, log = os.open(os.devnull, os.O_RDONLY), os.open(_box() / layout.AGENT_LOG, _APPEND)
-    for source, target in ((null, 0), (log, 1), (log, 2)):
-        os.dup2(source, target)
-    write_atomically(_box() / layout.SPARE_AGENT, str(copy), durable=False)
 
 
 def _box() -> Path:

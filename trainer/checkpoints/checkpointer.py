@@ -81,7 +81,15 @@ class Checkpointer:
     def load(self, found: FoundCheckpoint, tensors: Mapping[str, Tensor]) -> None:
         """Load a checkpoint with `load_tensors`; it is not saved again."""
         if self._copies_files:
-            self._load_copied(found.path, tensors)
+            # Each rank loads from its disk: other disks get a temporary copy.
+            copy = self._folder.path / f".{found.path.name}.fetched.part"
+            if fault := copy_to_disks(found.path, copy, self._disk, self._group):
+                text = f"{found.path.name} cannot be copied to all machines: {fault}"
+                raise ConfigError(text, reported_elsewhere=not self._first)
+            load_tensors(found.path if self._disk.share else copy, tensors, as_shared(self._disk))
+            self._disk.ranks.wait_for_all()
+            if self._has_files and not self._first:
+                shutil.rmtree(copy, ignore_errors=True)
         else:
             load_tensors(found.path, tensors, self._disk)
         if found.path.parent == self._folder.path:
@@ -127,17 +135,6 @@ class Checkpointer:
         if self._disk.share is None and not self._copies_files:
             return {}
         return share_of(tensors, *(self._disk.share or SHARDS_ONLY))
-
-    def _load_copied(self, checkpoint: Path, tensors: Mapping[str, Tensor]) -> None:
-        """Load with `load_tensors`, each rank from its disk: other disks get a temporary copy."""
-        copy = self._folder.path / f".{checkpoint.name}.fetched.part"
-        if fault := copy_to_disks(checkpoint, copy, self._disk, self._group):
-            text = f"{checkpoint.name} cannot be copied to all machines: {fault}"
-            raise ConfigError(text, reported_elsewhere=not self._first)
-        load_tensors(checkpoint if self._disk.share else copy, tensors, as_shared(self._disk))
-        self._disk.ranks.wait_for_all()
-        if self._has_files and not self._first:
-            shutil.rmtree(copy, ignore_errors=True)
 
     def _write(self, state: TrainerState, share: Mapping[str, Tensor], copies: Mapping[str, Tensor]) -> None:
         writer = CheckpointWriter(self._folder, state, commits=not self._copies_files)

@@ -77,7 +77,15 @@ def export(
     checkpoint = _resolve(checkpoints, selected)
     state, saved = state_of(checkpoint), _tensors_of(checkpoint, everything=everything)
     tensors = saved if everything else _weights(saved)
-    _write(file, tensors, state)
+    handle, part = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name}.")
+    os.close(handle)
+    try:
+        _WRITERS[file.suffix](Path(part), tensors, state)
+        Path(part).chmod(0o644)
+        Path(part).replace(file)
+    finally:
+        with suppress(FileNotFoundError):
+            Path(part).unlink()
     return ExportSummary(
         checkpoint=checkpoint.name,
         step=state.step,
@@ -125,19 +133,6 @@ def _weights(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     bare = {name.removeprefix(MODEL): tensor for name, tensor in tensors.items() if name.startswith(MODEL)}
     averages = {name.removeprefix(EMA): tensor for name, tensor in tensors.items() if name.startswith(EMA)}
     return complex_tensors(bare | averages)
-
-
-def _write(file: Path, tensors: Mapping[str, Tensor], state: TrainerState) -> None:
-    """Write the file atomically."""
-    handle, part = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name}.")
-    os.close(handle)
-    try:
-        _WRITERS[file.suffix](Path(part), tensors, state)
-        Path(part).chmod(0o644)
-        Path(part).replace(file)
-    finally:
-        with suppress(FileNotFoundError):
-            Path(part).unlink()
 
 
 def _write_safetensors(file: Path, tensors: Mapping[str, Tensor], state: TrainerState) -> None:

@@ -129,7 +129,16 @@ def write_samples(
             samples += len(np.load(place, mmap_mode="r"))
             if on_progress is not None:
                 on_progress(path.name, samples, n)
-        _write_file(path, map(np.load, solved), layout, n, attrs)
+        part = path.with_name(f".{path.name}.part")
+        try:
+            with h5py.File(part, "w") as file:
+                layout.write(file, n, map(np.load, solved))
+                file.attrs.update(attrs)
+            with part.open("rb") as written:
+                os.fsync(written.fileno())
+            part.replace(path)
+        finally:
+            part.unlink(missing_ok=True)
 
 
 @contextmanager
@@ -199,21 +208,6 @@ def _solve_piece(place: Path, piece: Piece) -> Path:
             np.save(file, piece().astype(np.float32))
         part.replace(place)
     return place
-
-
-def _write_file(
-    path: Path, pieces: Iterable[Fields], layout: Layout, n: int, attrs: Mapping[str, Attribute]
-) -> None:
-    part = path.with_name(f".{path.name}.part")
-    try:
-        with h5py.File(part, "w") as file:
-            layout.write(file, n, pieces)
-            file.attrs.update(attrs)
-        with part.open("rb") as written:
-            os.fsync(written.fileno())
-        part.replace(path)
-    finally:
-        part.unlink(missing_ok=True)
 
 
 def progress_lines(stream: TextIO) -> ProgressCallback:

@@ -206,7 +206,20 @@ class TrainProgram(Program[TrainConfig]):
         total_steps = self.config.total_steps
         yield from (_final(outcome), _steps(outcome, total_steps), _loss(outcome))
         yield _checkpoint(outcome, total_steps)
-        yield from _stages(outcome, self.config)
+        spans, ends = self.config.stage_spans, {end.name: end for end in outcome.stages}
+        for span in spans if len(spans) > 1 else ():
+            end = ends.get(span.name)
+            done = 0 if end is None else end.steps_done
+            text = f"{done} of {span.steps} steps"
+            if end is None or end.run_id is None:
+                where = "was not finished" if done else "was not started"
+                yield Proof(name=f"stage.{span.name}", holds=None, text=f"it {where}: {text}")
+            elif end.missed is not None:
+                yield Proof(name=f"stage.{span.name}", holds=False, text=f"{text}; gate missed: {end.missed}")
+            else:
+                passed = ", its gate passed" if self.config.of_stage(span.name).gate != GateConfig() else ""
+                holds = end.steps_done == span.steps
+                yield Proof(name=f"stage.{span.name}", holds=holds, text=f"{text}; it was scored{passed}")
 
     @property
     def summary(self) -> str:
@@ -269,21 +282,3 @@ def _checkpoint(outcome: Outcome, planned: int) -> Proof:
         text = f"the newest checkpoint is of step {last.step}, not {planned}; it is intact"
         return Proof(name="checkpoint", holds=False, text=text)
     return Proof(name="checkpoint", holds=True, text=f"the checkpoint of step {last.step} is intact")
-
-
-def _stages(outcome: Outcome, train: TrainConfig) -> Iterator[Proof]:
-    """Yield a proof for each of several stages: all of its steps were done, and it passed its gate."""
-    spans, ends = train.stage_spans, {end.name: end for end in outcome.stages}
-    for span in spans if len(spans) > 1 else ():
-        end = ends.get(span.name)
-        done = 0 if end is None else end.steps_done
-        text = f"{done} of {span.steps} steps"
-        if end is None or end.run_id is None:
-            where = "was not finished" if done else "was not started"
-            yield Proof(name=f"stage.{span.name}", holds=None, text=f"it {where}: {text}")
-        elif end.missed is not None:
-            yield Proof(name=f"stage.{span.name}", holds=False, text=f"{text}; gate missed: {end.missed}")
-        else:
-            passed = ", its gate passed" if train.of_stage(span.name).gate != GateConfig() else ""
-            holds = end.steps_done == span.steps
-            yield Proof(name=f"stage.{span.name}", holds=holds, text=f"{text}; it was scored{passed}")
