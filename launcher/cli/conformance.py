@@ -353,7 +353,20 @@ def settled(record: Record, provider: Provider, now: float) -> Record:
     if not charges:
         return record
     trials_usd = sum(one.usd for one in everything if one.instance_id in record.trials)
-    recorder.measured |= _charged(recorder, record)
+    # The ratio of charged to counted dollars, for GPUs and for disk.
+    charged_usd = {"gpu": 0.0, "disk": 0.0}
+    for row in charges_of(recorder):
+        items = row.get("items")
+        for item in items if isinstance(items, list) else ():
+            if isinstance(item, dict) and str(item.get("type")) in charged_usd:
+                charged_usd[item["type"]] += number_of(item.get("amount")) or 0.0
+    pairs = (
+        ("charge.gpu", charged_usd["gpu"], record.counted.gpu_usd),
+        ("charge.disk", charged_usd["disk"], record.counted.storage_usd),
+    )
+    recorder.measured |= {
+        name: _ratio(charged, counted, record) for name, charged, counted in pairs if counted > 0
+    }
     billed_usd = sum(charge.usd for charge in charges)
     if record.counted.usd > 0:
         recorder.measured["charge.total"] = _ratio(billed_usd, record.counted.usd, record)
@@ -373,21 +386,6 @@ def require_vast(provider: Provider) -> VastProvider:
     if not isinstance(provider, VastProvider):
         raise UsageError(f"no assumptions are checked for {provider.name}", hint="vastrun doctor --rent")
     return provider
-
-
-def _charged(recorder: ApiRecorder, record: Record) -> dict[str, Value]:
-    """Return the ratio of charged to counted dollars for GPUs and for disk."""
-    charged_usd = {"gpu": 0.0, "disk": 0.0}
-    for row in charges_of(recorder):
-        items = row.get("items")
-        for item in items if isinstance(items, list) else ():
-            if isinstance(item, dict) and str(item.get("type")) in charged_usd:
-                charged_usd[item["type"]] += number_of(item.get("amount")) or 0.0
-    pairs = (
-        ("charge.gpu", charged_usd["gpu"], record.counted.gpu_usd),
-        ("charge.disk", charged_usd["disk"], record.counted.storage_usd),
-    )
-    return {name: _ratio(charged, counted, record) for name, charged, counted in pairs if counted > 0}
 
 
 def _ratio(charged_usd: float, counted_usd: float, record: Record) -> float:

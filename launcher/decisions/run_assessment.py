@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from vastrun.contract.data_files import EXIT_OF_BLAME, Blame
-from vastrun.contract.outcome import REASONS, Outcome, RankEnd, StartRecord
+from vastrun.contract.outcome import REASONS, Outcome, RankEnd
 from vastrun.contract.program_kind import Proof
 from vastrun.launcher.config import program_of
 from vastrun.launcher.core import Cause, Evidence, StepEnd
@@ -160,7 +160,11 @@ def _proofs(outcome: Outcome, evidence: Evidence, spec: JobSpec, node: int) -> l
     # A start that finished one of several stages did not fail.
     failed_starts = [record for record in outcome.starts[:-1] if record.reason != "finished"]
     if failed_starts:
-        proofs += [_restarts(failed_starts)]
+        times = "once" if len(failed_starts) == 1 else f"{len(failed_starts)} times"
+        text = "; ".join(record.detail for record in failed_starts)
+        proofs += [
+            Proof(name="restarts", holds=True, text=f"the ranks were restarted {times}, after: {text}")
+        ]
     if node == 0:
         proofs += _proofs_of_training(outcome, spec)
     if evidence.damaged is not None:
@@ -218,12 +222,6 @@ def _how(rank: RankEnd) -> str:
     if rank.exit_code is None:
         return "an unknown cause"
     return rank.signal or f"exit code {rank.exit_code}"
-
-
-def _restarts(survived: Sequence[StartRecord]) -> Proof:
-    times = "once" if len(survived) == 1 else f"{len(survived)} times"
-    text = "; ".join(record.detail for record in survived)
-    return Proof(name="restarts", holds=True, text=f"the ranks were restarted {times}, after: {text}")
 
 
 def _exit(evidence: Evidence) -> Proof:

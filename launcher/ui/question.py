@@ -69,7 +69,8 @@ def ask_at(terminal: int, say: Say, output: HeldStream, *, live: bool, answer_s:
         if not _in_foreground(terminal):
             return None  # a background process that uses the terminal would be suspended
         with output.held(), _single_keys(terminal):
-            say(_question_text(question))
+            lines = [f"  {choice.key}  {choice.text}" for choice in question.choices]
+            say("\n" + "\n".join([question.about, *lines]) + "\n")
             choice = _answer(question, settled, time.monotonic() + (question.answer_s or answer_s))
             say("\n" if choice is None else f"{choice.key}\n")
         return question.safe.request if choice is None else choice.request
@@ -93,11 +94,6 @@ def ask_at(terminal: int, say: Say, output: HeldStream, *, live: bool, answer_s:
         return None
 
     return ask
-
-
-def _question_text(question: Question[_T]) -> str:
-    lines = [f"  {choice.key}  {choice.text}" for choice in question.choices]
-    return "\n" + "\n".join([question.about, *lines]) + "\n"
 
 
 def _prompt(question: Question[_T], left_s: int) -> str:

@@ -175,7 +175,18 @@ class FolderWatch:
         changed = [name for name, state in files.items() if known.get(name) != state.key and state.is_file]
         ways, written = self._classify(files, changed, now) if changed else ({}, frozenset[str]())
         self.survivors |= {name for name, way in ways.items() if way in CHANGE_ALWAYS}
-        self._note_saves(files, written)
+        # Closed files that did not change between two looks: each is one save of its series.
+        last = self.last.files
+        saved = {
+            name: state.key
+            for name, state in files.items()
+            if self._noted.get(name) != state.key and name in last and last[name].key == state.key
+        }
+        for name in (*written, *self.survivors):
+            saved.pop(name, None)
+        if saved:
+            self._order.note(series_of(name) for name in saved if files[name].is_file)
+            self._noted.update(saved)
         why = self._why_not(files, ways, written, changed)
         self.last = Look(files=files, ways=ways, why=why, written=written)
         return self.last
@@ -285,20 +296,6 @@ class FolderWatch:
                 seen = self._growth[name] = Growth(state.inode, since, now, first, state.size, tail)
         took_s = seen.at - seen.since
         return took_s >= self.every_s and seen.size - seen.first < _LOG_BYTES_PER_S * took_s
-
-    def _note_saves(self, files: Files, written: frozenset[str]) -> None:
-        """Note the closed files that did not change between two looks: each is one save of its series."""
-        last = self.last.files
-        saved = {
-            name: state.key
-            for name, state in files.items()
-            if self._noted.get(name) != state.key and name in last and last[name].key == state.key
-        }
-        for name in (*written, *self.survivors):
-            saved.pop(name, None)
-        if saved:
-            self._order.note(series_of(name) for name in saved if files[name].is_file)
-            self._noted.update(saved)
 
     def _why_not(
         self, files: Files, ways: Mapping[str, Way], written: frozenset[str], changed: Iterable[str]

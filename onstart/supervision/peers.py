@@ -278,22 +278,18 @@ class Peers:
         if state.run_id != self.run_id or state.node not in self._other_nodes:
             raise ValueError(f"unexpected message of node {state.node} of {state.run_id}")
         if connection.node is None:
-            self._register(connection, state)
+            node = state.node
+            if self.this_node.is_host:
+                if any(other.node == node for other in self._connections):
+                    raise ValueError(f"node {node} is connected already")
+                if node in self.lost:
+                    raise ValueError(f"node {node} was lost")
+            connection.node = node
         if self.this_node.is_host:
             self._ahead[state.node].append(state.sent_at - self.clock())
         elif state.node == 0:  # only the first node is connected to all
             self.lost.update(node for node in state.lost if node != self.this_node.node)
         self.peer_states[state.node] = state
-
-    def _register(self, connection: _Connection, state: NodeState) -> None:
-        """Record the node of a connection. Raises ValueError if it is connected already or was lost."""
-        node = state.node
-        if self.this_node.is_host:
-            if any(other.node == node for other in self._connections):
-                raise ValueError(f"node {node} is connected already")
-            if node in self.lost:
-                raise ValueError(f"node {node} was lost")
-        connection.node = node
 
     def _drop(self, connection: _Connection) -> None:
         """Record the node as lost unless its ranks have ended; before all are connected it may return."""

@@ -87,17 +87,6 @@ def _numbers(scores: Scores) -> dict[str, Any]:
     return {**scores.numbers(), "nrmse_by_frame": curve}
 
 
-def _text(
-    evaluations: Sequence[Evaluation], title: str, lines: Sequence[str], pictures: dict[str, list[Path]]
-) -> str:
-    text = [f"# {title}", "", *(f"- {line}" for line in lines), ""]
-    for each in evaluations:
-        text += [f"## {each.task}", "", *_table_of_measures(each), "", *_table_of_parts(each), ""]
-        text += [f"![{path.stem}]({path.name})\n" for path in pictures.get(each.task, [])]
-    text.append("Each score and column is explained in docs/evaluation.md of vastrun.")
-    return "\n".join(text) + "\n"
-
-
 def _table_of_measures(evaluation: Evaluation) -> list[str]:
     """Make a table with a column for each predictor, so that each score stands next to its baselines."""
     scores = evaluation.scores[WHOLE]
@@ -178,7 +167,12 @@ class EvaluationSummary:
         if plots:
             ranks.wait_for_all()
         if ranks.rank.is_first:
-            write_atomically(folder / REPORT, _text(evaluations, title, self.lines, pictures))
+            text = [f"# {title}", "", *(f"- {line}" for line in self.lines), ""]
+            for each in evaluations:
+                text += [f"## {each.task}", "", *_table_of_measures(each), "", *_table_of_parts(each), ""]
+                text += [f"![{path.stem}]({path.name})\n" for path in pictures.get(each.task, [])]
+            text.append("Each score and column is explained in docs/evaluation.md of vastrun.")
+            write_atomically(folder / REPORT, "\n".join(text) + "\n")
         return [picture for each in pictures.values() for picture in each]
 
 

@@ -58,7 +58,16 @@ class TracedSteps:
             for number, block in enumerate(blocks)
         ]
         for step in range(8):
-            self._step(step)
+            session, tensors = self._session, self._tensors
+            with tensors.counted_as("activations"):
+                forward_backward(session, step, self._micro_batches(step), NullHeartbeat())
+            parameters = list(session.model.parameters())
+            tensors.recount_as("gradients", (p.grad for p in parameters if p.grad is not None))
+            before = self._work_so_far()
+            tensors.begin_phase(f"step {step}, optimiser")
+            with tensors.counted_as("optimiser"):
+                optimizer_step(session, step, NullHeartbeat())
+            self._optimizer_work = self._work_so_far() - before
             if len(self._micro_batch_work) == len(self._session.tasks):
                 break
         for hook in hooks:
@@ -88,18 +97,6 @@ class TracedSteps:
                 )
             )
         )
-
-    def _step(self, step: int) -> None:
-        session, tensors = self._session, self._tensors
-        with tensors.counted_as("activations"):
-            forward_backward(session, step, self._micro_batches(step), NullHeartbeat())
-        parameters = list(session.model.parameters())
-        tensors.recount_as("gradients", (p.grad for p in parameters if p.grad is not None))
-        before = self._work_so_far()
-        tensors.begin_phase(f"step {step}, optimiser")
-        with tensors.counted_as("optimiser"):
-            optimizer_step(session, step, NullHeartbeat())
-        self._optimizer_work = self._work_so_far() - before
 
     def _micro_batches(self, step: int) -> Iterator[Windows]:
         schedule = self._session.task_schedule

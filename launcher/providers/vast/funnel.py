@@ -106,7 +106,28 @@ def funnel(
 
 def _constraints(spec: JobSpec, lock: Lock, now: float, market: Collection[str]) -> Iterator[HardLimit]:
     yield from _machine(spec, lock, market)
-    yield from _location(spec)
+    down, up = spec.resources.down_mbps, spec.resources.up_mbps
+    yield HardLimit("down_mbps", f"{down:g} Mbit/s", lambda row: row.down_mbps >= down)
+    yield HardLimit("up_mbps", f"{up:g} Mbit/s", lambda row: row.up_mbps >= up)
+    min_reliability, regions = (
+        spec.resources.reliability,
+        tuple(region.upper() for region in spec.resources.regions),
+    )
+    yield HardLimit("reliability", f"{min_reliability:g}", lambda row: row.reliability >= min_reliability)
+    yield HardLimit("regions", _any_of(regions), lambda row: not regions or row.country in regions)
+    yield HardLimit(
+        "datacenter", "hosts of datacenters", lambda row: row.datacenter or not spec.resources.datacenter
+    )
+    yield HardLimit("static_ip", "a fixed address", lambda row: row.static_ip or not spec.resources.static_ip)
+    yield HardLimit(
+        "verification", "verified and free", lambda row: row.verified and row.rentable, is_option=False
+    )
+    yield HardLimit(
+        "direct_ports",
+        f"{MIN_DIRECT_PORTS} for SSH",
+        lambda row: row.direct_ports is None or row.direct_ports >= MIN_DIRECT_PORTS,
+        is_option=False,
+    )
     yield from _terms(spec, lock, now)
     # The last one: offers that only this constraint removes would fit a job of one node.
     yield HardLimit(NODES, "in a cluster", lambda row: spec.nodes == 1 or bool(row.cluster))
@@ -147,31 +168,6 @@ def _gpu_memory(spec: JobSpec, workloads: Workloads | None) -> Iterator[HardLimi
     largest = min_gb(workloads, spec, caps.GPU_GB)
     text = f"needs {largest:.3g} GB a GPU" if largest is not None else ""
     yield HardLimit("memory", text, lambda row: not is_too_small(workloads, spec, row.gpu_memory_gb))
-
-
-def _location(spec: JobSpec) -> Iterator[HardLimit]:
-    down, up = spec.resources.down_mbps, spec.resources.up_mbps
-    yield HardLimit("down_mbps", f"{down:g} Mbit/s", lambda row: row.down_mbps >= down)
-    yield HardLimit("up_mbps", f"{up:g} Mbit/s", lambda row: row.up_mbps >= up)
-    min_reliability, regions = (
-        spec.resources.reliability,
-        tuple(region.upper() for region in spec.resources.regions),
-    )
-    yield HardLimit("reliability", f"{min_reliability:g}", lambda row: row.reliability >= min_reliability)
-    yield HardLimit("regions", _any_of(regions), lambda row: not regions or row.country in regions)
-    yield HardLimit(
-        "datacenter", "hosts of datacenters", lambda row: row.datacenter or not spec.resources.datacenter
-    )
-    yield HardLimit("static_ip", "a fixed address", lambda row: row.static_ip or not spec.resources.static_ip)
-    yield HardLimit(
-        "verification", "verified and free", lambda row: row.verified and row.rentable, is_option=False
-    )
-    yield HardLimit(
-        "direct_ports",
-        f"{MIN_DIRECT_PORTS} for SSH",
-        lambda row: row.direct_ports is None or row.direct_ports >= MIN_DIRECT_PORTS,
-        is_option=False,
-    )
 
 
 def _terms(spec: JobSpec, lock: Lock, now: float) -> Iterator[HardLimit]:

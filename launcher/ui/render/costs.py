@@ -147,14 +147,12 @@ def costs_table(rows: Sequence[RunRow], now: float, *, width: int | None = None)
     }
     cells = zip(*columns.values(), strict=True)
     shown = table(tuple(columns), cells, right=range(2, len(columns)), cut=(1,), width=width)
-    notes = (_counts_bills(rows), _until_billed(list(compress(rows, counts))))
-    return "\n\n".join(filter(None, (shown, "\n".join(filter(None, notes)))))
-
-
-def _counts_bills(rows: Sequence[RunRow]) -> str:
-    """Write for how many runs the cost is the bill; empty if for none."""
     bills = sum(row.usd_source is UsdSource.CHARGED for row in rows)
-    return f"as charged: {bills} of {len(rows)} runs; the others as counted by the ledger" if bills else ""
+    notes = (
+        f"as charged: {bills} of {len(rows)} runs; the others as counted by the ledger" if bills else "",
+        _until_billed(list(compress(rows, counts))),
+    )
+    return "\n\n".join(filter(None, (shown, "\n".join(filter(None, notes)))))
 
 
 def _until_billed(rows: Sequence[RunRow]) -> str:
