@@ -34,7 +34,6 @@ _CHATTER_BYTES = 12 << 20
 """From there on only what decides is written: no progress, no call that went as it always does."""
 _WAITING_BYTES = 1 << 20
 """Kept while the run's folder is not its own yet."""
-_FLUSH_S = 2.0
 _DEDUP_WINDOW_S = 60.0
 """Seconds in which equal calls are written once; repeats are counted."""
 _MAX_KNOWN_CALLS = 1000
@@ -43,7 +42,6 @@ _T = TypeVar("_T")
 TEXT_CHARACTERS = 1000
 """Maximum characters of a text; the middle of a longer one is left out."""
 _MEMBERS = 40
-_DEPTH = 6
 _OMITTED = ("spec_json", "account")
 """Fields of a run that are left out: the job has its own entry, and the account is private."""
 VERSION = 2
@@ -225,7 +223,7 @@ class Recorder:
                 return
             self._lines.append(line)
             self._waiting += len(line)
-        if not is_chatter or at - self._flushed_at >= _FLUSH_S:
+        if not is_chatter or at - self._flushed_at >= 2.0:
             self._flush()
 
     def _flush(self) -> None:
@@ -262,7 +260,7 @@ def to_jsonable(value: Any, mask: Mask, depth: int = 0) -> Any:
         return value if math.isfinite(value) else str(value)
     if isinstance(value, str):
         return cut(mask.hide(str(value)))
-    if depth >= _DEPTH:
+    if depth >= 6:
         return "..."
     if is_dataclass(value) and not isinstance(value, type):
         value = {each.name: getattr(value, each.name) for each in fields(value)}

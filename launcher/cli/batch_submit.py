@@ -65,8 +65,6 @@ from vastrun.launcher.ui.screen import StreamScreen
 if TYPE_CHECKING:
     from vastrun.launcher.config.batch_file import LoadedBatch
 
-_GOOD = (Verdict.SUCCEEDED, Verdict.PRUNED)
-
 
 dry_run_option = click.option(
     "--dry-run", is_flag=True, help="Show the points and their costs; rent nothing."
@@ -273,7 +271,7 @@ def exit_code(
         return 0
     if is_held or any(state.is_open for state in states):
         return EXIT_TEARDOWN_NOT_CONFIRMED
-    if all(state.verdict in _GOOD for state in requested):
+    if all(state.verdict in (Verdict.SUCCEEDED, Verdict.PRUNED) for state in requested):
         return 0
     if UserRequest.STOP.strength <= max(request.strength, batch.request.strength):
         return EXIT_CODE_OF[Verdict.STOPPED]

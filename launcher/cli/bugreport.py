@@ -33,7 +33,6 @@ from vastrun.launcher.transcript import MAX_BYTES, row_of, to_jsonable
 from vastrun.launcher.ui.document import Document
 from vastrun.launcher.ui.render.table import table
 
-_PACKAGES = ("vastrun", "click", "pydantic", "paramiko", "vastai", "docker", "torch")
 _LOG_LINES = 300
 _MAX_COMMON_LETTERS = 3
 _CONTENTS: Mapping[str, str] = {
@@ -76,7 +75,7 @@ def command(app: App, run_name: str, output: Path | None, as_json: bool) -> None
     run = the_run(app, run_name)
     file = output or Path(f"bugreport-{run.id}.tar.gz")
     versions = {"python": sys.version.split()[0], "system": platform.platform()}
-    for package in _PACKAGES:
+    for package in ("vastrun", "click", "pydantic", "paramiko", "vastai", "docker", "torch"):
         with suppress(PackageNotFoundError):
             versions[package] = version(package)
     parts = write_report(
@@ -88,7 +87,9 @@ def command(app: App, run_name: str, output: Path | None, as_json: bool) -> None
         versions=versions,
         findings=_findings(app, run),
     )
-    show(BugReport(file=str(file), parts=parts), f"{file}\n\n{_table(parts)}", as_json=as_json)
+    rows = [(part.name, f"{part.bytes:,}", part.what) for part in parts]
+    listed = table(("FILE", "BYTES", "WHAT"), rows, right=(1,))
+    show(BugReport(file=str(file), parts=parts), f"{file}\n\n{listed}", as_json=as_json)
 
 
 def _private(app: App, run: Run) -> PrivateData:
@@ -111,11 +112,6 @@ def _findings(app: App, run: Run) -> list[Finding]:
         now=app.now,
     )
     return list(examine(setup))
-
-
-def _table(parts: Sequence[ReportPart]) -> str:
-    rows = [(part.name, f"{part.bytes:,}", part.what) for part in parts]
-    return table(("FILE", "BYTES", "WHAT"), rows, right=(1,))
 
 
 @dataclass(frozen=True, kw_only=True)

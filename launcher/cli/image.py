@@ -145,7 +145,9 @@ def images_text(lock: Lock, here: Sequence[LocalImage], note: str) -> str:
             image.name,
             short(image.digest, _DIGEST_CHARACTERS),
             "?" if image.size_mb is None else str(image.size_mb),
-            _needs(image),
+            "no GPU"
+            if image.cuda is None
+            else f"CUDA {image.driver_cuda:g}{'' if image.blackwell else ', no Blackwell'}",
         )
         for variant, image in lock.images.items()
     ]
@@ -164,9 +166,3 @@ def images_text(lock: Lock, here: Sequence[LocalImage], note: str) -> str:
         parts.append(table(("HERE", "IMAGE", "ID", "MB", "MADE"), built, right=(3,)))
     parts += [note] if note else []
     return "\n\n".join(parts)
-
-
-def _needs(image: LockedImage) -> str:
-    if image.cuda is None:
-        return "no GPU"
-    return f"CUDA {image.driver_cuda:g}{'' if image.blackwell else ', no Blackwell'}"

@@ -27,7 +27,6 @@ from vastrun.launcher.gate.text import one_line
 from vastrun.launcher.ports import Provider
 
 _WANDB_NAMES = frozenset({"WANDB_API_KEY", "WANDB_MODE", "WANDB_DISABLED"})
-_CALLS = ("Trainer", "Fabric")
 _MAX_SHOWN = 60
 """Characters of a program that a warning shows."""
 _MAX_IGNORED = 3
@@ -220,7 +219,7 @@ def lightning_devices(tree: ast.Module) -> LightningDevices | None:
         return None
     for node in ast.walk(tree):
         match node:
-            case ast.Call(func=ast.Name(id=name) | ast.Attribute(attr=name)) if name in _CALLS:
+            case ast.Call(func=ast.Name(id=name) | ast.Attribute(attr=name)) if name in ("Trainer", "Fabric"):
                 if found := _devices(node):
                     return found
     return None

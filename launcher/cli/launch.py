@@ -49,7 +49,6 @@ from vastrun.launcher.decisions.advice import advice_for
 from vastrun.launcher.decisions.estimates import offer_text
 from vastrun.launcher.ledger.run_ids import find_run
 from vastrun.launcher.run_services import attempts_for, settle_bills
-from vastrun.launcher.ui.interrupts import Interrupts
 from vastrun.launcher.ui.render.amounts import duration, moment, usd, usd_sum
 from vastrun.launcher.ui.render.plan import PlanDocument, plan_text
 from vastrun.launcher.ui.render.runs import RunEndDocument
@@ -87,7 +86,9 @@ def drive_to_end(
     show_end(app, run, as_json=as_json)
     if notice:
         say(f"\n{notice}", err=True)
-    return _exit_code(run, interrupts)
+    if interrupts.timed_out and run.phase is not Phase.ENDED:
+        return EXIT_TIMED_OUT
+    return run.exit_code(interrupted=interrupts.interrupted)
 
 
 def show_end(app: App, run: Run, *, as_json: bool) -> None:
@@ -95,12 +96,6 @@ def show_end(app: App, run: Run, *, as_json: bool) -> None:
     now, ledger = app.now(), app.ledger()
     found, attempts = explain(ledger, run, now), [row_of(ledger, one, now) for one in chain_of(ledger, run)]
     show(RunEndDocument.of(found, attempts), summary(found, attempts, now), as_json=as_json)
-
-
-def _exit_code(run: Run, interrupts: Interrupts) -> int:
-    if interrupts.timed_out and run.phase is not Phase.ENDED:
-        return EXIT_TIMED_OUT
-    return run.exit_code(interrupted=interrupts.interrupted)
 
 
 @click.command("launch")
@@ -113,10 +108,7 @@ def _exit_code(run: Run, interrupts: Interrupts) -> int:
     "--out", metavar="DIR", type=click.Path(path_type=Path), help="Folder for the outputs [runs/RUN]."
 )
 @click.option(
-    "--from",
-    "from_name",
-    metavar="RUN",
-    help="Continue from this run's checkpoint; JOB.yaml may be omitted.",
+    "--from", "from_name", metavar="RUN", help="Continue from this run's checkpoint; JOB.yaml may be omitted."
 )
 @click.option("--from-url", metavar="URL", help="Continue from the checkpoints pushed to this URL.")
 @click.option("--again", metavar="RUN", help="Repeat this run: the same code, values and image.")

@@ -139,12 +139,9 @@ def confirm(question: str, *, yes: bool) -> None:
         ctx.exit(EXIT_DECLINED)
 
 
-_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
-
-
 def seconds(value: str) -> float:
     """Parse a duration as seconds: `90`, `90s`, `10m`, `2h`, `1d`."""
     match = re.fullmatch(r"(\d+(?:\.\d+)?)([smhd]?)", value)
     if match is None:
         raise click.BadParameter(f"expected a duration like 90s, 10m or 2h, got {value!r}")
-    return float(match[1]) * _SECONDS[match[2] or "s"]
+    return float(match[1]) * {"s": 1, "m": 60, "h": 3600, "d": 86400}[match[2] or "s"]

@@ -18,7 +18,6 @@ from vastrun.launcher.providers import PROVIDERS, plugin_names
 from vastrun.launcher.providers.local import remote
 
 LOW_CREDIT_USD = 1.0
-_MAX_CLOCK_SKEW_S = 60.0
 LAUNCHER_MB, BUSY_LAUNCHER_MB = 110, 200
 """MB of a launcher with a run or a batch of 20 points, and of one while a machine sends the maximum.
 
@@ -151,7 +150,18 @@ def _provider(setup: CheckedSetup, name: str, ledger: Ledger | None) -> Iterator
         return
     if (account := provider.abilities.account) is not None:
         try:
-            yield from _account(name, account.account_status())
+            account_status = account.account_status()
+            low = account_status.credit_usd < LOW_CREDIT_USD
+            yield Finding(
+                name=f"{name} key",
+                health=Health.WARN if low else Health.OK,
+                text=f"accepted; ${account_status.credit_usd:.2f} of credit",
+                fix="add credit at https://cloud.vast.ai/billing/" if low else "",
+            )
+            yield _permissions(name, account_status)
+            rights = (f"{right} to {', '.join(uses)}" for right, uses in account_status.purposes.items())
+            yield Finding(name=f"{name} rights", health=Health.OK, text="; ".join(rights))
+            yield _clock(name, account_status.clock_ahead_s)
         except AuthError as error:
             yield _failure(f"{name} key", error)
             return
@@ -171,20 +181,6 @@ def _provider(setup: CheckedSetup, name: str, ledger: Ledger | None) -> Iterator
             return
     if ledger is not None:
         yield from _orphans(ledger, provider, name, setup.now())
-
-
-def _account(name: str, account_status: AccountStatus) -> Iterator[Finding]:
-    low = account_status.credit_usd < LOW_CREDIT_USD
-    yield Finding(
-        name=f"{name} key",
-        health=Health.WARN if low else Health.OK,
-        text=f"accepted; ${account_status.credit_usd:.2f} of credit",
-        fix="add credit at https://cloud.vast.ai/billing/" if low else "",
-    )
-    yield _permissions(name, account_status)
-    rights = (f"{right} to {', '.join(uses)}" for right, uses in account_status.purposes.items())
-    yield Finding(name=f"{name} rights", health=Health.OK, text="; ".join(rights))
-    yield _clock(name, account_status.clock_ahead_s)
 
 
 def _permissions(name: str, account_status: AccountStatus) -> Finding:
@@ -213,7 +209,7 @@ def _clock(name: str, ahead_s: float | None) -> Finding:
     if ahead_s is None:
         return Finding(name=label, health=Health.SKIP, text="the server's response has no time")
     text = f"{abs(ahead_s):.0f} s {'ahead of' if ahead_s > 0 else 'behind'} the server's"
-    if abs(ahead_s) <= _MAX_CLOCK_SKEW_S:
+    if abs(ahead_s) <= 60.0:
         return Finding(name=label, health=Health.OK, text=text)
     fix = "set the clock, best by NTP: costs and deadlines depend on it"
     return Finding(name=label, health=Health.WARN, text=text, fix=fix)

@@ -33,12 +33,7 @@ from vastrun.launcher.core.errors import AuthError, ProviderError
 from vastrun.launcher.core.labels import POOL
 from vastrun.launcher.core.left_out import NONE_LEFT_OUT
 from vastrun.launcher.decisions.nodes import joint_diary
-from vastrun.launcher.decisions.policy import (
-    download_left_s,
-    lease_ends_at,
-    lease_of,
-    within_deadline,
-)
+from vastrun.launcher.decisions.policy import download_left_s, lease_ends_at, lease_of, within_deadline
 from vastrun.launcher.decisions.remaining_lease import (
     RemainingLease,
     estimate_remaining_lease,
@@ -188,11 +183,7 @@ class Explanation:
 
 def row_of(ledger: Ledger, run: Run, now: float) -> RunRow:
     """Return the run with its cost, its driver and its further nodes."""
-    return _row(ledger, run, () if run.leader else ledger.runs(leader=run.id), now)
-
-
-def _row(ledger: Ledger, run: Run, nodes: Sequence[Run], now: float) -> RunRow:
-    row = with_cost(run, nodes, now)
+    row = with_cost(run, () if run.leader else ledger.runs(leader=run.id), now)
     if run.phase is Phase.ENDED:
         return row
     driver = ledger.driver(run.id)

@@ -58,8 +58,15 @@ class Difference:
 
 def differences(one: ComparedRun, other: ComparedRun) -> list[Difference]:
     """Return the differences between two runs, section by section."""
-    code = _differences("code", _code(one.code), _code(other.code))
-    return [*code, *job_differences(one.spec, other.spec), *_of_runs(one, other)]
+    return [
+        *_differences("code", _code(one.code), _code(other.code)),
+        *job_differences(one.spec, other.spec),
+        *_differences("image", _image(one.run), _image(other.run)),
+        *_differences("packages", one.packages, other.packages),
+        *_differences("host", _host(one), _host(other)),
+        *_differences("end", _end(one), _end(other)),
+        *_differences("metrics", one.metrics, other.metrics),
+    ]
 
 
 def _code(record: CodeRecord | None) -> dict[str, Value]:
@@ -100,14 +107,6 @@ def _flat(prefix: str, value: Any) -> Iterator[tuple[str, Value]]:
         yield prefix, value[0] if len(value) == 1 and isinstance(value[0], str) else json.dumps(value)
     elif isinstance(value, str | int | float):
         yield prefix, value
-
-
-def _of_runs(one: ComparedRun, other: ComparedRun) -> Iterator[Difference]:
-    yield from _differences("image", _image(one.run), _image(other.run))
-    yield from _differences("packages", one.packages, other.packages)
-    yield from _differences("host", _host(one), _host(other))
-    yield from _differences("end", _end(one), _end(other))
-    yield from _differences("metrics", one.metrics, other.metrics)
 
 
 def _image(run: Run) -> dict[str, Value]:

@@ -128,10 +128,7 @@ def _gpu_checks(box: BoxHardware, offer: Offer, requested: Resources) -> list[tu
     return [
         (len(box.gpus) >= offer.gpus, f"{len(box.gpus)} of {offer.gpus} GPUs"),
         (not other, f"{other} instead of {offer.gpu_name}"),
-        (
-            _holds(min_gb, offer.gpu_memory_gb),
-            f"{min_gb:.0f} GB a GPU instead of {offer.gpu_memory_gb:.0f}",
-        ),
+        (_holds(min_gb, offer.gpu_memory_gb), f"{min_gb:.0f} GB a GPU instead of {offer.gpu_memory_gb:.0f}"),
         # 0: its nvidia-smi does not say; that is no reason to give the machine back.
         (box.cuda == 0 or box.cuda >= cuda, f"CUDA {box.cuda:g} instead of {cuda:g}"),
     ]

@@ -102,7 +102,6 @@ _MAX_RESERVED_SHARE = 0.2
 """Max. share of a job's money reserved for storage and traffic: the rest must pay for time."""
 _PAID_COLLECT_S = 1800.0
 _FREE_COLLECT_S = 86400.0
-_SECOND_H = 1 / 3600
 
 
 def poll_interval_s(runs: int) -> float:
@@ -210,7 +209,7 @@ def within_deadline(spec: JobSpec, since: float) -> JobSpec:
     deadline = deadline_of(spec)
     if deadline is None or deadline >= since + spec.limits.hours * 3600:
         return spec
-    hours = max(_SECOND_H, (deadline - since) / 3600)
+    hours = max(1 / 3600, (deadline - since) / 3600)
     return replace(spec, limits=replace(spec.limits, hours=hours))
 
 

@@ -17,7 +17,6 @@ GOOD: tuple[Answer, ...] = ("continued", "read", "unknown")
 """Answers with which the step `resume` does not fail."""
 _LARGE_SHARE = 0.1
 """A part of a checkpoint has at least this share of the bytes of its largest file, as for snapshots."""
-_MAX_ROWS = 10
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,7 +69,7 @@ def written_files(save: Save) -> tuple[WrittenFiles, ...]:
         WrittenFiles(name=name, count=len(names), size=sum(save.files[each][0] for each in names))
         for name, names in by_pattern(save.files).items()
     ]
-    return tuple(sorted(rows, key=lambda row: (-row.size, row.name))[:_MAX_ROWS])
+    return tuple(sorted(rows, key=lambda row: (-row.size, row.name))[:10])
 
 
 def saved_anew(saves: Sequence[Save]) -> set[str]:

@@ -18,7 +18,6 @@ MIN_SEEN_S = 20.0
 _WINDOW_S = 180.0
 """Seconds of the last steps by which the remaining time is estimated."""
 _MIN_WINDOW_S = 5.0
-_MAX_POINTS = 1000
 
 
 @dataclass
@@ -40,7 +39,7 @@ class Pace:
     """Speeds of its kind of machine on other hosts; None before the first look."""
     is_slow_reported: bool = False
     _stages_left: int = 0
-    _recent: deque[tuple[float, float]] = field(default_factory=lambda: deque(maxlen=_MAX_POINTS))
+    _recent: deque[tuple[float, float]] = field(default_factory=lambda: deque(maxlen=1000))
     """Moments with the steps that were reached then."""
 
     def observe(self, step: float, now: float, stages_left: int = 0) -> None:

@@ -13,11 +13,7 @@ from vastrun.launcher.core.labels import label_of, member_id
 from vastrun.launcher.core.phases import Result
 from vastrun.launcher.core.secrets import values_in
 from vastrun.launcher.decisions import policy
-from vastrun.launcher.decisions.nodes import (
-    at_total_price,
-    first_failed,
-    total_usd,
-)
+from vastrun.launcher.decisions.nodes import at_total_price, first_failed, total_usd
 from vastrun.launcher.decisions.remaining_lease import RemainingLease
 from vastrun.launcher.flow.services import Services
 from vastrun.launcher.notifications import DiaryNotifier, Notification, NotificationKind, kinds_due

@@ -23,20 +23,14 @@ from vastrun.launcher.core.phases import Result
 from vastrun.launcher.decisions import policy
 from vastrun.launcher.flow.context import RunContext
 from vastrun.launcher.flow.lease_expiry import outputs_until
-from vastrun.launcher.flow.node_sync import (
-    finish_nodes,
-    remove_network,
-)
+from vastrun.launcher.flow.node_sync import finish_nodes, remove_network
 from vastrun.launcher.flow.retention import keep_for_weights
 from vastrun.launcher.flow.run_end import assess
 from vastrun.launcher.flow.run_state import PhaseResult, RunStopped, failed
 from vastrun.launcher.flow.scheduled_end import cancel_end
 
-_RETRY_TIMEOUT_S = 300.0
-_RETRY_INTERVAL_S = 2.0
 _MAX_UNSHOWN_BYTES = 100_000
 """Bytes at the end of a log that may stay unshown without a message."""
-_UNPACK_TIMEOUT_S = 600.0
 _OK = PhaseResult(result=Result.OK)
 _T = TypeVar("_T")
 
@@ -55,7 +49,7 @@ def ship(context: RunContext) -> PhaseResult:
         done = remote.run(
             f"echo '{bundle.sha256}  {layout.INBOX_BUNDLE}' | sha256sum -c --quiet - && "
             f"tar -xzf {layout.INBOX_BUNDLE} && : >{layout.SHIPPED}",
-            timeout_s=_UNPACK_TIMEOUT_S,
+            timeout_s=600.0,
         )
         if done.exit_code != 0:
             raise ProviderError(f"the bundle cannot be unpacked on the machine: {done.stderr.strip()[-300:]}")
@@ -199,12 +193,12 @@ def _retry_unreachable(
                 until, reached = _retry_until(context), progress()
             if context.now() > until or context.user_request() is UserRequest.DESTROY:
                 raise
-            context.wait(_RETRY_INTERVAL_S)
+            context.wait(2.0)
 
 
 def _retry_until(context: RunContext) -> float:
     """Return the end of the retries: earlier for a box that a limit ended, which costs more meanwhile."""
-    until, run = context.now() + _RETRY_TIMEOUT_S, context.run
+    until, run = context.now() + 300.0, context.run
     if run.cause not in (Cause.TIME_LIMIT, Cause.MONEY_LIMIT) or run.offer is None:
         return until
     ends_at = policy.lease_ends_at(run, policy.lease_of(context.spec, run.offer))

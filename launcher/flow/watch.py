@@ -26,19 +26,13 @@ from vastrun.launcher.ports import Remote
 
 _LOG_INTERVAL_S = 0.25
 """Seconds between two downloads of the log: a status costs the box more than a read."""
-_GROWTH_INTERVAL_S = 0.05
-"""Seconds between two looks whether the log has grown, where that asks nothing of the machine."""
 _SEEMS_OVER_INTERVAL_S = 0.1
 """Seconds between two looks for the exit code while the log grows after the last step."""
 _EARLY_POLL_S = 0.2
 """Seconds between two polls of a box that has news, or will have some at once."""
-_SLICE_INTERVAL_S = 0.2
-"""Seconds between two slices of a checkpoint: a status costs the box a little, too."""
 _UNTIL_METERED_S = 10.0
 """Seconds until the provider is first asked what the machine costs: the log waits for its answer, and the
 machine was listed when it was reached."""
-_LIST_INTERVAL_S = 15.0
-_MAX_STARTS = 3
 _START_TIMEOUT_S = 60.0
 
 
@@ -97,7 +91,7 @@ def watch(context: RunContext) -> PhaseResult | None:
 def _pause_s(context: RunContext, state: WatchState) -> float:
     """Return the seconds until the next poll."""
     if state.downloads.got_slice:
-        return _SLICE_INTERVAL_S
+        return 0.2  # a status costs the box a little, too
     # The first steps of a box take less than a second, and its log is not there yet to be seen growing.
     is_starting = state.starts > 0 and not state.progress.has_reported_step
     if is_starting and _is_read_along(context):
@@ -210,7 +204,7 @@ def _wait_for_growth(context: RunContext, seconds: float) -> bool:
         context.wait(seconds)
         return True
     while context.now() < until and context.user_request() is request:
-        context.wait(_GROWTH_INTERVAL_S)
+        context.wait(0.05)
         if context.has_log_grown() is not False:
             return True
     return False
@@ -226,7 +220,7 @@ def _seems_over(context: RunContext) -> bool:
 def _start(context: RunContext, state: WatchState, remote: Remote) -> PhaseResult | None:
     if context.is_stopping():
         return context.stopped("before the training began")
-    if state.starts >= _MAX_STARTS:
+    if state.starts >= 3:
         return failed(Cause.HOST, "the run does not start on this machine")
     if state.starts == 0:
         set_deadline(context, remote)
@@ -299,7 +293,7 @@ def _no_answer(context: RunContext, state: WatchState, error: ProviderError) -> 
     if state.silent_since is None:
         state.silent_since = now
         context.report(f"the machine does not answer ({error}); the training continues there")
-    if isinstance(error, GoneError) or now - state.listed_at >= _LIST_INTERVAL_S:
+    if isinstance(error, GoneError) or now - state.listed_at >= 15.0:
         state.listed_at = now
         if context.machines.is_gone():
             return gone_result(context)

@@ -25,7 +25,6 @@ from vastrun.launcher.ports import Clock, SecretStore
 if TYPE_CHECKING:
     from paramiko import PKey
 
-_KNOWN_HOSTS = "known_hosts"
 Address = tuple[str, int]
 
 _PIN = "# pinned "
@@ -60,7 +59,7 @@ class KeyRing:
 
     def known_hosts(self, run_id: str, instance_id: str) -> Path:
         """Return the known_hosts file of one machine of the run."""
-        return self._folder_of(run_id) / f"{_KNOWN_HOSTS}-{_validate_name(instance_id)}"
+        return self._folder_of(run_id) / f"known_hosts-{_validate_name(instance_id)}"
 
     def forget(self, run_id: str) -> None:
         """Delete the run's keys."""

@@ -137,7 +137,6 @@ class LiveScreen(StreamScreen):
         self._painter.paint([*lines, *(((f"  {text}", "dim"),) for text in log)])
 
 
-_LIST_PAINT_INTERVAL_S = 0.5
 _LIST_MAX_AGE_S = 2.0
 """Age at which the list is read from the ledger again."""
 _ROWS_ABOVE_LIST = 6
@@ -162,7 +161,7 @@ class ListScreen(StreamScreen):
     def gauge(self, text: str) -> None:
         """Update the summary of all runs, and the list of open ones."""
         self._text = f"{self._elapsed():>8}  {one_line(text)}"
-        if self._now() - self._painted_at < _LIST_PAINT_INTERVAL_S:
+        if self._now() - self._painted_at < 0.5:
             return
         if self._now() - self._listed_at >= _LIST_MAX_AGE_S:
             self._lines, self._listed_at = self._listed(), self._now()

@@ -51,38 +51,37 @@ class Holder:
         """Poll all slots once. Return why the machine ends; None: it continues."""
         slots = slots_of(self._box)
         self._watch(slots)
-        self._write_status()
+        if self._now() - self._status_at >= 1.0:
+            self._status_at = self._now()
+            write_json(
+                self._box / layout.STATUS,
+                {"at": time.time(), "step": 0, "steps": 0, "loss": None, "ranks": []},
+                durable=False,
+            )
         if slots:
             self._idle_since = self._now()
         if self._asked or (self._box / layout.STOP).exists():
-            return self._stopping(slots)
+            why = _first_line(self._box / layout.STOP) or "stopped"
+            drain(self._box, f"the machine is ending: {why}")
+            if self._stop_at is None:
+                self._stop_at = self._now()
+            for slot in slots:  # including one that was just created
+                request = self._box / layout.SLOTS / slot.name / layout.STOP
+                if not request.exists():
+                    write_atomically(request, f"{why}\n", durable=False)
+            over = self._now() - self._stop_at > _STOP_S
+            return drain_reason(self._box) if over or not slots else None
         why = drain_reason(self._box)
         if why:
             return None if slots else why
         if self._now() - self._idle_since < self._idle_s:
             return None
-        return self._end_idle()
-
-    def _end_idle(self) -> str | None:
-        """Drain an idle machine under the lock: a slot that is created meanwhile keeps it."""
+        # Under the lock: a slot that is created meanwhile keeps the machine.
         with slot_lock(self._box):
             if slots_of(self._box):
                 return None
             drain(self._box, f"no slot was requested for {self._idle_s:.0f} s")
         return drain_reason(self._box)
-
-    def _stopping(self, slots: list[BoxSlot]) -> str | None:
-        """Ask the slots to stop; return the reason when all have ended or the time is over."""
-        why = _first_line(self._box / layout.STOP) or "stopped"
-        drain(self._box, f"the machine is ending: {why}")
-        if self._stop_at is None:
-            self._stop_at = self._now()
-        for slot in slots:  # including one that was just created
-            request = self._box / layout.SLOTS / slot.name / layout.STOP
-            if not request.exists():
-                write_atomically(request, f"{why}\n", durable=False)
-        over = self._now() - self._stop_at > _STOP_S
-        return drain_reason(self._box) if over or not slots else None
 
     def _watch(self, slots: list[BoxSlot]) -> None:
         processes = list_processes() if slots else {}
@@ -97,15 +96,6 @@ class Holder:
         for name in sorted(self._slots_before - names):
             self._say(f"slot {name} is removed")
         self._slots_before = names
-
-    def _write_status(self) -> None:
-        if self._now() - self._status_at >= 1.0:
-            self._status_at = self._now()
-            write_json(
-                self._box / layout.STATUS,
-                {"at": time.time(), "step": 0, "steps": 0, "loss": None, "ranks": []},
-                durable=False,
-            )
 
 
 def hold(box: Path, idle_s: float) -> int:

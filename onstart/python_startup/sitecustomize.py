@@ -13,14 +13,13 @@ import sys
 FOLDER = "VASTRUN_UNCAUGHT"
 """Variable with the folder of the records; without it nothing is recorded."""
 MAX_RECORDS = 64
-_TRIES = 3
 _MAX_CHAIN, _MAX_NAMES, _MAX_TEXT, _MAX_TRACEBACK = 8, 16, 4000, 20_000
 
 
 def _watch(event: str, args: tuple[object, ...]) -> None:
     if event == "sys.excepthook" and FOLDER in os.environ and isinstance(args[2], BaseException):
         # Again, because the handler of a signal may raise in it: torch's does when a worker has died.
-        for _ in range(_TRIES):
+        for _ in range(3):
             try:
                 _record(args[2], os.environ[FOLDER])
                 break

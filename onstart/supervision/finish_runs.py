@@ -10,7 +10,6 @@ import json
 import os
 import sys
 from pathlib import Path
-from typing import Any
 
 from vastrun.contract.records import write_json
 
@@ -38,28 +37,24 @@ def main(arguments: list[str]) -> None:
     urls: dict[str, str] = {}
     for run in runs:
         try:
-            urls[run["id"]] = _end(wandb, run, exit_code)
+            limits = {"init_timeout": 20.0, "finish_timeout": 20.0}
+            # What W&B knows of the program, its machine and its code stays as the program reported it.
+            quiet = {"silent": True, "console": "off", "disable_git": True, "disable_code": True}
+            unseen = {"x_disable_meta": True, "x_disable_stats": True, "x_disable_machine_info": True}
+            resumed = wandb.init(
+                id=run["id"],
+                entity=run["entity"] or None,
+                project=run["project"] or None,
+                resume="must",
+                settings=wandb.Settings(**limits, **quiet, **unseen),
+            )
+            url = resumed.url or ""
+            resumed.finish(exit_code=exit_code)
+            print(f"W&B: the run {run['id']} has ended with exit code {exit_code}", flush=True)
+            urls[run["id"]] = str(url)
         except (wandb.Error, OSError) as error:
             print(f"W&B: the run {run['id']} stays open: {error}", flush=True)
         write_json(report, urls)
-
-
-def _end(wandb: Any, run: dict[str, str], exit_code: int) -> str:
-    limits = {"init_timeout": 20.0, "finish_timeout": 20.0}
-    # What W&B knows of the program, its machine and its code stays as the program reported it.
-    quiet = {"silent": True, "console": "off", "disable_git": True, "disable_code": True}
-    unseen = {"x_disable_meta": True, "x_disable_stats": True, "x_disable_machine_info": True}
-    resumed = wandb.init(
-        id=run["id"],
-        entity=run["entity"] or None,
-        project=run["project"] or None,
-        resume="must",
-        settings=wandb.Settings(**limits, **quiet, **unseen),
-    )
-    url = resumed.url or ""
-    resumed.finish(exit_code=exit_code)
-    print(f"W&B: the run {run['id']} has ended with exit code {exit_code}", flush=True)
-    return str(url)
 
 
 if __name__ == "__main__":

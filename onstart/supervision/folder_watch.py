@@ -175,7 +175,18 @@ class FolderWatch:
         changed = [name for name, state in files.items() if known.get(name) != state.key and state.is_file]
         ways, written = self._classify(files, changed, now) if changed else ({}, frozenset[str]())
         self.survivors |= {name for name, way in ways.items() if way in CHANGE_ALWAYS}
-        self._note_saves(files, written)
+        # Closed files that did not change between two looks: each is one save of its series.
+        last = self.last.files
+        saved = {
+            name: state.key
+            for name, state in files.items()
+            if self._noted.get(name) != state.key and name in last and last[name].key == state.key
+        }
+        for name in (*written, *self.survivors):
+            saved.pop(name, None)
+        if saved:
+            self._order.note(series_of(name) for name in saved if files[name].is_file)
+            self._noted.update(saved)
         why = self._why_not(files, ways, written, changed)
         self.last = Look(files=files, ways=ways, why=why, written=written)
         return self.last
@@ -212,7 +223,9 @@ class FolderWatch:
                 is_own = place != layout.CODE or (before is not None and before.has_changed(name, stat))
                 if not (is_own if state.is_file else S_ISLNK(state.mode) or S_ISDIR(state.mode)):
                     continue
-                if _may_be_downloaded(path):
+                parts = path.split("/")
+                is_short = len(os.fsencode(path)) < _MAX_PATH_BYTES and len(parts) < _MAX_FOLDERS
+                if is_short and all(map(layout.should_download, parts)):
                     found[path] = state
                 else:
                     self.report(f"snapshot: {printable(path)} has a name that is not downloaded")
@@ -284,20 +297,6 @@ class FolderWatch:
         took_s = seen.at - seen.since
         return took_s >= self.every_s and seen.size - seen.first < _LOG_BYTES_PER_S * took_s
 
-    def _note_saves(self, files: Files, written: frozenset[str]) -> None:
-        """Note the closed files that did not change between two looks: each is one save of its series."""
-        last = self.last.files
-        saved = {
-            name: state.key
-            for name, state in files.items()
-            if self._noted.get(name) != state.key and name in last and last[name].key == state.key
-        }
-        for name in (*written, *self.survivors):
-            saved.pop(name, None)
-        if saved:
-            self._order.note(series_of(name) for name in saved if files[name].is_file)
-            self._noted.update(saved)
-
     def _why_not(
         self, files: Files, ways: Mapping[str, Way], written: frozenset[str], changed: Iterable[str]
     ) -> str:
@@ -329,9 +328,3 @@ class FolderWatch:
             return f"{missing} is saved together with files that are newer"
         held = sum(files[name].size for name, way in ways.items() if way == "database")
         return "a large database is in use" if held > _COPIED_IN_STOP_BYTES else ""
-
-
-def _may_be_downloaded(path: str) -> bool:
-    parts = path.split("/")
-    is_short = len(os.fsencode(path)) < _MAX_PATH_BYTES and len(parts) < _MAX_FOLDERS
-    return is_short and all(map(layout.should_download, parts))

@@ -27,7 +27,6 @@ MAX_LOAD = 0.5
 _MAX_GAP_S = 60.0
 """Seconds between two samples after which a period begins again, for instance after a suspension."""
 _QUERY = ("nvidia-smi", "--query-gpu=utilization.gpu", "--format=csv,noheader,nounits")
-_MAX_READ_BYTES = 1 << 14
 _MIN_WAIT = 0.3
 """Share of the time from which data or a disk count as what the ranks wait for."""
 _BUSY_THREAD = 0.8
@@ -60,7 +59,7 @@ class NvidiaSmi:
         if self._process is None or self._process.stdout is None:
             return []
         try:
-            text = self._rest + os.read(self._process.stdout.fileno(), _MAX_READ_BYTES)
+            text = self._rest + os.read(self._process.stdout.fileno(), 1 << 14)
         except OSError:  # nothing was printed meanwhile
             return []
         *lines, self._rest = text.split(b"\n")
@@ -157,7 +156,20 @@ class IdleGpuWatch:
         elif before is not None and activities:
             if now - before[0] > _MAX_GAP_S:
                 self._restart()
-            self._add(self._sample(now, fmean(loads), activities, before, times))
+            seconds = max(now - before[0], 1e-6)
+            threads_s = _differences(before[1].main_threads_s, times.main_threads_s)
+            processes_s = _differences(before[1].processes_s, times.processes_s)
+            sample = _Sample(
+                at=now,
+                load=fmean(loads),
+                data=activities.count("data") / len(activities),
+                disk=float(times.in_disk_wait),
+                main_thread=_share(fmean(threads_s) if threads_s else 0.0, seconds),
+                cores=_share(sum(processes_s), seconds * self._cores),
+            )
+            self._samples.append(sample)
+            while len(self._samples) > 1 and self._samples[1].at <= sample.at - WINDOW_S:
+                self._samples.popleft()
             self._judge(now, step=min(rank.step for rank in ranks), several=len(ranks) > 1)
 
     def close(self) -> None:
@@ -167,31 +179,6 @@ class IdleGpuWatch:
     def _restart(self) -> None:
         self._samples.clear()
         self._idle_since = self.current = None
-
-    def _sample(
-        self,
-        now: float,
-        load: float,
-        activities: Sequence[str],
-        before: tuple[float, ProcessTimes],
-        times: ProcessTimes,
-    ) -> _Sample:
-        seconds = max(now - before[0], 1e-6)
-        threads_s = _differences(before[1].main_threads_s, times.main_threads_s)
-        processes_s = _differences(before[1].processes_s, times.processes_s)
-        return _Sample(
-            at=now,
-            load=load,
-            data=activities.count("data") / len(activities),
-            disk=float(times.in_disk_wait),
-            main_thread=_share(fmean(threads_s) if threads_s else 0.0, seconds),
-            cores=_share(sum(processes_s), seconds * self._cores),
-        )
-
-    def _add(self, sample: _Sample) -> None:
-        self._samples.append(sample)
-        while len(self._samples) > 1 and self._samples[1].at <= sample.at - WINDOW_S:
-            self._samples.popleft()
 
     def _judge(self, now: float, *, step: int, several: bool) -> None:
         began = self._samples[0].at

@@ -123,7 +123,11 @@ class Launch:
             time.sleep(0.05)
         spare = spare_agent_pid(self.box)
         kill_descendants(within_s=5.0, exclude=None if spare == self.agent.pid else spare)
-        return _agent_record(self.box)
+        try:
+            text = (self.box / layout.AGENT).read_text(encoding="utf-8")
+            return cast(AgentRecord, read_json(AgentRecord, text))
+        except (OSError, ValueError):
+            return None
 
 
 def make_folders(box: Path) -> None:
@@ -156,14 +160,6 @@ def spare_agent_pid(box: Path) -> int | None:
     with contextlib.suppress(OSError, ValueError):
         return int((box / layout.SPARE_AGENT).read_text(encoding="ascii"))
     return None
-
-
-def _agent_record(box: Path) -> AgentRecord | None:
-    try:
-        text = (box / layout.AGENT).read_text(encoding="utf-8")
-        return cast(AgentRecord, read_json(AgentRecord, text))
-    except (OSError, ValueError):
-        return None
 
 
 _QUERY = ("nvidia-smi", "--query-gpu=index,uuid", "--format=csv,noheader")

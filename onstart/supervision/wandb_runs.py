@@ -31,8 +31,6 @@ from vastrun.onstart.supervision.wandb_file import WandbFile
 
 TIMEOUT_S = 60.0
 """Timeout of the process that ends the runs: the machine costs money meanwhile."""
-_READ_S = 5.0
-"""Maximum seconds that one file is read; a run whose end was not read is ended once more."""
 _MAX_RUNS = 8
 """Maximum runs that are ended: a program may start one after another."""
 _MAX_NAME = 128
@@ -63,26 +61,23 @@ class ProgramWandbRun(WandbFile):
     def read(self) -> ProgramWandbRun:
         """Read the whole file. Raises OSError."""
         self.modified = self.path.stat().st_mtime
-        for _ in self.points(time.monotonic() + _READ_S):
+        for _ in self.points(time.monotonic() + 5.0):  # a run whose end was not read is ended once more
             pass
         return self
 
     def _points_of(self, record: bytes) -> Iterator[CurvePoint]:
         for kind, _, content in fields(record):
             if kind == (17, BYTES):
-                self._read_run(content)
+                texts = {
+                    kind[0]: text.decode("utf-8", "replace")[:_MAX_NAME]
+                    for kind, _, text in fields(content)
+                    if kind[1] == BYTES and kind[0] in (2, 3)
+                }
+                self.entity, self.project = (texts.get(number, "") for number in (2, 3))
             elif kind == (18, BYTES):
                 codes = [signed(part.integer) for part in fields(content) if part.kind == (1, VARINT)]
                 self.exit_code = codes[0] if codes else 0  # a zero is left out
         yield from ()
-
-    def _read_run(self, content: bytes) -> None:
-        texts = {
-            kind[0]: text.decode("utf-8", "replace")[:_MAX_NAME]
-            for kind, _, text in fields(content)
-            if kind[1] == BYTES and kind[0] in (2, 3)
-        }
-        self.entity, self.project = (texts.get(number, "") for number in (2, 3))
 
     def read_log(self, log: str) -> None:
         """Take entity, project and URL from the line with the URL that W&B printed at the start."""

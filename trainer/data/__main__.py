@@ -38,7 +38,19 @@ def main(arguments: Sequence[str]) -> int:
 
     Returns the exit status: 0; 1 for wrong data; 2 for a usage error.
     """
-    parser = _parser()
+    parser = argparse.ArgumentParser(prog="python -m vastrun.trainer.data", description=__doc__)
+    parser.add_argument("verb", choices=_VERBS)
+    parser.add_argument("--folder", type=Path, help="folder of the files")
+    parser.add_argument(
+        "--jobs", type=_parse_jobs, default=1, help="number of solver processes; auto: as many as pay off"
+    )
+    parser.add_argument("--quick", action="store_true", help="check only two samples of each split")
+    parser.add_argument(
+        "--data",
+        type=_parse_data,
+        default=DataConfig(),
+        help="train.data of a job file, as JSON; what is not given has its default",
+    )
     options = parser.parse_args(arguments)
     if options.folder is None and "VASTRUN_BOX" not in os.environ:
         parser.error("--folder is needed outside of a box")
@@ -113,23 +125,6 @@ def _request(options: argparse.Namespace) -> _DataRequest:
         jobs=options.jobs,
         quick=options.quick,
     )
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m vastrun.trainer.data", description=__doc__)
-    parser.add_argument("verb", choices=_VERBS)
-    parser.add_argument("--folder", type=Path, help="folder of the files")
-    parser.add_argument(
-        "--jobs", type=_parse_jobs, default=1, help="number of solver processes; auto: as many as pay off"
-    )
-    parser.add_argument("--quick", action="store_true", help="check only two samples of each split")
-    parser.add_argument(
-        "--data",
-        type=_parse_data,
-        default=DataConfig(),
-        help="train.data of a job file, as JSON; what is not given has its default",
-    )
-    return parser
 
 
 def _parse_data(text: str) -> DataConfig:

@@ -40,7 +40,6 @@ _NO_MEMORY = re.compile(
 )
 """Matches an error of torch without memory. A DataLoader worker is killed when main memory is full, and
 receives SIGBUS when /dev/shm is."""
-_DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 class RankExit:
@@ -107,7 +106,7 @@ def reason_of(error: BaseException) -> Reason:
             return "signal"
         if isinstance(link, DivergedError):
             return "diverged"
-        if isinstance(link, OSError) and link.errno in _DISK_FULL:
+        if isinstance(link, OSError) and link.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
             return "disk"
         failed = isinstance(link, RuntimeError) and _FAILED_DEVICE.search(str(link))
         if failed or isinstance(link, DeviceError):

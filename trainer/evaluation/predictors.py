@@ -127,8 +127,6 @@ blind       as rollout, with the training set's mean conditions instead of the s
 The others are baselines: see docs/evaluation.md."""
 
 _STEADY_PREDICTORS = ("rollout", "training_mean", KERNEL_RIDGE, "blind")
-_LEARNED = (LINEAR_MAP, KERNEL_RIDGE)
-_NEED_DIFFERENT_CONDITIONS = ("blind",)
 
 
 def applicable_predictors(prior: Prior, *, steady: bool) -> tuple[str, ...]:
@@ -137,6 +135,6 @@ def applicable_predictors(prior: Prior, *, steady: bool) -> tuple[str, ...]:
         name
         for name in PREDICTORS
         if (name in _STEADY_PREDICTORS if steady else name != KERNEL_RIDGE)
-        and (prior.baseline is not None or name not in _LEARNED)
-        and (prior.conditions_differ or name not in _NEED_DIFFERENT_CONDITIONS)
+        and (prior.baseline is not None or name not in (LINEAR_MAP, KERNEL_RIDGE))
+        and (prior.conditions_differ or name != "blind")
     )

@@ -18,7 +18,6 @@ from vastrun.trainer.models.operator import Operator
 
 _MAX_BATCH = 256
 _MAX_BATCH_VALUES = 1 << 20
-_SPECTRA = 3
 
 
 Densities = Callable[[Tensor], Tensor]
@@ -130,7 +129,7 @@ class _Accumulator:
         each = (total, test.frames - 1, test.channels - test.static)
         self._sizes = torch.zeros(each, dtype=torch.float64)
         self._errors = torch.zeros(len(predictors), len(MEASURES), *each, dtype=torch.float64)
-        self._spectra = torch.zeros(_SPECTRA, each[2], self._metrics.rings.count, dtype=torch.float64)
+        self._spectra = torch.zeros(3, each[2], self._metrics.rings.count, dtype=torch.float64)
         # Whole fields with three axes would take gigabytes, and be sent between the ranks.
         self._planes = planes_of(tuple(test.grid))
         self._examples = [
@@ -152,7 +151,10 @@ class _Accumulator:
                 predictions[name] = PREDICTORS[name](case, predictions[name], before).float()
                 rolled = predictions[name][:, self._moving]
                 self._errors[place, :, rows, frame] = self._measure(rolled, moving).cpu()
-            self._store_example(rows, frame, predictions["rollout"][:, self._moving])
+            for row, field in zip(rows.tolist(), predictions["rollout"][:, self._moving], strict=True):
+                if row in self._places:
+                    for plane, example in zip(self._planes, self._examples, strict=True):
+                        example[self._places[row], frame] = plane.cut(field).cpu()
         self._add_spectra(rows, moving, predictions["rollout"][:, self._moving])
 
     def reduce(self, ranks: Ranks) -> Rollouts:
@@ -172,12 +174,6 @@ class _Accumulator:
             made, true = (self._conserved(fields.double()) for fields in (prediction, target))
             measures[MEASURES.index("mean")] = (made - true).flatten(2).mean(dim=2)
         return measures
-
-    def _store_example(self, rows: Tensor, frame: int, prediction: Tensor) -> None:
-        for row, field in zip(rows.tolist(), prediction, strict=True):
-            if row in self._places:
-                for plane, example in zip(self._planes, self._examples, strict=True):
-                    example[self._places[row], frame] = plane.cut(field).cpu()
 
     def _add_spectra(self, rows: Tensor, target: Tensor, prediction: Tensor) -> None:
         once = (rows < self._count).to(target.device)

@@ -16,7 +16,6 @@ from vastrun.contract.outcome import REASONS
 from vastrun.trainer.job.config import TrainConfig
 from vastrun.trainer.telemetry.tracker import config_of
 
-_FINISH_S = 60.0
 _MAX_WAITING = 500_000
 """Figures that wait for a server that does not accept them."""
 _STATUS_OF = {0: "FINISHED", REASONS["stopped"].exit_code: "KILLED"}
@@ -68,7 +67,7 @@ class MlflowTracker:
         self._is_finished = True
         self.log({f"scores.{name}": value for name, value in (scores or {}).items()}, time.time())
         self._queue.put(exit_code)
-        self._thread.join(_FINISH_S)
+        self._thread.join(60.0)
         if self._thread.is_alive():
             print(f"MLflow did not finish in time; all figures are in {layout.METRICS}", flush=True)
 

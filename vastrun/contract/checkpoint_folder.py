@@ -18,7 +18,6 @@ from typing import Annotated, BinaryIO
 from vastrun.contract.outcome import FileChecksum
 from vastrun.contract.records import MaxLength, Pattern, read_json, write_json
 
-_CHUNK_BYTES = 1 << 20
 MANIFEST = "manifest.json"
 LATEST = "latest.json"
 BEST = "best.json"
@@ -244,7 +243,7 @@ def sha256_of(file: BinaryIO) -> str:
 
     As `hashlib.file_digest`, which needs Python 3.11.
     """
-    digest, chunk = hashlib.sha256(), memoryview(bytearray(_CHUNK_BYTES))
+    digest, chunk = hashlib.sha256(), memoryview(bytearray(1 << 20))
     while count := file.readinto(chunk):  # type: ignore[attr-defined]
         digest.update(chunk[:count])
     return digest.hexdigest()

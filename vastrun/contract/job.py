@@ -14,7 +14,6 @@ from vastrun.contract.data_files import JobDataFile
 from vastrun.contract.program import ProgramSpec
 from vastrun.contract.records import RecordError, read_json
 
-_MAX_TAG_CHARS = 64
 EXCLUDE_PREFIX = "!"
 """Prefix of a pattern of `outputs` for files that must not be downloaded."""
 OUTPUTS_PREFIXES = ("$VASTRUN_OUTPUTS/", "${VASTRUN_OUTPUTS}/")
@@ -75,7 +74,7 @@ class JobBatch:
     @property
     def tag(self) -> str:
         """Return its name as a W&B tag: at most 64 characters, without commas, which separate tags."""
-        return self.name.replace(",", " ")[:_MAX_TAG_CHARS]
+        return self.name.replace(",", " ")[:64]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -123,7 +123,10 @@ class DockerProvider:
             self._engine.create_network(box.network, {OWNER: box.owner})
         self._engine.create(box.name, container_config(box), container_limits(box))
         self._engine.start(box.name)
-        return self._find_created(box.name)
+        try:
+            return next(found for found in self.instances() if found.id == box.name)
+        except (StopIteration, UnreachableError) as error:
+            raise UncertainError(f"container {box.name} was created, but cannot be found") from error
 
     def instances(self) -> Sequence[Instance]:
         """List all containers of this ledger's launchers, in any state."""
@@ -148,7 +151,15 @@ class DockerProvider:
             raise UnreachableError(f"container {container.name} is {container.state}")
         if container.ssh_port is None:
             raise UnreachableError(f"container {container.name} is on no network")
-        return self._shell(container, container.ssh_port)
+        run_id = run_id_in(container.labels[LABEL])
+        known = self._keys.known_hosts(run_id, container.name)
+        login = Login(
+            addresses=[(self._engine.host or LOCALHOST, container.ssh_port)],
+            key=self._keys.pair(run_id),
+            hosts=KnownHosts(known, read_fingerprints=lambda: self._host_keys.fingerprints(container.name)),
+            user=self.login,
+        )
+        return SshRemote(login, root=BOX, env={}, is_gone=lambda: self._find_owned(container.name) is None)
 
     def destroy(self, instance_id: str) -> None:
         """Remove the container, its volumes and its network."""
@@ -177,13 +188,6 @@ class DockerProvider:
         made = self._engine.networks(f"{OWNER}={read_owner_id(self._state)}")
         return any(network.name == name for network in made)
 
-    def _find_created(self, name: str) -> Instance:
-        """Return the new container as it is listed."""
-        try:
-            return next(found for found in self.instances() if found.id == name)
-        except (StopIteration, UnreachableError) as error:
-            raise UncertainError(f"container {name} was created, but cannot be found") from error
-
     def _find_owned(self, name: str) -> Container | None:
         """Return the container if this ledger owns it. Docker also resolves ids and prefixes as names."""
         container = self._engine.container(name) if _NAME.fullmatch(name) else None
@@ -195,17 +199,6 @@ class DockerProvider:
         with suppress(ProviderError):
             return self._engine.log(container.name)
         return ""
-
-    def _shell(self, container: Container, port: int) -> Remote:
-        run_id = run_id_in(container.labels[LABEL])
-        known = self._keys.known_hosts(run_id, container.name)
-        login = Login(
-            addresses=[(self._engine.host or LOCALHOST, port)],
-            key=self._keys.pair(run_id),
-            hosts=KnownHosts(known, read_fingerprints=lambda: self._host_keys.fingerprints(container.name)),
-            user=self.login,
-        )
-        return SshRemote(login, root=BOX, env={}, is_gone=lambda: self._find_owned(container.name) is None)
 
 
 def _instance(container: Container) -> Instance:

@@ -21,7 +21,6 @@ _USUAL_START_S = 300.0
 """Seconds from the rental within which most machines start."""
 OFFLINE_S = 300.0
 """Seconds after which an offline host with an unreachable box counts as lost; it may reboot before that."""
-_CLOCK_SKEW_S = 60.0
 
 
 def fault(row: InstanceRow) -> ProviderError | None:
@@ -81,7 +80,7 @@ def stop_error(row: InstanceRow, *, credit_usd: float, now: float) -> ProviderEr
             hint="add some at https://cloud.vast.ai/billing/",
             cause=Cause.PROVIDER,
         )
-    if 0 < row.end_date <= now + _CLOCK_SKEW_S:
+    if 0 < row.end_date <= now + 60.0:
         why, cause = f"machine {row.machine_id} is gone: its host's contract ended", Cause.LOST
     # After the contract: a bid on a host that leaves was not outbid, and a higher one would not help.
     elif row.is_bid:

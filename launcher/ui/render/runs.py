@@ -81,7 +81,13 @@ def run_text(detail: RunDetail, now: float, width: int | None = None) -> str:
         )
     ]
     if detail.nodes:
-        parts.append(nodes_table(row, width))
+        cells = [
+            (str(one.node), one.phase.value, one.instance_id or "-", one.host or "-", usd(one.usd_per_hour))
+            for one in row.machines
+        ]
+        parts.append(
+            table(("NODE", "PHASE", "MACHINE", "HOST", "$/H"), cells, right=(0, 4), cut=(3, 2), width=width)
+        )
     ranks = [one.box_status.ranks for one in (detail, *detail.nodes) if one.box_status is not None]
     if any(ranks):
         parts.append(_ranks([rank for those in ranks for rank in those]))
@@ -92,15 +98,6 @@ def run_text(detail: RunDetail, now: float, width: int | None = None) -> str:
         )
         parts.append("\n".join(short(line, width) for line in lines))
     return "\n\n".join(parts)
-
-
-def nodes_table(row: RunRow, width: int | None = None) -> str:
-    """Write a line for each machine of a run on several nodes."""
-    cells = [
-        (str(one.node), one.phase.value, one.instance_id or "-", one.host or "-", usd(one.usd_per_hour))
-        for one in row.machines
-    ]
-    return table(("NODE", "PHASE", "MACHINE", "HOST", "$/H"), cells, right=(0, 4), cut=(3, 2), width=width)
 
 
 def progress_of(run: Run) -> str:

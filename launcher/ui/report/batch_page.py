@@ -42,7 +42,6 @@ _MAX_KEYS = 10
 """Maximum number of parameters with a column."""
 _SHADES = 5
 """Number of shades of the curves, from the best fifth of the points to the worst."""
-_STATES = {True: "running", False: "waiting"}
 
 
 AddressOf = Callable[[Run], str | None]
@@ -153,7 +152,7 @@ def _are_numbers(report: BatchReport, key: str) -> bool:
 
 
 def _state(row: PointResult) -> str:
-    return str(row.verdict) if row.verdict else _STATES[row.run is not None]
+    return str(row.verdict) if row.verdict else "waiting" if row.run is None else "running"
 
 
 def _linked(run: Run, address_of: AddressOf) -> Html | str:

@@ -19,7 +19,6 @@ _MAX_UNKNOWN = 24
 _OF_ONE_GPU = re.compile(r"gpu(0|[1-9][0-9]{0,2})_(load|power_w|memory_mib|temperature_c)")
 _MAX_GPU_POINTS = 60
 """Maximum points of the curve of one of several GPUs."""
-_UNITS = ((1e12, 1e12, "T"), (1e9, 1e9, "G"), (1e6, 1e6, "M"), (1e4, 1e3, "k"))
 _MIN_LOG_RATIO = 20.0
 """Ratio of the largest to the smallest positive value from which an axis is logarithmic."""
 
@@ -145,7 +144,7 @@ def wants_logarithm(values: Sequence[float]) -> bool:
 
 def _count_text(steps: float) -> str:
     """Write `1,500`, `20k`, `3.5M`."""
-    for min_steps, size, unit in _UNITS:
+    for min_steps, size, unit in ((1e12, 1e12, "T"), (1e9, 1e9, "G"), (1e6, 1e6, "M"), (1e4, 1e3, "k")):
         if steps >= min_steps:
             return f"{steps / size:.4g}{unit}"
     return f"{steps:,.0f}"

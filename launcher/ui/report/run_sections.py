@@ -126,16 +126,14 @@ def _error_in(lines: Sequence[LogLine], explanation: Explanation) -> LogLine | N
     sources = [f"rank{rank}"] if rank is not None else []
     for source in (*sources, *([failed] if failed else []), ""):
         if error := first_error(lines, source):
-            return _raised(error)
+            # The exception is the first unindented line after an indented one.
+            if not error[0].text.startswith("Traceback"):
+                return error[0]
+            pairs = pairwise(error)
+            return next(
+                (after for line, after in pairs if line.text[:1] == " " and after.text[:1] != " "), error[0]
+            )
     return None
-
-
-def _raised(error: Sequence[LogLine]) -> LogLine:
-    """Return the exception of a traceback: the first unindented line after an indented one."""
-    if not error[0].text.startswith("Traceback"):
-        return error[0]
-    pairs = pairwise(error)
-    return next((after for line, after in pairs if line.text[:1] == " " and after.text[:1] != " "), error[0])
 
 
 def _block(lines: Sequence[LogLine], marked: int | None, title: str) -> Html:

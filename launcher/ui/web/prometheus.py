@@ -73,13 +73,6 @@ class PrometheusExporter:
     def collect(self) -> Iterator[Any]:
         """Yield the metrics that are read at each scrape, as prometheus_client asks for them."""
         yield self._gauge("vastrun_driven", "Runs and batches driven by this server.", "kind", self._driven())
-        yield from self._of_waits(self._waits())
-        totals = self._read()
-        yield self._gauge("vastrun_ledger_up", "1 if the ledger could be read.", "", {"": int(bool(totals))})
-        if totals is not None:
-            yield from self._of_ledger(totals)
-
-    def _of_waits(self, totals: Mapping[tuple[str, str], WaitTotal]) -> Iterator[Any]:
         labels = ("provider", "call")
         waits = self._core.CounterMetricFamily(
             "vastrun_rate_limit_waits", "Calls that waited for a rate limit.", labels=labels
@@ -87,11 +80,15 @@ class PrometheusExporter:
         seconds = self._core.CounterMetricFamily(
             "vastrun_rate_limit_wait_seconds", "Seconds that calls waited for a rate limit.", labels=labels
         )
-        for names, total in totals.items():
+        for names, total in self._waits().items():
             waits.add_metric(names, total.waits)
             seconds.add_metric(names, total.seconds)
         yield waits
         yield seconds
+        totals = self._read()
+        yield self._gauge("vastrun_ledger_up", "1 if the ledger could be read.", "", {"": int(bool(totals))})
+        if totals is not None:
+            yield from self._of_ledger(totals)
 
     def _of_ledger(self, totals: LedgerTotals) -> Iterator[Any]:
         runs = self._core.GaugeMetricFamily("vastrun_open_runs", "Open runs.", labels=("provider", "phase"))

@@ -28,7 +28,6 @@ from vastrun.launcher.ui.report.run_page import run_page
 LOOPBACK = "127.0.0.1"
 _TIMEOUT_S = 10.0
 """Seconds of silence after which a connection is closed."""
-_MAX_ADDRESS_CHARACTERS = 1000
 _HEADERS: Mapping[str, str] = {
     "Cache-Control": "no-store",
     # Each page has its own, stricter policy by hashes; this one is for other responses, and against frames.
@@ -149,7 +148,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _parts(self) -> Sequence[str] | None:
         """Return the path segments after the token, or all if a header has it; None: it is wrong."""
-        if len(self.path) > _MAX_ADDRESS_CHARACTERS:
+        if len(self.path) > 1000:
             return None
         parts = urlsplit(self.path).path.removeprefix("/").split("/")
         scheme, _, token = self.headers.get("Authorization", "").partition(" ")

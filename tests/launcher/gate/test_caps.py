@@ -36,8 +36,6 @@ BESIDE: Mapping[str, str] = {
     "providers/vast/market.py: _MAX_OFFERS": "asked for",
     "providers/vast/offers.py: _MAX_REASON": "as shown",
     "providers/vast/offers.py: _MAX_REASONS": "as shown",
-    "ssh/remote.py: _MAX_TRIES": "of our own retries",
-    "ssh/transfers.py: _MAX_BLOCK_DIGITS": "of a line within REPLY_BYTES",
     "ssh/transfers.py: _MAX_DISCARDED_BYTES": "of a response to our own request",
     "ssh/transfers.py: _MAX_SIZE_DIGITS": "of a line within REPLY_BYTES",
 }
