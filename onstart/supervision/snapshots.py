@@ -14,12 +14,19 @@ import time
 from collections import defaultdict, deque
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from stat import S_IMODE, S_ISDIR, S_ISLNK
 
 from vastrun.contract import layout
-from vastrun.contract.checkpoint_folder import CheckpointFolder, checksum_file, name_of, newest_first, step_of
+from vastrun.contract.checkpoint_folder import (
+    CheckpointFolder,
+    checksum_file,
+    name_of,
+    newest_first,
+    sha256_of,
+    step_of,
+)
 from vastrun.contract.job import Job, JobCheckpoints, matching_paths
 from vastrun.contract.outcome import FileChecksum
 from vastrun.contract.records import parse_json, read_small, write_json
@@ -69,8 +76,8 @@ class Snapshots:
     """At the last look between two saves."""
     _known: dict[str, Key] = field(default_factory=dict)
     """Of the newest snapshot, or of the beginning: what differs from it is news."""
-    _stored: dict[str, tuple[Key, FileChecksum]] = field(default_factory=dict)
-    """Files of the newest snapshot."""
+    _stored: dict[str, tuple[Key, str]] = field(default_factory=dict)
+    """Files of the newest snapshot, with their checksums."""
     _linked: dict[int, dict[FileId, tuple[str, Key]]] = field(default_factory=dict)
     """By snapshot: inodes of which it has links, with name and key."""
     _stored_at: float = float("-inf")
@@ -91,7 +98,7 @@ class Snapshots:
 
     @property
     def folder(self) -> CheckpointFolder:
-        path, kept = self.box / layout.CHECKPOINTS, frozenset((self._calm_step,))
+        path, kept = self.box / layout.CHECKPOINTS, frozenset((self._calm_step, self._step))
         return CheckpointFolder(path=path, keep=2, keep_best=False, keep_steps=kept)
 
     def begin(self, *, is_restored: bool = False) -> None:
@@ -192,7 +199,7 @@ class Snapshots:
         try:
             self._take(taken, look, part, linked)
             self._check_unchanged(look)
-            for name in [n for n in look.ways if n in taken and not (part / FILES / n).exists()]:
+            for name in [n for n in look.ways if n in taken and not os.path.lexists(f"{part}/{FILES}/{n}")]:
                 del taken[name]  # a journal ends with its transaction
             sums = {n: self._sum(n, state, part, linked) for n, state in taken.items() if state.is_file}
             self._write_state(part, taken, resume, is_calm=is_calm)
@@ -204,7 +211,7 @@ class Snapshots:
             raise NoSnapshotError(str(error)) from error
         self._step, self._calm_step = step, step if is_calm else self._calm_step
         self._known = _keys_of(look.files)
-        self._stored = {n: (taken[n].key, each) for n, each in sums.items() if look.way(n) != "mapped"}
+        self._stored = {n: (taken[n].key, each.sha256) for n, each in sums.items() if look.way(n) != "mapped"}
         self._linked[step] = linked
         self.say(f"snapshot {name_of(step)}: {len(sums)} files, {size / 1e6:.1f} MB")
 
@@ -222,8 +229,8 @@ class Snapshots:
                 Path(folder).mkdir(parents=True, exist_ok=True)
             known, way = self._stored.get(name), look.way(name)
             if known is not None and known[0] == state.key and _link(f"{former}/{name}", target):
-                if state.inode in self._linked.get(self._step, {}):
-                    linked[state.inode] = (name, state.key)
+                if (link := self._linked.get(self._step, {}).get(state.inode)) is not None:
+                    linked[state.inode] = link
             elif way == "database":
                 held += [name.removesuffix("-wal").removesuffix("-journal")]
             elif (way == "link" or (way is None and not self._watch.is_rewritten(name, state))) and _link(
@@ -267,10 +274,12 @@ class Snapshots:
         if self.is_stopping():
             raise NoSnapshotError("its time is over")
         if known is not None and known[0] == state.key:
-            return known[1]
-        path = part / FILES / name
-        found = replace(checksum_file(path), path=f"{FILES}/{name}")
-        if state.inode in linked and FileState.of(path.stat()).key != state.key:
+            return FileChecksum(path=f"{FILES}/{name}", size=state.size, sha256=known[1])
+        path = f"{part}/{FILES}/{name}"
+        with open(path, "rb") as file:  # noqa: PTH123 (of many files)
+            found = FileChecksum(path=f"{FILES}/{name}", sha256=sha256_of(file), size=file.tell())
+            is_other = state.inode in linked and FileState.of(os.fstat(file.fileno())).key != state.key
+        if is_other:
             self._watch.in_place.add(series_of(name))
             raise NoSnapshotError(f"{name} was overwritten in place")
         return found
