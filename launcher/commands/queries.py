@@ -57,6 +57,7 @@ from vastrun.launcher.ports import Ledger
 if TYPE_CHECKING:
     from vastrun.launcher.core.job import JobSpec
 
+_DOWNLOADED = re.compile(r"checkpoint ((step-\d+) (?:downloaded|usable), [^;]*)")
 _MISSING = re.compile(
     r"No such file or directory: '([^'\0]{1,300})'|No such file or directory: \"([^\"\0]{1,300})\""
 )
@@ -158,6 +159,8 @@ class Explanation:
     """Sentence on a machine that trained far below its kind's speed; empty: it did not."""
     not_shipped: str = ""
     """A file that its program missed, and why it was not uploaded; empty: none is known."""
+    home: str = ""
+    """The newest checkpoint that was downloaded before the outputs, and its age; empty: none, or they are."""
 
     @property
     def stages(self) -> Sequence[StageCost]:
@@ -307,7 +310,19 @@ def explain(ledger: Ledger, run: Run, now: float) -> Explanation:
         steps=outputs.steps(),
         left_out=outputs.left_out(),
         not_shipped=missing_file(run),
+        home="" if outcome else _home(events, run.ended_at, now, outputs.incoming),
     )
+
+
+def _home(events: Sequence[Event], ended_at: float | None, now: float, incoming: str) -> str:
+    """Describe the newest checkpoint here, and name one that is not whole. `incoming`: being downloaded."""
+    for event in reversed(events):
+        if found := _DOWNLOADED.match(event.text):
+            minutes = ((ended_at or now) - event.at) / 60
+            when = f"{minutes:.0f} min {'before the run ended' if ended_at else 'ago'}"
+            newer = f"; {incoming} is not whole" if incoming not in ("", found[2]) else ""
+            return f"{found[1]}, {when}{newer}"
+    return f"no checkpoint; {incoming} is not whole" if incoming else ""
 
 
 def _idle_gpus(outcome: Outcome | None, events: Sequence[Event]) -> str:

@@ -55,6 +55,7 @@ def explanation_text(explanation: Explanation, width: int | None = None) -> str:
         facts(
             [
                 ("outputs", run.out_dir),
+                ("here", explanation.home),
                 ("left out", left_out_lines(explanation.left_out)),
                 (
                     "try",
