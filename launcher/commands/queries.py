@@ -52,6 +52,7 @@ from vastrun.launcher.ports import Ledger
 if TYPE_CHECKING:
     from vastrun.launcher.core.job import CodeRecord, JobSpec
 
+_DOWNLOADED = re.compile(r"checkpoint ((step-\d+) (?:downloaded|usable), [^;]*)")
 _MISSING = re.compile(
     r"No such file or directory: '([^'\0]{1,300})'|No such file or directory: \"([^\"\0]{1,300})\""
 )
@@ -155,6 +156,8 @@ class Explanation:
     """A file that its program missed, and why it was not uploaded; empty: none is known."""
     code: CodeRecord | None = None
     """The code that was shipped; None: it had none, or nothing was downloaded."""
+    home: str = ""
+    """The newest checkpoint that was downloaded before the outputs, and its age; empty: none, or they are."""
 
     @property
     def stages(self) -> Sequence[StageCost]:
@@ -301,7 +304,19 @@ def explain(ledger: Ledger, run: Run, now: float) -> Explanation:
         left_out=outputs.left_out(),
         not_shipped=missing_file(run),
         code=outputs.code(),
+        home="" if outcome else _home(events, run.ended_at, now, outputs.incoming),
     )
+
+
+def _home(events: Sequence[Event], ended_at: float | None, now: float, incoming: str) -> str:
+    """Describe the newest checkpoint here, and name one that is not whole. `incoming`: being downloaded."""
+    for event in reversed(events):
+        if found := _DOWNLOADED.match(event.text):
+            minutes = ((ended_at or now) - event.at) / 60
+            when = f"{minutes:.0f} min {'before the run ended' if ended_at else 'ago'}"
+            newer = f"; {incoming} is not whole" if incoming not in ("", found[2]) else ""
+            return f"{found[1]}, {when}{newer}"
+    return f"no checkpoint; {incoming} is not whole" if incoming else ""
 
 
 def _idle_gpus(outcome: Outcome | None, events: Sequence[Event]) -> str:

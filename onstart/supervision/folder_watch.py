@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import sys
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping
@@ -56,16 +57,18 @@ class FileState(NamedTuple):
     mtime_ns: int
     ctime_ns: int
     inode: FileId
+    key: Key
+    """What changes when the file is written or replaced. Our own links change its ctime."""
 
     @classmethod
-    def of(cls, stat: os.stat_result) -> FileState:
-        inode = (stat.st_dev, stat.st_ino)
-        return cls(stat.st_mode, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns, inode)
-
-    @property
-    def key(self) -> Key:
-        """Return what changes when the file is written or replaced. Our own links change its ctime."""
-        return (self.mode,) if S_ISDIR(self.mode) else (self.mode, self.size, self.mtime_ns, *self.inode)
+    def of(cls, stat: os.stat_result, former: FileState | None = None) -> FileState:
+        """Return the state, which shares memory with an equal `former` one: there may be 50,000."""
+        mode, size, mtime_ns, inode = stat.st_mode, stat.st_size, stat.st_mtime_ns, (stat.st_dev, stat.st_ino)
+        key = (mode,) if S_ISDIR(mode) else (mode, size, mtime_ns, *inode)
+        if former is not None and former.key == key:
+            is_same = former.ctime_ns == stat.st_ctime_ns
+            return former if is_same else former._replace(ctime_ns=stat.st_ctime_ns)
+        return cls(mode, size, mtime_ns, stat.st_ctime_ns, inode, key)
 
     @property
     def is_file(self) -> bool:
@@ -218,14 +221,16 @@ class FolderWatch:
         for place in (layout.CODE, layout.OUTPUTS):
             search = walk(self.box / place, self.box, self.job)
             for name, stat in search.entries():
-                state, path = FileState.of(stat), f"{place}/{name}"
+                path = sys.intern(f"{place}/{name}")
+                former = self.last.files.get(path)
+                state = FileState.of(stat, former)
                 # Without a record nobody knows what of the code is the program's.
                 is_own = place != layout.CODE or (before is not None and before.has_changed(name, stat))
                 if not (is_own if state.is_file else S_ISLNK(state.mode) or S_ISDIR(state.mode)):
                     continue
                 parts = path.split("/")
                 is_short = len(os.fsencode(path)) < _MAX_PATH_BYTES and len(parts) < _MAX_FOLDERS
-                if is_short and all(map(layout.should_download, parts)):
+                if former is not None or (is_short and all(map(layout.should_download, parts))):
                     found[path] = state
                 else:
                     self.report(f"snapshot: {printable(path)} has a name that is not downloaded")
@@ -282,8 +287,10 @@ class FolderWatch:
     def _grows(self, name: str, state: FileState, now: float) -> bool:
         """Tell whether it is a log: it became only longer, for as long as no save takes."""
         seen = self._growth.get(name)
+        before = self.last.files.get(name)
+        if seen is None and before is not None and before.size != state.size:
+            seen = Growth(before.inode, now, now, before.size, before.size, b"")
         if seen is None:  # most files do not change again: their ends are not read
-            self._growth[name] = Growth(state.inode, now, now, state.size, state.size, b"")
             return False
         if (seen.inode, seen.size) != (state.inode, state.size):
             with suppress(OSError), (self.box / name).open("rb") as file:

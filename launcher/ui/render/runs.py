@@ -300,6 +300,8 @@ class ExplanationDocument(Document):
     """Sentence on a machine that trained far below its kind's speed; empty if it did not."""
     steps: Sequence[StepEnd]
     """Downloaded records of the steps on its machine."""
+    home: str
+    """The newest checkpoint that was downloaded before the outputs, and its age; empty if there is none."""
     left_out: LeftOutFiles
     """Files of its program that are not on this computer."""
     next: str | None

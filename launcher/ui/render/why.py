@@ -56,6 +56,7 @@ def explanation_text(explanation: Explanation, width: int | None = None) -> str:
             [
                 ("outputs", run.out_dir),
                 ("code", code_text(explanation.code)),
+                ("here", explanation.home),
                 ("left out", left_out_lines(explanation.left_out)),
                 (
                     "try",
