@@ -52,12 +52,19 @@ ENDS = {
     "a word that a signal has, too": ("raise ValueError('the signal is too short for SIGMA')", "error"),
 }
 RUNS = "import subprocess as s; s.run(['{python}', '{program}'], check=True)"
+CHILD = (
+    "import multiprocessing, runpy, sys; "
+    "child = multiprocessing.get_context('{how}').Process(target=runpy.run_path, args=['{{program}}']); "
+    "child.start(); child.join(); sys.exit(child.exitcode)"
+)
 HOOKS = "import sys, runpy; sys.excepthook = print; runpy.run_path('{program}')"
 STARTS = {
     "itself": "exec {python} {program}",
     "a shell with a pipe": "set -o pipefail; {python} {program} | cat; exit $?",
     "a launcher": f'exec {{python}} -c "{RUNS}"',
     "a hook of its own": f'exec {{python}} -c "{HOOKS}"',
+    "a fork of multiprocessing": f'exec {{python}} -c "{CHILD.format(how="fork")}"',
+    "a spawn of multiprocessing": f'exec {{python}} -c "{CHILD.format(how="spawn")}"',
 }
 
 
