@@ -84,6 +84,10 @@ class Uncaught:
     traceback: str
     chain: tuple[Link, ...]
     """From the first exception, which caused the others."""
+    module: str = ""
+    """Name of the module that raised the first exception."""
+    torch_cuda: Optional[str] = None  # noqa: UP045 - evaluated by Python 3.9, too
+    """CUDA version of the torch that the process used; None: it used none, or one without CUDA."""
 
     @property
     def reason(self) -> Reason:

@@ -71,6 +71,27 @@ def test_a_reason_needs_a_measurement(
     assert Outcome.from_json(told.to_json()) == told
 
 
+@pytest.mark.parametrize(
+    ("module", "torch", "driver", "reason"),
+    [
+        ("torch.cuda", "13.0", "12.8", "device"),
+        ("torch.cuda", "13.0", "13.0", "error"),
+        ("torch.cuda", "12.8", "12.4", "error"),  # within a major version it works
+        ("torch.cuda", "13.0", "", "error"),
+        ("torch.cuda", "no number", "12.8", "error"),
+        ("__main__", "13.0", "12.8", "error"),
+    ],
+)
+def test_a_driver_is_too_old_where_the_programs_torch_failed_to_use_it(
+    box: Path, module: str, torch: str, driver: str, reason: str
+) -> None:
+    raised(box, 0, *NO_GPU, module=module, torch_cuda=torch)
+    reading = MachineReading(at=11.0, gpu_faults=(), driver_cuda=driver)
+    told = outcome(box, replace(exits(1), reading=reading))
+    assert told.reason == reason
+    assert ("the driver supports CUDA 12.8, and this torch needs 13.0" in told.detail) is (reason == "device")
+
+
 @pytest.mark.parametrize(("at", "reason"), [(205.0, "oom"), (205.1, "error"), (80.0, "oom"), (79.9, "error")])
 def test_what_was_measured_counts_from_5_seconds_before_until_120_seconds_after(
     box: Path, at: float, reason: str
