@@ -112,7 +112,7 @@ if hasattr(sys, "addaudithook"):
     sys.addaudithook(_watch)
     os.register_at_fork(after_in_child=_watch_child)
     if "--multiprocessing-fork" in getattr(sys, "argv", ()):  # another way than to fork
-        import multiprocessing.process
+        import multiprocessing.process  # noqa: F401 - it is needed at once in any case
 
         _watch_child()
 if __name__ == "sitecustomize":

@@ -57,6 +57,11 @@ class MachineReadings:
         self._kills.look()
         self._disks = {place: _measured(place, disk) for place, disk in self._disks.items()}
 
+    @property
+    def was_full(self) -> bool:
+        """Tell whether a file system was seen full."""
+        return any(disk.full_at is not None for disk in self._disks.values())
+
     def take(self) -> MachineReading:
         """Measure the machine, within 3 seconds."""
         self.look()
