@@ -84,8 +84,10 @@ def _watch_child() -> None:
         def run_and_record() -> None:
             try:
                 run()
-            except Exception as error:
-                _watch("sys.excepthook", (None, None, error))
+            except BaseException as error:
+                # torch's spawn exits with 1 while it handles the error.
+                handled = (error.code and error.__context__) if isinstance(error, SystemExit) else error
+                _watch("sys.excepthook", (None, None, handled))
                 raise
 
         process.run = run_and_record

@@ -35,7 +35,7 @@ _REASON_OF_NAME: Mapping[str, Reason] = {
     "DistBackendError": "communication",
 }
 """Reasons by the name of a class or of one of its bases."""
-_NETWORK_NAMES = frozenset({"gaierror", "ConnectionError", "TimeoutError", "timeout"})
+_NETWORK_NAME = re.compile(r"[Cc]onnect|[Tt]imeout|gaierror|URLError")
 _BY_SIGNAL = (
     rf"\b(?:{'|'.join(signal.Signals.__members__)})\b|\bby signal\b|\bsignal:? \d|terminated abruptly"
     r"|exited unexpectedly|exit ?(?:code|status)\W{1,4}(?:-\d|1(?:2[89]|3\d|4\d)\b)"
@@ -97,7 +97,7 @@ class Uncaught:
     @property
     def is_of_the_network(self) -> bool:
         """Tell whether a connection failed, or a name did not resolve."""
-        return any(not _NETWORK_NAMES.isdisjoint(link.names) for link in self.chain)
+        return any(_NETWORK_NAME.search(name) for link in self.chain for name in link.names)
 
     @property
     def line(self) -> str:
@@ -122,11 +122,16 @@ def uncaught_of(box: Path, rank: int, pid: int, ended_at: float) -> Uncaught | N
     recent = [each for each in _records(box, rank) if abs(ended_at - each.at) <= RECENT_S]
     own = next((each for each in recent if each.pid == pid), None)
     below = [each for each in recent if each.pid != pid]
-    if own is not None and not (below and _OF_A_PROCESS.search(own.chain[-1].text)):
+    if own is not None and not (below and _is_of_a_process(own.chain[-1])):
         return own
     if own is not None and own.reason != "error":
         below.append(own)  # it names the signal that ended one, which left no record itself
     return min(below, key=lambda each: (each.reason == "communication", each.at), default=own)
+
+
+def _is_of_a_process(link: Link) -> bool:
+    """Tell whether an exception is about the end of another process. `ProcessException`: of torch's spawn."""
+    return "ProcessException" in link.names or _OF_A_PROCESS.search(link.text) is not None
 
 
 def _records(box: Path, rank: int) -> Iterator[Uncaught]:

@@ -221,7 +221,9 @@ def test_a_snapshot_proves_nothing_where_the_disk_was_full_and_the_program_print
     spec = replace(command_job(), ranks=2)
     assert assess_run(found, spec).cause is None
     assert found.outcome is not None
-    printed = replace(found, outcome=replace(found.outcome, printed_errors=("rank 0 printed 3 traceback(s)",)))
+    printed = replace(
+        found, outcome=replace(found.outcome, printed_errors=("rank 0 printed 3 traceback(s)",))
+    )
     assessment = assess_run(printed, spec)
     assert assessment.cause is Cause.CONTRADICTION
     assert "may lack what the program could not write: the disk was full" in assessment.detail

@@ -1,9 +1,7 @@
 """What the measurements of a machine prove about a failure, in their order."""
 
 import os
-import shutil
 import socket
-import subprocess
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -207,44 +205,3 @@ def test_a_gpu_is_the_machines_fault_only_where_it_no_longer_responds(
     assert ("GPU 0000:3B:00.0 is lost" in told.detail) is is_lost
     assert told.reading is not None
     assert bool(told.reading.gpu_faults) is is_lost
-
-
-NAMESPACE = ("unshare", "--map-root-user", "--mount", "--net", "bash", "-c")
-SMALL = 'mkdir "$VASTRUN_BOX/small"; mount -t tmpfs -o size=2m t "$VASTRUN_BOX/small"; '
-SMALL_DISK = (
-    SMALL + 'cd "$VASTRUN_BOX"; mkdir -p run/outputs small/u small/w; '
-    "mount -t overlay -o lowerdir=run/outputs,upperdir=small/u,workdir=small/w o run/outputs; "
-)
-FILLS = """
-    import os
-    from pathlib import Path
-    full = Path(os.environ["{}"], "x")
-    try:
-        full.write_bytes(bytes(4_000_000))
-    finally:
-        {}
-"""
-IN_TMP = SMALL + 'export TMPDIR="$VASTRUN_BOX/small"; '
-
-
-@pytest.mark.integration
-@pytest.mark.parametrize(
-    ("before", "place", "then", "reason"),
-    [
-        (IN_TMP, "TMPDIR", "pass", "oom"),
-        (SMALL_DISK, "VASTRUN_OUTPUTS", "pass", "disk"),
-        (SMALL_DISK, "VASTRUN_OUTPUTS", "full.unlink()", "disk"),
-        # As the writer of a checkpoint does: its own error hides that of the disk.
-        (SMALL_DISK, "VASTRUN_OUTPUTS", "raise RuntimeError('unexpected pos 704')", "disk"),
-    ],
-)
-def test_a_file_system_that_is_really_full_is_named(
-    tmp_path: Path, before: str, place: str, then: str, reason: str
-) -> None:
-    if shutil.which("unshare") is None or subprocess.run([*NAMESPACE, "true"], check=False).returncode:
-        pytest.skip("no user namespaces here")
-    within = (*NAMESPACE, f'{before}exec "$@"', "bash")
-    run = Launched(tmp_path / "box", FILLS.format(place, then), beating=False, ranks=1, within=within)
-    told = run.outcome()
-    assert told.reason == reason
-    assert "0.0021 GB" in told.detail

@@ -124,6 +124,20 @@ def test_of_the_processes_of_a_launcher_the_first_that_failed_by_itself_is_told(
     assert found.line == "RuntimeError: own fault"
 
 
+@pytest.mark.parametrize("code", [0, 1])
+def test_a_child_that_exits_while_it_handles_its_error_has_failed_by_that(tmp_path: Path, code: int) -> None:
+    program = (
+        "import multiprocessing\n"
+        "def child():\n"
+        "    try: 1 / 0\n"
+        f"    except ZeroDivisionError: sys.exit({code})\n"
+        "process = multiprocessing.get_context('fork').Process(target=child)\n"
+        "process.start(); process.join(); sys.exit(1)"
+    )
+    found = ran(tmp_path, STARTS["itself"], program)
+    assert (found.line if found else "") == ("ZeroDivisionError: division by zero" if code else "")
+
+
 def test_of_victims_of_a_killed_process_that_of_their_launcher_is_told(tmp_path: Path) -> None:
     program = (
         "if len(sys.argv) == 1:\n"
