@@ -52,14 +52,10 @@ class MachineReadings:
             {**self._gpus, **{host: partial(_connect, host) for host in _hosts(job, environ)}}
         )
 
-    def look(self) -> None:
-        """Note what may have passed when a process has ended; call it about every second."""
+    def look(self) -> bool:
+        """Note what may have passed when a process has ended, every second; tell whether a disk was full."""
         self._kills.look()
         self._disks = {place: _measured(place, disk) for place, disk in self._disks.items()}
-
-    @property
-    def was_full(self) -> bool:
-        """Tell whether a file system was seen full."""
         return any(disk.full_at is not None for disk in self._disks.values())
 
     def take(self) -> MachineReading:

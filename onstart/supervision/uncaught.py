@@ -40,8 +40,8 @@ _BY_SIGNAL = (
     rf"\b(?:{'|'.join(signal.Signals.__members__)})\b|\bby signal\b|\bsignal:? \d|terminated abruptly"
     r"|exited unexpectedly|exit ?(?:code|status)\W{1,4}(?:-\d|1(?:2[89]|3\d|4\d)\b)"
 )
-_OF_A_PROCESS = re.compile(rf"{_BY_SIGNAL}|\bexit ?(?:code|status)\b", re.IGNORECASE)
-"""Matches the text of an error about the end of another process."""
+_OF_A_PROCESS = re.compile(rf"{_BY_SIGNAL}|\bexit ?(?:code|status)\b|\bProcess\w*Exception\b", re.IGNORECASE)
+"""Matches type and text of an error about the end of another process; ProcessRaisedException is torch's."""
 _REASON_OF_TEXT: Mapping[Reason, re.Pattern[str]] = {
     # The program asked for what cannot work: on another machine it would fail again.
     "error": re.compile(r"\binvalid usage\b"),
@@ -122,16 +122,11 @@ def uncaught_of(box: Path, rank: int, pid: int, ended_at: float) -> Uncaught | N
     recent = [each for each in _records(box, rank) if abs(ended_at - each.at) <= RECENT_S]
     own = next((each for each in recent if each.pid == pid), None)
     below = [each for each in recent if each.pid != pid]
-    if own is not None and not (below and _is_of_a_process(own.chain[-1])):
+    if own is not None and not (below and _OF_A_PROCESS.search(own.chain[-1].text)):
         return own
     if own is not None and own.reason != "error":
         below.append(own)  # it names the signal that ended one, which left no record itself
     return min(below, key=lambda each: (each.reason == "communication", each.at), default=own)
-
-
-def _is_of_a_process(link: Link) -> bool:
-    """Tell whether an exception is about the end of another process. `ProcessException`: of torch's spawn."""
-    return "ProcessException" in link.names or _OF_A_PROCESS.search(link.text) is not None
 
 
 def _records(box: Path, rank: int) -> Iterator[Uncaught]:

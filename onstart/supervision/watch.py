@@ -77,8 +77,7 @@ def run_ranks(
         gpus=IdleGpuWatch(NvidiaSmi()) if job.gpus else None,
     )
     watch.until_over()
-    watch.readings.look()
-    watch.take_reading(has_failed=bool(launch.agent.poll()) or watch.readings.was_full)
+    watch.take_reading(has_failed=readings.look() or bool(launch.agent.poll()))
     agent = launch.end(within_s=5.0)
     log.drain(within_s=DRAIN_S, first=_failed_first(launch.processes()))
     watch.report()

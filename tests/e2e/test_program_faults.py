@@ -7,6 +7,7 @@ import tempfile
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -20,10 +21,10 @@ from tests.e2e.terminal import Terminal
 from tests.emulators.box import Graphics
 from tests.emulators.nvidia_smi import nvidia_smi
 from tests.emulators.vast import VastEmulator
+from tests.waiting import eventually
 
 _TABLE = yaml.safe_load(Path(__file__).with_name("faults.yaml").read_text())
 _SHA256 = hashlib.sha256(b"x").hexdigest()
-_CGROUPS = Path("/sys/fs/cgroup")
 _SETSID = """#!/bin/sh
 case "$*" in *run.sh*) exec unshare --mount {setsid} "$@" ;; esac
 exec {setsid} "$@"
@@ -73,9 +74,17 @@ class _Server(ThreadingHTTPServer):
 
 @pytest.fixture
 def folder() -> Iterator[Path]:
-    """On a disk: a test hides /dev/shm. Its control groups go with it."""
-    with tempfile.TemporaryDirectory(dir="/var/tmp") as folder:
+    """On a disk: a test hides /dev/shm. The control group of its name goes with it."""
+    with tempfile.TemporaryDirectory(dir="/var/tmp", prefix="vastrun-") as folder:
         yield Path(folder)
+    for group in Path("/sys/fs/cgroup").glob(f"*/{Path(folder).name}"):
+        eventually(partial(_is_removed, group))
+
+
+def _is_removed(group: Path) -> bool:
+    with suppress(OSError):  # its last process still ends
+        group.rmdir()
+    return not group.exists()
 
 
 @contextmanager
@@ -116,7 +125,7 @@ def test_a_real_fault_has_its_cause_and_no_good_machine_is_left(
             "resources": {"gpus": 0, "disk_gb": 8},
             "code": {"path": "code"},
             "data": [{"url": url, "path": "x", "max_gb": 1, "sha256": _SHA256}] if "$URL" in program else [],
-            "setup": [setup] if setup else [],
+            "setup": [setup.replace("$GROUP", folder.name)] if setup else [],
             "limits": {"hours": 0.1, "usd": 1},
             "retry": {"host": 1, "communication": 1} if provider == "vast" else {},
             "success": {"exit_code": 0},
@@ -128,9 +137,6 @@ def test_a_real_fault_has_its_cause_and_no_good_machine_is_left(
         runs = terminal.type("status", "--all", "--json").json()["runs"]
         hosts = terminal.type("hosts", "--json").json()["hosts"] if provider == "vast" else []
         terminal.clean()
-    for group in _CGROUPS.glob("*/vastrun-faulty*"):
-        with suppress(OSError):
-            group.rmdir()
     assert {run["cause"] for run in runs} == {cause}, done.err + done.out
     is_of_the_machine = cause == "host"
     assert len(runs) == (2 if is_of_the_machine and provider == "vast" else 1), done.err

@@ -85,8 +85,6 @@ def _measured(reading: MachineReading) -> Iterator[str]:
         yield f"memory: {reading.memory or 'no limit is known'}{killed}"
     if reading.gpu_faults is not None:
         yield f"GPUs: {'; '.join(reading.gpu_faults) or 'all respond, without new errors'}"
-    if reading.driver_cuda:
-        yield f"driver: supports CUDA {reading.driver_cuda}"
     if reading.reachable:
         yield f"network: {', '.join(reading.reachable)} answered"
     if reading.unreachable:
