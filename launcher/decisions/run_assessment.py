@@ -193,7 +193,10 @@ def _snapshots(outcome: Outcome, spec: JobSpec) -> Iterator[Proof]:
         yield Proof(name="continued", holds=True, text=text if first >= restored else f"WARNING: {text}")
     if outcome.checkpoint is not None:
         intact = "is intact" if outcome.checkpoint.intact else "is damaged on the machine"
-        yield Proof(name="snapshot", holds=True, text=f"{outcome.checkpoint.path} {intact}")
+        disks = outcome.reading.file_systems if outcome.reading and outcome.printed_errors else ()
+        full = ", ".join(disk.path for disk in disks if disk.full_at is not None)
+        text = f"may lack what the program could not write: {full} was full" if full else intact
+        yield Proof(name="snapshot", holds=not full, text=f"{outcome.checkpoint.path} {text}")
     elif spec.checkpoints.files is not None:
         text = f"no snapshot was taken, although checkpoints names {spec.checkpoints.files}"
         # What it was restored from is at home.

@@ -43,8 +43,9 @@ _OWN_REASONS: tuple[Reason, ...] = ("data", "diverged", "gate_missed", "stopped"
 _NO_LAST_LINES = (None, 0, *_STOP_EXIT_CODES)
 """Exit codes of ranks that did not fail, or whose failure was not observed."""
 _FATAL = ("SIGILL", "SIGABRT", "SIGBUS", "SIGFPE", "SIGKILL", "SIGSEGV", "SIGTERM")
-_SHELL_SIGNALS = {128 + signal.Signals[name]: name for name in _FATAL}
-"""Exit codes of a shell whose program a signal ended."""
+_NUMBERS = {int(signal.Signals[name]): name for name in _FATAL}
+_SHELL_SIGNALS = {code: name for n, name in _NUMBERS.items() for code in (128 + n, 256 - n)}
+"""Exit codes of a shell whose program a signal ended, and of a Python that exits with that of its child."""
 _UNKNOWN_TIME = 1e11
 """Epoch seconds of an end that was not observed: later than any other, and finite, as supervisors send it as
 JSON."""
@@ -94,7 +95,7 @@ class ObservedLaunch:
     steps_needed: int | None = None
     """Step that every rank must reach for a success, from the job; None: not required."""
     reading: MachineReading | None = None
-    """Measured here once a rank had failed; None: none had."""
+    """Measured here once a rank had failed or a file system was full; None: neither."""
     idle_gpus: IdleGpus | None = None
     """Longest period in which the GPUs here worked less than half of the time; None: none was seen."""
     this_node: ThisNode = field(default_factory=ThisNode)

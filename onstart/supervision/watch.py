@@ -77,7 +77,7 @@ def run_ranks(
         gpus=IdleGpuWatch(NvidiaSmi()) if job.gpus else None,
     )
     watch.until_over()
-    watch.take_reading(has_failed=bool(launch.agent.poll()))
+    watch.take_reading(has_failed=readings.look() or bool(launch.agent.poll()))
     agent = launch.end(within_s=5.0)
     log.drain(within_s=DRAIN_S, first=_failed_first(launch.processes()))
     watch.report()
@@ -152,7 +152,7 @@ class Watch:
                 self.log.pump()
 
     def take_reading(self, *, has_failed: bool) -> None:
-        """Measure the machine, once, if a rank failed and was not asked to stop."""
+        """Measure the machine, once, if something failed and no stop was asked for."""
         if has_failed and self.reading is None and self.stopped_at is None:
             self.reading = self.peers.listen_while(self.readings.take)
 

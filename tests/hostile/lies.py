@@ -56,6 +56,7 @@ _READING = {
     "file_systems": [{"path": STEERING, "size": 10**15, "free": 10**15, "full_at": 1e11}],
     "memory": STEERING,
     "gpu_faults": [STEERING],
+    "driver_cuda": STEERING,
     "reachable": [MARKUP],
     "unreachable": [STEERING],
     "processes": [{"pid": 2**32, "parent": 0, "name": STEERING}],

@@ -188,6 +188,8 @@ class MachineReading:
     """Epoch seconds at which it last killed one of this run; None: never, or unknown."""
     gpu_faults: Annotated[tuple[Line, ...], MaxLength(100)] | None = None
     """Faults of the GPUs that the start did not have; None: not measured."""
+    driver_cuda: Name = ""
+    """Newest CUDA that the driver supports; empty: not measured."""
     reachable: Annotated[tuple[Name, ...], MaxLength(16)] = ()
     """Hosts of the run's data, packages and tracker that still answer."""
     unreachable: Annotated[tuple[Name, ...], MaxLength(16)] = ()

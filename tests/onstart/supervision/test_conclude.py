@@ -174,6 +174,8 @@ def test_a_rank_killed_by_the_kernel_ran_out_of_memory(box: Path, code: int) -> 
         (134, "SIGABRT"),
         (135, "SIGBUS"),
         (136, "SIGFPE"),
+        (247, "SIGKILL"),  # of a Python that exits as its child did
+        (245, "SIGSEGV"),
     ],
 )
 def test_what_a_shell_says_of_a_killed_program_counts_as_that_signal(box: Path, code: int, name: str) -> None:

@@ -1,9 +1,7 @@
 """What the measurements of a machine prove about a failure, in their order."""
 
 import os
-import shutil
 import socket
-import subprocess
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -69,6 +67,27 @@ def test_a_reason_needs_a_measurement(
     assert fact in told.detail
     assert told.reading is not None
     assert Outcome.from_json(told.to_json()) == told
+
+
+@pytest.mark.parametrize(
+    ("module", "torch", "driver", "reason"),
+    [
+        ("torch.cuda", "13.0", "12.8", "device"),
+        ("torch.cuda", "13.0", "13.0", "error"),
+        ("torch.cuda", "12.8", "12.4", "error"),  # within a major version it works
+        ("torch.cuda", "13.0", "", "error"),
+        ("torch.cuda", "no number", "12.8", "error"),
+        ("__main__", "13.0", "12.8", "error"),
+    ],
+)
+def test_a_driver_is_too_old_where_the_programs_torch_failed_to_use_it(
+    box: Path, module: str, torch: str, driver: str, reason: str
+) -> None:
+    raised(box, 0, *NO_GPU, module=module, torch_cuda=torch)
+    reading = MachineReading(at=11.0, gpu_faults=(), driver_cuda=driver)
+    told = outcome(box, replace(exits(1), reading=reading))
+    assert told.reason == reason
+    assert ("the driver supports CUDA 12.8, and this torch needs 13.0" in told.detail) is (reason == "device")
 
 
 @pytest.mark.parametrize(("at", "reason"), [(205.0, "oom"), (205.1, "error"), (80.0, "oom"), (79.9, "error")])
@@ -186,44 +205,3 @@ def test_a_gpu_is_the_machines_fault_only_where_it_no_longer_responds(
     assert ("GPU 0000:3B:00.0 is lost" in told.detail) is is_lost
     assert told.reading is not None
     assert bool(told.reading.gpu_faults) is is_lost
-
-
-NAMESPACE = ("unshare", "--map-root-user", "--mount", "--net", "bash", "-c")
-SMALL = 'mkdir "$VASTRUN_BOX/small"; mount -t tmpfs -o size=2m t "$VASTRUN_BOX/small"; '
-SMALL_DISK = (
-    SMALL + 'cd "$VASTRUN_BOX"; mkdir -p run/outputs small/u small/w; '
-    "mount -t overlay -o lowerdir=run/outputs,upperdir=small/u,workdir=small/w o run/outputs; "
-)
-FILLS = """
-    import os
-    from pathlib import Path
-    full = Path(os.environ["{}"], "x")
-    try:
-        full.write_bytes(bytes(4_000_000))
-    finally:
-        {}
-"""
-IN_TMP = SMALL + 'export TMPDIR="$VASTRUN_BOX/small"; '
-
-
-@pytest.mark.integration
-@pytest.mark.parametrize(
-    ("before", "place", "then", "reason"),
-    [
-        (IN_TMP, "TMPDIR", "pass", "oom"),
-        (SMALL_DISK, "VASTRUN_OUTPUTS", "pass", "disk"),
-        (SMALL_DISK, "VASTRUN_OUTPUTS", "full.unlink()", "disk"),
-        # As the writer of a checkpoint does: its own error hides that of the disk.
-        (SMALL_DISK, "VASTRUN_OUTPUTS", "raise RuntimeError('unexpected pos 704')", "disk"),
-    ],
-)
-def test_a_file_system_that_is_really_full_is_named(
-    tmp_path: Path, before: str, place: str, then: str, reason: str
-) -> None:
-    if shutil.which("unshare") is None or subprocess.run([*NAMESPACE, "true"], check=False).returncode:
-        pytest.skip("no user namespaces here")
-    within = (*NAMESPACE, f'{before}exec "$@"', "bash")
-    run = Launched(tmp_path / "box", FILLS.format(place, then), beating=False, ranks=1, within=within)
-    told = run.outcome()
-    assert told.reason == reason
-    assert "0.0021 GB" in told.detail

@@ -52,12 +52,19 @@ ENDS = {
     "a word that a signal has, too": ("raise ValueError('the signal is too short for SIGMA')", "error"),
 }
 RUNS = "import subprocess as s; s.run(['{python}', '{program}'], check=True)"
+CHILD = (
+    "import multiprocessing, runpy, sys; "
+    "child = multiprocessing.get_context('{how}').Process(target=runpy.run_path, args=['{{program}}']); "
+    "child.start(); child.join(); sys.exit(child.exitcode)"
+)
 HOOKS = "import sys, runpy; sys.excepthook = print; runpy.run_path('{program}')"
 STARTS = {
     "itself": "exec {python} {program}",
     "a shell with a pipe": "set -o pipefail; {python} {program} | cat; exit $?",
     "a launcher": f'exec {{python}} -c "{RUNS}"',
     "a hook of its own": f'exec {{python}} -c "{HOOKS}"',
+    "a fork of multiprocessing": f'exec {{python}} -c "{CHILD.format(how="fork")}"',
+    "a spawn of multiprocessing": f'exec {{python}} -c "{CHILD.format(how="spawn")}"',
 }
 
 
@@ -115,6 +122,20 @@ def test_of_the_processes_of_a_launcher_the_first_that_failed_by_itself_is_told(
     found = ran(tmp_path, STARTS["itself"], both)
     assert found is not None
     assert found.line == "RuntimeError: own fault"
+
+
+@pytest.mark.parametrize("code", [0, 1])
+def test_a_child_that_exits_while_it_handles_its_error_has_failed_by_that(tmp_path: Path, code: int) -> None:
+    program = (
+        "import multiprocessing\n"
+        "def child():\n"
+        "    try: 1 / 0\n"
+        f"    except ZeroDivisionError: sys.exit({code})\n"
+        "process = multiprocessing.get_context('fork').Process(target=child)\n"
+        "process.start(); process.join(); sys.exit(1)"
+    )
+    found = ran(tmp_path, STARTS["itself"], program)
+    assert (found.line if found else "") == ("ZeroDivisionError: division by zero" if code else "")
 
 
 def test_of_victims_of_a_killed_process_that_of_their_launcher_is_told(tmp_path: Path) -> None:
