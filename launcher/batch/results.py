@@ -207,6 +207,6 @@ def _curves(results: Sequence[PointResult], name: str) -> dict[str, Series]:
     found: dict[str, Series] = {}
     for row in results:
         if row.run is not None:
-            series = series_in(Outputs(row.run), {name}, _LINES)
+            series = series_in(Outputs(row.run), names={name}, max_lines=_LINES)
             found.update((row.point.id, one) for one in series)
     return found

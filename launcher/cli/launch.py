@@ -38,14 +38,13 @@ from vastrun.launcher.cli.options import (
 )
 from vastrun.launcher.cli.output import note, say, set_error_run, show, width
 from vastrun.launcher.commands.attempts import Attempts
-from vastrun.launcher.commands.chains import chain_of
+from vastrun.launcher.commands.chains import lineage_of
 from vastrun.launcher.commands.plan import LaunchPlan, plan_of
 from vastrun.launcher.commands.queries import Explanation, RunRow, explain, row_of
 from vastrun.launcher.config import program_of, read_job
 from vastrun.launcher.core import NOTHING, Phase, Run, UserRequest
 from vastrun.launcher.core.job import JobSpec
 from vastrun.launcher.core.verdict import EXIT_TIMED_OUT
-from vastrun.launcher.decisions.advice import advice_for
 from vastrun.launcher.decisions.estimates import offer_text
 from vastrun.launcher.ledger.run_ids import find_run
 from vastrun.launcher.run_services import attempts_for, settle_bills
@@ -94,7 +93,7 @@ def drive_to_end(
 def show_end(app: App, run: Run, *, as_json: bool) -> None:
     """Print the summary of an ended run, or the state of a run that continues without this launcher."""
     now, ledger = app.now(), app.ledger()
-    found, attempts = explain(ledger, run, now), [row_of(ledger, one, now) for one in chain_of(ledger, run)]
+    found, attempts = explain(ledger, run, now), [row_of(ledger, one, now) for one in lineage_of(ledger, run)]
     show(RunEndDocument.of(found, attempts), summary(found, attempts, now), as_json=as_json)
 
 
@@ -244,12 +243,7 @@ def summary(found: Explanation, attempts: Sequence[RunRow], now: float) -> str:
             ("lease", f"ends the machine at {moment(ends_at)}" if ends_at else ""),
             ("outputs", run.out_dir),
             ("report", f"vastrun report {run.id} --open" if run.phase is Phase.ENDED else ""),
-            (
-                "next",
-                ""
-                if run.cause is None and run.phase is Phase.ENDED
-                else advice_for(run, checkpoint=found.checkpoint, not_shipped=found.not_shipped),
-            ),
+            ("next", "" if run.cause is None and run.phase is Phase.ENDED else found.advice),
         ]
     )
 

@@ -11,7 +11,6 @@ from vastrun.launcher.core import BoxStatus, Event, LeftOutFiles, Phase, Progres
 from vastrun.launcher.core import Verdict as RunVerdict
 from vastrun.launcher.core.boxes import RankStatus
 from vastrun.launcher.core.job import CodeOrigin
-from vastrun.launcher.decisions.advice import advice_for
 from vastrun.launcher.decisions.comparison import Value
 from vastrun.launcher.decisions.remaining_lease import RemainingLease
 from vastrun.launcher.decisions.stages import StageCost, stage_name
@@ -257,7 +256,7 @@ class RunEndDocument(Document):
             exit_code=run.exit_code(),
             attempts=[Attempt.fill(row.run, row) for row in attempts],
             usd_all_attempts=sum(row.usd for row in attempts),
-            next=advice_for(run, checkpoint=found.checkpoint, not_shipped=found.not_shipped),
+            next=found.advice,
         )
 
 
@@ -310,5 +309,4 @@ class ExplanationDocument(Document):
     @classmethod
     def of(cls, found: Explanation) -> ExplanationDocument:
         """Make the document of an explanation."""
-        advice = advice_for(found.row.run, checkpoint=found.checkpoint, not_shipped=found.not_shipped)
-        return cls.fill(found, run=RunDocument.of(found.row), next=advice)
+        return cls.fill(found, run=RunDocument.of(found.row), next=found.advice)

@@ -13,7 +13,6 @@ from vastrun.launcher.commands.queries import Explanation, RunRow
 from vastrun.launcher.core import Cause, Phase, Proof, Run, StepEnd
 from vastrun.launcher.core.batch import Batch
 from vastrun.launcher.core.left_out import bytes_text
-from vastrun.launcher.decisions.advice import advice_for
 from vastrun.launcher.decisions.slow_training import IDLE_GPUS
 from vastrun.launcher.gate.text import one_line
 from vastrun.launcher.ui.document import Document
@@ -58,10 +57,7 @@ def explanation_text(explanation: Explanation, width: int | None = None) -> str:
                 ("code", code_text(explanation.code)),
                 ("here", explanation.home),
                 ("left out", left_out_lines(explanation.left_out)),
-                (
-                    "try",
-                    advice_for(run, checkpoint=explanation.checkpoint, not_shipped=explanation.not_shipped),
-                ),
+                ("try", explanation.advice),
             ]
         )
     )

@@ -8,7 +8,6 @@ from vastrun.contract.scores import score_lines
 from vastrun.launcher.commands.report import RunReport, report_of
 from vastrun.launcher.core import Phase, Run
 from vastrun.launcher.core.bills import gpu_seconds
-from vastrun.launcher.decisions.advice import advice_for
 from vastrun.launcher.decisions.comparison import chosen_values, job_values
 from vastrun.launcher.ports import Ledger
 from vastrun.launcher.ui.render.amounts import duration, how_many, moment, usd
@@ -96,9 +95,6 @@ def run_page(
 def _header(report: RunReport) -> Html:
     run, row = report.run, report.row
     cause = shortened(cause_line(run))
-    following = advice_for(
-        run, checkpoint=report.explanation.checkpoint, not_shipped=report.explanation.not_shipped
-    )
     is_done = run.cause is None and run.phase is Phase.ENDED
     return element(
         "header",
@@ -115,7 +111,7 @@ def _header(report: RunReport) -> Html:
                 ("price", f"{usd(row.usd_per_hour)}/h" if run.rented_at else ""),
             ]
         ),
-        "" if is_done else element("p", element("b", "Next: "), following, class_="next"),
+        "" if is_done else element("p", element("b", "Next: "), report.explanation.advice, class_="next"),
     )
 
 
