@@ -233,7 +233,7 @@ def drive(app: App, name: str, *, as_json: bool, prunes: bool = True, detach: bo
     if interrupts.current() is UserRequest.DETACH and (notice := hand_over_batch(app, name)):
         say(notice, err=True)
     elif rest := _what_is_left(batch, states, interrupts.current(), is_held=is_held):
-        say(f"{rest}\ntry:   vastrun batch resume {name}", err=True)
+        say(f"{rest}\ntry:   {batch.resume_command}" if batch.resume_command else rest, err=True)
     return exit_code(batch, states, interrupts.current(), is_held=is_held)
 
 

@@ -28,7 +28,7 @@ from vastrun.launcher.core.job import JobSpec
 from vastrun.launcher.core.market import Basis
 from vastrun.launcher.decisions.estimates import expected_usd, finishing_usd
 from vastrun.launcher.decisions.market_report import MarketReport, Quote
-from vastrun.launcher.decisions.policy import within_deadline, worst_case_usd
+from vastrun.launcher.decisions.policy import all_attempts_usd, within_deadline, worst_case_usd
 from vastrun.launcher.ports import Provider
 from vastrun.launcher.ui.render.amounts import usd
 from vastrun.launcher.ui.render.plan import MarketReportDocument, PlanDocument, plan_text
@@ -132,6 +132,7 @@ def market_report_text(market_report: MarketReport, spec: JobSpec) -> str:
             ("to finish", usd(finishing_usd(spec, quote.offer)), "all of the job; offers are sorted by it"),
             ("expected", usd(expected_usd(spec, quote.offer)), "the same, but not above the maximum"),
             ("at most", usd(worst_case_usd(spec, quote.offer)), "by the limits of the job"),
+            ("with retries", usd(all_attempts_usd(spec, quote.offer)), "the most that all attempts may cost"),
         ]
         shown = table(("THE BEST", "COST", "FOR"), [*cells, *sums], right=(1,))
         parts += [_ranking(market_report.quotes), (f"{shown}\n{quote.instead}" if quote.instead else shown)]

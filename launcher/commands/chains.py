@@ -213,7 +213,9 @@ def nothing_to_resume_error(ledger: Ledger, run: Run) -> UsageError:
     """Return the error for a run that has ended, and after which no other attempt is due."""
     if (later := continuation_of(ledger, run)) is not None:
         verb = "why" if later.phase is Phase.ENDED else "attach"
-        return UsageError(f"{run.id} has ended, and {later.id} continues it", hint=f"vastrun {verb} {later.id}")
+        return UsageError(
+            f"{run.id} has ended, and {later.id} continues it", hint=f"vastrun {verb} {later.id}"
+        )
     if not has_checkpoint(ledger, run) and pushed_url(run) is None:
         return UsageError(
             f"{run.id} has ended and left no checkpoint; nothing can be resumed", hint=_FRESH_LAUNCH

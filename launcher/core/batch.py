@@ -239,6 +239,11 @@ class Batch:
     home: str = ""
     """Computer on which its newest file was read, as `Run.home`."""
 
+    @property
+    def resume_command(self) -> str:
+        """Return the command that continues it; empty where its own budget must be raised first."""
+        return "" if self.reason.startswith(f"batch {self.name}: ") else f"vastrun batch resume {self.name}"
+
 
 @dataclass(frozen=True, kw_only=True)
 class BatchProgress:

@@ -54,6 +54,9 @@ def offer_text(spec: JobSpec, offer: Offer) -> str:
     """Describe the offer with its price, its expected and its maximum cost."""
     hours = policy.lease_of(spec, offer).life_s / 3600
     maximum = f"at most {usd(policy.worst_case_usd(spec, offer))} and {hours:.3g} h"
+    all_usd = policy.all_attempts_usd(spec, offer)
+    if all_usd > policy.worst_case_usd(spec, offer):
+        maximum += f", {usd(all_usd)} with all retries"
     expected = f"expected {usd(expected_usd(spec, offer))}, " if offer.expected_usd else ""
     known = "" if offer.forecast is None else f"; its speed is {basis_text(offer.forecast)}"
     each = f"{spec.nodes} machines, each {offer.description}" if spec.nodes > 1 else offer.description

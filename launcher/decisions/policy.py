@@ -137,6 +137,12 @@ def worst_case_usd(spec: JobSpec, offer: Offer) -> float:
     return spec.nodes * (life_s / 3600 * offer.usd_per_hour + reserve_usd)
 
 
+def all_attempts_usd(spec: JobSpec, offer: Offer) -> float:
+    """Return the max. cost in USD of the job with all retries that follow unasked, on such offers."""
+    usd = worst_case_usd(spec, offer) * (1 + sum(spec.retry.values()))
+    return usd if spec.limits.usd is None else max(worst_case_usd(spec, offer), min(usd, spec.limits.usd))
+
+
 def share_usd(spec: JobSpec) -> float | None:
     """Return the USD that each node may spend of the job's limit; None: it sets no limit."""
     return None if spec.limits.usd is None else spec.limits.usd / spec.nodes

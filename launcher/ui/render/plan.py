@@ -24,7 +24,7 @@ from vastrun.launcher.decisions.estimates import (
 )
 from vastrun.launcher.decisions.history import kind_of, kind_text
 from vastrun.launcher.decisions.market_report import MarketReport, Quote
-from vastrun.launcher.decisions.policy import worst_case_usd
+from vastrun.launcher.decisions.policy import all_attempts_usd, worst_case_usd
 from vastrun.launcher.decisions.workload import chosen_workloads, largest_that_fits, needed_gb
 from vastrun.launcher.image.lock import ImageRequirements
 from vastrun.launcher.ui.document import Document
@@ -239,6 +239,8 @@ class OfferDocument(Document, Offer):
     """Expected cost of finishing it without its limits, by which offers are sorted; 0: not known."""
     at_most_usd: float
     """Most that its limits let it cost."""
+    all_attempts_usd: float
+    """The same with all retries of the job."""
     speed: str | None
     """Source of its speed, in words."""
 
@@ -250,6 +252,7 @@ class OfferDocument(Document, Offer):
             expected_usd=expected_usd(spec, offer),
             finishing_usd=finishing_usd(spec, offer),
             at_most_usd=worst_case_usd(spec, offer),
+            all_attempts_usd=all_attempts_usd(spec, offer),
             speed=offer.forecast and basis_text(offer.forecast),
         )
 
