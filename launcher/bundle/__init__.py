@@ -287,7 +287,8 @@ def _snapshots(spec: JobSpec) -> dict[str, Any] | None:
     if spec.nodes > 1 or program_spec(spec).keeps_records:
         return None
     named = spec.checkpoints
-    return {"files": named.files, "keep": named.keep, "every_s": named.every_s}
+    kept = {"files": named.files, "keep": named.keep, "every_s": named.every_s}
+    return {**kept, "max_gb": spec.limits.snapshot_gb}
 
 
 def _continues(spec: JobSpec, origin: Origin) -> list[str]:

@@ -228,8 +228,13 @@ def _own_checkpoints(spec: JobSpec) -> Iterator[Conflict]:
             yield Conflict(("command",), text, (path,))
         if spec.checkpoints.keep != Checkpoints().keep:
             yield Conflict(("checkpoints", "keep"), "needs checkpoints.files", (path,))
-        if spec.checkpoints.every_s != Checkpoints().every_s and (command is None or spec.nodes > 1):
-            yield Conflict(("checkpoints", "every_s"), "is for command on one machine only")
+        if command is None or spec.nodes > 1:
+            is_set = {
+                ("checkpoints", "every_s"): spec.checkpoints.every_s != Checkpoints().every_s,
+                ("limits", "snapshot_gb"): spec.limits.snapshot_gb is not None,
+            }
+            text = "is for command on one machine only"
+            yield from (Conflict(key, text) for key in is_set if is_set[key])
         return
     if command is None:
         program = program_of(spec)

@@ -81,6 +81,8 @@ class Limits:
     """Seconds of the same limit before the first step: imports, compilation, loading."""
     collect_s: Positive | None = None
     """Seconds that a finished box waits for the download of its outputs; 30 min on a paid one, else a day."""
+    snapshot_gb: Positive | None = None
+    """Max. GB of a snapshot; by default `outputs_gb` where `checkpoints` names no files, else no limit."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,6 +7,7 @@ library only.
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import shutil
@@ -190,9 +191,10 @@ class Snapshots:
         size = sum(state.size for state in taken.values() if state.is_file)
         if not any(state.is_file for state in taken.values()):
             raise NoSnapshotError("no file is complete")
-        if self.settings.files is None and size > self.job.outputs_gb * 1e9:
-            text = f"the program's files have {size / 1e9:.1f} GB, and outputs_gb is {self.job.outputs_gb:g}"
-            self._report_once(f"no snapshot: {text}; name its checkpoints in the job, or raise outputs_gb")
+        max_gb = self.settings.max_gb or (math.inf if self.settings.files else self.job.outputs_gb)
+        if size > max_gb * 1e9:
+            text = f"the program's files have {size / 1e9:.1f} GB, and a snapshot has at most {max_gb:g}"
+            self._report_once(f"no snapshot: {text}; name its checkpoints, or raise limits.snapshot_gb")
             raise NoSnapshotError(text)
         if self.settings.files is not None and not resume:
             self._report_once(f"so far nothing matches checkpoints: {printable(self.settings.files)}")

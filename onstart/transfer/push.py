@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from vastrun.contract import layout
 from vastrun.contract.checkpoint_folder import LATEST, MANIFEST, name_of
@@ -98,12 +98,16 @@ def _upload(remote: RemoteCheckpoints, checkpoint: Path, keep: tuple[str, ...] =
 
     In this order `latest.json` never names an incomplete checkpoint.
     """
-    names = sorted(path.relative_to(checkpoint).as_posix() for path in _files_of(checkpoint))
-    with ExitStack() as stack:
-        # All files are opened first: the training may remove the checkpoint during the upload.
-        sources = {name: stack.enter_context((checkpoint / name).open("rb")) for name in names}
-        for name, source in sources.items():
-            remote.write(f"{checkpoint.name}/{name}", source)
+    if not (checkpoint / MANIFEST).is_file():
+        raise FileNotFoundError(f"{checkpoint.name} was removed meanwhile")
+    tmp = checkpoint.parents[2] / "tmp"
+    tmp.mkdir(exist_ok=True)
+    with TemporaryDirectory(dir=tmp, prefix="pushing-") as held:
+        # Linked first: the training may remove the checkpoint during the upload.
+        copy = shutil.copytree(checkpoint, Path(held) / checkpoint.name, copy_function=_link)
+        for path in sorted(path for path in copy.rglob("*") if path.is_file()):
+            with path.open("rb") as source:
+                remote.write(path.relative_to(held).as_posix(), source)
     remote.write_latest(checkpoint.name)
     # Of others' objects with higher steps none counts, and none is removed.
     own = [name for name in remote.checkpoints() if step_of(name) <= step_of(checkpoint.name)]
@@ -112,11 +116,11 @@ def _upload(remote: RemoteCheckpoints, checkpoint: Path, keep: tuple[str, ...] =
             remote.remove(older)
 
 
-def _files_of(checkpoint: Path) -> Iterator[Path]:
-    """Yield all files of a checkpoint. Raises FileNotFoundError if it is no longer complete."""
-    if not (checkpoint / MANIFEST).is_file():
-        raise FileNotFoundError(f"{checkpoint.name} was removed meanwhile")
-    yield from (path for path in checkpoint.rglob("*") if path.is_file())
+def _link(source: str, target: str) -> None:
+    try:
+        os.link(source, target)
+    except OSError:  # a disk without links
+        shutil.copyfile(source, target)
 
 
 def _newest(folder: Path) -> str | None:

@@ -50,6 +50,8 @@ class JobCheckpoints:
     """Number of the newest matches to keep."""
     every_s: float = 60.0
     """Minimum seconds between two snapshots while the program runs."""
+    max_gb: float | None = None
+    """Maximum GB of a snapshot; None: `outputs_gb` where no files are named, else no limit."""
 
     def folder(self, box: Path) -> Path:
         """Return the folder in which the pattern begins, resolved."""

@@ -33,8 +33,6 @@ class SnapshotState:
     links: Annotated[Mapping[_Name, _Name], MaxLength(_MAX_ENTRIES)] = field(default_factory=dict)
     folders: Annotated[tuple[_Name, ...], MaxLength(_MAX_ENTRIES)] = ()
     """Empty folders."""
-    program: Mapping[str, str] = field(default_factory=dict)
-    """Of version 0.x: the checkpoint's path below the program's folder, to which its files are relative."""
 
     @classmethod
     def of(cls, checkpoint: Path) -> SnapshotState:

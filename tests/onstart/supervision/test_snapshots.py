@@ -300,9 +300,19 @@ def test_more_than_outputs_gb_is_not_stored_unless_the_job_names_checkpoints(tmp
     watching.poll()
     assert watching.taken() == []
     assert watching.said == [
-        "no snapshot: the program's files have 6.0 GB, and outputs_gb is 5; name its checkpoints in the "
-        "job, or raise outputs_gb"
+        "no snapshot: the program's files have 6.0 GB, and a snapshot has at most 5; name its checkpoints, "
+        "or raise limits.snapshot_gb"
     ]
+
+
+def test_a_snapshot_of_more_than_snapshot_gb_is_not_stored(tmp_path: Path) -> None:
+    watching = Watching(box=tmp_path / "box", pattern="*.pkl", max_gb=1e-6)
+    watching.save("step_1.pkl", bytes(900))
+    watching.poll()
+    watching.save("step_2.pkl", bytes(900))
+    watching.poll()
+    assert watching.taken() == ["step-000001"]
+    assert "a snapshot has at most 1e-06" in watching.said[-1]
 
 
 def test_a_pattern_names_the_checkpoint_to_continue_from_and_leaves_old_ones_out(tmp_path: Path) -> None:

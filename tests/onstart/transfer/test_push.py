@@ -2,6 +2,7 @@
 
 import json
 import os
+import resource
 import shutil
 import subprocess
 import sys
@@ -75,6 +76,23 @@ def test_a_checkpoint_lies_at_the_url_as_on_the_box(box: PushingBox, there: Path
     assert names == ["manifest.json", "shards/1", "state.pt"]
     assert (pushed / "state.pt").read_bytes() == b"weights after 20"
     assert latest(there) == {"step": 20, "path": "step-000020"}
+
+
+def test_a_snapshot_of_more_files_than_a_process_may_open_is_pushed_whole(
+    box: PushingBox, there: Path
+) -> None:
+    box.save(20)
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    for number in range(100):
+        (box.checkpoints / f"step-000020/shards/{number}").write_bytes(b"%d" % number)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (64, hard))
+    try:
+        code, out = box.push()
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert (code, latest(there)["step"]) == (0, 20), out
+    assert len([*(there / RUN_ID / "step-000020/shards").iterdir()]) == 100
+    assert not [*(box.folder / "tmp").iterdir()]
 
 
 def test_what_is_there_is_not_pushed_again_and_the_last_two_stay(box: PushingBox, there: Path) -> None:
