@@ -47,7 +47,7 @@ from vastrun.onstart.supervision.native_stack import keep_native_stacks
 from vastrun.onstart.supervision.peers import Peers, PeersError
 from vastrun.onstart.supervision.processes import adopt_orphans, kill_descendants
 from vastrun.onstart.supervision.program_files import note_files
-from vastrun.onstart.supervision.progress import last_loss
+from vastrun.onstart.supervision.progress import last_loss, logged_step
 from vastrun.onstart.supervision.ranklogs import MergedLog
 from vastrun.onstart.supervision.reading import FULL_BYTES
 from vastrun.onstart.supervision.restart_decision import agree_on_restart, unreachable_text
@@ -295,7 +295,8 @@ def supervisor_failure(error: BaseException, job: Job | None, started_at: float)
 
 def _steps_done(box: Path, diagnosis: Diagnosis) -> int:
     final = read_final(box)
-    return min([rank.step for rank in diagnosis.ranks] + ([final.step] if final else []))
+    step = min([rank.step for rank in diagnosis.ranks] + ([final.step] if final else []))
+    return step if any(rank.activity for rank in diagnosis.ranks) else max(step, logged_step(box))
 
 
 def _number(path: Path, key: str) -> int | None:
