@@ -37,7 +37,9 @@ def end_of_training(context: RunContext, remote: Remote, box_status: BoxStatus) 
         if program_of(context.spec).reports_steps or reports_step(box_status)
         else 0
     )
-    assessment = assess(context, evidence, step=box_status.step, steps=planned)
+    # What the curves of a short program say may have come after the last status.
+    step = max(box_status.step, evidence.outcome.steps_done if evidence.outcome else 0)
+    assessment = assess(context, evidence, step=step, steps=planned)
     result = Result.OK if assessment.cause is None else Result.FAILED
     end = PhaseResult(result=result, cause=assessment.cause, detail=assessment.detail, node=assessment.node)
     return with_failed_node(context, _with_provider_cause(context, end, box_status))
