@@ -85,7 +85,7 @@ def has_memory(gpu_gb: float, requested_gb: float) -> bool:
 
 
 def min_usable_gb(requested_gb: float) -> float:
-    """Return the least usable memory, in GB, of a GPU of that nominal size."""
+    """Return the lowest usable memory, in GB, of a GPU of that nominal size."""
     return requested_gb * _NOMINAL
 
 
