@@ -243,7 +243,9 @@ def hosts_table(records: Sequence[HostRecord], now: float, width: int | None = N
             str(record.runs),
             str(record.failures),
             f"{record.score:.2f}",
-            _last_failure(record, now),
+            "-"
+            if record.last_failure_at is None
+            else f"{record.last_cause}, {duration(now - record.last_failure_at)}",
             record.avoided or "no",
             record.description,
         )
@@ -254,12 +256,6 @@ def hosts_table(records: Sequence[HostRecord], now: float, width: int | None = N
     also += [f"every machine of account {account}" for account in sorted(avoid.accounts)]
     lines = [table(_HEADER, cells, right=(1, 2, 3), cut=(6, 0, 4), width=width)]
     return "\n".join(lines + [f"avoided: {one}" for one in also])
-
-
-def _last_failure(record: HostRecord, now: float) -> str:
-    if record.last_failure_at is None:
-        return "-"
-    return f"{record.last_cause}, {duration(now - record.last_failure_at)}"
 
 
 @click.command("hold")

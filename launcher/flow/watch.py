@@ -71,7 +71,12 @@ def watch(context: RunContext) -> PhaseResult | None:
             end = _poll_once(context, state)
             if end is not None:
                 return end
-            if _may_detach(context, state):
+            request = context.user_request()
+            # A run that does not answer, or was started twice, may be failing: the user has to see that.
+            leaves = request is UserRequest.DETACH or (
+                request is UserRequest.DETACH_ONCE_TRAINING and state.progress.has_started
+            )
+            if leaves and state.silent_since is None and state.starts <= 1 and not state.waits_for_nodes:
                 return None
             _follow_log(context, state, _pause_s(context, state))
         except (UnreachableError, GoneError) as error:
@@ -97,16 +102,6 @@ def _pause_s(context: RunContext, state: WatchState) -> float:
     if is_starting and _is_read_along(context):
         return _EARLY_POLL_S
     return policy.poll_interval_s(context.services.active_runs())
-
-
-def _may_detach(context: RunContext, state: WatchState) -> bool:
-    """Return whether the user asked to detach, and the training runs normally."""
-    request = context.user_request()
-    # A run that does not answer, or was started twice, may be failing: the user has to see that.
-    leaves = request is UserRequest.DETACH or (
-        request is UserRequest.DETACH_ONCE_TRAINING and state.progress.has_started
-    )
-    return leaves and state.silent_since is None and state.starts <= 1 and not state.waits_for_nodes
 
 
 def _poll_once(context: RunContext, state: WatchState) -> PhaseResult | None:
@@ -227,8 +222,9 @@ def _start(context: RunContext, state: WatchState, remote: Remote) -> PhaseResul
         try:
             send_node_env(context, remote)
         except UnreachableError:
-            if (end := _ended_before_start(context)) is not None:
-                return end
+            machine = context.machines.own()
+            if machine is not None and machine.state == ENDED:
+                return gone_result(context)
             raise
     # Safe to repeat: a lock on the box lets one start through. An answer may have been lost on the way.
     state.starts += 1
@@ -237,15 +233,6 @@ def _start(context: RunContext, state: WatchState, remote: Remote) -> PhaseResul
         detail = f"run.sh start ended with {done.exit_code}: {done.stderr.strip()[-200:]}"
         return failed(Cause.HOST, detail)
     return None
-
-
-def _ended_before_start(context: RunContext) -> PhaseResult | None:
-    """Return the result of a node whose machine has ended although its folder still exists; None: it has
-    not ended."""
-    machine = context.machines.own()
-    if machine is None or machine.state != ENDED:
-        return None
-    return gone_result(context)
 
 
 def _ask_to_stop(context: RunContext, state: WatchState, remote: Remote, cause: Cause) -> None:

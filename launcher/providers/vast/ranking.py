@@ -208,18 +208,6 @@ class Speeds:
         if scored and row.dlperf > 0:
             nearest = min(scored, key=lambda other: _ratio(self.dlperf[other], row.dlperf))
             return self._scaled(nearest, row.dlperf / self.dlperf[nearest])
-        return self._estimated(row)
-
-    def _pace_anywhere(self) -> _Pace | None:
-        """Return the mean measured speed on all kinds of machines; None without measurements."""
-        known = self.learned.values()
-        if not known:
-            return None
-        seen = median(speed.steps_per_s for speed in known)
-        return _Pace(seen, "measured", sum(speed.runs for speed in known))
-
-    def _estimated(self, row: OfferRow) -> _Pace | None:
-        """Estimate the speed from a step's estimated work and the GPU's peak performance."""
         workloads = self.known.workloads
         if workloads is None:
             return None
@@ -228,6 +216,14 @@ class Speeds:
             return None
         share = f"{found.mfu:.0%}" if found.mfu >= 0.01 else "under 1%"
         return _Pace(found.steps_per_s, "roofline", 0, f"{share} of its peak")
+
+    def _pace_anywhere(self) -> _Pace | None:
+        """Return the mean measured speed on all kinds of machines; None without measurements."""
+        known = self.learned.values()
+        if not known:
+            return None
+        seen = median(speed.steps_per_s for speed in known)
+        return _Pace(seen, "measured", sum(speed.runs for speed in known))
 
     def _scaled(self, kind: MachineKind, factor: float) -> _Pace:
         speed = self.learned[kind]

@@ -170,15 +170,11 @@ def _money(view: LiveView) -> Line:
     rest = [
         f"at {usd(view.usd_per_hour)}/h{on_machines}",
         "" if at_end is None else f"about {usd(at_end)} in all",
-        _left(view),
+        ""
+        if view.usd_limit is None
+        else f"{usd(max(0.0, view.usd_limit - view.usd))} left of {usd(view.usd_limit)}",
     ]
     return ((usd(view.usd), "bold"), ("  " + "  ".join(filter(None, rest)), ""))
-
-
-def _left(view: LiveView) -> str:
-    if view.usd_limit is None:
-        return ""
-    return f"{usd(max(0.0, view.usd_limit - view.usd))} left of {usd(view.usd_limit)}"
 
 
 def sparkline(values: Sequence[float], width: int) -> str:
