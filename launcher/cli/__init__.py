@@ -99,8 +99,6 @@ _GARBAGE_AFTER = 50_000
 """New objects until a garbage collection; Python's default, 700, slows a short command by a tenth."""
 _INVALID = re.compile(r"^Invalid value(?: for '?(.+?)'?)?: ")
 _CLICK_PREFIXES = ("Missing ", "No such ", "Option ", "Got unexpected ", "Unexpected ")
-_NAMES = ("stdin", "stdout", "stderr")
-"""Standard streams in the order of their descriptors."""
 
 
 def place_of(command: str) -> tuple[str, str]:
@@ -215,7 +213,7 @@ def main() -> None:
     """Run the program `vastrun`."""
     # Closed streams get /dev/null before another file takes their descriptor. Otherwise a ledger opened as
     # descriptor 2 would receive the messages to stderr.
-    for descriptor, name in enumerate(_NAMES):
+    for descriptor, name in enumerate(("stdin", "stdout", "stderr")):
         try:
             os.fstat(descriptor)
         except OSError:

@@ -21,8 +21,6 @@ INCOMING, PULLING, OWNER = ".incoming", ".pulling", ".vastrun"
 """Names reserved in the folder of outputs: for partial downloads of the run's launcher and of a user's
 command, and for the run that owns the folder."""
 
-_CHECK_EVERY_FILES = 500
-"""Files between two checks of the budget: parsing them takes about 50 ms."""
 _FOLDERS = frozenset(
     (layout.RUN, layout.CHECKPOINTS, layout.OUTPUTS, layout.EVALUATION, layout.PROFILES, layout.CODE)
 )
@@ -84,7 +82,7 @@ def parse_manifest(
     contents = set[tuple[str, int]]()
     rejected = []
     for number, entry in enumerate(entries):
-        if budget is not None and number % _CHECK_EVERY_FILES == 0:
+        if budget is not None and number % 500 == 0:
             budget.check()
         try:
             file = _file_of(entry)

@@ -44,8 +44,6 @@ _STACK_LINE = re.compile(r"#\d+ |Thread \d+ |Program terminated |warning: core f
 _RAISES = frozenset(
     {"raise", "abort", "__GI_raise", "__GI_abort", "gsignal", "pthread_kill", "__pthread_kill"}
 )
-_MAX_EVIDENCE_CHARS = 4000
-"""Maximum characters of the file in the evidence."""
 
 
 def keep_native_stacks(
@@ -105,7 +103,7 @@ def read_crash(box: Path, rank: int) -> Crash | None:
     """Read the record of a rank's crash; None: there is none."""
     path = native_file(box, rank)
     with suppress(OSError), path.open(encoding="utf-8", errors="replace") as file:
-        headline, _, text = file.read(_MAX_EVIDENCE_CHARS).partition("\n")
+        headline, _, text = file.read(4000).partition("\n")
         return Crash(where=headline.partition(" ")[2], stacks=text.strip(), file=path.name)
     return None
 

@@ -16,7 +16,6 @@ from vastrun.trainer.evaluation.planes import planes_of
 from vastrun.trainer.evaluation.predictors import PREDICTORS, Prior, SampleBatch
 from vastrun.trainer.models.operator import Operator
 
-_MAX_BATCH = 256
 _MAX_BATCH_VALUES = 1 << 20
 
 
@@ -92,7 +91,7 @@ def roll_out(
     rank, world_size = ranks.rank.rank, ranks.rank.world_size
     total = world_size * math.ceil(len(test) / world_size)
     accumulator = _Accumulator(test, total, predictors, examples, conserved)
-    size = max(1, min(_MAX_BATCH, _MAX_BATCH_VALUES // test.fields[0, 0].numel()))
+    size = max(1, min(256, _MAX_BATCH_VALUES // test.fields[0, 0].numel()))
     # Shapes differ from those of training: compiling for them takes longer than it saves.
     with _eval_mode(operator), torch.no_grad(), torch.compiler.set_stance("force_eager"):
         for rows in torch.arange(rank, total, world_size).split(size):

@@ -45,8 +45,6 @@ from vastrun.launcher.ssh.connection import Login
 from vastrun.launcher.ssh.keys import HostKeyLog, KeyRing, KnownHosts
 from vastrun.launcher.ssh.remote import SshRemote
 
-_RENDEZVOUS_PORT = 29400
-"""Fixed port of the rendezvous: a run's network has no other services."""
 _UNUSED_NETWORK_S = 3600.0
 """Seconds after which a network without containers counts as left behind by a killed launcher."""
 _NAME = re.compile(rf"{LABEL_PREFIX}[\w.-]+\.[0-9a-f]{{4}}", re.ASCII)
@@ -210,7 +208,7 @@ def _instance(container: Container) -> Instance:
         usd_per_hour=0.0,
         rented_at=container.created_at,
         image=container.image,
-        rendezvous=f"{address}:{_RENDEZVOUS_PORT}" if address else "",
+        rendezvous=f"{address}:29400" if address else "",
     )
 
 

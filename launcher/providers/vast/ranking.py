@@ -24,7 +24,6 @@ from vastrun.launcher.providers.vast.rows import OfferRow
 
 _BANDWIDTH_SHARE = 0.25
 """Share of a host's listed bandwidth that downloads reach: a fifth to a half was measured."""
-_EQUAL_COST_RATIO = 1.01
 _SLOW_START_RISK = 0.5
 """Risk of a failed start for a box whose download takes as long as the no-progress limit."""
 
@@ -62,7 +61,7 @@ def shuffle_equals(quotes: Sequence[Quote], rng: random.Random) -> list[Quote]:
     """Shuffle offers of nearly equal cost, so that concurrent launches do not order the same one."""
     left, found = list(quotes), []
     while left:
-        equals = [one for one in left if one is left[0] or one.usd <= left[0].usd * _EQUAL_COST_RATIO]
+        equals = [one for one in left if one is left[0] or one.usd <= left[0].usd * 1.01]
         left = left[len(equals) :]
         found += rng.sample(equals, len(equals))
     return found

@@ -19,8 +19,6 @@ Line = tuple[Span, ...]
 _PHASES = tuple(phase for phase in Phase if phase is not Phase.ENDED)
 _BLOCKS = "▁▂▃▄▅▆▇█"
 _MIN_BAR, _MAX_BAR = 10, 48
-_MAX_SPARKLINE = 32
-"""Maximum columns of the loss curve."""
 _GPU: Sequence[tuple[str, str, str]] = (
     ("load", "load {:.0%}", "{:4.0%}"),
     ("memory_mib", "memory {:,.0f} MiB", "{:7,.0f} MiB"),
@@ -127,7 +125,7 @@ def _learning(view: LiveView, width: int) -> Line:
         return ()
     value = f"loss {view.curve.losses[-1] if loss is None else loss:.4g}"
     speed = "" if rate is None else f"  {rate:,.4g} samples/s"
-    room = min(_MAX_SPARKLINE, width - len(value) - len(speed) - 2)
+    room = min(32, width - len(value) - len(speed) - 2)
     return ((value, ""), (f"  {sparkline(view.curve.losses, room)}", "now"), (speed, ""))
 
 
