@@ -88,10 +88,6 @@ def reap_command(
     ctx.exit(code)
 
 
-def _warn(text: str) -> None:
-    say(f"warning: {text}", err=True)
-
-
 def _reap(
     app: App, provider: str, *, yes: bool, dry_run: bool, from_ledger: str | None, as_json: bool
 ) -> int:
@@ -99,7 +95,7 @@ def _reap(
     market = app.provider(provider)
     leases = _left_to_leases(app, market.name)
     try:
-        found = orphans(app.ledger(), market, app.now(), warn=_warn)
+        found = orphans(app.ledger(), market, app.now(), warn=lambda text: say(f"warning: {text}", err=True))
     except (AuthError, ProviderError):
         for row in leases:
             say(left_text(row, app.now()), err=True)

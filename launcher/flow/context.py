@@ -50,10 +50,6 @@ class RunContext(RunState):
         late = policy.exceeded_limit(self.spec, self.run, self.now()) is not None
         self._limits_count_from = self.now() + (policy.LATE_GRACE_S if late else 0.0)
 
-    def show_log(self) -> None:
-        """Download what is new in the log, and show it."""
-        self.services.screen.log(self.new_log())
-
     def has_log_grown(self) -> bool | None:
         """Return whether the log on the machine has grown since it was read; None where that is not seen."""
         return self.remote().has_grown(layout.LOG)

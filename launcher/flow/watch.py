@@ -6,16 +6,16 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 
 from vastrun.contract import layout
-from vastrun.launcher.core import BoxStatus, Cause, UserRequest
+from vastrun.launcher.core import BoxStatus, Cause, Phase, UserRequest
 from vastrun.launcher.core.errors import BoxError, GoneError, ProviderError, SliceOverError, UnreachableError
 from vastrun.launcher.core.market import ENDED
 from vastrun.launcher.decisions import policy
-from vastrun.launcher.decisions.nodes import STOP_S
+from vastrun.launcher.decisions.nodes import STOP_S, have_reached
 from vastrun.launcher.flow.context import RunContext
 from vastrun.launcher.flow.lease_expiry import gone_result, set_deadline
 from vastrun.launcher.flow.lease_watch import LeaseWatch
 from vastrun.launcher.flow.live_download import LiveDownloads, download_checkpoint_slice, download_metrics
-from vastrun.launcher.flow.node_sync import must_wait_for_nodes, send_node_env
+from vastrun.launcher.flow.node_sync import send_node_env
 from vastrun.launcher.flow.outbid import BidWatch
 from vastrun.launcher.flow.pace import report_slow_machine
 from vastrun.launcher.flow.progress import ProgressReport
@@ -115,7 +115,9 @@ def _poll_once(context: RunContext, state: WatchState) -> PhaseResult | None:
     context.machines.traffic.observe(box_status)
     state.progress.save(context, box_status)
     state.lease.rearm_if_killed(context, box_status, remote)
-    state.waits_for_nodes = box_status.box == "idle" and must_wait_for_nodes(context)
+    state.waits_for_nodes = box_status.box == "idle" and not have_reached(
+        context.nodes.other_rows(), Phase.TRAIN
+    )
     if box_status.box == "idle":
         return context.nodes.end() or (None if state.waits_for_nodes else _start(context, state, remote))
     state.progress.show(context, box_status)
@@ -178,7 +180,7 @@ def _follow_log(context: RunContext, state: WatchState, seconds: float) -> None:
             if context.has_log_grown():
                 return
         if may_have_grown:
-            context.show_log()
+            context.services.screen.log(context.new_log())
         # The last line of a log comes just before the exit code.
         ask_after_s = _SEEMS_OVER_INTERVAL_S if may_have_grown else pause_s
         if state.progress.has_done_steps and context.now() - asked_at >= min(ask_after_s, pause_s):
