@@ -83,9 +83,9 @@ class Notification:
     def event(self) -> Event:
         """The event that records it in the diary. A changed budget of a batch counts again."""
         is_of_budget = self.kind in (NotificationKind.BATCH_BUDGET_80, NotificationKind.BATCH_BUDGET_100)
-        told = _budget_memo(self.kind, self.limit_usd or 0.0) if is_of_budget else str(self.kind)
-        run, text = self.run, f"notified: {told}"
-        return Event(run_id=run.id, at=self.at, phase=run.phase, text=text, usd=self.usd, told=told)
+        memo = _budget_memo(self.kind, self.limit_usd or 0.0) if is_of_budget else str(self.kind)
+        run, text = self.run, f"notified: {memo}"
+        return Event(run_id=run.id, at=self.at, phase=run.phase, text=text, usd=self.usd, told=memo)
 
 
 BUDGET_SHARES: Mapping[NotificationKind, float] = {

@@ -99,8 +99,6 @@ _GARBAGE_AFTER = 50_000
 """New objects until a garbage collection; Python's default, 700, slows a short command by a tenth."""
 _INVALID = re.compile(r"^Invalid value(?: for '?(.+?)'?)?: ")
 _CLICK_PREFIXES = ("Missing ", "No such ", "Option ", "Got unexpected ", "Unexpected ")
-_NAMES = ("stdin", "stdout", "stderr")
-"""Standard streams in the order of their descriptors."""
 
 
 def place_of(command: str) -> tuple[str, str]:
@@ -213,7 +211,18 @@ def cli(ctx: click.Context, debug: bool, no_input: bool) -> None:  # noqa: ARG00
 
 def main() -> None:
     """Run the program `vastrun`."""
-    open_closed_streams()
+    # Closed streams get /dev/null before another file takes their descriptor. Otherwise a ledger opened as
+    # descriptor 2 would receive the messages to stderr.
+    for descriptor, name in enumerate(("stdin", "stdout", "stderr")):
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            # The lowest free descriptor is taken: those below are open by now.
+            opened = os.open(os.devnull, os.O_RDWR)
+            os.set_inheritable(opened, True)
+        if getattr(sys, name) is None:
+            mode = "r" if name == "stdin" else "w"
+            setattr(sys, name, open(descriptor, mode, encoding="utf-8", closefd=False))  # noqa: SIM115
     # Most objects of a short command come from imports and are never garbage.
     gc.set_threshold(_GARBAGE_AFTER)
     sys.excepthook = _report_crash
@@ -225,20 +234,3 @@ def _report_crash(kind: type[BaseException], error: BaseException, _: TracebackT
     from vastrun.launcher.cli.output import say
 
     say(f"error: {kind.__name__}: {error}\ntry:   vastrun --debug ... shows the traceback", err=True)
-
-
-def open_closed_streams() -> None:
-    """Open each closed standard stream on /dev/null, before another file takes its descriptor.
-
-    Otherwise a ledger opened as descriptor 2 would receive the messages to stderr.
-    """
-    for descriptor, name in enumerate(_NAMES):
-        try:
-            os.fstat(descriptor)
-        except OSError:
-            # The lowest free descriptor is taken: those below are open by now.
-            opened = os.open(os.devnull, os.O_RDWR)
-            os.set_inheritable(opened, True)
-        if getattr(sys, name) is None:
-            mode = "r" if name == "stdin" else "w"
-            setattr(sys, name, open(descriptor, mode, encoding="utf-8", closefd=False))  # noqa: SIM115

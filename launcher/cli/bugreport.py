@@ -78,6 +78,14 @@ def command(app: App, run_name: str, output: Path | None, as_json: bool) -> None
     for package in ("vastrun", "click", "pydantic", "paramiko", "vastai", "docker", "torch"):
         with suppress(PackageNotFoundError):
             versions[package] = version(package)
+    setup = CheckedSetup(
+        state=app.state,
+        python=app.python,
+        ledger=app.ledger,
+        provider=app.provider,
+        chosen=run.provider,
+        now=app.now,
+    )
     parts = write_report(
         file,
         run,
@@ -85,7 +93,7 @@ def command(app: App, run_name: str, output: Path | None, as_json: bool) -> None
         app.now(),
         private=_private(app, run),
         versions=versions,
-        findings=_findings(app, run),
+        findings=list(examine(setup)),
     )
     rows = [(part.name, f"{part.bytes:,}", part.what) for part in parts]
     listed = table(("FILE", "BYTES", "WHAT"), rows, right=(1,))
@@ -100,18 +108,6 @@ def _private(app: App, run: Run) -> PrivateData:
         knows = True
     words = {run.out_dir: "<outputs>", str(Path.cwd()): "<here>", **app.private_words()}
     return PrivateData(mask=mask, words=words, knows_secrets=knows)
-
-
-def _findings(app: App, run: Run) -> list[Finding]:
-    setup = CheckedSetup(
-        state=app.state,
-        python=app.python,
-        ledger=app.ledger,
-        provider=app.provider,
-        chosen=run.provider,
-        now=app.now,
-    )
-    return list(examine(setup))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -46,8 +46,6 @@ from vastrun.launcher.ui.render.amounts import duration, usd
 from vastrun.launcher.ui.render.table import facts, table
 
 _PROVIDER = "vast"
-_WIDTHS = (20, 22, 24)
-"""Columns for names, assumptions and observations, in a table of 80 columns."""
 JOB = "conformance.yaml"
 MAX_RUN_S = 600.0
 """No machine is kept for longer, loading included."""
@@ -234,7 +232,7 @@ def _bill(report: ConformanceReport, path: str) -> str:
 
 
 def _cut(text: str, column: int) -> str:
-    width = _WIDTHS[column]
+    width = (20, 22, 24)[column]
     return text if len(text) <= width else text[: width - 1] + "…"
 
 

@@ -114,16 +114,6 @@ def job_warnings(spec: JobSpec, offers: Sequence[Offer], *, free: bool, local: b
             "or env: {WANDB_MODE: offline} to record without one"
         )
     yield from _lightning_warnings(spec)
-    yield from _code_warnings(spec)
-    if spec.resources.gpus == 0 and not free and offers and offers[0].gpus:
-        yield (
-            f"resources.gpus is 0, but this provider rents machines with GPUs only: {offers[0].gpus} x "
-            f"{offers[0].gpu_name} will be paid for and not used"
-        )
-
-
-def _code_warnings(spec: JobSpec) -> Iterator[str]:
-    """Yield warnings about files of the code folder that are not uploaded, or not what they seem."""
     from vastrun.launcher.bundle.checkout import worktree  # slow to import: all that packs
     from vastrun.launcher.bundle.credentials import is_lfs_pointer
     from vastrun.launcher.bundle.ignored_data import ignored_data
@@ -146,6 +136,11 @@ def _code_warnings(spec: JobSpec) -> Iterator[str]:
             words = ("it", "it", "s") if len(paths) == 1 else ("them", "they", "")
             told = text.format(**dict(zip(("them", "they", "s"), words, strict=True)))
             yield f"{listed_files(paths)}: {told}"
+    if spec.resources.gpus == 0 and not free and offers and offers[0].gpus:
+        yield (
+            f"resources.gpus is 0, but this provider rents machines with GPUs only: {offers[0].gpus} x "
+            f"{offers[0].gpu_name} will be paid for and not used"
+        )
 
 
 def listed_files(paths: Sequence[str]) -> str:

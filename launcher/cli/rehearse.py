@@ -53,8 +53,8 @@ from vastrun.launcher.ui.render.verdict import proof_lines
 _HERE = "local"
 _STARTS = (TRAIN, RESUME)
 _ADVICE: Mapping[Answer, str] = {
-    "anew": "let the program load its newest file when it starts; or let it take the path of one, with "
-    "command: ... {{resume:--resume}} and checkpoints: {pattern}",
+    "started_over": "let the program load its newest file when it starts; or let it take the path of one, "
+    "with command: ... {{resume:--resume}} and checkpoints: {pattern}",
     "no_snapshot": "let the program save earlier for the rehearsal, with --set; or run it to its end, with "
     "vastrun rehearse {job} unpack train report",
 }

@@ -28,9 +28,6 @@ from vastrun.launcher.ui.render.why import BatchExplanation, batch_why_text, exp
 from vastrun.launcher.ui.report.batch_page import batch_page_file
 from vastrun.launcher.ui.report.run_page import run_page
 
-_MAX_ONE_SIDED = 6
-"""Maximum lines about values that only one run has, such as trainer settings; more are summed up."""
-
 
 class ReportFile(Document):
     """The page that was written."""
@@ -157,7 +154,7 @@ def _summed_up(found: Sequence[Difference]) -> list[Difference]:
 
 def _one_line_of(group: Sequence[Difference]) -> Sequence[Difference]:
     first = group[0]
-    if (first.one is not None and first.other is not None) or len(group) <= _MAX_ONE_SIDED:
+    if (first.one is not None and first.other is not None) or len(group) <= 6:
         return group
     key = first.key.partition(".")[0] if first.section == "job" else f"all {first.section}"
     count = f"{len(group)} values"

@@ -64,12 +64,21 @@ class CheckedSetup:
 
 def examine(setup: CheckedSetup) -> Iterator[Finding]:
     """Yield the findings, as they are made."""
-    yield _folder(setup.state)
+    fault = computer.write_fault(setup.state)
+    yield Finding(
+        name="state folder",
+        health=Health.OK if fault is None else Health.FAIL,
+        text=f"{setup.state}" if fault is None else f"{setup.state}: {fault}",
+        fix="" if fault is None else "export XDG_STATE_HOME=/somewhere/writable",
+    )
     ledger, finding = _ledger(setup)
     yield finding
     yield _disk(setup.state)
     yield _memory(setup.memory_mb())
-    yield _services(setup)
+    wants, fix = remote.missing_requirement()
+    health = _health_of(setup, "local") if wants else Health.OK
+    text = f"local {wants}" if wants else ", ".join(remote.TOOLS)
+    yield Finding(name="tools", health=health, text=text, fix=fix if wants else "")
     if not remote.other_system():
         yield _python(setup)
     for name in (*PROVIDERS, *plugin_names()):
@@ -79,14 +88,6 @@ def examine(setup: CheckedSetup) -> Iterator[Finding]:
         health=Health.SKIP,
         text="known only on a rented machine; where they are blocked, Vast's SSH proxy is used",
     )
-
-
-def _folder(state: Path) -> Finding:
-    fault = computer.write_fault(state)
-    if fault is None:
-        return Finding(name="state folder", health=Health.OK, text=str(state))
-    fix = "export XDG_STATE_HOME=/somewhere/writable"
-    return Finding(name="state folder", health=Health.FAIL, text=f"{state}: {fault}", fix=fix)
 
 
 def _ledger(setup: CheckedSetup) -> tuple[Ledger | None, Finding]:
@@ -123,13 +124,6 @@ def _memory(free_mb: float | None) -> Finding:
         health = Health.FAIL
     fix = "" if health is Health.OK else "end other programs, or launch from a computer with more memory"
     return Finding(name="memory", health=health, text=f"{free_mb:,.0f} MB free; {_LAUNCHER_NEEDS}", fix=fix)
-
-
-def _services(setup: CheckedSetup) -> Finding:
-    wants, fix = remote.missing_requirement()
-    if wants:
-        return Finding(name="tools", health=_health_of(setup, "local"), text=f"local {wants}", fix=fix)
-    return Finding(name="tools", health=Health.OK, text=", ".join(remote.TOOLS))
 
 
 def _python(setup: CheckedSetup) -> Finding:

@@ -185,12 +185,12 @@ class MachineLoss:
         found = [*matching_paths(named.folder(self.box), named.pattern)] if named.files else []
         files = self._restored.files if self._restored else {}
         of_save = files_to_continue([*self.saves.values()]) if files else set()
-        least = max((files[name][0] for name in of_save), default=0) / 10  # logs beside it are smaller
+        min_size = max((files[name][0] for name in of_save), default=0) / 10  # logs beside it are smaller
         found += [self.box / name for name in of_save]
         with suppress(OSError):
             for path in (each for place in found for each in (place, *place.glob("**/*"))):
                 stat = path.stat()
-                if path.is_file() and stat.st_mtime > self._began and stat.st_size >= least:
+                if path.is_file() and stat.st_mtime > self._began and stat.st_size >= min_size:
                     return True
         return False
 

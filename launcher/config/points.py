@@ -29,8 +29,6 @@ ReadFile = Callable[[str], str]
 KINDS = ("grid", "list", "csv", "search")
 Method = Literal["sobol", "random", "tpe"]
 """Method of a search. With the last one, points depend on the results of earlier points."""
-_DIGITS = 6
-"""Significant digits of a drawn value, which appears in tables and file names."""
 _KINDS: tuple[Literal["range", "log", "int", "choice"], ...] = ("range", "log", "int", "choice")
 _EXPECTED = "expected {range: [low, high]}, {log: [low, high]}, {int: [low, high]} or {choice: [a, b]}"
 _BITS = 32
@@ -254,7 +252,7 @@ def _between(kind: str, low: float, high: float, u: float) -> float | int:
     if kind == "int":  # each whole number is as likely as any other
         return int(low) + min(int(u * (high - low + 1)), int(high - low))
     value = math.exp(math.log(low) + u * math.log(high / low)) if kind == "log" else low + u * (high - low)
-    return float(f"{value:.{_DIGITS}g}")
+    return float(f"{value:.6g}")
 
 
 def _number(value: float | int, place: Node) -> Node:

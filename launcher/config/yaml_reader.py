@@ -34,8 +34,6 @@ SHORTHAND_KEYS: dict[Any, str] = {Secret: "name", NotifyUrl: "url", Checkpoints:
 """Sections that may be written as one string, with the key of that string."""
 _YES_NO = {"yes": "true", "on": "true", "y": "true", "no": "false", "off": "false", "n": "false"}
 _SKIP = object()
-_MAX_DIGITS = 30
-"""Max. digits of a whole number; a longer one is text."""
 _SHOWN = 60
 """Max. characters of a value in a message."""
 
@@ -238,7 +236,7 @@ def _value(node: ScalarNode) -> Any:
     if node.tag == BOOL:
         return node.value.lower() == "true"
     try:
-        if node.tag == INT and len(node.value) <= _MAX_DIGITS:
+        if node.tag == INT and len(node.value) <= 30:
             return int(node.value, 0 if node.value[:2] in ("0x", "0o") else 10)
         if node.tag == FLOAT and math.isfinite(number := float(node.value)):
             return number

@@ -16,9 +16,6 @@ from vastrun.launcher.gate.box_reader import fetch_status
 from vastrun.launcher.gate.text import last_lines, one_line
 from vastrun.launcher.ports import Remote
 
-_MAX_ENDING_S = 60.0
-"""Max. seconds to wait for a provider that is ending a machine to report why."""
-
 
 def outputs_until(context: RunContext) -> float:
     """Return until when the lease leaves the outputs of an ended training on the machine.
@@ -75,7 +72,7 @@ def find_machine_end(context: RunContext, wait_s: float = 0.0) -> MachineEnd | N
             if (end := end_of(machine_id)) is not None:
                 return end
         except UnreachableError:  # it is just being ended: see `Abilities.end_of`
-            max_wait_s = max(wait_s, _MAX_ENDING_S)
+            max_wait_s = max(wait_s, 60.0)
         except ProviderError:
             pass
         if context.now() - began >= max_wait_s:

@@ -29,8 +29,6 @@ from vastrun.launcher.flow.run_end import assess
 from vastrun.launcher.flow.run_state import PhaseResult, RunStopped, failed
 from vastrun.launcher.flow.scheduled_end import cancel_end
 
-_MAX_UNSHOWN_BYTES = 100_000
-"""Bytes at the end of a log that may stay unshown without a message."""
 _OK = PhaseResult(result=Result.OK)
 _T = TypeVar("_T")
 
@@ -74,7 +72,7 @@ def collect(context: RunContext) -> PhaseResult | None:
     )
     assessment = assess(context, collected.evidence)
     context.report(f"{collected.files} files, {collected.bytes / 1e6:.1f} MB")
-    if collected.log_bytes_not_shown > _MAX_UNSHOWN_BYTES:
+    if collected.log_bytes_not_shown > 100_000:
         megabytes = collected.log_bytes_not_shown / 1e6
         context.report(f"the last {megabytes:.1f} MB of the log were not shown; log.txt has them")
     if left_out := left_out_text(collected.evidence.left_out):

@@ -25,8 +25,6 @@ GIVE_BACK_S = 60.0
 """Seconds for which an idle machine is kept once the queue has nothing for it."""
 _HELD = (Phase.TRAIN, Phase.COLLECT, Phase.DESTROY)
 """Phases in which a held machine may have slots."""
-_COLLECT_S = 120.0
-"""Seconds to collect from a held machine, which has only its log."""
 _ROUNDING = 1e-6
 """Tolerance: a third of three times a size may be less than that size."""
 _MIN_DISK_GB = 8.0
@@ -98,7 +96,7 @@ def hold_spec(job: JobSpec, *, slots: int, hours: float, usd: float | None, idle
             hours=hours,
             usd=usd,
             usd_per_hour=None if max_usd_per_hour is None else max_usd_per_hour * slots,
-            collect_s=_COLLECT_S,
+            collect_s=120.0,
         ),
         image=job.image,
         image_unpinned=job.image_unpinned,

@@ -55,19 +55,12 @@ def read_hardware(folder: Path, *, visible: str | None = None) -> Hardware:
         folder = folder.parent
     gpus, cuda = read_gpus(visible)
     return Hardware(
-        cores=_cores(),
+        cores=len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1,
         memory_gb=os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 1e9,
         disk_gb=shutil.disk_usage(folder).free / 1e9,
         gpus=gpus,
         cuda=cuda,
     )
-
-
-def _cores() -> int:
-    """Return the number of cores available to this process; all cores on systems without affinity."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 def read_gpus(visible: str | None) -> tuple[tuple[LocalGpu, ...], float]:

@@ -207,8 +207,6 @@ _KEY_LINE = re.compile(r"\b\d+ (SHA256:[A-Za-z0-9+/]{43}) .*\([A-Z0-9-]+\)\s*$")
 """A fingerprint as printed by `ssh-keygen -l`."""
 _LOG_WAIT_S = 20.0
 """Seconds after which the log of a reachable box should name its keys."""
-_CACHE_S = 10.0
-"""Seconds for which fingerprints are cached."""
 
 
 class HostKeyLog:
@@ -229,7 +227,7 @@ class HostKeyLog:
         now = self._clock.now()
         read_at, named = self._named.get(instance_id, (0.0, ()))
         # A read of the log takes seconds on some providers, and every new connection needs it.
-        if named and now - read_at < _CACHE_S:
+        if named and now - read_at < 10.0:
             return named
         # The log is untrusted: lines longer than any fingerprint are skipped, since the pattern is quadratic.
         lines = [

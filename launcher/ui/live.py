@@ -22,8 +22,6 @@ from vastrun.launcher.ui.render.live import LearningCurve, Line, LiveView, cut, 
 from vastrun.launcher.ui.render.loglines import parse_line, shown
 from vastrun.launcher.ui.screen import StreamScreen, TerminalCapabilities, size
 
-_PAINT_INTERVAL_S = 0.25
-"""Seconds between two paints, except at an event."""
 _MAX_LOG_LINES = 8
 _EVENT_ROWS = 4
 """Rows that the log leaves to the newest events."""
@@ -124,7 +122,7 @@ class LiveScreen(StreamScreen):
         return f"\n{' ' * indent}".join(textwrap.wrap(text, room))
 
     def _is_due(self) -> bool:
-        return self._now() - self._painted_at >= _PAINT_INTERVAL_S
+        return self._now() - self._painted_at >= 0.25
 
     def _paint(self) -> None:
         if self._view is None:
@@ -137,8 +135,6 @@ class LiveScreen(StreamScreen):
         self._painter.paint([*lines, *(((f"  {text}", "dim"),) for text in log)])
 
 
-_LIST_MAX_AGE_S = 2.0
-"""Age at which the list is read from the ledger again."""
 _ROWS_ABOVE_LIST = 6
 """Rows of the terminal for lines printed above the list."""
 
@@ -163,7 +159,7 @@ class ListScreen(StreamScreen):
         self._text = f"{self._elapsed():>8}  {one_line(text)}"
         if self._now() - self._painted_at < 0.5:
             return
-        if self._now() - self._listed_at >= _LIST_MAX_AGE_S:
+        if self._now() - self._listed_at >= 2.0:
             self._lines, self._listed_at = self._listed(), self._now()
         self._paint()
 

@@ -27,8 +27,6 @@ from vastrun.onstart.holding.machine import (
     with_descendants,
 )
 
-_GPU_SLACK_MIB = 64
-"""MiB by which the memory use of a driver may change."""
 _WAIT_S = 20.0
 """Seconds to wait for free GPU memory: after its process has ended, a large GPU takes seconds to clear it."""
 _MAX_SHOWN = 3
@@ -167,7 +165,7 @@ def _gpu_faults(machine: HeldBox, busy: Collection[str]) -> Iterator[str]:
             continue
         if gpu not in now:
             yield f"{gpu} is no longer visible"
-        elif now[gpu] > before + _GPU_SLACK_MIB:
+        elif now[gpu] > before + 64:
             yield f"{now[gpu]} MiB of {gpu} are in use"
 
 

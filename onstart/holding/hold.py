@@ -89,7 +89,11 @@ class Holder:
             excess = enforce_memory_limit(self._box / layout.SLOTS / slot.name, slot.memory_mib, processes)
             if excess is not None:
                 self._say(f"{slot.name}: {excess}")
-                _log_to_slot(self._box / layout.SLOTS / slot.name, excess)
+                # In one write, like all writers of that log.
+                folder = self._box / layout.SLOTS / slot.name
+                if (folder / layout.LOG).exists():
+                    with (folder / layout.LOG).open("ab", buffering=0) as log:
+                        log.write(f"{time.time():.3f} lease {excess}\n".encode())
         names = frozenset(slot.name for slot in slots)
         for name in sorted(names - self._slots_before):
             self._say(f"slot {name} is ready")
@@ -132,13 +136,6 @@ def _poll(holder: Holder) -> str | None:
         return None
 
 
-def _log_to_slot(folder: Path, text: str) -> None:
-    """Append a line to the slot's log, in one write like all its writers."""
-    if (folder / layout.LOG).exists():
-        with (folder / layout.LOG).open("ab", buffering=0) as log:
-            log.write(f"{time.time():.3f} lease {text}\n".encode())
-
-
 def _first_line(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8", errors="replace").partition("\n")[0].strip()
@@ -163,23 +160,16 @@ def enforce_memory_limit(
     if used <= limit_mib << 20 or not victims:
         return None
     victim = max(victims, key=lambda pid: (sizes[pid], pid))
-    record_kill(folder, used, limit_mib << 20)
+    # The slot's supervisor reads it, in the kernel's format. Before the kill: it must find the reason at
+    # the process's end.
+    with contextlib.suppress(OSError):
+        path = folder / layout.MEMORY_EVENTS
+        kills = count("oom_kill", [path]) + 1
+        write_atomically(path, f"oom_kill {kills}\npeak {used}\nlimit {limit_mib << 20}\n", durable=False)
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.kill(victim, signal.SIGKILL)
     memory = f"{used / (1 << 30):.1f} GiB of memory in use of {limit_mib / 1024:.1f} GiB for this slot"
     return f"{memory}: {processes[victim].name} ({victim}) was killed"
-
-
-def record_kill(folder: Path, used: int, limit: int) -> None:
-    """Count a kill for lack of memory in a file that the slot's supervisor reads, in the kernel's format.
-
-    `used` and `limit` are bytes. Called before the kill: the supervisor must find the reason at the process's
-    end.
-    """
-    with contextlib.suppress(OSError):
-        path = folder / layout.MEMORY_EVENTS
-        kills = count("oom_kill", [path]) + 1
-        write_atomically(path, f"oom_kill {kills}\npeak {used}\nlimit {limit}\n", durable=False)
 
 
 def _resident(pid: int, proc: Path) -> int:

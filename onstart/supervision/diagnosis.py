@@ -184,24 +184,23 @@ def _reason(
     if first is None:
         return "finished", "the rank exited 0" if len(ends) == 1 else f"all {len(ends)} ranks exited 0"
     if _failed_on_its_own(first, observed):
-        return _reason_of_rank(ends, first, observed)
+        end = first.end
+        reason = first.measured or reason_of_end(end)
+        if reason == "stopped":
+            return reason, f"rank {end.rank} received SIGTERM from outside of this run; {_saved(ends)}"
+        line = failure_line(end, reason, training=observed.training, crash=first.crash)
+        if reason == "communication" and (left := _left_text(each for each in ends if each.at <= first.at)):
+            return "error", line + left
+        return reason, f"{line}; {first.fact}" if first.fact else line
     if observed.stop_cause is not None:
         return "stopped", _stop_line(ends, observed)
-    return _agent_failure(box, observed)
-
-
-def _reason_of_rank(
-    ends: Sequence[TimedRankEnd], first: TimedRankEnd, observed: ObservedLaunch
-) -> tuple[Reason, str]:
-    """Return the reason of a rank that failed on its own, and one line about it."""
-    end = first.end
-    reason = first.measured or reason_of_end(end)
-    if reason == "stopped":
-        return reason, f"rank {end.rank} received SIGTERM from outside of this run; {_saved(ends)}"
-    line = failure_line(end, reason, training=observed.training, crash=first.crash)
-    if reason == "communication" and (left := _left_text(each for each in ends if each.at <= first.at)):
-        return "error", line + left
-    return reason, f"{line}; {first.fact}" if first.fact else line
+    raised, code = last_raised(box / layout.AGENT_LOG), observed.agent_exit
+    how = raised.exception if raised else signal_name(code) or f"exit code {code}"
+    started = "after it had started the ranks" if observed.processes else "before any rank started"
+    line = f"the launch agent failed {started}: {how}"
+    if observed.reading is not None and observed.reading.memory_killed and code == -signal.SIGKILL:
+        return "oom", line
+    return "error" if signal_name(code) is None else "signal", line
 
 
 def _left_text(ends: Iterable[TimedRankEnd]) -> str:
@@ -252,17 +251,6 @@ def _saved(dated: Sequence[TimedRankEnd]) -> str:
         return f"{ranks} could not save in time: the steps since the last checkpoint are lost"
     saved = all(end.reason in ("stopped", "finished") for end in ends)
     return "checkpoint saved" if saved else "all ranks exited in time"
-
-
-def _agent_failure(box: Path, observed: ObservedLaunch) -> tuple[Reason, str]:
-    """Return the reason why the launch agent failed, and one line about it."""
-    raised, code = last_raised(box / layout.AGENT_LOG), observed.agent_exit
-    how = raised.exception if raised else signal_name(code) or f"exit code {code}"
-    started = "after it had started the ranks" if observed.processes else "before any rank started"
-    line = f"the launch agent failed {started}: {how}"
-    if observed.reading is not None and observed.reading.memory_killed and code == -signal.SIGKILL:
-        return "oom", line
-    return "error" if signal_name(code) is None else "signal", line
 
 
 def read_ends(

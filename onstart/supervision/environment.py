@@ -38,7 +38,12 @@ def rank_environment(job: Job, start: Start, box: Path, inherited: Mapping[str, 
     }
     if lowers_debug(job, inherited):
         requested[_DEBUG] = "INFO"
-    return {**requested, **fixed_variables(box), **_start(start), **_paths(job, box, requested)}
+    env = {"VASTRUN_RESTART": str(start.number), RESUME: start.resume}
+    if start.micro_batch is not None:
+        env["VASTRUN_MICRO_BATCH"] = str(start.micro_batch)
+    if start.gpus:
+        env["CUDA_VISIBLE_DEVICES"] = ",".join(start.gpus)
+    return {**requested, **fixed_variables(box), **env, **_paths(job, box, requested)}
 
 
 def lowers_debug(job: Job, inherited: Mapping[str, str]) -> bool:
@@ -108,16 +113,6 @@ def fixed_variables(box: Path) -> dict[str, str]:
         # Each rank's watchdog reads its own pipe there: a byte makes it write the file above immediately.
         "TORCH_NCCL_DEBUG_INFO_PIPE_FILE": str(box / layout.RECORDER_PIPES / "rank-"),
     }
-
-
-def _start(start: Start) -> dict[str, str]:
-    """Return the variables that differ between starts of the ranks."""
-    env = {"VASTRUN_RESTART": str(start.number), RESUME: start.resume}
-    if start.micro_batch is not None:
-        env["VASTRUN_MICRO_BATCH"] = str(start.micro_batch)
-    if start.gpus:
-        env["CUDA_VISIBLE_DEVICES"] = ",".join(start.gpus)
-    return env
 
 
 def _paths(job: Job, box: Path, requested: Mapping[str, str]) -> dict[str, str]:

@@ -84,7 +84,7 @@ class Growth(NamedTuple):
     first: int
     size: int
     tail: bytes
-    """Its last bytes: a list that is written anew grows, too, and ends otherwise."""
+    """Its last bytes: a list that is rewritten grows, too, and ends otherwise."""
 
 
 Files = Mapping[str, FileState]
@@ -205,7 +205,7 @@ class FolderWatch:
         return Look(files=look.files, ways={**look.ways, **dict.fromkeys(look.written, "skip")}, why=why)
 
     def changed_at_the_end(self, files: Files) -> set[str]:
-        """Return the files that changed since the last look; with logs a program can begin anew."""
+        """Return the files that changed since the last look; a program can also start its logs over."""
         last = self.last.files
         return {
             name
@@ -260,7 +260,7 @@ class FolderWatch:
                 ways[name] = "mapped"
             elif main := self._database_of(name, files, opened.written | opened.appended):
                 ways |= {main + end: "database" for end in ("", *COMPANIONS[:2]) if main + end in files}
-                ways[main + COMPANIONS[2]] = "skip"  # memory that its processes share; made anew
+                ways[main + COMPANIONS[2]] = "skip"  # memory that its processes share; made again
             elif state.inode in opened.appended or self._grows(name, state, now):
                 ways[name] = "log"
             elif state.inode not in opened.written:

@@ -24,8 +24,6 @@ WINDOW_S = 300.0
 """Seconds over which the load is averaged."""
 MAX_LOAD = 0.5
 """GPUs below this mean load are idle."""
-_MAX_GAP_S = 60.0
-"""Seconds between two samples after which a period begins again, for instance after a suspension."""
 _QUERY = ("nvidia-smi", "--query-gpu=utilization.gpu", "--format=csv,noheader,nounits")
 _MIN_WAIT = 0.3
 """Share of the time from which data or a disk count as what the ranks wait for."""
@@ -154,7 +152,7 @@ class IdleGpuWatch:
         if not ranks or any(rank.step == 0 and rank.activity for rank in ranks):
             self._restart()
         elif before is not None and activities:
-            if now - before[0] > _MAX_GAP_S:
+            if now - before[0] > 60.0:
                 self._restart()
             seconds = max(now - before[0], 1e-6)
             threads_s = _differences(before[1].main_threads_s, times.main_threads_s)

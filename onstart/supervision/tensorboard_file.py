@@ -27,11 +27,8 @@ from vastrun.onstart.supervision.curve_file import (
 )
 
 _HEADER = struct.Struct("<QI")
-_FOOTER = 4
 _POLYNOMIAL = 0x82F63B78
 _MASK_DELTA = 0xA282EAD8
-_DIGITS = 7
-"""Significant digits of a number that was stored in 32 bits."""
 _LAYOUTS = {1: "<f", 2: "<d"}
 """Layout of a tensor's bytes by its `dtype`: writers of scalars store floats and doubles only."""
 
@@ -49,7 +46,7 @@ class TensorBoardFile(CurveFile):
         length, checksum = _HEADER.unpack(header)
         if masked_crc32c(header[:8]) != checksum:
             raise BrokenFileError(f"{self.path} has no record at byte {self.offset}")
-        end = self.offset + _HEADER.size + length + _FOOTER
+        end = self.offset + _HEADER.size + length + 4
         if end > size:
             return None
         record = file.read(length) if length <= MAX_RECORD_BYTES else b""
@@ -102,7 +99,7 @@ def _tensor_value(tensor: bytes) -> float | None:
 
 
 def _rounded(value: float) -> float:
-    return float(f"{value:.{_DIGITS}g}")
+    return float(f"{value:.7g}")
 
 
 def _crc_table() -> tuple[int, ...]:

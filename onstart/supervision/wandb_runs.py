@@ -31,10 +31,7 @@ from vastrun.onstart.supervision.wandb_file import WandbFile
 
 TIMEOUT_S = 60.0
 """Timeout of the process that ends the runs: the machine costs money meanwhile."""
-_MAX_RUNS = 8
-"""Maximum runs that are ended: a program may start one after another."""
 _MAX_NAME = 128
-_MAX_RECORD_BYTES = 1 << 14
 
 
 @dataclass
@@ -126,7 +123,7 @@ def end_runs(
     for run in runs:
         run.read_log(_printed(box))
     main = next((run for run in runs if run.id == own), runs[0])
-    wrong = [run for run in runs if not run.is_offline and _is_wrong(run, main, exit_code)][:_MAX_RUNS]
+    wrong = [run for run in runs if not run.is_offline and _is_wrong(run, main, exit_code)][:8]
     ended = _finish(box, environment, wrong, exit_code) if wrong else {}
     state: Literal["finished", "failed", "crashed"] = "crashed"
     if main.id in ended or main.exit_code is not None:
@@ -174,7 +171,7 @@ def _finish(
         with suppress(subprocess.TimeoutExpired):
             process.wait(TIMEOUT_S)
     try:
-        return cast("dict[str, str]", read_json(dict[str, str], read_small(report, _MAX_RECORD_BYTES)))
+        return cast("dict[str, str]", read_json(dict[str, str], read_small(report, 1 << 14)))
     except (OSError, ValueError):
         return {}
     finally:

@@ -198,7 +198,15 @@ class Watch:
         self._log_ends(processes)
         # A stop comes first: ranks that fail during a stop did not fail on their own.
         if self.stop.cause is not None:
-            return self._stop(ranks_progress)
+            if self.stopped_at is None:
+                self.stopped_at, self.stopped_at_step = time.time(), self._min_step()
+                self.log.say(f"{stop_text(self.stop.cause)}: the ranks save and exit")
+                self.peers.publish(stopped_at=self.stopped_at, stopped_at_step=self.stopped_at_step)
+            self.launch.ask_to_stop()
+            saving = any(rank_progress.activity == "checkpoint" for rank_progress in ranks_progress)
+            usual_s = SUPERVISOR_S if self.job.program.keeps_records else PROGRAM_S
+            late = self._lasted("stop", SUPERVISOR_SAVING_S if saving else usual_s)
+            return not ranks_progress or (late and self._kill())
         training = self.job.program.keeps_records
         if any(
             process.exit_code or (training and process.exit_code == 0 and left_early(self.box, process))
@@ -217,17 +225,6 @@ class Watch:
             return self._lasted(name, limit_s)
         # Last: ranks that wait for a failed rank do not hang.
         return self._stalled(ranks_progress) and self._record_hang(ranks_progress)
-
-    def _stop(self, ranks_progress: tuple[RankProgress, ...]) -> bool:
-        if self.stopped_at is None:
-            self.stopped_at, self.stopped_at_step = time.time(), self._min_step()
-            self.log.say(f"{stop_text(self.stop.cause)}: the ranks save and exit")
-            self.peers.publish(stopped_at=self.stopped_at, stopped_at_step=self.stopped_at_step)
-        self.launch.ask_to_stop()
-        saving = any(rank_progress.activity == "checkpoint" for rank_progress in ranks_progress)
-        usual_s = SUPERVISOR_S if self.job.program.keeps_records else PROGRAM_S
-        late = self._lasted("stop", SUPERVISOR_SAVING_S if saving else usual_s)
-        return not ranks_progress or (late and self._kill())
 
     def _min_step(self) -> int:
         """Return the step that every rank of this node has reached; 0 before the first beat of each."""

@@ -77,7 +77,11 @@ def answer(world: World, request: Request) -> Reply:
         try:
             return _answer(world, request)
         except ApiError as error:
-            return _keyed(world, error.reply, request)
+            unknown = (
+                error.reply.content_type == "application/json"
+                and error.reply.content.get("msg") == UNKNOWN_KEY
+            )
+            return error.reply if not unknown else worded(error.reply, world.behaviour.word("key.bad"))
         finally:
             world.settle()
 
@@ -110,14 +114,6 @@ def _carried_out(world: World, route: Route, call: Call) -> Reply:
     except ApiError as error:
         done = error.reply
     return bent(route.name, world, call, done)
-
-
-def _keyed(world: World, refused: Reply, request: Request) -> Reply:
-    """A refusal for a key that is none, as this Vast gives it."""
-    unknown = refused.content_type == "application/json" and refused.content.get("msg") == UNKNOWN_KEY
-    if not unknown:
-        return refused
-    return worded(refused, world.behaviour.word("key.bad"))
 
 
 def _find(method: str, path: str) -> tuple[Route, tuple[int, ...]]:

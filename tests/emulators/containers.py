@@ -18,7 +18,6 @@ from vastrun.launcher.providers.vast.account import VARIABLE as KEY_VARIABLE
 
 PROXY = "proxy"
 _NOISE = "Error: remote port forwarding failed for listen port {port}\n"
-_SLOW = 200_000.0
 _FLAWS = {"key_modes_wrong": "modes", "key_owner": "owner"}
 _MOODS = {
     "ssh_refused": {PROXY: Mood.REFUSING, SSH_PORT: Mood.REFUSING},
@@ -74,7 +73,7 @@ class Containers:
         moods = {**self._told_moods(), **(_MOODS.get(fault.name, {}) if fault else {})}
         for name, port in instance.ports.items():
             port.set_mood(moods.get(name, Mood.OPEN))
-            port.bytes_per_s = _SLOW if fault and fault.name == "slow_network" else None
+            port.bytes_per_s = 200_000.0 if fault and fault.name == "slow_network" else None
         if fault and fault.name == "ssh_impostor":
             self._mislead(instance)
         denied = fault is not None and fault.name == "ssh_denied"
@@ -82,7 +81,7 @@ class Containers:
         program = replace(self._program(instance, quirk), keys_flaw=_FLAWS[flaw.name] if flaw else "")
         instance.box.start(program, [] if denied else list(instance.ssh_keys.values()))
         if quirk == "log_noise":
-            self._make_noise(instance)
+            instance.box.note(_NOISE.format(port=instance.ports[PROXY].number) * 50)
 
     def _told_moods(self) -> dict[str, Mood]:
         ways = {"ssh.direct": SSH_PORT, "ssh.proxy": PROXY}
@@ -158,8 +157,9 @@ class Containers:
 
     def _environment(self, instance: Instance, *, with_key: bool) -> dict[str, str]:
         published = {name: port.number for name, port in instance.ports.items() if name != PROXY}
+        right = self._behaviour.word("box.container_id") == "the machine's id"
         injected = {
-            "CONTAINER_ID": self._shown_id(instance),
+            "CONTAINER_ID": str(instance.id if right else instance.id + 1),
             "CONTAINER_LABEL": f"C.{instance.id}",
             "VAST_CONTAINERLABEL": f"C.{instance.id}",
             "PUBLIC_IPADDR": instance.address,
@@ -175,13 +175,6 @@ class Containers:
         if any(self._faults.waiting(name, instance.place) for name in ("attach_denied", "attach_lost")):
             ordered.pop(KEY_VARIABLE, None)
         return {**ordered, **injected}
-
-    def _shown_id(self, instance: Instance) -> str:
-        right = self._behaviour.word("box.container_id") == "the machine's id"
-        return str(instance.id if right else instance.id + 1)
-
-    def _make_noise(self, instance: Instance) -> None:
-        instance.box.note(_NOISE.format(port=instance.ports[PROXY].number) * 50)
 
 
 def _target(instance: Instance, name: str) -> int | None:

@@ -217,8 +217,10 @@ class Fleet:
             self._bill(moment)
             if self._events.next_at <= moment:
                 self._events.happen()
-            if self._account.credit <= _CENT_FRACTION:
-                self._stop_all()
+            if self._account.credit <= 1e-9:
+                for instance in self:
+                    if instance.cur == "running":
+                        self._life.halt(instance)
             self._look_around()
         self._bill(now)
         self._containers.sweep()
@@ -272,11 +274,6 @@ class Fleet:
             return float("inf")
         return self._events.moment + max(self._account.credit, 0.0) / burn
 
-    def _stop_all(self) -> None:
-        for instance in self:
-            if instance.cur == "running":
-                self._life.halt(instance)
-
     def _look_around(self) -> None:
         """Containers that ended by themselves, bids that win again, faults of what runs."""
         for instance in self:
@@ -296,9 +293,6 @@ class Fleet:
         self._market.release(instance.id)
         self._account.revoke(instance.api_key)
         self._containers.remove(instance)
-
-
-_CENT_FRACTION = 1e-9
 
 
 def _graphics(instance: Instance, behaviour: Behaviour) -> Graphics:

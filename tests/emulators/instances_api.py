@@ -38,7 +38,10 @@ def list_instances(world: World, call: Call) -> Reply:
     """A page of rows."""
     filters = call.json_query("select_filters", {}) or {}
     order = call.json_query("order_by") or [{"col": "id", "dir": "asc"}]
-    _check_columns([*filters, *(part["col"] for part in order)])
+    for column in [*filters, *(part["col"] for part in order)]:
+        if column not in _SEARCH_KEYS:
+            msg = f"Error in query parameters: {column} is not a valid search key"
+            raise refusal(400, "invalid_request", msg)
     ours = world.instances.seen(IN_LIST) if call.key and call.key.user_id == OURS else []
     listed = [one for one in ours if not _is_hidden(world, one)]
     rows = [{**_row(world, one), "volume_info": []} for one in listed]
@@ -51,12 +54,16 @@ def list_instances(world: World, call: Call) -> Reply:
     columns = call.json_query("select_cols")
     if columns and columns != ["*"]:
         page = [{column: row.get(column) for column in columns} for row in page]
+    counts: dict[str, int] = {}
+    for row in rows:
+        label = row["label"] or ""
+        counts[label] = counts.get(label, 0) + 1
     return reply(
         {
             "success": True,
             "instances_found": len(found) + world.miscounted(),
             "total_instances": len(rows) + world.miscounted(),
-            "label_counts": _label_counts(rows),
+            "label_counts": counts,
             "next_token": token,
             "instances": page,
         }
@@ -178,13 +185,6 @@ def _row(world: World, instance: Instance) -> dict[str, Any]:
     return row
 
 
-def _check_columns(columns: list[str]) -> None:
-    for column in columns:
-        if column not in _SEARCH_KEYS:
-            msg = f"Error in query parameters: {column} is not a valid search key"
-            raise refusal(400, "invalid_request", msg)
-
-
 def _page(world: World, call: Call, rows: list[dict[str, Any]]) -> tuple[list[dict[str, Any]], str | None]:
     """The page after the token, and the token of the next."""
     limit = int(call.json_query("limit") or MAX_PAGE)
@@ -200,14 +200,6 @@ def _page(world: World, call: Call, rows: list[dict[str, Any]]) -> tuple[list[di
     if page and world.faults.take("null_row"):
         page[-1] = None
     return page, known[start + limit - 1] if start + limit < len(rows) else None
-
-
-def _label_counts(rows: list[dict[str, Any]]) -> dict[str, int]:
-    counts: dict[str, int] = {}
-    for row in rows:
-        label = row["label"] or ""
-        counts[label] = counts.get(label, 0) + 1
-    return counts
 
 
 def _published(world: World, text: str, *, is_late: bool = False, **more: Any) -> Reply:

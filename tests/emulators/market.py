@@ -17,8 +17,6 @@ DEFAULT_STORAGE_GB = 8.0
 """For how much disk a search prices that names none; the SDK names 5 itself."""
 REISSUE_S = 300.0
 """How long an offer keeps its id."""
-_GRACE_S = 60.0
-_SIZES = (1, 2, 4, 8)
 _NOT_FILTERS = frozenset(
     {"order", "type", "limit", "allocated_storage", "disable_bundling", "target_reliability", "extra_ids"}
     | {"template_id", "show_incompatible", "select_cols", "client_id", "q"}
@@ -104,7 +102,7 @@ class Market:
     def ask(self, ask_id: int) -> Ask | None:
         """The offer of that id, for as long as the id lasts."""
         ask = self._asks.get(ask_id)
-        return ask if ask and self._clock.now() - ask.issued_at <= REISSUE_S + _GRACE_S else None
+        return ask if ask and self._clock.now() - ask.issued_at <= REISSUE_S + 60.0 else None
 
     def take(self, ask: Ask) -> None:
         """The offer is rented: what is left of its machine is on offer under another id."""
@@ -180,7 +178,7 @@ class Market:
 
     def _asks_of(self, machine: Machine, kind: str) -> list[Ask]:
         free = self.free(machine.id, bid_usd=0.0 if kind in ("bid", "interruptible") else None)
-        return [self._issued(machine, size) for size in _SIZES if size <= free]
+        return [self._issued(machine, size) for size in (1, 2, 4, 8) if size <= free]
 
     def _issued(self, machine: Machine, gpus: int) -> Ask:
         now = self._clock.now()

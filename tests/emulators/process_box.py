@@ -23,7 +23,6 @@ _SFTP_SERVERS = (
     "/usr/libexec/openssh/sftp-server",
     "/usr/lib/ssh/sftp-server",
 )
-_END_S = 20.0
 _COMMAND_S = 10
 _STRANGER = 12345
 """A user's number that nobody here has."""
@@ -117,7 +116,12 @@ class ProcessBox:
         part.write_text("".join(f"{key.strip()}\n" for key in keys))
         part.chmod(0o600)
         if self._keys_flaw:
-            _spoil(part, self._keys_flaw)
+            if self._keys_flaw == "owner" and os.geteuid() == 0:
+                os.chown(part, _STRANGER, _STRANGER)
+                os.chown(part.parent, _STRANGER, _STRANGER)
+            else:
+                part.chmod(0o666)
+                part.parent.chmod(0o777)
         part.replace(part.with_name("authorized_keys"))
 
     def port(self, name: str) -> int | None:
@@ -161,7 +165,7 @@ class ProcessBox:
     def _wait(self) -> None:
         if self._process:
             self.end()
-            self._process.wait(timeout=_END_S)
+            self._process.wait(timeout=20.0)
 
     def _environment(self, program: Program) -> dict[str, str]:
         """The container's, without PATH."""
@@ -188,7 +192,9 @@ class ProcessBox:
     def _ssh_server(self, sshd_fd: int) -> list[str]:
         sshd = ssh_servers.sshd()
         if sshd:
-            _allow_privilege_separation()
+            if os.geteuid() == 0:
+                with _privilege_separation:
+                    Path("/run/sshd").mkdir(mode=0o755, exist_ok=True)
             return [sshd, "-i", "-e", "-f", str(self.root / "etc/ssh/sshd_config")]
         return ssh_servers.stand_in(
             f"--listening-fd={sshd_fd}",
@@ -243,21 +249,4 @@ class ProcessBox:
             self._listener = None
 
 
-def _spoil(keys: Path, flaw: str) -> None:
-    """Without root's rights no file is given away: others may write it instead."""
-    if flaw == "owner" and os.geteuid() == 0:
-        os.chown(keys, _STRANGER, _STRANGER)
-        os.chown(keys.parent, _STRANGER, _STRANGER)
-    else:
-        keys.chmod(0o666)
-        keys.parent.chmod(0o777)
-
-
 _privilege_separation = threading.Lock()
-
-
-def _allow_privilege_separation() -> None:
-    """OpenSSH insists on an empty folder of its own when started by root."""
-    if os.geteuid() == 0:
-        with _privilege_separation:
-            Path("/run/sshd").mkdir(mode=0o755, exist_ok=True)

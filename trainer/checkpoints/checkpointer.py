@@ -11,6 +11,7 @@ import shutil
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, Literal
@@ -25,7 +26,7 @@ from vastrun.contract.checkpoint_folder import CheckpointFolder, checksum_file
 from vastrun.contract.errors import ConfigError, SaveError
 from vastrun.contract.outcome import FileChecksum
 from vastrun.trainer.checkpoints.contents import TrainerState
-from vastrun.trainer.checkpoints.disk import Disk, as_shared, find_disk
+from vastrun.trainer.checkpoints.disk import Disk, find_disk
 from vastrun.trainer.checkpoints.reader import FoundCheckpoint, load_tensors, newest_intact
 from vastrun.trainer.checkpoints.writer import SHARDS_ONLY, CheckpointWriter, Planner, Staging, share_of
 from vastrun.trainer.distributed.group import Ranks
@@ -86,7 +87,9 @@ class Checkpointer:
             if fault := copy_to_disks(found.path, copy, self._disk, self._group):
                 text = f"{found.path.name} cannot be copied to all machines: {fault}"
                 raise ConfigError(text, reported_elsewhere=not self._first)
-            load_tensors(found.path if self._disk.share else copy, tensors, as_shared(self._disk))
+            # As if all ranks shared it: each has the files on its disk.
+            shared = replace(self._disk, shared_by=tuple(range(self._disk.ranks.rank.world_size)))
+            load_tensors(found.path if self._disk.share else copy, tensors, shared)
             self._disk.ranks.wait_for_all()
             if self._has_files and not self._first:
                 shutil.rmtree(copy, ignore_errors=True)

@@ -124,10 +124,6 @@ class StoredTask:
         return {name: value for name, value in vars(self).items() if name not in ("test", "unseen")}
 
 
-_MAX_FREE_BATCHES = 8
-"""Free buffers that are kept; further ones are returned to the system."""
-
-
 class BufferPool:
     """Pool of reusable arrays, thread-safe.
 
@@ -154,7 +150,7 @@ class BufferPool:
         return np.asarray(loan).reshape(shape)
 
     def _recycle(self, memory: Fields) -> None:
-        if len(self._free) < _MAX_FREE_BATCHES:
+        if len(self._free) < 8:
             self._free.append(memory)
 
     def __getstate__(self) -> dict[str, Any]:

@@ -204,7 +204,11 @@ class TrainProgram(Program[TrainConfig]):
     def proofs(self, outcome: Outcome) -> Iterator[Proof]:
         """Yield the evidence that it did all its steps, and well."""
         total_steps = self.config.total_steps
-        yield from (_final(outcome), _steps(outcome, total_steps), _loss(outcome))
+        text = "the final record was written" if outcome.final_record else "the trainer wrote no final record"
+        yield Proof(name="record", holds=outcome.final_record, text=text)
+        text = f"{outcome.steps_done} of {total_steps} steps were done"
+        yield Proof(name="steps", holds=outcome.steps_done == total_steps, text=text)
+        yield _loss(outcome)
         yield _checkpoint(outcome, total_steps)
         spans, ends = self.config.stage_spans, {end.name: end for end in outcome.stages}
         for span in spans if len(spans) > 1 else ():
@@ -249,16 +253,6 @@ def _same_sums() -> dict[str, str]:
         # other algorithms by the expected speed of the machine.
         "NCCL_ALGO": "Ring",
     }
-
-
-def _final(outcome: Outcome) -> Proof:
-    text = "the final record was written" if outcome.final_record else "the trainer wrote no final record"
-    return Proof(name="record", holds=outcome.final_record, text=text)
-
-
-def _steps(outcome: Outcome, planned: int) -> Proof:
-    text = f"{outcome.steps_done} of {planned} steps were done"
-    return Proof(name="steps", holds=outcome.steps_done == planned, text=text)
 
 
 def _loss(outcome: Outcome) -> Proof:

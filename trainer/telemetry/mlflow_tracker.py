@@ -16,8 +16,6 @@ from vastrun.contract.outcome import REASONS
 from vastrun.trainer.job.config import TrainConfig
 from vastrun.trainer.telemetry.tracker import config_of
 
-_MAX_WAITING = 500_000
-"""Figures that wait for a server that does not accept them."""
 _STATUS_OF = {0: "FINISHED", REASONS["stopped"].exit_code: "KILLED"}
 _RUN_TAG = "vastrun.run_id"
 _UNACCEPTED = re.compile(r"[^\w\-. :/]")
@@ -97,7 +95,7 @@ class MlflowTracker:
                 elif isinstance(message, int):
                     client.set_terminated(run, _STATUS_OF.get(message, "FAILED"))
             except faults as error:
-                del metrics[:-_MAX_WAITING]
+                del metrics[:-500_000]
                 if not has_warned:
                     has_warned = True
                     print(f"MLflow does not accept figures ({type(error).__name__})", flush=True)

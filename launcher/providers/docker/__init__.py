@@ -45,8 +45,6 @@ from vastrun.launcher.ssh.connection import Login
 from vastrun.launcher.ssh.keys import HostKeyLog, KeyRing, KnownHosts
 from vastrun.launcher.ssh.remote import SshRemote
 
-_RENDEZVOUS_PORT = 29400
-"""Fixed port of the rendezvous: a run's network has no other services."""
 _UNUSED_NETWORK_S = 3600.0
 """Seconds after which a network without containers counts as left behind by a killed launcher."""
 _NAME = re.compile(rf"{LABEL_PREFIX}[\w.-]+\.[0-9a-f]{{4}}", re.ASCII)
@@ -210,7 +208,7 @@ def _instance(container: Container) -> Instance:
         usd_per_hour=0.0,
         rented_at=container.created_at,
         image=container.image,
-        rendezvous=f"{address}:{_RENDEZVOUS_PORT}" if address else "",
+        rendezvous=f"{address}:29400" if address else "",
     )
 
 
@@ -249,7 +247,15 @@ def choose_image(spec: JobSpec, hardware: Hardware, engine: Engine, lock: Lock) 
         if not engine.has_image(spec.image):
             raise NoOfferError(f"Docker has no image {spec.image}", hint=f"docker pull {spec.image}")
         return spec.image, False
-    variants = _variants(lock, on_gpus=spec.resources.gpus > 0, driver_cuda=hardware.cuda or math.inf)
+    # Variants for GPUs also train without them.
+    on_gpus = spec.resources.gpus > 0
+    driver_cuda = hardware.cuda or math.inf
+    for_gpus = [
+        name
+        for name, image in lock.images.items()
+        if image.cuda is not None and (not on_gpus or image.driver_cuda <= driver_cuda)
+    ]
+    variants = for_gpus if on_gpus else [_CPU, *for_gpus]
     # Only images that exist already: a launch must not wait for a build, which takes minutes.
     for variant in variants:
         built = newest_local_image(engine.client, variant, lock)
@@ -260,13 +266,3 @@ def choose_image(spec: JobSpec, hardware: Hardware, engine: Engine, lock: Lock) 
         f"Docker has no image of vastrun for this job ({known or 'no variant fits the driver'})",
         hint=f"vastrun image build --variant {variants[0] if variants else _CPU}, or image: in the job file",
     )
-
-
-def _variants(lock: Lock, *, on_gpus: bool, driver_cuda: float) -> Sequence[str]:
-    """Return the variants that run there, best first. Variants for GPUs also train without them."""
-    for_gpus = [
-        name
-        for name, image in lock.images.items()
-        if image.cuda is not None and (not on_gpus or image.driver_cuda <= driver_cuda)
-    ]
-    return for_gpus if on_gpus else [_CPU, *for_gpus]

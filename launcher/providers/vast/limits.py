@@ -24,7 +24,6 @@ _T = TypeVar("_T")
 
 LIMITS: Mapping[str, Limit] = {name: route.limit for name, route in ROUTES.items()}
 """Rate limit of each route."""
-_MARGIN_S = 0.05
 _SLOWDOWN, _SLOWDOWN_LIMIT = 2.0, 8.0
 """Factor on the interval between calls after a rejection (HTTP 429), and its maximum."""
 _RECOVERY = 0.9
@@ -84,7 +83,7 @@ class _Queue:
         times = [at for at, _ in self.booked]
         at = max(earliest, self.closed_until, *times[-1:])
         if len(times) >= limit.calls:
-            at = max(at, times[-limit.calls] + limit.seconds * self.pace + _MARGIN_S)
+            at = max(at, times[-limit.calls] + limit.seconds * self.pace + 0.05)
         if self.pace > _EVEN_SPACING_FROM and times:
             # A burst was rejected: space calls evenly.
             at = max(at, times[-1] + limit.seconds / limit.calls * self.pace)

@@ -49,7 +49,11 @@ def results_text(
     text = fitted(value_forms(values, values), width, render)
     best = rows[0].run
     if best is None or rows[0].metric is None:
-        return f"{text}\n\n{_nothing_measured(rows, spec)}" if any(map(_has_succeeded, rows)) else text
+        return (
+            f"{text}\n\n{_nothing_measured(rows, spec)}"
+            if any(row.verdict is Verdict.SUCCEEDED for row in rows)
+            else text
+        )
     summary = facts(
         [
             ("same", same_text(rows, same)),
@@ -102,10 +106,6 @@ def _nothing_measured(rows: Sequence[PointResult], spec: BatchSpec) -> str:
         return facts([("metric", f"every point that reported {name} diverged")])
     advice = f"no run reported {name}: call beat(step, {name}=...) in the program, or choose another metric"
     return facts([("metric", advice if name.isidentifier() else f"no run reported {name}")])
-
-
-def _has_succeeded(row: PointResult) -> bool:
-    return row.verdict is Verdict.SUCCEEDED
 
 
 def _has_checkpoints(row: PointResult) -> bool:

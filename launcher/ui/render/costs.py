@@ -46,14 +46,10 @@ def report_csv(report: CostReport) -> str:
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow([report.by.value, *_AMOUNTS])
     for group in report.groups:
-        writer.writerow([_cell_of(group.key), *(getattr(group, name) for name in _AMOUNTS)])
+        writer.writerow(
+            ["" if group.key == NONE else csv_cell(group.key), *(getattr(group, name) for name in _AMOUNTS)]
+        )
     return out.getvalue().removesuffix("\n")
-
-
-def _cell_of(key: str) -> str:
-    if key == NONE:
-        return ""
-    return csv_cell(key)
 
 
 def _charged(lines: Sequence[Group], by: GroupBy, width: int | None) -> str:

@@ -19,8 +19,6 @@ Line = tuple[Span, ...]
 _PHASES = tuple(phase for phase in Phase if phase is not Phase.ENDED)
 _BLOCKS = "▁▂▃▄▅▆▇█"
 _MIN_BAR, _MAX_BAR = 10, 48
-_MAX_SPARKLINE = 32
-"""Maximum columns of the loss curve."""
 _GPU: Sequence[tuple[str, str, str]] = (
     ("load", "load {:.0%}", "{:4.0%}"),
     ("memory_mib", "memory {:,.0f} MiB", "{:7,.0f} MiB"),
@@ -127,7 +125,7 @@ def _learning(view: LiveView, width: int) -> Line:
         return ()
     value = f"loss {view.curve.losses[-1] if loss is None else loss:.4g}"
     speed = "" if rate is None else f"  {rate:,.4g} samples/s"
-    room = min(_MAX_SPARKLINE, width - len(value) - len(speed) - 2)
+    room = min(32, width - len(value) - len(speed) - 2)
     return ((value, ""), (f"  {sparkline(view.curve.losses, room)}", "now"), (speed, ""))
 
 
@@ -170,15 +168,11 @@ def _money(view: LiveView) -> Line:
     rest = [
         f"at {usd(view.usd_per_hour)}/h{on_machines}",
         "" if at_end is None else f"about {usd(at_end)} in all",
-        _left(view),
+        ""
+        if view.usd_limit is None
+        else f"{usd(max(0.0, view.usd_limit - view.usd))} left of {usd(view.usd_limit)}",
     ]
     return ((usd(view.usd), "bold"), ("  " + "  ".join(filter(None, rest)), ""))
-
-
-def _left(view: LiveView) -> str:
-    if view.usd_limit is None:
-        return ""
-    return f"{usd(max(0.0, view.usd_limit - view.usd))} left of {usd(view.usd_limit)}"
 
 
 def sparkline(values: Sequence[float], width: int) -> str:

@@ -17,8 +17,6 @@ from vastrun.launcher.ui.report.page import Html, data_block, element, folded, j
 _MAX_UNKNOWN = 24
 """Maximum number of charts for metrics that are not in `CHARTS`."""
 _OF_ONE_GPU = re.compile(r"gpu(0|[1-9][0-9]{0,2})_(load|power_w|memory_mib|temperature_c)")
-_MAX_GPU_POINTS = 60
-"""Maximum points of the curve of one of several GPUs."""
 _MIN_LOG_RATIO = 20.0
 """Ratio of the largest to the smallest positive value from which an axis is logarithmic."""
 
@@ -166,7 +164,7 @@ def rounded_step(step: float) -> float:
 
 def _thinned(series: Series) -> Series:
     """Return the series with at most `_MAX_GPU_POINTS` points, each a mean of neighbours."""
-    size = math.ceil(len(series.points) / _MAX_GPU_POINTS)
+    size = math.ceil(len(series.points) / 60)
     groups = (series.points[start : start + size] for start in range(0, len(series.points), size))
     means = tuple((fmean(step for step, _ in group), fmean(value for _, value in group)) for group in groups)
     return replace(series, points=means)

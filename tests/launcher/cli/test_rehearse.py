@@ -277,14 +277,14 @@ def test_a_program_that_begins_anew_is_told_how_it_would_not_and_the_job_file_ge
     before = desk.job.read_text()
     end = desk.types("resume", "--write")
     assert end.exit_code == 5
-    assert "it began anew at step 1: it did not read its checkpoint" in end.stdout
+    assert "it started over at step 1: it did not read its checkpoint" in end.stdout
     assert "command: ... {resume:--resume} and checkpoints: ckpt/step_*.bin" in end.stdout
     assert desk.job.read_text() == f'{before}\ncheckpoints: "ckpt/step_*.bin"\n'
     assert desk.types("config").exit_code == 0
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("looks", "answer", "exit_code"), [(True, "read", 0), (False, "anew", 1)])
+@pytest.mark.parametrize(("looks", "answer", "exit_code"), [(True, "read", 0), (False, "started_over", 1)])
 def test_of_a_program_without_steps_is_seen_whether_it_read_its_checkpoint(
     desk: Desk, looks: bool, answer: str, exit_code: int
 ) -> None:

@@ -4,8 +4,6 @@ import pytest
 
 from vastrun.launcher.core.image_ref import HUB, ImageReference
 
-DIGEST = "sha256:" + "ab" * 32
-
 
 @pytest.mark.parametrize(
     ("text", "registry", "repository", "tag"),
@@ -20,7 +18,7 @@ DIGEST = "sha256:" + "ab" * 32
 def test_a_name_is_taken_apart_and_put_together_again(
     text: str, registry: str, repository: str, tag: str
 ) -> None:
-    for digest in ("", DIGEST):
+    for digest in ("", ("sha256:" + "ab" * 32)):
         found = ImageReference.of(f"{text}@{digest}" if digest else text)
         assert (found.registry, found.repository, found.tag, found.digest) == (
             registry,

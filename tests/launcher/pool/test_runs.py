@@ -67,17 +67,6 @@ def test_a_machine_that_nobody_wants_ends_by_itself(house: House) -> None:
     assert house.leftovers() == []
 
 
-def kill_program_of(house: House, run_id: str) -> None:
-    """The run's program is killed, as by somebody on its machine."""
-    found = 0
-    for process in house.processes(run_id):
-        with contextlib.suppress(psutil.NoSuchProcess):  # it has ended since it was found
-            if "at work" in " ".join(process.cmdline()):
-                process.kill()
-                found += 1
-    assert found
-
-
 @pytest.mark.slow
 def test_a_slot_that_breaks_out_of_its_memory_or_is_killed_leaves_its_neighbour_alone(house: House) -> None:
     small = program(WELL, memory_gb=0.6)
@@ -87,7 +76,13 @@ def test_a_slot_that_breaks_out_of_its_memory_or_is_killed_leaves_its_neighbour_
     greedy_id, greedy = house.launch(program(EATS, memory_gb=0.6))
     killed_id, killed = house.launch(program(WAITS, memory_gb=0.6))
     house.waits_for(killed_id, "rank0 at work")
-    kill_program_of(house, killed_id)
+    found = 0
+    for process in house.processes(killed_id):
+        with contextlib.suppress(psutil.NoSuchProcess):  # it has ended since it was found
+            if "at work" in " ".join(process.cmdline()):
+                process.kill()
+                found += 1
+    assert found
 
     assert killed.end().cause in (Cause.SIGNAL, Cause.HOST)
     eaten = greedy.end()
