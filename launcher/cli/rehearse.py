@@ -256,7 +256,7 @@ def _write(
     `listing`: the files of a program that ran to its end. Raises UsageError.
     """
     from vastrun.launcher.config.job_loader import load_job  # slow to import: pydantic, yaml
-    from vastrun.launcher.config.job_text import with_keys
+    from vastrun.launcher.config.source import with_keys
 
     keys: dict[str, str | list[str]] = {}
     if resumed is not None and resumed.checkpoints and spec.checkpoints.files is None:

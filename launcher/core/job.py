@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Literal
 
@@ -12,6 +13,9 @@ from vastrun.contract.data_files import path_in_url
 from vastrun.contract.limits import Auto, Count, Positive
 from vastrun.contract.records import Pattern
 
+MAX_TAGS = 20
+_TAG = re.compile(r"[^\W_](?:[\w .:/=+@-]{0,61}[\w.:/=+@-])?")
+_TAG_EXPECTED = "expected up to 63 letters, digits, spaces and _-.:/=+@, the first a letter or digit"
 RetryCause = Literal[
     "out_of_memory", "signal", "communication", "data", "disk", "host", "hang", "preempted", "lost"
 ]
@@ -292,3 +296,19 @@ class JobSpec:
     def world_size(self) -> int:
         """Total number of ranks."""
         return self.nodes * self.ranks_per_node
+
+
+def tag_fault(tag: str) -> str | None:
+    """Return why the tag is invalid; None: it is valid. A comma would split it where tags are listed."""
+    return None if _TAG.fullmatch(tag) and tag.isprintable() else f"{_TAG_EXPECTED}, got {tag!r}"
+
+
+def tag_faults(tags: Sequence[str]) -> Iterator[tuple[int | None, str]]:
+    """Yield the faults of a job's tags, each with the number of the tag; None: of all together."""
+    if len(tags) > MAX_TAGS:
+        yield None, f"expected at most {MAX_TAGS} tags, got {len(tags)}"
+    for number, tag in enumerate(tags):
+        if fault := tag_fault(tag):
+            yield number, fault
+        elif tag in tags[:number]:
+            yield number, f"{tag} is given twice"
