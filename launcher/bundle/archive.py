@@ -15,7 +15,8 @@ from typing import IO, Self, cast
 
 from vastrun.launcher.config.command import script_of
 from vastrun.launcher.core.errors import JobValueError, UsageError
-from vastrun.launcher.core.job import CodeFile, JobSpec
+from vastrun.launcher.core.job import JobSpec
+from vastrun.launcher.core.runs import CodeFile
 
 
 class Archive:

@@ -15,7 +15,7 @@ from vastrun.launcher.bundle.credentials import holds_credentials
 from vastrun.launcher.bundle.git_reader import Repository, repository_of
 from vastrun.launcher.bundle.outgoing import OutgoingFile, is_inner_folder, outgoing_files, walk
 from vastrun.launcher.core.errors import JobValueError, UsageError
-from vastrun.launcher.core.job import CodeFile, CodeOrigin
+from vastrun.launcher.core.runs import CodeFile, CodeOrigin
 
 LIMIT_BYTES = 500 * 10**6
 _MAX_CODE_BYTES = 1 << 20

@@ -18,7 +18,7 @@ from vastrun.contract.records import RecordError, as_json, read_json
 from vastrun.launcher.bundle.archive import Archive
 from vastrun.launcher.bundle.checkout import Worktree, origin_of
 from vastrun.launcher.bundle.outgoing import OutgoingFile
-from vastrun.launcher.core.job import CodeFile, CodeRecord
+from vastrun.launcher.core.runs import CodeFile, CodeRecord
 
 _FRESH_S = 86400.0
 """Seconds for which code is kept that no run needs: its run may not be in the ledger yet."""

@@ -20,7 +20,7 @@ from pathlib import Path, PurePosixPath
 
 from vastrun.launcher.bundle.outgoing import entries
 from vastrun.launcher.core.errors import UsageError
-from vastrun.launcher.core.job import CodeFile, CodeOrigin
+from vastrun.launcher.core.runs import CodeFile, CodeOrigin
 
 _ALLOWED = r"^(core\.(filemode|ignorecase|precomposeunicode|symlinks)|extensions\.(objectformat|refstorage))$"
 """Settings of a repository that say how its files are stored; each value is a plain word."""

@@ -47,7 +47,10 @@ COMMANDS: Mapping[str, str] = {
     "doctor": "Check this computer, your account and its key; with --rent, the live service.",
     "schema": "Print the JSON Schema of job files, batch files or the --json output of a command.",
     "completion": "Print the completion script for a shell.",
+    "skill": "Print a SKILL.md that tells a coding agent how to use vastrun within a limit.",
 }
+_ELSEWHERE = {"down": "stop", "exec": "ssh", "kill": "stop", "ls": "status", "ps": "status", "rm": "stop"}
+"""Names that other tools give to commands of this one."""
 
 SHARED_MODULES: Mapping[str, tuple[str, ...]] = {
     "runs": ("attach", "wait", "stop", "resume"),
@@ -56,7 +59,7 @@ SHARED_MODULES: Mapping[str, tuple[str, ...]] = {
     "downloads": ("pull", "export"),
     "machines": ("hold", "reap", "hosts"),
     "batch_submit": ("sweep",),
-    "config": ("config", "completion"),
+    "config": ("config", "completion", "skill"),
     "serve": ("serve", "ui"),
 }
 """Modules that define several commands, as `NAME_command`. Another command is `command` in the
@@ -161,7 +164,8 @@ class LazyCommands(click.Group):
         if args[0] not in COMMANDS and not args[0].startswith("-"):
             import difflib
 
-            near = difflib.get_close_matches(args[0], COMMANDS, n=1)
+            near = [_ELSEWHERE[args[0]]] if args[0] in _ELSEWHERE else []
+            near = near or difflib.get_close_matches(args[0], COMMANDS, n=1)
             ctx.fail(f"no such command: {args[0]}" + (f"; did you mean {near[0]}?" if near else ""))
         return super().resolve_command(ctx, args)
 

@@ -21,7 +21,8 @@ from vastrun.launcher.config.command import script_of
 from vastrun.launcher.config.program_imports import imports_of, parse_program
 from vastrun.launcher.core import NOTHING, Offer, Run
 from vastrun.launcher.core.errors import UsageError
-from vastrun.launcher.core.job import JobSpec, tag_faults
+from vastrun.launcher.core.job import JobSpec
+from vastrun.launcher.core.labels import tag_faults
 from vastrun.launcher.gate.text import one_line
 from vastrun.launcher.ports import Provider
 

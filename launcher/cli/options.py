@@ -14,7 +14,7 @@ from vastrun.launcher.cli.output import say, set_error_run
 from vastrun.launcher.commands.settings import require_valid
 from vastrun.launcher.core import Run
 from vastrun.launcher.core.errors import UsageError, VastrunError
-from vastrun.launcher.core.job import tag_fault
+from vastrun.launcher.core.labels import tag_fault
 from vastrun.launcher.core.settings import LoadedSettings, Settings
 from vastrun.launcher.core.verdict import EXIT_DECLINED
 from vastrun.launcher.ledger.run_ids import LAST, find_run

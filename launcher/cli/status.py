@@ -9,7 +9,6 @@ from contextlib import suppress
 import click
 
 from vastrun.launcher.app import App
-from vastrun.launcher.cli.job_files import note_changed_code
 from vastrun.launcher.cli.options import json_option, maybe_run_argument, the_run
 from vastrun.launcher.cli.output import show, width
 from vastrun.launcher.commands.queries import RunRow, all_rows, detail_of, look_at, newest_rows, with_download
@@ -62,6 +61,8 @@ def command(app: App, run_name: str | None, every: bool, as_json: bool) -> None:
         return
     run = the_run(app, run_name)
     if run.phase is not Phase.ENDED:
+        from vastrun.launcher.cli.job_files import note_changed_code  # slow to import: all that packs
+
         note_changed_code(app, run.id, run.spec_json)
     detail = detail_of(services_for(app, run.provider, run.created_at), run, now)
     show(RunDetails.of(detail), run_text(detail, now, width()), as_json=as_json)

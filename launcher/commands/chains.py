@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from vastrun.launcher.config import read_job
-from vastrun.launcher.config.program_kinds import program_spec
 from vastrun.launcher.core import Cause, Origin, Phase, Run
 from vastrun.launcher.core.bills import max_cost_usd
 from vastrun.launcher.core.errors import UsageError
@@ -196,6 +195,8 @@ def _former_of(ledger: Ledger, run: Run) -> Run | None:
     """
     if run.parent is not None:
         return ledger.get(run.parent)
+    from vastrun.launcher.config.program_kinds import program_spec  # slow to import: all that a job may say
+
     if not run.batch or program_spec(read_job(run.spec_json)).keeps_records:
         return None
     runs = ledger.runs(batch=run.batch, point=run.point)  # the newest first

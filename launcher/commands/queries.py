@@ -52,7 +52,8 @@ from vastrun.launcher.outputs.folder import Outputs
 from vastrun.launcher.ports import Ledger
 
 if TYPE_CHECKING:
-    from vastrun.launcher.core.job import CodeRecord, JobSpec
+    from vastrun.launcher.core.job import JobSpec
+    from vastrun.launcher.core.runs import CodeRecord
 
 _DOWNLOADED = re.compile(r"checkpoint ((step-\d+) (?:downloaded|usable), [^;]*)")
 _MISSING = re.compile(

@@ -15,7 +15,8 @@ from vastrun.launcher.config.program_kinds import all_kinds, context_of, program
 from vastrun.launcher.config.source import KeyPath
 from vastrun.launcher.core.addresses import check_address
 from vastrun.launcher.core.image_ref import ImageReference
-from vastrun.launcher.core.job import Checkpoints, JobSpec, tag_faults
+from vastrun.launcher.core.job import Checkpoints, JobSpec
+from vastrun.launcher.core.labels import tag_faults
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 NAME_EXPECTED = "expected up to 63 letters, digits, '-', '_' or '.', the first a letter or digit"

@@ -1,4 +1,4 @@
-"""Source: parses YAML text into nodes with lines, faults that refer to them, and keys that are added to it."""
+"""Source: parses YAML text into nodes with lines, faults that refer to them, and keys added to it."""
 
 from __future__ import annotations
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Literal
 
@@ -13,9 +12,6 @@ from vastrun.contract.data_files import path_in_url
 from vastrun.contract.limits import Auto, Count, Positive
 from vastrun.contract.records import Pattern
 
-MAX_TAGS = 20
-_TAG = re.compile(r"[^\W_](?:[\w .:/=+@-]{0,61}[\w.:/=+@-])?")
-_TAG_EXPECTED = "expected up to 63 letters, digits, spaces and _-.:/=+@, the first a letter or digit"
 RetryCause = Literal[
     "out_of_memory", "signal", "communication", "data", "disk", "host", "hang", "preempted", "lost"
 ]
@@ -98,41 +94,6 @@ class Code:
     exclude: tuple[str, ...] = ()
     include: tuple[str, ...] = ()
     """Globs of files and folders to upload although git ignores them."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class CodeFile:
-    """A file of the code as it was shipped."""
-
-    mode: str
-    """As in git: `100644`, `100755`, or `120000` for a link."""
-    size: int = 0
-    sha256: str = ""
-    target: str | None = None
-    """Target of a link; None for a file."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class CodeOrigin:
-    """Where the code comes from; outside of git nothing is known."""
-
-    commit: str | None = None
-    branch: str | None = None
-    remote: str | None = None
-    """URL of `origin`, without credentials."""
-    dirty: bool = False
-    """Something was not committed."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class CodeRecord:
-    """Code as it was submitted."""
-
-    digest: str
-    """Of the names, modes and contents of all files."""
-    origin: CodeOrigin = field(default_factory=CodeOrigin)
-    files: Mapping[str, CodeFile] = field(default_factory=dict)
-    """By name."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -296,19 +257,3 @@ class JobSpec:
     def world_size(self) -> int:
         """Total number of ranks."""
         return self.nodes * self.ranks_per_node
-
-
-def tag_fault(tag: str) -> str | None:
-    """Return why the tag is invalid; None: it is valid. A comma would split it where tags are listed."""
-    return None if _TAG.fullmatch(tag) and tag.isprintable() else f"{_TAG_EXPECTED}, got {tag!r}"
-
-
-def tag_faults(tags: Sequence[str]) -> Iterator[tuple[int | None, str]]:
-    """Yield the faults of a job's tags, each with the number of the tag; None: of all together."""
-    if len(tags) > MAX_TAGS:
-        yield None, f"expected at most {MAX_TAGS} tags, got {len(tags)}"
-    for number, tag in enumerate(tags):
-        if fault := tag_fault(tag):
-            yield number, fault
-        elif tag in tags[:number]:
-            yield number, f"{tag} is given twice"

@@ -9,7 +9,8 @@ from typing import Any, ClassVar, Literal
 
 from vastrun.launcher.config.program_kinds import kinds_in
 from vastrun.launcher.core import Cost, Run
-from vastrun.launcher.core.job import CodeRecord, JobSpec
+from vastrun.launcher.core.job import JobSpec
+from vastrun.launcher.core.runs import CodeRecord
 from vastrun.launcher.core.secrets import public_job
 
 Section = Literal["code", "job", "image", "packages", "host", "end", "metrics"]

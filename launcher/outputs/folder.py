@@ -11,8 +11,8 @@ from vastrun.contract import layout
 from vastrun.contract.outcome import Outcome
 from vastrun.contract.records import read_json
 from vastrun.launcher.core import LeftOutFile, LeftOutFiles, Run, StepEnd
-from vastrun.launcher.core.job import CodeRecord
 from vastrun.launcher.core.left_out import NONE_LEFT_OUT
+from vastrun.launcher.core.runs import CodeRecord
 from vastrun.launcher.gate import caps
 from vastrun.launcher.gate.box_reader import parse_outcome, parse_step_ends
 from vastrun.launcher.gate.manifest import INCOMING, parse_left_out

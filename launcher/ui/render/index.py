@@ -10,7 +10,7 @@ from vastrun.contract.scores import score_lines
 from vastrun.launcher.commands.queries import RunRow, missing_file, with_cost
 from vastrun.launcher.config import read_job
 from vastrun.launcher.core import Phase, Run
-from vastrun.launcher.core.job import CodeRecord
+from vastrun.launcher.core.runs import CodeRecord
 from vastrun.launcher.decisions.advice import advice_for
 from vastrun.launcher.decisions.comparison import chosen_values
 from vastrun.launcher.gate.text import one_line

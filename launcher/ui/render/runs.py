@@ -10,8 +10,7 @@ from vastrun.launcher.commands.queries import Explanation, RunDetail, RunRow, Us
 from vastrun.launcher.core import BoxStatus, Event, LeftOutFiles, Phase, Progress, Run, StepEnd, UserRequest
 from vastrun.launcher.core import Verdict as RunVerdict
 from vastrun.launcher.core.boxes import RankStatus
-from vastrun.launcher.core.job import CodeOrigin
-from vastrun.launcher.decisions.comparison import Value
+from vastrun.launcher.core.runs import CodeOrigin
 from vastrun.launcher.decisions.remaining_lease import RemainingLease
 from vastrun.launcher.decisions.stages import StageCost, stage_name
 from vastrun.launcher.gate.text import one_line
@@ -275,7 +274,7 @@ class ResultFile(Document):
     code: CodeOrigin | None
     """Where the code came from; `code.json` has its files, `code.patch` what was not committed."""
     code_digest: str | None
-    job: Mapping[str, Value]
+    job: Mapping[str, str | int | float | bool | None]
     """Options of the job that are not defaults, by key."""
     machine: Sequence[str]
     """What the checks before the training found: processor, GPUs, driver, disk."""

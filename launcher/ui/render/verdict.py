@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from vastrun.contract.scores import score_lines
 from vastrun.launcher.commands.queries import RunRow
 from vastrun.launcher.core import Cause, Phase, Proof, Run, Verdict
-from vastrun.launcher.core.job import CodeRecord
+from vastrun.launcher.core.runs import CodeRecord
 from vastrun.launcher.decisions.stages import StageCost
 from vastrun.launcher.gate.text import one_line
 from vastrun.launcher.ui.render.amounts import duration, moment, rough, usd

@@ -15,7 +15,8 @@ from vastrun.launcher.bundle import Bundler
 from vastrun.launcher.bundle.code_store import CodeStore
 from vastrun.launcher.config import read_job
 from vastrun.launcher.core.errors import UsageError
-from vastrun.launcher.core.job import CodeRecord, JobSpec, Secret
+from vastrun.launcher.core.job import JobSpec, Secret
+from vastrun.launcher.core.runs import CodeRecord
 
 
 def store_in(folder: Path, needed: Set[str] = frozenset()) -> CodeStore:

@@ -8,7 +8,8 @@ from tests.jobs import command_job, train_job
 from tests.runs import a_run
 from vastrun.launcher.cli.report import differences_text
 from vastrun.launcher.core import Cause, Cost, Phase, Run
-from vastrun.launcher.core.job import CodeFile, CodeRecord, JobSpec, Limits, NotifyUrl
+from vastrun.launcher.core.job import JobSpec, Limits, NotifyUrl
+from vastrun.launcher.core.runs import CodeFile, CodeRecord
 from vastrun.launcher.decisions.comparison import (
     ComparedRun,
     Difference,
