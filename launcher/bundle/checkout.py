@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from functools import cache
 from itertools import chain
 from pathlib import Path, PurePosixPath
 
@@ -87,8 +88,13 @@ def ignored_by_git(tree: Worktree) -> list[str]:
     """
     with repository_of(tree.root) as repository:
         listed = repository.ignored(tree.root) if repository else []
-    shipped = frozenset(tree.paths)
-    return [path for path in listed if path not in shipped and not _is_in_ignored_folder(path)]
+    shipped, left_out = frozenset(tree.paths), cache(lambda folder: _is_left_out(tree.root / folder))
+
+    def is_cache(path: str) -> bool:
+        """Outputs of earlier runs lie in a folder that ignores itself, as caches of many tools do."""
+        return _is_in_ignored_folder(path) or any(map(left_out, PurePosixPath(path).parents))
+
+    return [path for path in listed if path not in shipped and not is_cache(path)]
 
 
 def why_not_shipped(

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import difflib
+import posixpath
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -126,6 +128,12 @@ def job_warnings(spec: JobSpec, offers: Sequence[Offer], *, free: bool, local: b
             known = {Path(text).expanduser().resolve() for text in named}
             withheld = [name for name in tree.withheld if (tree.root / name).resolve() not in known]
             pointers = [file.name for file in tree.files if is_lfs_pointer(file)]
+            for name in _named_programs(spec):
+                tail = f"/{posixpath.normpath(name)}"  # a script may change its folder first
+                if not spec.setup and "$" not in name and not any(f"/{p}".endswith(tail) for p in tree.paths):
+                    near = difflib.get_close_matches(name, tree.paths, n=1)
+                    hint = f"; did you mean {near[0]}?" if near else ""
+                    yield f"command: {name} is not among the files that are uploaded{hint}"
     ignored = "ignored by git, so not uploaded, and the code names {them}; "
     ignored += "if the program reads {them}, add {them} to code.include"
     secret = "not uploaded, since {they} hold{s} credentials; hand them to the program with secrets, "
@@ -187,13 +195,19 @@ def _imports_wandb(spec: JobSpec) -> str | None:
     return next((name for name, tree in _programs(spec) if imports_of(tree).uses("wandb")), None)
 
 
+def _named_programs(spec: JobSpec) -> list[str]:
+    """Return the Python programs that the command names by a path in the code folder."""
+    names = re.findall(r"(?<![^\s;&|'\"])[^\s;&|'\"]+\.py\b", _script(spec))
+    return [name for name in names if not name.startswith(("/", "~", "-"))]
+
+
 def _programs(spec: JobSpec) -> Iterator[tuple[str, ast.Module]]:
     """Yield the Python programs that the command names, where they can be read."""
     if spec.command is None or spec.code is None:
         return
-    for found in re.finditer(r"(?<![^\s;&|'\"])[^\s;&|'\"]+\.py\b", _script(spec)):
+    for name in _named_programs(spec):
         with suppress(UsageError):
-            yield found[0], parse_program(Path(spec.code.path).expanduser() / found[0])
+            yield name, parse_program(Path(spec.code.path).expanduser() / name)
 
 
 @dataclass(frozen=True, kw_only=True)
