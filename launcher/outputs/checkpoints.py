@@ -71,14 +71,8 @@ class _PartialCheckpoint:
         parts = zip(downloaded, self.files, strict=True)
         here = sum(file.size if whole else bytes_held(part_path(self.out, file)) for whole, file in parts)
         size = sum(file.size for file in self.files)
-        return CheckpointCopy(
-            name=self.name,
-            size=size,
-            held=here,
-            damaged=damaged,
-            is_usable=is_usable,
-            taken_at=self.head.at,
-        )
+        of = CheckpointCopy(name=self.name, size=size, held=here, taken_at=self.head.at)
+        return replace(of, damaged=damaged, is_usable=is_usable)
 
 
 def continue_copy(

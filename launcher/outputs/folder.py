@@ -13,7 +13,7 @@ from vastrun.launcher.core import LeftOutFile, LeftOutFiles, Run, StepEnd
 from vastrun.launcher.core.left_out import NONE_LEFT_OUT
 from vastrun.launcher.gate import caps
 from vastrun.launcher.gate.box_reader import parse_outcome, parse_step_ends
-from vastrun.launcher.gate.manifest import INCOMING, parse_left_out
+from vastrun.launcher.gate.manifest import parse_left_out
 from vastrun.launcher.gate.metrics import parse_point, parse_records
 
 CHUNK = 1 << 20
@@ -94,13 +94,6 @@ class Outputs:
         """The folder of checkpoints; None if no complete one was downloaded."""
         folder = self.path(layout.CHECKPOINTS)
         return folder if (folder / "latest.json").is_file() else None
-
-    @property
-    def incoming(self) -> str:
-        """Name of the checkpoint whose download has begun and was not finished; empty: there is none."""
-        return max(
-            (path.name for path in (self.folder / INCOMING).glob("step-*") if path.is_dir()), default=""
-        )
 
     def outcome(self) -> Outcome | None:
         """Read the box's own evidence; None when it was not downloaded or cannot be read."""
