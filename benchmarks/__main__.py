@@ -26,6 +26,7 @@ from benchmarks import (
     recovery,
     release,
     short_job,
+    snapshots,
     startup,
     throughput,
 )
@@ -41,6 +42,7 @@ RUNS: dict[str, Run] = {
     "short-job": short_job.run,
     "checkpoints": checkpoints.run,
     "recovery": recovery.run,
+    "snapshots": snapshots.run,
     "log-lag": log_lag.run,
     "release": release.run,
     "launcher-memory": launcher_memory.run,

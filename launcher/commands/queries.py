@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
 from vastrun.contract import layout
@@ -48,6 +48,7 @@ from vastrun.launcher.flow.lease_watch import is_disarmed, rearm
 from vastrun.launcher.flow.machines import find_machines
 from vastrun.launcher.flow.services import Services
 from vastrun.launcher.gate.box_reader import fetch_status
+from vastrun.launcher.gate.manifest import INCOMING
 from vastrun.launcher.outputs.folder import Outputs
 from vastrun.launcher.ports import Ledger
 
@@ -304,12 +305,13 @@ def explain(ledger: Ledger, run: Run, now: float) -> Explanation:
         steps=outputs.steps(),
         left_out=outputs.left_out(),
         code=outputs.code(),
-        home="" if outcome else _home(events, run.ended_at, now, outputs.incoming),
+        home="" if outcome else _home(events, run.ended_at, now, outputs.folder),
     )
 
 
-def _home(events: Sequence[Event], ended_at: float | None, now: float, incoming: str) -> str:
-    """Describe the newest checkpoint here, and name one that is not whole. `incoming`: being downloaded."""
+def _home(events: Sequence[Event], ended_at: float | None, now: float, folder: Path) -> str:
+    """Describe the newest checkpoint here, and name one whose download has begun."""
+    incoming = max((path.stem for path in (folder / INCOMING).glob("step-*")), default="")
     for event in reversed(events):
         if found := _DOWNLOADED.match(event.text):
             minutes = ((ended_at or now) - event.at) / 60

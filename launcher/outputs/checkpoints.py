@@ -65,20 +65,19 @@ class _PartialCheckpoint:
         """What it says of itself, once its first file is here."""
         return SnapshotHead.read(self.folder)
 
+    @property
+    def needed(self) -> Sequence[FileChecksum]:
+        """All but the older checkpoints; its first file at least, whatever the box says."""
+        return self.files[: max(1, len(self.files) - self.head.older)]
+
     def progress(self, *, damaged: bool = False, is_usable: bool = False) -> CheckpointCopy:
         """Say how far it has come."""
         downloaded = [(self.folder / file.path).is_file() for file in self.files]
         parts = zip(downloaded, self.files, strict=True)
         here = sum(file.size if whole else bytes_held(part_path(self.out, file)) for whole, file in parts)
         size = sum(file.size for file in self.files)
-        return CheckpointCopy(
-            name=self.name,
-            size=size,
-            held=here,
-            damaged=damaged,
-            is_usable=is_usable,
-            taken_at=self.head.at,
-        )
+        of = CheckpointCopy(name=self.name, size=size, held=here, taken_at=self.head.at)
+        return replace(of, damaged=damaged, is_usable=is_usable)
 
 
 def continue_copy(
@@ -102,7 +101,7 @@ def continue_copy(
         part, downloaded = part_path(out, file), copy.folder / file.path
         if downloaded.is_file():
             continue
-        if number and number >= len(copy.files) - copy.head.older and _place_usable(copy, budget):
+        if number and number >= len(copy.needed) and _place_usable(copy, budget):
             return copy.progress(is_usable=True)
         if budget.is_late and has_grown:  # of many files each takes a while, however small it is
             return copy.progress()
@@ -251,15 +250,15 @@ def _place_usable(copy: _PartialCheckpoint, budget: ExchangeBudget) -> bool:
 
     Return False where it has been placed before, or the disk has no links.
     """
-    files, folder = copy.files[: len(copy.files) - copy.head.older], copy.out / INCOMING / ".usable"
+    folder = copy.out / INCOMING / ".usable"
     if (place_of(copy.out, layout.CHECKPOINTS) / copy.name).is_dir():
         return False
     shutil.rmtree(folder, ignore_errors=True)
-    for file in files:
+    for file in copy.needed:
         budget.check()
         if not link_into(copy.folder / file.path, part_path(copy.out, file), folder / file.path, copy.out):
             return False
-    write_json(folder / MANIFEST, {"step": _step_of(copy.name), "files": [*map(vars, files)]})
+    write_json(folder / MANIFEST, {"step": _step_of(copy.name), "files": [*map(vars, copy.needed)]})
     _place(copy, folder)
     return True
 

@@ -15,7 +15,7 @@ from vastrun.launcher.core.left_out import NONE_LEFT_OUT
 from vastrun.launcher.core.runs import CodeRecord
 from vastrun.launcher.gate import caps
 from vastrun.launcher.gate.box_reader import parse_outcome, parse_step_ends
-from vastrun.launcher.gate.manifest import INCOMING, parse_left_out
+from vastrun.launcher.gate.manifest import parse_left_out
 from vastrun.launcher.gate.metrics import parse_point, parse_records
 
 CHUNK = 1 << 20
@@ -106,13 +106,6 @@ class Outputs:
         except (OSError, ValueError):
             return None
         return found
-
-    @property
-    def incoming(self) -> str:
-        """Name of the checkpoint whose download has begun and was not finished; empty: there is none."""
-        return max(
-            (path.name for path in (self.folder / INCOMING).glob("step-*") if path.is_dir()), default=""
-        )
 
     def outcome(self) -> Outcome | None:
         """Read the box's own evidence; None when it was not downloaded or cannot be read."""

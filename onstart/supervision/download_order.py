@@ -11,9 +11,14 @@ from vastrun.onstart.supervision.folder_watch import Files, series_of
 
 
 def named_files(names: Iterable[str], texts: Iterable[bytes]) -> set[str]:
-    """Return the names of which the texts have a part with a number, up to one of its dots, as a word."""
-    words = {word for text in texts for word in re.findall(r"[\w.+=-]+\b", text.decode(errors="replace"))}
-    return {name for name in names if not words.isdisjoint(_parts(name))}
+    """Return the names of which a text has a folder, or the file up to a dot, as a word with a digit."""
+    found = (re.findall(r"[\w.+=-]*\d[\w.+=-]*\b", text.decode(errors="replace")) for text in texts)
+    words = {word for of_text in found for word in of_text}
+    return {
+        name
+        for name in names
+        if not all(words.isdisjoint(accumulate(part.split("."), "{}.{}".format)) for part in name.split("/"))
+    }
 
 
 def download_order(files: Files, named: Set[str], older: Collection[str]) -> list[str]:
@@ -21,7 +26,7 @@ def download_order(files: Files, named: Set[str], older: Collection[str]) -> lis
 
     Each group has its newest file first.
     """
-    by_age = sorted(files, key=lambda name: (-files[name].mtime_ns, name))
+    by_age = sorted(files, key=lambda name: files[name].mtime_ns, reverse=True)
     newest = {series_of(name): name for name in reversed(by_age)}
 
     def group(name: str) -> int:
@@ -29,9 +34,3 @@ def download_order(files: Files, named: Set[str], older: Collection[str]) -> lis
         return 4 if name in older else is_first.index(True)
 
     return sorted(by_age, key=group)
-
-
-def _parts(name: str) -> set[str]:
-    """Return each folder of a path and its file's name, also without its suffixes, if they have a number."""
-    starts = (accumulate(part.split("."), "{}.{}".format) for part in name.split("/"))
-    return {start for of_part in starts for start in of_part if re.search(r"\d", start)}

@@ -15,19 +15,12 @@ import time
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 from stat import S_IMODE, S_ISDIR, S_ISLNK
 
 from vastrun.contract import layout
-from vastrun.contract.checkpoint_folder import (
-    CheckpointFolder,
-    checksum_file,
-    name_of,
-    newest_first,
-    sha256_of,
-    step_of,
-)
+from vastrun.contract.checkpoint_folder import CheckpointFolder, checksum_file, name_of, newest_first, step_of
 from vastrun.contract.job import Job, JobCheckpoints, matching_paths
 from vastrun.contract.outcome import FileChecksum
 from vastrun.contract.records import parse_json, read_small, write_json
@@ -81,7 +74,7 @@ class Snapshots:
     _known: dict[str, Key] = field(default_factory=dict)
     """Of the newest snapshot, or of the beginning: what differs from it is news."""
     _stored: dict[str, tuple[Key, str]] = field(default_factory=dict)
-    """Files of the newest snapshot, with their checksums."""
+    """Checksums of the newest snapshot's files."""
     _linked: dict[int, dict[FileId, tuple[str, Key]]] = field(default_factory=dict)
     """By snapshot: inodes of which it has links, with name and key."""
     _stored_at: float = float("-inf")
@@ -284,10 +277,8 @@ class Snapshots:
         if known is not None and known[0] == state.key:
             return FileChecksum(path=f"{FILES}/{name}", size=state.size, sha256=known[1])
         path = f"{part}/{FILES}/{name}"
-        with open(path, "rb") as file:  # noqa: PTH123 (of many files)
-            found = FileChecksum(path=f"{FILES}/{name}", sha256=sha256_of(file), size=file.tell())
-            is_other = state.inode in linked and FileState.of(os.fstat(file.fileno())).key != state.key
-        if is_other:
+        found = replace(checksum_file(path), path=f"{FILES}/{name}")
+        if state.inode in linked and FileState.of(os.stat(path)).key != state.key:  # noqa: PTH116
             self._watch.in_place.add(series_of(name))
             raise NoSnapshotError(f"{name} was overwritten in place")
         return found

@@ -6,7 +6,6 @@ the argument `once`, only the newest checkpoint. A failure is logged in one line
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import sys
@@ -16,7 +15,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from vastrun.contract import layout
-from vastrun.contract.checkpoint_folder import LATEST, MANIFEST, name_of
+from vastrun.contract.checkpoint_folder import MANIFEST, name_of, newest_first
 from vastrun.contract.job import Job
 from vastrun.onstart.supervision.processes import die_with_parent
 from vastrun.onstart.transfer.remote_checkpoints import (
@@ -125,11 +124,7 @@ def _link(source: str, target: str) -> None:
 
 def _newest(folder: Path) -> str | None:
     """Return the name of the newest complete checkpoint; None when there is none yet."""
-    try:
-        name = json.loads((folder / LATEST).read_text(encoding="utf-8"))["path"]
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
-    return str(name)
+    return next((path.name for path in newest_first(folder)), None)
 
 
 if __name__ == "__main__":

@@ -174,6 +174,16 @@ def test_one_is_usable_while_older_checkpoints_are_missing_that_nothing_names(
     assert home.steps() == ["step-000020", "step-000040"]
 
 
+@pytest.mark.parametrize("older", [3, 9, 10**5, 10**9])
+def test_a_box_that_calls_all_files_older_delays_none(older: int, home: Home, box: TrainingBox) -> None:
+    head = b'{"at": 9e9, "at": 1, "is_calm": true, "older": %d, "step": 40' % older
+    box.save(40, {"state.json": head, "files/40.pt": b"new", "files/30.pt": b"old"})
+    for _ in range(2):
+        copy = home.save()
+    assert copy is None or copy.is_whole
+    assert len(verify(home.folder / "checkpoints/step-000040").files) == 3
+
+
 def test_one_that_the_box_removed_meanwhile_is_finished_all_the_same(home: Home, box: TrainingBox) -> None:
     box.save(20, {"state.pt": b"0123456789"})
     home.save(limit=5)
