@@ -29,8 +29,6 @@ _ON_DEMAND = ", on demand: a bid is expected to cost more"
 LIMIT = 1000
 _DEFAULT_PAGE = 64
 _MAX_REASONS, _MAX_REASON = 4, 60
-_AVOIDED_NAMED = 100
-"""Max. number of machines, addresses and accounts that a search names: the others are left out here."""
 
 
 def query(spec: JobSpec, *, bid: bool, avoid: AvoidedHosts = NOTHING_AVOIDED) -> dict[str, dict[str, Any]]:
@@ -70,7 +68,7 @@ def query(spec: JobSpec, *, bid: bool, avoid: AvoidedHosts = NOTHING_AVOIDED) ->
     return (
         filters
         | _optional(resources)
-        | {name: {"notin": sorted(values)[:_AVOIDED_NAMED]} for name, values in columns.items() if values}
+        | {name: {"notin": sorted(values)[:100]} for name, values in columns.items() if values}
     )
 
 
