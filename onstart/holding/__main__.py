@@ -35,8 +35,7 @@ def main(arguments: Sequence[str]) -> int:
             flush=True,
         )
         return hold(box, options["idle_s"])
-    response = _VERBS[verb](box, *arguments[1:])
-    print(json.dumps(asdict(response)))
+    print(json.dumps(asdict(_VERBS[verb](box, *arguments[1:]))))
     return 0
 
 

@@ -62,8 +62,7 @@ def query(spec: JobSpec, *, bid: bool, avoid: AvoidedHosts = NOTHING_AVOIDED) ->
         # The filter compares codes of countries; a row has a text such as "Texas, US".
         filters["geolocation"] = {"in": [region.upper() for region in resources.regions]}
     if spec.limits.usd_per_hour is not None:
-        column = "min_bid" if bid else "dph_total"
-        filters[column] = {"lte": spec.limits.usd_per_hour}
+        filters["min_bid" if bid else "dph_total"] = {"lte": spec.limits.usd_per_hour}
     columns = {"machine_id": avoid.machines, "host_id": avoid.accounts, "public_ipaddr": avoid.addresses}
     return (
         filters
