@@ -30,8 +30,6 @@ MAX_BYTES = 16 << 20
 """Maximum bytes of one transcript, over all drives."""
 _CHATTER_BYTES = 12 << 20
 """From there on only what decides is written: no progress, no call that went as it always does."""
-_WAITING_BYTES = 1 << 20
-"""Kept while the run's folder is not its own yet."""
 _T = TypeVar("_T")
 TEXT_CHARACTERS = 1000
 """Maximum characters of a text; the middle of a longer one is left out."""
@@ -213,7 +211,7 @@ class Recorder:
                 _CHATTER_BYTES if is_chatter else MAX_BYTES
             ):
                 return
-            if self._written is None and self._waiting + len(line) > _WAITING_BYTES:
+            if self._written is None and self._waiting + len(line) > (1 << 20):
                 return
             self._lines.append(line)
             self._waiting += len(line)

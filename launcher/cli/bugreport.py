@@ -34,7 +34,6 @@ from vastrun.launcher.ui.document import Document
 from vastrun.launcher.ui.render.table import table
 
 _LOG_LINES = 300
-_MAX_COMMON_LETTERS = 3
 _CONTENTS: Mapping[str, str] = {
     TRANSCRIPT: "each call to the provider and the machine",
     "run.json": "the run's row: phase, cause, proofs, verdict, cost",
@@ -133,9 +132,7 @@ class PrivateData:
         """Return the text without them."""
         text = self.mask.hide(text)
         # The longest first: a folder may lie in another. A short one, such as `/`, is in every text.
-        known = sorted(
-            (word for word in self.words if len(word) > _MAX_COMMON_LETTERS), key=len, reverse=True
-        )
+        known = sorted((word for word in self.words if len(word) > 3), key=len, reverse=True)
         for word in known:
             for written in {word, json.dumps(word)[1:-1]}:
                 # Not within another word: a short name of a user is a part of many.

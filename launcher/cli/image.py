@@ -66,8 +66,7 @@ def _build(app: App, variant: str, repository: str, base: str | None) -> str:
         version=__version__,
         revision=f"{commit or 'unknown'}{'-dirty' if dirty else ''}",
     )
-    screen = app.plain_screen()
-    return build(connect(), recipe, app.cache / "wheels", screen)
+    return build(connect(), recipe, app.cache / "wheels", app.plain_screen())
 
 
 @command.command("publish")

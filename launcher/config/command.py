@@ -30,7 +30,6 @@ _SWITCHES = {"true": True, "on": True, "yes": True, "false": False, "off": False
 _HERE_DOCUMENT = r"<<(?P<tabs>-?)[ \t]*(?P<raw>\\|['\"])?(?P<end>[A-Za-z_]\w*)['\"]?"
 _COMMENT = r"(?<![^\s;&|()])#[^\n]*"
 _OPENS = {"'": "'", "$'": "$'", '"': '"', "(": "(", "$(": "("}
-_CLOSES = {"(": ")", "'": "'", "$'": "'", '"': '"'}
 _ESCAPED = {'"': r'[\\$`"]', "$'": r"[\\']", "<<": r"[\\$`]"}
 """Characters that need a backslash within double quotes, `$'…'` and a here-document."""
 
@@ -156,7 +155,7 @@ def with_values(script: str, texts: Mapping[str, str]) -> str:
         at = found.end()
         if within == "(" and found["end"]:
             documents.append(found)
-        elif token == _CLOSES[within]:
+        elif token == {"(": ")", "'": "'", "$'": "'", '"': '"'}[within]:
             inside = inside[:-1] or inside
         elif token in _OPENS:
             inside.append(_OPENS[token])

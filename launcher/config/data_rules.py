@@ -12,8 +12,6 @@ from vastrun.contract.data_files import hub_address, path_fault
 from vastrun.launcher.config.source import KeyPath
 from vastrun.launcher.core.job import DataFile, JobSpec
 
-_DIGESTS = {"sha256": 64, "md5": 32}
-"""Hexadecimal digits of a checksum, by its key."""
 _EXPECTED_URL = "expected an https://, hf:// or s3:// URL"
 
 
@@ -67,7 +65,7 @@ def _checks(file: DataFile, path: KeyPath) -> Iterator[Conflict]:
     if (file.size is None) == (file.max_gb is None):
         text = "expected one of size (its exact number of bytes) and max_gb (its maximum)"
         yield Conflict(path, text)
-    for key, digits in _DIGESTS.items():
+    for key, digits in {"sha256": 64, "md5": 32}.items():
         digest = getattr(file, key)
         if digest is not None and not re.fullmatch(f"[0-9a-f]{{{digits}}}", digest):
             text = f"expected {digits} hexadecimal digits in lower case, got {digest[:80]!r}"

@@ -66,8 +66,7 @@ def min_gb(workloads: Workloads, spec: JobSpec, gpu_memory_gb: float) -> float |
     found = chosen_workloads(workloads, spec, gpu_memory_gb)
     if not found:
         return None
-    fits = program_of(spec).fits_micro_batch()
-    return needed_gb(found[-1 if fits else 0], spec.world_size)
+    return needed_gb(found[-1 if program_of(spec).fits_micro_batch() else 0], spec.world_size)
 
 
 def is_too_small(workloads: Workloads, spec: JobSpec, gpu_memory_gb: float) -> bool:

@@ -102,8 +102,7 @@ def finish_nodes(context: RunContext) -> PhaseResult | None:
                 _could_not_destroy(other)
                 or context.now() - since.setdefault(other.id, context.now()) > _MAX_UNDRIVEN_S
             ):
-                detail = f"node {other.node}: its machine still exists"
-                return failed(None, detail)
+                return failed(None, f"node {other.node}: its machine still exists")
         context.wait(_POLL_INTERVAL_S)
     end = context.nodes.end()
     if context.run.cause is None and end is not None:

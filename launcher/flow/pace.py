@@ -17,7 +17,6 @@ MIN_SEEN_S = 20.0
 """Min. seconds of observation: a shorter one measures the looks, not the training."""
 _WINDOW_S = 180.0
 """Seconds of the last steps by which the remaining time is estimated."""
-_MIN_WINDOW_S = 5.0
 
 
 @dataclass
@@ -115,7 +114,7 @@ class Pace:
         if len(self._recent) < 2:
             return None
         (began_at, first), (moved_at, last) = self._recent[0], self._recent[-1]
-        if first <= 0 or moved_at - began_at < _MIN_WINDOW_S:
+        if first <= 0 or moved_at - began_at < 5.0:
             return None
         return (moved_at - began_at) / (last - first)
 

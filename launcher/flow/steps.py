@@ -104,7 +104,11 @@ def destroy(context: RunContext) -> PhaseResult:
     if machine is not None and context.run.meter.given_back_at is None:
         # A computer that slept meanwhile cannot say when it ended: its lease may have ended it long ago.
         slept = context.now() - machine_seen_at > policy.LIMIT_SLACK_S
-        _save_returned_at(context, machine, None if slept else context.now())
+        # A disk that is full must not keep the launcher from the proof that the machine is gone.
+        with suppress(StorageError):
+            # Its bill is known by its id, which is new where its order was denied and made all the same.
+            meter = replace(context.run.meter, given_back_at=None if slept else context.now())
+            context.save(instance_id=machine.id, meter=meter)
     looked_at = context.now()
     if not context.machines.has_none():
         return failed(None, "the machine still exists")
@@ -143,14 +147,6 @@ def _save_gone(context: RunContext, machine: Instance | None, looked_at: float) 
     context.report(
         "machine destroyed (confirmed twice)" if machine else "no machine exists (confirmed twice)"
     )
-
-
-def _save_returned_at(context: RunContext, machine: Instance, at: float | None) -> None:
-    # A disk that is full must not keep the launcher from the proof that the machine is gone.
-    with suppress(StorageError):
-        # Its bill is known by its id, which is new where its order was denied, and it was made all the same.
-        meter = replace(context.run.meter, given_back_at=at)
-        context.save(instance_id=machine.id, meter=meter)
 
 
 def _retry_when_space(context: RunContext, action: Callable[[], _T]) -> _T:

@@ -115,8 +115,7 @@ class Registry:
             caps.EXCHANGES["registry"], now=self._now, sender=f"the registry of {reference}", error=ImageError
         )
         repository = _Repository(reference, self._login, budget)
-        name = reference.tag or reference.digest or "latest"
-        content, digest = repository.manifest(name)
+        content, digest = repository.manifest(reference.tag or reference.digest or "latest")
         # The index has the digest that a pull by tag shows; what the image holds stands one level below.
         index = repository.read(_Index, content)
         if index.manifests is not None:

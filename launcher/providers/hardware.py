@@ -19,8 +19,6 @@ from vastrun.launcher.core.job import JobSpec, Resources
 
 CPU_ONLY = "cpu"
 """Id of an offer without GPUs; other ids are lists of the offer's GPUs."""
-_MIN_DISK_GB = 8.0
-"""Smallest disk that a job may request, in GB."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -152,7 +150,7 @@ def _checks(hardware: Hardware, needed: Resources) -> Sequence[tuple[bool, str, 
         wants_gpus += f"; did you mean {' or '.join(near)}?"
     # With hardly any disk left, no valid disk_gb fits.
     disk_fix = "free some disk space"
-    if hardware.disk_gb >= _MIN_DISK_GB:
+    if hardware.disk_gb >= 8.0:
         disk_fix = f"--set resources.disk_gb={math.floor(hardware.disk_gb)}"
     return (
         (

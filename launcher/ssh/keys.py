@@ -205,8 +205,6 @@ def _host_name(address: Address) -> str:
 
 _KEY_LINE = re.compile(r"\b\d+ (SHA256:[A-Za-z0-9+/]{43}) .*\([A-Z0-9-]+\)\s*$")
 """A fingerprint as printed by `ssh-keygen -l`."""
-_LOG_WAIT_S = 20.0
-"""Seconds after which the log of a reachable box should name its keys."""
 
 
 class HostKeyLog:
@@ -235,7 +233,7 @@ class HostKeyLog:
         ]
         named = {found[1] for found in map(_KEY_LINE.search, lines) if found}
         self._named[instance_id] = now, named
-        if not named and now - self._started.setdefault(instance_id, now) < _LOG_WAIT_S:
+        if not named and now - self._started.setdefault(instance_id, now) < 20.0:
             raise UnreachableError("its log does not name its SSH host key yet")
         return named
 

@@ -48,7 +48,16 @@ class Upload:
         words = (self._path, str(self._size), self._sha256, f"{self._mode:o}")
         session = start(*script("store"), *words)
         try:
-            self._send(session)
+            first_block = session.line()
+            if first_block.isdecimal() and len(first_block) <= 15:  # else its exit code says why
+                self._source.seek(min(int(first_block) * 65536, self._size))
+                until = time.monotonic() + _RESPONSE_S + self._size / _MIN_UPLOAD_BYTES_PER_S
+                while (chunk := self._source.read(1 << 16)) and session.send(chunk):
+                    if time.monotonic() > until:
+                        slowest = f"{_MIN_UPLOAD_BYTES_PER_S / 1e3:.0f} kB/s"
+                        raise UnreachableError(f"the upload of {self._path} is slower than {slowest}")
+            session.end_input()
+            session.line()  # "received": a silent connection is detected before the long wait for the sum
             # All bytes are sent: the checksum of the whole file on a slow disk remains.
             exit_code = session.wait(_RESPONSE_S + self._size / _MIN_HASH_BYTES_PER_S)
         except TimeoutError as error:
@@ -60,18 +69,6 @@ class Upload:
         if exit_code not in (0, _DAMAGED):
             raise _upload_error(session.errors())
         return exit_code == 0
-
-    def _send(self, session: SshSession) -> None:
-        first_block = session.line()
-        if first_block.isdecimal() and len(first_block) <= 15:  # else its exit code says why
-            self._source.seek(min(int(first_block) * 65536, self._size))
-            until = time.monotonic() + _RESPONSE_S + self._size / _MIN_UPLOAD_BYTES_PER_S
-            while (chunk := self._source.read(1 << 16)) and session.send(chunk):
-                if time.monotonic() > until:
-                    slowest = f"{_MIN_UPLOAD_BYTES_PER_S / 1e3:.0f} kB/s"
-                    raise UnreachableError(f"the upload of {self._path} is slower than {slowest}")
-        session.end_input()
-        session.line()  # "received": a silent connection is detected before the long wait for the checksum
 
 
 def _upload_error(reply: str) -> ProviderError:

@@ -25,7 +25,6 @@ from vastrun.launcher.ui.screen import StreamScreen, TerminalCapabilities, size
 _MAX_LOG_LINES = 8
 _EVENT_ROWS = 4
 """Rows that the log leaves to the newest events."""
-_MIN_ROWS = 12
 _MIN_WRAP_COLUMNS = 20
 """Minimum columns for wrapping a text; in fewer, one long line is easier to read."""
 _UP, _ERASE_BELOW, _PLAIN = "\x1b[{}A", "\x1b[J", "\x1b[0m"
@@ -38,7 +37,7 @@ def supports_live_view(stream: TextIO, environ: Mapping[str, str]) -> bool:
     """Return whether a live view is useful: an interactive terminal with colours, UTF-8 and enough rows."""
     if not TerminalCapabilities.of(stream, environ).color or environ.get("CI"):
         return False
-    return size(stream)[1] >= _MIN_ROWS and (stream.encoding or "").lower().replace("-", "") == "utf8"
+    return size(stream)[1] >= 12 and (stream.encoding or "").lower().replace("-", "") == "utf8"
 
 
 class LiveScreen(StreamScreen):

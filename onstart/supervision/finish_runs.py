@@ -13,21 +13,18 @@ from pathlib import Path
 
 from vastrun.contract.records import write_json
 
-_OF_THE_PROGRAM = (
-    "WANDB_SERVICE",
-    "WANDB_RUN_ID",
-    "WANDB_RESUME",
-    "WANDB_NAME",
-    "WANDB_RUN_GROUP",
-    "WANDB_TAGS",
-)
-"""Variables that describe another run or another process."""
-
 
 def main(arguments: list[str]) -> None:
     """End the runs one after the other; a run that cannot be ended is left as it is."""
     exit_code, runs, report = int(arguments[0]), json.loads(arguments[1]), Path(arguments[2])
-    for name in _OF_THE_PROGRAM:
+    for name in (
+        "WANDB_SERVICE",
+        "WANDB_RUN_ID",
+        "WANDB_RESUME",
+        "WANDB_NAME",
+        "WANDB_RUN_GROUP",
+        "WANDB_TAGS",
+    ):
         os.environ.pop(name, None)
     try:
         import wandb

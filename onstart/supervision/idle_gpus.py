@@ -27,10 +27,6 @@ MAX_LOAD = 0.5
 _QUERY = ("nvidia-smi", "--query-gpu=utilization.gpu", "--format=csv,noheader,nounits")
 _MIN_WAIT = 0.3
 """Share of the time from which data or a disk count as what the ranks wait for."""
-_BUSY_THREAD = 0.8
-"""Share of a core from which the main threads of the ranks limit them."""
-_BUSY_CORES = 0.9
-"""Share of all cores from which these limit the run."""
 
 
 class NvidiaSmi:
@@ -219,6 +215,6 @@ def _reason(data: float, disk: float, main_thread: float, cores: float, *, sever
         return "disk"
     if data >= _MIN_WAIT:
         return "data"
-    if main_thread >= _BUSY_THREAD or cores >= _BUSY_CORES:
+    if main_thread >= 0.8 or cores >= 0.9:
         return "cpu"
     return "collectives" if several else "unknown"

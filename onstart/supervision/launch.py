@@ -21,17 +21,6 @@ from vastrun.onstart.supervision.rank_process import RankProcess, read_processes
 from vastrun.onstart.supervision.restarts import Start
 from vastrun.onstart.supervision.stacks import dump_recorders, dump_stacks
 
-_START_PATHS = (
-    layout.HEARTBEATS,
-    layout.RANKS,
-    layout.RAW_LOGS,
-    layout.STACKS,
-    layout.FLIGHT_RECORDER,
-    layout.PLAN,
-    layout.FINAL,
-    layout.STAGE,
-)
-
 
 class AdoptedAgent:
     """The copy that an agent left. It became a child of this process when the agent ended."""
@@ -141,7 +130,16 @@ def archive_start(box: Path, number: int) -> None:
     """Move the files of start `number` of the ranks to a separate folder."""
     folder = box / layout.STARTS / str(number)
     folder.mkdir(parents=True)
-    for name in _START_PATHS:
+    for name in (
+        layout.HEARTBEATS,
+        layout.RANKS,
+        layout.RAW_LOGS,
+        layout.STACKS,
+        layout.FLIGHT_RECORDER,
+        layout.PLAN,
+        layout.FINAL,
+        layout.STAGE,
+    ):
         with contextlib.suppress(FileNotFoundError):
             (box / name).rename(folder / Path(name).name)
 

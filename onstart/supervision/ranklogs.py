@@ -54,7 +54,11 @@ class Tail:
             whole, self._partial = [*whole, self._partial], b""
         for line in whole:
             yield from self._ended(line)
-        yield from self._progress()
+        if b"\r" in self._partial and self.clock() - self._shown_at >= 1.0:
+            state = _state(self._partial)
+            if state and state != self._shown:
+                self._shown, self._shown_at = state, self.clock()
+                yield from as_text(state)
 
     def last_line(self) -> Iterator[str]:
         """Yield the text after the last newline."""
@@ -65,14 +69,6 @@ class Tail:
         """Yield a finished line, unless its last state was shown already."""
         shown, self._shown = self._shown, None
         yield from as_text(line) if shown is None or _state(line) != shown else ()
-
-    def _progress(self) -> Iterator[str]:
-        if b"\r" not in self._partial or self.clock() - self._shown_at < 1.0:
-            return
-        state = _state(self._partial)
-        if state and state != self._shown:
-            self._shown, self._shown_at = state, self.clock()
-            yield from as_text(state)
 
     def skip_to_end(self) -> int:
         """Skip all but the last unread lines, and return the number of skipped bytes."""

@@ -29,8 +29,6 @@ from vastrun.onstart.supervision.curve_file import (
 _HEADER = struct.Struct("<QI")
 _POLYNOMIAL = 0x82F63B78
 _MASK_DELTA = 0xA282EAD8
-_LAYOUTS = {1: "<f", 2: "<d"}
-"""Layout of a tensor's bytes by its `dtype`: writers of scalars store floats and doubles only."""
 
 
 class TensorBoardFile(CurveFile):
@@ -87,7 +85,7 @@ def _tensor_value(tensor: bytes) -> float | None:
     layout, found = "", list[tuple[str, bytes]]()
     for (number, wire), integer, content in fields(tensor):
         if (number, wire) == (1, VARINT):
-            layout = _LAYOUTS.get(integer, "")
+            layout = {1: "<f", 2: "<d"}.get(integer, "")
         elif (number, wire) == (2, BYTES) and any(part.kind[0] == 2 for part in fields(content)):
             return None  # it has dimensions
         elif number in (4, 5, 6):

@@ -127,8 +127,7 @@ def end_runs(
     ended = _finish(box, environment, wrong, exit_code) if wrong else {}
     state: Literal["finished", "failed", "crashed"] = "crashed"
     if main.id in ended or main.exit_code is not None:
-        truth = exit_code if main.id in ended else main.exit_code
-        state = "failed" if truth else "finished"
+        state = "failed" if (exit_code if main.id in ended else main.exit_code) else "finished"
     mode: Literal["online", "offline"] = "offline" if main.is_offline else "online"
     return WandbRun(id=main.id, mode=mode, state=state, url=_shown(ended.get(main.id) or main.url))
 

@@ -296,8 +296,7 @@ def _tails(box: Path, numbers: Iterable[int]) -> tuple[Tail, ...]:
     """Return the files that are merged into the log of the run."""
     ranks = [Tail(path=box / layout.RAW_LOGS / f"rank-{rank}.log", source=f"rank{rank}") for rank in numbers]
     agent = Tail(path=box / layout.AGENT_LOG, source=SUPERVISOR)
-    push = Tail(path=box / PUSH_LOG, source="push")
-    return (agent, push, *ranks)
+    return (agent, Tail(path=box / PUSH_LOG, source="push"), *ranks)
 
 
 def add_peer_observations(box: Path, observed: ObservedLaunch, peers: Peers) -> ObservedLaunch:

@@ -61,7 +61,13 @@ class RankExit:
     ) -> NoReturn:
         if error is not None:
             self.reason = reason_of(error)
-            _print_error(error)
+            # Nothing is printed when another rank prints the same; an error that the user can correct gets
+            # one line.
+            if not (isinstance(error, (ConfigError, DivergedError)) and error.reported_elsewhere):
+                if isinstance(error, (DataError, WorkerDiedError, ConfigError, DivergedError, SaveError)):
+                    print(_one_line(error), file=sys.stderr)
+                else:
+                    traceback.print_exception(error)
         self._leave(self.reason, error)
 
     def abort(self) -> NoReturn:
@@ -134,19 +140,6 @@ def _is_communication(error: BaseException) -> bool:
     return isinstance(error, torch.distributed.DistError) or (
         isinstance(error, RuntimeError) and "gloo/" in str(error)
     )
-
-
-def _print_error(error: BaseException) -> None:
-    """Print an error to stderr: in one line if the user can correct it, else with its traceback.
-
-    Nothing is printed when another rank prints the same.
-    """
-    if isinstance(error, (ConfigError, DivergedError)) and error.reported_elsewhere:
-        return
-    if isinstance(error, (DataError, WorkerDiedError, ConfigError, DivergedError, SaveError)):
-        print(_one_line(error), file=sys.stderr)
-    else:
-        traceback.print_exception(error)
 
 
 def _one_line(error: BaseException) -> str:

@@ -71,8 +71,7 @@ def compute_prior(task: Task, scale: Scale, ranks: Ranks) -> Prior:
 
 def with_baseline(prior: Prior, task: Task, beat: Callable[[], None]) -> Prior:
     """Return the prior with a baseline that is fitted to the training set. All ranks fit the same one."""
-    baseline = fit_baseline(task, prior.parameters, prior.means.device, beat)
-    return replace(prior, baseline=baseline)
+    return replace(prior, baseline=fit_baseline(task, prior.parameters, prior.means.device, beat))
 
 
 def _mean_fields(task: Task, parameters: Tensor, ranks: Ranks) -> Tensor:

@@ -19,7 +19,7 @@ from vastrun.launcher.core.errors import (
     UncertainError,
     UnreachableError,
 )
-from vastrun.launcher.core.job import JobSpec, Resources
+from vastrun.launcher.core.job import JobSpec
 from vastrun.launcher.core.labels import run_id_in
 from vastrun.launcher.image.daemon import local_images, newest_local_image
 from vastrun.launcher.image.lock import Lock, shipped_lock
@@ -33,7 +33,6 @@ from vastrun.launcher.providers.docker.containers import (
     OWNER,
     Container,
     ContainerBox,
-    DockerHost,
     container_config,
     container_limits,
     read_owner_id,
@@ -97,7 +96,19 @@ class DockerProvider:
         """
         docker_host, remote = self._engine.docker_host(), bool(self._engine.host)
         needed = total_resources(spec)
-        hardware = daemon_hardware(docker_host, needed, remote=remote, visible=self._visible_gpus)
+        # A remote daemon reports neither its GPUs nor its free disk: both are assumed to meet the
+        # requirements, except for names and memory of GPUs. The box checks them before it trains.
+        if remote:
+            unknown = [LocalGpu(uuid=str(index), name="", memory_gb=0.0) for index in range(needed.gpus)]
+            gpus, cuda = tuple(unknown) if docker_host.has_gpus else (), 0.0
+            disk_gb = needed.disk_gb
+        else:
+            gpus, cuda = read_gpus(self._visible_gpus)
+            # Unknown is enough: the box measures its disk before it trains, and costs nothing until then.
+            disk_gb = _free_gb(docker_host.folder) or needed.disk_gb
+        hardware = Hardware(
+            cores=docker_host.cores, memory_gb=docker_host.memory_gb, disk_gb=disk_gb, gpus=gpus, cuda=cuda
+        )
         name = docker_host.name
         offers = node_offers(spec, hardware, name=name, host=name, where=f"Docker on {name}")
         image, whole = choose_image(spec, hardware, self._engine, self._lock())
@@ -209,27 +220,6 @@ def _instance(container: Container) -> Instance:
         rented_at=container.created_at,
         image=container.image,
         rendezvous=f"{address}:29400" if address else "",
-    )
-
-
-def daemon_hardware(
-    docker_host: DockerHost, requirements: Resources, *, remote: bool, visible: str | None
-) -> Hardware:
-    """Return the hardware available to containers. `visible`: GPUs of a local daemon that may be used.
-
-    A remote daemon reports neither its GPUs nor its free disk: both are assumed to meet the requirements,
-    except for names and memory of GPUs. The box checks them before it trains.
-    """
-    if remote:
-        unknown = [LocalGpu(uuid=str(index), name="", memory_gb=0.0) for index in range(requirements.gpus)]
-        gpus, cuda = tuple(unknown) if docker_host.has_gpus else (), 0.0
-        disk_gb = requirements.disk_gb
-    else:
-        gpus, cuda = read_gpus(visible)
-        # Unknown counts as enough: the box measures its disk before it trains, and costs nothing until then.
-        disk_gb = _free_gb(docker_host.folder) or requirements.disk_gb
-    return Hardware(
-        cores=docker_host.cores, memory_gb=docker_host.memory_gb, disk_gb=disk_gb, gpus=gpus, cuda=cuda
     )
 
 

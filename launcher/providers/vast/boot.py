@@ -17,8 +17,6 @@ _IMAGE = re.compile(
 _REGISTRY_LIMIT = re.compile(r"toomanyrequests|429 too many requests|pull rate limit", re.IGNORECASE)
 _STARTING_STATES = ("", "created", "loading", "scheduling", "rebooting", "recycling")
 """States of a start. Other states lag by minutes: a box listed as `exited` or `offline` may be reachable."""
-_USUAL_START_S = 300.0
-"""Seconds from the rental within which most machines start."""
 OFFLINE_S = 300.0
 """Seconds after which an offline host with an unreachable box counts as lost; it may reboot before that."""
 
@@ -61,7 +59,7 @@ def may_be_reachable(row: InstanceRow, now: float) -> bool:
     """
     if row.state == "running" or row.actual_status not in _STARTING_STATES:
         return True
-    is_late = row.cur_state == "running" and 0 < row.start_date < now - _USUAL_START_S
+    is_late = row.cur_state == "running" and 0 < row.start_date < now - 300.0
     return not row.is_stopped and (row.direct is not None or is_late)
 
 

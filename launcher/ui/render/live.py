@@ -60,12 +60,14 @@ class LiveView:
 
 def live_lines(view: LiveView, width: int) -> list[Line]:
     """Return the lines of the view, laid out for `width` columns of a terminal."""
+    figures = view.curve.figures
+    known = [text.format(figures[f"gpu_{name}"]) for name, text, _ in _GPU if f"gpu_{name}" in figures]
     lines = [
         _phases(view, width),
         _progress(view, width),
         _learning(view, width),
         _tasks(view),
-        _gpus(view),
+        ((f"GPUs  {'  '.join(known)}", ""),) if known else (),
         *_each_gpu(view, width),
         _money(view),
     ]
@@ -136,12 +138,6 @@ def _tasks(view: LiveView) -> Line:
     if len(tasks) < 2:
         return ()
     return (("  ".join(f"{name.removeprefix(TASK_LOSS_PREFIX)} {figures[name]:.4g}" for name in tasks), ""),)
-
-
-def _gpus(view: LiveView) -> Line:
-    figures = view.curve.figures
-    known = [text.format(figures[f"gpu_{name}"]) for name, text, _ in _GPU if f"gpu_{name}" in figures]
-    return ((f"GPUs  {'  '.join(known)}", ""),) if known else ()
 
 
 def _each_gpu(view: LiveView, width: int) -> list[Line]:

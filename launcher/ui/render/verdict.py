@@ -114,8 +114,7 @@ WORDS: Mapping[Cause, str] = {
 
 def cause_line(run: Run) -> str:
     """Write the cause of a run's end: `out of memory: rank 1 failed at step 4: …`. Empty for a success."""
-    words = "" if run.cause is None else WORDS[run.cause]
-    return ": ".join(filter(None, (words, run.detail)))
+    return ": ".join(filter(None, ("" if run.cause is None else WORDS[run.cause], run.detail)))
 
 
 def stage_lines(stages: Sequence[StageCost], run_id: str) -> str:

@@ -17,8 +17,6 @@ from vastrun.launcher.ui.report.page import Html, data_block, element, folded, j
 _MAX_UNKNOWN = 24
 """Maximum number of charts for metrics that are not in `CHARTS`."""
 _OF_ONE_GPU = re.compile(r"gpu(0|[1-9][0-9]{0,2})_(load|power_w|memory_mib|temperature_c)")
-_MIN_LOG_RATIO = 20.0
-"""Ratio of the largest to the smallest positive value from which an axis is logarithmic."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -137,7 +135,7 @@ def _summary(words: str, series: Series) -> str:
 
 def wants_logarithm(values: Sequence[float]) -> bool:
     """Return whether the values need a logarithmic axis, as a loss that falls by decades does."""
-    return min(values) > 0 and max(values) / min(values) >= _MIN_LOG_RATIO
+    return min(values) > 0 and max(values) / min(values) >= 20.0
 
 
 def _count_text(steps: float) -> str:

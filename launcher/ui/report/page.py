@@ -99,8 +99,7 @@ def section(title: str, *content: Content, name: str) -> Html:
     """Write a section with its title; empty without content."""
     if not any(content):
         return joined()
-    heading = element("h2", title)
-    return element("section", heading, *content, id=name)
+    return element("section", element("h2", title), *content, id=name)
 
 
 def note(*content: Content) -> Html:

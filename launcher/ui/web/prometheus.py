@@ -24,8 +24,6 @@ from vastrun.launcher.rate_limit_waits import WaitTotal
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 """Content type of Prometheus' text format."""
-_CACHE_S = 5.0
-"""Seconds for which totals are cached: several scrapers cost as much as one."""
 
 
 class PrometheusExporter:
@@ -120,7 +118,7 @@ class PrometheusExporter:
     def _read(self) -> LedgerTotals | None:
         """Return the totals, at most some seconds old; None where the ledger cannot be read."""
         with self._lock:
-            if self._cached is None or not 0 <= self._now() - self._cached_at < _CACHE_S:
+            if self._cached is None or not 0 <= self._now() - self._cached_at < 5.0:
                 try:
                     self._cached = self._totals()
                 except VastrunError:
