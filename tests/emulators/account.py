@@ -12,7 +12,7 @@ EMAIL = "user@example.com"
 UNKNOWN_KEY = "Invalid user key"
 OURS, OTHER = 10001, 10002
 """Numbers of accounts."""
-INSTANCE_KEY_CALLS = frozenset({"show_instance", "set_state", "destroy"})
+INSTANCE_KEY_CALLS = frozenset({"show_instance", "destroy"})
 """What the key inside a container may do, to that container."""
 
 
@@ -28,24 +28,14 @@ class ApiKey:
     """Set for the key that Vast puts into a container."""
     user_id: int = OURS
 
-    def allows(self, endpoint: str, category: str, target: int | None, body: Mapping[str, Any]) -> bool:
+    def allows(self, endpoint: str, category: str, target: int | None) -> bool:
         """Whether the key may call this endpoint on that instance."""
         if self.instance_id is not None:
-            harmless = endpoint != "set_state" or set(body) == {"state"}
-            return endpoint in INSTANCE_KEY_CALLS and target == self.instance_id and harmless
+            return endpoint in INSTANCE_KEY_CALLS and target == self.instance_id
         if self.permissions is None or not category:
             return True
         granted = self.permissions.get("api", self.permissions).get(category)
         return granted is not None and _within(granted, endpoint, target)
-
-
-@dataclass
-class SshKey:
-    """A public key of the account."""
-
-    id: int
-    public_key: str
-    created_at: float
 
 
 @dataclass
@@ -54,7 +44,6 @@ class Account:
 
     credit: float
     keys: dict[str, ApiKey] = field(default_factory=dict)
-    ssh_keys: dict[int, SshKey] = field(default_factory=dict)
     backups: list[dict[str, Any]] = field(default_factory=list)
     user_id: int = OURS
 
@@ -88,12 +77,6 @@ class Account:
             raise refusal(404, "auth_error", UNKNOWN_KEY)
         return self.keys[key]
 
-    def add_ssh_key(self, public_key: str, now: float) -> SshKey:
-        """The public key reaches instances created from now on."""
-        added = SshKey(next(self._ids), public_key.strip(), now)
-        self.ssh_keys[added.id] = added
-        return added
-
 
 def _within(granted: Any, endpoint: str, target: int | None) -> bool:
     """A category may name the calls it grants, and constrain their instance."""
@@ -111,7 +94,6 @@ _VAST_NAMES = {
     "show_instance": "show",
     "list_instances": "index",
     "destroy": "destroy",
-    "set_state": "update",
     "create": "create",
 }
 _CONSTRAINTS: Mapping[str, Callable[[int | None, int], bool]] = {

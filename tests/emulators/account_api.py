@@ -20,7 +20,7 @@ def show_user(world: World, call: Call) -> Reply:
             "balance": -0.01,
             "sid": f"{account.user_id}-session",
             "key_id": call.key.id if call.key else None,
-            "ssh_key": next((key.public_key for key in account.ssh_keys.values()), None),
+            "ssh_key": None,
             "host_agreement_accepted": False,
             "billaddress": None,
             "api_key": None,

@@ -147,7 +147,7 @@ def _admit(world: World, route: Route, call: Call, token: str | None) -> Call:
         if not told.startswith("2"):
             raise ApiError(refused_by(f"{told} auth_error"))
         return replace(call, key=key)
-    if not key.allows(route.name, route.category, call.ids[0] if call.ids else None, call.body):
+    if not key.allows(route.name, route.category, call.ids[0] if call.ids else None):
         msg = f"This key does not have the permission {route.category} for this call."
         raise refusal(403, "auth_error", msg)
     return replace(call, key=key)

@@ -88,20 +88,19 @@ class ContainerBox:
                 # Its standard input ends with this process, and it ends with its standard input.
                 self._container = self._docker.containers.create(
                     self._image,
-                    entrypoint=["/bin/sh", "/.launch"] if program.ssh else list(program.entrypoint),
+                    entrypoint=["/bin/sh", "/.launch"],
                     command=[],
                     name=self._name,
                     labels=self._labels,
                     environment={"DATA_DIRECTORY": "/workspace", **program.env},
                     ports=dict.fromkeys(("22/tcp", *program.ports), ("127.0.0.1", None)),
                     init=True,
-                    stdin_open=program.ssh,
+                    stdin_open=True,
                     shm_size="1g",
                 )
-            if program.ssh:
-                self._put(self._files(program))
-                self._put(_ssh_files(keys), self._keys_flaw)
-                self._stdin = self._container.attach_socket(params={"stdin": 1, "stream": 1})
+            self._put(self._files(program))
+            self._put(_ssh_files(keys), self._keys_flaw)
+            self._stdin = self._container.attach_socket(params={"stdin": 1, "stream": 1})
             self._container.start()
         except APIError as error:
             self.note(f"{error}\n")

@@ -6,7 +6,6 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from tests.emulators.account import Account
 from tests.emulators.behaviour import Behaviour
 from tests.emulators.box import Box, Graphics, Program
 from tests.emulators.faults import KEYS, SSH, Faults
@@ -33,14 +32,12 @@ class Containers:
 
     def __init__(
         self,
-        account: Account,
         faults: Faults,
         behaviour: Behaviour,
         folder: Path,
         url: str,
         make_box: Callable[[str, Graphics], Box],
     ) -> None:
-        self._account = account
         self._faults = faults
         self._behaviour = behaviour
         self._folder = folder
@@ -57,12 +54,9 @@ class Containers:
 
     def connect(self, instance: Instance) -> None:
         """The instance's ports are open, and lead nowhere until it runs."""
-        names = list(dict.fromkeys(instance.rental.published))
-        if instance.rental.ssh:
-            names.append(PROXY)
-            if instance.rental.direct and instance.machine.direct_ports > 0:
-                names.append(SSH_PORT)
-            instance.ssh_keys = {key.id: key.public_key for key in self._account.ssh_keys.values()}
+        names = [*dict.fromkeys(instance.rental.published), PROXY]
+        if instance.rental.direct and instance.machine.direct_ports > 0:
+            names.append(SSH_PORT)
         for name in names:
             address = LOOPBACK if name == PROXY else instance.address
             instance.ports[name] = self._gateway.open(address, partial(_target, instance, name))
@@ -129,12 +123,9 @@ class Containers:
     def _program(self, instance: Instance, quirk: str | None) -> Program:
         rental = instance.rental
         skipped = quirk == "onstart_skipped"
-        entrypoint = () if rental.ssh else (*filter(None, [rental.onstart]), *rental.args)
         return Program(
             env=self._environment(instance, with_key=quirk != "no_container_key"),
-            onstart="" if skipped or not rental.ssh else self._onstart(rental.onstart),
-            entrypoint=entrypoint or (() if rental.ssh else ("true",)),
-            ssh=rental.ssh,
+            onstart="" if skipped else self._onstart(rental.onstart),
             ports=rental.published,
             by_sh=quirk == "onstart_by_sh",
             addresses=self._addresses(instance),

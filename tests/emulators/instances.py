@@ -131,23 +131,6 @@ class Fleet:
         """Its bid is granted after so long."""
         self._events.after(instance, delay_s, self._life.boot)
 
-    def start(self, instance: Instance) -> bool:
-        """Whether it starts."""
-        if instance.cur != "running":
-            return self._life.start(instance)
-        if instance.intended != "running":
-            self._life.carry_on(instance)
-        return True
-
-    def stop(self, instance: Instance) -> None:
-        """It gives its GPUs away and keeps its disk."""
-        self._life.stop(instance)
-
-    def reboot(self, instance: Instance) -> None:
-        """The container starts again on the same GPUs."""
-        if instance.cur == "running":
-            self._life.reboot(instance)
-
     def attach_key(self, instance: Instance, public_key: str) -> None:
         """The key may log in from now on."""
         instance.ssh_keys[max(instance.ssh_keys, default=0) + 1] = public_key
@@ -177,10 +160,6 @@ class Fleet:
             there.downloaded += size
 
         self._events.after(instance, delay_s, count, lasting=True)
-
-    def rename(self, instance: Instance, label: str | None) -> None:
-        """The label from now on."""
-        instance.label = instance.meter.label = label
 
     def destroy(self, instance: Instance) -> None:
         """It is gone, unless a fault keeps it."""

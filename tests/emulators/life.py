@@ -72,39 +72,11 @@ class Life:
         instance.state(instance.actual, "running", "running")
         self._events.after(instance, delay_s + self._pace.created_s, self._load)
 
-    def start(self, instance: Instance) -> bool:
-        """Whether it starts; if not, it says so and never does."""
-        if self.can_run(instance):
-            self.restart(instance)
-            return True
-        instance.intended = "running"
-        return False
-
-    def carry_on(self, instance: Instance) -> None:
-        """A stop that was asked for does not happen."""
-        instance.generation += 1
-        instance.intended = instance.next = "running"
-        if not instance.runs:
-            self.restart(instance)
-
     def restart(self, instance: Instance) -> None:
         """It reads `exited` for a while, then loads."""
         instance.losing = False
         instance.actual = "exited"  # its message stays that of the last start
         self.boot(instance, delay_s=self._pace.restart_s)
-
-    def reboot(self, instance: Instance) -> None:
-        """The container starts again on the same GPUs."""
-        self._containers.end(instance)
-        instance.running_since = None
-        self.restart(instance)
-
-    def stop(self, instance: Instance) -> None:
-        """It gives its GPUs away soon and keeps its disk."""
-        instance.generation += 1
-        instance.losing = False
-        instance.intended = instance.next = "stopped"
-        self._events.after(instance, self._pace.stop_s, self.halt)
 
     def halt(self, instance: Instance) -> None:
         """The container is down, only the disk is billed."""

@@ -12,8 +12,6 @@ SPACING_S: Mapping[str, float] = {
     "create": 4.5,
     "show_instance": 2.0,
     "list_instances": 1.0,
-    "set_state": 1.0,
-    "reboot": 1.0,
     "destroy": 3.0,
     "change_bid": 5.5,
     "charges": 1.0,

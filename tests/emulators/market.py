@@ -159,11 +159,6 @@ class Market:
         highest = max((other.bid_usd or 0.0 for other in others), default=0.0)
         return round(max(self.machines[machine_id].min_bid_usd * gpus, highest * 1.01), 6)
 
-    def withdraw(self, machine_id: int) -> None:
-        """The host takes the machine off the market; offers already seen are gone."""
-        del self.machines[machine_id]
-        self._asks = {ask.id: ask for ask in self._asks.values() if ask.machine.id != machine_id}
-
     def _fits(self, holding: Holding) -> bool:
         held = sum(other.gpus for other in self._holdings.values() if other.machine_id == holding.machine_id)
         return held + holding.gpus <= self.machines[holding.machine_id].gpus

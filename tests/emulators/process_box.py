@@ -23,7 +23,6 @@ _SFTP_SERVERS = (
     "/usr/libexec/openssh/sftp-server",
     "/usr/lib/ssh/sftp-server",
 )
-_COMMAND_S = 10
 _STRANGER = 12345
 """A user's number that nobody here has."""
 _FOLDERS = ("root/.ssh", "etc/ssh", "workspace", "bin")
@@ -104,11 +103,9 @@ class ProcessBox:
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
-            pass_fds=[self._listener.fileno()] if program.ssh else [],
+            pass_fds=[self._listener.fileno()],
             start_new_session=True,
         )
-        if not program.ssh:
-            self._close_listener()
 
     def authorize(self, keys: Sequence[str]) -> None:
         part = self.root / "root/.ssh/authorized_keys.part"
@@ -173,16 +170,12 @@ class ProcessBox:
         return {"HOME": str(root), "DATA_DIRECTORY": str(self.root / "workspace"), **program.env}
 
     def _plan(self, program: Program, sshd_fd: int) -> dict[str, object]:
-        command = list(program.entrypoint)
-        if not command and program.onstart:
-            command = self._onstart(program)
         return {
             "log": str(self._log),
             "root": str(self.root),
             "cwd": str(self.root / "root"),
-            "command": command,
-            "ends_with_command": bool(program.entrypoint),
-            "ssh_server": self._ssh_server(sshd_fd) if program.ssh else [],
+            "command": self._onstart(program) if program.onstart else [],
+            "ssh_server": self._ssh_server(sshd_fd),
             "safe_folder": ssh_servers.SAFE_FOLDER,
             "strict": list(ssh_servers.STRICT) if ssh_servers.sshd() else [],
             "serves_one": ssh_servers.sshd() is not None,

@@ -27,9 +27,7 @@ success: {exit_code: 0}
 """
 
 
-def test_a_launch_tells_its_end_on_stdout_and_its_steps_on_stderr(
-    terminal: Terminal,
-) -> None:
+def test_a_launch_tells_its_end_on_stdout_and_its_steps_on_stderr(terminal: Terminal) -> None:
     end = terminal.launch()
     assert end.exit_code == 0, end.output
     assert "SUCCEEDED" in end.stdout

@@ -49,12 +49,7 @@ RAISED = replace(FAILED, exit_code=1, reason="error", exception="ValueError: boo
             True,
             "rank 1 was killed by SIGSEGV at step 7 (data): RuntimeError: lost",
         ),
-        (
-            RAISED,
-            "error",
-            False,
-            "your program raised ValueError: boom (rank 1 at step 7 (data))",
-        ),
+        (RAISED, "error", False, "your program raised ValueError: boom (rank 1 at step 7 (data))"),
         (RAISED, "error", True, "rank 1 failed at step 7 (data): ValueError: boom"),
         (RAISED, "device", False, "rank 1 failed at step 7 (data): ValueError: boom"),
         (

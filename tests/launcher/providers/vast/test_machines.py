@@ -115,7 +115,7 @@ def test_a_machine_whose_label_was_changed_is_there_by_its_id_and_opens_with_its
 ) -> None:
     machine = rentals.rent(provider)
     with vast.lock:
-        vast.instances.rename(vast.instances.get(int(machine.id)), "my own words")
+        vast.instances.get(int(machine.id)).label = "my own words"
     assert provider.instances() == []
     found = provider.machine(machine.id)
     assert found is not None
@@ -212,7 +212,7 @@ def test_a_host_that_stays_offline_is_lost_and_one_that_comes_back_is_not(
 def test_a_stop_that_nobody_here_asked_for_is_a_loss(vast: VastEmulator, provider: VastProvider) -> None:
     machine = rentals.rent(provider)
     with vast.lock:
-        vast.instances.stop(vast.instances.get(int(machine.id)))
+        vast.instances.get(int(machine.id)).state("exited", "stopped", "stopped")
     assert rentals.eventually_refused(provider, machine).cause is Cause.LOST
 
 

@@ -107,7 +107,7 @@ def desk(tmp_path: Path) -> Desk:
 
 def relabel(desk: Desk) -> None:
     for instance in desk.vast.instances:
-        desk.vast.instances.rename(instance, "my own words")
+        instance.label = "my own words"
 
 
 def strike(name: str, **details: float) -> Callable[[Desk], None]:
