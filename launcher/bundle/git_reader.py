@@ -93,9 +93,11 @@ class Repository:
         remote = self._git(folder, *of_remote, ok=1).strip() or None
         branch = head.partition("ref: refs/heads/")[2] or None
         origin = CodeOrigin(commit=commit, branch=branch, remote=remote, dirty=dirty)
-        return origin, self._patch(folder, files) if commit and dirty else ""
+        with suppress(UsageError):  # objects of a partial clone are missing, for example
+            return origin, self._patch(folder, files, "0" * len(commit)) if commit and dirty else ""
+        return origin, ""
 
-    def _patch(self, folder: Path, files: Mapping[str, CodeFile]) -> str:
+    def _patch(self, folder: Path, files: Mapping[str, CodeFile], no_object: str) -> str:
         """Make the patch, by an index of its own: that of the user stays as it is."""
         listed = self._git(folder, "ls-tree", "-r", "-z", "--full-tree", "HEAD").split("\0")
         committed = {
@@ -122,7 +124,7 @@ class Repository:
                 "GIT_ALTERNATE_OBJECT_DIRECTORIES": str(self.git_dir / "objects"),
             }
             self._git(self.top, "read-tree", "HEAD", own=own)
-            lines = [f"0 {'0' * 40}\t{path}\0" for path in gone]
+            lines = [f"0 {no_object}\t{path}\0" for path in gone]
             plain = [path for path, file in new.items() if file.target is None]
             written = self._git(
                 *(self.top, "hash-object", "-w", "--no-filters", "--stdin-paths"),
@@ -140,7 +142,7 @@ class Repository:
                     ).strip()
                     lines.append(f"{file.mode} {blob}\t{path}\0")
             self._git(self.top, "update-index", "-z", "--index-info", own=own, text="".join(lines))
-            words = (
+            words = [
                 "diff-index",
                 "--cached",
                 "--binary",
@@ -148,7 +150,7 @@ class Repository:
                 "--no-renames",
                 "--no-ext-diff",
                 "HEAD",
-            )
+            ]
             return self._git(self.top, *words, own=own)
 
     def _git(

@@ -48,9 +48,11 @@ def change_all(folder: Path) -> None:
     (folder / "left out.log").write_text("x")
 
 
-@pytest.mark.parametrize("part", [".", "part"])
-def test_the_patch_makes_the_shipped_files_out_of_the_commits(code: Path, tmp_path: Path, part: str) -> None:
-    git(code, "init", "-q")
+@pytest.mark.parametrize(("part", "digests"), [(".", "sha1"), ("part", "sha1"), (".", "sha256")])
+def test_the_patch_makes_the_shipped_files_out_of_the_commits(
+    code: Path, tmp_path: Path, part: str, digests: str
+) -> None:
+    git(code, "init", "-q", f"--object-format={digests}")
     shipped = code / part
     for folder in {code, shipped}:
         folder.mkdir(exist_ok=True)
