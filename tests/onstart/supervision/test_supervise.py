@@ -36,14 +36,6 @@ def test_a_program_that_works_is_finished_with_all_its_conditions(launch: Launch
     assert {"rank0 loss at step 3", "rank1 loss at step 3"} <= set(run.log())
 
 
-def test_a_program_that_leaves_with_3_fails_with_3(launch: Launcher) -> None:
-    run = launch("sys.exit(3 if rank == 1 else 0)")
-    outcome = run.outcome()
-    assert (run.wait(), outcome.reason) == (1, "error")
-    assert outcome.first_failure is not None
-    assert (outcome.first_failure.rank, outcome.first_failure.exit_code) == (1, 3)
-
-
 def test_an_exception_is_named_with_its_rank_and_the_others_are_not_blamed(launch: Launcher) -> None:
     run = launch(
         """
