@@ -57,9 +57,7 @@ def test_a_training_that_exits_0_without_a_step_is_not_a_success(terminal: Termi
     assert "0 of 30 steps" in terminal.type("why", "last").out
 
 
-def test_an_own_program_that_meets_its_conditions_succeeds_and_stdout_is_json_when_asked_for(
-    terminal: Terminal,
-) -> None:
+def test_an_own_program_that_meets_its_conditions_succeeds_and_can_print_json(terminal: Terminal) -> None:
     done = terminal.type("launch", str(JOBS / "script.yaml"), "--json")
     assert done.exit_code == 0, done.err
     assert done.json()["run"]["verdict"] == "SUCCEEDED"
@@ -159,9 +157,7 @@ def test_a_script_fails_with_its_first_command_that_fails(terminal: Terminal) ->
 
 @pytest.mark.parametrize("columns", [60, 100])
 @pytest.mark.slow
-def test_at_a_terminal_ctrl_c_asks_and_a_run_that_stops_brings_its_outputs(
-    terminal: Terminal, columns: int
-) -> None:
+def test_at_a_terminal_ctrl_c_asks_and_a_stopped_run_has_outputs(terminal: Terminal, columns: int) -> None:
     with lingering(terminal, columns=columns) as launch:
         launch.press(CTRL_C)
         launch.shows("Press s, d or c (c in 15 s):")

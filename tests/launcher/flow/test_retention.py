@@ -86,9 +86,7 @@ def left_out(count: int, size: int) -> LeftOutFiles:
 
 
 @pytest.mark.parametrize(("count", "size"), [(1, 1_300_000), (10, 10_000_000)])
-def test_small_weights_are_downloaded_and_the_machine_is_given_back(
-    count: int, size: int, tmp_path: Path
-) -> None:
+def test_small_weights_are_downloaded_before_the_destroy(count: int, size: int, tmp_path: Path) -> None:
     world = KeptWorld(tmp_path)
     world.output_store.not_offered = left_out(count, size)
     assert world.launch().cause is None
@@ -100,9 +98,7 @@ def test_small_weights_are_downloaded_and_the_machine_is_given_back(
 
 
 @pytest.mark.parametrize(("count", "size"), [(1, 100_000_001), (2, 50_000_001), (11, 1_000_000)])
-def test_large_or_many_weights_are_only_downloaded_when_asked_for(
-    count: int, size: int, tmp_path: Path
-) -> None:
+def test_large_or_many_weights_are_downloaded_only_on_request(count: int, size: int, tmp_path: Path) -> None:
     world = KeptWorld(tmp_path)
     world.output_store.not_offered = left_out(count, size)
     world.launch()
@@ -111,9 +107,7 @@ def test_large_or_many_weights_are_only_downloaded_when_asked_for(
 
 
 @pytest.mark.parametrize("true_size", [1_000_001, 10**12])
-def test_a_machine_whose_small_weights_become_larger_brings_none_and_is_kept(
-    true_size: int, tmp_path: Path
-) -> None:
+def test_a_machine_whose_small_weights_grow_brings_none_and_is_kept(true_size: int, tmp_path: Path) -> None:
     world = KeptWorld(tmp_path)
     world.output_store.not_offered = left_out(1, 1_000_000)
     world.output_store.true_size = true_size
@@ -190,9 +184,7 @@ def test_it_ends_as_soon_as_all_is_downloaded_and_the_proofs_say_so(tmp_path: Pa
 
 
 @pytest.mark.parametrize("request_", [UserRequest.STOP, UserRequest.DESTROY, UserRequest.PRUNE])
-def test_a_stop_gives_the_machine_back_and_the_run_has_still_succeeded(
-    request_: UserRequest, tmp_path: Path
-) -> None:
+def test_a_stop_gives_the_machine_back_and_keeps_the_success(request_: UserRequest, tmp_path: Path) -> None:
     world = KeptWorld(tmp_path)
     world.user_requests.at = {world.began + 300: request_}
     run = world.launch()
