@@ -97,19 +97,18 @@ def test_small_weights_are_downloaded_before_the_destroy(count: int, size: int, 
     assert "look like weights" not in world.told()
 
 
-@pytest.mark.parametrize(("count", "size"), [(1, 100_000_001), (2, 50_000_001), (11, 1_000_000)])
-def test_large_or_many_weights_are_downloaded_only_on_request(count: int, size: int, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("count", "size", "true_size"),
+    [
+        *((1, 100_000_001, None), (2, 50_000_001, None), (11, 1_000_000, None)),
+        *((1, 1_000_000, 1_000_001), (1, 1_000_000, 10**12)),  # those become larger
+    ],
+)
+def test_large_or_many_weights_are_downloaded_only_on_request(
+    count: int, size: int, true_size: int | None, tmp_path: Path
+) -> None:
     world = KeptWorld(tmp_path)
     world.output_store.not_offered = left_out(count, size)
-    world.launch()
-    assert not world.output_store.fetched
-    assert COLLECT_S - 120 < world.kept_s() < COLLECT_S
-
-
-@pytest.mark.parametrize("true_size", [1_000_001, 10**12])
-def test_a_machine_whose_small_weights_grow_brings_none_and_is_kept(true_size: int, tmp_path: Path) -> None:
-    world = KeptWorld(tmp_path)
-    world.output_store.not_offered = left_out(1, 1_000_000)
     world.output_store.true_size = true_size
     world.launch()
     assert not world.output_store.fetched
@@ -193,19 +192,14 @@ def test_a_stop_gives_the_machine_back_and_keeps_the_success(request_: UserReque
     assert world.rented() == 0
 
 
-def test_the_user_may_have_all_downloaded_at_once(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("answer", "fetched"), [(KeepAnswer.DOWNLOAD, {WEIGHTS.path}), (KeepAnswer.GIVE_BACK, set())]
+)
+def test_the_user_may_end_the_wait_at_once(answer: KeepAnswer, fetched: set[str], tmp_path: Path) -> None:
     world = KeptWorld(tmp_path)
-    world.answer = KeepAnswer.DOWNLOAD
+    world.answer = answer
     assert world.launch().cause is None
-    assert world.store.fetched == {WEIGHTS.path}
-    assert world.kept_s() < 60
-
-
-def test_the_user_may_give_the_machine_back_at_once(tmp_path: Path) -> None:
-    world = KeptWorld(tmp_path)
-    world.answer = KeepAnswer.GIVE_BACK
-    assert world.launch().cause is None
-    assert world.store.fetched == set()
+    assert world.store.fetched == fetched
     assert world.kept_s() < 60
 
 
