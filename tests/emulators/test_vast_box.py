@@ -122,9 +122,7 @@ def test_the_onstart_text_runs_on_every_start_with_the_injected_variables(vast: 
     assert container_log(vast, instance_id, filter="nothing of the kind") == ""
 
 
-def test_both_addresses_lead_to_the_same_box_whose_shell_lacks_the_environment(
-    vast: VastEmulator, ssh_key: Path
-) -> None:
+def test_both_addresses_lead_to_the_box_and_lack_the_environment(vast: VastEmulator, ssh_key: Path) -> None:
     instance_id = running(vast, ssh_key, env={"WHO": "me"}, onstart="echo hello >file; sleep 100")
     for address in addresses(vast, instance_id):
         done = ssh(

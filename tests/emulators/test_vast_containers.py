@@ -34,9 +34,7 @@ def vast() -> Iterator[VastEmulator]:
         yield vast
 
 
-def test_a_container_is_reached_as_on_vast_and_can_end_itself_with_its_own_key(
-    vast: VastEmulator, ssh_key: Path
-) -> None:
+def test_a_container_is_reached_as_on_vast_and_can_end_itself(vast: VastEmulator, ssh_key: Path) -> None:
     text = '#!/bin/bash\necho "I am $CONTAINER_ID of $WHO"\nuntil [[ -e go ]]; do sleep 0.1; done\n'
     instance_id = running(vast, ssh_key, env={"WHO": "me"}, onstart=f'{text}{_CURL}$CONTAINER_ID/"')
     eventually(lambda: f"I am {instance_id} of me\n" in container_log(vast, instance_id))

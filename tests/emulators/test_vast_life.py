@@ -153,9 +153,7 @@ def test_destroy_can_be_late(still: VastEmulator, fault: str, seconds: list[floa
         ("malformed_row", "extra_env", None),
     ],
 )
-def test_a_row_can_differ_from_what_was_offered(
-    still: VastEmulator, fault: str, column: str, value: object
-) -> None:
+def test_a_row_can_differ_from_its_offer(still: VastEmulator, fault: str, column: str, value: object) -> None:
     still.faults.add(fault)
     ask_id = offers(still, num_gpus={"eq": 1})[0]["id"]
     answer = ask(still, "PUT", f"/api/v0/asks/{ask_id}/", {"image": "x", "disk": 10, "runtype": "ssh_direc"})

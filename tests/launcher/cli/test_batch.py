@@ -74,9 +74,7 @@ def test_a_dry_run_says_what_it_may_cost_and_rents_nothing(desk: Desk) -> None:
         ("{usd: 2}", "limits.usd: $2 is less than one run may cost, $3.00"),
     ],
 )
-def test_a_budget_that_is_missing_or_too_small_is_refused_with_its_number(
-    desk: Desk, limits: str, told: str
-) -> None:
+def test_a_missing_or_small_budget_is_refused_with_its_number(desk: Desk, limits: str, told: str) -> None:
     desk.file.write_text(FILE.replace("{usd: 20, parallel: 3}", limits))
     code, _, err = desk.submit()
     assert code == 2

@@ -205,9 +205,7 @@ def test_data_that_git_ignores_and_the_code_names_are_told_before_anything_is_re
         ("Path('./data/imgs/')", ["data/imgs/.DS_Store"], ""),
     ],
 )
-def test_an_ignored_folder_that_the_code_names_is_told(
-    tmp_path: Path, code: str, files: list[str], named: str
-) -> None:
+def test_an_ignored_folder_in_code_is_named(tmp_path: Path, code: str, files: list[str], named: str) -> None:
     subprocess.run(["git", "init", "-q", str(tmp_path)], check=True)
     for name, text in {
         "train.py": code,

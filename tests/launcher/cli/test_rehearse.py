@@ -96,9 +96,7 @@ FAILURES = {
 
 
 @pytest.mark.parametrize("case", FAILURES)
-def test_a_program_that_fails_is_answered_with_what_to_do_as_by_a_launch(
-    desk: Desk, tmp_path: Path, case: str
-) -> None:
+def test_a_failed_program_is_answered_as_by_a_launch(desk: Desk, tmp_path: Path, case: str) -> None:
     program, advice = FAILURES[case]
     code = tmp_path / "code"
     subprocess.run(["git", "init", "-q", str(code)], check=True)
@@ -270,7 +268,7 @@ def test_a_program_that_continues_on_another_machine_is_said_to(desk: Desk) -> N
 
 
 @pytest.mark.slow
-def test_a_program_that_begins_anew_is_told_how_it_would_not_and_the_job_file_gets_the_rest(
+def test_a_program_that_begins_anew_is_advised_and_the_job_file_gets_the_rest(
     desk: Desk,
 ) -> None:
     saving(desk, "# the end", looks=False)

@@ -15,9 +15,7 @@ from vastrun.launcher.core.image_ref import HUB, ImageReference
         ("ghcr.io/lab/image_x", "ghcr.io", "lab/image_x", ""),
     ],
 )
-def test_a_name_is_taken_apart_and_put_together_again(
-    text: str, registry: str, repository: str, tag: str
-) -> None:
+def test_a_name_is_split_and_joined_again(text: str, registry: str, repository: str, tag: str) -> None:
     for digest in ("", ("sha256:" + "ab" * 32)):
         found = ImageReference.of(f"{text}@{digest}" if digest else text)
         assert (found.registry, found.repository, found.tag, found.digest) == (

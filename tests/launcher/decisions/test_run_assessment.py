@@ -173,9 +173,7 @@ def record(reason: Reason, detail: str) -> StartRecord:
 
 
 @pytest.mark.parametrize("reasons", [("signal", "finished"), ("finished", "signal", "finished")])
-def test_a_success_says_what_it_survived_and_a_finished_stage_is_no_restart(
-    reasons: tuple[Reason, ...],
-) -> None:
+def test_a_success_says_what_it_survived_and_a_new_stage_is_no_restart(reasons: tuple[Reason, ...]) -> None:
     starts = tuple(record(reason, f"detail of {reason}") for reason in reasons)
     assessment = assess_run(good(starts=starts), train_job())
     assert assessment.cause is None
@@ -192,9 +190,7 @@ def test_a_success_says_what_it_survived_and_a_finished_stage_is_no_restart(
         (None, None),
     ],
 )
-def test_a_command_that_was_restored_and_began_anew_has_a_warning(
-    first: int | None, text: str | None
-) -> None:
+def test_a_restored_command_that_began_anew_has_a_warning(first: int | None, text: str | None) -> None:
     restored = RestoredSnapshot(step=20, first_step=first)
     checks = (Check(name="exit_code", holds=True, text="exit code 0"),)
     found = good(kind="command", restored=restored, checkpoint=None, checks=checks)

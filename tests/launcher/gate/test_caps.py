@@ -211,9 +211,7 @@ def budget(clock: FakeClock) -> ExchangeBudget:
         ({"memory": 10}, "10 bytes to be read at once"),
     ],
 )
-def test_all_of_it_may_be_spent_and_no_more(
-    budget: ExchangeBudget, spent: dict[str, float], words: str
-) -> None:
+def test_all_may_be_spent_and_no_more(budget: ExchangeBudget, spent: dict[str, float], words: str) -> None:
     budget.spend(**spent)
     with pytest.raises(BoxError, match=f"the machine sent more than {words}"):
         budget.spend(**dict.fromkeys(spent, 1))

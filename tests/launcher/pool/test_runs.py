@@ -219,9 +219,7 @@ def test_a_machine_destroyed_under_its_slots_is_seen_as_lost_and_nothing_goes_on
 
 @pytest.mark.torch
 @pytest.mark.slow
-def test_a_training_on_a_slot_ends_with_the_verdict_and_the_outputs_of_one_on_a_machine_of_its_own(
-    house: House,
-) -> None:
+def test_a_training_on_a_slot_ends_as_one_on_a_machine_of_its_own(house: House) -> None:
     job = load_job((JOBS / "learn.yaml").read_text(), "learn.yaml", base_dir=str(JOBS))
     alone_id, alone = house.launch(job, provider="local")
     assert alone.end().cause is None, house.story()

@@ -1,7 +1,5 @@
 """What the measurements of a machine prove about a failure, in their order."""
 
-import os
-import socket
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -9,8 +7,6 @@ from typing import Any
 import pytest
 
 from tests.onstart.supervision.concluding import exits, outcome, raised
-from tests.onstart.supervision.launches import Launched
-from tests.waiting import LONGEST_S, eventually
 from vastrun.contract import layout
 from vastrun.contract.outcome import FileSystem, Hang, MachineReading, Outcome
 
@@ -102,28 +98,6 @@ def test_what_was_measured_counts_from_5_seconds_before_until_120_seconds_after(
     assert outcome(box, replace(observed, processes=late, reading=reading)).reason == reason
 
 
-PRINTED = [
-    "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2 GiB",
-    "RuntimeError: CUDA error: uncorrectable ECC error encountered",
-    "RuntimeError: No CUDA GPUs are available",
-    "OSError: [Errno 28] No space left on device",
-    "torch.distributed.DistBackendError: NCCL error in: x.cpp:77, remote process exited",
-    "RuntimeError: [gloo/transport/tcp/pair.cc:534] Connection closed by peer [127.0.0.1]:34567",
-    "RuntimeError: DataLoader worker (pid 31499) is killed by signal: Killed. ",
-    "subprocess.CalledProcessError: Command 'tool' died with <Signals.SIGKILL: 9>.",
-    "requests.exceptions.ConnectTimeout: HTTPSConnectionPool(host='huggingface.co', port=443)",
-    "Failed to initialize NVML: Driver/library version mismatch",
-]
-
-
-@pytest.mark.parametrize("text", PRINTED)
-def test_a_program_that_prints_the_error_of_another_is_to_blame_itself(box: Path, text: str) -> None:
-    log = f"Traceback (most recent call last):\n  File 'x.py', line 1, in <module>\n{text}\n"
-    (box / layout.RAW_LOGS / "rank-0.log").write_text(log)
-    reading = MachineReading(at=11.0, file_systems=(DISK, SHM), gpu_faults=(), reachable=("hub:443",))
-    assert outcome(box, replace(exits(1), reading=reading)).reason == "error"
-
-
 def test_a_rank_that_left_before_the_others_had_done_their_work_is_to_blame(box: Path) -> None:
     raised(box, 1, "RuntimeError: [gloo/pair.cc] Connection closed by peer", "RuntimeError")
     told = outcome(box, exits(0, 1))
@@ -144,64 +118,3 @@ def test_what_a_program_knows_better_is_not_overruled(box: Path) -> None:
     )
     full = MachineReading(at=11.0, file_systems=(replace(DISK, full_at=10.0),))
     assert outcome(box, replace(exits(1), reading=full)).reason == "diverged"
-
-
-CONNECTS = """
-    while not (outputs / "go").exists():
-        time.sleep(0.05)
-    import socket
-    socket.create_connection(("127.0.0.1", {port})).close()
-    raise ConnectionResetError("reset by peer")
-"""
-
-
-@pytest.mark.parametrize(("is_gone", "reason"), [(True, "network"), (False, "error")])
-def test_the_network_is_the_machines_fault_only_where_it_is_really_out(
-    tmp_path: Path, is_gone: bool, reason: str
-) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port = server.getsockname()[1]
-        data = [{"url": f"http://127.0.0.1:{port}/x.h5", "path": "x.h5", "max_bytes": 1}]
-        run = Launched(tmp_path / "box", CONNECTS.format(port=port), ranks=1, data=data)
-        server.settimeout(LONGEST_S)
-        server.accept()[0].close()  # measured at the start
-        if is_gone:
-            server.close()
-        eventually((run.box / layout.OUTPUTS).is_dir)
-        (run.box / layout.OUTPUTS / "go").touch()
-        told = run.outcome()
-    assert told.reason == reason
-    assert (f"no longer reaches 127.0.0.1:{port}" in told.detail) is is_gone
-
-
-NVIDIA_SMI = """#!/bin/sh
-if [ -e {gone} ]; then echo "GPU 0000:3B:00.0 is lost"; exit 15; fi
-case "$*" in
-  *name,memory.total*) echo "0, NVIDIA H100, 81559, 570.86" ;;
-  "") touch {seen} ;;  # the last question of the start
-  *) exit 1 ;;
-esac
-"""
-HIDES = """
-    while not os.path.exists("{seen}"):
-        time.sleep(0.05)
-    if {is_lost}:
-        open("{gone}", "w")
-    raise RuntimeError("No CUDA GPUs are available")
-"""
-
-
-@pytest.mark.parametrize(("is_lost", "reason"), [(True, "device"), (False, "error")])
-def test_a_gpu_is_the_machines_fault_only_where_it_no_longer_responds(
-    tmp_path: Path, is_lost: bool, reason: str
-) -> None:
-    places = {"gone": tmp_path / "gone", "seen": tmp_path / "seen"}
-    (tmp_path / "nvidia-smi").write_text(NVIDIA_SMI.format(**places))
-    (tmp_path / "nvidia-smi").chmod(0o755)
-    within = ("env", f"PATH={tmp_path}:{os.environ['PATH']}")
-    program = HIDES.format(**places, is_lost=is_lost)
-    told = Launched(tmp_path / "box", program, ranks=1, gpus=1, within=within).outcome()
-    assert told.reason == reason
-    assert ("GPU 0000:3B:00.0 is lost" in told.detail) is is_lost
-    assert told.reading is not None
-    assert bool(told.reading.gpu_faults) is is_lost

@@ -132,9 +132,7 @@ def launched(tmp_path: Path) -> Iterator[Launched]:
     run.end()
 
 
-def test_a_supervised_program_whose_subprocess_was_killed_for_want_of_memory_ran_out_of_it(
-    launched: Launched,
-) -> None:
+def test_a_program_whose_subprocess_was_killed_for_memory_ran_out_of_it(launched: Launched) -> None:
     told = launched.outcome()
     assert told.reason == "oom"
     assert "SIGKILL" in told.detail

@@ -56,9 +56,7 @@ def cases() -> Iterator[Any]:
 
 
 @pytest.mark.parametrize(("what", "moment", "strategy"), list(cases()))
-def test_every_fault_has_its_verdict_wherever_it_happens(
-    what: str, moment: str, strategy: str, train: Train
-) -> None:
+def test_every_fault_has_its_verdict_anywhere(what: str, moment: str, strategy: str, train: Train) -> None:
     ranks = 1 if strategy == "single" else 2
     fault = {"what": what, "rank": ranks - 1, **MOMENTS[moment]}
     if (what, moment) == ("disk full", "checkpoint"):

@@ -25,9 +25,7 @@ def step_told(box: Path, steps_of: Mapping[int, int]) -> int:
 
 
 @pytest.mark.parametrize(("steps_of", "step"), [({}, 0), ({1: 7}, 0), ({0: 0, 1: 7}, 0), ({0: 3, 1: 7}, 3)])
-def test_the_step_is_one_that_every_rank_has_reached(
-    tmp_path: Path, steps_of: Mapping[int, int], step: int
-) -> None:
+def test_the_step_is_one_that_all_reached(tmp_path: Path, steps_of: Mapping[int, int], step: int) -> None:
     assert step_told(tmp_path, steps_of) == step
 
 

@@ -81,9 +81,7 @@ def ran(box: Path, script: str, program: str, **variables: str) -> Uncaught | No
 
 @pytest.mark.parametrize("end", ENDS)
 @pytest.mark.parametrize("start", STARTS)
-def test_the_reason_is_that_of_the_process_that_failed_whoever_started_it(
-    tmp_path: Path, start: str, end: str
-) -> None:
+def test_the_reason_is_that_of_the_failed_process(tmp_path: Path, start: str, end: str) -> None:
     program, reason = ENDS[end]
     found = ran(tmp_path, STARTS[start], program)
     assert found is not None
@@ -167,9 +165,7 @@ def test_a_handler_that_raises_while_the_record_is_written_does_not_prevent_it(t
     assert found.line == "ValueError: boom"
 
 
-def test_an_error_that_is_about_no_process_is_the_programs_own_whatever_failed_below_it(
-    tmp_path: Path,
-) -> None:
+def test_an_error_about_no_process_is_the_programs_own_whatever_failed_below_it(tmp_path: Path) -> None:
     tries = "subprocess.run([sys.executable, '-c', 'bytearray(1 << 62)'])\nraise ValueError('mine')"
     found = ran(tmp_path, STARTS["itself"], tries)
     assert found is not None

@@ -78,9 +78,7 @@ def test_a_checkpoint_lies_at_the_url_as_on_the_box(box: PushingBox, there: Path
     assert latest(there) == {"step": 20, "path": "step-000020"}
 
 
-def test_a_snapshot_of_more_files_than_a_process_may_open_is_pushed_whole(
-    box: PushingBox, there: Path
-) -> None:
+def test_a_snapshot_of_more_files_than_a_process_can_open_is_whole(box: PushingBox, there: Path) -> None:
     box.save(20)
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     for number in range(100):
