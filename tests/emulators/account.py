@@ -2,7 +2,7 @@
 
 import itertools
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -35,7 +35,7 @@ class ApiKey:
         if self.permissions is None or not category:
             return True
         granted = self.permissions.get("api", self.permissions).get(category)
-        return granted is not None and _within(granted, endpoint, target)
+        return granted is not None and _within(granted, endpoint)
 
 
 @dataclass
@@ -78,15 +78,11 @@ class Account:
         return self.keys[key]
 
 
-def _within(granted: Any, endpoint: str, target: int | None) -> bool:
-    """A category may name the calls it grants, and constrain their instance."""
+def _within(granted: Any, endpoint: str) -> bool:
+    """A category may name the calls it grants."""
     if not isinstance(granted, Mapping) or not granted:
         return True
-    for name, rule in granted.items():
-        if name.rpartition(".")[2] in (endpoint, _VAST_NAMES.get(endpoint)):
-            wanted = (rule or {}).get("constraints", {}).get("id", {})
-            return all(_CONSTRAINTS[op](target, value) for op, value in wanted.items())
-    return False
+    return any(name.rpartition(".")[2] in (endpoint, _VAST_NAMES.get(endpoint)) for name in granted)
 
 
 _VAST_NAMES = {
@@ -95,9 +91,4 @@ _VAST_NAMES = {
     "list_instances": "index",
     "destroy": "destroy",
     "create": "create",
-}
-_CONSTRAINTS: Mapping[str, Callable[[int | None, int], bool]] = {
-    "eq": lambda target, value: target == value,
-    "lte": lambda target, value: target is not None and target <= value,
-    "gte": lambda target, value: target is not None and target >= value,
 }

@@ -112,7 +112,7 @@ class Fleet:
         self._containers.connect(instance)
         ends_in = instance.end_date - self._events.moment
         self._events.after(instance, ends_in, self._life.end_contract, lasting=True)
-        if stopped or lost or rental.stopped:
+        if stopped or lost:
             instance.state(None, "stopped", "stopped")
         else:
             self._life.boot(instance)

@@ -33,16 +33,11 @@ def list_instances(world: World, call: Call) -> Reply:
     rows = [{**_row(world, one), "volume_info": []} for one in listed]
     found = world.frozen(rows)
     page, token = _page(world, call, found)
-    counts: dict[str, int] = {}
-    for row in rows:
-        label = row["label"] or ""
-        counts[label] = counts.get(label, 0) + 1
     return reply(
         {
             "success": True,
             "instances_found": len(found) + world.miscounted(),
             "total_instances": len(rows) + world.miscounted(),
-            "label_counts": counts,
             "next_token": token,
             "instances": page,
         }

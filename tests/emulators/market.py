@@ -21,14 +21,6 @@ _NOT_FILTERS = frozenset(
     {"order", "type", "limit", "allocated_storage", "disable_bundling", "target_reliability", "extra_ids"}
     | {"template_id", "show_incompatible", "select_cols", "client_id", "q"}
 )
-_ALIASES = {
-    "cuda_vers": "cuda_max_good",
-    "dph": "dph_total",
-    "dlperf_usd": "dlperf_per_dphtotal",
-    "flops_usd": "flops_per_dphtotal",
-    "driver_version": "driver_vers",
-    "display_active": "gpu_display_active",
-}
 _SCORE_NOISE = 0.02
 
 
@@ -88,11 +80,7 @@ class Market:
         if underscores:
             rows = [{**row, "gpu_name": row["gpu_name"].replace(" ", "_")} for row in rows]
         if filtering:
-            filters = {
-                _ALIASES.get(column, column): wanted
-                for column, wanted in query.items()
-                if column not in _NOT_FILTERS
-            }
+            filters = {column: wanted for column, wanted in query.items() if column not in _NOT_FILTERS}
             rows = [row for row in rows if matches(_searchable(row), filters)]
         for column, direction in reversed(query.get("order") or [["score", "desc"]]):
             rows.sort(key=sort_key(column, reverse=direction == "desc"), reverse=direction == "desc")

@@ -24,7 +24,6 @@ class Rental:
     runtype: str = "ssh_proxy"
     bid_usd: float | None = None
     cancel_unavail: bool = False
-    stopped: bool = False
 
     @property
     def direct(self) -> bool:
@@ -60,17 +59,10 @@ def read_rental(body: Mapping[str, Any]) -> Rental:
         env={str(name): str(value) for name, value in env.items()} if isinstance(env, Mapping) else {},
         runtype=body.get("runtype") or "ssh_proxy",
         bid_usd=None if body.get("price") is None else _number(body, "price", 0.0),
-        cancel_unavail=_cancels(body),
-        stopped=body.get("target_state") == "stopped",
+        cancel_unavail=bool(body.get("cancel_unavail", True)),
     )
     _check(rental)
     return rental
-
-
-def _cancels(body: Mapping[str, Any]) -> bool:
-    """Unless told, on-demand instances that are to run are not created when the GPU is taken."""
-    default = body.get("price") is None and body.get("target_state", "running") == "running"
-    return bool(body.get("cancel_unavail", default))
 
 
 def _check(rental: Rental) -> None:

@@ -56,11 +56,7 @@ def test_the_list_comes_in_pages_of_25() -> None:
         for offer in offers(vast, num_gpus={"eq": 1})[:27]:
             ask(vast, "PUT", f"/api/v0/asks/{offer['id']}/", {"image": IMAGE, "disk": 8, "label": "x"})
         first = page(vast, limit=100)[1]
-        assert (len(first["instances"]), first["instances_found"], first["label_counts"]) == (
-            25,
-            27,
-            {"x": 27},
-        )
+        assert (len(first["instances"]), first["instances_found"]) == (25, 27)
         second = page(vast, limit=100, after_token=first["next_token"])[1]
         assert (len(second["instances"]), second["next_token"]) == (2, None)
         assert len(page(vast, limit=0)[1]["instances"]) == 25
