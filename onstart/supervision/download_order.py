@@ -12,8 +12,8 @@ from vastrun.onstart.supervision.folder_watch import Files, series_of
 
 def named_files(names: Iterable[str], texts: Iterable[bytes]) -> set[str]:
     """Return the names of which a text has a folder, or the file up to a dot, as a word with a digit."""
-    found = (re.findall(r"[\w.+=-]*\d[\w.+=-]*\b", text.decode(errors="replace")) for text in texts)
-    words = {word for of_text in found for word in of_text}
+    found = (re.findall(r"[\w.+=-]+", text.decode(errors="replace")) for text in texts)
+    words = {word.rstrip(".+=-") for of_text in found for word in of_text if any(map(str.isdigit, word))}
     return {
         name
         for name in names

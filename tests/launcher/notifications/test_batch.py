@@ -87,7 +87,7 @@ def test_a_budget_is_told_of_at_80_percent_and_when_it_has_no_room_left(world: B
     assert notification_document(full)["text"].startswith(f"batch {NAME}: its budget is exhausted\n")
     document = notification_document(end)
     assert "not all points were started: batch widths: $" in document["text"]
-    assert f"try: vastrun batch resume {NAME}" in document["text"]
+    assert "and submit it again" in document["text"] and "batch resume" not in document["text"]
     assert (document["event"], document["batch"], document["limit_usd"]) == ("batch_end", NAME, BUDGET_USD)
 
 

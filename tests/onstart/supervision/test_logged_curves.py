@@ -213,7 +213,7 @@ def test_a_supervised_program_of_two_ranks_shows_the_curve_of_rank_0(launch: Lau
     outcome = launched.outcome()
     lines = [json.loads(line) for line in (launched.box / layout.METRICS).read_text().splitlines()]
     assert lines == [{"step": step, "train/loss": 1.0, "loss": 1.0} for step in range(1, 6)]
-    assert (outcome.reason, outcome.last_loss, outcome.steps_done) == ("finished", 1.0, 0)
+    assert (outcome.reason, outcome.last_loss, outcome.steps_done) == ("finished", 1.0, 5)
 
 
 def test_a_file_anywhere_is_read_during_the_run_and_proves_no_step(tmp_path: Path, launch: Launcher) -> None:
