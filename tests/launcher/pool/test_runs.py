@@ -70,10 +70,12 @@ def test_a_machine_that_nobody_wants_ends_by_itself(house: House) -> None:
 @pytest.mark.slow
 def test_a_slot_that_breaks_out_of_its_memory_or_is_killed_leaves_its_neighbour_alone(house: House) -> None:
     small = program(WELL, memory_gb=0.6)
-    holder = house.hold(small, slots=3)
+    holder = house.hold(small)
     patient_id, patient = house.launch(program(PATIENT, memory_gb=0.6))
     house.waits_for(patient_id, "rank0 at work")
     greedy_id, greedy = house.launch(program(EATS, memory_gb=0.6))
+    eaten = greedy.end()
+    assert eaten.cause is Cause.OUT_OF_MEMORY, (eaten.detail, house.story())
     killed_id, killed = house.launch(program(WAITS, memory_gb=0.6))
     house.waits_for(killed_id, "rank0 at work")
     found = 0
@@ -85,8 +87,6 @@ def test_a_slot_that_breaks_out_of_its_memory_or_is_killed_leaves_its_neighbour_
     assert found
 
     assert killed.end().cause in (Cause.SIGNAL, Cause.HOST)
-    eaten = greedy.end()
-    assert eaten.cause is Cause.OUT_OF_MEMORY, (eaten.detail, house.story())
     log = (house.folder / "runs" / greedy_id / "log.txt").read_text()
     assert "of memory in use of 0.6 GiB for this slot" in log
     (house.folder / "go").touch()
