@@ -38,7 +38,7 @@ _EVERY = 50
 """Each of five troubles befalls one run in so many."""
 _TRAINS_S = 20.0
 _LOOK_S = 0.05
-_PACE = Pace(created_s=4, loading_s=32, restart_s=60, stop_s=5, result_s=1.5)
+_PACE = Pace(created_s=4, loading_s=32, restart_s=60, result_s=1.5)
 _JOB = f"""\
 name: short
 resources: {{gpus: 0, disk_gb: 20, interruptible: true}}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 import random
 import sys
 import time
@@ -19,7 +20,7 @@ from vastrun.contract.secrets import secrets_among
 from vastrun.launcher.batch.shared import ThreadWakeSignal, WakeSignal
 from vastrun.launcher.commands.computer import private_words
 from vastrun.launcher.commands.settings import budgets_of, read_settings, require_valid
-from vastrun.launcher.core import Origin, Run
+from vastrun.launcher.core import Origin, Phase, Run
 from vastrun.launcher.core.batch import MAX_PARALLEL, Budget
 from vastrun.launcher.core.settings import LoadedSettings
 from vastrun.launcher.guard import GuardThread
@@ -35,6 +36,7 @@ from vastrun.launcher.ui.question import HeldStream
 from vastrun.launcher.ui.screens import LiveScreens, PlainScreens, interrupts_on
 
 if TYPE_CHECKING:
+    from vastrun.launcher.bundle.code_store import CodeStore
     from vastrun.launcher.bundle.secret_command import CommandSecrets
     from vastrun.launcher.bundle.shared_jobs import SharedJobs
     from vastrun.launcher.commands.estimate import WorkloadEstimator
@@ -258,12 +260,30 @@ class App:
             self._environ,
             origin=origin,
             values_of=values_of,
+            codes=self.codes(),
             shared_jobs=self._shared_jobs(),
             commands=self._commands(),
         )
 
+    def codes(self) -> CodeStore:
+        """Return what keeps the code of jobs as it was submitted."""
+        from vastrun.launcher.bundle.code_store import CodeStore
+
+        def needed() -> set[str]:
+            """Digests of what open runs, batches, and ended runs with outputs may be shipped with again."""
+            ledger = self.ledger()
+            specs = [
+                r.spec_json for r in ledger.runs() if r.phase is not Phase.ENDED or Path(r.out_dir).is_dir()
+            ]
+            for batch in ledger.batches.all():
+                specs += [point.spec_json for point in ledger.batches.points(batch.name)]
+            return {str(json.loads(spec).get("code_digest")) for spec in specs}
+
+        return CodeStore(self.state / "code", needed)
+
     def output_store(self) -> OutputStore:
         """Return what downloads outputs."""
+        from vastrun.launcher.config import read_job
         from vastrun.launcher.outputs.store import FolderStore
         from vastrun.launcher.ui.render.index import index_of
 
@@ -272,8 +292,10 @@ class App:
 
             return page_of(self.ledger(), run, now)
 
-        def index(run: Run, now: float) -> Mapping[str, str]:
-            return index_of(run, now, self.ledger().runs(leader=run.id))
+        def index(run: Run, now: float) -> Mapping[str, str | bytes]:
+            codes, digest = self.codes(), read_job(run.spec_json).code_digest
+            patch = b"" if digest is None else codes.patch(digest)
+            return index_of(run, now, self.ledger().runs(leader=run.id), codes.record(digest), patch)
 
         return FolderStore(index=index, report=report)
 

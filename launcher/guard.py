@@ -9,8 +9,6 @@ from contextlib import contextmanager
 
 INTERVAL_S = 1.0
 """Seconds between two calls."""
-_JOIN_S = 5.0
-"""Longest wait for a call at the end of the block, as for one to an unreachable ledger."""
 
 
 class GuardThread:
@@ -38,7 +36,7 @@ class GuardThread:
             yield
         finally:
             over.set()
-            thread.join(_JOIN_S)
+            thread.join(5.0)  # a call to an unreachable ledger would last
 
     def _run(self, check: Callable[[], None], over: threading.Event) -> None:
         called_at = self._now()

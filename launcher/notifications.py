@@ -34,7 +34,6 @@ from vastrun.launcher.ports import Ledger
 DEFAULTS, HOOK = "VASTRUN_NOTIFY", "VASTRUN_NOTIFY_COMMAND"
 """Variables: URLs, separated by spaces, for jobs without `notify`; a shell command for all jobs."""
 TIMEOUT_S = 10.0
-_CHECK_TIMEOUT_S = 60.0
 _GRACE_S = 1.0
 """Seconds beyond the timeout of a delivery that the program waits at its end."""
 # `-P`: no package of the folder in which the user types is imported.
@@ -84,9 +83,9 @@ class Notification:
     def event(self) -> Event:
         """The event that records it in the diary. A changed budget of a batch counts again."""
         is_of_budget = self.kind in (NotificationKind.BATCH_BUDGET_80, NotificationKind.BATCH_BUDGET_100)
-        told = _budget_memo(self.kind, self.limit_usd or 0.0) if is_of_budget else str(self.kind)
-        run, text = self.run, f"notified: {told}"
-        return Event(run_id=run.id, at=self.at, phase=run.phase, text=text, usd=self.usd, told=told)
+        memo = _budget_memo(self.kind, self.limit_usd or 0.0) if is_of_budget else str(self.kind)
+        run, text = self.run, f"notified: {memo}"
+        return Event(run_id=run.id, at=self.at, phase=run.phase, text=text, usd=self.usd, told=memo)
 
 
 BUDGET_SHARES: Mapping[NotificationKind, float] = {
@@ -322,7 +321,7 @@ def _check_apprise(url: str) -> None:
     if find_spec("apprise") is None:
         hint = install_command("apprise")
         raise UsageError(f"notify: {shown} needs Apprise, which is not installed", hint=hint)
-    if fault := _run_apprise(url, "", _CHECK_TIMEOUT_S, "--dry-run"):
+    if fault := _run_apprise(url, "", 60.0, "--dry-run"):
         hint = "https://appriseit.com lists the URL of each service"
         raise UsageError(f"notify: Apprise does not understand {shown} ({fault})", hint=hint)
 

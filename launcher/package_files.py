@@ -13,7 +13,6 @@ from vastrun.launcher.core.errors import VastrunError
 
 _LIBRARY = Path(__file__).absolute().parents[1]
 """Folder of the package `vastrun`; not resolved, as `vastrun/launcher` is a symbolic link in a checkout."""
-_CHECKOUT = _LIBRARY.parent
 
 
 def onstart_dir() -> Path:
@@ -33,7 +32,7 @@ def page(name: str) -> str:
 
 def _shipped_folder(name: str) -> Path:
     installed = _LIBRARY / "launcher" / "shipped" / name
-    return installed if installed.is_dir() else _require_folder(_CHECKOUT / name)
+    return installed if installed.is_dir() else _require_folder(_LIBRARY.parent / name)
 
 
 def library_dir() -> Path:

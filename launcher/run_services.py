@@ -57,12 +57,7 @@ def attempts_of(
 
 @contextmanager
 def batch_services(
-    app: App,
-    name: str,
-    interrupts: Interrupts | SharedRequests,
-    screen: BatchScreen,
-    *,
-    prunes: bool = True,
+    app: App, name: str, interrupts: Interrupts | SharedRequests, screen: BatchScreen, *, prunes: bool = True
 ) -> Iterator[BatchServices]:
     """Yield what a `BatchDriver` drives the batch with; then settle its bills and write its page."""
     from vastrun.launcher.batch.shared import BatchServices  # when a batch is driven

@@ -26,24 +26,14 @@ from vastrun.launcher.ports import Abilities, Provider
 
 _MAX_LISTED = 10
 """Offers or machines of one list."""
-_TEXT_BYTES = 300
-"""Maximum bytes shown of the stderr of a failed command."""
 MAX_BYTES = 16 << 20
 """Maximum bytes of one transcript, over all drives."""
 _CHATTER_BYTES = 12 << 20
 """From there on only what decides is written: no progress, no call that went as it always does."""
-_WAITING_BYTES = 1 << 20
-"""Kept while the run's folder is not its own yet."""
-_FLUSH_S = 2.0
-_DEDUP_WINDOW_S = 60.0
-"""Seconds in which equal calls are written once; repeats are counted."""
-_MAX_KNOWN_CALLS = 1000
-"""Maximum different calls that are remembered."""
 _T = TypeVar("_T")
 TEXT_CHARACTERS = 1000
 """Maximum characters of a text; the middle of a longer one is left out."""
 _MEMBERS = 40
-_DEPTH = 6
 _OMITTED = ("spec_json", "account")
 """Fields of a run that are left out: the job has its own entry, and the account is private."""
 VERSION = 2
@@ -87,7 +77,7 @@ def _machine(machine: Instance | None) -> Mapping[str, Any] | None:
 
 def _command(done: CommandResult) -> Mapping[str, Any]:
     end = {"exit_code": done.exit_code, "bytes": len(done.stdout) + len(done.stderr)}
-    return end if done.exit_code == 0 else {**end, "stderr": done.stderr[-_TEXT_BYTES:]}
+    return end if done.exit_code == 0 else {**end, "stderr": done.stderr[-300:]}
 
 
 CALLS: Mapping[str, CallLogSpec] = {
@@ -197,12 +187,12 @@ class Recorder:
         # Most calls are routine: what they were answered is not looked at before it is to be written.
         same = "" if is_routine else json.dumps(to_jsonable(end, self._mask))
         former = self._last_answers.get(question)
-        if former is not None and former[0] == same and began - former[1] < _DEDUP_WINDOW_S:
+        if former is not None and former[0] == same and began - former[1] < 60.0:
             self._counted[former[2]] += 1
             return
         asked = to_jsonable(about, self._mask)
         name = f"{verb} {json.dumps(asked)}"
-        if len(self._last_answers) >= _MAX_KNOWN_CALLS:
+        if len(self._last_answers) >= 1000:
             self._last_answers.clear()
         self._last_answers[question] = (same, began, name)
         repeats = self._counted.pop(name, 0)
@@ -221,11 +211,11 @@ class Recorder:
                 _CHATTER_BYTES if is_chatter else MAX_BYTES
             ):
                 return
-            if self._written is None and self._waiting + len(line) > _WAITING_BYTES:
+            if self._written is None and self._waiting + len(line) > (1 << 20):
                 return
             self._lines.append(line)
             self._waiting += len(line)
-        if not is_chatter or at - self._flushed_at >= _FLUSH_S:
+        if not is_chatter or at - self._flushed_at >= 2.0:
             self._flush()
 
     def _flush(self) -> None:
@@ -262,7 +252,7 @@ def to_jsonable(value: Any, mask: Mask, depth: int = 0) -> Any:
         return value if math.isfinite(value) else str(value)
     if isinstance(value, str):
         return cut(mask.hide(str(value)))
-    if depth >= _DEPTH:
+    if depth >= 6:
         return "..."
     if is_dataclass(value) and not isinstance(value, type):
         value = {each.name: getattr(value, each.name) for each in fields(value)}

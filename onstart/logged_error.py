@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -71,12 +70,7 @@ def parse_raised(text: str) -> Raised | None:
         bare = next((line for line in reversed(lines) if _BARE_ERROR.match(line)), None)
         return Raised(exception=bare, traceback=bare) if bare else None
     start = headers[-1]
-    end = _end_of_stack(lines, start)
+    end = next((n for n in range(start + 1, len(lines)) if not lines[n].startswith((" ", "\t"))), None)
     if end is None:
         return None
     return Raised(exception=lines[end].rstrip(), traceback="\n".join(lines[start : end + 1]))
-
-
-def _end_of_stack(lines: Sequence[str], start: int) -> int | None:
-    """Return the number of the line with the exception, of a stack whose header is line `start`."""
-    return next((n for n in range(start + 1, len(lines)) if not lines[n].startswith((" ", "\t"))), None)

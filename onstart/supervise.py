@@ -30,6 +30,7 @@ from vastrun.onstart.supervision.evidence import (
     Stamp,
     finish_wandb_run,
     first_reported_step,
+    installed_packages,
     printed_errors,
     read_checkpoint,
     read_final,
@@ -46,7 +47,7 @@ from vastrun.onstart.supervision.native_stack import keep_native_stacks
 from vastrun.onstart.supervision.peers import Peers, PeersError
 from vastrun.onstart.supervision.processes import adopt_orphans, kill_descendants
 from vastrun.onstart.supervision.program_files import note_files
-from vastrun.onstart.supervision.progress import last_loss
+from vastrun.onstart.supervision.progress import last_loss, logged_step
 from vastrun.onstart.supervision.ranklogs import MergedLog
 from vastrun.onstart.supervision.reading import FULL_BYTES
 from vastrun.onstart.supervision.restart_decision import agree_on_restart, unreachable_text
@@ -258,6 +259,7 @@ def conclude(
         hang=observed.hang,
         idle_gpus=observed.idle_gpus,
         reading=observed.reading,
+        packages=installed_packages(),
         printed_errors=printed_errors(box, job, diagnosis),
         stop_cause=observed.stop_cause,
         stop_sent_at=diagnosis.stop_sent_at,
@@ -293,7 +295,8 @@ def supervisor_failure(error: BaseException, job: Job | None, started_at: float)
 
 def _steps_done(box: Path, diagnosis: Diagnosis) -> int:
     final = read_final(box)
-    return min([rank.step for rank in diagnosis.ranks] + ([final.step] if final else []))
+    step = min([rank.step for rank in diagnosis.ranks] + ([final.step] if final else []))
+    return step if any(rank.activity for rank in diagnosis.ranks) else max(step, logged_step(box))
 
 
 def _number(path: Path, key: str) -> int | None:

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 FILE = "budget.toml"
-MAX_LINES_OF_SMALL_FILE = 5
 NUMBER = re.compile(r"[-+*/<()_.e \d]+")
 Budget = dict[str, dict[str, dict[str, Any]]]
 
@@ -28,7 +27,7 @@ def counts(root: Path, budget: Budget) -> dict[str, float]:
     for name, row in {**budget["product"], **budget["lines"]}.items():
         found[name] = sum(text.count("\n") for text in texts(root, row["paths"]))
     for name, row in budget["files"].items():
-        found[name] = sum(text.count("\n") > MAX_LINES_OF_SMALL_FILE for text in texts(root, row["paths"]))
+        found[name] = sum(text.count("\n") > 5 for text in texts(root, row["paths"]))
     product = sum(found[part] for part in budget["product"])
     for name, row in budget["percent"].items():
         found[name] = math.ceil(1000 * found[row["lines"]] / product) / 10

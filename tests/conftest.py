@@ -74,16 +74,12 @@ def pytest_configure() -> None:
     for number in (signal.SIGINT, signal.SIGHUP):
         if signal.getsignal(number) is signal.SIG_IGN:
             signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
-    if "CI" not in os.environ and _has_room(_MEMORY):
+    if "CI" not in os.environ and os.access(_MEMORY, os.W_OK) and shutil.disk_usage(_MEMORY).free > _ROOM:
         os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(_MEMORY))
 
 
 def pytest_unconfigure() -> None:
     slurm.end_shared()
-
-
-def _has_room(folder: Path) -> bool:
-    return os.access(folder, os.W_OK) and shutil.disk_usage(folder).free > _ROOM
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:

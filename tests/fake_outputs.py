@@ -24,6 +24,12 @@ class FakePacker:
     def check(self, spec: JobSpec, *, is_own_job: bool = True) -> None:
         return
 
+    def keep_code(self, spec: JobSpec) -> JobSpec:
+        return spec
+
+    def changed_code(self, spec: JobSpec) -> list[str]:
+        return []
+
     def pack(self, run: Run, spec: JobSpec) -> Bundle:
         content = f"bundle of {run.id}".encode()
         self._path.write_bytes(content)

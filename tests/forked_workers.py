@@ -37,10 +37,11 @@ class WorkerSource:
         with socket.socket(socket.AF_UNIX) as listener:
             listener.bind(address)
             listener.listen()
+            configured = ["-c", str(config.inipath)] if config.inipath else []
             self._process = subprocess.Popen(
                 [
                     *(sys.executable, "-u", "-c", _SERVE, str(_ROOT), str(listener.fileno())),
-                    *_arguments(config),
+                    *[*configured, f"--rootdir={config.rootpath}", *config.args],
                 ],
                 cwd=config.invocation_params.dir,
                 env=os.environ
@@ -61,11 +62,6 @@ class WorkerSource:
 def are_of_use(config: pytest.Config) -> bool:
     """Whether workers may be forked: coverage counts what a module does when it is imported."""
     return sys.platform == "linux" and not getattr(config.option, "cov_source", None)
-
-
-def _arguments(config: pytest.Config) -> list[str]:
-    configured = ["-c", str(config.inipath)] if config.inipath else []
-    return [*configured, f"--rootdir={config.rootpath}", *config.args]
 
 
 class _ModulesOnly:
@@ -94,20 +90,15 @@ def serve() -> str:
             connection, _ = listener.accept()
             workers.append(os.fork())
             if not workers[-1]:
-                return _bootstrap(connection)
+                _, streams, _, _ = socket.recv_fds(connection, 1, 3)
+                for number, stream in enumerate(streams):
+                    os.dup2(stream, number)
+                    os.close(stream)
+                connection.detach()
+                signal.signal(signal.SIGINT, signal.default_int_handler)
+                sys.argv[1:] = []
+                return _BOOTSTRAP
             connection.close()
     for worker in workers:
         os.waitpid(worker, 0)
     raise SystemExit  # and with it the server of ranks, which ends when nobody is left who could ask it
-
-
-def _bootstrap(connection: socket.socket) -> str:
-    """Take over the streams of the client, which waits until this process ends, and so its connection."""
-    _, streams, _, _ = socket.recv_fds(connection, 1, 3)
-    for number, stream in enumerate(streams):
-        os.dup2(stream, number)
-        os.close(stream)
-    connection.detach()
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-    sys.argv[1:] = []
-    return _BOOTSTRAP

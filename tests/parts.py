@@ -21,7 +21,6 @@ from tests.launcher.ui.report import axe, chromium
 from tests.trainer.distributed import networks
 
 BASE_IMAGE = "127.0.0.1:5000/vastrun-base:bookworm"
-_PREFIX = "this computer lacks "
 _AS_ROOT = "sudo make test" if os.geteuid() else "docker run --privileged …, or a computer of your own"
 """Root in a container may lack the right, too."""
 
@@ -47,7 +46,7 @@ class Part:
     @property
     def reason(self) -> str:
         """Why a test was skipped; `lines` knows it again."""
-        return f"{_PREFIX}{self.what}"
+        return f"this computer lacks {self.what}"
 
 
 def _has(tool: str) -> Callable[[], bool]:

@@ -15,10 +15,8 @@ from typing import Any
 
 MAX_REPEATS = 500
 """Repeats of a part that count as few: a factor of the time, not a power."""
-_MAX_SEQUENCES = 3000
 _ALPHABET = frozenset(map(chr, range(256))) | frozenset("äβЖ中\u2028")
 _ALL = _ALPHABET | {"other"}
-_P: Any = re._parser  # type: ignore[attr-defined]
 _C: Any = re._constants  # type: ignore[attr-defined]
 
 
@@ -47,7 +45,7 @@ def is_superlinear(pattern: re.Pattern[Any], *, starts: bool, ends: bool) -> boo
     """
     source, flags = pattern.pattern, pattern.flags
     text = source if isinstance(source, str) else source.decode("latin-1")
-    tree = _P.parse(text, flags & ~re.UNICODE if isinstance(source, bytes) else flags)
+    tree = re._parser.parse(text, flags & ~re.UNICODE if isinstance(source, bytes) else flags)
     reader = _Reader(flags, is_search=not starts)
     before = [] if starts else [Part(_ALL, repeats=True, optional=True)]
     after = [Part(frozenset())] if ends else []
@@ -90,7 +88,7 @@ class _Reader:
         for op, value in items:
             ways = self._ways(op, value)
             found = [[*before, *way] for before in found for way in ways]
-            if len(found) > _MAX_SEQUENCES:
+            if len(found) > 3000:
                 raise TooComplexError
         return found
 

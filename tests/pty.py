@@ -32,19 +32,15 @@ class Pty:
         self._is_open = True
         self._keys, self._terminal = os.openpty()
         ioctl(self._terminal, termios.TIOCSWINSZ, struct.pack("HHHH", _LINES, columns, 0, 0))
-        self._keep_what_is_unread()
+        modes = termios.tcgetattr(self._terminal)
+        modes[3] |= termios.NOFLSH
+        termios.tcsetattr(self._terminal, termios.TCSANOW, modes)
         self.process = subprocess.Popen(
             [sys.executable, "-c", _TAKE_OVER, *command],
             stdin=self._terminal,
             cwd=cwd,
             env={"TERM": "xterm", **environ},
         )
-
-    def _keep_what_is_unread(self) -> None:
-        """On Ctrl-C: else a terminal forgets the output that nobody has read yet, and a test reads late."""
-        modes = termios.tcgetattr(self._terminal)
-        modes[3] |= termios.NOFLSH
-        termios.tcsetattr(self._terminal, termios.TCSANOW, modes)
 
     def press(self, keys: str) -> None:
         """As typed by the user."""

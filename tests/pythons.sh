@@ -12,7 +12,7 @@ files+=(tests/launcher/cli/test_{help,plan}.py tests/launcher/flow/test_{drive,l
 files+=(tests/launcher/outputs/test_{collect,disk,places,tail}.py)
 # Since 3.12 isinstance does not see what __getattr__ returns.
 files+=(tests/launcher/pool/test_{abilities,held_machines}.py)
-files+=("tests/launcher/pool/test_over_ssh.py::test_a_slot_over_ssh_keeps_the_contract[ssh]")
+files+=("tests/launcher/pool/test_over_ssh.py::test_slot_over_ssh_keeps_the_contract[ssh]")
 # What a browser makes of a page does not hang on the Python that wrote it.
 files+=(--ignore-glob "*/test_in_chromium.py")
 files+=(tests/launcher/cli/test_rehearse.py::test_a_step_that_fails_is_the_last_and_a_faulty_job_file_has_none)

@@ -5,7 +5,6 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-_VERSION = 0x20080522
 _OPENS_EVERYTHING = 1 << 1 | 1 << 2
 """CAP_DAC_OVERRIDE and CAP_DAC_READ_SEARCH."""
 
@@ -30,7 +29,7 @@ def like_anybody() -> Iterator[None]:
     if os.geteuid() != 0:
         yield
         return
-    libc, header, sets = ctypes.CDLL(None, use_errno=True), _Header(_VERSION, 0), (_Sets * 2)()
+    libc, header, sets = ctypes.CDLL(None, use_errno=True), _Header(0x20080522, 0), (_Sets * 2)()
 
     def call(name: str) -> None:
         if getattr(libc, name)(ctypes.byref(header), ctypes.byref(sets)):

@@ -74,9 +74,7 @@ def test_a_raised_maximum_fails(
     assert "trainer: its maximum was 10 in the last commit, and only falls" in capsys.readouterr().err
 
 
-def test_a_row_that_is_gone_fails_and_lines_that_move_within_the_product_do_not(
-    commit: Callable[..., Path],
-) -> None:
+def test_a_lost_row_fails_and_lines_that_move_within_the_product_do_not(commit: Callable[..., Path]) -> None:
     root = commit()
     (root / FILE).write_text(BUDGET.replace("launcher = { max = 10", "launcher = { max = 12"))
     assert main(root) == 1

@@ -69,7 +69,6 @@ def test_the_machines_part_names_no_module_of_the_trainer(suffix: str) -> None:
     assert not [str(path) for path in paths if _TEXTS.search(path.read_text(encoding="utf-8"))]
 
 
-_KINDS = "launcher/config/program_kinds.py"
 _TRAINER_IN_LAUNCHER = re.compile(r"\bvastrun[./]trainer\b|\btrain\.(?!py\b)[a-z_]+")
 
 
@@ -92,4 +91,4 @@ def test_one_module_of_the_launcher_names_the_trainer() -> None:
                 )
             ):
                 naming.add(source.path)
-    assert naming == {_KINDS}
+    assert naming == {"launcher/config/program_kinds.py"}

@@ -95,9 +95,7 @@ def test_in_ci_a_missing_part_is_an_error(tmp_path: Path) -> None:
     assert "skipped without" not in said
 
 
-def test_who_leaves_integration_out_needs_no_system_and_who_asks_for_it_reads_what_is_missing(
-    tmp_path: Path,
-) -> None:
+def test_without_integration_no_system_is_needed_and_with_it_missing_ones_are_named(tmp_path: Path) -> None:
     without = run(tmp_path, "-m", "not integration", tests=OF_SYSTEMS)
     assert "1 passed, 2 deselected" in without
     assert "forge" not in without

@@ -25,7 +25,6 @@ from vastrun.trainer.engine.session import Session
 from vastrun.trainer.models.own_model import OwnModel
 from vastrun.trainer.sampling.windows import BatchIndices
 
-_WORDS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 Window = tuple[int, int, int]
 """A window: its trajectory, its first frame, its image."""
 
@@ -141,7 +140,7 @@ def _checksums(tensors: list[Tensor]) -> NDArray[np.int64]:
 
 def _bits(tensor: Tensor) -> Tensor:
     plain = torch.view_as_real(tensor) if tensor.is_complex() else tensor
-    return plain.view(_WORDS[plain.element_size()])
+    return plain.view({1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[plain.element_size()])
 
 
 def _alone(values: list) -> list[int]:

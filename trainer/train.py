@@ -6,7 +6,6 @@ Everything that must happen before torch is imported is here; set-up and loop ar
 import faulthandler
 import gc
 import signal
-from pathlib import Path
 
 from vastrun.contract import layout
 from vastrun.contract.heartbeat import Heartbeat
@@ -25,7 +24,11 @@ def main() -> None:
     heart.first_step = finished_steps(rank.box)
     heart.beat(0, "start")
     with RankExit(rank.box, rank.rank, heart) as rank_exit:
-        dump_stacks_on_request(rank.box / layout.STACKS / f"rank-{rank.rank}.txt")
+        # SIGUSR1 writes the stacks of all threads, even while the main thread waits in C++.
+        path = rank.box / layout.STACKS / f"rank-{rank.rank}.txt"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        faulthandler.enable()
+        faulthandler.register(signal.SIGUSR1, file=path.open("w"), all_threads=True)
         # Torch and numpy start threads when they are imported; these must find SIGTERM blocked.
         stop = StopSignal.watch(rank_exit.abort)
         rank_exit.asked = lambda: stop.asked
@@ -37,13 +40,6 @@ def main() -> None:
 
         gc.freeze()
         rank_exit.reason = train(rank, job, config_of(job), heart, stop)
-
-
-def dump_stacks_on_request(path: Path) -> None:
-    """Let SIGUSR1 write the stacks of all threads to `path`, even while the main thread waits in C++."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    faulthandler.enable()
-    faulthandler.register(signal.SIGUSR1, file=path.open("w"), all_threads=True)
 
 
 if __name__ == "__main__":

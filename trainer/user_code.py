@@ -8,8 +8,6 @@ from types import ModuleType, TracebackType
 
 from vastrun.contract.errors import ConfigError
 
-_LIBRARIES = {"site-packages", "dist-packages"}
-
 
 def add_to_path(code: Path | None) -> None:
     """Let modules be imported from the code folder, where no installed module has the same name."""
@@ -60,7 +58,8 @@ def _place(error: Exception) -> str:
     frames = [
         frame
         for frame in traceback.extract_tb(error.__traceback__)
-        if not frame.filename.startswith("<") and _LIBRARIES.isdisjoint(Path(frame.filename).parts)
+        if not frame.filename.startswith("<")
+        and {"site-packages", "dist-packages"}.isdisjoint(Path(frame.filename).parts)
     ]
     own = [frame for frame in frames if not _is_in_library(frame.filename)]
     return f" ({Path(own[-1].filename).name}, line {own[-1].lineno})" if own else ""

@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     __all__ += _public.__all__
     __all__ += ["errors"]
 
-_LAUNCHER = "vastrun.launcher.api.public"
 _LAUNCHER_NAMES = (
     *("launch", "plan", "run", "runs", "batch", "sweep", "batches", "find_batch"),
     *("RunHandle", "RunStatus", "RunResult", "LogLine", "Verdict", "Cause", "Phase"),
@@ -98,7 +97,7 @@ if not TYPE_CHECKING:  # a type checker would conclude that every name exists
         if name not in _LAUNCHER_NAMES:
             raise AttributeError(f"module 'vastrun' has no attribute {name!r}")
         try:
-            launcher = import_module(_LAUNCHER)
+            launcher = import_module("vastrun.launcher.api.public")
         except ModuleNotFoundError as error:
             raise ImportError(
                 f"vastrun.{name} needs the launcher, but vastrun is not installed in this Python"

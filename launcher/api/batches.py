@@ -33,8 +33,7 @@ class BatchHandle:
 
     def status(self) -> BatchStatus:
         """Return its current progress. Raises StorageError."""
-        ledger = self._session.ledger
-        row = row_in(ledger, self.name, self._session.now())
+        row = row_in(self._session.ledger, self.name, self._session.now())
         return BatchStatus(
             **vars(row.progress),
             budget_usd=row.batch.spec.limits.usd,

@@ -26,7 +26,7 @@ from vastrun.launcher.api.jobs import (
 from vastrun.launcher.api.runs import RunHandle
 from vastrun.launcher.api.session import ApiSession
 from vastrun.launcher.app import DEFAULT_PROVIDER, App
-from vastrun.launcher.batch.plan import check_can_start, price, rename_for_job, submit_plan
+from vastrun.launcher.batch.plan import check_can_start, price, rename_for_job, submit_plan, with_kept_code
 from vastrun.launcher.batch.search import first_points
 from vastrun.launcher.commands.estimate import resolve_auto, try_model
 from vastrun.launcher.commands.plan import LaunchPlan, plan_of
@@ -227,11 +227,13 @@ class Client:
         with name_in_errors(source):
             points = first_points(spec, loaded.points, loaded.search)
             job = read_job(points[0].spec_json)
-            check_upload(app.packer(NOTHING), job, source.folder)
+            packer = app.packer(NOTHING)
+            check_upload(packer, job, source.folder)
             check_values_used(job, loaded.unmentioned)
+            points, search = with_kept_code(points, loaded.search, packer)
             now = app.now()
             market, budgets = app.shared_provider(provider), app.budgets(now)
-            plan = price(spec, points, market, ledger, now, loaded.search, budgets)
+            plan = price(spec, points, market, ledger, now, search, budgets)
         folder = Path(out or Path("batches") / spec.name).resolve()
         check_can_start(ledger, plan, folder)
         batch, _ = submit_plan(app.driver_ledger(), plan, folder, app.now(), app.computer())

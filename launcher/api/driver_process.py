@@ -56,15 +56,12 @@ class BoundedLog:
         with suppress(OSError):
             os.write(_STDERR, lines.encode("utf-8", "replace"))
             if os.fstat(_STDERR).st_size > self._max_bytes:
-                self._rotate()
+                self._path.replace(f"{self._path}.1")
+                new = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+                os.dup2(new, _STDOUT)
+                os.dup2(new, _STDERR)
+                os.close(new)
         return len(text)
-
-    def _rotate(self) -> None:
-        self._path.replace(f"{self._path}.1")
-        new = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-        os.dup2(new, _STDOUT)
-        os.dup2(new, _STDERR)
-        os.close(new)
 
     def flush(self) -> None:
         """Do nothing: writes are not buffered."""
@@ -87,7 +84,15 @@ def main(arguments: Sequence[str]) -> int:
     target, app = Target("batch" if kind == "batch" else "run", name), App(os.environ)
     app.accept_secrets(take_secrets())
     if BACKGROUND in options:
-        return _drive_in_background(app, target)
+        assert app.drivers is not None
+        folder = DriverFolder(app.drivers)
+        log = BoundedLog(folder.log(target))
+        try:
+            with folder.claim(target) as claim:
+                return _claimed(_logging(app, log), folder, target, claim)
+        except HeldError as error:
+            log.write(str(error))
+            return 0
     interrupts = app.interrupts()
     try:
         with interrupts.listening():
@@ -113,19 +118,6 @@ def drive(app: App, interrupts: Interrupts, target: Target, screen: BatchScreen 
         last = attempts.resume(run, None)
         settle_bills(app, run.provider)
     return last.phase is Phase.ENDED
-
-
-def _drive_in_background(app: App, target: Target) -> int:
-    """Drive the target; return 0 once nothing is left to do, or after a signal."""
-    assert app.drivers is not None
-    folder = DriverFolder(app.drivers)
-    log = BoundedLog(folder.log(target))
-    try:
-        with folder.claim(target) as claim:
-            return _claimed(_logging(app, log), folder, target, claim)
-    except HeldError as error:
-        log.write(str(error))
-        return 0
 
 
 def _claimed(app: App, folder: DriverFolder, target: Target, claim: Claim) -> int:

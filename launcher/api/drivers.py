@@ -38,8 +38,6 @@ BACKGROUND = "--background"
 _STDIN = 0
 _MAX_PIPE_BYTES = 1 << 16
 """Bytes that a pipe takes at once, on Linux and on a Mac."""
-_MAX_TAIL_BYTES = 1 << 16
-"""Bytes at the end of a driver's stderr that are read for its error."""
 START_TIMEOUT_S = 20.0
 """Longest wait for a new driver to hold its run or batch, in seconds."""
 MAX_LOGS = 50
@@ -87,7 +85,7 @@ class ProcessDriver:
         if code == 0:
             return None
         self._stderr.seek(0)
-        lines = self._stderr.read()[-_MAX_TAIL_BYTES:].decode("utf-8", "replace").strip().splitlines()
+        lines = self._stderr.read()[-(1 << 16) :].decode("utf-8", "replace").strip().splitlines()
         last = lines[-1] if lines else ""
         return error_in(last) or VastrunError(
             f"the launcher of {self._target.name} ended with exit code {code}{last and f': {last}'}",

@@ -13,7 +13,7 @@ from vastrun.launcher.api.drivers import Target
 from vastrun.launcher.api.results import RunResult, RunStatus, data_frame, run_text
 from vastrun.launcher.api.session import ApiSession
 from vastrun.launcher.commands.attempts import Attempts
-from vastrun.launcher.commands.chains import attempt_after, chain_of, is_retry_missing
+from vastrun.launcher.commands.chains import attempt_after, is_retry_missing, lineage_of
 from vastrun.launcher.commands.logfeed import Feed, feed_of
 from vastrun.launcher.commands.queries import explain, row_of
 from vastrun.launcher.core import Event, Phase, Run, UserRequest
@@ -184,7 +184,7 @@ class RunHandle:
 
     def _result(self, run: Run) -> RunResult:
         ledger, now, outputs = self._session.ledger, self._session.now(), Outputs(run)
-        attempts, outcome = [row_of(ledger, one, now) for one in chain_of(ledger, run)], outputs.outcome()
+        attempts, outcome = [row_of(ledger, one, now) for one in lineage_of(ledger, run)], outputs.outcome()
         code = run.exit_code()
         known = run.phase is Phase.ENDED or code == EXIT_TEARDOWN_NOT_CONFIRMED
         return RunResult(

@@ -20,9 +20,6 @@ POLL_INTERVAL_S = 0.25
 """Seconds between two polls of a wait."""
 
 _T = TypeVar("_T")
-_REFRESH_INTERVAL_S = 1.0
-_LINE_INTERVAL_S = 30.0
-"""Seconds between two lines where lines cannot be replaced, as in a file."""
 
 
 class ApiSession:
@@ -120,7 +117,7 @@ class ProgressLine:
         """`shown`: its text is the progress, without control characters."""
         self._shown, self._stream, self._is_live = shown, stream, stream.isatty()
         self._last = ""
-        self.interval_s = _REFRESH_INTERVAL_S if self._is_live else _LINE_INTERVAL_S
+        self.interval_s = 1.0 if self._is_live else 30.0  # lines in a file cannot be replaced
 
     def refresh(self) -> None:
         """Print the line."""

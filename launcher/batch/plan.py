@@ -21,7 +21,7 @@ from vastrun.launcher.core.job import JobSpec
 from vastrun.launcher.decisions.estimates import budget_error, expected_usd, usd
 from vastrun.launcher.decisions.policy import min_usd, worst_case_usd
 from vastrun.launcher.outputs.disk import disk_errors, ignore_in_git
-from vastrun.launcher.ports import Ledger, Provider
+from vastrun.launcher.ports import Ledger, Packer, Provider
 
 if TYPE_CHECKING:
     from vastrun.launcher.config.batch_file import LoadedBatch
@@ -215,6 +215,17 @@ def rename_for_job(ledger: Ledger, loaded: LoadedBatch) -> LoadedBatch:
         if name not in known or _has_job(ledger, name, loaded.job):
             break
     return replace(loaded, spec=replace(loaded.spec, name=name))
+
+
+def with_kept_code(
+    points: Sequence[BatchPoint], search: Search | None, packer: Packer
+) -> tuple[list[BatchPoint], Search | None]:
+    """Return the points and the search with the code that is kept now for all of their runs."""
+    from vastrun.launcher.config.batch_file import with_code  # slow to import: pydantic, yaml
+
+    digests = [packer.keep_code(read_job(point.spec_json)).code_digest for point in points]
+    kept = [with_code(point, digest) for point, digest in zip(points, digests, strict=True)]
+    return kept, search and replace(search, code_digest=digests[0])
 
 
 def _has_job(ledger: Ledger, name: str, job: Any) -> bool:

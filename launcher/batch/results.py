@@ -7,9 +7,10 @@ from __future__ import annotations
 import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from vastrun.launcher.batch.schedule import BatchRow, PointState, holding_runs, progress_of_batch, states_of
+from vastrun.launcher.config import read_job
 from vastrun.launcher.core import Cause, Run, Verdict
 from vastrun.launcher.core.batch import Batch, BatchObjective, BatchPoint, BatchProgress
 from vastrun.launcher.core.bills import cost_usd, rented_seconds
@@ -49,7 +50,18 @@ class PointResult:
 
 
 def results_of(states: Sequence[PointState], objective: BatchObjective, now: float) -> list[PointResult]:
-    """Return a row for each point, the best first; then those without the metric, then the diverged ones."""
+    """Return a row for each point, the best first; then those without the metric, then the diverged ones.
+
+    Where the points do not have the same code, it is one of their values.
+    """
+    codes = [read_job(state.point.spec_json).code_digest for state in states]
+    if len(set(codes)) > 1:
+        states = [
+            replace(
+                state, point=replace(state.point, values={**state.point.values, "code": (code or "?")[:7]})
+            )
+            for state, code in zip(states, codes, strict=True)
+        ]
     rows, sign = [_result(state, objective, now) for state in states], 1 if objective.goal == "min" else -1
     return sorted(rows, key=lambda row: (row.diverged, row.metric is None, sign * (row.metric or 0.0)))
 
@@ -195,6 +207,6 @@ def _curves(results: Sequence[PointResult], name: str) -> dict[str, Series]:
     found: dict[str, Series] = {}
     for row in results:
         if row.run is not None:
-            series = series_in(Outputs(row.run), {name}, _LINES)
+            series = series_in(Outputs(row.run), names={name}, max_lines=_LINES)
             found.update((row.point.id, one) for one in series)
     return found

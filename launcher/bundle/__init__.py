@@ -6,7 +6,8 @@ import hashlib
 import json
 import os
 import tempfile
-from collections.abc import Callable, Mapping, Set
+from collections.abc import Callable, Iterator, Mapping, Set
+from contextlib import contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, Self
@@ -14,6 +15,7 @@ from typing import Any, Self
 from vastrun.contract import layout
 from vastrun.launcher.bundle.archive import Archive, check_script, must_be_readable
 from vastrun.launcher.bundle.checkout import MACOS_METADATA, Worktree, worktree
+from vastrun.launcher.bundle.code_store import CodeStore, changed_files
 from vastrun.launcher.bundle.outgoing import outgoing_files, walk
 from vastrun.launcher.bundle.secret_command import CommandSecrets
 from vastrun.launcher.bundle.secret_values import SecretValues
@@ -22,8 +24,8 @@ from vastrun.launcher.config import program_of
 from vastrun.launcher.config.program_kinds import program_spec
 from vastrun.launcher.core import NOTHING, Bundle, Origin, Run
 from vastrun.launcher.core.errors import JobValueError, StorageError, UsageError
-from vastrun.launcher.core.job import Code, JobSpec
-from vastrun.launcher.core.secrets import public_values
+from vastrun.launcher.core.job import Code, JobSpec, Secret
+from vastrun.launcher.core.secrets import Mask, public_values, values_in
 from vastrun.launcher.package_files import library_dir, onstart_dir
 
 _CHECKPOINTS = 2
@@ -47,10 +49,13 @@ class Bundler:
         *,
         origin: Origin = NOTHING,
         values_of: ValuesOf = lambda _batch, _point: {},
+        codes: CodeStore | None = None,
         shared_jobs: SharedJobs | None = None,
         commands: CommandSecrets | None = None,
     ) -> None:
-        """`shared_jobs`: of a team; None: all jobs are this computer's. `commands`: of the process."""
+        """`codes`: None: they go with this. `shared_jobs`: of a team; None: all jobs are this computer's.
+        `commands`: of the process.
+        """
         self._values = SecretValues(environment, commands or CommandSecrets(environment))
         self._origin = origin
         self._values_of = values_of
@@ -58,6 +63,9 @@ class Bundler:
         self._shared_job: tuple[str, SharedJob] | None = None
         """The last one of another computer's, with the run's id."""
         self._scratch: tempfile.TemporaryDirectory[str] | None = None
+        self._codes = codes
+        self._digests: dict[tuple[Code, tuple[Secret, ...]], str] = {}
+        """Digests of the code that this has kept: a batch has the same for each point."""
         self._packed: tuple[str, JobSpec, Bundle] | None = None
         """The last bundle, with the run and the job that it is of."""
 
@@ -85,18 +93,41 @@ class Bundler:
                 if file.target is None:
                     must_be_readable(file.path)
 
+    def keep_code(self, spec: JobSpec) -> JobSpec:
+        if spec.code is None or spec.code_digest is not None:
+            return spec
+        key = (spec.code, spec.secrets)
+        if key not in self._digests:
+            mask = Mask(values_in(self._values.stored(spec.secrets)))
+            with _packing_errors():
+                self._digests[key] = self.codes.add(_shipped(spec, spec.code), mask.hide)
+        return replace(spec, code_digest=self._digests[key])
+
+    def changed_code(self, spec: JobSpec) -> list[str]:
+        # A row of another computer's may name any folder of this one.
+        if spec.code is None or (record := self.codes.record(spec.code_digest)) is None:
+            return []
+        try:
+            return changed_files(record, _shipped(spec, spec.code))
+        except (UsageError, OSError):
+            return []
+
+    @property
+    def codes(self) -> CodeStore:
+        """The code that was submitted."""
+        if self._codes is None:
+            self._codes = CodeStore(self._folder() / "codes", set)
+        return self._codes
+
     def pack(self, run: Run, spec: JobSpec) -> Bundle:
         # What was weighed before a machine was rented is what is shipped; to pack it again costs more than
         # all else that a launcher computes for a run.
         if (known := self._known(run, spec)) is not None:
             return known
-        try:
+        with _packing_errors():
             path = self._folder() / f"{run.id}.tar.gz"
             self._write(path, run, spec)
             bundle = Bundle(path=str(path), size=path.stat().st_size, sha256=_sha256(path))
-        except OSError as error:
-            hint = "free some space, or set TMPDIR to another folder"
-            raise StorageError(f"cannot pack the job: {error.strerror or error}", hint=hint) from error
         self._packed = run.id, spec, bundle
         return bundle
 
@@ -116,19 +147,19 @@ class Bundler:
 
     def _stored(self, spec: JobSpec, run: Run | None) -> bytes:
         """The secrets that no command prints; of another computer's run, those that it has kept."""
-        if run is not None and _has_stored_secrets(spec) and (job := self._from_home(run)):
+        if run is not None and _has_stored_secrets(spec) and (job := self._from_home(run, spec)):
             return job.secrets
         return self._values.stored(spec.secrets)
 
     def lease(self) -> str:
         return (onstart_dir() / layout.LEASE_SCRIPT).read_text(encoding="utf-8")
 
-    def _from_home(self, run: Run) -> SharedJob | None:
+    def _from_home(self, run: Run, spec: JobSpec) -> SharedJob | None:
         """Return the shared job of another computer; None when the job was read here."""
         if self._shared is None or self._shared.is_home(run):
             return None
         if self._shared_job is None or self._shared_job[0] != run.id:
-            self._shared_job = run.id, self._shared.load(run)
+            self._shared_job = run.id, self._shared.load(run, spec.code_digest)
         return self._shared_job[1]
 
     def _code(self, path: Path, run: Run, spec: JobSpec) -> tuple[Path | None, dict[str, Any] | None]:
@@ -136,20 +167,26 @@ class Bundler:
         code = path.with_suffix(".code")
         if spec.code is None and not _has_stored_secrets(spec):
             return None, None
-        job = self._from_home(run)
+        job = self._from_home(run, spec)
         if job is not None:
             if job.code is not None:
                 code.write_bytes(job.code)
             return (None if job.code is None else code), job.about
-        about: dict[str, Any] | None = None
-        if spec.code is not None:
-            tree = _shipped(spec, spec.code)
-            about = {"commit": tree.commit, "dirty": tree.dirty}
-            _pack_code(code, tree)
+        about, packed, digest = None, None, self.keep_code(spec).code_digest
+        if digest is not None:
+            packed, record = self.codes.archive(digest), self.codes.record(digest)
+            if record is None or not packed.is_file():
+                raise UsageError(
+                    f"the code of {run.id} as it was submitted is gone from {packed.parent}",
+                    hint="vastrun launch JOB.yaml   ships the code as it is now",
+                )
+            about = {"digest": digest, **asdict(record.origin)}
         if self._shared is not None:
-            content = None if about is None else code.read_bytes()
-            self._shared.save(run, SharedJob(code=content, about=about, secrets=self._stored(spec, None)))
-        return (None if about is None else code), about
+            content = None if packed is None else packed.read_bytes()
+            self._shared.save(
+                run, spec.code_digest, SharedJob(code=content, about=about, secrets=self._stored(spec, None))
+            )
+        return packed, about
 
     def _folder(self) -> Path:
         if self._scratch is None:
@@ -250,7 +287,8 @@ def _snapshots(spec: JobSpec) -> dict[str, Any] | None:
     if spec.nodes > 1 or program_spec(spec).keeps_records:
         return None
     named = spec.checkpoints
-    return {"files": named.files, "keep": named.keep, "every_s": named.every_s}
+    kept = {"files": named.files, "keep": named.keep, "every_s": named.every_s}
+    return {**kept, "max_gb": spec.limits.snapshot_gb}
 
 
 def _continues(spec: JobSpec, origin: Origin) -> list[str]:
@@ -263,15 +301,6 @@ def _add_folder(archive: Archive, name: str, folder: Path, pattern: str, mode: i
     """The folder's files. Their modes are ours: an installer may have changed those on disk."""
     for path in sorted(folder.glob(pattern)):
         archive.add_file(f"{name}/{path.relative_to(folder).as_posix()}", path.resolve(), mode=mode)
-
-
-def _pack_code(path: Path, tree: Worktree) -> None:
-    with Archive(path) as archive:
-        for file in tree.files:
-            if file.target is None:
-                archive.add_file(file.name, file.path)
-            else:
-                archive.add_link(file.name, file.target)
 
 
 def _add_resume(archive: Archive, folder: Path) -> None:
@@ -290,6 +319,15 @@ def _older_checkpoints(folder: Path) -> set[Path]:
     """Return checkpoints that are not shipped: the newest is, and one more in case that is damaged."""
     made = [manifest.parent for manifest in folder.glob("step-*/manifest.json")]
     return set(sorted(made, key=lambda path: (len(path.name), path.name))[:-_CHECKPOINTS])
+
+
+@contextmanager
+def _packing_errors() -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        hint = "free some space, or set TMPDIR to another folder"
+        raise StorageError(f"cannot pack the job: {error.strerror or error}", hint=hint) from error
 
 
 def _sha256(path: Path) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import hashlib
 import io
 import os
 import stat
@@ -15,6 +16,7 @@ from typing import IO, Self, cast
 from vastrun.launcher.config.command import script_of
 from vastrun.launcher.core.errors import JobValueError, UsageError
 from vastrun.launcher.core.job import JobSpec
+from vastrun.launcher.core.runs import CodeFile
 
 
 class Archive:
@@ -50,18 +52,22 @@ class Archive:
         info.size = len(content)
         self._tar.addfile(info, io.BytesIO(content))
 
-    def add_file(self, name: str, path: Path, *, mode: int | None = None) -> None:
+    def add_file(self, name: str, path: Path, *, mode: int | None = None) -> CodeFile:
         """Add a file from disk; without a mode, it is executable when its owner may execute it."""
         with _Source(path) as source:
             info = _entry(name, mode or (0o755 if source.mode & stat.S_IXUSR else 0o644))
             info.size = source.size
             self._tar.addfile(info, cast("IO[bytes]", source))
+            return CodeFile(
+                mode=f"{stat.S_IFREG | info.mode:o}", size=info.size, sha256=source.digest.hexdigest()
+            )
 
-    def add_link(self, name: str, target: str) -> None:
+    def add_link(self, name: str, target: str) -> CodeFile:
         """Add a symbolic link."""
         info = _entry(name, 0o777)
         info.type, info.linkname = tarfile.SYMTYPE, target
         self._tar.addfile(info)
+        return CodeFile(mode=f"{stat.S_IFLNK:o}", target=target)
 
 
 def _entry(name: str, mode: int) -> tarfile.TarInfo:
@@ -94,6 +100,7 @@ class _Source:
             self._file.close()
             raise UsageError(f"cannot read {path}: it is not a file", hint="leave it out with code.exclude")
         self._left = self.size
+        self.digest = hashlib.sha256()
 
     def __enter__(self) -> Self:
         return self
@@ -107,6 +114,7 @@ class _Source:
         except OSError as error:
             raise UsageError(f"cannot read {self._path}: {error.strerror}") from error
         self._left -= len(data)
+        self.digest.update(data)
         if len(data) < size and self._left:
             raise UsageError(
                 f"{self._path} changed while it was being packed",

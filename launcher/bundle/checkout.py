@@ -1,13 +1,14 @@
-"""The user's code: which files of a folder are shipped, and at which commit they stand."""
+"""The user's code: which files of a folder are shipped, and where they come from."""
 
 from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from functools import cache
 from itertools import chain
 from pathlib import Path, PurePosixPath
 
@@ -15,6 +16,7 @@ from vastrun.launcher.bundle.credentials import holds_credentials
 from vastrun.launcher.bundle.git_reader import Repository, repository_of
 from vastrun.launcher.bundle.outgoing import OutgoingFile, is_inner_folder, outgoing_files, walk
 from vastrun.launcher.core.errors import JobValueError, UsageError
+from vastrun.launcher.core.runs import CodeFile, CodeOrigin
 
 LIMIT_BYTES = 500 * 10**6
 _MAX_CODE_BYTES = 1 << 20
@@ -37,10 +39,6 @@ class Worktree:
     root: Path
     files: tuple[OutgoingFile, ...]
     """Sorted by name."""
-    commit: str | None
-    """Commit; None outside of git."""
-    dirty: bool
-    """Something is not committed."""
     withheld: tuple[str, ...] = ()
     """Files that are left out since they hold credentials."""
 
@@ -59,7 +57,6 @@ def worktree(folder: str, exclude: Sequence[str] = (), include: Sequence[str] = 
     if not root.is_dir():
         raise JobValueError(f"code.path: no folder {root}")
     with repository_of(root) as repository:
-        commit, dirty = repository.commit(root) if repository else (None, False)
         listed = _listed(root, repository) if repository else walk(root, skip=_is_left_out)
         included = list(_included(root, include))
         names = (name for name in chain(listed, included) if not _excluded(name, exclude))
@@ -71,7 +68,7 @@ def worktree(folder: str, exclude: Sequence[str] = (), include: Sequence[str] = 
             raise JobValueError(f"code.path: {root} has no file to upload", hint=hint)
         # A data set that lies in the checkout is reported here, not after an hour of upload.
         _check_size(root, files)
-    return Worktree(root=root, files=files, commit=commit, dirty=dirty, withheld=tuple(sorted(withheld)))
+    return Worktree(root=root, files=files, withheld=tuple(sorted(withheld)))
 
 
 def code_of(path: Path) -> bytes:
@@ -91,8 +88,13 @@ def ignored_by_git(tree: Worktree) -> list[str]:
     """
     with repository_of(tree.root) as repository:
         listed = repository.ignored(tree.root) if repository else []
-    shipped = frozenset(tree.paths)
-    return [path for path in listed if path not in shipped and not _is_in_ignored_folder(path)]
+    shipped, left_out = frozenset(tree.paths), cache(lambda folder: _is_left_out(tree.root / folder))
+
+    def is_cache(path: str) -> bool:
+        """Outputs of earlier runs lie in a folder that ignores itself, as caches of many tools do."""
+        return _is_in_ignored_folder(path) or any(map(left_out, PurePosixPath(path).parents))
+
+    return [path for path in listed if path not in shipped and not is_cache(path)]
 
 
 def why_not_shipped(
@@ -124,6 +126,12 @@ def commit_of(root: Path) -> tuple[str | None, bool]:
     """Return the commit, and whether something below `root` is not committed; no commit outside of git."""
     with repository_of(root) as repository:
         return repository.commit(root) if repository else (None, False)
+
+
+def origin_of(root: Path, files: Mapping[str, CodeFile]) -> tuple[CodeOrigin, str]:
+    """Return where these files below `root` come from, and their patch. Raises UsageError."""
+    with repository_of(root) as repository:
+        return repository.origin(root, files) if repository else (CodeOrigin(), "")
 
 
 def _root_of(folder: str) -> Path:

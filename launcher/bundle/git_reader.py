@@ -13,13 +13,14 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from vastrun.launcher.bundle.outgoing import entries
 from vastrun.launcher.core.errors import UsageError
+from vastrun.launcher.core.runs import CodeFile, CodeOrigin
 
 _ALLOWED = r"^(core\.(filemode|ignorecase|precomposeunicode|symlinks)|extensions\.(objectformat|refstorage))$"
 """Settings of a repository that say how its files are stored; each value is a plain word."""
@@ -40,6 +41,10 @@ _USUAL_S = 1.0
 _MAX_MEMORY_BYTES = 256 << 20
 """Max. memory of git, which an index or a list of ignored files may be made to exhaust."""
 _MAX_RULES_BYTES = 1 << 20
+_MAX_PATCH_BYTES = 4 << 20
+"""Max. size of the files that a patch is made of."""
+_SUBMODULE = "160000"
+"""Mode of a submodule, whose files have a commit of their own."""
 _RULES = (".gitignore", ".gitattributes")
 
 
@@ -75,11 +80,86 @@ class Repository:
         commit = self._git(folder, "rev-parse", "--verify", "-q", "HEAD", ok=1).strip()
         return commit or None, is_dirty
 
-    def _git(self, folder: Path, *words: str, ok: int = 0) -> str:
+    def origin(self, folder: Path, files: Mapping[str, CodeFile]) -> tuple[CodeOrigin, str]:
+        """Return where the files that are shipped from a folder come from, and their patch.
+
+        The patch makes them out of the commit's; it is empty where it is not needed, or too large. Raises
+        UsageError.
+        """
+        commit, dirty = self.commit(folder)
+        settings = str(self.git_dir / "settings")
+        of_remote = ("config", "--file", settings, "--no-includes", "--get", "remote.origin.url")
+        head = _read(self.git_dir / "HEAD").decode(errors="replace").strip()
+        remote = self._git(folder, *of_remote, ok=1).strip() or None
+        branch = head.partition("ref: refs/heads/")[2] or None
+        origin = CodeOrigin(commit=commit, branch=branch, remote=remote, dirty=dirty)
+        with suppress(UsageError):  # objects of a partial clone are missing, for example
+            return origin, self._patch(folder, files, "0" * len(commit)) if commit and dirty else ""
+        return origin, ""
+
+    def _patch(self, folder: Path, files: Mapping[str, CodeFile], no_object: str) -> str:
+        """Make the patch, by an index of its own: that of the user stays as it is."""
+        listed = self._git(folder, "ls-tree", "-r", "-z", "--full-tree", "HEAD").split("\0")
+        committed = {
+            path: mode.split()[0] for mode, _, path in (line.partition("\t") for line in listed) if path
+        }
+        inner = "" if folder == self.top else f"{folder.relative_to(self.top).as_posix()}/"
+        differs = set(
+            filter(None, self._git(self.top, "diff-index", "--name-only", "-z", "HEAD").split("\0"))
+        )
+        shipped = {f"{inner}{name}": file for name, file in files.items()}
+        new = {
+            path: file
+            for path, file in shipped.items()
+            if (path in differs or path not in committed)
+            and not any(committed.get(str(parent)) == _SUBMODULE for parent in PurePosixPath(path).parents)
+        }
+        if sum(file.size for file in new.values()) > _MAX_PATCH_BYTES or any("\n" in path for path in new):
+            return ""
+        gone = [path for path in differs if path.startswith(inner) and not os.path.lexists(self.top / path)]
+        with tempfile.TemporaryDirectory(prefix="vastrun-git-") as scratch:
+            own = {
+                "GIT_INDEX_FILE": f"{scratch}/index",
+                "GIT_OBJECT_DIRECTORY": scratch,
+                "GIT_ALTERNATE_OBJECT_DIRECTORIES": str(self.git_dir / "objects"),
+            }
+            self._git(self.top, "read-tree", "HEAD", own=own)
+            lines = [f"0 {no_object}\t{path}\0" for path in gone]
+            plain = [path for path, file in new.items() if file.target is None]
+            written = self._git(
+                *(self.top, "hash-object", "-w", "--no-filters", "--stdin-paths"),
+                own=own,
+                text="".join(f"{path}\n" for path in plain),
+            )
+            lines += [
+                f"{new[path].mode} {blob}\t{path}\0"
+                for path, blob in zip(plain, written.split(), strict=True)
+            ]
+            for path, file in new.items():
+                if file.target is not None:
+                    blob = self._git(
+                        self.top, "hash-object", "-w", "--stdin", own=own, text=file.target
+                    ).strip()
+                    lines.append(f"{file.mode} {blob}\t{path}\0")
+            self._git(self.top, "update-index", "-z", "--index-info", own=own, text="".join(lines))
+            words = [
+                "diff-index",
+                "--cached",
+                "--binary",
+                "--full-index",
+                "--no-renames",
+                "--no-ext-diff",
+                "HEAD",
+            ]
+            return self._git(self.top, *words, own=own)
+
+    def _git(
+        self, folder: Path, *words: str, ok: int = 0, own: Mapping[str, str] | None = None, text: str = ""
+    ) -> str:
         user_rules = ("-c", f"core.excludesFile={self.ignore_file}") if self.ignore_file else ()
         places = {"GIT_DIR": str(self.git_dir), "GIT_WORK_TREE": str(self.top)}
-        environment = {**_environment(), **_NO_SETTINGS, **places}
-        return _output_of(self.top, folder, environment, *user_rules, *words, ok=ok)
+        environment = {**_environment(), **_NO_SETTINGS, **places, **(own or {})}
+        return _output_of(self.top, folder, environment, *user_rules, *words, ok=ok, text=text)
 
 
 @contextmanager
@@ -152,23 +232,22 @@ def _environment() -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if name in _USER_ENVIRONMENT}
 
 
-def _output_of(top: Path, folder: Path, environment: dict[str, str], *words: str, ok: int = 0) -> str:
-    """Run git in a folder. Raises UsageError, and FileNotFoundError without git."""
+def _output_of(
+    top: Path, folder: Path, environment: dict[str, str], *words: str, ok: int = 0, text: str = ""
+) -> str:
+    """Run git in a folder, with `text` as its input. Raises UsageError, and FileNotFoundError without git."""
     with subprocess.Popen(
         ["git", *words],
         cwd=folder,
         env=environment,
-        stdin=subprocess.DEVNULL,
+        stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
-        text=True,
-        encoding="utf-8",
-        errors="surrogateescape",
     ) as process:
         try:
             _limit_memory(process.pid)
             try:
-                output, errors = process.communicate(timeout=_USUAL_S)
+                output, errors = process.communicate(os.fsencode(text), timeout=_USUAL_S)
             except subprocess.TimeoutExpired:
                 _refuse_odd_files(top)
                 output, errors = process.communicate(timeout=_TIMEOUT_S)
@@ -177,8 +256,8 @@ def _output_of(top: Path, folder: Path, environment: dict[str, str], *words: str
         finally:
             process.kill()
     if process.returncode not in (0, ok):
-        raise UsageError(f"git cannot read {top}: {errors.strip()[-300:]}")
-    return output
+        raise UsageError(f"git cannot read {top}: {errors.decode(errors='replace').strip()[-300:]}")
+    return output.decode(errors="surrogateescape")
 
 
 def _limit_memory(pid: int) -> None:

@@ -39,23 +39,24 @@ class SharedJobs:
         """Return whether the run's job was read on this computer."""
         return run.home == self._here
 
-    def save(self, run: Run, job: SharedJob) -> None:
+    def save(self, run: Run, digest: str | None, job: SharedJob) -> None:
         """Let other computers begin a retry or the next point. Raises StorageError."""
         if self._store is None or (job.code is not None and len(job.code) > MAX_CODE_BYTES):
             return
-        name, content = _names(run)[0], _packed(job)
-        digest = hashlib.sha256(content).hexdigest()
-        if self._saved_digests.get(name) != digest:
+        name, content = _names(run, digest)[0], _packed(job)
+        of_all = hashlib.sha256(content).hexdigest()
+        if self._saved_digests.get(name) != of_all:
             self._store.replace(name, content)
-            self._saved_digests[name] = digest
+            self._saved_digests[name] = of_all
 
-    def load(self, run: Run) -> SharedJob:
+    def load(self, run: Run, digest: str | None) -> SharedJob:
         """Return what another computer has kept. Raises UsageError when there is nothing."""
-        for name in _names(run):
+        names = _names(run, digest)
+        for name in names:
             content = None if self._store is None else self._store.get(name)
             if content is not None and self._store is not None:
-                if name != _names(run)[0]:
-                    self._store.replace(_names(run)[0], content)  # for a retry of this one
+                if name != names[0]:
+                    self._store.replace(names[0], content)  # for a retry of this one
                 return _unpacked(content)
         there = run.home.partition("~")[0] or "another computer"
         why = f"VASTRUN_TEAM_KEY was not set there, or the code is larger than {MAX_CODE_BYTES >> 20} MB"
@@ -66,10 +67,10 @@ class SharedJobs:
         )
 
 
-def _names(run: Run) -> list[str]:
+def _names(run: Run, digest: str | None) -> list[str]:
     """Return the names under which it may be stored, its own first."""
-    if run.batch:
-        return [f"job of batch {run.batch}"]
+    if run.batch:  # its points have the same code, until it is submitted with another
+        return [f"job of batch {run.batch}{'' if digest is None else f' {digest}'}"]
     return [f"job of {run.id}", *([f"job of {run.parent}"] if run.parent else [])]
 
 

@@ -47,7 +47,10 @@ COMMANDS: Mapping[str, str] = {
     "doctor": "Check this computer, your account and its key; with --rent, the live service.",
     "schema": "Print the JSON Schema of job files, batch files or the --json output of a command.",
     "completion": "Print the completion script for a shell.",
+    "skill": "Print a SKILL.md that tells a coding agent how to use vastrun within a limit.",
 }
+_ELSEWHERE = {"down": "stop", "exec": "ssh", "kill": "stop", "ls": "status", "ps": "status", "rm": "stop"}
+"""Names that other tools give to commands of this one."""
 
 SHARED_MODULES: Mapping[str, tuple[str, ...]] = {
     "runs": ("attach", "wait", "stop", "resume"),
@@ -56,7 +59,7 @@ SHARED_MODULES: Mapping[str, tuple[str, ...]] = {
     "downloads": ("pull", "export"),
     "machines": ("hold", "reap", "hosts"),
     "batch_submit": ("sweep",),
-    "config": ("config", "completion"),
+    "config": ("config", "completion", "skill"),
     "serve": ("serve", "ui"),
 }
 """Modules that define several commands, as `NAME_command`. Another command is `command` in the
@@ -99,8 +102,6 @@ _GARBAGE_AFTER = 50_000
 """New objects until a garbage collection; Python's default, 700, slows a short command by a tenth."""
 _INVALID = re.compile(r"^Invalid value(?: for '?(.+?)'?)?: ")
 _CLICK_PREFIXES = ("Missing ", "No such ", "Option ", "Got unexpected ", "Unexpected ")
-_NAMES = ("stdin", "stdout", "stderr")
-"""Standard streams in the order of their descriptors."""
 
 
 def place_of(command: str) -> tuple[str, str]:
@@ -163,7 +164,8 @@ class LazyCommands(click.Group):
         if args[0] not in COMMANDS and not args[0].startswith("-"):
             import difflib
 
-            near = difflib.get_close_matches(args[0], COMMANDS, n=1)
+            near = [_ELSEWHERE[args[0]]] if args[0] in _ELSEWHERE else []
+            near = near or difflib.get_close_matches(args[0], COMMANDS, n=1)
             ctx.fail(f"no such command: {args[0]}" + (f"; did you mean {near[0]}?" if near else ""))
         return super().resolve_command(ctx, args)
 
@@ -213,7 +215,18 @@ def cli(ctx: click.Context, debug: bool, no_input: bool) -> None:  # noqa: ARG00
 
 def main() -> None:
     """Run the program `vastrun`."""
-    open_closed_streams()
+    # Closed streams get /dev/null before another file takes their descriptor. Otherwise a ledger opened as
+    # descriptor 2 would receive the messages to stderr.
+    for descriptor, name in enumerate(("stdin", "stdout", "stderr")):
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            # The lowest free descriptor is taken: those below are open by now.
+            opened = os.open(os.devnull, os.O_RDWR)
+            os.set_inheritable(opened, True)
+        if getattr(sys, name) is None:
+            mode = "r" if name == "stdin" else "w"
+            setattr(sys, name, open(descriptor, mode, encoding="utf-8", closefd=False))  # noqa: SIM115
     # Most objects of a short command come from imports and are never garbage.
     gc.set_threshold(_GARBAGE_AFTER)
     sys.excepthook = _report_crash
@@ -225,20 +238,3 @@ def _report_crash(kind: type[BaseException], error: BaseException, _: TracebackT
     from vastrun.launcher.cli.output import say
 
     say(f"error: {kind.__name__}: {error}\ntry:   vastrun --debug ... shows the traceback", err=True)
-
-
-def open_closed_streams() -> None:
-    """Open each closed standard stream on /dev/null, before another file takes its descriptor.
-
-    Otherwise a ledger opened as descriptor 2 would receive the messages to stderr.
-    """
-    for descriptor, name in enumerate(_NAMES):
-        try:
-            os.fstat(descriptor)
-        except OSError:
-            # The lowest free descriptor is taken: those below are open by now.
-            opened = os.open(os.devnull, os.O_RDWR)
-            os.set_inheritable(opened, True)
-        if getattr(sys, name) is None:
-            mode = "r" if name == "stdin" else "w"
-            setattr(sys, name, open(descriptor, mode, encoding="utf-8", closefd=False))  # noqa: SIM115

@@ -100,7 +100,12 @@ def replace_dead_drivers(app: App) -> None:
             say(f"the background driver of {target.name} gave up: {record.error}", err=True)
             say(f"try:   {target.resume_command} -d", err=True)
         else:
-            _replace(app, target, record.pid)
+            assert app.drivers is not None
+            gone = f"the background driver of {target.name} (process {record.pid}) is gone"
+            try:
+                say(f"{gone}; another one replaces it: {start_driver(app, app.drivers, target)}", err=True)
+            except VastrunError as error:  # the user's own command must still run
+                say(f"{gone}, and cannot be replaced: {error}", err=True)
 
 
 def continue_killed(app: App, killed: Sequence[KilledLauncher]) -> None:
@@ -132,15 +137,6 @@ def _continue(app: App, target: Target) -> None:
         say(f"a background driver continues it: {start_driver(app, app.drivers, target)}", err=True)
     except VastrunError as error:  # the user's own command must still run
         say(f"cannot start a background driver: {error}\ntry:   {target.resume_command}", err=True)
-
-
-def _replace(app: App, target: Target, pid: int) -> None:
-    assert app.drivers is not None
-    gone = f"the background driver of {target.name} (process {pid}) is gone"
-    try:
-        say(f"{gone}; another one replaces it: {start_driver(app, app.drivers, target)}", err=True)
-    except VastrunError as error:  # the user's own command must still run
-        say(f"{gone}, and cannot be replaced: {error}", err=True)
 
 
 def _is_served(app: App, target: Target) -> bool:

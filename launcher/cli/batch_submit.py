@@ -14,11 +14,12 @@ from vastrun.launcher.api import jobs
 from vastrun.launcher.api.batches import has_held_machines
 from vastrun.launcher.api.jobs import check_upload, check_values_used
 from vastrun.launcher.app import App
-from vastrun.launcher.batch.plan import check_can_start, price, rename_for_job, submit_plan
+from vastrun.launcher.batch.plan import check_can_start, price, rename_for_job, submit_plan, with_kept_code
 from vastrun.launcher.batch.results import metric_of, results_of, same_results, states_in
 from vastrun.launcher.batch.schedule import PointState
 from vastrun.launcher.batch.search import first_points
 from vastrun.launcher.cli.background import hand_over_batch
+from vastrun.launcher.cli.job_files import listed_files, note_changed_code
 from vastrun.launcher.cli.options import (
     confirm,
     json_option,
@@ -47,6 +48,7 @@ from vastrun.launcher.core.errors import HeldError, VastrunError
 from vastrun.launcher.core.secrets import public_values
 from vastrun.launcher.core.verdict import EXIT_CODE_OF, EXIT_TEARDOWN_NOT_CONFIRMED
 from vastrun.launcher.decisions.estimates import usd
+from vastrun.launcher.ports import Ledger
 from vastrun.launcher.run_services import batch_services
 from vastrun.launcher.ui.render.amounts import how_many
 from vastrun.launcher.ui.render.batch import (
@@ -62,8 +64,6 @@ from vastrun.launcher.ui.screen import StreamScreen
 
 if TYPE_CHECKING:
     from vastrun.launcher.config.batch_file import LoadedBatch
-
-_GOOD = (Verdict.SUCCEEDED, Verdict.PRUNED)
 
 
 dry_run_option = click.option(
@@ -168,10 +168,13 @@ def _submit(app: App, loaded: LoadedBatch, file: Path, submission: Submission) -
     if spec.name != asked:
         say(f"the batch {asked} has another job; creating a new batch: {spec.name}", err=True)
     job = read_job(points[0].spec_json)
-    check_upload(app.packer(NOTHING), job, file.resolve().parent, note)
+    packer = app.packer(NOTHING)
+    check_upload(packer, job, file.resolve().parent, note)
     check_values_used(job, loaded.unmentioned)
+    former = _former_code(ledger, spec.name)
+    points, search = with_kept_code(points, loaded.search, packer)
     now = app.now()
-    plan = price(spec, points, market, ledger, now, loaded.search, app.budgets(now))
+    plan = price(spec, points, market, ledger, now, search, app.budgets(now))
     if submission.dry_run:
         show(BatchPlanDocument.of(plan), plan_text(plan), as_json=submission.as_json)
         return None
@@ -183,7 +186,17 @@ def _submit(app: App, loaded: LoadedBatch, file: Path, submission: Submission) -
     batch, new = submit_plan(app.driver_ledger(), plan, folder, app.now(), app.computer())
     what = f"a search of {plan.count} points" if plan.search else f"{new} of {plan.count} points are new"
     say(f"batch {batch.name}: {what}, outputs in {batch.folder}", err=True)
+    if former is not None and (changed := packer.changed_code(replace(job, code_digest=former))):
+        say(f"the code has changed since the last submit: {listed_files(changed)}", err=True)
     return batch.name
+
+
+def _former_code(ledger: Ledger, name: str) -> str | None:
+    """Return the digest of the code of the batch's last point."""
+    if name not in [batch.name for batch in ledger.batches.all()]:
+        return None
+    points = ledger.batches.points(name)
+    return read_job(points[-1].spec_json).code_digest if points else None
 
 
 def drive(app: App, name: str, *, as_json: bool, prunes: bool = True, detach: bool = False) -> int:
@@ -191,6 +204,9 @@ def drive(app: App, name: str, *, as_json: bool, prunes: bool = True, detach: bo
 
     `detach`: start a background driver instead.
     """
+    points = app.ledger().batches.points(name)
+    if points:
+        note_changed_code(app, f"batch {name}", points[-1].spec_json)
     if detach:
         if notice := hand_over_batch(app, name):
             say(notice, err=True)
@@ -217,7 +233,7 @@ def drive(app: App, name: str, *, as_json: bool, prunes: bool = True, detach: bo
     if interrupts.current() is UserRequest.DETACH and (notice := hand_over_batch(app, name)):
         say(notice, err=True)
     elif rest := _what_is_left(batch, states, interrupts.current(), is_held=is_held):
-        say(f"{rest}\ntry:   vastrun batch resume {name}", err=True)
+        say(f"{rest}\ntry:   {batch.resume_command}" if batch.resume_command else rest, err=True)
     return exit_code(batch, states, interrupts.current(), is_held=is_held)
 
 
@@ -255,7 +271,7 @@ def exit_code(
         return 0
     if is_held or any(state.is_open for state in states):
         return EXIT_TEARDOWN_NOT_CONFIRMED
-    if all(state.verdict in _GOOD for state in requested):
+    if all(state.verdict in (Verdict.SUCCEEDED, Verdict.PRUNED) for state in requested):
         return 0
     if UserRequest.STOP.strength <= max(request.strength, batch.request.strength):
         return EXIT_CODE_OF[Verdict.STOPPED]

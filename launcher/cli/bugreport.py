@@ -33,9 +33,7 @@ from vastrun.launcher.transcript import MAX_BYTES, row_of, to_jsonable
 from vastrun.launcher.ui.document import Document
 from vastrun.launcher.ui.render.table import table
 
-_PACKAGES = ("vastrun", "click", "pydantic", "paramiko", "vastai", "docker", "torch")
 _LOG_LINES = 300
-_MAX_COMMON_LETTERS = 3
 _CONTENTS: Mapping[str, str] = {
     TRANSCRIPT: "each call to the provider and the machine",
     "run.json": "the run's row: phase, cause, proofs, verdict, cost",
@@ -76,9 +74,17 @@ def command(app: App, run_name: str, output: Path | None, as_json: bool) -> None
     run = the_run(app, run_name)
     file = output or Path(f"bugreport-{run.id}.tar.gz")
     versions = {"python": sys.version.split()[0], "system": platform.platform()}
-    for package in _PACKAGES:
+    for package in ("vastrun", "click", "pydantic", "paramiko", "vastai", "docker", "torch"):
         with suppress(PackageNotFoundError):
             versions[package] = version(package)
+    setup = CheckedSetup(
+        state=app.state,
+        python=app.python,
+        ledger=app.ledger,
+        provider=app.provider,
+        chosen=run.provider,
+        now=app.now,
+    )
     parts = write_report(
         file,
         run,
@@ -86,9 +92,11 @@ def command(app: App, run_name: str, output: Path | None, as_json: bool) -> None
         app.now(),
         private=_private(app, run),
         versions=versions,
-        findings=_findings(app, run),
+        findings=list(examine(setup)),
     )
-    show(BugReport(file=str(file), parts=parts), f"{file}\n\n{_table(parts)}", as_json=as_json)
+    rows = [(part.name, f"{part.bytes:,}", part.what) for part in parts]
+    listed = table(("FILE", "BYTES", "WHAT"), rows, right=(1,))
+    show(BugReport(file=str(file), parts=parts), f"{file}\n\n{listed}", as_json=as_json)
 
 
 def _private(app: App, run: Run) -> PrivateData:
@@ -99,23 +107,6 @@ def _private(app: App, run: Run) -> PrivateData:
         knows = True
     words = {run.out_dir: "<outputs>", str(Path.cwd()): "<here>", **app.private_words()}
     return PrivateData(mask=mask, words=words, knows_secrets=knows)
-
-
-def _findings(app: App, run: Run) -> list[Finding]:
-    setup = CheckedSetup(
-        state=app.state,
-        python=app.python,
-        ledger=app.ledger,
-        provider=app.provider,
-        chosen=run.provider,
-        now=app.now,
-    )
-    return list(examine(setup))
-
-
-def _table(parts: Sequence[ReportPart]) -> str:
-    rows = [(part.name, f"{part.bytes:,}", part.what) for part in parts]
-    return table(("FILE", "BYTES", "WHAT"), rows, right=(1,))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -141,9 +132,7 @@ class PrivateData:
         """Return the text without them."""
         text = self.mask.hide(text)
         # The longest first: a folder may lie in another. A short one, such as `/`, is in every text.
-        known = sorted(
-            (word for word in self.words if len(word) > _MAX_COMMON_LETTERS), key=len, reverse=True
-        )
+        known = sorted((word for word in self.words if len(word) > 3), key=len, reverse=True)
         for word in known:
             for written in {word, json.dumps(word)[1:-1]}:
                 # Not within another word: a short name of a user is a part of many.

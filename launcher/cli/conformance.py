@@ -46,8 +46,6 @@ from vastrun.launcher.ui.render.amounts import duration, usd
 from vastrun.launcher.ui.render.table import facts, table
 
 _PROVIDER = "vast"
-_WIDTHS = (20, 22, 24)
-"""Columns for names, assumptions and observations, in a table of 80 columns."""
 JOB = "conformance.yaml"
 MAX_RUN_S = 600.0
 """No machine is kept for longer, loading included."""
@@ -83,7 +81,15 @@ def rent(app: App, request: ConformanceRequest) -> int:
     run: Run | None = None
     error: VastrunError | None = None
     try:
-        _agree(app, spec, began, yes=request.yes)
+        plan = plan_of(spec, app.provider(_PROVIDER), app.ledger(), began, app.budgets(began))
+        if plan.refusals:
+            raise plan.refusals[0]
+        offer = offer_text(plan.spec, plan.offers[0])
+        limits = f"All machines together: at most {usd(spec.limits.usd or 0.0)} and {duration(MAX_RUN_S)}"
+        confirm(
+            f"rent {offer}, after the short trial of a bid, to check the assumptions about Vast. {limits}",
+            yes=request.yes,
+        )
     except NoOfferError as no_offer:  # the report still shows the search
         error = no_offer
     with interrupts.listening():
@@ -110,19 +116,6 @@ def settle(app: App, path: Path, *, as_json: bool) -> int:
     if record.billed_usd is None:
         say("there is no charge for this machine yet; try again in a few minutes", err=True)
     return report.exit_code
-
-
-def _agree(app: App, spec: JobSpec, now: float, *, yes: bool) -> None:
-    """Check the budgets and ask the user to agree. Costs nothing."""
-    plan = plan_of(spec, app.provider(_PROVIDER), app.ledger(), now, app.budgets(now))
-    if plan.refusals:
-        raise plan.refusals[0]
-    offer = offer_text(plan.spec, plan.offers[0])
-    limits = f"All machines together: at most {usd(spec.limits.usd or 0.0)} and {duration(MAX_RUN_S)}"
-    confirm(
-        f"rent {offer}, after the short trial of a bid, to check the assumptions about Vast. {limits}",
-        yes=yes,
-    )
 
 
 def _drive(app: App, interrupts: Interrupts, spec: JobSpec, began: float) -> tuple[Run, VastrunError | None]:
@@ -239,7 +232,7 @@ def _bill(report: ConformanceReport, path: str) -> str:
 
 
 def _cut(text: str, column: int) -> str:
-    width = _WIDTHS[column]
+    width = (20, 22, 24)[column]
     return text if len(text) <= width else text[: width - 1] + "…"
 
 
@@ -358,7 +351,20 @@ def settled(record: Record, provider: Provider, now: float) -> Record:
     if not charges:
         return record
     trials_usd = sum(one.usd for one in everything if one.instance_id in record.trials)
-    recorder.measured |= _charged(recorder, record)
+    # The ratio of charged to counted dollars, for GPUs and for disk.
+    charged_usd = {"gpu": 0.0, "disk": 0.0}
+    for row in charges_of(recorder):
+        items = row.get("items")
+        for item in items if isinstance(items, list) else ():
+            if isinstance(item, dict) and str(item.get("type")) in charged_usd:
+                charged_usd[item["type"]] += number_of(item.get("amount")) or 0.0
+    pairs = (
+        ("charge.gpu", charged_usd["gpu"], record.counted.gpu_usd),
+        ("charge.disk", charged_usd["disk"], record.counted.storage_usd),
+    )
+    recorder.measured |= {
+        name: _ratio(charged, counted, record) for name, charged, counted in pairs if counted > 0
+    }
     billed_usd = sum(charge.usd for charge in charges)
     if record.counted.usd > 0:
         recorder.measured["charge.total"] = _ratio(billed_usd, record.counted.usd, record)
@@ -378,21 +384,6 @@ def require_vast(provider: Provider) -> VastProvider:
     if not isinstance(provider, VastProvider):
         raise UsageError(f"no assumptions are checked for {provider.name}", hint="vastrun doctor --rent")
     return provider
-
-
-def _charged(recorder: ApiRecorder, record: Record) -> dict[str, Value]:
-    """Return the ratio of charged to counted dollars for GPUs and for disk."""
-    charged_usd = {"gpu": 0.0, "disk": 0.0}
-    for row in charges_of(recorder):
-        items = row.get("items")
-        for item in items if isinstance(items, list) else ():
-            if isinstance(item, dict) and str(item.get("type")) in charged_usd:
-                charged_usd[item["type"]] += number_of(item.get("amount")) or 0.0
-    pairs = (
-        ("charge.gpu", charged_usd["gpu"], record.counted.gpu_usd),
-        ("charge.disk", charged_usd["disk"], record.counted.storage_usd),
-    )
-    return {name: _ratio(charged, counted, record) for name, charged, counted in pairs if counted > 0}
 
 
 def _ratio(charged_usd: float, counted_usd: float, record: Record) -> float:

@@ -13,7 +13,7 @@ from vastrun.launcher.app import App
 from vastrun.launcher.cli.options import json_option, run_argument, signed_run
 from vastrun.launcher.cli.output import show
 from vastrun.launcher.commands.export import ExportedCheckpoint
-from vastrun.launcher.core import CollectResult, Driver, Instance, LeftOutFiles, PullResult, Run
+from vastrun.launcher.core import CollectResult, Driver, LeftOutFiles, PullResult, Run
 from vastrun.launcher.core.errors import HeldError, UsageError
 from vastrun.launcher.decisions.policy import DRIVER_TIMEOUT_S
 from vastrun.launcher.flow.machines import find_machines
@@ -133,7 +133,9 @@ def pull_path(run: Run, services: Services, path: str, *, folder: str) -> PullRe
     for node in (run, *services.ledger.runs(leader=run.id)):
         for machine in find_machines(node, services.provider)[:1]:
             target = replace(node, out_dir=folder + node.out_dir.removeprefix(run.out_dir))
-            got.append(_fetch(target, machine, services, path))
+            services.output_store.check(target)
+            with closing(services.provider.connect(machine)) as remote:
+                got.append(services.output_store.fetch(target, remote, path))
     if not got:
         raise UsageError(f"{run.id} no longer has a machine; its downloaded outputs are in {run.out_dir}")
     fetched = next((one for one in got if one.files or one.damaged), got[0])
@@ -149,12 +151,6 @@ def pull_path(run: Run, services: Services, path: str, *, folder: str) -> PullRe
         left_out=fetched.left_out,
         renamed={name: place for one in got for name, place in one.renamed.items()},
     )
-
-
-def _fetch(target: Run, machine: Instance, services: Services, path: str) -> PullResult:
-    services.output_store.check(target)
-    with closing(services.provider.connect(machine)) as remote:
-        return services.output_store.fetch(target, remote, path)
 
 
 def pull(run: Run, services: Services, *, folder: str) -> CollectResult:

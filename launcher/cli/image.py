@@ -66,8 +66,7 @@ def _build(app: App, variant: str, repository: str, base: str | None) -> str:
         version=__version__,
         revision=f"{commit or 'unknown'}{'-dirty' if dirty else ''}",
     )
-    screen = app.plain_screen()
-    return build(connect(), recipe, app.cache / "wheels", screen)
+    return build(connect(), recipe, app.cache / "wheels", app.plain_screen())
 
 
 @command.command("publish")
@@ -145,7 +144,9 @@ def images_text(lock: Lock, here: Sequence[LocalImage], note: str) -> str:
             image.name,
             short(image.digest, _DIGEST_CHARACTERS),
             "?" if image.size_mb is None else str(image.size_mb),
-            _needs(image),
+            "no GPU"
+            if image.cuda is None
+            else f"CUDA {image.driver_cuda:g}{'' if image.blackwell else ', no Blackwell'}",
         )
         for variant, image in lock.images.items()
     ]
@@ -164,9 +165,3 @@ def images_text(lock: Lock, here: Sequence[LocalImage], note: str) -> str:
         parts.append(table(("HERE", "IMAGE", "ID", "MB", "MADE"), built, right=(3,)))
     parts += [note] if note else []
     return "\n\n".join(parts)
-
-
-def _needs(image: LockedImage) -> str:
-    if image.cuda is None:
-        return "no GPU"
-    return f"CUDA {image.driver_cuda:g}{'' if image.blackwell else ', no Blackwell'}"

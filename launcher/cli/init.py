@@ -22,7 +22,6 @@ from vastrun.launcher.gate.text import one_line
 from vastrun.launcher.package_files import page
 
 _USUAL_PROGRAMS = ("train.py", "main.py", "run.py", "finetune.py")
-_SHELL_SUFFIXES = (".sh", ".bash", ".zsh", ".slurm", ".sbatch")
 _PACKAGES = ("pyproject.toml", "setup.py")
 """Files of a folder that pip installs."""
 _DEPENDENCIES = ("install_requires", "dependencies", "requirements")
@@ -140,7 +139,7 @@ def _program(folder: Path, path: str) -> UserProgram:
         script = PurePosixPath(relative).with_suffix(".py")
         hint = f"jupyter nbconvert --to script '{relative}', then: vastrun init '{script}'"
         raise UsageError(f"{shown}: is a notebook, which Python cannot run", hint=hint)
-    if relative.endswith(_SHELL_SUFFIXES):
+    if relative.endswith((".sh", ".bash", ".zsh", ".slurm", ".sbatch")):
         hint = f"name the Python program that it starts, or write `command: bash {relative}` in a job file"
         raise UsageError(f"{shown}: is a shell script", hint=hint)
     try:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import difflib
+import posixpath
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -19,15 +21,14 @@ from vastrun.launcher.commands.takeover import display_name
 from vastrun.launcher.config import read_job
 from vastrun.launcher.config.command import script_of
 from vastrun.launcher.config.program_imports import imports_of, parse_program
-from vastrun.launcher.config.tags import tag_faults
-from vastrun.launcher.core import Offer, Run
+from vastrun.launcher.core import NOTHING, Offer, Run
 from vastrun.launcher.core.errors import UsageError
 from vastrun.launcher.core.job import JobSpec
+from vastrun.launcher.core.labels import tag_faults
 from vastrun.launcher.gate.text import one_line
 from vastrun.launcher.ports import Provider
 
 _WANDB_NAMES = frozenset({"WANDB_API_KEY", "WANDB_MODE", "WANDB_DISABLED"})
-_CALLS = ("Trainer", "Fabric")
 _MAX_SHOWN = 60
 """Characters of a program that a warning shows."""
 _MAX_IGNORED = 3
@@ -48,7 +49,18 @@ def read_job_file(path: Path, sets: tuple[str, ...], by: str | None = None) -> J
 def job_of(run: Run, sets: tuple[str, ...], by: str | None) -> JobSpec:
     """Return the job of a run as it was before its first attempt, with the overrides applied.
 
-    Raises JobFileError; UsageError where another computer read it, whose folders and commands it names.
+    Raises JobFileError; UsageError as `first_attempt_of`.
+    """
+    first = read_job(first_attempt_of(run).spec_json)
+    source = jobs.source_of(first)
+    spec = _load(source.text, f"the job of {run.id}", source.folder, sets, by)
+    return replace(spec, job_file=first.job_file)
+
+
+def first_attempt_of(run: Run) -> Run:
+    """Return the oldest run of its chain.
+
+    Raises UsageError where another computer read its job, which names folders and commands of that one.
     """
     app: App = click.get_current_context().obj
     oldest = chain_of(app.driver_ledger(), run)[0]
@@ -57,10 +69,7 @@ def job_of(run: Run, sets: tuple[str, ...], by: str | None) -> JobSpec:
             f"the job of {run.id} was read on {display_name(oldest.home)}: its folders are there",
             hint=f"vastrun launch JOB.yaml --from {run.id}",
         )
-    first = read_job(oldest.spec_json)
-    source = jobs.source_of(first)
-    spec = _load(source.text, f"the job of {run.id}", source.folder, sets, by)
-    return replace(spec, job_file=first.job_file)
+    return oldest
 
 
 def _load(text: str, source: str, folder: Path, sets: tuple[str, ...], by: str | None) -> JobSpec:
@@ -107,16 +116,6 @@ def job_warnings(spec: JobSpec, offers: Sequence[Offer], *, free: bool, local: b
             "or env: {WANDB_MODE: offline} to record without one"
         )
     yield from _lightning_warnings(spec)
-    yield from _code_warnings(spec)
-    if spec.resources.gpus == 0 and not free and offers and offers[0].gpus:
-        yield (
-            f"resources.gpus is 0, but this provider rents machines with GPUs only: {offers[0].gpus} x "
-            f"{offers[0].gpu_name} will be paid for and not used"
-        )
-
-
-def _code_warnings(spec: JobSpec) -> Iterator[str]:
-    """Yield warnings about files of the code folder that are not uploaded, or not what they seem."""
     from vastrun.launcher.bundle.checkout import worktree  # slow to import: all that packs
     from vastrun.launcher.bundle.credentials import is_lfs_pointer
     from vastrun.launcher.bundle.ignored_data import ignored_data
@@ -129,6 +128,12 @@ def _code_warnings(spec: JobSpec) -> Iterator[str]:
             known = {Path(text).expanduser().resolve() for text in named}
             withheld = [name for name in tree.withheld if (tree.root / name).resolve() not in known]
             pointers = [file.name for file in tree.files if is_lfs_pointer(file)]
+            for name in _named_programs(spec):
+                tail = f"/{posixpath.normpath(name)}"  # a script may change its folder first
+                if not spec.setup and "$" not in name and not any(f"/{p}".endswith(tail) for p in tree.paths):
+                    near = difflib.get_close_matches(name, tree.paths, n=1)
+                    hint = f"; did you mean {near[0]}?" if near else ""
+                    yield f"command: {name} is not among the files that are uploaded{hint}"
     ignored = "ignored by git, so not uploaded, and the code names {them}; "
     ignored += "if the program reads {them}, add {them} to code.include"
     secret = "not uploaded, since {they} hold{s} credentials; hand them to the program with secrets, "
@@ -136,10 +141,26 @@ def _code_warnings(spec: JobSpec) -> Iterator[str]:
     unfetched = "git LFS has not fetched {them}: type git lfs pull"
     for paths, text in ((ignored_data(spec), ignored), (withheld, secret), (pointers, unfetched)):
         if paths:
-            more = f" and {len(paths) - _MAX_IGNORED} more" if len(paths) > _MAX_IGNORED else ""
             words = ("it", "it", "s") if len(paths) == 1 else ("them", "they", "")
             told = text.format(**dict(zip(("them", "they", "s"), words, strict=True)))
-            yield f"{', '.join(map(one_line, paths[:_MAX_IGNORED]))}{more}: {told}"
+            yield f"{listed_files(paths)}: {told}"
+    if spec.resources.gpus == 0 and not free and offers and offers[0].gpus:
+        yield (
+            f"resources.gpus is 0, but this provider rents machines with GPUs only: {offers[0].gpus} x "
+            f"{offers[0].gpu_name} will be paid for and not used"
+        )
+
+
+def listed_files(paths: Sequence[str]) -> str:
+    """Return the first names, and how many more there are."""
+    more = f" and {len(paths) - _MAX_IGNORED} more" if len(paths) > _MAX_IGNORED else ""
+    return f"{', '.join(map(one_line, paths[:_MAX_IGNORED]))}{more}"
+
+
+def note_changed_code(app: App, subject: str, spec_json: str) -> None:
+    """Tell the user once that what runs is not what is in the folder now."""
+    if changed := app.packer(NOTHING).changed_code(read_job(spec_json)):
+        note(f"{subject} runs the code as it was submitted; changed since: {listed_files(changed)}")
 
 
 def _script(spec: JobSpec) -> str:
@@ -174,13 +195,19 @@ def _imports_wandb(spec: JobSpec) -> str | None:
     return next((name for name, tree in _programs(spec) if imports_of(tree).uses("wandb")), None)
 
 
+def _named_programs(spec: JobSpec) -> list[str]:
+    """Return the Python programs that the command names by a path in the code folder."""
+    names = re.findall(r"(?<![^\s;&|'\"])[^\s;&|'\"]+\.py\b", _script(spec))
+    return [name for name in names if not name.startswith(("/", "~", "-"))]
+
+
 def _programs(spec: JobSpec) -> Iterator[tuple[str, ast.Module]]:
     """Yield the Python programs that the command names, where they can be read."""
     if spec.command is None or spec.code is None:
         return
-    for found in re.finditer(r"(?<![^\s;&|'\"])[^\s;&|'\"]+\.py\b", _script(spec)):
+    for name in _named_programs(spec):
         with suppress(UsageError):
-            yield found[0], parse_program(Path(spec.code.path).expanduser() / found[0])
+            yield name, parse_program(Path(spec.code.path).expanduser() / name)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -201,7 +228,7 @@ def lightning_devices(tree: ast.Module) -> LightningDevices | None:
         return None
     for node in ast.walk(tree):
         match node:
-            case ast.Call(func=ast.Name(id=name) | ast.Attribute(attr=name)) if name in _CALLS:
+            case ast.Call(func=ast.Name(id=name) | ast.Attribute(attr=name)) if name in ("Trainer", "Fabric"):
                 if found := _devices(node):
                     return found
     return None

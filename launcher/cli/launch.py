@@ -6,16 +6,25 @@ Signals become requests, the verdict becomes the exit code.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import click
+from click.core import ParameterSource
 
 from vastrun.contract.scores import score_lines
 from vastrun.launcher.api.jobs import check_upload
 from vastrun.launcher.api.runs import start_run
 from vastrun.launcher.app import App
 from vastrun.launcher.cli.background import hand_over_run
-from vastrun.launcher.cli.job_files import job_of, print_warnings, read_job_file, resolve_auto, with_tags
+from vastrun.launcher.cli.job_files import (
+    first_attempt_of,
+    job_of,
+    print_warnings,
+    read_job_file,
+    resolve_auto,
+    with_tags,
+)
 from vastrun.launcher.cli.options import (
     by_option,
     confirm,
@@ -29,18 +38,16 @@ from vastrun.launcher.cli.options import (
 )
 from vastrun.launcher.cli.output import note, say, set_error_run, show, width
 from vastrun.launcher.commands.attempts import Attempts
-from vastrun.launcher.commands.chains import chain_of
+from vastrun.launcher.commands.chains import lineage_of
 from vastrun.launcher.commands.plan import LaunchPlan, plan_of
 from vastrun.launcher.commands.queries import Explanation, RunRow, explain, row_of
-from vastrun.launcher.config import program_of
+from vastrun.launcher.config import program_of, read_job
 from vastrun.launcher.core import NOTHING, Phase, Run, UserRequest
 from vastrun.launcher.core.job import JobSpec
 from vastrun.launcher.core.verdict import EXIT_TIMED_OUT
-from vastrun.launcher.decisions.advice import advice_for
 from vastrun.launcher.decisions.estimates import offer_text
 from vastrun.launcher.ledger.run_ids import find_run
 from vastrun.launcher.run_services import attempts_for, settle_bills
-from vastrun.launcher.ui.interrupts import Interrupts
 from vastrun.launcher.ui.render.amounts import duration, moment, usd, usd_sum
 from vastrun.launcher.ui.render.plan import PlanDocument, plan_text
 from vastrun.launcher.ui.render.runs import RunEndDocument
@@ -78,20 +85,16 @@ def drive_to_end(
     show_end(app, run, as_json=as_json)
     if notice:
         say(f"\n{notice}", err=True)
-    return _exit_code(run, interrupts)
+    if interrupts.timed_out and run.phase is not Phase.ENDED:
+        return EXIT_TIMED_OUT
+    return run.exit_code(interrupted=interrupts.interrupted)
 
 
 def show_end(app: App, run: Run, *, as_json: bool) -> None:
     """Print the summary of an ended run, or the state of a run that continues without this launcher."""
     now, ledger = app.now(), app.ledger()
-    found, attempts = explain(ledger, run, now), [row_of(ledger, one, now) for one in chain_of(ledger, run)]
+    found, attempts = explain(ledger, run, now), [row_of(ledger, one, now) for one in lineage_of(ledger, run)]
     show(RunEndDocument.of(found, attempts), summary(found, attempts, now), as_json=as_json)
-
-
-def _exit_code(run: Run, interrupts: Interrupts) -> int:
-    if interrupts.timed_out and run.phase is not Phase.ENDED:
-        return EXIT_TIMED_OUT
-    return run.exit_code(interrupted=interrupts.interrupted)
 
 
 @click.command("launch")
@@ -104,12 +107,10 @@ def _exit_code(run: Run, interrupts: Interrupts) -> int:
     "--out", metavar="DIR", type=click.Path(path_type=Path), help="Folder for the outputs [runs/RUN]."
 )
 @click.option(
-    "--from",
-    "from_name",
-    metavar="RUN",
-    help="Continue from this run's checkpoint; JOB.yaml may be omitted.",
+    "--from", "from_name", metavar="RUN", help="Continue from this run's checkpoint; JOB.yaml may be omitted."
 )
 @click.option("--from-url", metavar="URL", help="Continue from the checkpoints pushed to this URL.")
+@click.option("--again", metavar="RUN", help="Repeat this run: the same code, values and image.")
 @click.option(
     "-d", "--detach", is_flag=True, help="Detach once training starts. The lease still bounds the run."
 )
@@ -128,6 +129,7 @@ def command(
     out: Path | None,
     from_name: str | None,
     from_url: str | None,
+    again: str | None,
     detach: bool,
     dry_run: bool,
     yes: bool,
@@ -144,9 +146,20 @@ def command(
             raise click.UsageError("--from and --from-url exclude each other")
         sets = (*sets, f"checkpoints.start_from={from_url}")
     ledger = app.ledger()  # opened first: an unwritable ledger must fail before an offer is chosen
-    parent = app.driver_ledger().get(find_run(ledger, from_name).id) if from_name else None
-    spec = with_tags(_job(job_file, parent, sets, by), tags)
-    check_upload(app.packer(NOTHING), spec, job_file and job_file.resolve().parent, note)
+    if again is not None:
+        if job_file or from_name or sets or by:
+            raise click.UsageError(
+                "--again repeats a run as it was: without a job file, --set, --by and --from"
+            )
+        former = first_attempt_of(app.driver_ledger().get(find_run(ledger, again).id))
+        parent = None if former.parent is None else app.driver_ledger().get(former.parent)
+        spec = with_tags(_repeated(former), tags)
+        if ctx.get_parameter_source("provider") is ParameterSource.DEFAULT:
+            provider = former.provider
+    else:
+        parent = app.driver_ledger().get(find_run(ledger, from_name).id) if from_name else None
+        spec = with_tags(_job(job_file, parent, sets, by), tags)
+        check_upload(app.packer(NOTHING), spec, job_file and job_file.resolve().parent, note)
     market = app.provider(provider)
     spec = resolve_auto(app, spec)
     if program_of(spec).own_model:
@@ -175,6 +188,20 @@ def _job(job_file: Path | None, parent: Run | None, sets: tuple[str, ...], by: s
         raise click.MissingParameter(param_type="argument", param_hint="'JOB.yaml'")
     say(f"using the job of {parent.id}: {parent.job}", err=True)
     return job_of(parent, sets, by)
+
+
+def _repeated(run: Run) -> JobSpec:
+    """Return the job of a run with its code, values and image, and say what may differ."""
+    spec = read_job(run.spec_json)
+    differs = ["the machine and its driver"]
+    differs += ["what setup: installs"] if spec.setup else []
+    differs += ["data without a sha256"] if any(file.sha256 is None for file in spec.data) else []
+    differs += ["limits.deadline, which is left out"] if spec.limits.deadline else []
+    differs += ["the code, which was not kept then"] if spec.code and spec.code_digest is None else []
+    differs += ["the image, which is not known by its digest"] if run.image and "@" not in run.image else []
+    say(f"repeating {run.id}: the job of {run.job}; may differ: {', '.join(differs)}", err=True)
+    limits = replace(spec.limits, deadline=None)
+    return replace(spec, image=run.image or spec.image, limits=limits, slot_on=None)
 
 
 def _confirm_cost(plan: LaunchPlan, *, free: bool, yes: bool) -> None:
@@ -216,12 +243,7 @@ def summary(found: Explanation, attempts: Sequence[RunRow], now: float) -> str:
             ("lease", f"ends the machine at {moment(ends_at)}" if ends_at else ""),
             ("outputs", run.out_dir),
             ("report", f"vastrun report {run.id} --open" if run.phase is Phase.ENDED else ""),
-            (
-                "next",
-                ""
-                if run.cause is None and run.phase is Phase.ENDED
-                else advice_for(run, checkpoint=found.checkpoint, not_shipped=found.not_shipped),
-            ),
+            ("next", "" if run.cause is None and run.phase is Phase.ENDED else found.advice),
         ]
     )
 

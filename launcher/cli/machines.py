@@ -88,10 +88,6 @@ def reap_command(
     ctx.exit(code)
 
 
-def _warn(text: str) -> None:
-    say(f"warning: {text}", err=True)
-
-
 def _reap(
     app: App, provider: str, *, yes: bool, dry_run: bool, from_ledger: str | None, as_json: bool
 ) -> int:
@@ -99,7 +95,7 @@ def _reap(
     market = app.provider(provider)
     leases = _left_to_leases(app, market.name)
     try:
-        found = orphans(app.ledger(), market, app.now(), warn=_warn)
+        found = orphans(app.ledger(), market, app.now(), warn=lambda text: say(f"warning: {text}", err=True))
     except (AuthError, ProviderError):
         for row in leases:
             say(left_text(row, app.now()), err=True)
@@ -243,7 +239,9 @@ def hosts_table(records: Sequence[HostRecord], now: float, width: int | None = N
             str(record.runs),
             str(record.failures),
             f"{record.score:.2f}",
-            _last_failure(record, now),
+            "-"
+            if record.last_failure_at is None
+            else f"{record.last_cause}, {duration(now - record.last_failure_at)}",
             record.avoided or "no",
             record.description,
         )
@@ -254,12 +252,6 @@ def hosts_table(records: Sequence[HostRecord], now: float, width: int | None = N
     also += [f"every machine of account {account}" for account in sorted(avoid.accounts)]
     lines = [table(_HEADER, cells, right=(1, 2, 3), cut=(6, 0, 4), width=width)]
     return "\n".join(lines + [f"avoided: {one}" for one in also])
-
-
-def _last_failure(record: HostRecord, now: float) -> str:
-    if record.last_failure_at is None:
-        return "-"
-    return f"{record.last_cause}, {duration(now - record.last_failure_at)}"
 
 
 @click.command("hold")

@@ -12,9 +12,9 @@ import click
 from vastrun.launcher.app import DEFAULT_PROVIDER, App
 from vastrun.launcher.cli.output import say, set_error_run
 from vastrun.launcher.commands.settings import require_valid
-from vastrun.launcher.config.tags import tag_fault
 from vastrun.launcher.core import Run
 from vastrun.launcher.core.errors import UsageError, VastrunError
+from vastrun.launcher.core.labels import tag_fault
 from vastrun.launcher.core.settings import LoadedSettings, Settings
 from vastrun.launcher.core.verdict import EXIT_DECLINED
 from vastrun.launcher.ledger.run_ids import LAST, find_run
@@ -139,12 +139,9 @@ def confirm(question: str, *, yes: bool) -> None:
         ctx.exit(EXIT_DECLINED)
 
 
-_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
-
-
 def seconds(value: str) -> float:
     """Parse a duration as seconds: `90`, `90s`, `10m`, `2h`, `1d`."""
     match = re.fullmatch(r"(\d+(?:\.\d+)?)([smhd]?)", value)
     if match is None:
         raise click.BadParameter(f"expected a duration like 90s, 10m or 2h, got {value!r}")
-    return float(match[1]) * _SECONDS[match[2] or "s"]
+    return float(match[1]) * {"s": 1, "m": 60, "h": 3600, "d": 86400}[match[2] or "s"]

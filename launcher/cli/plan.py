@@ -28,7 +28,7 @@ from vastrun.launcher.core.job import JobSpec
 from vastrun.launcher.core.market import Basis
 from vastrun.launcher.decisions.estimates import expected_usd, finishing_usd
 from vastrun.launcher.decisions.market_report import MarketReport, Quote
-from vastrun.launcher.decisions.policy import within_deadline, worst_case_usd
+from vastrun.launcher.decisions.policy import all_attempts_usd, within_deadline, worst_case_usd
 from vastrun.launcher.ports import Provider
 from vastrun.launcher.ui.render.amounts import usd
 from vastrun.launcher.ui.render.plan import MarketReportDocument, PlanDocument, plan_text
@@ -100,13 +100,6 @@ def _estimate(app: App, spec: JobSpec, market: Provider) -> WorkloadEstimate:
 
 def market_report_text(market_report: MarketReport, spec: JobSpec) -> str:
     """Write the funnel, the ranking with its terms, and the terms of the best offer."""
-    parts = [_funnel(market_report)]
-    if market_report.quotes:
-        parts += [_ranking(market_report.quotes), _best(market_report.quotes[0], spec)]
-    return "\n\n".join(parts)
-
-
-def _funnel(market_report: MarketReport) -> str:
     more = "the cheapest ones; more may exist" if market_report.truncated else ""
     rows = [(str(market_report.offers), "offers on the market", more)]
     rows += [
@@ -131,7 +124,19 @@ def _funnel(market_report: MarketReport) -> str:
     if strictest is not None:
         share = f"{strictest.removed} of {market_report.offers} offers"
         lines += f"\n{share} fail {strictest.name}, more than any other limit"
-    return f"{lines}\nrelax {' or '.join(gains)}" if gains else lines
+    parts = [f"{lines}\nrelax {' or '.join(gains)}" if gains else lines]
+    if market_report.quotes:
+        quote = market_report.quotes[0]
+        cells = [(term.name, usd(term.usd), term.text) for term in quote.terms]
+        sums = [
+            ("to finish", usd(finishing_usd(spec, quote.offer)), "all of the job; offers are sorted by it"),
+            ("expected", usd(expected_usd(spec, quote.offer)), "the same, but not above the maximum"),
+            ("at most", usd(worst_case_usd(spec, quote.offer)), "by the limits of the job"),
+            ("with retries", usd(all_attempts_usd(spec, quote.offer)), "the most that all attempts may cost"),
+        ]
+        shown = table(("THE BEST", "COST", "FOR"), [*cells, *sums], right=(1,))
+        parts += [_ranking(market_report.quotes), (f"{shown}\n{quote.instead}" if quote.instead else shown)]
+    return "\n\n".join(parts)
 
 
 def _ranking(quotes: Sequence[Quote]) -> str:
@@ -154,14 +159,3 @@ def _ranking(quotes: Sequence[Quote]) -> str:
     more = f"\n{len(quotes) - _MAX_QUOTES} more" if len(quotes) > _MAX_QUOTES else ""
     legend = f"\nBY: the speed is {', '.join(known)}" if known else ""
     return table(header, cells, right=range(len(names) + 2)) + more + legend
-
-
-def _best(quote: Quote, spec: JobSpec) -> str:
-    cells = [(term.name, usd(term.usd), term.text) for term in quote.terms]
-    sums = [
-        ("to finish", usd(finishing_usd(spec, quote.offer)), "all of the job; offers are sorted by it"),
-        ("expected", usd(expected_usd(spec, quote.offer)), "the same, but not above the maximum"),
-        ("at most", usd(worst_case_usd(spec, quote.offer)), "by the limits of the job"),
-    ]
-    shown = table(("THE BEST", "COST", "FOR"), [*cells, *sums], right=(1,))
-    return f"{shown}\n{quote.instead}" if quote.instead else shown

@@ -51,12 +51,10 @@ from vastrun.launcher.ui.render.table import facts, table
 from vastrun.launcher.ui.render.verdict import proof_lines
 
 _HERE = "local"
-_ON_THE_CPU = "--set 'resources={gpus: 0}' --set ranks=1"
-_OF_PROGRAM = (OWN, "checkpoints")
 _STARTS = (TRAIN, RESUME)
 _ADVICE: Mapping[Answer, str] = {
-    "anew": "let the program load its newest file when it starts; or let it take the path of one, with "
-    "command: ... {{resume:--resume}} and checkpoints: {pattern}",
+    "started_over": "let the program load its newest file when it starts; or let it take the path of one, "
+    "with command: ... {{resume:--resume}} and checkpoints: {pattern}",
     "no_snapshot": "let the program save earlier for the rehearsal, with --set; or run it to its end, with "
     "vastrun rehearse {job} unpack train report",
 }
@@ -170,7 +168,7 @@ def command(
     )
     show(shown, rehearsal_text(shown, listing), as_json=as_json)
     if performed[-1].step == "check-gpu" and performed[-1].exit_code and spec.resources.gpus:
-        say(f"try:   vastrun rehearse {job_file} {_ON_THE_CPU}", err=True)
+        say(f"try:   vastrun rehearse {job_file} --set 'resources={{gpus: 0}}' --set ranks=1", err=True)
     ctx.exit(_exit_code(performed))
 
 
@@ -258,7 +256,7 @@ def _write(
     `listing`: the files of a program that ran to its end. Raises UsageError.
     """
     from vastrun.launcher.config.job_loader import load_job  # slow to import: pydantic, yaml
-    from vastrun.launcher.config.job_text import with_keys
+    from vastrun.launcher.config.source import with_keys
 
     keys: dict[str, str | list[str]] = {}
     if resumed is not None and resumed.checkpoints and spec.checkpoints.files is None:
@@ -362,6 +360,6 @@ def _resume_text(resumed: Resumption) -> str:
 
 def _downloads(listing: Listing) -> str:
     """Write the number and size of the program's files that would be downloaded."""
-    files = [file for file in listing.files if name_of(file.path).parts[0] in _OF_PROGRAM]
+    files = [file for file in listing.files if name_of(file.path).parts[0] in (OWN, "checkpoints")]
     count = "1 file" if len(files) == 1 else f"{len(files)} files"
     return f"{count} of the program, {bytes_text(sum(file.size for file in files))}"

@@ -28,10 +28,6 @@ from vastrun.launcher.ui.render.why import BatchExplanation, batch_why_text, exp
 from vastrun.launcher.ui.report.batch_page import batch_page_file
 from vastrun.launcher.ui.report.run_page import run_page
 
-_MAX_ONE_SIDED = 6
-"""Maximum lines about values that only one run has, such as trainer settings; more are summed up."""
-_UNITS = {"usd": "${:.3f}", "usd_per_hour": "${:.3f}"}
-
 
 class ReportFile(Document):
     """The page that was written."""
@@ -59,7 +55,16 @@ def report_command(app: App, name: str, opens: bool, output: Path | None, as_jso
     writes its report when it ends.
     """
     run = _run_named(app, name)
-    file, text = _of_batch(app, name, output) if run is None else _of_run(app, run, output)
+    if run is None:
+        report = batch_report_of(app.ledger(), name, app.now())
+        if output is None:
+            app.driver_ledger().batches.get(name)  # else a stranger's row would say where to write
+        file = _place(report.batch.folder, name, output)
+        text = batch_page_file(report, file.resolve().parent)
+    else:
+        if output is None:
+            app.driver_ledger().get(run.id)
+        file, text = _place(run.out_dir, run.id, output), run_page(report_of(app.ledger(), run, app.now()))
     content = text.encode(errors="replace")
     with disk_errors(file.parent):
         need_space(file.parent, len(content))
@@ -87,20 +92,6 @@ def _run_named(app: App, name: str) -> Run | None:
         raise NoSuchRunError(f"{error}, and no batch either", hint="vastrun batch status") from error
     set_error_run(run)
     return run
-
-
-def _of_run(app: App, run: Run, output: Path | None) -> tuple[Path, str]:
-    if output is None:
-        app.driver_ledger().get(run.id)  # else a stranger's row would say where to write
-    return _place(run.out_dir, run.id, output), run_page(report_of(app.ledger(), run, app.now()))
-
-
-def _of_batch(app: App, name: str, output: Path | None) -> tuple[Path, str]:
-    report = batch_report_of(app.ledger(), name, app.now())
-    if output is None:
-        app.driver_ledger().batches.get(name)
-    file = _place(report.batch.folder, name, output)
-    return file, batch_page_file(report, file.resolve().parent)
 
 
 def _place(folder: str, name: str, output: Path | None) -> Path:
@@ -163,7 +154,7 @@ def _summed_up(found: Sequence[Difference]) -> list[Difference]:
 
 def _one_line_of(group: Sequence[Difference]) -> Sequence[Difference]:
     first = group[0]
-    if (first.one is not None and first.other is not None) or len(group) <= _MAX_ONE_SIDED:
+    if (first.one is not None and first.other is not None) or len(group) <= 6:
         return group
     key = first.key.partition(".")[0] if first.section == "job" else f"all {first.section}"
     count = f"{len(group)} values"
@@ -175,7 +166,7 @@ def _shown(key: str, value: Value) -> str:
     if value is None:
         return "-"
     if isinstance(value, float):
-        return _UNITS.get(key, "{:.4g}").format(value)
+        return {"usd": "${:.3f}", "usd_per_hour": "${:.3f}"}.get(key, "{:.4g}").format(value)
     return short(one_line(str(value)), 60)
 
 

@@ -9,11 +9,12 @@ import click
 from vastrun.launcher.api.runs import request_end
 from vastrun.launcher.app import App
 from vastrun.launcher.cli.background import check_unused, hand_over_run
+from vastrun.launcher.cli.job_files import note_changed_code
 from vastrun.launcher.cli.launch import drive_to_end, show_end
 from vastrun.launcher.cli.options import json_option, plain_option, run_argument, seconds, the_run
 from vastrun.launcher.cli.output import say
 from vastrun.launcher.commands.attempts import Attempts
-from vastrun.launcher.core import Run, UserRequest
+from vastrun.launcher.core import Phase, Run, UserRequest
 from vastrun.launcher.core.verdict import EXIT_TEARDOWN_NOT_CONFIRMED
 
 
@@ -26,6 +27,8 @@ def attach_command(ctx: click.Context, run_name: str, as_json: bool) -> None:
     """Follow RUN to its end, and drive it if no launcher does. Ctrl-C asks to stop, detach or continue."""
     app: App = ctx.obj
     run = the_run(app, run_name)
+    if run.phase is not Phase.ENDED:
+        note_changed_code(app, run.id, run.spec_json)
     code = drive_to_end(
         app, lambda a: a.drive_or_follow(run), began=run.created_at, as_json=as_json, views=True
     )
@@ -101,6 +104,7 @@ def resume_command(ctx: click.Context, run_name: str, out: Path | None, detach: 
     """
     app: App = ctx.obj
     run = the_run(app, run_name)
+    note_changed_code(app, run.id, run.spec_json)
     if detach:
         if out is not None:
             raise click.UsageError("--out and --detach exclude each other")

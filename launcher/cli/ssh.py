@@ -44,7 +44,8 @@ def ssh_command(ctx: click.Context, run_name: str, words: tuple[str, ...]) -> No
     """
     app: App = ctx.obj
     run = signed_run(app, run_name)
-    program = terminal_of(run, app.provider(run.provider), " ".join(words) or None)
+    with _remote(run, app.provider(run.provider)) as remote:
+        program = remote.terminal(" ".join(words) or None)
     ctx.exit(run_program(program))
 
 
@@ -66,7 +67,8 @@ def forward_command(ctx: click.Context, run_name: str, port: int, local_port: in
     app: App = ctx.obj
     run = signed_run(app, run_name)
     here = local_port or port
-    program = tunnel_to(run, app.provider(run.provider), port, here)
+    with _remote(run, app.provider(run.provider)) as remote:
+        program = remote.tunnel(port, here)
     if program is None:
         say(f"http://127.0.0.1:{port} is already on this computer: {run.id} runs here", err=True)
         return
@@ -96,7 +98,10 @@ def ssh_config_command(app: App, run_name: str, node: int, name: str | None, wri
     With --write the block is a file in ~/.ssh/vastrun.d, which one line at the top of ~/.ssh/config includes.
     """
     run = node_row(signed_run(app, run_name), app.driver_ledger(), node)
-    access, identity = ssh_access_to(run, app.provider(run.provider))
+    with _connection(run, app.provider(run.provider)) as remote:
+        if not isinstance(remote, AllowsSsh):
+            raise _no_server_error(run, remote)
+        access, identity = remote.ssh_access(), remote.identity if isinstance(remote, ChecksIdentity) else ""
     host = name or f"{LABEL_PREFIX}{run.id}"
     comments = (f"Run {run.id}, folder {access.folder}", identity or "the host key was checked")
     block = host_block(host, access, comments)
@@ -123,18 +128,6 @@ def _write(ledger: Ledger, config: UserSshConfig, run: Run, host: str, access: S
     say(f"files:    rsync -a {shlex.quote(outputs)} outputs/", err=True)
 
 
-def terminal_of(run: Run, provider: Provider, command: str | None) -> LocalProgram:
-    """Return what opens a shell on the run's machine. Raises UsageError when it has none; ProviderError."""
-    with _remote(run, provider) as remote:
-        return remote.terminal(command)
-
-
-def tunnel_to(run: Run, provider: Provider, port: int, local_port: int) -> LocalProgram | None:
-    """Return what leads to a port of the run's machine; None where it is this computer's. Raises as above."""
-    with _remote(run, provider) as remote:
-        return remote.tunnel(port, local_port)
-
-
 def node_row(run: Run, ledger: Ledger, node: int) -> Run:
     """Return the row of the newest machine of that node. Raises UsageError when the run has no such node."""
     rows = [run, *ledger.runs(leader=run.id)]
@@ -144,18 +137,6 @@ def node_row(run: Run, ledger: Ledger, node: int) -> Run:
         has = f"nodes 0 to {last}" if last else "one node, 0"
         raise UsageError(f"--node {node}: {run.id} has {has}", hint=f"vastrun status {run.id}")
     return found[-1]
-
-
-def ssh_access_to(run: Run, provider: Provider) -> tuple[SshAccess, str]:
-    """Return how the user's own programs log in to the run's machine, and how it was identified.
-
-    Raises UsageError when the machine has no SSH server; ProviderError.
-    """
-    with _connection(run, provider) as remote:
-        if not isinstance(remote, AllowsSsh):
-            raise _no_server_error(run, remote)
-        access = remote.ssh_access()
-        return access, remote.identity if isinstance(remote, ChecksIdentity) else ""
 
 
 def _no_server_error(run: Run, remote: Remote) -> UsageError:

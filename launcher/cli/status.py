@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Sequence
 from contextlib import suppress
 
 import click
@@ -18,8 +17,6 @@ from vastrun.launcher.core.errors import VastrunError
 from vastrun.launcher.run_services import services_for
 from vastrun.launcher.ui.render.runs import RunDetails, RunDocument, Runs, run_text, runs_table
 
-_MAX_ENDED = 20
-"""Ended runs that are listed without --all."""
 _MAX_QUERIES, _QUERY_TIMEOUT_S = 16, 5.0
 """Machines of detached runs that a list queries, and the seconds that it waits for them."""
 
@@ -41,39 +38,31 @@ def command(app: App, run_name: str | None, every: bool, as_json: bool) -> None:
         raise click.UsageError("--all and RUN exclude each other")
     now = app.now()
     if run_name is None:
-        rows, more = _rows(app, now, every=every)
-        rows = _with_downloads(app, rows, now)
+        ledger = app.ledger()
+        rows = all_rows(ledger, now) if every else newest_rows(ledger, now, 20)  # ended ones
+        more = 0 if every else max(0, ledger.count() - len(rows))
+        found: dict[str, RunRow] = {}
+
+        def query(row: RunRow) -> None:
+            with suppress(VastrunError):
+                services = services_for(app, row.run.provider, row.run.created_at)
+                found[row.run.id] = with_download(row, look_at(services, row.run), now)
+
+        left = [row for row in rows if row.run.phase is Phase.TRAIN and row.driver is None]
+        threads = [threading.Thread(target=query, args=(row,), daemon=True) for row in left[:_MAX_QUERIES]]
+        for thread in threads:
+            thread.start()
+        until = time.monotonic() + _QUERY_TIMEOUT_S
+        for thread in threads:
+            thread.join(max(0.0, until - time.monotonic()))
+        rows = [found.get(row.run.id, row) for row in rows]
         text = runs_table(rows, now, width(), users=every, more=more)
         show(Runs(runs=list(map(RunDocument.of, rows)), more=more), text, as_json=as_json)
         return
     run = the_run(app, run_name)
+    if run.phase is not Phase.ENDED:
+        from vastrun.launcher.cli.job_files import note_changed_code  # slow to import: all that packs
+
+        note_changed_code(app, run.id, run.spec_json)
     detail = detail_of(services_for(app, run.provider, run.created_at), run, now)
     show(RunDetails.of(detail), run_text(detail, now, width()), as_json=as_json)
-
-
-def _rows(app: App, now: float, *, every: bool) -> tuple[list[RunRow], int]:
-    """Return the rows to list, and the number of runs left out."""
-    ledger = app.ledger()
-    if every:
-        return all_rows(ledger, now), 0
-    rows = newest_rows(ledger, now, _MAX_ENDED)
-    return rows, max(0, ledger.count() - len(rows))
-
-
-def _with_downloads(app: App, rows: Sequence[RunRow], now: float) -> list[RunRow]:
-    """Query the machines of detached runs in parallel; return the rows, updated if one answered in time."""
-    found: dict[str, RunRow] = {}
-
-    def query(row: RunRow) -> None:
-        with suppress(VastrunError):
-            services = services_for(app, row.run.provider, row.run.created_at)
-            found[row.run.id] = with_download(row, look_at(services, row.run), now)
-
-    left = [row for row in rows if row.run.phase is Phase.TRAIN and row.driver is None]
-    threads = [threading.Thread(target=query, args=(row,), daemon=True) for row in left[:_MAX_QUERIES]]
-    for thread in threads:
-        thread.start()
-    until = time.monotonic() + _QUERY_TIMEOUT_S
-    for thread in threads:
-        thread.join(max(0.0, until - time.monotonic()))
-    return [found.get(row.run.id, row) for row in rows]

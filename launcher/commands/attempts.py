@@ -9,7 +9,9 @@ from typing import Any
 
 from vastrun.launcher.commands.chains import (
     chain_of,
-    checkpoints_here,
+    continuation_of,
+    formers_of,
+    has_checkpoint,
     has_open_nodes,
     max_spent_on,
     next_attempt,
@@ -43,10 +45,11 @@ from vastrun.launcher.core.errors import (
     VastrunError,
 )
 from vastrun.launcher.core.job import JobSpec
+from vastrun.launcher.decisions.comparison import job_differences
 from vastrun.launcher.decisions.policy import DRIVER_TIMEOUT_S
 from vastrun.launcher.flow.drive import create_run, drive
 from vastrun.launcher.flow.services import Services
-from vastrun.launcher.ports import RunThreads
+from vastrun.launcher.ports import Ledger, RunThreads
 
 
 def _not_recorded(_: Run, services: Services) -> AbstractContextManager[Services]:
@@ -99,11 +102,15 @@ class Attempts:
         a budget has no room for it; ConfigFileError.
         """
         here = self.services_for(provider, NOTHING).computer
-        if parent is not None and checkpoints_here(parent, here) is None:
-            url = pushed_url(parent)
-            if url is None:
-                raise no_checkpoint_error(parent)
-            spec = replace(spec, checkpoints=replace(spec.checkpoints, start_from=url))
+        if parent is not None:
+            ledger = self.services_for(provider, NOTHING).ledger
+            _check_not_continued(ledger, parent, spec)
+            if not has_checkpoint(ledger, parent, here):
+                formers = (parent, *formers_of(ledger, parent))
+                urls = [url for one in formers if (url := pushed_url(one))]
+                if not urls:
+                    raise no_checkpoint_error(parent)
+                spec = replace(spec, checkpoints=replace(spec.checkpoints, start_from=urls[0]))
         program = program_of(spec)
         if program.needs_checkpoint and parent is None and spec.checkpoints.start_from is None:
             raise UsageError(
@@ -134,7 +141,7 @@ class Attempts:
             return self.drive_to_end(run)
         owed = self._try_again(run, out_dir)
         if owed is None:
-            raise nothing_to_resume_error(run)
+            raise nothing_to_resume_error(ledger, run)
         return self.drive_to_end(owed)
 
     def _move(self, run: Run, out_dir: str) -> Run:
@@ -261,6 +268,8 @@ class Attempts:
 
     def _begin(self, spec: JobSpec, *, provider: str, **new: Any) -> Run:
         services = self.services_for(provider, NOTHING)
+        if new["home"] in (None, services.computer):
+            spec = services.packer.keep_code(spec)
         # A launcher of a team may lack a secret that another one has.
         return create_run(spec, dump_job(spec), services, check=services.packer.secrets, **new)
 
@@ -285,6 +294,20 @@ class Attempts:
                 ended = drive_nodes(run, spec, services_of, self.workers)
         self.in_background(lambda: _describe(ended, services))
         return ended
+
+
+def _check_not_continued(ledger: Ledger, parent: Run, spec: JobSpec) -> None:
+    """Raise UsageError when an open run does the same work already."""
+    later = continuation_of(ledger, parent)
+    if later is None or later.phase is Phase.ENDED:
+        return
+    its = read_job(later.spec_json)
+    its = replace(its, limits=spec.limits, checkpoints=spec.checkpoints, code_digest=spec.code_digest)
+    if not job_differences(spec, its):
+        raise UsageError(
+            f"{later.id} is continuing {parent.id} already, with the same job",
+            hint=f"vastrun attach {later.id}, or first: vastrun stop {later.id}",
+        )
 
 
 def _describe(run: Run, services: Services) -> None:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from vastrun.launcher.config import read_job
-from vastrun.launcher.config.program_kinds import program_spec
 from vastrun.launcher.core import Cause, Origin, Phase, Run
 from vastrun.launcher.core.bills import max_cost_usd
 from vastrun.launcher.core.errors import UsageError
@@ -36,6 +36,41 @@ def chain_of(ledger: Ledger, run: Run) -> list[Run]:
             break
         chain.insert(0, former)
     return chain
+
+
+def formers_of(ledger: Ledger, run: Run) -> Iterator[Run]:
+    """Yield the runs that this one continues, the nearest first: by a retry, `--from` or `batch retry`."""
+    known, former = {run.id}, _former_of(ledger, run)
+    while former is not None and former.id not in known:  # rows of a team's ledger may be anybody's
+        yield former
+        known.add(former.id)
+        former = _former_of(ledger, former)
+
+
+def lineage_of(ledger: Ledger, run: Run) -> list[Run]:
+    """List the run and those of its job that it continues, oldest first."""
+    return [run, *takewhile(lambda one: one.job == run.job, formers_of(ledger, run))][::-1]
+
+
+def continuation_of(ledger: Ledger, run: Run) -> Run | None:
+    """Return the newest run that continues this one; None: there is none."""
+    found, known = run, {run.id}
+    while later := [
+        one for one in ledger.runs(parent=found.id) if one.job == run.job and one.id not in known
+    ]:
+        found = later[0]
+        known.add(found.id)
+    if found is run and run.batch:
+        found = ledger.runs(batch=run.batch, point=run.point)[0]
+    return None if found.id == run.id else found
+
+
+def has_checkpoint(ledger: Ledger, run: Run, here: str | None = None) -> bool:
+    """Return whether the run, or one that it continues, left a checkpoint on this computer.
+
+    `here`: this computer, as `Run.computer`; None: the rows of other computers count, too.
+    """
+    return any(checkpoints_here(one, here or one.computer) for one in (run, *formers_of(ledger, run)))
 
 
 def attempt_after(ledger: Ledger, run: Run) -> Run | None:
@@ -138,12 +173,11 @@ def origin_of(ledger: Ledger, run: Run, here: str) -> Origin:
     of another stage, which counts other steps.
     """
     folder, urls, continues = None, [], []
-    while (former := _former_of(ledger, run)) is not None:
-        run = former
-        continues.append(run.id)
+    for former in formers_of(ledger, run):
+        continues.append(former.id)
         if folder is None:
-            folder = checkpoints_here(run, here)
-            urls.append(pushed_url(run))
+            folder = checkpoints_here(former, here)
+            urls.append(pushed_url(former))
     pushed = tuple(url for url in urls if url is not None)
     return Origin(folder=folder, pushed=pushed, continues=tuple(continues))
 
@@ -161,6 +195,8 @@ def _former_of(ledger: Ledger, run: Run) -> Run | None:
     """
     if run.parent is not None:
         return ledger.get(run.parent)
+    from vastrun.launcher.config.program_kinds import program_spec  # slow to import: all that a job may say
+
     if not run.batch or program_spec(read_job(run.spec_json)).keeps_records:
         return None
     runs = ledger.runs(batch=run.batch, point=run.point)  # the newest first
@@ -174,9 +210,14 @@ def pushed_url(run: Run) -> str | None:
     return None if push is None else f"{push.rstrip('/')}/{run.id}"
 
 
-def nothing_to_resume_error(run: Run) -> UsageError:
+def nothing_to_resume_error(ledger: Ledger, run: Run) -> UsageError:
     """Return the error for a run that has ended, and after which no other attempt is due."""
-    if Outputs(run).checkpoints is None and pushed_url(run) is None:
+    if (later := continuation_of(ledger, run)) is not None:
+        verb = "why" if later.phase is Phase.ENDED else "attach"
+        return UsageError(
+            f"{run.id} has ended, and {later.id} continues it", hint=f"vastrun {verb} {later.id}"
+        )
+    if not has_checkpoint(ledger, run) and pushed_url(run) is None:
         return UsageError(
             f"{run.id} has ended and left no checkpoint; nothing can be resumed", hint=_FRESH_LAUNCH
         )

@@ -13,8 +13,6 @@ from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
-_MODULES = ("torch", "numpy", "h5py")
-_OLDEST = (3, 11)
 _PROBE_S = 30.0
 _PROBE = Path(__file__).with_name("python_probe.py")
 
@@ -54,7 +52,7 @@ def python_fault(python: str) -> str | None:
     """Say why that Python cannot run the trainer; None when it can."""
     try:
         done = subprocess.run(
-            [python, "-c", _PROBE.read_text(encoding="utf-8"), *_MODULES],
+            [python, "-c", _PROBE.read_text(encoding="utf-8"), "torch", "numpy", "h5py"],
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
@@ -68,7 +66,7 @@ def python_fault(python: str) -> str | None:
         return error.strerror or str(error)
     except ValueError:
         return f"it ended with {done.returncode}: {done.stderr.strip()[-200:]}"
-    if tuple(found["version"]) < _OLDEST:
+    if tuple(found["version"]) < (3, 11):
         return f"it is Python {'.'.join(map(str, found['version']))}; 3.11 or newer is needed"
     return f"it has no {', '.join(found['missing'])}" if found["missing"] else None
 

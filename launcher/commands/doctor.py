@@ -18,7 +18,6 @@ from vastrun.launcher.providers import PROVIDERS, plugin_names
 from vastrun.launcher.providers.local import remote
 
 LOW_CREDIT_USD = 1.0
-_MAX_CLOCK_SKEW_S = 60.0
 LAUNCHER_MB, BUSY_LAUNCHER_MB = 110, 200
 """MB of a launcher with a run or a batch of 20 points, and of one while a machine sends the maximum.
 
@@ -65,12 +64,21 @@ class CheckedSetup:
 
 def examine(setup: CheckedSetup) -> Iterator[Finding]:
     """Yield the findings, as they are made."""
-    yield _folder(setup.state)
+    fault = computer.write_fault(setup.state)
+    yield Finding(
+        name="state folder",
+        health=Health.OK if fault is None else Health.FAIL,
+        text=f"{setup.state}" if fault is None else f"{setup.state}: {fault}",
+        fix="" if fault is None else "export XDG_STATE_HOME=/somewhere/writable",
+    )
     ledger, finding = _ledger(setup)
     yield finding
     yield _disk(setup.state)
     yield _memory(setup.memory_mb())
-    yield _services(setup)
+    wants, fix = remote.missing_requirement()
+    health = _health_of(setup, "local") if wants else Health.OK
+    text = f"local {wants}" if wants else ", ".join(remote.TOOLS)
+    yield Finding(name="tools", health=health, text=text, fix=fix if wants else "")
     if not remote.other_system():
         yield _python(setup)
     for name in (*PROVIDERS, *plugin_names()):
@@ -80,14 +88,6 @@ def examine(setup: CheckedSetup) -> Iterator[Finding]:
         health=Health.SKIP,
         text="known only on a rented machine; where they are blocked, Vast's SSH proxy is used",
     )
-
-
-def _folder(state: Path) -> Finding:
-    fault = computer.write_fault(state)
-    if fault is None:
-        return Finding(name="state folder", health=Health.OK, text=str(state))
-    fix = "export XDG_STATE_HOME=/somewhere/writable"
-    return Finding(name="state folder", health=Health.FAIL, text=f"{state}: {fault}", fix=fix)
 
 
 def _ledger(setup: CheckedSetup) -> tuple[Ledger | None, Finding]:
@@ -126,13 +126,6 @@ def _memory(free_mb: float | None) -> Finding:
     return Finding(name="memory", health=health, text=f"{free_mb:,.0f} MB free; {_LAUNCHER_NEEDS}", fix=fix)
 
 
-def _services(setup: CheckedSetup) -> Finding:
-    wants, fix = remote.missing_requirement()
-    if wants:
-        return Finding(name="tools", health=_health_of(setup, "local"), text=f"local {wants}", fix=fix)
-    return Finding(name="tools", health=Health.OK, text=", ".join(remote.TOOLS))
-
-
 def _python(setup: CheckedSetup) -> Finding:
     fault = computer.python_fault(setup.python)
     if fault is None:
@@ -151,7 +144,18 @@ def _provider(setup: CheckedSetup, name: str, ledger: Ledger | None) -> Iterator
         return
     if (account := provider.abilities.account) is not None:
         try:
-            yield from _account(name, account.account_status())
+            account_status = account.account_status()
+            low = account_status.credit_usd < LOW_CREDIT_USD
+            yield Finding(
+                name=f"{name} key",
+                health=Health.WARN if low else Health.OK,
+                text=f"accepted; ${account_status.credit_usd:.2f} of credit",
+                fix="add credit at https://cloud.vast.ai/billing/" if low else "",
+            )
+            yield _permissions(name, account_status)
+            rights = (f"{right} to {', '.join(uses)}" for right, uses in account_status.purposes.items())
+            yield Finding(name=f"{name} rights", health=Health.OK, text="; ".join(rights))
+            yield _clock(name, account_status.clock_ahead_s)
         except AuthError as error:
             yield _failure(f"{name} key", error)
             return
@@ -171,20 +175,6 @@ def _provider(setup: CheckedSetup, name: str, ledger: Ledger | None) -> Iterator
             return
     if ledger is not None:
         yield from _orphans(ledger, provider, name, setup.now())
-
-
-def _account(name: str, account_status: AccountStatus) -> Iterator[Finding]:
-    low = account_status.credit_usd < LOW_CREDIT_USD
-    yield Finding(
-        name=f"{name} key",
-        health=Health.WARN if low else Health.OK,
-        text=f"accepted; ${account_status.credit_usd:.2f} of credit",
-        fix="add credit at https://cloud.vast.ai/billing/" if low else "",
-    )
-    yield _permissions(name, account_status)
-    rights = (f"{right} to {', '.join(uses)}" for right, uses in account_status.purposes.items())
-    yield Finding(name=f"{name} rights", health=Health.OK, text="; ".join(rights))
-    yield _clock(name, account_status.clock_ahead_s)
 
 
 def _permissions(name: str, account_status: AccountStatus) -> Finding:
@@ -213,7 +203,7 @@ def _clock(name: str, ahead_s: float | None) -> Finding:
     if ahead_s is None:
         return Finding(name=label, health=Health.SKIP, text="the server's response has no time")
     text = f"{abs(ahead_s):.0f} s {'ahead of' if ahead_s > 0 else 'behind'} the server's"
-    if abs(ahead_s) <= _MAX_CLOCK_SKEW_S:
+    if abs(ahead_s) <= 60.0:
         return Finding(name=label, health=Health.OK, text=text)
     fix = "set the clock, best by NTP: costs and deadlines depend on it"
     return Finding(name=label, health=Health.WARN, text=text, fix=fix)

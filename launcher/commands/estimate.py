@@ -97,17 +97,14 @@ class WorkloadEstimator:
             workloads = _read(done.stdout)
         except ValueError as error:
             raise EstimateError(f"{self.python} gave no answer: {error}") from error
-        self._save(query, spec, done.stdout)
-        return workloads
-
-    def _save(self, query: Query, spec: JobSpec, answer: bytes) -> None:
-        """Keep the answer, whole or not at all. Where there is no room, it is asked for again."""
+        # Kept whole or not at all. Where there is no room, it is asked for again.
         place = self._cache_path(query, spec)
         with suppress(OSError):
             place.parent.mkdir(parents=True, exist_ok=True)
             with tempfile.NamedTemporaryFile(dir=place.parent, delete=False) as file:
-                file.write(answer)
+                file.write(done.stdout)
             Path(file.name).replace(place)
+        return workloads
 
     def _cache_path(self, query: Query, spec: JobSpec) -> Path:
         """Name it by all that it follows from: the query, the program, the user's model, Python and torch.

@@ -53,7 +53,12 @@ class Exporter:
         program = program_of(read_job(run.spec_json))
         if not program.export_module:
             raise UsageError(f"{run.id} ran {program.title}: its checkpoints are files of its own format")
-        _check_target(to, force=force)
+        if to.suffix not in FORMATS:
+            raise UsageError(f"--to: expected a file that ends in {' or '.join(FORMATS)}, got {to}")
+        if not to.absolute().parent.is_dir():
+            raise UsageError(f"--to: there is no folder {to.absolute().parent}", hint=f"mkdir -p {to.parent}")
+        if to.is_dir() or (to.exists() and not force):
+            raise UsageError(f"--to: {to} exists", hint="another name, or --force to replace that file")
         options = ["--checkpoint", which, *(["--all"] if everything else [])]
         words = [str(checkpoints.absolute()), str(to.absolute()), *options]
         # Python looks for modules where it is started: that must be no folder which a box has filled.
@@ -82,12 +87,3 @@ class Exporter:
             )
         last = (stderr.strip().splitlines() or ["no message"])[-1]
         return StorageError(f"cannot export: {last.removeprefix('export: ')}")
-
-
-def _check_target(to: Path, *, force: bool) -> None:
-    if to.suffix not in FORMATS:
-        raise UsageError(f"--to: expected a file that ends in {' or '.join(FORMATS)}, got {to}")
-    if not to.absolute().parent.is_dir():
-        raise UsageError(f"--to: there is no folder {to.absolute().parent}", hint=f"mkdir -p {to.parent}")
-    if to.is_dir() or (to.exists() and not force):
-        raise UsageError(f"--to: {to} exists", hint="another name, or --force to replace that file")

@@ -90,29 +90,25 @@ class LogFeed:
             return text
         self.is_finished = run.phase is Phase.ENDED
         if run.phase is Phase.TRAIN and self._ledger.driver(run.id) is None:
-            return self._from_box(run)
-        return ""
-
-    def _from_box(self, run: Run) -> str:
-        """Return what the box's log has beyond the copy in the outputs."""
-        self.note = ""
-        try:
-            remote = self._connected(run)
-            if remote is None:
-                return ""
-            text = self._read(remote)
-            if text or fetch_status(remote).box == "running":
+            self.note = ""
+            try:
+                remote = self._connected(run)
+                if remote is None:
+                    return ""
+                text = self._read(remote)
+                if text or fetch_status(remote).box == "running":
+                    return text
+                # What was written between the two looks is still to be read.
+                text = self._read(remote)
+                self.is_finished, self.note = (
+                    not text,
+                    f"the training has ended; download its outputs: vastrun attach {run.id}",
+                )
                 return text
-            # What was written between the two looks is still to be read.
-            text = self._read(remote)
-            self.is_finished, self.note = (
-                not text,
-                f"the training has ended; download its outputs: vastrun attach {run.id}",
-            )
-            return text
-        except ProviderError as error:
-            self._remote, self.note = None, str(error)
-            return ""
+            except ProviderError as error:
+                self._remote, self.note = None, str(error)
+                return ""
+        return ""
 
     def _read(self, remote: Remote) -> str:
         return self._file.take(remote.read(layout.LOG, offset=self._file.at, limit=CHUNK))

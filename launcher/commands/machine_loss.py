@@ -106,7 +106,14 @@ class MachineLoss:
     def should_stop(self, _log: str) -> bool:
         """Tell whether it is known what the program did with its snapshot, or it takes too long."""
         now, after = self.now(), _metric_steps(self.box)[0]
-        self._read |= self._read_files()
+        # A disk records the first access after a write.
+        found, saves = set(), [*self.saves.values()]
+        for name in files_to_continue(saves) if self._restored else ():
+            with suppress(OSError):
+                stat = (self.box / name).stat()
+                if saves[-1].files[name][1] == stat.st_mtime_ns // 1000 < stat.st_atime_ns // 1000:
+                    found.add(name)
+        self._read |= found
         is_known = self._has_saved() if self._first_step is None else after is not None
         if is_known or now - self._began > SNAPSHOT_S:
             self._known_at = min(self._known_at or now, now)
@@ -172,28 +179,18 @@ class MachineLoss:
                     named=state.resume,
                 )
 
-    def _read_files(self) -> set[str]:
-        """Return the restored files that were read since: a disk records the first access after a write."""
-        found, saves = set(), [*self.saves.values()]
-        for name in files_to_continue(saves) if self._restored else ():
-            with suppress(OSError):
-                stat = (self.box / name).stat()
-                if saves[-1].files[name][1] == stat.st_mtime_ns // 1000 < stat.st_atime_ns // 1000:
-                    found.add(name)
-        return found
-
     def _has_saved(self) -> bool:
         """Tell whether the program that was started again has saved a checkpoint."""
         named = JobCheckpoints(files=self.named or self._pattern())
         found = [*matching_paths(named.folder(self.box), named.pattern)] if named.files else []
         files = self._restored.files if self._restored else {}
         of_save = files_to_continue([*self.saves.values()]) if files else set()
-        least = max((files[name][0] for name in of_save), default=0) / 10  # logs beside it are smaller
+        min_size = max((files[name][0] for name in of_save), default=0) / 10  # logs beside it are smaller
         found += [self.box / name for name in of_save]
         with suppress(OSError):
             for path in (each for place in found for each in (place, *place.glob("**/*"))):
                 stat = path.stat()
-                if path.is_file() and stat.st_mtime > self._began and stat.st_size >= least:
+                if path.is_file() and stat.st_mtime > self._began and stat.st_size >= min_size:
                     return True
         return False
 

@@ -8,11 +8,12 @@ from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
 from vastrun.contract import layout
 from vastrun.contract.outcome import Outcome
+from vastrun.launcher.commands.chains import continuation_of, has_checkpoint
 from vastrun.launcher.config import read_job
 from vastrun.launcher.core import (
     BoxStatus,
@@ -32,13 +33,9 @@ from vastrun.launcher.core.bills import cost_of, cost_usd, max_cost_usd
 from vastrun.launcher.core.errors import AuthError, ProviderError
 from vastrun.launcher.core.labels import POOL
 from vastrun.launcher.core.left_out import NONE_LEFT_OUT
+from vastrun.launcher.decisions.advice import advice_for
 from vastrun.launcher.decisions.nodes import joint_diary
-from vastrun.launcher.decisions.policy import (
-    download_left_s,
-    lease_ends_at,
-    lease_of,
-    within_deadline,
-)
+from vastrun.launcher.decisions.policy import download_left_s, lease_ends_at, lease_of, within_deadline
 from vastrun.launcher.decisions.remaining_lease import (
     RemainingLease,
     estimate_remaining_lease,
@@ -51,12 +48,15 @@ from vastrun.launcher.flow.lease_watch import is_disarmed, rearm
 from vastrun.launcher.flow.machines import find_machines
 from vastrun.launcher.flow.services import Services
 from vastrun.launcher.gate.box_reader import fetch_status
+from vastrun.launcher.gate.manifest import INCOMING
 from vastrun.launcher.outputs.folder import Outputs
 from vastrun.launcher.ports import Ledger
 
 if TYPE_CHECKING:
     from vastrun.launcher.core.job import JobSpec
+    from vastrun.launcher.core.runs import CodeRecord
 
+_DOWNLOADED = re.compile(r"checkpoint ((step-\d+) (?:downloaded|usable), [^;]*)")
 _MISSING = re.compile(
     r"No such file or directory: '([^'\0]{1,300})'|No such file or directory: \"([^\"\0]{1,300})\""
 )
@@ -143,8 +143,8 @@ class Explanation:
 
     row: RunRow
     outcome: Outcome | None
-    checkpoint: bool
-    """True if one was downloaded."""
+    advice: str
+    """What to try next."""
     stacks: tuple[str, ...] = ()
     """Files on this computer with the stacks of a hang."""
     last_event: Event | None = None
@@ -156,8 +156,10 @@ class Explanation:
     """Sentence on GPUs that worked less than half of the time, and why; empty: not seen."""
     slow_machine: str = ""
     """Sentence on a machine that trained far below its kind's speed; empty: it did not."""
-    not_shipped: str = ""
-    """A file that its program missed, and why it was not uploaded; empty: none is known."""
+    code: CodeRecord | None = None
+    """The code that was shipped; None: it had none, or nothing was downloaded."""
+    home: str = ""
+    """The newest checkpoint that was downloaded before the outputs, and its age; empty: none, or they are."""
 
     @property
     def stages(self) -> Sequence[StageCost]:
@@ -186,11 +188,7 @@ class Explanation:
 
 def row_of(ledger: Ledger, run: Run, now: float) -> RunRow:
     """Return the run with its cost, its driver and its further nodes."""
-    return _row(ledger, run, () if run.leader else ledger.runs(leader=run.id), now)
-
-
-def _row(ledger: Ledger, run: Run, nodes: Sequence[Run], now: float) -> RunRow:
-    row = with_cost(run, nodes, now)
+    row = with_cost(run, () if run.leader else ledger.runs(leader=run.id), now)
     if run.phase is Phase.ENDED:
         return row
     driver = ledger.driver(run.id)
@@ -301,13 +299,35 @@ def explain(ledger: Ledger, run: Run, now: float) -> Explanation:
         outcome=outcome,
         idle_gpus=_idle_gpus(outcome, events),
         slow_machine=_last_text(events, SLOW_MACHINE),
-        checkpoint=outputs.checkpoints is not None,
+        advice=_advice(ledger, run),
         stacks=tuple(stacks),
         last_event=events[-1] if events else None,
         steps=outputs.steps(),
         left_out=outputs.left_out(),
-        not_shipped=missing_file(run),
+        code=outputs.code(),
+        home="" if outcome else _home(events, run.ended_at, now, outputs.folder),
     )
+
+
+def _home(events: Sequence[Event], ended_at: float | None, now: float, folder: Path) -> str:
+    """Describe the newest checkpoint here, and name one whose download has begun."""
+    incoming = max((path.stem for path in (folder / INCOMING).glob("step-*")), default="")
+    for event in reversed(events):
+        if found := _DOWNLOADED.match(event.text):
+            minutes = ((ended_at or now) - event.at) / 60
+            when = f"{minutes:.0f} min {'before the run ended' if ended_at else 'ago'}"
+            newer = f"; {incoming} is not whole" if incoming not in ("", found[2]) else ""
+            return f"{found[1]}, {when}{newer}"
+    return f"no checkpoint; {incoming} is not whole" if incoming else ""
+
+
+def _advice(ledger: Ledger, run: Run) -> str:
+    """Name one thing to do next: with a run that goes on already, nothing is to be started."""
+    if run.cause is None or (later := continuation_of(ledger, run)) is None:
+        return advice_for(run, checkpoint=has_checkpoint(ledger, run), not_shipped=missing_file(run))
+    if later.phase is not Phase.ENDED:
+        return f"{later.id} continues it: vastrun attach {later.id}"
+    return f"{later.id} continued it and ended {later.verdict}: vastrun why {later.id}"
 
 
 def _idle_gpus(outcome: Outcome | None, events: Sequence[Event]) -> str:

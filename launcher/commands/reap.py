@@ -24,8 +24,6 @@ from vastrun.launcher.decisions.policy import machines_of_run
 from vastrun.launcher.flow.services import Services
 from vastrun.launcher.ports import Ledger, Provider
 
-_MAX_POLLS = 5
-_POLL_INTERVAL_S = 2.0
 UNKNOWN_LEDGER = "unknown"
 """Value of --from-ledger for machines whose label names no ledger."""
 _RECENT_S = 600.0
@@ -47,7 +45,7 @@ def reap(orphans: Sequence[Orphan], services: Services) -> list[str]:
         ended_at[orphan.instance.id] = services.clock.now()
     absences = dict.fromkeys(ended_at, 0)
     before: set[str] = set()
-    for _ in range(_MAX_POLLS):
+    for _ in range(5):
         present = {machine.id for machine in _listed(services.provider)[0]}
         present |= {i for i in absences if i not in present and services.provider.machine(i) is not None}
         absences = {i: 0 if i in present else count + 1 for i, count in absences.items()}
@@ -56,7 +54,7 @@ def reap(orphans: Sequence[Orphan], services: Services) -> list[str]:
         before = present
         if all(count >= 2 for count in absences.values()):
             break
-        services.clock.sleep(_POLL_INTERVAL_S)
+        services.clock.sleep(2.0)
     gone = [machine_id for machine_id, count in absences.items() if count >= 2]
     for orphan in orphans:
         if orphan.run is not None and (machine_id := orphan.instance.id) in costs:

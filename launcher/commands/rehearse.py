@@ -16,7 +16,7 @@ from vastrun.contract import layout
 from vastrun.contract.job import Job
 from vastrun.contract.program import ProgramSpec
 from vastrun.launcher.config.program_kinds import program_spec
-from vastrun.launcher.core import Bundle, LeftOutFiles, StepEnd
+from vastrun.launcher.core import Bundle, LeftOutFiles
 from vastrun.launcher.core.errors import NoOfferError, StorageError, UsageError
 from vastrun.launcher.core.job import JobSpec
 from vastrun.launcher.core.verdict import RunAssessment
@@ -30,9 +30,6 @@ from vastrun.launcher.providers.local.remote import missing_requirement
 
 CONFIG, FIT, UNPACK, TRAIN, RESUME = "config", "fit", "unpack", "train", "resume"
 REPORT = "report"
-_STEPS = "steps.d"
-_POLL_INTERVAL_S = 0.1
-_LIST_TIMEOUT_S = 600.0
 _NAMES_PACKAGES = re.compile(
     r".*require.*\.(?:txt|in)|.*constraints.*\.txt|pyproject\.toml|setup\.(?:py|cfg)|environment.*\.ya?ml|.*\.lock"
 )
@@ -61,7 +58,7 @@ def select_steps(names: Sequence[str], spec: JobSpec) -> list[str]:
 
 def _box_steps(program: ProgramSpec) -> dict[str, str]:
     """The steps that run on a box, in their order, with their names there: of scripts, and of the program."""
-    scripts = (path.stem for path in (onstart_dir() / _STEPS).glob("[0-9][0-9]-*.sh"))
+    scripts = (path.stem for path in (onstart_dir() / "steps.d").glob("[0-9][0-9]-*.sh"))
     names = sorted((*scripts, *(step.name for step in program.prepare)))
     return {name.lstrip("0123456789-"): name for name in names}
 
@@ -162,13 +159,17 @@ class Rehearsal:
         `show` gets new lines of the log. Ctrl-C stops the step, so that a training saves, and is raised.
         `is_over` gets them, too; once it returns True, the script `end` is run: `STOP` or `KILL`.
         """
-        self._write_secrets(secrets)
+        # The step finds the secrets where a box does, and deletes them.
+        place = self._box / layout.INBOX_SECRETS
+        place.parent.mkdir(exist_ok=True, mode=0o700)
+        place.touch(mode=0o600)
+        place.write_bytes(secrets)
         log = GrowingFile(self._box / layout.LOG, last_lines=0)
         process = self._bash("only.sh", _box_steps(program_spec(spec))[step])
         try:
             while process.poll() is None:
                 with suppress(subprocess.TimeoutExpired):
-                    process.wait(_POLL_INTERVAL_S)
+                    process.wait(0.1)
                 show(lines := log.more())
                 if end and is_over(lines):
                     self._bash(*(word.format(box=self._box) for word in end)).wait()
@@ -183,7 +184,7 @@ class Rehearsal:
 
     def assessment(self, spec: JobSpec) -> RunAssessment:
         """Judge the last training by the box's own evidence."""
-        ends = self._step_ends()
+        ends = {end.step: end for end in parse_step_ends(self._read(layout.STEPS))}
         code = next((end.exit_code for step, end in ends.items() if step.endswith(f"-{TRAIN}")), None)
         evidence = parse_evidence(self._read(layout.OUTCOME), b"", code)
         return assess_run(replace(evidence, steps=tuple(ends.values())), spec)
@@ -201,7 +202,7 @@ class Rehearsal:
         with suppress(subprocess.TimeoutExpired):
             process = self._bash("module.sh", "transfer.manifest")
             try:
-                process.wait(_LIST_TIMEOUT_S)
+                process.wait(600.0)
             finally:
                 process.kill()
             if process.returncode == 0:
@@ -218,17 +219,6 @@ class Rehearsal:
             raise UsageError(
                 f"{self._box} contains files that are not from a rehearsal", hint="--box with a new folder"
             )
-
-    def _step_ends(self) -> dict[str, StepEnd]:
-        """Return the last end of each step, by name."""
-        return {end.step: end for end in parse_step_ends(self._read(layout.STEPS))}
-
-    def _write_secrets(self, secrets: bytes) -> None:
-        """The step finds the secrets where a box does, and deletes them."""
-        place = self._box / layout.INBOX_SECRETS
-        place.parent.mkdir(exist_ok=True, mode=0o700)
-        place.touch(mode=0o600)
-        place.write_bytes(secrets)
 
     def _bash(self, script: str, *arguments: str) -> subprocess.Popen[bytes]:
         # In a session of its own: a Ctrl-C reaches it as a stop, so that a training saves.

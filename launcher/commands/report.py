@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from vastrun.launcher.commands.chains import chain_of
+from vastrun.launcher.commands.chains import lineage_of
 from vastrun.launcher.commands.queries import Explanation, RunRow, diary_of, explain, row_of
 from vastrun.launcher.config import read_job
 from vastrun.launcher.core import Event, Phase, Run
@@ -50,12 +50,12 @@ def report_of(ledger: Ledger, run: Run, now: float) -> RunReport:
     """Return what is known of the run. Reads the ledger and its outputs; asks no machine."""
     outputs = Outputs(run)
     explanation, spec, events = explain(ledger, run, now), read_job(run.spec_json), diary_of(ledger, run)
-    outcome = explanation.outcome
+    outcome, lineage = explanation.outcome, lineage_of(ledger, run)
     return RunReport(
         explanation=explanation,
         spec=spec,
         events=events,
-        attempts=[row_of(ledger, attempt, now) for attempt in chain_of(ledger, run)],
+        attempts=[row_of(ledger, attempt, now) for attempt in lineage],
         spans=timeline_of(
             run,
             [event for event in events if not event.told],
@@ -63,7 +63,7 @@ def report_of(ledger: Ledger, run: Run, now: float) -> RunReport:
             usd=explanation.row.usd,
             now=now,
         ),
-        series=series_in(outputs),
+        series=series_in(*map(Outputs, lineage)),
         pictures=pictures_in(outputs),
         log_head=log_head(outputs),
         log_tail=log_tail(outputs),
@@ -87,6 +87,8 @@ def comparison_of(ledger: Ledger, run: Run, now: float) -> ComparedRun:
             **{series.name: series.last for series in series_in(outputs)},
             **{f"scores.{name}": value for name, value in scores.items()},
         },
+        code=outputs.code(),
+        packages=(outcome.packages if outcome else None) or {},
     )
 
 

@@ -17,7 +17,6 @@ from vastrun.launcher.decisions.estimates import budget_error
 from vastrun.launcher.ports import Ledger
 from vastrun.launcher.providers import PROVIDERS, plugin_names
 
-_MODE = 0o644
 MONTH, TOTAL = "budget.month_usd", "budget.usd"
 
 
@@ -102,7 +101,7 @@ def _write(file: Path, text: str) -> None:
     try:
         target = file.resolve()
         target.parent.mkdir(parents=True, exist_ok=True)
-        mode = target.stat().st_mode & 0o777 if target.exists() else _MODE
+        mode = target.stat().st_mode & 0o777 if target.exists() else 0o644
         handle, name = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
         part = Path(name)
         try:

@@ -15,6 +15,7 @@ from typing import Any
 from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
 from vastrun.contract.records import as_json
+from vastrun.launcher.config import read_job
 from vastrun.launcher.config.command import unmentioned, with_parameters
 from vastrun.launcher.config.job_loader import JobFaults, checked, load_node, with_overrides
 from vastrun.launcher.config.points import (
@@ -128,8 +129,14 @@ def _loaded(spec: BatchSpec, job: Node, found: _Jobs, faults: list[Fault]) -> Lo
 
 
 def is_of_job(point: BatchPoint, job: Any) -> bool:
-    """Return whether the point is one of this job, as `LoadedBatch.job` has it."""
-    return _id_of(job, point.values) == point.id
+    """Return whether the point is one of this job, as `LoadedBatch.job` has it, with any code."""
+    return _id_with_code(_id_of(job, point.values), read_job(point.spec_json).code_digest) == point.id
+
+
+def with_code(point: BatchPoint, digest: str | None) -> BatchPoint:
+    """Return the point with its code as it is kept: other code makes it another point."""
+    spec = replace(read_job(point.spec_json), code_digest=digest)
+    return replace(point, id=_id_with_code(point.id, digest), spec_json=as_json(spec))
 
 
 def points_at(search: Search, values: Iterable[Mapping[str, Any]]) -> list[BatchPoint]:
@@ -141,7 +148,7 @@ def points_at(search: Search, values: Iterable[Mapping[str, Any]]) -> list[Batch
     found = _jobs_of(cells, job, search.base_dir, faults, now, search.job_name, repeats=True)
     if faults:
         raise _errors(faults)
-    return list(found.points.values())
+    return [with_code(point, search.code_digest) for point in found.points.values()]
 
 
 def load_sweep(
@@ -301,5 +308,12 @@ def _id_of(job: Any, values: Mapping[str, Any]) -> str:
     """
     if isinstance(job, dict):
         job = {key: value for key, value in job.items() if key != "tags"}
-    content = json.dumps({"job": job, "values": values}, sort_keys=True)
-    return hashlib.sha256(content.encode()).hexdigest()[:10]
+    return _short_digest(json.dumps({"job": job, "values": values}, sort_keys=True))
+
+
+def _id_with_code(id_: str, digest: str | None) -> str:
+    return id_ if digest is None else _short_digest(f"{id_} {digest}")
+
+
+def _short_digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:10]

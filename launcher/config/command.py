@@ -30,7 +30,6 @@ _SWITCHES = {"true": True, "on": True, "yes": True, "false": False, "off": False
 _HERE_DOCUMENT = r"<<(?P<tabs>-?)[ \t]*(?P<raw>\\|['\"])?(?P<end>[A-Za-z_]\w*)['\"]?"
 _COMMENT = r"(?<![^\s;&|()])#[^\n]*"
 _OPENS = {"'": "'", "$'": "$'", '"': '"', "(": "(", "$(": "("}
-_CLOSES = {"(": ")", "'": "'", "$'": "'", '"': '"'}
 _ESCAPED = {'"': r'[\\$`"]', "$'": r"[\\']", "<<": r"[\\$`]"}
 """Characters that need a backslash within double quotes, `$'…'` and a here-document."""
 
@@ -156,24 +155,20 @@ def with_values(script: str, texts: Mapping[str, str]) -> str:
         at = found.end()
         if within == "(" and found["end"]:
             documents.append(found)
-        elif token == _CLOSES[within]:
+        elif token == {"(": ")", "'": "'", "$'": "'", '"': '"'}[within]:
             inside = inside[:-1] or inside
         elif token in _OPENS:
             inside.append(_OPENS[token])
         elif token == "\n":
             for document in documents:
-                end = _end_of(document, script, at)
+                # Where no line ends it, the document has no body.
+                tabs = r"\t*" if document["tabs"] else ""
+                last = re.compile(rf"^{tabs}{document['end']}$", re.MULTILINE).search(script, at)
+                end = at if last is None else last.start()
                 parts.append(_filled_document(script[at:end], texts, is_raw=document["raw"] is not None))
                 at = end
             documents.clear()
     return "".join([*parts, script[at:]])
-
-
-def _end_of(document: re.Match[str], script: str, begin: int) -> int:
-    """Return where the body of a here-document ends that begins there; the begin where no line ends it."""
-    tabs = r"\t*" if document["tabs"] else ""
-    last = re.compile(rf"^{tabs}{document['end']}$", re.MULTILINE).search(script, begin)
-    return begin if last is None else last.start()
 
 
 def _filled_document(body: str, texts: Mapping[str, str], *, is_raw: bool) -> str:

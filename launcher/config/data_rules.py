@@ -12,9 +12,6 @@ from vastrun.contract.data_files import hub_address, path_fault
 from vastrun.launcher.config.source import KeyPath
 from vastrun.launcher.core.job import DataFile, JobSpec
 
-_SCHEMES = ("https", "http", "hf", "s3")
-_DIGESTS = {"sha256": 64, "md5": 32}
-"""Hexadecimal digits of a checksum, by its key."""
 _EXPECTED_URL = "expected an https://, hf:// or s3:// URL"
 
 
@@ -30,7 +27,10 @@ def data_conflicts(spec: JobSpec) -> Iterator[Conflict]:
         yield from _checks(file, path)
         yield from _place(file, path, targets)
         targets[PurePosixPath(file.target)] = i
-    yield from _room(spec)
+    room_gb = spec.resources.disk_gb
+    if spec.data_gb > room_gb:
+        text = f"needs {spec.data_gb:.3g} GB, but resources.disk_gb is {room_gb:g}: raise resources.disk_gb"
+        yield Conflict(("data",), text, (("resources", "disk_gb"),))
 
 
 def _url_fault(file: DataFile) -> str | None:
@@ -41,7 +41,7 @@ def _url_fault(file: DataFile) -> str | None:
     except ValueError:
         return _EXPECTED_URL
     if (
-        parts.scheme not in _SCHEMES
+        parts.scheme not in ("https", "http", "hf", "s3")
         or not host
         or not file.url.isascii()
         or re.search(r"[\s\x00-\x1f]", file.url)
@@ -65,7 +65,7 @@ def _checks(file: DataFile, path: KeyPath) -> Iterator[Conflict]:
     if (file.size is None) == (file.max_gb is None):
         text = "expected one of size (its exact number of bytes) and max_gb (its maximum)"
         yield Conflict(path, text)
-    for key, digits in _DIGESTS.items():
+    for key, digits in {"sha256": 64, "md5": 32}.items():
         digest = getattr(file, key)
         if digest is not None and not re.fullmatch(f"[0-9a-f]{{{digits}}}", digest):
             text = f"expected {digits} hexadecimal digits in lower case, got {digest[:80]!r}"
@@ -93,14 +93,6 @@ def _place(file: DataFile, path: KeyPath, targets: dict[PurePosixPath, int]) -> 
             text = f"{file.target} conflicts with {other} of data[{i}]: each file needs a path of its own"
             yield Conflict(key, text)
             return
-
-
-def _room(spec: JobSpec) -> Iterator[Conflict]:
-    """Yield a conflict when the files do not fit on the disk that the job asks for."""
-    room_gb = spec.resources.disk_gb
-    if spec.data_gb > room_gb:
-        text = f"needs {spec.data_gb:.3g} GB, but resources.disk_gb is {room_gb:g}: raise resources.disk_gb"
-        yield Conflict(("data",), text, (("resources", "disk_gb"),))
 
 
 @dataclass(frozen=True)

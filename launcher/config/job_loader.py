@@ -22,7 +22,6 @@ from vastrun.launcher.config.yaml_reader import YamlReader
 from vastrun.launcher.core.errors import JobFileError
 from vastrun.launcher.core.job import JobSpec, Secret
 
-_PLACEHOLDER = "unnamed"
 _Noun = TypeVar("_Noun")
 
 
@@ -35,11 +34,7 @@ class JobFaults(Exception):
 
 
 def load_job(
-    text: str,
-    name: str,
-    overrides: Iterable[str] = (),
-    base_dir: str = ".",
-    now: datetime | None = None,
+    text: str, name: str, overrides: Iterable[str] = (), base_dir: str = ".", now: datetime | None = None
 ) -> JobSpec:
     """Return the job in a file's text. `overrides` are `key=value`, as given to --set.
 
@@ -79,7 +74,10 @@ def load_node(root: Node, base_dir: str, now: datetime | None = None) -> JobSpec
         spec = _dated(spec, now, reading)
     if reading.faults or spec is None:
         raise JobFaults(reading.faults)
-    return _anchored(spec, base_dir)
+    # With absolute paths the job's file is not needed any more.
+    base = PurePosixPath(base_dir)
+    code = spec.code and replace(spec.code, path=_under(base, spec.code.path))
+    return replace(spec, code=code, secrets=tuple(_anchored_secret(base, secret) for secret in spec.secrets))
 
 
 def _dated(spec: JobSpec, now: datetime | None, reading: YamlReader) -> JobSpec:
@@ -130,7 +128,7 @@ def checked(reading: YamlReader, kind: type[_Noun]) -> _Noun | None:
                 reading.unexpected(path)
             _drop(data, path)
     try:
-        noun = _validated(kind, {"name": _PLACEHOLDER, **data})
+        noun = _validated(kind, {"name": "unnamed", **data})
         return noun
     except ValidationError:
         return None
@@ -154,13 +152,6 @@ def _drop(data: Any, path: KeyPath) -> None:
         data, path = data[part], path[1:]
     if isinstance(data, dict):
         data.pop(path[0], None)
-
-
-def _anchored(spec: JobSpec, base_dir: str) -> JobSpec:
-    """Return the job with absolute paths, so that its file is not needed any more."""
-    base = PurePosixPath(base_dir)
-    code = spec.code and replace(spec.code, path=_under(base, spec.code.path))
-    return replace(spec, code=code, secrets=tuple(_anchored_secret(base, secret) for secret in spec.secrets))
 
 
 def _anchored_secret(base: PurePosixPath, secret: Secret) -> Secret:

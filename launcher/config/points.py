@@ -29,8 +29,6 @@ ReadFile = Callable[[str], str]
 KINDS = ("grid", "list", "csv", "search")
 Method = Literal["sobol", "random", "tpe"]
 """Method of a search. With the last one, points depend on the results of earlier points."""
-_DIGITS = 6
-"""Significant digits of a drawn value, which appears in tables and file names."""
 _KINDS: tuple[Literal["range", "log", "int", "choice"], ...] = ("range", "log", "int", "choice")
 _EXPECTED = "expected {range: [low, high]}, {log: [low, high]}, {int: [low, high]} or {choice: [a, b]}"
 _BITS = 32
@@ -158,6 +156,10 @@ def search_in(node: Node, faults: list[Fault]) -> tuple[SearchFields, list[Searc
     for key, value in _section(space[0], "search.space", reading.faults) if space else []:
         try:
             axes.append(axis_of(key, value))
+            if key.partition(".")[0] == "code":
+                raise SyntaxFault(
+                    fault_at(value, f"search.space.{key}", "a search has one code; use `list:`")
+                )
         except SyntaxFault as error:
             reading.faults.append(error.fault)
     faults += reading.faults
@@ -250,7 +252,7 @@ def _between(kind: str, low: float, high: float, u: float) -> float | int:
     if kind == "int":  # each whole number is as likely as any other
         return int(low) + min(int(u * (high - low + 1)), int(high - low))
     value = math.exp(math.log(low) + u * math.log(high / low)) if kind == "log" else low + u * (high - low)
-    return float(f"{value:.{_DIGITS}g}")
+    return float(f"{value:.6g}")
 
 
 def _number(value: float | int, place: Node) -> Node:

@@ -54,9 +54,7 @@ def imports_of(tree: ast.Module) -> ProgramImports:
     found = list(_imports(tree))
     needed = frozenset(name for name, is_optional in found if not is_optional)
     return ProgramImports(
-        needed=needed - {""},
-        optional=frozenset(name for name, _ in found) - needed,
-        is_relative="" in needed,
+        needed=needed - {""}, optional=frozenset(name for name, _ in found) - needed, is_relative="" in needed
     )
 
 

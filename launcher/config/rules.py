@@ -13,10 +13,10 @@ from vastrun.launcher.config.command import script_of
 from vastrun.launcher.config.data_rules import Conflict, data_conflicts
 from vastrun.launcher.config.program_kinds import all_kinds, context_of, programs_of
 from vastrun.launcher.config.source import KeyPath
-from vastrun.launcher.config.tags import tag_faults
 from vastrun.launcher.core.addresses import check_address
 from vastrun.launcher.core.image_ref import ImageReference
-from vastrun.launcher.core.job import Checkpoints, JobSpec, Secret
+from vastrun.launcher.core.job import Checkpoints, JobSpec
+from vastrun.launcher.core.labels import tag_faults
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 NAME_EXPECTED = "expected up to 63 letters, digits, '-', '_' or '.', the first a letter or digit"
@@ -29,7 +29,6 @@ _RESERVED = re.compile(
 )
 _STARS_EXPECTED = "expected ** between slashes only"
 _DOTENV = re.compile(r"\.env(\..+)?")
-_NOTEBOOK = ".ipynb"
 _RUNS_NOTEBOOK = re.compile(
     r"(?:^|[\s;&|(/])python[\d.]*(?:[ \t]+-[A-Za-z]+)*[ \t]+['\"]?([^\s'\";&|-][^\s'\";&|]*\.ipynb)\b"
 )
@@ -89,7 +88,7 @@ def _program(spec: JobSpec) -> Iterator[Conflict]:
 
 def notebook_of(command: Sequence[str]) -> str | None:
     """Return the notebook that a command gives to Python as its program, or runs; None: there is none."""
-    if command[0].endswith(_NOTEBOOK):
+    if command[0].endswith(".ipynb"):
         return command[0]
     found = _RUNS_NOTEBOOK.search(script_of(tuple(command)) or " ".join(command))
     return found[1] if found else None
@@ -150,17 +149,13 @@ def _machine(spec: JobSpec) -> Iterator[Conflict]:
     if resources.gpu_memory_gb == "auto" and not program_of(spec).estimate_module:
         text = "auto works with the onboard trainer only: give a number"
         yield Conflict(("resources", "gpu_memory_gb"), text, (("command",),))
-    yield from _image(spec)
-    for i, region in enumerate(resources.regions):
-        if not (region.isascii() and region.isalpha()):
-            yield Conflict(("resources", "regions", i), f"expected a country code like US, got {region!r}")
-
-
-def _image(spec: JobSpec) -> Iterator[Conflict]:
     try:
         ImageReference.of(spec.image or "any")
     except ValueError as error:
         yield Conflict(("image",), str(error))
+    for i, region in enumerate(resources.regions):
+        if not (region.isascii() and region.isalpha()):
+            yield Conflict(("resources", "regions", i), f"expected a country code like US, got {region!r}")
 
 
 def _secrets(spec: JobSpec) -> Iterator[Conflict]:
@@ -174,26 +169,23 @@ def _secrets(spec: JobSpec) -> Iterator[Conflict]:
         elif secret.name in seen:
             yield Conflict(path, f"{secret.name} is given twice")
         seen.add(secret.name)
-        yield from _source_of(secret, i)
-
-
-def _source_of(secret: Secret, i: int) -> Iterator[Conflict]:
-    """Yield what is wrong with where the value of a secret comes from."""
-    given = [key for key in ("file", "env_file", "command") if getattr(secret, key) is not None]
-    for key in given[1:]:
-        yield Conflict(
-            ("secrets", i, key), f"conflicts with {given[0]}: give one of file, env_file and command"
-        )
-    if secret.file is not None and _DOTENV.fullmatch(PurePosixPath(secret.file).name):
-        text = f"takes the whole file; write env_file: {secret.file} for its line {secret.name}=..."
-        yield Conflict(("secrets", i, "file"), text)
-    if secret.folder is not None and secret.command is None:
-        yield Conflict(("secrets", i, "folder"), "needs command, which is run there")
-    try:
-        if secret.command is not None and not words_of(secret.command):
-            yield Conflict(("secrets", i, "command"), "expected a command that prints the value, got spaces")
-    except ValueError as error:
-        yield Conflict(("secrets", i, "command"), f"is not a shell script: {str(error).lower()}")
+        given = [key for key in ("file", "env_file", "command") if getattr(secret, key) is not None]
+        for key in given[1:]:
+            yield Conflict(
+                ("secrets", i, key), f"conflicts with {given[0]}: give one of file, env_file and command"
+            )
+        if secret.file is not None and _DOTENV.fullmatch(PurePosixPath(secret.file).name):
+            text = f"takes the whole file; write env_file: {secret.file} for its line {secret.name}=..."
+            yield Conflict(("secrets", i, "file"), text)
+        if secret.folder is not None and secret.command is None:
+            yield Conflict(("secrets", i, "folder"), "needs command, which is run there")
+        try:
+            if secret.command is not None and not words_of(secret.command):
+                yield Conflict(
+                    ("secrets", i, "command"), "expected a command that prints the value, got spaces"
+                )
+        except ValueError as error:
+            yield Conflict(("secrets", i, "command"), f"is not a shell script: {str(error).lower()}")
 
 
 def _environment(spec: JobSpec) -> Iterator[Conflict]:
@@ -236,8 +228,13 @@ def _own_checkpoints(spec: JobSpec) -> Iterator[Conflict]:
             yield Conflict(("command",), text, (path,))
         if spec.checkpoints.keep != Checkpoints().keep:
             yield Conflict(("checkpoints", "keep"), "needs checkpoints.files", (path,))
-        if spec.checkpoints.every_s != Checkpoints().every_s and (command is None or spec.nodes > 1):
-            yield Conflict(("checkpoints", "every_s"), "is for command on one machine only")
+        if command is None or spec.nodes > 1:
+            is_set = {
+                ("checkpoints", "every_s"): spec.checkpoints.every_s != Checkpoints().every_s,
+                ("limits", "snapshot_gb"): spec.limits.snapshot_gb is not None,
+            }
+            text = "is for command on one machine only"
+            yield from (Conflict(key, text) for key in is_set if is_set[key])
         return
     if command is None:
         program = program_of(spec)
@@ -261,16 +258,12 @@ def _notify(spec: JobSpec) -> Iterator[Conflict]:
         if (target.url is None) == (target.url_env is None):
             yield Conflict(path, "expected one of url and url_env")
         elif target.url is not None:
-            yield from _address(target.url, (*path, "url"))
+            try:
+                check_address(target.url)
+            except ValueError as error:
+                yield Conflict((*path, "url"), str(error))
         elif target.url_env is not None and not _VARIABLE.fullmatch(target.url_env):
             yield Conflict((*path, "url_env"), f"expected the name of a variable, got {target.url_env!r}")
-
-
-def _address(url: str, path: KeyPath) -> Iterator[Conflict]:
-    try:
-        check_address(url)
-    except ValueError as error:
-        yield Conflict(path, str(error))
 
 
 def _urls(spec: JobSpec) -> Iterator[Conflict]:

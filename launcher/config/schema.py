@@ -99,7 +99,14 @@ def expected(kind: Any) -> str:
     if inner is Any:
         return "a value"
     if origin is tuple:
-        return _list_of(args, limits_of(kind))
+        if is_dataclass(args[0]):
+            return _SECTIONS.get(args[0], "a section, or a list of sections")
+        if typing.get_origin(args[0]) is Literal:
+            return f"a list of {', '.join(map(str, typing.get_args(args[0])))}"
+        things = _NOUNS[bare(args[0])][1] + _bounds(limits_of(args[0]))
+        if args[-1] is not ...:
+            return f"a list of {len(args)} {things}"
+        return f"a non-empty list of {things}" if MinLen(1) in limits_of(kind) else f"a list of {things}"
     limits = limits_of(kind)
     noun = ", or ".join([_NOUNS[inner][0] + _bounds(limits), *words_of(kind)])
     return noun.replace("a ", "a non-empty ", 1) if MinLen(1) in limits else noun
@@ -117,17 +124,6 @@ def is_mapping(kind: Any) -> bool:
     """Return whether `kind` is a mapping type like `Mapping[str, str]`."""
     origin = typing.get_origin(kind)
     return isinstance(origin, type) and issubclass(origin, Mapping)
-
-
-def _list_of(args: tuple[Any, ...], limits: list[Any]) -> str:
-    if is_dataclass(args[0]):
-        return _SECTIONS.get(args[0], "a section, or a list of sections")
-    if typing.get_origin(args[0]) is Literal:
-        return f"a list of {', '.join(map(str, typing.get_args(args[0])))}"
-    things = _NOUNS[bare(args[0])][1] + _bounds(limits_of(args[0]))
-    if args[-1] is not ...:
-        return f"a list of {len(args)} {things}"
-    return f"a non-empty list of {things}" if MinLen(1) in limits else f"a list of {things}"
 
 
 def limits_of(kind: Any) -> list[Any]:

@@ -25,8 +25,6 @@ from vastrun.launcher.core.settings import LoadedSettings, Settings
 
 KEYS = tuple(option.key for option in options(Settings) if not is_dataclass(bare(option.default)))
 """Dotted keys, as `vastrun config set` takes them."""
-_MAX_WIDTH = 1_000_000
-"""Columns; a long value keeps its line."""
 
 
 def load_settings(
@@ -92,7 +90,10 @@ def with_value(text: str, name: str, key: str, value: str) -> str:
             _set(section, part, CommentedMap())
         section = section[part]
     _set(section, last, new)
-    return _dump(root, text)
+    written = StringIO()
+    _yaml(text).dump(root, written)
+    head = _head(text)
+    return head + ("\n" if head and not head.endswith("\n") else "") + written.getvalue()
 
 
 def _load(text: str, name: str) -> CommentedMap:
@@ -143,17 +144,10 @@ def _cut_comment_below(section: Any, key: Any) -> str:
     return newline + below if below else ""
 
 
-def _dump(root: CommentedMap, text: str) -> str:
-    written = StringIO()
-    _yaml(text).dump(root, written)
-    head = _head(text)
-    return head + ("\n" if head and not head.endswith("\n") else "") + written.getvalue()
-
-
 def _yaml(text: str) -> YAML:
     """Return what reads and writes the file, with the indentation that it has."""
     yaml = YAML()
-    yaml.preserve_quotes, yaml.width = True, _MAX_WIDTH
+    yaml.preserve_quotes, yaml.width = True, 1_000_000
     indent = re.search(r"^( +)[\w'\"]", text, re.MULTILINE)
     dash = re.search(r"^( *)[\w'\"].*:[ \t]*(?:#.*)?\n\1( *)- ", text, re.MULTILINE)
     offset = len(dash[2]) if dash else 0

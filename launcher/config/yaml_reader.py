@@ -34,8 +34,6 @@ SHORTHAND_KEYS: dict[Any, str] = {Secret: "name", NotifyUrl: "url", Checkpoints:
 """Sections that may be written as one string, with the key of that string."""
 _YES_NO = {"yes": "true", "on": "true", "y": "true", "no": "false", "off": "false", "n": "false"}
 _SKIP = object()
-_MAX_DIGITS = 30
-"""Max. digits of a whole number; a longer one is text."""
 _SHOWN = 60
 """Max. characters of a value in a message."""
 
@@ -65,15 +63,11 @@ class YamlReader:
 
     def fault(self, path: KeyPath, text: str) -> None:
         """Add a fault, once per path, at the line of the nearest key."""
-        if self.is_faulty(path):
+        if any(p in self._faulty for p in _upwards(path)):
             return
         self._faulty.add(path)
         place = next((self._places[p] for p in _upwards(path) if p in self._places), self._root)
         self.faults.append(fault_at(place, self._dotted(path), text))
-
-    def is_faulty(self, path: KeyPath) -> bool:
-        """Return whether the path, or a section that contains it, has a fault already."""
-        return any(p in self._faulty for p in _upwards(path))
 
     def is_valid(self, *paths: KeyPath) -> bool:
         """Return whether nothing at, above or below these paths has a fault."""
@@ -105,7 +99,15 @@ class YamlReader:
             return self._list(inner, node, path)
         if is_mapping(inner):
             return self._mapping(inner, node, path)
-        return self._scalar(node, path)
+        if not isinstance(node, ScalarNode):
+            return self._misfit(path)
+        if path[0] in AS_WRITTEN and node.tag in (INT, FLOAT, BOOL):
+            return node.value
+        if path == ("resources", "cuda") and re.fullmatch(r"\d+\.\d\d+", node.value):
+            version = float(node.value)
+            self.fault(path, f"expected one digit after the dot, got {node.value}, which means {version:g}")
+            return _SKIP
+        return _value(node)
 
     def _section(self, kind: Any, node: Node, path: KeyPath) -> Any:
         if kind in SHORTHAND_KEYS and isinstance(node, ScalarNode) and node.tag == STR:
@@ -179,7 +181,11 @@ class YamlReader:
             return _SKIP
         if isinstance(node, ScalarNode) and node.tag == STR and bare(items[0]) in (str, *SHORTHAND_KEYS):
             if path == ("command",):
-                return self._split(node, path)
+                try:
+                    return list(program_of(node.value))
+                except ValueError as error:
+                    self.fault(path, f"is not a shell script: {str(error).lower()}")
+                    return _SKIP
             return [self._item(items[0], node, (*path, 0))]
         if isinstance(node, MappingNode) and is_dataclass(items[0]) and items[0] not in SHORTHAND_KEYS:
             self._alone.add(path)
@@ -189,24 +195,6 @@ class YamlReader:
     def _item(self, kind: Any, node: Node, path: KeyPath) -> Any:
         self._places[path] = node
         return self._read(kind, node, path)
-
-    def _split(self, node: ScalarNode, path: KeyPath) -> Any:
-        try:
-            return list(program_of(node.value))
-        except ValueError as error:
-            self.fault(path, f"is not a shell script: {str(error).lower()}")
-            return _SKIP
-
-    def _scalar(self, node: Node, path: KeyPath) -> Any:
-        if not isinstance(node, ScalarNode):
-            return self._misfit(path)
-        if path[0] in AS_WRITTEN and node.tag in (INT, FLOAT, BOOL):
-            return node.value
-        if path == ("resources", "cuda") and re.fullmatch(r"\d+\.\d\d+", node.value):
-            version = float(node.value)
-            self.fault(path, f"expected one digit after the dot, got {node.value}, which means {version:g}")
-            return _SKIP
-        return _value(node)
 
     def _dotted(self, path: KeyPath) -> str:
         """Return the path as `a.b[0]`, without the index of a list that was written as a single entry."""
@@ -248,7 +236,7 @@ def _value(node: ScalarNode) -> Any:
     if node.tag == BOOL:
         return node.value.lower() == "true"
     try:
-        if node.tag == INT and len(node.value) <= _MAX_DIGITS:
+        if node.tag == INT and len(node.value) <= 30:
             return int(node.value, 0 if node.value[:2] in ("0x", "0o") else 10)
         if node.tag == FLOAT and math.isfinite(number := float(node.value)):
             return number
@@ -287,15 +275,11 @@ def _hint(kind: Any, node: Node) -> str:
     if near := _nearest(text, list(words_of(kind))):
         return f"; did you mean {near}?"
     if inner in (int, float) and node.tag == STR:
-        return _number_hint(text)
-    return ""
-
-
-def _number_hint(text: str) -> str:
-    if re.fullmatch(r"[-+]?[0-9.]+", text):
-        return "; leave out the quotes"
-    if re.fullmatch(r"\$?\s*\d[0-9.]*\s*[a-zA-Z$€%]*", text):
-        return "; write only the number: the unit is part of the key"
+        if re.fullmatch(r"[-+]?[0-9.]+", text):
+            return "; leave out the quotes"
+        if re.fullmatch(r"\$?\s*\d[0-9.]*\s*[a-zA-Z$€%]*", text):
+            return "; write only the number: the unit is part of the key"
+        return ""
     return ""
 
 

@@ -151,6 +151,8 @@ class Search:
     """Time of its submit, with its zone: a deadline of 18:00 is the next one after that."""
     share_usd: float | None = None
     """Max. USD of each run; None: the job's limit."""
+    code_digest: str | None = None
+    """Code of the job, as `JobSpec.code_digest`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -236,6 +238,11 @@ class Batch:
     """Computer that has its folder, as `Run.computer`."""
     home: str = ""
     """Computer on which its newest file was read, as `Run.home`."""
+
+    @property
+    def resume_command(self) -> str:
+        """Return the command that continues it; empty where its own budget must be raised first."""
+        return "" if self.reason.startswith(f"batch {self.name}: ") else f"vastrun batch resume {self.name}"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -111,7 +111,7 @@ def gpu_seconds(run: Run, now: float) -> float:
 
 def metered(run: Run, machine: Instance, now: float) -> Meter:
     """Return the run's meter after this look at its machine."""
-    is_idle = machine.idle and not _may_serve(run, machine)
+    is_idle = machine.idle and not (machine.state == "loading" and run.meter.began_at is not None)
     meter = _metered_idle(run, machine, now) if is_idle else _metered_running(run, machine, now)
     # A row that is late, or a counter that restarted, takes nothing off what was seen before.
     down_gb, up_gb = max(meter.down_gb, machine.down_gb), max(meter.up_gb, machine.up_gb)
@@ -128,33 +128,22 @@ def disappeared(meter: Meter, at: float) -> Meter:
     return replace(meter, absent_at=at)
 
 
-def _may_serve(run: Run, machine: Instance) -> bool:
-    """Return whether a machine that is listed as loading was seen to run: Vast charges it then (2026-09)."""
-    return machine.state == "loading" and run.meter.began_at is not None
-
-
 def seen(run: Run, machine: Instance, asked_at: float, heard_at: float) -> Run:
     """Return the run after a look at its machine, whose state is of a moment between the two times."""
     if machine.queued is not None and run.meter.began_at is None:
-        run = _from_its_turn(run, machine, asked_at)
+        # As if it had been ordered when its turn came: waiting costs nothing. While it waits, that
+        # is now; once it runs, its provider lists its start and its host.
+        waited_until = asked_at if machine.queued else asked_at - (machine.up_s or 0.0) - _WHOLE_S
+        rented_at = max(run.rented_at or 0.0, waited_until)
+        run = replace(
+            run, rented_at=rented_at, meter=Meter(extras=run.meter.extras), host=machine.host or run.host
+        )
     first = run.meter.began_at is None and run.meter.idle_at is None
     # Nobody knows when a price changed: a higher one counts from the last look at the machine, or from the
     # rent where there was none; a lower one from when it was heard.
     higher_since = 0.0 if first else asked_at - WATCHED_S
     # Whether its GPUs ran comes first: until now they did at the former price.
     return repriced(replace(run, meter=metered(run, machine, asked_at)), machine, higher_since, heard_at)
-
-
-def _from_its_turn(run: Run, machine: Instance, asked_at: float) -> Run:
-    """Return the run as if its machine had been ordered when its turn came: waiting costs nothing.
-
-    While it waits, that is now. Once it runs, its provider lists its start and its host.
-    """
-    waited_until = asked_at if machine.queued else asked_at - (machine.up_s or 0.0) - _WHOLE_S
-    rented_at = max(run.rented_at or 0.0, waited_until)
-    return replace(
-        run, rented_at=rented_at, meter=Meter(extras=run.meter.extras), host=machine.host or run.host
-    )
 
 
 def repriced(run: Run, machine: Instance, higher_since: float, lower_since: float) -> Run:

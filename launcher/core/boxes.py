@@ -109,6 +109,10 @@ class CheckpointCopy:
     """Bytes that are downloaded."""
     damaged: bool = False
     """It does not match its manifest, and is left on the box."""
+    is_usable: bool = False
+    """True once: it has its place without its older checkpoints, which follow."""
+    taken_at: float | None = None
+    """Epoch seconds by the box's clock; None: it does not say."""
 
     @property
     def is_whole(self) -> bool:

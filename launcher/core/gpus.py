@@ -13,8 +13,6 @@ _JOINED = re.compile(r"\b(\d{4})(TI|SUPER|S|D|ADA)\b")
 """`4090D`, `4070S`, `3060TI`, `6000ADA`: a number and a variant in one word."""
 _VARIANTS = frozenset({"TI", "D", "SUPER", "NVL", "LAPTOP", "MAX-Q"})
 """Words that a driver always writes and that mean another GPU."""
-_MIN_LIKENESS = 0.6
-"""Share of equal characters from which a name is near, as difflib's default."""
 _NAME_CHARACTERS = 64
 """Characters of a market's name that are compared: the time grows with them."""
 _SOCKETS = ("SXM", "PCIE")
@@ -52,7 +50,7 @@ def nearest_names(requested: str, known: Iterable[str]) -> list[str]:
         ).ratio()
 
     ordered = sorted(set(known), key=lambda name: (-likeness(name), name))
-    return [name for name in ordered[:3] if likeness(name) > _MIN_LIKENESS]
+    return [name for name in ordered[:3] if likeness(name) > 0.6]
 
 
 def spellings(name: str) -> list[str]:
@@ -85,7 +83,7 @@ def has_memory(gpu_gb: float, requested_gb: float) -> bool:
 
 
 def min_usable_gb(requested_gb: float) -> float:
-    """Return the least usable memory, in GB, of a GPU of that nominal size."""
+    """Return the lowest usable memory, in GB, of a GPU of that nominal size."""
     return requested_gb * _NOMINAL
 
 

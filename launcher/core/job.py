@@ -10,6 +10,7 @@ from annotated_types import Ge, Gt, Le, MaxLen, MinLen
 
 from vastrun.contract.data_files import path_in_url
 from vastrun.contract.limits import Auto, Count, Positive
+from vastrun.contract.records import Pattern
 
 RetryCause = Literal[
     "out_of_memory", "signal", "communication", "data", "disk", "host", "hang", "preempted", "lost"
@@ -80,6 +81,8 @@ class Limits:
     """Seconds of the same limit before the first step: imports, compilation, loading."""
     collect_s: Positive | None = None
     """Seconds that a finished box waits for the download of its outputs; 30 min on a paid one, else a day."""
+    snapshot_gb: Positive | None = None
+    """Max. GB of a snapshot; by default `outputs_gb` where `checkpoints` names no files, else no limit."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -237,6 +240,8 @@ class JobSpec:
 
     job_file: str | None = field(default=None, metadata=INTERNAL)
     """Path of the job file, as typed; None: it came from no file, or from a batch."""
+    code_digest: Annotated[str, Pattern("[0-9a-f]{64}")] | None = field(default=None, metadata=INTERNAL)
+    """Digest of the code as it was submitted; None before."""
 
     @property
     def data_gb(self) -> float:

@@ -241,6 +241,41 @@ class Driver:
 
 
 @dataclass(frozen=True, kw_only=True)
+class CodeFile:
+    """A file of the code as it was shipped."""
+
+    mode: str
+    """As in git: `100644`, `100755`, or `120000` for a link."""
+    size: int = 0
+    sha256: str = ""
+    target: str | None = None
+    """Target of a link; None for a file."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CodeOrigin:
+    """Where the code comes from; outside of git nothing is known."""
+
+    commit: str | None = None
+    branch: str | None = None
+    remote: str | None = None
+    """URL of `origin`, without credentials."""
+    dirty: bool = False
+    """Something was not committed."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CodeRecord:
+    """Code as it was submitted."""
+
+    digest: str
+    """Of the names, modes and contents of all files."""
+    origin: CodeOrigin = field(default_factory=CodeOrigin)
+    files: Mapping[str, CodeFile] = field(default_factory=dict)
+    """By name."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Origin:
     """Checkpoints of the runs before this one. The newest complete one of the nearest run counts."""
 

@@ -27,8 +27,6 @@ ROUNDED_SHARE = 0.005
 ROUNDED_USD = 0.001
 """Providers round prices and times: a difference up to the larger of the two counts as none."""
 _NOTHING_USD = 1e-9
-_MACHINE_LOST_CAUSES = (Cause.PREEMPTED, Cause.LOST, Cause.HOST)
-"""Causes of runs whose machine was stopped, or lost its GPUs, by others."""
 CHANGES = 3
 """Number of changes of a machine (start, change, end), each of which may be seen one look late."""
 LAST_GB = 10.0
@@ -243,7 +241,7 @@ def _price_changed(bill: Bill) -> float:
 
 def _not_watched(bill: Bill) -> float:
     # In any other run that trained, nothing stopped its GPUs until they were given back.
-    unsure = bill.ended_by_itself or bill.run.cause in _MACHINE_LOST_CAUSES
+    unsure = bill.ended_by_itself or bill.run.cause in (Cause.PREEMPTED, Cause.LOST, Cause.HOST)
     silence_s = bill.silence_s if unsure else bill.boot_silence_s
     return silence_s * bill.usd_per_s if bill.difference_usd < 0 else 0.0
 

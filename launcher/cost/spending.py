@@ -52,9 +52,7 @@ class Spending:
             return self if since <= self.since < until else None
         if end <= begin:
             return None
-        return self._share((end - begin) / length_s, begin, end)
-
-    def _share(self, share: float, since: float, until: float) -> Spending:
+        share = (end - begin) / length_s
         cost = Cost(
             gpu_usd=self.cost.gpu_usd * share,
             storage_usd=self.cost.storage_usd * share,
@@ -62,14 +60,14 @@ class Spending:
         )
         return replace(
             self,
-            since=since,
-            until=until,
+            since=begin,
+            until=end,
             cost=cost,
             idle_usd=self.idle_usd * share,
             hours=self.hours * share,
             gpu_hours=self.gpu_hours * share,
             steps=self.steps * share,
-            has_end=self.has_end and until == self.until,
+            has_end=self.has_end and end == self.until,
         )
 
 

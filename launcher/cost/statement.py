@@ -35,8 +35,6 @@ from vastrun.launcher.decisions.policy import DRIVER_TIMEOUT_S
 from vastrun.launcher.ports import Ledger, Provider
 
 _NO_IDENTITY = Identity(account="", clock_ahead_s=None)
-_MAX_RUNS = 1000
-"""Runs among which bills that are due are looked for."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -203,7 +201,7 @@ def settle_due(ledger: Ledger, name: str, provider: Provider, who: str, now: flo
     if provider.abilities.charged is None:
         return
     with suppress(AuthError, ProviderError, StorageError):
-        runs = [run for run in ledger.runs(members=True, newest=_MAX_RUNS) if run.provider == name]
+        runs = [run for run in ledger.runs(members=True, newest=1000) if run.provider == name]
         if due := [run for run in runs if is_due(run, now)]:
             bills, _ = reconciled_bills(ledger, provider, due, runs, now)
             settle(bills, ledger, who, now)

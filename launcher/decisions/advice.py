@@ -17,8 +17,6 @@ from vastrun.launcher.decisions.holders import holder_of
 if TYPE_CHECKING:
     from vastrun.launcher.core.job import JobSpec
 
-_DEFAULT_PROVIDER = "local"
-"""The provider of a command that names none."""
 AFTER_SUCCESS = "nothing to do"
 _ANY_FILE = "JOB.yaml"
 """File name in the advice for a job that came from no file."""
@@ -145,7 +143,7 @@ def advice_for(run: Run, *, checkpoint: bool, not_shipped: str = "") -> str:
     if run.cause is None:
         return AFTER_SUCCESS
     spec = read_job(run.spec_json)
-    where = "" if run.provider == _DEFAULT_PROVIDER else f" --provider {run.provider}"
+    where = "" if run.provider == "local" else f" --provider {run.provider}"
     job_file = f" {shlex.quote(spec.job_file or _ANY_FILE)}"
     in_batch = bool(run.batch) and not checkpoint
     if in_batch:

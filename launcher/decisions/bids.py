@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 
 _BID_MARGIN = 1.2
 """Bid as a multiple of the lowest bid that wins now."""
-_BID_MARGIN_MIN = 1.05
 MAX_RAISES = 3
 """Max. raised bids of a run: each costs a wait, and the other bidder may raise again."""
 RESTART_WAIT_S = 600.0
@@ -32,7 +31,7 @@ def bid_above(lowest_usd: float, *caps_usd: float | None) -> float | None:
     bid = min([lowest_usd * _BID_MARGIN, *(cap for cap in caps_usd if cap is not None)])
     # Rounded down, so that the bid stays within the caps.
     bid = int(bid * 10_000) / 10_000
-    return bid if bid >= lowest_usd * _BID_MARGIN_MIN else None
+    return bid if bid >= lowest_usd * 1.05 else None
 
 
 def offer_at_raised_bid(

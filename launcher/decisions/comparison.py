@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any, ClassVar, Literal
 
 from vastrun.launcher.config.program_kinds import kinds_in
 from vastrun.launcher.core import Cost, Run
 from vastrun.launcher.core.job import JobSpec
+from vastrun.launcher.core.runs import CodeRecord
 from vastrun.launcher.core.secrets import public_job
 
-Section = Literal["job", "image", "host", "end", "metrics"]
+Section = Literal["code", "job", "image", "packages", "host", "end", "metrics"]
 Value = str | int | float | bool | None
 
 
@@ -29,6 +30,9 @@ class ComparedRun:
     """Seconds from its start to its end, or until now."""
     metrics: Mapping[str, float]
     """Scores, and the last value of each metric, by name."""
+    code: CodeRecord | None = None
+    packages: Mapping[str, str] = field(default_factory=dict)
+    """Versions of the machine's Python and of its packages."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,7 +59,23 @@ class Difference:
 
 def differences(one: ComparedRun, other: ComparedRun) -> list[Difference]:
     """Return the differences between two runs, section by section."""
-    return [*job_differences(one.spec, other.spec), *_of_runs(one, other)]
+    return [
+        *_differences("code", _code(one.code), _code(other.code)),
+        *job_differences(one.spec, other.spec),
+        *_differences("image", _image(one.run), _image(other.run)),
+        *_differences("packages", one.packages, other.packages),
+        *_differences("host", _host(one), _host(other)),
+        *_differences("end", _end(one), _end(other)),
+        *_differences("metrics", one.metrics, other.metrics),
+    ]
+
+
+def _code(record: CodeRecord | None) -> dict[str, Value]:
+    """Return the commit, and a digest of each file by its name."""
+    if record is None:
+        return {}
+    digests = {name: file.target or file.sha256[:12] for name, file in record.files.items()}
+    return {"commit": record.origin.commit, **digests}
 
 
 def job_differences(one: JobSpec, other: JobSpec) -> list[Difference]:
@@ -66,7 +86,7 @@ def job_differences(one: JobSpec, other: JobSpec) -> list[Difference]:
 def job_values(spec: JobSpec) -> dict[str, Value]:
     """Return every option of a job that has a value, by the key that `--set` takes, without secrets."""
     values = asdict(public_job(spec))
-    del values["job_file"]  # where a job was read says nothing of it
+    del values["job_file"], values["code_digest"]  # what differs in the code is shown file by file
     return dict(_flat("", values))
 
 
@@ -88,13 +108,6 @@ def _flat(prefix: str, value: Any) -> Iterator[tuple[str, Value]]:
         yield prefix, value[0] if len(value) == 1 and isinstance(value[0], str) else json.dumps(value)
     elif isinstance(value, str | int | float):
         yield prefix, value
-
-
-def _of_runs(one: ComparedRun, other: ComparedRun) -> Iterator[Difference]:
-    yield from _differences("image", _image(one.run), _image(other.run))
-    yield from _differences("host", _host(one), _host(other))
-    yield from _differences("end", _end(one), _end(other))
-    yield from _differences("metrics", one.metrics, other.metrics)
 
 
 def _image(run: Run) -> dict[str, Value]:

@@ -45,7 +45,9 @@ def offers_in_time(spec: JobSpec, offers: Iterable[Offer], now: float, done: int
     """Return the offers that are expected to finish in time, then those with unknown speed, each in the
     order given, without those that are expected to be late."""
     offers = list(offers)
-    latest = _latest_end(spec, now)
+    # Done by then, a job needs no stop request at its deadline.
+    deadline = deadline_of(spec)
+    latest = None if deadline is None else deadline - min(stop_budget.LEASE_S, max(0.0, deadline - now) / 5)
     if latest is None:
         return offers
     ends = [(offer, expected_end(spec, offer, now, done)) for offer in offers]
@@ -94,12 +96,6 @@ def moment_text(spec: JobSpec, at: float) -> str:
     """Format the moment to the minute, in the zone of the job's deadline: `2030-11-25 18:00`."""
     zone = datetime.fromisoformat(spec.limits.deadline).tzinfo if spec.limits.deadline else UTC
     return f"{datetime.fromtimestamp(at, tz=zone):%Y-%m-%d %H:%M}"
-
-
-def _latest_end(spec: JobSpec, now: float) -> float | None:
-    """Return when a job must be done to need no stop request at its deadline; None: it has no deadline."""
-    deadline = deadline_of(spec)
-    return None if deadline is None else deadline - min(stop_budget.LEASE_S, max(0.0, deadline - now) / 5)
 
 
 def _ready_at(offer: Offer, now: float) -> float:

@@ -54,6 +54,9 @@ def offer_text(spec: JobSpec, offer: Offer) -> str:
     """Describe the offer with its price, its expected and its maximum cost."""
     hours = policy.lease_of(spec, offer).life_s / 3600
     maximum = f"at most {usd(policy.worst_case_usd(spec, offer))} and {hours:.3g} h"
+    all_usd = policy.all_attempts_usd(spec, offer)
+    if all_usd > policy.worst_case_usd(spec, offer):
+        maximum += f", {usd(all_usd)} with all retries"
     expected = f"expected {usd(expected_usd(spec, offer))}, " if offer.expected_usd else ""
     known = "" if offer.forecast is None else f"; its speed is {basis_text(offer.forecast)}"
     each = f"{spec.nodes} machines, each {offer.description}" if spec.nodes > 1 else offer.description
@@ -117,7 +120,6 @@ def _money_limit_error(spec: JobSpec, offer: Offer) -> JobValueError:
 
 _MAX_REPEATS = 100.0
 """Max. expected repeats: without a checkpoint a long job may never be finished."""
-_MAX_EXPONENT = 100.0
 _USUAL_LOST_HOURS = 0.1
 """Hours of work since the newest checkpoint, where the job's interval is unknown."""
 
@@ -132,7 +134,7 @@ def interruption_hours(hours: float, per_hour: float, start_hours: float, lost_h
     if lost_hours is not None:
         return per_hour * hours * (start_hours + lost_hours)
     once = start_hours + hours
-    expected = math.expm1(min(per_hour * once, _MAX_EXPONENT)) / per_hour if per_hour else once
+    expected = math.expm1(min(per_hour * once, 100.0)) / per_hour if per_hour else once
     return min(expected, _MAX_REPEATS * once) - once
 
 

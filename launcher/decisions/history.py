@@ -255,22 +255,18 @@ def speed_history_of(
             continue
         if _shape(run.spec_json) == shape:
             found.append(run.steps_per_s)
+    # Of the account that was used last; inf: too few bills are settled.
+    account = next((run.account for run in runs if run.account), "")
+    tails = [run.tail_s for run in runs if run.tail_s is not None and run.account == account]
+    # A count may be above its run by one look at the machine, which hides as much of a tail.
     return SpeedHistory(
         speeds={
             kind: Speed(steps_per_s=median(found), runs=len(found)) for kind, found in speeds.items() if found
         },
         boot_s={host: median(found) for host, found in boots.items()},
         bids=BidHistory(hours=bid_hours, preemptions=preemptions),
-        bill_tail_s=_bill_tail_s(runs),
+        bill_tail_s=max(tails) + WATCHED_S if len(tails) >= MIN_TAILS else math.inf,
     )
-
-
-def _bill_tail_s(runs: Sequence[MeasuredRun]) -> float:
-    """Return the longest tail of the bills of the account that was used last; inf: too few are settled."""
-    account = next((run.account for run in runs if run.account), "")
-    tails = [run.tail_s for run in runs if run.tail_s is not None and run.account == account]
-    # A count may be above its run by one look at the machine, which hides as much of a tail.
-    return max(tails) + WATCHED_S if len(tails) >= MIN_TAILS else math.inf
 
 
 def kind_of(offer: Offer) -> MachineKind:

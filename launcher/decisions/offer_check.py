@@ -17,7 +17,6 @@ COMMAND = Path(__file__).with_name("offer_check.sh").read_text(encoding="utf-8")
 
 _SLACK = 0.9
 """Share of the offered size that is enough: drivers and file systems keep some memory and disk."""
-_PRICE_SLACK = 1.02
 _MAX_IDLE_GB, _MAX_IDLE_SHARE = 1.1, 0.05
 """Max. GPU memory in use before a job starts, for the driver and a display; the larger value counts."""
 _MAX_GPU_GB = 10_000.0
@@ -97,7 +96,7 @@ def listing_mismatch(machine: Instance, offer: Offer, requested: Resources) -> s
         _room_check(machine.disk_gb, requested.disk_gb, "disk"),
         (machine.cuda == 0 or machine.cuda >= offer.cuda, f"CUDA {machine.cuda:g} instead of {offer.cuda:g}"),
         (
-            price <= offer.usd_per_hour * _PRICE_SLACK,
+            price <= offer.usd_per_hour * 1.02,
             f"${price:.3f}/h instead of ${offer.usd_per_hour:.3f}/h",
         ),
     )
@@ -128,10 +127,7 @@ def _gpu_checks(box: BoxHardware, offer: Offer, requested: Resources) -> list[tu
     return [
         (len(box.gpus) >= offer.gpus, f"{len(box.gpus)} of {offer.gpus} GPUs"),
         (not other, f"{other} instead of {offer.gpu_name}"),
-        (
-            _holds(min_gb, offer.gpu_memory_gb),
-            f"{min_gb:.0f} GB a GPU instead of {offer.gpu_memory_gb:.0f}",
-        ),
+        (_holds(min_gb, offer.gpu_memory_gb), f"{min_gb:.0f} GB a GPU instead of {offer.gpu_memory_gb:.0f}"),
         # 0: its nvidia-smi does not say; that is no reason to give the machine back.
         (box.cuda == 0 or box.cuda >= cuda, f"CUDA {box.cuda:g} instead of {cuda:g}"),
     ]

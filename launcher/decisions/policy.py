@@ -102,7 +102,6 @@ _MAX_RESERVED_SHARE = 0.2
 """Max. share of a job's money reserved for storage and traffic: the rest must pay for time."""
 _PAID_COLLECT_S = 1800.0
 _FREE_COLLECT_S = 86400.0
-_SECOND_H = 1 / 3600
 
 
 def poll_interval_s(runs: int) -> float:
@@ -136,6 +135,12 @@ def worst_case_usd(spec: JobSpec, offer: Offer) -> float:
     life_s = lease_of(spec, offer).life_s
     reserve_usd = _reserve_usd(offer, share_usd(spec), spec.data_gb)
     return spec.nodes * (life_s / 3600 * offer.usd_per_hour + reserve_usd)
+
+
+def all_attempts_usd(spec: JobSpec, offer: Offer) -> float:
+    """Return the max. cost in USD of the job with all retries that follow unasked, on such offers."""
+    usd = worst_case_usd(spec, offer) * (1 + sum(spec.retry.values()))
+    return usd if spec.limits.usd is None else max(worst_case_usd(spec, offer), min(usd, spec.limits.usd))
 
 
 def share_usd(spec: JobSpec) -> float | None:
@@ -210,7 +215,7 @@ def within_deadline(spec: JobSpec, since: float) -> JobSpec:
     deadline = deadline_of(spec)
     if deadline is None or deadline >= since + spec.limits.hours * 3600:
         return spec
-    hours = max(_SECOND_H, (deadline - since) / 3600)
+    hours = max(1 / 3600, (deadline - since) / 3600)
     return replace(spec, limits=replace(spec.limits, hours=hours))
 
 

@@ -12,12 +12,11 @@ from typing import Literal
 from vastrun.contract import layout
 from vastrun.contract.job import OUTPUTS_PREFIXES
 
-Answer = Literal["continued", "read", "anew", "failed", "unknown", "no_snapshot", "too_short"]
+Answer = Literal["continued", "read", "started_over", "failed", "unknown", "no_snapshot", "too_short"]
 GOOD: tuple[Answer, ...] = ("continued", "read", "unknown")
 """Answers with which the step `resume` does not fail."""
 _LARGE_SHARE = 0.1
 """A part of a checkpoint has at least this share of the bytes of its largest file, as for snapshots."""
-_MAX_ROWS = 10
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,7 +60,7 @@ class Resumption:
     files: tuple[WrittenFiles, ...] = ()
     """The largest files of its newest snapshot."""
     checkpoints: str | None = None
-    """Pattern of what it saved anew each time, for `checkpoints`; null: none was seen twice."""
+    """Pattern of what it saved again each time, for `checkpoints`; null: none was seen twice."""
 
 
 def written_files(save: Save) -> tuple[WrittenFiles, ...]:
@@ -70,10 +69,10 @@ def written_files(save: Save) -> tuple[WrittenFiles, ...]:
         WrittenFiles(name=name, count=len(names), size=sum(save.files[each][0] for each in names))
         for name, names in by_pattern(save.files).items()
     ]
-    return tuple(sorted(rows, key=lambda row: (-row.size, row.name))[:_MAX_ROWS])
+    return tuple(sorted(rows, key=lambda row: (-row.size, row.name))[:10])
 
 
-def saved_anew(saves: Sequence[Save]) -> set[str]:
+def resaved_files(saves: Sequence[Save]) -> set[str]:
     """Return the files of the newest snapshot that changed from save to save.
 
     They were rewritten, or are the next of a series; logs do not count.
@@ -98,7 +97,7 @@ def checkpoint_pattern(saves: Sequence[Save], read: Collection[str] = ()) -> str
     """
     if not saves:
         return None
-    newest, changed = saves[-1].files, saved_anew(saves)
+    newest, changed = saves[-1].files, resaved_files(saves)
     large = changed & _large(newest)
     if not (found := large & {*read} or large or changed & {*read}):
         return None
@@ -114,7 +113,7 @@ def files_to_continue(saves: Sequence[Save]) -> set[str]:
     """Return the files of which a program that continues reads some, as far as that was seen."""
     newest, named = saves[-1].files, saves[-1].named
     of_named = {name for name in newest if named and f"{name}/".startswith(f"{named}/")}
-    return saved_anew(saves) | of_named or _large(newest)
+    return resaved_files(saves) | of_named or _large(newest)
 
 
 def outputs_of(paths: Iterable[str], checkpoints: object) -> list[str]:
@@ -153,8 +152,8 @@ def _series(name: str) -> str:
 
 
 def _large(files: Mapping[str, tuple[int, int]]) -> set[str]:
-    least = _LARGE_SHARE * max((size for size, _ in files.values()), default=0)
-    return {name for name, (size, _) in files.items() if size >= least}
+    min_size = _LARGE_SHARE * max((size for size, _ in files.values()), default=0)
+    return {name for name, (size, _) in files.items() if size >= min_size}
 
 
 def judge(
@@ -178,12 +177,12 @@ def judge(
         if after > before:
             return "continued", f"it continued at step {after}" + (f", and read {names}" if names else "")
         ignored = f", although it read {names}" if names else ": it did not read its checkpoint"
-        return "anew", f"it began anew at step {after}{ignored if names or shows_reads else ''}"
+        return "started_over", f"it started over at step {after}{ignored if names or shows_reads else ''}"
     if failure:
         return "failed", f"it failed when it was started again: {failure}"
     if read:
         return "read", f"it read {names}; at which step it continued, only its log shows"
     if shows_reads:
         expected = named_in_job(save.named or by_size[0])
-        return "anew", f"it began anew: it did not read its checkpoint, such as {expected}"
+        return "started_over", f"it started over: it did not read its checkpoint, such as {expected}"
     return "unknown", "whether it continued, only its log shows: it reports no step, and this disk no reads"

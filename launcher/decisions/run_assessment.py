@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from vastrun.contract.data_files import EXIT_OF_BLAME, Blame
-from vastrun.contract.outcome import REASONS, Outcome, RankEnd, StartRecord
+from vastrun.contract.outcome import REASONS, Outcome, RankEnd
 from vastrun.contract.program_kind import Proof
 from vastrun.launcher.config import program_of
 from vastrun.launcher.core import Cause, Evidence, StepEnd
@@ -63,7 +63,11 @@ def assess_run(evidence: Evidence, spec: JobSpec, node: int = 0) -> RunAssessmen
     proofs = tuple(_proofs(outcome, evidence, spec, node))
     cause = cause_of(outcome)
     if cause is not None:
-        blamed = _node_of(outcome, spec)
+        # A box reports ranks, not nodes.
+        rank = outcome.first_failure or outcome.hang
+        blamed = (
+            None if rank is None or not 0 <= rank.rank < spec.world_size else rank.rank // spec.ranks_per_node
+        )
         return RunAssessment(cause=cause, detail=outcome.detail, proofs=proofs, node=blamed)
     assessment = _of_proofs(proofs)
     if assessment.cause is not None and spec.command is not None and outcome.stop_sent_at is not None:
@@ -71,14 +75,6 @@ def assess_run(evidence: Evidence, spec: JobSpec, node: int = 0) -> RunAssessmen
             assessment, cause=_stop_cause(outcome), detail=f"{_stop_text(outcome, spec)}; {outcome.detail}"
         )
     return assessment
-
-
-def _node_of(outcome: Outcome, spec: JobSpec) -> int | None:
-    """Return the node of the rank that failed first, or that hangs. A box reports ranks, not nodes."""
-    rank = outcome.first_failure or outcome.hang
-    if rank is None or not 0 <= rank.rank < spec.world_size:
-        return None
-    return rank.rank // spec.ranks_per_node
 
 
 def cause_of(outcome: Outcome) -> Cause | None:
@@ -155,11 +151,20 @@ def _proofs(outcome: Outcome, evidence: Evidence, spec: JobSpec, node: int) -> l
     proofs = [_held(outcome)] if spec.hold is not None else [_ranks(outcome, spec)]
     proofs += [_exit(evidence)]
     if outcome.stop_sent_at is not None:
-        proofs += [_stop(outcome, spec)]
+        # A stop came too late to matter if all requested steps were done.
+        finished = cause_of(outcome) is None
+        if spec.command is not None:
+            requested = spec.success.steps if spec.success is not None else None
+            finished = finished and requested is not None and (outcome.stop_sent_step or 0) >= requested
+        proofs += [Proof(name="stop", holds=finished, text=_stop_text(outcome, spec))]
     # A start that finished one of several stages did not fail.
     failed_starts = [record for record in outcome.starts[:-1] if record.reason != "finished"]
     if failed_starts:
-        proofs += [_restarts(failed_starts)]
+        times = "once" if len(failed_starts) == 1 else f"{len(failed_starts)} times"
+        text = "; ".join(record.detail for record in failed_starts)
+        proofs += [
+            Proof(name="restarts", holds=True, text=f"the ranks were restarted {times}, after: {text}")
+        ]
     if node == 0:
         proofs += _proofs_of_training(outcome, spec)
     if evidence.damaged is not None:
@@ -188,7 +193,10 @@ def _snapshots(outcome: Outcome, spec: JobSpec) -> Iterator[Proof]:
         yield Proof(name="continued", holds=True, text=text if first >= restored else f"WARNING: {text}")
     if outcome.checkpoint is not None:
         intact = "is intact" if outcome.checkpoint.intact else "is damaged on the machine"
-        yield Proof(name="snapshot", holds=True, text=f"{outcome.checkpoint.path} {intact}")
+        disks = outcome.reading.file_systems if outcome.reading and outcome.printed_errors else ()
+        full = ", ".join(disk.path for disk in disks if disk.full_at is not None)
+        text = f"may lack what the program could not write: {full} was full" if full else intact
+        yield Proof(name="snapshot", holds=not full, text=f"{outcome.checkpoint.path} {text}")
     elif spec.checkpoints.files is not None:
         text = f"no snapshot was taken, although checkpoints names {spec.checkpoints.files}"
         # What it was restored from is at home.
@@ -219,27 +227,12 @@ def _how(rank: RankEnd) -> str:
     return rank.signal or f"exit code {rank.exit_code}"
 
 
-def _restarts(survived: Sequence[StartRecord]) -> Proof:
-    times = "once" if len(survived) == 1 else f"{len(survived)} times"
-    text = "; ".join(record.detail for record in survived)
-    return Proof(name="restarts", holds=True, text=f"the ranks were restarted {times}, after: {text}")
-
-
 def _exit(evidence: Evidence) -> Proof:
     if evidence.exit_code is None:
         return Proof(name="exit", holds=None, text="the run left no exit code")
     return Proof(
         name="exit", holds=evidence.exit_code == 0, text=f"the exit code of the run is {evidence.exit_code}"
     )
-
-
-def _stop(outcome: Outcome, spec: JobSpec) -> Proof:
-    """Return the proof that a stop came too late to matter: all requested steps were done."""
-    finished = cause_of(outcome) is None
-    if spec.command is not None:
-        requested = spec.success.steps if spec.success is not None else None
-        finished = finished and requested is not None and (outcome.stop_sent_step or 0) >= requested
-    return Proof(name="stop", holds=finished, text=_stop_text(outcome, spec))
 
 
 def _stop_text(outcome: Outcome, spec: JobSpec) -> str:

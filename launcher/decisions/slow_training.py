@@ -12,7 +12,6 @@ if TYPE_CHECKING:  # it knows jobs, which `status` does not read
 
 IDLE_GPUS, SLOW_MACHINE = "GPUs are idle: ", "trains at "
 """Starts of the sentences, by which they are found among the events of a run."""
-_FULL_CORES = 0.9
 
 
 def idle_gpus_text(idle: IdleGpus) -> str:
@@ -25,7 +24,7 @@ def waits_text(idle: IdleGpus) -> str:
     """Describe what the ranks waited for, with what to try."""
     cores = f"the run uses {idle.cores:.0%} of the CPU cores"
     if idle.waits_for == "data":
-        full = idle.cores >= _FULL_CORES
+        full = idle.cores >= 0.9
         remedy = "more cores, or less work per sample" if full else "more loader workers or prefetching"
         return f"the ranks wait for data {idle.data:.0%} of the time ({cores}; try {remedy})"
     if idle.waits_for == "disk":

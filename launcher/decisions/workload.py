@@ -15,12 +15,10 @@ from vastrun.launcher.core import MeasuredRun
 from vastrun.launcher.core.job import JobSpec
 from vastrun.launcher.decisions.policy import GPU_CONTEXT_GB, GPU_FRAGMENTS, GPU_MESSAGES_GB
 
-_LARGEST_GB = 1000
 _OPERATION_S = 6e-6
 """Seconds for a host to start one operation: with small operations a GPU waits for it."""
 _MAX_READ = 20
 """Max. number of runs that are read: parsing a job takes a while."""
-_MAX_COUNTED = 9
 EFFICIENCY = 0.4
 """Share of the roofline that a training usually reaches."""
 
@@ -42,11 +40,9 @@ def chosen_workloads(workloads: Workloads, spec: JobSpec, gpu_memory_gb: float) 
 
 def needed_gb(workload: Workload, world_size: int) -> float:
     """Return the memory that a GPU must have for a workload, in GB."""
-    return workload.peak.total * GPU_FRAGMENTS / 1e9 + _beside_tensors_gb(world_size)
-
-
-def _beside_tensors_gb(world_size: int) -> float:
-    return GPU_CONTEXT_GB + (GPU_MESSAGES_GB if world_size > 1 else 0.0)
+    return workload.peak.total * GPU_FRAGMENTS / 1e9 + (
+        GPU_CONTEXT_GB + (GPU_MESSAGES_GB if world_size > 1 else 0.0)
+    )
 
 
 def whole_gb(workloads: Workloads, spec: JobSpec) -> float | None:
@@ -54,7 +50,7 @@ def whole_gb(workloads: Workloads, spec: JobSpec) -> float | None:
 
     Rounded up to a tenth; None: unknown. The strategy may depend on the memory, so each size is tried.
     """
-    for tenths in range(1, 10 * _LARGEST_GB):
+    for tenths in range(1, 10_000):
         size_gb = tenths / 10
         found = chosen_workloads(workloads, spec, size_gb)
         if found and needed_gb(found[0], spec.world_size) <= size_gb:
@@ -70,8 +66,7 @@ def min_gb(workloads: Workloads, spec: JobSpec, gpu_memory_gb: float) -> float |
     found = chosen_workloads(workloads, spec, gpu_memory_gb)
     if not found:
         return None
-    fits = program_of(spec).fits_micro_batch()
-    return needed_gb(found[-1 if fits else 0], spec.world_size)
+    return needed_gb(found[-1 if program_of(spec).fits_micro_batch() else 0], spec.world_size)
 
 
 def is_too_small(workloads: Workloads, spec: JobSpec, gpu_memory_gb: float) -> bool:
@@ -124,7 +119,7 @@ def efficiency_of(runs: Iterable[MeasuredRun], known: Callable[[JobSpec], Worklo
     `known`: returns the estimate of a job. Without a measurement, EFFICIENCY.
     """
     trained = (run for run in runs if run.steps_per_s and run.gpu_name)
-    shares = list(islice(_shares(islice(trained, _MAX_READ), known), _MAX_COUNTED))
+    shares = list(islice(_shares(islice(trained, _MAX_READ), known), 9))
     return min(1.0, median(shares)) if shares else EFFICIENCY
 
 

@@ -32,9 +32,6 @@ from vastrun.launcher.gate.box_reader import (
 )
 from vastrun.launcher.ports import ChecksIdentity
 
-_PAUSE_S = 0.5
-_OFFER_CHECK_S = 150.0
-
 
 def boot(context: RunContext) -> PhaseResult:
     """Wait for the machine, and accept it only when it can end itself and is what was offered."""
@@ -45,11 +42,16 @@ def boot(context: RunContext) -> PhaseResult:
         if (end := _abandoned_result(context)) is not None:
             return end
         try:
-            lease = _lease_state(context)
+            # The onstart scripts are not there yet.
+            lease = parse_lease_state(_small_file(context, layout.LEASE_STATE))
             # Nothing is uploaded before: a machine without a lease would stay rented if this launcher died.
             if lease == "armed":
-                _save_boot_time(context, timeouts)
-                _save_armed_at(context)
+                if timeouts.was_seen_booting and context.run.rented_at is not None:
+                    context.save(boot_s=max(0.0, context.now() - context.run.rented_at))
+                # The lease counts from then at the latest, by this computer's clock.
+                meter = context.run.meter
+                if meter.armed_at is None:
+                    context.save(meter=replace(meter, armed_at=context.now()))
                 return _accept(context)
             if lease == NO_LEASE and (end := _missing_programs_result(context)) is not None:
                 return end
@@ -59,7 +61,12 @@ def boot(context: RunContext) -> PhaseResult:
             if (end := _note_no_answer(context, timeouts, error)) is not None:
                 return end
         timeouts.was_seen_booting = True
-        context.wait(_pause_s(timeouts, context.now()))
+        # The longer a machine waits in a queue, the longer is the pause.
+        context.wait(
+            0.5
+            if timeouts.queued_since is None
+            else policy.queue_poll_interval_s(context.now() - timeouts.queued_since)
+        )
     end = failed(_cause_of(timeouts), exceeded_limit)
     return with_host_log(context, end, is_guess=timeouts.is_loading) if end.cause is Cause.HOST else end
 
@@ -90,13 +97,6 @@ def _note_no_answer(
     return None
 
 
-def _pause_s(timeouts: BootTimeouts, now: float) -> float:
-    """Return the seconds until the next look: the longer a machine waits in a queue, the more."""
-    if timeouts.queued_since is None:
-        return _PAUSE_S
-    return policy.queue_poll_interval_s(now - timeouts.queued_since)
-
-
 def _cause_of(timeouts: BootTimeouts) -> Cause:
     """Return the cause of a boot that failed. A host is not blamed where its provider did not answer or
     gave no machine."""
@@ -116,20 +116,6 @@ def _abandoned_result(context: RunContext) -> PhaseResult | None:
     if deadline is None or context.now() < deadline:
         return None
     return failed(Cause.TIME_LIMIT, "the deadline came before its machine was ready")
-
-
-def _save_boot_time(context: RunContext, timeouts: BootTimeouts) -> None:
-    """Save how long the machine took, if this launcher saw it become ready."""
-    if timeouts.was_seen_booting and context.run.rented_at is not None:
-        context.save(boot_s=max(0.0, context.now() - context.run.rented_at))
-
-
-def _save_armed_at(context: RunContext) -> None:
-    """Save when the lease was first seen armed: it counts from then at the latest, by this computer's
-    clock."""
-    meter = context.run.meter
-    if meter.armed_at is None:
-        context.save(meter=replace(meter, armed_at=context.now()))
 
 
 def check_against_offer(context: RunContext, machine: Instance) -> PhaseResult | None:
@@ -164,7 +150,7 @@ def _check_box(context: RunContext) -> PhaseResult | None:
     if context.services.provider.free or context.run.offer is None:
         return None
     requested, remote = context.spec.resources, context.remote()
-    box = offer_check.read_box(remote.run(offer_check.COMMAND, timeout_s=_OFFER_CHECK_S).stdout)
+    box = offer_check.read_box(remote.run(offer_check.COMMAND, timeout_s=150.0).stdout)
     difference = offer_check.box_mismatch(box, context.run.offer, requested)
     # The other slots of a machine that is held use its GPUs, too; it was checked when it was rented.
     if not difference and requested.gpus and context.services.provider.abilities.by_run is None:
@@ -201,11 +187,6 @@ def _missing_programs_result(context: RunContext) -> PhaseResult | None:
         return None
     detail = f"the image lacks {', '.join(missing)}, which the lease needs to start"
     return failed(Cause.SETUP, detail)
-
-
-def _lease_state(context: RunContext) -> str:
-    """Read the state of the lease from its file; the onstart scripts are not there yet."""
-    return parse_lease_state(_small_file(context, layout.LEASE_STATE))
 
 
 def _small_file(context: RunContext, path: str) -> bytes:

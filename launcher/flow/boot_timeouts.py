@@ -10,12 +10,6 @@ from vastrun.launcher.core import Instance
 from vastrun.launcher.core.errors import HostKeyError, KeyNotAttachedError
 from vastrun.launcher.decisions import policy
 
-_REPORT_INTERVAL_S = 30.0
-"""Min. seconds between two reports of progress within one state."""
-_UNSEEN_REPORT_INTERVAL_S = 15.0
-_QUEUE_REPORT_INTERVAL_S = 15.0
-_MIN_QUEUED_S = 3.0
-"""Shortest wait in a queue that is reported."""
 _LAYER = re.compile(
     r": (Pulling fs layer|Downloading|Verifying Checksum|Download complete|Extracting|Pull complete)"
 )
@@ -76,7 +70,7 @@ class BootTimeouts:
         self.running_since = self.answers_since = self.no_box_since = self.untrusted_since = None
         self.queued_for, self.is_provider_down = machine.note, False
         waited_s = now - self.queued_since
-        if waited_s < _MIN_QUEUED_S or now - self.reported_at < _QUEUE_REPORT_INTERVAL_S:
+        if waited_s < 3.0 or now - self.reported_at < 15.0:
             return ""
         self.reported_at = now
         left_min = (policy.QUEUE_S - waited_s) / 60
@@ -107,7 +101,7 @@ class BootTimeouts:
         elif self.running_since is None:
             self.running_since = now
         self.answers_since, self.is_provider_down = None, False
-        if progress == self.reported or not (is_new_state or now - self.reported_at >= _REPORT_INTERVAL_S):
+        if progress == self.reported or not (is_new_state or now - self.reported_at >= 30.0):
             return ""
         self.reported, self.reported_at = progress, now
         return progress
@@ -140,7 +134,7 @@ class BootTimeouts:
         """
         self.running_since = self.answers_since = self.no_box_since = self.untrusted_since = None
         self.progress_at, self.is_provider_down = now, True
-        if why == self.reported and now - self.reported_at < _UNSEEN_REPORT_INTERVAL_S:
+        if why == self.reported and now - self.reported_at < 15.0:
             return ""
         self.reported, self.reported_at = why, now
         left_s = max(0.0, self.started_at + self._boot_s(now) - now)

@@ -20,8 +20,6 @@ from vastrun.launcher.flow.services import Services
 from vastrun.launcher.gate.caps import SLICE_S
 from vastrun.launcher.ports import Interruptible, Remote, SeesGrowth
 
-_REQUEST_POLL_INTERVAL_S = 0.1
-"""Seconds between two looks at the user's requests in the ledger."""
 _ABANDONED_PHASES = (Phase.BOOT, Phase.SHIP)
 """Phases that are abandoned once another node has failed. A training still has its outputs."""
 
@@ -51,10 +49,6 @@ class RunContext(RunState):
         """Give a launcher that finds a run past its limits some time to download what is there."""
         late = policy.exceeded_limit(self.spec, self.run, self.now()) is not None
         self._limits_count_from = self.now() + (policy.LATE_GRACE_S if late else 0.0)
-
-    def show_log(self) -> None:
-        """Download what is new in the log, and show it."""
-        self.services.screen.log(self.new_log())
 
     def has_log_grown(self) -> bool | None:
         """Return whether the log on the machine has grown since it was read; None where that is not seen."""
@@ -86,7 +80,7 @@ class RunContext(RunState):
         """
         here, now = self.services.user_requests.current(), self.now()
         elsewhere, read_at = self._ledger_request
-        if not 0 <= now - read_at < _REQUEST_POLL_INTERVAL_S:
+        if not 0 <= now - read_at < 0.1:
             elsewhere = self.services.ledger.user_request(self.run.leader or self.run.id)
             self._ledger_request = (elsewhere, now)
         return here.or_stronger(elsewhere)

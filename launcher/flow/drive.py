@@ -156,7 +156,15 @@ def _run_step(context: RunContext) -> PhaseResult | None:
         # Nothing is rented yet, so the run is closed. Later its row stays open, to be driven on; and so do
         # those of several nodes, which all have to be closed.
         if phase is Phase.PLAN and context.nodes.is_alone:
-            _close_run(context, error)
+            # It has no machine and cannot be saved: there is nothing to resume.
+            with suppress(StorageError):
+                context.save(
+                    phase=Phase.ENDED,
+                    ended_at=context.now(),
+                    cause=Cause.STORAGE,
+                    detail=str(error),
+                    failed_in=Phase.PLAN,
+                )
         raise
     except GoneError as error:
         if phase is not Phase.DESTROY and context.machines.is_gone():
@@ -181,18 +189,6 @@ def _run_with_retry(context: RunContext) -> PhaseResult | None:
             return STEPS[phase](context)
         except (AuthError, BusyError) as error:
             retry_timer.wait(error)
-
-
-def _close_run(context: RunContext, error: StorageError) -> None:
-    """Close a run that has no machine and cannot be saved: there is nothing to resume."""
-    with suppress(StorageError):
-        context.save(
-            phase=Phase.ENDED,
-            ended_at=context.now(),
-            cause=Cause.STORAGE,
-            detail=str(error),
-            failed_in=Phase.PLAN,
-        )
 
 
 def _advance(context: RunContext, end: PhaseResult) -> None:

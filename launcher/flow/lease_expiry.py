@@ -16,11 +16,6 @@ from vastrun.launcher.gate.box_reader import fetch_status
 from vastrun.launcher.gate.text import last_lines, one_line
 from vastrun.launcher.ports import Remote
 
-_TIMEOUT_S = 60.0
-_POLL_INTERVAL_S = 1.0
-_MAX_ENDING_S = 60.0
-"""Max. seconds to wait for a provider that is ending a machine to report why."""
-
 
 def outputs_until(context: RunContext) -> float:
     """Return until when the lease leaves the outputs of an ended training on the machine.
@@ -57,7 +52,7 @@ def set_deadline(context: RunContext, remote: Remote) -> None:
     }
     words = [f"{name}={shlex.quote(value)}" for name, value in variables.items()]
     command = f"env {' '.join(words)} bash {layout.DEADLINE} {left_s:.0f} {grace_s:.0f}"
-    done = remote.run(command, timeout_s=_TIMEOUT_S)
+    done = remote.run(command, timeout_s=60.0)
     if done.exit_code != 0:
         context.report(f"the machine did not accept the deadline: {done.stderr.strip()[-200:]}")
 
@@ -77,12 +72,12 @@ def find_machine_end(context: RunContext, wait_s: float = 0.0) -> MachineEnd | N
             if (end := end_of(machine_id)) is not None:
                 return end
         except UnreachableError:  # it is just being ended: see `Abilities.end_of`
-            max_wait_s = max(wait_s, _MAX_ENDING_S)
+            max_wait_s = max(wait_s, 60.0)
         except ProviderError:
             pass
         if context.now() - began >= max_wait_s:
             return None
-        context.wait(_POLL_INTERVAL_S)
+        context.wait(1.0)
 
 
 def gone_result(context: RunContext) -> PhaseResult:
@@ -108,7 +103,6 @@ def lost_text(context: RunContext) -> str:
 MAX_HOST_LOG_WAIT_S = 5.0
 """Max. seconds to wait for the host's log: the machine is paid for meanwhile."""
 _LINES, _CHARS = 10, 200
-_SHOWN = 5
 
 
 def with_host_log(context: RunContext, end: PhaseResult, *, is_guess: bool = True) -> PhaseResult:
@@ -127,7 +121,7 @@ def with_host_log(context: RunContext, end: PhaseResult, *, is_guess: bool = Tru
     if not lines:
         context.report("its host's log is empty")
         return end
-    for line in lines[-_SHOWN:]:
+    for line in lines[-5:]:
         context.report(f"host log: {line}")
     cause = provider.cause_in("\n".join(lines))
     matching = [line for line in lines if cause is not None and provider.cause_in(line) is cause]

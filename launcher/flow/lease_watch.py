@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from vastrun.launcher.core.job import JobSpec
     from vastrun.launcher.flow.context import RunContext
 
-_TIMEOUT_S = 60.0
-
 
 def is_disarmed(box_status: BoxStatus) -> bool:
     """Return whether no lease would end the box, by its status."""
@@ -59,7 +57,7 @@ def run_rearm(
         "CONTAINER_ID": machine.id,
     }
     values = " ".join(f"{name}={shlex.quote(value)}" for name, value in variables.items())
-    return remote.run(f"env {values} bash {words}", timeout_s=_TIMEOUT_S)
+    return remote.run(f"env {values} bash {words}", timeout_s=60.0)
 
 
 @dataclass

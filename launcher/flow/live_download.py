@@ -100,11 +100,15 @@ def download_checkpoint_slice(context: RunContext, downloads: LiveDownloads, rem
         downloads.has_failed = True
         context.report(f"checkpoints stay on the machine until the end: {error}")
         return
-    downloads.note(copy, began, context.now())
+    now, began_at = context.now(), downloads.began_at or began
+    downloads.note(copy, began, now)
     if copy is not None and copy.damaged:
         context.report(f"checkpoint {copy.name} is damaged on the machine; not downloaded")
-    elif copy is not None and copy.is_whole:
-        context.report(f"checkpoint {copy.name} downloaded, {copy.size / 1e6:.1f} MB")
+    elif copy is not None and (copy.is_whole or copy.is_usable):
+        # By the machine's clock, and at least as old as its download.
+        age = "" if copy.taken_at is None else f", {max(now - copy.taken_at, now - began_at):.0f} s old"
+        what, rest = ("downloaded", "") if copy.is_whole else ("usable", "; older checkpoints follow")
+        context.report(f"checkpoint {copy.name} {what}, {copy.held / 1e6:.1f} MB{age}{rest}")
 
 
 def download_metrics(context: RunContext, downloads: LiveDownloads, remote: Remote) -> None:

@@ -22,7 +22,6 @@ from vastrun.launcher.ports import Provider
 if TYPE_CHECKING:
     from vastrun.launcher.flow.run_state import RunState
 
-_POLL_INTERVAL_S = 2.0
 _FAST_POLL_INTERVAL_S = 0.05
 """Seconds between two looks at a provider whose list is never late."""
 _T = TypeVar("_T")
@@ -69,21 +68,17 @@ class StaleRows:
         """
         if machine.id == run.instance_id or self._services.provider.abilities.market is None:
             return ""
-        if user := self._earlier_user(machine.id, run):
+        if machine.id not in self._earlier_users:
+            rows = self._services.ledger.runs(members=True)
+            earlier = (one for one in rows if one.id != run.id and one.provider == run.provider)
+            users = (one.id for one in earlier if machine.id in bills.machine_ids(one))
+            self._earlier_users[machine.id] = next(users, "")
+        if user := self._earlier_users[machine.id]:
             return f"it belonged to run {user}"
         ended = any(one.instance_id == machine.id and one.meter.absent_at for one in run.rentals)
         if ended and is_absent(self._services, machine.id):
             return "it was destroyed, and its id is unknown"
         return ""
-
-    def _earlier_user(self, machine_id: str, run: Run) -> str:
-        """Return the other run that had the machine: a provider uses no id twice. Empty: there is none."""
-        if machine_id not in self._earlier_users:
-            rows = self._services.ledger.runs(members=True)
-            earlier = (one for one in rows if one.id != run.id and one.provider == run.provider)
-            users = (one.id for one in earlier if machine_id in bills.machine_ids(one))
-            self._earlier_users[machine_id] = next(users, "")
-        return self._earlier_users[machine_id]
 
 
 def is_absent(services: Services, machine_id: str) -> bool:
@@ -124,7 +119,14 @@ class RunMachines:
             one for one in find_machines(self._state.run, self._services.provider) if not self._is_stale(one)
         ]
         own = self._own_of(found)
-        self._report_unreadable(own)
+        new = {name for machine in own for name in machine.unreadable} - self._reported_unreadable
+        if new:
+            self._reported_unreadable |= new
+            with suppress(StorageError):
+                names = ", ".join(sorted(new))
+                self._state.report(
+                    f"the provider lists values of the machine that make no sense, ignored: {names}"
+                )
         # A disk that is full must not keep a machine from its end: the next row has it.
         for machine in own:
             with suppress(StorageError):
@@ -142,16 +144,6 @@ class RunMachines:
             with suppress(StorageError):
                 self._state.report(f"the provider lists machine {machine.id} for this run, ignored: {why}")
         return bool(why)
-
-    def _report_unreadable(self, own: Sequence[Instance]) -> None:
-        new = {name for machine in own for name in machine.unreadable} - self._reported_unreadable
-        if new:
-            self._reported_unreadable |= new
-            with suppress(StorageError):
-                names = ", ".join(sorted(new))
-                self._state.report(
-                    f"the provider lists values of the machine that make no sense, ignored: {names}"
-                )
 
     def own(self) -> Instance | None:
         """Return the run's machine, without others that have its label. Raises ProviderError."""
@@ -291,9 +283,7 @@ class RunMachines:
         until = max(self._state.now() + absent_s, self._latest_listing_at())
         found = look()
         while not found:
-            self._state.wait(
-                _POLL_INTERVAL_S if self._services.provider.list_lag_s else _FAST_POLL_INTERVAL_S
-            )
+            self._state.wait(2.0 if self._services.provider.list_lag_s else _FAST_POLL_INTERVAL_S)
             found = look()
             if self._state.now() >= until:
                 break

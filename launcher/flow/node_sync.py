@@ -39,11 +39,6 @@ def wait_for_turn_to_rent(context: RunContext) -> PhaseResult | None:
     return _wait_for_nodes(context, lambda others: may_rent(context.run, others))
 
 
-def must_wait_for_nodes(context: RunContext) -> bool:
-    """Return whether another node is not ready to train yet."""
-    return not have_reached(context.nodes.other_rows(), Phase.TRAIN)
-
-
 def with_failed_node(context: RunContext, end: PhaseResult) -> PhaseResult:
     """Return the result of the training here, or of the node that failed first, which knows the cause.
 
@@ -107,8 +102,7 @@ def finish_nodes(context: RunContext) -> PhaseResult | None:
                 _could_not_destroy(other)
                 or context.now() - since.setdefault(other.id, context.now()) > _MAX_UNDRIVEN_S
             ):
-                detail = f"node {other.node}: its machine still exists"
-                return failed(None, detail)
+                return failed(None, f"node {other.node}: its machine still exists")
         context.wait(_POLL_INTERVAL_S)
     end = context.nodes.end()
     if context.run.cause is None and end is not None:

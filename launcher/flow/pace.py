@@ -17,8 +17,6 @@ MIN_SEEN_S = 20.0
 """Min. seconds of observation: a shorter one measures the looks, not the training."""
 _WINDOW_S = 180.0
 """Seconds of the last steps by which the remaining time is estimated."""
-_MIN_WINDOW_S = 5.0
-_MAX_POINTS = 1000
 
 
 @dataclass
@@ -40,7 +38,7 @@ class Pace:
     """Speeds of its kind of machine on other hosts; None before the first look."""
     is_slow_reported: bool = False
     _stages_left: int = 0
-    _recent: deque[tuple[float, float]] = field(default_factory=lambda: deque(maxlen=_MAX_POINTS))
+    _recent: deque[tuple[float, float]] = field(default_factory=lambda: deque(maxlen=1000))
     """Moments with the steps that were reached then."""
 
     def observe(self, step: float, now: float, stages_left: int = 0) -> None:
@@ -116,7 +114,7 @@ class Pace:
         if len(self._recent) < 2:
             return None
         (began_at, first), (moved_at, last) = self._recent[0], self._recent[-1]
-        if first <= 0 or moved_at - began_at < _MIN_WINDOW_S:
+        if first <= 0 or moved_at - began_at < 5.0:
             return None
         return (moved_at - began_at) / (last - first)
 

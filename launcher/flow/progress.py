@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from vastrun.contract.outcome import IdleGpus, WaitsFor
+from vastrun.contract.outcome import WaitsFor
 from vastrun.contract.stages import stage_text
 from vastrun.launcher.config import program_of, read_job
 from vastrun.launcher.core import BoxStatus, Progress
@@ -50,14 +50,10 @@ class IdleGpuReport:
         if idle is None or idle.waits_for in self._reported:
             return
         self._reported.add(idle.waits_for)
-        if not _was_reported(context, idle):
+        events = context.services.ledger.events(context.run.id)
+        texts = (event.text.partition("; ")[2] for event in events if event.text.startswith(IDLE_GPUS))
+        if _until_figure(waits_text(idle)) not in map(_until_figure, texts):
             context.report(idle_gpus_text(idle))
-
-
-def _was_reported(context: RunContext, idle: IdleGpus) -> bool:
-    events = context.services.ledger.events(context.run.id)
-    texts = (event.text.partition("; ")[2] for event in events if event.text.startswith(IDLE_GPUS))
-    return _until_figure(waits_text(idle)) in map(_until_figure, texts)
 
 
 def _until_figure(text: str) -> str:
@@ -180,9 +176,6 @@ def split_at(text: str, step: str) -> tuple[str, str]:
     return text[:end], text[end:]
 
 
-_SAVE_INTERVAL_S = 5.0
-
-
 @dataclass
 class ProgressReport:
     """Shows a training's progress, and saves it to the run's row, from poll to poll."""
@@ -223,7 +216,7 @@ class ProgressReport:
         self.pace.observe(done, now, stages_left(context.spec, box_status.step))
         context.show(progress_of(box_status, context.spec, self.pace, now))
         # Not at each step: a save waits for the disk, and several nodes save to one ledger.
-        due = box_status.box == "ended" or now - self._saved_at >= _SAVE_INTERVAL_S
+        due = box_status.box == "ended" or now - self._saved_at >= 5.0
         if box_status.step != context.run.step and due:
             self._saved_at = now
             steps = last_step(context.spec, box_status)
@@ -240,12 +233,6 @@ class ProgressReport:
             context.services.screen.log(before)
             self._onstart_step = step
             context.report(step)
-        self._report_start(context, box_status)
-        context.services.screen.log(text)
-        self._idle_gpus.show(context, box_status)
-
-    def _report_start(self, context: RunContext, box_status: BoxStatus) -> None:
-        """Report each activity before the training once, then its start."""
         activity, had_started = activity_of(box_status, context.spec), self.has_started
         self._start.observe(box_status, context.spec, context.now())
         if self.has_started:
@@ -254,6 +241,8 @@ class ProgressReport:
         elif activity not in ("", "running", box_status.onstart_step, *self._reported):
             self._reported.add(activity)
             context.report(activity)
+        context.services.screen.log(text)
+        self._idle_gpus.show(context, box_status)
 
 
 def _start_text(spec: JobSpec, box_status: BoxStatus) -> str:

@@ -22,7 +22,6 @@ from vastrun.launcher.decisions.remaining_lease import (
 )
 from vastrun.launcher.flow.context import RunContext
 
-_PAUSE_S = 15.0
 _PHASES_WITH_MACHINE = (Phase.RENT, Phase.BOOT, Phase.SHIP, Phase.TRAIN, Phase.COLLECT)
 """Phases in which a rejected key says nothing about the run; `destroy` has its own limit."""
 
@@ -102,7 +101,7 @@ class RetryTimer:
                 raise error
             raise AccountMismatchError(f"{context.run.id}: {error}", hint=_hint(context)) from error
         context.disconnect()
-        context.wait(_PAUSE_S)
+        context.wait(15.0)
         context.raise_if_stopped()
         self._tried_at = context.now()
 

@@ -21,11 +21,7 @@ from vastrun.launcher.decisions import policy
 from vastrun.launcher.decisions.deadlines import check_deadline, deadline_text, require_in_time
 from vastrun.launcher.decisions.estimates import offer_text, offers_within_limits, price_limit_error
 from vastrun.launcher.decisions.history import HOST_CAUSES, NOTHING_AVOIDED, AvoidedHosts, avoided
-from vastrun.launcher.decisions.nodes import (
-    check_node_count,
-    network_of,
-    offers_on_one_network,
-)
+from vastrun.launcher.decisions.nodes import check_node_count, network_of, offers_on_one_network
 from vastrun.launcher.flow.boot import check_against_offer
 from vastrun.launcher.flow.context import RunContext
 from vastrun.launcher.flow.node_sync import wait_for_leader, wait_for_turn_to_rent

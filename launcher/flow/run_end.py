@@ -23,18 +23,13 @@ from vastrun.launcher.flow.run_state import PhaseResult
 from vastrun.launcher.gate.box_reader import fetch_small_file, parse_evidence
 from vastrun.launcher.ports import Remote
 
-_MAX_END_WAIT_S = 60.0
-"""Max. seconds to wait for the provider to report why it took a machine back."""
-_MAX_EVIDENCE_S = 900.0
-"""Max. seconds to read why a training ended."""
-
 
 def end_of_training(context: RunContext, remote: Remote, box_status: BoxStatus) -> PhaseResult:
     """Return the result of a training that is over on the box, by its evidence; save the proofs.
 
     Raises SliceOverError when the evidence comes too slowly.
     """
-    with context.time_slice(_MAX_EVIDENCE_S):
+    with context.time_slice(900.0):
         outcome, steps = (fetch_small_file(remote, path) for path in (layout.OUTCOME, layout.STEPS))
     evidence = parse_evidence(outcome, steps, box_status.exit_code)
     planned = (
@@ -42,7 +37,9 @@ def end_of_training(context: RunContext, remote: Remote, box_status: BoxStatus) 
         if program_of(context.spec).reports_steps or reports_step(box_status)
         else 0
     )
-    assessment = assess(context, evidence, step=box_status.step, steps=planned)
+    # What the curves of a short program say may have come after the last status.
+    step = max(box_status.step, evidence.outcome.steps_done if evidence.outcome else 0)
+    assessment = assess(context, evidence, step=step, steps=planned)
     result = Result.OK if assessment.cause is None else Result.FAILED
     end = PhaseResult(result=result, cause=assessment.cause, detail=assessment.detail, node=assessment.node)
     return with_failed_node(context, _with_provider_cause(context, end, box_status))
@@ -61,7 +58,7 @@ def _with_provider_cause(context: RunContext, end: PhaseResult, box_status: BoxS
     """Return the result with the provider's reason where it took the machine back: the box cannot know it."""
     if end.cause is not Cause.PREEMPTED and not (end.cause is Cause.HOST and box_status.exit_code == KILLED):
         return end
-    provider_end = find_machine_end(context, wait_s=_MAX_END_WAIT_S)
+    provider_end = find_machine_end(context, wait_s=60.0)
     return (
         end
         if provider_end is None

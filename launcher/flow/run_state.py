@@ -13,11 +13,7 @@ from vastrun.launcher.core.labels import label_of, member_id
 from vastrun.launcher.core.phases import Result
 from vastrun.launcher.core.secrets import values_in
 from vastrun.launcher.decisions import policy
-from vastrun.launcher.decisions.nodes import (
-    at_total_price,
-    first_failed,
-    total_usd,
-)
+from vastrun.launcher.decisions.nodes import at_total_price, first_failed, total_usd
 from vastrun.launcher.decisions.remaining_lease import RemainingLease
 from vastrun.launcher.flow.services import Services
 from vastrun.launcher.notifications import DiaryNotifier, Notification, NotificationKind, kinds_due
@@ -72,8 +68,6 @@ def failed_by_node(other: Run) -> PhaseResult:
 
 DISPLAY_INTERVAL_S = 1.0
 """Seconds after which the same progress is shown again, with its new time and cost."""
-_POLL_INTERVAL_S = 0.5
-"""Seconds for which the rows that were read are used."""
 
 
 class ProgressDisplay:
@@ -233,7 +227,7 @@ class NodeGroup:
         if self.is_alone:
             return ()
         # Asked before each request to the box, and the ledger may be on another computer.
-        if fresh or not 0 <= self._now() - self._read_at < _POLL_INTERVAL_S:
+        if fresh or not 0 <= self._now() - self._read_at < 0.5:
             leader = self._run.leader or self._run.id
             rows = [self._ledger.get(leader), *self._ledger.runs(leader=leader)]
             self._other_rows = [row for row in rows if row.id != self._run.id]

@@ -23,20 +23,12 @@ from vastrun.launcher.core.phases import Result
 from vastrun.launcher.decisions import policy
 from vastrun.launcher.flow.context import RunContext
 from vastrun.launcher.flow.lease_expiry import outputs_until
-from vastrun.launcher.flow.node_sync import (
-    finish_nodes,
-    remove_network,
-)
+from vastrun.launcher.flow.node_sync import finish_nodes, remove_network
 from vastrun.launcher.flow.retention import keep_for_weights
 from vastrun.launcher.flow.run_end import assess
 from vastrun.launcher.flow.run_state import PhaseResult, RunStopped, failed
 from vastrun.launcher.flow.scheduled_end import cancel_end
 
-_RETRY_TIMEOUT_S = 300.0
-_RETRY_INTERVAL_S = 2.0
-_MAX_UNSHOWN_BYTES = 100_000
-"""Bytes at the end of a log that may stay unshown without a message."""
-_UNPACK_TIMEOUT_S = 600.0
 _OK = PhaseResult(result=Result.OK)
 _T = TypeVar("_T")
 
@@ -55,7 +47,7 @@ def ship(context: RunContext) -> PhaseResult:
         done = remote.run(
             f"echo '{bundle.sha256}  {layout.INBOX_BUNDLE}' | sha256sum -c --quiet - && "
             f"tar -xzf {layout.INBOX_BUNDLE} && : >{layout.SHIPPED}",
-            timeout_s=_UNPACK_TIMEOUT_S,
+            timeout_s=600.0,
         )
         if done.exit_code != 0:
             raise ProviderError(f"the bundle cannot be unpacked on the machine: {done.stderr.strip()[-300:]}")
@@ -80,7 +72,7 @@ def collect(context: RunContext) -> PhaseResult | None:
     )
     assessment = assess(context, collected.evidence)
     context.report(f"{collected.files} files, {collected.bytes / 1e6:.1f} MB")
-    if collected.log_bytes_not_shown > _MAX_UNSHOWN_BYTES:
+    if collected.log_bytes_not_shown > 100_000:
         megabytes = collected.log_bytes_not_shown / 1e6
         context.report(f"the last {megabytes:.1f} MB of the log were not shown; log.txt has them")
     if left_out := left_out_text(collected.evidence.left_out):
@@ -112,7 +104,11 @@ def destroy(context: RunContext) -> PhaseResult:
     if machine is not None and context.run.meter.given_back_at is None:
         # A computer that slept meanwhile cannot say when it ended: its lease may have ended it long ago.
         slept = context.now() - machine_seen_at > policy.LIMIT_SLACK_S
-        _save_returned_at(context, machine, None if slept else context.now())
+        # A disk that is full must not keep the launcher from the proof that the machine is gone.
+        with suppress(StorageError):
+            # Its bill is known by its id, which is new where its order was denied and made all the same.
+            meter = replace(context.run.meter, given_back_at=None if slept else context.now())
+            context.save(instance_id=machine.id, meter=meter)
     looked_at = context.now()
     if not context.machines.has_none():
         return failed(None, "the machine still exists")
@@ -153,14 +149,6 @@ def _save_gone(context: RunContext, machine: Instance | None, looked_at: float) 
     )
 
 
-def _save_returned_at(context: RunContext, machine: Instance, at: float | None) -> None:
-    # A disk that is full must not keep the launcher from the proof that the machine is gone.
-    with suppress(StorageError):
-        # Its bill is known by its id, which is new where its order was denied, and it was made all the same.
-        meter = replace(context.run.meter, given_back_at=at)
-        context.save(instance_id=machine.id, meter=meter)
-
-
 def _retry_when_space(context: RunContext, action: Callable[[], _T]) -> _T:
     """Return the result of `action`, retried while this computer's disk is full, as long as the lease
     allows.
@@ -199,12 +187,12 @@ def _retry_unreachable(
                 until, reached = _retry_until(context), progress()
             if context.now() > until or context.user_request() is UserRequest.DESTROY:
                 raise
-            context.wait(_RETRY_INTERVAL_S)
+            context.wait(2.0)
 
 
 def _retry_until(context: RunContext) -> float:
     """Return the end of the retries: earlier for a box that a limit ended, which costs more meanwhile."""
-    until, run = context.now() + _RETRY_TIMEOUT_S, context.run
+    until, run = context.now() + 300.0, context.run
     if run.cause not in (Cause.TIME_LIMIT, Cause.MONEY_LIMIT) or run.offer is None:
         return until
     ends_at = policy.lease_ends_at(run, policy.lease_of(context.spec, run.offer))

@@ -6,16 +6,16 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 
 from vastrun.contract import layout
-from vastrun.launcher.core import BoxStatus, Cause, UserRequest
+from vastrun.launcher.core import BoxStatus, Cause, Phase, UserRequest
 from vastrun.launcher.core.errors import BoxError, GoneError, ProviderError, SliceOverError, UnreachableError
 from vastrun.launcher.core.market import ENDED
 from vastrun.launcher.decisions import policy
-from vastrun.launcher.decisions.nodes import STOP_S
+from vastrun.launcher.decisions.nodes import STOP_S, have_reached
 from vastrun.launcher.flow.context import RunContext
 from vastrun.launcher.flow.lease_expiry import gone_result, set_deadline
 from vastrun.launcher.flow.lease_watch import LeaseWatch
 from vastrun.launcher.flow.live_download import LiveDownloads, download_checkpoint_slice, download_metrics
-from vastrun.launcher.flow.node_sync import must_wait_for_nodes, send_node_env
+from vastrun.launcher.flow.node_sync import send_node_env
 from vastrun.launcher.flow.outbid import BidWatch
 from vastrun.launcher.flow.pace import report_slow_machine
 from vastrun.launcher.flow.progress import ProgressReport
@@ -26,19 +26,13 @@ from vastrun.launcher.ports import Remote
 
 _LOG_INTERVAL_S = 0.25
 """Seconds between two downloads of the log: a status costs the box more than a read."""
-_GROWTH_INTERVAL_S = 0.05
-"""Seconds between two looks whether the log has grown, where that asks nothing of the machine."""
 _SEEMS_OVER_INTERVAL_S = 0.1
 """Seconds between two looks for the exit code while the log grows after the last step."""
 _EARLY_POLL_S = 0.2
 """Seconds between two polls of a box that has news, or will have some at once."""
-_SLICE_INTERVAL_S = 0.2
-"""Seconds between two slices of a checkpoint: a status costs the box a little, too."""
 _UNTIL_METERED_S = 10.0
 """Seconds until the provider is first asked what the machine costs: the log waits for its answer, and the
 machine was listed when it was reached."""
-_LIST_INTERVAL_S = 15.0
-_MAX_STARTS = 3
 _START_TIMEOUT_S = 60.0
 
 
@@ -77,7 +71,12 @@ def watch(context: RunContext) -> PhaseResult | None:
             end = _poll_once(context, state)
             if end is not None:
                 return end
-            if _may_detach(context, state):
+            request = context.user_request()
+            # A run that does not answer, or was started twice, may be failing: the user has to see that.
+            leaves = request is UserRequest.DETACH or (
+                request is UserRequest.DETACH_ONCE_TRAINING and state.progress.has_started
+            )
+            if leaves and state.silent_since is None and state.starts <= 1 and not state.waits_for_nodes:
                 return None
             _follow_log(context, state, _pause_s(context, state))
         except (UnreachableError, GoneError) as error:
@@ -97,22 +96,12 @@ def watch(context: RunContext) -> PhaseResult | None:
 def _pause_s(context: RunContext, state: WatchState) -> float:
     """Return the seconds until the next poll."""
     if state.downloads.got_slice:
-        return _SLICE_INTERVAL_S
+        return 0.2  # a status costs the box a little, too
     # The first steps of a box take less than a second, and its log is not there yet to be seen growing.
     is_starting = state.starts > 0 and not state.progress.has_reported_step
     if is_starting and _is_read_along(context):
         return _EARLY_POLL_S
     return policy.poll_interval_s(context.services.active_runs())
-
-
-def _may_detach(context: RunContext, state: WatchState) -> bool:
-    """Return whether the user asked to detach, and the training runs normally."""
-    request = context.user_request()
-    # A run that does not answer, or was started twice, may be failing: the user has to see that.
-    leaves = request is UserRequest.DETACH or (
-        request is UserRequest.DETACH_ONCE_TRAINING and state.progress.has_started
-    )
-    return leaves and state.silent_since is None and state.starts <= 1 and not state.waits_for_nodes
 
 
 def _poll_once(context: RunContext, state: WatchState) -> PhaseResult | None:
@@ -126,7 +115,9 @@ def _poll_once(context: RunContext, state: WatchState) -> PhaseResult | None:
     context.machines.traffic.observe(box_status)
     state.progress.save(context, box_status)
     state.lease.rearm_if_killed(context, box_status, remote)
-    state.waits_for_nodes = box_status.box == "idle" and must_wait_for_nodes(context)
+    state.waits_for_nodes = box_status.box == "idle" and not have_reached(
+        context.nodes.other_rows(), Phase.TRAIN
+    )
     if box_status.box == "idle":
         return context.nodes.end() or (None if state.waits_for_nodes else _start(context, state, remote))
     state.progress.show(context, box_status)
@@ -189,7 +180,7 @@ def _follow_log(context: RunContext, state: WatchState, seconds: float) -> None:
             if context.has_log_grown():
                 return
         if may_have_grown:
-            context.show_log()
+            context.services.screen.log(context.new_log())
         # The last line of a log comes just before the exit code.
         ask_after_s = _SEEMS_OVER_INTERVAL_S if may_have_grown else pause_s
         if state.progress.has_done_steps and context.now() - asked_at >= min(ask_after_s, pause_s):
@@ -210,7 +201,7 @@ def _wait_for_growth(context: RunContext, seconds: float) -> bool:
         context.wait(seconds)
         return True
     while context.now() < until and context.user_request() is request:
-        context.wait(_GROWTH_INTERVAL_S)
+        context.wait(0.05)
         if context.has_log_grown() is not False:
             return True
     return False
@@ -226,15 +217,16 @@ def _seems_over(context: RunContext) -> bool:
 def _start(context: RunContext, state: WatchState, remote: Remote) -> PhaseResult | None:
     if context.is_stopping():
         return context.stopped("before the training began")
-    if state.starts >= _MAX_STARTS:
+    if state.starts >= 3:
         return failed(Cause.HOST, "the run does not start on this machine")
     if state.starts == 0:
         set_deadline(context, remote)
         try:
             send_node_env(context, remote)
         except UnreachableError:
-            if (end := _ended_before_start(context)) is not None:
-                return end
+            machine = context.machines.own()
+            if machine is not None and machine.state == ENDED:
+                return gone_result(context)
             raise
     # Safe to repeat: a lock on the box lets one start through. An answer may have been lost on the way.
     state.starts += 1
@@ -243,15 +235,6 @@ def _start(context: RunContext, state: WatchState, remote: Remote) -> PhaseResul
         detail = f"run.sh start ended with {done.exit_code}: {done.stderr.strip()[-200:]}"
         return failed(Cause.HOST, detail)
     return None
-
-
-def _ended_before_start(context: RunContext) -> PhaseResult | None:
-    """Return the result of a node whose machine has ended although its folder still exists; None: it has
-    not ended."""
-    machine = context.machines.own()
-    if machine is None or machine.state != ENDED:
-        return None
-    return gone_result(context)
 
 
 def _ask_to_stop(context: RunContext, state: WatchState, remote: Remote, cause: Cause) -> None:
@@ -299,7 +282,7 @@ def _no_answer(context: RunContext, state: WatchState, error: ProviderError) -> 
     if state.silent_since is None:
         state.silent_since = now
         context.report(f"the machine does not answer ({error}); the training continues there")
-    if isinstance(error, GoneError) or now - state.listed_at >= _LIST_INTERVAL_S:
+    if isinstance(error, GoneError) or now - state.listed_at >= 15.0:
         state.listed_at = now
         if context.machines.is_gone():
             return gone_result(context)

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 from typing import Annotated, Any
 
 from vastrun.contract import layout
 from vastrun.contract.outcome import Bytes, FileChecksum
 from vastrun.contract.records import MaxLength, Pattern, Range, RecordError, parse_json, read_as, read_json
+from vastrun.contract.snapshot_state import STATE
 from vastrun.launcher.core import LeftOutFile, LeftOutFiles
 from vastrun.launcher.core.left_out import NONE_LEFT_OUT
 from vastrun.launcher.gate import caps
@@ -21,8 +24,8 @@ INCOMING, PULLING, OWNER = ".incoming", ".pulling", ".vastrun"
 """Names reserved in the folder of outputs: for partial downloads of the run's launcher and of a user's
 command, and for the run that owns the folder."""
 
-_CHECK_EVERY_FILES = 500
-"""Files between two checks of the budget: parsing them takes about 50 ms."""
+_HEAD = re.compile(rb'"at": (\d{1,12}(?:\.\d{1,9})?), "is_calm": (true|false)(?:, "older": (\d{1,6}),)?')
+_HEAD_BYTES = 1 << 12
 _FOLDERS = frozenset(
     (layout.RUN, layout.CHECKPOINTS, layout.OUTPUTS, layout.EVALUATION, layout.PROFILES, layout.CODE)
 )
@@ -66,6 +69,26 @@ def parse_latest_checkpoint(content: bytes) -> str | None:
     return latest.path
 
 
+@dataclass(frozen=True, kw_only=True)
+class SnapshotHead:
+    """What a snapshot says of itself at the begin of `state.json`."""
+
+    at: float | None = None
+    """Epoch seconds by the box's clock."""
+    is_calm: bool = True
+    """False: it was not taken between two saves."""
+    older: int = 0
+    """Files at the end of its manifest that only older checkpoints need."""
+
+    @classmethod
+    def read(cls, checkpoint: Path) -> SnapshotHead:
+        """Read it; of a checkpoint that says nothing, the defaults."""
+        with suppress(OSError), (checkpoint / STATE).open("rb") as file:
+            if found := _HEAD.search(file.read(_HEAD_BYTES)):
+                return cls(at=float(found[1]), is_calm=found[2] == b"true", older=int(found[3] or 0))
+        return cls()
+
+
 def parse_manifest(
     manifest: bytes, disk_bytes: float = math.inf, budget: ExchangeBudget | None = None
 ) -> Listing:
@@ -84,7 +107,7 @@ def parse_manifest(
     contents = set[tuple[str, int]]()
     rejected = []
     for number, entry in enumerate(entries):
-        if budget is not None and number % _CHECK_EVERY_FILES == 0:
+        if budget is not None and number % 500 == 0:
             budget.check()
         try:
             file = _file_of(entry)

@@ -12,7 +12,6 @@ _ESCAPE = re.compile(
     r"|\x1b[\]PX^_][^\x07\x1b\n]*(?:\x07|\x1b\\)"  # OSC and its like: the window's title, the clipboard
     r"|\x1b[ -/]*[0-~]"
 )
-_ALLOWED_CONTROLS = "\n\t"
 _NO_WIDTH = re.compile("[\u034f\u17b4\u17b5\u180b-\u180f\ufe00-\ufe0f\U000e0100-\U000e01ef]")
 """Invisible characters that Python calls printable: joiners, variation selectors."""
 _BLANK = re.compile("[\u115f\u1160\u2800\u3164\uffa0\U0001d159]")
@@ -30,7 +29,7 @@ def printable(text: str) -> str:
     """
     if not text.replace("\n", "").replace("\t", "").isprintable():
         text = "".join(
-            c if c.isprintable() or c in _ALLOWED_CONTROLS else _replacement(c) for c in _ESCAPE.sub("", text)
+            c if c.isprintable() or c in "\n\t" else _replacement(c) for c in _ESCAPE.sub("", text)
         )
     if text.isascii():
         return text

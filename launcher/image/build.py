@@ -103,7 +103,12 @@ def _base(client: DockerClient, name: str, screen: BuildScreen) -> str:
 
 def _wheels(client: DockerClient, recipe: BuildRecipe, base: str, cache: Path, screen: BuildScreen) -> Path:
     """The folder with what the image's Python needs, and nothing else."""
-    interpreter = interpreter_of(client, base)
+    with docker_errors(f"cannot run python3 in {base}"):
+        message = client.containers.run(
+            base, ["-c", _PROBE], entrypoint="python3", remove=True, network_mode="none"
+        )
+    major, minor, glibc, machine = json.loads(message)
+    interpreter = Interpreter(version=(major, minor), glibc=glibc, machine=machine)
     version = "{}.{}".format(*interpreter.version)
     python = {"python": version, "glibc": interpreter.glibc, "machine": interpreter.machine}
     folder = cache / fingerprint(recipe.root, recipe.requirements, python)
@@ -178,20 +183,6 @@ class Interpreter:
         newest = int(self.glibc.partition(".")[2] or _OLDEST_GLIBC)
         tags = [f"manylinux_2_{minor}_{self.machine}" for minor in range(newest, _OLDEST_GLIBC - 1, -1)]
         return [*tags, f"manylinux2014_{self.machine}", f"linux_{self.machine}"]
-
-
-def interpreter_of(client: DockerClient, image: str) -> Interpreter:
-    """Return the Python of an image. Raises ImageError where there is none."""
-    with docker_errors(f"cannot run python3 in {image}"):
-        message = client.containers.run(
-            image,
-            ["-c", _PROBE],
-            entrypoint="python3",
-            remove=True,
-            network_mode="none",
-        )
-    major, minor, glibc, machine = json.loads(message)
-    return Interpreter(version=(major, minor), glibc=glibc, machine=machine)
 
 
 def fetch(requirements: Iterable[Path], interpreter: Interpreter, folder: Path) -> None:

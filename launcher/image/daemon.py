@@ -61,12 +61,8 @@ _EXPLANATIONS: Sequence[tuple[str, str, str]] = (
     (r"[Tt]imed out|timeout", "Docker or the registry took too long", "try again"),
 )
 _STEP = re.compile(r"Step (\d+/\d+) : (.+)")
-_CACHED = "---> Using cache"
-_CHATTER = ("--->", "Removing intermediate container")
 _AT_REST = ("Pull complete", "Pushed", "Already exists", "Layer already exists", "Mounted from")
 _STYLE = re.compile(r"\x1b\[[\d;]*m")
-_WIDTH = 100
-_NO_NAME = "<none>:<none>"
 
 
 def connect() -> DockerClient:
@@ -180,10 +176,10 @@ def follow(messages: Iterable[Mapping[str, Any]], screen: BuildScreen, *, name: 
 def _show(line: str, screen: BuildScreen, name: str, printed: deque[str]) -> None:
     step = _STEP.match(line)
     if step and not step[2].startswith("ARG "):
-        screen.step(name, f"{step[1]} {' '.join(step[2].split())}"[:_WIDTH])
-    elif line == _CACHED:
+        screen.step(name, f"{step[1]} {' '.join(step[2].split())}"[:100])
+    elif line == "---> Using cache":
         screen.gauge(f"{name}: unchanged")
-    elif line and not step and not line.startswith(_CHATTER):
+    elif line and not step and not line.startswith(("--->", "Removing intermediate container")):
         printed.append(line)
         screen.gauge(f"{name}: {line}")
 
@@ -277,7 +273,7 @@ def check_local(image: LocalImage, locked: LockedImage) -> None:
 
 
 def _names(row: dict[str, Any]) -> list[str]:
-    return [name for name in row.get("RepoTags") or [] if name != _NO_NAME] or [""]
+    return [name for name in row.get("RepoTags") or [] if name != "<none>:<none>"] or [""]
 
 
 def _local(row: dict[str, Any], reference: str) -> LocalImage:

@@ -18,7 +18,7 @@ ARCHITECTURE = "amd64"
 """Architecture of the rented machines."""
 _SCHEMA = 1
 _BLACKWELL = 1000
-"""The least compute capability of its GPUs."""
+"""Lowest compute capability of its GPUs."""
 _BLACKWELL_CUDA = 12.8
 _MIN_CUDA = ((1000, 12.8), (900, 11.8), (800, 11.0), (700, 9.0))
 """The first version for GPUs from that compute capability (x 100) on: Blackwell, Hopper, Ampere, Volta. GPUs

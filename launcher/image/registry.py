@@ -6,7 +6,7 @@ import base64
 import hashlib
 import re
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from http.client import HTTPException
 from typing import Annotated, TypeVar
@@ -26,7 +26,6 @@ _Answer = TypeVar("_Answer")
 Login = Callable[[str], tuple[str, str] | None]
 """The user and the password for a registry; None: it is asked as anybody."""
 
-_HUB_SERVER = "registry-1.docker.io"
 _MANIFESTS = (
     "application/vnd.oci.image.index.v1+json",
     "application/vnd.docker.distribution.manifest.list.v2+json",
@@ -116,12 +115,18 @@ class Registry:
             caps.EXCHANGES["registry"], now=self._now, sender=f"the registry of {reference}", error=ImageError
         )
         repository = _Repository(reference, self._login, budget)
-        name = reference.tag or reference.digest or "latest"
-        content, digest = repository.manifest(name)
+        content, digest = repository.manifest(reference.tag or reference.digest or "latest")
         # The index has the digest that a pull by tag shows; what the image holds stands one level below.
         index = repository.read(_Index, content)
         if index.manifests is not None:
-            content, _ = repository.manifest(_for_our_machines(index.manifests, reference))
+            platforms = {
+                entry.platform.architecture or "?": entry.digest
+                for entry in index.manifests
+                if entry.platform is not None and entry.platform.os == "linux"
+            }
+            if ARCHITECTURE not in platforms:
+                raise _wrong_architecture(reference, " and ".join(sorted(platforms)) or "nothing known")
+            content, _ = repository.manifest(platforms[ARCHITECTURE])
         manifest = repository.read(_Manifest, content)
         config = repository.read(_Config, repository.blob(manifest.config.digest))
         architecture = config.architecture or "nothing known"
@@ -139,7 +144,7 @@ class _Repository:
     """One repository, with the token that it asks for."""
 
     def __init__(self, reference: ImageReference, login: Login, budget: ExchangeBudget) -> None:
-        host = _HUB_SERVER if reference.registry == HUB else reference.registry
+        host = "registry-1.docker.io" if reference.registry == HUB else reference.registry
         path = reference.repository
         if reference.registry == HUB and "/" not in path:
             path = f"library/{path}"
@@ -247,18 +252,6 @@ class _Repository:
             hint = "check its name and its tag"
             return ImageError(f"the registry has no {self._reference}: HTTP 404", hint=hint)
         return ImageError(f"the registry of {self._reference} answers HTTP {error.code}", hint="try again")
-
-
-def _for_our_machines(manifests: Iterable[_PlatformManifest], reference: ImageReference) -> str:
-    """The digest of the manifest for the machines that are rented."""
-    platforms = {
-        entry.platform.architecture or "?": entry.digest
-        for entry in manifests
-        if entry.platform is not None and entry.platform.os == "linux"
-    }
-    if ARCHITECTURE not in platforms:
-        raise _wrong_architecture(reference, " and ".join(sorted(platforms)) or "nothing known")
-    return platforms[ARCHITECTURE]
 
 
 def _wrong_architecture(reference: ImageReference, found: str) -> ImageError:

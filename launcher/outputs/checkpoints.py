@@ -7,6 +7,7 @@ import shutil
 from collections.abc import Iterable, Iterator, Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 
 from vastrun.contract import layout
@@ -18,7 +19,7 @@ from vastrun.launcher.core.errors import BoxError, SliceOverError, UnreachableEr
 from vastrun.launcher.gate import caps
 from vastrun.launcher.gate.box_reader import fetch_small_file
 from vastrun.launcher.gate.caps import ExchangeBudget
-from vastrun.launcher.gate.manifest import INCOMING, parse_latest_checkpoint, parse_manifest
+from vastrun.launcher.gate.manifest import INCOMING, SnapshotHead, parse_latest_checkpoint, parse_manifest
 from vastrun.launcher.outputs.disk import (
     bytes_held,
     extend_part,
@@ -59,13 +60,24 @@ class _PartialCheckpoint:
         """There when this checkpoint is damaged on the box: it is not asked for again."""
         return self.folder.with_suffix(".damaged")
 
-    def progress(self, *, damaged: bool = False) -> CheckpointCopy:
+    @cached_property
+    def head(self) -> SnapshotHead:
+        """What it says of itself, once its first file is here."""
+        return SnapshotHead.read(self.folder)
+
+    @property
+    def needed(self) -> Sequence[FileChecksum]:
+        """All but the older checkpoints; its first file at least, whatever the box says."""
+        return self.files[: max(1, len(self.files) - self.head.older)]
+
+    def progress(self, *, damaged: bool = False, is_usable: bool = False) -> CheckpointCopy:
         """Say how far it has come."""
         downloaded = [(self.folder / file.path).is_file() for file in self.files]
         parts = zip(downloaded, self.files, strict=True)
         here = sum(file.size if whole else bytes_held(part_path(self.out, file)) for whole, file in parts)
         size = sum(file.size for file in self.files)
-        return CheckpointCopy(name=self.name, size=size, held=here, damaged=damaged)
+        of = CheckpointCopy(name=self.name, size=size, held=here, taken_at=self.head.at)
+        return replace(of, damaged=damaged, is_usable=is_usable)
 
 
 def continue_copy(
@@ -85,10 +97,12 @@ def continue_copy(
     if copy is None:
         return None
     has_grown = False
-    for file in copy.files:
+    for number, file in enumerate(copy.files):
         part, downloaded = part_path(out, file), copy.folder / file.path
         if downloaded.is_file():
             continue
+        if number and number >= len(copy.needed) and _place_usable(copy, budget):
+            return copy.progress(is_usable=True)
         if budget.is_late and has_grown:  # of many files each takes a while, however small it is
             return copy.progress()
         has_grown = True
@@ -231,27 +245,43 @@ def _mark(copy: _PartialCheckpoint) -> None:
     copy.damaged_mark.touch()
 
 
-def _finish(copy: _PartialCheckpoint, keep: Sequence[str]) -> CheckpointCopy:
+def _place_usable(copy: _PartialCheckpoint, budget: ExchangeBudget) -> bool:
+    """Place it as if the job kept one checkpoint: only older ones are missing, which no small file names.
+
+    Return False where it has been placed before, or the disk has no links.
+    """
+    folder = copy.out / INCOMING / ".usable"
+    if (place_of(copy.out, layout.CHECKPOINTS) / copy.name).is_dir():
+        return False
+    shutil.rmtree(folder, ignore_errors=True)
+    for file in copy.needed:
+        budget.check()
+        if not link_into(copy.folder / file.path, part_path(copy.out, file), folder / file.path, copy.out):
+            return False
+    write_json(folder / MANIFEST, {"step": _step_of(copy.name), "files": [*map(vars, copy.needed)]})
+    _place(copy, folder)
+    return True
+
+
+def _place(copy: _PartialCheckpoint, folder: Path) -> None:
     """The checkpoint has its place and, if it is the newest, is the one to continue from."""
     home = place_of(copy.out, layout.CHECKPOINTS)
-    progress = copy.progress()
-    shutil.rmtree(home / copy.name, ignore_errors=True)  # of a launcher that was killed before the next line
+    shutil.rmtree(home / copy.name, ignore_errors=True)  # usable, or of a launcher that was killed meanwhile
     home.mkdir(exist_ok=True)
-    copy.folder.replace(home / copy.name)
+    folder.replace(home / copy.name)
     latest = _latest_here(copy.out)
     if latest is None or _step_of(latest) <= _step_of(copy.name):
         write_json(home / LATEST, {"step": _step_of(copy.name), "path": copy.name})
+
+
+def _finish(copy: _PartialCheckpoint, keep: Sequence[str]) -> CheckpointCopy:
+    """Place it whole, and remove older ones."""
+    home, progress = place_of(copy.out, layout.CHECKPOINTS), copy.progress()
+    _place(copy, copy.folder)
     _discard(copy.out)
-    calm = next((path.name for path in _newest_first(home) if _is_calm(path)), "")
+    calm = next((path.name for path in _newest_first(home) if SnapshotHead.read(path).is_calm), "")
     _remove(path for path in _newest_first(home)[_MAX_KEPT:] if path.name not in (*keep, calm))
     return progress
-
-
-def _is_calm(checkpoint: Path) -> bool:
-    """Tell whether it was taken between two saves, as its box says near the begin of `state.json`."""
-    with suppress(OSError), (checkpoint / "state.json").open("rb") as state:
-        return b'"is_calm": false' not in state.read(1 << 12)
-    return True
 
 
 def _latest_here(out: Path) -> str | None:

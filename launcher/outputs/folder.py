@@ -9,8 +9,10 @@ from typing import BinaryIO
 
 from vastrun.contract import layout
 from vastrun.contract.outcome import Outcome
+from vastrun.contract.records import read_json
 from vastrun.launcher.core import LeftOutFile, LeftOutFiles, Run, StepEnd
 from vastrun.launcher.core.left_out import NONE_LEFT_OUT
+from vastrun.launcher.core.runs import CodeRecord
 from vastrun.launcher.gate import caps
 from vastrun.launcher.gate.box_reader import parse_outcome, parse_step_ends
 from vastrun.launcher.gate.manifest import parse_left_out
@@ -21,6 +23,8 @@ OWN, DETAILS = "outputs", "details"
 """Folders here: the user's own files, and everything that only a search for a fault needs."""
 TRANSCRIPT = "transcript.jsonl"
 """Record of the launchers' calls and decisions. No file of a box is stored under this name."""
+CODE_RECORD, CODE_PATCH = "code.json", "code.patch"
+"""Record of the code that was shipped, and its changes since the commit."""
 START_SCRIPT = "onstart.sh"
 """Script that the machine runs at each start, unpacked; not a file of the box either."""
 _FILES: Mapping[str, str] = {
@@ -94,6 +98,14 @@ class Outputs:
         """The folder of checkpoints; None if no complete one was downloaded."""
         folder = self.path(layout.CHECKPOINTS)
         return folder if (folder / "latest.json").is_file() else None
+
+    def code(self) -> CodeRecord | None:
+        """Read the record of the code that was shipped; None where there is none."""
+        try:
+            found: CodeRecord = read_json(CodeRecord, (self.folder / CODE_RECORD).read_bytes())
+        except (OSError, ValueError):
+            return None
+        return found
 
     def outcome(self) -> Outcome | None:
         """Read the box's own evidence; None when it was not downloaded or cannot be read."""

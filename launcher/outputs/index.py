@@ -116,13 +116,19 @@ def _spread(file: BinaryIO, size: int, max_lines: int) -> Iterator[bytes]:
 
 
 def series_in(
-    outputs: Outputs, names: Collection[str] | None = None, max_lines: int = caps.SERIES_LINES
+    *attempts: Outputs, names: Collection[str] | None = None, max_lines: int = caps.SERIES_LINES
 ) -> tuple[Series, ...]:
-    """Return the run's series, or those of `names`; empty where no metrics were downloaded."""
-    try:
-        return parse_series(metric_lines(outputs.path(layout.METRICS), max_lines), names)
-    except OSError:
-        return ()
+    """Return the series of a run's attempts, or those of `names`; empty where no metrics were downloaded.
+
+    Of a step that two attempts made, the value of the later one counts.
+    """
+
+    def lines() -> Iterator[bytes]:
+        for outputs in attempts:
+            with suppress(OSError):
+                yield from metric_lines(outputs.path(layout.METRICS), max_lines // len(attempts))
+
+    return parse_series(lines(), names)
 
 
 def pictures_in(outputs: Outputs) -> Mapping[str, Picture]:

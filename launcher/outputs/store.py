@@ -34,7 +34,7 @@ from vastrun.launcher.outputs.folder import START_SCRIPT, Outputs, place_of
 from vastrun.launcher.outputs.tail import download_log, grow_metrics
 from vastrun.launcher.ports import ChecksExchange, Remote
 
-Index = Callable[[Run, float], Mapping[str, str]]
+Index = Callable[[Run, float], Mapping[str, str | bytes]]
 """Texts by the names of their files, from a run and the time."""
 Report = Callable[[Run, float], str]
 """The page of a run, as HTML."""
@@ -140,10 +140,10 @@ class FolderStore:
             raise StorageError(f"{REPORT} cannot be made: {type(fault).__name__}: {fault}") from fault
 
 
-def _write(out: Path, texts: Mapping[str, str]) -> None:
+def _write(out: Path, texts: Mapping[str, str | bytes]) -> None:
     need_space(out, sum(map(len, texts.values())))
     for name, text in texts.items():
-        write_file(out / name, text.encode(errors="replace"))
+        write_file(out / name, text.encode(errors="replace") if isinstance(text, str) else text)
 
 
 def _disk_bytes(run: Run) -> float:

@@ -25,12 +25,8 @@ GIVE_BACK_S = 60.0
 """Seconds for which an idle machine is kept once the queue has nothing for it."""
 _HELD = (Phase.TRAIN, Phase.COLLECT, Phase.DESTROY)
 """Phases in which a held machine may have slots."""
-_COLLECT_S = 120.0
-"""Seconds to collect from a held machine, which has only its log."""
 _ROUNDING = 1e-6
 """Tolerance: a third of three times a size may be less than that size."""
-_MIN_DISK_GB = 8.0
-"""Min. disk of a job in GB."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,7 +85,7 @@ def hold_spec(job: JobSpec, *, slots: int, hours: float, usd: float | None, idle
         cpu_cores=requested.cpu_cores * slots,
         memory_gb=requested.memory_gb * slots,
         # Once more: the machine keeps a copy of the data for its next slots.
-        disk_gb=max(_MIN_DISK_GB, requested.disk_gb) * slots + job.data_gb,
+        disk_gb=max(8.0, requested.disk_gb) * slots + job.data_gb,
     )
     return JobSpec(
         name=f"hold-{job.name}"[:63],
@@ -98,7 +94,7 @@ def hold_spec(job: JobSpec, *, slots: int, hours: float, usd: float | None, idle
             hours=hours,
             usd=usd,
             usd_per_hour=None if max_usd_per_hour is None else max_usd_per_hour * slots,
-            collect_s=_COLLECT_S,
+            collect_s=120.0,
         ),
         image=job.image,
         image_unpinned=job.image_unpinned,

@@ -35,7 +35,6 @@ from vastrun.launcher.ports import Abilities, Clock, Provider, Remote
 from vastrun.launcher.providers import ProviderContext
 
 _HINT = "vastrun hold JOB.yaml -d holds one; --provider local, docker or vast rents one for this run alone"
-_CACHE_S = 1.0
 
 
 class PoolProvider:
@@ -86,7 +85,7 @@ class PoolProvider:
             if why:
                 lacking.append(f"{machine.held.run.id}: {why}")
             else:
-                offers.append(self._offer(spec, machine.held))
+                offers.append(slot_offer(spec, machine.held, hours=self._hours(spec, machine.held)))
         if not offers:
             gpus = spec.resources.gpus
             description = f"{gpus} {'GPU' if gpus == 1 else 'GPUs'}" if gpus else "a job without GPUs"
@@ -184,9 +183,6 @@ class PoolProvider:
         units = units_of(spec.resources, held)
         return "" if units <= free else f"{units} of {held.hold.slots} slots needed, {free} free"
 
-    def _offer(self, spec: JobSpec, held: HeldMachineRow) -> Offer:
-        return slot_offer(spec, held, hours=self._hours(spec, held))
-
     def _hours(self, spec: JobSpec, held: HeldMachineRow) -> float:
         """Return the job's hours by its earlier runs on this kind of machine; else the maximum."""
         max_hours = min(spec.limits.hours, held.left_s(self._clock.now()) / 3600)
@@ -237,7 +233,7 @@ class PoolProvider:
     def _cached(self) -> list[HeldMachine]:
         """Return the machines of the last refresh while they are fresh: many runs ask at once."""
         with self._lock:
-            is_fresh = 0 <= self._clock.now() - self._read_at < _CACHE_S
+            is_fresh = 0 <= self._clock.now() - self._read_at < 1.0
             return list(self._machines.values()) if is_fresh else []
 
 

@@ -130,6 +130,15 @@ class Packer(Protocol):
         `is_own_job`: the job was read from a file of this computer, not from a ledger that others write to.
         """
 
+    def keep_code(self, spec: JobSpec) -> JobSpec:
+        """Keep the job's code as it is now, and return the job with its digest; as given where it has one.
+
+        Raises UsageError, StorageError.
+        """
+
+    def changed_code(self, spec: JobSpec) -> list[str]:
+        """Return the names of the files that changed since the code was kept; empty if that is unknown."""
+
     def pack(self, run: Run, spec: JobSpec) -> Bundle:
         """Make one archive of the onstart scripts, the trainer, the job and the user's code."""
 

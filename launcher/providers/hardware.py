@@ -19,8 +19,6 @@ from vastrun.launcher.core.job import JobSpec, Resources
 
 CPU_ONLY = "cpu"
 """Id of an offer without GPUs; other ids are lists of the offer's GPUs."""
-_MIN_DISK_GB = 8.0
-"""Smallest disk that a job may request, in GB."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,19 +53,12 @@ def read_hardware(folder: Path, *, visible: str | None = None) -> Hardware:
         folder = folder.parent
     gpus, cuda = read_gpus(visible)
     return Hardware(
-        cores=_cores(),
+        cores=len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1,
         memory_gb=os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 1e9,
         disk_gb=shutil.disk_usage(folder).free / 1e9,
         gpus=gpus,
         cuda=cuda,
     )
-
-
-def _cores() -> int:
-    """Return the number of cores available to this process; all cores on systems without affinity."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 def read_gpus(visible: str | None) -> tuple[tuple[LocalGpu, ...], float]:
@@ -159,7 +150,7 @@ def _checks(hardware: Hardware, needed: Resources) -> Sequence[tuple[bool, str, 
         wants_gpus += f"; did you mean {' or '.join(near)}?"
     # With hardly any disk left, no valid disk_gb fits.
     disk_fix = "free some disk space"
-    if hardware.disk_gb >= _MIN_DISK_GB:
+    if hardware.disk_gb >= 8.0:
         disk_fix = f"--set resources.disk_gb={math.floor(hardware.disk_gb)}"
     return (
         (

@@ -25,7 +25,6 @@ from vastrun.launcher.ports import Clock, SecretStore
 if TYPE_CHECKING:
     from paramiko import PKey
 
-_KNOWN_HOSTS = "known_hosts"
 Address = tuple[str, int]
 
 _PIN = "# pinned "
@@ -60,7 +59,7 @@ class KeyRing:
 
     def known_hosts(self, run_id: str, instance_id: str) -> Path:
         """Return the known_hosts file of one machine of the run."""
-        return self._folder_of(run_id) / f"{_KNOWN_HOSTS}-{_validate_name(instance_id)}"
+        return self._folder_of(run_id) / f"known_hosts-{_validate_name(instance_id)}"
 
     def forget(self, run_id: str) -> None:
         """Delete the run's keys."""
@@ -206,10 +205,6 @@ def _host_name(address: Address) -> str:
 
 _KEY_LINE = re.compile(r"\b\d+ (SHA256:[A-Za-z0-9+/]{43}) .*\([A-Z0-9-]+\)\s*$")
 """A fingerprint as printed by `ssh-keygen -l`."""
-_LOG_WAIT_S = 20.0
-"""Seconds after which the log of a reachable box should name its keys."""
-_CACHE_S = 10.0
-"""Seconds for which fingerprints are cached."""
 
 
 class HostKeyLog:
@@ -230,7 +225,7 @@ class HostKeyLog:
         now = self._clock.now()
         read_at, named = self._named.get(instance_id, (0.0, ()))
         # A read of the log takes seconds on some providers, and every new connection needs it.
-        if named and now - read_at < _CACHE_S:
+        if named and now - read_at < 10.0:
             return named
         # The log is untrusted: lines longer than any fingerprint are skipped, since the pattern is quadratic.
         lines = [
@@ -238,7 +233,7 @@ class HostKeyLog:
         ]
         named = {found[1] for found in map(_KEY_LINE.search, lines) if found}
         self._named[instance_id] = now, named
-        if not named and now - self._started.setdefault(instance_id, now) < _LOG_WAIT_S:
+        if not named and now - self._started.setdefault(instance_id, now) < 20.0:
             raise UnreachableError("its log does not name its SSH host key yet")
         return named
 

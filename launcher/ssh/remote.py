@@ -27,7 +27,6 @@ from vastrun.launcher.ssh.transfers import Download, Following, Upload
 
 _T = TypeVar("_T")
 
-_MAX_TRIES = 3
 _ASK_AGAIN_S = 1.0
 """Seconds for which only new bytes of a followed file are read, as they arrive."""
 
@@ -82,7 +81,13 @@ class SshRemote:
             try:
                 exit_code = session.wait(timeout_s)
             except TimeoutError as error:
-                self._kill(session)
+                # If this fails, the box's own timeout does it a second later.
+                try:
+                    killer = self._start(*script("kill"), str(session.pid()))
+                    killer.wait(5.0)
+                    killer.close()
+                except (UnreachableError, TimeoutError):
+                    self.close()
                 raise UnreachableError(f"no answer within {timeout_s:g} s: {command}") from error
             finally:
                 session.close()
@@ -203,18 +208,9 @@ class SshRemote:
             raise NoBoxError(f"folder {self._root} does not exist on the machine")
         return session
 
-    def _kill(self, session: SshSession) -> None:
-        """Kill the command and its children; if that fails, the box's own timeout does it a second later."""
-        try:
-            killer = self._start(*script("kill"), str(session.pid()))
-            killer.wait(5.0)
-            killer.close()
-        except (UnreachableError, TimeoutError):
-            self.close()
-
     def _retry(self, verb: Callable[[], _T]) -> _T:
         """Call the verb; retry on a new connection when the connection breaks."""
-        for _ in range(_MAX_TRIES - 1):
+        for _ in range(2):
             try:
                 return verb()
             except ConnectionLostError:

@@ -14,11 +14,9 @@ from vastrun.launcher.gate import caps
 from vastrun.launcher.ssh.connection import script
 from vastrun.launcher.ssh.session import ConnectionLostError, SshSession
 
-_BLOCK = 65536
 _RESPONSE_S = 20.0
 _MIN_HASH_BYTES_PER_S = 20e6
 """Checksum speed that every machine reaches."""
-_MAX_BLOCK_DIGITS = 15
 _MIN_UPLOAD_BYTES_PER_S = 16e3
 """A machine that accepts an upload more slowly counts as unreachable."""
 _DAMAGED = 4
@@ -50,7 +48,16 @@ class Upload:
         words = (self._path, str(self._size), self._sha256, f"{self._mode:o}")
         session = start(*script("store"), *words)
         try:
-            self._send(session)
+            first_block = session.line()
+            if first_block.isdecimal() and len(first_block) <= 15:  # else its exit code says why
+                self._source.seek(min(int(first_block) * 65536, self._size))
+                until = time.monotonic() + _RESPONSE_S + self._size / _MIN_UPLOAD_BYTES_PER_S
+                while (chunk := self._source.read(1 << 16)) and session.send(chunk):
+                    if time.monotonic() > until:
+                        slowest = f"{_MIN_UPLOAD_BYTES_PER_S / 1e3:.0f} kB/s"
+                        raise UnreachableError(f"the upload of {self._path} is slower than {slowest}")
+            session.end_input()
+            session.line()  # "received": a silent connection is detected before the long wait for the sum
             # All bytes are sent: the checksum of the whole file on a slow disk remains.
             exit_code = session.wait(_RESPONSE_S + self._size / _MIN_HASH_BYTES_PER_S)
         except TimeoutError as error:
@@ -62,18 +69,6 @@ class Upload:
         if exit_code not in (0, _DAMAGED):
             raise _upload_error(session.errors())
         return exit_code == 0
-
-    def _send(self, session: SshSession) -> None:
-        first_block = session.line()
-        if first_block.isdecimal() and len(first_block) <= _MAX_BLOCK_DIGITS:  # else its exit code says why
-            self._source.seek(min(int(first_block) * _BLOCK, self._size))
-            until = time.monotonic() + _RESPONSE_S + self._size / _MIN_UPLOAD_BYTES_PER_S
-            while (chunk := self._source.read(1 << 16)) and session.send(chunk):
-                if time.monotonic() > until:
-                    slowest = f"{_MIN_UPLOAD_BYTES_PER_S / 1e3:.0f} kB/s"
-                    raise UnreachableError(f"the upload of {self._path} is slower than {slowest}")
-        session.end_input()
-        session.line()  # "received": a silent connection is detected before the long wait for the checksum
 
 
 def _upload_error(reply: str) -> ProviderError:
@@ -97,7 +92,11 @@ class Download:
     def read(self, path: str, offset: int, limit: int) -> bytes:
         """Read up to `limit` bytes from `offset`. Raises ConnectionLostError, after which a retry is safe."""
         try:
-            return self._read(path, offset, limit)
+            content, until = self._part(path, offset, limit), time.monotonic() + caps.READ_S
+            # A response that is shorter than its request is the end of the file.
+            while len(content) < limit and self._asked == self._max_request and time.monotonic() < until:
+                content += self._part(path, offset + len(content), limit - len(content))
+            return content
         except TimeoutError as error:
             raise ConnectionLostError("nothing moved for too long") from error
         except BoxError:
@@ -109,13 +108,6 @@ class Download:
         if self._session is not None:
             self._session.close()
         self._session, self._path, self._left = None, "", 0
-
-    def _read(self, path: str, offset: int, limit: int) -> bytes:
-        content, until = self._part(path, offset, limit), time.monotonic() + caps.READ_S
-        # A response that is shorter than its request is the end of the file.
-        while len(content) < limit and self._asked == self._max_request and time.monotonic() < until:
-            content += self._part(path, offset + len(content), limit - len(content))
-        return content
 
     def _part(self, path: str, offset: int, limit: int) -> bytes:
         in_order = (path, offset) == (self._path, self._at)
@@ -129,7 +121,12 @@ class Download:
 
     def _request(self, path: str, offset: int, limit: int) -> None:
         """Send a request; its response is next in the output."""
-        self._adapt()
+        # The next response takes READ_S at most: the next status waits behind what is on its way.
+        received = self._asked - self._left
+        if self._waited_s > caps.READ_S:
+            self._max_request = max(_MIN_REQUEST_BYTES, int(received * caps.READ_S / self._waited_s))
+        elif received == self._max_request:
+            self._max_request = min(4 * received, _READ_AHEAD_BYTES)
         limit = min(limit, self._max_request)
         if self._left > _MAX_DISCARDED_BYTES or self._waited_s > caps.READ_S:
             self.close()  # too much to read, or too slow
@@ -148,14 +145,6 @@ class Download:
             raise BoxError(f"the machine sent more of {path} than requested")
         self._path, self._at, self._left = path, offset, int(reply)
         self._asked, self._waited_s = int(reply), 0.0
-
-    def _adapt(self) -> None:
-        """Let the next response take READ_S at most: the next status waits behind what is on its way."""
-        received = self._asked - self._left
-        if self._waited_s > caps.READ_S:
-            self._max_request = max(_MIN_REQUEST_BYTES, int(received * caps.READ_S / self._waited_s))
-        elif received == self._max_request:
-            self._max_request = min(4 * received, _READ_AHEAD_BYTES)
 
     def _take(self, size: int) -> bytes:
         if self._session is None or size == 0:

@@ -103,7 +103,12 @@ class Interrupts:
     @contextmanager
     def listening(self) -> Iterator[None]:
         """Turn signals into requests until the block ends; signals ignored by nohup stay ignored."""
-        handlers = {signal.SIGINT: self._on_int, signal.SIGTERM: self._on_term, signal.SIGHUP: self._on_hup}
+        on_term = UserRequest.DETACH if self._views else UserRequest.STOP
+        handlers: Mapping[signal.Signals, Callable[[int, FrameType | None], None]] = {
+            signal.SIGINT: self._on_int,
+            signal.SIGTERM: lambda *_: self._set_request(on_term),
+            signal.SIGHUP: lambda *_: self._set_request(UserRequest.DETACH),
+        }
         before = {number: signal.getsignal(number) for number in handlers}
         for number, handler in handlers.items():
             # Under nohup, SIGHUP is ignored on purpose: a handler would detach a run that should continue.
@@ -206,12 +211,6 @@ class Interrupts:
     def _answer(self, request: UserRequest) -> None:
         self.interrupted = self.interrupted or request is not UserRequest.NONE
         self._set_request(request)
-
-    def _on_term(self, _number: int, _frame: FrameType | None) -> None:
-        self._set_request(UserRequest.DETACH if self._views else UserRequest.STOP)
-
-    def _on_hup(self, _number: int, _frame: FrameType | None) -> None:
-        self._set_request(UserRequest.DETACH)
 
     def _set_request(self, request: UserRequest) -> None:
         if request.strength <= self._request.strength:

@@ -22,12 +22,9 @@ from vastrun.launcher.ui.render.live import LearningCurve, Line, LiveView, cut, 
 from vastrun.launcher.ui.render.loglines import parse_line, shown
 from vastrun.launcher.ui.screen import StreamScreen, TerminalCapabilities, size
 
-_PAINT_INTERVAL_S = 0.25
-"""Seconds between two paints, except at an event."""
 _MAX_LOG_LINES = 8
 _EVENT_ROWS = 4
 """Rows that the log leaves to the newest events."""
-_MIN_ROWS = 12
 _MIN_WRAP_COLUMNS = 20
 """Minimum columns for wrapping a text; in fewer, one long line is easier to read."""
 _UP, _ERASE_BELOW, _PLAIN = "\x1b[{}A", "\x1b[J", "\x1b[0m"
@@ -40,7 +37,7 @@ def supports_live_view(stream: TextIO, environ: Mapping[str, str]) -> bool:
     """Return whether a live view is useful: an interactive terminal with colours, UTF-8 and enough rows."""
     if not TerminalCapabilities.of(stream, environ).color or environ.get("CI"):
         return False
-    return size(stream)[1] >= _MIN_ROWS and (stream.encoding or "").lower().replace("-", "") == "utf8"
+    return size(stream)[1] >= 12 and (stream.encoding or "").lower().replace("-", "") == "utf8"
 
 
 class LiveScreen(StreamScreen):
@@ -124,7 +121,7 @@ class LiveScreen(StreamScreen):
         return f"\n{' ' * indent}".join(textwrap.wrap(text, room))
 
     def _is_due(self) -> bool:
-        return self._now() - self._painted_at >= _PAINT_INTERVAL_S
+        return self._now() - self._painted_at >= 0.25
 
     def _paint(self) -> None:
         if self._view is None:
@@ -137,9 +134,6 @@ class LiveScreen(StreamScreen):
         self._painter.paint([*lines, *(((f"  {text}", "dim"),) for text in log)])
 
 
-_LIST_PAINT_INTERVAL_S = 0.5
-_LIST_MAX_AGE_S = 2.0
-"""Age at which the list is read from the ledger again."""
 _ROWS_ABOVE_LIST = 6
 """Rows of the terminal for lines printed above the list."""
 
@@ -162,9 +156,9 @@ class ListScreen(StreamScreen):
     def gauge(self, text: str) -> None:
         """Update the summary of all runs, and the list of open ones."""
         self._text = f"{self._elapsed():>8}  {one_line(text)}"
-        if self._now() - self._painted_at < _LIST_PAINT_INTERVAL_S:
+        if self._now() - self._painted_at < 0.5:
             return
-        if self._now() - self._listed_at >= _LIST_MAX_AGE_S:
+        if self._now() - self._listed_at >= 2.0:
             self._lines, self._listed_at = self._listed(), self._now()
         self._paint()
 

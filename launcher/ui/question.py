@@ -17,8 +17,6 @@ from typing import Generic, Protocol, TextIO, TypeVar
 from vastrun.launcher.core import UserRequest
 
 ANSWER_S = 15.0
-_CLEAR = "\r\x1b[K"
-_SEVERAL_KEYS = 100
 
 Say = Callable[[str], None]
 _T = TypeVar("_T")
@@ -71,7 +69,8 @@ def ask_at(terminal: int, say: Say, output: HeldStream, *, live: bool, answer_s:
         if not _in_foreground(terminal):
             return None  # a background process that uses the terminal would be suspended
         with output.held(), _single_keys(terminal):
-            say(_question_text(question))
+            lines = [f"  {choice.key}  {choice.text}" for choice in question.choices]
+            say("\n" + "\n".join([question.about, *lines]) + "\n")
             choice = _answer(question, settled, time.monotonic() + (question.answer_s or answer_s))
             say("\n" if choice is None else f"{choice.key}\n")
         return question.safe.request if choice is None else choice.request
@@ -83,10 +82,10 @@ def ask_at(terminal: int, say: Say, output: HeldStream, *, live: bool, answer_s:
             if left_s <= 0:
                 return question.safe
             if left_s != shown_s and (live or shown_s is None):
-                say((_CLEAR if live else "") + _prompt(question, left_s))
+                say(("\r\x1b[K" if live else "") + _prompt(question, left_s))
                 shown_s = left_s
             if select.select([terminal], [], [], 0.1)[0]:
-                typed = os.read(terminal, _SEVERAL_KEYS).decode(errors="replace")
+                typed = os.read(terminal, 100).decode(errors="replace")
                 if not typed:
                     return question.safe  # the terminal was closed
                 choices = [choice for choice in map(question.choice_of, typed) if choice is not None]
@@ -95,11 +94,6 @@ def ask_at(terminal: int, say: Say, output: HeldStream, *, live: bool, answer_s:
         return None
 
     return ask
-
-
-def _question_text(question: Question[_T]) -> str:
-    lines = [f"  {choice.key}  {choice.text}" for choice in question.choices]
-    return "\n" + "\n".join([question.about, *lines]) + "\n"
 
 
 def _prompt(question: Question[_T], left_s: int) -> str:

@@ -20,8 +20,6 @@ from vastrun.launcher.ui.render.table import WIDTH, short
 _CLEAR = "\r\x1b[K"
 _DIM, _BOLD, _PLAIN = "\x1b[2m", "\x1b[1m", "\x1b[0m"
 _LIVE_INTERVAL_S, _PLAIN_INTERVAL_S = 0.2, 30.0
-_EVENT_INDENT = 28
-"""Columns before the text of an event."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,7 +76,7 @@ class StreamScreen:
         """Print an event of the run."""
         elapsed = duration(event.at - self._began)
         phase = self._styled(_BOLD, f"{event.phase.value:<8}")
-        text = self._folded(one_line(event.text), _EVENT_INDENT)
+        text = self._folded(one_line(event.text), 28)
         self._line(f"{elapsed:>8} {usd(event.usd):>8}  {phase} {text}")
 
     def step(self, name: str, text: str) -> None:

@@ -24,24 +24,19 @@ def main(arguments: Sequence[str]) -> int:
     """Run the command that the first argument names. Return the exit status."""
     box, verb = Path(os.environ["VASTRUN_BOX"]), arguments[0]
     if verb == "hold":
-        return _hold(box)
-    response = _VERBS[verb](box, *arguments[1:])
-    print(json.dumps(asdict(response)))
+        job = json.loads((box / layout.JOB).read_text(encoding="utf-8"))
+        options = job["hold"]
+        (box / layout.SLOTS).mkdir(exist_ok=True, mode=0o700)
+        machine = measure_machine(options["slots"], job["gpus"], os.environ)
+        machine.write(box)
+        print(
+            f"held for {machine.units} slots: {len(machine.cores)} cores, "
+            f"{machine.memory_mib / 1024:.0f} GiB, {len(machine.gpus)} GPUs",
+            flush=True,
+        )
+        return hold(box, options["idle_s"])
+    print(json.dumps(asdict(_VERBS[verb](box, *arguments[1:]))))
     return 0
-
-
-def _hold(box: Path) -> int:
-    job = json.loads((box / layout.JOB).read_text(encoding="utf-8"))
-    options = job["hold"]
-    (box / layout.SLOTS).mkdir(exist_ok=True, mode=0o700)
-    machine = measure_machine(options["slots"], job["gpus"], os.environ)
-    machine.write(box)
-    print(
-        f"held for {machine.units} slots: {len(machine.cores)} cores, {machine.memory_mib / 1024:.0f} GiB, "
-        f"{len(machine.gpus)} GPUs",
-        flush=True,
-    )
-    return hold(box, options["idle_s"])
 
 
 def _rent(box: Path, name: str) -> SlotResponse:

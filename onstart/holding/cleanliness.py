@@ -10,7 +10,7 @@ import os
 import shutil
 import signal
 import time
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from vastrun.contract import layout
@@ -27,8 +27,6 @@ from vastrun.onstart.holding.machine import (
     with_descendants,
 )
 
-_GPU_SLACK_MIB = 64
-"""MiB by which the memory use of a driver may change."""
 _WAIT_S = 20.0
 """Seconds to wait for free GPU memory: after its process has ended, a large GPU takes seconds to clear it."""
 _MAX_SHOWN = 3
@@ -50,25 +48,26 @@ def clean_up(
     deadline = time.monotonic() + wait_s
     while True:
         # Again with each poll: a process may have started another one meanwhile.
-        _remove_leftovers(box, machine, active, scratch)
+        processes = list_processes()
+        left = leftover_processes(box, active, processes)
+        if machine.is_dedicated:  # elsewhere the user may work in the folder
+            left |= leftover_file_holders(box, active, processes)
+        for pid in left:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signal.SIGKILL)
+        for folder in leftover_folders(box, active):
+            shutil.rmtree(folder, ignore_errors=True)
+        if machine.is_dedicated and not active:
+            for path in leftover_scratch_files(machine, scratch):
+                if path.is_dir() and not path.is_symlink():
+                    shutil.rmtree(path, ignore_errors=True)
+                else:
+                    with contextlib.suppress(OSError):
+                        path.unlink()
         faults = tuple(_faults(box, machine, active, busy_gpus, scratch))
         if not faults or time.monotonic() > deadline:
             return faults
         time.sleep(0.1)
-
-
-def _remove_leftovers(box: Path, machine: HeldBox, active: Collection[str], scratch: Sequence[Path]) -> None:
-    processes = list_processes()
-    left = leftover_processes(box, active, processes)
-    if machine.is_dedicated:  # elsewhere the user may work in the folder
-        left |= leftover_file_holders(box, active, processes)
-    for pid in left:
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.kill(pid, signal.SIGKILL)
-    for folder in leftover_folders(box, active):
-        shutil.rmtree(folder, ignore_errors=True)
-    if machine.is_dedicated and not active:
-        _remove(leftover_scratch_files(machine, scratch))
 
 
 def _faults(
@@ -166,7 +165,7 @@ def _gpu_faults(machine: HeldBox, busy: Collection[str]) -> Iterator[str]:
             continue
         if gpu not in now:
             yield f"{gpu} is no longer visible"
-        elif now[gpu] > before + _GPU_SLACK_MIB:
+        elif now[gpu] > before + 64:
             yield f"{now[gpu]} MiB of {gpu} are in use"
 
 
@@ -174,15 +173,6 @@ def _slot_named(process: Process, slots: Path) -> str | None:
     """Return the slot in the environment of a process; None: no slot of this machine."""
     _, found, rest = (b"\0" + process.environment).partition(f"\0VASTRUN_BOX={slots}/".encode())
     return rest.partition(b"\0")[0].decode(errors="replace") if found else None
-
-
-def _remove(paths: Iterable[Path]) -> None:
-    for path in paths:
-        if path.is_dir() and not path.is_symlink():
-            shutil.rmtree(path, ignore_errors=True)
-        else:
-            with contextlib.suppress(OSError):
-                path.unlink()
 
 
 def _named(processes: Mapping[int, Process], pids: Collection[int]) -> str:

@@ -51,54 +51,6 @@ class Holder:
         """Poll all slots once. Return why the machine ends; None: it continues."""
         slots = slots_of(self._box)
         self._watch(slots)
-        self._write_status()
-        if slots:
-            self._idle_since = self._now()
-        if self._asked or (self._box / layout.STOP).exists():
-            return self._stopping(slots)
-        why = drain_reason(self._box)
-        if why:
-            return None if slots else why
-        if self._now() - self._idle_since < self._idle_s:
-            return None
-        return self._end_idle()
-
-    def _end_idle(self) -> str | None:
-        """Drain an idle machine under the lock: a slot that is created meanwhile keeps it."""
-        with slot_lock(self._box):
-            if slots_of(self._box):
-                return None
-            drain(self._box, f"no slot was requested for {self._idle_s:.0f} s")
-        return drain_reason(self._box)
-
-    def _stopping(self, slots: list[BoxSlot]) -> str | None:
-        """Ask the slots to stop; return the reason when all have ended or the time is over."""
-        why = _first_line(self._box / layout.STOP) or "stopped"
-        drain(self._box, f"the machine is ending: {why}")
-        if self._stop_at is None:
-            self._stop_at = self._now()
-        for slot in slots:  # including one that was just created
-            request = self._box / layout.SLOTS / slot.name / layout.STOP
-            if not request.exists():
-                write_atomically(request, f"{why}\n", durable=False)
-        over = self._now() - self._stop_at > _STOP_S
-        return drain_reason(self._box) if over or not slots else None
-
-    def _watch(self, slots: list[BoxSlot]) -> None:
-        processes = list_processes() if slots else {}
-        for slot in slots:
-            excess = enforce_memory_limit(self._box / layout.SLOTS / slot.name, slot.memory_mib, processes)
-            if excess is not None:
-                self._say(f"{slot.name}: {excess}")
-                _log_to_slot(self._box / layout.SLOTS / slot.name, excess)
-        names = frozenset(slot.name for slot in slots)
-        for name in sorted(names - self._slots_before):
-            self._say(f"slot {name} is ready")
-        for name in sorted(self._slots_before - names):
-            self._say(f"slot {name} is removed")
-        self._slots_before = names
-
-    def _write_status(self) -> None:
         if self._now() - self._status_at >= 1.0:
             self._status_at = self._now()
             write_json(
@@ -106,6 +58,48 @@ class Holder:
                 {"at": time.time(), "step": 0, "steps": 0, "loss": None, "ranks": []},
                 durable=False,
             )
+        if slots:
+            self._idle_since = self._now()
+        if self._asked or (self._box / layout.STOP).exists():
+            why = _first_line(self._box / layout.STOP) or "stopped"
+            drain(self._box, f"the machine is ending: {why}")
+            if self._stop_at is None:
+                self._stop_at = self._now()
+            for slot in slots:  # including one that was just created
+                request = self._box / layout.SLOTS / slot.name / layout.STOP
+                if not request.exists():
+                    write_atomically(request, f"{why}\n", durable=False)
+            over = self._now() - self._stop_at > _STOP_S
+            return drain_reason(self._box) if over or not slots else None
+        why = drain_reason(self._box)
+        if why:
+            return None if slots else why
+        if self._now() - self._idle_since < self._idle_s:
+            return None
+        # Under the lock: a slot that is created meanwhile keeps the machine.
+        with slot_lock(self._box):
+            if slots_of(self._box):
+                return None
+            drain(self._box, f"no slot was requested for {self._idle_s:.0f} s")
+        return drain_reason(self._box)
+
+    def _watch(self, slots: list[BoxSlot]) -> None:
+        processes = list_processes() if slots else {}
+        for slot in slots:
+            excess = enforce_memory_limit(self._box / layout.SLOTS / slot.name, slot.memory_mib, processes)
+            if excess is not None:
+                self._say(f"{slot.name}: {excess}")
+                # In one write, like all writers of that log.
+                folder = self._box / layout.SLOTS / slot.name
+                if (folder / layout.LOG).exists():
+                    with (folder / layout.LOG).open("ab", buffering=0) as log:
+                        log.write(f"{time.time():.3f} lease {excess}\n".encode())
+        names = frozenset(slot.name for slot in slots)
+        for name in sorted(names - self._slots_before):
+            self._say(f"slot {name} is ready")
+        for name in sorted(self._slots_before - names):
+            self._say(f"slot {name} is removed")
+        self._slots_before = names
 
 
 def hold(box: Path, idle_s: float) -> int:
@@ -142,13 +136,6 @@ def _poll(holder: Holder) -> str | None:
         return None
 
 
-def _log_to_slot(folder: Path, text: str) -> None:
-    """Append a line to the slot's log, in one write like all its writers."""
-    if (folder / layout.LOG).exists():
-        with (folder / layout.LOG).open("ab", buffering=0) as log:
-            log.write(f"{time.time():.3f} lease {text}\n".encode())
-
-
 def _first_line(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8", errors="replace").partition("\n")[0].strip()
@@ -173,23 +160,16 @@ def enforce_memory_limit(
     if used <= limit_mib << 20 or not victims:
         return None
     victim = max(victims, key=lambda pid: (sizes[pid], pid))
-    record_kill(folder, used, limit_mib << 20)
+    # The slot's supervisor reads it, in the kernel's format. Before the kill: it must find the reason at
+    # the process's end.
+    with contextlib.suppress(OSError):
+        path = folder / layout.MEMORY_EVENTS
+        kills = count("oom_kill", [path]) + 1
+        write_atomically(path, f"oom_kill {kills}\npeak {used}\nlimit {limit_mib << 20}\n", durable=False)
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.kill(victim, signal.SIGKILL)
     memory = f"{used / (1 << 30):.1f} GiB of memory in use of {limit_mib / 1024:.1f} GiB for this slot"
     return f"{memory}: {processes[victim].name} ({victim}) was killed"
-
-
-def record_kill(folder: Path, used: int, limit: int) -> None:
-    """Count a kill for lack of memory in a file that the slot's supervisor reads, in the kernel's format.
-
-    `used` and `limit` are bytes. Called before the kill: the supervisor must find the reason at the process's
-    end.
-    """
-    with contextlib.suppress(OSError):
-        path = folder / layout.MEMORY_EVENTS
-        kills = count("oom_kill", [path]) + 1
-        write_atomically(path, f"oom_kill {kills}\npeak {used}\nlimit {limit}\n", durable=False)
 
 
 def _resident(pid: int, proc: Path) -> int:

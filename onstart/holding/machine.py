@@ -15,7 +15,6 @@ from vastrun.onstart.boot.preflight.nvidia_smi import number, rows_if_known
 PROC = Path("/proc")
 SCRATCH = (Path("/dev/shm"), Path("/tmp"), Path("/var/tmp"))
 """Folders in which programs leave files outside of their box."""
-_MEMORY_LIMITS = (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -176,10 +175,14 @@ def measure_machine(units: int, gpus: int, environ: Mapping[str, str]) -> HeldBo
     found, used = gpus_in_use(environ.get("CUDA_VISIBLE_DEVICES")) if gpus else ((), ())
     is_dedicated = is_dedicated_container(environ)
     identities = {process.identity for process in list_processes().values()} if is_dedicated else ()
+    sizes = [os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")]
+    for path in (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory.limit_in_bytes")):
+        with contextlib.suppress(OSError, ValueError):
+            sizes.append(int(path.read_text()))
     return HeldBox(
         units=units,
         cores=tuple(sorted(os.sched_getaffinity(0))),
-        memory_mib=_memory_mib(),
+        memory_mib=min(size for size in sizes if size > 0) >> 20,
         gpus=found[:gpus],
         gpu_used_mib=used[:gpus],
         is_dedicated=is_dedicated,
@@ -222,12 +225,3 @@ def scratch_files(folders: Iterable[Path] = SCRATCH) -> set[Path]:
         with contextlib.suppress(OSError):
             found |= set(folder.iterdir())
     return found
-
-
-def _memory_mib() -> int:
-    """Return the memory of the machine, or the limit of the container where that is lower."""
-    sizes = [os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")]
-    for path in _MEMORY_LIMITS:
-        with contextlib.suppress(OSError, ValueError):
-            sizes.append(int(path.read_text()))
-    return min(size for size in sizes if size > 0) >> 20

@@ -24,7 +24,6 @@ from vastrun.contract.records import read_json, write_atomically, write_json
 from vastrun.onstart.holding.cleanliness import clean_up
 from vastrun.onstart.holding.machine import HeldBox
 
-_LOCK = ".lock"
 _MARGIN_S = 30.0
 """Seconds before the end of the machine's lease at which a slot's lease has ended the slot."""
 
@@ -80,7 +79,7 @@ def slot_lock(box: Path) -> Iterator[None]:
     """Lock the slots: no other process creates or removes one meanwhile."""
     folder = box / layout.SLOTS
     folder.mkdir(exist_ok=True, mode=0o700)
-    handle = os.open(folder / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    handle = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(handle, fcntl.LOCK_EX)
         yield
@@ -123,7 +122,15 @@ def rent(box: Path, request: SlotRequest, environ: Mapping[str, str]) -> SlotRes
             if why := _refusal(box, machine, slots, request):
                 return SlotResponse(is_ready=True, drained=drain_reason(box), refused=why)
             _build(box, machine, request, _free(machine, slots)[: request.units], environ)
-        _arm_lease(box, request.name)
+        subprocess.run(
+            ["bash", str(box / layout.SLOT_SCRIPT), request.name, f"exec bash {layout.LEASE_SCRIPT}"],
+            cwd=box,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            timeout=30.0,
+            start_new_session=True,
+            check=True,
+        )
     return list_slots(box)
 
 
@@ -136,7 +143,18 @@ def destroy(box: Path, name: str) -> SlotResponse:
         folder = box / layout.SLOTS / name
         slot = next((slot for slot in slots_of(box) if slot.name == name), None)
         if slot is not None:
-            _end_slot(box, slot.id, folder)
+            # Its lease ends it. The provider is `pool`: the machine's provider would end the machine.
+            subprocess.run(
+                ["bash", str(box / layout.ONSTART / layout.LEASE_SCRIPT), "end", slot.id, str(folder)],
+                env={**os.environ, "VASTRUN_PROVIDER": "pool"},
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                timeout=120.0,
+                start_new_session=True,
+                check=False,
+            )
+            if (folder / layout.SLOT_RECORD).exists():
+                raise OSError(f"{folder} could not be removed")
         faults = prove_clean(box)
     return SlotResponse(is_ready=True, drained=drain_reason(box), faults=faults)
 
@@ -166,34 +184,6 @@ def drain_reason(box: Path) -> str:
         return (box / layout.DRAINED).read_text(encoding="utf-8", errors="replace").strip()
     except OSError:
         return ""
-
-
-def _arm_lease(box: Path, name: str) -> None:
-    """Run the lease script for the slot. Raises OSError, subprocess.SubprocessError."""
-    subprocess.run(
-        ["bash", str(box / layout.SLOT_SCRIPT), name, f"exec bash {layout.LEASE_SCRIPT}"],
-        cwd=box,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        timeout=30.0,
-        start_new_session=True,
-        check=True,
-    )
-
-
-def _end_slot(box: Path, instance_id: str, folder: Path) -> None:
-    """End the slot like its lease. The provider is `pool`: the machine's provider would end the machine."""
-    subprocess.run(
-        ["bash", str(box / layout.ONSTART / layout.LEASE_SCRIPT), "end", instance_id, str(folder)],
-        env={**os.environ, "VASTRUN_PROVIDER": "pool"},
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        timeout=120.0,
-        start_new_session=True,
-        check=False,
-    )
-    if (folder / layout.SLOT_RECORD).exists():
-        raise OSError(f"{folder} could not be removed")
 
 
 def _refusal(box: Path, machine: HeldBox, slots: Sequence[BoxSlot], request: SlotRequest) -> str:

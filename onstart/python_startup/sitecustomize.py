@@ -13,14 +13,13 @@ import sys
 FOLDER = "VASTRUN_UNCAUGHT"
 """Variable with the folder of the records; without it nothing is recorded."""
 MAX_RECORDS = 64
-_TRIES = 3
 _MAX_CHAIN, _MAX_NAMES, _MAX_TEXT, _MAX_TRACEBACK = 8, 16, 4000, 20_000
 
 
 def _watch(event: str, args: tuple[object, ...]) -> None:
     if event == "sys.excepthook" and FOLDER in os.environ and isinstance(args[2], BaseException):
         # Again, because the handler of a signal may raise in it: torch's does when a worker has died.
-        for _ in range(_TRIES):
+        for _ in range(3):
             try:
                 _record(args[2], os.environ[FOLDER])
                 break
@@ -32,7 +31,7 @@ def _record(error: BaseException, folder: str) -> None:
     # Only where a program failed: each Python process of it imports this module.
     import json
     import time
-    from traceback import format_exception, format_exception_only
+    from traceback import format_exception, format_exception_only, walk_tb
 
     os.makedirs(folder, exist_ok=True)  # noqa: PTH103
     if len(os.listdir(folder)) >= MAX_RECORDS:  # noqa: PTH208
@@ -46,11 +45,14 @@ def _record(error: BaseException, folder: str) -> None:
         for link in _chain(error)
     ]
     lines = format_exception(type(error), error, error.__traceback__)
+    frames = [frame for frame, _ in walk_tb(_chain(error)[0].__traceback__)]
     record = {
         "pid": os.getpid(),
         "at": time.time(),
         "traceback": "".join(lines).strip()[-_MAX_TRACEBACK:],
         "chain": chain,
+        "module": str(frames[-1].f_globals.get("__name__")) if frames else "",
+        "torch_cuda": getattr(sys.modules.get("torch.version"), "cuda", None),
     }
     path = os.path.join(folder, str(os.getpid()))  # noqa: PTH118
     with open(f"{path}.part", "w", encoding="ascii") as file:  # noqa: PTH123
@@ -68,6 +70,32 @@ def _chain(error: BaseException) -> list[BaseException]:
     return found
 
 
+def _watch_child() -> None:
+    """Record what ends a process of multiprocessing, which prints it itself and exits with 1."""
+    base = getattr(sys.modules.get("multiprocessing.process"), "BaseProcess", None)
+    if base is None or hasattr(base, FOLDER):
+        return
+    start = base._bootstrap
+
+    def bootstrap(process, *arguments, **named):  # type: ignore[no-untyped-def]
+        run = process.run
+
+        def run_and_record() -> None:
+            try:
+                run()
+            except BaseException as error:
+                # torch's spawn exits with 1 while it handles the error.
+                handled = (error.code and error.__context__) if isinstance(error, SystemExit) else error
+                _watch("sys.excepthook", (None, None, handled))
+                raise
+
+        process.run = run_and_record
+        return start(process, *arguments, **named)
+
+    setattr(base, FOLDER, True)
+    base._bootstrap = bootstrap
+
+
 def _run_the_next() -> None:
     """Import the module of this name that Python would have found without this one."""
     here = os.path.dirname(os.path.abspath(__file__))  # noqa: PTH100, PTH120
@@ -83,5 +111,10 @@ def _run_the_next() -> None:
 
 if hasattr(sys, "addaudithook"):
     sys.addaudithook(_watch)
+    os.register_at_fork(after_in_child=_watch_child)
+    if "--multiprocessing-fork" in getattr(sys, "argv", ()):  # another way than to fork
+        import multiprocessing.process  # noqa: F401 - it is needed at once in any case
+
+        _watch_child()
 if __name__ == "sitecustomize":
     _run_the_next()

@@ -33,8 +33,6 @@ EARLY_START = "VASTRUN_TURN"
 _LATE_PREFIX = "NCCL_"
 """Prefix of variables that NCCL reads at its first message, not when torch is imported: the preflight sets
 them after an early start."""
-_KILL_WAIT_S = 5.0
-"""Maximum seconds to wait for a killed agent."""
 _F_SETPIPE_SZ = 1031
 """Command of linux/fcntl.h; Python 3.9 has no name for it."""
 _PIPE_BYTES = 1 << 20
@@ -77,7 +75,7 @@ class Agents:
             return first
         first.kill()
         with contextlib.suppress(subprocess.TimeoutExpired):  # a driver that hangs keeps it from ending
-            first.wait(_KILL_WAIT_S)
+            first.wait(5.0)
         self._first = None
         return None
 

@@ -122,7 +122,12 @@ class CurveFile(ABC):
                 self.is_broken = True  # truncated: no longer known where a record begins
             if size <= self.offset:
                 return
-            with _open_regular(self.path) as file:
+            # A pipe by that name would block.
+            number = os.open(self.path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+            if not S_ISREG(os.fstat(number).st_mode):
+                os.close(number)
+                raise OSError(f"{self.path} is not a regular file")
+            with os.fdopen(number, "rb") as file:
                 yield from self._points(file, size, deadline)
 
     def _points(self, file: BinaryIO, size: int, deadline: float) -> Iterator[CurvePoint]:
@@ -147,12 +152,3 @@ class CurveFile(ABC):
     @abstractmethod
     def _points_of(self, record: bytes) -> Iterator[CurvePoint]:
         """Yield the points of a record. Raises MalformedError."""
-
-
-def _open_regular(path: Path) -> BinaryIO:
-    """Open a regular file for reading; a pipe by that name would block. Raises OSError."""
-    number = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    if not S_ISREG(os.fstat(number).st_mode):
-        os.close(number)
-        raise OSError(f"{path} is not a regular file")
-    return os.fdopen(number, "rb")

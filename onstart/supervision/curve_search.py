@@ -24,13 +24,10 @@ from vastrun.onstart.supervision.wandb_file import WandbFile
 
 MAX_FILES = 64
 """Maximum files of one start that are read."""
-_MAX_ENTRIES = 20_000
-"""Maximum files and folders of one search."""
 _TENSORBOARD = re.compile(r"events\.out\.tfevents\.\d+\..+")
 _WANDB = re.compile(r"run-[\w.-]+\.wandb")
 _PID = re.compile(r"\.(\d+)\.\d+(\.v2)?$")
 """The process id in the name of an event file."""
-_MAX_DIGITS = 9
 _SKIPPED = frozenset({"__pycache__", "node_modules", "site-packages"})
 _BOX_FOLDERS = frozenset(
     Path(name).parts[0] for name in (layout.RUN, layout.PACKAGES, layout.DATA, layout.SLOTS)
@@ -97,7 +94,7 @@ def wandb_files(box: Path) -> list[Path]:
 
 def _below(root: Path, skipped: frozenset[str]) -> Iterator[Path]:
     """Yield the curve files below a folder; links are not followed."""
-    folders, left = [str(root)], _MAX_ENTRIES
+    folders, left = [str(root)], 20_000
     while folders and left > 0:
         folder = folders.pop()
         with suppress(OSError), os.scandir(folder) as entries:
@@ -139,7 +136,7 @@ def _is_of_rank_0(pid: int) -> bool:
 def _is_written_by_rank_0(path: Path, ranks: Mapping[int, int], living: frozenset[int]) -> bool:
     """Tell by the process id in its name; a file without one counts as rank 0's."""
     named = _PID.search(path.name)
-    if named is None or len(named[1]) > _MAX_DIGITS:
+    if named is None or len(named[1]) > 9:
         return True
     pid = int(named[1])
     return ranks.get(pid, 0) == 0 and (pid not in living or _is_of_rank_0(pid))

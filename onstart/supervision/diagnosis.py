@@ -43,8 +43,9 @@ _OWN_REASONS: tuple[Reason, ...] = ("data", "diverged", "gate_missed", "stopped"
 _NO_LAST_LINES = (None, 0, *_STOP_EXIT_CODES)
 """Exit codes of ranks that did not fail, or whose failure was not observed."""
 _FATAL = ("SIGILL", "SIGABRT", "SIGBUS", "SIGFPE", "SIGKILL", "SIGSEGV", "SIGTERM")
-_SHELL_SIGNALS = {128 + signal.Signals[name]: name for name in _FATAL}
-"""Exit codes of a shell whose program a signal ended."""
+_NUMBERS = {int(signal.Signals[name]): name for name in _FATAL}
+_SHELL_SIGNALS = {code: name for n, name in _NUMBERS.items() for code in (128 + n, 256 - n)}
+"""Exit codes of a shell whose program a signal ended, and of a Python that exits with that of its child."""
 _UNKNOWN_TIME = 1e11
 """Epoch seconds of an end that was not observed: later than any other, and finite, as supervisors send it as
 JSON."""
@@ -94,7 +95,7 @@ class ObservedLaunch:
     steps_needed: int | None = None
     """Step that every rank must reach for a success, from the job; None: not required."""
     reading: MachineReading | None = None
-    """Measured here once a rank had failed; None: none had."""
+    """Measured here once a rank had failed or a file system was full; None: neither."""
     idle_gpus: IdleGpus | None = None
     """Longest period in which the GPUs here worked less than half of the time; None: none was seen."""
     this_node: ThisNode = field(default_factory=ThisNode)
@@ -183,24 +184,23 @@ def _reason(
     if first is None:
         return "finished", "the rank exited 0" if len(ends) == 1 else f"all {len(ends)} ranks exited 0"
     if _failed_on_its_own(first, observed):
-        return _reason_of_rank(ends, first, observed)
+        end = first.end
+        reason = first.measured or reason_of_end(end)
+        if reason == "stopped":
+            return reason, f"rank {end.rank} received SIGTERM from outside of this run; {_saved(ends)}"
+        line = failure_line(end, reason, training=observed.training, crash=first.crash)
+        if reason == "communication" and (left := _left_text(each for each in ends if each.at <= first.at)):
+            return "error", line + left
+        return reason, f"{line}; {first.fact}" if first.fact else line
     if observed.stop_cause is not None:
         return "stopped", _stop_line(ends, observed)
-    return _agent_failure(box, observed)
-
-
-def _reason_of_rank(
-    ends: Sequence[TimedRankEnd], first: TimedRankEnd, observed: ObservedLaunch
-) -> tuple[Reason, str]:
-    """Return the reason of a rank that failed on its own, and one line about it."""
-    end = first.end
-    reason = first.measured or reason_of_end(end)
-    if reason == "stopped":
-        return reason, f"rank {end.rank} received SIGTERM from outside of this run; {_saved(ends)}"
-    line = failure_line(end, reason, training=observed.training, crash=first.crash)
-    if reason == "communication" and (left := _left_text(each for each in ends if each.at <= first.at)):
-        return "error", line + left
-    return reason, f"{line}; {first.fact}" if first.fact else line
+    raised, code = last_raised(box / layout.AGENT_LOG), observed.agent_exit
+    how = raised.exception if raised else signal_name(code) or f"exit code {code}"
+    started = "after it had started the ranks" if observed.processes else "before any rank started"
+    line = f"the launch agent failed {started}: {how}"
+    if observed.reading is not None and observed.reading.memory_killed and code == -signal.SIGKILL:
+        return "oom", line
+    return "error" if signal_name(code) is None else "signal", line
 
 
 def _left_text(ends: Iterable[TimedRankEnd]) -> str:
@@ -251,17 +251,6 @@ def _saved(dated: Sequence[TimedRankEnd]) -> str:
         return f"{ranks} could not save in time: the steps since the last checkpoint are lost"
     saved = all(end.reason in ("stopped", "finished") for end in ends)
     return "checkpoint saved" if saved else "all ranks exited in time"
-
-
-def _agent_failure(box: Path, observed: ObservedLaunch) -> tuple[Reason, str]:
-    """Return the reason why the launch agent failed, and one line about it."""
-    raised, code = last_raised(box / layout.AGENT_LOG), observed.agent_exit
-    how = raised.exception if raised else signal_name(code) or f"exit code {code}"
-    started = "after it had started the ranks" if observed.processes else "before any rank started"
-    line = f"the launch agent failed {started}: {how}"
-    if observed.reading is not None and observed.reading.memory_killed and code == -signal.SIGKILL:
-        return "oom", line
-    return "error" if signal_name(code) is None else "signal", line
 
 
 def read_ends(

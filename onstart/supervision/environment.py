@@ -38,7 +38,12 @@ def rank_environment(job: Job, start: Start, box: Path, inherited: Mapping[str, 
     }
     if lowers_debug(job, inherited):
         requested[_DEBUG] = "INFO"
-    return {**requested, **fixed_variables(box), **_start(start), **_paths(job, box, requested)}
+    env = {"VASTRUN_RESTART": str(start.number), RESUME: start.resume}
+    if start.micro_batch is not None:
+        env["VASTRUN_MICRO_BATCH"] = str(start.micro_batch)
+    if start.gpus:
+        env["CUDA_VISIBLE_DEVICES"] = ",".join(start.gpus)
+    return {**requested, **fixed_variables(box), **env, **_paths(job, box, requested)}
 
 
 def lowers_debug(job: Job, inherited: Mapping[str, str]) -> bool:
@@ -110,16 +115,6 @@ def fixed_variables(box: Path) -> dict[str, str]:
     }
 
 
-def _start(start: Start) -> dict[str, str]:
-    """Return the variables that differ between starts of the ranks."""
-    env = {"VASTRUN_RESTART": str(start.number), RESUME: start.resume}
-    if start.micro_batch is not None:
-        env["VASTRUN_MICRO_BATCH"] = str(start.micro_batch)
-    if start.gpus:
-        env["CUDA_VISIBLE_DEVICES"] = ",".join(start.gpus)
-    return env
-
-
 def _paths(job: Job, box: Path, requested: Mapping[str, str]) -> dict[str, str]:
     """Make `python` this interpreter, which finds our package, and let a module find the user's code."""
     code = [str(box / layout.CODE)] if job.program.module else []
@@ -146,6 +141,9 @@ def wandb_variables(job: Job, rank: int, world_size: int, environment: Mapping[s
         defaults |= {"WANDB_RUN_GROUP": job.batch.name, "WANDB_TAGS": job.batch.tag}
     elif world_size > 1:
         defaults["WANDB_RUN_GROUP"] = first
+    code = job.code or {}
+    if code.get("commit") and code.get("remote"):
+        defaults |= {"WANDB_GIT_COMMIT": str(code["commit"]), "WANDB_GIT_REMOTE_URL": str(code["remote"])}
     if environment.get(_RESUME) != "never":
         defaults |= {_ID: wandb_id(job, rank), _RESUME: "allow"}
     return {name: value for name, value in defaults.items() if name not in environment}

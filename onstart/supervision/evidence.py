@@ -9,8 +9,10 @@ from __future__ import annotations
 import json
 import math
 import os
+import platform
 import re
 import subprocess
+import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
@@ -44,7 +46,6 @@ from vastrun.onstart.supervision.wandb_runs import end_runs
 _TRACKER_TIMEOUT_S = 40.0
 """Timeout, longer than W&B's own timeouts: the machine costs money meanwhile."""
 _KILL_S = 2.0
-_MAX_LOGS = 100
 
 Stamp = tuple[int, int, int]
 """Size in bytes, and times of the last change of content and inode in nanoseconds."""
@@ -93,6 +94,13 @@ def read_wandb(box: Path) -> WandbRun | None:
     return replace(run, state="crashed") if run.state == "running" else run
 
 
+def installed_packages() -> dict[str, str]:
+    """Return the versions of this Python and of the packages that it finds, by name."""
+    found = (path.stem.rpartition("-") for folder in sys.path for path in Path(folder).glob("*.dist-info"))
+    versions = {name: version for name, _, version in reversed(list(found))}  # the first in the path counts
+    return {"python": platform.python_version(), **dict(sorted(versions.items())[:4000])}
+
+
 def first_reported_step(box: Path) -> int | None:
     """Return the step of the first line of the metrics; None: there is none."""
     with suppress(OSError, ValueError, KeyError, TypeError), (box / layout.METRICS).open("rb") as file:
@@ -105,7 +113,7 @@ def printed_errors(box: Path, job: Job, diagnosis: Diagnosis) -> tuple[str, ...]
     """Return a line for each rank that printed tracebacks, of a program whose ranks all exited 0."""
     if job.program.keeps_records or diagnosis.reason != "finished":
         return ()
-    logs = {end.rank: box / layout.RAW_LOGS / f"rank-{end.rank}.log" for end in diagnosis.ranks[:_MAX_LOGS]}
+    logs = {end.rank: box / layout.RAW_LOGS / f"rank-{end.rank}.log" for end in diagnosis.ranks[:100]}
     found = {rank: (count_tracebacks(log), last_raised(log)) for rank, log in logs.items()}
     return tuple(
         f"rank {rank} exited with code 0 and printed {count} traceback(s), the last: {last.exception}"
@@ -230,7 +238,22 @@ def _json(path: Path) -> Any:
 def finish_wandb_run(box: Path, job: Job, outcome: Outcome, exit_code: int) -> Outcome:
     """End the W&B run if rank 0 did not, and return the outcome with its new state."""
     if not job.program.keeps_records:
-        return _finish_program_runs(box, job, outcome, exit_code)
+        # A user's program has failed too where it lacks a proof of its success.
+        is_proven = all(check.holds for check in outcome.checks)
+        environment = rank_environment(job, Start(world_size=job.ranks), box, os.environ)
+        run = end_runs(
+            box,
+            job,
+            environment,
+            started_at=outcome.started_at,
+            exit_code=exit_code if is_proven else exit_code or 1,
+        )
+        kill_descendants(within_s=_KILL_S)
+        if run is None:
+            return outcome
+        with suppress(OSError):
+            write_json(box / layout.WANDB, asdict(run))
+        return replace(outcome, wandb=run)
     run, module = outcome.wandb, job.program.wandb_closer
     truth: Literal["finished", "failed"] = "finished" if exit_code == 0 else "failed"
     if run is None or run.mode == "off" or run.state == truth or module is None:
@@ -253,25 +276,6 @@ def finish_wandb_run(box: Path, job: Job, outcome: Outcome, exit_code: int) -> O
         ).wait(_TRACKER_TIMEOUT_S)
     kill_descendants(within_s=_KILL_S)
     return replace(outcome, wandb=read_wandb(box))
-
-
-def _finish_program_runs(box: Path, job: Job, outcome: Outcome, exit_code: int) -> Outcome:
-    """End the W&B runs of a user's program, which has failed too where it lacks a proof of its success."""
-    is_proven = all(check.holds for check in outcome.checks)
-    environment = rank_environment(job, Start(world_size=job.ranks), box, os.environ)
-    run = end_runs(
-        box,
-        job,
-        environment,
-        started_at=outcome.started_at,
-        exit_code=exit_code if is_proven else exit_code or 1,
-    )
-    kill_descendants(within_s=_KILL_S)
-    if run is None:
-        return outcome
-    with suppress(OSError):
-        write_json(box / layout.WANDB, asdict(run))
-    return replace(outcome, wandb=run)
 
 
 def stage_of(box: Path) -> str | None:

@@ -74,6 +74,17 @@ def _gpu_fault(failure: Failure) -> str:
     return "; ".join(failure.reading.gpu_faults or ())
 
 
+def _old_driver(failure: Failure) -> str:
+    driver, raised = failure.reading.driver_cuda, failure.raised
+    needed = (raised and raised.torch_cuda) or ""
+    major = needed.partition(".")[0]
+    if raised is None or not raised.module.startswith("torch.cuda") or not driver or not major.isdigit():
+        return ""
+    # Within a major version newer programs run on older drivers.
+    is_older = int(driver.partition(".")[0]) < int(major)
+    return f"the driver supports CUDA {driver}, and this torch needs {needed}" if is_older else ""
+
+
 def _no_network(failure: Failure) -> str:
     reading, raised = failure.reading, failure.raised
     if reading.reachable or not reading.unreachable or (raised is not None and not raised.is_of_the_network):
@@ -86,6 +97,7 @@ MEASURED: tuple[tuple[Reason, Callable[[Failure], str]], ...] = (
     ("oom", _full_memory),
     ("disk", _full_disk),
     ("device", _gpu_fault),
+    ("device", _old_driver),
     ("network", _no_network),
 )
 """Reasons with what proves each, the surest first; a proof returns what it measured, or an empty text."""

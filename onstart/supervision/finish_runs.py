@@ -10,25 +10,21 @@ import json
 import os
 import sys
 from pathlib import Path
-from typing import Any
 
 from vastrun.contract.records import write_json
-
-_OF_THE_PROGRAM = (
-    "WANDB_SERVICE",
-    "WANDB_RUN_ID",
-    "WANDB_RESUME",
-    "WANDB_NAME",
-    "WANDB_RUN_GROUP",
-    "WANDB_TAGS",
-)
-"""Variables that describe another run or another process."""
 
 
 def main(arguments: list[str]) -> None:
     """End the runs one after the other; a run that cannot be ended is left as it is."""
     exit_code, runs, report = int(arguments[0]), json.loads(arguments[1]), Path(arguments[2])
-    for name in _OF_THE_PROGRAM:
+    for name in (
+        "WANDB_SERVICE",
+        "WANDB_RUN_ID",
+        "WANDB_RESUME",
+        "WANDB_NAME",
+        "WANDB_RUN_GROUP",
+        "WANDB_TAGS",
+    ):
         os.environ.pop(name, None)
     try:
         import wandb
@@ -38,28 +34,24 @@ def main(arguments: list[str]) -> None:
     urls: dict[str, str] = {}
     for run in runs:
         try:
-            urls[run["id"]] = _end(wandb, run, exit_code)
+            limits = {"init_timeout": 20.0, "finish_timeout": 20.0}
+            # What W&B knows of the program, its machine and its code stays as the program reported it.
+            quiet = {"silent": True, "console": "off", "disable_git": True, "disable_code": True}
+            unseen = {"x_disable_meta": True, "x_disable_stats": True, "x_disable_machine_info": True}
+            resumed = wandb.init(
+                id=run["id"],
+                entity=run["entity"] or None,
+                project=run["project"] or None,
+                resume="must",
+                settings=wandb.Settings(**limits, **quiet, **unseen),
+            )
+            url = resumed.url or ""
+            resumed.finish(exit_code=exit_code)
+            print(f"W&B: the run {run['id']} has ended with exit code {exit_code}", flush=True)
+            urls[run["id"]] = str(url)
         except (wandb.Error, OSError) as error:
             print(f"W&B: the run {run['id']} stays open: {error}", flush=True)
         write_json(report, urls)
-
-
-def _end(wandb: Any, run: dict[str, str], exit_code: int) -> str:
-    limits = {"init_timeout": 20.0, "finish_timeout": 20.0}
-    # What W&B knows of the program, its machine and its code stays as the program reported it.
-    quiet = {"silent": True, "console": "off", "disable_git": True, "disable_code": True}
-    unseen = {"x_disable_meta": True, "x_disable_stats": True, "x_disable_machine_info": True}
-    resumed = wandb.init(
-        id=run["id"],
-        entity=run["entity"] or None,
-        project=run["project"] or None,
-        resume="must",
-        settings=wandb.Settings(**limits, **quiet, **unseen),
-    )
-    url = resumed.url or ""
-    resumed.finish(exit_code=exit_code)
-    print(f"W&B: the run {run['id']} has ended with exit code {exit_code}", flush=True)
-    return str(url)
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import sys
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping
@@ -56,16 +57,18 @@ class FileState(NamedTuple):
     mtime_ns: int
     ctime_ns: int
     inode: FileId
+    key: Key
+    """What changes when the file is written or replaced. Our own links change its ctime."""
 
     @classmethod
-    def of(cls, stat: os.stat_result) -> FileState:
-        inode = (stat.st_dev, stat.st_ino)
-        return cls(stat.st_mode, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns, inode)
-
-    @property
-    def key(self) -> Key:
-        """Return what changes when the file is written or replaced. Our own links change its ctime."""
-        return (self.mode,) if S_ISDIR(self.mode) else (self.mode, self.size, self.mtime_ns, *self.inode)
+    def of(cls, stat: os.stat_result, former: FileState | None = None) -> FileState:
+        """Return the state, which shares memory with an equal `former` one: there may be 50,000."""
+        mode, size, mtime_ns, inode = stat.st_mode, stat.st_size, stat.st_mtime_ns, (stat.st_dev, stat.st_ino)
+        key = (mode,) if S_ISDIR(mode) else (mode, size, mtime_ns, *inode)
+        if former is not None and former.key == key:
+            is_same = former.ctime_ns == stat.st_ctime_ns
+            return former if is_same else former._replace(ctime_ns=stat.st_ctime_ns)
+        return cls(mode, size, mtime_ns, stat.st_ctime_ns, inode, key)
 
     @property
     def is_file(self) -> bool:
@@ -81,7 +84,7 @@ class Growth(NamedTuple):
     first: int
     size: int
     tail: bytes
-    """Its last bytes: a list that is written anew grows, too, and ends otherwise."""
+    """Its last bytes: a list that is rewritten grows, too, and ends otherwise."""
 
 
 Files = Mapping[str, FileState]
@@ -175,7 +178,18 @@ class FolderWatch:
         changed = [name for name, state in files.items() if known.get(name) != state.key and state.is_file]
         ways, written = self._classify(files, changed, now) if changed else ({}, frozenset[str]())
         self.survivors |= {name for name, way in ways.items() if way in CHANGE_ALWAYS}
-        self._note_saves(files, written)
+        # Closed files that did not change between two looks: each is one save of its series.
+        last = self.last.files
+        saved = {
+            name: state.key
+            for name, state in files.items()
+            if self._noted.get(name) != state.key and name in last and last[name].key == state.key
+        }
+        for name in (*written, *self.survivors):
+            saved.pop(name, None)
+        if saved:
+            self._order.note(series_of(name) for name in saved if files[name].is_file)
+            self._noted.update(saved)
         why = self._why_not(files, ways, written, changed)
         self.last = Look(files=files, ways=ways, why=why, written=written)
         return self.last
@@ -191,7 +205,7 @@ class FolderWatch:
         return Look(files=look.files, ways={**look.ways, **dict.fromkeys(look.written, "skip")}, why=why)
 
     def changed_at_the_end(self, files: Files) -> set[str]:
-        """Return the files that changed since the last look; with logs a program can begin anew."""
+        """Return the files that changed since the last look; a program can also start its logs over."""
         last = self.last.files
         return {
             name
@@ -207,12 +221,16 @@ class FolderWatch:
         for place in (layout.CODE, layout.OUTPUTS):
             search = walk(self.box / place, self.box, self.job)
             for name, stat in search.entries():
-                state, path = FileState.of(stat), f"{place}/{name}"
+                path = sys.intern(f"{place}/{name}")
+                former = self.last.files.get(path)
+                state = FileState.of(stat, former)
                 # Without a record nobody knows what of the code is the program's.
                 is_own = place != layout.CODE or (before is not None and before.has_changed(name, stat))
                 if not (is_own if state.is_file else S_ISLNK(state.mode) or S_ISDIR(state.mode)):
                     continue
-                if _may_be_downloaded(path):
+                parts = path.split("/")
+                is_short = len(os.fsencode(path)) < _MAX_PATH_BYTES and len(parts) < _MAX_FOLDERS
+                if former is not None or (is_short and all(map(layout.should_download, parts))):
                     found[path] = state
                 else:
                     self.report(f"snapshot: {printable(path)} has a name that is not downloaded")
@@ -242,7 +260,7 @@ class FolderWatch:
                 ways[name] = "mapped"
             elif main := self._database_of(name, files, opened.written | opened.appended):
                 ways |= {main + end: "database" for end in ("", *COMPANIONS[:2]) if main + end in files}
-                ways[main + COMPANIONS[2]] = "skip"  # memory that its processes share; made anew
+                ways[main + COMPANIONS[2]] = "skip"  # memory that its processes share; made again
             elif state.inode in opened.appended or self._grows(name, state, now):
                 ways[name] = "log"
             elif state.inode not in opened.written:
@@ -269,8 +287,10 @@ class FolderWatch:
     def _grows(self, name: str, state: FileState, now: float) -> bool:
         """Tell whether it is a log: it became only longer, for as long as no save takes."""
         seen = self._growth.get(name)
+        before = self.last.files.get(name)
+        if seen is None and before is not None and before.size != state.size:
+            seen = Growth(before.inode, now, now, before.size, before.size, b"")
         if seen is None:  # most files do not change again: their ends are not read
-            self._growth[name] = Growth(state.inode, now, now, state.size, state.size, b"")
             return False
         if (seen.inode, seen.size) != (state.inode, state.size):
             with suppress(OSError), (self.box / name).open("rb") as file:
@@ -283,20 +303,6 @@ class FolderWatch:
                 seen = self._growth[name] = Growth(state.inode, since, now, first, state.size, tail)
         took_s = seen.at - seen.since
         return took_s >= self.every_s and seen.size - seen.first < _LOG_BYTES_PER_S * took_s
-
-    def _note_saves(self, files: Files, written: frozenset[str]) -> None:
-        """Note the closed files that did not change between two looks: each is one save of its series."""
-        last = self.last.files
-        saved = {
-            name: state.key
-            for name, state in files.items()
-            if self._noted.get(name) != state.key and name in last and last[name].key == state.key
-        }
-        for name in (*written, *self.survivors):
-            saved.pop(name, None)
-        if saved:
-            self._order.note(series_of(name) for name in saved if files[name].is_file)
-            self._noted.update(saved)
 
     def _why_not(
         self, files: Files, ways: Mapping[str, Way], written: frozenset[str], changed: Iterable[str]
@@ -329,9 +335,3 @@ class FolderWatch:
             return f"{missing} is saved together with files that are newer"
         held = sum(files[name].size for name, way in ways.items() if way == "database")
         return "a large database is in use" if held > _COPIED_IN_STOP_BYTES else ""
-
-
-def _may_be_downloaded(path: str) -> bool:
-    parts = path.split("/")
-    is_short = len(os.fsencode(path)) < _MAX_PATH_BYTES and len(parts) < _MAX_FOLDERS
-    return is_short and all(map(layout.should_download, parts))

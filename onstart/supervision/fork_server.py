@@ -33,7 +33,6 @@ ADDRESS = "VASTRUN_FORK_SERVER"
 _LENGTH = struct.Struct("!I")
 _CREDENTIALS = struct.Struct("3i")
 _STREAMS = (1, 2)
-_RESET_SIGNALS = (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
 def start_server(program: Callable[[], NoReturn]) -> str:
@@ -92,7 +91,8 @@ def _serve(listener: socket.socket, program: Callable[[], NoReturn]) -> NoReturn
     while True:
         connection, _ = listener.accept()
         with connection:
-            if _is_same_user(connection) and os.fork() == 0:
+            credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+            if int(_CREDENTIALS.unpack(credentials)[1]) == os.getuid() and os.fork() == 0:
                 listener.close()
                 die_with_parent(server)
                 _serve_one(connection, program)
@@ -112,7 +112,17 @@ def _serve_one(connection: socket.socket, program: Callable[[], NoReturn]) -> No
         signal.set_wakeup_fd(-1)
         for fd in (woken, wake, connection.fileno()):
             os.close(fd)
-        _set_up_process(request["env"], request["cwd"], streams, keeper)
+        # As if the watcher had started it.
+        os.setsid()
+        die_with_parent(keeper)
+        for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            signal.signal(number, signal.SIG_DFL)
+        os.environ.clear()
+        os.environ.update(request["env"])
+        os.chdir(request["cwd"])
+        for source, target in zip([os.open(os.devnull, os.O_RDONLY), *streams], (0, *_STREAMS)):
+            os.dup2(source, target)
+            os.close(source)
         program()
     for stream in streams:
         os.close(stream)
@@ -128,25 +138,6 @@ def _serve_one(connection: socket.socket, program: Callable[[], NoReturn]) -> No
         if connection.fileno() in ready:  # the watcher is gone
             os.kill(copy, signal.SIGKILL)
             os._exit(1)
-
-
-def _set_up_process(env: Mapping[str, str], cwd: str, streams: list[int], keeper: int) -> None:
-    """Set up this process as if the watcher had started it."""
-    os.setsid()
-    die_with_parent(keeper)
-    for number in _RESET_SIGNALS:
-        signal.signal(number, signal.SIG_DFL)
-    os.environ.clear()
-    os.environ.update(env)
-    os.chdir(cwd)
-    for source, target in zip([os.open(os.devnull, os.O_RDONLY), *streams], (0, *_STREAMS)):
-        os.dup2(source, target)
-        os.close(source)
-
-
-def _is_same_user(connection: socket.socket) -> bool:
-    credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
-    return int(_CREDENTIALS.unpack(credentials)[1]) == os.getuid()
 
 
 def _address(name: str) -> str:

@@ -24,16 +24,9 @@ WINDOW_S = 300.0
 """Seconds over which the load is averaged."""
 MAX_LOAD = 0.5
 """GPUs below this mean load are idle."""
-_MAX_GAP_S = 60.0
-"""Seconds between two samples after which a period begins again, for instance after a suspension."""
 _QUERY = ("nvidia-smi", "--query-gpu=utilization.gpu", "--format=csv,noheader,nounits")
-_MAX_READ_BYTES = 1 << 14
 _MIN_WAIT = 0.3
 """Share of the time from which data or a disk count as what the ranks wait for."""
-_BUSY_THREAD = 0.8
-"""Share of a core from which the main threads of the ranks limit them."""
-_BUSY_CORES = 0.9
-"""Share of all cores from which these limit the run."""
 
 
 class NvidiaSmi:
@@ -60,7 +53,7 @@ class NvidiaSmi:
         if self._process is None or self._process.stdout is None:
             return []
         try:
-            text = self._rest + os.read(self._process.stdout.fileno(), _MAX_READ_BYTES)
+            text = self._rest + os.read(self._process.stdout.fileno(), 1 << 14)
         except OSError:  # nothing was printed meanwhile
             return []
         *lines, self._rest = text.split(b"\n")
@@ -155,9 +148,22 @@ class IdleGpuWatch:
         if not ranks or any(rank.step == 0 and rank.activity for rank in ranks):
             self._restart()
         elif before is not None and activities:
-            if now - before[0] > _MAX_GAP_S:
+            if now - before[0] > 60.0:
                 self._restart()
-            self._add(self._sample(now, fmean(loads), activities, before, times))
+            seconds = max(now - before[0], 1e-6)
+            threads_s = _differences(before[1].main_threads_s, times.main_threads_s)
+            processes_s = _differences(before[1].processes_s, times.processes_s)
+            sample = _Sample(
+                at=now,
+                load=fmean(loads),
+                data=activities.count("data") / len(activities),
+                disk=float(times.in_disk_wait),
+                main_thread=_share(fmean(threads_s) if threads_s else 0.0, seconds),
+                cores=_share(sum(processes_s), seconds * self._cores),
+            )
+            self._samples.append(sample)
+            while len(self._samples) > 1 and self._samples[1].at <= sample.at - WINDOW_S:
+                self._samples.popleft()
             self._judge(now, step=min(rank.step for rank in ranks), several=len(ranks) > 1)
 
     def close(self) -> None:
@@ -167,31 +173,6 @@ class IdleGpuWatch:
     def _restart(self) -> None:
         self._samples.clear()
         self._idle_since = self.current = None
-
-    def _sample(
-        self,
-        now: float,
-        load: float,
-        activities: Sequence[str],
-        before: tuple[float, ProcessTimes],
-        times: ProcessTimes,
-    ) -> _Sample:
-        seconds = max(now - before[0], 1e-6)
-        threads_s = _differences(before[1].main_threads_s, times.main_threads_s)
-        processes_s = _differences(before[1].processes_s, times.processes_s)
-        return _Sample(
-            at=now,
-            load=load,
-            data=activities.count("data") / len(activities),
-            disk=float(times.in_disk_wait),
-            main_thread=_share(fmean(threads_s) if threads_s else 0.0, seconds),
-            cores=_share(sum(processes_s), seconds * self._cores),
-        )
-
-    def _add(self, sample: _Sample) -> None:
-        self._samples.append(sample)
-        while len(self._samples) > 1 and self._samples[1].at <= sample.at - WINDOW_S:
-            self._samples.popleft()
 
     def _judge(self, now: float, *, step: int, several: bool) -> None:
         began = self._samples[0].at
@@ -234,6 +215,6 @@ def _reason(data: float, disk: float, main_thread: float, cores: float, *, sever
         return "disk"
     if data >= _MIN_WAIT:
         return "data"
-    if main_thread >= _BUSY_THREAD or cores >= _BUSY_CORES:
+    if main_thread >= 0.8 or cores >= 0.9:
         return "cpu"
     return "collectives" if several else "unknown"

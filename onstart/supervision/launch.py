@@ -21,17 +21,6 @@ from vastrun.onstart.supervision.rank_process import RankProcess, read_processes
 from vastrun.onstart.supervision.restarts import Start
 from vastrun.onstart.supervision.stacks import dump_recorders, dump_stacks
 
-_START_PATHS = (
-    layout.HEARTBEATS,
-    layout.RANKS,
-    layout.RAW_LOGS,
-    layout.STACKS,
-    layout.FLIGHT_RECORDER,
-    layout.PLAN,
-    layout.FINAL,
-    layout.STAGE,
-)
-
 
 class AdoptedAgent:
     """The copy that an agent left. It became a child of this process when the agent ended."""
@@ -123,7 +112,11 @@ class Launch:
             time.sleep(0.05)
         spare = spare_agent_pid(self.box)
         kill_descendants(within_s=5.0, exclude=None if spare == self.agent.pid else spare)
-        return _agent_record(self.box)
+        try:
+            text = (self.box / layout.AGENT).read_text(encoding="utf-8")
+            return cast(AgentRecord, read_json(AgentRecord, text))
+        except (OSError, ValueError):
+            return None
 
 
 def make_folders(box: Path) -> None:
@@ -137,7 +130,16 @@ def archive_start(box: Path, number: int) -> None:
     """Move the files of start `number` of the ranks to a separate folder."""
     folder = box / layout.STARTS / str(number)
     folder.mkdir(parents=True)
-    for name in _START_PATHS:
+    for name in (
+        layout.HEARTBEATS,
+        layout.RANKS,
+        layout.RAW_LOGS,
+        layout.STACKS,
+        layout.FLIGHT_RECORDER,
+        layout.PLAN,
+        layout.FINAL,
+        layout.STAGE,
+    ):
         with contextlib.suppress(FileNotFoundError):
             (box / name).rename(folder / Path(name).name)
 
@@ -156,14 +158,6 @@ def spare_agent_pid(box: Path) -> int | None:
     with contextlib.suppress(OSError, ValueError):
         return int((box / layout.SPARE_AGENT).read_text(encoding="ascii"))
     return None
-
-
-def _agent_record(box: Path) -> AgentRecord | None:
-    try:
-        text = (box / layout.AGENT).read_text(encoding="utf-8")
-        return cast(AgentRecord, read_json(AgentRecord, text))
-    except (OSError, ValueError):
-        return None
 
 
 _QUERY = ("nvidia-smi", "--query-gpu=index,uuid", "--format=csv,noheader")

@@ -57,9 +57,26 @@ def main() -> NoReturn:
     while (copy := os.fork()) == 0:
         request = _next_request()
     die_with_parent(supervisor)
-    _apply_request(request, copy)
+    # This process becomes the agent of a new start; `copy` is the agent of the next one.
+    os.environ.clear()
+    os.environ.update(request.env)
+    importlib.invalidate_caches()  # folders were added since, for instance the user's code
+    if os.getpgrp() != os.getpid():  # a copy
+        os.setpgid(0, 0)
+    null, log = os.open(os.devnull, os.O_RDONLY), os.open(_box() / layout.AGENT_LOG, _APPEND)
+    for source, target in ((null, 0), (log, 1), (log, 2)):
+        os.dup2(source, target)
+    write_atomically(_box() / layout.SPARE_AGENT, str(copy), durable=False)
     if job.program.preload:
-        _serve_ranks(job.program.module)
+        # Without the server each rank imports everything itself, and stderr has the reason.
+        obstacle = _fork_obstacle()
+        if not obstacle:
+            try:
+                os.environ[ADDRESS] = start_server(partial(_run_rank, job.program.module))
+            except OSError as error:
+                obstacle = str(error)
+        if obstacle:
+            print(f"each rank imports torch itself, without a fork server: {obstacle}", file=sys.stderr)
     failures = start_ranks(job, this_node_of(job.nodes, os.environ), request.world_size, _box())
     write_json(_box() / layout.AGENT, asdict(AgentRecord(failures=failures)))
     sys.stderr.flush()
@@ -81,21 +98,6 @@ def preload(modules: Iterable[str]) -> None:
                 importlib.import_module(module)
     if limit is None:
         del os.environ["OPENBLAS_NUM_THREADS"]
-
-
-def _serve_ranks(module: str) -> None:
-    """Start the server that forks the ranks, unless a fork of this process would differ from a new process.
-
-    Without the server each rank imports everything itself, and stderr has the reason.
-    """
-    obstacle = _fork_obstacle()
-    if not obstacle:
-        try:
-            os.environ[ADDRESS] = start_server(partial(_run_rank, module))
-        except OSError as error:
-            obstacle = str(error)
-    if obstacle:
-        print(f"each rank imports torch itself, without a fork server: {obstacle}", file=sys.stderr)
 
 
 def _fork_obstacle() -> str:
@@ -122,19 +124,6 @@ def _next_request() -> LaunchRequest:
             os._exit(0)
         line += more
     return cast(LaunchRequest, read_json(LaunchRequest, line))
-
-
-def _apply_request(request: LaunchRequest, copy: int) -> None:
-    """Make this process the agent of a new start; `copy` is the agent of the next one."""
-    os.environ.clear()
-    os.environ.update(request.env)
-    importlib.invalidate_caches()  # folders were added since, for instance the user's code
-    if os.getpgrp() != os.getpid():  # a copy
-        os.setpgid(0, 0)
-    null, log = os.open(os.devnull, os.O_RDONLY), os.open(_box() / layout.AGENT_LOG, _APPEND)
-    for source, target in ((null, 0), (log, 1), (log, 2)):
-        os.dup2(source, target)
-    write_atomically(_box() / layout.SPARE_AGENT, str(copy), durable=False)
 
 
 def _box() -> Path:

@@ -104,22 +104,19 @@ class LoggedCurves:
         now = time.monotonic()
         deadline = now + (_LAST_READ_S if is_last else _READ_S)
         try:
-            self._find(now, is_last=is_last)
+            new = list(self._search.open_files())
+            if is_last or now >= self._search_at:
+                new += self._search.all_files()
+                ended = time.monotonic()
+                self._search_at = ended + max(SEARCH_S, _PAUSE * (ended - now))
+            for file in new:
+                self._files.append(file)
+                self.say(f"curves are read from {self._shown(file.path)}")
             self._append(self._lines(deadline))
         except OSError as error:  # a full disk
             self._disable(f"curves cannot be added: {error}")
         except _UNEXPECTED as error:  # a curve must not end a training
             self._disable(f"curves cannot be read: {error!r}")
-
-    def _find(self, now: float, *, is_last: bool) -> None:
-        new = list(self._search.open_files())
-        if is_last or now >= self._search_at:
-            new += self._search.all_files()
-            ended = time.monotonic()
-            self._search_at = ended + max(SEARCH_S, _PAUSE * (ended - now))
-        for file in new:
-            self._files.append(file)
-            self.say(f"curves are read from {self._shown(file.path)}")
 
     def _lines(self, deadline: float) -> list[bytes]:
         for file in self._files:

@@ -44,8 +44,6 @@ _STACK_LINE = re.compile(r"#\d+ |Thread \d+ |Program terminated |warning: core f
 _RAISES = frozenset(
     {"raise", "abort", "__GI_raise", "__GI_abort", "gsignal", "pthread_kill", "__pthread_kill"}
 )
-_MAX_EVIDENCE_CHARS = 4000
-"""Maximum characters of the file in the evidence."""
 
 
 def keep_native_stacks(
@@ -105,7 +103,7 @@ def read_crash(box: Path, rank: int) -> Crash | None:
     """Read the record of a rank's crash; None: there is none."""
     path = native_file(box, rank)
     with suppress(OSError), path.open(encoding="utf-8", errors="replace") as file:
-        headline, _, text = file.read(_MAX_EVIDENCE_CHARS).partition("\n")
+        headline, _, text = file.read(4000).partition("\n")
         return Crash(where=headline.partition(" ")[2], stacks=text.strip(), file=path.name)
     return None
 
@@ -118,7 +116,14 @@ def native_file(box: Path, rank: int) -> Path:
 def _write(box: Path, process: RankProcess, core: Path | None, is_over: Callable[[], bool]) -> None:
     crash = crash_signal(process.exit_code)
     assert crash is not None
-    python = _python_stack(box, process.rank)
+    # What faulthandler printed, innermost first.
+    log = read_end(box / layout.RAW_LOGS / f"rank-{process.rank}.log", _MAX_OUTPUT)
+    _, found, fatal = log.decode("utf-8", errors="replace").rpartition("Fatal Python error")
+    frames = main_thread(fatal if found else "")
+    top = top_frame(frames)
+    shown = [frame.text(box) for frame in frames[:12]]
+    # The user's innermost frame comes first: the top of the stack is often a library.
+    python = [top.text(box), *shown] if top is not None and shown[:1] != [top.text(box)] else shown
     notes = None if core is None else read_notes(core)
     stack = "" if core is None else _gdb_stack(core, notes, is_over)
     where = [top for top in (top_native_frame(stack), python[:1] and python[0]) if top]
@@ -152,17 +157,6 @@ def _missing_stack_text(core: Path | None, notes: CoreNotes | None, stack: str) 
             f"There is no native stack: gdb found none in {GDB_S:.0f} s in a core file of {size} MiB.{read}"
         )
     return f"There is no native stack: the image has no gdb (apt-get install gdb in `setup`).{read}"
-
-
-def _python_stack(box: Path, rank: int) -> list[str]:
-    """Return the frames that faulthandler printed, innermost first."""
-    log = read_end(box / layout.RAW_LOGS / f"rank-{rank}.log", _MAX_OUTPUT)
-    _, found, fatal = log.decode("utf-8", errors="replace").rpartition("Fatal Python error")
-    frames = main_thread(fatal if found else "")
-    top = top_frame(frames)
-    shown = [frame.text(box) for frame in frames[:12]]
-    # The user's innermost frame comes first: the top of the stack is often a library.
-    return [top.text(box), *shown] if top is not None and shown[:1] != [top.text(box)] else shown
 
 
 def _gdb_stack(core: Path, notes: CoreNotes | None, is_over: Callable[[], bool]) -> str:

@@ -16,8 +16,6 @@ from pathlib import Path
 
 from vastrun.onstart.supervision.processes import descendants
 
-_STOP_WITHIN_S = 0.5
-"""Maximum seconds until all processes stand still: one that waits for its disk takes longer."""
 _CONTINUE = 'while read -r pid; do all="$all $pid"; done; kill -CONT $all'
 """Shell that lets the processes go on when its input ends, also if the supervisor is killed meanwhile."""
 
@@ -82,7 +80,7 @@ def stopped_program() -> Iterator[None]:
     )
     assert guard.stdin is not None
     held: list[int] = [guard.pid]
-    deadline = time.monotonic() + _STOP_WITHIN_S
+    deadline = time.monotonic() + 0.5
     try:
         # They may start others meanwhile.
         while new := [pid for pid in descendants(os.getpid()) if pid not in held]:

@@ -30,7 +30,6 @@ ENDING_S = 30.0
 """Maximum seconds for a node to end its ranks after those of another node failed."""
 _SEND_S = 2.0
 _POLL_INTERVAL_S = 0.1
-_CHUNK = 1 << 16
 _CHUNKS_PER_READ = 16
 """Maximum chunks that are read of one connection before the others have their turn."""
 _MAX_LINE_BYTES = 16 << 20
@@ -68,7 +67,7 @@ class _Connection:
         for _ in range(_CHUNKS_PER_READ):
             if not select.select([self.socket], [], [], 0)[0]:
                 return
-            if not (new := self.socket.recv(_CHUNK)):
+            if not (new := self.socket.recv(1 << 16)):
                 raise ConnectionResetError("the other side has left")
             self.received_at = time.monotonic()
             *whole, self._partial = (self._partial + new).split(b"\n")
@@ -213,10 +212,21 @@ class Peers:
         """Receive states and record lost nodes. Call it several times a second."""
         if self.this_node.nodes == 1:
             return
-        self._connect()
+        if self.this_node.is_host:
+            self._accept()
+        elif not self._connections and not self.complete:
+            with suppress(OSError):  # the first node does not listen yet
+                address = (self.this_node.host, self.this_node.port + 1)
+                self._add(socket.create_connection(address, timeout=_SEND_S))
         before = (dict(self.peer_states), set(self.lost))
         for connection in list(self._connections):
-            self._read(connection)
+            try:
+                for state in connection.states():
+                    self._receive(connection, state)
+                if time.monotonic() - connection.received_at > self.silent_s:
+                    raise TimeoutError("the node is silent")
+            except (OSError, ValueError):
+                self._drop(connection)
         self.state = replace(self.state, lost=tuple(sorted(self.lost)))
         if (self.peer_states, self.lost) != before or time.monotonic() - self._sent_at >= 1.0:
             self._send_state()
@@ -242,14 +252,6 @@ class Peers:
             time.sleep(_POLL_INTERVAL_S)
         self._send_state()
 
-    def _connect(self) -> None:
-        if self.this_node.is_host:
-            self._accept()
-        elif not self._connections and not self.complete:
-            with suppress(OSError):  # the first node does not listen yet
-                address = (self.this_node.host, self.this_node.port + 1)
-                self._add(socket.create_connection(address, timeout=_SEND_S))
-
     def _accept(self) -> None:
         if self._listener is None:
             family = socket.AF_INET6 if ":" in self.this_node.address else socket.AF_INET
@@ -272,35 +274,22 @@ class Peers:
         self._connections.append(_Connection(socket=connection))
         self._sent_at = 0.0
 
-    def _read(self, connection: _Connection) -> None:
-        try:
-            for state in connection.states():
-                self._receive(connection, state)
-            if time.monotonic() - connection.received_at > self.silent_s:
-                raise TimeoutError("the node is silent")
-        except (OSError, ValueError):
-            self._drop(connection)
-
     def _receive(self, connection: _Connection, state: NodeState) -> None:
         if state.run_id != self.run_id or state.node not in self._other_nodes:
             raise ValueError(f"unexpected message of node {state.node} of {state.run_id}")
         if connection.node is None:
-            self._register(connection, state)
+            node = state.node
+            if self.this_node.is_host:
+                if any(other.node == node for other in self._connections):
+                    raise ValueError(f"node {node} is connected already")
+                if node in self.lost:
+                    raise ValueError(f"node {node} was lost")
+            connection.node = node
         if self.this_node.is_host:
             self._ahead[state.node].append(state.sent_at - self.clock())
         elif state.node == 0:  # only the first node is connected to all
             self.lost.update(node for node in state.lost if node != self.this_node.node)
         self.peer_states[state.node] = state
-
-    def _register(self, connection: _Connection, state: NodeState) -> None:
-        """Record the node of a connection. Raises ValueError if it is connected already or was lost."""
-        node = state.node
-        if self.this_node.is_host:
-            if any(other.node == node for other in self._connections):
-                raise ValueError(f"node {node} is connected already")
-            if node in self.lost:
-                raise ValueError(f"node {node} was lost")
-        connection.node = node
 
     def _drop(self, connection: _Connection) -> None:
         """Record the node as lost unless its ranks have ended; before all are connected it may return."""

@@ -13,7 +13,6 @@ from pathlib import Path
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 _ZOMBIE = b"Z"
-_SHELLS = ("bash", "sh", "dash", "ash", "zsh")
 _WAIT_FLAGS = os.WEXITED | os.WNOHANG | os.WNOWAIT
 _FILTERS = frozenset(
     {"awk", "cat", "cut", "fold", "gawk", "grep", "egrep", "fgrep", "head", "less", "logger", "mawk", "more"}
@@ -108,7 +107,7 @@ def children_of(pid: int) -> list[int]:
 
 
 def _is_shell(pid: int) -> bool:
-    return _name(pid) in _SHELLS
+    return _name(pid) in ("bash", "sh", "dash", "ash", "zsh")
 
 
 def _is_filter(pid: int) -> bool:

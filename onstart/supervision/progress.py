@@ -78,16 +78,17 @@ def write_status(
     """Write the progress of the training to `run/status.json`; with a full disk the old file stays.
 
     Its step is the one that every rank has reached: that of the finished stages, else 0, while some of the
-    `world_size` ranks here have not started.
+    `world_size` ranks here have not started. Where no rank reports one, it is the step of the curves.
     """
     first_step = finished_steps(box)
     still_s = {rank_progress.rank: rank_progress.still_s for rank_progress in ranks_progress}
     ranks = [_rank_status(box, process, still_s.get(process.rank, 0.0)) for process in processes]
+    step = min(rank["step"] for rank in ranks) if len(ranks) >= max(1, world_size) else 0
+    if not any(rank["step"] or rank["activity"] for rank in ranks):  # none reports its steps
+        step = logged_step(box)
     status = {
         "at": round(time.time(), 3),
-        "step": max(
-            first_step, min(rank["step"] for rank in ranks) if len(ranks) >= max(1, world_size) else 0
-        ),
+        "step": max(first_step, step),
         "steps": steps,
         "loss": last_loss(box).value,
         "ranks": ranks,
@@ -124,9 +125,21 @@ class Loss:
 
 def last_loss(box: Path) -> Loss:
     """Return the loss of the last complete metrics line that has one."""
+    record = _last_record(box, "loss")
+    return Loss.of(record["loss"]) if record else Loss()
+
+
+def logged_step(box: Path) -> int:
+    """Return the step of the newest metrics line, wherever a program logs its curves; 0: there is none."""
+    step = _last_record(box, "step").get("step")
+    return step if type(step) is int and step > 0 else 0
+
+
+def _last_record(box: Path, key: str) -> dict[str, Any]:
+    """Return the last complete metrics line with that key; empty: there is none."""
     for line in reversed(read_end(box / layout.METRICS, 1 << 14).decode("utf-8", "replace").splitlines()):
         with contextlib.suppress(ValueError):
             record = json.loads(line)
-            if isinstance(record, dict) and "loss" in record:
-                return Loss.of(record["loss"])
-    return Loss()
+            if isinstance(record, dict) and key in record:
+                return record
+    return {}

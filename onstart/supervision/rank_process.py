@@ -42,8 +42,6 @@ VICTIM_WAIT_S = 10.0
 _RECORD = re.compile(r"rank-\d+\.process\.json")
 """Name of the file with a rank's record."""
 _RECORD_BYTES = 255
-_MAX_RECORD_BYTES = 4096
-_RESET_SIGNALS = (signal.SIGPIPE, signal.SIGXFSZ)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,7 +63,7 @@ def read_processes(box: Path) -> tuple[RankProcess, ...]:
     """Return the records of the ranks that were started so far, by rank."""
     with contextlib.suppress(FileNotFoundError):
         paths = [path for path in (box / layout.RANKS).iterdir() if _RECORD.fullmatch(path.name)]
-        records = (_record_of(read_small(path, _MAX_RECORD_BYTES)) for path in paths)
+        records = (_record_of(read_small(path, 4096)) for path in paths)
         return tuple(sorted(records, key=lambda record: record.rank))
     return ()
 
@@ -100,7 +98,12 @@ def program_of(job: Job, environment: Mapping[str, str]) -> tuple[str, ...]:
 
 def run(box: Path, rank: int, start: Callable[[], Child | ForkedProgram]) -> NoReturn:
     """Start the rank's program and exit as it exited."""
-    _log_into(box / layout.RAW_LOGS / f"rank-{rank}.log")
+    path = box / layout.RAW_LOGS / f"rank-{rank}.log"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    log = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    os.dup2(log, 1)
+    os.dup2(log, 2)
+    os.close(log)
     os.chdir(working_folder(box))
     program = start()
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
@@ -109,7 +112,13 @@ def run(box: Path, rank: int, start: Callable[[], Child | ForkedProgram]) -> NoR
     code = process.exit_code or 0
     if code > 0 and is_victim(box, process):
         _wait_for_other_failure(box, rank)
-    _exit_like(code)
+    if code >= 0:
+        os._exit(code)
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # only the program's core is useful
+    with contextlib.suppress(OSError):  # SIGKILL cannot be reset
+        signal.signal(-code, signal.SIG_DFL)
+    os.kill(os.getpid(), -code)
+    os._exit(128 - code)
 
 
 def is_victim(box: Path, process: RankProcess) -> bool:
@@ -188,7 +197,7 @@ def _line(process: RankProcess) -> str:
 
 
 def _exec_program(program: tuple[str, ...], environment: Mapping[str, str]) -> NoReturn:
-    for number in _RESET_SIGNALS:  # Python ignores these; a program expects the defaults
+    for number in (signal.SIGPIPE, signal.SIGXFSZ):  # Python ignores these; a program expects the defaults
         signal.signal(number, signal.SIG_DFL)
     try:
         os.execvpe(program[0], program, environment)
@@ -212,28 +221,10 @@ def _why_not(program: str, error: OSError) -> str:
     return error.strerror or str(error)
 
 
-def _log_into(path: Path) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    log = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
-    os.dup2(log, 1)
-    os.dup2(log, 2)
-    os.close(log)
-
-
 def _forward_signal(program: Child | ForkedProgram, number: int, _frame: object) -> None:
     """Pass a signal on to a fork. A child has received it already, as a member of this process group."""
     if isinstance(program, ForkedProgram):
         send(program.pid, number)
-
-
-def _exit_like(code: int) -> NoReturn:
-    if code >= 0:
-        os._exit(code)
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # only the program's core is useful
-    with contextlib.suppress(OSError):  # SIGKILL cannot be reset
-        signal.signal(-code, signal.SIG_DFL)
-    os.kill(os.getpid(), -code)
-    os._exit(128 - code)
 
 
 if __name__ == "__main__":

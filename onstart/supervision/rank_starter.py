@@ -12,7 +12,7 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -54,7 +54,18 @@ def start_ranks(job: Job, this_node: ThisNode, count: int, box: Path) -> tuple[A
         for rank, process in ranks.items()
         if process.returncode
     )
-    _end(ranks.values())
+    # SIGTERM, after a while SIGKILL, and wait until all have ended.
+    running = [rank for rank in ranks.values() if rank.poll() is None]
+    for rank in running:
+        _signal(rank, signal.SIGTERM)
+    deadline = time.monotonic() + _KILL_AFTER_S
+    for rank in running:
+        with suppress(subprocess.TimeoutExpired):
+            rank.wait(max(0.0, deadline - time.monotonic()))
+    for rank in running:
+        if rank.poll() is None:
+            _signal(rank, signal.SIGKILL)
+            rank.wait()
     return failures
 
 
@@ -101,21 +112,6 @@ def _start(variables: Mapping[str, str]) -> subprocess.Popen[bytes]:
     # -S: the watcher of a rank needs no packages, and starts sooner.
     command = (*module_command("vastrun.onstart.supervision.rank_process", "-S"), str(os.getpid()))
     return subprocess.Popen(command, env={**os.environ, **variables}, start_new_session=True)
-
-
-def _end(ranks: Iterable[subprocess.Popen[bytes]]) -> None:
-    """Send each rank and its program SIGTERM, after a while SIGKILL, and wait until all have ended."""
-    running = [rank for rank in ranks if rank.poll() is None]
-    for rank in running:
-        _signal(rank, signal.SIGTERM)
-    deadline = time.monotonic() + _KILL_AFTER_S
-    for rank in running:
-        with suppress(subprocess.TimeoutExpired):
-            rank.wait(max(0.0, deadline - time.monotonic()))
-    for rank in running:
-        if rank.poll() is None:
-            _signal(rank, signal.SIGKILL)
-            rank.wait()
 
 
 def _signal(rank: subprocess.Popen[bytes], number: signal.Signals) -> None:

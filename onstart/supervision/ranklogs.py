@@ -18,17 +18,13 @@ from pathlib import Path
 from vastrun.contract.secrets import hide_in_command
 from vastrun.onstart.logged_error import read_end
 
-_MAX_LINES = 12
 _MAX_CHARACTERS = 300
 """Maximum length of one line; the log has the whole line."""
-_TAIL_BYTES = 1 << 14
 _RANK_PREFIX = re.compile(r"^\[rank\d+\]: ?")
 """Prefix that torch puts before a line once a process group exists."""
 
 SUPERVISOR = "supervisor"
-_CHUNK = 1 << 18
 _MAX_LINE_BYTES = 8192
-_PROGRESS_INTERVAL_S = 1.0
 _END_BYTES = 1 << 18
 """Last bytes of a rank's output that are added where there is no time for all of it."""
 
@@ -58,7 +54,11 @@ class Tail:
             whole, self._partial = [*whole, self._partial], b""
         for line in whole:
             yield from self._ended(line)
-        yield from self._progress()
+        if b"\r" in self._partial and self.clock() - self._shown_at >= 1.0:
+            state = _state(self._partial)
+            if state and state != self._shown:
+                self._shown, self._shown_at = state, self.clock()
+                yield from as_text(state)
 
     def last_line(self) -> Iterator[str]:
         """Yield the text after the last newline."""
@@ -69,14 +69,6 @@ class Tail:
         """Yield a finished line, unless its last state was shown already."""
         shown, self._shown = self._shown, None
         yield from as_text(line) if shown is None or _state(line) != shown else ()
-
-    def _progress(self) -> Iterator[str]:
-        if b"\r" not in self._partial or self.clock() - self._shown_at < _PROGRESS_INTERVAL_S:
-            return
-        state = _state(self._partial)
-        if state and state != self._shown:
-            self._shown, self._shown_at = state, self.clock()
-            yield from as_text(state)
 
     def skip_to_end(self) -> int:
         """Skip all but the last unread lines, and return the number of skipped bytes."""
@@ -100,7 +92,7 @@ class Tail:
                 return b""
             with self.path.open("rb") as file:
                 file.seek(self.offset)
-                new = file.read(_CHUNK)
+                new = file.read(1 << 18)
                 self.offset += len(new)
                 return new
         return b""
@@ -190,11 +182,11 @@ def as_text(line: bytes) -> Iterator[str]:
 def last_lines(log: Path) -> str | None:
     """Return the last non-empty lines of a log, as a terminal would show them; None without any."""
     found: list[str] = []
-    for line in reversed(read_end(log, _TAIL_BYTES).split(b"\n")):
+    for line in reversed(read_end(log, 1 << 14).split(b"\n")):
         text = _RANK_PREFIX.sub("", next(iter(as_text(line)))).rstrip()
         if text:
             found.append(text if len(text) <= _MAX_CHARACTERS else f"{text[:_MAX_CHARACTERS]}…")
-        if len(found) == _MAX_LINES:
+        if len(found) == 12:
             break
     return "\n".join(reversed(found)) or None
 

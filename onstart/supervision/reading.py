@@ -21,7 +21,8 @@ from urllib.parse import urlsplit
 from vastrun.contract import layout
 from vastrun.contract.job import Job, working_folder
 from vastrun.contract.outcome import FileSystem, LeftProcess, MachineReading
-from vastrun.onstart.boot.preflight.machine import JobNeeds, gpu_faults
+from vastrun.onstart.boot.preflight.machine import JobNeeds, dotted, gpu_faults
+from vastrun.onstart.boot.preflight.nvidia_smi import driver_cuda
 from vastrun.onstart.supervision.memory_counters import MemoryKills, count, folders_of, memory_use
 from vastrun.onstart.supervision.processes import program_processes
 from vastrun.onstart.supervision.uncaught import UNCAUGHT
@@ -34,7 +35,7 @@ _SHM = Path("/dev/shm")
 _MAX_HOSTS, _MAX_PROCESSES = 8, 64
 _IN_MEMORY = ("tmpfs", "ramfs")
 
-_GPUS = "gpus"
+_GPUS, _CUDA = "gpus", "cuda"
 
 
 class MachineReadings:
@@ -51,19 +52,21 @@ class MachineReadings:
             {**self._gpus, **{host: partial(_connect, host) for host in _hosts(job, environ)}}
         )
 
-    def look(self) -> None:
-        """Note what may have passed when a process has ended; call it about every second."""
+    def look(self) -> bool:
+        """Note what may have passed when a process has ended, every second; tell whether a disk was full."""
         self._kills.look()
         self._disks = {place: _measured(place, disk) for place, disk in self._disks.items()}
+        return any(disk.full_at is not None for disk in self._disks.values())
 
     def take(self) -> MachineReading:
         """Measure the machine, within 3 seconds."""
         self.look()
         before = dict(self._before.found)
         hosts = [key for key in before if key != _GPUS]
-        now = _Probes(
-            {**(self._gpus if _GPUS in before else {}), **{host: partial(_connect, host) for host in hosts}}
-        ).within(TAKE_S)
+        probes: dict[str, Callable[[], Any]] = {host: partial(_connect, host) for host in hosts}
+        if _GPUS in before:
+            probes |= {**self._gpus, _CUDA: driver_cuda}
+        now = _Probes(probes).within(TAKE_S)
         new_faults = [fault for fault in now.get(_GPUS, ()) if fault not in before[_GPUS]]
         return MachineReading(
             at=time.time(),
@@ -72,6 +75,7 @@ class MachineReadings:
             memory_killed=self._kills.has_any,
             memory_killed_at=self._kills.last_at,
             gpu_faults=tuple(new_faults) if _GPUS in now else None,
+            driver_cuda=dotted(cuda) if (cuda := now.get(_CUDA)) else "",
             reachable=tuple(host for host in hosts if host in now),
             unreachable=tuple(host for host in hosts if host not in now),
             refused_processes=max(0, _refused_processes() - self._refused),

@@ -11,9 +11,6 @@ from vastrun.contract.outcome import REASONS, Meaning, StartRecord
 MAX_STARTS_WITHOUT_PROGRESS = 3
 """Consecutive starts without a new checkpoint after which the ranks are not restarted."""
 
-_PAUSES_S = (0.0, 0.0, 10.0)
-"""Seconds before a restart, by the number of last starts without progress."""
-
 
 @dataclass(frozen=True, kw_only=True)
 class Start:
@@ -82,7 +79,7 @@ def next_start(
         micro_batch=_micro_batch(job, history[-1], last, world_size),
         gpus=gpus_for(job, world_size, healthy),
     )
-    return Restart(start=start, after_s=_PAUSES_S[without_progress(history)])
+    return Restart(start=start, after_s=(0.0, 0.0, 10.0)[without_progress(history)])
 
 
 def gpus_for(job: Job, world_size: int, healthy: Sequence[str] | None) -> tuple[str, ...]:

@@ -76,18 +76,13 @@ class Restore:
     def __post_init__(self) -> None:
         self.state = SnapshotState.of(self.checkpoint)
         self._before = FilesBefore.read(self.box)
-        self._base = ""
-        if "path" in self.state.program:
-            self._base = self.settings.folder(self.box).relative_to(self.box.resolve()).as_posix() + "/"
 
     @property
     def files(self) -> dict[str, FileChecksum]:
         """Return the files by their paths relative to the box."""
         start = f"{FILES}/"
         return {
-            self._base + file.path.removeprefix(start): file
-            for file in self.manifest.files
-            if file.path.startswith(start)
+            file.path.removeprefix(start): file for file in self.manifest.files if file.path.startswith(start)
         }
 
     @property
@@ -96,11 +91,11 @@ class Restore:
 
         Empty: the snapshot names none.
         """
-        name = self.state.resume or self.state.program.get("path", "")
+        name = self.state.resume
         if not name or not is_inside(name) or not (self.checkpoint / FILES / name).exists():
             return ""
-        if self._base + name not in self._left and (self.box / self._base / name).exists():
-            return str(self.box / self._base / name)
+        if name not in self._left and (self.box / name).exists():
+            return str(self.box / name)
         return str(self.checkpoint / FILES / name)
 
     def put_back(self, written: Sequence[str]) -> None:

@@ -7,12 +7,13 @@ library only.
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import shutil
 import time
 from collections import defaultdict, deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
@@ -24,6 +25,7 @@ from vastrun.contract.job import Job, JobCheckpoints, matching_paths
 from vastrun.contract.outcome import FileChecksum
 from vastrun.contract.records import parse_json, read_small, write_json
 from vastrun.contract.snapshot_state import FILES, STATE
+from vastrun.onstart.supervision.download_order import download_order, named_files
 from vastrun.onstart.supervision.folder_watch import (
     CHANGE_ALWAYS,
     COMPANIONS,
@@ -43,6 +45,8 @@ _SCAN_SHARE = 0.05
 _CHUNK = 1 << 20
 _CHECKPOINT_SHARE = 0.1
 """A checkpoint has at least this share of the bytes of the largest one; a smaller match lies beside them."""
+_TRACKER_BYTES, _TRACKERS = 1 << 16, 100
+"""Maximum bytes of a file that is searched for names of others, and number of such files, the newest ones."""
 
 
 class NoSnapshotError(Exception):
@@ -69,8 +73,8 @@ class Snapshots:
     """At the last look between two saves."""
     _known: dict[str, Key] = field(default_factory=dict)
     """Of the newest snapshot, or of the beginning: what differs from it is news."""
-    _stored: dict[str, tuple[Key, FileChecksum]] = field(default_factory=dict)
-    """Files of the newest snapshot."""
+    _stored: dict[str, tuple[Key, str]] = field(default_factory=dict)
+    """Checksums of the newest snapshot's files."""
     _linked: dict[int, dict[FileId, tuple[str, Key]]] = field(default_factory=dict)
     """By snapshot: inodes of which it has links, with name and key."""
     _stored_at: float = float("-inf")
@@ -91,7 +95,7 @@ class Snapshots:
 
     @property
     def folder(self) -> CheckpointFolder:
-        path, kept = self.box / layout.CHECKPOINTS, frozenset((self._calm_step,))
+        path, kept = self.box / layout.CHECKPOINTS, frozenset((self._calm_step, self._step))
         return CheckpointFolder(path=path, keep=2, keep_best=False, keep_steps=kept)
 
     def begin(self, *, is_restored: bool = False) -> None:
@@ -175,14 +179,15 @@ class Snapshots:
         """Store a snapshot of these files. Raises NoSnapshotError; other snapshots are unchanged then."""
         if look.why:
             raise NoSnapshotError(look.why)
-        old, resume = self._hinted(look.files, None if is_calm else self._calm_files)
+        old, resume, older = self._hinted(look.files, None if is_calm else self._calm_files)
         taken = {n: state for n, state in look.files.items() if look.way(n) != "skip" and n not in old}
         size = sum(state.size for state in taken.values() if state.is_file)
         if not any(state.is_file for state in taken.values()):
             raise NoSnapshotError("no file is complete")
-        if self.settings.files is None and size > self.job.outputs_gb * 1e9:
-            text = f"the program's files have {size / 1e9:.1f} GB, and outputs_gb is {self.job.outputs_gb:g}"
-            self._report_once(f"no snapshot: {text}; name its checkpoints in the job, or raise outputs_gb")
+        max_gb = self.settings.max_gb or (math.inf if self.settings.files else self.job.outputs_gb)
+        if size > max_gb * 1e9:
+            text = f"the program's files have {size / 1e9:.1f} GB, and a snapshot has at most {max_gb:g}"
+            self._report_once(f"no snapshot: {text}; name its checkpoints, or raise limits.snapshot_gb")
             raise NoSnapshotError(text)
         if self.settings.files is not None and not resume:
             self._report_once(f"so far nothing matches checkpoints: {printable(self.settings.files)}")
@@ -192,11 +197,14 @@ class Snapshots:
         try:
             self._take(taken, look, part, linked)
             self._check_unchanged(look)
-            for name in [n for n in look.ways if n in taken and not (part / FILES / n).exists()]:
+            for name in [n for n in look.ways if n in taken and not os.path.lexists(f"{part}/{FILES}/{n}")]:
                 del taken[name]  # a journal ends with its transaction
             sums = {n: self._sum(n, state, part, linked) for n, state in taken.items() if state.is_file}
-            self._write_state(part, taken, resume, is_calm=is_calm)
-            folder.commit(step, None, [*sums.values(), checksum_file(part / STATE)])
+            named = named_files(sums, self._small_texts(taken, look, part))
+            older = (older & sums.keys()) - named
+            self._write_state(part, taken, resume, is_calm=is_calm, older=len(older))
+            in_order = download_order({name: taken[name] for name in sums}, named, older)
+            folder.commit(step, None, [checksum_file(part / STATE), *(sums[name] for name in in_order)])
         except (NoSnapshotError, OSError) as error:
             folder.discard(step)
             if isinstance(error, OSError) and not isinstance(error, FileNotFoundError):
@@ -204,7 +212,7 @@ class Snapshots:
             raise NoSnapshotError(str(error)) from error
         self._step, self._calm_step = step, step if is_calm else self._calm_step
         self._known = _keys_of(look.files)
-        self._stored = {n: (taken[n].key, each) for n, each in sums.items() if look.way(n) != "mapped"}
+        self._stored = {n: (taken[n].key, each.sha256) for n, each in sums.items() if look.way(n) != "mapped"}
         self._linked[step] = linked
         self.say(f"snapshot {name_of(step)}: {len(sums)} files, {size / 1e6:.1f} MB")
 
@@ -222,8 +230,8 @@ class Snapshots:
                 Path(folder).mkdir(parents=True, exist_ok=True)
             known, way = self._stored.get(name), look.way(name)
             if known is not None and known[0] == state.key and _link(f"{former}/{name}", target):
-                if state.inode in self._linked.get(self._step, {}):
-                    linked[state.inode] = (name, state.key)
+                if (link := self._linked.get(self._step, {}).get(state.inode)) is not None:
+                    linked[state.inode] = link
             elif way == "database":
                 held += [name.removesuffix("-wal").removesuffix("-journal")]
             elif (way == "link" or (way is None and not self._watch.is_rewritten(name, state))) and _link(
@@ -267,15 +275,22 @@ class Snapshots:
         if self.is_stopping():
             raise NoSnapshotError("its time is over")
         if known is not None and known[0] == state.key:
-            return known[1]
-        path = part / FILES / name
+            return FileChecksum(path=f"{FILES}/{name}", size=state.size, sha256=known[1])
+        path = f"{part}/{FILES}/{name}"
         found = replace(checksum_file(path), path=f"{FILES}/{name}")
-        if state.inode in linked and FileState.of(path.stat()).key != state.key:
+        if state.inode in linked and FileState.of(os.stat(path)).key != state.key:  # noqa: PTH116
             self._watch.in_place.add(series_of(name))
             raise NoSnapshotError(f"{name} was overwritten in place")
         return found
 
-    def _write_state(self, part: Path, taken: Files, resume: str, *, is_calm: bool) -> None:
+    def _small_texts(self, taken: Files, look: Look, part: Path) -> Iterator[bytes]:
+        """Yield the content of the newest small files but logs: one may name the newest checkpoint."""
+        small = [n for n, state in taken.items() if state.is_file and state.size <= _TRACKER_BYTES]
+        for name in sorted(small, key=lambda n: taken[n].mtime_ns)[-_TRACKERS:]:
+            if look.way(name) not in CHANGE_ALWAYS:
+                yield (part / FILES / name).read_bytes()
+
+    def _write_state(self, part: Path, taken: Files, resume: str, *, is_calm: bool, older: int) -> None:
         files = {name: state for name, state in taken.items() if state.is_file}
         least = _CHECKPOINT_SHARE * max((state.size for state in files.values()), default=0)
         # What is small is written at other steps, too.
@@ -286,6 +301,7 @@ class Snapshots:
             "made_by": {"run_id": self.job.run_id},
             "at": time.time(),
             "is_calm": is_calm,
+            "older": older,
             "step": max((step for at, step in self._steps if at <= saved_at), default=0),
             "resume": resume,
             "files": {name: [S_IMODE(state.mode), state.mtime_ns // 1000] for name, state in files.items()},
@@ -295,14 +311,15 @@ class Snapshots:
         part.mkdir(parents=True, exist_ok=True)
         write_json(part / STATE, state)
 
-    def _hinted(self, files: Files, whole: Files | None = None) -> tuple[set[str], str]:
-        """Return the files of checkpoints that are too old to keep, and the newest checkpoint's path.
+    def _hinted(self, files: Files, whole: Files | None = None) -> tuple[set[str], str, set[str]]:
+        """Return the files of checkpoints that are too old to keep, the newest checkpoint's path, and the
+        files of older ones that are kept.
 
         A checkpoint is what matches `checkpoints.files`; the path is relative to the box. `whole`: files at
         the last moment between two saves, as which the newest has to be.
         """
         if self.settings.files is None:
-            return set(), ""
+            return set(), "", set()
         root, own = self.settings.folder(self.box), self.box.resolve()
         matches = matching_paths(root, self.settings.pattern)
         names = {path.relative_to(own).as_posix() for path in matches if path.is_relative_to(own)}
@@ -325,7 +342,8 @@ class Snapshots:
             for place in found
             if whole is None or all(n in whole and whole[n].key == files[n].key for n in parts[place])
         )
-        return old, next(usable, "")
+        resume = next(usable, "")
+        return old, resume, kept - {*parts.get(resume, kept)}
 
     def _next_step(self, resume: str) -> int:
         """Return the last number in the newest checkpoint's name, or the program's step, if it exceeds all

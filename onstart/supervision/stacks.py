@@ -51,7 +51,15 @@ def dump_stacks(box: Path, pids: Mapping[int, int], *, within_s: float) -> tuple
         name = f"{layout.STACKS}/rank-{rank}.txt"
         if path != box / name:
             with contextlib.suppress(OSError):  # a full disk
-                _copy_dump(path, offset, box / name)
+                target = box / name
+                if path.exists():
+                    with path.open("rb") as file:
+                        file.seek(offset)
+                        text = file.read().decode("utf-8", errors="replace")
+                    start = text.find("Fatal Python error")
+                    if start >= 0:
+                        target.parent.mkdir(parents=True, exist_ok=True)
+                        target.write_text(text[start:], encoding="utf-8")
         if (box / name).is_file():
             written.append(name)
     return tuple(written)
@@ -114,18 +122,6 @@ def _wait_until_quiet(offsets: Mapping[Path, int], within_s: float) -> None:
 
 def _file_size(path: Path) -> int:
     return path.stat().st_size if path.exists() else 0
-
-
-def _copy_dump(log: Path, offset: int, target: Path) -> None:
-    if not log.exists():
-        return
-    with log.open("rb") as file:
-        file.seek(offset)
-        text = file.read().decode("utf-8", errors="replace")
-    start = text.find("Fatal Python error")
-    if start >= 0:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_text(text[start:], encoding="utf-8")
 
 
 def _short(file: str, box: Path) -> str:

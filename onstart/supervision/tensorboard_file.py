@@ -27,13 +27,8 @@ from vastrun.onstart.supervision.curve_file import (
 )
 
 _HEADER = struct.Struct("<QI")
-_FOOTER = 4
 _POLYNOMIAL = 0x82F63B78
 _MASK_DELTA = 0xA282EAD8
-_DIGITS = 7
-"""Significant digits of a number that was stored in 32 bits."""
-_LAYOUTS = {1: "<f", 2: "<d"}
-"""Layout of a tensor's bytes by its `dtype`: writers of scalars store floats and doubles only."""
 
 
 class TensorBoardFile(CurveFile):
@@ -49,7 +44,7 @@ class TensorBoardFile(CurveFile):
         length, checksum = _HEADER.unpack(header)
         if masked_crc32c(header[:8]) != checksum:
             raise BrokenFileError(f"{self.path} has no record at byte {self.offset}")
-        end = self.offset + _HEADER.size + length + _FOOTER
+        end = self.offset + _HEADER.size + length + 4
         if end > size:
             return None
         record = file.read(length) if length <= MAX_RECORD_BYTES else b""
@@ -90,7 +85,7 @@ def _tensor_value(tensor: bytes) -> float | None:
     layout, found = "", list[tuple[str, bytes]]()
     for (number, wire), integer, content in fields(tensor):
         if (number, wire) == (1, VARINT):
-            layout = _LAYOUTS.get(integer, "")
+            layout = {1: "<f", 2: "<d"}.get(integer, "")
         elif (number, wire) == (2, BYTES) and any(part.kind[0] == 2 for part in fields(content)):
             return None  # it has dimensions
         elif number in (4, 5, 6):
@@ -102,7 +97,7 @@ def _tensor_value(tensor: bytes) -> float | None:
 
 
 def _rounded(value: float) -> float:
-    return float(f"{value:.{_DIGITS}g}")
+    return float(f"{value:.7g}")
 
 
 def _crc_table() -> tuple[int, ...]:

@@ -35,13 +35,13 @@ _REASON_OF_NAME: Mapping[str, Reason] = {
     "DistBackendError": "communication",
 }
 """Reasons by the name of a class or of one of its bases."""
-_NETWORK_NAMES = frozenset({"gaierror", "ConnectionError", "TimeoutError", "timeout"})
+_NETWORK_NAME = re.compile(r"[Cc]onnect|[Tt]imeout|gaierror|URLError")
 _BY_SIGNAL = (
     rf"\b(?:{'|'.join(signal.Signals.__members__)})\b|\bby signal\b|\bsignal:? \d|terminated abruptly"
     r"|exited unexpectedly|exit ?(?:code|status)\W{1,4}(?:-\d|1(?:2[89]|3\d|4\d)\b)"
 )
-_OF_A_PROCESS = re.compile(rf"{_BY_SIGNAL}|\bexit ?(?:code|status)\b", re.IGNORECASE)
-"""Matches the text of an error about the end of another process."""
+_OF_A_PROCESS = re.compile(rf"{_BY_SIGNAL}|\bexit ?(?:code|status)\b|\bProcess\w*Exception\b", re.IGNORECASE)
+"""Matches type and text of an error about the end of another process; ProcessRaisedException is torch's."""
 _REASON_OF_TEXT: Mapping[Reason, re.Pattern[str]] = {
     # The program asked for what cannot work: on another machine it would fail again.
     "error": re.compile(r"\binvalid usage\b"),
@@ -84,6 +84,10 @@ class Uncaught:
     traceback: str
     chain: tuple[Link, ...]
     """From the first exception, which caused the others."""
+    module: str = ""
+    """Name of the module that raised the first exception."""
+    torch_cuda: Optional[str] = None  # noqa: UP045 - evaluated by Python 3.9, too
+    """CUDA version of the torch that the process used; None: it used none, or one without CUDA."""
 
     @property
     def reason(self) -> Reason:
@@ -93,7 +97,7 @@ class Uncaught:
     @property
     def is_of_the_network(self) -> bool:
         """Tell whether a connection failed, or a name did not resolve."""
-        return any(not _NETWORK_NAMES.isdisjoint(link.names) for link in self.chain)
+        return any(_NETWORK_NAME.search(name) for link in self.chain for name in link.names)
 
     @property
     def line(self) -> str:

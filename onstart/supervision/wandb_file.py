@@ -34,8 +34,6 @@ _START = b":W&B\xe1\xbe\x00"
 _BLOCK = 1 << 15
 _FRAME = struct.Struct("<IHB")
 _FULL, _FIRST, _MIDDLE, _LAST = 1, 2, 3, 4
-_MAX_TEXT = 40
-"""Maximum characters of a number in JSON."""
 
 
 @dataclass
@@ -139,7 +137,7 @@ def _item(item: bytes) -> tuple[str, float | None]:
 
 def _number(text: bytes) -> float | None:
     """Parse a JSON number, `NaN` or `Infinity`; None for anything else."""
-    if len(text) > _MAX_TEXT:
+    if len(text) > 40:
         return None
     try:
         value = json.loads(text)

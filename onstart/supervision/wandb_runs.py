@@ -31,12 +31,7 @@ from vastrun.onstart.supervision.wandb_file import WandbFile
 
 TIMEOUT_S = 60.0
 """Timeout of the process that ends the runs: the machine costs money meanwhile."""
-_READ_S = 5.0
-"""Maximum seconds that one file is read; a run whose end was not read is ended once more."""
-_MAX_RUNS = 8
-"""Maximum runs that are ended: a program may start one after another."""
 _MAX_NAME = 128
-_MAX_RECORD_BYTES = 1 << 14
 
 
 @dataclass
@@ -63,26 +58,23 @@ class ProgramWandbRun(WandbFile):
     def read(self) -> ProgramWandbRun:
         """Read the whole file. Raises OSError."""
         self.modified = self.path.stat().st_mtime
-        for _ in self.points(time.monotonic() + _READ_S):
+        for _ in self.points(time.monotonic() + 5.0):  # a run whose end was not read is ended once more
             pass
         return self
 
     def _points_of(self, record: bytes) -> Iterator[CurvePoint]:
         for kind, _, content in fields(record):
             if kind == (17, BYTES):
-                self._read_run(content)
+                texts = {
+                    kind[0]: text.decode("utf-8", "replace")[:_MAX_NAME]
+                    for kind, _, text in fields(content)
+                    if kind[1] == BYTES and kind[0] in (2, 3)
+                }
+                self.entity, self.project = (texts.get(number, "") for number in (2, 3))
             elif kind == (18, BYTES):
                 codes = [signed(part.integer) for part in fields(content) if part.kind == (1, VARINT)]
                 self.exit_code = codes[0] if codes else 0  # a zero is left out
         yield from ()
-
-    def _read_run(self, content: bytes) -> None:
-        texts = {
-            kind[0]: text.decode("utf-8", "replace")[:_MAX_NAME]
-            for kind, _, text in fields(content)
-            if kind[1] == BYTES and kind[0] in (2, 3)
-        }
-        self.entity, self.project = (texts.get(number, "") for number in (2, 3))
 
     def read_log(self, log: str) -> None:
         """Take entity, project and URL from the line with the URL that W&B printed at the start."""
@@ -131,12 +123,11 @@ def end_runs(
     for run in runs:
         run.read_log(_printed(box))
     main = next((run for run in runs if run.id == own), runs[0])
-    wrong = [run for run in runs if not run.is_offline and _is_wrong(run, main, exit_code)][:_MAX_RUNS]
+    wrong = [run for run in runs if not run.is_offline and _is_wrong(run, main, exit_code)][:8]
     ended = _finish(box, environment, wrong, exit_code) if wrong else {}
     state: Literal["finished", "failed", "crashed"] = "crashed"
     if main.id in ended or main.exit_code is not None:
-        truth = exit_code if main.id in ended else main.exit_code
-        state = "failed" if truth else "finished"
+        state = "failed" if (exit_code if main.id in ended else main.exit_code) else "finished"
     mode: Literal["online", "offline"] = "offline" if main.is_offline else "online"
     return WandbRun(id=main.id, mode=mode, state=state, url=_shown(ended.get(main.id) or main.url))
 
@@ -179,7 +170,7 @@ def _finish(
         with suppress(subprocess.TimeoutExpired):
             process.wait(TIMEOUT_S)
     try:
-        return cast("dict[str, str]", read_json(dict[str, str], read_small(report, _MAX_RECORD_BYTES)))
+        return cast("dict[str, str]", read_json(dict[str, str], read_small(report, 1 << 14)))
     except (OSError, ValueError):
         return {}
     finally:

@@ -77,7 +77,7 @@ def run_ranks(
         gpus=IdleGpuWatch(NvidiaSmi()) if job.gpus else None,
     )
     watch.until_over()
-    watch.take_reading(has_failed=bool(launch.agent.poll()))
+    watch.take_reading(has_failed=readings.look() or bool(launch.agent.poll()))
     agent = launch.end(within_s=5.0)
     log.drain(within_s=DRAIN_S, first=_failed_first(launch.processes()))
     watch.report()
@@ -134,7 +134,9 @@ class Watch:
         """Return when the agent has exited, or when there is nothing more to wait for."""
         reported = 0.0
         while self.launch.agent.poll() is None:
-            self._sync_peers()
+            self.peers.listen()
+            self.stop.peer_cause = self.peers.stop_cause
+            self.peers.publish(stop_cause=self.stop.cause)
             processes = self.launch.processes()
             ranks_progress = self.tracker.ranks_progress(processes)
             # Activities before the first step are written at once, so that the log shows them without delay.
@@ -144,16 +146,13 @@ class Watch:
                 self.report()
             if self._is_over(processes, ranks_progress):
                 return
-            self._wait()
-
-    def _wait(self) -> None:
-        """Wait for the next look, and show meanwhile what the ranks print: that costs less than a look."""
-        for _ in range(_PUMPS_PER_POLL):
-            time.sleep(_POLL_INTERVAL_S / _PUMPS_PER_POLL)
-            self.log.pump()
+            # Show meanwhile what the ranks print: that costs less than a look.
+            for _ in range(_PUMPS_PER_POLL):
+                time.sleep(_POLL_INTERVAL_S / _PUMPS_PER_POLL)
+                self.log.pump()
 
     def take_reading(self, *, has_failed: bool) -> None:
-        """Measure the machine, once, if a rank failed and was not asked to stop."""
+        """Measure the machine, once, if something failed and no stop was asked for."""
         if has_failed and self.reading is None and self.stopped_at is None:
             self.reading = self.peers.listen_while(self.readings.take)
 
@@ -199,8 +198,20 @@ class Watch:
         self._log_ends(processes)
         # A stop comes first: ranks that fail during a stop did not fail on their own.
         if self.stop.cause is not None:
-            return self._stop(ranks_progress)
-        if self._failed(processes):
+            if self.stopped_at is None:
+                self.stopped_at, self.stopped_at_step = time.time(), self._min_step()
+                self.log.say(f"{stop_text(self.stop.cause)}: the ranks save and exit")
+                self.peers.publish(stopped_at=self.stopped_at, stopped_at_step=self.stopped_at_step)
+            self.launch.ask_to_stop()
+            saving = any(rank_progress.activity == "checkpoint" for rank_progress in ranks_progress)
+            usual_s = SUPERVISOR_S if self.job.program.keeps_records else PROGRAM_S
+            late = self._lasted("stop", SUPERVISOR_SAVING_S if saving else usual_s)
+            return not ranks_progress or (late and self._kill())
+        training = self.job.program.keeps_records
+        if any(
+            process.exit_code or (training and process.exit_code == 0 and left_early(self.box, process))
+            for process in processes
+        ):
             self.peers.publish(failing=True)
             is_late = self._lasted("failed", failure_grace_s(self.box, processes))
             self.take_reading(has_failed=True)
@@ -208,46 +219,18 @@ class Watch:
         if self.peers.failing:
             return not ranks_progress or (self._lasted("failed", FAILED_GRACE_S) and self._kill())
         if not ranks_progress:
-            return self._without_ranks(processes)
+            if processes and not self.peers.ended:
+                return False  # it waits for those of the other nodes
+            name, limit_s = ("leaving", AGENT_GRACE_S) if processes else ("starting", AGENT_START_S)
+            return self._lasted(name, limit_s)
         # Last: ranks that wait for a failed rank do not hang.
         return self._stalled(ranks_progress) and self._record_hang(ranks_progress)
-
-    def _sync_peers(self) -> None:
-        """Exchange stop requests with the other nodes."""
-        self.peers.listen()
-        self.stop.peer_cause = self.peers.stop_cause
-        self.peers.publish(stop_cause=self.stop.cause)
-
-    def _stop(self, ranks_progress: tuple[RankProgress, ...]) -> bool:
-        if self.stopped_at is None:
-            self.stopped_at, self.stopped_at_step = time.time(), self._min_step()
-            self.log.say(f"{stop_text(self.stop.cause)}: the ranks save and exit")
-            self.peers.publish(stopped_at=self.stopped_at, stopped_at_step=self.stopped_at_step)
-        self.launch.ask_to_stop()
-        saving = any(rank_progress.activity == "checkpoint" for rank_progress in ranks_progress)
-        usual_s = SUPERVISOR_S if self.job.program.keeps_records else PROGRAM_S
-        late = self._lasted("stop", SUPERVISOR_SAVING_S if saving else usual_s)
-        return not ranks_progress or (late and self._kill())
 
     def _min_step(self) -> int:
         """Return the step that every rank of this node has reached; 0 before the first beat of each."""
         ranks = self.peers.this_node.ranks(self.launch.world_size)
         beats = [beat_of(self.box, rank) for rank in ranks]
         return min((beat.step if beat else 0 for beat in beats), default=0)
-
-    def _failed(self, processes: tuple[RankProcess, ...]) -> bool:
-        training = self.job.program.keeps_records
-        return any(
-            process.exit_code or (training and process.exit_code == 0 and left_early(self.box, process))
-            for process in processes
-        )
-
-    def _without_ranks(self, processes: tuple[RankProcess, ...]) -> bool:
-        """Handle an agent without ranks: it has not started them yet, or it should have exited."""
-        if processes and not self.peers.ended:
-            return False  # it waits for those of the other nodes
-        name, limit_s = ("leaving", AGENT_GRACE_S) if processes else ("starting", AGENT_START_S)
-        return self._lasted(name, limit_s)
 
     def _stalled(self, ranks_progress: tuple[RankProgress, ...]) -> bool:
         observable = observable_ranks(ranks_progress, self.log.silent_s)
@@ -313,8 +296,7 @@ def _tails(box: Path, numbers: Iterable[int]) -> tuple[Tail, ...]:
     """Return the files that are merged into the log of the run."""
     ranks = [Tail(path=box / layout.RAW_LOGS / f"rank-{rank}.log", source=f"rank{rank}") for rank in numbers]
     agent = Tail(path=box / layout.AGENT_LOG, source=SUPERVISOR)
-    push = Tail(path=box / PUSH_LOG, source="push")
-    return (agent, push, *ranks)
+    return (agent, Tail(path=box / PUSH_LOG, source="push"), *ranks)
 
 
 def add_peer_observations(box: Path, observed: ObservedLaunch, peers: Peers) -> ObservedLaunch:
@@ -323,9 +305,7 @@ def add_peer_observations(box: Path, observed: ObservedLaunch, peers: Peers) -> 
         return observed
     ends = ends_here(box, observed)
     peers.publish(
-        ends=ends,
-        failing=any(dated.failed for dated in ends),
-        killed=tuple(sorted(observed.killed)),
+        ends=ends, failing=any(dated.failed for dated in ends), killed=tuple(sorted(observed.killed))
     )
     peers.wait_until_ended()
     states = [peers.state, *peers.in_this_start]

@@ -6,17 +6,16 @@ the argument `once`, only the newest checkpoint. A failure is logged in one line
 
 from __future__ import annotations
 
-import json
 import os
+import shutil
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from vastrun.contract import layout
-from vastrun.contract.checkpoint_folder import LATEST, MANIFEST, name_of
+from vastrun.contract.checkpoint_folder import MANIFEST, name_of, newest_first
 from vastrun.contract.job import Job
 from vastrun.onstart.supervision.processes import die_with_parent
 from vastrun.onstart.transfer.remote_checkpoints import (
@@ -98,12 +97,16 @@ def _upload(remote: RemoteCheckpoints, checkpoint: Path, keep: tuple[str, ...] =
 
     In this order `latest.json` never names an incomplete checkpoint.
     """
-    names = sorted(path.relative_to(checkpoint).as_posix() for path in _files_of(checkpoint))
-    with ExitStack() as stack:
-        # All files are opened first: the training may remove the checkpoint during the upload.
-        sources = {name: stack.enter_context((checkpoint / name).open("rb")) for name in names}
-        for name, source in sources.items():
-            remote.write(f"{checkpoint.name}/{name}", source)
+    if not (checkpoint / MANIFEST).is_file():
+        raise FileNotFoundError(f"{checkpoint.name} was removed meanwhile")
+    tmp = checkpoint.parents[2] / "tmp"
+    tmp.mkdir(exist_ok=True)
+    with TemporaryDirectory(dir=tmp, prefix="pushing-") as held:
+        # Linked first: the training may remove the checkpoint during the upload.
+        copy = shutil.copytree(checkpoint, Path(held) / checkpoint.name, copy_function=_link)
+        for path in sorted(path for path in copy.rglob("*") if path.is_file()):
+            with path.open("rb") as source:
+                remote.write(path.relative_to(held).as_posix(), source)
     remote.write_latest(checkpoint.name)
     # Of others' objects with higher steps none counts, and none is removed.
     own = [name for name in remote.checkpoints() if step_of(name) <= step_of(checkpoint.name)]
@@ -112,20 +115,16 @@ def _upload(remote: RemoteCheckpoints, checkpoint: Path, keep: tuple[str, ...] =
             remote.remove(older)
 
 
-def _files_of(checkpoint: Path) -> Iterator[Path]:
-    """Yield all files of a checkpoint. Raises FileNotFoundError if it is no longer complete."""
-    if not (checkpoint / MANIFEST).is_file():
-        raise FileNotFoundError(f"{checkpoint.name} was removed meanwhile")
-    yield from (path for path in checkpoint.rglob("*") if path.is_file())
+def _link(source: str, target: str) -> None:
+    try:
+        os.link(source, target)
+    except OSError:  # a disk without links
+        shutil.copyfile(source, target)
 
 
 def _newest(folder: Path) -> str | None:
     """Return the name of the newest complete checkpoint; None when there is none yet."""
-    try:
-        name = json.loads((folder / LATEST).read_text(encoding="utf-8"))["path"]
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
-    return str(name)
+    return next((path.name for path in newest_first(folder)), None)
 
 
 if __name__ == "__main__":

@@ -15,8 +15,6 @@ from vastrun.launcher.pool.held_machines import hold_spec
 from vastrun.launcher.ports import Provider, Remote
 from vastrun.testing.setup import LEASE, small_job
 
-LONG = {**LEASE, "LEASE_LIFE_S": "36000"}
-
 
 @dataclass(frozen=True)
 class HeldMachine:
@@ -65,7 +63,7 @@ def hold(
         image=offer.image,
         disk_gb=8.0,
         onstart=(onstart_dir() / "lease.sh").read_text(encoding="utf-8"),
-        env={**LONG, "VASTRUN_PROVIDER": provider.name},
+        env={**LEASE, "LEASE_LIFE_S": "36000", "VASTRUN_PROVIDER": provider.name},
         max_usd=0.0,
     )
     instance = provider.rent(order)

@@ -80,7 +80,9 @@ def _told(name: str, node: ast.stmt) -> Iterator[str]:
         yield "| | type | |\n|---|---|---|\n" + "\n".join(rows)
     for inner in node.body:
         if isinstance(inner, _Function) and (not inner.name.startswith("_") or inner.name == "__init__"):
-            yield from _method(name.rpartition(".")[2], inner)
+            owner = name.rpartition(".")[2]
+            if not _is_property(inner) and ast.get_docstring(inner):
+                yield from _function(owner if inner.name == "__init__" else f"{owner}.{inner.name}", inner)
 
 
 def _fields(node: ast.ClassDef) -> Iterator[str]:
@@ -97,11 +99,6 @@ def _fields(node: ast.ClassDef) -> Iterator[str]:
 def _row(name: str, kind: str, text: str) -> str:
     cell = kind.replace("|", "\\|")
     return f"| `{name}` | `{cell}` | {' '.join(text.split())} |"
-
-
-def _method(owner: str, node: _Function) -> Iterator[str]:
-    if not _is_property(node) and ast.get_docstring(node):
-        yield from _function(owner if node.name == "__init__" else f"{owner}.{node.name}", node)
 
 
 def _function(name: str, node: ast.stmt) -> Iterator[str]:

@@ -4,10 +4,12 @@ import re
 from collections.abc import Iterator
 
 import pytest
+from click.testing import CliRunner
 
 from tests.docs.commands import faults, options
 from tests.docs.generated import commands
 from tests.docs.markdown import PAGES, ROOT, blocks, inline
+from vastrun.launcher.cli import COMMANDS, cli
 
 _SHOWN = re.compile(r"(?:^|(?<=  )|(?<=[:$] ))vastrun +[a-z-].*$", re.MULTILINE)
 """Not in the middle of a sentence that vastrun prints."""
@@ -63,6 +65,15 @@ def test_every_make_target_that_a_page_names_is_in_the_makefile() -> None:
         text = page.read_text(encoding="utf-8")
         code = "\n".join([*inline(text), *(code for _, code in blocks(text))])
         assert set(re.findall(r"^make ([a-z-]+)", code, re.MULTILINE)) - targets == set(), page
+
+
+def test_the_skill_names_only_what_there_is() -> None:
+    skill = CliRunner().invoke(cli, ["skill"]).output
+    lines = re.findall(r"`(vastrun [^`]+)`", skill)
+    assert len(lines) > 10 and not [
+        fault for line in lines for fault in faults(line) if "COMMAND" not in line
+    ]
+    assert all(f"`{name}`" in skill for name in COMMANDS)
 
 
 def test_the_page_of_commands_has_each_with_its_options() -> None:

@@ -15,7 +15,6 @@ ROOT = Path(__file__).parents[2]
 TRACED = Path(__file__).parent / "traced"
 _WALK = re.compile(r"^### (From .+)\n((?:(?!^##).*\n)*)", re.MULTILINE)
 _STOP = re.compile(r"^\d+\. `([^`]+)`: ", re.MULTILINE)
-_FOLDERS = ("launcher", "onstart", "trainer")
 
 _BATCH = "From `batch submit` to the first rented machine"
 _MAX_FILES = {
@@ -77,7 +76,7 @@ def executed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, lis
 
 def _place(line: str) -> str:
     place = line.rpartition("/vastrun/")[2]
-    return place if place.startswith(_FOLDERS) else f"vastrun/{place}"
+    return place if place.startswith(("launcher", "onstart", "trainer")) else f"vastrun/{place}"
 
 
 def test_every_walk_is_there_and_names_a_file_once() -> None:

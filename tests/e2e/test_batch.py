@@ -69,9 +69,7 @@ def test_a_sweep_with_reuse_holds_this_computer_for_its_points(terminal: Termina
 
 
 @pytest.mark.slow
-def test_a_launcher_of_a_batch_that_is_killed_is_followed_by_another_one(
-    rented: Terminal, vast: VastEmulator
-) -> None:
+def test_another_launcher_follows_a_killed_one_of_a_batch(rented: Terminal, vast: VastEmulator) -> None:
     write(rented.folder)
     first = rented.start("batch", "submit", "batch.yaml", "--provider", "vast", "-y")
     eventually(lambda: len(vast.instances) == 2 or first.process.poll() is not None, what="two machines")
@@ -115,9 +113,7 @@ def test_a_batch_that_reuses_machines_rents_two_and_leaves_none(rented: Terminal
 
 
 @pytest.mark.slow
-def test_machines_that_a_killed_launcher_held_are_used_or_ended_by_the_next(
-    rented: Terminal, vast: VastEmulator
-) -> None:
+def test_a_killed_launchers_machines_are_used_or_ended_next(rented: Terminal, vast: VastEmulator) -> None:
     write(rented.folder)
     (rented.folder / "held.yaml").write_text(HELD)
     first = rented.start("batch", "submit", "held.yaml", "--provider", "vast", "-y")

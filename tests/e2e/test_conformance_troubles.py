@@ -68,9 +68,7 @@ def _orders_are_over(launch: Launch, vast: VastEmulator) -> bool:
 
 
 @pytest.mark.slow
-def test_the_command_reports_settles_and_hands_its_file_to_an_emulator(
-    rented: Terminal, vast: VastEmulator
-) -> None:
+def test_the_command_reports_and_hands_its_file_to_an_emulator(rented: Terminal, vast: VastEmulator) -> None:
     file = rented.folder / "seen.json"
     done = rented.type(*RENT, "--file", str(file), "--down-url", f"{vast.url}/download/2000000", "--json")
     report = done.json()

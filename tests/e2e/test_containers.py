@@ -62,9 +62,7 @@ def test_the_quickstart_in_containers_ends_as_it_does_on_this_computer(
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-def test_two_containers_on_a_network_of_their_own_learn_as_one_box_of_four_ranks(
-    terminal: Terminal, image: str
-) -> None:
+def test_two_containers_on_their_own_network_learn_as_one_box_of_four(terminal: Terminal, image: str) -> None:
     assert train(terminal, *ONE_NODE, "--out", "one").exit_code == 0
     in_docker = (*TWO_NODES, "--provider", "docker", "--set", f"image={image}")
     for strategy in ("ddp", "fsdp2"):

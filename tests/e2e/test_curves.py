@@ -46,6 +46,7 @@ def test_a_sweep_ranks_programs_that_log_to_tensorboard_alone(terminal: Terminal
     results = terminal.type("batch", "results", "logs", "--json").json()
     ranked = [(point["values"]["rate"], point["metric"]) for point in results["points"]]
     assert ranked == [(0.5, 10.0), (0.25, 5.0), (0.125, 2.5)]
+    assert {point["step"] for point in results["points"]} == {20}
     best = Path(results["points"][0]["outputs"])
     lines = [json.loads(line) for line in (best / "metrics.jsonl").read_text().splitlines()]
     assert lines[-1] == {"step": 20, "eval/accuracy": 10.0}

@@ -95,9 +95,7 @@ def test_stop_from_another_terminal_ends_the_run(terminal: Terminal) -> None:
 
 
 @pytest.mark.parametrize("place", ["/proc/nowhere", "/sys/nowhere"])
-def test_a_home_that_takes_no_writes_is_one_clear_error_and_nothing_is_rented(
-    place: str, terminal: Terminal
-) -> None:
+def test_a_read_only_home_is_one_clear_error_before_any_rental(place: str, terminal: Terminal) -> None:
     done = terminal.type(*PASSES, XDG_STATE_HOME=place)
     assert done.exit_code == 1
     assert done.out == ""
@@ -106,9 +104,7 @@ def test_a_home_that_takes_no_writes_is_one_clear_error_and_nothing_is_rented(
     assert "Traceback" not in done.err
 
 
-def test_an_outputs_folder_that_takes_no_writes_is_one_clear_error_and_nothing_is_rented(
-    terminal: Terminal,
-) -> None:
+def test_a_read_only_outputs_folder_is_one_clear_error_before_any_rental(terminal: Terminal) -> None:
     done = terminal.type(*PASSES, "--out", "/proc/nowhere")
     assert done.exit_code == 1
     assert "--out" in done.err
@@ -132,9 +128,7 @@ def fill(path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_disk_that_fills_up_while_outputs_come_home_loses_nothing(
-    terminal: Terminal, small_disk: Path
-) -> None:
+def test_a_disk_that_fills_while_outputs_download_loses_nothing(terminal: Terminal, small_disk: Path) -> None:
     filler = small_disk / "filler"
     launch = terminal.start(*PASSES, "--out", str(small_disk / "out"))
     launch.shows("  ship ")

@@ -52,9 +52,7 @@ def test_two_nodes_of_two_ranks_learn_as_one_node_of_four_and_leave_nothing(term
 
 
 @pytest.mark.slow
-def test_fsdp2_on_two_nodes_outlives_its_launcher_and_continues_on_another_number_of_nodes(
-    terminal: Terminal,
-) -> None:
+def test_fsdp2_on_two_nodes_outlives_its_launcher_and_continues_on_fewer_nodes(terminal: Terminal) -> None:
     assert train(terminal, *ONE_NODE, "--out", "one").exit_code == 0
     sharded = (*TWO_NODES, "--set", "train.strategy=fsdp2", "--set", f"train.steps={STEPS}")
     launch = terminal.start(*JOB, *sharded, "--out", "two")

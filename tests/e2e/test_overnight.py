@@ -115,9 +115,7 @@ def test_a_driver_that_was_killed_is_replaced_by_the_next_command(terminal: Term
         left.ends_well()
 
 
-def test_a_launcher_that_the_kernel_killed_for_memory_is_followed_by_a_driver(
-    terminal: Terminal, tmp_path: Path
-) -> None:
+def test_a_driver_follows_a_launcher_killed_for_memory(terminal: Terminal, tmp_path: Path) -> None:
     with night(terminal, tmp_path) as left:
         launch = terminal.start(*left.launch)
         eventually(lambda: [run for run in _listed(terminal) if run["phase"] == "train"], what="a training")
@@ -142,9 +140,7 @@ def _listed(terminal: Terminal) -> Any:
     return terminal.type("status", "--json").json()["runs"]
 
 
-def test_a_driver_that_is_told_to_end_leaves_its_run_to_the_next_one(
-    terminal: Terminal, tmp_path: Path
-) -> None:
+def test_a_terminated_driver_leaves_its_run_to_the_next_one(terminal: Terminal, tmp_path: Path) -> None:
     """As at the shutdown of its computer: the run is not stopped."""
     with night(terminal, tmp_path) as left:
         assert terminal.type(*left.launch, "-d").exit_code == 0
@@ -245,9 +241,7 @@ def test_a_night_on_vast_with_a_killed_driver_and_a_computer_that_sleeps_around_
         assert len(vast.instances) == 0
 
 
-def test_a_retry_on_another_machine_is_begun_by_the_driver(
-    rented: Terminal, vast: VastEmulator, tmp_path: Path
-) -> None:
+def test_the_driver_begins_a_retry_elsewhere(rented: Terminal, vast: VastEmulator, tmp_path: Path) -> None:
     with night(rented, tmp_path) as left:
         left.launch = (*left.launch, *ON_VAST, "--set", "retry={lost: 1, preempted: 1}")
         rented.type(*left.launch, "-d")

@@ -42,9 +42,7 @@ for step in range(1, 4):
     ["train.py", "scripts/train.py"],
     ids=["its folder is looked in first", "its folder is on PYTHONPATH"],
 )
-def test_a_program_with_a_package_named_trainer_has_that_and_the_heartbeat(
-    terminal: Terminal, program: str
-) -> None:
+def test_a_program_with_a_package_trainer_has_that_and_a_heartbeat(terminal: Terminal, program: str) -> None:
     _write(terminal.folder / "code/trainer/__init__.py", "MINE = True\n")
     _write(terminal.folder / "code/trainer/heartbeat.py", "MINE = True\n")
     _write(terminal.folder / "code" / program, PROGRAM)
@@ -59,9 +57,7 @@ def test_a_program_with_a_package_named_trainer_has_that_and_the_heartbeat(
 
 @pytest.mark.slow
 @pytest.mark.torch
-def test_the_onboard_trainer_trains_beside_modules_of_the_users_that_are_named_as_ours(
-    terminal: Terminal,
-) -> None:
+def test_the_onboard_trainer_trains_beside_user_modules_named_as_ours(terminal: Terminal) -> None:
     for name in ("trainer/__init__.py", "trainer/heartbeat.py", "launcher.py", "contract.py"):
         _write(terminal.folder / "code" / name, "raise SystemExit('not ours')\n")
         _write(terminal.folder / name, "raise SystemExit('not ours')\n")

@@ -96,9 +96,7 @@ def test_a_job_is_planned_and_trained_on_vast_and_looked_at(renting: Terminal, v
 
 
 @pytest.mark.slow
-def test_a_living_launcher_keeps_its_run_and_a_killed_one_loses_it(
-    renting: Terminal, vast: VastEmulator
-) -> None:
+def test_a_live_launcher_keeps_its_run_and_a_dead_one_loses_it(renting: Terminal, vast: VastEmulator) -> None:
     first = renting.start(*WAITS)
     first.shows("step 3")
     second = renting.type("resume", "last")

@@ -42,9 +42,7 @@ success: {exit_code: 0}
 
 
 @pytest.mark.slow
-def test_a_rehearsal_kills_a_program_with_its_children_and_restores_all_that_it_wrote(
-    terminal: Terminal,
-) -> None:
+def test_a_rehearsal_kills_a_program_with_its_children_and_restores_its_files(terminal: Terminal) -> None:
     (terminal.folder / "code").mkdir()
     (terminal.folder / "code" / "train.py").write_text(PROGRAM)
     (terminal.folder / "job.yaml").write_text(JOB)

@@ -260,9 +260,7 @@ def test_no_marker_is_in_what_is_written_or_shown(
 
 
 @pytest.mark.slow
-def test_no_marker_of_a_batchs_values_is_in_what_is_written_or_shown(
-    terminal: Terminal, server: FileServer
-) -> None:
+def test_no_marker_of_a_batchs_values_is_written_or_shown(terminal: Terminal, server: FileServer) -> None:
     (terminal.folder / "job.yaml").write_text(PLAIN_JOB.format(torch=STUB_TORCH))
     names = ("variable by its name", "variable with a token", "variable with a login")
     by_name, token, login = (markers_of(terminal)[name] for name in names)

@@ -80,9 +80,7 @@ def end(serve: Launch) -> str:
     return serve.err
 
 
-def test_on_ones_own_ledger_a_server_runs_the_command_for_the_next_point(
-    terminal: Terminal, vault: Path
-) -> None:
+def test_on_an_own_ledger_a_server_runs_the_next_points_command(terminal: Terminal, vault: Path) -> None:
     desk = Desk(terminal, vault)
     assert desk.calls == 1
     desk.let_points_end()

@@ -69,9 +69,7 @@ def test_a_training_succeeds_as_on_this_computer(user: Terminal, cluster: Slurm)
 
 @pytest.mark.slow
 @pytest.mark.torch
-def test_two_nodes_of_one_job_train_as_one_node_does_and_all_are_given_back(
-    user: Terminal, cluster: Slurm
-) -> None:
+def test_two_nodes_train_as_one_node_does_and_all_are_given_back(user: Terminal, cluster: Slurm) -> None:
     losses = []
     for nodes, ranks, strategy in ((1, 4, "ddp"), (2, 2, "ddp"), (2, 2, "fsdp2")):
         split = ("--set", f"nodes={nodes}", "--set", f"ranks={ranks}", "--set", f"train.strategy={strategy}")
@@ -182,9 +180,7 @@ def test_a_drained_cluster_is_no_offer_and_says_so(user: Terminal, cluster: Slur
 
 
 @pytest.mark.slow
-def test_a_job_that_waits_says_for_what_and_is_cancelled_when_its_user_stops_it(
-    user: Terminal, cluster: Slurm
-) -> None:
+def test_a_waiting_job_says_why_and_is_cancelled_by_its_users_stop(user: Terminal, cluster: Slurm) -> None:
     cluster.run(
         "sbatch", "--partition=urgent", "--exclusive", "-N2", "-t5", "-o/dev/null", "--wrap=sleep 200"
     )

@@ -72,9 +72,7 @@ def folder_in(done: Done) -> str:
 
 
 @pytest.mark.slow
-def test_a_host_block_leads_to_the_machine_until_the_run_ends(
-    rented: Terminal, home: Path, tmp_path: Path
-) -> None:
+def test_a_host_block_leads_to_the_machine_of_the_run(rented: Terminal, home: Path, tmp_path: Path) -> None:
     assert rented.type("launch", "job.yaml", "--provider", "vast", "-y", "-d").exit_code == 0
     printed = rented.type("ssh-config", "last")
     assert printed.exit_code == 0, printed.err
@@ -136,9 +134,7 @@ def test_vs_code_remote_starts_a_server_by_a_shell_and_reaches_its_port(rented: 
 
 
 @pytest.mark.slow
-def test_a_slot_of_a_held_machine_is_reached_in_its_own_folder(
-    rented: Terminal, home: Path, tmp_path: Path
-) -> None:
+def test_a_held_slot_is_reached_in_its_own_folder(rented: Terminal, home: Path, tmp_path: Path) -> None:
     held = rented.type("hold", "job.yaml", "--provider", "vast", "-y", "-d")
     assert held.exit_code == 0, held.err
     holder = rented.status()["run"]["id"]

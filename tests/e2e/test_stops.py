@@ -70,9 +70,7 @@ def test_a_program_that_saves_and_exits_0_when_stopped_has_succeeded_only_if_its
         ),
     ],
 )
-def test_a_program_whose_output_goes_through_a_pipe_may_save_when_it_is_to_stop(
-    terminal: Terminal, command: str
-) -> None:
+def test_a_program_with_piped_output_may_save_when_it_is_to_stop(terminal: Terminal, command: str) -> None:
     job = write_job(terminal.folder, SAVES, command=command, success="{files: saved.txt}")
     launch = terminal.start("launch", job, *WITH_STUB_TORCH)
     eventually(lambda: b"step 6" in b"".join(log.read_bytes() for log in terminal.state.rglob("train.log")))

@@ -165,12 +165,6 @@ CASES: Mapping[str, Case] = {
         exit_code=5,
         says=("SIGKILL",),
     ),
-    "a loader's worker raises": Case(
-        program=LOADS.format(happens="raise FileNotFoundError('shard-0003.tar is missing')"),
-        exit_code=5,
-        says=("shard-0003.tar is missing",),
-        needs_torch=True,
-    ),
     "a loader's worker is killed": Case(
         program=LOADS.format(happens="os.kill(os.getpid(), signal.SIGKILL)"),
         exit_code=5,
@@ -189,19 +183,6 @@ CASES: Mapping[str, Case] = {
         exit_code=0,
         says=("/12 [loss=0.1]",),
     ),
-    "an option that argparse does not know": Case(
-        program="import argparse\nargparse.ArgumentParser().parse_args()",
-        command="python program.py --lrr 3",
-        job={"ranks": 2},
-        exit_code=5,
-        says=("unrecognized arguments: --lrr 3",),
-    ),
-    "sys.exit with a text": Case(
-        program="import sys\nsys.exit('the config is missing: conf/x.yaml')",
-        exit_code=5,
-        says=("the config is missing: conf/x.yaml",),
-    ),
-    "a command that there is not": Case(command="trainn.sh --fast", exit_code=5, says=("trainn.sh",)),
     "a script with Windows line endings": Case(
         command="./go.sh",
         files={"go.sh": "#!/usr/bin/env bash\r\necho hi\r\n"},

@@ -1,7 +1,7 @@
 """Every fault of the emulated Vast, alone: its cause, exit code and paid time; the ledger is the bill."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -291,14 +291,6 @@ def test_another_machine_of_the_account_outlives_a_run_whose_order_is_answered_w
         assert [one.id for one in launcher.vast.instances] == [theirs]
         assert run.instance_id != str(theirs)
         assert str(theirs) not in [one.instance_id for one in run.rentals]
-
-
-def test_a_program_that_hides_its_gpu_is_to_blame_and_no_second_machine_is_rented(tmp_path: Path) -> None:
-    hides = "raise RuntimeError('No CUDA GPUs are available')"
-    with FastLauncher(tmp_path) as launcher:
-        runs = launcher.launch(replace(job(hides, gpus=1), retry={"host": 2}))
-        assert [run.cause for run in runs] == [Cause.USER_ERROR]
-        assert len(launcher.vast.billing.meters) == 1
 
 
 def check_paid_time(case: Case, meters: Sequence[Meter], story: str) -> None:

@@ -142,9 +142,7 @@ LEASE_KILLER = "import os, re; os.kill(int(re.search(r'pid=(\\d+)', open('../lea
 
 
 @pytest.mark.slow
-def test_a_lease_that_the_program_killed_is_armed_again_by_whoever_looks(
-    rented: Terminal, vast: VastEmulator
-) -> None:
+def test_a_lease_killed_by_the_program_is_restarted_by_any_look(rented: Terminal, vast: VastEmulator) -> None:
     """With the instance's own key, which no session and no program is given."""
     program = ("--set", f'command=python -c "{LEASE_KILLER}; import time; time.sleep(600)"')
     launch = (*SCRIPT, *program, "--set", "success={exit_code: 0}", "--detach")

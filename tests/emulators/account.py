@@ -2,7 +2,7 @@
 
 import itertools
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,7 +12,7 @@ EMAIL = "user@example.com"
 UNKNOWN_KEY = "Invalid user key"
 OURS, OTHER = 10001, 10002
 """Numbers of accounts."""
-INSTANCE_KEY_CALLS = frozenset({"show_instance", "set_state", "destroy"})
+INSTANCE_KEY_CALLS = frozenset({"show_instance", "destroy"})
 """What the key inside a container may do, to that container."""
 
 
@@ -28,24 +28,14 @@ class ApiKey:
     """Set for the key that Vast puts into a container."""
     user_id: int = OURS
 
-    def allows(self, endpoint: str, category: str, target: int | None, body: Mapping[str, Any]) -> bool:
+    def allows(self, endpoint: str, category: str, target: int | None) -> bool:
         """Whether the key may call this endpoint on that instance."""
         if self.instance_id is not None:
-            harmless = endpoint != "set_state" or set(body) == {"state"}
-            return endpoint in INSTANCE_KEY_CALLS and target == self.instance_id and harmless
+            return endpoint in INSTANCE_KEY_CALLS and target == self.instance_id
         if self.permissions is None or not category:
             return True
         granted = self.permissions.get("api", self.permissions).get(category)
-        return granted is not None and _within(granted, endpoint, target)
-
-
-@dataclass
-class SshKey:
-    """A public key of the account."""
-
-    id: int
-    public_key: str
-    created_at: float
+        return granted is not None and _within(granted, endpoint)
 
 
 @dataclass
@@ -54,7 +44,6 @@ class Account:
 
     credit: float
     keys: dict[str, ApiKey] = field(default_factory=dict)
-    ssh_keys: dict[int, SshKey] = field(default_factory=dict)
     backups: list[dict[str, Any]] = field(default_factory=list)
     user_id: int = OURS
 
@@ -88,22 +77,12 @@ class Account:
             raise refusal(404, "auth_error", UNKNOWN_KEY)
         return self.keys[key]
 
-    def add_ssh_key(self, public_key: str, now: float) -> SshKey:
-        """The public key reaches instances created from now on."""
-        added = SshKey(next(self._ids), public_key.strip(), now)
-        self.ssh_keys[added.id] = added
-        return added
 
-
-def _within(granted: Any, endpoint: str, target: int | None) -> bool:
-    """A category may name the calls it grants, and constrain their instance."""
+def _within(granted: Any, endpoint: str) -> bool:
+    """A category may name the calls it grants."""
     if not isinstance(granted, Mapping) or not granted:
         return True
-    for name, rule in granted.items():
-        if name.rpartition(".")[2] in (endpoint, _VAST_NAMES.get(endpoint)):
-            wanted = (rule or {}).get("constraints", {}).get("id", {})
-            return all(_CONSTRAINTS[op](target, value) for op, value in wanted.items())
-    return False
+    return any(name.rpartition(".")[2] in (endpoint, _VAST_NAMES.get(endpoint)) for name in granted)
 
 
 _VAST_NAMES = {
@@ -111,11 +90,5 @@ _VAST_NAMES = {
     "show_instance": "show",
     "list_instances": "index",
     "destroy": "destroy",
-    "set_state": "update",
     "create": "create",
-}
-_CONSTRAINTS: Mapping[str, Callable[[int | None, int], bool]] = {
-    "eq": lambda target, value: target == value,
-    "lte": lambda target, value: target is not None and target <= value,
-    "gte": lambda target, value: target is not None and target >= value,
 }

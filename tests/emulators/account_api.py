@@ -7,9 +7,6 @@ from tests.emulators.answers import Reply, refusal, reply
 from tests.emulators.call import Call, Route
 from tests.emulators.world import World
 
-_MAX_CHARGES = 500
-_CHARGES = 20
-
 
 def show_user(world: World, call: Call) -> Reply:
     """Who we are; `credit` is the number to watch."""
@@ -23,7 +20,7 @@ def show_user(world: World, call: Call) -> Reply:
             "balance": -0.01,
             "sid": f"{account.user_id}-session",
             "key_id": call.key.id if call.key else None,
-            "ssh_key": next((key.public_key for key in account.ssh_keys.values()), None),
+            "ssh_key": None,
             "host_agreement_accepted": False,
             "billaddress": None,
             "api_key": None,
@@ -44,7 +41,7 @@ def charges(world: World, call: Call) -> Reply:
     )
     if call.json_query("latest_first"):
         rows.reverse()
-    limit = max(1, min(int(call.json_query("limit") or _CHARGES), _MAX_CHARGES))
+    limit = max(1, min(int(call.json_query("limit") or 20), 500))
     token = call.query.get("after_token") or "0"
     if not token.isdecimal() or int(token) > len(rows):
         raise refusal(400, "invalid_token", "The page token is not valid.")

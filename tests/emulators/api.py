@@ -77,7 +77,11 @@ def answer(world: World, request: Request) -> Reply:
         try:
             return _answer(world, request)
         except ApiError as error:
-            return _keyed(world, error.reply, request)
+            unknown = (
+                error.reply.content_type == "application/json"
+                and error.reply.content.get("msg") == UNKNOWN_KEY
+            )
+            return error.reply if not unknown else worded(error.reply, world.behaviour.word("key.bad"))
         finally:
             world.settle()
 
@@ -112,14 +116,6 @@ def _carried_out(world: World, route: Route, call: Call) -> Reply:
     return bent(route.name, world, call, done)
 
 
-def _keyed(world: World, refused: Reply, request: Request) -> Reply:
-    """A refusal for a key that is none, as this Vast gives it."""
-    unknown = refused.content_type == "application/json" and refused.content.get("msg") == UNKNOWN_KEY
-    if not unknown:
-        return refused
-    return worded(refused, world.behaviour.word("key.bad"))
-
-
 def _find(method: str, path: str) -> tuple[Route, tuple[int, ...]]:
     """The route, with the numbers in its path. `/x` and `/x/` are the same."""
     words = path.rstrip("/").removeprefix("/api").split("/")
@@ -151,7 +147,7 @@ def _admit(world: World, route: Route, call: Call, token: str | None) -> Call:
         if not told.startswith("2"):
             raise ApiError(refused_by(f"{told} auth_error"))
         return replace(call, key=key)
-    if not key.allows(route.name, route.category, call.ids[0] if call.ids else None, call.body):
+    if not key.allows(route.name, route.category, call.ids[0] if call.ids else None):
         msg = f"This key does not have the permission {route.category} for this call."
         raise refusal(403, "auth_error", msg)
     return replace(call, key=key)

@@ -13,7 +13,6 @@ from tests.emulators.clock import Clock
 
 HOUR_S = 3600.0
 DAY_S = 86400.0
-_BUCKET_S = 60.0
 _NAMES = {"gpu": "GPU", "disk": "disk", "bwd": "0.0 GB Downloaded", "bwu": "0.0 GB Uploaded"}
 TAIL_S = (-22.0, 290.0)
 """When billing ended, in seconds after the DELETE, in 34 recorded rentals."""
@@ -125,7 +124,7 @@ class Meter:
 
     def _add(self, kind: str, start: float, end: float, amount: float) -> float:
         if amount:
-            item = self.items.setdefault((kind, int(start // _BUCKET_S)), Item(kind, start, end))
+            item = self.items.setdefault((kind, int(start // 60.0)), Item(kind, start, end))
             item.end = max(item.end, end)
             item.amount += amount
         return amount

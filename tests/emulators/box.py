@@ -20,13 +20,10 @@ class Graphics:
 
 @dataclass(frozen=True, kw_only=True)
 class Program:
-    """What a container runs. `command` is the onstart script of an ssh box, or the program of an args box."""
+    """What a container runs."""
 
     env: Mapping[str, str]
     onstart: str
-    entrypoint: Sequence[str] = ()
-    """Not empty: an args container, which ends with this command."""
-    ssh: bool = True
     ports: Sequence[str] = ()
     """Published beside that of sshd, as `8000/tcp`."""
     by_sh: bool = False

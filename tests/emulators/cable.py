@@ -7,8 +7,6 @@ import time
 from types import TracebackType
 from typing import Self
 
-_CHUNK = 1 << 15
-
 
 class Cable:
     """Carries bytes to `target` from a port of its own. Use it in a `with`."""
@@ -96,7 +94,7 @@ class Cable:
 
     def _carry(self, source: socket.socket, sink: socket.socket) -> None:
         with contextlib.suppress(OSError):
-            while piece := source.recv(_CHUNK):
+            while piece := source.recv(1 << 15):
                 self._moving.wait()
                 time.sleep(self.delay_s)
                 sink.sendall(piece)

@@ -17,13 +17,10 @@ from tests.emulators.box import Graphics, Program
 from tests.emulators.nvidia_smi import nvidia_smi
 
 _INIT = Path(__file__).with_name("container_init.sh")
-_SSH = "22/tcp"
 _GRACE_S = 0.15
 """A box that asks for its own end still gets the answer."""
 _NEVER_RAN = 125
 """The exit code of `docker run` where the container did not start."""
-_KILLED = 137
-_STRANGER = 12345
 
 
 class ContainerBox:
@@ -88,11 +85,22 @@ class ContainerBox:
     def _start(self, program: Program, keys: Sequence[str], number: int) -> None:
         try:
             if self._container is None:
-                self._container = self._create(program)
-            if program.ssh:
-                self._put(self._files(program))
-                self._put(_ssh_files(keys), self._keys_flaw)
-                self._stdin = self._container.attach_socket(params={"stdin": 1, "stream": 1})
+                # Its standard input ends with this process, and it ends with its standard input.
+                self._container = self._docker.containers.create(
+                    self._image,
+                    entrypoint=["/bin/sh", "/.launch"],
+                    command=[],
+                    name=self._name,
+                    labels=self._labels,
+                    environment={"DATA_DIRECTORY": "/workspace", **program.env},
+                    ports=dict.fromkeys(("22/tcp", *program.ports), ("127.0.0.1", None)),
+                    init=True,
+                    stdin_open=True,
+                    shm_size="1g",
+                )
+            self._put(self._files(program))
+            self._put(_ssh_files(keys), self._keys_flaw)
+            self._stdin = self._container.attach_socket(params={"stdin": 1, "stream": 1})
             self._container.start()
         except APIError as error:
             self.note(f"{error}\n")
@@ -100,26 +108,11 @@ class ContainerBox:
             return
         threading.Thread(target=self._watch, args=(self._container, number), daemon=True).start()
 
-    def _create(self, program: Program) -> Container:
-        """Its standard input ends with this process, and it ends with its standard input."""
-        return self._docker.containers.create(
-            self._image,
-            entrypoint=["/bin/sh", "/.launch"] if program.ssh else list(program.entrypoint),
-            command=[],
-            name=self._name,
-            labels=self._labels,
-            environment={"DATA_DIRECTORY": "/workspace", **program.env},
-            ports=dict.fromkeys((_SSH, *program.ports), ("127.0.0.1", None)),
-            init=True,
-            stdin_open=program.ssh,
-            shm_size="1g",
-        )
-
     def _watch(self, container: Container, number: int) -> None:
         try:
             code = container.wait(timeout=None)["StatusCode"]
         except NotFound:
-            code = _KILLED
+            code = 137
         if number == self._starts:
             self._over, self._exit_code = True, code
 
@@ -139,11 +132,12 @@ class ContainerBox:
 
     def _files(self, program: Program) -> Mapping[str, tuple[str, int]]:
         onstart = f"#!/bin/sh\n{program.onstart}" if program.by_sh and program.onstart else program.onstart
+        lines = "".join(f'{name}="{value}"\n' for name, value in program.session_env.items())
         return {
             ".launch": (_INIT.read_text(), 0o755),
             "usr/local/bin/nvidia-smi": (nvidia_smi(self._graphics), 0o755),
             "root/onstart.sh": (onstart, 0o700),
-            **_session_files(program),
+            **({"etc/environment": (lines, 0o644)} if lines else {}),
         }
 
     def _put(self, files: Mapping[str, tuple[str, int]], keys_flaw: str = "") -> None:
@@ -153,12 +147,6 @@ class ContainerBox:
 
 def _ssh_files(keys: Sequence[str]) -> Mapping[str, tuple[str, int]]:
     return {"root/.ssh/authorized_keys": ("".join(f"{key.strip()}\n" for key in keys), 0o600)}
-
-
-def _session_files(program: Program) -> Mapping[str, tuple[str, int]]:
-    """The image's own file is left alone where there is nothing to say."""
-    lines = "".join(f'{name}="{value}"\n' for name, value in program.session_env.items())
-    return {"etc/environment": (lines, 0o644)} if lines else {}
 
 
 def _archive(files: Mapping[str, tuple[str, int]], keys_flaw: str) -> bytes:
@@ -172,6 +160,6 @@ def _archive(files: Mapping[str, tuple[str, int]], keys_flaw: str) -> bytes:
             if keys_flaw == "modes":
                 entry.mode = 0o666
             elif keys_flaw == "owner":
-                entry.uid = entry.gid = _STRANGER
+                entry.uid = entry.gid = 12345
             archive.addfile(entry, io.BytesIO(content))
     return packed.getvalue()

@@ -6,7 +6,6 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from tests.emulators.account import Account
 from tests.emulators.behaviour import Behaviour
 from tests.emulators.box import Box, Graphics, Program
 from tests.emulators.faults import KEYS, SSH, Faults
@@ -18,7 +17,6 @@ from vastrun.launcher.providers.vast.account import VARIABLE as KEY_VARIABLE
 
 PROXY = "proxy"
 _NOISE = "Error: remote port forwarding failed for listen port {port}\n"
-_SLOW = 200_000.0
 _FLAWS = {"key_modes_wrong": "modes", "key_owner": "owner"}
 _MOODS = {
     "ssh_refused": {PROXY: Mood.REFUSING, SSH_PORT: Mood.REFUSING},
@@ -34,14 +32,12 @@ class Containers:
 
     def __init__(
         self,
-        account: Account,
         faults: Faults,
         behaviour: Behaviour,
         folder: Path,
         url: str,
         make_box: Callable[[str, Graphics], Box],
     ) -> None:
-        self._account = account
         self._faults = faults
         self._behaviour = behaviour
         self._folder = folder
@@ -58,12 +54,9 @@ class Containers:
 
     def connect(self, instance: Instance) -> None:
         """The instance's ports are open, and lead nowhere until it runs."""
-        names = list(dict.fromkeys(instance.rental.published))
-        if instance.rental.ssh:
-            names.append(PROXY)
-            if instance.rental.direct and instance.machine.direct_ports > 0:
-                names.append(SSH_PORT)
-            instance.ssh_keys = {key.id: key.public_key for key in self._account.ssh_keys.values()}
+        names = [*dict.fromkeys(instance.rental.published), PROXY]
+        if instance.rental.direct and instance.machine.direct_ports > 0:
+            names.append(SSH_PORT)
         for name in names:
             address = LOOPBACK if name == PROXY else instance.address
             instance.ports[name] = self._gateway.open(address, partial(_target, instance, name))
@@ -74,7 +67,7 @@ class Containers:
         moods = {**self._told_moods(), **(_MOODS.get(fault.name, {}) if fault else {})}
         for name, port in instance.ports.items():
             port.set_mood(moods.get(name, Mood.OPEN))
-            port.bytes_per_s = _SLOW if fault and fault.name == "slow_network" else None
+            port.bytes_per_s = 200_000.0 if fault and fault.name == "slow_network" else None
         if fault and fault.name == "ssh_impostor":
             self._mislead(instance)
         denied = fault is not None and fault.name == "ssh_denied"
@@ -82,7 +75,7 @@ class Containers:
         program = replace(self._program(instance, quirk), keys_flaw=_FLAWS[flaw.name] if flaw else "")
         instance.box.start(program, [] if denied else list(instance.ssh_keys.values()))
         if quirk == "log_noise":
-            self._make_noise(instance)
+            instance.box.note(_NOISE.format(port=instance.ports[PROXY].number) * 50)
 
     def _told_moods(self) -> dict[str, Mood]:
         ways = {"ssh.direct": SSH_PORT, "ssh.proxy": PROXY}
@@ -130,12 +123,9 @@ class Containers:
     def _program(self, instance: Instance, quirk: str | None) -> Program:
         rental = instance.rental
         skipped = quirk == "onstart_skipped"
-        entrypoint = () if rental.ssh else (*filter(None, [rental.onstart]), *rental.args)
         return Program(
             env=self._environment(instance, with_key=quirk != "no_container_key"),
-            onstart="" if skipped or not rental.ssh else self._onstart(rental.onstart),
-            entrypoint=entrypoint or (() if rental.ssh else ("true",)),
-            ssh=rental.ssh,
+            onstart="" if skipped else self._onstart(rental.onstart),
             ports=rental.published,
             by_sh=quirk == "onstart_by_sh",
             addresses=self._addresses(instance),
@@ -158,8 +148,9 @@ class Containers:
 
     def _environment(self, instance: Instance, *, with_key: bool) -> dict[str, str]:
         published = {name: port.number for name, port in instance.ports.items() if name != PROXY}
+        right = self._behaviour.word("box.container_id") == "the machine's id"
         injected = {
-            "CONTAINER_ID": self._shown_id(instance),
+            "CONTAINER_ID": str(instance.id if right else instance.id + 1),
             "CONTAINER_LABEL": f"C.{instance.id}",
             "VAST_CONTAINERLABEL": f"C.{instance.id}",
             "PUBLIC_IPADDR": instance.address,
@@ -175,13 +166,6 @@ class Containers:
         if any(self._faults.waiting(name, instance.place) for name in ("attach_denied", "attach_lost")):
             ordered.pop(KEY_VARIABLE, None)
         return {**ordered, **injected}
-
-    def _shown_id(self, instance: Instance) -> str:
-        right = self._behaviour.word("box.container_id") == "the machine's id"
-        return str(instance.id if right else instance.id + 1)
-
-    def _make_noise(self, instance: Instance) -> None:
-        instance.box.note(_NOISE.format(port=instance.ports[PROXY].number) * 50)
 
 
 def _target(instance: Instance, name: str) -> int | None:

@@ -29,7 +29,10 @@ class DockerHost:
                 f"the emulator needs a Docker daemon with the image {image}: {error}"
             ) from error
         self.id = f"{os.getpid()}.{secrets.token_hex(3)}"
-        self._remove_orphans()
+        for container in self._labelled(LABEL):
+            process = container.labels[LABEL].partition(".")[0]
+            if not Path(f"/proc/{process}").exists():
+                _remove(container)
 
     @property
     def address(self) -> str:
@@ -58,12 +61,6 @@ class DockerHost:
         for container in self.containers():
             _remove(container)
         self._docker.close()
-
-    def _remove_orphans(self) -> None:
-        for container in self._labelled(LABEL):
-            process = container.labels[LABEL].partition(".")[0]
-            if not Path(f"/proc/{process}").exists():
-                _remove(container)
 
     def _labelled(self, label: str) -> list[Container]:
         return self._docker.containers.list(all=True, filters={"label": label}, ignore_removed=True)

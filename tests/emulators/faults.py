@@ -10,7 +10,6 @@ BOOT = "boot"
 HARDWARE = "hardware"
 ROW = "row"
 SSH = "ssh"
-LATE = "late ssh"
 KEYS = "keys"
 ATTACH = "attach"
 RUNNING = "running"
@@ -89,7 +88,7 @@ FAULTS: Mapping[str, tuple[str, str]] = {
     "status_lag": (ROW, "actual_status says exited although it runs"),
     "traffic_null": (ROW, "the counters of traffic are null"),
     "traffic_jumps": (ROW, "the counters of traffic read a million times a megabyte"),
-    "ssh_late": (LATE, "both addresses reset connections for `seconds`, 30 without"),
+    "ssh_late": ("late ssh", "both addresses reset connections for `seconds`, 30 without"),
     "slow_network": (SSH, "200 kB a second through both addresses"),
     "ssh_refused": (SSH, "both addresses reset connections"),
     "ssh_silent": (SSH, "both addresses time out"),

@@ -22,15 +22,14 @@ class Pace:
     loading_s: float = 0.4
     """Pulling the image."""
     restart_s: float = 0.2
-    """How long a started or rebooted instance still reads `exited`."""
-    stop_s: float = 0.1
+    """How long a restarted instance still reads `exited`."""
     result_s: float = 0.2
     """Until a log or the output of a command can be fetched."""
     charges_s: float = 2.0
     """How far charges lag."""
 
 
-REALISTIC = Pace(created_s=4, loading_s=32, restart_s=60, stop_s=5, result_s=1.5, charges_s=300)
+REALISTIC = Pace(created_s=4, loading_s=32, restart_s=60, result_s=1.5, charges_s=300)
 
 
 @dataclass
@@ -54,7 +53,6 @@ class Instance:
     actual: str | None = None
     cur: str = "running"
     intended: str = "running"
-    next: str = "running"
     status_msg: str | None = None
     daemon_log: str | None = None
     """What the host's daemon logged; None: what status_msg says."""
@@ -131,4 +129,4 @@ class Instance:
 
     def state(self, actual: str | None, cur: str, intended: str) -> None:
         """What the row says from now on."""
-        self.actual, self.cur, self.intended, self.next = actual, cur, intended, intended
+        self.actual, self.cur, self.intended = actual, cur, intended

@@ -59,7 +59,7 @@ def _status(instance: Instance, now: float) -> dict[str, Any]:
         "actual_status": instance.actual,
         "cur_state": instance.cur,
         "intended_status": instance.intended,
-        "next_state": instance.next,
+        "next_state": instance.intended,
         "status_msg": instance.status_msg,
         "start_date": instance.created_at,
         "end_date": instance.end_date,
@@ -86,7 +86,7 @@ def _request(instance: Instance) -> dict[str, Any]:
         "template_hash_id": None,
         "template_name": None,
         "image_uuid": rental.image,
-        "image_args": list(rental.args),
+        "image_args": [],
         "image_runtype": rental.runtype,
         "extra_env": [[name, value] for name, value in rental.env.items()],
         "onstart": rental.onstart or None,
@@ -98,11 +98,10 @@ def _network(instance: Instance) -> dict[str, Any]:
     proxy = instance.ports.get("proxy")
     published = {name: port.number for name, port in instance.ports.items() if name != "proxy"}
     numbers = sorted(published.values())
-    shift = 1 if "jupyter_proxy" in instance.rental.runtype else 0
     return {
         "ssh_host": LOOPBACK if proxy else None,
         "ssh_idx": "5" if proxy else None,
-        "ssh_port": proxy.number - shift if proxy else None,
+        "ssh_port": proxy.number if proxy else None,
         "machine_dir_ssh_port": published.get(SSH_PORT),
         "public_ipaddr": f"{instance.address}\n" if instance.runs else None,
         "local_ipaddrs": "192.168.1.20 172.17.0.1 \n",

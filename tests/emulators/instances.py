@@ -112,7 +112,7 @@ class Fleet:
         self._containers.connect(instance)
         ends_in = instance.end_date - self._events.moment
         self._events.after(instance, ends_in, self._life.end_contract, lasting=True)
-        if stopped or lost or rental.stopped:
+        if stopped or lost:
             instance.state(None, "stopped", "stopped")
         else:
             self._life.boot(instance)
@@ -130,23 +130,6 @@ class Fleet:
     def start_later(self, instance: Instance, delay_s: float) -> None:
         """Its bid is granted after so long."""
         self._events.after(instance, delay_s, self._life.boot)
-
-    def start(self, instance: Instance) -> bool:
-        """Whether it starts."""
-        if instance.cur != "running":
-            return self._life.start(instance)
-        if instance.intended != "running":
-            self._life.carry_on(instance)
-        return True
-
-    def stop(self, instance: Instance) -> None:
-        """It gives its GPUs away and keeps its disk."""
-        self._life.stop(instance)
-
-    def reboot(self, instance: Instance) -> None:
-        """The container starts again on the same GPUs."""
-        if instance.cur == "running":
-            self._life.reboot(instance)
 
     def attach_key(self, instance: Instance, public_key: str) -> None:
         """The key may log in from now on."""
@@ -177,10 +160,6 @@ class Fleet:
             there.downloaded += size
 
         self._events.after(instance, delay_s, count, lasting=True)
-
-    def rename(self, instance: Instance, label: str | None) -> None:
-        """The label from now on."""
-        instance.label = instance.meter.label = label
 
     def destroy(self, instance: Instance) -> None:
         """It is gone, unless a fault keeps it."""
@@ -217,8 +196,10 @@ class Fleet:
             self._bill(moment)
             if self._events.next_at <= moment:
                 self._events.happen()
-            if self._account.credit <= _CENT_FRACTION:
-                self._stop_all()
+            if self._account.credit <= 1e-9:
+                for instance in self:
+                    if instance.cur == "running":
+                        self._life.halt(instance)
             self._look_around()
         self._bill(now)
         self._containers.sweep()
@@ -272,11 +253,6 @@ class Fleet:
             return float("inf")
         return self._events.moment + max(self._account.credit, 0.0) / burn
 
-    def _stop_all(self) -> None:
-        for instance in self:
-            if instance.cur == "running":
-                self._life.halt(instance)
-
     def _look_around(self) -> None:
         """Containers that ended by themselves, bids that win again, faults of what runs."""
         for instance in self:
@@ -296,9 +272,6 @@ class Fleet:
         self._market.release(instance.id)
         self._account.revoke(instance.api_key)
         self._containers.remove(instance)
-
-
-_CENT_FRACTION = 1e-9
 
 
 def _graphics(instance: Instance, behaviour: Behaviour) -> Graphics:

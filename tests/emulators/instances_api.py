@@ -1,7 +1,6 @@
 """Endpoints of instances."""
 
 import re
-from collections.abc import Mapping
 from typing import Any
 
 from tests.emulators.account import OURS
@@ -12,16 +11,9 @@ from tests.emulators.faults import FAULTS, ROW
 from tests.emulators.instance import Instance
 from tests.emulators.instance_rows import instance_row, spoil
 from tests.emulators.instances import BY_ID, IN_LIST
-from tests.emulators.query import matches, sort_key
 from tests.emulators.world import World
 
 MAX_PAGE = 25
-_SEARCH_KEYS = frozenset(
-    {"id", "label", "actual_status", "cur_state", "intended_status", "next_state", "gpu_name", "verification"}
-    | {"machine_id", "host_id", "start_date", "end_date", "image_uuid", "template_id", "template_hash_id"}
-    | {"geolocation", "is_bid", "status_msg"}
-)
-_UNAVAILABLE = "Required resources are currently unavailable, state change queued."
 
 
 def show_instance(world: World, call: Call) -> Reply:
@@ -36,27 +28,16 @@ def show_instance(world: World, call: Call) -> Reply:
 
 def list_instances(world: World, call: Call) -> Reply:
     """A page of rows."""
-    filters = call.json_query("select_filters", {}) or {}
-    order = call.json_query("order_by") or [{"col": "id", "dir": "asc"}]
-    _check_columns([*filters, *(part["col"] for part in order)])
     ours = world.instances.seen(IN_LIST) if call.key and call.key.user_id == OURS else []
     listed = [one for one in ours if not _is_hidden(world, one)]
     rows = [{**_row(world, one), "volume_info": []} for one in listed]
-    found = [row for row in rows if matches(row, filters)]
-    for part in reversed(order):
-        reverse = part.get("dir") == "desc"
-        found.sort(key=sort_key(part["col"], reverse=reverse), reverse=reverse)
-    found = world.frozen(found)
+    found = world.frozen(rows)
     page, token = _page(world, call, found)
-    columns = call.json_query("select_cols")
-    if columns and columns != ["*"]:
-        page = [{column: row.get(column) for column in columns} for row in page]
     return reply(
         {
             "success": True,
             "instances_found": len(found) + world.miscounted(),
             "total_instances": len(rows) + world.miscounted(),
-            "label_counts": _label_counts(rows),
             "next_token": token,
             "instances": page,
         }
@@ -79,28 +60,9 @@ def _is_absent(world: World, instance: Instance) -> bool:
     return world.clock.now() < instance.absent_until
 
 
-def set_state(world: World, call: Call) -> Reply:
-    """Starts, stops or labels."""
-    instance = world.instances.get(call.id)
-    if "label" in call.body:
-        label = call.body["label"]
-        if label is not None and len(label) > 1024:
-            raise refusal(400, "invalid_args", "label is longer than 1024")
-        world.instances.rename(instance, label)
-    if "state" in call.body:
-        return reply(_change_state(world, instance, call.body["state"]))
-    return reply({"success": True})
-
-
 def destroy(world: World, call: Call) -> Reply:
     """Gives it back."""
     world.instances.destroy(world.instances.get(call.id))
-    return reply({"success": True})
-
-
-def reboot(world: World, call: Call) -> Reply:
-    """The container starts again."""
-    world.instances.reboot(world.instances.get(call.id))
     return reply({"success": True})
 
 
@@ -159,16 +121,6 @@ def _log(world: World, instance: Instance) -> str:
     return text if said == "the same" else re.sub(r"SHA256:\S{43}", f"SHA256:{'x' * 43}", text)
 
 
-def _change_state(world: World, instance: Instance, state: Any) -> Mapping[str, Any]:
-    if state == "stopped":
-        world.instances.stop(instance)
-    elif state != "running":
-        raise refusal(400, "invalid_args", "state must be running or stopped")
-    elif not world.instances.start(instance):
-        return {"success": False, "error": "resources_unavailable", "msg": _UNAVAILABLE}
-    return {"success": True}
-
-
 def _row(world: World, instance: Instance) -> dict[str, Any]:
     row = instance_row(instance, world.clock.now())
     row["min_bid"] = world.instances.winning_bid(instance)
@@ -176,13 +128,6 @@ def _row(world: World, instance: Instance) -> dict[str, Any]:
         if where == ROW and world.faults.take(name, instance.place):
             row = spoil(row, name)
     return row
-
-
-def _check_columns(columns: list[str]) -> None:
-    for column in columns:
-        if column not in _SEARCH_KEYS:
-            msg = f"Error in query parameters: {column} is not a valid search key"
-            raise refusal(400, "invalid_request", msg)
 
 
 def _page(world: World, call: Call, rows: list[dict[str, Any]]) -> tuple[list[dict[str, Any]], str | None]:
@@ -202,14 +147,6 @@ def _page(world: World, call: Call, rows: list[dict[str, Any]]) -> tuple[list[di
     return page, known[start + limit - 1] if start + limit < len(rows) else None
 
 
-def _label_counts(rows: list[dict[str, Any]]) -> dict[str, int]:
-    counts: dict[str, int] = {}
-    for row in rows:
-        label = row["label"] or ""
-        counts[label] = counts.get(label, 0) + 1
-    return counts
-
-
 def _published(world: World, text: str, *, is_late: bool = False, **more: Any) -> Reply:
     url = world.publish(text, is_late=is_late)
     return reply({"success": True, **more, "result_url": url, "msg": "Result will be ready soon."})
@@ -218,9 +155,7 @@ def _published(world: World, text: str, *, is_late: bool = False, **more: Any) -
 ROUTES = (
     Route("GET", "/v0/instances/#", "show_instance", "instance_read", show_instance),
     Route("GET", "/v1/instances", "list_instances", "instance_read", list_instances),
-    Route("PUT", "/v0/instances/#", "set_state", "instance_write", set_state),
     Route("DELETE", "/v0/instances/#", "destroy", "instance_write", destroy),
-    Route("PUT", "/v0/instances/reboot/#", "reboot", "instance_write", reboot),
     Route("PUT", "/v0/instances/bid_price/#", "change_bid", "instance_write", change_bid),
     Route("PUT", "/v0/instances/request_logs/#", "request_logs", "instance_read", request_logs),
     Route("POST", "/v0/instances/#/ssh", "attach_ssh", "instance_write", attach_key),

@@ -8,13 +8,11 @@ from tests.emulators.behaviour import Behaviour
 from tests.emulators.containers import Containers
 from tests.emulators.dead_ends import DEAD_ENDS
 from tests.emulators.event_queue import EventQueue
-from tests.emulators.faults import BOOT, RUNNING, Fault, Faults
+from tests.emulators.faults import BOOT, RUNNING, Faults
 from tests.emulators.gateway import Mood
 from tests.emulators.instance import Instance, Pace
 from tests.emulators.market import Holding, Market
 
-_LONG_S = 600.0
-_SLOW_PULL_S = 3000.0
 _SLOW_LAYERS = 30
 _PULL = (
     "a3ed95caeb02: Pulling fs layer\n",
@@ -26,8 +24,6 @@ _PULL = (
 )
 _SLOW = ("slow_loading", "registry_limit")
 _TOO_MANY = "Error response from daemon: toomanyrequests: You have reached your pull rate limit.\n"
-_RIVAL_MARGIN = 1.1
-_ABOVE = 1.001
 _LASTING = frozenset({"price_rises", "price_falls", "relabelled"})
 """Faults that come even when the instance was started or stopped meanwhile."""
 
@@ -76,39 +72,11 @@ class Life:
         instance.state(instance.actual, "running", "running")
         self._events.after(instance, delay_s + self._pace.created_s, self._load)
 
-    def start(self, instance: Instance) -> bool:
-        """Whether it starts; if not, it says so and never does."""
-        if self.can_run(instance):
-            self.restart(instance)
-            return True
-        instance.intended = "running"
-        return False
-
-    def carry_on(self, instance: Instance) -> None:
-        """A stop that was asked for does not happen."""
-        instance.generation += 1
-        instance.intended = instance.next = "running"
-        if not instance.runs:
-            self.restart(instance)
-
     def restart(self, instance: Instance) -> None:
         """It reads `exited` for a while, then loads."""
         instance.losing = False
         instance.actual = "exited"  # its message stays that of the last start
         self.boot(instance, delay_s=self._pace.restart_s)
-
-    def reboot(self, instance: Instance) -> None:
-        """The container starts again on the same GPUs."""
-        self._containers.end(instance)
-        instance.running_since = None
-        self.restart(instance)
-
-    def stop(self, instance: Instance) -> None:
-        """It gives its GPUs away soon and keeps its disk."""
-        instance.generation += 1
-        instance.losing = False
-        instance.intended = instance.next = "stopped"
-        self._events.after(instance, self._pace.stop_s, self.halt)
 
     def halt(self, instance: Instance) -> None:
         """The container is down, only the disk is billed."""
@@ -141,7 +109,7 @@ class Life:
         """Whether GPUs and money are there."""
         free = self._market.free(instance.machine.id, bid_usd=instance.bid_usd)
         lowest = instance.machine.min_bid_usd * instance.gpus
-        lowest = max(lowest, (self._market.bid_of(-instance.id) or 0.0) * _ABOVE)
+        lowest = max(lowest, (self._market.bid_of(-instance.id) or 0.0) * 1.001)
         pays = instance.bid_usd is None or instance.bid_usd >= lowest - 1e-9
         return pays and not instance.ended and self._account.credit > 0 and free >= instance.gpus
 
@@ -154,7 +122,8 @@ class Life:
         if fault.name == "network_cut":
             self.cut(instance, fault.seconds or 10.0)
         else:
-            delay_s = self._until(instance, fault)
+            since = instance.running_since or self._events.moment
+            delay_s = since + (fault.seconds or 0.0) - self._events.moment
             self._events.after(
                 instance, delay_s, self._fault_actions[fault.name], lasting=fault.name in _LASTING
             )
@@ -167,20 +136,23 @@ class Life:
     def _connect(self, instance: Instance) -> None:
         self._containers.set_mood(instance, Mood.OPEN)
 
-    def _until(self, instance: Instance, fault: Fault) -> float:
-        since = instance.running_since or self._events.moment
-        return since + (fault.seconds or 0.0) - self._events.moment
-
     def _load(self, instance: Instance) -> None:
         fault = self._faults.first(BOOT, instance.place)
         instance.actual = "loading"
         instance.status_msg = _PULL[0]
         if fault and fault.name in DEAD_ENDS:
-            self._strand(instance, fault.name)
+            end = DEAD_ENDS[fault.name]
+            instance.state(end.actual, end.cur, end.intended)
+            instance.status_msg = end.text and end.text.format(id=instance.id, image=instance.rental.image)
+            instance.daemon_log = end.daemon_log and end.daemon_log.format(image=instance.rental.image)
+            instance.log_is_late = end.log_is_late
+            if end.cur == "stopped":
+                self._market.release(instance.id)
+                instance.meter.gpu_on = False
             return
-        slower = (fault.seconds or _LONG_S) if fault and fault.name in _SLOW else 0.0
+        slower = (fault.seconds or 600.0) if fault and fault.name in _SLOW else 0.0
         if fault and fault.name == "pull_slow":
-            slower = fault.seconds or _SLOW_PULL_S
+            slower = fault.seconds or 3000.0
             for layer in range(_SLOW_LAYERS):
                 text = f"{layer:012x}: Pull complete\n"
                 self._events.after(instance, slower * layer / _SLOW_LAYERS, partial(_say, text))
@@ -192,16 +164,6 @@ class Life:
             delay_s = limited_s + self._pace.loading_s * number / len(_PULL)
             self._events.after(instance, delay_s, partial(_say, text))
         self._events.after(instance, self._pace.loading_s + slower, lambda it: self._run(it, quirk))
-
-    def _strand(self, instance: Instance, fault: str) -> None:
-        end = DEAD_ENDS[fault]
-        instance.state(end.actual, end.cur, end.intended)
-        instance.status_msg = end.text and end.text.format(id=instance.id, image=instance.rental.image)
-        instance.daemon_log = end.daemon_log and end.daemon_log.format(image=instance.rental.image)
-        instance.log_is_late = end.log_is_late
-        if end.cur == "stopped":
-            self._market.release(instance.id)
-            instance.meter.gpu_on = False
 
     def _run(self, instance: Instance, quirk: str | None) -> None:
         instance.state("running", "running", "running")
@@ -216,7 +178,7 @@ class Life:
             self._events.after(instance, late.seconds or 30.0, self._connect)
 
     def _outbid(self, instance: Instance) -> None:
-        rival_usd = (instance.bid_usd or 0.0) * _RIVAL_MARGIN
+        rival_usd = (instance.bid_usd or 0.0) * 1.1
         self.lose_bid(instance)
         rival = Holding(machine_id=instance.machine.id, gpus=instance.gpus, bid_usd=rival_usd)
         self._market.hold(-instance.id, rival)

@@ -12,8 +12,6 @@ SPACING_S: Mapping[str, float] = {
     "create": 4.5,
     "show_instance": 2.0,
     "list_instances": 1.0,
-    "set_state": 1.0,
-    "reboot": 1.0,
     "destroy": 3.0,
     "change_bid": 5.5,
     "charges": 1.0,
@@ -21,7 +19,6 @@ SPACING_S: Mapping[str, float] = {
 }
 PENALTY_S: Mapping[str, float] = {"create": 12.0}
 """Who calls too early waits this long from then on."""
-_BURST = 1e-3
 
 
 @dataclass(frozen=True)
@@ -51,17 +48,15 @@ class Limits:
             if endpoint == "search":
                 self._check_searches(who)
             elif endpoint in SPACING_S:
-                self._check_spacing(_Caller(endpoint, who))
-
-    def _check_spacing(self, caller: _Caller) -> None:
-        now = self._clock.now()
-        spacing = SPACING_S[caller.endpoint]
-        if now + _BURST < self._allowed_at.get(caller, 0.0):
-            penalty = PENALTY_S.get(caller.endpoint)
-            if penalty:
-                self._allowed_at[caller] = now + penalty
-            self._refuse(spacing, self._behaviour.word("limit.list"))
-        self._allowed_at[caller] = now + spacing
+                caller = _Caller(endpoint, who)
+                now = self._clock.now()
+                spacing = SPACING_S[caller.endpoint]
+                if now + 1e-3 < self._allowed_at.get(caller, 0.0):
+                    penalty = PENALTY_S.get(caller.endpoint)
+                    if penalty:
+                        self._allowed_at[caller] = now + penalty
+                    self._refuse(spacing, self._behaviour.word("limit.list"))
+                self._allowed_at[caller] = now + spacing
 
     def _check_searches(self, who: str) -> None:
         now, recent = self._clock.now(), self._searches[who]

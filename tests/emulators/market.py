@@ -17,20 +17,10 @@ DEFAULT_STORAGE_GB = 8.0
 """For how much disk a search prices that names none; the SDK names 5 itself."""
 REISSUE_S = 300.0
 """How long an offer keeps its id."""
-_GRACE_S = 60.0
-_SIZES = (1, 2, 4, 8)
 _NOT_FILTERS = frozenset(
     {"order", "type", "limit", "allocated_storage", "disable_bundling", "target_reliability", "extra_ids"}
     | {"template_id", "show_incompatible", "select_cols", "client_id", "q"}
 )
-_ALIASES = {
-    "cuda_vers": "cuda_max_good",
-    "dph": "dph_total",
-    "dlperf_usd": "dlperf_per_dphtotal",
-    "flops_usd": "flops_per_dphtotal",
-    "driver_version": "driver_vers",
-    "display_active": "gpu_display_active",
-}
 _SCORE_NOISE = 0.02
 
 
@@ -90,11 +80,7 @@ class Market:
         if underscores:
             rows = [{**row, "gpu_name": row["gpu_name"].replace(" ", "_")} for row in rows]
         if filtering:
-            filters = {
-                _ALIASES.get(column, column): wanted
-                for column, wanted in query.items()
-                if column not in _NOT_FILTERS
-            }
+            filters = {column: wanted for column, wanted in query.items() if column not in _NOT_FILTERS}
             rows = [row for row in rows if matches(_searchable(row), filters)]
         for column, direction in reversed(query.get("order") or [["score", "desc"]]):
             rows.sort(key=sort_key(column, reverse=direction == "desc"), reverse=direction == "desc")
@@ -104,7 +90,7 @@ class Market:
     def ask(self, ask_id: int) -> Ask | None:
         """The offer of that id, for as long as the id lasts."""
         ask = self._asks.get(ask_id)
-        return ask if ask and self._clock.now() - ask.issued_at <= REISSUE_S + _GRACE_S else None
+        return ask if ask and self._clock.now() - ask.issued_at <= REISSUE_S + 60.0 else None
 
     def take(self, ask: Ask) -> None:
         """The offer is rented: what is left of its machine is on offer under another id."""
@@ -161,11 +147,6 @@ class Market:
         highest = max((other.bid_usd or 0.0 for other in others), default=0.0)
         return round(max(self.machines[machine_id].min_bid_usd * gpus, highest * 1.01), 6)
 
-    def withdraw(self, machine_id: int) -> None:
-        """The host takes the machine off the market; offers already seen are gone."""
-        del self.machines[machine_id]
-        self._asks = {ask.id: ask for ask in self._asks.values() if ask.machine.id != machine_id}
-
     def _fits(self, holding: Holding) -> bool:
         held = sum(other.gpus for other in self._holdings.values() if other.machine_id == holding.machine_id)
         return held + holding.gpus <= self.machines[holding.machine_id].gpus
@@ -180,7 +161,7 @@ class Market:
 
     def _asks_of(self, machine: Machine, kind: str) -> list[Ask]:
         free = self.free(machine.id, bid_usd=0.0 if kind in ("bid", "interruptible") else None)
-        return [self._issued(machine, size) for size in _SIZES if size <= free]
+        return [self._issued(machine, size) for size in (1, 2, 4, 8) if size <= free]
 
     def _issued(self, machine: Machine, gpus: int) -> Ask:
         now = self._clock.now()

@@ -5,7 +5,6 @@ from typing import Any
 
 from tests.emulators.machines import DAY_S, Machine
 
-HOURS_A_MONTH = 720.0
 LOOPBACK = "127.0.0.1"
 """Boxes are reached on this computer. Instance rows pad it with a newline, as Vast does."""
 
@@ -18,7 +17,7 @@ def driver_number(version: str) -> int:
 
 def storage_usd_per_hour(machine: Machine, storage_gb: float) -> float:
     """What so much disk costs, running or not."""
-    return round(machine.storage_usd * storage_gb / HOURS_A_MONTH, 6)
+    return round(machine.storage_usd * storage_gb / 720.0, 6)
 
 
 def costs(gpu_usd: float, disk_usd: float) -> dict[str, float]:

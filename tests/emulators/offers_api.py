@@ -85,7 +85,9 @@ def _create(world: World, ask_id: int, body: Mapping[str, Any]) -> Reply:
         raise ApiError(Reply(cut=True))
     again = world.faults.take("create_twice", Place(machine_id=ask.machine.id))
     if again:
-        other = _like(world, ask)
+        rented = world.instances.rented_machines()
+        others = [one for one in world.market.asks() if one.gpus == ask.gpus and one.machine.id not in rented]
+        other = next((one for one in others if one.machine.id != ask.machine.id), ask)
         world.instances.create_later(other, rental, again.seconds or 0.0)
     stopped = world.faults.take("created_stopped", Place(machine_id=ask.machine.id)) is not None
     instance = world.instances.create(ask, rental, stopped=stopped)
@@ -125,13 +127,6 @@ def _pending(world: World, ask: Ask, rental: Rental) -> Reply | None:
     if later:
         world.instances.start_later(instance, 10.0 if later.seconds is None else later.seconds)
     return reply({"success": False, "new_contract": instance.id, "instance_api_key": instance.api_key})
-
-
-def _like(world: World, ask: Ask) -> Ask:
-    """An offer of as many GPUs, on another machine where there is one."""
-    rented = world.instances.rented_machines()
-    others = [one for one in world.market.asks() if one.gpus == ask.gpus and one.machine.id not in rented]
-    return next((one for one in others if one.machine.id != ask.machine.id), ask)
 
 
 def _refuse(world: World, ask: Ask) -> None:

@@ -1,4 +1,4 @@
-"""Endpoints of clusters and overlay networks, and what a new instance joins."""
+"""Endpoints of overlay networks, and what a new instance joins."""
 
 import re
 from typing import Any
@@ -13,11 +13,6 @@ from tests.emulators.rental import Rental
 from tests.emulators.world import World
 
 _NAME = re.compile(r"[a-z0-9-]+")
-
-
-def list_clusters(world: World, call: Call) -> Reply:
-    """Those of hosts: who rents has none."""
-    return reply({"clusters": {}})
 
 
 def list_overlays(world: World, call: Call) -> Reply:
@@ -44,14 +39,6 @@ def create_overlay(world: World, call: Call) -> Reply:
     if world.faults.take("overlay_made_unsaid"):
         raise ApiError(Reply(cut=True))
     return reply({"success": True, "msg": f"Created overlay {name}."})
-
-
-def join_overlay(world: World, call: Call) -> Reply:
-    """An instance that is there already joins."""
-    _must_be_offered(world)
-    _found(world, call)
-    world.instances.get(call.number("instance_id"))
-    raise refusal(400, "invalid_args", "Instances join as they are created.")
 
 
 def delete_overlay(world: World, call: Call) -> Reply:
@@ -111,9 +98,7 @@ def _row(world: World, overlay: Overlay) -> dict[str, Any]:
 
 
 ROUTES = (
-    Route("GET", "/v0/clusters", "list_clusters", "user_read", list_clusters),
     Route("GET", "/v0/overlay", "list_overlays", "user_read", list_overlays),
     Route("POST", "/v0/overlay", "create_overlay", "user_write", create_overlay),
-    Route("PUT", "/v0/overlay", "join_overlay", "user_write", join_overlay),
     Route("DELETE", "/v0/overlay", "delete_overlay", "user_write", delete_overlay),
 )

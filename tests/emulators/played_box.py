@@ -30,7 +30,6 @@ from vastrun.contract import layout
 from vastrun.launcher.core import Instance, Offer, RentalOrder
 from vastrun.launcher.ssh.connection import script
 
-_COMMAND_S = 600.0
 _HARDWARE = "disk_kb 104857600\nmemory_kb 131886272\n"
 _ANYWHERE = Offer(
     id="",
@@ -66,7 +65,10 @@ class PlayedBox:
     def __init__(self, clock: Clock, graphics: Graphics, training: Training, env: Mapping[str, str]) -> None:
         self.clock = clock
         self._graphics, self._training, self._env = graphics, training, env
-        self._host_key = _new_key()
+        private = Ed25519PrivateKey.generate().private_bytes(
+            serialization.Encoding.PEM, serialization.PrivateFormat.OpenSSH, serialization.NoEncryption()
+        )
+        self._host_key = paramiko.Ed25519Key(file_obj=io.StringIO(private.decode()))
         self._listener: socket.socket | None = None
         self._transports: list[paramiko.Transport] = []
         self._box: FakeBox | None = None
@@ -150,7 +152,7 @@ class PlayedBox:
     def execute(self, command: str) -> tuple[int, str, str]:
         """Exit code and both outputs of a command of the launcher's."""
         with self._lock:
-            done = FakeRemote(self, "").run(command, timeout_s=_COMMAND_S)
+            done = FakeRemote(self, "").run(command, timeout_s=600.0)
             if layout.SHIPPED in command and self._box is not None:
                 self._box.files.pop(layout.INBOX_BUNDLE, None)  # what was unpacked takes memory, and no more
         return done.exit_code, done.stdout, done.stderr
@@ -229,7 +231,13 @@ def _do(box: PlayedBox, channel: paramiko.Channel, words: Sequence[str]) -> int:
     if tuple(words[: -len(own)]) == script("store"):
         return _store(box, channel, *own)
     if tuple(words) == script("fetch"):
-        _fetch(box, channel)
+        asked = b""
+        while chunk := channel.recv(1 << 16):
+            asked += chunk
+            while asked.count(b"\0") >= 3:
+                path, offset, limit, asked = asked.split(b"\0", 3)
+                part = box.part(path.decode(), int(offset), int(limit))
+                channel.sendall(f"{len(part)}\n".encode() + part)
     return 0
 
 
@@ -243,23 +251,6 @@ def _store(box: PlayedBox, channel: paramiko.Channel, path: str, size: str, sha2
         return 4
     box.store(path, bytes(content))
     return 0
-
-
-def _fetch(box: PlayedBox, channel: paramiko.Channel) -> None:
-    asked = b""
-    while chunk := channel.recv(1 << 16):
-        asked += chunk
-        while asked.count(b"\0") >= 3:
-            path, offset, limit, asked = asked.split(b"\0", 3)
-            part = box.part(path.decode(), int(offset), int(limit))
-            channel.sendall(f"{len(part)}\n".encode() + part)
-
-
-def _new_key() -> paramiko.PKey:
-    private = Ed25519PrivateKey.generate().private_bytes(
-        serialization.Encoding.PEM, serialization.PrivateFormat.OpenSSH, serialization.NoEncryption()
-    )
-    return paramiko.Ed25519Key(file_obj=io.StringIO(private.decode()))
 
 
 def _fingerprint(key: paramiko.PKey) -> str:

@@ -23,8 +23,6 @@ _SFTP_SERVERS = (
     "/usr/libexec/openssh/sftp-server",
     "/usr/lib/ssh/sftp-server",
 )
-_END_S = 20.0
-_COMMAND_S = 10
 _STRANGER = 12345
 """A user's number that nobody here has."""
 _FOLDERS = ("root/.ssh", "etc/ssh", "workspace", "bin")
@@ -105,11 +103,9 @@ class ProcessBox:
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
-            pass_fds=[self._listener.fileno()] if program.ssh else [],
+            pass_fds=[self._listener.fileno()],
             start_new_session=True,
         )
-        if not program.ssh:
-            self._close_listener()
 
     def authorize(self, keys: Sequence[str]) -> None:
         part = self.root / "root/.ssh/authorized_keys.part"
@@ -117,7 +113,12 @@ class ProcessBox:
         part.write_text("".join(f"{key.strip()}\n" for key in keys))
         part.chmod(0o600)
         if self._keys_flaw:
-            _spoil(part, self._keys_flaw)
+            if self._keys_flaw == "owner" and os.geteuid() == 0:
+                os.chown(part, _STRANGER, _STRANGER)
+                os.chown(part.parent, _STRANGER, _STRANGER)
+            else:
+                part.chmod(0o666)
+                part.parent.chmod(0o777)
         part.replace(part.with_name("authorized_keys"))
 
     def port(self, name: str) -> int | None:
@@ -161,7 +162,7 @@ class ProcessBox:
     def _wait(self) -> None:
         if self._process:
             self.end()
-            self._process.wait(timeout=_END_S)
+            self._process.wait(timeout=20.0)
 
     def _environment(self, program: Program) -> dict[str, str]:
         """The container's, without PATH."""
@@ -169,16 +170,12 @@ class ProcessBox:
         return {"HOME": str(root), "DATA_DIRECTORY": str(self.root / "workspace"), **program.env}
 
     def _plan(self, program: Program, sshd_fd: int) -> dict[str, object]:
-        command = list(program.entrypoint)
-        if not command and program.onstart:
-            command = self._onstart(program)
         return {
             "log": str(self._log),
             "root": str(self.root),
             "cwd": str(self.root / "root"),
-            "command": command,
-            "ends_with_command": bool(program.entrypoint),
-            "ssh_server": self._ssh_server(sshd_fd) if program.ssh else [],
+            "command": self._onstart(program) if program.onstart else [],
+            "ssh_server": self._ssh_server(sshd_fd),
             "safe_folder": ssh_servers.SAFE_FOLDER,
             "strict": list(ssh_servers.STRICT) if ssh_servers.sshd() else [],
             "serves_one": ssh_servers.sshd() is not None,
@@ -188,7 +185,9 @@ class ProcessBox:
     def _ssh_server(self, sshd_fd: int) -> list[str]:
         sshd = ssh_servers.sshd()
         if sshd:
-            _allow_privilege_separation()
+            if os.geteuid() == 0:
+                with _privilege_separation:
+                    Path("/run/sshd").mkdir(mode=0o755, exist_ok=True)
             return [sshd, "-i", "-e", "-f", str(self.root / "etc/ssh/sshd_config")]
         return ssh_servers.stand_in(
             f"--listening-fd={sshd_fd}",
@@ -243,21 +242,4 @@ class ProcessBox:
             self._listener = None
 
 
-def _spoil(keys: Path, flaw: str) -> None:
-    """Without root's rights no file is given away: others may write it instead."""
-    if flaw == "owner" and os.geteuid() == 0:
-        os.chown(keys, _STRANGER, _STRANGER)
-        os.chown(keys.parent, _STRANGER, _STRANGER)
-    else:
-        keys.chmod(0o666)
-        keys.parent.chmod(0o777)
-
-
 _privilege_separation = threading.Lock()
-
-
-def _allow_privilege_separation() -> None:
-    """OpenSSH insists on an empty folder of its own when started by root."""
-    if os.geteuid() == 0:
-        with _privilege_separation:
-            Path("/run/sshd").mkdir(mode=0o755, exist_ok=True)

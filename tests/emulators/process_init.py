@@ -25,8 +25,8 @@ _GRACE_S = 0.15
 """A box that asks for its own end still gets the answer."""
 
 
-def main() -> int:
-    """Exit code of an args container's program; 0 when it was stopped."""
+def main() -> None:
+    """Run until it is told to stop."""
     with open(sys.argv[1], encoding="utf-8") as file:  # noqa: PTH123 (pathlib costs a tenth of the start)
         plan = json.load(file)
     libc = ctypes.CDLL(None)
@@ -38,17 +38,13 @@ def main() -> int:
     os.set_blocking(wake_writer, False)
     signal.set_wakeup_fd(wake_writer)
     log = os.open(plan["log"], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-    program = _start(plan["command"], log, plan["cwd"])
-    listener = _listener(plan, log)
-    code = _serve(plan, program, listener, wake, log)
+    _start(plan["command"], log, plan["cwd"])
+    _serve(plan, _listener(plan, log), wake, log)
     _kill_everything()
-    return code
 
 
 def _listener(plan: Mapping[str, Any], log: int) -> socket.socket | None:
     """Whose connections get a server each; none where one server takes them all."""
-    if not plan["ssh_server"]:
-        return None
     listener = socket.socket(fileno=plan["sshd_fd"])
     if plan["serves_one"]:
         return listener
@@ -80,13 +76,7 @@ def _seclude(libc: ctypes.CDLL, root: str, safe_folder: str) -> bool:
     return home == 0
 
 
-def _serve(
-    plan: Mapping[str, Any],
-    program: subprocess.Popen[bytes] | None,
-    listener: socket.socket | None,
-    wake: int,
-    log: int,
-) -> int:
+def _serve(plan: Mapping[str, Any], listener: socket.socket | None, wake: int, log: int) -> None:
     sources = [sys.stdin.fileno(), wake, *([listener] if listener else [])]
     while True:
         ready = select.select(sources, [], [])[0]
@@ -94,24 +84,21 @@ def _serve(
             _serve_ssh(plan["ssh_server"], listener, log)
         if wake in ready:
             os.read(wake, 4096)
-            code = _reap(program)
-            if code is not None and plan["ends_with_command"]:
-                return code
+            _reap()
         if sys.stdin.fileno() in ready:
             time.sleep(_GRACE_S)
-            return 0
+            return
 
 
-def _start(command: list[str], log: int, cwd: str) -> subprocess.Popen[bytes] | None:
+def _start(command: list[str], log: int, cwd: str) -> None:
     if not command:
-        return None
+        return
     try:
-        return subprocess.Popen(
+        subprocess.Popen(
             command, cwd=cwd, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
         )
     except OSError as error:
         os.write(log, f"{error}\n".encode())
-        return None
 
 
 def _serve_ssh(sshd: Sequence[str], listener: socket.socket, log: int) -> None:
@@ -127,18 +114,11 @@ def _serve_ssh(sshd: Sequence[str], listener: socket.socket, log: int) -> None:
             )
 
 
-def _reap(program: subprocess.Popen[bytes] | None) -> int | None:
-    """Buries the dead; the program's exit code if it is among them."""
-    code = None
-    while True:
-        try:
-            pid, status = os.waitpid(-1, os.WNOHANG)
-        except ChildProcessError:
-            return code
-        if pid == 0:
-            return code
-        if program and pid == program.pid:
-            program.returncode = code = os.waitstatus_to_exitcode(status)
+def _reap() -> None:
+    """Buries the dead."""
+    with contextlib.suppress(ChildProcessError):
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
 
 
 def _kill_everything() -> None:
@@ -148,7 +128,7 @@ def _kill_everything() -> None:
             for pid in victims:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, sign)
-        _reap(None)
+        _reap()
         time.sleep(0.005)
 
 
@@ -168,4 +148,4 @@ def _descendants() -> list[int]:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -17,7 +17,6 @@ _COMPARE: Mapping[str, Callable[[Any, Any], bool]] = {
     "lte": operator.le,
 }
 _MEMBERSHIP: Mapping[str, Callable[[bool], bool]] = {"in": bool, "notin": operator.not_, "nin": operator.not_}
-_TRUE = ("true", "1")
 
 
 def matches(row: Row, filters: Mapping[str, Any]) -> bool:
@@ -64,7 +63,7 @@ def _coerced(wanted: Any, value: Any) -> Any:
     if wanted is None or value is None:
         return wanted
     if isinstance(value, bool):
-        return wanted.lower() in _TRUE if isinstance(wanted, str) else bool(wanted)
+        return wanted.lower() in ("true", "1") if isinstance(wanted, str) else bool(wanted)
     if isinstance(value, int | float):
         try:
             return float(wanted)

@@ -21,16 +21,9 @@ class Rental:
     onstart: str = ""
     env: Mapping[str, str]
     """Docker flags among it, such as `-p 8000:8000`."""
-    args: tuple[str, ...] = ()
     runtype: str = "ssh_proxy"
     bid_usd: float | None = None
     cancel_unavail: bool = False
-    stopped: bool = False
-
-    @property
-    def ssh(self) -> bool:
-        """Whether Vast puts its own init and sshd into the container."""
-        return self.runtype != "args"
 
     @property
     def direct(self) -> bool:
@@ -64,35 +57,19 @@ def read_rental(body: Mapping[str, Any]) -> Rental:
         label=body.get("label"),
         onstart=body.get("onstart") or "",
         env={str(name): str(value) for name, value in env.items()} if isinstance(env, Mapping) else {},
-        args=_args(body),
-        runtype=body.get("runtype") or ("args" if body.get("args") else "ssh_proxy"),
+        runtype=body.get("runtype") or "ssh_proxy",
         bid_usd=None if body.get("price") is None else _number(body, "price", 0.0),
-        cancel_unavail=_cancels(body),
-        stopped=body.get("target_state") == "stopped",
+        cancel_unavail=bool(body.get("cancel_unavail", True)),
     )
-    _check(rental, body)
+    _check(rental)
     return rental
 
 
-def _cancels(body: Mapping[str, Any]) -> bool:
-    """Unless told, on-demand instances that are to run are not created when the GPU is taken."""
-    default = body.get("price") is None and body.get("target_state", "running") == "running"
-    return bool(body.get("cancel_unavail", default))
-
-
-def _args(body: Mapping[str, Any]) -> tuple[str, ...]:
-    args = body.get("args") or str(body.get("args_str") or "").split()
-    if not isinstance(args, list):
-        raise _invalid("args must be a list")
-    return tuple(map(str, args))
-
-
-def _check(rental: Rental, body: Mapping[str, Any]) -> None:
-    command = len(rental.onstart) + sum(map(len, rental.args)) + len(str(body.get("args_str") or ""))
+def _check(rental: Rental) -> None:
     faults = (
         (not rental.image, "image is required"),
         (len(rental.image) > 1024, "image is longer than 1024"),
-        (command > MAX_COMMAND, f"args, args_str and onstart together are longer than {MAX_COMMAND}"),
+        (len(rental.onstart) > MAX_COMMAND, f"onstart is longer than {MAX_COMMAND}"),
         (len(rental.label or "") > 256, "label is longer than 256"),
         (any(len(name) > 256 for name in rental.env), "an env name is longer than 256"),
         (sum(len(k) + len(v) for k, v in rental.env.items()) > MAX_ENV, f"env is longer than {MAX_ENV}"),

@@ -1,11 +1,8 @@
 """Endpoints of scheduled requests."""
 
-from typing import Any
-
 from tests.emulators.answers import ApiError, Reply, refusal, reply
 from tests.emulators.behaviour import refused, worded
 from tests.emulators.call import Call, Route
-from tests.emulators.schedules import Job
 from tests.emulators.world import World
 
 _NEEDED = ("start_time", "end_time", "api_endpoint", "request_method", "instance_id")
@@ -14,7 +11,9 @@ _NEEDED = ("start_time", "end_time", "api_endpoint", "request_method", "instance
 def list_jobs(world: World, call: Call) -> Reply:
     """All of them."""
     _admit(world)
-    return reply([_row(job) for job in world.schedules.jobs.values()])
+    return reply(
+        [{"id": job.id, **job.row, "created_at": job.changed_at} for job in world.schedules.jobs.values()]
+    )
 
 
 def add_job(world: World, call: Call) -> Reply:
@@ -52,10 +51,6 @@ def _admit(world: World) -> None:
     if world.faults.take("schedule_denied"):
         msg = "This key lacks the api.commands.schedule_job route access"
         raise ApiError(reply({"success": False, "error": "unauthorized", "msg": msg}, status=401))
-
-
-def _row(job: Job) -> dict[str, Any]:
-    return {"id": job.id, **job.row, "created_at": job.changed_at}
 
 
 ROUTES = (

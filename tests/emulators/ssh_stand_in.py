@@ -175,13 +175,9 @@ def _serve(channel: paramiko.Channel, process: subprocess.Popen[bytes]) -> None:
 def _feed(channel: paramiko.Channel, pipe: IO[bytes]) -> None:
     with contextlib.suppress(OSError), pipe:
         while chunk := channel.recv(_CHUNK):
-            _write_all(pipe, chunk)
-
-
-def _write_all(pipe: IO[bytes], chunk: bytes) -> None:
-    rest = memoryview(chunk)
-    while rest:
-        rest = rest[os.write(pipe.fileno(), rest) :]
+            rest = memoryview(chunk)
+            while rest:
+                rest = rest[os.write(pipe.fileno(), rest) :]
 
 
 def _pump(pipe: IO[bytes], channel: paramiko.Channel, send: Callable[[bytes], object]) -> None:

@@ -121,7 +121,8 @@ class Sshd:
         os.waitpid(self._process.pid, os.WUNTRACED)
         below = _below(self._process.pid)
         for pid in below:
-            _kill(pid)
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
         eventually(lambda: all(has_ended(pid) for pid in below), what="the end of the server's processes")
         self._process.kill()
         self._process.wait()
@@ -181,8 +182,3 @@ def _name(pid: int) -> str:
         return Path(f"/proc/{pid}/comm").read_text().strip()
     except OSError:
         return ""
-
-
-def _kill(pid: int) -> None:
-    with contextlib.suppress(ProcessLookupError):
-        os.kill(pid, signal.SIGKILL)

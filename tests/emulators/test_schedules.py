@@ -8,7 +8,6 @@ from tests.emulators.instance import Pace
 from tests.emulators.machines import Machine
 from tests.emulators.vast import VastEmulator
 
-PATH = "/api/v0/commands/schedule_job/"
 HOUR_S = 3600.0
 
 
@@ -32,7 +31,7 @@ def schedule(vast: VastEmulator, instance_id: int, minutes: float) -> tuple[int,
         "frequency": "HOURLY",
         "instance_id": instance_id,
     }
-    return ask(vast, "POST", PATH, body)
+    return ask(vast, "POST", "/api/v0/commands/schedule_job/", body)
 
 
 @pytest.mark.parametrize(

@@ -105,9 +105,7 @@ def test_many_commands_run_at_once_on_one_line(line: paramiko.Transport) -> None
     assert [channel.makefile().read() for channel in channels] == [b"%d\n" % number for number in range(8)]
 
 
-def test_a_command_knows_its_home_its_user_and_where_it_was_asked_from(
-    server: Sshd, line: paramiko.Transport
-) -> None:
+def test_a_command_knows_its_home_its_user_and_its_client(server: Sshd, line: paramiko.Transport) -> None:
     home, user, client = output_of(line, "echo $HOME $USER ${SSH_CLIENT%% *}").split()
     assert (home, user, client) == (str(server.home), server.user, "127.0.0.1")
 
@@ -126,9 +124,7 @@ def test_a_command_whose_line_is_cut_reads_the_end_of_its_input_and_goes_on(
     assert eventually((tmp_path / "over").exists)
 
 
-def test_what_a_command_leaves_behind_outlives_the_server(
-    server: Sshd, line: paramiko.Transport, tmp_path: Path
-) -> None:
+def test_leftovers_outlive_the_server(server: Sshd, line: paramiko.Transport, tmp_path: Path) -> None:
     left = f"until [ -e {tmp_path}/go ]; do sleep 0.05; done; touch {tmp_path}/done"
     assert output_of(line, f"setsid sh -c '{left}' >/dev/null 2>&1 </dev/null & echo left") == "left\n"
     server.stop()

@@ -56,26 +56,13 @@ def test_the_list_comes_in_pages_of_25() -> None:
         for offer in offers(vast, num_gpus={"eq": 1})[:27]:
             ask(vast, "PUT", f"/api/v0/asks/{offer['id']}/", {"image": IMAGE, "disk": 8, "label": "x"})
         first = page(vast, limit=100)[1]
-        assert (len(first["instances"]), first["instances_found"], first["label_counts"]) == (
-            25,
-            27,
-            {"x": 27},
-        )
+        assert (len(first["instances"]), first["instances_found"]) == (25, 27)
         second = page(vast, limit=100, after_token=first["next_token"])[1]
         assert (len(second["instances"]), second["next_token"]) == (2, None)
         assert len(page(vast, limit=0)[1]["instances"]) == 25
         assert len(page(vast)[1]["instances"]) == 25
         status, content = page(vast, after_token="nonsense")
         assert (status, content["error"]) == (400, "invalid_token")
-
-
-def test_the_list_filters_stored_columns_only(still: VastEmulator) -> None:
-    instance_id = rent(still, label="mine")[1]["new_contract"]
-    found = page(still, select_filters={"label": {"eq": "mine"}}, select_cols=["id", "nonsense"])[1]
-    assert found["instances"] == [{"id": instance_id, "nonsense": None}]
-    assert page(still, select_filters={"label": {"eq": "other"}})[1]["instances_found"] == 0
-    status, content = page(still, select_filters={"dph_total": {"gt": 0}})
-    assert (status, content["error"]) == (400, "invalid_request")
 
 
 def test_json_has_no_charset(vast: VastEmulator) -> None:
@@ -200,9 +187,6 @@ def live_through(vast: VastEmulator, **body: object) -> None:
         {**job, "start_time": vast.clock.now() + 9000, "end_time": vast.clock.now() + 9999},
     )
     ask(vast, "DELETE", f"{SCHEDULES}31/", {})
-    for state in ("stopped", "running"):
-        ask(vast, "PUT", path, {"state": state})
-        vast.advance(1)
     ask(vast, "DELETE", path, {})
 
 
@@ -220,10 +204,3 @@ def test_it_listens_on_loopback_only(vast: VastEmulator) -> None:
     port = int(vast.url.rpartition(":")[2])
     with socket.create_server(("127.0.0.2", port)):
         assert ask(vast, "GET", "/api/v0/users/current")[0] == 200
-
-
-def test_keys_of_the_account_reach_new_instances_only(still: VastEmulator) -> None:
-    early = rent(still)[1]["new_contract"]
-    added = still.account.add_ssh_key("ssh-ed25519 AAAA me", still.clock.now())
-    late = rent(still)[1]["new_contract"]
-    assert [list(still.instances.get(one).ssh_keys) for one in (early, late)] == [[], [added.id]]

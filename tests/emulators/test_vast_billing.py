@@ -10,7 +10,7 @@ import pytest
 from tests.emulators.asking import ask, rent, row
 from tests.emulators.clock import Clock
 from tests.emulators.machines import Machine
-from tests.emulators.test_vast_life import put, rented
+from tests.emulators.test_vast_life import rented
 from tests.emulators.vast import VastEmulator
 from tests.waiting import LONGEST_S, eventually
 
@@ -28,7 +28,7 @@ def test_the_gpu_is_billed_by_the_second_while_it_runs_and_the_disk_always(still
     instance_id = rented(still, disk=100)
     meter = still.billing.meters[instance_id]
     still.advance(HOUR_S)
-    put(still, instance_id, state="stopped")
+    still.faults.add("container_exits")
     still.advance(0.5)
     gpus, seconds = row(still, instance_id)["num_gpus"], meter.gpu_seconds
     assert seconds == pytest.approx(HOUR_S, abs=1)

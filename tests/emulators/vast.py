@@ -229,7 +229,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
     try:
         emulator = VastEmulator(
-            [_honest(one) for one in synthetic_machines(options.machines, seed=options.seed)],
+            [
+                replace(one, cpu_ram_mb=min(one.cpu_ram_mb, here_mb()))
+                for one in synthetic_machines(options.machines, seed=options.seed)
+            ],
             port=options.port,
             seed=options.seed,
             clock=Clock(options.speed),
@@ -251,11 +254,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print("export", *pairs, flush=True)
         stop.wait()
     return 0
-
-
-def _honest(machine: Machine) -> Machine:
-    """With no more memory than its boxes will have."""
-    return replace(machine, cpu_ram_mb=min(machine.cpu_ram_mb, here_mb()))
 
 
 def _parser() -> argparse.ArgumentParser:

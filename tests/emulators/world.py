@@ -76,7 +76,7 @@ class World:
         tail_s = recorded_tails(settings.seed) if settings.tails else lambda: 0.0
         self.billing = Billing(self.account, clock, lag_s=settings.pace.charges_s, tail_s=tail_s)
         self.overlays = Overlays(settings.subnet)
-        self.containers = Containers(self.account, self.faults, self.behaviour, folder, url, make_box)
+        self.containers = Containers(self.faults, self.behaviour, folder, url, make_box)
         self.instances = Fleet(
             clock=clock,
             market=self.market,

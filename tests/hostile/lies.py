@@ -56,6 +56,7 @@ _READING = {
     "file_systems": [{"path": STEERING, "size": 10**15, "free": 10**15, "full_at": 1e11}],
     "memory": STEERING,
     "gpu_faults": [STEERING],
+    "driver_cuda": STEERING,
     "reachable": [MARKUP],
     "unreachable": [STEERING],
     "processes": [{"pid": 2**32, "parent": 0, "name": STEERING}],
@@ -199,6 +200,9 @@ LIES: Mapping[str, Lie] = {
     "outcome with last lines that are a list": outcome(
         **_FAILED, first_failure=RANKS[0] | {"exit_code": 2, "last_lines": ["x"]}
     ),
+    "outcome with packages that steer": outcome(packages={STEERING: STEERING, "torch": MARKUP}),
+    "outcome with packages without end": outcome(packages={f"p{n}": "1" for n in range(6000)}),
+    "outcome with packages that are a list": outcome(packages=["torch"]),
     "outcome with scores that are text": outcome(scores={"nrmse": "low"}),
     "outcome with scores that steer": outcome(scores={STEERING: 1.0}),
     "outcome with a start at no time": outcome(

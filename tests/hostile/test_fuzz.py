@@ -48,10 +48,9 @@ from vastrun.launcher.providers.vast.instance_row import InstanceRow
 from vastrun.launcher.providers.vast.rows import OfferRow
 from vastrun.launcher.ui.render.loglines import lines_of, parse_line, shown
 
-READERS = 8
 FUZZ = int(os.environ.get("FUZZ", "0"))
 """How many examples the readers share; of runs a hundredth. Else fewer, and always the same."""
-EXAMPLES, RUNS = (FUZZ // READERS + 1, FUZZ // 100) if FUZZ else (300, 300)
+EXAMPLES, RUNS = (FUZZ // 8 + 1, FUZZ // 100) if FUZZ else (300, 300)
 _COMMON = {
     "deadline": None,
     "database": None,

@@ -88,9 +88,7 @@ def _later_rows() -> Iterator[ParameterSet]:
 
 
 @pytest.mark.parametrize(("name", "later"), list(_later_rows()))
-def test_a_lie_told_to_nobody_comes_to_a_good_end_later(
-    name: str, later: tuple[str, ...], tmp_path: Path
-) -> None:
+def test_an_unread_lie_comes_to_a_good_end_later(name: str, later: tuple[str, ...], tmp_path: Path) -> None:
     terminal = lying_terminal(tmp_path, LIES[name], "train")
     assert_no_crash(terminal.launch("--detach"))
     terminal.clock.sleep(60)

@@ -14,7 +14,6 @@ from vastrun.launcher.decisions.policy import INVALID_STATUS_S, LATE_GRACE_S, LI
 
 LIFE_S = 600.0
 """What the job allows: half a minute here."""
-FACTOR = 20.0
 ASKED_AFTER_S = 40.0
 """After the training began: the deceit is at work by then."""
 
@@ -48,7 +47,7 @@ def deceived(deceit: Deceit, asked: UserRequest, folder: Path) -> tuple[Run, flo
         f"subprocess.run(['bash', '-c', {deceit.script!r}], cwd='..', check=True); "
         f"time.sleep({1e4 if deceit.holds else 3}); {PRINTS}"
     )
-    with FastLauncher(folder, factor=FACTOR) as launcher:
+    with FastLauncher(folder, factor=20.0) as launcher:
         launcher.ask(asked, cue="50-train", after_s=ASKED_AFTER_S)
         spec = job(program, hours=LIFE_S / 3600)
         (run,) = launcher.launch(replace(spec, retry={}))

@@ -54,9 +54,7 @@ def share_of_floor(scores: dict[str, float]) -> float:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("box", [60], indirect=True)
-def test_sixty_steps_have_begun_to_learn_and_their_checkpoint_scores_the_same_to_the_last_bit(
-    box: Box,
-) -> None:
+def test_sixty_steps_begin_to_learn_and_their_checkpoint_scores_the_same_to_the_last_bit(box: Box) -> None:
     trained = scores(box)
     assert trained["advection"]["rollout_nrmse"] < 0.95
     assert trained["darcy"]["rollout_nrmse"] < 0.35

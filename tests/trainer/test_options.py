@@ -122,7 +122,6 @@ def _processes_made() -> int:
     return int(re.split("[-:]", multiprocessing.Process().name)[-1])
 
 
-DISK: Options = {"data.keep": "disk"}
 BUILT: tuple[tuple[str, Any, Options, Callable[[Session], Any]], ...] = (
     ("strategy", "fsdp2", {}, lambda session: session.plan.strategy),
     ("fsdp2.reshard_after_forward", False, {"strategy": "fsdp2"}, whole_after_use),
@@ -132,7 +131,7 @@ BUILT: tuple[tuple[str, Any, Options, Callable[[Session], Any]], ...] = (
     ("threads", 2, {}, lambda _: torch.get_num_threads()),
     ("data.keep", "host", {}, lambda session: type(session.loader).__name__),
     ("loader.prefetch", 4, {"data.keep": "host"}, read_ahead),
-    ("loader.workers", 1, DISK, workers_of),
+    ("loader.workers", 1, {"data.keep": "disk"}, workers_of),
 )
 """Key, another value, what stands beside it, and what of a rank is another then."""
 

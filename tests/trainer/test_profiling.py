@@ -34,9 +34,7 @@ def trained(tmp_path: Path, start_ranks: Start) -> Callable[..., Box]:
     return train
 
 
-def test_a_profile_has_the_requested_steps_with_their_parts_and_changes_no_loss(
-    trained: Callable[..., Box],
-) -> None:
+def test_a_profile_has_the_requested_steps_with_parts_and_keeps_losses(trained: Callable[..., Box]) -> None:
     usual, profiled = trained("usual"), trained("profiled", profile={"step": 5, "steps": 3})
     events = json.loads(gzip.decompress((profiled.path / trace_path(5)).read_bytes()))["traceEvents"]
     marked = [event["name"] for event in events if event.get("cat") == "user_annotation"]

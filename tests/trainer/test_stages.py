@@ -82,9 +82,7 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory, start_ranks: Start) ->
     return box
 
 
-def test_the_stages_of_one_run_are_those_of_three_runs(
-    undisturbed: Box, tmp_path: Path, start_ranks: Start
-) -> None:
+def test_one_runs_stages_equal_three_runs(undisturbed: Box, tmp_path: Path, start_ranks: Start) -> None:
     former = None
     for stage, end in zip(STAGES, ENDS, strict=True):
         own = {"optim": {"lr": 0.001}} if stage == "refine" else {}
@@ -119,9 +117,7 @@ def test_what_the_stages_leave_counts_on(undisturbed: Box) -> None:
     assert "distill  step 44/44  loss" in undisturbed.log(0)
 
 
-def test_ranks_killed_in_each_stage_end_with_the_same_bits(
-    box: Box, undisturbed: Box, start_ranks: Start
-) -> None:
+def test_a_kill_in_each_stage_leaves_the_same_bits(box: Box, undisturbed: Box, start_ranks: Start) -> None:
     (box.path / layout.CODE).mkdir(parents=True)
     (box.path / layout.CODE / "deadly.py").write_text(KILLS_IN_EACH_STAGE)
     box.describe(**{**THREE, "data": {**DATA, "task": "deadly:make"}})

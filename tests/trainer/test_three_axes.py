@@ -89,9 +89,7 @@ def test_shards_learn_what_copies_learn_to_the_last_digit(finished: dict[str, Bo
     assert losses[20] < 0.98 * losses[1]
 
 
-def test_flows_are_scored_in_space_by_wavenumber_at_the_edges_and_by_what_they_conserve(
-    finished: dict[str, Box],
-) -> None:
+def test_flows_are_scored_in_space_by_wavenumber_edges_and_conservation(finished: dict[str, Box]) -> None:
     scores, sharded = (finished[name].json(layout.FINAL)["scores"] for name in ("ddp", "fsdp2"))
     assert scores == pytest.approx(sharded, rel=1e-4)
     assert scores["rollout_diverged"] == 0

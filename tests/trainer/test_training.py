@@ -98,9 +98,7 @@ def test_offline_wandb_keeps_its_files_in_the_box_and_says_finished(finished: Bo
 
 
 @pytest.mark.slow
-def test_one_rank_and_two_ranks_learn_along_the_same_curve(
-    box: Box, finished: Box, start_ranks: Start
-) -> None:
+def test_one_rank_and_two_ranks_have_the_same_curve(box: Box, finished: Box, start_ranks: Start) -> None:
     make_data(box)
     assert start_ranks(box, 1).wait() == [0], box.log(0)
     one, two = box.losses(), finished.losses()
@@ -177,9 +175,7 @@ def test_missing_data_end_the_rank_with_the_file_that_is_missing(box: Box, start
     )
 
 
-def test_a_loss_that_is_no_number_ends_the_training_and_says_at_which_step(
-    box: Box, start_ranks: Start
-) -> None:
+def test_a_loss_that_is_no_number_ends_the_training_and_names_the_step(box: Box, start_ranks: Start) -> None:
     box.describe(optim={"lr": 1e30, "clip": 1e30, "warmup": 0.0})
     make_data(box)
     assert start_ranks(box, 1).wait() == [1]

@@ -36,9 +36,7 @@ def test_what_rank_0_measured_becomes_lines_of_metrics(box: Path) -> None:
     assert second == '{"step": 3, "loss": NaN}'
 
 
-def test_another_rank_beats_and_its_measurements_are_not_even_read(
-    box: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_another_rank_beats_and_reads_no_measurement(box: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RANK", "3")
     beat(2, loss="not read")  # type: ignore[arg-type]
     assert read_beat(box / layout.HEARTBEATS / "rank-3") is not None

@@ -18,7 +18,6 @@ pytest.importorskip("paramiko")
 from vastrun.launcher.api import public
 from vastrun.launcher.core import errors
 
-PACKAGE = Path(vastrun.__file__).parent
 SCRIPT = '''\
 """A user's script."""
 
@@ -55,7 +54,7 @@ vastrun.lunch("job.yaml")
 def box(tmp_path: Path) -> Path:
     """The package as a box has it: its modules and nothing else."""
     (tmp_path / "lib" / "vastrun").mkdir(parents=True)
-    for path in PACKAGE.glob("*.py"):
+    for path in Path(vastrun.__file__).parent.glob("*.py"):
         shutil.copy(path, tmp_path / "lib" / "vastrun")
     return tmp_path / "lib"
 

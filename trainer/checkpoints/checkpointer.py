@@ -11,6 +11,7 @@ import shutil
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, Literal
@@ -25,7 +26,7 @@ from vastrun.contract.checkpoint_folder import CheckpointFolder, checksum_file
 from vastrun.contract.errors import ConfigError, SaveError
 from vastrun.contract.outcome import FileChecksum
 from vastrun.trainer.checkpoints.contents import TrainerState
-from vastrun.trainer.checkpoints.disk import Disk, as_shared, find_disk
+from vastrun.trainer.checkpoints.disk import Disk, find_disk
 from vastrun.trainer.checkpoints.reader import FoundCheckpoint, load_tensors, newest_intact
 from vastrun.trainer.checkpoints.writer import SHARDS_ONLY, CheckpointWriter, Planner, Staging, share_of
 from vastrun.trainer.distributed.group import Ranks
@@ -81,7 +82,17 @@ class Checkpointer:
     def load(self, found: FoundCheckpoint, tensors: Mapping[str, Tensor]) -> None:
         """Load a checkpoint with `load_tensors`; it is not saved again."""
         if self._copies_files:
-            self._load_copied(found.path, tensors)
+            # Each rank loads from its disk: other disks get a temporary copy.
+            copy = self._folder.path / f".{found.path.name}.fetched.part"
+            if fault := copy_to_disks(found.path, copy, self._disk, self._group):
+                text = f"{found.path.name} cannot be copied to all machines: {fault}"
+                raise ConfigError(text, reported_elsewhere=not self._first)
+            # As if all ranks shared it: each has the files on its disk.
+            shared = replace(self._disk, shared_by=tuple(range(self._disk.ranks.rank.world_size)))
+            load_tensors(found.path if self._disk.share else copy, tensors, shared)
+            self._disk.ranks.wait_for_all()
+            if self._has_files and not self._first:
+                shutil.rmtree(copy, ignore_errors=True)
         else:
             load_tensors(found.path, tensors, self._disk)
         if found.path.parent == self._folder.path:
@@ -128,17 +139,6 @@ class Checkpointer:
             return {}
         return share_of(tensors, *(self._disk.share or SHARDS_ONLY))
 
-    def _load_copied(self, checkpoint: Path, tensors: Mapping[str, Tensor]) -> None:
-        """Load with `load_tensors`, each rank from its disk: other disks get a temporary copy."""
-        copy = self._folder.path / f".{checkpoint.name}.fetched.part"
-        if fault := copy_to_disks(checkpoint, copy, self._disk, self._group):
-            text = f"{checkpoint.name} cannot be copied to all machines: {fault}"
-            raise ConfigError(text, reported_elsewhere=not self._first)
-        load_tensors(checkpoint if self._disk.share else copy, tensors, as_shared(self._disk))
-        self._disk.ranks.wait_for_all()
-        if self._has_files and not self._first:
-            shutil.rmtree(copy, ignore_errors=True)
-
     def _write(self, state: TrainerState, share: Mapping[str, Tensor], copies: Mapping[str, Tensor]) -> None:
         writer = CheckpointWriter(self._folder, state, commits=not self._copies_files)
         try:
@@ -159,17 +159,14 @@ class Checkpointer:
                 f"the checkpoint of step {state.step} is not saved: rank {rank}: {cause}"
             ) from cause
         if self._copies_files:
-            self._gather_and_commit(writer, state)
-
-    def _gather_and_commit(self, writer: CheckpointWriter, state: TrainerState) -> None:
-        """Copy the files of other machines to rank 0, which commits the checkpoint. Raises SaveError."""
-        fault = move_to_first(self._folder.part(state.step), writer.files_of, self._disk, self._group)
-        if self._first and not fault:
-            fault = writer.commit()
-        elif self._has_files:
-            self._folder.discard(state.step)
-        if fault := str(broadcast_object(fault, self._group)):
-            raise SaveError(f"the checkpoint of step {state.step} is not saved: {fault}")
+            # Rank 0 gets the files of other machines, and commits the checkpoint.
+            fault = move_to_first(self._folder.part(state.step), writer.files_of, self._disk, self._group)
+            if self._first and not fault:
+                fault = writer.commit()
+            elif self._has_files:
+                self._folder.discard(state.step)
+            if fault := str(broadcast_object(fault, self._group)):
+                raise SaveError(f"the checkpoint of step {state.step} is not saved: {fault}")
 
 
 def move_to_first(
@@ -209,7 +206,9 @@ def copy_to_disks(source: Path, target: Path, disk: Disk, group: torch_dist.Proc
             _send(source / file.path, file, first_ranks, group)
         elif rank in first_ranks:
             fault = _receive(target / file.path, file, 0, group) or fault
-    return next(filter(None, _all_gather(fault, disk, group)), "")
+    values = [""] * disk.ranks.rank.world_size
+    torch_dist.all_gather_object(values, fault, group=group)
+    return next(filter(None, values), "")
 
 
 def broadcast_object(value: Any, group: torch_dist.ProcessGroup) -> Any:
@@ -217,12 +216,6 @@ def broadcast_object(value: Any, group: torch_dist.ProcessGroup) -> Any:
     values = [value]
     torch_dist.broadcast_object_list(values, group=group, group_src=0)
     return values[0]
-
-
-def _all_gather(value: str, disk: Disk, group: torch_dist.ProcessGroup) -> list[str]:
-    values = [""] * disk.ranks.rank.world_size
-    torch_dist.all_gather_object(values, value, group=group)
-    return values
 
 
 def _send(path: Path, file: FileChecksum, to: Sequence[int], group: torch_dist.ProcessGroup) -> None:

@@ -1,6 +1,6 @@
 """Disk: find the ranks that share rank 0's disk. On several machines others may not."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from uuid import uuid4
 
@@ -43,8 +43,3 @@ def find_disk(folder: Path, ranks: Ranks) -> Disk:
         shared_by=tuple(rank for rank, first in enumerate(firsts) if first == 0),
         first_ranks=tuple(sorted({first for first in firsts if first != 0})),
     )
-
-
-def as_shared(disk: Disk) -> Disk:
-    """Return the disk as if all ranks shared it: each has the files on its disk."""
-    return replace(disk, shared_by=tuple(range(disk.ranks.rank.world_size)))

@@ -49,7 +49,14 @@ class ExportSummary:
 
 def main(arguments: Sequence[str]) -> int:
     """Export a checkpoint. Returns the exit status: 0, 1 for a failure, 2 for wrong arguments."""
-    options = _parser().parse_args(arguments)
+    parser = argparse.ArgumentParser(prog="python -m vastrun.trainer.checkpoints.export", description=__doc__)
+    parser.add_argument("checkpoints", type=Path, help="the folder of the checkpoints")
+    parser.add_argument("file", type=_file, help="the output file: .pt or .safetensors")
+    parser.add_argument(
+        "--checkpoint", type=parse_checkpoint_name, default="latest", help="latest, best, or a step"
+    )
+    parser.add_argument("--all", action="store_true", help="the optimiser's state, too")
+    options = parser.parse_args(arguments)
     try:
         exported = export(options.checkpoints, options.file, options.checkpoint, everything=options.all)
     except _READ_ERRORS as error:
@@ -70,7 +77,15 @@ def export(
     checkpoint = _resolve(checkpoints, selected)
     state, saved = state_of(checkpoint), _tensors_of(checkpoint, everything=everything)
     tensors = saved if everything else _weights(saved)
-    _write(file, tensors, state)
+    handle, part = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name}.")
+    os.close(handle)
+    try:
+        _WRITERS[file.suffix](Path(part), tensors, state)
+        Path(part).chmod(0o644)
+        Path(part).replace(file)
+    finally:
+        with suppress(FileNotFoundError):
+            Path(part).unlink()
     return ExportSummary(
         checkpoint=checkpoint.name,
         step=state.step,
@@ -83,24 +98,20 @@ def export(
 def _resolve(checkpoints: Path, selected: str) -> Path:
     """Return the verified checkpoint of a name: latest, best or a step."""
     if selected == "latest":
-        return _newest_intact(checkpoints)
+        faults = []
+        for checkpoint in newest_first(checkpoints):
+            try:
+                verify(checkpoint)
+                return checkpoint
+            except DamagedError as error:
+                faults.append(str(error))
+        raise DamagedError("; ".join(faults) or f"there is no checkpoint in {checkpoints}")
     best = CheckpointFolder(path=checkpoints, keep=0, keep_best=True).best() if selected == "best" else None
     if selected == "best" and best is None:
         raise DamagedError(f"{checkpoints} has no best checkpoint: the job sets keep_best")
     chosen = checkpoints / (best.path if best else name_of(int(selected)))
     verify(chosen)
     return chosen
-
-
-def _newest_intact(checkpoints: Path) -> Path:
-    faults = []
-    for checkpoint in newest_first(checkpoints):
-        try:
-            verify(checkpoint)
-            return checkpoint
-        except DamagedError as error:
-            faults.append(str(error))
-    raise DamagedError("; ".join(faults) or f"there is no checkpoint in {checkpoints}")
 
 
 def _tensors_of(checkpoint: Path, *, everything: bool) -> dict[str, Tensor]:
@@ -124,19 +135,6 @@ def _weights(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return complex_tensors(bare | averages)
 
 
-def _write(file: Path, tensors: Mapping[str, Tensor], state: TrainerState) -> None:
-    """Write the file atomically."""
-    handle, part = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name}.")
-    os.close(handle)
-    try:
-        _WRITERS[file.suffix](Path(part), tensors, state)
-        Path(part).chmod(0o644)
-        Path(part).replace(file)
-    finally:
-        with suppress(FileNotFoundError):
-            Path(part).unlink()
-
-
 def _write_safetensors(file: Path, tensors: Mapping[str, Tensor], state: TrainerState) -> None:
     from safetensors.torch import save_file  # not needed on a box
 
@@ -155,17 +153,6 @@ def _reason(error: BaseException) -> str:
     if isinstance(error, CheckpointException):
         error = next(iter(error.failures.values()))[0]
     return " ".join(f"{error}".split())[:500] or type(error).__name__
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m vastrun.trainer.checkpoints.export", description=__doc__)
-    parser.add_argument("checkpoints", type=Path, help="the folder of the checkpoints")
-    parser.add_argument("file", type=_file, help="the output file: .pt or .safetensors")
-    parser.add_argument(
-        "--checkpoint", type=parse_checkpoint_name, default="latest", help="latest, best, or a step"
-    )
-    parser.add_argument("--all", action="store_true", help="the optimiser's state, too")
-    return parser
 
 
 def _file(text: str) -> Path:

@@ -31,8 +31,6 @@ _MIN_BYTES, _BYTES_PER_BYTE = 8 << 20, 1 / 20
 _MIN_OPERATIONS, _OPERATIONS_PER_BYTE = 1_500_000, 1 / 100
 """The same limits for the operations of the pickle. A chunk of a tensor takes about 70, and each may take 100
 bytes of memory: reading metadata takes at most 200 MB, plus the size of the tensors."""
-_MAX_NUMBER = 2**53
-_MAX_DIMENSIONS = 32
 _PICKLE_ERRORS = (
     *(pickle.UnpicklingError, EOFError, ImportError, AttributeError, LookupError, TypeError, ValueError),
     *(ArithmeticError, MemoryError, RecursionError, struct.error),
@@ -199,12 +197,12 @@ def _text(value: Any) -> str:
 
 
 def _count(value: Any) -> int:
-    if type(value) is not int or not 0 <= value <= _MAX_NUMBER:
+    if type(value) is not int or not 0 <= value <= 2**53:
         raise DamagedError("its metadata contain an invalid number")
     return value
 
 
 def _to_size(value: Any) -> torch.Size:
-    if type(value) is not tuple or len(value) > _MAX_DIMENSIONS:
+    if type(value) is not tuple or len(value) > 32:
         raise DamagedError("its metadata contain an invalid size")
     return torch.Size(map(_count, value))

@@ -73,8 +73,7 @@ class CheckpointWriter(FileSystemWriter):
 
     def finish(self, metadata: Metadata, results: list[RankFiles]) -> None:
         super().finish(metadata, [written.results for written in results])
-        part = Path(self.path)
-        write_json(part / STATE, vars(self._state))
+        write_json(Path(self.path) / STATE, vars(self._state))
         self.files_of = {rank: written.files for rank, written in enumerate(results)}
         if self._commits:
             self._commit()

@@ -4,10 +4,9 @@ In a box (VASTRUN_BOX is its folder) it uses the job's data; elsewhere --folder 
 """
 
 import argparse
-import dataclasses
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from math import prod
 from pathlib import Path
 
@@ -22,29 +21,41 @@ from vastrun.trainer.job.config import config_of
 from vastrun.trainer.job.data_config import PARAMETERS, DataConfig
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class _DataRequest:
-    """Data to make or check, and their place."""
-
-    configs: Sequence[DataConfig]
-    folder: Path
-    code: Path | None
-    jobs: int | None
-    quick: bool
-
-
 def main(arguments: Sequence[str]) -> int:
     """Make or check data.
 
     Returns the exit status: 0; 1 for wrong data; 2 for a usage error.
     """
-    parser = _parser()
+    parser = argparse.ArgumentParser(prog="python -m vastrun.trainer.data", description=__doc__)
+    parser.add_argument("verb", choices=("generate", "check"))
+    parser.add_argument("--folder", type=Path, help="folder of the files")
+    parser.add_argument(
+        "--jobs", type=_parse_jobs, default=1, help="number of solver processes; auto: as many as pay off"
+    )
+    parser.add_argument("--quick", action="store_true", help="check only two samples of each split")
+    parser.add_argument(
+        "--data",
+        type=_parse_data,
+        default=DataConfig(),
+        help="train.data of a job file, as JSON; what is not given has its default",
+    )
     options = parser.parse_args(arguments)
     if options.folder is None and "VASTRUN_BOX" not in os.environ:
         parser.error("--folder is needed outside of a box")
-    request = _request(options)
+    configs: Sequence[DataConfig] = [options.data]
+    folder, code = options.folder, None
+    if folder is None:
+        box = Path(os.environ["VASTRUN_BOX"])
+        configs, folder, code = config_of(Job.read(box)).data, box / layout.DATA, box / layout.CODE
+    lines: list[str] = []
     try:
-        lines = _VERBS[options.verb](request)
+        for config in configs:
+            if options.verb == "check":
+                lines += _check_one(config, folder, code, quick=options.quick)
+                continue
+            progress = progress_lines(sys.stderr)
+            made = data.generate(config, folder, code, jobs=options.jobs, on_progress=progress)
+            lines += made or [f"{config.task}: makes no files"]
     except (DataError, OSError) as error:
         print(f"data: {error}", file=sys.stderr)
         return 1
@@ -52,22 +63,12 @@ def main(arguments: Sequence[str]) -> int:
     return 0
 
 
-def _generate(request: _DataRequest) -> Sequence[str]:
-    lines: list[str] = []
-    for config in request.configs:
-        made = data.generate(
-            config, request.folder, request.code, jobs=request.jobs, on_progress=progress_lines(sys.stderr)
-        )
-        lines += made or [f"{config.task}: makes no files"]
-    return lines
-
-
-def _check_one(request: _DataRequest, config: DataConfig) -> Sequence[str]:
+def _check_one(config: DataConfig, folder: Path, code: Path | None, *, quick: bool) -> Sequence[str]:
     if config.task in PARAMETERS:
-        return check(config, request.folder, quick=request.quick)
-    if request.quick:
+        return check(config, folder, quick=quick)
+    if quick:
         return [f"{config.task}: your code reads its data when the training starts"]
-    task = data.make_task(config, request.folder, request.code)
+    task = data.make_task(config, folder, code)
     return [f"{config.task}: {len(task.train)} trajectories to train on, {len(task.test)} to test on"]
 
 
@@ -92,44 +93,6 @@ def check(config: DataConfig, folder: Path, *, quick: bool = False) -> list[str]
             if not stride.is_everything
         ),
     ]
-
-
-_VERBS: dict[str, Callable[[_DataRequest], Sequence[str]]] = {
-    "generate": _generate,
-    "check": lambda request: [line for config in request.configs for line in _check_one(request, config)],
-}
-
-
-def _request(options: argparse.Namespace) -> _DataRequest:
-    if options.folder is not None:
-        return _DataRequest(
-            configs=[options.data], folder=options.folder, code=None, jobs=options.jobs, quick=options.quick
-        )
-    box = Path(os.environ["VASTRUN_BOX"])
-    return _DataRequest(
-        configs=config_of(Job.read(box)).data,
-        folder=box / layout.DATA,
-        code=box / layout.CODE,
-        jobs=options.jobs,
-        quick=options.quick,
-    )
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m vastrun.trainer.data", description=__doc__)
-    parser.add_argument("verb", choices=_VERBS)
-    parser.add_argument("--folder", type=Path, help="folder of the files")
-    parser.add_argument(
-        "--jobs", type=_parse_jobs, default=1, help="number of solver processes; auto: as many as pay off"
-    )
-    parser.add_argument("--quick", action="store_true", help="check only two samples of each split")
-    parser.add_argument(
-        "--data",
-        type=_parse_data,
-        default=DataConfig(),
-        help="train.data of a job file, as JSON; what is not given has its default",
-    )
-    return parser
 
 
 def _parse_data(text: str) -> DataConfig:

@@ -21,7 +21,6 @@ from vastrun.trainer.data.pdebench import Grid
 from vastrun.trainer.data.problem import Problem
 
 SIDE = 2.0
-_DIFFUSIVITY = (0.001, 0.005)
 _FEED = 0.005
 _MAX_STEP = 0.01
 
@@ -59,7 +58,7 @@ def _modes(points: int, step: float) -> tuple[Array, Array]:
     modes[0] /= math.sqrt(2)
     rate = np.square(np.pi / SIDE * number)
     laplacian = rate[:, None] + rate
-    return modes, np.stack([np.exp(-diffusivity * laplacian * step) for diffusivity in _DIFFUSIVITY])
+    return modes, np.stack([np.exp(-diffusivity * laplacian * step) for diffusivity in (0.001, 0.005)])
 
 
 def _react(w: Array, step: float) -> Array:

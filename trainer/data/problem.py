@@ -260,9 +260,19 @@ class Problem:
             chunk=self.chunk,
             axes=len(layout.shape) - (1 if layout.steady else 2),
         )
+        # Everything the values depend on: a file that differs in one of these is made again.
+        attrs: dict[str, Attribute] = {"generator": self.generator}
+        attrs |= self._named(parameters)
+        attrs |= {"seed": config.seed, "train": config.train, "test": config.test, "points": config.points}
+        if not self.layout(_grid(config)).steady:
+            attrs |= {"frames": config.frames, "dt": config.dt}
+        if self.cells_of is not None:
+            attrs["cells"] = self.cells_of(config.points, *parameters)
+        if number is not None:
+            attrs["conditions"] = number
         return FilePlan(
             path=self.path_of(folder, *parameters),
-            attrs=self._attrs(config, parameters, number),
+            attrs=attrs | dict(self.method),
             samples=config.train + config.test,
             pieces=(partial(_solved, self.solve, layout.shape, drawn, *parameters, grid) for drawn in draws),
         )
@@ -285,21 +295,6 @@ class Problem:
         steady = self.layout(_grid(config)).steady
         logs = tuple(map(log10, parameters))
         return logs if steady else (*logs, log10(config.dt))
-
-    def _attrs(
-        self, config: DataConfig, parameters: tuple[float, ...], number: int | None
-    ) -> dict[str, Attribute]:
-        # Everything the values depend on: a file that differs in one of these is made again.
-        attrs: dict[str, Attribute] = {"generator": self.generator}
-        attrs |= self._named(parameters)
-        attrs |= {"seed": config.seed, "train": config.train, "test": config.test, "points": config.points}
-        if not self.layout(_grid(config)).steady:
-            attrs |= {"frames": config.frames, "dt": config.dt}
-        if self.cells_of is not None:
-            attrs["cells"] = self.cells_of(config.points, *parameters)
-        if number is not None:
-            attrs["conditions"] = number
-        return attrs | dict(self.method)
 
 
 def _of_tests(config: DataConfig) -> DataConfig:

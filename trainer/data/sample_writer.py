@@ -27,8 +27,6 @@ from vastrun.trainer.data.layouts import Layout
 from vastrun.trainer.data.pdebench import Attribute, Fields, attributes
 
 _MIN_WORK_PER_PROCESS_S = 2.0
-_MAX_PROCESSES = 32
-_PROGRESS_INTERVAL_S = 10.0
 
 Piece = Callable[[], Fields]
 """Solves some samples: (some, *shape). It may be pickled to another process."""
@@ -131,7 +129,16 @@ def write_samples(
             samples += len(np.load(place, mmap_mode="r"))
             if on_progress is not None:
                 on_progress(path.name, samples, n)
-        _write_file(path, map(np.load, solved), layout, n, attrs)
+        part = path.with_name(f".{path.name}.part")
+        try:
+            with h5py.File(part, "w") as file:
+                layout.write(file, n, map(np.load, solved))
+                file.attrs.update(attrs)
+            with part.open("rb") as written:
+                os.fsync(written.fileno())
+            part.replace(path)
+        finally:
+            part.unlink(missing_ok=True)
 
 
 @contextmanager
@@ -190,7 +197,7 @@ def _solve_pieces(piece_folder: Path, pieces: Iterable[Piece], n: int, jobs: int
 
 def _process_count(work_s: float) -> int:
     """Return the number of processes that pay off; starting one takes half a second."""
-    return max(1, min(len(os.sched_getaffinity(0)), _MAX_PROCESSES, int(work_s / _MIN_WORK_PER_PROCESS_S)))
+    return max(1, min(len(os.sched_getaffinity(0)), 32, int(work_s / _MIN_WORK_PER_PROCESS_S)))
 
 
 def _solve_piece(place: Path, piece: Piece) -> Path:
@@ -203,28 +210,13 @@ def _solve_piece(place: Path, piece: Piece) -> Path:
     return place
 
 
-def _write_file(
-    path: Path, pieces: Iterable[Fields], layout: Layout, n: int, attrs: Mapping[str, Attribute]
-) -> None:
-    part = path.with_name(f".{path.name}.part")
-    try:
-        with h5py.File(part, "w") as file:
-            layout.write(file, n, pieces)
-            file.attrs.update(attrs)
-        with part.open("rb") as written:
-            os.fsync(written.fileno())
-        part.replace(path)
-    finally:
-        part.unlink(missing_ok=True)
-
-
 def progress_lines(stream: TextIO) -> ProgressCallback:
     """Return a callback that writes a line every 10 s."""
     shown_at = time.monotonic()
 
     def show(name: str, done: int, of: int) -> None:
         nonlocal shown_at
-        if time.monotonic() - shown_at >= _PROGRESS_INTERVAL_S:
+        if time.monotonic() - shown_at >= 10.0:
             shown_at = time.monotonic()
             print(f"{name}: {done} of {of} samples", file=stream, flush=True)
 

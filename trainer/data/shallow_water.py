@@ -16,7 +16,6 @@ from vastrun.trainer.data.problem import Problem
 
 SIDE = 5.0
 _INSIDE, _OUTSIDE = 2.0, 1.0
-_RADIUS = (0.3, 0.7)
 _MAX_SPEED = 2 * math.sqrt(_INSIDE)
 """Speed of a wave front on a dry bed, an upper bound."""
 _CFL = 0.4
@@ -25,7 +24,7 @@ _FLIPPED = np.array([0, 2, 1])
 
 def draw(n: int, rng: np.random.Generator) -> Array:
     """Draw the radii of `n` dams: (n,)."""
-    return rng.uniform(*_RADIUS, size=n)
+    return rng.uniform(0.3, 0.7, size=n)
 
 
 def heights(radius: Array, points: int) -> Array:

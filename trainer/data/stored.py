@@ -5,7 +5,6 @@ disk    each reading process opens the files itself; chunked and compressed file
 """
 
 import weakref
-from collections.abc import Callable
 from math import prod
 from typing import Any
 
@@ -59,17 +58,13 @@ class StoredTrajectories:
         length, grid = indices.frames.shape[1], tuple(self.grid)
         shape = (length, self.channels, prod(grid))
         windows = self._buffers.empty((len(indices.trajectory), *shape))
-        copy_image = _COPIES[self.symmetry]
+        copy_image = {"none": _copy_unchanged, "shift": _copy_shifted, "square": _copy_rotated}[self.symmetry]
         # Plain ints: indexing with them is faster.
         frames = [slice(first, first + length) for first in indices.frames[:, 0].tolist()]
         blocks = self._samples.read_each(indices.trajectory, frames)
         for block, image, window in zip(blocks, indices.image.tolist(), windows, strict=True):
             copy_image(block if len(grid) == 1 else block.reshape(shape), image, grid, window)
         return torch.from_numpy(windows.reshape(*windows.shape[:3], *grid))
-
-
-_CopyImage = Callable[[Fields, int, tuple[int, ...], Fields], None]
-"""Copies an image of a block (U + 1, K, P) into a window of the same shape."""
 
 
 def _copy_unchanged(block: Fields, image: int, grid: tuple[int, ...], window: Fields) -> None:  # noqa: ARG001
@@ -90,9 +85,6 @@ def _copy_shifted(block: Fields, image: int, grid: tuple[int, ...], window: Fiel
 
 def _copy_rotated(block: Fields, image: int, grid: tuple[int, ...], window: Fields) -> None:
     np.take(block, image_points("square", grid, np.array([image]))[0], axis=-1, out=window)
-
-
-_COPIES: dict[str, _CopyImage] = {"none": _copy_unchanged, "shift": _copy_shifted, "square": _copy_rotated}
 
 
 class StoredTask:
@@ -124,10 +116,6 @@ class StoredTask:
         return {name: value for name, value in vars(self).items() if name not in ("test", "unseen")}
 
 
-_MAX_FREE_BATCHES = 8
-"""Free buffers that are kept; further ones are returned to the system."""
-
-
 class BufferPool:
     """Pool of reusable arrays, thread-safe.
 
@@ -154,7 +142,7 @@ class BufferPool:
         return np.asarray(loan).reshape(shape)
 
     def _recycle(self, memory: Fields) -> None:
-        if len(self._free) < _MAX_FREE_BATCHES:
+        if len(self._free) < 8:
             self._free.append(memory)
 
     def __getstate__(self) -> dict[str, Any]:

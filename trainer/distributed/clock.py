@@ -13,9 +13,6 @@ from typing import Any
 
 import torch
 
-_REMEMBERED = 512
-"""Number of last steps for the percentiles."""
-
 
 @dataclass(frozen=True, kw_only=True)
 class StepTimes:
@@ -41,7 +38,7 @@ class StepClock:
 
     def __init__(self, device: torch.device) -> None:
         self._stamps = _STAMPS[device.type]
-        self._last: deque[float] = deque(maxlen=_REMEMBERED)
+        self._last: deque[float] = deque(maxlen=512)
         self._pending: deque[tuple[Any, Any]] = deque()
         self._waited_s = 0.0
         self._looked_at = time.perf_counter()
@@ -64,7 +61,9 @@ class StepClock:
 
     def look(self) -> StepTimes | None:
         """Return the times up to now; None before the first step has passed. Resets `data_wait`."""
-        self._settle()
+        # Events pass in the order in which they were recorded: after one that has not, none has.
+        while self._pending and self._stamps.have_passed(self._pending[0][-1]):
+            self._last.append(self._stamps.seconds(*self._pending.popleft()))
         now = time.perf_counter()
         waited, lasted = self._waited_s, now - self._looked_at
         self._waited_s, self._looked_at = 0.0, now
@@ -76,11 +75,6 @@ class StepClock:
             step_p99_s=_quantile(ordered, 0.99),
             data_wait=waited / max(lasted, 1e-9),
         )
-
-    def _settle(self) -> None:
-        # Events pass in the order in which they were recorded: after one that has not, none has.
-        while self._pending and self._stamps.have_passed(self._pending[0][-1]):
-            self._last.append(self._stamps.seconds(*self._pending.popleft()))
 
 
 def _quantile(ordered: list[float], share: float) -> float:

@@ -40,7 +40,6 @@ _NO_MEMORY = re.compile(
 )
 """Matches an error of torch without memory. A DataLoader worker is killed when main memory is full, and
 receives SIGBUS when /dev/shm is."""
-_DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 class RankExit:
@@ -62,7 +61,13 @@ class RankExit:
     ) -> NoReturn:
         if error is not None:
             self.reason = reason_of(error)
-            _print_error(error)
+            # Nothing is printed when another rank prints the same; an error that the user can correct gets
+            # one line.
+            if not (isinstance(error, (ConfigError, DivergedError)) and error.reported_elsewhere):
+                if isinstance(error, (DataError, WorkerDiedError, ConfigError, DivergedError, SaveError)):
+                    print(_one_line(error), file=sys.stderr)
+                else:
+                    traceback.print_exception(error)
         self._leave(self.reason, error)
 
     def abort(self) -> NoReturn:
@@ -107,7 +112,7 @@ def reason_of(error: BaseException) -> Reason:
             return "signal"
         if isinstance(link, DivergedError):
             return "diverged"
-        if isinstance(link, OSError) and link.errno in _DISK_FULL:
+        if isinstance(link, OSError) and link.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
             return "disk"
         failed = isinstance(link, RuntimeError) and _FAILED_DEVICE.search(str(link))
         if failed or isinstance(link, DeviceError):
@@ -135,19 +140,6 @@ def _is_communication(error: BaseException) -> bool:
     return isinstance(error, torch.distributed.DistError) or (
         isinstance(error, RuntimeError) and "gloo/" in str(error)
     )
-
-
-def _print_error(error: BaseException) -> None:
-    """Print an error to stderr: in one line if the user can correct it, else with its traceback.
-
-    Nothing is printed when another rank prints the same.
-    """
-    if isinstance(error, (ConfigError, DivergedError)) and error.reported_elsewhere:
-        return
-    if isinstance(error, (DataError, WorkerDiedError, ConfigError, DivergedError, SaveError)):
-        print(_one_line(error), file=sys.stderr)
-    else:
-        traceback.print_exception(error)
 
 
 def _one_line(error: BaseException) -> str:

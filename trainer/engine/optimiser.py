@@ -17,8 +17,6 @@ from vastrun.trainer.job.config import OptimConfig
 from vastrun.trainer.models.operator import Network
 
 _MOMENTUM = 0.95
-_ITERATIONS = 5
-_COEFFICIENTS = (3.4445, -4.7750, 2.0315)
 
 _FINAL_FACTOR = 0.01
 
@@ -136,8 +134,8 @@ def _newton_schulz(matrix: Tensor) -> Tensor:
     tall = x.shape[0] > x.shape[1]
     x = x.T if tall else x
     x = x / (x.norm() + 1e-7)
-    a, b, c = _COEFFICIENTS
-    for _ in range(_ITERATIONS):
+    a, b, c = (3.4445, -4.7750, 2.0315)
+    for _ in range(5):
         gram = x @ x.T
         x = a * x + (b * gram + c * gram @ gram) @ x
     return (x.T if tall else x).to(matrix.dtype)

@@ -24,9 +24,6 @@ from vastrun.trainer.job.stage_config import FORMER
 from vastrun.trainer.models.operator import Operator
 from vastrun.trainer.stages import STAGES, Stage
 
-_STAGE_START_STEPS = 8
-"""Batches per task that a stage reads before its first step."""
-
 _REQUIRED_KEYS = {"data", "deterministic", "freeze", "model", "stage"}
 """Keys of a checkpoint's configuration that are read here."""
 
@@ -170,7 +167,7 @@ def _start_stage(session: Session) -> Session:
 def _first_batches(session: Session, number: int) -> Iterable[Windows]:
     """Read this rank's share of a task's first batches. Not by the loader, which reads ahead."""
     task, order = session.tasks[number], session.task_schedule.sample_plans[number]
-    for step in range(_STAGE_START_STEPS):
+    for step in range(8):
         for micro_batch in range(order.accumulation):
             windows = task.batch(step, order.micro_batch_of(step, micro_batch))
             yield replace(windows.map(lambda tensor: tensor.to(session.ranks.device)), task=number)

@@ -65,7 +65,23 @@ def main(arguments: Sequence[str]) -> int:
 
     Returns the exit status: 0; 1: error; 2: usage error; 76: out of memory.
     """
-    request = _request(arguments)
+    parser = _parser()
+    options = parser.parse_args(arguments)
+    box = options.box
+    places = (options.checkpoints, options.data, options.out)
+    if box is None and None in places:
+        parser.error("outside of a box --checkpoints, --data and --out are needed")
+    box, job = box or Path(), _box_job()
+    request = _EvaluationRequest(
+        checkpoints=options.checkpoints or box / layout.CHECKPOINTS,
+        checkpoint=options.checkpoint,
+        data=options.data or box / layout.DATA,
+        code=options.code or box / layout.CODE,
+        out=options.out or box / layout.EVALUATION,
+        user_tasks=(*options.task, *(data.task for data in job.data)),
+        user_models=(*options.model, job.model.name),
+        threads=options.threads,
+    )
     try:
         _evaluate(request)
     except (ConfigError, DataError, OSError, MemoryError, torch.OutOfMemoryError) as error:
@@ -111,26 +127,6 @@ def _evaluate(request: _EvaluationRequest) -> None:
 
 def _no_heartbeat() -> None:
     """Do nothing: there is no supervisor that could take a pause for a hang."""
-
-
-def _request(arguments: Sequence[str]) -> _EvaluationRequest:
-    parser = _parser()
-    options = parser.parse_args(arguments)
-    box = options.box
-    places = (options.checkpoints, options.data, options.out)
-    if box is None and None in places:
-        parser.error("outside of a box --checkpoints, --data and --out are needed")
-    box, job = box or Path(), _box_job()
-    return _EvaluationRequest(
-        checkpoints=options.checkpoints or box / layout.CHECKPOINTS,
-        checkpoint=options.checkpoint,
-        data=options.data or box / layout.DATA,
-        code=options.code or box / layout.CODE,
-        out=options.out or box / layout.EVALUATION,
-        user_tasks=(*options.task, *(data.task for data in job.data)),
-        user_models=(*options.model, job.model.name),
-        threads=options.threads,
-    )
 
 
 def _box_job() -> TrainConfig:

@@ -114,8 +114,7 @@ def evaluate(
     if unseen is not None:
         elsewhere = roll(unseen)
         for label, rows in parts_of(unseen.conditions.cpu(), data).items():
-            part = UNSEEN if label == WHOLE else f"{UNSEEN} {label}"
-            scores[part] = scores_of(elsewhere, rows)
+            scores[UNSEEN if label == WHOLE else f"{UNSEEN} {label}"] = scores_of(elsewhere, rows)
     return Evaluation(
         task=data.task,
         steady=test.steady,

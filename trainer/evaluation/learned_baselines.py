@@ -32,7 +32,6 @@ from vastrun.trainer.sampling.windows import image_count, image_points
 LINEAR_MAP, KERNEL_RIDGE = "linear_map", "kernel_ridge"
 _MAX_VALUES = 1 << 27
 """Largest number of values that are read for all parameters together."""
-_BATCH_VALUES = 1 << 21
 
 
 MAX_SAMPLES = 2048
@@ -205,7 +204,7 @@ def fit_baseline(
 
 def _read(task: Task, rows: NDArray[np.int64], frames: int, beat: Callable[[], None]) -> Iterator[Tensor]:
     """Yield the first frames of training samples: (B, T, K, *X)."""
-    batch = max(1, _BATCH_VALUES // (frames * task.train.channels * prod(task.train.grid)))
+    batch = max(1, (1 << 21) // (frames * task.train.channels * prod(task.train.grid)))
     for first in range(0, len(rows), batch):
         beat()
         yield read_frames(task, rows[first : first + batch], frames).fields

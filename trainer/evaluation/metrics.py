@@ -19,7 +19,10 @@ class WavenumberRings:
     def __init__(self, grid: tuple[int, ...], device: torch.device) -> None:
         self._axes = tuple(range(2, 2 + len(grid)))
         self._points = math.prod(grid)
-        wavenumbers = _wavenumbers(grid)
+        # By axis, in the order of `rfftn`: the last axis has no negative ones.
+        axes = [torch.fft.fftfreq(points, 1 / points, dtype=torch.float64) for points in grid[:-1]]
+        axes.append(torch.fft.rfftfreq(grid[-1], 1 / grid[-1], dtype=torch.float64))
+        wavenumbers = torch.stack(torch.meshgrid(*axes, indexing="ij"))
         lengths = wavenumbers.square().sum(dim=0).sqrt()
         self._ring = lengths.floor().long().flatten().to(device)
         self._share = _weights(wavenumbers, grid).flatten().to(device)
@@ -38,13 +41,6 @@ class WavenumberRings:
         return [power[:, :, band].mean(dim=2) for band in self._bands]
 
 
-def _wavenumbers(grid: tuple[int, ...]) -> Tensor:
-    """Return the wavenumbers (N, *F) by axis, in the order of `rfftn`: the last axis has no negative ones."""
-    axes = [torch.fft.fftfreq(points, 1 / points, dtype=torch.float64) for points in grid[:-1]]
-    axes.append(torch.fft.rfftfreq(grid[-1], 1 / grid[-1], dtype=torch.float64))
-    return torch.stack(torch.meshgrid(*axes, indexing="ij"))
-
-
 def _weights(wavenumbers: Tensor, grid: tuple[int, ...]) -> Tensor:
     """Return weights (*F): one half where the conjugate of a wave is in the spectrum, too."""
     points = torch.tensor(grid).reshape(-1, *(1,) * len(grid))
@@ -58,7 +54,11 @@ class FieldMetrics:
 
     def __init__(self, grid: tuple[int, ...], device: torch.device) -> None:
         self.rings = WavenumberRings(grid, device)
-        self._edge = _edge_mask(grid).to(device)
+        edge = torch.zeros(grid, dtype=torch.bool)
+        for axis in range(len(grid)):
+            for place in (0, -1):
+                edge.select(axis, place).fill_(True)
+        self._edge = edge.flatten().to(device)
 
     def measure(self, error: Tensor) -> Tensor:
         """Measure fields (B, K, *X): (M, B, K), in float64.
@@ -71,12 +71,3 @@ class FieldMetrics:
         bands = self.rings.bands(self.rings.power(error))
         whole = (square.mean(2), square[:, :, self._edge].mean(2), points.mean(2), points.abs().amax(2))
         return torch.stack([*whole, *bands])
-
-
-def _edge_mask(grid: tuple[int, ...]) -> Tensor:
-    """Return a mask of the boundary points of the grid: (P,) bool."""
-    edge = torch.zeros(grid, dtype=torch.bool)
-    for axis in range(len(grid)):
-        for place in (0, -1):
-            edge.select(axis, place).fill_(True)
-    return edge.flatten()

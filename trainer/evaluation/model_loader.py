@@ -71,7 +71,11 @@ def load_model(
     tasks = [data.make_task(each, data_folder, code) for each in config.data]
     for task in tasks:
         task.place(ranks.device)
-    operator = _operator(config, tasks, ranks)
+    with torch.device("meta"):
+        objective = stages.make(config, domains_of(config, tasks))
+    sharded = config.strategy == "fsdp2" and ranks.rank.world_size > 1
+    STRATEGIES["fsdp2" if sharded else "single"].wrap(objective, config, ranks.device)
+    operator = objective.operator
     ema = Ema(operator, config.ema) if config.ema else None
     tensors = {f"{MODEL}{name}": tensor for name, tensor in get_model_state_dict(operator).items()}
     averages = {f"{EMA}{name}": tensor for name, tensor in (ema.state_dict() if ema else {}).items()}
@@ -93,12 +97,3 @@ def _name_of(checkpoints: Path, which: str) -> str:
         return name_of(int(which))
     best = CheckpointFolder(path=checkpoints, keep=0, keep_best=True).best()
     return best.path if best else "the best"
-
-
-def _operator(config: TrainConfig, tasks: Sequence[Task], ranks: Ranks) -> Operator:
-    """Build the operator, sharded if it was trained with fsdp2 and there are several ranks."""
-    with torch.device("meta"):
-        objective = stages.make(config, domains_of(config, tasks))
-    sharded = config.strategy == "fsdp2" and ranks.rank.world_size > 1
-    STRATEGIES["fsdp2" if sharded else "single"].wrap(objective, config, ranks.device)
-    return objective.operator

@@ -48,7 +48,10 @@ def draw(
     pictures = {each.task: _pictures(folder, each) for each in evaluations}
     for picture in [*chain.from_iterable(pictures.values())][part::of]:
         beat()
-        _save(picture.figure(picture.evaluation), picture.path)
+        canvas = FigureCanvasAgg(picture.figure(picture.evaluation))
+        canvas.draw()
+        drawn = Image.frombuffer("RGBA", canvas.get_width_height(), canvas.buffer_rgba())
+        drawn.convert("RGB").quantize(_COLORS, dither=Image.Dither.NONE).save(picture.path, format="PNG")
     return {task: [picture.path for picture in own] for task, own in pictures.items()}
 
 
@@ -73,13 +76,6 @@ def _pictures(folder: Path, evaluation: Evaluation) -> list[_Picture]:
         _Picture(path=folder / f"{stem}-{kind}.png", evaluation=evaluation, figure=figure)
         for kind, figure in kinds.items()
     ]
-
-
-def _save(figure: Figure, path: Path) -> None:
-    canvas = FigureCanvasAgg(figure)
-    canvas.draw()
-    drawn = Image.frombuffer("RGBA", canvas.get_width_height(), canvas.buffer_rgba())
-    drawn.convert("RGB").quantize(_COLORS, dither=Image.Dither.NONE).save(path, format="PNG")
 
 
 def _lines(evaluation: Evaluation) -> Figure:

@@ -71,8 +71,7 @@ def compute_prior(task: Task, scale: Scale, ranks: Ranks) -> Prior:
 
 def with_baseline(prior: Prior, task: Task, beat: Callable[[], None]) -> Prior:
     """Return the prior with a baseline that is fitted to the training set. All ranks fit the same one."""
-    baseline = fit_baseline(task, prior.parameters, prior.means.device, beat)
-    return replace(prior, baseline=baseline)
+    return replace(prior, baseline=fit_baseline(task, prior.parameters, prior.means.device, beat))
 
 
 def _mean_fields(task: Task, parameters: Tensor, ranks: Ranks) -> Tensor:
@@ -127,8 +126,6 @@ blind       as rollout, with the training set's mean conditions instead of the s
 The others are baselines: see docs/evaluation.md."""
 
 _STEADY_PREDICTORS = ("rollout", "training_mean", KERNEL_RIDGE, "blind")
-_LEARNED = (LINEAR_MAP, KERNEL_RIDGE)
-_NEED_DIFFERENT_CONDITIONS = ("blind",)
 
 
 def applicable_predictors(prior: Prior, *, steady: bool) -> tuple[str, ...]:
@@ -137,6 +134,6 @@ def applicable_predictors(prior: Prior, *, steady: bool) -> tuple[str, ...]:
         name
         for name in PREDICTORS
         if (name in _STEADY_PREDICTORS if steady else name != KERNEL_RIDGE)
-        and (prior.baseline is not None or name not in _LEARNED)
-        and (prior.conditions_differ or name not in _NEED_DIFFERENT_CONDITIONS)
+        and (prior.baseline is not None or name not in (LINEAR_MAP, KERNEL_RIDGE))
+        and (prior.conditions_differ or name != "blind")
     )

@@ -32,7 +32,6 @@ _LABELS = {
     "kernel_ridge": "kernel ridge",
     "blind": "without the sample's parameter",
 }
-_HEADLINE = ("nrmse", "nrmse_median", "nrmse_pooled")
 
 
 def preload_plots(rank: Rank) -> None:
@@ -88,17 +87,6 @@ def _numbers(scores: Scores) -> dict[str, Any]:
     return {**scores.numbers(), "nrmse_by_frame": curve}
 
 
-def _text(
-    evaluations: Sequence[Evaluation], title: str, lines: Sequence[str], pictures: dict[str, list[Path]]
-) -> str:
-    text = [f"# {title}", "", *(f"- {line}" for line in lines), ""]
-    for each in evaluations:
-        text += [f"## {each.task}", "", *_table_of_measures(each), "", *_table_of_parts(each), ""]
-        text += [f"![{path.stem}]({path.name})\n" for path in pictures.get(each.task, [])]
-    text.append("Each score and column is explained in docs/evaluation.md of vastrun.")
-    return "\n".join(text) + "\n"
-
-
 def _table_of_measures(evaluation: Evaluation) -> list[str]:
     """Make a table with a column for each predictor, so that each score stands next to its baselines."""
     scores = evaluation.scores[WHOLE]
@@ -123,7 +111,7 @@ def _table_of_parts(evaluation: Evaluation) -> list[str]:
     rows = [
         [
             part,
-            *(_cell(getattr(scores["rollout"], name)) for name in _HEADLINE),
+            *(_cell(getattr(scores["rollout"], name)) for name in ("nrmse", "nrmse_median", "nrmse_pooled")),
             *(_cell(scores[name].nrmse) for name in baselines),
         ]
         for part, scores in parts.items()
@@ -179,7 +167,12 @@ class EvaluationSummary:
         if plots:
             ranks.wait_for_all()
         if ranks.rank.is_first:
-            write_atomically(folder / REPORT, _text(evaluations, title, self.lines, pictures))
+            text = [f"# {title}", "", *(f"- {line}" for line in self.lines), ""]
+            for each in evaluations:
+                text += [f"## {each.task}", "", *_table_of_measures(each), "", *_table_of_parts(each), ""]
+                text += [f"![{path.stem}]({path.name})\n" for path in pictures.get(each.task, [])]
+            text.append("Each score and column is explained in docs/evaluation.md of vastrun.")
+            write_atomically(folder / REPORT, "\n".join(text) + "\n")
         return [picture for each in pictures.values() for picture in each]
 
 

@@ -16,9 +16,7 @@ from vastrun.trainer.evaluation.planes import planes_of
 from vastrun.trainer.evaluation.predictors import PREDICTORS, Prior, SampleBatch
 from vastrun.trainer.models.operator import Operator
 
-_MAX_BATCH = 256
 _MAX_BATCH_VALUES = 1 << 20
-_SPECTRA = 3
 
 
 Densities = Callable[[Tensor], Tensor]
@@ -93,7 +91,7 @@ def roll_out(
     rank, world_size = ranks.rank.rank, ranks.rank.world_size
     total = world_size * math.ceil(len(test) / world_size)
     accumulator = _Accumulator(test, total, predictors, examples, conserved)
-    size = max(1, min(_MAX_BATCH, _MAX_BATCH_VALUES // test.fields[0, 0].numel()))
+    size = max(1, min(256, _MAX_BATCH_VALUES // test.fields[0, 0].numel()))
     # Shapes differ from those of training: compiling for them takes longer than it saves.
     with _eval_mode(operator), torch.no_grad(), torch.compiler.set_stance("force_eager"):
         for rows in torch.arange(rank, total, world_size).split(size):
@@ -130,7 +128,7 @@ class _Accumulator:
         each = (total, test.frames - 1, test.channels - test.static)
         self._sizes = torch.zeros(each, dtype=torch.float64)
         self._errors = torch.zeros(len(predictors), len(MEASURES), *each, dtype=torch.float64)
-        self._spectra = torch.zeros(_SPECTRA, each[2], self._metrics.rings.count, dtype=torch.float64)
+        self._spectra = torch.zeros(3, each[2], self._metrics.rings.count, dtype=torch.float64)
         # Whole fields with three axes would take gigabytes, and be sent between the ranks.
         self._planes = planes_of(tuple(test.grid))
         self._examples = [
@@ -151,8 +149,15 @@ class _Accumulator:
             for place, name in enumerate(self._predictors):
                 predictions[name] = PREDICTORS[name](case, predictions[name], before).float()
                 rolled = predictions[name][:, self._moving]
-                self._errors[place, :, rows, frame] = self._measure(rolled, moving).cpu()
-            self._store_example(rows, frame, predictions["rollout"][:, self._moving])
+                measures = self._metrics.measure(rolled - moving)
+                if self._conserved is not None:
+                    made, true = (self._conserved(fields.double()) for fields in (rolled, moving))
+                    measures[MEASURES.index("mean")] = (made - true).flatten(2).mean(dim=2)
+                self._errors[place, :, rows, frame] = measures.cpu()
+            for row, field in zip(rows.tolist(), predictions["rollout"][:, self._moving], strict=True):
+                if row in self._places:
+                    for plane, example in zip(self._planes, self._examples, strict=True):
+                        example[self._places[row], frame] = plane.cut(field).cpu()
         self._add_spectra(rows, moving, predictions["rollout"][:, self._moving])
 
     def reduce(self, ranks: Ranks) -> Rollouts:
@@ -164,20 +169,6 @@ class _Accumulator:
             spectra=ranks.all_reduce_sum(self._spectra) / self._count,
             examples=tuple(ranks.all_reduce_sum(each) for each in self._examples),
         )
-
-    def _measure(self, prediction: Tensor, target: Tensor) -> Tensor:
-        """Measure a prediction (B, K, *X): (M, B, K)."""
-        measures = self._metrics.measure(prediction - target)
-        if self._conserved is not None:
-            made, true = (self._conserved(fields.double()) for fields in (prediction, target))
-            measures[MEASURES.index("mean")] = (made - true).flatten(2).mean(dim=2)
-        return measures
-
-    def _store_example(self, rows: Tensor, frame: int, prediction: Tensor) -> None:
-        for row, field in zip(rows.tolist(), prediction, strict=True):
-            if row in self._places:
-                for plane, example in zip(self._planes, self._examples, strict=True):
-                    example[self._places[row], frame] = plane.cut(field).cpu()
 
     def _add_spectra(self, rows: Tensor, target: Tensor, prediction: Tensor) -> None:
         once = (rows < self._count).to(target.device)

@@ -15,7 +15,6 @@ _Row = tuple[str, Callable[[TrainConfig], bool], str]
 
 _STAGE = "has no effect in the stage {c.stage}"
 _MODEL = "has no effect with {c.model.name}"
-_OWN = f"{_MODEL}; give its arguments under model.options"
 
 _REJECTED: tuple[_Row, ...] = (
     ("freeze", lambda c: c.stage == "operator", f"{_STAGE}, which trains no operator"),
@@ -65,7 +64,7 @@ _REJECTED: tuple[_Row, ...] = (
         "model.dim model.depth model.mlp_ratio model.heads model.patch model.fourier_dim model.modes"
         " model.points",
         lambda c: not c.model.is_own,
-        _OWN,
+        f"{_MODEL}; give its arguments under model.options",
     ),
     (
         "model.options",

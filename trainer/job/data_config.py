@@ -26,7 +26,6 @@ PARAMETERS: Mapping[str, tuple[ParameterKey, ...]] = {
     "shallow_water": (),
 }
 """Built-in tasks, each with the keys that list the values of its PDE's parameters."""
-_STEADY = ("darcy",)
 _AXES = {
     "compressible_2d": 2,
     "compressible_3d": 3,
@@ -44,7 +43,6 @@ _CHANNELS = {
     "incompressible": 5,
 }
 """Channels of a frame of built-in tasks that have more than one; a steady problem has two frames."""
-_BYTES_PER_VALUE = 4
 
 
 _DIGITS = 4
@@ -97,7 +95,7 @@ class DataConfig:
     @property
     def steady(self) -> bool:
         """Tell whether this is a built-in task whose problem has no time."""
-        return self.task in _STEADY
+        return self.task == "darcy"
 
     @property
     def axes(self) -> int:
@@ -111,7 +109,7 @@ class DataConfig:
             return 0.0
         frames = 2 if self.steady else self.frames
         values = frames * _CHANNELS.get(self.task, 1) * self.points**self.axes
-        return (self.train + self.test) * values * _BYTES_PER_VALUE / 1e9
+        return (self.train + self.test) * values * 4 / 1e9
 
     def parameters_of(self, task: str) -> tuple[tuple[float, ...], ...]:
         """Return the parameters of each file of a built-in task: all combinations of its keys' values."""

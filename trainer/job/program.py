@@ -23,7 +23,6 @@ PYTHON = "3.11"
 """Oldest Python that the trainer supports."""
 MAX_RESTARTS: Mapping[str, int] = {"out_of_memory": 10, "signal": 3, "communication": 3, "hang": 2, "host": 3}
 """Default of `restarts` of a training: maximum restarts of its ranks on this machine, by cause."""
-_EXPANDABLE = {"PYTORCH_ALLOC_CONF": "expandable_segments:True"}
 _PREPARE = (
     PrepareStep(name="35-check-model", cause="user_error", module=f"{PACKAGE}.workload.own_model"),
     PrepareStep(
@@ -38,7 +37,6 @@ _ADVICE = {
     "out_of_memory": "halve train.batch, or ask for more with resources.gpu_memory_gb",
     "diverged": "lower train.optim.lr or train.optim.clip, or raise train.optim.warmup; then: {edited}",
 }
-_USUAL_STEPS = 1500
 _TEMPLATE = """\
 # The onboard trainer: a neural operator of a PDE, on data that its own solver makes.
 train:
@@ -124,7 +122,7 @@ class TrainProgram(Program[TrainConfig]):
             env={
                 "OMP_NUM_THREADS": str(train.threads),
                 # Fragmented GPU memory can be used then, and larger micro-batches fit.
-                **(_EXPANDABLE if may_expand else {}),
+                **({"PYTORCH_ALLOC_CONF": "expandable_segments:True"} if may_expand else {}),
                 **(_same_sums() if train.deterministic else {}),
             },
             prepare=_PREPARE,
@@ -181,7 +179,7 @@ class TrainProgram(Program[TrainConfig]):
         Keys that change no step are at their defaults, so that one result serves many jobs.
         """
         # Of several stages, the steps say how much each counts.
-        steps = self.config.steps if self.config.stages else _USUAL_STEPS
+        steps = self.config.steps if self.config.stages else 1500
         train = replace(self.config, seed=0, steps=steps, evaluate_every=None)
         code = context.code if self.own_model else None
         return asdict(
@@ -206,9 +204,26 @@ class TrainProgram(Program[TrainConfig]):
     def proofs(self, outcome: Outcome) -> Iterator[Proof]:
         """Yield the evidence that it did all its steps, and well."""
         total_steps = self.config.total_steps
-        yield from (_final(outcome), _steps(outcome, total_steps), _loss(outcome))
+        text = "the final record was written" if outcome.final_record else "the trainer wrote no final record"
+        yield Proof(name="record", holds=outcome.final_record, text=text)
+        text = f"{outcome.steps_done} of {total_steps} steps were done"
+        yield Proof(name="steps", holds=outcome.steps_done == total_steps, text=text)
+        yield _loss(outcome)
         yield _checkpoint(outcome, total_steps)
-        yield from _stages(outcome, self.config)
+        spans, ends = self.config.stage_spans, {end.name: end for end in outcome.stages}
+        for span in spans if len(spans) > 1 else ():
+            end = ends.get(span.name)
+            done = 0 if end is None else end.steps_done
+            text = f"{done} of {span.steps} steps"
+            if end is None or end.run_id is None:
+                where = "was not finished" if done else "was not started"
+                yield Proof(name=f"stage.{span.name}", holds=None, text=f"it {where}: {text}")
+            elif end.missed is not None:
+                yield Proof(name=f"stage.{span.name}", holds=False, text=f"{text}; gate missed: {end.missed}")
+            else:
+                passed = ", its gate passed" if self.config.of_stage(span.name).gate != GateConfig() else ""
+                holds = end.steps_done == span.steps
+                yield Proof(name=f"stage.{span.name}", holds=holds, text=f"{text}; it was scored{passed}")
 
     @property
     def summary(self) -> str:
@@ -240,16 +255,6 @@ def _same_sums() -> dict[str, str]:
     }
 
 
-def _final(outcome: Outcome) -> Proof:
-    text = "the final record was written" if outcome.final_record else "the trainer wrote no final record"
-    return Proof(name="record", holds=outcome.final_record, text=text)
-
-
-def _steps(outcome: Outcome, planned: int) -> Proof:
-    text = f"{outcome.steps_done} of {planned} steps were done"
-    return Proof(name="steps", holds=outcome.steps_done == planned, text=text)
-
-
 def _loss(outcome: Outcome) -> Proof:
     if outcome.loss_finite is None:
         return Proof(name="loss", holds=None, text="no loss was recorded")
@@ -271,21 +276,3 @@ def _checkpoint(outcome: Outcome, planned: int) -> Proof:
         text = f"the newest checkpoint is of step {last.step}, not {planned}; it is intact"
         return Proof(name="checkpoint", holds=False, text=text)
     return Proof(name="checkpoint", holds=True, text=f"the checkpoint of step {last.step} is intact")
-
-
-def _stages(outcome: Outcome, train: TrainConfig) -> Iterator[Proof]:
-    """Yield a proof for each of several stages: all of its steps were done, and it passed its gate."""
-    spans, ends = train.stage_spans, {end.name: end for end in outcome.stages}
-    for span in spans if len(spans) > 1 else ():
-        end = ends.get(span.name)
-        done = 0 if end is None else end.steps_done
-        text = f"{done} of {span.steps} steps"
-        if end is None or end.run_id is None:
-            where = "was not finished" if done else "was not started"
-            yield Proof(name=f"stage.{span.name}", holds=None, text=f"it {where}: {text}")
-        elif end.missed is not None:
-            yield Proof(name=f"stage.{span.name}", holds=False, text=f"{text}; gate missed: {end.missed}")
-        else:
-            passed = ", its gate passed" if train.of_stage(span.name).gate != GateConfig() else ""
-            holds = end.steps_done == span.steps
-            yield Proof(name=f"stage.{span.name}", holds=holds, text=f"{text}; it was scored{passed}")

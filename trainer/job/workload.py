@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 from vastrun.trainer.job.config import ObjectiveConfig, OptimConfig, TrainConfig
 from vastrun.trainer.job.data_config import DataConfig
-from vastrun.trainer.job.stage_config import StageConfig, StageName
+from vastrun.trainer.job.stage_config import StageConfig
 
 # Weight, gradient and AdamW's two moments in fp32; an average is one more.
 _BYTES_PER_PARAMETER = 16
@@ -90,17 +90,12 @@ def same_work(train: TrainConfig) -> TrainConfig:
         ),
         optim=OptimConfig(name=train.optim.name),
         # Stages take different times for a step: a run's speed is their mean, by their steps.
-        stage_options=_stage_work(train),
+        stage_options={
+            name: StageConfig(steps=own.steps, unroll=own.unroll)
+            for name, own in sorted(train.stage_options.items())
+        },
         ema=None if train.ema is None else _SOME_EMA,
     )
-
-
-def _stage_work(train: TrainConfig) -> Mapping[StageName, StageConfig]:
-    """Return the options of stages that affect the mean work of a step."""
-    return {
-        name: StageConfig(steps=own.steps, unroll=own.unroll)
-        for name, own in sorted(train.stage_options.items())
-    }
 
 
 _DATA = DataConfig()

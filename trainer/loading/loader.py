@@ -65,8 +65,7 @@ class MultiTaskLoader:
     def read(self, step: int, number: int) -> Windows:
         """Read a micro-batch of a step, both counted from 0. Raises DataError."""
         place = self._task_schedule.place(step, number)
-        windows = self._loaders[place.task].read(place.step, place.number)
-        return replace(windows, task=place.task)
+        return replace(self._loaders[place.task].read(place.step, place.number), task=place.task)
 
     def close(self) -> None:
         """End all threads and processes of all loaders."""

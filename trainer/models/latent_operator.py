@@ -237,12 +237,7 @@ def position_features(points: Tensor, *, periodic: bool) -> Tensor:
     is a sum of waves.
     """
     waves = torch.arange(1, _FREQUENCIES + 1)
-    return fourier_features(points, waves if periodic else waves / 2)
-
-
-def fourier_features(points: Tensor, frequencies: Tensor) -> Tensor:
-    """Return Fourier features of points (Q, N): (Q, N * 2 * frequencies), sines before cosines."""
-    angles = 2 * math.pi * points[..., None] * frequencies
+    angles = 2 * math.pi * points[..., None] * (waves if periodic else waves / 2)
     return torch.cat([angles.sin(), angles.cos()], dim=-1).flatten(1)
 
 

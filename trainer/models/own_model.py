@@ -39,7 +39,18 @@ class OwnModel(NetworkOperator):
         super().__init__(domains)
         [domain] = domains
         self.name = config.name
-        self.net = _build(config, domain)
+        maker = find(config.name)
+        arguments = {"grid": domain.grid, "channels": domain.channels, "conditions": domain.conditions}
+        call = ", ".join(f"{name}={value!r}" for name, value in {**arguments, **config.options}.items())
+        # Weights may be drawn from these generators, too; torch's own was seeded by the caller.
+        random.seed(torch.initial_seed())
+        np.random.seed(torch.initial_seed() % 2**32)
+        # Not on the meta device: a user's module need not be able to draw its weights a second time.
+        with user_code.ExplainedErrors("train.model", f"{config.name}({call}) failed"), torch.device("cpu"):
+            net = maker(**arguments, **config.options)
+        if not isinstance(net, nn.Module):
+            raise ConfigError(f"{_KEY}: expected an nn.Module from {config.name}({call}), got {_kind(net)}")
+        self.net = net
         for fault in _parameter_faults(self.net):
             raise ConfigError(f"{_KEY}: {config.name} {fault}")
         self.initial_weights = _checksum(self.net)
@@ -81,22 +92,6 @@ def find(name: str) -> Any:
         place = getattr(module, "__file__", None) or module_name
         raise ConfigError(f"{_KEY}: expected a class {attribute}, an nn.Module, in {place}, which has none")
     return getattr(module, attribute)
-
-
-def _build(config: ModelConfig, domain: Domain) -> nn.Module:
-    """Build the user's module, with the same weights on all ranks. Raises ConfigError."""
-    maker = find(config.name)
-    arguments = {"grid": domain.grid, "channels": domain.channels, "conditions": domain.conditions}
-    call = ", ".join(f"{name}={value!r}" for name, value in {**arguments, **config.options}.items())
-    # Weights may be drawn from these generators, too; torch's own was seeded by the caller.
-    random.seed(torch.initial_seed())
-    np.random.seed(torch.initial_seed() % 2**32)
-    # Not on the meta device: a user's module need not be able to draw its weights a second time.
-    with user_code.ExplainedErrors("train.model", f"{config.name}({call}) failed"), torch.device("cpu"):
-        net = maker(**arguments, **config.options)
-    if not isinstance(net, nn.Module):
-        raise ConfigError(f"{_KEY}: expected an nn.Module from {config.name}({call}), got {_kind(net)}")
-    return net
 
 
 def _parameter_faults(net: nn.Module) -> Iterator[str]:

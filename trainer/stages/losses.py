@@ -31,7 +31,6 @@ _NOISE_LEVELS = 18
 """Number of noise levels in distillation (Song et al. 2023); answers at adjacent levels are made to agree."""
 _EMA_SHARE = 0.05
 """Weight of the learner in its moving average, per step."""
-_MIN_DEVIATION = 1e-6
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -127,7 +126,7 @@ class RefiningLoss(DenoisingLoss):
             )
             sums += torch.stack([squares.sum(dim=1), torch.full_like(squares[:, 0], squares.shape[1])]).cpu()
         total, count = ranks.all_reduce_sum(sums)
-        return (total / count).sqrt().clamp_min(_MIN_DEVIATION)
+        return (total / count).sqrt().clamp_min(1e-6)
 
 
 class ConsistencyLoss(Objective):

@@ -126,7 +126,10 @@ def spectral_error(prediction: Tensor, target: Tensor, unit: Tensor) -> Tensor:
     # In float64, which autocast leaves alone.
     error, size = (values.double().square().sum(dim=1) @ bands for values in (predicted - true, true))
     min_size = (_MIN_OCTAVE_SHARE * size.sum(dim=1, keepdim=True)).clamp_min(1e-12)
-    return _safe_sqrt(error / torch.maximum(size, min_size))[:, 1:].mean(dim=1).float()
+    # The gradient of the root is zero at zero.
+    squares = error / torch.maximum(size, min_size)
+    positive = squares > 0
+    return torch.where(positive, torch.where(positive, squares, 1.0).sqrt(), 0.0)[:, 1:].mean(dim=1).float()
 
 
 def conservation_error(prediction: Tensor, target: Tensor, unit: Tensor) -> Tensor:
@@ -162,9 +165,3 @@ def _bands(grid: tuple[int, ...], device: torch.device) -> Tensor:
     times = torch.where((axes[-1] == 0) | (axes[-1] == last / 2), 1.0, 2.0)
     bands = torch.where(numbers > 0, 1 + numbers.clamp_min(1).log2().floor(), 0)
     return (functional.one_hot(bands.long()) * times[:, None]).flatten(0, -2).double().to(device)
-
-
-def _safe_sqrt(squares: Tensor) -> Tensor:
-    """Return the square root, with a zero gradient at zero."""
-    positive = squares > 0
-    return torch.where(positive, torch.where(positive, squares, 1.0).sqrt(), 0.0)

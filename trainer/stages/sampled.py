@@ -18,7 +18,6 @@ from vastrun.trainer.models.operator import Domain, Operator, Scale
 
 _MIN_SIZE = 1e-3
 """Smallest unit of the residual, in deviations of the data."""
-_SEED = 0
 _FIELD_SHARE = 0.1
 """Weight of a field's size relative to the size of its change."""
 MIN_LEVEL, MAX_LEVEL = 0.1, 20.0
@@ -171,7 +170,7 @@ class DrawNoise(nn.Module):
 
     def reset_parameters(self) -> None:
         """Draw standard normal noise (S, N, K, *X)."""
-        stream = torch.Generator().manual_seed(_SEED)
+        stream = torch.Generator().manual_seed(0)
         self.fixed.copy_(torch.randn(self.fixed.shape, generator=stream, device="cpu"))
 
 

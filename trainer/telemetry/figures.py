@@ -155,9 +155,6 @@ def uuids_in_use(rank: Rank) -> list[str]:
     return [f"GPU-{torch.cuda.get_device_properties(device).uuid}" for device in devices]
 
 
-_MIB = 1 << 20
-
-
 @dataclass(frozen=True, kw_only=True)
 class RankMemory:
     """Memory use since the start of this rank."""
@@ -183,4 +180,4 @@ class MemoryWatch:
             print("the memory of this GPU is nearly full, which slows the steps down", flush=True)
         self._retries = retries
         peak = torch.cuda.max_memory_allocated(self._device)
-        return RankMemory(peak_memory_mib=peak / _MIB, alloc_retries=retries)
+        return RankMemory(peak_memory_mib=peak / (1 << 20), alloc_retries=retries)

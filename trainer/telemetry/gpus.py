@@ -7,7 +7,6 @@ from statistics import fmean
 from types import ModuleType
 from typing import Any
 
-_MIB = 1 << 20
 _SLOWED_BY = {0x20: "heat", 0x40: "heat", 0x80: "its power supply", 0x08: "its hardware"}
 """NVML's `ClocksEventReason`s that indicate a fault; a GPU at its power limit has none."""
 
@@ -104,7 +103,7 @@ def read_sample(nvml: ModuleType, gpu: Any) -> Sample:
     reasons = read("nvmlDeviceGetCurrentClocksEventReasons") or 0
     return Sample(
         load=None if load is None else load.gpu / 100,
-        memory_mib=None if memory is None else memory.used / _MIB,
+        memory_mib=None if memory is None else memory.used / (1 << 20),
         power_w=None if power_mw is None else power_mw / 1000,
         temperature_c=read("nvmlDeviceGetTemperature", nvml.NVML_TEMPERATURE_GPU),
         slowed_by=next((name for bit, name in _SLOWED_BY.items() if reasons & bit), None),

@@ -16,9 +16,6 @@ from vastrun.contract.outcome import REASONS
 from vastrun.trainer.job.config import TrainConfig
 from vastrun.trainer.telemetry.tracker import config_of
 
-_FINISH_S = 60.0
-_MAX_WAITING = 500_000
-"""Figures that wait for a server that does not accept them."""
 _STATUS_OF = {0: "FINISHED", REASONS["stopped"].exit_code: "KILLED"}
 _RUN_TAG = "vastrun.run_id"
 _UNACCEPTED = re.compile(r"[^\w\-. :/]")
@@ -68,7 +65,7 @@ class MlflowTracker:
         self._is_finished = True
         self.log({f"scores.{name}": value for name, value in (scores or {}).items()}, time.time())
         self._queue.put(exit_code)
-        self._thread.join(_FINISH_S)
+        self._thread.join(60.0)
         if self._thread.is_alive():
             print(f"MLflow did not finish in time; all figures are in {layout.METRICS}", flush=True)
 
@@ -98,7 +95,7 @@ class MlflowTracker:
                 elif isinstance(message, int):
                     client.set_terminated(run, _STATUS_OF.get(message, "FAILED"))
             except faults as error:
-                del metrics[:-_MAX_WAITING]
+                del metrics[:-500_000]
                 if not has_warned:
                     has_warned = True
                     print(f"MLflow does not accept figures ({type(error).__name__})", flush=True)
@@ -120,7 +117,8 @@ class MlflowTracker:
         run: str = client.create_run(experiment, tags=tags, run_name=title).info.run_id
         if not run:
             raise ValueError("the server names no run")
-        options = params_of(config_of(self._config, self._job.batch)).items()
+        config = {**config_of(self._config, self._job.batch), "code": self._job.code}
+        options = params_of(config).items()
         params = [mlflow.entities.Param(_UNACCEPTED.sub("_", key), value[:500]) for key, value in options]
         for first in range(0, len(params), 100):  # its limit
             client.log_batch(run, params=params[first : first + 100])

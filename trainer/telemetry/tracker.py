@@ -98,26 +98,24 @@ class Tracker:
             self._update_run(mode="off")
             return
         try:
-            self._track(wandb, first)
+            message = first
+            run = self._begin(wandb)
+            self._update_run(url=run.url if self._run.mode == "online" else None)
+            # W&B's own steps only rise, but a restart from a checkpoint repeats some steps.
+            run.define_metric("*", step_metric="step")
+            while isinstance(message, dict):
+                shown = {  # a path is a picture
+                    name: wandb.Image(str(value)) if isinstance(value, Path) else value
+                    for name, value in message.items()
+                }
+                run.log(shown)
+                message = self._queue.get()
+            run.summary.update(self._scores)
+            run.finish(exit_code=message)
+            self._update_run(state=_state_of(message))
         except (wandb.Error, OSError) as error:
             print(f"W&B is off from here: {error}", flush=True)
             self._update_run(state="crashed")
-
-    def _track(self, wandb: Any, message: _Message) -> None:
-        run = self._begin(wandb)
-        self._update_run(url=run.url if self._run.mode == "online" else None)
-        # W&B's own steps only rise, but a restart from a checkpoint repeats some steps.
-        run.define_metric("*", step_metric="step")
-        while isinstance(message, dict):
-            shown = {  # a path is a picture
-                name: wandb.Image(str(value)) if isinstance(value, Path) else value
-                for name, value in message.items()
-            }
-            run.log(shown)
-            message = self._queue.get()
-        run.summary.update(self._scores)
-        run.finish(exit_code=message)
-        self._update_run(state=_state_of(message))
 
     def _begin(self, wandb: Any) -> Any:
         try:
@@ -144,7 +142,7 @@ class Tracker:
             resume="allow" if self._run.mode == "online" else None,
             mode=self._run.mode,
             dir=str(self._box / layout.RUN),
-            config=config_of(self._train, self._job.batch),
+            config={**config_of(self._train, self._job.batch), "code": self._job.code},
             settings=wandb.Settings(**limits, **quiet),
         )
 

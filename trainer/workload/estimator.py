@@ -45,7 +45,10 @@ def estimate_workloads(query: WorkloadQuery) -> Workloads:
     """
     started_at = time.monotonic()
     if query.train.model.is_own:
-        _check_options(query)
+        with FakeTensorMode(allow_non_fake_inputs=True):
+            operator = stages.make(query.train, domains_of(query.train, _fake_tasks(query.train))).operator
+        if isinstance(operator, OwnModel):
+            operator.check_options(query.train, query.world_size)
     config, world_size = without_gpu_options(query.train), query.world_size
     ranks = make_fake_ranks(world_size)
     stage_configs = [config.of_stage(span.name) for span in config.stage_spans]
@@ -141,14 +144,6 @@ def _fake_tasks(config: TrainConfig) -> tuple[Task, ...]:
 def _count_parameters(config: TrainConfig) -> int:
     with FakeTensorMode(allow_non_fake_inputs=True):
         return count_parameters(stages.make(config, domains_of(config, _fake_tasks(config))).operator)
-
-
-def _check_options(query: WorkloadQuery) -> None:
-    """Raise ConfigError for an option that does not work with a model of the user's code."""
-    with FakeTensorMode(allow_non_fake_inputs=True):
-        operator = stages.make(query.train, domains_of(query.train, _fake_tasks(query.train))).operator
-    if isinstance(operator, OwnModel):
-        operator.check_options(query.train, query.world_size)
 
 
 def _micro_batch_sizes(config: TrainConfig, world_size: int) -> list[int]:

@@ -10,7 +10,6 @@ from statistics import mean
 from typing import Any
 
 import torch
-from torch.utils.hooks import RemovableHandle
 
 from vastrun.contract.workload import PeakBytes
 from vastrun.trainer.data.trajectories import Windows
@@ -20,7 +19,6 @@ from vastrun.trainer.job.config import MODELS, TrainConfig
 from vastrun.trainer.workload.fakes import NullHeartbeat, fake_windows
 from vastrun.trainer.workload.tensors import TensorCounter
 
-_MAX_STEPS = 8
 _DEPTHS = (2, 3)
 """Blocks that are traced: with one, the first block would be the last one, too."""
 FIRST, MIDDLE, LAST = ", first block", ", middle block", ", last block"
@@ -46,22 +44,34 @@ class TracedSteps:
         """Run steps until each task had a turn."""
         # From here on: the set-up of a GPU's rank takes main memory.
         self._tensors.begin_phase("optimiser's state")
-        self._create_optimizer_state()
-        hooks = self._mark_backward()
-        for step in range(_MAX_STEPS):
-            self._step(step)
+        # A training has the optimiser's state from its second step on.
+        optimizer = self._session.optimizer
+        learned = [p for group in optimizer.param_groups for p in group["params"]]
+        with self._tensors.counted_as("optimiser"):
+            for parameter in learned:
+                parameter.grad = torch.zeros_like(parameter)
+            optimizer.step()
+        optimizer.zero_grad()
+        blocks = self._session.objective.learner.blocks
+        hooks = [
+            block.register_forward_hook(partial(self._after_forward, block_position(number, len(blocks))))
+            for number, block in enumerate(blocks)
+        ]
+        for step in range(8):
+            session, tensors = self._session, self._tensors
+            with tensors.counted_as("activations"):
+                forward_backward(session, step, self._micro_batches(step), NullHeartbeat())
+            parameters = list(session.model.parameters())
+            tensors.recount_as("gradients", (p.grad for p in parameters if p.grad is not None))
+            before = self._work_so_far()
+            tensors.begin_phase(f"step {step}, optimiser")
+            with tensors.counted_as("optimiser"):
+                optimizer_step(session, step, NullHeartbeat())
+            self._optimizer_work = self._work_so_far() - before
             if len(self._micro_batch_work) == len(self._session.tasks):
                 break
         for hook in hooks:
             hook.remove()
-
-    def _mark_backward(self) -> list[RemovableHandle]:
-        """Begin a phase wherever the backward pass reaches a block."""
-        blocks = self._session.objective.learner.blocks
-        return [
-            block.register_forward_hook(partial(self._after_forward, block_position(number, len(blocks))))
-            for number, block in enumerate(blocks)
-        ]
 
     def _after_forward(self, position: str, _: Any, __: Any, output: Any) -> None:
         if isinstance(output, torch.Tensor) and output.requires_grad:
@@ -87,28 +97,6 @@ class TracedSteps:
                 )
             )
         )
-
-    def _create_optimizer_state(self) -> None:
-        """Take a step with zero gradients: a training has the optimiser's state from its second step on."""
-        optimizer = self._session.optimizer
-        learned = [p for group in optimizer.param_groups for p in group["params"]]
-        with self._tensors.counted_as("optimiser"):
-            for parameter in learned:
-                parameter.grad = torch.zeros_like(parameter)
-            optimizer.step()
-        optimizer.zero_grad()
-
-    def _step(self, step: int) -> None:
-        session, tensors = self._session, self._tensors
-        with tensors.counted_as("activations"):
-            forward_backward(session, step, self._micro_batches(step), NullHeartbeat())
-        parameters = list(session.model.parameters())
-        tensors.recount_as("gradients", (p.grad for p in parameters if p.grad is not None))
-        before = self._work_so_far()
-        tensors.begin_phase(f"step {step}, optimiser")
-        with tensors.counted_as("optimiser"):
-            optimizer_step(session, step, NullHeartbeat())
-        self._optimizer_work = self._work_so_far() - before
 
     def _micro_batches(self, step: int) -> Iterator[Windows]:
         schedule = self._session.task_schedule

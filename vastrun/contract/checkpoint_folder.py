@@ -12,13 +12,13 @@ import os
 import re
 import shutil
 from dataclasses import asdict, dataclass, replace
+from itertools import islice
 from pathlib import Path, PurePosixPath
 from typing import Annotated, BinaryIO
 
 from vastrun.contract.outcome import FileChecksum
 from vastrun.contract.records import MaxLength, Pattern, read_json, write_json
 
-_CHUNK_BYTES = 1 << 20
 MANIFEST = "manifest.json"
 LATEST = "latest.json"
 BEST = "best.json"
@@ -95,9 +95,9 @@ class CheckpointFolder:
         part, final = self.part(step), self.path / name_of(step)
         for file in files:
             # Missing when a rank wrote it to another disk: stat() raises.
-            if (part / file.path).stat().st_size != file.size:
+            if os.stat(f"{part}/{file.path}").st_size != file.size:  # noqa: PTH116 (of many files)
                 raise OSError(f"{part / file.path} is not as it was written")
-        write_json(part / MANIFEST, asdict(Manifest(step=step, files=tuple(files))))
+        write_json(part / MANIFEST, {"step": step, "files": [*map(vars, files)]})
         # Synced before the rename: a folder with that name is complete, even after a power failure.
         _sync(part)
         for path in newest_first(self.path):
@@ -108,7 +108,7 @@ class CheckpointFolder:
         write_json(self.path / LATEST, {"step": step, "path": final.name})
         if self.keep_best and score is not None and self._is_best(score):
             write_json(self.path / BEST, {"step": step, "path": final.name, **asdict(score)})
-        self._prune()
+        self._prune(final.name)
 
     def remove_damaged(self, step: int) -> None:
         """Remove the damaged checkpoint of `step`. `latest.json` then names the newest intact one."""
@@ -138,12 +138,12 @@ class CheckpointFolder:
         is_comparable = best is not None and score.by == best.by and best.step > self.first_step
         return best is None or not is_comparable or score.value < best.value
 
-    def _prune(self) -> None:
-        best = self.best() if self.keep_best else None
-        whole = [path for path in newest_first(self.path) if _has_expected_sizes(path)]
-        keep = {path.name for path in whole[: self.keep]} | ({best.path} if best else set())
-        keep |= {name_of(step) for step in self.keep_steps}
-        for path in newest_first(self.path):
+    def _prune(self, committed: str) -> None:
+        best, found = self.best() if self.keep_best else None, newest_first(self.path)
+        known = {committed, *map(name_of, self.keep_steps)}
+        whole = (path.name for path in found if path.name in known or _has_expected_sizes(path))
+        keep = {*known, *islice(whole, self.keep)} | ({best.path} if best else set())
+        for path in found:
             if path.name not in keep:
                 self._remove(path)
 
@@ -219,11 +219,11 @@ def _has_expected_sizes(checkpoint: Path) -> bool:
         return False
 
 
-def checksum_file(path: Path) -> FileChecksum:
-    """Return the size and the checksum of a file. Raises OSError."""
-    with path.open("rb") as file:
+def checksum_file(path: Path | str) -> FileChecksum:
+    """Return the name, the size and the checksum of a file; of many, a `str` takes less. Raises OSError."""
+    with open(path, "rb") as file:  # noqa: PTH123
         digest = sha256_of(file)
-        return FileChecksum(path=path.name, size=file.tell(), sha256=digest)
+        return FileChecksum(path=os.path.basename(path), size=file.tell(), sha256=digest)  # noqa: PTH119
 
 
 def _sync(folder: Path) -> None:
@@ -244,7 +244,7 @@ def sha256_of(file: BinaryIO) -> str:
 
     As `hashlib.file_digest`, which needs Python 3.11.
     """
-    digest, chunk = hashlib.sha256(), memoryview(bytearray(_CHUNK_BYTES))
-    while count := file.readinto(chunk):  # type: ignore[attr-defined]
-        digest.update(chunk[:count])
+    digest = hashlib.sha256()
+    while chunk := file.read(1 << 20):
+        digest.update(chunk)
     return digest.hexdigest()

@@ -21,9 +21,7 @@ from vastrun.contract.records import write_atomically
 
 FREE_BYTES = 50 * 10**6
 """Bytes that stay free on the disk, for the log."""
-_FOLDER = "files"
 _CONTENT, _DIGEST, _PART, _LOCK = "content", "digest", "part", "lock"
-_CHUNK = 1 << 20
 _MIN_FREE_FACTOR = 4
 """A file that was made is kept only when this multiple of its size is free: other runs need space, too."""
 
@@ -33,7 +31,7 @@ class DataCache:
 
     def __init__(self, folder: Path) -> None:
         """`folder`: the one that all slots share."""
-        self._folder = folder / _FOLDER
+        self._folder = folder / "files"
 
     @contextmanager
     def entry(self, key: str, name: str, checksum: tuple[str, str] | None = None) -> Iterator[CachedFile]:
@@ -125,7 +123,7 @@ class CachedFile:
     def _chunks(self) -> Iterator[bytes]:
         """Yield the content, up to where it cannot be read."""
         with suppress(OSError), (self._place / _CONTENT).open("rb") as source:
-            while chunk := source.read(_CHUNK):
+            while chunk := source.read(1 << 20):
                 yield chunk
 
     def remove(self) -> None:

@@ -14,7 +14,6 @@ from vastrun.contract.data_files import JobDataFile
 from vastrun.contract.program import ProgramSpec
 from vastrun.contract.records import RecordError, read_json
 
-_MAX_TAG_CHARS = 64
 EXCLUDE_PREFIX = "!"
 """Prefix of a pattern of `outputs` for files that must not be downloaded."""
 OUTPUTS_PREFIXES = ("$VASTRUN_OUTPUTS/", "${VASTRUN_OUTPUTS}/")
@@ -51,6 +50,8 @@ class JobCheckpoints:
     """Number of the newest matches to keep."""
     every_s: float = 60.0
     """Minimum seconds between two snapshots while the program runs."""
+    max_gb: float | None = None
+    """Maximum GB of a snapshot; None: `outputs_gb` where no files are named, else no limit."""
 
     def folder(self, box: Path) -> Path:
         """Return the folder in which the pattern begins, resolved."""
@@ -75,7 +76,7 @@ class JobBatch:
     @property
     def tag(self) -> str:
         """Return its name as a W&B tag: at most 64 characters, without commas, which separate tags."""
-        return self.name.replace(",", " ")[:_MAX_TAG_CHARS]
+        return self.name.replace(",", " ")[:64]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,7 +120,7 @@ class Job:
     data: tuple[JobDataFile, ...] = ()
     """Files to download before the ranks start."""
     code: Mapping[str, Any] | None = None
-    """Commit of the user's code, and a flag for uncommitted changes."""
+    """Digest, commit, branch and remote of the user's code, and a flag for uncommitted changes."""
 
     @classmethod
     def read(cls, box: Path) -> Job:

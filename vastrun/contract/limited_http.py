@@ -57,14 +57,6 @@ class Connections:
         """Monotonic time at which content was last read."""
         self.handler = _LimitedHandler(self)
 
-    def open_http(self, host: str, **options: Any) -> HTTPConnection:
-        """Make a connection to a host."""
-        return self._add(HTTPConnection(host, **options))
-
-    def open_https(self, host: str, **options: Any) -> HTTPConnection:
-        """Make an encrypted connection to a host, whose certificate is verified."""
-        return self._add(HTTPSConnection(host, **options))
-
     @contextmanager
     def closed_after(self, seconds: float, *, renews: bool = False) -> Iterator[None]:
         """Close all of them unless the block ends in time, and raise TimeoutError.
@@ -80,7 +72,10 @@ class Connections:
                 left_s = max(0.0, counts_from + seconds - time.monotonic())
                 if left_s == 0:
                     is_late.set()
-                    self._close()
+                    for connected in (*(connection.sock for connection in self._opened), *self._sockets):
+                        if connected is not None:
+                            with suppress(OSError):
+                                connected.shutdown(socket.SHUT_RDWR)
 
         Thread(target=close, name="http limit", daemon=True).start()
         try:
@@ -90,7 +85,9 @@ class Connections:
             if is_late.is_set():
                 raise TimeoutError(f"timed out: no complete response within {seconds:g} s")
 
-    def _add(self, connection: HTTPConnection) -> HTTPConnection:
+    def open(self, kind: type[HTTPConnection], host: str, **options: Any) -> HTTPConnection:
+        """Make a connection to a host, whose certificate is verified if it is encrypted."""
+        connection = kind(host, **options)
         if self._is_late.is_set():  # a redirect that was cut short is followed
             raise TimeoutError("timed out")
         response_class: Any = partial(_Response, connections=self)
@@ -105,12 +102,6 @@ class Connections:
     def note_content(self) -> None:
         """Note that content is read."""
         self._content_at = time.monotonic()
-
-    def _close(self) -> None:
-        for connected in (*(connection.sock for connection in self._opened), *self._sockets):
-            if connected is not None:
-                with suppress(OSError):
-                    connected.shutdown(socket.SHUT_RDWR)
 
 
 class _Response(HTTPResponse):
@@ -157,10 +148,10 @@ class _LimitedHandler(HTTPSHandler, HTTPHandler):
         self._connections = connections
 
     def http_open(self, req: Request) -> HTTPResponse:
-        return self.do_open(self._connections.open_http, req)
+        return self.do_open(partial(self._connections.open, HTTPConnection), req)
 
     def https_open(self, req: Request) -> HTTPResponse:
-        return self.do_open(self._connections.open_https, req)
+        return self.do_open(partial(self._connections.open, HTTPSConnection), req)
 
 
 class NoRedirects(HTTPRedirectHandler):

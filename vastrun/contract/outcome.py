@@ -188,6 +188,8 @@ class MachineReading:
     """Epoch seconds at which it last killed one of this run; None: never, or unknown."""
     gpu_faults: Annotated[tuple[Line, ...], MaxLength(100)] | None = None
     """Faults of the GPUs that the start did not have; None: not measured."""
+    driver_cuda: Name = ""
+    """Newest CUDA that the driver supports; empty: not measured."""
     reachable: Annotated[tuple[Name, ...], MaxLength(16)] = ()
     """Hosts of the run's data, packages and tracker that still answer."""
     unreachable: Annotated[tuple[Name, ...], MaxLength(16)] = ()
@@ -324,6 +326,8 @@ class Outcome:
     is unknown."""
     reading: MachineReading | None = None
     """Measured when a rank had failed; None: none had."""
+    packages: Annotated[dict[Name, Name], MaxLength(5000)] | None = None
+    """Versions of Python and of its packages at the end, by name; None: not recorded."""
     printed_errors: Annotated[tuple[Line, ...], MaxLength(100)] = ()
     """Tracebacks that the ranks of a program printed, which then all exited 0."""
     starts: Annotated[tuple[StartRecord, ...], MaxLength(1000)] = ()

@@ -12,7 +12,6 @@ from vastrun.contract.records import MaxLength, Range, read_json, read_small
 FILES = "files"
 """Folder of a snapshot with the files, by their paths relative to the box."""
 STATE = "state.json"
-_MAX_STATE_BYTES = 32 << 20
 _MAX_ENTRIES = 100_000
 _Name = Annotated[str, MaxLength(4096)]
 
@@ -34,14 +33,12 @@ class SnapshotState:
     links: Annotated[Mapping[_Name, _Name], MaxLength(_MAX_ENTRIES)] = field(default_factory=dict)
     folders: Annotated[tuple[_Name, ...], MaxLength(_MAX_ENTRIES)] = ()
     """Empty folders."""
-    program: Mapping[str, str] = field(default_factory=dict)
-    """Of version 0.x: the checkpoint's path below the program's folder, to which its files are relative."""
 
     @classmethod
     def of(cls, checkpoint: Path) -> SnapshotState:
         """Read the state of a snapshot. One that cannot be read has no files of a program."""
         try:
-            state = read_json(cls, read_small(checkpoint / STATE, _MAX_STATE_BYTES))
+            state = read_json(cls, read_small(checkpoint / STATE, 32 << 20))
         except (OSError, ValueError):
             return cls()
         assert isinstance(state, cls)

@@ -67,7 +67,8 @@ class LightningCallback(Callback):
             return
         self._step = step
         if step % trainer.log_every_n_steps == 0:
-            metrics = {**_loss_of(outputs), **trainer.callback_metrics}
+            loss = outputs.get("loss") if isinstance(outputs, dict) else outputs
+            metrics = {**({} if loss is None else {"loss": loss}), **trainer.callback_metrics}
             self._training_names = frozenset(metrics)
             beat(step, **numbers_of(metrics))
         else:
@@ -106,9 +107,3 @@ class LightningCallback(Callback):
         trainer.save_checkpoint(Path(folder) / name)
         if trainer.is_global_zero:
             print(f"stopped; saved {name}", flush=True)
-
-
-def _loss_of(outputs: Any) -> dict[str, Any]:
-    """Return the loss that the step returned, if any."""
-    loss = outputs.get("loss") if isinstance(outputs, dict) else outputs
-    return {} if loss is None else {"loss": loss}

@@ -67,19 +67,14 @@ class StopAgreement:
             return False
         step_s = math.inf if self._asked_at is None else (self._clock() - self._asked_at) / self._steps
         is_asked, step_s = _max_over_ranks(float(self._is_asked), step_s)
-        self._interval = _next_interval(self._interval, step_s)
+        fitting = _MAX_STEPS if step_s * _MAX_STEPS <= _INTERVAL_S else int(_INTERVAL_S / step_s)
+        self._interval = max(1, min(fitting, _GROWTH * self._interval))
         self._steps, self._asked_at = 0, self._clock()
         self.stopped = bool(is_asked)
         return self.stopped
 
     def _note(self, *_: object) -> None:
         self._is_asked = True
-
-
-def _next_interval(interval: int, step_s: float) -> int:
-    """Return the steps up to the next question, after steps that took `step_s` seconds each."""
-    fitting = _MAX_STEPS if step_s * _MAX_STEPS <= _INTERVAL_S else int(_INTERVAL_S / step_s)
-    return max(1, min(fitting, _GROWTH * interval))
 
 
 def _max_over_ranks(*values: float) -> tuple[float, ...]:

@@ -27,7 +27,6 @@ LEASE: Mapping[str, str] = {
 """Environment of an order: a lease of one hour."""
 TIMEOUT_S = 240.0
 """Twenty times as long as anything takes on an idle computer, so that a busy one fails no test."""
-_POLL_INTERVAL_S = 0.02
 
 _T = TypeVar("_T")
 
@@ -125,5 +124,5 @@ def eventually(look: Callable[[], _T], *, within_s: float = TIMEOUT_S, what: str
     while not (value := look()):
         if time.monotonic() > deadline:
             raise AssertionError(f"{what} did not happen within {within_s:.0f} s; last seen: {value!r}")
-        time.sleep(_POLL_INTERVAL_S)
+        time.sleep(0.02)
     return value

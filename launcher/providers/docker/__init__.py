@@ -19,7 +19,7 @@ from vastrun.launcher.core.errors import (
     UncertainError,
     UnreachableError,
 )
-from vastrun.launcher.core.job import JobSpec, Resources
+from vastrun.launcher.core.job import JobSpec
 from vastrun.launcher.core.labels import run_id_in
 from vastrun.launcher.image.daemon import local_images, newest_local_image
 from vastrun.launcher.image.lock import Lock, shipped_lock
@@ -33,7 +33,6 @@ from vastrun.launcher.providers.docker.containers import (
     OWNER,
     Container,
     ContainerBox,
-    DockerHost,
     container_config,
     container_limits,
     read_owner_id,
@@ -45,8 +44,6 @@ from vastrun.launcher.ssh.connection import Login
 from vastrun.launcher.ssh.keys import HostKeyLog, KeyRing, KnownHosts
 from vastrun.launcher.ssh.remote import SshRemote
 
-_RENDEZVOUS_PORT = 29400
-"""Fixed port of the rendezvous: a run's network has no other services."""
 _UNUSED_NETWORK_S = 3600.0
 """Seconds after which a network without containers counts as left behind by a killed launcher."""
 _NAME = re.compile(rf"{LABEL_PREFIX}[\w.-]+\.[0-9a-f]{{4}}", re.ASCII)
@@ -99,7 +96,19 @@ class DockerProvider:
         """
         docker_host, remote = self._engine.docker_host(), bool(self._engine.host)
         needed = total_resources(spec)
-        hardware = daemon_hardware(docker_host, needed, remote=remote, visible=self._visible_gpus)
+        # A remote daemon reports neither its GPUs nor its free disk: both are assumed to meet the
+        # requirements, except for names and memory of GPUs. The box checks them before it trains.
+        if remote:
+            unknown = [LocalGpu(uuid=str(index), name="", memory_gb=0.0) for index in range(needed.gpus)]
+            gpus, cuda = tuple(unknown) if docker_host.has_gpus else (), 0.0
+            disk_gb = needed.disk_gb
+        else:
+            gpus, cuda = read_gpus(self._visible_gpus)
+            # Unknown is enough: the box measures its disk before it trains, and costs nothing until then.
+            disk_gb = _free_gb(docker_host.folder) or needed.disk_gb
+        hardware = Hardware(
+            cores=docker_host.cores, memory_gb=docker_host.memory_gb, disk_gb=disk_gb, gpus=gpus, cuda=cuda
+        )
         name = docker_host.name
         offers = node_offers(spec, hardware, name=name, host=name, where=f"Docker on {name}")
         image, whole = choose_image(spec, hardware, self._engine, self._lock())
@@ -123,7 +132,10 @@ class DockerProvider:
             self._engine.create_network(box.network, {OWNER: box.owner})
         self._engine.create(box.name, container_config(box), container_limits(box))
         self._engine.start(box.name)
-        return self._find_created(box.name)
+        try:
+            return next(found for found in self.instances() if found.id == box.name)
+        except (StopIteration, UnreachableError) as error:
+            raise UncertainError(f"container {box.name} was created, but cannot be found") from error
 
     def instances(self) -> Sequence[Instance]:
         """List all containers of this ledger's launchers, in any state."""
@@ -148,7 +160,15 @@ class DockerProvider:
             raise UnreachableError(f"container {container.name} is {container.state}")
         if container.ssh_port is None:
             raise UnreachableError(f"container {container.name} is on no network")
-        return self._shell(container, container.ssh_port)
+        run_id = run_id_in(container.labels[LABEL])
+        known = self._keys.known_hosts(run_id, container.name)
+        login = Login(
+            addresses=[(self._engine.host or LOCALHOST, container.ssh_port)],
+            key=self._keys.pair(run_id),
+            hosts=KnownHosts(known, read_fingerprints=lambda: self._host_keys.fingerprints(container.name)),
+            user=self.login,
+        )
+        return SshRemote(login, root=BOX, env={}, is_gone=lambda: self._find_owned(container.name) is None)
 
     def destroy(self, instance_id: str) -> None:
         """Remove the container, its volumes and its network."""
@@ -177,13 +197,6 @@ class DockerProvider:
         made = self._engine.networks(f"{OWNER}={read_owner_id(self._state)}")
         return any(network.name == name for network in made)
 
-    def _find_created(self, name: str) -> Instance:
-        """Return the new container as it is listed."""
-        try:
-            return next(found for found in self.instances() if found.id == name)
-        except (StopIteration, UnreachableError) as error:
-            raise UncertainError(f"container {name} was created, but cannot be found") from error
-
     def _find_owned(self, name: str) -> Container | None:
         """Return the container if this ledger owns it. Docker also resolves ids and prefixes as names."""
         container = self._engine.container(name) if _NAME.fullmatch(name) else None
@@ -196,17 +209,6 @@ class DockerProvider:
             return self._engine.log(container.name)
         return ""
 
-    def _shell(self, container: Container, port: int) -> Remote:
-        run_id = run_id_in(container.labels[LABEL])
-        known = self._keys.known_hosts(run_id, container.name)
-        login = Login(
-            addresses=[(self._engine.host or LOCALHOST, port)],
-            key=self._keys.pair(run_id),
-            hosts=KnownHosts(known, read_fingerprints=lambda: self._host_keys.fingerprints(container.name)),
-            user=self.login,
-        )
-        return SshRemote(login, root=BOX, env={}, is_gone=lambda: self._find_owned(container.name) is None)
-
 
 def _instance(container: Container) -> Instance:
     address = container.addresses.get(container.labels.get(NETWORK, ""))
@@ -217,28 +219,7 @@ def _instance(container: Container) -> Instance:
         usd_per_hour=0.0,
         rented_at=container.created_at,
         image=container.image,
-        rendezvous=f"{address}:{_RENDEZVOUS_PORT}" if address else "",
-    )
-
-
-def daemon_hardware(
-    docker_host: DockerHost, requirements: Resources, *, remote: bool, visible: str | None
-) -> Hardware:
-    """Return the hardware available to containers. `visible`: GPUs of a local daemon that may be used.
-
-    A remote daemon reports neither its GPUs nor its free disk: both are assumed to meet the requirements,
-    except for names and memory of GPUs. The box checks them before it trains.
-    """
-    if remote:
-        unknown = [LocalGpu(uuid=str(index), name="", memory_gb=0.0) for index in range(requirements.gpus)]
-        gpus, cuda = tuple(unknown) if docker_host.has_gpus else (), 0.0
-        disk_gb = requirements.disk_gb
-    else:
-        gpus, cuda = read_gpus(visible)
-        # Unknown counts as enough: the box measures its disk before it trains, and costs nothing until then.
-        disk_gb = _free_gb(docker_host.folder) or requirements.disk_gb
-    return Hardware(
-        cores=docker_host.cores, memory_gb=docker_host.memory_gb, disk_gb=disk_gb, gpus=gpus, cuda=cuda
+        rendezvous=f"{address}:29400" if address else "",
     )
 
 
@@ -256,7 +237,15 @@ def choose_image(spec: JobSpec, hardware: Hardware, engine: Engine, lock: Lock) 
         if not engine.has_image(spec.image):
             raise NoOfferError(f"Docker has no image {spec.image}", hint=f"docker pull {spec.image}")
         return spec.image, False
-    variants = _variants(lock, on_gpus=spec.resources.gpus > 0, driver_cuda=hardware.cuda or math.inf)
+    # Variants for GPUs also train without them.
+    on_gpus = spec.resources.gpus > 0
+    driver_cuda = hardware.cuda or math.inf
+    for_gpus = [
+        name
+        for name, image in lock.images.items()
+        if image.cuda is not None and (not on_gpus or image.driver_cuda <= driver_cuda)
+    ]
+    variants = for_gpus if on_gpus else [_CPU, *for_gpus]
     # Only images that exist already: a launch must not wait for a build, which takes minutes.
     for variant in variants:
         built = newest_local_image(engine.client, variant, lock)
@@ -267,13 +256,3 @@ def choose_image(spec: JobSpec, hardware: Hardware, engine: Engine, lock: Lock) 
         f"Docker has no image of vastrun for this job ({known or 'no variant fits the driver'})",
         hint=f"vastrun image build --variant {variants[0] if variants else _CPU}, or image: in the job file",
     )
-
-
-def _variants(lock: Lock, *, on_gpus: bool, driver_cuda: float) -> Sequence[str]:
-    """Return the variants that run there, best first. Variants for GPUs also train without them."""
-    for_gpus = [
-        name
-        for name, image in lock.images.items()
-        if image.cuda is not None and (not on_gpus or image.driver_cuda <= driver_cuda)
-    ]
-    return for_gpus if on_gpus else [_CPU, *for_gpus]

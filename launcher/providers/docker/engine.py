@@ -183,7 +183,10 @@ def map_order_errors() -> Iterator[None]:
     try:
         yield
     except errors.APIError as error:
-        raise _rejection(_explanation(error)) from error
+        text = _explanation(error)
+        fits = (row for row in _REJECTIONS if row[0].lower() in text.lower())
+        _, cause, hint = next(fits, ("", Cause.PROVIDER, ""))
+        raise ProviderError(f"Docker rejected the order: {text}", hint=hint, cause=cause) from error
     except _no_response_errors() as error:
         raise UncertainError(f"Docker did not answer: {_reason(error)}") from error
 
@@ -193,12 +196,6 @@ def _no_response_errors() -> tuple[type[Exception], ...]:
     from paramiko import SSHException
 
     return OSError, SSHException, sdk().errors.DockerException
-
-
-def _rejection(text: str) -> ProviderError:
-    fits = (row for row in _REJECTIONS if row[0].lower() in text.lower())
-    _, cause, hint = next(fits, ("", Cause.PROVIDER, ""))
-    return ProviderError(f"Docker rejected the order: {text}", hint=hint, cause=cause)
 
 
 def _unreachable(why: str) -> UnreachableError:

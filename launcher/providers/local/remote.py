@@ -46,7 +46,13 @@ class LocalRemote:
                 stderr=err,
                 start_new_session=True,
             )
-            self._wait_or_kill(process, command, timeout_s)
+            try:
+                process.wait(timeout_s)
+            except subprocess.TimeoutExpired as error:
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+                raise UnreachableError(f"no answer within {timeout_s:g} s: {command}") from error
             stdout, stderr = _read_output(out), _read_output(err)
         self._check_exists()
         return CommandResult(exit_code=process.returncode, stdout=stdout, stderr=stderr)
@@ -97,16 +103,6 @@ class LocalRemote:
 
     def close(self) -> None:
         """Do nothing: there is no connection."""
-
-    @staticmethod
-    def _wait_or_kill(process: subprocess.Popen[bytes], command: str, timeout_s: float) -> None:
-        try:
-            process.wait(timeout_s)
-        except subprocess.TimeoutExpired as error:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
-            raise UnreachableError(f"no answer within {timeout_s:g} s: {command}") from error
 
     @contextlib.contextmanager
     def _atomic_file(self, path: str, mode: int) -> Iterator[BinaryIO]:

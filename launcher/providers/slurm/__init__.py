@@ -112,7 +112,13 @@ class SlurmProvider:
             settings=self._settings,
         )
         self._slurm.submit(batch)
-        return self._find_created(ids[0])
+        try:
+            found = self.machine(ids[0])
+        except ProviderError as error:
+            raise UncertainError(f"job submitted, but Slurm does not list it: {error}") from error
+        if found is None:
+            raise UncertainError("job submitted, but Slurm does not list it")
+        return found
 
     def instances(self) -> Sequence[Instance]:
         """List all jobs of this ledger's user that have or await a node, and all boxes on the disk."""
@@ -135,7 +141,17 @@ class SlurmProvider:
             raise UnreachableError("job started; waiting for set-up")
         if job is not None and not job.is_over:
             return self._shell(instance, job.id)
-        return self._leftovers(instance, job)
+        end = self._end_of(job) if job else None
+        if end is None and job is not None:
+            raise UnreachableError(f"Slurm does not say yet how job {job.id} ended")
+        remote = self._shell(instance, None)
+        if remote.run(f"[ -e {layout.RUN_LOCK} ]", timeout_s=_END_TIMEOUT_S).exit_code != 0:
+            remote.close()
+            text = "the job has ended, and Slurm no longer knows why"
+            end = end or MachineEnd(cause=Cause.LOST, text=text)
+            raise EndedError(end.text, cause=end.cause, node=end.node)
+        remote.finalize_killed_run()
+        return remote
 
     def destroy(self, instance_id: str) -> None:
         """Cancel the job, wait until its programs have ended, and remove its box."""
@@ -190,16 +206,6 @@ class SlurmProvider:
             f"{join_names(one.name for one in partitions)}; boxes in {self._node.folder}{room}; {by}"
         )
 
-    def _find_created(self, instance_id: str) -> Instance:
-        """Return the new job as it is listed."""
-        try:
-            found = self.machine(instance_id)
-        except ProviderError as error:
-            raise UncertainError(f"job submitted, but Slurm does not list it: {error}") from error
-        if found is None:
-            raise UncertainError("job submitted, but Slurm does not list it")
-        return found
-
     def _instance(self, instance_id: str, queue: SlurmQueue) -> Instance:
         job, box = queue.job(instance_id), queue.box(instance_id)
         queued = job is not None and job.is_pending
@@ -232,20 +238,6 @@ class SlurmProvider:
         # The login node's identity says nothing about the job's node.
         remote = with_abilities(SlurmRemote, inner, without=("identity",))
         return remote(inner, place, self._node, lambda: self._is_over(instance.id))
-
-    def _leftovers(self, instance: Instance, job: SlurmJob | None) -> Remote:
-        """Return a shell in the box of an ended job. Raises EndedError when nothing was run."""
-        end = self._end_of(job) if job else None
-        if end is None and job is not None:
-            raise UnreachableError(f"Slurm does not say yet how job {job.id} ended")
-        remote = self._shell(instance, None)
-        if remote.run(f"[ -e {layout.RUN_LOCK} ]", timeout_s=_END_TIMEOUT_S).exit_code != 0:
-            remote.close()
-            text = "the job has ended, and Slurm no longer knows why"
-            end = end or MachineEnd(cause=Cause.LOST, text=text)
-            raise EndedError(end.text, cause=end.cause, node=end.node)
-        remote.finalize_killed_run()
-        return remote
 
     def _is_over(self, instance_id: str) -> bool:
         job = self._slurm.queue().job(instance_id)

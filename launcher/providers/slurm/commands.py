@@ -26,9 +26,7 @@ _ORDERS = ".orders"
 _OVER = ".over"
 _ONE_WORD = "! -name '*[!A-Za-z0-9_.+-]*'"
 """Filter for `find`: a name with a line break would become two rows."""
-_CACHE_S = 1.0
 _SIGNAL_S = 10.0
-_TOOLS = "sbatch squeue scancel srun flock timeout"
 _LOGIN_VARIABLES = (
     'HOME="$HOME" USER="$USER" PATH="$PATH" LANG="${LANG-}" ${SLURM_CONF:+SLURM_CONF="$SLURM_CONF"}'
 )
@@ -47,10 +45,6 @@ class SlurmQueue:
         matching = [job for job in self.jobs if job.name == LABEL_PREFIX + first_node_id(instance_id)]
         return next((job for job in matching if not job.is_over), matching[-1] if matching else None)
 
-    def is_released(self, instance_id: str) -> bool:
-        """Return whether the node was released before the end of its job."""
-        return any(box.name == f".{instance_id}" for box in self.boxes)
-
     def ids(self) -> Sequence[str]:
         """List all instances: nodes of jobs that have not ended, and boxes on the disk."""
         of_jobs = [
@@ -59,7 +53,7 @@ class SlurmQueue:
             if not job.is_over
             for label in node_labels(job)
         ]
-        alive = [one for one in of_jobs if not self.is_released(one)]
+        alive = [one for one in of_jobs if not any(box.name == f".{one}" for box in self.boxes)]
         return list(dict.fromkeys([*alive, *(box.name for box in self.boxes)]))
 
     def box(self, instance_id: str) -> Box | None:
@@ -122,7 +116,7 @@ class SlurmCommands:
 
     def recent_queue(self) -> SlurmQueue:
         """Return the last snapshot while it is fresh: a call of connect() follows one of machine()."""
-        if self._last_queue is not None and 0 <= self._uptime() - self._last_queue[0] < _CACHE_S:
+        if self._last_queue is not None and 0 <= self._uptime() - self._last_queue[0] < 1.0:
             return self._last_queue[1]
         return self.queue()
 
@@ -157,7 +151,7 @@ class SlurmCommands:
 
     def check_programs(self, python: str) -> None:
         """Check that the programs for a job exist. Raises ProviderError with the missing ones."""
-        tools = f"{_TOOLS} {shlex.quote(python)}"
+        tools = f"sbatch squeue scancel srun flock timeout {shlex.quote(python)}"
         script = f'for tool in {tools}; do command -v "$tool" >/dev/null || echo "$tool"; done'
         lacking = gate.summarize_errors(self._node.query(script))
         if lacking:

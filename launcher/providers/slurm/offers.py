@@ -72,7 +72,9 @@ def partition_offers(
     has_room = free_gb is None or free_gb >= resources.disk_gb
     if not has_room:
         lacking.append(f"{resources.disk_gb:g} GB of disk needed, {free_gb:.0f} free on the shared disk")
-    for partition in sorted(partitions, key=_sort_key):
+    for partition in sorted(
+        partitions, key=lambda one: (not one.is_idle, not one.is_default, one.max_s or math.inf)
+    ):
         if settings.partitions and partition.name not in settings.partitions:
             continue
         share = _node_share(spec, partition)
@@ -81,8 +83,11 @@ def partition_offers(
         elif share is not None:
             found.setdefault(str(share), _offer(share, partition, partitions, settings, free_gb))
     if not found or not has_room:
+        gpus = " --set resources.gpus=0 trains on CPUs;" if spec.resources.gpus else ""
         raise NoOfferError(
-            f"no partition fits the job: {join_names(lacking) or 'there is none'}", hint=_hint(spec)
+            f"no partition fits the job: {join_names(lacking) or 'there is none'}",
+            hint=f"`sinfo` lists the partitions;{gpus} --set limits.hours={spec.limits.hours / 2:g} asks for "
+            "less time",
         )
     # A job without GPUs on a node with GPUs would keep others from them, so such nodes come last.
     return sorted(
@@ -94,10 +99,6 @@ def partition_offers(
 def price(settings: SlurmSettings, gpus: int) -> float:
     """Return the price of a node with `gpus` GPUs in USD per hour."""
     return settings.usd_per_node_hour + gpus * settings.usd_per_gpu_hour
-
-
-def _sort_key(partition: Partition) -> tuple[bool, bool, float]:
-    return not partition.is_idle, not partition.is_default, partition.max_s or math.inf
 
 
 def _node_share(spec: JobSpec, partition: Partition) -> NodeShare | None:
@@ -186,10 +187,3 @@ def _is_named(gpus: Gpus, resources: Resources) -> bool:
     shown = gpus.kind.lower()
     numbers = [re.findall(r"[a-z]*\d+[a-z]*", name.lower()) for name in resources.gpu_names]
     return any(any(number in shown for number in found) for found in numbers)
-
-
-def _hint(spec: JobSpec) -> str:
-    gpus = " --set resources.gpus=0 trains on CPUs;" if spec.resources.gpus else ""
-    return (
-        f"`sinfo` lists the partitions;{gpus} --set limits.hours={spec.limits.hours / 2:g} asks for less time"
-    )

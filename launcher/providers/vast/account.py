@@ -27,7 +27,6 @@ from vastrun.launcher.providers.vast.instance_row import InstanceRow
 from vastrun.launcher.providers.vast.rows import parse_charge
 
 _DAY_S = 86400.0
-_IDENTITY = ("source", "type", "start", "end", "amount")
 _T = TypeVar("_T")
 VARIABLE = "VASTRUN_SSH_KEY"
 """Variable with the key without its type, for `authorized_keys`. Vast itself sets SSH_PUBLIC_KEY."""
@@ -120,7 +119,7 @@ def backups_of(api: VastApi, instance_id: str) -> Sequence[str]:
 
 
 def _identity(row: Mapping[str, Any]) -> tuple[str, ...]:
-    return tuple(str(row.get(column)) for column in _IDENTITY)
+    return tuple(str(row.get(column)) for column in ("source", "type", "start", "end", "amount"))
 
 
 class CachedQuery(Generic[_T]):

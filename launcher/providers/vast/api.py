@@ -35,7 +35,6 @@ if TYPE_CHECKING:
 _TOO_OFTEN_TRIES, _TOO_OFTEN_GROWTH = 3, 3.0
 """Repetitions of a call that came too early, and by how much each pause is longer than the one before."""
 _LOG_LINES, _HOST_LOG_LINES = "5000", "100"
-_LOG_TIMEOUT_S = 15.0
 _T = TypeVar("_T")
 
 
@@ -237,7 +236,7 @@ class VastApi:
 
     def log(self, instance_id: str, containing: str) -> str:
         """Return the lines of the container's log with that text. No retry, since a call takes seconds."""
-        return self._log(instance_id, {"filter": containing, "tail": _LOG_LINES}, _LOG_TIMEOUT_S)
+        return self._log(instance_id, {"filter": containing, "tail": _LOG_LINES}, 15.0)
 
     def host_log(self, instance_id: str, *, within_s: float) -> str:
         """Return the last lines of the host daemon's log of the instance.

@@ -17,11 +17,8 @@ _IMAGE = re.compile(
 _REGISTRY_LIMIT = re.compile(r"toomanyrequests|429 too many requests|pull rate limit", re.IGNORECASE)
 _STARTING_STATES = ("", "created", "loading", "scheduling", "rebooting", "recycling")
 """States of a start. Other states lag by minutes: a box listed as `exited` or `offline` may be reachable."""
-_USUAL_START_S = 300.0
-"""Seconds from the rental within which most machines start."""
 OFFLINE_S = 300.0
 """Seconds after which an offline host with an unreachable box counts as lost; it may reboot before that."""
-_CLOCK_SKEW_S = 60.0
 
 
 def fault(row: InstanceRow) -> ProviderError | None:
@@ -62,7 +59,7 @@ def may_be_reachable(row: InstanceRow, now: float) -> bool:
     """
     if row.state == "running" or row.actual_status not in _STARTING_STATES:
         return True
-    is_late = row.cur_state == "running" and 0 < row.start_date < now - _USUAL_START_S
+    is_late = row.cur_state == "running" and 0 < row.start_date < now - 300.0
     return not row.is_stopped and (row.direct is not None or is_late)
 
 
@@ -81,7 +78,7 @@ def stop_error(row: InstanceRow, *, credit_usd: float, now: float) -> ProviderEr
             hint="add some at https://cloud.vast.ai/billing/",
             cause=Cause.PROVIDER,
         )
-    if 0 < row.end_date <= now + _CLOCK_SKEW_S:
+    if 0 < row.end_date <= now + 60.0:
         why, cause = f"machine {row.machine_id} is gone: its host's contract ended", Cause.LOST
     # After the contract: a bid on a host that leaves was not outbid, and a higher one would not help.
     elif row.is_bid:

@@ -9,7 +9,6 @@ from typing import Any, TypeVar
 from vastrun.launcher.gate import caps
 
 ROW_ERRORS = (LookupError, TypeError, ValueError, AttributeError, ArithmeticError)
-_ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 _MIN_DRIVER = 100.0
 """Smallest version of a driver with CUDA 12 or newer, and above any version of CUDA."""
 
@@ -113,7 +112,7 @@ def gpu_name(value: Any) -> str:
 def cpu_architecture(value: Any) -> str:
     """Read a CPU's architecture as images name it; that of nearly all machines where there is none."""
     found = text(value).lower() or "amd64"
-    return _ARCHITECTURES.get(found, found)
+    return {"x86_64": "amd64", "aarch64": "arm64"}.get(found, found)
 
 
 def ssh_port(ports: Any) -> int:

@@ -26,9 +26,6 @@ from vastrun.launcher.core.errors import (
 from vastrun.launcher.gate import caps
 from vastrun.launcher.providers.vast.calls import NEEDED, ROUTES, VastCall
 
-_LOG_TIMEOUT_S = 10.0
-"""Seconds for the download of a published log."""
-
 
 class NoResponseError(Exception):
     """There is no valid response."""
@@ -248,7 +245,7 @@ def _read(url: str, abandoned: threading.Event) -> str | None:
     """Return the start of the file at the URL; None while it does not exist."""
     content = bytearray()
     try:
-        with limited_opener(_LOG_TIMEOUT_S) as opener, opener.open(url, timeout=2.0) as response:
+        with limited_opener(10.0) as opener, opener.open(url, timeout=2.0) as response:
             while (part := response.read1(1 << 12)) and not abandoned.is_set():
                 content += part
                 if len(content) >= caps.VAST_LOG_BYTES:

@@ -106,7 +106,28 @@ def funnel(
 
 def _constraints(spec: JobSpec, lock: Lock, now: float, market: Collection[str]) -> Iterator[HardLimit]:
     yield from _machine(spec, lock, market)
-    yield from _location(spec)
+    down, up = spec.resources.down_mbps, spec.resources.up_mbps
+    yield HardLimit("down_mbps", f"{down:g} Mbit/s", lambda row: row.down_mbps >= down)
+    yield HardLimit("up_mbps", f"{up:g} Mbit/s", lambda row: row.up_mbps >= up)
+    min_reliability, regions = (
+        spec.resources.reliability,
+        tuple(region.upper() for region in spec.resources.regions),
+    )
+    yield HardLimit("reliability", f"{min_reliability:g}", lambda row: row.reliability >= min_reliability)
+    yield HardLimit("regions", _any_of(regions), lambda row: not regions or row.country in regions)
+    yield HardLimit(
+        "datacenter", "hosts of datacenters", lambda row: row.datacenter or not spec.resources.datacenter
+    )
+    yield HardLimit("static_ip", "a fixed address", lambda row: row.static_ip or not spec.resources.static_ip)
+    yield HardLimit(
+        "verification", "verified and free", lambda row: row.verified and row.rentable, is_option=False
+    )
+    yield HardLimit(
+        "direct_ports",
+        f"{MIN_DIRECT_PORTS} for SSH",
+        lambda row: row.direct_ports is None or row.direct_ports >= MIN_DIRECT_PORTS,
+        is_option=False,
+    )
     yield from _terms(spec, lock, now)
     # The last one: offers that only this constraint removes would fit a job of one node.
     yield HardLimit(NODES, "in a cluster", lambda row: spec.nodes == 1 or bool(row.cluster))
@@ -116,8 +137,12 @@ def _machine(spec: JobSpec, lock: Lock, market: Collection[str]) -> Iterator[Har
     needs, gpus = spec.resources, max(1, spec.resources.gpus)
     names = needs.gpu_names
     yield HardLimit("gpus", "1 GPU" if gpus == 1 else f"{gpus} GPUs", lambda row: row.gpus == gpus)
+    is_known = any(_is_one_of(name, names) for name in market)
+    near = [] if is_known else [each for name in names for each in nearest_names(name, market)]
     yield HardLimit(
-        "gpu_names", _names(names, market), lambda row: not names or _is_one_of(row.gpu_name, names)
+        "gpu_names",
+        f"{_any_of(names)}; the market has {_any_of(near)}" if near else _any_of(names),
+        lambda row: not names or _is_one_of(row.gpu_name, names),
     )
     memory_gb = needs.min_gpu_gb
     yield HardLimit(
@@ -145,31 +170,6 @@ def _gpu_memory(spec: JobSpec, workloads: Workloads | None) -> Iterator[HardLimi
     yield HardLimit("memory", text, lambda row: not is_too_small(workloads, spec, row.gpu_memory_gb))
 
 
-def _location(spec: JobSpec) -> Iterator[HardLimit]:
-    down, up = spec.resources.down_mbps, spec.resources.up_mbps
-    yield HardLimit("down_mbps", f"{down:g} Mbit/s", lambda row: row.down_mbps >= down)
-    yield HardLimit("up_mbps", f"{up:g} Mbit/s", lambda row: row.up_mbps >= up)
-    min_reliability, regions = (
-        spec.resources.reliability,
-        tuple(region.upper() for region in spec.resources.regions),
-    )
-    yield HardLimit("reliability", f"{min_reliability:g}", lambda row: row.reliability >= min_reliability)
-    yield HardLimit("regions", _any_of(regions), lambda row: not regions or row.country in regions)
-    yield HardLimit(
-        "datacenter", "hosts of datacenters", lambda row: row.datacenter or not spec.resources.datacenter
-    )
-    yield HardLimit("static_ip", "a fixed address", lambda row: row.static_ip or not spec.resources.static_ip)
-    yield HardLimit(
-        "verification", "verified and free", lambda row: row.verified and row.rentable, is_option=False
-    )
-    yield HardLimit(
-        "direct_ports",
-        f"{MIN_DIRECT_PORTS} for SSH",
-        lambda row: row.direct_ports is None or row.direct_ports >= MIN_DIRECT_PORTS,
-        is_option=False,
-    )
-
-
 def _terms(spec: JobSpec, lock: Lock, now: float) -> Iterator[HardLimit]:
     cap = spec.limits.usd_per_hour
 
@@ -185,13 +185,6 @@ def _terms(spec: JobSpec, lock: Lock, now: float) -> Iterator[HardLimit]:
 
 def _is_one_of(gpu_name: str, names: Sequence[str]) -> bool:
     return any(is_same_name(gpu_name, name) for name in names)
-
-
-def _names(names: Sequence[str], market: Collection[str]) -> str:
-    """Return the requested names; if the market has none of them, with the nearest that it has."""
-    is_known = any(_is_one_of(name, names) for name in market)
-    near = [] if is_known else [each for name in names for each in nearest_names(name, market)]
-    return f"{_any_of(names)}; the market has {_any_of(near)}" if near else _any_of(names)
 
 
 def _any_of(words: Sequence[str]) -> str:

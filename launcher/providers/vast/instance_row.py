@@ -28,7 +28,6 @@ from vastrun.launcher.providers.vast.errors import no_response_error
 
 _UP = "success, running"
 """Prefix of `status_msg` of a running container."""
-_POLL_INTERVAL_S = 30.0
 
 Address = tuple[str, int]
 
@@ -194,7 +193,7 @@ class DirectAddresses:
         if row.direct is not None or row.state != "running":
             return row
         now = self._now()
-        if row.id not in self._found and now - self._asked_at.get(row.id, -math.inf) >= _POLL_INTERVAL_S:
+        if row.id not in self._found and now - self._asked_at.get(row.id, -math.inf) >= 30.0:
             self._asked_at[row.id] = now
             # Without a list the proxy's address remains.
             with suppress(UnreachableError):

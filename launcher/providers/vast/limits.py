@@ -24,12 +24,8 @@ _T = TypeVar("_T")
 
 LIMITS: Mapping[str, Limit] = {name: route.limit for name, route in ROUTES.items()}
 """Rate limit of each route."""
-_MARGIN_S = 0.05
 _SLOWDOWN, _SLOWDOWN_LIMIT = 2.0, 8.0
 """Factor on the interval between calls after a rejection (HTTP 429), and its maximum."""
-_RECOVERY = 0.9
-"""Share of the slowdown that remains after each further call."""
-_EVEN_SPACING_FROM = 1.05
 
 
 @dataclass
@@ -47,7 +43,7 @@ class _Queue:
         # Only as many past calls as the limit counts: the store is rewritten at each call of each process.
         past, waiting = self._split(now)
         self.booked = [*past[-limit.calls :], *waiting]
-        self.pace = 1 + (self.pace - 1) * _RECOVERY
+        self.pace = 1 + (self.pace - 1) * 0.9
         return self._append(secrets.token_hex(8), limit, now)
 
     def close(self, limit: Limit, now: float, seconds: float) -> str:
@@ -84,8 +80,8 @@ class _Queue:
         times = [at for at, _ in self.booked]
         at = max(earliest, self.closed_until, *times[-1:])
         if len(times) >= limit.calls:
-            at = max(at, times[-limit.calls] + limit.seconds * self.pace + _MARGIN_S)
-        if self.pace > _EVEN_SPACING_FROM and times:
+            at = max(at, times[-limit.calls] + limit.seconds * self.pace + 0.05)
+        if self.pace > 1.05 and times:
             # A burst was rejected: space calls evenly.
             at = max(at, times[-1] + limit.seconds / limit.calls * self.pace)
         self.booked.append((at, ticket))

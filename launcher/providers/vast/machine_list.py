@@ -14,9 +14,6 @@ from vastrun.launcher.providers.vast.api import VastApi
 from vastrun.launcher.providers.vast.instance_row import InstanceRow, has_own_label, id_of, is_destroyed
 from vastrun.launcher.providers.vast.rental import instance_of
 
-_LIST_CACHE_S = 5.0
-"""Seconds for which the list is cached when many runs share the provider."""
-
 
 @dataclass(frozen=True, kw_only=True)
 class MachineList:
@@ -46,7 +43,7 @@ class MachineRows:
         self._list = CachedQuery(
             lambda: ([row for row in api.instances() if not is_destroyed(row)], api.asked_at),
             clock.now,
-            _LIST_CACHE_S if many_runs else 0.0,
+            5.0 if many_runs else 0.0,
         )
         self._known_list: MachineList | None = None
         """The newest list, parsed."""

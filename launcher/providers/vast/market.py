@@ -26,14 +26,11 @@ from vastrun.launcher.providers.vast.overlays import WHY_ONE_NODE
 from vastrun.launcher.providers.vast.ranking import rank_offers, shuffle_equals
 from vastrun.launcher.providers.vast.rows import OfferRow
 
-_BEST_VALUE = ("dlperf_per_dphtotal", "desc")
 _CHEAPEST = ("dph_total", "asc")
 _MAX_OFFERS = 1000
 """Limit of one search."""
 _DEFAULT_OFFERS = 64
 """Vast's default limit; ASAP, a third-party client, saw it with a higher limit, too (2026-09)."""
-_PAGES = 4
-_OTHER_KIND = "interruptible"
 _CACHE_S = 30.0
 """Seconds for which the offers of a search are cached when many runs share the provider."""
 
@@ -90,7 +87,7 @@ def market_report(api: VastApi, spec: JobSpec, lock: Lock, known: SpeedHistory, 
     removed = seen.removed
     if dearer := len(pool) - len(quotes):
         text = "costs less the other way: by a bid or not"
-        removed = (*removed, Constraint(name=_OTHER_KIND, text=text, removed=dearer))
+        removed = (*removed, Constraint(name="interruptible", text=text, removed=dearer))
     return MarketReport(
         offers=seen.offers,
         unreadable=seen.unreadable,
@@ -136,7 +133,7 @@ def _cheapest_of(
     """Search by price. Vast's search has no pages, so each further search starts at the last price."""
     filters: dict[str, Any] = {**verified_and_free(), **more}
     rows: dict[Any, Any] = {}
-    for _ in range(_PAGES):
+    for _ in range(4):  # pages
         page = _search(api, spec, filters, _CHEAPEST, bid=bid)
         found = {_key(row): row for row in page if isinstance(row, dict)}
         prices = [row.usd_per_hour for row in map(OfferRow.of, page) if row is not None]
@@ -154,7 +151,7 @@ def _may_be_truncated(page: Sequence[Any]) -> bool:
 
 
 def _order(spec: JobSpec) -> tuple[str, str]:
-    return _BEST_VALUE if spec.resources.gpus else _CHEAPEST
+    return ("dlperf_per_dphtotal", "desc") if spec.resources.gpus else _CHEAPEST
 
 
 def _key(row: Mapping[str, Any]) -> tuple[str, bool]:
@@ -191,7 +188,12 @@ class SharedOffers:
         """Return the offers for the job, without those that were ordered since the search."""
         # Points of a batch differ in their training, but most need the same search.
         asked = (spec.resources, spec.limits, spec.image, spec.ranks, spec.nodes)
-        latest = self._search_of(repr((asked, shape_of(spec), steps_of(spec))), search)
+        wants = repr((asked, shape_of(spec), steps_of(spec)))
+        oldest = self._now() - _CACHE_S
+        for other, known in list(self._searches.items()):
+            if other != wants and known.asked_at < oldest:
+                self._searches.pop(other, None)  # a batch may ask for as many markets as it has points
+        latest = self._searches.setdefault(wants, CachedQuery(search, self._now, _CACHE_S))
         left = self._without_ordered(latest)
         if left:
             return left
@@ -212,14 +214,6 @@ class SharedOffers:
             yield
         finally:
             self._ordered_at[offer_id] = self._now()
-
-    def _search_of(self, wants: str, search: Callable[[], Sequence[Offer]]) -> CachedQuery[Sequence[Offer]]:
-        """Return the cache of that search; those of other searches are dropped once they are too old."""
-        oldest = self._now() - _CACHE_S
-        for other, known in list(self._searches.items()):
-            if other != wants and known.asked_at < oldest:
-                self._searches.pop(other, None)  # a batch may ask for as many markets as it has points
-        return self._searches.setdefault(wants, CachedQuery(search, self._now, _CACHE_S))
 
     def _without_ordered(self, market: CachedQuery[Sequence[Offer]]) -> Sequence[Offer]:
         """Return the offers without those ordered since the search: one listed later is free again."""

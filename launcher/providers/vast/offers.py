@@ -29,8 +29,6 @@ _ON_DEMAND = ", on demand: a bid is expected to cost more"
 LIMIT = 1000
 _DEFAULT_PAGE = 64
 _MAX_REASONS, _MAX_REASON = 4, 60
-_AVOIDED_NAMED = 100
-"""Max. number of machines, addresses and accounts that a search names: the others are left out here."""
 
 
 def query(spec: JobSpec, *, bid: bool, avoid: AvoidedHosts = NOTHING_AVOIDED) -> dict[str, dict[str, Any]]:
@@ -64,13 +62,12 @@ def query(spec: JobSpec, *, bid: bool, avoid: AvoidedHosts = NOTHING_AVOIDED) ->
         # The filter compares codes of countries; a row has a text such as "Texas, US".
         filters["geolocation"] = {"in": [region.upper() for region in resources.regions]}
     if spec.limits.usd_per_hour is not None:
-        column = "min_bid" if bid else "dph_total"
-        filters[column] = {"lte": spec.limits.usd_per_hour}
+        filters["min_bid" if bid else "dph_total"] = {"lte": spec.limits.usd_per_hour}
     columns = {"machine_id": avoid.machines, "host_id": avoid.accounts, "public_ipaddr": avoid.addresses}
     return (
         filters
         | _optional(resources)
-        | {name: {"notin": sorted(values)[:_AVOIDED_NAMED]} for name, values in columns.items() if values}
+        | {name: {"notin": sorted(values)[:100]} for name, values in columns.items() if values}
     )
 
 

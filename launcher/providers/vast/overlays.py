@@ -80,7 +80,13 @@ class Overlays:
         if there is not None and there.cluster != cluster:
             raise NoOfferError(f"its machine is on cluster {cluster}, the run's network on {there.cluster}")
         if there is None:
-            self._make(name, cluster)
+            try:
+                with _mapped_errors():
+                    self._api.create_overlay(name, cluster)
+            except UnreachableError:
+                # It may exist. Two networks of one name could not be distinguished.
+                if self._find(name) is None:
+                    raise
 
     def rendezvous(self, label: str, remote: Remote) -> str:
         """Ask the box for its addresses: Vast's API does not say which one is on the overlay."""
@@ -118,15 +124,6 @@ class Overlays:
         if self._find(name) is not None:
             why = f": {trouble}" if trouble else ", though Vast agreed to delete it"
             raise ProviderError(f"overlay network {name} is still there{why}")
-
-    def _make(self, name: str, cluster: str) -> None:
-        try:
-            with _mapped_errors():
-                self._api.create_overlay(name, cluster)
-        except UnreachableError:
-            # It may exist. Two networks of one name could not be distinguished.
-            if self._find(name) is None:
-                raise
 
     def _find(self, name: str) -> OverlayRow | None:
         return next((row for row in self._rows() if row.name == name), None)

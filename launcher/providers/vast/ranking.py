@@ -24,7 +24,6 @@ from vastrun.launcher.providers.vast.rows import OfferRow
 
 _BANDWIDTH_SHARE = 0.25
 """Share of a host's listed bandwidth that downloads reach: a fifth to a half was measured."""
-_EQUAL_COST_RATIO = 1.01
 _SLOW_START_RISK = 0.5
 """Risk of a failed start for a box whose download takes as long as the no-progress limit."""
 
@@ -62,7 +61,7 @@ def shuffle_equals(quotes: Sequence[Quote], rng: random.Random) -> list[Quote]:
     """Shuffle offers of nearly equal cost, so that concurrent launches do not order the same one."""
     left, found = list(quotes), []
     while left:
-        equals = [one for one in left if one is left[0] or one.usd <= left[0].usd * _EQUAL_COST_RATIO]
+        equals = [one for one in left if one is left[0] or one.usd <= left[0].usd * 1.01]
         left = left[len(equals) :]
         found += rng.sample(equals, len(equals))
     return found
@@ -208,18 +207,6 @@ class Speeds:
         if scored and row.dlperf > 0:
             nearest = min(scored, key=lambda other: _ratio(self.dlperf[other], row.dlperf))
             return self._scaled(nearest, row.dlperf / self.dlperf[nearest])
-        return self._estimated(row)
-
-    def _pace_anywhere(self) -> _Pace | None:
-        """Return the mean measured speed on all kinds of machines; None without measurements."""
-        known = self.learned.values()
-        if not known:
-            return None
-        seen = median(speed.steps_per_s for speed in known)
-        return _Pace(seen, "measured", sum(speed.runs for speed in known))
-
-    def _estimated(self, row: OfferRow) -> _Pace | None:
-        """Estimate the speed from a step's estimated work and the GPU's peak performance."""
         workloads = self.known.workloads
         if workloads is None:
             return None
@@ -228,6 +215,14 @@ class Speeds:
             return None
         share = f"{found.mfu:.0%}" if found.mfu >= 0.01 else "under 1%"
         return _Pace(found.steps_per_s, "roofline", 0, f"{share} of its peak")
+
+    def _pace_anywhere(self) -> _Pace | None:
+        """Return the mean measured speed on all kinds of machines; None without measurements."""
+        known = self.learned.values()
+        if not known:
+            return None
+        seen = median(speed.steps_per_s for speed in known)
+        return _Pace(seen, "measured", sum(speed.runs for speed in known))
 
     def _scaled(self, kind: MachineKind, factor: float) -> _Pace:
         speed = self.learned[kind]

@@ -191,7 +191,7 @@ def _state(row: BatchRow) -> str:
     if not (row.progress.waiting or row.progress.running or row.progress.machines):
         return "ended"
     why = batch.reason or ("stopped" if batch.request is UserRequest.STOP else "no launcher drives it")
-    return f"{why}: vastrun batch resume {batch.name}"
+    return f"{why}: {batch.resume_command}" if batch.resume_command else why
 
 
 def _point_state(state: PointState) -> str:

@@ -16,9 +16,6 @@ _COLUMNS = ("#", "VALUES", "VERDICT", "STEPS", "TIME", "COST", "RUN")
 """All but the metric's, which is the fourth."""
 _MAX_SAME = 4
 """Maximum number of points with the same results, and of groups of them."""
-_CENT_USD = 0.01
-_OPEN = "running"
-_WAITING = "waiting"
 Values = Mapping[str, Any]
 
 
@@ -28,7 +25,9 @@ def results_text(
     """Write the table of results, the best first, and commands for the best point."""
     if not rows:
         return "no points yet"
-    header = (*_COLUMNS[:3], _column(spec), *_COLUMNS[3:])
+    # The metric's name as it is where another column has that title.
+    title = spec.objective.metric.rpartition(".")[2].upper()
+    header = (*_COLUMNS[:3], (spec.objective.metric if title in _COLUMNS else title), *_COLUMNS[3:])
 
     def render(texts: Sequence[str], width: int | None) -> str:
         cells = [
@@ -50,7 +49,11 @@ def results_text(
     text = fitted(value_forms(values, values), width, render)
     best = rows[0].run
     if best is None or rows[0].metric is None:
-        return f"{text}\n\n{_nothing_measured(rows, spec)}" if any(map(_has_succeeded, rows)) else text
+        return (
+            f"{text}\n\n{_nothing_measured(rows, spec)}"
+            if any(row.verdict is Verdict.SUCCEEDED for row in rows)
+            else text
+        )
     summary = facts(
         [
             ("same", same_text(rows, same)),
@@ -69,7 +72,7 @@ def _reuse(rows: Sequence[PointResult], spec: BatchSpec) -> str:
     """Write what reused machines would have saved; empty where that is nothing, or they were shared."""
     each_usd = [usd for row in rows for usd in row.restart_usd]
     saved_usd = sum(each_usd) * (1 - min(1.0, spec.limits.parallel / max(1, len(each_usd))))
-    if spec.may_share_machines or saved_usd < _CENT_USD:
+    if spec.may_share_machines or saved_usd < 0.01:
         return ""
     lived = f"{len(each_usd)} machines lived for less than {SHORT_S / 60:.0f} min each"
     return f"{lived}; reuse: auto saves up to {usd(saved_usd)} of starts and of bills' tails"
@@ -105,10 +108,6 @@ def _nothing_measured(rows: Sequence[PointResult], spec: BatchSpec) -> str:
     return facts([("metric", advice if name.isidentifier() else f"no run reported {name}")])
 
 
-def _has_succeeded(row: PointResult) -> bool:
-    return row.verdict is Verdict.SUCCEEDED
-
-
 def _has_checkpoints(row: PointResult) -> bool:
     """Return whether `launch --from` can continue it; programs of users have their own checkpoints."""
     return bool(row.step) and program_of(read_job(row.point.spec_json)).reports_steps
@@ -138,16 +137,10 @@ def results_csv(rows: Sequence[PointResult], spec: BatchSpec) -> list[list[str]]
     return [[csv_cell(cell) for cell in line] for line in (header, *lines)]
 
 
-def _column(spec: BatchSpec) -> str:
-    """Return the title of the metric's column: its name as it is where another column has that title."""
-    title = spec.objective.metric.rpartition(".")[2].upper()
-    return spec.objective.metric if title in _COLUMNS else title
-
-
 def _verdict(row: PointResult) -> str:
     if row.run is None:
-        return _WAITING
-    return str(row.verdict) if row.verdict else _OPEN
+        return "waiting"
+    return str(row.verdict) if row.verdict else "running"
 
 
 def value_text(value: Any) -> str:

@@ -46,14 +46,10 @@ def report_csv(report: CostReport) -> str:
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow([report.by.value, *_AMOUNTS])
     for group in report.groups:
-        writer.writerow([_cell_of(group.key), *(getattr(group, name) for name in _AMOUNTS)])
+        writer.writerow(
+            ["" if group.key == NONE else csv_cell(group.key), *(getattr(group, name) for name in _AMOUNTS)]
+        )
     return out.getvalue().removesuffix("\n")
-
-
-def _cell_of(key: str) -> str:
-    if key == NONE:
-        return ""
-    return csv_cell(key)
 
 
 def _charged(lines: Sequence[Group], by: GroupBy, width: int | None) -> str:
@@ -74,12 +70,13 @@ def _charged(lines: Sequence[Group], by: GroupBy, width: int | None) -> str:
 def _used(lines: Sequence[Group], by: GroupBy, width: int | None) -> str:
     parts = [usd_parts((one.training_usd, one.idle_usd, one.failed_usd), one.usd) for one in lines]
     training, idle, failed = zip(*parts, strict=True)
+    rounded = [round(one.steps) for one in lines]
     columns = {
         "DONE": [str(one.finished) for one in lines],
         "TRAINING": _dollars(training, by),
         "IDLE": _dollars(idle, by),
         "FAILED": _dollars(failed, by),
-        "STEPS": _steps([one.steps for one in lines], by),
+        "STEPS": [str(amount or NONE) for amount in (*rounded[:-1], sum(_summed(rounded, by)))],
         "PER RUN": [_maybe_usd(one.usd_per_run) for one in lines],
         "PER 1K": [_maybe_usd(one.usd_per_1000_steps) for one in lines],
     }
@@ -104,11 +101,6 @@ def _dollars(amounts: Sequence[float], by: GroupBy) -> list[str]:
 def _hours(amounts: Sequence[float], by: GroupBy) -> list[str]:
     rounded = [round(amount, 2) for amount in amounts]
     return [f"{amount:.2f}" for amount in (*rounded[:-1], sum(_summed(rounded, by)))]
-
-
-def _steps(amounts: Sequence[float], by: GroupBy) -> list[str]:
-    rounded = [round(amount) for amount in amounts]
-    return [str(amount or NONE) for amount in (*rounded[:-1], sum(_summed(rounded, by)))]
 
 
 def _maybe_usd(amount: float | None) -> str:
@@ -151,14 +143,12 @@ def costs_table(rows: Sequence[RunRow], now: float, *, width: int | None = None)
     }
     cells = zip(*columns.values(), strict=True)
     shown = table(tuple(columns), cells, right=range(2, len(columns)), cut=(1,), width=width)
-    notes = (_counts_bills(rows), _until_billed(list(compress(rows, counts))))
-    return "\n\n".join(filter(None, (shown, "\n".join(filter(None, notes)))))
-
-
-def _counts_bills(rows: Sequence[RunRow]) -> str:
-    """Write for how many runs the cost is the bill; empty if for none."""
     bills = sum(row.usd_source is UsdSource.CHARGED for row in rows)
-    return f"as charged: {bills} of {len(rows)} runs; the others as counted by the ledger" if bills else ""
+    notes = (
+        f"as charged: {bills} of {len(rows)} runs; the others as counted by the ledger" if bills else "",
+        _until_billed(list(compress(rows, counts))),
+    )
+    return "\n\n".join(filter(None, (shown, "\n".join(filter(None, notes)))))
 
 
 def _until_billed(rows: Sequence[RunRow]) -> str:

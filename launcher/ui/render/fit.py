@@ -46,14 +46,10 @@ def _cells(gpu: GpuFit) -> tuple[str, ...]:
         *start,
         f"{gpu.needed_gb:.3g}",
         str(gpu.windows),
-        _step_time(gpu.step_s),
+        f"{gpu.step_s * 1000:.3g}ms" if gpu.step_s < 1 else duration(gpu.step_s),
         duration(gpu.train_s),
         share,
     )
-
-
-def _step_time(seconds: float) -> str:
-    return f"{seconds * 1000:.3g}ms" if seconds < 1 else duration(seconds)
 
 
 def _note(fit: Fit) -> str:

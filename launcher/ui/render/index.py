@@ -5,16 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from vastrun.contract import layout
+from vastrun.contract.records import as_json
 from vastrun.contract.scores import score_lines
 from vastrun.launcher.commands.queries import RunRow, missing_file, with_cost
+from vastrun.launcher.config import read_job
 from vastrun.launcher.core import Phase, Run
+from vastrun.launcher.core.runs import CodeRecord
 from vastrun.launcher.decisions.advice import advice_for
+from vastrun.launcher.decisions.comparison import chosen_values
 from vastrun.launcher.gate.text import one_line
-from vastrun.launcher.outputs.folder import START_SCRIPT, TRANSCRIPT
-from vastrun.launcher.outputs.index import FolderContents, contents_of
+from vastrun.launcher.outputs.folder import CODE_PATCH, CODE_RECORD, START_SCRIPT, TRANSCRIPT, Outputs
+from vastrun.launcher.outputs.index import FolderContents, contents_of, log_head
 from vastrun.launcher.outputs.store import REPORT
 from vastrun.launcher.ui.document import to_text
 from vastrun.launcher.ui.render.amounts import duration, moment
+from vastrun.launcher.ui.render.loglines import machine_lines
 from vastrun.launcher.ui.render.runs import ResultFile, RunDocument, progress_of
 from vastrun.launcher.ui.render.table import facts, short
 from vastrun.launcher.ui.render.verdict import cost_text, on_machines, state_of, verdict_line
@@ -39,12 +44,16 @@ DESCRIPTIONS: Mapping[str, str] = {
 """Descriptions of files and folders by their path on the machine, in the order of the page."""
 
 
-def index_of(run: Run, now: float, nodes: Sequence[Run] = ()) -> dict[str, str]:
-    """Return the text of each file of the index, by name. `nodes`: the run's further machines.
+def index_of(
+    run: Run, now: float, nodes: Sequence[Run] = (), code: CodeRecord | None = None, patch: bytes = b""
+) -> dict[str, str | bytes]:
+    """Return the text of each file of the index, by name.
 
-    Raises OSError.
+    `nodes`: the run's further machines. `code`, `patch`: what was shipped. Raises OSError.
     """
     row, contents = with_cost(run, nodes, now), contents_of(run, DESCRIPTIONS)
+    outputs = Outputs(run)
+    outcome = outputs.outcome()
     result = ResultFile(
         run=RunDocument.of(row),
         exit_code=None if row.verdict is None else run.exit_code(),
@@ -52,9 +61,17 @@ def index_of(run: Run, now: float, nodes: Sequence[Run] = ()) -> dict[str, str]:
         checkpoint=contents.newest,
         best_checkpoint=contents.best,
         next=advice_for(run, checkpoint=contents.newest is not None, not_shipped=missing_file(run)),
+        code=None if code is None else code.origin,
+        code_digest=None if code is None else code.digest,
+        job=chosen_values(read_job(run.spec_json)),
+        machine=machine_lines(log_head(outputs)),
+        packages=None if outcome is None else outcome.packages,
     )
-    texts = {README: "\n".join(_page(row, contents, now)), RESULT: to_text(result)}
-    return {name: f"{text.rstrip()}\n" for name, text in texts.items()}
+    written = {README: "\n".join(_page(row, contents, now)), RESULT: to_text(result)}
+    texts: dict[str, str | bytes] = {name: f"{text.rstrip()}\n" for name, text in written.items()}
+    if code is not None:
+        texts[CODE_RECORD] = as_json(code)
+    return {**texts, CODE_PATCH: patch} if patch else texts
 
 
 def _page(row: RunRow, contents: FolderContents, now: float) -> Iterator[str]:
@@ -69,6 +86,8 @@ def _page(row: RunRow, contents: FolderContents, now: float) -> Iterator[str]:
         yield f"| [`{TRANSCRIPT}`]({TRANSCRIPT}) | {words} |"
     if contents.has_start_script:
         yield f"| [`{START_SCRIPT}`]({START_SCRIPT}) | the script that the machine runs at each start |"
+    if read_job(row.run.spec_json).code_digest is not None:
+        yield f"| [`{CODE_RECORD}`]({CODE_RECORD}) | the code as it was submitted: commit, files, digests |"
     for path, words in DESCRIPTIONS.items():
         if path in contents.names:
             name = contents.names[path]

@@ -19,8 +19,6 @@ Line = tuple[Span, ...]
 _PHASES = tuple(phase for phase in Phase if phase is not Phase.ENDED)
 _BLOCKS = "▁▂▃▄▅▆▇█"
 _MIN_BAR, _MAX_BAR = 10, 48
-_MAX_SPARKLINE = 32
-"""Maximum columns of the loss curve."""
 _GPU: Sequence[tuple[str, str, str]] = (
     ("load", "load {:.0%}", "{:4.0%}"),
     ("memory_mib", "memory {:,.0f} MiB", "{:7,.0f} MiB"),
@@ -62,12 +60,14 @@ class LiveView:
 
 def live_lines(view: LiveView, width: int) -> list[Line]:
     """Return the lines of the view, laid out for `width` columns of a terminal."""
+    figures = view.curve.figures
+    known = [text.format(figures[f"gpu_{name}"]) for name, text, _ in _GPU if f"gpu_{name}" in figures]
     lines = [
         _phases(view, width),
         _progress(view, width),
         _learning(view, width),
         _tasks(view),
-        _gpus(view),
+        ((f"GPUs  {'  '.join(known)}", ""),) if known else (),
         *_each_gpu(view, width),
         _money(view),
     ]
@@ -127,7 +127,7 @@ def _learning(view: LiveView, width: int) -> Line:
         return ()
     value = f"loss {view.curve.losses[-1] if loss is None else loss:.4g}"
     speed = "" if rate is None else f"  {rate:,.4g} samples/s"
-    room = min(_MAX_SPARKLINE, width - len(value) - len(speed) - 2)
+    room = min(32, width - len(value) - len(speed) - 2)
     return ((value, ""), (f"  {sparkline(view.curve.losses, room)}", "now"), (speed, ""))
 
 
@@ -138,12 +138,6 @@ def _tasks(view: LiveView) -> Line:
     if len(tasks) < 2:
         return ()
     return (("  ".join(f"{name.removeprefix(TASK_LOSS_PREFIX)} {figures[name]:.4g}" for name in tasks), ""),)
-
-
-def _gpus(view: LiveView) -> Line:
-    figures = view.curve.figures
-    known = [text.format(figures[f"gpu_{name}"]) for name, text, _ in _GPU if f"gpu_{name}" in figures]
-    return ((f"GPUs  {'  '.join(known)}", ""),) if known else ()
 
 
 def _each_gpu(view: LiveView, width: int) -> list[Line]:
@@ -170,15 +164,11 @@ def _money(view: LiveView) -> Line:
     rest = [
         f"at {usd(view.usd_per_hour)}/h{on_machines}",
         "" if at_end is None else f"about {usd(at_end)} in all",
-        _left(view),
+        ""
+        if view.usd_limit is None
+        else f"{usd(max(0.0, view.usd_limit - view.usd))} left of {usd(view.usd_limit)}",
     ]
     return ((usd(view.usd), "bold"), ("  " + "  ".join(filter(None, rest)), ""))
-
-
-def _left(view: LiveView) -> str:
-    if view.usd_limit is None:
-        return ""
-    return f"{usd(max(0.0, view.usd_limit - view.usd))} left of {usd(view.usd_limit)}"
 
 
 def sparkline(values: Sequence[float], width: int) -> str:

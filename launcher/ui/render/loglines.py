@@ -99,3 +99,9 @@ def remembered(lines: Iterable[LogLine], last: Mapping[str, deque[LogLine]]) -> 
             if source in last:
                 last[source].append(line)
         yield line
+
+
+def machine_lines(head: str) -> list[str]:
+    """Return the lines of a log's begin about the machine's GPUs, drivers, disk and network."""
+    lines = [line for line in map(parse_line, lines_of(head)) if line is not None]
+    return [shown(line.text) for line in lines if line.source in ("10-check-gpu", "20-check-comm")][:24]

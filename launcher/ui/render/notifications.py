@@ -79,5 +79,6 @@ def _body(notification: Notification) -> str:
 def _batch_body(batch: Batch, progress: BatchProgress) -> str:
     lines = [f"on {batch.provider}: {progress_line(progress, batch.spec.limits.usd)}"]
     if batch.reason:
-        lines += [f"not all points were started: {batch.reason}", f"try: vastrun batch resume {batch.name}"]
+        lines.append(f"not all points were started: {batch.reason}")
+        lines += [f"try: {batch.resume_command}"] if batch.resume_command else []
     return "\n".join([*lines, f"vastrun batch results {batch.name}"])

@@ -24,11 +24,11 @@ from vastrun.launcher.decisions.estimates import (
 )
 from vastrun.launcher.decisions.history import kind_of, kind_text
 from vastrun.launcher.decisions.market_report import MarketReport, Quote
-from vastrun.launcher.decisions.policy import worst_case_usd
+from vastrun.launcher.decisions.policy import all_attempts_usd, worst_case_usd
 from vastrun.launcher.decisions.workload import chosen_workloads, largest_that_fits, needed_gb
 from vastrun.launcher.image.lock import ImageRequirements
 from vastrun.launcher.ui.document import Document
-from vastrun.launcher.ui.render.amounts import duration, left_out_lines, usd
+from vastrun.launcher.ui.render.amounts import duration, how_many, left_out_lines, usd
 from vastrun.launcher.ui.render.fit import windows_text
 from vastrun.launcher.ui.render.table import facts, table
 
@@ -152,7 +152,12 @@ def _image(spec: JobSpec, offer: Offer) -> str:
 def _code(spec: JobSpec) -> str:
     if spec.code is None:
         return "" if spec.command is None else "none is uploaded"
-    return spec.code.path
+    if spec.code_digest is not None:  # as it was submitted then, wherever that folder is now
+        return spec.code.path
+    from vastrun.launcher.bundle.checkout import worktree  # slow to import: all that packs
+
+    sizes = [file.size for file in worktree(spec.code.path, spec.code.exclude, spec.code.include).files]
+    return f"{spec.code.path}: {how_many(len(sizes), 'file')}, {sum(sizes) / 1e6:.1f} MB"
 
 
 def _tries(by_cause: Iterable[tuple[str, int]]) -> str:
@@ -239,6 +244,8 @@ class OfferDocument(Document, Offer):
     """Expected cost of finishing it without its limits, by which offers are sorted; 0: not known."""
     at_most_usd: float
     """Most that its limits let it cost."""
+    all_attempts_usd: float
+    """The same with all retries of the job."""
     speed: str | None
     """Source of its speed, in words."""
 
@@ -250,6 +257,7 @@ class OfferDocument(Document, Offer):
             expected_usd=expected_usd(spec, offer),
             finishing_usd=finishing_usd(spec, offer),
             at_most_usd=worst_case_usd(spec, offer),
+            all_attempts_usd=all_attempts_usd(spec, offer),
             speed=offer.forecast and basis_text(offer.forecast),
         )
 

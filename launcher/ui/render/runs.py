@@ -10,7 +10,7 @@ from vastrun.launcher.commands.queries import Explanation, RunDetail, RunRow, Us
 from vastrun.launcher.core import BoxStatus, Event, LeftOutFiles, Phase, Progress, Run, StepEnd, UserRequest
 from vastrun.launcher.core import Verdict as RunVerdict
 from vastrun.launcher.core.boxes import RankStatus
-from vastrun.launcher.decisions.advice import advice_for
+from vastrun.launcher.core.runs import CodeOrigin
 from vastrun.launcher.decisions.remaining_lease import RemainingLease
 from vastrun.launcher.decisions.stages import StageCost, stage_name
 from vastrun.launcher.gate.text import one_line
@@ -79,7 +79,13 @@ def run_text(detail: RunDetail, now: float, width: int | None = None) -> str:
         )
     ]
     if detail.nodes:
-        parts.append(nodes_table(row, width))
+        cells = [
+            (str(one.node), one.phase.value, one.instance_id or "-", one.host or "-", usd(one.usd_per_hour))
+            for one in row.machines
+        ]
+        parts.append(
+            table(("NODE", "PHASE", "MACHINE", "HOST", "$/H"), cells, right=(0, 4), cut=(3, 2), width=width)
+        )
     ranks = [one.box_status.ranks for one in (detail, *detail.nodes) if one.box_status is not None]
     if any(ranks):
         parts.append(_ranks([rank for those in ranks for rank in those]))
@@ -90,15 +96,6 @@ def run_text(detail: RunDetail, now: float, width: int | None = None) -> str:
         )
         parts.append("\n".join(short(line, width) for line in lines))
     return "\n\n".join(parts)
-
-
-def nodes_table(row: RunRow, width: int | None = None) -> str:
-    """Write a line for each machine of a run on several nodes."""
-    cells = [
-        (str(one.node), one.phase.value, one.instance_id or "-", one.host or "-", usd(one.usd_per_hour))
-        for one in row.machines
-    ]
-    return table(("NODE", "PHASE", "MACHINE", "HOST", "$/H"), cells, right=(0, 4), cut=(3, 2), width=width)
 
 
 def progress_of(run: Run) -> str:
@@ -258,7 +255,7 @@ class RunEndDocument(Document):
             exit_code=run.exit_code(),
             attempts=[Attempt.fill(row.run, row) for row in attempts],
             usd_all_attempts=sum(row.usd for row in attempts),
-            next=advice_for(run, checkpoint=found.checkpoint, not_shipped=found.not_shipped),
+            next=found.advice,
         )
 
 
@@ -274,6 +271,15 @@ class ResultFile(Document):
     best_checkpoint: str | None
     next: str | None
     """Advice: what to try next."""
+    code: CodeOrigin | None
+    """Where the code came from; `code.json` has its files, `code.patch` what was not committed."""
+    code_digest: str | None
+    job: Mapping[str, str | int | float | bool | None]
+    """Options of the job that are not defaults, by key."""
+    machine: Sequence[str]
+    """What the checks before the training found: processor, GPUs, driver, disk."""
+    packages: Mapping[str, str] | None
+    """Versions of the machine's Python and of its packages."""
 
 
 class ExplanationDocument(Document):
@@ -292,6 +298,8 @@ class ExplanationDocument(Document):
     """Sentence on a machine that trained far below its kind's speed; empty if it did not."""
     steps: Sequence[StepEnd]
     """Downloaded records of the steps on its machine."""
+    home: str
+    """The newest checkpoint that was downloaded before the outputs, and its age; empty if there is none."""
     left_out: LeftOutFiles
     """Files of its program that are not on this computer."""
     next: str | None
@@ -300,5 +308,4 @@ class ExplanationDocument(Document):
     @classmethod
     def of(cls, found: Explanation) -> ExplanationDocument:
         """Make the document of an explanation."""
-        advice = advice_for(found.row.run, checkpoint=found.checkpoint, not_shipped=found.not_shipped)
-        return cls.fill(found, run=RunDocument.of(found.row), next=advice)
+        return cls.fill(found, run=RunDocument.of(found.row), next=found.advice)

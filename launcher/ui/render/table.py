@@ -10,8 +10,6 @@ from vastrun.launcher.gate.text import one_line
 
 WIDTH = 80
 _GAP = "  "
-_MIN_WIDTH = 8
-"""Minimum columns of a cut column."""
 
 
 def table(
@@ -32,7 +30,7 @@ def table(
         # Never below the header's width; the first columns in `cut` matter least.
         for column in cut:
             over = sum(widths) + len(_GAP) * (len(widths) - 1) - width
-            minimum = min(widths[column], max(len(header[column]), _MIN_WIDTH))
+            minimum = min(widths[column], max(len(header[column]), 8))
             widths[column] = max(minimum, widths[column] - max(0, over))
     columns = [
         _shortened(column, width) for column, width in zip(zip(*lines, strict=True), widths, strict=True)

@@ -7,7 +7,9 @@ from collections.abc import Mapping, Sequence
 from vastrun.contract.scores import score_lines
 from vastrun.launcher.commands.queries import RunRow
 from vastrun.launcher.core import Cause, Phase, Proof, Run, Verdict
+from vastrun.launcher.core.runs import CodeRecord
 from vastrun.launcher.decisions.stages import StageCost
+from vastrun.launcher.gate.text import one_line
 from vastrun.launcher.ui.render.amounts import duration, moment, rough, usd
 
 _HOLDS = {True: "yes", False: "NO", None: "missing"}
@@ -112,8 +114,7 @@ WORDS: Mapping[Cause, str] = {
 
 def cause_line(run: Run) -> str:
     """Write the cause of a run's end: `out of memory: rank 1 failed at step 4: …`. Empty for a success."""
-    words = "" if run.cause is None else WORDS[run.cause]
-    return ": ".join(filter(None, (words, run.detail)))
+    return ": ".join(filter(None, ("" if run.cause is None else WORDS[run.cause], run.detail)))
 
 
 def stage_lines(stages: Sequence[StageCost], run_id: str) -> str:
@@ -140,3 +141,17 @@ def stage_result(stage: StageCost, run_id: str) -> str:
         next((line.partition("; ")[0] for line in score_lines(stage.scores or {})), ""),
     ]
     return "  ".join(filter(None, parts))
+
+
+def code_text(code: CodeRecord | None) -> str:
+    """Write where the code of a run came from."""
+    if code is None:
+        return ""
+    origin, files = code.origin, f"{len(code.files)} files, digest {code.digest[:12]}"
+    if origin.commit is None:
+        return files
+    where = "".join(
+        [f" on {origin.branch}" if origin.branch else "", f" of {origin.remote}" if origin.remote else ""]
+    )
+    changes = ", with changes that were not committed" if origin.dirty else ""
+    return one_line(f"commit {origin.commit[:12]}{where}{changes}; {files}")

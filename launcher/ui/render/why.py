@@ -13,13 +13,12 @@ from vastrun.launcher.commands.queries import Explanation, RunRow
 from vastrun.launcher.core import Cause, Phase, Proof, Run, StepEnd
 from vastrun.launcher.core.batch import Batch
 from vastrun.launcher.core.left_out import bytes_text
-from vastrun.launcher.decisions.advice import advice_for
 from vastrun.launcher.decisions.slow_training import IDLE_GPUS
 from vastrun.launcher.gate.text import one_line
 from vastrun.launcher.ui.document import Document
 from vastrun.launcher.ui.render.amounts import duration, left_out_lines, moment
 from vastrun.launcher.ui.render.table import facts, short, table
-from vastrun.launcher.ui.render.verdict import cause_line, proof_lines, stage_lines, verdict_line
+from vastrun.launcher.ui.render.verdict import cause_line, code_text, proof_lines, stage_lines, verdict_line
 
 
 def explanation_text(explanation: Explanation, width: int | None = None) -> str:
@@ -55,11 +54,10 @@ def explanation_text(explanation: Explanation, width: int | None = None) -> str:
         facts(
             [
                 ("outputs", run.out_dir),
+                ("code", code_text(explanation.code)),
+                ("here", explanation.home),
                 ("left out", left_out_lines(explanation.left_out)),
-                (
-                    "try",
-                    advice_for(run, checkpoint=explanation.checkpoint, not_shipped=explanation.not_shipped),
-                ),
+                ("try", explanation.advice),
             ]
         )
     )

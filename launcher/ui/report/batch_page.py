@@ -38,11 +38,6 @@ from vastrun.launcher.ui.report.page import (
 )
 
 _HINT = "Hover over a row or a curve to highlight both; click a column name to sort."
-_MAX_KEYS = 10
-"""Maximum number of parameters with a column."""
-_SHADES = 5
-"""Number of shades of the curves, from the best fifth of the points to the worst."""
-_STATES = {True: "running", False: "waiting"}
 
 
 AddressOf = Callable[[Run], str | None]
@@ -102,7 +97,7 @@ def _header(report: BatchReport) -> Html:
 
 def _table(report: BatchReport, address_of: AddressOf) -> Html:
     """Write a row for each point; a click on a column name sorts by it."""
-    keys = list(dict.fromkeys(key for row in report.results for key in row.point.shown))[:_MAX_KEYS]
+    keys = list(dict.fromkeys(key for row in report.results for key in row.point.shown))[:10]
     metric = report.batch.spec.objective.metric
     names = ("#", *keys, "Verdict", metric, "Steps", "Time", "Cost", "Run")
     is_number = (True, *(_are_numbers(report, key) for key in keys), False, True, True, True, True, False)
@@ -153,7 +148,7 @@ def _are_numbers(report: BatchReport, key: str) -> bool:
 
 
 def _state(row: PointResult) -> str:
-    return str(row.verdict) if row.verdict else _STATES[row.run is not None]
+    return str(row.verdict) if row.verdict else "waiting" if row.run is None else "running"
 
 
 def _linked(run: Run, address_of: AddressOf) -> Html | str:
@@ -182,7 +177,7 @@ def _curves(report: BatchReport) -> Html | str:
         "x": x,
         "curves": [lines[n] for n in order],
         "points": [drawn[n].point.number for n in order],
-        "ranks": [n * _SHADES // len(drawn) for n in order],
+        "ranks": [n * 5 // len(drawn) for n in order],
     }
     words = f"{report.curve_name} over the steps of {len(drawn)} runs"
     plot = element("div", class_="plot", role="img", aria_label=words)

@@ -17,11 +17,6 @@ from vastrun.launcher.ui.report.page import Html, data_block, element, folded, j
 _MAX_UNKNOWN = 24
 """Maximum number of charts for metrics that are not in `CHARTS`."""
 _OF_ONE_GPU = re.compile(r"gpu(0|[1-9][0-9]{0,2})_(load|power_w|memory_mib|temperature_c)")
-_MAX_GPU_POINTS = 60
-"""Maximum points of the curve of one of several GPUs."""
-_UNITS = ((1e12, 1e12, "T"), (1e9, 1e9, "G"), (1e6, 1e6, "M"), (1e4, 1e3, "k"))
-_MIN_LOG_RATIO = 20.0
-"""Ratio of the largest to the smallest positive value from which an axis is logarithmic."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -140,12 +135,12 @@ def _summary(words: str, series: Series) -> str:
 
 def wants_logarithm(values: Sequence[float]) -> bool:
     """Return whether the values need a logarithmic axis, as a loss that falls by decades does."""
-    return min(values) > 0 and max(values) / min(values) >= _MIN_LOG_RATIO
+    return min(values) > 0 and max(values) / min(values) >= 20.0
 
 
 def _count_text(steps: float) -> str:
     """Write `1,500`, `20k`, `3.5M`."""
-    for min_steps, size, unit in _UNITS:
+    for min_steps, size, unit in ((1e12, 1e12, "T"), (1e9, 1e9, "G"), (1e6, 1e6, "M"), (1e4, 1e3, "k")):
         if steps >= min_steps:
             return f"{steps / size:.4g}{unit}"
     return f"{steps:,.0f}"
@@ -167,7 +162,7 @@ def rounded_step(step: float) -> float:
 
 def _thinned(series: Series) -> Series:
     """Return the series with at most `_MAX_GPU_POINTS` points, each a mean of neighbours."""
-    size = math.ceil(len(series.points) / _MAX_GPU_POINTS)
+    size = math.ceil(len(series.points) / 60)
     groups = (series.points[start : start + size] for start in range(0, len(series.points), size))
     means = tuple((fmean(step for step, _ in group), fmean(value for _, value in group)) for group in groups)
     return replace(series, points=means)

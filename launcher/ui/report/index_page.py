@@ -35,8 +35,6 @@ _BATCH_COLUMNS = (
     *("Spent", "Budget"),
 )
 PER_PAGE = 200
-_MAX_FIELDS = 20
-"""Maximum fields of an address; more make it invalid."""
 
 Row = TypeVar("Row")
 
@@ -233,7 +231,7 @@ class PageQuery:
 def parse_query(query: str) -> PageQuery:
     """Parse the query string of an address; invalid parts are ignored."""
     try:
-        fields = dict(parse_qsl(query, max_num_fields=_MAX_FIELDS))
+        fields = dict(parse_qsl(query, max_num_fields=20))
     except ValueError:
         return PageQuery()
     page = fields.get("page", "")

@@ -20,7 +20,6 @@ from vastrun.launcher.gate.pictures import Picture
 from vastrun.launcher.gate.text import one_line, printable
 from vastrun.launcher.ui.render.amounts import moment
 
-_ASSETS = Path(__file__).parent / "assets"
 UPLOT = "uplot.min.js"
 STYLES = ("uplot.min.css", "report.css")
 LIVE = "live.js"
@@ -31,7 +30,6 @@ _MAX_CHARACTERS = 300
 _EMPTY = frozenset({"br", "circle", "hr", "img", "input", "line", "link", "meta", "path", "polyline", "rect"})
 """Elements without a closing tag in HTML, and self-closing ones of SVG."""
 _SVG = frozenset({"circle", "line", "path", "polyline", "rect"})
-_FOR_SCRIPT = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,8 +99,7 @@ def section(title: str, *content: Content, name: str) -> Html:
     """Write a section with its title; empty without content."""
     if not any(content):
         return joined()
-    heading = element("h2", title)
-    return element("section", heading, *content, id=name)
+    return element("section", element("h2", title), *content, id=name)
 
 
 def note(*content: Content) -> Html:
@@ -188,7 +185,7 @@ def _source(content: str) -> str:
 
 @cache
 def _asset(name: str) -> str:
-    return (_ASSETS / name).read_text(encoding="utf-8")
+    return (Path(__file__).parent / "assets" / name).read_text(encoding="utf-8")
 
 
 TONES: Mapping[Verdict | None, str] = {
@@ -249,7 +246,7 @@ def data_block(name: str, value: Any) -> Html:
     It contains no `<`, so that nothing can end the block, and only ASCII, because of U+2028.
     """
     content = json.dumps(_printable(value), allow_nan=False, separators=(",", ":"))
-    for character, instead in _FOR_SCRIPT.items():
+    for character, instead in {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026"}.items():
         content = content.replace(character, instead)
     return Html(f'<script type="application/json"{_attribute("id", name)}>{content}</script>')
 

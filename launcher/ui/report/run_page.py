@@ -8,12 +8,19 @@ from vastrun.contract.scores import score_lines
 from vastrun.launcher.commands.report import RunReport, report_of
 from vastrun.launcher.core import Phase, Run
 from vastrun.launcher.core.bills import gpu_seconds
-from vastrun.launcher.decisions.advice import advice_for
 from vastrun.launcher.decisions.comparison import chosen_values, job_values
 from vastrun.launcher.ports import Ledger
 from vastrun.launcher.ui.render.amounts import duration, how_many, moment, usd
+from vastrun.launcher.ui.render.loglines import machine_lines
 from vastrun.launcher.ui.render.runs import progress_of
-from vastrun.launcher.ui.render.verdict import cause_line, cost_text, on_machines, stage_result, state_of
+from vastrun.launcher.ui.render.verdict import (
+    cause_line,
+    code_text,
+    cost_text,
+    on_machines,
+    stage_result,
+    state_of,
+)
 from vastrun.launcher.ui.report.charts import charts
 from vastrun.launcher.ui.report.page import (
     Content,
@@ -34,7 +41,7 @@ from vastrun.launcher.ui.report.page import (
     shortened,
     table,
 )
-from vastrun.launcher.ui.report.run_sections import failure, machine_lines, newest_lines, timeline
+from vastrun.launcher.ui.report.run_sections import failure, newest_lines, short_line, timeline
 
 MAX_BYTES = 400_000
 """Maximum size of the page; pictures that do not fit are left out."""
@@ -88,9 +95,6 @@ def run_page(
 def _header(report: RunReport) -> Html:
     run, row = report.run, report.row
     cause = shortened(cause_line(run))
-    following = advice_for(
-        run, checkpoint=report.explanation.checkpoint, not_shipped=report.explanation.not_shipped
-    )
     is_done = run.cause is None and run.phase is Phase.ENDED
     return element(
         "header",
@@ -107,7 +111,7 @@ def _header(report: RunReport) -> Html:
                 ("price", f"{usd(row.usd_per_hour)}/h" if run.rented_at else ""),
             ]
         ),
-        "" if is_done else element("p", element("b", "Next: "), following, class_="next"),
+        "" if is_done else element("p", element("b", "Next: "), report.explanation.advice, class_="next"),
     )
 
 
@@ -210,7 +214,7 @@ def _pictures(report: RunReport, room: int) -> Html | str:
 
 def _machine(report: RunReport) -> Html:
     run, offer = report.run, report.run.offer
-    lines = machine_lines(report.log_head)
+    lines = list(map(short_line, machine_lines(report.log_head)))
     rented = run.rented_at is not None
     cost = report.row.cost
     cost_text = f"{usd(cost.gpu_usd)} GPUs, {usd(cost.storage_usd)} storage, {usd(cost.traffic_usd)} traffic"
@@ -220,6 +224,7 @@ def _machine(report: RunReport) -> Html:
         ("host", shortened(run.host)),
         ("instance", run.instance_id or ""),
         ("image", element("code", shortened(run.image)) if run.image else ""),
+        ("code", shortened(code_text(report.explanation.code))),
         ("rented", moment(run.rented_at) if run.rented_at is not None else ""),
         ("released", moment(run.released_at) if run.released_at is not None else ""),
         (

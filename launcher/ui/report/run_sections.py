@@ -108,13 +108,6 @@ def _log_excerpt(tail: str, explanation: Explanation) -> Html | str:
     return _block(lines[start : at + LINES_AFTER], at - start, "The error in the log")
 
 
-def machine_lines(head: str) -> list[str]:
-    """Return the log lines about the machine's GPUs, drivers, disk and network."""
-    lines = [line for line in map(parse_line, lines_of(head)) if line is not None]
-    texts = [line.text for line in lines if line.source in ("10-check-gpu", "20-check-comm")]
-    return [short_line(text) for text in texts[:_TAIL_LINES]]
-
-
 def short_line(text: str) -> str:
     """Cut a line to the length that a page shows."""
     text = shown(text)
@@ -133,16 +126,14 @@ def _error_in(lines: Sequence[LogLine], explanation: Explanation) -> LogLine | N
     sources = [f"rank{rank}"] if rank is not None else []
     for source in (*sources, *([failed] if failed else []), ""):
         if error := first_error(lines, source):
-            return _raised(error)
+            # The exception is the first unindented line after an indented one.
+            if not error[0].text.startswith("Traceback"):
+                return error[0]
+            pairs = pairwise(error)
+            return next(
+                (after for line, after in pairs if line.text[:1] == " " and after.text[:1] != " "), error[0]
+            )
     return None
-
-
-def _raised(error: Sequence[LogLine]) -> LogLine:
-    """Return the exception of a traceback: the first unindented line after an indented one."""
-    if not error[0].text.startswith("Traceback"):
-        return error[0]
-    pairs = pairwise(error)
-    return next((after for line, after in pairs if line.text[:1] == " " and after.text[:1] != " "), error[0])
 
 
 def _block(lines: Sequence[LogLine], marked: int | None, title: str) -> Html:

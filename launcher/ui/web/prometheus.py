@@ -24,8 +24,6 @@ from vastrun.launcher.rate_limit_waits import WaitTotal
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 """Content type of Prometheus' text format."""
-_CACHE_S = 5.0
-"""Seconds for which totals are cached: several scrapers cost as much as one."""
 
 
 class PrometheusExporter:
@@ -73,13 +71,6 @@ class PrometheusExporter:
     def collect(self) -> Iterator[Any]:
         """Yield the metrics that are read at each scrape, as prometheus_client asks for them."""
         yield self._gauge("vastrun_driven", "Runs and batches driven by this server.", "kind", self._driven())
-        yield from self._of_waits(self._waits())
-        totals = self._read()
-        yield self._gauge("vastrun_ledger_up", "1 if the ledger could be read.", "", {"": int(bool(totals))})
-        if totals is not None:
-            yield from self._of_ledger(totals)
-
-    def _of_waits(self, totals: Mapping[tuple[str, str], WaitTotal]) -> Iterator[Any]:
         labels = ("provider", "call")
         waits = self._core.CounterMetricFamily(
             "vastrun_rate_limit_waits", "Calls that waited for a rate limit.", labels=labels
@@ -87,11 +78,15 @@ class PrometheusExporter:
         seconds = self._core.CounterMetricFamily(
             "vastrun_rate_limit_wait_seconds", "Seconds that calls waited for a rate limit.", labels=labels
         )
-        for names, total in totals.items():
+        for names, total in self._waits().items():
             waits.add_metric(names, total.waits)
             seconds.add_metric(names, total.seconds)
         yield waits
         yield seconds
+        totals = self._read()
+        yield self._gauge("vastrun_ledger_up", "1 if the ledger could be read.", "", {"": int(bool(totals))})
+        if totals is not None:
+            yield from self._of_ledger(totals)
 
     def _of_ledger(self, totals: LedgerTotals) -> Iterator[Any]:
         runs = self._core.GaugeMetricFamily("vastrun_open_runs", "Open runs.", labels=("provider", "phase"))
@@ -123,7 +118,7 @@ class PrometheusExporter:
     def _read(self) -> LedgerTotals | None:
         """Return the totals, at most some seconds old; None where the ledger cannot be read."""
         with self._lock:
-            if self._cached is None or not 0 <= self._now() - self._cached_at < _CACHE_S:
+            if self._cached is None or not 0 <= self._now() - self._cached_at < 5.0:
                 try:
                     self._cached = self._totals()
                 except VastrunError:

@@ -26,9 +26,6 @@ from vastrun.launcher.ui.report.page import Frame
 from vastrun.launcher.ui.report.run_page import run_page
 
 LOOPBACK = "127.0.0.1"
-_TIMEOUT_S = 10.0
-"""Seconds of silence after which a connection is closed."""
-_MAX_ADDRESS_CHARACTERS = 1000
 _HEADERS: Mapping[str, str] = {
     "Cache-Control": "no-store",
     # Each page has its own, stricter policy by hashes; this one is for other responses, and against frames.
@@ -49,10 +46,6 @@ _INTERVAL_FACTOR = 20
 """Minimum refresh interval of a page as a multiple of the time to make it,"""
 _MAX_INTERVAL_S = 60.0
 """but never longer than this: a page may be slow only because the computer was busy."""
-_CACHE_S = 1.0
-"""Seconds for which a page is cached: several tabs cost as much as one."""
-_MAX_CACHED = 50
-"""Maximum number of cached pages."""
 
 
 class Server(ThreadingHTTPServer):
@@ -102,7 +95,7 @@ class _Handler(BaseHTTPRequestHandler):
     """One request."""
 
     server: Server
-    timeout = _TIMEOUT_S
+    timeout = 10.0
 
     def do_GET(self) -> None:
         status, text = self._answer()
@@ -149,7 +142,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _parts(self) -> Sequence[str] | None:
         """Return the path segments after the token, or all if a header has it; None: it is wrong."""
-        if len(self.path) > _MAX_ADDRESS_CHARACTERS:
+        if len(self.path) > 1000:
             return None
         parts = urlsplit(self.path).path.removeprefix("/").split("/")
         scheme, _, token = self.headers.get("Authorization", "").partition(" ")
@@ -207,7 +200,7 @@ class Site:
             return None
         with self._lock:
             known = self._cache.get(request)
-            if known is not None and 0 <= self._now() - known.at < _CACHE_S:
+            if known is not None and 0 <= self._now() - known.at < 1.0:
                 return known.text
             began = time.perf_counter()
             min_interval_s = min(_MAX_INTERVAL_S, round(_INTERVAL_FACTOR * self._took_s.get(kind, 0.0), 1))
@@ -217,7 +210,7 @@ class Site:
             except (NoSuchRunError, UsageError):
                 return None
             self._took_s[kind] = time.perf_counter() - began
-            if len(self._cache) >= _MAX_CACHED:
+            if len(self._cache) >= 50:
                 self._cache.clear()
             self._cache[request] = _CachedPage(text=text, at=self._now())
             return text

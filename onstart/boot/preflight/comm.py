@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass, field
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
-from typing import Any, NoReturn, Optional
+from typing import Any, Optional
 
 import torch
 import torch.distributed as torch_dist
@@ -230,27 +230,23 @@ def _fork_rank(work: RankFunction, rank: int, ranks: int, env: Mapping[str, str]
     sys.stdout.flush()  # each fork would write the buffered output again
     pid = os.fork()
     if pid == 0:
-        _become_rank(work, rank, ranks, env, folder)
+        exit_code = 1
+        try:
+            os.environ.update(env)
+            figure = work(rank, ranks, folder)
+            if rank == 0 and figure is not None:
+                (folder / "figure").write_text(str(figure))
+            exit_code = 0
+        finally:
+            if error := sys.exc_info()[1]:
+                print(
+                    f"rank {rank}: {''.join(traceback.format_exception_only(type(error), error)).strip()}",
+                    file=sys.stderr,
+                )
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(exit_code)
     return pid
-
-
-def _become_rank(work: RankFunction, rank: int, ranks: int, env: Mapping[str, str], folder: Path) -> NoReturn:
-    exit_code = 1
-    try:
-        os.environ.update(env)
-        figure = work(rank, ranks, folder)
-        if rank == 0 and figure is not None:
-            (folder / "figure").write_text(str(figure))
-        exit_code = 0
-    finally:
-        if error := sys.exc_info()[1]:
-            print(
-                f"rank {rank}: {''.join(traceback.format_exception_only(type(error), error)).strip()}",
-                file=sys.stderr,
-            )
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(exit_code)
 
 
 def _wait(

@@ -25,8 +25,6 @@ from vastrun.onstart.nodes import ThisNode, network_environment, this_node_of
 MEGABYTES = 16
 _CONNECT_TIMEOUT_S = 600.0
 """Timeout for all nodes to connect: one may have tested several settings of its ranks before."""
-_TIMEOUT_S = 60.0
-"""Timeout of the measurement, enough for 6 Mbit/s."""
 
 
 def check_link(box: Path, min_mbps: float, backend: str) -> int:
@@ -34,7 +32,7 @@ def check_link(box: Path, min_mbps: float, backend: str) -> int:
     job = Job.read(box)
     this_node = this_node_of(job.nodes, os.environ)
     work = partial(_all_reduce, this_node, backend)
-    forked = run_forked(work, 1, network_environment(this_node), _TIMEOUT_S, start_s=_CONNECT_TIMEOUT_S)
+    forked = run_forked(work, 1, network_environment(this_node), 60.0, start_s=_CONNECT_TIMEOUT_S)
     name = f"all-reduce {job.nodes} nodes {backend} {MEGABYTES} MB"
     if fault := fault_of(forked, min_mbps):
         print(f"{name}: {fault}", file=sys.stderr)

@@ -53,8 +53,12 @@ class Machine:
 
 def inspect_machine(box: Path, needs: JobNeeds) -> Machine:
     """Measure this machine."""
+    model = re.search(r"^model name[^:\n]*: (.*)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
+    memory = re.search(r"^MemTotal: *(\d+)", Path("/proc/meminfo").read_text(), re.MULTILINE)
+    gib = int(memory[1]) >> 20 if memory else 0
+    cores = len(os.sched_getaffinity(0))
     machine = Machine(
-        cpu=_cpu(),
+        cpu=f"CPU {model[1] if model else 'unknown'}, {cores} cores, {gib} GiB of memory",
         shm_mib=shutil.disk_usage(_SHM).total >> 20 if _SHM.exists() else 0,
         free_mib=shutil.disk_usage(box).free >> 20,
     )
@@ -151,14 +155,6 @@ def _gpu_line(gpu: Gpu) -> str:
 def _cuda_line(driver: Version, built_for: Version | None) -> str:
     torch = f", torch is built for {dotted(built_for)}" if built_for else ""
     return f"CUDA {dotted(driver)} by the driver{torch}"
-
-
-def _cpu() -> str:
-    model = re.search(r"^model name[^:\n]*: (.*)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
-    memory = re.search(r"^MemTotal: *(\d+)", Path("/proc/meminfo").read_text(), re.MULTILINE)
-    gib = int(memory[1]) >> 20 if memory else 0
-    cores = len(os.sched_getaffinity(0))
-    return f"CPU {model[1] if model else 'unknown'}, {cores} cores, {gib} GiB of memory"
 
 
 def _write_speed(box: Path) -> float:

@@ -6,8 +6,6 @@ import re
 import subprocess
 from dataclasses import dataclass, replace
 
-_TIMEOUT_S = 30.0
-"""Timeout; a driver that takes longer is stuck."""
 _BASIC = ("index", "name", "memory.total", "driver_version")
 # A driver that does not know one of the fields rejects the whole query: these are queried separately.
 _HEALTH = ("index", "pci.bus_id", "memory.used", "ecc.errors.uncorrected.volatile.total")
@@ -91,7 +89,12 @@ def rows_if_known(query: str, fields: tuple[str, ...]) -> list[list[str]]:
 def _run(*arguments: str) -> str:
     try:
         done = subprocess.run(
-            ["nvidia-smi", *arguments], capture_output=True, text=True, timeout=_TIMEOUT_S, check=False
+            # A driver that takes longer is stuck.
+            ["nvidia-smi", *arguments],
+            capture_output=True,
+            text=True,
+            timeout=30.0,
+            check=False,
         )
     except FileNotFoundError:
         raise NvidiaSmiError("not installed") from None

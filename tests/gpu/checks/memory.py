@@ -43,12 +43,7 @@ def check_out_of_memory(place: Place, folder: Path) -> Seen:
     """Train a step that needs several times the memory of the GPU: it starts again with smaller parts."""
     if not place.gpus:
         return Seen(text="needs a GPU's own limit of memory")
-    job = {
-        **_FAR_TOO_LARGE,
-        "steps": 4,
-        "checkpoint_every": 4,
-        "profile": {"step": None, "memory": True},
-    }
+    job = {**_FAR_TOO_LARGE, "steps": 4, "checkpoint_every": 4, "profile": {"step": None, "memory": True}}
     with trainings.supervised(trainings.box_of(folder / "restart", place, job)) as run:
         outcome = run.outcome()
         trainings.expect_reason(run, outcome, "finished")

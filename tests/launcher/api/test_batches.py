@@ -184,9 +184,7 @@ def test_points_that_failed_are_run_again(tmp_path: Path) -> None:
         batch.retry()
 
 
-def test_what_a_launcher_cannot_go_on_with_is_raised_where_its_batch_is_waited_for(
-    notebook: Notebook,
-) -> None:
+def test_what_stops_a_launcher_is_raised_where_its_batch_is_waited_for(notebook: Notebook) -> None:
     notebook.troubles = [AuthError("the key is refused")]
     batch = notebook.client.batch(BATCH)
     with pytest.raises(AuthError, match="the key is refused"):

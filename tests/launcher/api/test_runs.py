@@ -66,9 +66,7 @@ def test_a_job_may_be_a_file_text_a_dict_or_a_spec(form: str, notebook: Notebook
 @pytest.mark.parametrize(
     "changes", [{"train.steps": 7, "limits.usd": 1e-1}, ["train.steps=7", "limits.usd=.1"]]
 )
-def test_values_are_changed_by_their_dotted_keys(
-    changes: dict[str, float] | list[str], notebook: Notebook
-) -> None:
+def test_dotted_keys_change_values(changes: dict[str, float] | list[str], notebook: Notebook) -> None:
     plan = notebook.client.plan(JOB, set=changes)
     assert plan.spec.train is not None
     assert (plan.spec.train.steps, plan.spec.limits.usd) == (7, 0.1)

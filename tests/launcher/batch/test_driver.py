@@ -58,9 +58,7 @@ def test_the_next_run_chooses_its_machine_as_soon_as_one_before_has_its_own(worl
     assert runs[MAX_RENTING].created_at - had_theirs <= 2 * POLL_INTERVAL_S
 
 
-def test_while_few_choose_a_machine_the_others_of_a_big_batch_wait_and_hold_no_money(
-    world: BatchWorld,
-) -> None:
+def test_while_few_choose_a_machine_the_rest_of_a_batch_waits_and_holds_no_money(world: BatchWorld) -> None:
     most = 0
 
     def look() -> None:
@@ -244,9 +242,7 @@ def test_points_wait_for_machines_that_other_points_have(world: BatchWorld) -> N
     assert len(world.screen.notes) == 1 and "no more machines available" in world.screen.notes[0]
 
 
-def test_a_batch_that_is_resumed_starts_the_points_again_for_which_there_was_no_machine(
-    world: BatchWorld,
-) -> None:
+def test_a_resumed_batch_restarts_the_points_that_had_no_machine(world: BatchWorld) -> None:
     world.market.machines = 0
     world.submit(10, usd=20.0, parallel=4)
     world.drive()

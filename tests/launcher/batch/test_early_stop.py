@@ -112,9 +112,7 @@ def test_of_a_long_run_that_ended_a_few_points_are_remembered() -> None:
 
 
 @given(st.lists(st.integers(0, 5), min_size=1, max_size=30), st.randoms(), st.sampled_from(GOALS))
-def test_the_global_best_survives_whoever_arrives_first(
-    values: list[int], dice: random.Random, goal: Goal
-) -> None:
+def test_the_global_best_survives_in_any_order(values: list[int], dice: random.Random, goal: Goal) -> None:
     """Runs arrive one by one, in any order, with many ties; who is pruned stays where it is."""
     best = min(values) if goal == "min" else max(values)
     order = [(f"run-{number}", value) for number, value in enumerate(values)]
@@ -205,9 +203,7 @@ def test_what_is_no_number_is_worst_whichever_end_is_best(rule: EarlyStop, goal:
 @pytest.mark.parametrize("rule", [ASHA, MEDIAN])
 @pytest.mark.parametrize("goal", GOALS)
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
-def test_a_run_that_ends_in_no_number_is_worst_whatever_came_before(
-    rule: EarlyStop, goal: Goal, value: float
-) -> None:
+def test_a_run_that_ends_in_no_number_is_worst_regardless(rule: EarlyStop, goal: Goal, value: float) -> None:
     best = -9.0 if goal == "min" else 9.0
     once = [*flat(best, 200), (300, value)]
     others = {f"run-{n}": flat(float(n), 400) for n in range(3)}

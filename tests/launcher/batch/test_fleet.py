@@ -144,9 +144,7 @@ def test_a_failure_on_a_slot_is_tried_again_on_a_slot(world: BatchWorld) -> None
     check_the_bill(world)
 
 
-def test_where_the_money_does_not_pay_for_a_machine_to_be_held_each_point_has_its_own(
-    world: BatchWorld,
-) -> None:
+def test_without_money_for_a_held_machine_each_point_has_its_own(world: BatchWorld) -> None:
     world.submit(6, usd=2.5 * SHARE_USD, parallel=2, reuse="auto")
     world.drive()
     assert world.verdicts() == {"SUCCEEDED": 6}, story(world)
@@ -301,9 +299,7 @@ def test_a_run_that_fails_leaves_its_neighbours_on_the_machine_alone(world: Batc
 
 @pytest.mark.parametrize("seed", range(12))
 @pytest.mark.slow
-def test_whatever_happens_a_batch_with_machines_holds_no_cent_more_than_its_budget(
-    world: BatchWorld, seed: int
-) -> None:
+def test_a_batch_with_machines_never_holds_more_than_its_budget(world: BatchWorld, seed: int) -> None:
     chance = random.Random(seed)
     budget = chance.uniform(0.5, 6.0)
     most_held = 0.0

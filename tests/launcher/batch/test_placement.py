@@ -211,9 +211,7 @@ def test_the_machine_lasts_for_its_points_and_all_that_the_last_of_them_may_take
 
 @pytest.mark.parametrize("most_usd", [1.2, 1.5, 3.0, 50.0])
 @pytest.mark.parametrize("slots", [1, 4])
-def test_less_money_holds_it_for_fewer_points_and_never_costs_more_than_there_is(
-    most_usd: float, slots: int
-) -> None:
+def test_less_money_holds_it_for_fewer_points_and_never_exceeds_it(most_usd: float, slots: int) -> None:
     machine: Offer = offer(slots, 1.0)
     size = choose_hold_size(job(), machine, slots=slots, rounds=20, seconds=600.0, max_usd=most_usd)
     assert size is not None and size.usd is not None

@@ -110,9 +110,7 @@ def test_without_a_pace_looks_are_rare(batch: Batch) -> None:
 @pytest.mark.parametrize(
     "changes", [{"phase": Phase.COLLECT}, {"phase": Phase.ENDED}, {"phase": Phase.BOOT}, {"step": 1000}]
 )
-def test_a_run_without_steps_to_do_is_left_alone_and_still_counts(
-    changes: dict[str, object], batch: Batch
-) -> None:
+def test_a_run_without_steps_is_left_alone_and_still_counts(changes: dict[str, object], batch: Batch) -> None:
     batch.change("a", **changes)
     batch.change("c", **changes)
     assert batch.look() == ["b-1"]

@@ -90,9 +90,7 @@ class Sweep:
         "1" * 400,
     ],
 )
-def test_a_point_that_ends_in_no_number_is_last_whatever_came_before(
-    goal: Goal, end: str, tmp_path: Path
-) -> None:
+def test_a_point_that_ends_in_no_number_is_last_regardless(goal: Goal, end: str, tmp_path: Path) -> None:
     sweep = Sweep(tmp_path, goal=goal)
     best = -99 if goal == "min" else 99
     sweep.add({"lr": 9}, f'"loss": {best}', f'"loss": {end}')
@@ -158,9 +156,7 @@ def test_where_every_point_diverged_none_is_best(tmp_path: Path) -> None:
     assert "metric  every point that reported loss diverged" in sweep.text()
 
 
-def test_points_that_reported_the_same_to_the_last_digit_are_named_once_with_the_cause(
-    tmp_path: Path,
-) -> None:
+def test_points_with_the_same_last_digit_are_named_once_with_the_cause(tmp_path: Path) -> None:
     sweep = Sweep(tmp_path)
     for lr, curve in (
         (1, ('"loss": 3, "s": {}', '"loss": 2.25')),
@@ -203,9 +199,7 @@ def test_many_points_with_the_same_results_are_named_shortly(tmp_path: Path) -> 
         ("other", ['"loss": 3', '"loss": 2'], ['"loss": 3', '"loss": 2']),
     ],
 )
-def test_points_are_not_the_same_by_chance(
-    metric: str, one: list[str], other: list[str], tmp_path: Path
-) -> None:
+def test_points_do_not_match_by_chance(metric: str, one: list[str], other: list[str], tmp_path: Path) -> None:
     sweep = Sweep(tmp_path, metric)
     sweep.add({"amp": True}, *one)
     sweep.add({"amp": False}, *other)
@@ -214,9 +208,7 @@ def test_points_are_not_the_same_by_chance(
 
 
 @pytest.mark.parametrize(("score", "same"), [(0.25, [([1, 2], ["amp"])]), (0.5, [])])
-def test_of_a_score_the_curves_of_the_loss_are_compared_and_the_score(
-    score: float, same: object, tmp_path: Path
-) -> None:
+def test_a_score_compares_the_curves_of_loss_and_score(score: float, same: object, tmp_path: Path) -> None:
     sweep = Sweep(tmp_path, "scores.error")
     for number, each in enumerate((0.25, score, 0.5)):
         sweep.add({"amp": number}, *(['"loss": 3', '"loss": 2'] if number < 2 else ['"loss": 1']))

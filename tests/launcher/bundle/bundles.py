@@ -12,7 +12,7 @@ from tests.runs import a_run
 from vastrun.contract import layout
 from vastrun.launcher.bundle import Bundler
 from vastrun.launcher.config import dump_job
-from vastrun.launcher.core import NOTHING, Origin, Run
+from vastrun.launcher.core import NOTHING, Bundle, Origin, Run
 from vastrun.launcher.core.job import Code, JobSpec
 from vastrun.trainer.job.config import TrainConfig
 
@@ -42,6 +42,17 @@ def packed(spec: JobSpec, *, origin: Origin = NOTHING) -> Mapping[str, bytes]:
 
 def shipped_code(spec: JobSpec) -> dict[str, tarfile.TarInfo]:
     return members(packed(spec)[layout.CODE_ARCHIVE])
+
+
+def code_of(bundle: Bundle) -> str:
+    """What `train.py` is on the box."""
+    with tarfile.open(bundle.path) as outer:
+        inner = outer.extractfile(layout.CODE_ARCHIVE)
+        assert inner is not None
+        with tarfile.open(fileobj=inner) as code:
+            file = code.extractfile("train.py")
+            assert file is not None
+            return file.read().decode()
 
 
 def git(folder: Path, *words: str) -> None:

@@ -1,17 +1,16 @@
 """Jobs that a team keeps: another computer ships the code and the secrets that the first one had."""
 
 import os
-import tarfile
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from tests.launcher.bundle.bundles import code_of
 from tests.runs import a_run
-from vastrun.contract import layout
 from vastrun.launcher.bundle import Bundler
 from vastrun.launcher.bundle.shared_jobs import SharedJobs
-from vastrun.launcher.core import Bundle, Run
+from vastrun.launcher.core import Run
 from vastrun.launcher.core.errors import UsageError
 from vastrun.launcher.core.job import Code, JobSpec, Secret
 from vastrun.launcher.ports import SecretStore
@@ -55,17 +54,6 @@ def spec(tmp_path: Path) -> JobSpec:
 
 def bundler(store: SecretStore | None, here: str, environment: dict[str, str]) -> Bundler:
     return Bundler(environment, shared_jobs=SharedJobs(store, here))
-
-
-def code_of(bundle: Bundle) -> str:
-    """What `train.py` is on the box."""
-    with tarfile.open(bundle.path) as outer:
-        inner = outer.extractfile(layout.CODE_ARCHIVE)
-        assert inner is not None
-        with tarfile.open(fileobj=inner) as code:
-            file = code.extractfile("train.py")
-            assert file is not None
-            return file.read().decode()
 
 
 def leave(spec: JobSpec) -> None:

@@ -79,9 +79,7 @@ def test_where_no_driver_can_be_started_it_is_said_what_to_type(left: Terminal) 
     assert caught.value.hint == f"vastrun resume {run_of(left).id}"
 
 
-def test_a_driver_that_gave_up_is_not_replaced_and_says_why(
-    left: Terminal, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_driver_that_gave_up_stays_and_says_why(left: Terminal, capsys: pytest.CaptureFixture[str]) -> None:
     folder = dead_driver(left, AuthError("the provider does not accept the key"))
     background.replace_dead_drivers(app_of(left))
     said = capsys.readouterr().err
@@ -163,9 +161,7 @@ def test_nothing_is_said_of_one_whose_run_has_ended_or_has_another_launcher(
     assert capsys.readouterr().err == ""
 
 
-def test_the_record_of_a_run_that_has_ended_is_removed(
-    left: Terminal, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_record_of_an_ended_run_is_removed(left: Terminal, capsys: pytest.CaptureFixture[str]) -> None:
     folder = dead_driver(left)
     left.type("stop", "last")
     background.replace_dead_drivers(app_of(left))

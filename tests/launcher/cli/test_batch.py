@@ -2,6 +2,7 @@
 
 import csv
 import io
+import re
 import signal
 from pathlib import Path
 
@@ -73,9 +74,7 @@ def test_a_dry_run_says_what_it_may_cost_and_rents_nothing(desk: Desk) -> None:
         ("{usd: 2}", "limits.usd: $2 is less than one run may cost, $3.00"),
     ],
 )
-def test_a_budget_that_is_missing_or_too_small_is_refused_with_its_number(
-    desk: Desk, limits: str, told: str
-) -> None:
+def test_a_missing_or_small_budget_is_refused_with_its_number(desk: Desk, limits: str, told: str) -> None:
     desk.file.write_text(FILE.replace("{usd: 20, parallel: 3}", limits))
     code, _, err = desk.submit()
     assert code == 2
@@ -205,6 +204,22 @@ def test_a_batch_that_is_not_there_is_answered_with_the_one_that_was_meant(ended
         assert (results.exit_code, report.exit_code) == (2, 2)
         assert f"no batch is called '{name}'; did you mean widths?" in results.stderr
         assert f"no run or batch is called '{name}'; did you mean widths?" in report.stderr
+
+
+def test_a_batch_out_of_budget_names_the_one_that_works_and_no_command_that_cannot(desk: Desk) -> None:
+    desk.file.write_text(FILE.replace("{usd: 20, parallel: 3}", "{usd: 3.03, parallel: 1}"))
+    code, _, err = desk.submit()
+    assert code == 9 and "points were not started: batch widths:" in err
+    assert "batch resume" not in err and "batch resume" not in desk.type("batch", "status").stdout
+    for _ in range(6):
+        found = re.findall(r"limits: {usd: ([0-9.]+)} in the batch file", err)
+        desk.file.write_text(FILE.replace("{usd: 20, parallel: 3}", f"{{usd: {found[-1]}, parallel: 1}}"))
+        before = len(desk.ledger.runs())
+        code, _, err = desk.submit()
+        assert len(desk.ledger.runs()) > before, err
+        if code == 0:
+            return
+    assert code == 0, err
 
 
 def test_a_free_batch_needs_no_budget_and_no_yes(tmp_path: Path) -> None:

@@ -102,9 +102,7 @@ def test_an_open_run_holds_its_reservation_and_one_that_ended_its_cost(terminal:
 
 
 @pytest.mark.parametrize("key", ["month_usd", "usd"])
-def test_a_budget_without_room_refuses_a_launch_with_exit_code_9_and_no_row(
-    terminal: Terminal, key: str
-) -> None:
+def test_a_full_budget_refuses_a_launch_with_exit_code_9_and_no_row(terminal: Terminal, key: str) -> None:
     says(terminal, f"budget: {{{key}: 2.5}}\n")
     result = terminal.launch()
     assert result.exit_code == 9

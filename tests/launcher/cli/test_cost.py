@@ -77,9 +77,7 @@ def test_a_month_is_itself_from_its_first_day_to_its_last(read: Terminal) -> Non
         (["--csv", "--json"], "--json and --csv exclude each other"),
     ],
 )
-def test_what_cannot_be_answered_is_one_clear_error(
-    read: Terminal, options: Sequence[str], said: str
-) -> None:
+def test_unanswerable_questions_are_one_error(read: Terminal, options: Sequence[str], said: str) -> None:
     end = read.type("cost", *options)
     assert (end.exit_code, end.stdout) == (2, "")
     assert end.stderr.startswith(f"error: {said}")

@@ -106,6 +106,7 @@ def test_a_misspelt_command_is_answered_with_the_nearest() -> None:
         (["launch", "--bogus", "x"], "no such option", "vastrun launch --help"),
         (["--bogus"], "no such option", "vastrun --help"),
         (["lanch"], "no such command: lanch; did you mean launch?", "vastrun --help"),
+        (["ps"], "no such command: ps; did you mean status?", "vastrun --help"),
         (["launch", "quikstart.yaml"], "cannot read quikstart.yaml: No such file", "quickstart.yaml"),
         (
             ["sweep", "quikstart.yaml", "lr=1,2"],

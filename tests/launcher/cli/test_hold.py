@@ -22,9 +22,7 @@ class FullMarket(Market):
     ("slots", "hint"),
     [("1", "--set resources.disk_gb=74"), ("3", "one machine must have the resources of 3 slots, ")],
 )
-def test_a_machine_too_small_for_its_slots_is_refused_with_what_they_need(
-    tmp_path: Path, slots: str, hint: str
-) -> None:
+def test_a_machine_too_small_for_its_slots_is_refused(tmp_path: Path, slots: str, hint: str) -> None:
     terminal = Terminal(tmp_path)
     terminal.market = FullMarket(terminal.clock, [], usd_per_hour=1.0)
     end = terminal.type("hold", str(terminal.job), "--slots", slots, "-y", "--out", str(tmp_path / "out"))

@@ -155,9 +155,7 @@ def test_a_program_that_reports_to_wandb_gets_its_key(folder: Path) -> None:
         ("tqdm", "import torch", "pip install -r requirements.txt"),
     ],
 )
-def test_what_its_author_installed_with_torch_is_installed_too(
-    folder: Path, line: str, imports: str, setup: str
-) -> None:
+def test_packages_beside_torch_are_installed_too(folder: Path, line: str, imports: str, setup: str) -> None:
     (folder / "requirements.txt").write_text(f"{line}\n")
     (folder / "train.py").write_text(f"{imports}\n")
     assert init("train.py").exit_code == 0

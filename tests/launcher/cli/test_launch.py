@@ -27,9 +27,7 @@ success: {exit_code: 0}
 """
 
 
-def test_a_launch_tells_its_end_on_stdout_and_its_steps_on_stderr(
-    terminal: Terminal,
-) -> None:
+def test_a_launch_tells_its_end_on_stdout_and_its_steps_on_stderr(terminal: Terminal) -> None:
     end = terminal.launch()
     assert end.exit_code == 0, end.output
     assert "SUCCEEDED" in end.stdout
@@ -103,9 +101,7 @@ def test_a_job_has_the_tags_of_its_file_and_of_the_command_line(terminal: Termin
         ([f"t{n}" for n in range(21)], "error: --tag: expected at most 20 tags, got 21"),
     ],
 )
-def test_tags_that_are_none_are_refused_before_anything_happens(
-    terminal: Terminal, tags: list[str], said: str
-) -> None:
+def test_invalid_tags_are_refused_before_anything(terminal: Terminal, tags: list[str], said: str) -> None:
     end = terminal.launch(*(word for tag in tags for word in ("--tag", tag)))
     assert (end.exit_code, terminal.ledger.runs()) == (2, [])
     assert said in end.stderr
@@ -168,9 +164,7 @@ def test_until_the_training_begins_the_log_does_not_run_ahead_of_what_is_told(tm
     assert shown[: shown.index("training: step")].count("rank0 step") == 1, shown
 
 
-def test_a_step_of_the_box_is_told_between_the_last_line_of_the_one_before_and_its_own_first(
-    tmp_path: Path,
-) -> None:
+def test_a_step_of_the_box_is_shown_between_the_line_before_and_its_own_first(tmp_path: Path) -> None:
     training = Training(before_s={"30-unpack": 4.0, "40-data": 5.0})
     shown = Terminal(tmp_path, training).launch().output.splitlines()
     told = [line.split("  ")[-1].strip() for line in shown]
@@ -186,9 +180,7 @@ def test_a_step_of_the_box_is_told_between_the_last_line_of_the_one_before_and_i
     ]
 
 
-def test_detached_a_program_without_heartbeats_is_left_once_its_ranks_have_lived_for_a_while(
-    tmp_path: Path,
-) -> None:
+def test_detached_a_program_without_heartbeats_is_left_once_its_ranks_are_old(tmp_path: Path) -> None:
     terminal = Terminal(tmp_path, Training(seconds=300.0, imports_s=20.0, beats=False))
     terminal.job.write_text(PROGRAM)
     end = terminal.launch("--detach")
@@ -215,9 +207,7 @@ def test_program_whose_success_names_a_step_shows_how_far_it_is_and_how_long_it_
 
 
 @pytest.mark.parametrize(("presses", "said"), [(1, "stopping"), (2, "vastrun stop last --now")])
-def test_ctrl_c_without_a_terminal_stops_and_collects_however_often(
-    presses: int, said: str, terminal: Terminal
-) -> None:
+def test_ctrl_c_without_terminal_stops_and_collects(presses: int, said: str, terminal: Terminal) -> None:
     for _ in range(presses):
         terminal.press(after_s=5)
     end = terminal.launch()
@@ -374,9 +364,7 @@ def test_what_ends_a_launch_before_anything_is_rented_has_its_exit_code(
     assert not terminal.ledger.runs()
 
 
-def test_an_example_that_comes_with_vastrun_needs_no_file_here(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_packaged_example_needs_no_file_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     end = Terminal(tmp_path).type("plan", "quickstart.yaml", "--set", "limits.usd=1")
     assert end.exit_code == 0, end.output

@@ -85,9 +85,7 @@ def test_a_command_is_shown_as_a_shell_reads_it(terminal: Terminal) -> None:
 
 
 @pytest.mark.parametrize("command", ["plan", "launch"])
-def test_more_machines_than_a_run_can_have_are_refused_before_any_is_rented(
-    terminal: Terminal, command: str
-) -> None:
+def test_more_machines_than_a_run_can_have_are_refused_early(terminal: Terminal, command: str) -> None:
     end = terminal.type(command, str(terminal.job), "--set", "nodes=2")
     assert end.exit_code == 2
     assert "nodes: the job asks for 2 machines; fake rents at most 1" in end.stderr

@@ -116,9 +116,7 @@ def test_a_run_costs_what_was_charged_once_that_is_settled_and_explained(termina
 
 
 @pytest.mark.parametrize("words", [["launch"], ["reap"]], ids=" ".join)
-def test_who_talks_to_the_provider_later_settles_what_is_due_unbidden(
-    terminal: Terminal, words: list[str]
-) -> None:
+def test_later_calls_to_the_provider_settle_what_is_due(terminal: Terminal, words: list[str]) -> None:
     good, bad, open_run = runs(terminal)
     counted = {run.id: terminal.document("cost", run.id)["usd"] for run in runs(terminal)}
     terminal.market.charges = {good.label: counted[good.id] - 0.0005, open_run.label: 0.1}

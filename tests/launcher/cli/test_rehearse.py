@@ -96,9 +96,7 @@ FAILURES = {
 
 
 @pytest.mark.parametrize("case", FAILURES)
-def test_a_program_that_fails_is_answered_with_what_to_do_as_by_a_launch(
-    desk: Desk, tmp_path: Path, case: str
-) -> None:
+def test_a_failed_program_is_answered_as_by_a_launch(desk: Desk, tmp_path: Path, case: str) -> None:
     program, advice = FAILURES[case]
     code = tmp_path / "code"
     subprocess.run(["git", "init", "-q", str(code)], check=True)
@@ -270,21 +268,21 @@ def test_a_program_that_continues_on_another_machine_is_said_to(desk: Desk) -> N
 
 
 @pytest.mark.slow
-def test_a_program_that_begins_anew_is_told_how_it_would_not_and_the_job_file_gets_the_rest(
+def test_a_program_that_begins_anew_is_advised_and_the_job_file_gets_the_rest(
     desk: Desk,
 ) -> None:
     saving(desk, "# the end", looks=False)
     before = desk.job.read_text()
     end = desk.types("resume", "--write")
     assert end.exit_code == 5
-    assert "it began anew at step 1: it did not read its checkpoint" in end.stdout
+    assert "it started over at step 1: it did not read its checkpoint" in end.stdout
     assert "command: ... {resume:--resume} and checkpoints: ckpt/step_*.bin" in end.stdout
     assert desk.job.read_text() == f'{before}\ncheckpoints: "ckpt/step_*.bin"\n'
     assert desk.types("config").exit_code == 0
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("looks", "answer", "exit_code"), [(True, "read", 0), (False, "anew", 1)])
+@pytest.mark.parametrize(("looks", "answer", "exit_code"), [(True, "read", 0), (False, "started_over", 1)])
 def test_of_a_program_without_steps_is_seen_whether_it_read_its_checkpoint(
     desk: Desk, looks: bool, answer: str, exit_code: int
 ) -> None:

@@ -45,9 +45,7 @@ def test_a_run_that_others_made_up_is_shown_and_no_command_acts_by_its_row(
     assert terminal.machines() == 0
 
 
-def test_attach_follows_a_run_that_is_not_signed_and_does_not_drive_it(
-    tmp_path: Path, postgres: PostgresServer
-) -> None:
+def test_attach_follows_an_unsigned_run_without_driving(tmp_path: Path, postgres: PostgresServer) -> None:
     url, terminal = postgres.database(), Terminal(tmp_path / "desk")
     mallory = ledger_of("mallory~9", url, team="m" * 44, now=terminal.clock.now)
     with closing(mallory), closing(ledger_of("desk~1", url, now=terminal.clock.now)) as ledger:

@@ -8,10 +8,11 @@ from pathlib import Path
 import pytest
 
 from tests.jobs import train_job
-from tests.launcher.terminal import Terminal
+from tests.launcher.terminal import CRASH, Terminal
 from tests.offers import rtx_4090
 from tests.runs import a_run
 from vastrun.launcher.commands.chains import chain_of, is_retry_missing, next_attempt, origin_of
+from vastrun.launcher.commands.report import report_of
 from vastrun.launcher.config import dump_job, read_job
 from vastrun.launcher.core import Cause, Origin, Phase, Run
 from vastrun.launcher.core.bills import cost_usd
@@ -160,6 +161,71 @@ def test_a_point_that_a_batch_runs_again_continues_when_its_program_is_the_users
 
 def start_of_last(terminal: Terminal) -> str | None:
     return read_job(terminal.ledger.runs()[0].spec_json).checkpoints.start_from
+
+
+def crashed_at_step_4(tmp_path: Path) -> Terminal:
+    """With the checkpoint of step 4 at home, and a run of that job that continued it."""
+    terminal = Terminal(tmp_path, CRASH)
+    terminal.launch()
+    terminal.launch("--from", "last")
+    return terminal
+
+
+def test_an_attempt_without_a_checkpoint_of_its_own_is_continued_from_the_one_before(tmp_path: Path) -> None:
+    terminal = crashed_at_step_4(tmp_path)
+    second, first = terminal.ledger.runs()
+    stopped = replace(
+        second, id="third", parent=second.id, cause=Cause.STOPPED, out_dir=str(tmp_path / "third")
+    )
+    terminal.ledger.add(stopped)
+    for run in (second, first):
+        assert terminal.document("why", "third")["next"].endswith("--from third")
+        assert origin_of(terminal.ledger, replace(run, id="new", parent="third"), "").folder == (
+            Path(run.out_dir) / "checkpoints"
+        )
+        shutil.rmtree(Path(run.out_dir) / "checkpoints")
+    assert "--from" not in terminal.document("why", "third")["next"]
+    assert "left no checkpoint" in terminal.launch("--from", "third").stderr
+
+
+def test_a_run_that_was_continued_says_by_which_and_how_that_ended(tmp_path: Path) -> None:
+    terminal = crashed_at_step_4(tmp_path)
+    second, first = terminal.ledger.runs()
+    assert terminal.document("why", first.id)["next"] == (
+        f"{second.id} continued it and ended FAILED: vastrun why {second.id}"
+    )
+    resumed = terminal.type("resume", first.id)
+    assert resumed.exit_code == 2 and f"{second.id} continues it" in resumed.stderr
+    third = replace(second, id="third", parent=second.id, phase=Phase.TRAIN, cause=None, ended_at=None)
+    terminal.ledger.add(third)
+    for run in (first, second):
+        assert terminal.document("why", run.id)["next"] == "third continues it: vastrun attach third"
+
+
+def test_the_same_work_is_not_continued_twice_at_once(tmp_path: Path) -> None:
+    terminal = crashed_at_step_4(tmp_path)
+    second, first = terminal.ledger.runs()
+    terminal.ledger.add(replace(second, id="third", parent=second.id, phase=Phase.TRAIN, cause=None))
+    rented = terminal.market.rentals
+    for run in (first, second):
+        refused = terminal.launch("--from", run.id)
+        assert refused.exit_code == 2 and "third is continuing" in refused.stderr
+    assert terminal.market.rentals == rented
+    assert terminal.launch("--from", first.id, "--set", "train.optim.lr=0.5").exit_code == 5  # other work
+
+
+def test_dollars_and_curve_are_those_of_all_attempts(tmp_path: Path) -> None:
+    terminal = crashed_at_step_4(tmp_path)
+    second, first = terminal.ledger.runs()
+    end = terminal.document("attach", second.id)
+    assert [one["id"] for one in end["attempts"]] == [first.id, second.id]
+    assert end["usd_all_attempts"] == pytest.approx(sum(one["usd"] for one in end["attempts"]))
+    for run, lines in ((first, "1 7\n2 6"), (second, "2 5\n3 4")):
+        points = [line.split() for line in lines.splitlines()]
+        text = "".join(f'{{"step": {step}, "loss": {loss}}}\n' for step, loss in points)
+        (Path(run.out_dir) / "metrics.jsonl").write_text(text)
+    (loss,) = report_of(terminal.ledger, second, terminal.clock.now()).series
+    assert loss.points == ((1, 7), (2, 5), (3, 4))
 
 
 def test_a_url_to_continue_from_is_part_of_the_job(terminal: Terminal) -> None:

@@ -78,9 +78,7 @@ def account(
     return environ | {"VAST_URL": vast.url, "VAST_API_KEY": key}
 
 
-def test_a_sound_computer_without_an_account_is_fit_for_local(
-    examined: Examined, environ: dict[str, str]
-) -> None:
+def test_a_sound_computer_needs_no_account_for_local(examined: Examined, environ: dict[str, str]) -> None:
     code, findings = examined(environ)
     assert code == 0
     for name in ("state folder", "ledger", "tools", "python", "local orphans"):
@@ -201,9 +199,7 @@ def test_a_scoped_key_is_enough(examined: Examined, environ: dict[str, str], vas
     assert findings["vast orphans"]["health"] == "ok"
 
 
-def test_the_search_is_checked_without_renting(
-    examined: Examined, environ: dict[str, str], vast: VastEmulator
-) -> None:
+def test_search_checks_rent_nothing(examined: Examined, environ: dict[str, str], vast: VastEmulator) -> None:
     before = len(vast.instances)
     code, findings = examined(account(environ, vast, SCOPED), "--provider", "vast")
     names = ("search", "offers")

@@ -6,9 +6,7 @@ from tests.fakes import FakeClock
 from vastrun.launcher.commands.machine_loss import SNAPSHOT_S, MachineLoss
 
 
-def test_a_program_without_a_snapshot_is_killed_in_the_end_and_what_prevented_it_is_said(
-    tmp_path: Path,
-) -> None:
+def test_a_program_without_a_snapshot_is_killed_in_the_end_and_its_obstacle_named(tmp_path: Path) -> None:
     clock = FakeClock()
     loss = MachineLoss(box=tmp_path, now=clock.now, to_end=False)
     loss.begin()

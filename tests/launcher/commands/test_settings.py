@@ -59,9 +59,7 @@ def test_a_month_begins_at_midnight_of_the_users_own_calendar() -> None:
         ("EST5EDT,M3.2.0,M11.1.0", "2027-03-01T00:00:00-05:00"),
     ],
 )
-def test_without_a_zone_this_computers_own_counts_also_where_the_clocks_changed(
-    zone: str, began: str
-) -> None:
+def test_without_a_zone_this_computers_own_counts_also_where_clocks_changed(zone: str, began: str) -> None:
     now = datetime(2027, 4, 1, 2, 0, tzinfo=UTC).timestamp()  # 22:00 of March 31 in New York, by summer time
     program = (
         "from vastrun.launcher.commands.settings import budgets_of\n"

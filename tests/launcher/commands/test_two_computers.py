@@ -141,9 +141,7 @@ def test_a_run_of_before_ledgers_had_ids_is_this_computer_s(desk: Terminal) -> N
     assert desk.machines() == 0
 
 
-def test_the_doctor_tells_of_another_computer_s_machine_and_mends_nothing(
-    desk: Terminal, laptop: Terminal
-) -> None:
+def test_the_doctor_reports_others_machines_and_mends_nothing(desk: Terminal, laptop: Terminal) -> None:
     desk.launch("--detach")
     findings = {one["name"]: one for one in laptop.document("doctor")["findings"]}
     assert findings["vast orphans"]["health"] == "ok"
@@ -175,9 +173,7 @@ def test_the_run_of_a_copied_ledger_is_not_ended_by_the_other_copy(desk: Termina
     assert desk.machines() == 1
 
 
-def test_where_only_this_computer_sees_the_machines_they_are_its_own(
-    desk: Terminal, laptop: Terminal
-) -> None:
+def test_machines_that_only_this_computer_sees_are_its_own(desk: Terminal, laptop: Terminal) -> None:
     desk.market.shared = False
     desk.launch("--detach")
     assert ledger_in(next(iter(desk.market.instances())).label) is None
@@ -229,9 +225,7 @@ HALFWAY = Progress(step=40, steps=100, left_s=30.0)
 
 
 @pytest.mark.parametrize(("phase", "shown"), [(Phase.TRAIN, HALFWAY), (Phase.DESTROY, Progress())])
-def test_what_is_left_of_a_training_is_told_as_long_as_it_trains(
-    tmp_path: Path, phase: Phase, shown: Progress
-) -> None:
+def test_the_remaining_time_is_shown_during_training(tmp_path: Path, phase: Phase, shown: Progress) -> None:
     world = World(tmp_path)
     standing = {"phase": phase, "step": 40, "steps": 100, "steps_per_s": 2.0}
     run = replace(world.begin(), id="bold-otter-1b46", out_dir=str(tmp_path), **standing)

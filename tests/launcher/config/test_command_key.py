@@ -47,9 +47,7 @@ def test_proofs_go_with_a_command_and_must_be_given() -> None:
         ),
     ],
 )
-def test_a_simple_command_and_a_list_of_words_are_run_without_a_shell(
-    command: str, words: tuple[str, ...]
-) -> None:
+def test_a_simple_command_and_a_list_of_words_need_no_shell(command: str, words: tuple[str, ...]) -> None:
     assert load(f"{COMMAND}command: {command}\n").command == words
 
 

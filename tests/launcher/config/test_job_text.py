@@ -2,7 +2,7 @@
 
 import pytest
 
-from vastrun.launcher.config.job_text import with_keys
+from vastrun.launcher.config.source import with_keys
 
 TEXTS = {
     "at the end": (

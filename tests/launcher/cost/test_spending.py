@@ -78,9 +78,7 @@ def test_a_further_machine_is_part_of_what_its_run_cost() -> None:
         ),
     ],
 )
-def test_what_was_spent_while_it_did_not_train_is_idle(
-    phase: Phase, diary: Sequence[Event], idle: float
-) -> None:
+def test_money_spent_without_training_is_idle(phase: Phase, diary: Sequence[Event], idle: float) -> None:
     assert idle_usd(run(phase=phase), 10.0, diary) == pytest.approx(idle)
 
 
@@ -109,9 +107,7 @@ def chain(*steps: int, jobs: Sequence[str] = ()) -> dict[str, Run]:
         ([600, 300, 500], [600, 0, 0]),
     ],
 )
-def test_steps_that_a_run_before_it_trained_are_not_counted_again(
-    steps: Sequence[int], further: Sequence[int]
-) -> None:
+def test_steps_of_an_earlier_run_are_not_counted_again(steps: Sequence[int], further: Sequence[int]) -> None:
     runs = chain(*steps)
     assert [steps_of(each, runs) for each in runs.values()] == further
 

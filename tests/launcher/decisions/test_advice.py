@@ -275,9 +275,7 @@ PROGRAM, TRAINING = dump_job(command_job()), dump_job(train_job())
         (PROGRAM, Cause.USER_ERROR, "ValueError: {run} {nosuch}", "fix the program"),
     ],
 )
-def test_what_is_known_of_a_failure_decides_on_the_advice(
-    spec_json: str, cause: Cause, detail: str, says: str
-) -> None:
+def test_facts_of_a_failure_decide_the_advice(spec_json: str, cause: Cause, detail: str, says: str) -> None:
     advice = advice_for(_failed(spec_json, cause, detail), checkpoint=False)
     assert says in advice
     assert ("train." in advice) is ("halve" in says)

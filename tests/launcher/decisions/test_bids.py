@@ -75,9 +75,7 @@ def bid(offers: Sequence[Offer]) -> Offer:
     return next(offer for offer in offers if offer.bid_usd_per_hour is not None)
 
 
-def test_on_a_recorded_market_a_little_more_is_paid_and_much_more_is_not(
-    offers: Sequence[Offer], bid: Offer
-) -> None:
+def test_in_a_recorded_market_a_little_more_is_paid_not_much(offers: Sequence[Offer], bid: Offer) -> None:
     others, run = [offer for offer in offers if offer.host != bid.host], outbid_run(bid)
     former = bid.bid_usd_per_hour or 0.0
     kept = {factor: raised(run, factor * former, others) for factor in (1.0, 1.5, 2.0, 4.0)}
@@ -108,9 +106,7 @@ def test_what_nobody_else_offers_is_kept_at_any_price_within_the_limits(bid: Off
     assert raised(outbid_run(bid), 4 * former, [], spec=capped) is None
 
 
-def test_a_program_that_saves_nothing_begins_again_and_counts_as_such(
-    offers: Sequence[Offer], bid: Offer
-) -> None:
+def test_a_program_that_saves_nothing_begins_again_as_such(offers: Sequence[Offer], bid: Offer) -> None:
     others, lowest = (
         [offer for offer in offers if offer.host != bid.host],
         1.1 * (bid.bid_usd_per_hour or 0.0),

@@ -9,6 +9,7 @@ from tests.runs import a_run
 from vastrun.launcher.cli.report import differences_text
 from vastrun.launcher.core import Cause, Cost, Phase, Run
 from vastrun.launcher.core.job import JobSpec, Limits, NotifyUrl
+from vastrun.launcher.core.runs import CodeFile, CodeRecord
 from vastrun.launcher.decisions.comparison import (
     ComparedRun,
     Difference,
@@ -56,6 +57,19 @@ def test_each_part_is_compared() -> None:
     assert told["metrics", "loss"].change == -0.5
     assert told["metrics", "lr"].other is None and told["metrics", "lr"].change is None
     assert told["host", "host"].change is None
+
+
+def test_the_code_comes_first_file_by_file_then_the_packages() -> None:
+    def one(sha256: str, torch: str) -> ComparedRun:
+        files = {
+            "train.py": CodeFile(mode="100644", sha256=sha256),
+            "same.py": CodeFile(mode="100644", sha256="s"),
+        }
+        record = CodeRecord(digest=sha256, files=files)
+        return replace(compared(), code=record, packages={"torch": torch, "numpy": "2.0"})
+
+    told = differences(one("a", "2.11.0"), one("b", "2.13.0"))
+    assert [(each.section, each.key) for each in told] == [("code", "train.py"), ("packages", "torch")]
 
 
 def test_options_are_named_as_set_takes_them() -> None:

@@ -86,6 +86,13 @@ def test_an_offer_names_its_expected_cost_and_its_speed_only_where_they_are_know
     )
 
 
+@pytest.mark.parametrize(("usd", "total"), [(9.0, "$2.00"), (1.2, "$1.20"), (0.5, "")])
+def test_an_offer_names_what_all_attempts_may_cost(usd: float, total: str) -> None:
+    job = replace(train_job(), limits=Limits(usd=usd, hours=0.5), retry={"lost": 2, "host": 1})
+    text = offer_text(job, _offer(0.2))
+    assert (f", {total} with all retries" in text) if total else ("retries" not in text)
+
+
 def use(spent_usd: float, reserved_usd: float, budget: Budget = MONTH) -> BudgetUse:
     return BudgetUse(budget=budget, spent_usd=spent_usd, reserved_usd=reserved_usd)
 

@@ -45,9 +45,7 @@ def test_a_failed_step_tells_its_cause_not_its_number(said: bytes, shown: bytes)
 
 
 @pytest.mark.parametrize(("exit_code", "cause"), [(1, Cause.HOST), (78, Cause.SETUP)])
-def test_ranks_that_cannot_talk_are_the_hosts_fault_unless_the_image_is_to_blame(
-    exit_code: int, cause: Cause
-) -> None:
+def test_ranks_that_cannot_talk_are_the_hosts_fault_or_the_images(exit_code: int, cause: Cause) -> None:
     steps = (StepEnd(step="20-check-comm", exit_code=exit_code, seconds=1.0),)
     assert assess_run(evidence(None, steps=steps, exit_code=exit_code), train_job()).cause is cause
 
@@ -63,9 +61,7 @@ def test_ranks_that_cannot_talk_are_the_hosts_fault_unless_the_image_is_to_blame
         (137, Cause.DATA),
     ],
 )
-def test_a_download_that_fails_blames_the_job_the_server_the_disk_or_the_host(
-    exit_code: int, cause: Cause
-) -> None:
+def test_a_failed_download_blames_job_server_disk_or_host(exit_code: int, cause: Cause) -> None:
     steps = (StepEnd(step="38-download", exit_code=exit_code, seconds=1.0, last_line="a.h5: why"),)
     assessment = assess_run(evidence(None, steps=steps, exit_code=exit_code), train_job())
     assert (assessment.cause, assessment.detail) == (cause, "download failed: a.h5: why")
@@ -115,9 +111,7 @@ _OLD_PYTHON = "cannot read job.json with /usr/bin/python3: TypeError: 'type' obj
         (137, "killed", "environment failed: killed"),
     ],
 )
-def test_a_machine_without_a_fit_python_is_a_matter_of_its_setup(
-    exit_code: int, said: str, detail: str
-) -> None:
+def test_a_machine_without_a_fit_python_fails_in_setup(exit_code: int, said: str, detail: str) -> None:
     line = {"step": "00-environment", "exit_code": exit_code, "seconds": 0.1, "last_line": said}
     steps = parse_step_ends(json.dumps(line).encode() + b"\n")
     assessment = assess_run(evidence(None, steps=steps, exit_code=exit_code), train_job())

@@ -102,9 +102,7 @@ HOUR = Lease(ship_s=900.0, life_s=3600.0, life_cause=Cause.TIME_LIMIT, grace_s=1
         (Limits(hours=9.0, usd=0.72), PAID, 2, replace(HOUR, ship_s=3300.0, life_cause=Cause.MONEY_LIMIT)),
     ],
 )
-def test_a_lease_ends_with_the_job_s_hours_or_its_money(
-    limits: Limits, offer: Offer, nodes: int, lease: Lease
-) -> None:
+def test_a_lease_ends_with_the_hours_or_money(limits: Limits, offer: Offer, nodes: int, lease: Lease) -> None:
     found = policy.lease_of(train_job(limits=limits, nodes=nodes), offer)
     assert replace(found, life_s=lease.life_s) == lease
     assert found.life_s == pytest.approx(lease.life_s)
@@ -132,9 +130,7 @@ RENTED = replace(RUN, offer=PAID, usd_per_hour=0.36, rented_at=0.0, meter=Meter(
         (0.36, 121.0, False),
     ],
 )
-def test_a_training_stops_in_time_to_save_within_its_money(
-    usd: float | None, left_s: float, is_spent: bool
-) -> None:
+def test_a_training_stops_early_enough_to_save(usd: float | None, left_s: float, is_spent: bool) -> None:
     spec = train_job(limits=Limits(hours=9.0, usd=usd))
     assert policy.is_money_spent(spec, RENTED, left_s) is is_spent
     assert policy.is_money_spent(spec, RUN, left_s) is False, "there is no offer yet"

@@ -87,14 +87,18 @@ ANSWERS: Mapping[str, tuple[dict[str, Any], str, str]] = {
         "continued",
         "at step 8, and read a.pt",
     ),
-    "the first step": ({"before": 1, "after": 1}, "anew", "anew at step 1: it did not read its checkpoint"),
+    "the first step": (
+        {"before": 1, "after": 1},
+        "started_over",
+        "over at step 1: it did not read its checkpoint",
+    ),
     "the first step, read": (
         {"before": 1, "after": 1, "read": ["code/a.pt"]},
-        "anew",
+        "started_over",
         "although it read a.pt",
     ),
     "no step, read": ({"read": ["code/a.pt"]}, "read", "it read a.pt"),
-    "no step, not read": ({}, "anew", "it did not read its checkpoint, such as a.pt"),
+    "no step, not read": ({}, "started_over", "it did not read its checkpoint, such as a.pt"),
     "nothing to see": ({"shows_reads": False}, "unknown", "only its log shows"),
     "a failure": ({"failure": "no option --resume"}, "failed", "started again: no option --resume"),
 }

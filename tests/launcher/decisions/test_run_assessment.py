@@ -9,6 +9,8 @@ from tests.launcher.decisions.outcomes import GOOD, STOPS, evidence, good
 from vastrun.contract.outcome import (
     Check,
     CheckpointEnd,
+    FileSystem,
+    MachineReading,
     Outcome,
     RankEnd,
     Reason,
@@ -171,9 +173,7 @@ def record(reason: Reason, detail: str) -> StartRecord:
 
 
 @pytest.mark.parametrize("reasons", [("signal", "finished"), ("finished", "signal", "finished")])
-def test_a_success_says_what_it_survived_and_a_finished_stage_is_no_restart(
-    reasons: tuple[Reason, ...],
-) -> None:
+def test_a_success_says_what_it_survived_and_a_new_stage_is_no_restart(reasons: tuple[Reason, ...]) -> None:
     starts = tuple(record(reason, f"detail of {reason}") for reason in reasons)
     assessment = assess_run(good(starts=starts), train_job())
     assert assessment.cause is None
@@ -190,9 +190,7 @@ def test_a_success_says_what_it_survived_and_a_finished_stage_is_no_restart(
         (None, None),
     ],
 )
-def test_a_command_that_was_restored_and_began_anew_has_a_warning(
-    first: int | None, text: str | None
-) -> None:
+def test_a_restored_command_that_began_anew_has_a_warning(first: int | None, text: str | None) -> None:
     restored = RestoredSnapshot(step=20, first_step=first)
     checks = (Check(name="exit_code", holds=True, text="exit code 0"),)
     found = good(kind="command", restored=restored, checkpoint=None, checks=checks)
@@ -210,6 +208,21 @@ def test_a_command_that_declared_checkpoints_and_left_none_has_no_proof_of_its_s
     found = assess_run(good(kind="command", checkpoint=None, checks=checks), spec)
     assert (found.cause, found.proofs[-1].name) == (Cause.CONTRADICTION, "outputs")
     assert "no snapshot was taken, although checkpoints names ckpt/*" in found.detail
+
+
+def test_a_snapshot_proves_nothing_where_the_disk_was_full_and_the_program_printed_tracebacks() -> None:
+    checks = (Check(name="exit_code", holds=True, text="exit code 0"),)
+    full = FileSystem(path="the disk", size=10, free=5, full_at=9.0)
+    found = good(kind="command", checks=checks, reading=MachineReading(at=10.0, file_systems=(full,)))
+    spec = replace(command_job(), ranks=2)
+    assert assess_run(found, spec).cause is None
+    assert found.outcome is not None
+    printed = replace(
+        found, outcome=replace(found.outcome, printed_errors=("rank 0 printed 3 traceback(s)",))
+    )
+    assessment = assess_run(printed, spec)
+    assert assessment.cause is Cause.CONTRADICTION
+    assert "may lack what the program could not write: the disk was full" in assessment.detail
 
 
 def test_tracebacks_of_a_command_that_succeeded_are_a_warning() -> None:

@@ -48,9 +48,7 @@ def test_a_line_without_a_listed_speed_counts_as_a_fast_one() -> None:
 
 
 @pytest.mark.parametrize(("down_gb", "is_fault"), [(0.0, False), (0.001, True), (0.05, False)])
-def test_a_counter_that_shows_hardly_anything_of_our_own_transfers_is_a_fault(
-    down_gb: float, is_fault: bool
-) -> None:
+def test_a_counter_that_hardly_shows_our_own_transfers_is_faulty(down_gb: float, is_fault: bool) -> None:
     own = TrafficMeasure()
     own.sent(4 * GB)
     fault = counter_fault(replace(MACHINE, down_gb=down_gb), own, 100.0)
@@ -71,9 +69,7 @@ def test_what_vastrun_transferred_counts_where_the_counter_shows_less_or_is_doub
     ("own_gb", "box_mb", "limited_gb"),
     [(0.0, 0, 0.0), (0.5, 0, 0.5), (0.5, 3072, 3.0), (0.5, 9999, 5.0), (9.0, 0, 5.0)],
 )
-def test_limits_count_no_traffic_that_the_counter_alone_claims(
-    own_gb: float, box_mb: int, limited_gb: float
-) -> None:
+def test_limits_ignore_traffic_of_counters_alone(own_gb: float, box_mb: int, limited_gb: float) -> None:
     own = TrafficMeasure(down_gb=own_gb, up_gb=own_gb)
     own.observe(BoxStatus(at=0.0, box="running", received_mb=box_mb, sent_mb=box_mb))
     meter = confirmed(replace(RENTED, meter=Meter(down_gb=5.0, up_gb=5.0)), own).meter

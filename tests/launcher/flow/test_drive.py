@@ -14,15 +14,7 @@ from tests.jobs import train_job
 from tests.launcher.faults import Fault, Plan
 from tests.launcher.world import RUN_ID, World
 from tests.runs import a_run
-from vastrun.launcher.core import (
-    Cause,
-    LeftOutFile,
-    LeftOutFiles,
-    Offer,
-    Phase,
-    Run,
-    bills,
-)
+from vastrun.launcher.core import Cause, LeftOutFile, LeftOutFiles, Offer, Phase, Run, bills
 from vastrun.launcher.core.job import JobSpec, Limits
 from vastrun.launcher.core.labels import member_id
 from vastrun.launcher.decisions import policy

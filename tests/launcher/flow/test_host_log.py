@@ -110,9 +110,7 @@ def test_a_host_s_log_is_text_of_a_stranger(terminal: Terminal, name: str) -> No
     assert all(text.isprintable() for text in (run.detail, *told))
 
 
-def test_a_machine_that_runs_and_does_not_answer_is_its_host_s_fault_whatever_the_log_says(
-    tmp_path: Path,
-) -> None:
+def test_a_running_machine_that_does_not_answer_is_its_hosts_fault_despite_the_log(tmp_path: Path) -> None:
     terminal = Terminal(tmp_path)
     terminal.market = LoggingMarket(terminal.clock, [Training()], usd_per_hour=PRICE)
     terminal.market.cut_off = True

@@ -78,9 +78,7 @@ class CrowdedMarket(SpeechlessMarket):
         return super().rent(order)
 
 
-def test_a_machine_is_looked_for_as_long_as_a_list_may_lag_after_its_order_had_its_turn(
-    terminal: Terminal,
-) -> None:
+def test_a_machine_is_searched_for_as_long_as_lists_lag_after_its_orders_turn(terminal: Terminal) -> None:
     terminal.market = CrowdedMarket(terminal.clock, [Training()], usd_per_hour=3.6)
     assert terminal.launch().exit_code == 0
     assert_one_machine_given_back(terminal)

@@ -27,9 +27,7 @@ def diary(terminal: Terminal) -> list[str]:
     return [event.text for event in terminal.ledger.events(terminal.ledger.runs()[0].id)]
 
 
-def test_without_a_lease_and_without_a_launcher_the_provider_itself_ends_the_machine(
-    terminal: Terminal,
-) -> None:
+def test_without_lease_and_launcher_the_provider_itself_ends_the_machine(terminal: Terminal) -> None:
     terminal.clock.sleep(LIFE_S)
     assert terminal.machines() == 1
     terminal.clock.sleep(7200)

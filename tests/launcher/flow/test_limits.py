@@ -102,9 +102,7 @@ def test_an_offer_above_the_hourly_price_is_not_taken(tmp_path: Path) -> None:
     assert run.cause is Cause.NO_OFFER
 
 
-def test_a_launcher_killed_between_the_destroy_and_its_proof_does_not_make_the_run_dearer(
-    tmp_path: Path,
-) -> None:
+def test_a_launcher_killed_between_destroy_and_proof_does_not_make_the_run_dearer(tmp_path: Path) -> None:
     calm = World(folder(tmp_path, "calm"))
     calm.launch()
     proofs = 2

@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from tests.launcher.faults import Fault
 from tests.launcher.world import World
 from vastrun.launcher.bundle import Bundler
 from vastrun.launcher.commands.attempts import Attempts
+from vastrun.launcher.commands.queries import explain
 from vastrun.launcher.core import CheckpointCopy, Origin, Run, UserRequest, bills
 from vastrun.launcher.core.errors import NoRoomError, StorageError
 from vastrun.launcher.core.verdict import VERDICT_OF
@@ -214,6 +216,26 @@ def test_the_log_is_served_every_second_while_a_large_checkpoint_comes(tmp_path:
     assert max(later - former for former, later in itertools.pairwise(line.pumped_at)) <= 1.1
 
 
+def test_the_log_says_how_old_a_checkpoint_is_and_that_older_ones_are_missing(tmp_path: Path) -> None:
+    class TwoSlices(FakeOutputStore):
+        def download_checkpoint(self, run: Run, remote: Remote, *, limit: int) -> CheckpointCopy | None:
+            return next(slices, None)
+
+    world = World(tmp_path, training=Training(seconds=90))
+    now, whole_copy = world.clock.now(), CheckpointCopy(name="step-000004", size=9_000_000, held=9_000_000)
+    slices = iter(
+        [
+            replace(whole_copy, held=6_000_000, is_usable=True, taken_at=now - 1000),
+            replace(whole_copy, taken_at=now + 1000),
+        ]
+    )
+    world.output_store = TwoSlices()
+    world.launch()
+    usable, whole = (text for text in told(world) if text.startswith("checkpoint"))
+    assert re.fullmatch("checkpoint step-000004 usable, 6.0 MB, 10.. s old; older checkpoints follow", usable)
+    assert re.fullmatch("checkpoint step-000004 downloaded, 9.0 MB, [0-9] s old", whole)
+
+
 class Desk:
     """Attempts on a fake market, with real folders at home."""
 
@@ -259,6 +281,8 @@ def test_a_machine_that_went_away_is_followed_by_one_that_continues_after_the_sa
 
     assert first.cause == cause
     assert desk.shipped == ["step-000004"]
+    here = explain(desk.world.ledger, first, desk.world.clock.now()).home
+    assert re.fullmatch(r"step-000004 downloaded, 0.0 MB, \d min before the run ended", here)
     assert VERDICT_OF[second.cause] == "SUCCEEDED"
     assert second.parent == first.id
     assert desk.world.rented() == 0

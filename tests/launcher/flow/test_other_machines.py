@@ -72,9 +72,7 @@ def check(terminal: Terminal) -> None:
 
 
 @pytest.mark.parametrize("later_s", [0, 1, 10, 100, 200])
-def test_a_machine_that_was_made_twice_is_ended_and_the_training_goes_on(
-    terminal: Terminal, later_s: float
-) -> None:
+def test_a_machine_made_twice_is_ended_and_training_goes_on(terminal: Terminal, later_s: float) -> None:
     twice(terminal).later_s = later_s
     assert terminal.launch().exit_code == 0
     assert terminal.ledger.runs()[0].instance_id == "1"
@@ -190,9 +188,7 @@ def test_a_row_with_the_id_of_an_earlier_run_is_reported_and_neither_used_nor_ch
     assert market.bill_usd <= terminal.document("cost")["usd"] <= market.bill_usd * 1.1 + 0.01
 
 
-def test_a_further_machine_that_only_the_list_shows_after_its_end_is_charged_until_its_end(
-    terminal: Terminal,
-) -> None:
+def test_a_machine_listed_only_after_its_end_is_charged_until_its_end(terminal: Terminal) -> None:
     twice(terminal).again_listed = True
 
     assert terminal.launch().exit_code == 0

@@ -81,9 +81,7 @@ def test_a_training_begins_with_a_step_or_with_ranks_that_live(
         (BoxStatus(at=0.0, box="ended"), TRAINER, ""),
     ],
 )
-def test_what_is_done_is_told_by_the_rank_that_is_furthest_behind(
-    look: BoxStatus, spec: JobSpec, text: str
-) -> None:
+def test_progress_is_that_of_the_rank_furthest_behind(look: BoxStatus, spec: JobSpec, text: str) -> None:
     assert activity_of(look, spec) == text
 
 

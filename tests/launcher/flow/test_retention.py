@@ -86,9 +86,7 @@ def left_out(count: int, size: int) -> LeftOutFiles:
 
 
 @pytest.mark.parametrize(("count", "size"), [(1, 1_300_000), (10, 10_000_000)])
-def test_small_weights_are_downloaded_and_the_machine_is_given_back(
-    count: int, size: int, tmp_path: Path
-) -> None:
+def test_small_weights_are_downloaded_before_the_destroy(count: int, size: int, tmp_path: Path) -> None:
     world = KeptWorld(tmp_path)
     world.output_store.not_offered = left_out(count, size)
     assert world.launch().cause is None
@@ -99,23 +97,18 @@ def test_small_weights_are_downloaded_and_the_machine_is_given_back(
     assert "look like weights" not in world.told()
 
 
-@pytest.mark.parametrize(("count", "size"), [(1, 100_000_001), (2, 50_000_001), (11, 1_000_000)])
-def test_large_or_many_weights_are_only_downloaded_when_asked_for(
-    count: int, size: int, tmp_path: Path
+@pytest.mark.parametrize(
+    ("count", "size", "true_size"),
+    [
+        *((1, 100_000_001, None), (2, 50_000_001, None), (11, 1_000_000, None)),
+        *((1, 1_000_000, 1_000_001), (1, 1_000_000, 10**12)),  # those become larger
+    ],
+)
+def test_large_or_many_weights_are_downloaded_only_on_request(
+    count: int, size: int, true_size: int | None, tmp_path: Path
 ) -> None:
     world = KeptWorld(tmp_path)
     world.output_store.not_offered = left_out(count, size)
-    world.launch()
-    assert not world.output_store.fetched
-    assert COLLECT_S - 120 < world.kept_s() < COLLECT_S
-
-
-@pytest.mark.parametrize("true_size", [1_000_001, 10**12])
-def test_a_machine_whose_small_weights_become_larger_brings_none_and_is_kept(
-    true_size: int, tmp_path: Path
-) -> None:
-    world = KeptWorld(tmp_path)
-    world.output_store.not_offered = left_out(1, 1_000_000)
     world.output_store.true_size = true_size
     world.launch()
     assert not world.output_store.fetched
@@ -190,9 +183,7 @@ def test_it_ends_as_soon_as_all_is_downloaded_and_the_proofs_say_so(tmp_path: Pa
 
 
 @pytest.mark.parametrize("request_", [UserRequest.STOP, UserRequest.DESTROY, UserRequest.PRUNE])
-def test_a_stop_gives_the_machine_back_and_the_run_has_still_succeeded(
-    request_: UserRequest, tmp_path: Path
-) -> None:
+def test_a_stop_gives_the_machine_back_and_keeps_the_success(request_: UserRequest, tmp_path: Path) -> None:
     world = KeptWorld(tmp_path)
     world.user_requests.at = {world.began + 300: request_}
     run = world.launch()
@@ -201,19 +192,14 @@ def test_a_stop_gives_the_machine_back_and_the_run_has_still_succeeded(
     assert world.rented() == 0
 
 
-def test_the_user_may_have_all_downloaded_at_once(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("answer", "fetched"), [(KeepAnswer.DOWNLOAD, {WEIGHTS.path}), (KeepAnswer.GIVE_BACK, set())]
+)
+def test_the_user_may_end_the_wait_at_once(answer: KeepAnswer, fetched: set[str], tmp_path: Path) -> None:
     world = KeptWorld(tmp_path)
-    world.answer = KeepAnswer.DOWNLOAD
+    world.answer = answer
     assert world.launch().cause is None
-    assert world.store.fetched == {WEIGHTS.path}
-    assert world.kept_s() < 60
-
-
-def test_the_user_may_give_the_machine_back_at_once(tmp_path: Path) -> None:
-    world = KeptWorld(tmp_path)
-    world.answer = KeepAnswer.GIVE_BACK
-    assert world.launch().cause is None
-    assert world.store.fetched == set()
+    assert world.store.fetched == fetched
     assert world.kept_s() < 60
 
 

@@ -26,9 +26,7 @@ def world(tmp_path: Path) -> NodeWorld:
     return NodeWorld(tmp_path)
 
 
-def test_the_machines_of_a_run_are_rented_in_order_train_together_and_end_under_one_verdict(
-    tmp_path: Path,
-) -> None:
+def test_a_runs_machines_are_rented_in_order_train_together_and_end_in_one_verdict(tmp_path: Path) -> None:
     world = NodeWorld(tmp_path, nodes=3)
 
     run = world.launch()

@@ -102,9 +102,7 @@ def honest_usd(tmp_path_factory: pytest.TempPathFactory) -> float:
 
 
 @pytest.mark.parametrize("bytes_per_s", [0.01, 1, 10, 100])
-def test_files_that_trickle_delay_no_status_and_no_end(
-    bytes_per_s: float, honest_usd: float, tmp_path: Path
-) -> None:
+def test_slow_files_delay_no_status_or_end(bytes_per_s: float, honest_usd: float, tmp_path: Path) -> None:
     world = SlowWorld(tmp_path, while_it_trains(bytes_per_s), training(1000))
     run = world.launch()
     assert run.cause is None, run.detail
@@ -114,9 +112,7 @@ def test_files_that_trickle_delay_no_status_and_no_end(
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("bytes_per_s", "seconds"), [(100, 8000), (10, 50_000)])
-def test_a_run_over_a_slow_line_ends_as_it_would_have(
-    bytes_per_s: float, seconds: float, tmp_path: Path
-) -> None:
+def test_a_run_over_a_slow_line_ends_as_usual(bytes_per_s: float, seconds: float, tmp_path: Path) -> None:
     world = SlowWorld(tmp_path / "slow", lambda _box, _path: bytes_per_s, training(seconds))
     world.active_runs = 60  # polls are 5 s apart
     run = world.launch()

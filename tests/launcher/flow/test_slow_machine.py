@@ -56,9 +56,7 @@ def test_why_says_that_the_machine_was_slow(tmp_path: Path) -> None:
     ids=["two runs", "its own host", "not far below", "another shape", "as fast"],
 )
 @pytest.mark.slow
-def test_a_machine_is_not_called_slow_without_cause(
-    former: list[Run], training: Training, tmp_path: Path
-) -> None:
+def test_no_machine_is_slow_without_cause(former: list[Run], training: Training, tmp_path: Path) -> None:
     fine = slow_world(tmp_path, long_job(), training=training, former=former)
     assert fine.launch().cause is None
     assert not named(fine)

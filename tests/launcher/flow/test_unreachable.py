@@ -97,9 +97,7 @@ def test_a_machine_that_will_not_go_keeps_the_row_open_and_resume_tries_again(wo
     [("provider.destroy", 8), ("remote.write", 99)],
     ids=["for minutes while the machine is ended", "once the outputs are home"],
 )
-def test_a_line_that_is_cut_is_waited_for_and_takes_no_success_away(
-    verb: str, times: int, world: World
-) -> None:
+def test_a_cut_line_is_waited_for_and_takes_no_success_away(verb: str, times: int, world: World) -> None:
     world.expect(Fault(verb=verb, nth=1, moment="before", trouble="unreachable", times=times))
     run = world.launch()
     assert (run.phase, run.cause) == (Phase.ENDED, None), run.detail

@@ -36,8 +36,6 @@ BESIDE: Mapping[str, str] = {
     "providers/vast/market.py: _MAX_OFFERS": "asked for",
     "providers/vast/offers.py: _MAX_REASON": "as shown",
     "providers/vast/offers.py: _MAX_REASONS": "as shown",
-    "ssh/remote.py: _MAX_TRIES": "of our own retries",
-    "ssh/transfers.py: _MAX_BLOCK_DIGITS": "of a line within REPLY_BYTES",
     "ssh/transfers.py: _MAX_DISCARDED_BYTES": "of a response to our own request",
     "ssh/transfers.py: _MAX_SIZE_DIGITS": "of a line within REPLY_BYTES",
 }
@@ -213,9 +211,7 @@ def budget(clock: FakeClock) -> ExchangeBudget:
         ({"memory": 10}, "10 bytes to be read at once"),
     ],
 )
-def test_all_of_it_may_be_spent_and_no_more(
-    budget: ExchangeBudget, spent: dict[str, float], words: str
-) -> None:
+def test_all_may_be_spent_and_no_more(budget: ExchangeBudget, spent: dict[str, float], words: str) -> None:
     budget.spend(**spent)
     with pytest.raises(BoxError, match=f"the machine sent more than {words}"):
         budget.spend(**dict.fromkeys(spent, 1))

@@ -104,9 +104,7 @@ def vastrun(*words: str) -> Result:
     return CliRunner().invoke(cli, ["image", *words])
 
 
-def test_the_same_files_make_the_same_tag_and_are_built_once(
-    client: Any, recipe: BuildRecipe, wheels: Path
-) -> None:
+def test_equal_files_have_one_tag_and_one_build(client: Any, recipe: BuildRecipe, wheels: Path) -> None:
     first, second, third = Watcher(), Watcher(), Watcher()
     made = build(client, recipe, wheels, first)
     assert build(client, replace(recipe, revision="b"), wheels, second) == made
@@ -132,9 +130,7 @@ def test_no_secret_of_the_computer_that_builds_gets_into_the_image(
     assert SECRET not in kept
 
 
-def test_a_build_that_fails_shows_what_its_command_printed(
-    client: Any, recipe: BuildRecipe, wheels: Path
-) -> None:
+def test_a_failed_build_shows_its_commands_output(client: Any, recipe: BuildRecipe, wheels: Path) -> None:
     (recipe.root / "Dockerfile").write_text(DOCKERFILE.replace("! ls /missing", "ls /missing"))
     with pytest.raises(ImageError, match="a command of the Dockerfile failed") as caught:
         build(client, recipe, wheels, Watcher())

@@ -67,9 +67,7 @@ def test_no_image_is_for_another_architecture() -> None:
     assert SHIPPED.fitting(arm, gpus=1) is None
 
 
-def test_a_job_without_gpus_takes_the_image_for_the_cpu_and_one_with_gpus_never_does(
-    fake_registry: FakeRegistry,
-) -> None:
+def test_a_job_takes_the_image_for_the_cpu_only_without_gpus(fake_registry: FakeRegistry) -> None:
     fake_registry.put("lab/vastrun:cpu-1", labels=CPU)
     lock = lock_images(SHIPPED, [f"{fake_registry.host}/lab/vastrun:cpu-1"], REGISTRY)
     machine = Capability(cuda_max=13.0, compute_cap=890)
@@ -108,9 +106,7 @@ def test_an_image_of_ours_is_locked_by_its_name_alone(fake_registry: FakeRegistr
     assert (image.driver_cuda, image.blackwell) == (13.0, True)
 
 
-def test_an_image_of_somebody_else_is_locked_as_a_variant_whose_versions_are_known(
-    fake_registry: FakeRegistry,
-) -> None:
+def test_a_foreign_image_is_locked_as_a_variant_with_known_versions(fake_registry: FakeRegistry) -> None:
     digest = fake_registry.put("torch/torch:new")
     image = lock_images(SHIPPED, [f"cu126={fake_registry.host}/torch/torch:new"], REGISTRY).images["cu126"]
     assert (image.digest, image.whole, image.cuda) == (digest, False, "12.6")
@@ -120,9 +116,7 @@ def test_an_image_of_somebody_else_is_locked_as_a_variant_whose_versions_are_kno
         lock_images(SHIPPED, [f"cpu={fake_registry.host}/torch/torch:new"], REGISTRY)
 
 
-def test_asking_again_fills_in_sizes_and_refuses_a_tag_that_names_another_image_now(
-    fake_registry: FakeRegistry,
-) -> None:
+def test_asking_again_adds_sizes_and_refuses_a_tag_of_another_image(fake_registry: FakeRegistry) -> None:
     name = f"{fake_registry.host}/lab/vastrun:cu130-1"
     locked_digest = fake_registry.put("lab/vastrun:cu130-1", labels=OURS)
     (image,) = lock_images(Lock({}), [name], REGISTRY).images.values()

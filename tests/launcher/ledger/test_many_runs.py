@@ -50,9 +50,7 @@ def ledger(tmp_path: Path) -> Iterator[SqliteLedger]:
         pytest.param(lambda ledger: ledger.batches.get(NAME), id="batch"),
     ],
 )
-def test_a_question_of_every_poll_reads_few_rows(
-    ask: Callable[[SqliteLedger], object], ledger: SqliteLedger
-) -> None:
+def test_each_poll_reads_few_rows(ask: Callable[[SqliteLedger], object], ledger: SqliteLedger) -> None:
     assert _steps_of(ledger, lambda: ask(ledger)) < STEPS
 
 

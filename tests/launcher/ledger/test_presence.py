@@ -75,9 +75,7 @@ def test_the_count_of_the_control_group_decides_where_it_can_be_read(kernel: Ker
 
 
 @pytest.mark.parametrize(("computer", "killed"), [(3, False), (4, True)])
-def test_that_of_the_computer_decides_once_the_control_group_is_gone(
-    kernel: Kernel, computer: int, killed: bool
-) -> None:
+def test_the_computers_decides_once_the_group_is_gone(kernel: Kernel, computer: int, killed: bool) -> None:
     before = kernel.count()
     kernel.says(computer=computer, kills=None)
     assert kernel.killed_since(before) is killed

@@ -74,9 +74,7 @@ def test_two_computers_have_the_same_key_for_a_run_and_forget_it_together(db: An
     assert vault(db).get("SSH key of calm-heron") is None
 
 
-def test_the_database_shows_no_secret_and_a_wrong_key_opens_none(
-    db: Any, url: str, postgres: PostgresServer
-) -> None:
+def test_the_database_shows_no_secret_to_a_wrong_key(db: Any, url: str, postgres: PostgresServer) -> None:
     vault(db).put("a", b"hunter2")
     ((sealed,),) = postgres.ask("SELECT sealed FROM team_secrets", url)
     assert b"hunter2" not in bytes(sealed)

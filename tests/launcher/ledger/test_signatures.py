@@ -248,9 +248,7 @@ def test_a_batch_that_a_writer_changed_is_shown_and_neither_driven_nor_submitted
 
 
 @pytest.mark.parametrize("column", ["spec_json", "point_values", "id", "number"])
-def test_a_point_that_a_writer_changed_is_not_started_and_can_be_submitted_again(
-    team: Team, column: str
-) -> None:
+def test_a_point_changed_by_a_writer_is_not_started_and_can_be_resubmitted(team: Team, column: str) -> None:
     alice = team.on(ALICE)
     alice.batches.submit(BATCH, POINTS)
     team.write(f"UPDATE points SET {column} = '7' WHERE id = 'p1'")

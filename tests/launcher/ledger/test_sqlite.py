@@ -27,9 +27,7 @@ def opened(path: Path) -> SqliteLedger:
 
 
 @pytest.mark.parametrize("version", [1, 14, 99])
-def test_a_ledger_of_another_version_is_left_alone_and_the_user_told_what_to_do(
-    path: Path, version: int
-) -> None:
+def test_a_ledger_of_another_version_is_left_alone_with_advice(path: Path, version: int) -> None:
     opened(path).close()
     with sqlite3.connect(path) as db:
         db.execute(f"PRAGMA user_version = {version}")

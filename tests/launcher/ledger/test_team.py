@@ -59,9 +59,7 @@ def test_clocks_that_are_ten_minutes_apart_take_no_run_from_its_driver(postgres:
             slow.hold(RUN.id, Driver(who=DESK, until=NOW - 600 + 60))
 
 
-def test_a_launcher_tells_the_time_by_the_database_whatever_its_own_clock_says(
-    postgres: PostgresServer,
-) -> None:
+def test_a_launcher_takes_the_time_of_the_database_whatever_its_own_clock(postgres: PostgresServer) -> None:
     app = App({"VASTRUN_LEDGER": postgres.database()})
     ((now,),) = postgres.ask("SELECT EXTRACT(EPOCH FROM clock_timestamp())::float8")
     assert isinstance(now, float)

@@ -87,7 +87,7 @@ def test_a_budget_is_told_of_at_80_percent_and_when_it_has_no_room_left(world: B
     assert notification_document(full)["text"].startswith(f"batch {NAME}: its budget is exhausted\n")
     document = notification_document(end)
     assert "not all points were started: batch widths: $" in document["text"]
-    assert f"try: vastrun batch resume {NAME}" in document["text"]
+    assert "and submit it again" in document["text"] and "batch resume" not in document["text"]
     assert (document["event"], document["batch"], document["limit_usd"]) == ("batch_end", NAME, BUDGET_USD)
 
 
@@ -137,9 +137,7 @@ def test_a_webhook_hears_of_the_batch(tmp_path: Path) -> None:
     assert (letter.document["succeeded"], letter.document["points"]) == (6, 6)
 
 
-def test_a_machine_of_a_batch_that_cannot_be_ended_is_told_besides_the_end_of_none_of_its_runs(
-    tmp_path: Path,
-) -> None:
+def test_a_batchs_machine_that_cannot_be_ended_is_named_beside_its_runs_ends(tmp_path: Path) -> None:
     with inbox() as there:
         desk = Desk(tmp_path, Training(), Training(), CRASH)
         notified(desk, there.url)

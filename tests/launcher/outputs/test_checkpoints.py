@@ -12,6 +12,7 @@ from tests.fakes import FakeClock
 from tests.jobs import train_job
 from tests.launcher.outputs.training_box import ALL, Home, TrainingBox
 from vastrun.contract import layout
+from vastrun.contract.checkpoint_folder import verify
 from vastrun.contract.records import read_as
 from vastrun.launcher.core import CheckpointCopy
 from vastrun.launcher.core.errors import SliceOverError, UnreachableError
@@ -149,6 +150,38 @@ def test_one_that_is_under_way_is_finished_before_a_newer_one(home: Home, box: T
     assert home.latest() == "step-000020"
     home.save()
     assert home.latest() == "step-000040"
+
+
+def test_one_is_usable_while_older_checkpoints_are_missing_that_nothing_names(
+    home: Home, box: TrainingBox
+) -> None:
+    box.save(20, {"state.pt": b"before"})
+    home.save()
+    head = b'{"made_by": {}, "at": 1700000000.5, "is_calm": true, "older": 2, "step": 40'
+    box.save(40, {"state.json": head, "files/40.pt": b"new", "files/30.pt": b"old", "files/20.pt": b"older"})
+    assert home.save(limit=len(head)) == CheckpointCopy(
+        name="step-000040", size=len(head) + 11, held=len(head), taken_at=1700000000.5
+    )
+    assert home.latest() == "step-000020"
+    copy = home.save(limit=4)
+    assert copy is not None and copy.is_usable and not copy.is_whole
+    assert home.latest() == "step-000040"
+    usable = verify(home.folder / "checkpoints/step-000040")
+    assert [file.path for file in usable.files] == ["state.json", "files/40.pt"]
+    copy = home.save()
+    assert copy is not None and copy.is_whole and not copy.is_usable
+    assert len(verify(home.folder / "checkpoints/step-000040").files) == 4
+    assert home.steps() == ["step-000020", "step-000040"]
+
+
+@pytest.mark.parametrize("older", [3, 9, 10**5, 10**9])
+def test_a_box_that_calls_all_files_older_delays_none(older: int, home: Home, box: TrainingBox) -> None:
+    head = b'{"at": 9e9, "at": 1, "is_calm": true, "older": %d, "step": 40' % older
+    box.save(40, {"state.json": head, "files/40.pt": b"new", "files/30.pt": b"old"})
+    for _ in range(2):
+        copy = home.save()
+    assert copy is None or copy.is_whole
+    assert len(verify(home.folder / "checkpoints/step-000040").files) == 3
 
 
 def test_one_that_the_box_removed_meanwhile_is_finished_all_the_same(home: Home, box: TrainingBox) -> None:

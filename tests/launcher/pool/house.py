@@ -50,7 +50,7 @@ def program(text: str, *, hours: float = 0.2, memory_gb: float = 0.0) -> JobSpec
     """A job that runs this Python program in one rank, without torch."""
     return JobSpec(
         name="program",
-        resources=Resources(gpus=0, disk_gb=4.0, memory_gb=memory_gb),
+        resources=Resources(gpus=0, disk_gb=8.0, memory_gb=memory_gb),
         limits=Limits(hours=hours, stall_s=90, start_s=90),
         ranks=1,
         command=("python", "-u", "-c", text),

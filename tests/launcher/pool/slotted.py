@@ -143,7 +143,7 @@ class SlottedMarket:
         if sum(self.parts[slot] for slot in self.names) + order["units"] > self.units:
             return "no part is free"
         self.parts[name] = order["units"]
-        offer = replace(self.held_offer(), usd_per_hour=PRICE, gpus=order["gpus"])
+        offer = replace(self.slots.search(JobSpec(name="any"))[0], usd_per_hour=PRICE, gpus=order["gpus"])
         instance = self.slots.rent(
             RentalOrder(
                 offer=offer,
@@ -157,9 +157,6 @@ class SlottedMarket:
         )
         self.names[name] = instance.id
         return ""
-
-    def held_offer(self) -> Offer:
-        return self.slots.search(JobSpec(name="any"))[0]
 
     def take_order(self, path: str, content: bytes) -> None:
         self._orders[path.rpartition("/")[2].removesuffix(".json")] = content

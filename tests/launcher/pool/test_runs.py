@@ -67,31 +67,26 @@ def test_a_machine_that_nobody_wants_ends_by_itself(house: House) -> None:
     assert house.leftovers() == []
 
 
-def kill_program_of(house: House, run_id: str) -> None:
-    """The run's program is killed, as by somebody on its machine."""
+@pytest.mark.slow
+def test_a_slot_that_breaks_out_of_its_memory_or_is_killed_leaves_its_neighbour_alone(house: House) -> None:
+    small = program(WELL, memory_gb=0.6)
+    holder = house.hold(small)
+    patient_id, patient = house.launch(program(PATIENT, memory_gb=0.6))
+    house.waits_for(patient_id, "rank0 at work")
+    greedy_id, greedy = house.launch(program(EATS, memory_gb=0.6))
+    eaten = greedy.end()
+    assert eaten.cause is Cause.OUT_OF_MEMORY, (eaten.detail, house.story())
+    killed_id, killed = house.launch(program(WAITS, memory_gb=0.6))
+    house.waits_for(killed_id, "rank0 at work")
     found = 0
-    for process in house.processes(run_id):
+    for process in house.processes(killed_id):
         with contextlib.suppress(psutil.NoSuchProcess):  # it has ended since it was found
             if "at work" in " ".join(process.cmdline()):
                 process.kill()
                 found += 1
     assert found
 
-
-@pytest.mark.slow
-def test_a_slot_that_breaks_out_of_its_memory_or_is_killed_leaves_its_neighbour_alone(house: House) -> None:
-    small = program(WELL, memory_gb=0.6)
-    holder = house.hold(small, slots=3)
-    patient_id, patient = house.launch(program(PATIENT, memory_gb=0.6))
-    house.waits_for(patient_id, "rank0 at work")
-    greedy_id, greedy = house.launch(program(EATS, memory_gb=0.6))
-    killed_id, killed = house.launch(program(WAITS, memory_gb=0.6))
-    house.waits_for(killed_id, "rank0 at work")
-    kill_program_of(house, killed_id)
-
     assert killed.end().cause in (Cause.SIGNAL, Cause.HOST)
-    eaten = greedy.end()
-    assert eaten.cause is Cause.OUT_OF_MEMORY, (eaten.detail, house.story())
     log = (house.folder / "runs" / greedy_id / "log.txt").read_text()
     assert "of memory in use of 0.6 GiB for this slot" in log
     (house.folder / "go").touch()
@@ -224,9 +219,7 @@ def test_a_machine_destroyed_under_its_slots_is_seen_as_lost_and_nothing_goes_on
 
 @pytest.mark.torch
 @pytest.mark.slow
-def test_a_training_on_a_slot_ends_with_the_verdict_and_the_outputs_of_one_on_a_machine_of_its_own(
-    house: House,
-) -> None:
+def test_a_training_on_a_slot_ends_as_one_on_a_machine_of_its_own(house: House) -> None:
     job = load_job((JOBS / "learn.yaml").read_text(), "learn.yaml", base_dir=str(JOBS))
     alone_id, alone = house.launch(job, provider="local")
     assert alone.end().cause is None, house.story()

@@ -81,9 +81,7 @@ def test_a_computer_that_has_all_lacks_nothing(wanted: Resources) -> None:
         ),
     ],
 )
-def test_each_limit_that_is_not_met_is_told_and_what_to_type_then(
-    wanted: Resources, words: str, fix: str
-) -> None:
+def test_each_missed_limit_is_reported_with_what_to_type(wanted: Resources, words: str, fix: str) -> None:
     text, hint = unmet(STATION, wanted)
     assert (text, f"--set {fix}" in hint) == (words, True)
     key, value = fix.removeprefix("resources.").split("=")
@@ -155,9 +153,7 @@ def test_only_visible_gpus_count(
     assert [gpu.uuid for gpu in read_hardware(tmp_path, visible=visible).gpus] == uuids
 
 
-def test_a_job_sees_the_gpus_it_asked_for_and_no_other(
-    nvidia_smi: Callable[[str], None], tmp_path: Path
-) -> None:
+def test_a_job_sees_only_the_gpus_it_asked_for(nvidia_smi: Callable[[str], None], tmp_path: Path) -> None:
     nvidia_smi(TWO_GPUS)
     market = local(tmp_path)
     job = replace(small_job(), resources=Resources(gpus=1, gpu_names=("RTX 4090",), disk_gb=8.0))

@@ -98,9 +98,7 @@ def test_the_lease_of_a_box_that_was_stopped_counts_from_the_first_start(market:
     assert remote.read("lease.state").decode().split("armed_at=")[1] == before
 
 
-def test_a_box_whose_time_was_up_while_this_computer_was_off_is_gone(
-    market: ProviderSetup, boxes: Path
-) -> None:
+def test_a_box_that_expired_while_this_computer_was_off_is_gone(market: ProviderSetup, boxes: Path) -> None:
     instance = rented(market)
     os.kill(lease_pid(market, instance), signal.SIGKILL)
     eventually(lambda: market.provider.instances()[0].state == "stopped")
@@ -121,9 +119,7 @@ def test_a_box_whose_time_was_up_while_this_computer_was_off_is_gone(
     eventually(lambda: not market.provider.instances())
 
 
-def test_a_box_seen_while_its_folder_is_being_removed_is_out_of_reach(
-    market: ProviderSetup, boxes: Path
-) -> None:
+def test_a_box_whose_folder_is_being_removed_is_unreachable(market: ProviderSetup, boxes: Path) -> None:
     instance = rented(market)
     os.kill(lease_pid(market, instance), signal.SIGKILL)
     eventually(lambda: market.provider.instances()[0].state == "stopped")
@@ -144,9 +140,7 @@ def test_a_folder_that_was_never_finished_is_no_machine_and_goes_with_the_next(
     assert not half_made.exists()
 
 
-def test_a_folder_whose_removal_was_cut_short_is_listed_and_can_be_destroyed(
-    market: ProviderSetup, boxes: Path
-) -> None:
+def test_a_half_removed_folder_is_listed_and_can_be_destroyed(market: ProviderSetup, boxes: Path) -> None:
     (boxes / "calm-heron-3f1a.0000" / "run").mkdir(parents=True)
     found = market.provider.instances()[0]
     assert found.label == "vastrun-calm-heron-3f1a"
@@ -229,9 +223,7 @@ def test_renting_on_a_full_disk_is_told_and_leaves_no_machine(
     assert not market.provider.instances()
 
 
-def test_a_box_on_a_full_disk_can_be_destroyed(
-    small_disk: Path, market: ProviderSetup, order: RentalOrder
-) -> None:
+def test_a_full_disk_prevents_no_destroy(small_disk: Path, market: ProviderSetup, order: RentalOrder) -> None:
     instance = market.provider.rent(order)
     fill(small_disk)
     market.provider.destroy(instance.id)
@@ -257,9 +249,7 @@ def test_tools_that_are_not_here_are_named_with_where_they_are_from(
     assert "util-linux" in caught.value.hint
 
 
-def test_node_0_says_where_the_others_reach_it_at_ports_that_the_kernel_gives_nobody(
-    market: ProviderSetup,
-) -> None:
+def test_node_0_says_where_others_reach_it_at_ports_that_the_kernel_reserves(market: ProviderSetup) -> None:
     labels = ("vastrun-calm-heron-3f1a", "vastrun-calm-heron-3f1a-n1")
     first, second = (
         market.provider.rent(replace(market.order(label, env=LEASE), nodes=labels)) for label in labels

@@ -113,9 +113,7 @@ def test_two_packages_with_one_name_are_both_named(install: Install) -> None:
         ),
     ],
 )
-def test_a_plugin_that_cannot_be_used_is_named_with_its_package(
-    install: Install, code: str, fault: str
-) -> None:
+def test_an_unusable_plugin_is_named_with_its_package(install: Install, code: str, fault: str) -> None:
     install("vastrun-lab", "lab", "vastrun_lab", code)
     with pytest.raises(UsageError) as caught:
         provider_class("lab")

@@ -1,6 +1,6 @@
 """A machine to log in to: an SSH server, a box's folder, and a key that it accepts."""
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -33,13 +33,10 @@ class Machine:
     ) -> SshRemote:
         """A shell in the box, as a launcher that has just started makes one."""
         login = Login(
-            addresses=self._or_direct(addresses),
+            addresses=addresses or [self.sshd.address],
             key=self.keys.pair(RUN),
             hosts=KnownHosts(self.keys.known_hosts(RUN, INSTANCE), read_fingerprints=read_fingerprints),
             user=self.sshd.user,
             timeouts=timeouts,
         )
         return SshRemote(login, root=str(self.box), env=env or {}, is_gone=is_gone)
-
-    def _or_direct(self, addresses: Sequence[tuple[str, int]]) -> Sequence[tuple[str, int]]:
-        return addresses or [self.sshd.address]

@@ -102,9 +102,7 @@ def test_a_connection_that_was_cut_is_made_again_for_the_next_command(wired: Ssh
     assert wired.run("echo back", timeout_s=LONGEST_S).stdout == "back\n"
 
 
-def test_a_command_whose_connection_breaks_is_not_run_twice(
-    wired: SshRemote, cable: Cable, machine: Machine
-) -> None:
+def test_a_broken_connection_runs_no_command_twice(wired: SshRemote, cable: Cable, machine: Machine) -> None:
     wired.run("true", timeout_s=LONGEST_S)
     cable.cut_after(20_000)
     with pytest.raises(UnreachableError, match="the connection broke"):

@@ -82,9 +82,7 @@ def test_a_key_that_is_not_accepted_is_told_and_counted(machine: Machine) -> Non
     assert shell.auth_failures == 2
 
 
-def test_a_line_that_breaks_is_never_taken_for_a_key_that_is_not_accepted(
-    machine: Machine, cable: Cable
-) -> None:
+def test_a_broken_line_is_never_taken_for_a_rejected_key(machine: Machine, cable: Cable) -> None:
     for size in range(0, 4000, 250):
         shell = machine.shell(cable.address)
         cable.cut_after(size)

@@ -52,9 +52,7 @@ def read_all(shell: SshRemote, path: str, *, at: int = 0, limit: int = MB) -> by
     return content
 
 
-def test_a_large_file_goes_on_where_the_line_was_cut(
-    wired: SshRemote, cable: Cable, machine: Machine, big: Path
-) -> None:
+def test_large_files_resume_after_a_cut(wired: SshRemote, cable: Cable, machine: Machine, big: Path) -> None:
     cable.cut_after(8 * MB)
     wired.put(str(big), "inbox/bundle.tar.gz")
     assert (machine.box / "inbox" / "bundle.tar.gz").read_bytes() == big.read_bytes()
@@ -79,9 +77,7 @@ def test_a_large_file_goes_on_when_another_launcher_sends_it(
     assert cable.carried < 10 * MB
 
 
-def test_a_remainder_that_is_not_ours_is_found_out_and_sent_anew(
-    shell: SshRemote, machine: Machine, big: Path
-) -> None:
+def test_a_foreign_remainder_is_found_and_sent_anew(shell: SshRemote, machine: Machine, big: Path) -> None:
     name = f".bundle.{hashlib.sha256(big.read_bytes()).hexdigest()[:16]}.part"
     (machine.box / name).write_bytes(bytes(9 * MB))
     (machine.box / ".bundle.0123456789abcdef.part").write_bytes(b"of an older bundle")
@@ -133,9 +129,7 @@ def test_a_secret_is_never_part_of_a_command(machine: Machine) -> None:
     assert "hunter2" not in (machine.sshd.home / "commands").read_text()
 
 
-def test_nothing_is_left_of_a_secret_that_was_cut_off(
-    wired: SshRemote, cable: Cable, machine: Machine
-) -> None:
+def test_nothing_is_left_of_an_interrupted_secret(wired: SshRemote, cable: Cable, machine: Machine) -> None:
     wired.run("true", timeout_s=LONGEST_S)
     cable.stall_after(100_000)
     with pytest.raises(UnreachableError) as caught:

@@ -158,9 +158,7 @@ def shell_with_tail(machine: Machine, folder: Path, follows: str) -> SshRemote:
     return machine.shell(env={"PATH": f"{tools}:{os.environ['PATH']}"})
 
 
-def test_nothing_is_left_on_the_machine_of_a_log_that_was_followed(
-    shell: SshRemote, machine: Machine
-) -> None:
+def test_nothing_is_left_on_the_machine_of_a_followed_log(shell: SshRemote, machine: Machine) -> None:
     (machine.box / LOG).write_bytes(LINES)
     assert shell.has_grown(LOG) is None
     assert next_of(shell, b"") == LINES

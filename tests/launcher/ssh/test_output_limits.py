@@ -72,9 +72,7 @@ def test_a_machine_that_printed_too_much_is_read_again_by_a_new_command(
     assert shell.read("note") == b"short"
 
 
-def test_errors_that_never_end_do_not_keep_the_user_waiting(
-    noisy: Callable[[str], SshRemote], machine: Machine
-) -> None:
+def test_endless_errors_do_not_delay_the_user(noisy: Callable[[str], SshRemote], machine: Machine) -> None:
     (machine.box / "note").write_bytes(b"short")
     shell = noisy(DRIPS.format(2))
     shell.set_interrupt_check(asks_after(2))
@@ -82,9 +80,7 @@ def test_errors_that_never_end_do_not_keep_the_user_waiting(
         shell.read("note")
 
 
-def test_a_file_that_drips_does_not_keep_the_user_waiting(
-    noisy: Callable[[str], SshRemote], machine: Machine
-) -> None:
+def test_a_slow_file_does_not_delay_the_user(noisy: Callable[[str], SshRemote], machine: Machine) -> None:
     (machine.box / "note").write_bytes(b"short")
     shell = noisy(f"echo 99999; {DRIPS.format(1)}")
     shell.set_interrupt_check(asks_after(2))

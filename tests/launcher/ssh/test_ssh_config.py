@@ -140,9 +140,7 @@ def test_a_path_with_spaces_and_percent_signs_is_read_as_it_is(tmp_path: Path) -
 
 
 @pytest.mark.needs("ssh", "sshd")
-def test_a_key_below_a_folder_with_spaces_and_percent_signs_opens_the_machine(
-    shell: SshRemote, tmp_path: Path
-) -> None:
+def test_a_key_in_a_folder_of_spaces_and_percents_opens_machines(shell: SshRemote, tmp_path: Path) -> None:
     honest, odd = shell.ssh_access(), tmp_path / "my state 100%h"
     odd.mkdir()
     shutil.copy(honest.key_path, odd / "id")

@@ -282,9 +282,7 @@ def test_a_terminal_that_was_closed_ends_nothing(screen: Screen) -> None:
         ({"TERM": "xterm", "CI": "true"}, False),
     ],
 )
-def test_it_is_for_terminals_that_somebody_looks_at(
-    screen: Screen, environ: dict[str, str], wanted: bool
-) -> None:
+def test_it_is_only_for_watched_terminals(screen: Screen, environ: dict[str, str], wanted: bool) -> None:
     assert live.supports_live_view(cast(TextIO, screen.terminal), environ) is wanted
     assert not live.supports_live_view(io.StringIO(), environ)
 

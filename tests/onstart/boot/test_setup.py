@@ -112,9 +112,7 @@ def test_the_torch_that_is_there_stays_where_anything_goes_with_it(
 
 
 @pytest.mark.slow
-def test_a_torch_that_is_not_of_pypi_is_replaced_which_the_log_says(
-    wheels: Path, python: Path, tmp_path: Path
-) -> None:
+def test_a_torch_not_of_pypi_is_replaced_and_logged(wheels: Path, python: Path, tmp_path: Path) -> None:
     for info in python.parents[1].glob("lib/python*/site-packages/torch-*.dist-info"):
         shutil.rmtree(info)
     install_torch(python.parents[1], f"{HERE}+cu126")

@@ -82,9 +82,7 @@ def test_a_process_of_a_slot_that_is_there_goes_on(box: Path, starts: Starts) ->
     assert (box / layout.SLOTS / "gone.0000").exists()
 
 
-def test_a_process_without_an_environment_is_found_by_the_folder_that_it_works_in(
-    box: Path, starts: Starts
-) -> None:
+def test_a_process_without_an_environment_is_found_by_its_folder(box: Path, starts: Starts) -> None:
     pid = starts("sleep", "60", cwd=box / layout.SLOTS / "gone.0000")
     faults = clean_up(box, SHARED, [], wait_s=0)
     assert faults == (f"still running: sleep ({pid})",)
@@ -139,9 +137,7 @@ def test_a_number_that_is_used_anew_is_a_stranger(box: Path) -> None:
     assert unknown_processes(machine, {each.pid: each for each in processes}, box) == {10}
 
 
-def test_files_in_shared_memory_are_left_behind_once_nobody_holds_them(
-    tmp_path: Path, starts: Starts
-) -> None:
+def test_files_in_shared_memory_are_leftovers_once_nothing_holds_them(tmp_path: Path, starts: Starts) -> None:
     for name in ("before", "left", "held"):
         (tmp_path / name).write_text("x")
     machine = HeldBox(
@@ -152,9 +148,7 @@ def test_files_in_shared_memory_are_left_behind_once_nobody_holds_them(
     assert leftover_scratch_files(machine, [tmp_path]) == [tmp_path / "left"]
 
 
-def test_on_a_machine_that_is_ours_shared_memory_is_as_it_was_once_no_slot_is_there(
-    box: Path, tmp_path: Path
-) -> None:
+def test_our_machines_shared_memory_is_as_before_once_no_slot_is_there(box: Path, tmp_path: Path) -> None:
     shm = tmp_path / "shm"
     (shm / "folder").mkdir(parents=True)
     (shm / "folder" / "file").write_text("x")

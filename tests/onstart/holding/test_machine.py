@@ -42,9 +42,7 @@ def test_a_machine_is_read_as_it_was_written(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("provider", ["local", "vast", "docker", "toy"])
-def test_on_a_computer_that_is_no_container_of_ours_nothing_outside_of_the_box_is_noted(
-    provider: str,
-) -> None:
+def test_outside_of_our_containers_nothing_outside_of_the_box_is_noted(provider: str) -> None:
     here = measure_machine(2, 0, {"VASTRUN_PROVIDER": provider, "CONTAINER_ID": "4711"})
     assert not here.is_dedicated
     assert not here.processes

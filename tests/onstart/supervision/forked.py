@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
-from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -51,7 +50,9 @@ class Supervised:
         }
         (box / layout.JOB).write_text(json.dumps(programs.described(described)))
         data.generate(replace(config_of(Job.read(box)).data[0], task="advection"), box / layout.DATA)
-        self.process = _start(box)
+        process = forking().Process(target=_supervise, args=(box,))
+        process.start()
+        self.process = process
 
     def outcome(self) -> Outcome:
         """What the supervisor wrote, after its end."""
@@ -92,12 +93,6 @@ def starting(folder: Path) -> Iterator[Train]:
     yield start
     for run in started:
         run.end()
-
-
-def _start(box: Path) -> BaseProcess:
-    process = forking().Process(target=_supervise, args=(box,))
-    process.start()
-    return process
 
 
 def _supervise(box: Path) -> NoReturn:
@@ -166,24 +161,20 @@ def _fork_rank(box: Path, rank: int, world_size: int, port: int) -> int:
     agent = os.getpid()
     pid = os.fork()
     if pid == 0:
-        _be_rank(box, rank, world_size, port, agent)
+        os.setpgid(0, 0)
+        die_with_parent(agent)
+        os.environ.update(
+            RANK=str(rank),
+            LOCAL_RANK=str(rank),
+            WORLD_SIZE=str(world_size),
+            MASTER_ADDR="127.0.0.1",
+            MASTER_PORT=str(port),
+            TORCHELASTIC_USE_AGENT_STORE="True",
+        )
+        rank_process.run(box, rank, partial(rank_process.Child.start, partial(_train, box / layout.CODE)))
     with suppress(OSError):  # it may have done so itself: whoever comes first
         os.setpgid(pid, pid)
     return pid
-
-
-def _be_rank(box: Path, rank: int, world_size: int, port: int, agent: int) -> NoReturn:
-    os.setpgid(0, 0)
-    die_with_parent(agent)
-    os.environ.update(
-        RANK=str(rank),
-        LOCAL_RANK=str(rank),
-        WORLD_SIZE=str(world_size),
-        MASTER_ADDR="127.0.0.1",
-        MASTER_PORT=str(port),
-        TORCHELASTIC_USE_AGENT_STORE="True",
-    )
-    rank_process.run(box, rank, partial(rank_process.Child.start, partial(_train, box / layout.CODE)))
 
 
 def _train(code: Path) -> NoReturn:

@@ -27,6 +27,7 @@ class Watching:
     pattern: str | None = "checkpoints/*"
     keep: int = 2
     every_s: float = 10.0
+    max_gb: float | None = None
     shipped: tuple[str, ...] = ()
     """Files that came with the job."""
     said: list[str] = field(default_factory=list)
@@ -38,6 +39,7 @@ class Watching:
         for name in self.shipped:
             self.path(name).write_text("ours")
         settings: dict[str, Any] = {"files": self.pattern, "keep": self.keep, "every_s": self.every_s}
+        settings |= {"max_gb": self.max_gb}
         (self.box / layout.JOB).write_text(json.dumps(job_of(checkpoints=settings)))
         job = Job.read(self.box)
         note_files(self.box, job)

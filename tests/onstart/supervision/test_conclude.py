@@ -174,6 +174,8 @@ def test_a_rank_killed_by_the_kernel_ran_out_of_memory(box: Path, code: int) -> 
         (134, "SIGABRT"),
         (135, "SIGBUS"),
         (136, "SIGFPE"),
+        (247, "SIGKILL"),  # of a Python that exits as its child did
+        (245, "SIGSEGV"),
     ],
 )
 def test_what_a_shell_says_of_a_killed_program_counts_as_that_signal(box: Path, code: int, name: str) -> None:
@@ -303,9 +305,7 @@ def test_what_the_rank_wrote_of_itself_wins_over_its_log(box: Path) -> None:
         ("double free or corruption (out)\nFatal Python error: Aborted\n", "signal"),
     ],
 )
-def test_an_abort_by_nccl_s_watchdog_has_the_reason_that_the_watchdog_had(
-    box: Path, log: str, reason: str
-) -> None:
+def test_an_abort_by_nccls_watchdog_has_the_watchdogs_reason(box: Path, log: str, reason: str) -> None:
     (box / layout.RAW_LOGS / "rank-1.log").write_text(f"step 5\n{log}")
     told = outcome(box, exits(-signal.SIGTERM, -signal.SIGABRT))
     assert (told.reason, told.first_failure and told.first_failure.rank) == (reason, 1)

@@ -66,9 +66,7 @@ def test_ranks_that_were_too_slow_to_stop_are_named(box: Path) -> None:
         ),
     ],
 )
-def test_of_ranks_that_were_stopped_it_is_told_whether_they_saved(
-    box: Path, exception: str | None, told: str
-) -> None:
+def test_stopped_ranks_are_shown_as_saved_or_not(box: Path, exception: str | None, told: str) -> None:
     for rank, said in enumerate((None, exception)):
         record = {"reason": "stopped", "step": 7, "exception": said}
         (box / layout.RANKS / f"rank-{rank}.json").write_text(json.dumps(record))

@@ -188,9 +188,7 @@ def test_the_place_of_cores_is_read_from_the_kernel_s_pattern(
     assert core_handler(tmp_path / "pattern") == ("/usr/lib/handler" if pattern.startswith("|") else "")
 
 
-def test_cores_of_a_place_are_those_written_since_the_start_and_all_but_two_are_deleted(
-    tmp_path: Path,
-) -> None:
+def test_cores_of_a_place_are_those_since_the_start_and_all_but_two_are_deleted(tmp_path: Path) -> None:
     for number in range(5):
         path = core(tmp_path / f"core.{70 + number}", kind=2 if number == 4 else 4)
         os.utime(path, (100.0 + number, 100.0 + number))

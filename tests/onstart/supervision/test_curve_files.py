@@ -150,9 +150,7 @@ def test_a_file_that_grows_byte_by_byte_gives_each_point_once(name: str, tmp_pat
         *(pytest.param(WandbFile, made, id=f"wandb: {name}") for name, made in HOSTILE_WANDB.items()),
     ],
 )
-def test_a_hostile_file_shows_nothing_and_harms_nothing(
-    kind: type[CurveFile], made: Hostile, tmp_path: Path
-) -> None:
+def test_a_hostile_file_shows_and_harms_nothing(kind: type[CurveFile], made: Hostile, tmp_path: Path) -> None:
     path, merge = tmp_path / "file", CurveMerge()
     path.write_bytes(made())
     merge.add(kind(path), deadline=float("inf"))
@@ -160,9 +158,7 @@ def test_a_hostile_file_shows_nothing_and_harms_nothing(
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_bytes_that_were_changed_at_random_end_the_reading_without_an_error(
-    name: str, tmp_path: Path
-) -> None:
+def test_randomly_changed_bytes_end_the_reading_without_an_error(name: str, tmp_path: Path) -> None:
     kind, content = FILES[name]
     path, dice = tmp_path / name, random.Random(11)
     for _ in range(200):

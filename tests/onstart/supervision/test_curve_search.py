@@ -56,9 +56,7 @@ def test_a_curve_file_is_known_by_its_name(box: Path, name: str, is_one: bool) -
     assert CurveSearch(box).files_below_folders() == ([path] if is_one else [])
 
 
-def test_curves_are_looked_for_in_the_code_and_the_outputs_and_not_in_hidden_folders_or_links(
-    box: Path,
-) -> None:
+def test_curves_are_searched_in_code_and_outputs_and_not_in_hidden_folders_or_links(box: Path) -> None:
     code, outputs = box / layout.CODE, box / layout.OUTPUTS
     wanted = {write(code / "a" / "b" / EVENTS), write(code / EVENTS), write(outputs / "x" / EVENTS)}
     for folder in (".git", "__pycache__", "node_modules", "site-packages"):
@@ -118,9 +116,7 @@ def test_a_file_of_before_counts_from_where_it_ended_and_once(box: Path) -> None
         (".0000000811.0", True),
     ],
 )
-def test_a_file_of_another_rank_is_known_by_the_process_in_its_name(
-    box: Path, suffix: str, is_of_rank_0: bool
-) -> None:
+def test_another_ranks_file_is_known_by_the_process_in_it(box: Path, suffix: str, is_of_rank_0: bool) -> None:
     write(box / layout.CODE / f"{EVENTS}{suffix}")
     assert found(CurveSearch(box)) == ([f"{EVENTS}{suffix}"] if is_of_rank_0 else [])
 

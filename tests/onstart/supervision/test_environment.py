@@ -94,9 +94,7 @@ def test_the_watchdog_of_nccl_comes_after_the_supervisor() -> None:
     ("changes", "level"),
     [({}, "INFO"), ({"gpus": 2}, "DETAIL"), ({"gpus": 2, "train": {"steps": 5}, "command": None}, "INFO")],
 )
-def test_a_debug_level_that_kills_ranks_on_gloo_becomes_the_next_one_there(
-    changes: dict[str, Any], level: str
-) -> None:
+def test_a_debug_level_fatal_on_gloo_becomes_the_next_one(changes: dict[str, Any], level: str) -> None:
     asked = job(env={"TORCH_DISTRIBUTED_DEBUG": "DETAIL"}, **changes)
     assert rank_environment(asked, START, BOX, {})["TORCH_DISTRIBUTED_DEBUG"] == level
     assert lowers_debug(asked, {}) == (level == "INFO")

@@ -170,9 +170,7 @@ def test_a_wandb_run_with_the_right_state_is_not_ended_again(
 @pytest.mark.parametrize(
     ("before", "holds"), [(0, True), (8188, True), (8189, False), (8191, False), (8192, True)]
 )
-def test_a_line_of_the_log_is_searched_in_pieces_of_8192_bytes(
-    tmp_path: Path, before: int, holds: bool
-) -> None:
+def test_a_log_line_is_searched_in_pieces_of_8192_bytes(tmp_path: Path, before: int, holds: bool) -> None:
     log = tmp_path / layout.RAW_LOGS / "rank-0.log"
     log.parent.mkdir(parents=True)
     log.write_text("x" * before + "done" + "y" * 100)

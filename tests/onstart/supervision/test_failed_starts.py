@@ -45,9 +45,7 @@ def test_a_torch_that_cannot_be_imported_is_told_in_the_outcome(launch: Launcher
     )
 
 
-def test_a_program_needs_no_torch_and_each_rank_has_the_variables_of_torchrun(
-    launch: Launcher, tmp_path: Path
-) -> None:
+def test_programs_need_no_torch_and_ranks_have_torchruns_variables(launch: Launcher, tmp_path: Path) -> None:
     run = launch(
         """
         import json, socket

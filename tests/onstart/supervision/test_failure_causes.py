@@ -1,9 +1,5 @@
 """What the measurements of a machine prove about a failure, in their order."""
 
-import os
-import shutil
-import socket
-import subprocess
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,8 +7,6 @@ from typing import Any
 import pytest
 
 from tests.onstart.supervision.concluding import exits, outcome, raised
-from tests.onstart.supervision.launches import Launched
-from tests.waiting import LONGEST_S, eventually
 from vastrun.contract import layout
 from vastrun.contract.outcome import FileSystem, Hang, MachineReading, Outcome
 
@@ -71,6 +65,27 @@ def test_a_reason_needs_a_measurement(
     assert Outcome.from_json(told.to_json()) == told
 
 
+@pytest.mark.parametrize(
+    ("module", "torch", "driver", "reason"),
+    [
+        ("torch.cuda", "13.0", "12.8", "device"),
+        ("torch.cuda", "13.0", "13.0", "error"),
+        ("torch.cuda", "12.8", "12.4", "error"),  # within a major version it works
+        ("torch.cuda", "13.0", "", "error"),
+        ("torch.cuda", "no number", "12.8", "error"),
+        ("__main__", "13.0", "12.8", "error"),
+    ],
+)
+def test_a_driver_is_too_old_where_the_programs_torch_failed_to_use_it(
+    box: Path, module: str, torch: str, driver: str, reason: str
+) -> None:
+    raised(box, 0, *NO_GPU, module=module, torch_cuda=torch)
+    reading = MachineReading(at=11.0, gpu_faults=(), driver_cuda=driver)
+    told = outcome(box, replace(exits(1), reading=reading))
+    assert told.reason == reason
+    assert ("the driver supports CUDA 12.8, and this torch needs 13.0" in told.detail) is (reason == "device")
+
+
 @pytest.mark.parametrize(("at", "reason"), [(205.0, "oom"), (205.1, "error"), (80.0, "oom"), (79.9, "error")])
 def test_what_was_measured_counts_from_5_seconds_before_until_120_seconds_after(
     box: Path, at: float, reason: str
@@ -81,28 +96,6 @@ def test_what_was_measured_counts_from_5_seconds_before_until_120_seconds_after(
     assert outcome(box, replace(observed, processes=late, reading=reading)).reason == reason
     reading = MachineReading(at=201.0, file_systems=(replace(SHM, full_at=at),))
     assert outcome(box, replace(observed, processes=late, reading=reading)).reason == reason
-
-
-PRINTED = [
-    "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2 GiB",
-    "RuntimeError: CUDA error: uncorrectable ECC error encountered",
-    "RuntimeError: No CUDA GPUs are available",
-    "OSError: [Errno 28] No space left on device",
-    "torch.distributed.DistBackendError: NCCL error in: x.cpp:77, remote process exited",
-    "RuntimeError: [gloo/transport/tcp/pair.cc:534] Connection closed by peer [127.0.0.1]:34567",
-    "RuntimeError: DataLoader worker (pid 31499) is killed by signal: Killed. ",
-    "subprocess.CalledProcessError: Command 'tool' died with <Signals.SIGKILL: 9>.",
-    "requests.exceptions.ConnectTimeout: HTTPSConnectionPool(host='huggingface.co', port=443)",
-    "Failed to initialize NVML: Driver/library version mismatch",
-]
-
-
-@pytest.mark.parametrize("text", PRINTED)
-def test_a_program_that_prints_the_error_of_another_is_to_blame_itself(box: Path, text: str) -> None:
-    log = f"Traceback (most recent call last):\n  File 'x.py', line 1, in <module>\n{text}\n"
-    (box / layout.RAW_LOGS / "rank-0.log").write_text(log)
-    reading = MachineReading(at=11.0, file_systems=(DISK, SHM), gpu_faults=(), reachable=("hub:443",))
-    assert outcome(box, replace(exits(1), reading=reading)).reason == "error"
 
 
 def test_a_rank_that_left_before_the_others_had_done_their_work_is_to_blame(box: Path) -> None:
@@ -125,105 +118,3 @@ def test_what_a_program_knows_better_is_not_overruled(box: Path) -> None:
     )
     full = MachineReading(at=11.0, file_systems=(replace(DISK, full_at=10.0),))
     assert outcome(box, replace(exits(1), reading=full)).reason == "diverged"
-
-
-CONNECTS = """
-    while not (outputs / "go").exists():
-        time.sleep(0.05)
-    import socket
-    socket.create_connection(("127.0.0.1", {port})).close()
-    raise ConnectionResetError("reset by peer")
-"""
-
-
-@pytest.mark.parametrize(("is_gone", "reason"), [(True, "network"), (False, "error")])
-def test_the_network_is_the_machines_fault_only_where_it_is_really_out(
-    tmp_path: Path, is_gone: bool, reason: str
-) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port = server.getsockname()[1]
-        data = [{"url": f"http://127.0.0.1:{port}/x.h5", "path": "x.h5", "max_bytes": 1}]
-        run = Launched(tmp_path / "box", CONNECTS.format(port=port), ranks=1, data=data)
-        server.settimeout(LONGEST_S)
-        server.accept()[0].close()  # measured at the start
-        if is_gone:
-            server.close()
-        eventually((run.box / layout.OUTPUTS).is_dir)
-        (run.box / layout.OUTPUTS / "go").touch()
-        told = run.outcome()
-    assert told.reason == reason
-    assert (f"no longer reaches 127.0.0.1:{port}" in told.detail) is is_gone
-
-
-NVIDIA_SMI = """#!/bin/sh
-if [ -e {gone} ]; then echo "GPU 0000:3B:00.0 is lost"; exit 15; fi
-case "$*" in
-  *name,memory.total*) echo "0, NVIDIA H100, 81559, 570.86" ;;
-  "") touch {seen} ;;  # the last question of the start
-  *) exit 1 ;;
-esac
-"""
-HIDES = """
-    while not os.path.exists("{seen}"):
-        time.sleep(0.05)
-    if {is_lost}:
-        open("{gone}", "w")
-    raise RuntimeError("No CUDA GPUs are available")
-"""
-
-
-@pytest.mark.parametrize(("is_lost", "reason"), [(True, "device"), (False, "error")])
-def test_a_gpu_is_the_machines_fault_only_where_it_no_longer_responds(
-    tmp_path: Path, is_lost: bool, reason: str
-) -> None:
-    places = {"gone": tmp_path / "gone", "seen": tmp_path / "seen"}
-    (tmp_path / "nvidia-smi").write_text(NVIDIA_SMI.format(**places))
-    (tmp_path / "nvidia-smi").chmod(0o755)
-    within = ("env", f"PATH={tmp_path}:{os.environ['PATH']}")
-    program = HIDES.format(**places, is_lost=is_lost)
-    told = Launched(tmp_path / "box", program, ranks=1, gpus=1, within=within).outcome()
-    assert told.reason == reason
-    assert ("GPU 0000:3B:00.0 is lost" in told.detail) is is_lost
-    assert told.reading is not None
-    assert bool(told.reading.gpu_faults) is is_lost
-
-
-NAMESPACE = ("unshare", "--map-root-user", "--mount", "--net", "bash", "-c")
-SMALL = 'mkdir "$VASTRUN_BOX/small"; mount -t tmpfs -o size=2m t "$VASTRUN_BOX/small"; '
-SMALL_DISK = (
-    SMALL + 'cd "$VASTRUN_BOX"; mkdir -p run/outputs small/u small/w; '
-    "mount -t overlay -o lowerdir=run/outputs,upperdir=small/u,workdir=small/w o run/outputs; "
-)
-FILLS = """
-    import os
-    from pathlib import Path
-    full = Path(os.environ["{}"], "x")
-    try:
-        full.write_bytes(bytes(4_000_000))
-    finally:
-        {}
-"""
-IN_TMP = SMALL + 'export TMPDIR="$VASTRUN_BOX/small"; '
-
-
-@pytest.mark.integration
-@pytest.mark.parametrize(
-    ("before", "place", "then", "reason"),
-    [
-        (IN_TMP, "TMPDIR", "pass", "oom"),
-        (SMALL_DISK, "VASTRUN_OUTPUTS", "pass", "disk"),
-        (SMALL_DISK, "VASTRUN_OUTPUTS", "full.unlink()", "disk"),
-        # As the writer of a checkpoint does: its own error hides that of the disk.
-        (SMALL_DISK, "VASTRUN_OUTPUTS", "raise RuntimeError('unexpected pos 704')", "disk"),
-    ],
-)
-def test_a_file_system_that_is_really_full_is_named(
-    tmp_path: Path, before: str, place: str, then: str, reason: str
-) -> None:
-    if shutil.which("unshare") is None or subprocess.run([*NAMESPACE, "true"], check=False).returncode:
-        pytest.skip("no user namespaces here")
-    within = (*NAMESPACE, f'{before}exec "$@"', "bash")
-    run = Launched(tmp_path / "box", FILLS.format(place, then), beating=False, ranks=1, within=within)
-    told = run.outcome()
-    assert told.reason == reason
-    assert "0.0021 GB" in told.detail

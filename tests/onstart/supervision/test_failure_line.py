@@ -49,12 +49,7 @@ RAISED = replace(FAILED, exit_code=1, reason="error", exception="ValueError: boo
             True,
             "rank 1 was killed by SIGSEGV at step 7 (data): RuntimeError: lost",
         ),
-        (
-            RAISED,
-            "error",
-            False,
-            "your program raised ValueError: boom (rank 1 at step 7 (data))",
-        ),
+        (RAISED, "error", False, "your program raised ValueError: boom (rank 1 at step 7 (data))"),
         (RAISED, "error", True, "rank 1 failed at step 7 (data): ValueError: boom"),
         (RAISED, "device", False, "rank 1 failed at step 7 (data): ValueError: boom"),
         (
@@ -137,9 +132,7 @@ def launched(tmp_path: Path) -> Iterator[Launched]:
     run.end()
 
 
-def test_a_supervised_program_whose_subprocess_was_killed_for_want_of_memory_ran_out_of_it(
-    launched: Launched,
-) -> None:
+def test_a_program_whose_subprocess_was_killed_for_memory_ran_out_of_it(launched: Launched) -> None:
     told = launched.outcome()
     assert told.reason == "oom"
     assert "SIGKILL" in told.detail

@@ -113,9 +113,7 @@ def test_a_hang_of_which_no_stack_can_be_written_is_a_hang_all_the_same(launch: 
     assert (outcome.hang.rank, outcome.hang.stacks) == (0, ())
 
 
-def test_ranks_whose_files_cannot_be_moved_are_not_restarted_and_keep_the_reason_of_their_end(
-    launch: Launcher,
-) -> None:
+def test_ranks_whose_files_cannot_move_are_not_restarted_and_keep_their_reason(launch: Launcher) -> None:
     run = launch(
         """
         Path(os.environ["VASTRUN_RUN"], "starts").write_text("in the way of a folder")

@@ -54,9 +54,7 @@ def test_a_rank_whose_connection_broke_is_not_the_cause_though_it_ended_first(
         assert [end.rank for end in account.ranks] == [0, 1]
 
 
-def test_the_stuck_rank_is_the_one_that_waits_for_nobody_on_whichever_node(
-    sides: list[Peers], boxes: list[Path]
-) -> None:
+def test_the_stuck_rank_waits_for_nobody_on_whichever_node(sides: list[Peers], boxes: list[Path]) -> None:
     for peers, frame in zip(sides, (IN_A_COLLECTIVE, ASLEEP), strict=True):
         rank = peers.this_node.node
         culprit = RankProgress(rank=rank, step=5, activity="data", still_s=9.0, frames=(frame,))
@@ -69,9 +67,7 @@ def test_the_stuck_rank_is_the_one_that_waits_for_nobody_on_whichever_node(
         assert account.detail == "rank 1 made no progress for 9 s at step 5 (data), in wait"
 
 
-def test_a_node_that_is_gone_is_the_cause_of_what_broke_on_the_others(
-    sides: list[Peers], boxes: list[Path]
-) -> None:
+def test_a_lost_node_is_the_cause_of_what_broke_elsewhere(sides: list[Peers], boxes: list[Path]) -> None:
     raised(boxes[0], 0, *BROKEN)
     sides[1].__exit__()
     seen = add_peer_observations(boxes[0], observed(sides[0], 1, at=10.0), sides[0])
@@ -130,9 +126,7 @@ def test_of_two_ranks_that_fail_by_themselves_the_earlier_one_is_named_whatever_
         assert account.first_failure.rank == first, account.detail
 
 
-def test_a_rank_that_failed_before_the_stop_of_another_node_was_asked_for_failed_by_itself(
-    boxes: list[Path],
-) -> None:
+def test_a_rank_that_failed_before_another_nodes_stop_failed_by_itself(boxes: list[Path]) -> None:
     with meeting(2, ahead_s=(0.0, 100.0)) as sides:
         asked_at = sides[1].clock() - 1.0
         sides[1].publish(stop_cause="time_limit", stopped_at=asked_at)
@@ -142,9 +136,7 @@ def test_a_rank_that_failed_before_the_stop_of_another_node_was_asked_for_failed
 
 
 @pytest.mark.parametrize("exit_code", [0, 1], ids=["finished", "failed"])
-def test_a_node_waits_for_the_ends_of_the_first_one(
-    sides: list[Peers], boxes: list[Path], exit_code: int
-) -> None:
+def test_a_node_waits_for_the_end_of_node_0(sides: list[Peers], boxes: list[Path], exit_code: int) -> None:
     with ThreadPoolExecutor(1) as threads:
         ended = observed(sides[1], exit_code, at=10.0)
         concluding = threads.submit(add_peer_observations, boxes[1], ended, sides[1])

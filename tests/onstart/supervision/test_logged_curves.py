@@ -91,9 +91,7 @@ def test_values_without_a_step_are_numbered(logging: Logging) -> None:
         ("loss_scale", None),
     ],
 )
-def test_a_loss_by_a_usual_name_is_also_called_as_vastrun_calls_it(
-    tag: str, shown: str | None, logging: Logging
-) -> None:
+def test_a_loss_by_a_usual_name_also_has_vastruns_name(tag: str, shown: str | None, logging: Logging) -> None:
     logging.log("runs", (1, tag, 0.5))
     assert logging.metrics() == [{"step": 1, tag: 0.5} | ({shown: 0.5} if shown else {})]
 
@@ -215,12 +213,10 @@ def test_a_supervised_program_of_two_ranks_shows_the_curve_of_rank_0(launch: Lau
     outcome = launched.outcome()
     lines = [json.loads(line) for line in (launched.box / layout.METRICS).read_text().splitlines()]
     assert lines == [{"step": step, "train/loss": 1.0, "loss": 1.0} for step in range(1, 6)]
-    assert (outcome.reason, outcome.last_loss, outcome.steps_done) == ("finished", 1.0, 0)
+    assert (outcome.reason, outcome.last_loss, outcome.steps_done) == ("finished", 1.0, 5)
 
 
-def test_a_file_anywhere_is_read_while_its_program_runs_and_proves_no_step(
-    tmp_path: Path, launch: Launcher
-) -> None:
+def test_a_file_anywhere_is_read_during_the_run_and_proves_no_step(tmp_path: Path, launch: Launcher) -> None:
     program = LOGS.format(
         tests=str(Path(__file__).parents[3]), folder=str(tmp_path / "elsewhere"), wait="yes"
     )

@@ -139,9 +139,7 @@ def test_a_node_of_another_run_does_not_join(join: Join) -> None:
     assert not other.complete
 
 
-def test_a_stranger_who_sends_without_an_end_fills_no_memory_and_keeps_nobody_waiting(
-    join: Join, port: int
-) -> None:
+def test_an_endless_stranger_fills_no_memory_and_delays_nobody(join: Join, port: int) -> None:
     host, other = together(join, 2)
     with socket.create_connection(("127.0.0.1", port + 1)) as stranger:
         stranger.settimeout(LONGEST_S)

@@ -25,10 +25,20 @@ def step_told(box: Path, steps_of: Mapping[int, int]) -> int:
 
 
 @pytest.mark.parametrize(("steps_of", "step"), [({}, 0), ({1: 7}, 0), ({0: 0, 1: 7}, 0), ({0: 3, 1: 7}, 3)])
-def test_the_step_is_one_that_every_rank_has_reached(
-    tmp_path: Path, steps_of: Mapping[int, int], step: int
-) -> None:
+def test_the_step_is_one_that_all_reached(tmp_path: Path, steps_of: Mapping[int, int], step: int) -> None:
     assert step_told(tmp_path, steps_of) == step
+
+
+def test_the_step_of_a_program_that_reports_none_is_that_of_its_curves(tmp_path: Path) -> None:
+    path = tmp_path / layout.METRICS
+    path.parent.mkdir(parents=True)
+    path.write_text('{"step": 390, "loss": 1.0}\n{"step": 400, "lr": 0.1}\n{"loss": 0.5}\n{"ste')
+    processes = [RankProcess(rank=rank, pid=1000 + rank, started_at=99.0) for rank in range(2)]
+    write_status(tmp_path, (), processes, world_size=2, steps=0)
+    status = json.loads((tmp_path / layout.STATUS).read_text())
+    assert (status["step"], status["loss"]) == (400, 0.5)
+    path.write_text('{"step": 400, "lr": 0.1}\n{"loss": 2.0}\n{"ste')
+    assert step_told(tmp_path, {0: 3, 1: 7}) == 3
 
 
 @pytest.mark.parametrize(

@@ -12,11 +12,7 @@ import pytest
 from tests.onstart.supervision.concluding import exits, raised
 from tests.waiting import LONGEST_S
 from vastrun.contract import layout
-from vastrun.onstart.supervision.rank_process import (
-    FAILED_GRACE_S,
-    VICTIM_WAIT_S,
-    failure_grace_s,
-)
+from vastrun.onstart.supervision.rank_process import FAILED_GRACE_S, VICTIM_WAIT_S, failure_grace_s
 
 OWN = "ValueError: a negative density"
 LOST_PEER = "RuntimeError: [gloo/transport/tcp/pair.cc:534] Connection closed by peer [127.0.0.1]:34567"

@@ -81,13 +81,9 @@ def test_a_finished_stage_is_followed_by_the_next_one_at_once(stage: str) -> Non
     assert (found.after_s, found.start) == (0.0, Start(number=3, world_size=1, gpus=("GPU-1",)))
 
 
-def test_the_last_stage_is_followed_by_none() -> None:
-    last = replace(ended("finished"), stage="distill")
-    assert why_not(last, job=training(train=THREE)) == "the same error would recur"
-
-
-def test_a_stage_that_missed_its_gate_is_followed_by_none() -> None:
-    last = replace(ended("gate_missed"), stage="operator")
+@pytest.mark.parametrize(("reason", "stage"), [("finished", "distill"), ("gate_missed", "operator")])
+def test_the_last_stage_or_one_that_missed_its_gate_is_the_end(reason: Reason, stage: str) -> None:
+    last = replace(ended(reason), stage=stage)
     assert why_not(last, job=training(train=THREE)) == "the same error would recur"
 
 

@@ -249,11 +249,6 @@ def test_a_job_that_names_the_very_file_gets_it_back_where_it_was_shipped(tmp_pa
     assert watching.path("seed.pkl").read_text() == "theirs"
 
 
-def test_a_checkpoint_of_an_earlier_version_is_put_back_to_its_place(watching: Watching) -> None:
-    from_a_stranger(watching.box, "checkpoints/step_1.pkl", program={"path": "checkpoints/step_1.pkl"})
-    assert watching.restore() == "code/checkpoints/step_1.pkl"
-
-
 def test_a_checkpoint_that_the_program_did_not_save_is_named_where_it_lies(watching: Watching) -> None:
     from_a_stranger(watching.box)
     assert watching.restore() == "resume/step-000001"

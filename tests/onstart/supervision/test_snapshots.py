@@ -1,5 +1,6 @@
 """Snapshots of a program's folder: what is taken and when, with real files and processes."""
 
+import json
 import os
 import sqlite3
 import subprocess
@@ -299,9 +300,19 @@ def test_more_than_outputs_gb_is_not_stored_unless_the_job_names_checkpoints(tmp
     watching.poll()
     assert watching.taken() == []
     assert watching.said == [
-        "no snapshot: the program's files have 6.0 GB, and outputs_gb is 5; name its checkpoints in the "
-        "job, or raise outputs_gb"
+        "no snapshot: the program's files have 6.0 GB, and a snapshot has at most 5; name its checkpoints, "
+        "or raise limits.snapshot_gb"
     ]
+
+
+def test_a_snapshot_of_more_than_snapshot_gb_is_not_stored(tmp_path: Path) -> None:
+    watching = Watching(box=tmp_path / "box", pattern="*.pkl", max_gb=1e-6)
+    watching.save("step_1.pkl", bytes(900))
+    watching.poll()
+    watching.save("step_2.pkl", bytes(900))
+    watching.poll()
+    assert watching.taken() == ["step-000001"]
+    assert "a snapshot has at most 1e-06" in watching.said[-1]
 
 
 def test_a_pattern_names_the_checkpoint_to_continue_from_and_leaves_old_ones_out(tmp_path: Path) -> None:
@@ -316,6 +327,23 @@ def test_a_pattern_names_the_checkpoint_to_continue_from_and_leaves_old_ones_out
     assert after.restore() == "code/checkpoints/step_30.pkl"
     kept = {f"checkpoints/step_{step}.pkl" for step in (20, 30)}
     assert set(after.files()) == {*kept, "checkpoints/latest", "curve.csv"}
+
+
+LARGE = bytes(10**6)
+
+
+def test_a_slow_line_has_what_the_newest_checkpoint_needs_first_and_older_ones_last(tmp_path: Path) -> None:
+    watching = Watching(box=tmp_path / "box", pattern="checkpoints/*.pt", keep=3)
+    for number in (1, 2, 3):
+        watching.save(f"checkpoints/step_{number}.pt", LARGE, age_s=60 - number)
+        watching.save(f"cache/part-{number}.bin", LARGE, age_s=40 - number)
+    watching.save("checkpoints/latest", b"the best one is step_1", age_s=30)
+    watching.poll()
+    (newest,) = newest_first(watching.box / layout.CHECKPOINTS)
+    names = [file.path.rpartition("/")[2] for file in verify(newest).files]
+    needed = ["state.json", "latest", "step_1.pt", "part-3.bin", "step_3.pt", "part-2.bin", "part-1.bin"]
+    assert names == [*needed, "step_2.pt"]
+    assert json.loads((newest / "state.json").read_text())["older"] == 1
 
 
 def test_two_snapshots_are_at_least_every_s_apart(tmp_path: Path) -> None:

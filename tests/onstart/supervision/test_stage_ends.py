@@ -84,9 +84,7 @@ def test_a_file_that_is_malformed_says_nothing(text: str, tmp_path: Path) -> Non
     ("missed", "detail"),
     [(None, None), ("rollout_nrmse is 0.3", "stage operator missed its gate: rollout_nrmse is 0.3")],
 )
-def test_scores_that_miss_a_gate_are_no_success(
-    missed: str | None, detail: str | None, tmp_path: Path
-) -> None:
+def test_scores_that_miss_a_gate_fail(missed: str | None, detail: str | None, tmp_path: Path) -> None:
     final = {"step": 6, "loss": 0.1, "stage": "operator", "scores": SCORES, "missed": missed}
     write(tmp_path, layout.FINAL, final)
     found = with_gate(tmp_path, FINISHED)

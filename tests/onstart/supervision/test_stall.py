@@ -136,9 +136,7 @@ def test_of_ranks_that_all_wait_in_collectives_of_the_strategy_the_odd_one_is_st
 
 
 @pytest.mark.parametrize("others", [BACKWARD, GATHER])
-def test_of_two_ranks_the_one_that_called_its_collective_by_hand_is_stuck(
-    others: tuple[StackFrame, ...],
-) -> None:
+def test_the_rank_that_called_its_collective_by_hand_is_stuck(others: tuple[StackFrame, ...]) -> None:
     apart = at(rank=1, frames=collective("broadcast"))
     assert find_stuck([at(rank=0, frames=others), apart]).rank == 1
 

@@ -129,9 +129,7 @@ PRINTS_AND_SAVES = """
         ),
     ],
 )
-def test_a_program_before_a_filter_has_sigterm_and_the_filter_reads_to_the_end(
-    launch: Launcher, script: str
-) -> None:
+def test_a_program_before_a_filter_has_sigterm_and_the_filter_reads_on(launch: Launcher, script: str) -> None:
     run = launch(PRINTS_AND_SAVES, command=shell(script), success={"files": ["saved.pt"]})
     stop(run)
     outcome = run.outcome()
@@ -202,9 +200,7 @@ def test_a_signal_behind_a_shell_that_the_job_does_not_restart_is_the_cause(laun
     assert (outcome.reason, outcome.detail) == ("signal", "rank 0 was killed by SIGKILL (exit code 137)")
 
 
-def test_a_program_behind_a_shell_that_is_killed_for_want_of_memory_is_told_with_its_peak(
-    launch: Launcher,
-) -> None:
+def test_a_program_behind_a_shell_killed_for_memory_is_reported_with_its_peak(launch: Launcher) -> None:
     # As who holds the machine does: it counts the kill, then kills.
     eats = """
         events = outputs.parents[1] / "memory.events"

@@ -52,12 +52,19 @@ ENDS = {
     "a word that a signal has, too": ("raise ValueError('the signal is too short for SIGMA')", "error"),
 }
 RUNS = "import subprocess as s; s.run(['{python}', '{program}'], check=True)"
+CHILD = (
+    "import multiprocessing, runpy, sys; "
+    "child = multiprocessing.get_context('{how}').Process(target=runpy.run_path, args=['{{program}}']); "
+    "child.start(); child.join(); sys.exit(child.exitcode)"
+)
 HOOKS = "import sys, runpy; sys.excepthook = print; runpy.run_path('{program}')"
 STARTS = {
     "itself": "exec {python} {program}",
     "a shell with a pipe": "set -o pipefail; {python} {program} | cat; exit $?",
     "a launcher": f'exec {{python}} -c "{RUNS}"',
     "a hook of its own": f'exec {{python}} -c "{HOOKS}"',
+    "a fork of multiprocessing": f'exec {{python}} -c "{CHILD.format(how="fork")}"',
+    "a spawn of multiprocessing": f'exec {{python}} -c "{CHILD.format(how="spawn")}"',
 }
 
 
@@ -74,9 +81,7 @@ def ran(box: Path, script: str, program: str, **variables: str) -> Uncaught | No
 
 @pytest.mark.parametrize("end", ENDS)
 @pytest.mark.parametrize("start", STARTS)
-def test_the_reason_is_that_of_the_process_that_failed_whoever_started_it(
-    tmp_path: Path, start: str, end: str
-) -> None:
+def test_the_reason_is_that_of_the_failed_process(tmp_path: Path, start: str, end: str) -> None:
     program, reason = ENDS[end]
     found = ran(tmp_path, STARTS[start], program)
     assert found is not None
@@ -117,6 +122,20 @@ def test_of_the_processes_of_a_launcher_the_first_that_failed_by_itself_is_told(
     assert found.line == "RuntimeError: own fault"
 
 
+@pytest.mark.parametrize("code", [0, 1])
+def test_a_child_that_exits_while_it_handles_its_error_has_failed_by_that(tmp_path: Path, code: int) -> None:
+    program = (
+        "import multiprocessing\n"
+        "def child():\n"
+        "    try: 1 / 0\n"
+        f"    except ZeroDivisionError: sys.exit({code})\n"
+        "process = multiprocessing.get_context('fork').Process(target=child)\n"
+        "process.start(); process.join(); sys.exit(1)"
+    )
+    found = ran(tmp_path, STARTS["itself"], program)
+    assert (found.line if found else "") == ("ZeroDivisionError: division by zero" if code else "")
+
+
 def test_of_victims_of_a_killed_process_that_of_their_launcher_is_told(tmp_path: Path) -> None:
     program = (
         "if len(sys.argv) == 1:\n"
@@ -146,9 +165,7 @@ def test_a_handler_that_raises_while_the_record_is_written_does_not_prevent_it(t
     assert found.line == "ValueError: boom"
 
 
-def test_an_error_that_is_about_no_process_is_the_programs_own_whatever_failed_below_it(
-    tmp_path: Path,
-) -> None:
+def test_an_error_about_no_process_is_the_programs_own_whatever_failed_below_it(tmp_path: Path) -> None:
     tries = "subprocess.run([sys.executable, '-c', 'bytearray(1 << 62)'])\nraise ValueError('mine')"
     found = ran(tmp_path, STARTS["itself"], tries)
     assert found is not None

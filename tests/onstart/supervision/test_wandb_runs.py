@@ -62,9 +62,7 @@ KILLED = "os.kill(os.getpid(), signal.SIGKILL)"
         ("raise ValueError", "failed"),
     ],
 )
-def test_wandb_shows_how_the_program_ended(
-    program: str, state: str, launch: Launch, server: WandbServer
-) -> None:
+def test_wandb_shows_the_programs_end(program: str, state: str, launch: Launch, server: WandbServer) -> None:
     run = launch(program)
     outcome = run.outcome()
     assert list(server.runs) == [RUN], run.log()

@@ -24,9 +24,7 @@ def test_a_held_machine_downloads_a_file_once(server: FileServer, tmp_path: Path
     assert len(server.ranges) == 1
 
 
-def test_a_run_that_was_killed_leaves_its_part_to_the_next_one_of_the_machine(
-    server: FileServer, tmp_path: Path
-) -> None:
+def test_a_killed_run_leaves_its_part_to_the_machines_next(server: FileServer, tmp_path: Path) -> None:
     cache, file = DataCache(tmp_path / "shared"), described(server.url)
     with cache.entry("\n".join(file.checksum or ()), file.path) as cached:
         cached.part.write_bytes(CONTENT[:MEGABYTE])

@@ -15,9 +15,7 @@ from vastrun.onstart.transfer.download import FileDownload
 from vastrun.onstart.transfer.download_error import DataFileError
 
 
-def test_a_file_is_downloaded_and_the_next_run_on_that_disk_compares_it(
-    server: FileServer, tmp_path: Path
-) -> None:
+def test_a_file_is_downloaded_and_the_next_run_there_compares_it(server: FileServer, tmp_path: Path) -> None:
     file = described(server.url)
     code, lines = step(tmp_path, [as_json(file)])
     assert code == 0

@@ -128,9 +128,7 @@ def test_a_server_that_always_cuts_early_is_given_up(server: FileServer, tmp_pat
     )
 
 
-def test_a_file_whose_first_part_is_always_cut_and_never_matches_is_given_up(
-    server: FileServer, tmp_path: Path
-) -> None:
+def test_a_file_whose_first_part_never_matches_is_given_up(server: FileServer, tmp_path: Path) -> None:
     server.cut_after = [2 * MEGABYTE, 10 * MEGABYTE] * 100
     blame, said = failure(described(server.url, sha256="0" * 64), tmp_path)
     assert (blame, said) == ("server", "set/file.bin: its parts do not match the checksum")
@@ -185,9 +183,7 @@ def test_a_server_that_nobody_runs_is_the_servers_fault(tmp_path: Path) -> None:
     )
 
 
-def test_a_name_that_does_not_exist_is_the_jobs_fault_or_that_of_a_machine_without_name_servers(
-    tmp_path: Path,
-) -> None:
+def test_an_unknown_name_is_the_jobs_fault_or_that_of_a_machine_without_name_servers(tmp_path: Path) -> None:
     blame, said = failure(described("http://no-such-name.invalid/file.bin"), tmp_path)
     assert (blame, said) in (
         ("job", "set/file.bin: there is no server named no-such-name.invalid"),

@@ -70,9 +70,7 @@ def test_without_a_job_the_run_still_comes_home(box: Path) -> None:
 @pytest.mark.parametrize(
     "pattern", [".", "./", "", "/", "**.csv", "a/**b", "../x", "../../x", "/etc/hostname"]
 )
-def test_a_pattern_that_matches_nothing_in_the_box_does_not_cost_the_other_outputs(
-    pattern: str, box: Path
-) -> None:
+def test_a_pattern_without_a_match_does_not_cost_the_other_outputs(pattern: str, box: Path) -> None:
     (box.parent / "x").write_text("of another run")
     (box / layout.CODE / "a.txt").write_text("a")
     named = {"outputs": [pattern, f"!{pattern}", "a.txt"], "success": {"files": [pattern]}}
@@ -153,9 +151,7 @@ def test_a_manifest_is_not_larger_than_the_launcher_reads(box: Path) -> None:
     assert (len(listing.files), len(listing.left_out)) == (2, 18)
 
 
-def test_of_many_outputs_that_are_left_out_all_are_counted(
-    box: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_all_of_many_outputs_left_out_are_counted(box: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for number in range(150):
         (box / layout.OUTPUTS / f"tab\t{number}").write_text("x")
     monkeypatch.setenv("VASTRUN_BOX", str(box))

@@ -81,9 +81,7 @@ def test_without_a_path_all_is_listed_that_the_manifest_leaves_out(program: Prog
     assert paths(program, None) == ["code/w/a.pt", "code/w/deep/b.pt"]
 
 
-def test_the_list_is_written_where_the_launcher_reads_it(
-    program: Program, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_list_is_where_the_launcher_reads_it(program: Program, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("VASTRUN_BOX", str(program.box))
     monkeypatch.setattr(sys, "argv", ["chosen", "pull/1.json", "w/a.pt"])
     assert list_path.main() == 0

@@ -60,9 +60,7 @@ def save_at_rest(ranks: Ranks, folder: Path, strategy: str) -> None:
 
 
 @pytest.mark.parametrize("strategy", ["ddp", "fsdp2"])
-def test_what_is_saved_is_the_state_at_its_step_though_training_goes_on(
-    tmp_path: Path, strategy: str
-) -> None:
+def test_the_saved_state_is_that_of_its_step_though_training_goes_on(tmp_path: Path, strategy: str) -> None:
     together(train_on_while_saving, 2, tmp_path / "going", strategy)
     together(save_at_rest, 2, tmp_path / "resting", strategy)
     for step in ("step-000003", "step-000006"):
@@ -80,9 +78,7 @@ def fill_the_disk_of_rank_1(ranks: Ranks, folder: Path, width: int) -> tuple[str
 
 
 @pytest.mark.parametrize("width", [50, 1000], ids=["small tensors", "large tensors"])
-def test_a_full_disk_of_one_rank_is_told_to_all_and_leaves_the_former_checkpoint_good(
-    tmp_path: Path, width: int
-) -> None:
+def test_a_full_disk_of_one_rank_fails_all_and_keeps_the_last_checkpoint(tmp_path: Path, width: int) -> None:
     first, second = together(fill_the_disk_of_rank_1, 2, tmp_path, width)
     assert first == second
     text, reason = first

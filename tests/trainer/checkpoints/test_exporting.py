@@ -97,9 +97,7 @@ def test_all_is_what_was_saved(trained: tuple[Path, dict[str, Tensor]], tmp_path
 
 
 @pytest.mark.parametrize(("which", "step"), [("2", 2), ("best", 2), ("latest", 3)])
-def test_the_checkpoint_that_was_asked_for_is_exported(
-    checkpoints: Path, tmp_path: Path, which: str, step: int
-) -> None:
+def test_a_given_checkpoint_is_exported(checkpoints: Path, tmp_path: Path, which: str, step: int) -> None:
     assert export(checkpoints, tmp_path / "weights.safetensors", "--checkpoint", which) == 0
     with safe_open(tmp_path / "weights.safetensors", "pt") as file:
         assert file.metadata()["step"] == str(step)

@@ -240,9 +240,7 @@ def lose_a_shard(ranks: Ranks, folder: Path) -> tuple[str, bool]:
     return "", True
 
 
-def test_a_shard_that_cannot_be_brought_to_rank_0_is_told_to_all_and_makes_no_checkpoint(
-    tmp_path: Path,
-) -> None:
+def test_a_shard_that_rank_0_cannot_get_fails_all_and_makes_no_checkpoint(tmp_path: Path) -> None:
     (first, is_there), (second, _) = together(lose_a_shard, 2, tmp_path)
     assert first == second
     assert first.startswith("the checkpoint of step 1 is not saved: ")

@@ -27,13 +27,6 @@ def model() -> nn.Module:
     return nn.Sequential(nn.Linear(3, 5), nn.BatchNorm1d(5), nn.Linear(5, 1))
 
 
-def model_of_many_types() -> nn.Module:
-    layers = model()
-    layers.register_buffer("phase", torch.polar(torch.ones(3), torch.arange(3.0)))
-    layers.register_parameter("rough", nn.Parameter(torch.ones(7, dtype=torch.bfloat16)))
-    return layers
-
-
 def fault(check: Callable[..., None], *arguments: Any) -> str | None:
     try:
         check(*arguments)
@@ -43,7 +36,9 @@ def fault(check: Callable[..., None], *arguments: Any) -> str | None:
 
 
 def replicas(ranks: Ranks) -> dict[str, str | None]:
-    mine = model_of_many_types()
+    mine = model()
+    mine.register_buffer("phase", torch.polar(torch.ones(3), torch.arange(3.0)))
+    mine.register_parameter("rough", nn.Parameter(torch.ones(7, dtype=torch.bfloat16)))
     odd = ranks.rank.rank == 1
     faults = {"equal": fault(checks.check_replicas, ranks, 7, mine, NUMBERS)}
     with torch.no_grad():

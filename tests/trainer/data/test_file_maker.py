@@ -51,9 +51,7 @@ def test_what_a_run_does_to_its_own_file_changes_no_other_run_s(shared: Path, tm
 
 
 @pytest.mark.parametrize("damage", [b"", b"evil", b"\x89HDF\r\n\x1a\n" + bytes(2000)])
-def test_a_shared_file_that_is_not_what_it_was_is_made_again(
-    shared: Path, tmp_path: Path, damage: bytes
-) -> None:
+def test_a_changed_shared_file_is_made_again(shared: Path, tmp_path: Path, damage: bytes) -> None:
     was_taken(CONFIG, tmp_path / "one")
     kept(shared).chmod(0o600)
     kept(shared).write_bytes(damage)

@@ -172,9 +172,7 @@ CASES: list[tuple[str, Damage, str]] = [
 
 
 @pytest.mark.parametrize(("task", "damage", "message"), CASES)
-def test_what_is_wrong_with_a_file_is_told_by_name(
-    task: str, damage: Damage, message: str, tmp_path: Path
-) -> None:
+def test_errors_of_a_file_name_the_place(task: str, damage: Damage, message: str, tmp_path: Path) -> None:
     config = replace(SMALL, task=task)
     data.generate(config, tmp_path)
     with h5py.File(tmp_path / FILES[task], "a") as file:

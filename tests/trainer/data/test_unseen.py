@@ -110,8 +110,6 @@ def test_the_first_line_tells_the_error_at_unseen_parameters() -> None:
         ({"task": "my.own:make", "unseen": {"betas": (0.5,)}}, ["data.unseen"]),
     ],
 )
-def test_ranges_and_unseen_values_that_make_no_sense_are_refused(
-    settings: dict[str, object], keys: list[str]
-) -> None:
+def test_senseless_ranges_and_unseen_values_are_refused(settings: dict[str, object], keys: list[str]) -> None:
     config = TrainConfig(data=(DataConfig(**settings),))  # type: ignore[arg-type]
     assert [key for key, _ in faults_of(config, 1)] == keys

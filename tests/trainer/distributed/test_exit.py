@@ -74,9 +74,7 @@ def test_an_end_is_written_down_and_the_exit_code_says_the_same(
 
 
 @pytest.mark.parametrize(("elsewhere", "told"), [(False, "ConfigError: no such thing\n"), (True, "")])
-def test_what_is_wrong_with_a_job_is_told_in_one_line_by_one_rank(
-    box: Box, elsewhere: bool, told: str
-) -> None:
+def test_errors_of_a_job_are_one_line_by_one_rank(box: Box, elsewhere: bool, told: str) -> None:
     process = start(box, f"raise ConfigError('no such thing', reported_elsewhere={elsewhere})")
     _, stderr = process.communicate()
     assert (process.returncode, stderr) == (1, told)

@@ -122,9 +122,7 @@ def test_shards_have_the_rows_that_torch_gives_them(rows: int, ranks: int) -> No
     assert shard_rows(rows, ranks) == chunks + [0] * (ranks - len(chunks))
 
 
-def test_what_is_offloaded_is_sent_from_the_device_that_the_ranks_talk_by(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_offloaded_tensors_leave_from_the_device_of_the_ranks_talk(monkeypatch: pytest.MonkeyPatch) -> None:
     devices: list[str] = []
 
     def record(there: torch.Tensor, values: torch.Tensor, *_: object, **__: object) -> None:

@@ -151,9 +151,7 @@ def questions(ranks: Ranks, box: Path, settings: dict[str, Any]) -> int:
 
 
 @pytest.mark.parametrize("settings", [{}, MUON], ids=["adamw", "muon"])
-def test_a_step_in_fp16_never_waits_to_know_whether_it_overflowed(
-    box: Path, settings: dict[str, Any]
-) -> None:
+def test_a_step_in_fp16_never_waits_to_see_whether_it_overflowed(box: Path, settings: dict[str, Any]) -> None:
     assert together(questions, 1, box, settings) == [0]
 
 

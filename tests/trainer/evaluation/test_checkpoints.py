@@ -100,9 +100,7 @@ def looking(
 
 @pytest.mark.torch
 @pytest.mark.slow
-def test_a_look_changes_nothing_in_the_training_and_a_checkpoint_scores_as_at_its_end(
-    finished: Box, box: Box
-) -> None:
+def test_a_look_changes_no_training_and_a_checkpoint_scores_as_at_its_end(finished: Box, box: Box) -> None:
     box.describe(**SETTINGS)
     (box.path / layout.DATA).symlink_to(finished.path / layout.DATA)
     first, second = together(looking, 2, box.path, finished.path)
@@ -169,9 +167,7 @@ def test_what_cannot_be_evaluated_is_told_in_a_line(finished: Box, tmp_path: Pat
 
 
 @pytest.mark.torch
-def test_a_program_that_a_checkpoint_names_is_run_only_when_the_user_names_it_too(
-    finished: Box, tmp_path: Path
-) -> None:
+def test_a_checkpoints_program_is_run_only_when_the_user_names_it(finished: Box, tmp_path: Path) -> None:
     canary, code = tmp_path / "canary", tmp_path / "code"
     code.mkdir()
     (code / "evil.py").write_text(f"open({str(canary)!r}, 'w')\n")

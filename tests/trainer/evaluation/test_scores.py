@@ -115,9 +115,7 @@ def test_floors_are_what_needs_no_learning_and_what_the_parameter_is_worth(alone
     assert slow["blind"].spectrum_mid == pytest.approx(slow["rollout"].spectrum_mid / 2, rel=1e-5)
 
 
-def test_the_floor_of_a_steady_problem_is_the_training_sets_mean_field_at_the_same_parameter(
-    alone: Ranks,
-) -> None:
+def test_the_floor_of_a_steady_problem_is_the_training_mean_field_at_the_same_parameter(alone: Ranks) -> None:
     given, answers = torch.rand(6, 1, 4, 4), torch.arange(6.0).reshape(6, 1, 1, 1).expand(6, 1, 4, 4) + 1
     told = torch.tensor([[0.0], [1.0]] * 3)
     problems = Trajectories(fields=torch.stack([given, answers], 1), conditions=told, steady=True)

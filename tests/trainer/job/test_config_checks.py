@@ -14,7 +14,6 @@ BURGERS = DataConfig(task="burgers")
 DARCY = DataConfig(task="darcy")
 EVALUATED: dict[str, Any] = {"evaluate_every": 500, "batch": 1}
 OFFLOADED: dict[str, Any] = {"strategy": "fsdp2", "fsdp2": config.Fsdp2Config(cpu_offload=True)}
-FIXED: dict[str, Any] = {"deterministic": True}
 
 
 def keys(world_size: int = 1, **changes: Any) -> list[str]:
@@ -105,7 +104,7 @@ def test_range_rises_and_values_are_either_trained_or_unseen(data: dict[str, Any
 def test_a_deterministic_training_has_nothing_that_a_resumed_one_would_do_otherwise(
     changes: dict[str, Any], faults: list[str]
 ) -> None:
-    assert keys(**{**FIXED, **changes}) == faults
+    assert keys(**{"deterministic": True, **changes}) == faults
     assert "deterministic" not in " ".join(
         text for _, text in faults_of(replace(config.TrainConfig(), **changes), 1)
     )

@@ -10,9 +10,7 @@ from vastrun.trainer.job.workload import strategies_of, strategy_for
 @pytest.mark.parametrize(
     ("parameters", "strategies"), [(250_000, ("ddp",)), (10**9, ("ddp", "fsdp2")), (10**11, ("fsdp2",))]
 )
-def test_only_strategies_that_some_gpu_brings_about_are_estimated(
-    parameters: int, strategies: tuple[str, ...]
-) -> None:
+def test_only_strategies_of_some_gpu_are_estimated(parameters: int, strategies: tuple[str, ...]) -> None:
     assert strategies_of(TrainConfig(), 8, parameters, gpus=True) == strategies
     for memory_gb in (4, 8, 24, 80, 180):
         chosen, _ = strategy_for(TrainConfig(), world_size=8, parameters=parameters, memory=memory_gb * 10**9)
@@ -34,9 +32,7 @@ def test_what_the_job_or_its_ranks_decide_is_the_only_one(
 
 
 @pytest.mark.parametrize(("ema", "needed_gib"), [(None, 16), (0.999, 20)])
-def test_a_model_whose_state_takes_more_than_half_of_a_gpu_is_sharded(
-    ema: float | None, needed_gib: int
-) -> None:
+def test_a_model_with_a_state_above_half_of_a_gpu_is_sharded(ema: float | None, needed_gib: int) -> None:
     config = TrainConfig(ema=ema)
 
     def chosen(memory: int) -> tuple[str, str]:

@@ -207,9 +207,7 @@ class Reader(StoredTask):
         raise DataError(f"GPU {self.cuda.current_device()} is the current one")
 
 
-def test_the_reading_thread_uses_the_gpu_of_its_rank_and_no_other(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_reading_thread_uses_only_its_ranks_gpu(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     cuda = Cuda()
     for name in ("set_device", "Stream"):
         monkeypatch.setattr(torch.cuda, name, getattr(cuda, name))

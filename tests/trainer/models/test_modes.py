@@ -70,9 +70,7 @@ def test_nothing_becomes_much_larger_between_walls(points: int, other: int) -> N
 
 
 @every_grid
-def test_low_frequencies_become_the_field_that_they_are_of(
-    fine: tuple[int, ...], coarse: tuple[int, ...]
-) -> None:
+def test_low_frequencies_become_the_original_field(fine: tuple[int, ...], coarse: tuple[int, ...]) -> None:
     u = smooth(fine, periodic=True)
     assert torch.allclose(field_of(low_modes(u, min(coarse) // 2), fine), u, atol=1e-5)
 

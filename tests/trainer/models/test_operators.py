@@ -104,9 +104,7 @@ def test_each_channel_is_normalised_by_its_own_moments(config: ModelConfig) -> N
 
 @every_model
 @on_every_field
-def test_all_that_a_model_computes_with_moves_with_it(
-    config: ModelConfig, grid: tuple[int, ...], channels: int
-) -> None:
+def test_a_whole_model_moves_with_it(config: ModelConfig, grid: tuple[int, ...], channels: int) -> None:
     operator = made(config, grid, channels).to("meta")
     u, conditions = (tensor.to("meta") for tensor in inputs(operator))
     assert operator(u, conditions).device.type == "meta"

@@ -47,15 +47,6 @@ def fit_of_a_ramp(axes: int, *, periodic: bool) -> tuple[float, float]:
     return error(NEAR_WALLS), error(INSIDE)
 
 
-def domain_of_task(task: str) -> Domain:
-    config = DataConfig(task=task, points=32, frames=3)
-    sizes = data.data_sizes(config)
-    fields, conditions = torch.zeros(1, *sizes.frame_shape), torch.zeros(1, sizes.conditions)
-    return domain_of(
-        FakeTrajectories(fields=fields, conditions=conditions, symmetry=sizes.symmetry, steady=sizes.steady)
-    )
-
-
 @pytest.mark.parametrize("axes", [1, 2, 3])
 def test_a_ramp_between_walls_does_not_wrap_around(axes: int) -> None:
     near_walls, inside = fit_of_a_ramp(axes, periodic=False)
@@ -74,7 +65,12 @@ def test_each_task_is_periodic_or_has_walls() -> None:
 
 @pytest.mark.parametrize("task", sorted(PARAMETERS))
 def test_the_ends_of_a_domain_are_neighbours_only_where_it_is_periodic(task: str) -> None:
-    domain = domain_of_task(task)
+    config = DataConfig(task=task, points=32, frames=3)
+    sizes = data.data_sizes(config)
+    fields, conditions = torch.zeros(1, *sizes.frame_shape), torch.zeros(1, sizes.conditions)
+    domain = domain_of(
+        FakeTrajectories(fields=fields, conditions=conditions, symmetry=sizes.symmetry, steady=sizes.steady)
+    )
     positions = PatchEncoder(CONFIG, domain).position.reshape(*[8] * len(domain.grid), -1)
     for axis in range(len(domain.grid)):
         first, second, last = (positions.select(axis, place) for place in (0, 1, -1))

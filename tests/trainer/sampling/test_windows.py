@@ -47,9 +47,7 @@ def test_the_shares_of_the_ranks_are_the_global_batch() -> None:
 
 @pytest.mark.parametrize("points", [16, 1300, 5000], ids=["noise of all at once", "of three", "of each"])
 @pytest.mark.parametrize(("world_size", "accumulation"), [(1, 1), (1, 4), (2, 2), (4, 1)])
-def test_the_micro_batches_of_all_ranks_are_the_global_batch(
-    world_size: int, accumulation: int, points: int
-) -> None:
+def test_micro_batches_add_up_to_the_global_batch(world_size: int, accumulation: int, points: int) -> None:
     space = replace(SPACE, grid=(points,))
     settings = {"seed": 1, "batch": 8, "noise": 0.1, "space": space, "remainder": "drop"}
     sample_plans = [

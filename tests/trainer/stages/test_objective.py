@@ -98,9 +98,7 @@ def test_the_spectral_error_is_blind_to_where_things_are_and_to_their_mean(grid:
 
 
 @on_every_grid
-def test_conservation_is_blind_to_all_but_the_mean_and_never_above_the_relative_error(
-    grid: tuple[int, ...],
-) -> None:
+def test_conservation_sees_only_the_mean_and_is_at_most_the_relative_error(grid: tuple[int, ...]) -> None:
     target, units = fields(grid), unit(grid, 2.0, 1.0)
     assert conservation_error(target.flip(-1), target, units).max() < 1e-6
     wrong = target + 0.2 * fields(grid).roll(1, -1) - 0.1

@@ -65,9 +65,7 @@ def test_what_is_not_known_here_is_not_in_the_line(box: Box) -> None:
     assert set(line) == known
 
 
-def test_the_loss_of_each_task_is_in_the_line_and_in_the_log(
-    box: Box, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_loss_of_each_task_is_in_line_and_log(box: Box, capsys: pytest.CaptureFixture[str]) -> None:
     data = (DataConfig(), DataConfig(task="darcy"))
     metrics = Metrics(box.path, JOB, TrainConfig(data=data, wandb=WandbConfig(mode="off")))
     metrics.add(replace(point(10), task_losses={"advection": 0.25, "darcy": 0.75}))
@@ -119,9 +117,7 @@ def test_data_leave_the_box_only_with_a_key_or_when_told(config: str, key: str, 
 
 
 @pytest.mark.slow
-def test_a_training_that_fails_is_failed_on_wandb(
-    box: Box, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_failed_training_fails_on_wandb(box: Box, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     pytest.importorskip("wandb")
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     with pytest.raises(ZeroDivisionError), metrics_in(box, "offline") as metrics:

@@ -146,9 +146,7 @@ def killed(path: Path) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def test_what_was_recorded_offline_is_moved_into_a_database_as_the_page_says(
-    box: Box, tmp_path: Path
-) -> None:
+def test_offline_records_move_into_a_database_as_the_page_says(box: Box, tmp_path: Path) -> None:
     metrics = metrics_in(box)
     metrics.add(point(1))
     metrics.finish(0)

@@ -59,9 +59,7 @@ def files(box: Path) -> set[str]:
     return {path.name for path in (box / layout.PROFILES).glob("*")}
 
 
-def test_the_steps_of_the_job_are_recorded_with_their_parts(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_jobs_steps_are_recorded_with_parts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     train(profiler(tmp_path, step=5, steps=3))
     assert labels(tmp_path / trace_path(5)) == expected(5, 3)
     assert "aten::mm" in (tmp_path / operations_path(5)).read_text()
@@ -111,9 +109,7 @@ def test_heartbeat_of_a_later_stage_has_the_recorded_step_while_the_trace_is_wri
 
 
 @pytest.mark.parametrize(("start", "recorded"), [(0, True), (4, True), (5, True), (6, False), (9, False)])
-def test_steps_that_began_before_a_resume_are_not_recorded_again(
-    start: int, recorded: bool, tmp_path: Path
-) -> None:
+def test_steps_before_a_resume_are_not_recorded_again(start: int, recorded: bool, tmp_path: Path) -> None:
     train(profiler(tmp_path, step=5, steps=3), start=start)
     assert bool(files(tmp_path)) is recorded
 
@@ -123,9 +119,7 @@ def test_other_ranks_record_nothing(tmp_path: Path) -> None:
     assert files(tmp_path) == set()
 
 
-def test_a_training_that_ends_within_its_profile_says_so(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_end_within_the_profile_is_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     train(profiler(tmp_path, step=5, steps=3), end=6)
     assert "note: no profile of steps 5 to 7: the training ended" in capsys.readouterr().out
 

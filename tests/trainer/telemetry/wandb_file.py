@@ -7,7 +7,6 @@ from typing import Any
 
 from tests.waiting import eventually
 
-_FILE_HEADER = 7
 _BLOCK = 32768
 _HEADER = struct.Struct("<IHB")
 _FULL, _LAST = 1, 4
@@ -34,7 +33,7 @@ def _run_in(file: Path) -> Any:
 
 
 def _records(content: bytes) -> Iterator[bytes]:
-    at, whole = _FILE_HEADER, b""
+    at, whole = 7, b""
     while at + _HEADER.size <= len(content):
         left = _BLOCK - at % _BLOCK
         if left < _HEADER.size:  # no header fits into the rest of the block

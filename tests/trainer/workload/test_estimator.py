@@ -145,9 +145,7 @@ ON_AN_H100: tuple[tuple[dict[str, Any], int], ...] = (
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("changes", "peak"), ON_AN_H100, ids=[str(row[0]) for row in ON_AN_H100])
-def test_an_estimate_for_a_gpu_is_within_a_tenth_of_what_was_measured_on_one(
-    changes: dict[str, Any], peak: int
-) -> None:
+def test_an_estimate_for_a_gpu_is_within_a_tenth_of_one_measured(changes: dict[str, Any], peak: int) -> None:
     config = read_as(TrainConfig, {**WIDE, **changes})
     query = WorkloadQuery(train=config, world_size=1, gpus=True)
     found: Workloads = read_json(Workloads, asked(query).stdout)

@@ -74,9 +74,7 @@ def read(text: str) -> Outer:
         ("3", "expected an object, not 3"),
     ],
 )  # fmt: skip
-def test_a_value_of_another_type_range_or_encoding_is_refused_and_its_place_is_named(
-    text: str, fault: str
-) -> None:
+def test_a_value_of_a_wrong_type_range_or_encoding_is_refused_by_its_place(text: str, fault: str) -> None:
     with pytest.raises(RecordError) as refused:
         read(text)
     assert str(refused.value) == fault

@@ -57,9 +57,7 @@ def test_a_script_is_filled_in_by_its_shell_whatever_the_path_contains(
         (sys.executable, "-c", "import sys; print(sys.argv[1])", "{resume}"),
     ],
 )
-def test_no_shell_runs_what_stands_in_a_path_wherever_it_is_called(
-    words: tuple[str, ...], tmp_path: Path
-) -> None:
+def test_no_shell_runs_the_text_of_a_path_wherever_called(words: tuple[str, ...], tmp_path: Path) -> None:
     for path in (
         "/c/$(touch ran)",
         "/c/`touch ran`",

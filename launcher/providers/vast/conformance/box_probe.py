@@ -25,25 +25,29 @@ def main(instance_id: str, server: str, url: str = "", max_bytes: str = "0", max
     if url:
         print(json.dumps({"downloaded": _download(url, int(max_bytes), float(max_s))}))
         return
-    lease = _environment(_lease_pid())
+    lines = Path("lease.state").read_text(encoding="ascii", errors="replace").splitlines()
+    lease = _environment(next((line[4:] for line in lines if line.startswith("pid=")), ""))
     key = lease.get("CONTAINER_API_KEY", "")
+    found: list[str] = []
+    for path in sorted(Path("/etc/ssh").glob("*.pub"))[:8]:
+        try:
+            command = ["ssh-keygen", "-lf", str(path)]
+            done = subprocess.run(command, capture_output=True, text=True, timeout=_CALL_S, check=False)
+        except (OSError, subprocess.TimeoutExpired):
+            continue
+        found += done.stdout.split()[1:2]
     seen: dict[str, object] = {
         "onstart_sha256": _sha256(Path("~/onstart.sh").expanduser()),
         "container_id": lease.get("CONTAINER_ID", "") == instance_id,
         "key": bool(key),
         "session_key": "CONTAINER_API_KEY" in os.environ,
-        "host_keys": _host_keys(),
+        "host_keys": found,
     }
     if key:
         seen["own_row"] = _status(f"{server}/api/v0/instances/{instance_id}/?owner=me", key)
         seen["list"] = _status(f"{server}/api/v1/instances/?limit=1", key)
         seen["account"] = _status(f"{server}/api/v0/users/current", key)
     print(json.dumps(seen))
-
-
-def _lease_pid() -> str:
-    lines = Path("lease.state").read_text(encoding="ascii", errors="replace").splitlines()
-    return next((line[4:] for line in lines if line.startswith("pid=")), "")
 
 
 def _environment(pid: str) -> dict[str, str]:
@@ -60,19 +64,6 @@ def _sha256(path: Path) -> str:
         return hashlib.sha256(path.read_bytes()).hexdigest()
     except OSError:
         return ""
-
-
-def _host_keys() -> list[str]:
-    """Return fingerprints in the form of `ssh-keygen -l`."""
-    found: list[str] = []
-    for path in sorted(Path("/etc/ssh").glob("*.pub"))[:8]:
-        try:
-            command = ["ssh-keygen", "-lf", str(path)]
-            done = subprocess.run(command, capture_output=True, text=True, timeout=_CALL_S, check=False)
-        except (OSError, subprocess.TimeoutExpired):
-            continue
-        found += done.stdout.split()[1:2]
-    return found
 
 
 def _status(url: str, key: str) -> int:

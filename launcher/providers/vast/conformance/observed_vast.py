@@ -103,8 +103,12 @@ class ObservedVast:
         made = [o for o in self._recorder.exchanges if str(o.fields.get("new_contract")) == machine.id]
         self._recorder.begin(machine.id, made[-1].answered_at if made else self._clock.now())
         self._look(self._await_shown, machine.id, order.label)
-        self._look(self._attach, machine)
-        self._look(self._order_again, order)
+        key = self._vast.public_key
+        self._look(lambda: self._note("key.attach", calls.attach_key(machine.id, key(machine.label))))
+        # A second machine has the run's label and a lease; the run's driver ends it.
+        self._look(
+            lambda: self._note("create.again", calls.create(order.offer.id, self._vast.request(order)))
+        )
         return machine
 
     def connect(self, instance: Instance) -> Remote:
@@ -144,14 +148,6 @@ class ObservedVast:
             shown = shown or self.machine(instance_id) is not None
             if not by_list:
                 self._clock.sleep(1.0)
-
-    def _attach(self, machine: Instance) -> None:
-        key = self._vast.public_key(machine.label)
-        self._note("key.attach", calls.attach_key(machine.id, key))
-
-    def _order_again(self, order: RentalOrder) -> None:
-        """Order once more. A second machine has the run's label and a lease; the run's driver ends it."""
-        self._note("create.again", calls.create(order.offer.id, self._vast.request(order)))
 
     def _schedule_again(self, instance: Instance, _remote: Remote) -> None:
         """Ask once more for what the run has scheduled: for an hour that no limit lets it reach."""
@@ -267,8 +263,6 @@ def _opens(shell: Remote | None) -> str:
         shell.close()
 
 
-_NEVER = "1000000000000"
-"""An id that no machine has."""
 _BURST = LIMITS["search"]
 
 
@@ -285,11 +279,20 @@ class AfterRun:
 
     def look(self) -> None:
         """Make each observation once. Stops early at the user's request; failures are skipped."""
-        machine, ask = self.recorder.instance_id, self._ask_for
-        looks = [lambda: ask("unknown.answer", _NEVER), self._use_bad_key, self._search_clusters]
-        looks += [self._list_overlays, self._search_often, self._list_twice]
+        machine, note = self.recorder.instance_id, self._note
+        looks = [
+            # An id that no machine has.
+            lambda: note("unknown.answer", calls.show_instance("1000000000000")),
+            self._use_bad_key,
+            self._search_clusters,
+            lambda: note("overlay.list", calls.list_overlays()),
+            self._search_often,
+            self._list_twice,
+        ]
         if machine:
-            looks = [self._watch_absence, self._end_again, lambda: ask("gone.answer", machine), *looks]
+            end_again, show = calls.destroy(machine), calls.show_instance(machine)
+            ask = (lambda: note("destroy.again", end_again), lambda: note("gone.answer", show))
+            looks = [self._watch_absence, *ask, *looks]
         for look in looks:
             if not self.stopping():
                 with suppress(VastrunError):
@@ -304,12 +307,6 @@ class AfterRun:
                 return
             self.vast.clock.sleep(1.0)
 
-    def _end_again(self) -> None:
-        self._note("destroy.again", calls.destroy(self.recorder.instance_id))
-
-    def _ask_for(self, name: str, instance_id: str) -> None:
-        self._note(name, calls.show_instance(instance_id))
-
     def _use_bad_key(self) -> None:
         other = self.vast.api.with_key(secrets.token_hex(32))
         self.recorder.note(other.once, "key.bad", calls.account())
@@ -323,9 +320,6 @@ class AfterRun:
             )
             found = "clusters alone" if alone else "others as well"
             self.recorder.measured["offer.cluster"] = found if rows else "nothing"
-
-    def _list_overlays(self) -> None:
-        self._note("overlay.list", calls.list_overlays())
 
     def _search_often(self) -> None:
         """Search as often per minute as documented, the run's searches included, until a rejection."""

@@ -28,7 +28,6 @@ from vastrun.launcher.providers.vast.instance_row import id_of
 MAX_TRIAL_S = 60.0
 """Seconds for which the machine of the bid is paid for at most, its end included."""
 _END_S, _LOOK_S = 20.0, 1.0
-_BID_MARGIN = 1.2
 _PROBE = Path(__file__).with_name("box_probe.py").read_text(encoding="utf-8")
 _MAX_CHARACTERS, _MAX_KEYS, _MAX_BYTES = 16_000, 16, 1 << 40
 _WORDS: Mapping[str, tuple[str, str]] = {
@@ -59,7 +58,7 @@ class BidTrial:
         trial_usd = order.offer.usd_per_hour * MAX_TRIAL_S / 3600
         if self._is_made or self.stopping() or self.limit_usd < order.max_usd + trial_usd:
             return
-        bid_usd = _BID_MARGIN * offered_number(self.recorder, order.offer.id, "min_bid")
+        bid_usd = 1.2 * offered_number(self.recorder, order.offer.id, "min_bid")
         if 0 < bid_usd <= order.offer.usd_per_hour:
             self._make(order, int(bid_usd * 1e4) / 1e4)
 

@@ -158,9 +158,7 @@ def test_a_program_that_needs_more_memory_than_the_job_asks_for_is_killed_and_it
     assert shared.split() == ["1953128"]
 
 
-def test_the_containers_of_another_ledger_are_neither_seen_nor_touched(
-    market: ProviderSetup, tmp_path: Path
-) -> None:
+def test_another_ledgers_containers_are_never_touched(market: ProviderSetup, tmp_path: Path) -> None:
     instance = rented(market)
     other = DockerProvider(tmp_path / "another", os.environ, clock=RealClock())
     assert not other.instances()
@@ -175,9 +173,7 @@ def test_what_is_no_box_is_no_machine_to_destroy(market: ProviderSetup) -> None:
         market.provider.destroy(name)
 
 
-def test_the_containers_of_a_run_reach_each_other_and_their_network_goes_with_the_last(
-    market: ProviderSetup,
-) -> None:
+def test_a_runs_containers_reach_each_other_and_their_network_goes_last(market: ProviderSetup) -> None:
     labels = ("vastrun-calm-heron-3f1a", "vastrun-calm-heron-3f1a-n1")
     first, second = (
         market.provider.rent(

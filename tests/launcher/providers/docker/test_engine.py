@@ -161,9 +161,7 @@ def test_a_refusal_has_its_cause_and_what_to_try(
     assert hint in error.hint
 
 
-def test_a_container_that_was_made_and_cannot_be_seen_is_uncertain(
-    daemon: FakeDaemon, provider: DockerProvider
-) -> None:
+def test_a_container_made_and_unseen_is_uncertain(daemon: FakeDaemon, provider: DockerProvider) -> None:
     (offer,) = provider.search(JOB)
     assert isinstance(rent_refused(provider, offer), UncertainError)
 
@@ -193,9 +191,7 @@ def test_a_container_gets_what_the_job_asks_for_and_is_reached_from_this_compute
     assert "Memory" not in limits or limits["Memory"] == 0
 
 
-def test_memory_that_a_job_asks_for_is_also_the_most_that_it_gets(
-    daemon: FakeDaemon, provider: DockerProvider
-) -> None:
+def test_requested_memory_is_also_the_most_available(daemon: FakeDaemon, provider: DockerProvider) -> None:
     (offer,) = provider.search(JOB)
     rent_refused(provider, offer, memory_gb=8.0)
     limits = daemon.sent(CREATE)["HostConfig"]
@@ -340,9 +336,7 @@ def test_an_answer_without_an_end_is_no_answer(
 
 
 @pytest.mark.parametrize("status", ["paused", "restarting", "removing", "running"])
-def test_a_container_that_cannot_be_reached_is_silent(
-    daemon: FakeDaemon, provider: DockerProvider, status: str
-) -> None:
+def test_a_lost_container_is_silent(daemon: FakeDaemon, provider: DockerProvider, status: str) -> None:
     instance = rented(daemon, provider, Status=status)
     with pytest.raises(UnreachableError, match="on no network" if status == "running" else status):
         provider.connect(instance)

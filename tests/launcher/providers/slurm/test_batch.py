@@ -77,8 +77,6 @@ def test_the_user_s_own_options_come_last_and_their_lines_first() -> None:
         ("apptainer", None, ")"),
     ],
 )
-def test_a_job_s_image_is_run_by_what_the_site_has(
-    container: str | None, image: str | None, begins: str
-) -> None:
+def test_the_sites_runtime_runs_a_jobs_image(container: str | None, image: str | None, begins: str) -> None:
     script = batch_script(batch(container=container, image=image, gpus=1))
     assert script.partition("\naround=(")[2].startswith(begins)

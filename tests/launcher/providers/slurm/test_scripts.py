@@ -50,9 +50,7 @@ def test_who_waits_for_a_command_hears_soon_that_the_job_was_killed(
         os.kill(int((tmp_path / "pid").read_text()), signal.SIGKILL)
 
 
-def test_a_disk_on_which_locks_are_not_shared_ends_no_command(
-    server: subprocess.Popen[bytes], tmp_path: Path
-) -> None:
+def test_a_disk_without_shared_locks_ends_no_command(server: subprocess.Popen[bytes], tmp_path: Path) -> None:
     (tmp_path / ".asks" / "served").unlink()  # the server holds its lock, and nobody else sees it
     (tmp_path / ".asks" / "served").touch()
     assert query(tmp_path, "sleep 3; echo here").communicate(timeout=LONGEST_S)[0] == "ended 0\nhere\n"

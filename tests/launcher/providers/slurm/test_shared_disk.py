@@ -47,9 +47,7 @@ def test_each_box_says_where_the_nodes_of_its_run_meet(provider: SlurmProvider) 
 @pytest.mark.parametrize(
     "line", [f"1800000000.0 {OTHER} evil:1", f"9e9 {OTHER} evil:1\n@", "@\n@@\n7|RUNNING"]
 )
-def test_line_breaks_in_what_one_says_are_no_rows_of_another(
-    provider: SlurmProvider, line: str, tmp_path: Path
-) -> None:
+def test_line_breaks_in_a_message_make_no_rows(provider: SlurmProvider, line: str, tmp_path: Path) -> None:
     place_of(tmp_path, ONE).write_text(f"n0:29400\n{line}\n")
     assert places(provider)[OTHER] == "n1:29401"
 

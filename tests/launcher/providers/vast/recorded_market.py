@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 _FOLDER = Path(__file__).parent / "recordings"
-_TEXTS = ("gpu_name", "geolocation")
 
 
 def recorded_offers(*, bid: bool = False) -> list[dict[str, Any]]:
@@ -37,7 +36,7 @@ def _rows_of(file: str) -> list[dict[str, str]]:
 
 
 def _value(name: str, value: str) -> Any:
-    return value if name in _TEXTS else float(value) if value else None
+    return value if name in ("gpu_name", "geolocation") else float(value) if value else None
 
 
 def _row(values: dict[str, str], *, bid: bool) -> dict[str, Any]:

@@ -138,9 +138,7 @@ def cents(offer: dict[str, Any]) -> tuple[float, ...]:
 
 
 @pytest.mark.slow
-def test_on_vast_limits_that_are_too_small_are_answered_with_what_to_write(
-    vast: VastEmulator, tmp_path: Path
-) -> None:
+def test_vast_limits_that_are_too_small_are_refused_with_advice(vast: VastEmulator, tmp_path: Path) -> None:
     terminal = Terminal(tmp_path, **vast.variables)
     (tmp_path / "job.yaml").write_text(JOB)
     about = ("job.yaml", "--provider", "vast", "--set")

@@ -75,9 +75,7 @@ def desk(tmp_path: Path) -> Iterator[Desk]:
         ("build_failure", "docker_build() error"),
     ],
 )
-def test_a_machine_that_is_no_good_is_given_back_and_its_host_avoided(
-    desk: Desk, fault: str, said: str
-) -> None:
+def test_a_bad_machine_is_given_back_and_its_host_avoided(desk: Desk, fault: str, said: str) -> None:
     desk.vast.faults.add(fault)
     run = desk.launch()
     assert (run.cause, run.phase) == (Cause.HOST, Phase.ENDED)

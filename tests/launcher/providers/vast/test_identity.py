@@ -50,9 +50,7 @@ def test_a_man_in_the_middle_is_told_nothing(vast: VastEmulator, provider: VastP
     assert "Failed publickey" not in vast.impostor.log
 
 
-def test_when_the_log_cannot_be_read_the_key_is_believed_on_first_use(
-    vast: VastEmulator, provider: VastProvider
-) -> None:
+def test_without_a_readable_log_the_first_key_is_trusted(vast: VastEmulator, provider: VastProvider) -> None:
     vast.faults.add("server_error", endpoint="request_logs", times=99)
     assert "on first use: its log cannot be read (" in identity_of(first_answer(provider))
 

@@ -188,9 +188,7 @@ def test_a_row_in_another_shape_is_read(vast: VastEmulator, provider: VastProvid
     assert provider.instances() == []
 
 
-def test_a_row_that_is_a_word_is_no_sign_that_the_machine_is_gone(
-    vast: VastEmulator, provider: VastProvider
-) -> None:
+def test_a_word_as_a_row_does_not_mean_that_it_is_gone(vast: VastEmulator, provider: VastProvider) -> None:
     machine = rent(provider)
     vast.faults.add("hidden_row", seconds=600)
     vast.faults.add("word_row", times=99)

@@ -46,9 +46,7 @@ def call(limiter: Limiter, endpoint: str) -> None:
 
 
 @pytest.mark.parametrize("endpoint", sorted(LIMITS))
-def test_more_calls_than_the_limit_take_as_long_as_it_says(
-    endpoint: str, file: Path, clock: FakeClock
-) -> None:
+def test_more_calls_than_the_limit_take_as_long_as_said(endpoint: str, file: Path, clock: FakeClock) -> None:
     limiter, limit, began = limiter_of(file, clock), LIMITS[endpoint], clock.now()
     for _ in range(limit.calls):
         call(limiter, endpoint)
@@ -69,9 +67,7 @@ DOCUMENTED = {
 
 
 @pytest.mark.parametrize("endpoint", sorted(LIMITS.keys() - {"search"}))
-def test_a_call_waits_as_long_as_vast_documents_and_a_second_at_most_where_it_says_nothing(
-    endpoint: str,
-) -> None:
+def test_a_call_waits_as_vast_documents_and_at_most_a_second_where_it_says_nothing(endpoint: str) -> None:
     spacing_s = LIMITS[endpoint].seconds / LIMITS[endpoint].calls
     if endpoint in DOCUMENTED:
         assert spacing_s == SPACING_S[DOCUMENTED[endpoint]]

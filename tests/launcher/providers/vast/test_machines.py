@@ -52,9 +52,7 @@ def test_a_list_that_cannot_be_had_is_never_an_empty_list(
         provider.instances()
 
 
-def test_a_list_is_asked_for_again_after_a_fault_that_passes(
-    vast: VastEmulator, provider: VastProvider
-) -> None:
+def test_a_list_is_requested_again_after_a_short_fault(vast: VastEmulator, provider: VastProvider) -> None:
     machine = rentals.rent(provider)
     vast.faults.add("bad_gateway", endpoint="list_instances")
     assert [found.id for found in provider.instances()] == [machine.id]
@@ -97,9 +95,7 @@ def test_one_answer_of_another_type_is_a_fault_that_passes(
         assert vast.faults.struck[-1] == fault
 
 
-def test_a_machine_that_its_list_leaves_out_is_there_by_its_id(
-    vast: VastEmulator, provider: VastProvider
-) -> None:
+def test_a_machine_that_the_list_omits_exists_by_its_id(vast: VastEmulator, provider: VastProvider) -> None:
     machine = rentals.rent(provider)
     vast.faults.add("hidden_row", seconds=1e9)
     assert provider.instances() == []
@@ -115,7 +111,7 @@ def test_a_machine_whose_label_was_changed_is_there_by_its_id_and_opens_with_its
 ) -> None:
     machine = rentals.rent(provider)
     with vast.lock:
-        vast.instances.rename(vast.instances.get(int(machine.id)), "my own words")
+        vast.instances.get(int(machine.id)).label = "my own words"
     assert provider.instances() == []
     found = provider.machine(machine.id)
     assert found is not None
@@ -129,9 +125,7 @@ def test_a_malformed_row_hides_no_machine(vast: VastEmulator, provider: VastProv
 
 
 @pytest.mark.parametrize("fault", ["invalid_key", "two_factor"])
-def test_a_key_that_is_not_accepted_is_not_read_as_gone(
-    vast: VastEmulator, provider: VastProvider, fault: str
-) -> None:
+def test_a_rejected_key_is_not_read_as_gone(vast: VastEmulator, provider: VastProvider, fault: str) -> None:
     machine = rentals.rent(provider)
     for call in (provider.instances, lambda: provider.connect(machine), lambda: provider.destroy(machine.id)):
         vast.faults.add(fault)
@@ -139,9 +133,7 @@ def test_a_key_that_is_not_accepted_is_not_read_as_gone(
             call()
 
 
-def test_a_destroy_is_asked_for_again_after_a_fault_that_passes(
-    vast: VastEmulator, provider: VastProvider
-) -> None:
+def test_a_destroy_is_sent_again_after_a_short_fault(vast: VastEmulator, provider: VastProvider) -> None:
     machine = rentals.rent(provider)
     vast.faults.add("bad_gateway_done", endpoint="destroy")
     provider.destroy(machine.id)
@@ -188,9 +180,7 @@ def test_stop_for_lack_of_credit_is_told_from_a_lost_bid(vast: VastEmulator, pro
     assert "credit is used up" in str(rentals.eventually_refused(provider, machine))
 
 
-def test_a_host_that_stays_offline_is_lost_and_one_that_comes_back_is_not(
-    vast: VastEmulator, tmp_path: Path
-) -> None:
+def test_a_host_that_stays_offline_is_lost_unless_it_returns(vast: VastEmulator, tmp_path: Path) -> None:
     clock = FakeClock(time.time())
     provider = rentals.open_market(vast, tmp_path, clock)
     machine = rentals.rent(provider)
@@ -212,7 +202,7 @@ def test_a_host_that_stays_offline_is_lost_and_one_that_comes_back_is_not(
 def test_a_stop_that_nobody_here_asked_for_is_a_loss(vast: VastEmulator, provider: VastProvider) -> None:
     machine = rentals.rent(provider)
     with vast.lock:
-        vast.instances.stop(vast.instances.get(int(machine.id)))
+        vast.instances.get(int(machine.id)).state("exited", "stopped", "stopped")
     assert rentals.eventually_refused(provider, machine).cause is Cause.LOST
 
 

@@ -124,9 +124,7 @@ WORSE: Mapping[str, tuple[dict[str, Any], dict[str, Any]]] = {
 
 @pytest.mark.parametrize("option", WORSE)
 @pytest.mark.parametrize("ignored", [False, True])
-def test_each_option_of_the_machine_is_filtered_by_vast_and_here(
-    tmp_path: Path, option: str, ignored: bool
-) -> None:
+def test_each_machine_option_is_filtered_by_vast_and_here(tmp_path: Path, option: str, ignored: bool) -> None:
     changes, wanted = WORSE[option]
     worse = Machine(id=1, gpus=2, datacenter=False, static_ip=False)
     with VastEmulator([worse, replace(worse, id=2, **changes)], rate_limits=False) as vast:
@@ -170,9 +168,7 @@ def test_an_unknown_gpu_is_answered_with_the_nearest_names_of_the_market(provide
     assert names.text.startswith("4090; the market has RTX 4090")
 
 
-def test_a_market_report_says_what_each_limit_took_and_what_each_offer_would_cost(
-    provider: VastProvider,
-) -> None:
+def test_a_market_report_has_what_each_limit_took_and_each_offer_costs(provider: VastProvider) -> None:
     seen = provider.market_report(job(gpu_names=("RTX 4090",), reliability=0.97))
     assert seen.offers == sum(constraint.removed for constraint in seen.constraints) + len(seen.quotes)
     assert "reliability" in {constraint.name for constraint in seen.constraints}

@@ -114,9 +114,7 @@ def test_a_machine_that_is_not_listed_yet_is_as_it_was_ordered() -> None:
 
 @pytest.mark.parametrize("label", [LABEL, ""])
 @pytest.mark.parametrize("is_priced", [True, False])
-def test_a_machine_that_is_listed_has_its_row_and_what_that_lacks_from_the_order(
-    is_priced: bool, label: str
-) -> None:
+def test_a_listed_machine_has_its_row_and_the_rest_of_its_order(is_priced: bool, label: str) -> None:
     columns = {"dph_total": 0.41, "dph_base": 0.4} if is_priced else {"dph_total": None}
     api = Api(row=instance(label=label, start_date=None, machine_id=None, **columns))
     found = api.rent()

@@ -97,9 +97,7 @@ def test_a_key_that_may_not_use_overlays_is_told_what_it_lacks(
     assert len(vast.instances) == 0
 
 
-def test_all_machines_of_a_run_join_one_overlay_that_bears_its_label(
-    vast: VastEmulator, provider: VastProvider
-) -> None:
+def test_a_runs_machines_join_one_overlay_of_its_label(vast: VastEmulator, provider: VastProvider) -> None:
     for node in (0, 1):
         provider.rent(order_of(provider, node))
     (overlay,) = vast.overlays
@@ -119,18 +117,14 @@ def test_overlay_that_was_made_without_an_answer_is_used(vast: VastEmulator, pro
     assert len(vast.overlays) == 1
 
 
-def test_node_0_takes_its_overlay_along_to_another_cluster(
-    vast: VastEmulator, provider: VastProvider
-) -> None:
+def test_node_0_takes_its_overlay_to_another_cluster(vast: VastEmulator, provider: VastProvider) -> None:
     with vast.lock:
         vast.overlays.add(OVERLAY, 7)
     provider.rent(order_of(provider))
     assert [overlay.cluster_id for overlay in vast.overlays] == [9]
 
 
-def test_a_further_node_does_not_leave_the_cluster_of_node_0(
-    vast: VastEmulator, provider: VastProvider
-) -> None:
+def test_another_node_stays_in_the_cluster_of_node_0(vast: VastEmulator, provider: VastProvider) -> None:
     with vast.lock:
         vast.overlays.add(OVERLAY, 7)
     with pytest.raises(NoOfferError, match="cluster 9, the run's network on 7"):
@@ -212,9 +206,7 @@ def test_a_box_says_where_it_is_met_on_its_overlay(vast: VastEmulator, provider:
     assert 20_000 <= int(port) < 29_000
 
 
-def test_a_box_without_an_interface_on_its_overlay_is_not_trained_on(
-    vast: VastEmulator, provider: VastProvider
-) -> None:
+def test_a_box_without_an_overlay_interface_is_not_used(vast: VastEmulator, provider: VastProvider) -> None:
     vast.faults.add("no_interface")
     error = said_by(provider, provider.rent(order_of(provider)).id)
     assert isinstance(error, BoxError)

@@ -44,9 +44,7 @@ def job(**resources: Any) -> JobSpec:
         ({"reliability": 0.999}, {"reliability": 0.96}),
     ],
 )
-def test_what_is_better_and_otherwise_equal_comes_first(
-    first: dict[str, Any], second: dict[str, Any]
-) -> None:
+def test_the_better_of_otherwise_equal_comes_first(first: dict[str, Any], second: dict[str, Any]) -> None:
     assert best(first, second) == "1"
     assert best(second, first) == "2"
 

@@ -107,7 +107,7 @@ def desk(tmp_path: Path) -> Desk:
 
 def relabel(desk: Desk) -> None:
     for instance in desk.vast.instances:
-        desk.vast.instances.rename(instance, "my own words")
+        instance.label = "my own words"
 
 
 def strike(name: str, **details: float) -> Callable[[Desk], None]:
@@ -217,9 +217,7 @@ def test_what_others_rented_with_the_same_account_is_no_run_of_this_ledger(desk:
     assert charged_usd == pytest.approx(desk.vast.billing.total_usd(), rel=0.05)
 
 
-def test_a_machine_that_no_run_knows_is_told_the_day_after_although_the_charge_names_the_day_before(
-    desk: Desk,
-) -> None:
+def test_an_unknown_machine_is_reported_the_day_after_despite_an_earlier_charge(desk: Desk) -> None:
     desk.end(desk.rented())
     desk.vast.advance(DAY_S - desk.clock.now() % DAY_S)
     midnight = desk.clock.now()

@@ -165,9 +165,7 @@ def test_another_machine_that_the_list_before_lacked_is_told_by_its_label(
     assert str(next(iter(vast.instances)).id) == other.id
 
 
-def test_another_machine_without_a_label_is_told_by_its_host(
-    vast: VastEmulator, provider: VastProvider
-) -> None:
+def test_a_machine_without_a_label_is_named_by_its_host(vast: VastEmulator, provider: VastProvider) -> None:
     other = rented_by_another(vast, provider, "")
     vast.faults.add("hidden_row", seconds=3600.0)
     vast.faults.add("refusal_names_other")
@@ -223,9 +221,7 @@ def test_a_machine_that_a_run_of_a_crowd_gave_back_is_rented_again_at_once(tmp_p
 
 
 @pytest.mark.parametrize("pace", [Pace(loading_s=2.0)])  # a slow computer has listed it before it runs
-def test_a_machine_of_a_crowd_that_began_to_run_since_the_list_is_seen_to_run(
-    vast: VastEmulator, tmp_path: Path
-) -> None:
+def test_a_crowds_machine_running_since_the_list_is_seen_to_run(vast: VastEmulator, tmp_path: Path) -> None:
     clock = FakeClock(time.time())
     provider = open_market(vast, tmp_path, clock, many_runs=True)
     machine = rent(provider)
@@ -242,9 +238,7 @@ def test_a_machine_that_a_crowd_rented_is_looked_at_in_its_list(vast: VastEmulat
     assert not _looks_by_id(vast)
 
 
-def test_a_machine_that_a_list_of_a_crowd_lacks_is_looked_at_by_its_id(
-    vast: VastEmulator, tmp_path: Path
-) -> None:
+def test_a_machine_that_a_crowds_list_omits_is_read_by_its_id(vast: VastEmulator, tmp_path: Path) -> None:
     vast.faults.add("hidden_row")
     provider = open_market(vast, tmp_path, many_runs=True)
     assert rent(provider).usd_per_hour > 0
@@ -265,9 +259,7 @@ def test_that_a_machine_which_a_crowd_gave_back_is_gone_is_asked_by_its_id_once(
     assert _looks_by_id(vast) == 1
 
 
-def test_a_machine_which_a_crowd_gave_back_and_its_list_shows_again_is_there(
-    vast: VastEmulator, tmp_path: Path
-) -> None:
+def test_a_machine_returned_by_a_crowd_and_listed_again_is_there(vast: VastEmulator, tmp_path: Path) -> None:
     clock = FakeClock(time.time())
     provider = open_market(vast, tmp_path, clock, many_runs=True)
     machine = rent(provider)

@@ -73,9 +73,7 @@ def test_no_machine_is_ended_before_its_last_moment_at_any_minute_of_the_hour_by
     assert not left(vast, machine, 2 - 5 / 60)
 
 
-def test_a_second_schedule_moves_the_first(
-    vast: VastEmulator, provider: VastProvider, ends: ScheduledEnds
-) -> None:
+def test_another_schedule_moves_one(vast: VastEmulator, provider: VastProvider, ends: ScheduledEnds) -> None:
     machine, now = rent(provider), vast.clock.now()
     ends.schedule_end(machine.id, 0.0)
     ends.schedule_end(machine.id, 5 * HOUR_S)
@@ -107,9 +105,7 @@ def test_a_schedule_whose_answer_is_lost_is_made_once(
     assert len(ends.scheduled_ends()) == 1
 
 
-def test_a_key_without_the_right_is_told_so(
-    vast: VastEmulator, provider: VastProvider, ends: ScheduledEnds
-) -> None:
+def test_a_key_without_a_right_fails(vast: VastEmulator, provider: VastProvider, ends: ScheduledEnds) -> None:
     machine = rent(provider)
     vast.faults.add("schedule_denied", times=2)
     with pytest.raises(AuthError, match=r"api\.commands\.schedule_job.*have Vast itself end a machine later"):

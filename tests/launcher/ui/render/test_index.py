@@ -113,9 +113,7 @@ def test_a_run_that_was_sent_to_wandb_is_named_with_its_address(tmp_path: Path) 
 
 
 @pytest.mark.parametrize(("training", "verdict"), [(CRASH, "FAILED"), (HANG, "HUNG")])
-def test_a_run_that_failed_has_an_index_of_what_came_home(
-    training: Training, verdict: str, tmp_path: Path
-) -> None:
+def test_a_failed_run_has_an_index_of_its_outputs(training: Training, verdict: str, tmp_path: Path) -> None:
     terminal = Terminal(tmp_path, replace(training, leaves={layout.METRICS: METRICS}))
     terminal.launch()
     assert page(terminal).startswith(f"# Run {newest(terminal).id}: {verdict}\n")

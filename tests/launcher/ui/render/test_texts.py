@@ -54,7 +54,7 @@ def test_the_verdict_says_when_only_the_exit_code_was_checked(
 def test_why_says_where_the_evidence_of_the_node_lies_that_failed(failed: int, folder: str) -> None:
     run = replace(RUN, cause=Cause.LOST, failed_node=failed)
     shown = RunRow(run=run, cost=Cost(), nodes=[replace(run, id="n1", node=1, out_dir="/o/node-1")])
-    said = explanation_text(Explanation(row=shown, outcome=None, checkpoint=False, stacks=()))
+    said = explanation_text(Explanation(row=shown, outcome=None, advice="", stacks=()))
     assert f"{failed}; its log and evidence: {folder}\n" in said
 
 

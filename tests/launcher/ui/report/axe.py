@@ -12,7 +12,6 @@ _PACKAGE = "axe_playwright_python"
 """Carries axe-core; nothing else of it is used."""
 _OPEN = "document.querySelectorAll('details').forEach(part => part.open = true)"
 _ASK = "axe.run({resultTypes: ['violations']}).then(told => JSON.stringify(told.violations))"
-_GRAVE = {"serious", "critical"}
 _LOOKS = ((1280, False), (390, True))
 """Width of the window, and whether it is dark: two looks see all, as colours do not depend on the width."""
 
@@ -34,7 +33,7 @@ def _faults(browser: Page) -> list[str]:
     """Those that axe-core calls serious or critical, each with the first element that has it."""
     browser.evaluate(f"{_OPEN}; {_source()}; 0")
     found = json.loads(browser.evaluate(_ASK))
-    return [_told(fault) for fault in found if fault["impact"] in _GRAVE]
+    return [_told(fault) for fault in found if fault["impact"] in {"serious", "critical"}]
 
 
 def _told(fault: Any) -> str:

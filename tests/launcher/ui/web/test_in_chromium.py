@@ -90,9 +90,7 @@ def test_a_page_that_its_reader_comes_back_to_again_and_again_asks_once_at_a_tim
     assert browser.evaluate(f"{come_back}; window.asked") == 1
 
 
-def test_the_list_keeps_the_order_that_its_reader_chose(
-    browser: Page, server: Server, terminal: Terminal
-) -> None:
+def test_the_list_keeps_the_order_of_its_reader(browser: Page, server: Server, terminal: Terminal) -> None:
     terminal.launch("--set", "name=aaa")
     browser.look()
     browser.visit(server.address)

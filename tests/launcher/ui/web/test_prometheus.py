@@ -147,9 +147,7 @@ def test_without_the_token_or_with_another_host_nothing_is_told(
     assert scraped.get(f"/{TOKEN}/metrics")[0] == 200
 
 
-def test_a_ledger_that_cannot_be_read_is_a_metric_and_no_error(
-    served: Callable[[PrometheusExporter], Scraped],
-) -> None:
+def test_an_unreadable_ledger_is_a_metric(served: Callable[[PrometheusExporter], Scraped]) -> None:
     def totals() -> LedgerTotals:
         raise StorageError("the database is away")
 

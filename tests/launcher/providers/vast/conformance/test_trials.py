@@ -105,9 +105,7 @@ def test_an_offer_that_is_gone_leaves_the_trial_to_the_next_one(vast: VastEmulat
 
 
 @pytest.mark.parametrize("fault", ["no_answer_done", "bad_gateway_done"])
-def test_an_order_without_an_answer_is_for_the_flow_to_find(
-    fault: str, vast: VastEmulator, tmp_path: Path
-) -> None:
+def test_the_flow_finds_an_order_without_an_answer(fault: str, vast: VastEmulator, tmp_path: Path) -> None:
     on = OnEmulator(vast, tmp_path)
     ordered = on.order()
     vast.faults.add(fault, endpoint="create")
