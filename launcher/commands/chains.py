@@ -60,7 +60,7 @@ def continuation_of(ledger: Ledger, run: Run) -> Run | None:
     ]:
         found = later[0]
         known.add(found.id)
-    if found is run and run.batch:
+    if found is run and run.point and not run.leader:
         found = ledger.runs(batch=run.batch, point=run.point)[0]
     return None if found.id == run.id else found
 
@@ -197,7 +197,7 @@ def _former_of(ledger: Ledger, run: Run) -> Run | None:
         return ledger.get(run.parent)
     from vastrun.launcher.config.program_kinds import program_spec  # slow to import: all that a job may say
 
-    if not run.batch or program_spec(read_job(run.spec_json)).keeps_records:
+    if not run.point or run.leader or program_spec(read_job(run.spec_json)).keeps_records:
         return None
     runs = ledger.runs(batch=run.batch, point=run.point)  # the newest first
     older = runs[[one.id for one in runs].index(run.id) + 1 :]

@@ -11,6 +11,7 @@ from tests.jobs import train_job
 from tests.launcher.terminal import CRASH, Terminal
 from tests.offers import rtx_4090
 from tests.runs import a_run
+from vastrun.launcher.commands import chains
 from vastrun.launcher.commands.chains import chain_of, is_retry_missing, next_attempt, origin_of
 from vastrun.launcher.commands.report import report_of
 from vastrun.launcher.config import dump_job, read_job
@@ -157,6 +158,9 @@ def test_a_point_that_a_batch_runs_again_continues_when_its_program_is_the_users
         ledger.add(replace(row, out_dir=str(tmp_path / run_id), spec_json=dump_job(spec)))
     assert origin_of(ledger, ledger.get("again"), "").continues == continues
     assert origin_of(ledger, ledger.get("a"), "").continues == ()
+    ledger.add(replace(ledger.get("a"), id="another", point="", created_at=NOW + 9))
+    for row in (replace(ledger.get("a"), id="n", leader="a"), replace(ledger.get("a"), id="h", point="")):
+        assert (chains.lineage_of(ledger, row), chains.continuation_of(ledger, row)) == ([row], None)
 
 
 def start_of_last(terminal: Terminal) -> str | None:
@@ -174,16 +178,13 @@ def crashed_at_step_4(tmp_path: Path) -> Terminal:
 def test_an_attempt_without_a_checkpoint_of_its_own_is_continued_from_the_one_before(tmp_path: Path) -> None:
     terminal = crashed_at_step_4(tmp_path)
     second, first = terminal.ledger.runs()
-    stopped = replace(
-        second, id="third", parent=second.id, cause=Cause.STOPPED, out_dir=str(tmp_path / "third")
-    )
-    terminal.ledger.add(stopped)
+    third = replace(second, id="third", parent=second.id, cause=Cause.STOPPED, out_dir=str(tmp_path / "3"))
+    terminal.ledger.add(third)
     for run in (second, first):
+        folder = Path(run.out_dir) / "checkpoints"
         assert terminal.document("why", "third")["next"].endswith("--from third")
-        assert origin_of(terminal.ledger, replace(run, id="new", parent="third"), "").folder == (
-            Path(run.out_dir) / "checkpoints"
-        )
-        shutil.rmtree(Path(run.out_dir) / "checkpoints")
+        assert origin_of(terminal.ledger, replace(run, id="new", parent="third"), "").folder == folder
+        shutil.rmtree(folder)
     assert "--from" not in terminal.document("why", "third")["next"]
     assert "left no checkpoint" in terminal.launch("--from", "third").stderr
 
@@ -191,9 +192,8 @@ def test_an_attempt_without_a_checkpoint_of_its_own_is_continued_from_the_one_be
 def test_a_run_that_was_continued_says_by_which_and_how_that_ended(tmp_path: Path) -> None:
     terminal = crashed_at_step_4(tmp_path)
     second, first = terminal.ledger.runs()
-    assert terminal.document("why", first.id)["next"] == (
-        f"{second.id} continued it and ended FAILED: vastrun why {second.id}"
-    )
+    ended = f"{second.id} continued it and ended FAILED: vastrun why {second.id}"
+    assert terminal.document("why", first.id)["next"] == ended
     resumed = terminal.type("resume", first.id)
     assert resumed.exit_code == 2 and f"{second.id} continues it" in resumed.stderr
     third = replace(second, id="third", parent=second.id, phase=Phase.TRAIN, cause=None, ended_at=None)
@@ -220,9 +220,8 @@ def test_dollars_and_curve_are_those_of_all_attempts(tmp_path: Path) -> None:
     end = terminal.document("attach", second.id)
     assert [one["id"] for one in end["attempts"]] == [first.id, second.id]
     assert end["usd_all_attempts"] == pytest.approx(sum(one["usd"] for one in end["attempts"]))
-    for run, lines in ((first, "1 7\n2 6"), (second, "2 5\n3 4")):
-        points = [line.split() for line in lines.splitlines()]
-        text = "".join(f'{{"step": {step}, "loss": {loss}}}\n' for step, loss in points)
+    for run, points in ((first, {1: 7, 2: 6}), (second, {2: 5, 3: 4})):
+        text = "".join(f'{{"step": {step}, "loss": {loss}}}\n' for step, loss in points.items())
         (Path(run.out_dir) / "metrics.jsonl").write_text(text)
     (loss,) = report_of(terminal.ledger, second, terminal.clock.now()).series
     assert loss.points == ((1, 7), (2, 5), (3, 4))
