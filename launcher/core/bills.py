@@ -49,12 +49,11 @@ def max_cost_usd(run: Run, now: float) -> float:
     """
     if run.charged is not None:
         return run.charged.usd
-    machines = (run, *(with_machine(run, one) for one in run.rentals))
-    return cost_usd(run, now) + sum(_tail_usd(machine, now) for machine in machines)
+    return cost_usd(run, now) + sum(_tail_usd(machine, now) for machine in runs_by_machine(run))
 
 
 def _tail_usd(run: Run, now: float) -> float:
-    if run.rented_at is None or run.offer is None:
+    if run.offer is None:
         return 0.0
     # A machine that only loaded was charged for its disk alone.
     has_run = gpu_seconds(run, now) > _WHOLE_S
@@ -70,7 +69,7 @@ def cost_of(run: Run, now: float) -> Cost:
 def counted_of(run: Run, now: float) -> Cost:
     """Return the counted cost of the run's machines so far: at least what is billed, as far as it was
     seen."""
-    return sum((_cost_of_one(with_machine(run, one), now) for one in run.rentals), _cost_of_one(run, now))
+    return sum((_cost_of_one(machine, now) for machine in runs_by_machine(run)), Cost())
 
 
 def _cost_of_one(run: Run, now: float) -> Cost:
@@ -186,6 +185,12 @@ def with_machine(run: Run, rental: Rental) -> Run:
         rentals=(),
         charged=None,
     )
+
+
+def runs_by_machine(run: Run) -> Sequence[Run]:
+    """Return the run once for each machine that it had, as if that were its only one."""
+    every = (run, *(with_machine(run, rental) for rental in run.rentals))
+    return [one for one in every if one.rented_at is not None]
 
 
 def machine_ids(run: Run) -> frozenset[str]:

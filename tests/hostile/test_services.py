@@ -24,7 +24,7 @@ from vastrun.launcher.image.daemon import follow
 from vastrun.launcher.providers.slurm.login_node import LoginNode
 from vastrun.launcher.providers.vast.api import VastApi
 from vastrun.launcher.providers.vast.limits import FileRateLimitStore, Limiter
-from vastrun.launcher.providers.vast.transport import Send, VastAccount, http_sender, sdk_sender
+from vastrun.launcher.providers.vast.transport import VastAccount
 
 _MB = 1 << 20
 
@@ -75,22 +75,14 @@ FLOODS: dict[str, Callable[[FloodingVast], None]] = {
 }
 
 
-@pytest.fixture(params=[http_sender, sdk_sender])
-def connect(request: pytest.FixtureRequest) -> Callable[[VastAccount], Send]:
-    sender: Callable[[VastAccount], Send] = request.param
-    return sender
-
-
 @pytest.fixture
-def api(
-    request: pytest.FixtureRequest, tmp_path: Path, connect: Callable[[VastAccount], Send]
-) -> Iterator[VastApi]:
+def api(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[VastApi]:
     handler: Any = type("Handler", (FloodingVast,), {"answer": staticmethod(FLOODS[request.param])})
     server, clock = ThreadingHTTPServer(("127.0.0.1", 0), handler), FakeClock()
     threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
     url = f"http://127.0.0.1:{server.server_address[1]}"
     limiter = Limiter(FileRateLimitStore(tmp_path / "calls.json", clock.now), clock.sleep)
-    yield VastApi(VastAccount(key="key", server=url), limiter, clock, connect)
+    yield VastApi(VastAccount(key="key", server=url), limiter, clock)
     server.shutdown()
     server.server_close()
 

@@ -216,8 +216,8 @@ def test_each_day_begins_where_the_one_before_ends() -> None:
     ],
 )
 def test_a_moment_is_typed_as_a_day_a_month_today_or_how_long_ago(text: str, since: str, until: str) -> None:
-    assert BERLIN.since(text, NOW) == at(since)
-    assert BERLIN.until(text, NOW) == at(until)
+    assert BERLIN.moment(text, NOW) == at(since)
+    assert BERLIN.moment(text, NOW, is_end=True) == at(until)
 
 
 WRONG = [
@@ -228,10 +228,9 @@ WRONG = [
 
 @pytest.mark.parametrize("text", WRONG)
 def test_what_is_no_moment_is_told_with_what_is_expected(text: str) -> None:
-    for moment_of in (BERLIN.since, BERLIN.until):
-        with pytest.raises(ValueError, match="expected a day like 2026-11-01, a month") as caught:
-            moment_of(text, NOW)
-        assert repr(text) in str(caught.value)
+    with pytest.raises(ValueError, match="expected a day like 2026-11-01, a month") as caught:
+        BERLIN.moment(text, NOW)
+    assert repr(text) in str(caught.value)
 
 
 def test_the_time_zone_is_named_with_how_its_clocks_are_set() -> None:

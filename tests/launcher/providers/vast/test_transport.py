@@ -1,9 +1,6 @@
-"""Requests to Vast: the same with its SDK and without it, and what Vast's own functions send."""
+"""Requests to Vast: the same as those of Vast's own package."""
 
 import json
-import os
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -17,19 +14,15 @@ from urllib.parse import parse_qsl, urlsplit
 import pytest
 from vastai import VastAI
 
-from tests.emulators.vast import VastEmulator
 from tests.fakes import FakeClock
-from tests.launcher.providers.vast.rentals import order
 from vastrun.launcher.core.errors import ProviderError
 from vastrun.launcher.gate import caps
 from vastrun.launcher.gate.caps import ExchangeBudget
 from vastrun.launcher.providers.vast import VastProvider, calls
 from vastrun.launcher.providers.vast.calls import VastCall
 from vastrun.launcher.providers.vast.errors import NoResponseError
-from vastrun.launcher.providers.vast.transport import Send, VastAccount, http_sender, sdk_sender
+from vastrun.launcher.providers.vast.transport import VastAccount, send
 
-Connect = Callable[[VastAccount], Send]
-each_sender = pytest.mark.parametrize("connect", [http_sender, sdk_sender])
 ORDER = {"image": "debian", "disk": 10.0, "env": {"A": "b"}, "label": "x", "onstart": "true", "price": 0.5}
 
 
@@ -138,52 +131,24 @@ SDK_CALLS: dict[str, tuple[VastCall, Callable[[VastAI], object]]] = {
 
 
 @pytest.mark.parametrize("name", SDK_CALLS)
-@each_sender
-def test_a_request_is_what_the_sdk_s_own_function_sends(connect: Connect, name: str) -> None:
+def test_a_request_is_what_the_sdk_s_own_function_sends(name: str) -> None:
     call, ask = SDK_CALLS[name]
     with listening() as wire:
-        connect(VastAccount(key="key", server=wire.url))(call, budget())
+        send(VastAccount(key="key", server=wire.url), call, budget())
         ask(VastAI(api_key="key", server_url=wire.url, retry=1))
     ours, theirs = wire.asked
     assert ours == theirs
     assert ours[4] == "Bearer key"
 
 
-def test_without_the_sdk_machines_are_rented_listed_and_destroyed(vast: VastEmulator, tmp_path: Path) -> None:
-    account = VastAccount(key=vast.account_key, server=vast.url, login=vast.login)
-    provider = VastProvider(account, tmp_path, clock=FakeClock(time.time()), connect=http_sender)
-    machine = provider.rent(order(provider))
-    assert [one.id for one in provider.instances()] == [machine.id]
-    assert provider.account_status().credit_usd > 0
-    provider.destroy(machine.id)
-    assert provider.machine(machine.id) is None
-
-
-def test_a_computer_without_the_sdk_asks_by_itself(vast: VastEmulator, tmp_path: Path) -> None:
-    script = """
-import os, sys
-sys.modules["vastai"] = sys.modules["requests"] = None
-from vastrun.launcher.app import App
-print(App(os.environ).provider("vast").instances())
-"""
-    done = subprocess.run(
-        [sys.executable, "-c", script],
-        env={**os.environ, "HOME": str(tmp_path), **vast.variables},
-        capture_output=True,
-        text=True,
-    )
-    assert done.stdout == "[]\n", done.stderr
-
-
 def test_a_redirect_is_not_followed_with_the_key() -> None:
     with listening() as elsewhere, listening(status=307, headers={"Location": elsewhere.url}) as wire:
-        answer = http_sender(VastAccount(key="key", server=wire.url))(calls.destroy("7"), budget())
+        answer = send(VastAccount(key="key", server=wire.url), calls.destroy("7"), budget())
     assert (answer.status, elsewhere.asked) == (307, [])
 
 
-@each_sender
-def test_a_server_that_cannot_be_reached_is_no_answer(connect: Connect, tmp_path: Path) -> None:
+def test_a_server_that_cannot_be_reached_is_no_answer(tmp_path: Path) -> None:
     account = VastAccount(key="key", server="http://127.0.0.1:9")
-    provider = VastProvider(account, tmp_path, clock=FakeClock(time.time()), connect=connect)
+    provider = VastProvider(account, tmp_path, clock=FakeClock(time.time()))
     with pytest.raises(ProviderError, match="refused"):
         provider.instances()
