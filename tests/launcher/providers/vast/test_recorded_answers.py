@@ -116,7 +116,7 @@ def test_a_recorded_refusal_is_the_error_that_it_means(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", [name for name, one in REFUSALS.items() if one.status >= 400])
-def test_a_recorded_refusal_comes_through_the_sdk(name: str, tmp_path: Path) -> None:
+def test_a_recorded_refusal_reaches_the_caller(name: str, tmp_path: Path) -> None:
     recorded = REFUSALS[name]
     with answering(tmp_path, {"": recorded}) as provider, pytest.raises(VastrunError) as caught:
         provider.instances()
