@@ -43,7 +43,7 @@ from vastrun.launcher.run_services import attempts_for
 from vastrun.launcher.ui.document import Document
 from vastrun.launcher.ui.interrupts import Interrupts
 from vastrun.launcher.ui.render.amounts import duration, usd
-from vastrun.launcher.ui.render.table import facts, table
+from vastrun.launcher.ui.render.table import facts, short, table
 
 _PROVIDER = "vast"
 JOB = "conformance.yaml"
@@ -53,28 +53,22 @@ SETTLEMENT_S = 900.0
 """Seconds after the end when charges are expected to be listed."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class ConformanceRequest:
-    """Options of a conformance run."""
-
-    usd: float
-    gpus: int
-    sets: Sequence[str]
-    file: Path | None
-    watch_s: float
-    download_url: str | None
-    yes: bool
-    as_json: bool
-
-
-def rent(app: App, request: ConformanceRequest) -> int:
+def rent(
+    app: App,
+    spec: JobSpec,
+    *,
+    file: Path | None,
+    watch_s: float,
+    download_url: str | None,
+    yes: bool,
+    as_json: bool,
+) -> int:
     """Rent a machine, run the job there, show the comparison; return the exit code."""
     began = app.now()
-    spec = conformance_job(request.usd, request.gpus, request.sets, began)
     interrupts = app.interrupts()
     examination = ConformanceRun(
         app.provider(_PROVIDER),
-        ProbeLevel(download_url=request.download_url or PYPI_FILE, watch_s=request.watch_s),
+        ProbeLevel(download_url=download_url or PYPI_FILE, watch_s=watch_s),
         lambda: interrupts.current() is not UserRequest.NONE,
     )
     app = app.with_changes(provider=lambda _: examination.provider)
@@ -88,7 +82,7 @@ def rent(app: App, request: ConformanceRequest) -> int:
         limits = f"All machines together: at most {usd(spec.limits.usd or 0.0)} and {duration(MAX_RUN_S)}"
         confirm(
             f"rent {offer}, after the short trial of a bid, to check the assumptions about Vast. {limits}",
-            yes=request.yes,
+            yes=yes,
         )
     except NoOfferError as no_offer:  # the report still shows the search
         error = no_offer
@@ -97,10 +91,10 @@ def rent(app: App, request: ConformanceRequest) -> int:
             run, error = _drive(app, interrupts, spec, began)
         examination.check_after_run()
     run = None if run is None else app.ledger().get(run.id)
-    path = request.file or Path(f"conformance-{run.id if run else 'no-offer'}.json")
+    path = file or Path(f"conformance-{run.id if run else 'no-offer'}.json")
     report = examination.report(run, began, app.now())
     write_record(path, report.record)
-    show(Conformance.of(report, str(path)), conformance_text(report, str(path)), as_json=request.as_json)
+    show(Conformance.of(report, str(path)), conformance_text(report, str(path)), as_json=as_json)
     if error is not None:
         raise error
     return report.exit_code
@@ -189,7 +183,7 @@ def conformance_text(report: ConformanceReport, path: str) -> str:
     """Write a report. `path`: the file of observations."""
     deviations = map(_deviation, report.deviating)
     rows = [
-        (one.state, one.name, _cut(str(one.assumption.assumed), 1), _cut(one.seen_text, 2))
+        (one.state, one.name, short(str(one.assumption.assumed), 22), short(one.seen_text, 24))
         for one in report.comparisons
     ]
     return "\n\n".join(
@@ -201,25 +195,21 @@ def _summary(report: ConformanceReport, path: str) -> str:
     record = report.record
     verdict = record.verdict or ("open" if record.run else "NO_OFFER")
     count = {state: sum(one.state is state for one in report.comparisons) for state in State}
+    trials = ", ".join(f"{name} {machine}" for machine, name in record.trials.items())
+    if record.trials and record.trials_billed_usd is not None:
+        trials += f": {usd(record.trials_billed_usd)} charged"
     return facts(
         [
             ("run", f"{record.run or 'none'} {verdict}, {duration(record.ended_at - record.began_at)}"),
             ("machine", record.machine if record.instance else "none was rented"),
             ("ledger", usd(record.run_usd)),
             ("bill", _bill(report, path)),
-            *([("trials", _trials(record))] if record.trials else []),
+            ("trials", trials),
             ("rows", ", ".join(f"{number} {state}" for state, number in count.items() if number)),
             ("untried", "whether Vast sends a scheduled end: its first hour comes after a trial"),
             ("file", f"{path}   (holds no secret; attach it to an issue)"),
         ]
     )
-
-
-def _trials(record: Record) -> str:
-    """Write the machines of the trials, with their charges once they are settled."""
-    named = ", ".join(f"{name} {machine}" for machine, name in record.trials.items())
-    billed_usd = record.trials_billed_usd
-    return named if billed_usd is None else f"{named}: {usd(billed_usd)} charged"
 
 
 def _bill(report: ConformanceReport, path: str) -> str:
@@ -229,11 +219,6 @@ def _bill(report: ConformanceReport, path: str) -> str:
     if record.billed_usd is None:
         return f"not settled yet; in {SETTLEMENT_S / 60:.0f} minutes: vastrun doctor --settle {path}"
     return f"{usd(record.billed_usd)} for that machine, of which the ledger counts {usd(record.counted.usd)}"
-
-
-def _cut(text: str, column: int) -> str:
-    width = (20, 22, 24)[column]
-    return text if len(text) <= width else text[: width - 1] + "…"
 
 
 def _deviation(one: Comparison) -> str:

@@ -125,7 +125,8 @@ class ObservedVast:
         )
 
     def _probe(self, instance: Instance, remote: Remote) -> None:
-        if self._probed == instance.id or not self._in_time(self._thorough.probes_s):
+        age_s = self._clock.now() - (self._recorder.rented_at or self._clock.now())
+        if self._probed == instance.id or self._stopping() or age_s >= self._thorough.probes_s:
             return
         self._probed = instance.id
         looks = (
@@ -214,10 +215,6 @@ class ObservedVast:
 
     def _note(self, name: str, call: VastCall) -> None:
         self._recorder.note(self._vast.api.once, name, call)
-
-    def _in_time(self, within_s: float) -> bool:
-        since = self._recorder.rented_at or self._clock.now()
-        return not self._stopping() and self._clock.now() - since < within_s
 
     def _look(self, look: Callable[..., object], *arguments: object) -> None:
         """Run an observation; its failure must not end the run, which would meet the same error itself."""
