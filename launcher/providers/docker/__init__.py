@@ -176,8 +176,10 @@ class DockerProvider:
         if container is not None:
             # The container first: Docker refuses to remove a network that is in use.
             self._engine.remove(container.name)
-            if (network := container.labels.get(NETWORK)) and self._is_own_network(network):
-                self._engine.remove_network(network)
+            # An image may set the same labels: only a network of this ledger is removed.
+            made = self._engine.networks(f"{OWNER}={read_owner_id(self._state)}")
+            if (name := container.labels.get(NETWORK)) and any(network.name == name for network in made):
+                self._engine.remove_network(name)
 
     def forget(self, run_id: str) -> None:
         self._keys.forget(run_id)
@@ -191,11 +193,6 @@ class DockerProvider:
             f"Docker {docker_host.version} on {docker_host.name}: {docker_host.cores} cores, "
             f"{docker_host.memory_gb:.0f} GB memory, {gpus}; vastrun's images: {variants}"
         )
-
-    def _is_own_network(self, name: str) -> bool:
-        """Return whether the network belongs to this ledger: an image may set the same labels."""
-        made = self._engine.networks(f"{OWNER}={read_owner_id(self._state)}")
-        return any(network.name == name for network in made)
 
     def _find_owned(self, name: str) -> Container | None:
         """Return the container if this ledger owns it. Docker also resolves ids and prefixes as names."""
