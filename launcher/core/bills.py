@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import TypeVar
 
 from vastrun.launcher.core import Cost, Instance, Meter, Phase, Rental, Run
 from vastrun.launcher.core.labels import POOL
@@ -23,6 +24,8 @@ _WHOLE_S = 1.0
 """Rounding of a provider's times, in seconds."""
 CLOCK_S = 5.0
 """Min. difference of clocks in seconds: a smaller one may be a slow response."""
+_METER_TIMES = ("began_at", "armed_at", "idle_at", "given_back_at", "absent_at")
+_Record = TypeVar("_Record", Run, Rental, Meter)
 
 
 def cost_usd(run: Run, now: float) -> float:
@@ -244,24 +247,14 @@ def by_clock(run: Run, ahead_s: float | None) -> Run:
     by_s = ahead_s - run.clock_ahead_s
     if abs(by_s) < CLOCK_S:
         return run
-    meter = _meter_moved(run.meter, by_s)
+    rentals = (_shifted(one, by_s, "rented_at", "released_at") for one in run.rentals)
+    # The provider cuts fractions of a second off: a second earlier, so that no bill is above the ledger.
+    run = _shifted(run, by_s - _WHOLE_S, "rented_at")
     return replace(
-        run,
+        _shifted(run, by_s, "phase_at", "released_at"),
         clock_ahead_s=ahead_s,
-        phase_at=run.phase_at + by_s,
-        # The provider cuts fractions of a second off: a second earlier, so that no bill is above the ledger.
-        rented_at=_moved(run.rented_at, by_s - _WHOLE_S),
-        released_at=_moved(run.released_at, by_s),
-        meter=meter,
-        rentals=tuple(
-            replace(
-                one,
-                rented_at=one.rented_at + by_s,
-                released_at=_moved(one.released_at, by_s),
-                meter=_meter_moved(one.meter, by_s),
-            )
-            for one in run.rentals
-        ),
+        meter=_shifted(run.meter, by_s, *_METER_TIMES),
+        rentals=tuple(replace(one, meter=_shifted(one.meter, by_s, *_METER_TIMES)) for one in rentals),
     )
 
 
@@ -313,19 +306,10 @@ def _metered_running(run: Run, machine: Instance, now: float) -> Meter:
     return replace(meter, began_at=began_at, idle_s=meter.idle_s + free_s, idle_at=None)
 
 
-def _meter_moved(meter: Meter, by_s: float) -> Meter:
-    return replace(
-        meter,
-        began_at=_moved(meter.began_at, by_s),
-        armed_at=_moved(meter.armed_at, by_s),
-        idle_at=_moved(meter.idle_at, by_s),
-        given_back_at=_moved(meter.given_back_at, by_s),
-        absent_at=_moved(meter.absent_at, by_s),
-    )
-
-
-def _moved(moment: float | None, by_s: float) -> float | None:
-    return None if moment is None else moment + by_s
+def _shifted(record: _Record, by_s: float, *names: str) -> _Record:
+    """Return the record with its times of these names, as far as they are known, changed by `by_s`."""
+    times = {name: getattr(record, name) for name in names}
+    return replace(record, **{name: at + by_s for name, at in times.items() if at is not None})
 
 
 def _are_close(prices: Sequence[float], others: Sequence[float]) -> bool:
