@@ -176,10 +176,11 @@ class DockerProvider:
         if container is not None:
             # The container first: Docker refuses to remove a network that is in use.
             self._engine.remove(container.name)
-            # An image may set the same labels: only a network of this ledger is removed.
-            made = self._engine.networks(f"{OWNER}={read_owner_id(self._state)}")
-            if (name := container.labels.get(NETWORK)) and any(network.name == name for network in made):
-                self._engine.remove_network(name)
+            if name := container.labels.get(NETWORK):
+                # An image may set the same labels: only a network of this ledger is removed.
+                made = self._engine.networks(f"{OWNER}={read_owner_id(self._state)}")
+                if any(network.name == name for network in made):
+                    self._engine.remove_network(name)
 
     def forget(self, run_id: str) -> None:
         self._keys.forget(run_id)
