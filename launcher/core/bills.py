@@ -273,9 +273,10 @@ def _here(run: Run, moment: float) -> float:
 
 def _metered_idle(run: Run, machine: Instance, now: float) -> Meter:
     meter = run.meter
-    if meter.began_at is None and machine.state == "loading" and _serves(meter, now):
-        return replace(meter, began_at=run.rented_at, idle_s=0.0, idle_at=None)
     if meter.began_at is None and machine.state == "loading":
+        if meter.armed_at is not None and now - meter.armed_at > LATE_ROW_S:
+            # It answered so long ago that a late row does not explain why it is idle.
+            return replace(meter, began_at=run.rented_at, idle_s=0.0, idle_at=None)
         # It loads before it runs: all of its life was free so far.
         return replace(meter, idle_s=max(0.0, now - (run.rented_at or now)), idle_at=now)
     if meter.began_at is None:
@@ -283,11 +284,6 @@ def _metered_idle(run: Run, machine: Instance, now: float) -> Meter:
         return replace(meter, began_at=meter.idle_at or run.rented_at, idle_at=now)
     free_s = 0.0 if meter.idle_at is None else _lately(meter.idle_at, now)
     return replace(meter, idle_s=meter.idle_s + free_s, idle_at=now)
-
-
-def _serves(meter: Meter, now: float) -> bool:
-    """Return whether the machine answered so long ago that a late row does not explain why it is idle."""
-    return meter.armed_at is not None and now - meter.armed_at > LATE_ROW_S
 
 
 def _metered_running(run: Run, machine: Instance, now: float) -> Meter:

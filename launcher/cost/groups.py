@@ -197,11 +197,6 @@ def _by(key_of: Callable[[Run], str]) -> Grouper:
     return grouper
 
 
-def _by_tags(spending: Spending, _: Calendar) -> Iterator[tuple[str, Spending]]:
-    for tag in tags_of(spending.run) or (NONE,):
-        yield tag, spending
-
-
 def _by_time(span_of: Callable[[Calendar, float], Span]) -> Grouper:
     """Return a grouper that splits the run by day or month."""
 
@@ -227,5 +222,5 @@ GROUPERS: Mapping[GroupBy, Grouper] = {
     GroupBy.GPU: _by(gpu_of),
     GroupBy.DAY: _by_time(Calendar.day),
     GroupBy.MONTH: _by_time(Calendar.month),
-    GroupBy.TAG: _by_tags,
+    GroupBy.TAG: lambda spending, _: ((tag, spending) for tag in tags_of(spending.run) or (NONE,)),
 }

@@ -53,7 +53,16 @@ class BuildRecipe:
 def build(client: DockerClient, recipe: BuildRecipe, wheels: Path, screen: BuildScreen) -> str:
     """Build the image and return its reference. `wheels`: a folder to keep them in. Raises ImageError."""
     base = _base(client, recipe.pins.base, screen)
-    arguments = _arguments(recipe, base)
+    arguments = {
+        "BASE": base,
+        "BASE_NAME": recipe.pins.base,
+        "TORCH": recipe.pins.torch,
+        "CUDA": recipe.pins.cuda,
+        "NCCL": recipe.pins.nccl,
+        "VARIANT": recipe.pins.variant,
+        "VERSION": recipe.version,
+        "REVISION": recipe.revision,
+    }
     paths = files_of(recipe.root)
     # The commit is only a label: the same files are the same image.
     made_of = {name: value for name, value in arguments.items() if name != "REVISION"}
@@ -76,7 +85,7 @@ def build(client: DockerClient, recipe: BuildRecipe, wheels: Path, screen: Build
                 encoding="gzip",
                 tag=reference,
                 target=recipe.pins.target,
-                buildargs=dict(arguments),
+                buildargs=arguments,
                 rm=True,
                 forcerm=True,
                 decode=True,
@@ -115,20 +124,6 @@ def _wheels(client: DockerClient, recipe: BuildRecipe, base: str, cache: Path, s
     screen.step("wheels", f"for Python {version}, into {folder}")
     fetch([recipe.root / name for name in recipe.requirements], interpreter, folder)
     return folder
-
-
-def _arguments(recipe: BuildRecipe, base: str) -> Mapping[str, str]:
-    pins = recipe.pins
-    return {
-        "BASE": base,
-        "BASE_NAME": pins.base,
-        "TORCH": pins.torch,
-        "CUDA": pins.cuda,
-        "NCCL": pins.nccl,
-        "VARIANT": pins.variant,
-        "VERSION": recipe.version,
-        "REVISION": recipe.revision,
-    }
 
 
 def files_of(root: Path) -> list[str]:

@@ -140,20 +140,15 @@ def make_offer(
         gpu_memory_gb=row.gpu_memory_gb,
         disk_gb=row.disk_gb,
         usd_per_hour=price,
-        description=_describe(row) + ("" if row.is_bid or not spec.resources.interruptible else _ON_DEMAND),
+        description=f"{row.gpus} x {row.gpu_name} {row.gpu_memory_gb:.0f} GB, {row.place or 'somewhere'}, "
+        f"reliability {row.reliability:.1%}, {row.down_mbps:.0f} Mbit/s, machine {row.machine_id}"
+        f"{'' if row.is_bid or not spec.resources.interruptible else _ON_DEMAND}",
         extras=row.extras,
         network=row.cluster if spec.nodes > 1 else "",
         bid_usd_per_hour=bid,
         image=spec.image or (image.reference if image else None),
         image_whole=image is not None and image.whole and spec.image is None,
         cuda=row.cuda,
-    )
-
-
-def _describe(row: OfferRow) -> str:
-    return (
-        f"{row.gpus} x {row.gpu_name} {row.gpu_memory_gb:.0f} GB, {row.place or 'somewhere'}, "
-        f"reliability {row.reliability:.1%}, {row.down_mbps:.0f} Mbit/s, machine {row.machine_id}"
     )
 
 

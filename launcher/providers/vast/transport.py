@@ -58,9 +58,6 @@ class VastAccount:
             )
         return cls(key=key, server=server, login=environ.get("VAST_LOGIN", "") or "root")
 
-    def __repr__(self) -> str:
-        return f"VastAccount(key=<secret>, server={self.server!r})"
-
 
 def send(account: VastAccount, call: VastCall, budget: ExchangeBudget) -> Answer:
     """Send one request, once. Raises NoResponseError, and the error of the budget."""

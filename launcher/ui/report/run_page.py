@@ -94,14 +94,15 @@ def run_page(
 
 def _header(report: RunReport) -> Html:
     run, row = report.run, report.row
-    cause = shortened(cause_line(run))
+    cause, outcome = shortened(cause_line(run)), report.explanation.outcome
+    scores = score_lines((outcome.scores if outcome else None) or {})
     is_done = run.cause is None and run.phase is Phase.ENDED
     return element(
         "header",
         element("p", "vastrun", element("span", run.id, class_="id"), class_="brand"),
         element("h1", shortened(run.job), " ", badge(row.verdict, state_of(row))),
         element("p", cause, class_="cause") if cause else "",
-        *(element("p", line, class_="score") for line in _score_lines(report)[:3]),
+        *(element("p", shortened(line), class_="score") for line in scores[:3]),
         figures(
             [
                 ("cost", f"{cost_text(row)}{on_machines(row)}"),
@@ -113,11 +114,6 @@ def _header(report: RunReport) -> Html:
         ),
         "" if is_done else element("p", element("b", "Next: "), report.explanation.advice, class_="next"),
     )
-
-
-def _score_lines(report: RunReport) -> list[str]:
-    outcome = report.explanation.outcome
-    return [shortened(line) for line in score_lines((outcome.scores if outcome else None) or {})]
 
 
 def _gpus(run: Run) -> str:

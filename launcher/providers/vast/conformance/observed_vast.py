@@ -277,10 +277,11 @@ class AfterRun:
     def look(self) -> None:
         """Make each observation once. Stops early at the user's request; failures are skipped."""
         machine, note = self.recorder.instance_id, self._note
+        bad_key = self.vast.api.with_key(secrets.token_hex(32))
         looks = [
             # An id that no machine has.
             lambda: note("unknown.answer", calls.show_instance("1000000000000")),
-            self._use_bad_key,
+            lambda: self.recorder.note(bad_key.once, "key.bad", calls.account()),
             self._search_clusters,
             lambda: note("overlay.list", calls.list_overlays()),
             self._search_often,
@@ -303,10 +304,6 @@ class AfterRun:
             if self.vast.clock.now() - since >= self.watch_s:
                 return
             self.vast.clock.sleep(1.0)
-
-    def _use_bad_key(self) -> None:
-        other = self.vast.api.with_key(secrets.token_hex(32))
-        self.recorder.note(other.once, "key.bad", calls.account())
 
     def _search_clusters(self) -> None:
         heard = self.recorder.ask(self.vast.api.once, _search({"cluster_id": {"neq": None}}))
