@@ -6,7 +6,6 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ import pytest
 
 from tests.emulators.instance import Pace
 from tests.emulators.vast import VastEmulator
+from tests.http_servers import QuietHandler, serving
 from tests.launcher.providers.vast.rentals import eventually_refused, rent
 from vastrun.launcher.core import Cause, errors
 from vastrun.launcher.providers.vast import VastProvider, boot, calls
@@ -125,12 +125,6 @@ def test_the_reason_is_all_that_vast_names_on_one_line_of_at_most_300_characters
     assert answer(400, body).reason == reason
 
 
-def test_the_daily_quota_says_when_searching_works_again() -> None:
-    refusal = answer(429, {"error": "search_quota_exceeded"}, X_RateLimit_Reset="1800057600")
-    assert not refusal.too_often
-    assert "16 January at 00:00 UTC" in str(map_error(refusal, LOOK))
-
-
 @pytest.mark.parametrize(
     ("refusal", "seconds"),
     [
@@ -160,22 +154,12 @@ SLOW_START = pytest.mark.parametrize("pace", [Pace(created_s=1.0)])
 def published(status: int, content: bytes) -> Iterator[str]:
     """An address at which that lies."""
 
-    class Handler(BaseHTTPRequestHandler):
+    class Handler(QuietHandler):
         def do_GET(self) -> None:
-            self.send_response(status)
-            self.end_headers()
-            self.wfile.write(content)
+            self.answer(status, content)
 
-        def log_message(self, *_: Any) -> None:
-            """Nothing is printed."""
-
-    server = HTTPServer(("127.0.0.1", 0), Handler)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}/log"
-    finally:
-        server.shutdown()
-        server.server_close()
+    with serving(Handler) as url:
+        yield f"{url}/log"
 
 
 @SLOW_START
