@@ -104,14 +104,6 @@ def test_a_run_that_ends_at_midnight_is_of_the_day_before() -> None:
     assert (day.key, day.finished) == ("2027-01-15", 1)
 
 
-def test_a_run_past_the_end_of_a_month_is_of_both() -> None:
-    found = groups([run(hours=24 * 20)], GroupBy.MONTH)
-    assert {key: group.hours for key, group in found.items()} == {
-        "2027-01": pytest.approx(16.0 + 24 * 16),
-        "2027-02": pytest.approx(8.0 + 24 * 3),
-    }
-
-
 @pytest.mark.parametrize("seed", range(10))
 @pytest.mark.parametrize("by", GroupBy)
 def test_nothing_is_lost_and_nothing_counted_twice_but_under_tags(by: GroupBy, seed: int) -> None:
@@ -191,15 +183,6 @@ def test_a_month_goes_from_its_first_day_to_the_next_ones(
     found = LONDON.month(at(f"{day}T10:00:00+00:00"))
     assert found.name == month
     assert (found.since, found.until) == (at(f"{first}T00:00:00+00:00"), at(f"{following}T00:00:00+00:00"))
-
-
-def test_each_day_begins_where_the_one_before_ends() -> None:
-    day = BERLIN.day(at("2026-03-27T12:00:00+01:00"))
-    for _ in range(5):
-        following = BERLIN.day(day.until)
-        assert following.since == day.until
-        day = following
-    assert day.name == "2026-04-01"
 
 
 @pytest.mark.parametrize(
