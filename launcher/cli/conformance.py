@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -32,7 +32,7 @@ from vastrun.launcher.providers.vast.conformance.assumptions import (
     compare,
 )
 from vastrun.launcher.providers.vast.conformance.observations import charges_of, number_of, seen_in
-from vastrun.launcher.providers.vast.conformance.observed_vast import AfterRun, ObservedVast, ProbeLevel
+from vastrun.launcher.providers.vast.conformance.observed_vast import ObservedVast, ProbeLevel
 from vastrun.launcher.providers.vast.conformance.recorder import (
     ApiRecorder,
     Record,
@@ -66,12 +66,14 @@ def rent(
     """Rent a machine, run the job there, show the comparison; return the exit code."""
     began = app.now()
     interrupts = app.interrupts()
-    examination = ConformanceRun(
-        app.provider(_PROVIDER),
+    recorder = ApiRecorder()
+    observed = ObservedVast(
+        require_vast(app.provider(_PROVIDER)),
+        recorder,
         ProbeLevel(download_url=download_url or PYPI_FILE, watch_s=watch_s),
         lambda: interrupts.current() is not UserRequest.NONE,
     )
-    app = app.with_changes(provider=lambda _: examination.provider)
+    app = app.with_changes(provider=lambda _: observed)
     run: Run | None = None
     error: VastrunError | None = None
     try:
@@ -89,10 +91,10 @@ def rent(
     with interrupts.listening():
         if error is None:
             run, error = _drive(app, interrupts, spec, began)
-        examination.check_after_run()
+        observed.check_after_run()
     run = None if run is None else app.ledger().get(run.id)
     path = file or Path(f"conformance-{run.id if run else 'no-offer'}.json")
-    report = examination.report(run, began, app.now())
+    report = report_after(recorder, run, began, app.now())
     write_record(path, report.record)
     show(Conformance.of(report, str(path)), conformance_text(report, str(path)), as_json=as_json)
     if error is not None:
@@ -280,45 +282,28 @@ def conformance_job(usd: float, gpus: int, sets: Sequence[str], now: float) -> J
     return load_job(text, str(path), [*overrides, *sets], str(path.parent), datetime.fromtimestamp(now, UTC))
 
 
-class ConformanceRun:
-    """One conformance run, from before its order until its report."""
-
-    def __init__(self, provider: Provider, thorough: ProbeLevel, stopping: Callable[[], bool]) -> None:
-        """`stopping`: the user wants an end. Raises UsageError for a provider without assumptions."""
-        self._vast = require_vast(provider)
-        self._recorder = ApiRecorder()
-        self._thorough = thorough
-        self._stopping = stopping
-        self.provider = ObservedVast(self._vast, self._recorder, thorough, stopping)
-        """Provider that records each answer while the run is driven."""
-
-    def check_after_run(self) -> None:
-        """Look at what costs nothing once the run is over."""
-        watch_s = self._thorough.watch_s
-        AfterRun(vast=self._vast, recorder=self._recorder, watch_s=watch_s, stopping=self._stopping).look()
-
-    def report(self, run: Run | None, began: float, now: float) -> ConformanceReport:
-        """Compare what was seen with what is assumed; `run` is None where no offer fitted."""
-        seen, base = seen_in(self._recorder), Record(began_at=began, ended_at=now)
-        if run is None:
-            return report_of(replace(base, exit_code=EXIT_CODE_OF[Verdict.NO_OFFER], seen=seen))
-        alone = replace(run, rentals=())
-        return report_of(
-            Record(
-                run=run.id,
-                instance=self._recorder.instance_id,
-                machine="" if run.offer is None else run.offer.description[:200],
-                began_at=began,
-                ended_at=run.ended_at or now,
-                verdict="" if run.verdict is None else run.verdict.value,
-                exit_code=run.exit_code(),
-                counted=counted_of(alone, now),
-                tail_usd=max_cost_usd(alone, now) - cost_usd(alone, now),
-                run_usd=cost_usd(run, now),
-                seen=seen,
-                trials={one: name for one, name in self._recorder.rented.items() if name != "run"},
-            )
+def report_after(recorder: ApiRecorder, run: Run | None, began: float, now: float) -> ConformanceReport:
+    """Compare what was seen with what is assumed; `run` is None where no offer fitted."""
+    seen, base = seen_in(recorder), Record(began_at=began, ended_at=now)
+    if run is None:
+        return report_of(replace(base, exit_code=EXIT_CODE_OF[Verdict.NO_OFFER], seen=seen))
+    alone = replace(run, rentals=())
+    return report_of(
+        Record(
+            run=run.id,
+            instance=recorder.instance_id,
+            machine="" if run.offer is None else run.offer.description[:200],
+            began_at=began,
+            ended_at=run.ended_at or now,
+            verdict="" if run.verdict is None else run.verdict.value,
+            exit_code=run.exit_code(),
+            counted=counted_of(alone, now),
+            tail_usd=max_cost_usd(alone, now) - cost_usd(alone, now),
+            run_usd=cost_usd(run, now),
+            seen=seen,
+            trials={one: name for one, name in recorder.rented.items() if name != "run"},
         )
+    )
 
 
 def settled(record: Record, provider: Provider, now: float) -> Record:
@@ -343,16 +328,15 @@ def settled(record: Record, provider: Provider, now: float) -> Record:
         for item in items if isinstance(items, list) else ():
             if isinstance(item, dict) and str(item.get("type")) in charged_usd:
                 charged_usd[item["type"]] += number_of(item.get("amount")) or 0.0
+    billed_usd = sum(charge.usd for charge in charges)
     pairs = (
         ("charge.gpu", charged_usd["gpu"], record.counted.gpu_usd),
         ("charge.disk", charged_usd["disk"], record.counted.storage_usd),
+        ("charge.total", billed_usd, record.counted.usd),
     )
     recorder.measured |= {
         name: _ratio(charged, counted, record) for name, charged, counted in pairs if counted > 0
     }
-    billed_usd = sum(charge.usd for charge in charges)
-    if record.counted.usd > 0:
-        recorder.measured["charge.total"] = _ratio(billed_usd, record.counted.usd, record)
     bill = {name: value for name, value in seen_in(recorder).items() if ASSUMPTIONS[name].when is When.SETTLE}
     seen = {**record.seen, **bill}
     return replace(record, billed_usd=billed_usd, trials_billed_usd=trials_usd, seen=seen)
