@@ -21,6 +21,11 @@ def job(*, limits: Limits | None = None, image: str | None = None, **resources: 
     return train_job(resources=Resources(**resources), limits=limits or Limits(), image=image)
 
 
+IMAGE = "image (vastrun's images need CUDA 12.6, or 13.0 on Blackwell)"
+VERIFIED = "verification (verified and free)"
+A_DAY, HOURS = job(limits=Limits(hours=24)), "hours (24 h before the host wants it back)"
+
+
 @pytest.mark.parametrize(
     ("spec", "good", "bad", "fails"),
     [
@@ -40,24 +45,14 @@ def job(*, limits: Limits | None = None, image: str | None = None, **resources: 
         ),
         (job(disk_gb=100), {"disk_space": 100.0}, {"disk_space": 99.9}, "disk_gb (100 GB)"),
         (job(cuda=12.8, image="x"), {"cuda_max_good": 12.8}, {"cuda_max_good": 12.6}, "cuda (12.8)"),
-        (
-            job(),
-            {"cuda_max_good": 12.6},
-            {"cuda_max_good": 12.4},
-            "image (vastrun's images need CUDA 12.6, or 13.0 on Blackwell)",
-        ),
+        (job(), {"cuda_max_good": 12.6}, {"cuda_max_good": 12.4}, IMAGE),
         (
             job(),
             {"cuda_max_good": 13.0, "compute_cap": 1200},
             {"cuda_max_good": 12.8, "compute_cap": 1200},
-            "image (vastrun's images need CUDA 12.6, or 13.0 on Blackwell)",
+            IMAGE,
         ),
-        (
-            job(),
-            {"cpu_arch": "amd64"},
-            {"cpu_arch": "arm64"},
-            "image (vastrun's images need CUDA 12.6, or 13.0 on Blackwell)",
-        ),
+        (job(), {"cpu_arch": "amd64"}, {"cpu_arch": "arm64"}, IMAGE),
         (job(reliability=0.99), {"reliability": 0.99}, {"reliability": 0.9899}, "reliability (0.99)"),
         (
             job(regions=("US", "DE")),
@@ -65,14 +60,9 @@ def job(*, limits: Limits | None = None, image: str | None = None, **resources: 
             {"geolocation": "Quebec, CA"},
             "regions (US or DE)",
         ),
-        (
-            job(),
-            {"verification": "verified"},
-            {"verification": "unverified"},
-            "verification (verified and free)",
-        ),
-        (job(), {"rentable": True}, {"rentable": False}, "verification (verified and free)"),
-        (job(), {"rented": False}, {"rented": True}, "verification (verified and free)"),
+        (job(), {"verification": "verified"}, {"verification": "unverified"}, VERIFIED),
+        (job(), {"rentable": True}, {"rentable": False}, VERIFIED),
+        (job(), {"rented": False}, {"rented": True}, VERIFIED),
         (job(gpus=2, nvlink=True), {"bw_nvlink": 300.0}, {"bw_nvlink": 0.0}, "nvlink (NVLink)"),
         (
             job(cpu_cores=8),
@@ -94,24 +84,9 @@ def job(*, limits: Limits | None = None, image: str | None = None, **resources: 
             {"dph_total": 0.42},
             "usd_per_hour ($0.41)",
         ),
-        (
-            job(limits=Limits(hours=24)),
-            {"end_date": NOW + 2 * DAY_S},
-            {"end_date": NOW + DAY_S},
-            "hours (24 h before the host wants it back)",
-        ),
-        (
-            job(limits=Limits(hours=24)),
-            {"end_date": NOW + DAY_S + 3600},
-            {"end_date": NOW + DAY_S + 3599},
-            "hours (24 h before the host wants it back)",
-        ),
-        (
-            job(limits=Limits(hours=24)),
-            {"end_date": None},
-            {"end_date": 1},
-            "hours (24 h before the host wants it back)",
-        ),
+        (A_DAY, {"end_date": NOW + 2 * DAY_S}, {"end_date": NOW + DAY_S}, HOURS),
+        (A_DAY, {"end_date": NOW + DAY_S + 3600}, {"end_date": NOW + DAY_S + 3599}, HOURS),
+        (A_DAY, {"end_date": None}, {"end_date": 1}, HOURS),
         (job(gpus=0, image="x"), {"num_gpus": 1, "gpu_arch": "amd"}, {"num_gpus": 2}, "gpus (1 GPU)"),
         (replace(job(), nodes=2), {"cluster_id": 7}, {"cluster_id": None}, "nodes (in a cluster)"),
     ],
