@@ -77,17 +77,11 @@ def hold_spec(job: JobSpec, *, slots: int, hours: float, usd: float | None, idle
     limits of the machine.
     """
     requested, gpus, max_usd_per_hour = job.resources, job.resources.gpus, job.limits.usd_per_hour
-    resources = replace(
-        requested,
-        gpus=gpus * slots,
-        cpu_cores=requested.cpu_cores * slots,
-        memory_gb=requested.memory_gb * slots,
-        # Once more: the machine keeps a copy of the data for its next slots.
-        disk_gb=max(8.0, requested.disk_gb) * slots + job.data_gb,
-    )
+    # The data once more: the machine keeps a copy for its next slots.
+    disk_gb = max(8.0, requested.disk_gb) * slots + job.data_gb
     return JobSpec(
         name=f"hold-{job.name}"[:63],
-        resources=resources,
+        resources=replace(requested.times(slots), disk_gb=disk_gb),
         limits=Limits(
             hours=hours,
             usd=usd,

@@ -38,7 +38,7 @@ from vastrun.launcher.providers.docker.containers import (
     read_owner_id,
 )
 from vastrun.launcher.providers.docker.engine import ENDED, Engine, end_error
-from vastrun.launcher.providers.hardware import Hardware, LocalGpu, node_offers, read_gpus, total_resources
+from vastrun.launcher.providers.hardware import Hardware, LocalGpu, node_offers, read_gpus
 from vastrun.launcher.providers.onstart import BOX, readable_text
 from vastrun.launcher.ssh.connection import Login
 from vastrun.launcher.ssh.keys import HostKeyLog, KeyRing, KnownHosts
@@ -95,7 +95,7 @@ class DockerProvider:
         Raises NoOfferError with all unmet requirements.
         """
         docker_host, remote = self._engine.docker_host(), bool(self._engine.host)
-        needed = total_resources(spec)
+        needed = spec.resources.times(spec.nodes)
         # A remote daemon reports neither its GPUs nor its free disk: both are assumed to meet the
         # requirements, except for names and memory of GPUs. The box checks them before it trains.
         if remote:
