@@ -24,7 +24,7 @@ pin() {
 }
 
 needs | pin requirements/launcher.txt --universal
-{ needs; needs docker; echo vastai; } | pin requirements/providers.txt --universal
+{ needs; needs vast docker; } | pin requirements/providers.txt --universal
 needs trainer | pin trainer/requirements.txt --universal
 printf '%s\n' pip py-spy | pin requirements/image.txt --universal
 printf '%s\n' hatchling | pin requirements/build.txt --universal

@@ -246,13 +246,6 @@ class ExchangeBudget:
             self.spend(size=len(chunk), memory=len(chunk))
             yield chunk
 
-    def receive_json(self, chunks: Iterable[bytes]) -> Iterator[bytes]:
-        """Yield the chunks of a JSON response as `receive`; its objects and lists count as items."""
-        for chunk in self.receive(chunks):
-            # A parsed object or list takes 60 bytes and more, but only two characters in the response.
-            self.spend(items=chunk.count(b"{") + chunk.count(b"["))
-            yield chunk
-
     def _refuse(self, what: str) -> NoReturn:
         raise self._error(f"{self._sender} sent {what}")
 

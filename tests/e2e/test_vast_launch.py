@@ -94,7 +94,13 @@ def test_the_quickstart_on_vast_ends_as_it_does_on_this_computer_and_costs_what_
     assert charged == pytest.approx(meter.total_usd, abs=ROUNDED_USD)
 
 
-def test_a_run_is_rented_scheduled_proved_and_destroyed(rented: Terminal, vast: VastEmulator) -> None:
+@pytest.mark.parametrize("has_sdk", [True, False])
+def test_the_whole_way_is_the_same_with_and_without_vast_s_own_package(
+    rented: Terminal, vast: VastEmulator, tmp_path: Path, has_sdk: bool
+) -> None:
+    if not has_sdk:
+        (tmp_path / "vastai.py").write_text("raise ImportError('not installed')\n")
+        rented.variables |= {"PYTHONPATH": str(tmp_path)}
     done = rented.type(*SCRIPT, "--set", "command=python script.py passes")
     assert done.exit_code == 0, done.err
     assert len(vast.instances) == 0

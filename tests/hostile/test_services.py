@@ -23,7 +23,7 @@ from vastrun.launcher.image.daemon import follow
 from vastrun.launcher.providers.slurm.login_node import LoginNode
 from vastrun.launcher.providers.vast.api import VastApi
 from vastrun.launcher.providers.vast.limits import FileRateLimitStore, Limiter
-from vastrun.launcher.providers.vast.transport import VastAccount
+from vastrun.launcher.providers.vast.transport import Send, VastAccount, http_sender, sdk_sender
 
 _MB = 1 << 20
 
@@ -71,13 +71,21 @@ FLOODS: dict[str, Callable[[FloodingVast], None]] = {
 }
 
 
+@pytest.fixture(params=[http_sender, sdk_sender])
+def connect(request: pytest.FixtureRequest) -> Callable[[VastAccount], Send]:
+    sender: Callable[[VastAccount], Send] = request.param
+    return sender
+
+
 @pytest.fixture
-def api(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[VastApi]:
+def api(
+    request: pytest.FixtureRequest, tmp_path: Path, connect: Callable[[VastAccount], Send]
+) -> Iterator[VastApi]:
     handler: Any = type("Handler", (FloodingVast,), {"flood": staticmethod(FLOODS[request.param])})
     clock = FakeClock()
     limiter = Limiter(FileRateLimitStore(tmp_path / "calls.json", clock.now), clock.sleep)
     with serving(handler) as url:
-        yield VastApi(VastAccount(key="key", server=url), limiter, clock)
+        yield VastApi(VastAccount(key="key", server=url), limiter, clock, connect)
 
 
 def test_a_login_node_that_prints_without_end_is_no_answer(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from vastrun.launcher.gate.caps import Allowance, ExchangeBudget
 from vastrun.launcher.image.registry import Registry
 from vastrun.launcher.providers.vast.calls import VastCall
 from vastrun.launcher.providers.vast.errors import NoResponseError
-from vastrun.launcher.providers.vast.transport import VastAccount, send
+from vastrun.launcher.providers.vast.transport import VastAccount, http_sender
 
 HEAD = b"HTTP/1.1 200 OK\r\n"
 DRIPS = {
@@ -63,7 +63,9 @@ def test_a_response_in_many_chunks_arrives_whole() -> None:
 def test_vast_that_drips_ends_within_the_budget_of_the_exchange() -> None:
     budget = ExchangeBudget(Allowance(seconds=0.2, memory=1000), now=time.monotonic)
     with answering(DRIPS["header"], then=drip) as url, pytest.raises(NoResponseError):
-        send(VastAccount(key="key", server=url), VastCall(route="search", method="GET", path="/"), budget)
+        http_sender(VastAccount(key="key", server=url))(
+            VastCall(route="search", method="GET", path="/"), budget
+        )
 
 
 @pytest.mark.parametrize("challenge", [b"Bearer " + b"x" * 60_000, b"Bearer " + b'a="' * 20_000])

@@ -17,11 +17,11 @@ from vastrun.launcher.gate.caps import ExchangeBudget
 from vastrun.launcher.image.daemon import reason_of
 from vastrun.launcher.package_files import install_command
 from vastrun.launcher.providers.docker.containers import Container, DockerHost, DockerNetwork
+from vastrun.launcher.providers.response_limits import limit_responses
 
 if TYPE_CHECKING:
     from docker import APIClient, DockerClient
     from docker.errors import APIError
-    from requests import Response
 
 _TIMEOUT_S = 60.0
 """Seconds for one response: the first start from a large image takes long."""
@@ -129,7 +129,7 @@ class Engine:
         """Client of the SDK. Raises the SDK's errors."""
         settings = sdk().utils.kwargs_from_env(environment=self._environ)
         client: DockerClient = sdk().DockerClient(timeout=_TIMEOUT_S, **settings)
-        client.api.hooks["response"].append(_limit_response)
+        limit_responses(client.api, _budget)
         return client
 
     @property
@@ -137,28 +137,13 @@ class Engine:
         return self.client.api
 
 
-class _CountedBody:
-    """A urllib3 response body that counts its bytes and JSON containers against a budget."""
-
-    def __init__(self, raw: Any, budget: ExchangeBudget) -> None:
-        self._raw, self._budget = raw, budget
-
-    def stream(self, *arguments: Any, **options: Any) -> Iterator[bytes]:
-        return self._budget.receive_json(self._raw.stream(*arguments, **options))
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._raw, name)
-
-
-def _limit_response(response: Response, **_: Any) -> None:
-    """Count a response of the daemon while it is read, decompressed, redirects included."""
+def _budget() -> ExchangeBudget:
     # The error of a missing response, so that map_query_errors treats an oversized one alike.
     from requests import RequestException
 
-    budget = ExchangeBudget(
+    return ExchangeBudget(
         caps.EXCHANGES["docker answer"], now=time.monotonic, sender="it", error=RequestException
     )
-    response.raw = _CountedBody(response.raw, budget)
 
 
 def sdk() -> ModuleType:

@@ -20,7 +20,7 @@ from vastrun.launcher.ports import Abilities, Clock, RateLimitStore, Remote, Sec
 from vastrun.launcher.providers import ProviderContext
 from vastrun.launcher.providers.onstart import BOX, readable_text
 from vastrun.launcher.providers.vast import account as accounts
-from vastrun.launcher.providers.vast import boot, market, rental
+from vastrun.launcher.providers.vast import boot, market, rental, transport
 from vastrun.launcher.providers.vast.account import VARIABLE, KeyAccess
 from vastrun.launcher.providers.vast.api import VastApi
 from vastrun.launcher.providers.vast.boot import OFFLINE_S, offline_error, stop_error
@@ -30,7 +30,7 @@ from vastrun.launcher.providers.vast.machine_list import MachineRows
 from vastrun.launcher.providers.vast.offers import search_findings
 from vastrun.launcher.providers.vast.overlays import WHY_ONE_NODE, Overlays
 from vastrun.launcher.providers.vast.scheduled_ends import ScheduledEnds
-from vastrun.launcher.providers.vast.transport import SERVER, VastAccount
+from vastrun.launcher.providers.vast.transport import SERVER, Send, VastAccount
 from vastrun.launcher.ssh.connection import Login
 from vastrun.launcher.ssh.keys import HostKeyLog, KeyRing, KnownHosts
 from vastrun.launcher.ssh.remote import SshRemote
@@ -60,19 +60,21 @@ class VastProvider:
         rate_limits: RateLimitStore | None = None,
         secrets: SecretStore | None = None,
         report_wait: Callable[[str, float], None] = lambda _endpoint, _seconds: None,
+        connect: Callable[[VastAccount], Send] = transport.connect,
     ) -> None:
         """`state`: folder that this user's launchers share. `recall`: returns the speeds of earlier runs.
         `lock`: returns the images to choose from. `elapsed`: monotonic clock shared by all processes.
         `many_runs`: many runs of this process share the provider, so lists come from a short cache.
         `rate_limits`, `secrets`: stores that the computers of a team share. `report_wait`: receives the
-        endpoint of each call, and the seconds that it waited for Vast's rate limits.
+        endpoint of each call, and the seconds that it waited for Vast's rate limits. `connect`: returns what
+        sends requests.
         """
         self._recall = recall
         self._lock = lock
         self.clock = clock
         rate_limits = rate_limits or FileRateLimitStore(state / "vast-calls.json", elapsed or clock.now)
         limiter = Limiter(rate_limits, clock.sleep, report_wait=report_wait)
-        self.api = VastApi(account, limiter, clock)
+        self.api = VastApi(account, limiter, clock, connect)
         """Client of Vast's API, for callers that need more than machines."""
         self._overlays = Overlays(self.api, clock)
         self._keys = KeyRing(state / "keys", secrets)

@@ -13,7 +13,7 @@ from vastrun.launcher.core.errors import GoneError, ProviderError, UncertainErro
 from vastrun.launcher.gate import caps
 from vastrun.launcher.gate.caps import ExchangeBudget
 from vastrun.launcher.ports import Clock
-from vastrun.launcher.providers.vast import calls
+from vastrun.launcher.providers.vast import calls, transport
 from vastrun.launcher.providers.vast.calls import ROUTES, VastCall
 from vastrun.launcher.providers.vast.errors import (
     Answer,
@@ -27,7 +27,7 @@ from vastrun.launcher.providers.vast.errors import (
 )
 from vastrun.launcher.providers.vast.instance_row import id_of, rows_in
 from vastrun.launcher.providers.vast.limits import Limiter
-from vastrun.launcher.providers.vast.transport import VastAccount, send
+from vastrun.launcher.providers.vast.transport import Send, VastAccount
 
 if TYPE_CHECKING:
     from vastrun.launcher.providers.vast.conformance.recorder import Exchange
@@ -41,8 +41,17 @@ _T = TypeVar("_T")
 class VastApi:
     """The API calls that the provider needs. Each returns Vast's JSON or raises a VastrunError."""
 
-    def __init__(self, account: VastAccount, limiter: Limiter, clock: Clock) -> None:
-        self._account, self._limiter, self._clock = account, limiter, clock
+    def __init__(
+        self,
+        account: VastAccount,
+        limiter: Limiter,
+        clock: Clock,
+        connect: Callable[[VastAccount], Send] = transport.connect,
+    ) -> None:
+        """`connect`: returns what sends a request; called at the first one."""
+        self._account, self._limiter, self._clock, self._connect = account, limiter, clock, connect
+        self._cached_send: Send | None = None
+        self._send_lock = threading.Lock()
         self._thread_local = threading.local()
         """Time and budget of the thread's last call."""
         self._record: Callable[[Exchange], None] | None = None
@@ -60,7 +69,7 @@ class VastApi:
 
     def with_key(self, key: str) -> VastApi:
         """Return a client for another key with the same rate limits."""
-        other = VastApi(replace(self._account, key=key), self._limiter, self._clock)
+        other = VastApi(replace(self._account, key=key), self._limiter, self._clock, self._connect)
         other._record = self._record
         return other
 
@@ -318,7 +327,7 @@ class VastApi:
             caps.EXCHANGES["vast"], now=time.monotonic, sender="it", error=NoResponseError
         )
         try:
-            answer = send(self._account, call, budget)
+            answer = self._send()(call, budget)
         finally:
             local.memory = budget.spent_memory
             if answer is not None:
@@ -331,6 +340,12 @@ class VastApi:
                     exchange_of(call, answer, asked_at=local.asked_at, answered_at=self._clock.now())
                 )
         return answer
+
+    def _send(self) -> Send:
+        with self._send_lock:
+            if self._cached_send is None:
+                self._cached_send = self._connect(self._account)
+            return self._cached_send
 
 
 def clock_ahead_s(date: str | None, asked_at: float, answered_at: float) -> float | None:

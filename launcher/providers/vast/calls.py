@@ -65,7 +65,7 @@ NEEDED = tuple(right for right in RIGHTS if right != "user_write")
 
 @dataclass(frozen=True, kw_only=True)
 class VastCall:
-    """One request, as Vast's own package sends it."""
+    """One request, as Vast's SDK sends it."""
 
     route: str
     """Its name in `ROUTES`."""

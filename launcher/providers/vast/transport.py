@@ -1,9 +1,9 @@
-"""Transport of Vast's API: the account's key, and one bounded request."""
+"""Transport of Vast's API: the account's key, and one bounded request, through Vast's SDK or without it."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from http.client import HTTPException
@@ -15,11 +15,15 @@ from vastrun.contract.limited_http import NoRedirects, limited_opener
 from vastrun.launcher.core.addresses import is_private
 from vastrun.launcher.core.errors import AuthError, UsageError
 from vastrun.launcher.gate.caps import ExchangeBudget
+from vastrun.launcher.providers.response_limits import count_parts, limit_responses
 from vastrun.launcher.providers.vast.calls import VastCall
 from vastrun.launcher.providers.vast.errors import Answer, NoResponseError
 
 _TIMEOUT_S = 30.0
 SERVER = "https://console.vast.ai"
+
+Send = Callable[[VastCall, ExchangeBudget], Answer]
+"""Sends one request, once. Raises NoResponseError, and the error of the budget."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,27 +63,67 @@ class VastAccount:
         return cls(key=key, server=server, login=environ.get("VAST_LOGIN", "") or "root")
 
 
-def send(account: VastAccount, call: VastCall, budget: ExchangeBudget) -> Answer:
-    """Send one request, once. Raises NoResponseError, and the error of the budget."""
+def connect(account: VastAccount) -> Send:
+    """Return the sender of the SDK where it is installed, else vastrun's own."""
+    try:
+        return sdk_sender(account)
+    except ImportError:
+        return http_sender(account)
+
+
+def sdk_sender(account: VastAccount) -> Send:
+    """Return a sender through the session of Vast's SDK. Raises ImportError where it is not installed."""
+    from requests import RequestException
+    from vastai.api.client import VastClient, VastSession
+
+    client = VastClient(account.key, account.server)
+    headers = {"Authorization": f"Bearer {client.api_key}", "User-Agent": client.user_agent}
+
+    def send(call: VastCall, budget: ExchangeBudget) -> Answer:
+        # Not the client's own requests: they hold a response of any size, and may be repeated.
+        with VastSession(client.server_url) as session:
+            limit_responses(session, lambda: budget)
+            try:
+                response = session.request(
+                    call.method,
+                    client.server_url + call.path,
+                    headers=headers,
+                    json=call.body,
+                    timeout=budget.remaining_s(_TIMEOUT_S),
+                )
+            except RequestException as error:
+                raise NoResponseError(_root_cause(error)) from error
+            text = response.content.decode(errors="replace")
+            return Answer(status=response.status_code, text=text, headers=response.headers)
+
+    return send
+
+
+def http_sender(account: VastAccount) -> Send:
+    """Return a sender by the standard library."""
     headers = {
         "Authorization": f"Bearer {account.key}",
         "User-Agent": "vastrun",
         "Content-Type": "application/json",
     }
-    content = None if call.body is None else json.dumps(call.body).encode()
-    request = Request(account.server + call.path, data=content, headers=headers, method=call.method)
-    try:
-        with limited_opener(budget.remaining_s(), NoRedirects) as opener:
-            try:
-                response = opener.open(request, timeout=budget.remaining_s(_TIMEOUT_S))
-            except HTTPError as rejection:
-                response = rejection
-            with response:
-                chunks = iter(lambda: response.read1(1 << 16), b"")
-                text = b"".join(budget.receive_json(chunks)).decode(errors="replace")
-                return Answer(status=response.status, text=text, headers=response.headers)
-    except (OSError, HTTPException) as error:
-        raise NoResponseError(_root_cause(error)) from error
+
+    def send(call: VastCall, budget: ExchangeBudget) -> Answer:
+        content = None if call.body is None else json.dumps(call.body).encode()
+        request = Request(account.server + call.path, data=content, headers=headers, method=call.method)
+        try:
+            with limited_opener(budget.remaining_s(), NoRedirects) as opener:
+                try:
+                    response = opener.open(request, timeout=budget.remaining_s(_TIMEOUT_S))
+                except HTTPError as rejection:
+                    response = rejection
+                with response:
+                    chunks = iter(lambda: response.read1(1 << 16), b"")
+                    text = b"".join(count_parts(chunks, budget)).decode(errors="replace")
+                    return Answer(status=response.status, text=text, headers=response.headers)
+        except (OSError, HTTPException) as error:
+            raise NoResponseError(_root_cause(error)) from error
+
+    return send
 
 
 def _root_cause(error: Exception) -> str:

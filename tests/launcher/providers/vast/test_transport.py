@@ -1,6 +1,9 @@
-"""Requests to Vast: the same as those of Vast's own package."""
+"""Requests to Vast: the same with its SDK and without it, and what Vast's own functions send."""
 
 import json
+import os
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -12,16 +15,20 @@ from urllib.parse import parse_qsl, urlsplit
 import pytest
 from vastai import VastAI
 
+from tests.emulators.vast import VastEmulator
 from tests.fakes import FakeClock
 from tests.http_servers import QuietHandler, serving
+from tests.launcher.providers.vast.rentals import order
 from vastrun.launcher.core.errors import ProviderError
 from vastrun.launcher.gate import caps
 from vastrun.launcher.gate.caps import ExchangeBudget
 from vastrun.launcher.providers.vast import VastProvider, calls
 from vastrun.launcher.providers.vast.calls import VastCall
 from vastrun.launcher.providers.vast.errors import NoResponseError
-from vastrun.launcher.providers.vast.transport import VastAccount, send
+from vastrun.launcher.providers.vast.transport import Send, VastAccount, http_sender, sdk_sender
 
+Connect = Callable[[VastAccount], Send]
+each_sender = pytest.mark.parametrize("connect", [http_sender, sdk_sender])
 ORDER = {"image": "debian", "disk": 10.0, "env": {"A": "b"}, "label": "x", "onstart": "true", "price": 0.5}
 
 
@@ -118,24 +125,52 @@ SDK_CALLS: dict[str, tuple[VastCall, Callable[[VastAI], object]]] = {
 
 
 @pytest.mark.parametrize("name", SDK_CALLS)
-def test_a_request_is_what_the_sdk_s_own_function_sends(name: str) -> None:
+@each_sender
+def test_a_request_is_what_the_sdk_s_own_function_sends(connect: Connect, name: str) -> None:
     call, ask = SDK_CALLS[name]
     with listening() as wire:
-        send(VastAccount(key="key", server=wire.url), call, budget())
+        connect(VastAccount(key="key", server=wire.url))(call, budget())
         ask(VastAI(api_key="key", server_url=wire.url, retry=1))
     ours, theirs = wire.asked
     assert ours == theirs
     assert ours[4] == "Bearer key"
 
 
+def test_without_the_sdk_machines_are_rented_listed_and_destroyed(vast: VastEmulator, tmp_path: Path) -> None:
+    account = VastAccount(key=vast.account_key, server=vast.url, login=vast.login)
+    provider = VastProvider(account, tmp_path, clock=FakeClock(time.time()), connect=http_sender)
+    machine = provider.rent(order(provider))
+    assert [one.id for one in provider.instances()] == [machine.id]
+    assert provider.account_status().credit_usd > 0
+    provider.destroy(machine.id)
+    assert provider.machine(machine.id) is None
+
+
+def test_a_computer_without_the_sdk_asks_by_itself(vast: VastEmulator, tmp_path: Path) -> None:
+    script = """
+import os, sys
+sys.modules["vastai"] = sys.modules["requests"] = None
+from vastrun.launcher.app import App
+print(App(os.environ).provider("vast").instances())
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        env={**os.environ, "HOME": str(tmp_path), **vast.variables},
+        capture_output=True,
+        text=True,
+    )
+    assert done.stdout == "[]\n", done.stderr
+
+
 def test_a_redirect_is_not_followed_with_the_key() -> None:
     with listening() as elsewhere, listening(status=307, headers={"Location": elsewhere.url}) as wire:
-        answer = send(VastAccount(key="key", server=wire.url), calls.destroy("7"), budget())
+        answer = http_sender(VastAccount(key="key", server=wire.url))(calls.destroy("7"), budget())
     assert (answer.status, elsewhere.asked) == (307, [])
 
 
-def test_a_server_that_cannot_be_reached_is_no_answer(tmp_path: Path) -> None:
+@each_sender
+def test_a_server_that_cannot_be_reached_is_no_answer(connect: Connect, tmp_path: Path) -> None:
     account = VastAccount(key="key", server="http://127.0.0.1:9")
-    provider = VastProvider(account, tmp_path, clock=FakeClock(time.time()))
+    provider = VastProvider(account, tmp_path, clock=FakeClock(time.time()), connect=connect)
     with pytest.raises(ProviderError, match="refused"):
         provider.instances()
