@@ -76,23 +76,20 @@ def fleet_plan(
         choose_hold_size(job, one.offer, slots=one.slots, rounds=rounds, seconds=seconds, max_usd=limit_usd)
         for one in cheapest_machines.machines
     ]
+    held_s = rounds * (seconds + HANDOVER_S)
+    expected_usd = sum(
+        replacement_cost_usd(shape.offer) + shape.offer.usd_per_hour * held_s / 3600
+        for shape in cheapest_machines.machines
+    )
     return FleetPlan(
         machines=len(cheapest_machines.machines) * times,
         offer=first.offer,
         points_at_once=first.slots,
         points_in_turn=rounds,
-        expected_usd=_expected_usd(cheapest_machines, rounds, seconds) * times,
+        expected_usd=expected_usd * times,
         at_most_usd=sum(size.usd or 0.0 for size in sizes if size is not None) * times,
         packed_usd_per_hour=cheapest_machines.packed_usd_per_hour,
         single_usd_per_hour=cheapest_machines.single_usd_per_hour,
-    )
-
-
-def _expected_usd(cheapest_machines: CheapestFleet, rounds: int, seconds: float) -> float:
-    held_s = rounds * (seconds + HANDOVER_S)
-    return sum(
-        replacement_cost_usd(shape.offer) + shape.offer.usd_per_hour * held_s / 3600
-        for shape in cheapest_machines.machines
     )
 
 
@@ -123,7 +120,9 @@ class Market:
     ) -> CheapestFleet | None:
         """Return the machines on which `points` points cost least; None: the market has none."""
         sizes = [size for size in _SLOT_COUNTS if size <= points] if packs and job.resources.gpus else [1]
-        offers = [offer for size in sizes for offer in self.offers(provider, _hold_job(job, size))]
+        usd, hours = job.limits.usd, job.limits.hours
+        holds = [hold_spec(job, slots=size, hours=hours, usd=usd, idle_s=IDLE_S) for size in sizes]
+        offers = [offer for hold in holds for offer in self.offers(provider, hold)]
         if not offers:
             return None
         return cheapest_fleet(
@@ -141,7 +140,3 @@ class Market:
         except VastrunError:
             return ()
         return [offer for offer in found if not avoid.covers(offer)]
-
-
-def _hold_job(job: JobSpec, slots: int) -> JobSpec:
-    return hold_spec(job, slots=slots, hours=job.limits.hours, usd=job.limits.usd, idle_s=IDLE_S)

@@ -11,9 +11,10 @@ from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 from vastrun.launcher.batch.fleet_plan import FleetPlan, fleet_plan
+from vastrun.launcher.batch.search import with_limit
 from vastrun.launcher.commands.plan import plan_of
 from vastrun.launcher.commands.settings import refusals_of
-from vastrun.launcher.config import dump_job, read_job
+from vastrun.launcher.config import read_job
 from vastrun.launcher.core import Offer, Verdict
 from vastrun.launcher.core.batch import MAX_NAME, Batch, BatchPoint, BatchSpec, Budget, BudgetUse, Search
 from vastrun.launcher.core.errors import BudgetError, JobValueError, UsageError
@@ -95,7 +96,7 @@ def price(
     if not provider.free:
         largest_min_usd = max(min_usd(offer) * job.nodes for job, offer in zip(jobs, offers, strict=True))
         _check_budget(spec, max(shares), sum(shares) * more, all_usd, largest_min_usd)
-        points = [_limited(*one) for one in zip(points, jobs, shares, strict=True)]
+        points = [with_limit(*one) for one in zip(points, shares, strict=True)]
         search = search and replace(search, share_usd=max(shares))
     worst_usd = 0.0 if provider.free else min(sum(shares) * more, spec.limits.usd or math.inf)
     return BatchPlan(
@@ -147,11 +148,6 @@ def _share_usd(spec: BatchSpec, count: int, job: JobSpec, offer: Offer) -> float
     needed_usd = max(min_usd(offer) * job.nodes, finishing_usd)
     at_once = min(spec.limits.parallel, count, int(limit_usd / needed_usd))
     return math.floor(limit_usd / max(1, at_once) * 100) / 100
-
-
-def _limited(point: BatchPoint, job: JobSpec, share_usd: float) -> BatchPoint:
-    limited = replace(job, limits=replace(job.limits, usd=share_usd))
-    return replace(point, spec_json=dump_job(limited))
 
 
 def _check_budget(

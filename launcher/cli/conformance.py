@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -32,7 +32,7 @@ from vastrun.launcher.providers.vast.conformance.assumptions import (
     compare,
 )
 from vastrun.launcher.providers.vast.conformance.observations import charges_of, number_of, seen_in
-from vastrun.launcher.providers.vast.conformance.observed_vast import AfterRun, ObservedVast, ProbeLevel
+from vastrun.launcher.providers.vast.conformance.observed_vast import ObservedVast, ProbeLevel
 from vastrun.launcher.providers.vast.conformance.recorder import (
     ApiRecorder,
     Record,
@@ -43,7 +43,7 @@ from vastrun.launcher.run_services import attempts_for
 from vastrun.launcher.ui.document import Document
 from vastrun.launcher.ui.interrupts import Interrupts
 from vastrun.launcher.ui.render.amounts import duration, usd
-from vastrun.launcher.ui.render.table import facts, table
+from vastrun.launcher.ui.render.table import facts, short, table
 
 _PROVIDER = "vast"
 JOB = "conformance.yaml"
@@ -53,31 +53,27 @@ SETTLEMENT_S = 900.0
 """Seconds after the end when charges are expected to be listed."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class ConformanceRequest:
-    """Options of a conformance run."""
-
-    usd: float
-    gpus: int
-    sets: Sequence[str]
-    file: Path | None
-    watch_s: float
-    download_url: str | None
-    yes: bool
-    as_json: bool
-
-
-def rent(app: App, request: ConformanceRequest) -> int:
+def rent(
+    app: App,
+    spec: JobSpec,
+    *,
+    file: Path | None,
+    watch_s: float,
+    download_url: str | None,
+    yes: bool,
+    as_json: bool,
+) -> int:
     """Rent a machine, run the job there, show the comparison; return the exit code."""
     began = app.now()
-    spec = conformance_job(request.usd, request.gpus, request.sets, began)
     interrupts = app.interrupts()
-    examination = ConformanceRun(
-        app.provider(_PROVIDER),
-        ProbeLevel(download_url=request.download_url or PYPI_FILE, watch_s=request.watch_s),
+    recorder = ApiRecorder()
+    observed = ObservedVast(
+        require_vast(app.provider(_PROVIDER)),
+        recorder,
+        ProbeLevel(download_url=download_url or PYPI_FILE, watch_s=watch_s),
         lambda: interrupts.current() is not UserRequest.NONE,
     )
-    app = app.with_changes(provider=lambda _: examination.provider)
+    app = app.with_changes(provider=lambda _: observed)
     run: Run | None = None
     error: VastrunError | None = None
     try:
@@ -88,19 +84,19 @@ def rent(app: App, request: ConformanceRequest) -> int:
         limits = f"All machines together: at most {usd(spec.limits.usd or 0.0)} and {duration(MAX_RUN_S)}"
         confirm(
             f"rent {offer}, after the short trial of a bid, to check the assumptions about Vast. {limits}",
-            yes=request.yes,
+            yes=yes,
         )
     except NoOfferError as no_offer:  # the report still shows the search
         error = no_offer
     with interrupts.listening():
         if error is None:
             run, error = _drive(app, interrupts, spec, began)
-        examination.check_after_run()
+        observed.check_after_run()
     run = None if run is None else app.ledger().get(run.id)
-    path = request.file or Path(f"conformance-{run.id if run else 'no-offer'}.json")
-    report = examination.report(run, began, app.now())
+    path = file or Path(f"conformance-{run.id if run else 'no-offer'}.json")
+    report = report_after(recorder, run, began, app.now())
     write_record(path, report.record)
-    show(Conformance.of(report, str(path)), conformance_text(report, str(path)), as_json=request.as_json)
+    show(Conformance.of(report, str(path)), conformance_text(report, str(path)), as_json=as_json)
     if error is not None:
         raise error
     return report.exit_code
@@ -189,7 +185,7 @@ def conformance_text(report: ConformanceReport, path: str) -> str:
     """Write a report. `path`: the file of observations."""
     deviations = map(_deviation, report.deviating)
     rows = [
-        (one.state, one.name, _cut(str(one.assumption.assumed), 1), _cut(one.seen_text, 2))
+        (one.state, one.name, short(str(one.assumption.assumed), 22), short(one.seen_text, 24))
         for one in report.comparisons
     ]
     return "\n\n".join(
@@ -201,25 +197,21 @@ def _summary(report: ConformanceReport, path: str) -> str:
     record = report.record
     verdict = record.verdict or ("open" if record.run else "NO_OFFER")
     count = {state: sum(one.state is state for one in report.comparisons) for state in State}
+    trials = ", ".join(f"{name} {machine}" for machine, name in record.trials.items())
+    if record.trials and record.trials_billed_usd is not None:
+        trials += f": {usd(record.trials_billed_usd)} charged"
     return facts(
         [
             ("run", f"{record.run or 'none'} {verdict}, {duration(record.ended_at - record.began_at)}"),
             ("machine", record.machine if record.instance else "none was rented"),
             ("ledger", usd(record.run_usd)),
             ("bill", _bill(report, path)),
-            *([("trials", _trials(record))] if record.trials else []),
+            ("trials", trials),
             ("rows", ", ".join(f"{number} {state}" for state, number in count.items() if number)),
             ("untried", "whether Vast sends a scheduled end: its first hour comes after a trial"),
             ("file", f"{path}   (holds no secret; attach it to an issue)"),
         ]
     )
-
-
-def _trials(record: Record) -> str:
-    """Write the machines of the trials, with their charges once they are settled."""
-    named = ", ".join(f"{name} {machine}" for machine, name in record.trials.items())
-    billed_usd = record.trials_billed_usd
-    return named if billed_usd is None else f"{named}: {usd(billed_usd)} charged"
 
 
 def _bill(report: ConformanceReport, path: str) -> str:
@@ -229,11 +221,6 @@ def _bill(report: ConformanceReport, path: str) -> str:
     if record.billed_usd is None:
         return f"not settled yet; in {SETTLEMENT_S / 60:.0f} minutes: vastrun doctor --settle {path}"
     return f"{usd(record.billed_usd)} for that machine, of which the ledger counts {usd(record.counted.usd)}"
-
-
-def _cut(text: str, column: int) -> str:
-    width = (20, 22, 24)[column]
-    return text if len(text) <= width else text[: width - 1] + "…"
 
 
 def _deviation(one: Comparison) -> str:
@@ -295,45 +282,28 @@ def conformance_job(usd: float, gpus: int, sets: Sequence[str], now: float) -> J
     return load_job(text, str(path), [*overrides, *sets], str(path.parent), datetime.fromtimestamp(now, UTC))
 
 
-class ConformanceRun:
-    """One conformance run, from before its order until its report."""
-
-    def __init__(self, provider: Provider, thorough: ProbeLevel, stopping: Callable[[], bool]) -> None:
-        """`stopping`: the user wants an end. Raises UsageError for a provider without assumptions."""
-        self._vast = require_vast(provider)
-        self._recorder = ApiRecorder()
-        self._thorough = thorough
-        self._stopping = stopping
-        self.provider = ObservedVast(self._vast, self._recorder, thorough, stopping)
-        """Provider that records each answer while the run is driven."""
-
-    def check_after_run(self) -> None:
-        """Look at what costs nothing once the run is over."""
-        watch_s = self._thorough.watch_s
-        AfterRun(vast=self._vast, recorder=self._recorder, watch_s=watch_s, stopping=self._stopping).look()
-
-    def report(self, run: Run | None, began: float, now: float) -> ConformanceReport:
-        """Compare what was seen with what is assumed; `run` is None where no offer fitted."""
-        seen, base = seen_in(self._recorder), Record(began_at=began, ended_at=now)
-        if run is None:
-            return report_of(replace(base, exit_code=EXIT_CODE_OF[Verdict.NO_OFFER], seen=seen))
-        alone = replace(run, rentals=())
-        return report_of(
-            Record(
-                run=run.id,
-                instance=self._recorder.instance_id,
-                machine="" if run.offer is None else run.offer.description[:200],
-                began_at=began,
-                ended_at=run.ended_at or now,
-                verdict="" if run.verdict is None else run.verdict.value,
-                exit_code=run.exit_code(),
-                counted=counted_of(alone, now),
-                tail_usd=max_cost_usd(alone, now) - cost_usd(alone, now),
-                run_usd=cost_usd(run, now),
-                seen=seen,
-                trials={one: name for one, name in self._recorder.rented.items() if name != "run"},
-            )
+def report_after(recorder: ApiRecorder, run: Run | None, began: float, now: float) -> ConformanceReport:
+    """Compare what was seen with what is assumed; `run` is None where no offer fitted."""
+    seen, base = seen_in(recorder), Record(began_at=began, ended_at=now)
+    if run is None:
+        return report_of(replace(base, exit_code=EXIT_CODE_OF[Verdict.NO_OFFER], seen=seen))
+    alone = replace(run, rentals=())
+    return report_of(
+        Record(
+            run=run.id,
+            instance=recorder.instance_id,
+            machine="" if run.offer is None else run.offer.description[:200],
+            began_at=began,
+            ended_at=run.ended_at or now,
+            verdict="" if run.verdict is None else run.verdict.value,
+            exit_code=run.exit_code(),
+            counted=counted_of(alone, now),
+            tail_usd=max_cost_usd(alone, now) - cost_usd(alone, now),
+            run_usd=cost_usd(run, now),
+            seen=seen,
+            trials={one: name for one, name in recorder.rented.items() if name != "run"},
         )
+    )
 
 
 def settled(record: Record, provider: Provider, now: float) -> Record:
@@ -358,16 +328,15 @@ def settled(record: Record, provider: Provider, now: float) -> Record:
         for item in items if isinstance(items, list) else ():
             if isinstance(item, dict) and str(item.get("type")) in charged_usd:
                 charged_usd[item["type"]] += number_of(item.get("amount")) or 0.0
+    billed_usd = sum(charge.usd for charge in charges)
     pairs = (
         ("charge.gpu", charged_usd["gpu"], record.counted.gpu_usd),
         ("charge.disk", charged_usd["disk"], record.counted.storage_usd),
+        ("charge.total", billed_usd, record.counted.usd),
     )
     recorder.measured |= {
         name: _ratio(charged, counted, record) for name, charged, counted in pairs if counted > 0
     }
-    billed_usd = sum(charge.usd for charge in charges)
-    if record.counted.usd > 0:
-        recorder.measured["charge.total"] = _ratio(billed_usd, record.counted.usd, record)
     bill = {name: value for name, value in seen_in(recorder).items() if ASSUMPTIONS[name].when is When.SETTLE}
     seen = {**record.seen, **bill}
     return replace(record, billed_usd=billed_usd, trials_billed_usd=trials_usd, seen=seen)

@@ -86,19 +86,13 @@ def command(
 
         ctx.exit(settle(app, settle_file, as_json=as_json))
     if rents:
-        from vastrun.launcher.cli.conformance import ConformanceRequest, rent
+        from vastrun.launcher.cli.conformance import conformance_job, rent
 
-        request = ConformanceRequest(
-            usd=usd,
-            gpus=gpus,
-            sets=sets,
-            file=file,
-            watch_s=watch_s,
-            download_url=down_url,
-            yes=yes,
-            as_json=as_json,
+        job = conformance_job(usd, gpus, sets, app.now())
+        exit_code = rent(
+            app, job, file=file, watch_s=watch_s, download_url=down_url, yes=yes, as_json=as_json
         )
-        ctx.exit(rent(app, request))
+        ctx.exit(exit_code)
     ctx.exit(_examine(app, provider, as_json=as_json))
 
 

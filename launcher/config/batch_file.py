@@ -88,7 +88,7 @@ def load_batch(
     except SyntaxFault as error:
         raise _errors([*faults, error.fault]) from error
     found = _jobs_of(points, job, base_dir, faults, now, _beside(name, spec.job), repeats=search is not None)
-    return _loaded(spec, job, found, faults)
+    return _loaded(spec, job, found)
 
 
 def _searching(
@@ -105,8 +105,6 @@ def _searching(
     job = parse(job_text, spec.job)
     corners = [{axis.key: axis.value(u) for axis in axes} for u in (0.0, 0.5, 1.0 - 1e-9)]
     found = _jobs_of(corners, job, base_dir, faults, now, job_name, repeats=True)
-    if faults:
-        raise _errors(faults)
     search = Search(
         samples=fields.samples,
         seed=fields.seed,
@@ -121,9 +119,7 @@ def _searching(
     )
 
 
-def _loaded(spec: BatchSpec, job: Node, found: _Jobs, faults: list[Fault]) -> LoadedBatch:
-    if faults:
-        raise _errors(faults)
+def _loaded(spec: BatchSpec, job: Node, found: _Jobs) -> LoadedBatch:
     points = list(found.points.values())
     return LoadedBatch(spec=spec, points=points, job=plain(job), unmentioned=frozenset(found.unmentioned))
 
@@ -141,13 +137,10 @@ def with_code(point: BatchPoint, digest: str | None) -> BatchPoint:
 
 def points_at(search: Search, values: Iterable[Mapping[str, Any]]) -> list[BatchPoint]:
     """Return the points of these values. Raises JobFileError where they make no valid job."""
-    faults: list[Fault] = []
     cells = [{key: parse(json.dumps(value), "search", key) for key, value in one.items()} for one in values]
     now = None if search.now is None else datetime.fromisoformat(search.now)
     job = parse(search.job_text, search.job_name)
-    found = _jobs_of(cells, job, search.base_dir, faults, now, search.job_name, repeats=True)
-    if faults:
-        raise _errors(faults)
+    found = _jobs_of(cells, job, search.base_dir, [], now, search.job_name, repeats=True)
     return [with_code(point, search.code_digest) for point in found.points.values()]
 
 
@@ -187,7 +180,7 @@ def load_sweep(
     points = [{**cells, **more} for cells in grid_of(lists) for more in drawn]
     check_point_count(len(points))
     found = _jobs_of(points, job, base_dir, faults, now, spec.job, repeats=bool(ranges))
-    return _loaded(spec, job, found, faults)
+    return _loaded(spec, job, found)
 
 
 def _errors(faults: Iterable[Fault]) -> JobFileError:
@@ -246,7 +239,7 @@ def _jobs_of(
     *,
     repeats: bool,
 ) -> _Jobs:
-    """Return the points with their jobs; invalid ones are added to `faults`.
+    """Return the points with their jobs. Raises JobFileError with the faults of invalid ones and `faults`.
 
     `job_name`: the path of the job file as typed, or the name of a job that has none. `repeats`: True
     where a search may draw a point twice, which then counts once. Otherwise the second is a fault.
@@ -278,6 +271,8 @@ def _jobs_of(
             if first != number and not repeats:
                 faults.append(_repeated(cells, values, number, first))
             found.points.setdefault(point.id, point)
+    if faults:
+        raise _errors(faults)
     return found
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Annotated, Literal
 
 from annotated_types import Ge, Gt, Le, MaxLen, MinLen
@@ -60,6 +60,16 @@ class Resources:
         """Return `gpu_memory_gb` as a number: `auto` was resolved before."""
         assert self.gpu_memory_gb != "auto"
         return self.gpu_memory_gb
+
+    def times(self, count: int) -> Resources:
+        """Return what so many of these need together, on one machine."""
+        return replace(
+            self,
+            gpus=self.gpus * count,
+            cpu_cores=self.cpu_cores * count,
+            memory_gb=self.memory_gb * count,
+            disk_gb=self.disk_gb * count,
+        )
 
 
 @dataclass(frozen=True, kw_only=True)

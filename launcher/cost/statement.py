@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from vastrun.launcher.core import Charge, Driver, Identity, Run, Settled
-from vastrun.launcher.core.bills import by_clock_of
+from vastrun.launcher.core.bills import by_clock_of, runs_by_machine
 from vastrun.launcher.core.errors import (
     AuthError,
     HeldError,
@@ -165,8 +165,7 @@ def with_nodes(ledger: Ledger, run: Run) -> list[Run]:
 
 def _began_at(run: Run) -> float:
     """Return when its first machine was rented; minus infinity where it had none."""
-    moments = [run.rented_at, *(rental.rented_at for rental in run.rentals)]
-    return min((at for at in moments if at is not None), default=-math.inf)
+    return min((one.rented_at or 0.0 for one in runs_by_machine(run)), default=-math.inf)
 
 
 def _unclaimed(provider: str, charges: Iterable[Charge], ledger: str, since: float) -> list[UnclaimedCharge]:

@@ -181,11 +181,8 @@ def advice_for_rehearsal(run: Run, *, not_shipped: str = "") -> str:
 
 def _of_rules(run: Run) -> str:
     """Return the text of the first rule that fits, empty if none does."""
-    return next((rule.text for rule in RULES if _fits(rule, run)), "")
-
-
-def _fits(rule: AdviceRule, run: Run) -> bool:
-    return run.cause in rule.causes and re.search(rule.detail, run.detail) is not None
+    fits = (rule for rule in RULES if run.cause in rule.causes and re.search(rule.detail, run.detail))
+    return next((rule.text for rule in fits), "")
 
 
 SLOT_ADVICE: Mapping[Cause, str] = {

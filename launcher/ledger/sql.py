@@ -51,10 +51,6 @@ _UPSERT_DRIVER = (
 Alive = Callable[[str], bool]
 
 
-def _skip_registration(_: str) -> None:
-    """Skip the registration: launchers of one computer see each other's locks."""
-
-
 class SqlLedger:
     """The Ledger port. Processes and threads may share a database; each call is one transaction."""
 
@@ -65,12 +61,13 @@ class SqlLedger:
         where: str,
         now: Callable[[], float],
         alive: Alive,
-        register_launcher: Callable[[str], None] = _skip_registration,
+        register_launcher: Callable[[str], None] = lambda _: None,
         rows: Callable[[str], RowForm] = lambda _: RowForm(),
     ) -> None:
         """`where`: name of the database in messages. `now`: the launcher's clock, for the times of runs.
         `alive(who)` is False only when that driver's process is known to be dead. `register_launcher(who)` is
-        called before `who` drives a run or a batch. `rows(id)`: the form of rows in the ledger of that id.
+        called before `who` drives a run or a batch; launchers of one computer see each other's locks.
+        `rows(id)`: the form of rows in the ledger of that id.
         """
         self._db, self._where, self._now, self._alive = db, where, now, alive
         self._register = register_launcher

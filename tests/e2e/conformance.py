@@ -11,8 +11,8 @@ from tests.emulators.machines import Machine, here_mb
 from vastrun.launcher.api.runs import start_run
 from vastrun.launcher.cli.conformance import (
     ConformanceReport,
-    ConformanceRun,
     conformance_job,
+    report_after,
     report_of,
     settled,
 )
@@ -23,7 +23,8 @@ from vastrun.launcher.flow.services import Services
 from vastrun.launcher.providers.vast import VastProvider
 from vastrun.launcher.providers.vast.conformance import assumptions as fields
 from vastrun.launcher.providers.vast.conformance.assumptions import Value
-from vastrun.launcher.providers.vast.conformance.observed_vast import ProbeLevel
+from vastrun.launcher.providers.vast.conformance.observed_vast import ObservedVast, ProbeLevel
+from vastrun.launcher.providers.vast.conformance.recorder import ApiRecorder
 from vastrun.launcher.providers.vast.transport import VastAccount
 
 SETS = (
@@ -135,11 +136,12 @@ class Examined(FastLauncher):
     ) -> None:
         super().__init__(folder, factor=factor, market=honest_machines(5), seen=seen)
         account = VastAccount(key=self.vast.account_key, server=self.vast.url, login=self.vast.login)
-        self._thorough = ProbeLevel(
+        thorough = ProbeLevel(
             download_url=f"{self.vast.url}/download/2000000", download_gb=0.002, watch_s=watch_s, trial=trial
         )
         self._provider = VastProvider(account, folder / "state", clock=self._clock)
-        self._examination = ConformanceRun(self._provider, self._thorough, lambda: False)
+        self._recorder = ApiRecorder()
+        self._observed = ObservedVast(self._provider, self._recorder, thorough, lambda: False)
 
     def examine(self, *, sets: Sequence[str] = SETS) -> ConformanceReport:
         """The report of a run, with its bill."""
@@ -153,15 +155,15 @@ class Examined(FastLauncher):
             run = attempts.drive_or_follow(run)
         except VastrunError:
             run = self.ledger.get(run.id)
-        self._examination.check_after_run()
-        report = self._examination.report(run, now, self._clock.now())
+        self._observed.check_after_run()
+        report = report_after(self._recorder, run, now, self._clock.now())
         if not report.record.instance:
             return report
         self._clock.sleep(SETTLEMENT_S)
         return report_of(settled(report.record, self._provider, self._clock.now()))
 
     def _services(self, provider: str, origin: Origin) -> Services:
-        return replace(super()._services(provider, origin), provider=self._examination.provider)
+        return replace(super()._services(provider, origin), provider=self._observed)
 
 
 def honest_machines(count: int) -> list[Machine]:

@@ -38,7 +38,7 @@ from vastrun.launcher.providers.docker.containers import (
     read_owner_id,
 )
 from vastrun.launcher.providers.docker.engine import ENDED, Engine, end_error
-from vastrun.launcher.providers.hardware import Hardware, LocalGpu, node_offers, read_gpus, total_resources
+from vastrun.launcher.providers.hardware import Hardware, LocalGpu, node_offers, read_gpus
 from vastrun.launcher.providers.onstart import BOX, readable_text
 from vastrun.launcher.ssh.connection import Login
 from vastrun.launcher.ssh.keys import HostKeyLog, KeyRing, KnownHosts
@@ -95,7 +95,7 @@ class DockerProvider:
         Raises NoOfferError with all unmet requirements.
         """
         docker_host, remote = self._engine.docker_host(), bool(self._engine.host)
-        needed = total_resources(spec)
+        needed = spec.resources.times(spec.nodes)
         # A remote daemon reports neither its GPUs nor its free disk: both are assumed to meet the
         # requirements, except for names and memory of GPUs. The box checks them before it trains.
         if remote:
@@ -176,8 +176,11 @@ class DockerProvider:
         if container is not None:
             # The container first: Docker refuses to remove a network that is in use.
             self._engine.remove(container.name)
-            if (network := container.labels.get(NETWORK)) and self._is_own_network(network):
-                self._engine.remove_network(network)
+            if name := container.labels.get(NETWORK):
+                # An image may set the same labels: only a network of this ledger is removed.
+                made = self._engine.networks(f"{OWNER}={read_owner_id(self._state)}")
+                if any(network.name == name for network in made):
+                    self._engine.remove_network(name)
 
     def forget(self, run_id: str) -> None:
         self._keys.forget(run_id)
@@ -191,11 +194,6 @@ class DockerProvider:
             f"Docker {docker_host.version} on {docker_host.name}: {docker_host.cores} cores, "
             f"{docker_host.memory_gb:.0f} GB memory, {gpus}; vastrun's images: {variants}"
         )
-
-    def _is_own_network(self, name: str) -> bool:
-        """Return whether the network belongs to this ledger: an image may set the same labels."""
-        made = self._engine.networks(f"{OWNER}={read_owner_id(self._state)}")
-        return any(network.name == name for network in made)
 
     def _find_owned(self, name: str) -> Container | None:
         """Return the container if this ledger owns it. Docker also resolves ids and prefixes as names."""

@@ -6,7 +6,7 @@ import itertools
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
 from vastrun.launcher.core import AccountStatus, Charge, Identity
 from vastrun.launcher.core.errors import (
@@ -40,47 +40,35 @@ def account_status(api: VastApi, now: Callable[[], float]) -> AccountStatus:
     Raises AuthError when the key is rejected.
     """
     user = api.account()
+    cheapest = ("dph_total", "asc")
+    # A read-only call for each category that has one; writes cannot be probed.
+    probes: dict[str, Callable[[], object]] = {
+        "instance_read": api.instances,
+        "misc": lambda: api.search({}, kind="on-demand", disk_gb=8.0, order=cheapest, limit=1),
+        "billing_read": lambda: api.charges(now() - _DAY_S, now()),
+    }
+    refused = []
+    for category, ask in probes.items():
+        try:
+            ask()
+        except AuthError:
+            refused.append(category)
     return AccountStatus(
         credit_usd=credit_of(user),
         clock_ahead_s=api.clock_ahead_s,
         needed=NEEDED,
         purposes=RIGHTS,
-        refused=tuple(category for category, ask in _probe_calls(api, now()).items() if not _is_allowed(ask)),
+        refused=tuple(refused),
         wider=_is_wider(api),
     )
 
 
 def identity(api: VastApi) -> Identity:
     """Return the owner of the key. Raises AuthError when it is rejected."""
-    return Identity(account=_id_of(api.account()), clock_ahead_s=api.clock_ahead_s)
-
-
-def _id_of(user: Mapping[str, Any]) -> str:
-    found = user.get("id")
-    if isinstance(found, int) and found is not True and 0 < found < caps.VAST_ID:
-        return str(found)
-    raise ProviderError("Vast's response does not name the account of this key")
-
-
-def _probe_calls(api: VastApi, now: float) -> dict[str, Callable[[], object]]:
-    """Return a read-only call for each category that has one; writes cannot be probed."""
-
-    def search() -> object:
-        return api.search({}, kind="on-demand", disk_gb=8.0, order=("dph_total", "asc"), limit=1)
-
-    return {
-        "instance_read": api.instances,
-        "misc": search,
-        "billing_read": lambda: api.charges(now - _DAY_S, now),
-    }
-
-
-def _is_allowed(ask: Callable[[], object]) -> bool:
-    try:
-        ask()
-    except AuthError:
-        return False
-    return True
+    found = api.account().get("id")
+    if not isinstance(found, int) or found is True or not 0 < found < caps.VAST_ID:
+        raise ProviderError("Vast's response does not name the account of this key")
+    return Identity(account=str(found), clock_ahead_s=api.clock_ahead_s)
 
 
 def _is_wider(api: VastApi) -> bool | None:
@@ -100,7 +88,8 @@ def charges_of(api: VastApi, since: float, until: float) -> Sequence[Charge]:
     for number, row in enumerate(api.charges(since - _DAY_S, until + _DAY_S)):
         charge = parse_charge(row)
         # A list that grows while its pages are read contains a row twice.
-        charges[_identity(row) if charge.instance_id or charge.source else number] = charge
+        key = tuple(str(row.get(column)) for column in ("source", "type", "start", "end", "amount"))
+        charges[key if charge.instance_id or charge.source else number] = charge
     return list(charges.values())
 
 
@@ -116,10 +105,6 @@ def backups_of(api: VastApi, instance_id: str) -> Sequence[str]:
         return []
     copy = f"vastai copy vast.{instance_id}:/upper/workspace OTHER_INSTANCE:/workspace"
     return [f"Vast made a backup of it, whose state is {states[0]}: {copy}"]
-
-
-def _identity(row: Mapping[str, Any]) -> tuple[str, ...]:
-    return tuple(str(row.get(column)) for column in ("source", "type", "start", "end", "amount"))
 
 
 class CachedQuery(Generic[_T]):

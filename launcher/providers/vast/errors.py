@@ -127,7 +127,7 @@ def map_error(answer: Answer, call: VastCall) -> VastrunError:
 
 def _quota(answer: Answer) -> VastrunError:
     when = "at midnight UTC"
-    with suppress(KeyError, ValueError, OverflowError, OSError):
+    with suppress(KeyError, TypeError, ValueError, OverflowError, OSError):
         when = (
             f"on {datetime.fromtimestamp(float(answer.headers['X-RateLimit-Reset']), UTC):%d %B at %H:%M} UTC"
         )

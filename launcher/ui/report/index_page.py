@@ -215,7 +215,7 @@ class PageQuery:
     def of(self, rows: Sequence[Row], text_of: Callable[[Row], str]) -> ResultPage[Row]:
         """Return the requested page of the matching rows, at most the last one."""
         words = self.find.casefold().split()
-        fit = [row for row in rows if _has(words, text_of(row))] if words else rows
+        fit = [row for row in rows if all(word in text_of(row).casefold() for word in words)]
         pages = max(1, -(-len(fit) // PER_PAGE))
         page = min(self.page, pages)
         return ResultPage(
@@ -238,8 +238,3 @@ def parse_query(query: str) -> PageQuery:
     is_number = page.isascii() and page.isdecimal() and len(page) <= 9
     find = " ".join(one_line(fields.get("find", "")).split())
     return PageQuery(find=find[:200], page=max(1, int(page)) if is_number else 1)
-
-
-def _has(words: Sequence[str], text: str) -> bool:
-    text = text.casefold()
-    return all(word in text for word in words)

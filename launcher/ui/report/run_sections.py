@@ -161,18 +161,18 @@ def timeline(spans: Sequence[PhaseSpan], steps: Sequence[StepEnd]) -> Html | str
     dollars = usd_parts([span.usd for span in spans])
     start, whole_s = spans[0].start, max(spans[-1].end - spans[0].start, 1e-9)
     rows = [
-        element(
-            "tr",
-            element("th", span.phase.value, element("small", WORDS[span.phase]), scope="row"),
-            element("td", _bar(span, start, whole_s), class_="bar"),
-            element("td", duration(span.seconds), class_="num"),
-            element("td", f"{span.seconds / whole_s:.0%}", class_="num faint"),
-            element("td", f"${spent:.3f}", class_="num"),
+        (
+            joined(span.phase.value, element("small", WORDS[span.phase])),
+            _bar(span, start, whole_s),
+            duration(span.seconds),
+            f"{span.seconds / whole_s:.0%}",
+            f"${spent:.3f}",
         )
         for span, spent in zip(spans, dollars, strict=True)
     ]
     columns = ("Phase", element("span", "From start to end", class_="hidden"), "Time", "Share", "Cost")
-    drawn = table("Timeline", columns, rows, right=(2, 3, 4), class_="timeline")
+    classes = (None, "bar", "num", "num faint", "num")
+    drawn = table("Timeline", columns, rows, classes=classes, right=(2, 3, 4), class_="timeline")
     return element("div", drawn, _steps(steps))
 
 
@@ -196,16 +196,11 @@ def _steps(ends: Sequence[StepEnd]) -> Html | str:
     if not ends:
         return ""
     rows = [
-        element(
-            "tr",
-            element("th", end.step, scope="row"),
-            element("td", duration(end.seconds), class_="num"),
-            element("td", "ok" if not end.exit_code else f"exit code {end.exit_code}"),
-            element("td", end.last_line if end.exit_code else "", class_="faint"),
-        )
+        (end.step, duration(end.seconds), f"exit code {end.exit_code}", end.last_line)
+        if end.exit_code
+        else (end.step, duration(end.seconds), "ok", "")
         for end in ends
     ]
-    columns = ("Step", "Time", "End", "Last line")
-    return folded(
-        f"{how_many(len(ends), 'step')} on the machine", table("Steps on the machine", columns, rows)
-    )
+    columns, classes = ("Step", "Time", "End", "Last line"), (None, "num", "", "faint")
+    steps = table("Steps on the machine", columns, rows, classes=classes)
+    return folded(f"{how_many(len(ends), 'step')} on the machine", steps)

@@ -87,12 +87,6 @@ SITUATIONS: Mapping[str, tuple[Cause, Situation]] = {
             shows=_PIP,
         ),
     ),
-    "set-up fails without a word of error": (
-        Cause.SETUP,
-        Situation(
-            training=failed_step("30-unpack", "$ make", "set-up failed with exit code 2: make"), shows="make"
-        ),
-    ),
     "an image for the CPU": (
         Cause.SETUP,
         Situation(
@@ -229,7 +223,6 @@ PROGRAM, TRAINING = dump_job(command_job()), dump_job(train_job())
         (PROGRAM, Cause.OUT_OF_MEMORY, "torch.OutOfMemoryError: CUDA out of memory", "gpu_memory_gb"),
         (PROGRAM, Cause.OUT_OF_MEMORY, "DataLoader worker (pid 1) is killed by signal: Killed", "memory_gb"),
         (PROGRAM, Cause.OUT_OF_MEMORY, "Bus error; /dev/shm (0.064 GB) was full", "TMPDIR"),
-        (PROGRAM, Cause.OUT_OF_MEMORY, "Bus error; /dev/shm has the least room, 0 of 1 GB", "TMPDIR"),
         (
             PROGRAM,
             Cause.USER_ERROR,

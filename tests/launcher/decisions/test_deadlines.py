@@ -104,11 +104,6 @@ def test_a_machine_is_kept_no_longer_than_until_the_deadline() -> None:
     assert policy.worst_case_usd(spec, FAST) == pytest.approx(1.0)
 
 
-def test_money_that_ends_before_the_deadline_is_still_the_limit() -> None:
-    spec = policy.within_deadline(job(usd=0.5), NOW)
-    assert policy.lease_of(spec, FAST).life_cause is Cause.MONEY_LIMIT
-
-
 def test_a_run_is_past_its_deadline_also_while_its_machine_loads() -> None:
     run = a_run(
         id="one",

@@ -71,8 +71,6 @@ def test_a_host_is_avoided_after_one_fresh_or_two_recent_failures_and_forgiven_w
         ({"cause": Cause.USER_ERROR, "failed_in": Phase.BOOT}, False),
         ({"cause": Cause.PROVIDER, "failed_in": Phase.BOOT}, False),
         ({"cause": Cause.PREEMPTED}, False),
-        ({"cause": Cause.STOPPED}, False),
-        ({"cause": Cause.PRUNED}, False),
         ({"cause": None, "failed_in": None}, False),
     ],
 )

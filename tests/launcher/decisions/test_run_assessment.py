@@ -69,12 +69,6 @@ def saved(*, step: int, intact: bool) -> CheckpointEnd:
             "3 of 2 ranks exited 0",
         ),
         (
-            good(ranks=ENDS[:2]),
-            "ranks",
-            Cause.CONTRADICTION,
-            "1 of 2 ranks exited 0; ended: rank 1 by SIGSEGV",
-        ),
-        (
             good(ranks=ENDS),
             "ranks",
             Cause.CONTRADICTION,

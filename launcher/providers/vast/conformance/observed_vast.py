@@ -125,7 +125,8 @@ class ObservedVast:
         )
 
     def _probe(self, instance: Instance, remote: Remote) -> None:
-        if self._probed == instance.id or not self._in_time(self._thorough.probes_s):
+        age_s = self._clock.now() - (self._recorder.rented_at or self._clock.now())
+        if self._probed == instance.id or self._stopping() or age_s >= self._thorough.probes_s:
             return
         self._probed = instance.id
         looks = (
@@ -212,12 +213,70 @@ class ObservedVast:
             if is_over:
                 return
 
+    def check_after_run(self) -> None:
+        """Look once at all that costs nothing when the run is over; failures are skipped."""
+        machine, note = self._recorder.instance_id, self._note
+        bad_key = self._vast.api.with_key(secrets.token_hex(32))
+        looks = [
+            # An id that no machine has.
+            lambda: note("unknown.answer", calls.show_instance("1000000000000")),
+            lambda: self._recorder.note(bad_key.once, "key.bad", calls.account()),
+            self._search_clusters,
+            lambda: note("overlay.list", calls.list_overlays()),
+            self._search_often,
+            self._list_twice,
+        ]
+        if machine:
+            end_again, show = calls.destroy(machine), calls.show_instance(machine)
+            ask = (lambda: note("destroy.again", end_again), lambda: note("gone.answer", show))
+            looks = [self._watch_absence, *ask, *looks]
+        for look in looks:
+            if not self._stopping():
+                self._look(look)
+
+    def _watch_absence(self) -> None:
+        since = ended_at(self._recorder)
+        while since is not None and not self._stopping():
+            self._vast.instances()
+            self._vast.machine(self._recorder.instance_id)
+            if self._clock.now() - since >= self._thorough.watch_s:
+                return
+            self._clock.sleep(1.0)
+
+    def _search_clusters(self) -> None:
+        heard = self._recorder.ask(self._vast.api.once, _search({"cluster_id": {"neq": None}}))
+        rows = heard[-1].fields.get("offers") if heard and heard[-1].status == 200 else None
+        if isinstance(rows, list):
+            alone = all(
+                isinstance(row, dict) and number_of(row.get("cluster_id")) is not None for row in rows
+            )
+            found = "clusters alone" if alone else "others as well"
+            self._recorder.measured["offer.cluster"] = found if rows else "nothing"
+
+    def _search_often(self) -> None:
+        """Search as often per minute as documented, the run's searches included, until a rejection."""
+        since = self._clock.now() - _BURST.seconds
+        searches = self._recorder.calls("POST", SEARCH)
+        answered = sum(one.asked_at > since and one.status == 200 for one in searches)
+        while answered < _BURST.calls and not self._stopping():
+            heard = self._recorder.ask(self._vast.api.once, _search({"num_gpus": {"eq": "1"}}))
+            if not heard or heard[-1].status not in (200, 429):
+                return
+            if heard[-1].status == 429:
+                break
+            answered += 1
+        self._recorder.measured["limit.searches"] = float(answered)
+
+    def _list_twice(self) -> None:
+        page = calls.list_instances(limit=1)
+        heard = self._recorder.ask(self._vast.api.once, page, page, pause_s=0.5)
+        heard = [one for one in heard if one.path == LIST]
+        if len(heard) != 2 or heard[0].status != 200 or not heard[1].status:
+            return
+        self._recorder.measured["limit.list"] = heard[1].word
+
     def _note(self, name: str, call: VastCall) -> None:
         self._recorder.note(self._vast.api.once, name, call)
-
-    def _in_time(self, within_s: float) -> bool:
-        since = self._recorder.rented_at or self._clock.now()
-        return not self._stopping() and self._clock.now() - since < within_s
 
     def _look(self, look: Callable[..., object], *arguments: object) -> None:
         """Run an observation; its failure must not end the run, which would meet the same error itself."""
@@ -264,87 +323,6 @@ def _opens(shell: Remote | None) -> str:
 
 
 _BURST = LIMITS["search"]
-
-
-@dataclass(frozen=True, kw_only=True)
-class AfterRun:
-    """The observations after a run, in order."""
-
-    vast: VastProvider
-    recorder: ApiRecorder
-    watch_s: float
-    """Seconds for which the absence of a destroyed machine is watched."""
-    stopping: Callable[[], bool]
-    """Returns whether the user wants to stop."""
-
-    def look(self) -> None:
-        """Make each observation once. Stops early at the user's request; failures are skipped."""
-        machine, note = self.recorder.instance_id, self._note
-        looks = [
-            # An id that no machine has.
-            lambda: note("unknown.answer", calls.show_instance("1000000000000")),
-            self._use_bad_key,
-            self._search_clusters,
-            lambda: note("overlay.list", calls.list_overlays()),
-            self._search_often,
-            self._list_twice,
-        ]
-        if machine:
-            end_again, show = calls.destroy(machine), calls.show_instance(machine)
-            ask = (lambda: note("destroy.again", end_again), lambda: note("gone.answer", show))
-            looks = [self._watch_absence, *ask, *looks]
-        for look in looks:
-            if not self.stopping():
-                with suppress(VastrunError):
-                    look()
-
-    def _watch_absence(self) -> None:
-        since = ended_at(self.recorder)
-        while since is not None and not self.stopping():
-            self.vast.instances()
-            self.vast.machine(self.recorder.instance_id)
-            if self.vast.clock.now() - since >= self.watch_s:
-                return
-            self.vast.clock.sleep(1.0)
-
-    def _use_bad_key(self) -> None:
-        other = self.vast.api.with_key(secrets.token_hex(32))
-        self.recorder.note(other.once, "key.bad", calls.account())
-
-    def _search_clusters(self) -> None:
-        heard = self.recorder.ask(self.vast.api.once, _search({"cluster_id": {"neq": None}}))
-        rows = heard[-1].fields.get("offers") if heard and heard[-1].status == 200 else None
-        if isinstance(rows, list):
-            alone = all(
-                isinstance(row, dict) and number_of(row.get("cluster_id")) is not None for row in rows
-            )
-            found = "clusters alone" if alone else "others as well"
-            self.recorder.measured["offer.cluster"] = found if rows else "nothing"
-
-    def _search_often(self) -> None:
-        """Search as often per minute as documented, the run's searches included, until a rejection."""
-        since = self.vast.clock.now() - _BURST.seconds
-        searches = self.recorder.calls("POST", SEARCH)
-        answered = sum(one.asked_at > since and one.status == 200 for one in searches)
-        while answered < _BURST.calls and not self.stopping():
-            heard = self.recorder.ask(self.vast.api.once, _search({"num_gpus": {"eq": "1"}}))
-            if not heard or heard[-1].status not in (200, 429):
-                return
-            if heard[-1].status == 429:
-                break
-            answered += 1
-        self.recorder.measured["limit.searches"] = float(answered)
-
-    def _list_twice(self) -> None:
-        page = calls.list_instances(limit=1)
-        heard = self.recorder.ask(self.vast.api.once, page, page, pause_s=0.5)
-        heard = [one for one in heard if one.path == LIST]
-        if len(heard) != 2 or heard[0].status != 200 or not heard[1].status:
-            return
-        self.recorder.measured["limit.list"] = heard[1].word
-
-    def _note(self, name: str, call: VastCall) -> None:
-        self.recorder.note(self.vast.api.once, name, call)
 
 
 def _search(filters: Mapping[str, Any]) -> VastCall:

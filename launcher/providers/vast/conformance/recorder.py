@@ -118,20 +118,21 @@ class ApiRecorder:
 
 def exchange_of(call: VastCall, answer: Answer | None, *, asked_at: float, answered_at: float) -> Exchange:
     """Return the exchange of a call; `answer` is None where none came."""
-    path = call.path.partition("?")[0].rstrip("/")
-    about: dict[str, Any] = {"method": call.method, "path": path, "sent": call.body, **_answer(answer)}
-    return Exchange(asked_at=asked_at, answered_at=answered_at, **about)
-
-
-def _answer(answer: Answer | None) -> dict[str, Any]:
-    """Return the fields of an exchange that its answer has."""
-    if answer is None:
-        return {"status": 0}
-    found: dict[str, Any] = {}
-    if len(answer.text) <= _MAX_BYTES:
+    content, is_json = None, False
+    if answer is not None and len(answer.text) <= _MAX_BYTES:
         with suppress(NoResponseError):
-            found = {"content": answer.json(), "is_json": True}
-    return {**found, "status": answer.status, "date": str(answer.headers.get("Date", ""))[:100]}
+            content, is_json = answer.json(), True
+    return Exchange(
+        method=call.method,
+        path=call.path.partition("?")[0].rstrip("/"),
+        sent=call.body,
+        asked_at=asked_at,
+        answered_at=answered_at,
+        status=0 if answer is None else answer.status,
+        content=content,
+        is_json=is_json,
+        date="" if answer is None else str(answer.headers.get("Date", ""))[:100],
+    )
 
 
 def type_of(value: Any) -> str:
