@@ -144,9 +144,9 @@ def _supervise(box: Path, job: Job, stop: StopRequest, begin: StartRanks, peers:
     return replace(outcome, restored=_restored(box, snapshots.restored_step, log), ended_at=time.time())
 
 
-def _restored(box: Path, step: int, log: MergedLog) -> RestoredSnapshot | None:
+def _restored(box: Path, step: int | None, log: MergedLog) -> RestoredSnapshot | None:
     """Return where a program that was restored at that step began; a later start than it had to is said."""
-    if not step:
+    if step is None:
         return None
     first = first_reported_step(box)
     if first is not None and first < step:

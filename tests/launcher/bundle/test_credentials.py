@@ -15,6 +15,8 @@ HELD = {
     "keys/id_ed25519": "-----BEGIN OPENSSH PRIVATE KEY-----\nb3Blbn\n-----END OPENSSH PRIVATE KEY-----\n",
     "kaggle.json": '{"username":"a","key":"b"}',
     "conf/api.json": '{"api_key": "Zx81kqPf02mmQw7Ab4Lr"}',
+    "conf/data.txt": "https://data.org/x.zip?X-Amz-Signature=Zx81kqPf02mmQw7Ab4Lr\n",
+    "pip.conf": "index-url = https://user:hunter2@pypi.corp/simple\n",
     "conf/hub.yaml": f"login: hf_{'a1B2' * 8}\n",
 }
 SHIPPED = {
@@ -22,6 +24,9 @@ SHIPPED = {
     ".env.example": "WANDB_API_KEY=\n",
     "config.yaml": "tokenizer: gpt2-large-2023-11-xxx\npad_token: '<pad>'\nnum_keys: 8\nkey_dim: 64\n",
     "special_tokens_map.json": '{"eos_token": "</s>", "unk_token": {"content": "<unk>"}}',
+    ".gitattributes": "# see https://github.com/x/y/overrides.md#generated-code\n",
+    "requirements.txt": f"a @ https://x.org/a.whl#sha256={'a1' * 32}\nb @ git+https://x.org/b#egg=b\n",
+    "urls.csv": "https://zenodo.org/records/1/files/x.csv?download=1&format=csv\n",
     "weights.bin": "\0key=0123456789abcdef0123456789abcdef",
     "id_ed25519.pub": "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAI user@host\n",
 }
