@@ -37,6 +37,10 @@ _NAME = re.compile(r"[\w.+-]{1,100}", re.ASCII)
 _NODES = re.compile(r"[\w.,\[\]-]{0,300}", re.ASCII)
 _PLACE = re.compile(r"[\w.:\[\]-]{0,300}", re.ASCII)
 _JOB_ID = re.compile(r"(\d{1,10})(?:;[\w.-]{1,100})?", re.ASCII)
+_TESTED = re.compile(r"(\d{1,3}) (\d{1,11}) (.*)", re.ASCII)
+_START = re.compile(r"Job \d{1,10} to start at (\d{1,11}) ", re.ASCII)
+_MAY_WAIT = ("node configuration is not available", "down, drained or reserved")
+"""Refusals of a test that also hold for nodes that will come back."""
 _STATE = re.compile(r"[A-Z_]{1,40}")
 _VERSION = re.compile(r"[\w.-]{1,40}", re.ASCII)
 
@@ -66,6 +70,23 @@ class Partition:
     memory_mb: int
     """Memory of a node in MB; 0 when the site does not state it."""
     gpus: tuple[Gpus, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class StartEstimate:
+    """Answer of `sbatch --test-only`."""
+
+    wait_s: float | None = None
+    """Seconds until the job would start; None: unknown."""
+    refusal: str = ""
+    """Slurm's words; empty: it accepts the job."""
+    preempts: bool = False
+    """True if it would end other jobs for it."""
+
+    @property
+    def may_wait(self) -> bool:
+        """True if Slurm refuses nodes that it may have later: `sbatch` accepts the job, which waits."""
+        return any(words in self.refusal for words in _MAY_WAIT)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -127,6 +148,25 @@ class Cluster:
 def parse_partitions(printed: str) -> list[Partition]:
     """Parse the output of `sinfo`. Raises UnreachableError."""
     return [_parse_partition(row) for row in _rows(printed, "sinfo")]
+
+
+def parse_starts(printed: str, count: int) -> list[StartEstimate]:
+    """Parse lines of `EXIT_CODE NOW OUTPUT` of `count` tests, whose line breaks are form feeds.
+
+    Raises UnreachableError.
+    """
+    tests = [_TESTED.fullmatch(row) for row in _rows(printed, "sbatch")]
+    found = []
+    for test in tests:
+        if test is None or len(tests) != count:
+            raise _malformed("sbatch", printed)
+        start = _START.search(test[3])
+        if test[1] == "0":
+            wait_s = max(0.0, float(start[1]) - float(test[2])) if start else None
+            found.append(StartEstimate(wait_s=wait_s, preempts="Preempts:" in test[3]))
+        else:
+            found.append(StartEstimate(refusal=summarize_errors(test[3])))
+    return found
 
 
 def parse_jobs(printed: str, prefix: str) -> list[SlurmJob]:

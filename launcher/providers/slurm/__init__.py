@@ -27,7 +27,12 @@ from vastrun.launcher.gate.slurm import SlurmJob, join_names
 from vastrun.launcher.ports import Abilities, Clock, Remote, with_abilities
 from vastrun.launcher.providers import ProviderContext
 from vastrun.launcher.providers.local import inherited_environment
-from vastrun.launcher.providers.slurm.batch import JobOrder, end_of, wait_reason
+from vastrun.launcher.providers.slurm.batch import (
+    JobOrder,
+    end_of,
+    order_error,
+    wait_reason,
+)
 from vastrun.launcher.providers.slurm.commands import SlurmCommands, SlurmQueue, first_node_id
 from vastrun.launcher.providers.slurm.login_node import BoxLocation, LoginNode, SlurmRemote
 from vastrun.launcher.providers.slurm.offers import NodeShare, partition_offers, price
@@ -61,6 +66,8 @@ class SlurmProvider:
         self.free = price(settings, 1) == 0
         self._settings, self._clock, self._uptime = settings, clock, uptime
         self._python = settings.python or (python if settings.login is None else "python3")
+        self._unfit: Sequence[str] = ()
+        """Partitions that the last search found no offer in, with the reasons."""
         self._node = LoginNode(settings, state, environ)
         where = {name: environ[name] for name in ("SLURM_CONF",) if name in environ}
         self._slurm = SlurmCommands(self._node, {**inherited_environment(environ), **where}, uptime)
@@ -79,17 +86,36 @@ class SlurmProvider:
 
     @property
     def abilities(self) -> Abilities:
-        return Abilities(describe=self.describe, identity=self, end_of=self.end_of)
+        return Abilities(
+            describe=self.describe,
+            identity=self,
+            end_of=self.end_of,
+            unfit=lambda: self._unfit,
+            rents_nodes_together=True,
+        )
 
     def search(self, spec: JobSpec) -> Sequence[Offer]:
-        """Return an offer for each partition that fits the job.
+        """Return an offer for each partition in which Slurm accepts the job, with its expected start.
 
         Raises NoOfferError with the reasons of all partitions.
         """
+        if spec.nodes > 1 and self._settings.container == "pyxis":
+            hint = "vastrun config set slurm.container apptainer"
+            raise NoOfferError("pyxis runs a job's image on one node", hint=hint)
         partitions, free_gb = self._slurm.market()
         image = (spec.image or self._settings.image) if self._settings.container else None
-        found = partition_offers(spec, partitions, self._settings, free_gb)
-        return [replace(offer, image=image) for offer in found]
+        found, self._unfit = partition_offers(spec, partitions, self._settings, free_gb, self._slurm.test)
+        lacking, disk_gb = list(self._unfit), spec.resources.disk_gb
+        if free_gb is not None and free_gb < disk_gb:
+            lacking = [f"{disk_gb:g} GB of disk needed, {free_gb:.0f} free on the shared disk", *lacking]
+        elif found:
+            return [replace(offer, image=image) for offer in found]
+        refused = order_error("; ".join(lacking))
+        gpus = "; --set resources.gpus=0 trains on CPUs" if spec.resources.gpus else ""
+        raise NoOfferError(
+            f"no partition fits the job: {join_names(lacking) or 'there is none'}",
+            hint=refused.hint if refused.cause is Cause.USER_ERROR else f"`sinfo` lists the partitions{gpus}",
+        )
 
     def rent(self, order: RentalOrder) -> Instance:
         """Submit a job. Its label is part of the submission, so no crash can orphan it."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -18,14 +17,12 @@ from vastrun.launcher.core.errors import (
 )
 from vastrun.launcher.core.settings import SlurmSettings
 from vastrun.launcher.gate.slurm import SlurmJob, summarize_errors
-from vastrun.launcher.providers.slurm.offers import NodeShare
+from vastrun.launcher.providers.slurm.offers import NodeShare, job_minutes
 
 RENDEZVOUS = ".rendezvous"
 """File in the box of node 0 with the rendezvous address."""
 SIGNAL_S = 90
 """Seconds between SIGTERM and the end of a job."""
-_START_S = 120.0
-"""Seconds for the start of a job and its lease, added to the time limit so that the lease expires first."""
 _WAIT_REASONS: Mapping[str, str] = {
     "Resources": "the nodes are busy",
     "Priority": "other jobs come first",
@@ -97,30 +94,21 @@ class JobOrder:
 
     @property
     def minutes(self) -> int:
-        """Time limit in minutes: that of the lease plus a margin, within the partition's limit."""
-        lease_s = float(self.order.env["LEASE_LIFE_S"])
-        max_s = math.inf if self.max_s is None else max(self.max_s, lease_s)
-        return max(1, math.ceil(min(lease_s + _START_S, max_s) / 60))
+        """Time limit in minutes."""
+        return job_minutes(float(self.order.env["LEASE_LIFE_S"]), self.max_s)
 
 
 def sbatch_options(batch: JobOrder) -> Sequence[str]:
     """Return the options of `sbatch`. The user's options come last, since the last of two counts."""
-    share = batch.share
     return (
         "--parsable",
         f"--comment={batch.order.label}",
         f"--job-name={LABEL_PREFIX}{batch.instance_id}",
-        f"--partition={share.partition}",
-        f"--time={batch.minutes}",
         f"--signal=B:TERM@{SIGNAL_S}",
         # A requeued job would find the box of its previous start.
         "--no-requeue",
-        f"--nodes={len(batch.ids)}",
-        "--ntasks-per-node=1",
-        f"--cpus-per-task={share.cores}",
-        *([f"--mem={share.memory_mb}M"] if share.memory_mb else []),
-        *([f"--gres={share.gres}"] if share.gpus else []),
         "--output=/dev/null",
+        *batch.share.options(len(batch.ids), batch.minutes),
         *batch.settings.sbatch,
     )
 

@@ -10,7 +10,7 @@ from vastrun.launcher.core import LABEL_PREFIX
 from vastrun.launcher.core.errors import ProviderError, UncertainError, UnreachableError
 from vastrun.launcher.core.labels import label_of, leader_id, ledger_in, member_id, run_id_in
 from vastrun.launcher.gate import slurm as gate
-from vastrun.launcher.gate.slurm import Box, Cluster, Partition, SlurmJob
+from vastrun.launcher.gate.slurm import Box, Cluster, Partition, SlurmJob, StartEstimate
 from vastrun.launcher.providers.slurm.batch import (
     RENDEZVOUS,
     JobOrder,
@@ -127,6 +127,25 @@ class SlurmCommands:
         free = f"{nearest}; df -Pk \"$d\" | awk 'NR == 2 {{ print $4 }}'"
         rows, left = self._query_with_disk(f"sinfo --noheader --exact -o '{gate.PARTITION_FIELDS}'", free)
         return gate.parse_partitions(rows), gate.parse_free_gb(left)
+
+    def test(self, jobs: Sequence[Sequence[str]]) -> list[StartEstimate]:
+        """Ask the scheduler about jobs with these options of `sbatch`; submits none.
+
+        Raises UnreachableError.
+        """
+        # A controller with a long queue may take seconds for each. What it has no time for stays unknown.
+        script = (
+            f"ask() {{ local out code=0; ((SECONDS < 30)) || {{ echo '0 0 '; return; }}; "
+            f"out=$({self._clean} SLURM_TIME_FORMAT=%s sbatch --test-only \"$@\" 2>&1 <<<'#!/bin/bash')"
+            " || code=$?; "
+            "echo \"$code $(date +%s) $(head -c 2000 <<<\"$out\" | tr '\\n' '\\f')\"; }; "
+        )
+        asked = "".join(f"ask {shlex.join(options)}; " for options in jobs)
+        starts = gate.parse_starts(self._node.query(f"{script}{asked}echo @"), len(jobs))
+        for start in starts:
+            if isinstance(order_error(start.refusal), UncertainError):
+                raise query_error(start.refusal)
+        return starts
 
     def failed_node(self, job: SlurmJob) -> tuple[str, int] | None:
         """Return name and index of the node that failed; None for a single node, or when it is unknown.

@@ -1,19 +1,22 @@
-"""Offers of a cluster's partitions for a job, and the reasons for partitions that do not fit."""
+"""Offers of a cluster's partitions for a job, by the answers of the scheduler, and why others have none."""
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from operator import itemgetter
 
 from vastrun.launcher.core import Offer
-from vastrun.launcher.core.errors import NoOfferError
 from vastrun.launcher.core.job import JobSpec, Resources
 from vastrun.launcher.core.settings import SlurmSettings
-from vastrun.launcher.gate.slurm import Gpus, Partition, join_names
+from vastrun.launcher.decisions.policy import lease_of
+from vastrun.launcher.gate.slurm import Gpus, Partition, StartEstimate, join_names
 
 _ID = re.compile(r"([\w.+-]{1,100})/(\d{1,6})c(?:/(\d{1,9})M)?(?:/(\d{1,4})x([\w.+-]{1,100}))?", re.ASCII)
+_START_S = 120.0
+"""Seconds for the start of a job and its lease, added to the time limit so that the lease expires first."""
 _UNNAMED_GPU = "gpu"
 """Placeholder when the site does not name the model of its GPUs."""
 
@@ -49,51 +52,76 @@ class NodeShare:
             kind=kind or _UNNAMED_GPU,
         )
 
-    @property
-    def gres(self) -> str:
-        """Argument of `--gres`."""
-        return f"gpu:{self.gpus}" if self.kind == _UNNAMED_GPU else f"gpu:{self.kind}:{self.gpus}"
+    def options(self, nodes: int, minutes: int) -> Sequence[str]:
+        """Return the options of `sbatch` for this share of each of `nodes` nodes."""
+        gres = f"gpu:{self.gpus}" if self.kind == _UNNAMED_GPU else f"gpu:{self.kind}:{self.gpus}"
+        return (
+            f"--partition={self.partition}",
+            f"--time={minutes}",
+            f"--nodes={nodes}",
+            "--ntasks-per-node=1",
+            f"--cpus-per-task={self.cores}",
+            *([f"--mem={self.memory_mb}M"] if self.memory_mb else []),
+            *([f"--gres={gres}"] if self.gpus else []),
+        )
+
+
+def job_minutes(lease_s: float, max_s: float | None) -> int:
+    """Return the time limit of a job: that of its lease plus a margin, within the partition's limit."""
+    return max(1, math.ceil(min(lease_s + _START_S, max(max_s or math.inf, lease_s)) / 60))
 
 
 def partition_offers(
-    spec: JobSpec, partitions: Sequence[Partition], settings: SlurmSettings, free_gb: float | None
-) -> list[Offer]:
-    """Return an offer for each partition that can run the job; low prices and idle nodes first.
+    spec: JobSpec,
+    partitions: Sequence[Partition],
+    settings: SlurmSettings,
+    free_gb: float | None,
+    test: Callable[[Sequence[Sequence[str]]], Sequence[StartEstimate]],
+) -> tuple[list[Offer], list[str]]:
+    """Return an offer for each partition in which Slurm accepts the job, best first, and why the others have
+    none.
 
-    Raises NoOfferError with the reason of each partition.
+    `test`: asks the scheduler, by options of `sbatch`. Low prices come first, then early starts.
     """
-    resources = spec.resources
-    if spec.nodes > 1 and settings.container == "pyxis":
-        raise NoOfferError(
-            "pyxis runs a job's image on one node", hint="vastrun config set slurm.container apptainer"
-        )
-    found: dict[str, Offer] = {}
-    lacking = []
-    has_room = free_gb is None or free_gb >= resources.disk_gb
-    if not has_room:
-        lacking.append(f"{resources.disk_gb:g} GB of disk needed, {free_gb:.0f} free on the shared disk")
-    for partition in sorted(
-        partitions, key=lambda one: (not one.is_idle, not one.is_default, one.max_s or math.inf)
+    candidates: dict[NodeShare, tuple[Offer, Partition, str]] = {}
+    lacking: dict[str, str] = {}
+    for nodes in sorted(
+        partitions, key=lambda one: (not one.is_usable, not one.is_default, one.max_s or math.inf)
     ):
-        if settings.partitions and partition.name not in settings.partitions:
+        if settings.partitions and nodes.name not in settings.partitions:
             continue
-        share = _node_share(spec, partition)
-        if why := _unfit_reason(spec, partition, share):
-            lacking.append(f"{partition.name}: {why}")
-        elif share is not None:
-            found.setdefault(str(share), _offer(share, partition, partitions, settings, free_gb))
-    if not found or not has_room:
-        gpus = " --set resources.gpus=0 trains on CPUs;" if spec.resources.gpus else ""
-        raise NoOfferError(
-            f"no partition fits the job: {join_names(lacking) or 'there is none'}",
-            hint=f"`sinfo` lists the partitions;{gpus} --set limits.hours={spec.limits.hours / 2:g} asks for "
-            "less time",
-        )
-    # A job without GPUs on a node with GPUs would keep others from them, so such nodes come last.
-    return sorted(
-        found.values(),
-        key=lambda offer: (offer.usd_per_hour, "GPU" in offer.description and not resources.gpus),
-    )
+        share = _node_share(spec, nodes)
+        whole = [one for one in partitions if one.name == nodes.name]
+        why = _unfit_reason(spec, nodes, share, sum(one.nodes for one in whole))
+        # Slurm accepts a job above the limit of its partition, and may never start it (man sbatch, --time).
+        if share is None or (nodes.max_s is not None and nodes.max_s < spec.limits.hours * 3600):
+            lacking.setdefault(nodes.name, why)
+        else:
+            candidates.setdefault(share, (_offer(share, nodes, whole, settings, free_gb), nodes, why))
+    limits = {share: lease_of(spec, offer).life_s for share, (offer, _, _) in candidates.items()}
+    jobs = [
+        (*share.options(spec.nodes, job_minutes(limits[share], nodes.max_s)), *settings.sbatch)
+        for share, (_, nodes, _) in candidates.items()
+    ]
+    ranked = []
+    for (offer, nodes, why), start in zip(candidates.values(), test(jobs), strict=True):
+        is_whole = all(one.is_usable for one in partitions if one.name == nodes.name)
+        # The test says the same of nodes that are drained as of nodes that the partition does not have.
+        if start.refusal and (is_whole or why or not start.may_wait):
+            lacking.setdefault(nodes.name, f"{start.refusal} ({why})" if why else start.refusal)
+            continue
+        wait_s = start.wait_s if nodes.is_usable else None
+        text = "waits: nodes are down or drained"
+        if wait_s is not None:
+            text = f"starts in {wait_s / 60:.0f} min" if wait_s >= 60 else "starts now"
+            text += " and preempts other jobs" if start.preempts else ""
+        # A job without GPUs on a node with GPUs would keep others from them, so such nodes come last.
+        is_waste, minutes = bool(nodes.gpus) and not offer.gpus, math.inf if wait_s is None else wait_s // 60
+        rank = (offer.usd_per_hour, is_waste, start.preempts, minutes)
+        ranked.append((rank, replace(offer, description=f"{offer.description}; {text}", wait_s=wait_s)))
+    found = [offer for _, offer in sorted(ranked, key=itemgetter(0))]
+    taken = {offer.host for offer in found}
+    return found, [f"{name}: {why}" for name, why in lacking.items() if f"partition {name}" not in taken]
 
 
 def price(settings: SlurmSettings, gpus: int) -> float:
@@ -105,8 +133,8 @@ def _node_share(spec: JobSpec, partition: Partition) -> NodeShare | None:
     """Return the job's share of a node; None when its GPUs are too few or of another model."""
     resources = spec.resources
     if not resources.gpus:
-        cores = min(partition.cores, max(1, spec.ranks_per_node, resources.cpu_cores))
-        part = cores / max(1, partition.cores)
+        cores = max(1, spec.ranks_per_node, resources.cpu_cores)
+        part = min(1.0, cores / max(1, partition.cores))
         return NodeShare(
             partition=partition.name, cores=cores, memory_mb=_memory_mb(partition, resources, part)
         )
@@ -115,10 +143,7 @@ def _node_share(spec: JobSpec, partition: Partition) -> NodeShare | None:
             part = resources.gpus / gpus.count
             return NodeShare(
                 partition=partition.name,
-                cores=min(
-                    partition.cores,
-                    max(spec.ranks_per_node, resources.cpu_cores, math.floor(partition.cores * part), 1),
-                ),
+                cores=max(spec.ranks_per_node, resources.cpu_cores, math.floor(partition.cores * part), 1),
                 memory_mb=_memory_mb(partition, resources, part),
                 gpus=resources.gpus,
                 kind=gpus.kind or _UNNAMED_GPU,
@@ -131,11 +156,10 @@ def _memory_mb(partition: Partition, resources: Resources, part: float) -> int:
     return max(math.floor(partition.memory_mb * part), math.ceil(resources.memory_gb * 1000))
 
 
-def _unfit_reason(spec: JobSpec, partition: Partition, share: NodeShare | None) -> str:
-    """Return why these nodes cannot run the job; empty when they can."""
+def _unfit_reason(spec: JobSpec, partition: Partition, share: NodeShare | None, nodes: int) -> str:
+    """Return what such nodes lack for the job, by their hardware; empty when it fits them. `nodes`: of the
+    whole partition."""
     resources, hours = spec.resources, spec.limits.hours
-    if not partition.is_usable:
-        return "its nodes are down or drained"
     if share is None:
         kinds = join_names(f"{gpus.count} x {gpus.kind or 'GPU'}" for gpus in partition.gpus) or "none"
         kind = f" of {' or '.join(resources.gpu_names)}" if resources.gpu_names else ""
@@ -148,20 +172,19 @@ def _unfit_reason(spec: JobSpec, partition: Partition, share: NodeShare | None) 
         return f"{spec.ranks_per_node} ranks needed, {partition.cores} cores on a node"
     if partition.cores < resources.cpu_cores:
         return f"{resources.cpu_cores} CPU cores needed, {partition.cores} on a node"
-    if partition.nodes < spec.nodes:
-        return f"{spec.nodes} nodes needed, {partition.nodes} available"
+    if nodes < spec.nodes:
+        return f"{spec.nodes} nodes needed, {nodes} in the partition"
     return ""
 
 
 def _offer(
     share: NodeShare,
     partition: Partition,
-    partitions: Iterable[Partition],
+    whole: Sequence[Partition],
     settings: SlurmSettings,
     free_gb: float | None,
 ) -> Offer:
-    nodes = [one for one in partitions if one.name == share.partition and one.is_usable]
-    idle = sum(one.nodes for one in nodes if one.is_idle)
+    idle = sum(one.nodes for one in whole if one.is_usable and one.is_idle)
     devices = f"{share.gpus} x {share.kind if share.kind != _UNNAMED_GPU else 'GPU'}, " if share.gpus else ""
     other = "" if share.gpus or not partition.gpus else "; a node with GPUs"
     memory = f", {share.memory_mb / 1000:.0f} GB memory" if share.memory_mb else ""
@@ -175,7 +198,7 @@ def _offer(
         usd_per_hour=price(settings, share.gpus),
         description=(
             f"Slurm, {share.partition}: {devices}{share.cores} cores{memory}; "
-            f"{idle} of {sum(one.nodes for one in nodes)} nodes idle{other}"
+            f"{idle} of {sum(one.nodes for one in whole)} nodes idle{other}"
         ),
     )
 

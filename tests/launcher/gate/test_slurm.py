@@ -131,6 +131,22 @@ def test_a_partition_is_usable_where_it_is_up_and_its_nodes_respond(
     assert (partition(**changes).is_usable, partition(**changes).is_idle) == (is_usable, is_idle)
 
 
+def test_the_scheduler_says_when_a_job_would_start_and_whose_jobs_it_ends_for_it() -> None:
+    text = "sbatch: Job 7 to start at 1795523661 using 1 processors on nodes n1 in partition debug"
+    rows = (
+        f"0 1795523601 {text}",
+        f"0 1795523662 {text}\fsbatch:   Preempts: 6",
+        "1 5 sbatch: error: No",
+        "0 5 ",
+    )
+    assert slurm.parse_starts("\n".join([*rows, slurm.END, ""]), 4) == [
+        slurm.StartEstimate(wait_s=60.0),
+        slurm.StartEstimate(wait_s=0.0, preempts=True),
+        slurm.StartEstimate(refusal="No"),
+        slurm.StartEstimate(),
+    ]
+
+
 def boxes(*rows: str) -> list[slurm.Box]:
     """The boxes of these rows, in a listing that is whole."""
     return slurm.parse_boxes("\n".join([*rows, slurm.END, ""]))
