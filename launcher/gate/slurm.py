@@ -99,7 +99,7 @@ class SlurmJob:
     """The job's comment."""
     state: str
     reason: str
-    """Slurm's reason for the wait; empty when the job does not wait."""
+    """Slurm's reason for the wait, or for the end; empty: it states none."""
     ran_s: float
     submitted_at: float
     """Epoch seconds by the cluster's clock; 0 when unknown."""

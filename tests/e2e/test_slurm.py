@@ -125,18 +125,33 @@ def is_on_a_node(process: psutil.Process, cluster: Slurm) -> bool:
     return False
 
 
+def shorten(cluster: Slurm, job: int, _node: str) -> None:
+    cluster.run("scontrol", "update", f"jobid={job}", "timelimit=1")
+
+
+def signal_end(cluster: Slurm, job: int, _node: str) -> None:
+    cluster.run("scancel", "--batch", "--signal=TERM", str(job))
+
+
 @pytest.mark.parametrize(
-    ("strike", "verdict", "said"),
+    ("strike", "verdict", "said", "code"),
     [
-        (cancel, "LOST", "was cancelled (scancel), but not by this launcher"),
-        (preempt, "PREEMPTED", "was preempted by another job"),
-        (set_down, "LOST", "ended with its node, which failed or was set down"),
-        (break_down, "LOST", "ended with its node"),
+        (cancel, "LOST", "was cancelled (scancel), but not by this launcher", 7),
+        (preempt, "PREEMPTED", "was preempted by another job", 7),
+        (signal_end, "PREEMPTED", "was told to end (SIGTERM) before its time limit", 7),
+        (shorten, "LIMIT", "time limit", 9),
+        (set_down, "LOST", "ended with its node, which failed or was set down", 7),
+        (break_down, "LOST", "ended with its node", 7),
     ],
 )
 @pytest.mark.slow
 def test_a_run_whose_job_slurm_ends_says_why_and_brings_home_what_there_is(
-    strike: Callable[[Slurm, int, str], None], verdict: str, said: str, user: Terminal, cluster: Slurm
+    strike: Callable[[Slurm, int, str], None],
+    verdict: str,
+    said: str,
+    code: int,
+    user: Terminal,
+    cluster: Slurm,
 ) -> None:
     launch = user.start(*WAITS)
     launch.shows("step 3")
@@ -144,7 +159,7 @@ def test_a_run_whose_job_slurm_ends_says_why_and_brings_home_what_there_is(
     strike(cluster, job, node)
     done = launch.end()
 
-    assert done.exit_code == 7, done.err
+    assert done.exit_code == code, done.err
     assert f"verdict   {verdict}: " in done.out
     assert said in user.type("why", "last").out
     assert "step 3" in (user.outputs() / "log.txt").read_text()

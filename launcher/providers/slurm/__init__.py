@@ -208,8 +208,12 @@ class SlurmProvider:
 
     def end_of(self, instance_id: str) -> MachineEnd | None:
         """Return why the job ended; None while it runs, or when Slurm no longer knows."""
-        job = self._slurm.queue().job(instance_id)
-        return None if job is None else self._end_of(job)
+        queue = self._slurm.queue()
+        job = queue.job(instance_id)
+        if job is None or job.id in self._slurm.cancelled:
+            return None
+        # A job that completed when its lease had removed the box was not told to.
+        return None if job.state == "COMPLETED" and queue.box(instance_id) is None else self._end_of(job)
 
     def _end_of(self, job: SlurmJob) -> MachineEnd | None:
         if job.is_ending:

@@ -52,7 +52,8 @@ _END_STATES: Mapping[str, tuple[Cause, str]] = {
     "OUT_OF_MEMORY": (Cause.OUT_OF_MEMORY, "was killed: it exceeded its memory limit"),
     "FAILED": (Cause.HOST, "ended with an error of its batch script"),
     "REVOKED": (Cause.LOST, "was moved to another cluster"),
-    "COMPLETED": (Cause.LOST, "ended with exit code 0"),
+    # Its script ends by itself only when it is told to, or when its boxes are gone.
+    "COMPLETED": (Cause.PREEMPTED, "was told to end (SIGTERM) before its time limit"),
 }
 _NOT_OFFERED = (
     *("node configuration is not available", "Node count specification", "Memory specification"),
@@ -189,6 +190,7 @@ def end_of(job: SlurmJob, down: tuple[str, int] | None = None) -> MachineEnd | N
     where = f" on {job.nodes}" if job.nodes else ""
     name, node = down or ("", None)
     how = how.replace("its node", f"its node {name}") if name else how
+    how += f" ({job.reason})" if job.reason else ""
     return MachineEnd(cause=cause, text=f"Slurm's job {job.id}{where} {how}", node=node)
 
 

@@ -87,6 +87,8 @@ class SlurmCommands:
         variables = shlex.join(f"{name}={value}" for name, value in job_environment.items())
         self._clean = f"env -i {variables if node.address is None else _LOGIN_VARIABLES}"
         self._last_queue: tuple[float, SlurmQueue] | None = None
+        self.cancelled: set[int] = set()
+        """Jobs that this launcher cancelled."""
         self._ran_on: dict[int, str] = {}
         self._ended_on: dict[int, str] = {}
 
@@ -202,6 +204,7 @@ class SlurmCommands:
 
     def cancel(self, job: SlurmJob) -> None:
         """Cancel the job; USR1 first, so that the batch script does not wait for a last checkpoint."""
+        self.cancelled.add(job.id)
         self._last_queue = None
         # Limited in time: scancel retries while the job waits or its node does not respond.
         at_once = f"timeout {_SIGNAL_S:.0f} scancel --batch --signal=USR1 {job.id} 2>/dev/null; "
