@@ -10,8 +10,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from vastrun.contract import layout
-from vastrun.launcher.core import LABEL_PREFIX, Cause, Identity, Instance, MachineEnd, Offer, RentalOrder
+from vastrun.launcher.core import LABEL_PREFIX, Cause, Identity, Instance, MachineEnd, Offer, RentalOrder, Run
 from vastrun.launcher.core.errors import (
+    AccountMismatchError,
     ConfigFileError,
     EndedError,
     GoneError,
@@ -61,6 +62,7 @@ class SlurmProvider:
         *,
         clock: Clock,
         uptime: Callable[[], float] = time.monotonic,
+        runs: Callable[[], Sequence[Run]] = tuple,
     ) -> None:
         """`python`: interpreter that trains on this computer, and in jobs if this is a login node."""
         self.free = price(settings, 1) == 0
@@ -70,7 +72,7 @@ class SlurmProvider:
         """Partitions that the last search found no offer in, with the reasons."""
         self._node = LoginNode(settings, state, environ)
         where = {name: environ[name] for name in ("SLURM_CONF",) if name in environ}
-        self._slurm = SlurmCommands(self._node, {**inherited_environment(environ), **where}, uptime)
+        self._slurm = SlurmCommands(self._node, {**inherited_environment(environ), **where}, uptime, runs)
 
     @classmethod
     def of(cls, context: ProviderContext) -> SlurmProvider:
@@ -81,7 +83,13 @@ class SlurmProvider:
             raise ConfigFileError(tuple(loaded.faults))
         settings, environ = loaded.settings.slurm, context.environ
         return cls(
-            settings, context.state, environ, context.python, clock=context.clock, uptime=context.uptime
+            settings,
+            context.state,
+            environ,
+            context.python,
+            clock=context.clock,
+            uptime=context.uptime,
+            runs=context.runs,
         )
 
     @property
@@ -109,7 +117,7 @@ class SlurmProvider:
         if free_gb is not None and free_gb < disk_gb:
             lacking = [f"{disk_gb:g} GB of disk needed, {free_gb:.0f} free on the shared disk", *lacking]
         elif found:
-            return [replace(offer, image=image) for offer in found]
+            return [replace(offer, image=image, place=self._node.folder) for offer in found]
         refused = order_error("; ".join(lacking))
         gpus = "; --set resources.gpus=0 trains on CPUs" if spec.resources.gpus else ""
         raise NoOfferError(
@@ -122,6 +130,8 @@ class SlurmProvider:
         share = NodeShare.of(order.offer.id)
         if share is None:
             raise NoOfferError(f"{order.offer.id} is not an offer of Slurm")
+        if order.offer.place not in ("", self._node.folder):
+            raise NoOfferError(f"slurm.folder is no longer {order.offer.place}")
         token = secrets.token_hex(4)
         ids = [f"{label.removeprefix(LABEL_PREFIX)}.{token}" for label in order.nodes or (order.label,)]
         # Slurm gives all nodes of a job at once, with node 0: a node of its own cannot be added later.
@@ -164,6 +174,12 @@ class SlurmProvider:
         if job is not None and job.is_pending:
             raise UnreachableError(f"job {job.id} waits: {wait_reason(job)}")
         if box is None:
+            folder = self._slurm.folder_of(instance.id)
+            if folder != self._node.folder:
+                hint = "resume the run where that folder is; its job goes on until its lease ends"
+                raise AccountMismatchError(
+                    f"the run's folder {folder} is not on {self._node.name}", hint=hint
+                )
             raise UnreachableError("job started; waiting for set-up")
         if job is not None and not job.is_over:
             return self._shell(instance, job.id)
@@ -257,7 +273,7 @@ class SlurmProvider:
 
     def _shell(self, instance: Instance, job_id: int | None) -> SlurmRemote:
         """Return a shell for the box. `job_id`: the running job; None when it has ended."""
-        place = BoxLocation(root=f"{self._node.folder}/{instance.id}", job=job_id)
+        place = BoxLocation(root=f"{self._slurm.folder_of(instance.id)}/{instance.id}", job=job_id)
         env = {
             "VASTRUN_BOX": place.root,
             "VASTRUN_INSTANCE": instance.id,

@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from vastrun.launcher.core import LABEL_PREFIX
+from vastrun.launcher.core import LABEL_PREFIX, Run
 from vastrun.launcher.core.errors import ProviderError, UncertainError, UnreachableError
 from vastrun.launcher.core.labels import label_of, leader_id, ledger_in, member_id, run_id_in
 from vastrun.launcher.gate import slurm as gate
@@ -79,10 +79,17 @@ class SlurmCommands:
     """Queries raise UnreachableError without a response; `submit` UncertainError when a job may exist."""
 
     def __init__(
-        self, node: LoginNode, job_environment: Mapping[str, str], uptime: Callable[[], float]
+        self,
+        node: LoginNode,
+        job_environment: Mapping[str, str],
+        uptime: Callable[[], float],
+        runs: Callable[[], Sequence[Run]],
     ) -> None:
-        """`job_environment`: variables that a job inherits when the login node is this computer."""
-        self._node, self._uptime = node, uptime
+        """`job_environment`: variables that a job inherits when the login node is this computer. `runs`:
+        returns the open runs."""
+        self._node, self._uptime, self._runs = node, uptime, runs
+        self._places: Mapping[str, str] = {}
+        """Folder of the boxes of each open run, by its label: the setting may have changed since."""
         # A job inherits the environment of `sbatch`, so the user's secrets must not be in it.
         variables = shlex.join(f"{name}={value}" for name, value in job_environment.items())
         self._clean = f"env -i {variables if node.address is None else _LOGIN_VARIABLES}"
@@ -96,16 +103,21 @@ class SlurmCommands:
         """Query the user's jobs and boxes."""
         user = '--user="$(id -un)"'
         squeue = f"SLURM_TIME_FORMAT=%s squeue --noheader --all --states=all {user} -o '{gate.JOB_FIELDS}'"
-        folder = shlex.quote(self._node.folder)
+        offers = {run.label: run.offer for run in self._runs() if run.offer is not None}
+        self._places = {label: offer.place for label, offer in offers.items() if offer.place.startswith("/")}
+        folder = '"$folder"'
         boxes = f"find {folder} -mindepth 1 -maxdepth 1 -type d ! -name '.*' {_ONE_WORD} -printf '%T@ %f\\n'"
         # A box wrote this file: only a regular file is read, and only characters that stay on the line.
         file = f'{folder}/"$name"/{RENDEZVOUS}'
         where = f"$([ -f {file} ] && head -c 300 {file} 2>&- | LC_ALL=C tr -cd 'A-Za-z0-9._:[]-')"
         meet = f'while read -r at name; do echo "$at $name {where}"; done'
         ended = f"{folder}/{_OVER}"
+        folders = shlex.join(dict.fromkeys([self._node.folder, *self._places.values()]))
         over = f"if [ -e {ended} ]; then find {ended} -type f {_ONE_WORD} -printf '%T@ .%f\\n'; fi"
         jobs, left = self._query_with_disk(
-            squeue, f"if [ -e {folder} ]; then {boxes} | {meet}; {over}; fi && echo @"
+            squeue,
+            f"for folder in {folders}; do if [ -e {folder} ]; then {boxes} | {meet}; {over}; fi; done "
+            "&& echo @",
         )
         queue = SlurmQueue(jobs=gate.parse_jobs(jobs, LABEL_PREFIX), boxes=gate.parse_boxes(left))
         self._last_queue = (self._uptime(), queue)
@@ -115,6 +127,11 @@ class SlurmCommands:
             elif not job.is_over:
                 self._ran_on[job.id] = job.nodes
         return queue
+
+    def folder_of(self, instance_id: str) -> str:
+        """Return the absolute path of the folder with the instance's box."""
+        label = LABEL_PREFIX + first_node_id(instance_id).rpartition(".")[0]
+        return self._places.get(label, self._node.folder)
 
     def recent_queue(self) -> SlurmQueue:
         """Return the last snapshot while it is fresh: a call of connect() follows one of machine()."""
@@ -199,7 +216,7 @@ class SlurmCommands:
 
     def release_node(self, instance_id: str) -> None:
         """Mark the node as released; its job continues on the other nodes."""
-        folder = shlex.quote(self._node.folder)
+        folder = shlex.quote(self.folder_of(instance_id))
         self._node.query(f"mkdir -p {folder}/{_OVER} && : >{folder}/{_OVER}/{shlex.quote(instance_id)}")
 
     def cancel(self, job: SlurmJob) -> None:
@@ -214,10 +231,11 @@ class SlurmCommands:
     def remove(self, instance_id: str) -> None:
         """Delete the box's folder."""
         self._last_queue = None
-        root = shlex.quote(f"{self._node.folder}/{instance_id}")
+        folder = self.folder_of(instance_id)
+        root = shlex.quote(f"{folder}/{instance_id}")
         run, dot, rest = instance_id.partition(".")
         # With node 0, the marks of released nodes are deleted, too: their job has ended.
-        noted = f"{shlex.quote(self._node.folder)}/{_OVER}/{run}-n*{dot}{rest}"
+        noted = f"{shlex.quote(folder)}/{_OVER}/{run}-n*{dot}{rest}"
         self._node.query(f"chmod -R u+rwX {root} 2>/dev/null; rm -rf {root}; rm -f {noted}", timeout_s=600.0)
 
     def _query_with_disk(self, question: str, about_the_disk: str) -> tuple[str, str]:
