@@ -52,8 +52,8 @@ class LaunchPlan:
     spec: JobSpec
     provider: str
     offers: Sequence[Offer]
-    unfit: Sequence[str]
-    """Parts of the provider without an offer, such as partitions of a cluster, with the reasons."""
+    notes: Sequence[str]
+    """What the search found in each part of the provider, such as the partitions of a cluster."""
     worst_case_usd: float
     """On the first offer."""
     lease: Lease
@@ -91,7 +91,7 @@ def plan_of(
         spec=spec,
         provider=provider.name,
         offers=offers,
-        unfit=() if provider.abilities.unfit is None else provider.abilities.unfit(),
+        notes=() if provider.abilities.notes is None else provider.abilities.notes(),
         worst_case_usd=worst_case_usd(spec, offers[0]),
         lease=lease_of(spec, offers[0]),
         refusals=refusals_of(ledger, budgets, 0.0 if costs_nothing(provider) else reservation_usd(spec)),

@@ -21,6 +21,7 @@ from vastrun.launcher.core.labels import ledger_in
 from vastrun.launcher.core.market import ScheduledEnd
 from vastrun.launcher.decisions import policy
 from vastrun.launcher.decisions.policy import machines_of_run
+from vastrun.launcher.flow.machines import is_absent
 from vastrun.launcher.flow.services import Services
 from vastrun.launcher.ports import Ledger, Provider
 
@@ -39,9 +40,7 @@ def reap(
     StorageError.
     """
     ended_at: dict[str, float] = {}
-    costs = {
-        one.instance.id for one in orphans if not (one.is_ghost or _was_destroyed(one, services.provider))
-    }
+    costs = {one.instance.id for one in orphans if not (one.is_ghost or _was_destroyed(one, services))}
     for orphan in orphans:
         try:
             services.provider.destroy(orphan.instance.id)
@@ -52,7 +51,7 @@ def reap(
     before: set[str] = set()
     for _ in range(5):
         present = {machine.id for machine in _listed(services.provider)[0]}
-        present |= {i for i in absences if i not in present and _may_exist(services.provider, i)}
+        present |= {i for i in absences if i not in present and not is_absent(services, i)}
         absences = {i: 0 if i in present else count + 1 for i, count in absences.items()}
         # One that stays for a while ended, at the latest, when it was first absent.
         ended_at |= dict.fromkeys((present | before) & ended_at.keys(), services.clock.now())
@@ -68,19 +67,12 @@ def reap(
     return gone
 
 
-def _was_destroyed(orphan: Orphan, provider: Provider) -> bool:
+def _was_destroyed(orphan: Orphan, services: Services) -> bool:
     """Tell whether its end was noted, and only the provider's list still has it: it costs nothing now."""
     run, machine_id = orphan.run, orphan.instance.id
     if run is None or bills.released_at(run, machine_id) is None:
         return False
-    return not _may_exist(provider, machine_id)
-
-
-def _may_exist(provider: Provider, machine_id: str) -> bool:
-    try:
-        return provider.machine(machine_id) is not None
-    except ProviderError:
-        return True
+    return is_absent(services, machine_id)
 
 
 def remove_networks(networks: Sequence[RunNetwork], services: Services) -> list[str]:

@@ -77,8 +77,6 @@ class Offer:
     """Bid for the GPUs in USD per hour; None: a machine on demand, at its price."""
     place: str = ""
     """Folder of the machine's files on a cluster's disk, by the settings then; empty: it has none."""
-    wait_s: float | None = None
-    """Expected seconds until it starts, by a cluster's scheduler; None: unknown, or it has no queue."""
     image: str | None = None
     """Image for the machine: the job's own, or a matching one of vastrun; None: it runs no images."""
     network: str = ""

@@ -39,8 +39,6 @@ _PLACE = re.compile(r"[\w.:\[\]-]{0,300}", re.ASCII)
 _JOB_ID = re.compile(r"(\d{1,10})(?:;[\w.-]{1,100})?", re.ASCII)
 _TESTED = re.compile(r"(\d{1,3}) (\d{1,11}) (.*)", re.ASCII)
 _START = re.compile(r"Job \d{1,10} to start at (\d{1,11}) ", re.ASCII)
-_MAY_WAIT = ("node configuration is not available", "down, drained or reserved")
-"""Refusals of a test that also hold for nodes that will come back."""
 _STATE = re.compile(r"[A-Z_]{1,40}")
 _VERSION = re.compile(r"[\w.-]{1,40}", re.ASCII)
 
@@ -62,7 +60,6 @@ class Partition:
     is_default: bool
     is_usable: bool
     """The partition accepts jobs, and these nodes can run them."""
-    is_idle: bool
     max_s: float | None
     """Maximum seconds of a job; None: no limit."""
     nodes: int
@@ -82,11 +79,6 @@ class StartEstimate:
     """Slurm's words; empty: it accepts the job."""
     preempts: bool = False
     """True if it would end other jobs for it."""
-
-    @property
-    def may_wait(self) -> bool:
-        """True if Slurm refuses nodes that it may have later: `sbatch` accepts the job, which waits."""
-        return any(words in self.refusal for words in _MAY_WAIT)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -155,18 +147,18 @@ def parse_starts(printed: str, count: int) -> list[StartEstimate]:
 
     Raises UnreachableError.
     """
-    tests = [_TESTED.fullmatch(row) for row in _rows(printed, "sbatch")]
-    found = []
-    for test in tests:
-        if test is None or len(tests) != count:
-            raise _malformed("sbatch", printed)
-        start = _START.search(test[3])
-        if test[1] == "0":
-            wait_s = max(0.0, float(start[1]) - float(test[2])) if start else None
-            found.append(StartEstimate(wait_s=wait_s, preempts="Preempts:" in test[3]))
-        else:
-            found.append(StartEstimate(refusal=summarize_errors(test[3])))
-    return found
+    tests = [found for row in _rows(printed, "sbatch") if (found := _TESTED.fullmatch(row))]
+    if len(tests) != count:
+        raise _malformed("sbatch", printed)
+    return [_parse_start(*test.groups()) for test in tests]
+
+
+def _parse_start(exit_code: str, now: str, text: str) -> StartEstimate:
+    if exit_code != "0":
+        return StartEstimate(refusal=summarize_errors(text))
+    start = _START.search(text)
+    wait_s = max(0.0, float(start[1]) - float(now)) if start else None
+    return StartEstimate(wait_s=wait_s, preempts="Preempts:" in text)
 
 
 def parse_jobs(printed: str, prefix: str) -> list[SlurmJob]:
@@ -257,7 +249,6 @@ def _parse_partition(row: str) -> Partition:
         is_default=name.endswith("*"),
         # A star after the state means that the node does not respond.
         is_usable=avail == "up" and bare_state not in _UNUSABLE and not state.endswith("*"),
-        is_idle=bare_state == "idle",
         max_s=None if limit == "infinite" else _parse_duration(limit, row),
         nodes=_parse_integer(nodes, row),
         cores=_parse_integer(cores.rstrip("+"), row),

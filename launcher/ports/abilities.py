@@ -277,10 +277,8 @@ class Abilities:
     end_of: Callable[[str], MachineEnd | None] | None = None
     """Returns why the provider itself ended the machine with that id; None: it has not, or the reason is
     unknown. Raises UnreachableError while it is just being ended, ProviderError."""
-    unfit: Callable[[], Sequence[str]] | None = None
-    """Names the parts of the provider in which the last search found no offer, with the reasons."""
-    rents_nodes_together: bool = False
-    """True if the order of node 0 rents the machines of all nodes, on one offer."""
+    notes: Callable[[], Sequence[str]] | None = None
+    """Says what the last search found in each part of the provider, such as the partitions of a cluster."""
     networks: HasNetworks | None = None
     """Networks of runs; None: the machines of a run reach each other anyway."""
     start_script: Callable[[RentalOrder], str] | None = None

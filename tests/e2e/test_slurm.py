@@ -193,8 +193,9 @@ def test_two_nodes_that_are_not_both_idle_are_one_partition_and_the_plan_says_wh
         eventually(lambda: "mixed" in cluster.run("sinfo", "-h", "-o", "%T"), what="a node at work")
         planned = user.type("plan", *TWO[1:])
         assert "2 machines, each Slurm, debug: 1 cores" in planned.out
-        assert "1 of 2 nodes idle; starts now" in planned.out
-        assert "unfit     urgent: " in planned.out
+        assert "cores, 0 GB memory; starts now" in planned.out
+        assert "debug: starts now\n" in planned.out
+        assert "urgent: 0.1 h needed, 0.0167 h allowed\n" in planned.out
         assert "starts in " in user.type("plan", *TWO[1:], "--set", "resources.cpu_cores=8").out
         refused = user.type("plan", *TWO[1:], "--set", "nodes=3")
     finally:
@@ -210,7 +211,7 @@ def test_a_job_on_a_drained_cluster_waits_says_why_and_is_cancelled_by_its_users
     for node in NODES:
         cluster.run("scontrol", "update", f"nodename={node}", "state=drain", "reason=maintenance")
     launch = user.start(*TWO)
-    launch.shows("nodes idle; waits: nodes are down or drained")
+    launch.shows("GB memory; waits: nodes are down or drained")
     launch.shows("[n1] 2 machines, each Slurm, debug: ")
     launch.shows("waits for its turn: ")
     launch.shows("min more at most")

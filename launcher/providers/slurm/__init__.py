@@ -29,13 +29,13 @@ from vastrun.launcher.ports import Abilities, Clock, Remote, with_abilities
 from vastrun.launcher.providers import ProviderContext
 from vastrun.launcher.providers.local import inherited_environment
 from vastrun.launcher.providers.slurm.batch import (
+    REJECTED_HINT,
     JobOrder,
     end_of,
-    order_error,
     wait_reason,
 )
 from vastrun.launcher.providers.slurm.commands import SlurmCommands, SlurmQueue, first_node_id
-from vastrun.launcher.providers.slurm.login_node import BoxLocation, LoginNode, SlurmRemote
+from vastrun.launcher.providers.slurm.login_node import LoginNode, SlurmRemote
 from vastrun.launcher.providers.slurm.offers import NodeShare, partition_offers, price
 
 _ID = re.compile(r"[\w-]{1,80}(?:\.[0-9a-f]{8})?\.[0-9a-f]{8}", re.ASCII)
@@ -68,8 +68,7 @@ class SlurmProvider:
         self.free = price(settings, 1) == 0
         self._settings, self._clock, self._uptime = settings, clock, uptime
         self._python = settings.python or (python if settings.login is None else "python3")
-        self._unfit: Sequence[str] = ()
-        """Partitions that the last search found no offer in, with the reasons."""
+        self._notes: Sequence[str] = ()
         self._node = LoginNode(settings, state, environ)
         where = {name: environ[name] for name in ("SLURM_CONF",) if name in environ}
         self._slurm = SlurmCommands(self._node, {**inherited_environment(environ), **where}, uptime, runs)
@@ -82,15 +81,8 @@ class SlurmProvider:
         if loaded.faults:
             raise ConfigFileError(tuple(loaded.faults))
         settings, environ = loaded.settings.slurm, context.environ
-        return cls(
-            settings,
-            context.state,
-            environ,
-            context.python,
-            clock=context.clock,
-            uptime=context.uptime,
-            runs=context.runs,
-        )
+        clock, uptime, runs = context.clock, context.uptime, context.runs
+        return cls(settings, context.state, environ, context.python, clock=clock, uptime=uptime, runs=runs)
 
     @property
     def abilities(self) -> Abilities:
@@ -98,8 +90,7 @@ class SlurmProvider:
             describe=self.describe,
             identity=self,
             end_of=self.end_of,
-            unfit=lambda: self._unfit,
-            rents_nodes_together=True,
+            notes=lambda: self._notes,
         )
 
     def search(self, spec: JobSpec) -> Sequence[Offer]:
@@ -112,17 +103,14 @@ class SlurmProvider:
             raise NoOfferError("pyxis runs a job's image on one node", hint=hint)
         partitions, free_gb = self._slurm.market()
         image = (spec.image or self._settings.image) if self._settings.container else None
-        found, self._unfit = partition_offers(spec, partitions, self._settings, free_gb, self._slurm.test)
-        lacking, disk_gb = list(self._unfit), spec.resources.disk_gb
+        found, self._notes = partition_offers(spec, partitions, self._settings, free_gb, self._slurm.test)
+        lacking, disk_gb = self._notes, spec.resources.disk_gb
         if free_gb is not None and free_gb < disk_gb:
-            lacking = [f"{disk_gb:g} GB of disk needed, {free_gb:.0f} free on the shared disk", *lacking]
+            lacking = [f"{disk_gb:g} GB of disk needed, {free_gb:.0f} free on the shared disk"]
         elif found:
             return [replace(offer, image=image, place=self._node.folder) for offer in found]
-        refused = order_error("; ".join(lacking))
-        gpus = "; --set resources.gpus=0 trains on CPUs" if spec.resources.gpus else ""
         raise NoOfferError(
-            f"no partition fits the job: {join_names(lacking) or 'there is none'}",
-            hint=refused.hint if refused.cause is Cause.USER_ERROR else f"`sinfo` lists the partitions{gpus}",
+            f"no partition fits the job: {join_names(lacking) or 'there is none'}", hint=REJECTED_HINT
         )
 
     def rent(self, order: RentalOrder) -> Instance:
@@ -137,12 +125,10 @@ class SlurmProvider:
         # Slurm gives all nodes of a job at once, with node 0: a node of its own cannot be added later.
         if order.nodes and order.nodes[0] != order.label:
             raise NoOfferError("the job of node 0 no longer has this node")
-        partitions, _ = self._slurm.market()
         batch = JobOrder(
             ids=tuple(ids),
             order=order,
             share=share,
-            max_s=next((one.max_s for one in partitions if one.name == share.partition), None),
             folder=self._node.folder,
             python=self._python,
             settings=self._settings,
@@ -226,10 +212,10 @@ class SlurmProvider:
         """Return why the job ended; None while it runs, or when Slurm no longer knows."""
         queue = self._slurm.queue()
         job = queue.job(instance_id)
-        if job is None or job.id in self._slurm.cancelled:
-            return None
         # A job that completed when its lease had removed the box was not told to.
-        return None if job.state == "COMPLETED" and queue.box(instance_id) is None else self._end_of(job)
+        if job is None or (job.state == "COMPLETED" and queue.box(instance_id) is None):
+            return None
+        return self._end_of(job)
 
     def _end_of(self, job: SlurmJob) -> MachineEnd | None:
         if job.is_ending:
@@ -273,17 +259,17 @@ class SlurmProvider:
 
     def _shell(self, instance: Instance, job_id: int | None) -> SlurmRemote:
         """Return a shell for the box. `job_id`: the running job; None when it has ended."""
-        place = BoxLocation(root=f"{self._slurm.folder_of(instance.id)}/{instance.id}", job=job_id)
+        root = f"{self._slurm.folder_of(instance.id)}/{instance.id}"
         env = {
-            "VASTRUN_BOX": place.root,
+            "VASTRUN_BOX": root,
             "VASTRUN_INSTANCE": instance.id,
             "VASTRUN_PROVIDER": self.name,
             "VASTRUN_PYTHON": self._python,
         }
-        inner = self._node.remote(place.root, env, lambda: self.machine(instance.id) is None)
+        inner = self._node.remote(root, env, lambda: self.machine(instance.id) is None)
         # The login node's identity says nothing about the job's node.
         remote = with_abilities(SlurmRemote, inner, without=("identity",))
-        return remote(inner, place, self._node, lambda: self._is_over(instance.id))
+        return remote(inner, root, job_id, self._node, lambda: self._is_over(instance.id))
 
     def _is_over(self, instance_id: str) -> bool:
         job = self._slurm.queue().job(instance_id)

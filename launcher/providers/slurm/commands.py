@@ -12,20 +12,18 @@ from vastrun.launcher.core.labels import label_of, leader_id, ledger_in, member_
 from vastrun.launcher.gate import slurm as gate
 from vastrun.launcher.gate.slurm import Box, Cluster, Partition, SlurmJob, StartEstimate
 from vastrun.launcher.providers.slurm.batch import (
-    RENDEZVOUS,
     JobOrder,
     batch_script,
     order_error,
     query_error,
     sbatch_options,
+    script,
 )
 from vastrun.launcher.providers.slurm.login_node import LoginNode
 
 _ORDERS = ".orders"
 """Folder of batch scripts during their submission."""
 _OVER = ".over"
-_ONE_WORD = "! -name '*[!A-Za-z0-9_.+-]*'"
-"""Filter for `find`: a name with a line break would become two rows."""
 _SIGNAL_S = 10.0
 _LOGIN_VARIABLES = (
     'HOME="$HOME" USER="$USER" PATH="$PATH" LANG="${LANG-}" ${SLURM_CONF:+SLURM_CONF="$SLURM_CONF"}'
@@ -94,8 +92,6 @@ class SlurmCommands:
         variables = shlex.join(f"{name}={value}" for name, value in job_environment.items())
         self._clean = f"env -i {variables if node.address is None else _LOGIN_VARIABLES}"
         self._last_queue: tuple[float, SlurmQueue] | None = None
-        self.cancelled: set[int] = set()
-        """Jobs that this launcher cancelled."""
         self._ran_on: dict[int, str] = {}
         self._ended_on: dict[int, str] = {}
 
@@ -105,20 +101,8 @@ class SlurmCommands:
         squeue = f"SLURM_TIME_FORMAT=%s squeue --noheader --all --states=all {user} -o '{gate.JOB_FIELDS}'"
         offers = {run.label: run.offer for run in self._runs() if run.offer is not None}
         self._places = {label: offer.place for label, offer in offers.items() if offer.place.startswith("/")}
-        folder = '"$folder"'
-        boxes = f"find {folder} -mindepth 1 -maxdepth 1 -type d ! -name '.*' {_ONE_WORD} -printf '%T@ %f\\n'"
-        # A box wrote this file: only a regular file is read, and only characters that stay on the line.
-        file = f'{folder}/"$name"/{RENDEZVOUS}'
-        where = f"$([ -f {file} ] && head -c 300 {file} 2>&- | LC_ALL=C tr -cd 'A-Za-z0-9._:[]-')"
-        meet = f'while read -r at name; do echo "$at $name {where}"; done'
-        ended = f"{folder}/{_OVER}"
         folders = shlex.join(dict.fromkeys([self._node.folder, *self._places.values()]))
-        over = f"if [ -e {ended} ]; then find {ended} -type f {_ONE_WORD} -printf '%T@ .%f\\n'; fi"
-        jobs, left = self._query_with_disk(
-            squeue,
-            f"for folder in {folders}; do if [ -e {folder} ]; then {boxes} | {meet}; {over}; fi; done "
-            "&& echo @",
-        )
+        jobs, left = self._query_with_disk(squeue, f"folders=({folders})\n{script('boxes')}")
         queue = SlurmQueue(jobs=gate.parse_jobs(jobs, LABEL_PREFIX), boxes=gate.parse_boxes(left))
         self._last_queue = (self._uptime(), queue)
         for job in queue.jobs:
@@ -152,15 +136,9 @@ class SlurmCommands:
 
         Raises UnreachableError.
         """
-        # A controller with a long queue may take seconds for each. What it has no time for stays unknown.
-        script = (
-            f"ask() {{ local out code=0; ((SECONDS < 30)) || {{ echo '0 0 '; return; }}; "
-            f"out=$({self._clean} SLURM_TIME_FORMAT=%s sbatch --test-only \"$@\" 2>&1 <<<'#!/bin/bash')"
-            " || code=$?; "
-            "echo \"$code $(date +%s) $(head -c 2000 <<<\"$out\" | tr '\\n' '\\f')\"; }; "
-        )
-        asked = "".join(f"ask {shlex.join(options)}; " for options in jobs)
-        starts = gate.parse_starts(self._node.query(f"{script}{asked}echo @"), len(jobs))
+        asked = "\n".join(f"estimate {shlex.join(options)}" for options in jobs)
+        lines = (f"around=({self._clean})", script("estimate"), asked, "echo @")
+        starts = gate.parse_starts(self._node.query("\n".join(lines)), len(jobs))
         for start in starts:
             if isinstance(order_error(start.refusal), UncertainError):
                 raise query_error(start.refusal)
@@ -198,7 +176,7 @@ class SlurmCommands:
 
     def submit(self, batch: JobOrder) -> None:
         """Submit the job. Raises NoOfferError, ProviderError; UncertainError when the job may exist."""
-        file = f"{_ORDERS}/{batch.instance_id}.sh"
+        file = f"{_ORDERS}/{batch.ids[0]}.sh"
         folder, path = shlex.quote(batch.folder), shlex.quote(f"{batch.folder}/{file}")
         self._node.query(f"umask 077 && mkdir -p {folder}/{_ORDERS}")
         self._node.write(file, batch_script(batch).encode())
@@ -221,7 +199,6 @@ class SlurmCommands:
 
     def cancel(self, job: SlurmJob) -> None:
         """Cancel the job; USR1 first, so that the batch script does not wait for a last checkpoint."""
-        self.cancelled.add(job.id)
         self._last_queue = None
         # Limited in time: scancel retries while the job waits or its node does not respond.
         at_once = f"timeout {_SIGNAL_S:.0f} scancel --batch --signal=USR1 {job.id} 2>/dev/null; "
@@ -240,7 +217,7 @@ class SlurmCommands:
 
     def _query_with_disk(self, question: str, about_the_disk: str) -> tuple[str, str]:
         """Return the output of a Slurm query and of a command about the disk, in one round trip."""
-        done = self._node.run(f"{question} && echo @ && echo @@ && {{ {about_the_disk}; }}")
+        done = self._node.run(f"{question} && echo @ && echo @@ && {{ {about_the_disk}\n}}")
         if done.exit_code != 0:
             raise query_error(done.stderr)
         first, _, second = done.stdout.partition("@@\n")

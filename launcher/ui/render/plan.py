@@ -55,7 +55,7 @@ def _request(plan: LaunchPlan) -> str:
             ("job", spec.name),
             ("provider", plan.provider),
             ("machine", offer_text(spec, plan.offers[0]).replace(" at $", "\nat $", 1)),
-            ("unfit", "\n".join(plan.unfit)),
+            ("found", "\n".join(plan.notes)),
             ("lease", _lease(plan)),
             ("deadline", plan.deadline),
             ("needs", _needs(plan)),
@@ -198,7 +198,6 @@ def _offers(plan: LaunchPlan, width: int | None) -> str:
     offers = sorted(plan.offers, key=lambda offer: (_may_be_late(plan, offer), offer.expected_usd))
     shown = offers[:_MAX_OFFERS]
     speeds = any(offer.forecast for offer in shown)
-    starts = any(offer.wait_s is not None for offer in shown)
     cells = [
         (
             offer.id,
@@ -207,7 +206,6 @@ def _offers(plan: LaunchPlan, width: int | None) -> str:
             f"{offer.gpu_memory_gb:.3g}" if offer.gpu_memory_gb else "-",
             f"{offer.disk_gb:.0f}",
             *([offer.forecast.basis if offer.forecast else ""] if speeds else []),
-            *(["-" if offer.wait_s is None else f"in {duration(offer.wait_s)}"] if starts else []),
             usd(offer.usd_per_hour),
             usd(expected_usd(plan.spec, offer)),
             usd(worst_case_usd(plan.spec, offer)),
@@ -221,7 +219,6 @@ def _offers(plan: LaunchPlan, width: int | None) -> str:
         "GB",
         "DISK",
         *(["SPEED"] if speeds else []),
-        *(["STARTS"] if starts else []),
         "$/H",
         "EXPECTED",
         "AT MOST",
@@ -274,8 +271,8 @@ class PlanDocument(Document):
     provider: str
     offers: Sequence[OfferDocument]
     """Best first."""
-    unfit: Sequence[str]
-    """Parts of the provider without an offer, such as partitions of a cluster, with the reasons."""
+    notes: Sequence[str]
+    """What the search found in each part of the provider, such as the partitions of a cluster."""
     worst_case_usd: float
     """On the first offer."""
     lease: Lease

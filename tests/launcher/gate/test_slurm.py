@@ -96,7 +96,6 @@ def test_a_partition_has_the_hardware_of_its_nodes() -> None:
         name="gpu",
         is_default=False,
         is_usable=True,
-        is_idle=True,
         max_s=86_400.0,
         nodes=4,
         cores=64,
@@ -113,22 +112,21 @@ def test_a_partition_has_the_hardware_of_its_nodes() -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "is_usable", "is_idle"),
+    ("changes", "is_usable"),
     [
-        ({"state": "mixed"}, True, False),
-        ({"state": "allocated"}, True, False),
-        ({"state": "IDLE~"}, True, True),
-        ({"state": "idle*"}, False, True),
-        ({"state": "down"}, False, False),
-        ({"state": "drained"}, False, False),
-        ({"state": "maint"}, False, False),
-        ({"avail": "down"}, False, True),
+        ({"state": "mixed"}, True),
+        ({"state": "IDLE~"}, True),
+        ({"state": "idle*"}, False),
+        ({"state": "down"}, False),
+        ({"state": "drained"}, False),
+        ({"state": "maint"}, False),
+        ({"avail": "down"}, False),
     ],
 )
 def test_a_partition_is_usable_where_it_is_up_and_its_nodes_respond(
-    changes: dict[str, str], is_usable: bool, is_idle: bool
+    changes: dict[str, str], is_usable: bool
 ) -> None:
-    assert (partition(**changes).is_usable, partition(**changes).is_idle) == (is_usable, is_idle)
+    assert partition(**changes).is_usable == is_usable
 
 
 def test_the_scheduler_says_when_a_job_would_start_and_whose_jobs_it_ends_for_it() -> None:

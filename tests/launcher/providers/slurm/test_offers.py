@@ -53,12 +53,16 @@ def ids(spec: JobSpec, partitions: list[Partition], **by_partition: StartEstimat
 
 
 def test_a_job_with_gpus_gets_its_part_of_a_node_s_cores_and_memory(partitions: list[Partition]) -> None:
-    assert ids(job(2), partitions) == ["old/32c/2xgpu", "gpu/16c/128000M/2xa100", "gpu/24c/128000M/2xv100"]
+    assert ids(job(2), partitions) == [
+        "old/122min/32c/2xgpu",
+        "gpu/122min/16c/128000M/2xa100",
+        "gpu/122min/24c/128000M/2xv100",
+    ]
 
 
 def test_job_for_the_cpu_gets_a_core_a_rank_and_no_node_with_gpus_first(partitions: list[Partition]) -> None:
     offered = ids(replace(job(), ranks=4), partitions)
-    assert offered[0] == "cpu/4c/16000M"
+    assert offered[0] == "cpu/122min/4c/16000M"
     assert {one.partition("/")[0] for one in offered[1:]} == {"gpu", "old"}
 
 
@@ -73,17 +77,21 @@ def test_a_price_is_for_gpus_and_for_nodes_of_the_partitions_in_the_settings(
     partitions: list[Partition],
 ) -> None:
     settings = SlurmSettings(partitions=("old",), usd_per_gpu_hour=2.0, usd_per_node_hour=0.5)
-    offers, unfit = partition_offers(job(1), partitions, settings, None, answers())
-    assert [(offer.id, offer.usd_per_hour) for offer in offers] == [("old/16c/1xgpu", 2.5)]
-    assert unfit == []
+    offers, notes = partition_offers(job(1), partitions, settings, None, answers())
+    assert [(offer.id, offer.usd_per_hour) for offer in offers] == [("old/122min/16c/1xgpu", 2.5)]
+    assert notes == ["old: starts now"]
+
+
+def test_the_time_limit_is_the_lease_s_and_the_partition_s(partitions: list[Partition]) -> None:
+    for hours, minutes in ((1.0, 62), (23.99, 1440), (24.0, 1440)):
+        assert ids(job(hours=hours), partitions)[0] == f"cpu/{minutes}min/1c/4000M"
 
 
 def test_nodes_of_any_state_are_one_partition_and_slurm_says_when_it_has_them(
     partitions: list[Partition],
 ) -> None:
     (first,) = found(replace(job(), nodes=8), partitions, gpu=NO, old=NO, cpu=StartEstimate(wait_s=600.0))
-    assert (first.host, first.wait_s) == ("partition cpu", 600.0)
-    assert first.description.endswith("6 of 8 nodes idle; starts in 10 min")
+    assert first.description == "Slurm, cpu: 1 cores, 4 GB memory; starts in 10 min"
 
 
 def test_the_order_is_that_of_the_expected_starts_and_jobs_of_others_are_spared(
@@ -109,27 +117,25 @@ def test_the_order_is_that_of_the_expected_starts_and_jobs_of_others_are_spared(
 def test_what_each_partition_lacks_is_said_in_slurm_s_words_and_in_ours(
     spec: JobSpec, partition: str, answer: StartEstimate | None, said: str, partitions: list[Partition]
 ) -> None:
-    test = answers(**{partition: answer} if answer else {})
-    _, unfit = partition_offers(spec, partitions, SlurmSettings(partitions=(partition,)), 100.0, test)
-    assert [line.partition(": ")[0] for line in unfit] == [partition]
-    assert unfit[0].endswith(said)
+    test, settings = answers(**{partition: answer} if answer else {}), SlurmSettings(partitions=(partition,))
+    _, (note,) = partition_offers(spec, partitions, settings, 100.0, test)
+    assert note.startswith(f"{partition}: ")
+    assert note.endswith(said)
 
 
 def test_a_job_waits_for_nodes_that_are_drained_but_not_for_those_that_do_not_fit(
     partitions: list[Partition],
 ) -> None:
     settings, none = SlurmSettings(partitions=("broken", "closed")), answers(broken=NONE, closed=AT_ONCE)
-    offers, _ = partition_offers(job(1), partitions, settings, 100.0, none)
-    assert {(offer.host, offer.wait_s) for offer in offers} == {
-        ("partition broken", None),
-        ("partition closed", None),
-    }
-    _, unfit = partition_offers(job(1, cpu_cores=999), partitions, settings, 100.0, none)
-    assert [line.partition(": ")[0] for line in unfit] == ["broken"]
+    _, notes = partition_offers(job(1), partitions, settings, 100.0, none)
+    waits = "waits: nodes are down or drained"
+    assert notes == [f"broken: {waits}", f"closed: {waits}"]
+    (offer,), _ = partition_offers(job(1, cpu_cores=999), partitions, settings, 100.0, none)
+    assert offer.host == "partition closed"
 
 
 def test_the_id_of_an_offer_holds_what_the_job_asks_for() -> None:
-    share = NodeShare(partition="gpu", cores=16, memory_mb=64000, gpus=2, kind="a100")
+    share = NodeShare(partition="gpu", minutes=60, cores=16, memory_mb=64000, gpus=2, kind="a100")
     assert NodeShare.of(str(share)) == share
-    assert "--gres=gpu:a100:2" in share.options(nodes=1, minutes=60)
-    assert NodeShare.of("gpu/16c; reboot") is None
+    assert "--gres=gpu:a100:2" in share.options(nodes=1)
+    assert NodeShare.of("gpu/60min/16c; reboot") is None
