@@ -104,9 +104,10 @@ class SlurmProvider:
         partitions, free_gb = self._slurm.market()
         image = (spec.image or self._settings.image) if self._settings.container else None
         found, self._notes = partition_offers(spec, partitions, self._settings, free_gb, self._slurm.test)
-        lacking, disk_gb = self._notes, spec.resources.disk_gb
+        lacking, disk_gb = list(self._notes), spec.resources.disk_gb
         if free_gb is not None and free_gb < disk_gb:
             lacking = [f"{disk_gb:g} GB of disk needed, {free_gb:.0f} free on the shared disk"]
+            lacking += [] if found else self._notes
         elif found:
             return [replace(offer, image=image, place=self._node.folder) for offer in found]
         raise NoOfferError(
