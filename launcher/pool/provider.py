@@ -121,7 +121,7 @@ class PoolProvider:
         for machine in self._refresh():
             try:
                 found += _slots_of(machine)
-            except ProviderError as error:
+            except UnreachableError as error:
                 silent.append(f"{machine.held.run.id}: {error}")
         if silent:
             raise IncompleteListError("; ".join(silent), found=found)
