@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from tests.jobs import train_job
-from vastrun.launcher.core import Offer
 from vastrun.launcher.core.job import JobSpec, Limits, Resources
 from vastrun.launcher.core.settings import SlurmSettings
 from vastrun.launcher.gate.slurm import END, Partition, StartEstimate, parse_partitions
@@ -44,12 +43,9 @@ def answers(**by_partition: StartEstimate) -> Callable[[Sequence[Sequence[str]]]
     return lambda jobs: [known.get(job[0].removeprefix("--partition="), AT_ONCE) for job in jobs]
 
 
-def found(spec: JobSpec, partitions: list[Partition], **by_partition: StartEstimate) -> Sequence[Offer]:
-    return partition_offers(spec, partitions, SlurmSettings(), 100.0, answers(**by_partition))[0]
-
-
 def ids(spec: JobSpec, partitions: list[Partition], **by_partition: StartEstimate) -> list[str]:
-    return [offer.id for offer in found(spec, partitions, **by_partition)]
+    offers, _ = partition_offers(spec, partitions, SlurmSettings(), 100.0, answers(**by_partition))
+    return [offer.id for offer in offers]
 
 
 def test_a_job_with_gpus_gets_its_part_of_a_node_s_cores_and_memory(partitions: list[Partition]) -> None:
@@ -90,8 +86,9 @@ def test_the_time_limit_is_the_lease_s_and_the_partition_s(partitions: list[Part
 def test_nodes_of_any_state_are_one_partition_and_slurm_says_when_it_has_them(
     partitions: list[Partition],
 ) -> None:
-    (first,) = found(replace(job(), nodes=8), partitions, gpu=NO, old=NO, cpu=StartEstimate(wait_s=600.0))
-    assert first.description == "Slurm, cpu: 1 cores, 4 GB memory; starts in 10 min"
+    test, settings = answers(cpu=StartEstimate(wait_s=600.0)), SlurmSettings(partitions=("cpu",))
+    (offer,), _ = partition_offers(replace(job(), nodes=8), partitions, settings, 100.0, test)
+    assert offer.description == "Slurm, cpu: 1 cores, 4 GB memory; starts in 10 min"
 
 
 def test_the_order_is_that_of_the_expected_starts_and_jobs_of_others_are_spared(
