@@ -122,7 +122,10 @@ def _reap(
         yes=yes,
     )
     services = services_for(app, provider, app.now())
-    gone = [*reap(chosen, services), *remove_networks(networks, services)]
+    gone = [
+        *reap(chosen, services, warn=lambda text: say(f"warning: {text}", err=True)),
+        *remove_networks(networks, services),
+    ]
     left = [one for one in (*ids, *names) if one not in gone]
     lines = "\n".join(f"{one} destroyed" for one in gone)
     ended = _cancel_ends(app, market, gone)

@@ -52,6 +52,8 @@ class LaunchPlan:
     spec: JobSpec
     provider: str
     offers: Sequence[Offer]
+    notes: Sequence[str]
+    """What the search found in each part of the provider, such as the partitions of a cluster."""
     worst_case_usd: float
     """On the first offer."""
     lease: Lease
@@ -89,6 +91,7 @@ def plan_of(
         spec=spec,
         provider=provider.name,
         offers=offers,
+        notes=() if provider.abilities.notes is None else provider.abilities.notes(),
         worst_case_usd=worst_case_usd(spec, offers[0]),
         lease=lease_of(spec, offers[0]),
         refusals=refusals_of(ledger, budgets, 0.0 if costs_nothing(provider) else reservation_usd(spec)),

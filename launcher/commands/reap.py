@@ -21,6 +21,7 @@ from vastrun.launcher.core.labels import ledger_in
 from vastrun.launcher.core.market import ScheduledEnd
 from vastrun.launcher.decisions import policy
 from vastrun.launcher.decisions.policy import machines_of_run
+from vastrun.launcher.flow.machines import is_absent
 from vastrun.launcher.flow.services import Services
 from vastrun.launcher.ports import Ledger, Provider
 
@@ -29,25 +30,28 @@ UNKNOWN_LEDGER = "unknown"
 _RECENT_S = 600.0
 
 
-def reap(orphans: Sequence[Orphan], services: Services) -> list[str]:
+def reap(
+    orphans: Sequence[Orphan], services: Services, *, warn: Callable[[str], object] = lambda _: None
+) -> list[str]:
     """Destroy those machines.
 
-    Return the ids of those that are gone for certain: absent twice, from the list and by their ids.
-
-    Raises ProviderError, StorageError.
+    Return the ids of those that are gone for certain: absent twice, from the list and by their ids. One that
+    cannot be destroyed now does not keep the others: `warn` gets the reason. Raises ProviderError,
+    StorageError.
     """
     ended_at: dict[str, float] = {}
-    costs = {
-        one.instance.id for one in orphans if not (one.is_ghost or _was_destroyed(one, services.provider))
-    }
+    costs = {one.instance.id for one in orphans if not (one.is_ghost or _was_destroyed(one, services))}
     for orphan in orphans:
-        services.provider.destroy(orphan.instance.id)
-        ended_at[orphan.instance.id] = services.clock.now()
+        try:
+            services.provider.destroy(orphan.instance.id)
+            ended_at[orphan.instance.id] = services.clock.now()
+        except ProviderError as error:
+            warn(f"{orphan.instance.id}: {error}")
     absences = dict.fromkeys(ended_at, 0)
     before: set[str] = set()
     for _ in range(5):
         present = {machine.id for machine in _listed(services.provider)[0]}
-        present |= {i for i in absences if i not in present and services.provider.machine(i) is not None}
+        present |= {i for i in absences if i not in present and not is_absent(services, i)}
         absences = {i: 0 if i in present else count + 1 for i, count in absences.items()}
         # One that stays for a while ended, at the latest, when it was first absent.
         ended_at |= dict.fromkeys((present | before) & ended_at.keys(), services.clock.now())
@@ -57,18 +61,18 @@ def reap(orphans: Sequence[Orphan], services: Services) -> list[str]:
         services.clock.sleep(2.0)
     gone = [machine_id for machine_id, count in absences.items() if count >= 2]
     for orphan in orphans:
-        if orphan.run is not None and (machine_id := orphan.instance.id) in costs:
+        if orphan.run is not None and (machine_id := orphan.instance.id) in costs & ended_at.keys():
             with suppress(UnsignedError):  # the computer whose run it is records it
                 _record_cost(orphan, orphan.run, services, ended_at[machine_id], is_gone=machine_id in gone)
     return gone
 
 
-def _was_destroyed(orphan: Orphan, provider: Provider) -> bool:
+def _was_destroyed(orphan: Orphan, services: Services) -> bool:
     """Tell whether its end was noted, and only the provider's list still has it: it costs nothing now."""
     run, machine_id = orphan.run, orphan.instance.id
     if run is None or bills.released_at(run, machine_id) is None:
         return False
-    return provider.machine(machine_id) is None
+    return is_absent(services, machine_id)
 
 
 def remove_networks(networks: Sequence[RunNetwork], services: Services) -> list[str]:
@@ -153,8 +157,11 @@ def orphans(
     listed = {machine.id for machine in machines}
     for run in runs:
         if run.ended_at is not None and now - run.ended_at < _RECENT_S and not provider.free:
-            seen = (provider.machine(one) for one in machine_ids(run) if one not in listed)
-            machines += [machine for machine in seen if machine is not None]
+            try:
+                seen = [provider.machine(one) for one in machine_ids(run) if one not in listed]
+                machines += [machine for machine in seen if machine is not None]
+            except ProviderError as error:
+                incomplete = IncompleteListError(str(error))
     found = []
     for machine in machines:
         claims = [run for run in runs if machines_of_run(run, [machine]) or machine.id in machine_ids(run)]

@@ -66,6 +66,7 @@ class RankStatus:
 
     rank: RankNumber
     pid: Annotated[int, Range(0, 2**31)] | None = None
+    """None: it has ended."""
     step: Step = 0
     activity: Name = ""
     age_s: Seconds = 0.0

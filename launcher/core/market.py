@@ -75,6 +75,8 @@ class Offer:
     extras: ExtraRates = ExtraRates()
     bid_usd_per_hour: float | None = None
     """Bid for the GPUs in USD per hour; None: a machine on demand, at its price."""
+    place: str = ""
+    """Folder of the machine's files on a cluster's disk, by the settings then; empty: it has none."""
     image: str | None = None
     """Image for the machine: the job's own, or a matching one of vastrun; None: it runs no images."""
     network: str = ""

@@ -47,7 +47,7 @@ def check_account(context: RunContext) -> None:
     if run.account and run.rented_at is not None and who.account != run.account:
         raise AccountMismatchError(
             f"{run.id} is on account {run.account} of {provider.name}; "
-            f"this key belongs to account {who.account}",
+            f"this computer now uses account {who.account}",
             hint=_hint(context),
         )
     context.is_account_checked = True
@@ -87,8 +87,10 @@ class RetryTimer:
         """
         context = self._context
         has_machine = context.run.rented_at is not None and not context.machines.was_order_rejected
-        # Where nothing is rented, nothing is lost by giving up at once.
-        if isinstance(error, AuthError) and not (has_machine and context.run.phase in _PHASES_WITH_MACHINE):
+        # Where nothing is rented, nothing is lost by giving up at once; and no time makes a folder appear.
+        if isinstance(error, AccountMismatchError) or (
+            isinstance(error, AuthError) and not (has_machine and context.run.phase in _PHASES_WITH_MACHINE)
+        ):
             raise error
         # Too many calls pass by themselves, a key does not: hence the two limits.
         limit_s = policy.KEY_REJECTED_S if isinstance(error, AuthError) else policy.BUSY_S
@@ -108,4 +110,6 @@ class RetryTimer:
 
 def _hint(context: RunContext) -> str:
     account = f" of account {context.run.account}" if context.run.account else ""
+    if context.services.provider.abilities.account is None:
+        return f"set DOCKER_HOST, or slurm.login, to the one{account}"
     return f"export VAST_API_KEY=… with a key{account}"

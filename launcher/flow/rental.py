@@ -133,10 +133,11 @@ def choose_offers_for_run(context: RunContext) -> list[Offer]:
     others = context.nodes.other_rows()
     network = network_of(context.run, others)
     offers = choose_offers(context.spec, provider, avoid, now=now, done=done, network=network)
-    # What another node has comes last: a market has each machine once, this computer may be had again.
+    # What another node has comes last: a market has each machine once, this computer may be had again. On a
+    # cluster, which has a place, all nodes are of one offer.
     held = {other.offer.id for other in others if other.offer}
-    unavailable = held | _offers_ordered_elsewhere(context)
-    return sorted(offers, key=lambda offer: offer.id in unavailable)
+    elsewhere = _offers_ordered_elsewhere(context)
+    return sorted(offers, key=lambda one: one.id in elsewhere or (one.id in held) is not bool(one.place))
 
 
 def _offers_ordered_elsewhere(context: RunContext) -> set[str]:

@@ -56,6 +56,9 @@ def assess(context: RunContext, evidence: Evidence, **seen: int) -> RunAssessmen
 
 def _with_provider_cause(context: RunContext, end: PhaseResult, box_status: BoxStatus) -> PhaseResult:
     """Return the result with the provider's reason where it took the machine back: the box cannot know it."""
+    asked_for = context.user_request().cause
+    if end.cause is Cause.PREEMPTED and asked_for is not None:  # a batch stops its slots with their machines
+        return replace(end, cause=asked_for, detail="stopped at your request")
     if end.cause is not Cause.PREEMPTED and not (end.cause is Cause.HOST and box_status.exit_code == KILLED):
         return end
     provider_end = find_machine_end(context, wait_s=60.0)

@@ -77,7 +77,7 @@ class SqlLedger:
         self.batches = SqlBatches(
             db,
             is_driving=self._is_driving,
-            held=_held,
+            held=self._held_error,
             register_launcher=register_launcher,
             now=now,
             rows=self._rows,
@@ -293,7 +293,18 @@ class SqlLedger:
 
     def _held(self, run_id: str, holder: Mapping[str, Any]) -> HeldError:
         name = self._name(run_id)
-        return _held(name, holder, f"vastrun logs -f {name}")
+        return self._held_error(name, holder, f"vastrun logs -f {name}")
+
+    def _held_error(self, what: str, holder: Mapping[str, Any], hint: str) -> HeldError:
+        computer, _, rest = str(holder["who"]).partition(":")
+        host, number = computer.partition("~")[0], rest.partition(":")[0]
+        since = time.strftime("%H:%M:%S", time.localtime(holder["since"]))
+        free_s = max(0.0, holder["until"] - self._db.now())
+        return HeldError(
+            f"{what} is driven by another launcher: process {number} on {host}, since {since}; "
+            f"if it is dead, try again in {free_s:.0f} s",
+            hint=hint,
+        )
 
     def _name(self, run_id: str) -> str:
         """Return the id that the user knows: of a node that of its run."""
@@ -347,13 +358,3 @@ def _placeholders(values: Collection[object]) -> str:
 def _run_lock(run_id: str) -> str:
     """Return the name of the lock for writes of one run."""
     return f"run {run_id}"
-
-
-def _held(what: str, holder: Mapping[str, Any], hint: str) -> HeldError:
-    computer, _, rest = str(holder["who"]).partition(":")
-    host = computer.partition("~")[0]
-    since = time.strftime("%H:%M:%S", time.localtime(holder["since"]))
-    return HeldError(
-        f"{what} is driven by another launcher: process {rest.partition(':')[0]} on {host}, since {since}",
-        hint=hint,
-    )

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from vastrun.launcher.core import LABEL_PREFIX, Instance, Offer, RentalOrder, Run
 from vastrun.launcher.core.errors import (
     GoneError,
+    IncompleteListError,
     NoOfferError,
     ProviderError,
     UncertainError,
@@ -114,8 +115,17 @@ class PoolProvider:
         return _instance(machine.held, slot)
 
     def instances(self) -> Sequence[Instance]:
-        """List the slots of all held machines. Raises ProviderError when one machine does not respond."""
-        return [slot for machine in self._refresh() for slot in _slots_of(machine)]
+        """List the slots of all held machines. Raises IncompleteListError when one does not respond."""
+        found: list[Instance] = []
+        silent = []
+        for machine in self._refresh():
+            try:
+                found += _slots_of(machine)
+            except UnreachableError as error:
+                silent.append(f"{machine.held.run.id}: {error}")
+        if silent:
+            raise IncompleteListError("; ".join(silent), found=found)
+        return found
 
     def instances_for(self, run: Run) -> Sequence[Instance]:
         """List the slots of the machine in the run's offer, the only one that can have a slot of it.

@@ -152,7 +152,8 @@ class KnownHosts:
             raise HostKeyError(text, hint=_HINT)
         if key_line not in known:
             self._append(f"{name} {key_line}\n")
-        by = "is the one in its log" if pins else f"is trusted on first use: {why}"
+        by = f"is trusted on first use: {why}" if why else "is the one that was trusted on first use"
+        by = "is the one in its log" if pins else by
         self.identity = f"the machine's SSH host key {by}"
 
     def _pin_from_log(self) -> str:

@@ -11,7 +11,7 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
-from vastrun.launcher.core import LABEL_PREFIX, Instance, Offer, RentalOrder
+from vastrun.launcher.core import LABEL_PREFIX, Identity, Instance, Offer, RentalOrder
 from vastrun.launcher.core.errors import (
     GoneError,
     NoOfferError,
@@ -86,8 +86,15 @@ class DockerProvider:
     @property
     def abilities(self) -> Abilities:
         return Abilities(
-            keys=self, describe=self.describe, start_script=lambda order: readable_text(order.onstart)
+            identity=self,
+            keys=self,
+            describe=self.describe,
+            start_script=lambda order: readable_text(order.onstart),
         )
+
+    def identity(self) -> Identity:
+        """Return the daemon's computer: with another DOCKER_HOST, all containers would seem to be gone."""
+        return Identity(account=self._engine.docker_host().name, clock_ahead_s=None)
 
     def search(self, spec: JobSpec) -> Sequence[Offer]:
         """Return the daemon's computer as an offer; with GPUs and several nodes, an offer for each node.

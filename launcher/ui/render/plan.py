@@ -55,6 +55,7 @@ def _request(plan: LaunchPlan) -> str:
             ("job", spec.name),
             ("provider", plan.provider),
             ("machine", offer_text(spec, plan.offers[0]).replace(" at $", "\nat $", 1)),
+            ("found", "\n".join(plan.notes)),
             ("lease", _lease(plan)),
             ("deadline", plan.deadline),
             ("needs", _needs(plan)),
@@ -270,6 +271,8 @@ class PlanDocument(Document):
     provider: str
     offers: Sequence[OfferDocument]
     """Best first."""
+    notes: Sequence[str]
+    """What the search found in each part of the provider, such as the partitions of a cluster."""
     worst_case_usd: float
     """On the first offer."""
     lease: Lease

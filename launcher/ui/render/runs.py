@@ -156,7 +156,7 @@ def _ranks(ranks: Sequence[RankStatus]) -> str:
             str(rank.pid or "-"),
             str(rank.step) if rank.activity else "-",
             rank.activity or "-",
-            duration(rank.age_s),
+            duration(rank.age_s) if rank.pid else "ended",
         )
         for rank in ranks
     ]

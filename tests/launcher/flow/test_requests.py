@@ -1,5 +1,6 @@
 """What the user asks of a run while it is driven: to stop, to destroy its machine, to let it go on alone."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,12 @@ def test_a_stop_saves_collects_and_destroys(world: World) -> None:
     assert run.cause is Cause.STOPPED
     assert "the end" in world.output_store.log
     assert world.rented() == 0
+
+
+def test_a_stop_stands_when_the_machine_is_taken_back_at_the_same_time(world: World) -> None:
+    world.user_requests.at = {world.clock.now() + 5: UserRequest.STOP}
+    world.market.training = Training(stopped=lambda outcome: replace(outcome, stop_cause="preempted"))
+    assert world.launch().cause is Cause.STOPPED
 
 
 def test_a_stop_asked_from_another_terminal_is_heard(world: World) -> None:

@@ -249,6 +249,15 @@ def test_a_machine_that_was_made_when_its_run_had_ended_is_told_ended_and_paid_f
     assert bill_usd <= cost_usd(desk.ledger.get(RUN_ID), desk.clock.now()) <= bill_usd * 1.05
 
 
+def test_a_machine_that_cannot_be_destroyed_now_is_named_and_ends_no_reap(desk: Desk) -> None:
+    desk.end(desk.rented())
+    desk.vast.faults.add("bad_gateway", endpoint="destroy", times=99)
+    warnings: list[str] = []
+    found = orphans(desk.ledger, desk.provider, desk.clock.now())
+    assert reap(found, desk.services, warn=warnings.append) == []
+    assert [text.partition(":")[0] for text in warnings] == [one.instance.id for one in found]
+
+
 @pytest.mark.parametrize("name", ["count_off", "empty_list"])
 def test_a_list_that_makes_no_sense_is_an_error_and_never_nothing(desk: Desk, name: str) -> None:
     desk.end(desk.rented())
