@@ -99,7 +99,7 @@ ENDING_OF: Mapping[Verdict, NotificationKind] = {
     **dict.fromkeys((Verdict.SUCCEEDED, Verdict.STOPPED, Verdict.PRUNED), NotificationKind.END),
     **dict.fromkeys((Verdict.FAILED, Verdict.HUNG, Verdict.LIMIT), NotificationKind.FAILURE),
     **dict.fromkeys((Verdict.UNKNOWN, Verdict.NO_OFFER), NotificationKind.FAILURE),
-    **dict.fromkeys((Verdict.PREEMPTED, Verdict.LOST), NotificationKind.LOST),
+    **dict.fromkeys((Verdict.PREEMPTED, Verdict.LOST, Verdict.OUTPUTS_LOST), NotificationKind.LOST),
 }
 
 

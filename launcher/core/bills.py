@@ -316,6 +316,7 @@ def _meter_moved(meter: Meter, by_s: float) -> Meter:
         idle_at=_moved(meter.idle_at, by_s),
         given_back_at=_moved(meter.given_back_at, by_s),
         absent_at=_moved(meter.absent_at, by_s),
+        answered_at=_moved(meter.answered_at, by_s),
     )
 
 

@@ -25,7 +25,10 @@ HIDDEN = {"hidden": True}
 
 @dataclass(frozen=True, kw_only=True)
 class Meter:
-    """Data for a machine's bill besides its price. Everything that is not known to be free is charged."""
+    """Data for a machine's bill besides its price, and when it last answered.
+
+    Everything that is not known to be free is charged.
+    """
 
     extras: ExtraRates = field(default_factory=ExtraRates)
     began_at: float | None = None
@@ -49,6 +52,21 @@ class Meter:
     """Time at which the provider last accepted its end, which a later look confirms."""
     absent_at: float | None = None
     """Time from which the provider did not list it any more."""
+    answered_at: float | None = None
+    """Time at which it last answered its launcher, at most ANSWER_SAVE_S late; None: it did not yet."""
+    silent: bool = False
+    """True once it did not answer, until it answers again."""
+
+
+class MachineState(StrEnum):
+    """State of a run's machine that does not answer."""
+
+    NOT_ANSWERING = "not_answering"
+    """It does not answer, and its provider says that it runs, or cannot be asked."""
+    NOT_LISTED = "not_listed"
+    """Its provider's list lacks it, or says that it has stopped. It may come back."""
+    GONE = "gone"
+    """Its provider confirmed that it does not exist."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -202,6 +220,16 @@ class Run:
     def verdict(self) -> Verdict | None:
         """Verdict; None while it is open."""
         return VERDICT_OF[self.cause] if self.phase is Phase.ENDED else None
+
+    @property
+    def machine_state(self) -> MachineState | None:
+        """State of its machine, as its launchers last saw it; None: it answered, or there is none yet."""
+        is_missing = self.meter.absent_at is not None
+        if self.released_at is not None or (is_missing and self.phase is Phase.DESTROY):
+            return MachineState.GONE
+        if is_missing:
+            return MachineState.NOT_LISTED
+        return MachineState.NOT_ANSWERING if self.meter.silent else None
 
     def exit_code(self, *, interrupted: bool = False) -> int:
         """Return the exit code of a command that drove it; `interrupted`: by a signal."""

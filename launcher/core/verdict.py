@@ -75,6 +75,8 @@ class Cause(StrEnum):
     MONEY_LIMIT = "money_limit"
     PREEMPTED = "preempted"
     LOST = "lost"
+    OUTPUTS_LOST = "outputs_lost"
+    """Its program had ended, or may have; its machine was gone before its outputs were downloaded."""
     NO_OFFER = "no_offer"
     PROVIDER = "provider"
     UNPROVEN = "unproven"
@@ -104,6 +106,7 @@ class Verdict(StrEnum):
     LIMIT = "LIMIT"
     PREEMPTED = "PREEMPTED"
     LOST = "LOST"
+    OUTPUTS_LOST = "OUTPUTS_LOST"
     NO_OFFER = "NO_OFFER"
     UNKNOWN = "UNKNOWN"
 
@@ -131,6 +134,7 @@ VERDICT_OF: Mapping[Cause | None, Verdict] = {
     Cause.MONEY_LIMIT: Verdict.LIMIT,
     Cause.PREEMPTED: Verdict.PREEMPTED,
     Cause.LOST: Verdict.LOST,
+    Cause.OUTPUTS_LOST: Verdict.OUTPUTS_LOST,
     Cause.NO_OFFER: Verdict.NO_OFFER,
     Cause.UNPROVEN: Verdict.UNKNOWN,
     Cause.CONTRADICTION: Verdict.UNKNOWN,
@@ -144,6 +148,7 @@ EXIT_CODE_OF: Mapping[Verdict, int] = {
     Verdict.HUNG: 6,
     Verdict.PREEMPTED: 7,
     Verdict.LOST: 7,
+    Verdict.OUTPUTS_LOST: 7,
     Verdict.NO_OFFER: 8,
     Verdict.LIMIT: 9,
     Verdict.UNKNOWN: 10,

@@ -177,15 +177,10 @@ def _failed_at(run: Run) -> float:
 
 
 def _lease_may_have_ended(run: Run) -> bool:
-    """Return whether the machine's lease may have expired, which is no fault of the host."""
-    if run.offer is None or run.rented_at is None:
+    """Return whether the lease may have ended a machine on which nothing was started: no fault of the host."""
+    if run.offer is None or run.rented_at is None or run.failed_in not in BEFORE_TRAINING:
         return False
-    spec = policy.within_deadline(read_job(run.spec_json), run.meter.began_at or run.rented_at)
-    lease = policy.lease_of(spec, run.offer)
-    limits = [lease.life_s, lease.collect_s]
-    if run.failed_in in BEFORE_TRAINING:
-        limits.append(lease.ship_s)
-    return _failed_at(run) >= run.rented_at + min(limits)
+    return _failed_at(run) >= run.rented_at + policy.lease_of(read_job(run.spec_json), run.offer).ship_s
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -178,11 +178,14 @@ def _retry_unreachable(
     until, reached = _retry_until(context), progress()
     while True:
         try:
-            return action()
+            result = action()
+            context.machines.note_answer()
+            return result
         except (UnreachableError, GoneError) as error:
             context.disconnect()
             if isinstance(error, GoneError) and context.machines.is_gone():
                 raise
+            context.machines.note_silence(error)
             if progress() > reached:
                 until, reached = _retry_until(context), progress()
             if context.now() > until or context.user_request() is UserRequest.DESTROY:

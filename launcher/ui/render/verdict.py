@@ -103,6 +103,7 @@ WORDS: Mapping[Cause, str] = {
     Cause.MONEY_LIMIT: "money limit",
     Cause.PREEMPTED: "",
     Cause.LOST: "",
+    Cause.OUTPUTS_LOST: "",
     Cause.NO_OFFER: "",
     Cause.PROVIDER: "the provider failed",
     Cause.UNPROVEN: "success is not proven",

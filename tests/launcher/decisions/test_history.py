@@ -65,7 +65,7 @@ def test_a_host_is_avoided_after_one_fresh_or_two_recent_failures_and_forgiven_w
         ({"cause": Cause.COMMUNICATION, "failed_in": Phase.TRAIN, "step": 0}, True),
         ({"cause": Cause.COMMUNICATION, "failed_in": Phase.TRAIN, "step": 40}, False),
         ({"cause": Cause.LOST, "failed_in": Phase.TRAIN}, True),
-        ({"cause": Cause.LOST, "failed_in": Phase.TRAIN, "rented_at": NOW - 3600}, False),
+        ({"cause": Cause.OUTPUTS_LOST, "failed_in": Phase.TRAIN}, False),
         ({"cause": Cause.LOST, "failed_in": Phase.BOOT}, True),
         ({"cause": Cause.LOST, "failed_in": Phase.SHIP, "rented_at": NOW - 900}, False),
         ({"cause": Cause.USER_ERROR, "failed_in": Phase.BOOT}, False),

@@ -72,7 +72,7 @@ def test_a_detached_run_goes_on_alone_and_is_finished_by_whoever_comes_next(worl
     assert run.cause is None, run.detail
 
 
-def test_a_detached_run_that_nobody_collects_is_lost_and_costs_no_more_than_its_lease(world: World) -> None:
+def test_a_detached_run_that_nobody_collects_loses_its_outputs_and_costs_no_more_than_its_lease(world: World) -> None:
     world.user_requests.at = {world.clock.now(): UserRequest.DETACH}
     world.launch()
 
@@ -81,8 +81,8 @@ def test_a_detached_run_that_nobody_collects_is_lost_and_costs_no_more_than_its_
     assert world.rented() == 0
     run = world.resume()
 
-    assert run.cause is Cause.LOST
-    assert "lease" in run.detail
+    assert run.cause is Cause.OUTPUTS_LOST
+    assert run.detail.startswith("not seen for 24.0 h, in which the program may have ended; ")
     assert bills.cost_usd(run, world.clock.now()) <= world.spec.limits.usd * 1.05
 
 

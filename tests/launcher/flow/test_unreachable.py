@@ -113,7 +113,7 @@ def test_outputs_of_a_box_that_stays_silent_are_waited_for_five_minutes(world: W
 
     run = world.launch()
 
-    assert (run.phase, run.cause) == (Phase.ENDED, Cause.HOST), run.detail
+    assert (run.phase, run.cause) == (Phase.ENDED, Cause.OUTPUTS_LOST), run.detail
     assert world.rented() == 0
     waited_s = world.clock.now() - began - world.market.training.seconds
     assert 300 <= waited_s <= 400
