@@ -22,6 +22,7 @@ from vastrun.launcher.core import (
     Driver,
     Event,
     LeftOutFiles,
+    MachineState,
     Phase,
     Proof,
     Run,
@@ -30,9 +31,10 @@ from vastrun.launcher.core import (
     Verdict,
 )
 from vastrun.launcher.core.bills import cost_of, cost_usd, max_cost_usd
-from vastrun.launcher.core.errors import AuthError, ProviderError
+from vastrun.launcher.core.errors import AuthError, GoneError, ProviderError, UnreachableError
 from vastrun.launcher.core.labels import POOL
 from vastrun.launcher.core.left_out import NONE_LEFT_OUT
+from vastrun.launcher.core.market import ENDED
 from vastrun.launcher.decisions.advice import advice_for
 from vastrun.launcher.decisions.nodes import joint_diary
 from vastrun.launcher.decisions.policy import download_left_s, lease_ends_at, lease_of, within_deadline
@@ -49,6 +51,7 @@ from vastrun.launcher.flow.machines import find_machines
 from vastrun.launcher.flow.services import Services
 from vastrun.launcher.gate.box_reader import fetch_status
 from vastrun.launcher.gate.manifest import INCOMING
+from vastrun.launcher.gate.text import one_line
 from vastrun.launcher.outputs.folder import Outputs
 from vastrun.launcher.ports import Ledger
 
@@ -89,6 +92,8 @@ class RunRow:
     """Seconds left to download the outputs of a training that has ended and that no launcher drives."""
     lease: RemainingLease | None = None
     """Time and cost left to its machines by their leases: the provider refused the last launcher's key."""
+    machine_state: MachineState | None = None
+    """State of a machine that does not answer; None: all answer, or there is none yet."""
 
     @property
     def usd(self) -> float:
@@ -210,8 +215,22 @@ def with_cost(run: Run, nodes: Sequence[Run], now: float) -> RunRow:
     """Return the run with what it and its further nodes cost."""
     cost = sum((cost_of(one, now) for one in nodes), cost_of(run, now))
     return RunRow(
-        run=run, cost=cost, at_most_usd=sum(max_cost_usd(one, now) for one in (run, *nodes)), nodes=nodes
+        run=run,
+        cost=cost,
+        at_most_usd=sum(max_cost_usd(one, now) for one in (run, *nodes)),
+        nodes=nodes,
+        machine_state=next(filter(None, map(_machine_state, (run, *nodes))), None),
     )
+
+
+def _machine_state(run: Run) -> MachineState | None:
+    """Return the state of the run's machine, as its launchers last saw it; None: it answered."""
+    is_missing = run.meter.absent_at is not None
+    if run.released_at is not None or (is_missing and run.phase is Phase.DESTROY):
+        return MachineState.GONE
+    if is_missing:
+        return MachineState.NOT_LISTED
+    return MachineState.NOT_ANSWERING if run.meter.silent else None
 
 
 def all_rows(ledger: Ledger, now: float) -> list[RunRow]:
@@ -262,11 +281,10 @@ def _detail(services: Services, run: Run, now: float) -> RunDetail:
     if run.phase not in (Phase.SHIP, Phase.TRAIN, Phase.COLLECT):
         return RunDetail(row=row, events=events)
     try:
-        box_status, news = _check_box(services, run, keep_armed=row.driver is None)
+        row, box_status, news = look_at(services, row, now, keep_armed=row.driver is None)
     except (ProviderError, AuthError) as error:
         return RunDetail(row=row, events=events, note=str(error))
-    row = with_download(row, box_status, now)
-    if news and not (events and events[-1].text == news):
+    if news and box_status is not None and not (events and events[-1].text == news):
         event = Event(run_id=run.id, at=now, phase=run.phase, text=news, usd=cost_usd(run, now))
         services.ledger.add_event(event)
         events = [*events, event]
@@ -305,12 +323,13 @@ def explain(ledger: Ledger, run: Run, now: float) -> Explanation:
         steps=outputs.steps(),
         left_out=outputs.left_out(),
         code=outputs.code(),
-        home="" if outcome else _home(events, run.ended_at, now, outputs.folder),
+        home="" if outcome else _home(events, run, now, outputs.folder),
     )
 
 
-def _home(events: Sequence[Event], ended_at: float | None, now: float, folder: Path) -> str:
+def _home(events: Sequence[Event], run: Run, now: float, folder: Path) -> str:
     """Describe the newest checkpoint here, and name one whose download has begun."""
+    ended_at = run.ended_at
     incoming = max((path.stem for path in (folder / INCOMING).glob("step-*")), default="")
     for event in reversed(events):
         if found := _DOWNLOADED.match(event.text):
@@ -318,6 +337,8 @@ def _home(events: Sequence[Event], ended_at: float | None, now: float, folder: P
             when = f"{minutes:.0f} min {'before the run ended' if ended_at else 'ago'}"
             newer = f"; {incoming} is not whole" if incoming not in ("", found[2]) else ""
             return f"{found[1]}, {when}{newer}"
+    if run.cause is Cause.OUTPUTS_LOST and not incoming:
+        return "no checkpoint; the log and metrics until its last answer"
     return f"no checkpoint; {incoming} is not whole" if incoming else ""
 
 
@@ -353,22 +374,37 @@ def _spec_of(run: Run) -> JobSpec:
     return within_deadline(read_job(run.spec_json), run.meter.began_at or run.rented_at or run.created_at)
 
 
-def look_at(services: Services, run: Run) -> BoxStatus | None:
-    """Look at the run's box; None where it has no machine. Raises ProviderError."""
-    return _check_box(services, run, keep_armed=False)[0]
+def look_at(
+    services: Services, row: RunRow, now: float, *, keep_armed: bool = False
+) -> tuple[RunRow, BoxStatus | None, str]:
+    """Look at the run's machine. Return the row with what was seen, the status of the box, and a message if
+    it does not answer or its lease was rearmed. Raises ProviderError, AuthError.
+    """
+    try:
+        box_status, news = _check_box(services, row.run, keep_armed=keep_armed)
+    except GoneError as error:
+        return replace(row, machine_state=MachineState.NOT_LISTED), None, str(error)
+    except UnreachableError as error:
+        return replace(row, machine_state=MachineState.NOT_ANSWERING), None, str(error)
+    return with_download(replace(row, machine_state=None), box_status, now), box_status, news
 
 
-def _check_box(services: Services, run: Run, *, keep_armed: bool) -> tuple[BoxStatus | None, str]:
+def _check_box(services: Services, run: Run, *, keep_armed: bool) -> tuple[BoxStatus, str]:
     """Return the status of the box, and a message if its lease was rearmed."""
     machines = find_machines(run, services.provider)
     if not machines:
-        return None, ""
-    with closing(services.provider.connect(machines[0])) as remote:
-        box_status = fetch_status(remote)
-        if not keep_armed or run.phase is not Phase.TRAIN or not is_disarmed(box_status):
-            return box_status, ""
-        news = rearm(run, _spec_of(run), machines[0], remote, services)
-        return fetch_status(remote), news
+        raise GoneError("the provider no longer lists its machine")
+    try:
+        with closing(services.provider.connect(machines[0])) as remote:
+            box_status = fetch_status(remote)
+            if not keep_armed or run.phase is not Phase.TRAIN or not is_disarmed(box_status):
+                return box_status, ""
+            news = rearm(run, _spec_of(run), machines[0], remote, services)
+            return fetch_status(remote), news
+    except UnreachableError as error:
+        if (state := machines[0].state) in ("running", "loading", ENDED):
+            raise
+        raise GoneError(f"the provider lists its machine as {one_line(state)}") from error
 
 
 def missing_file(run: Run) -> str:

@@ -221,16 +221,6 @@ class Run:
         """Verdict; None while it is open."""
         return VERDICT_OF[self.cause] if self.phase is Phase.ENDED else None
 
-    @property
-    def machine_state(self) -> MachineState | None:
-        """State of its machine, as its launchers last saw it; None: it answered, or there is none yet."""
-        is_missing = self.meter.absent_at is not None
-        if self.released_at is not None or (is_missing and self.phase is Phase.DESTROY):
-            return MachineState.GONE
-        if is_missing:
-            return MachineState.NOT_LISTED
-        return MachineState.NOT_ANSWERING if self.meter.silent else None
-
     def exit_code(self, *, interrupted: bool = False) -> int:
         """Return the exit code of a command that drove it; `interrupted`: by a signal."""
         if self.phase is Phase.DESTROY:

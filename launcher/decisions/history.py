@@ -177,7 +177,7 @@ def _failed_at(run: Run) -> float:
 
 
 def _lease_may_have_ended(run: Run) -> bool:
-    """Return whether the lease may have ended a machine on which nothing was started: no fault of the host."""
+    """Return whether the lease may have ended a machine on which nothing was started."""
     if run.offer is None or run.rented_at is None or run.failed_in not in BEFORE_TRAINING:
         return False
     return _failed_at(run) >= run.rented_at + policy.lease_of(read_job(run.spec_json), run.offer).ship_s

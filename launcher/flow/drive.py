@@ -15,7 +15,6 @@ from vastrun.launcher.core.errors import (
     GoneError,
     HeldError,
     StorageError,
-    UnreachableError,
     VastrunError,
 )
 from vastrun.launcher.core.job import JobSpec
@@ -173,10 +172,6 @@ def _run_step(context: RunContext) -> PhaseResult | None:
         return failed(Cause.HOST, str(error))
     except EndedError as error:
         return provider_terminated(error.end)
-    except UnreachableError as error:
-        # Without an answer for minutes its outputs are given up, and its training is not repeated for them.
-        cause = Cause.OUTPUTS_LOST if phase is Phase.COLLECT else error.cause
-        return failed(cause, str(error))
     except VastrunError as error:
         return failed(error.cause, str(error))
     except (Exception, SystemExit) as error:  # noqa: BLE001 - the one place: see above; a plug-in may exit

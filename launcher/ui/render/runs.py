@@ -7,7 +7,17 @@ from dataclasses import replace
 
 from vastrun.contract.outcome import Outcome
 from vastrun.launcher.commands.queries import Explanation, RunDetail, RunRow, UsdSource
-from vastrun.launcher.core import BoxStatus, Event, LeftOutFiles, Phase, Progress, Run, StepEnd, UserRequest
+from vastrun.launcher.core import (
+    BoxStatus,
+    Event,
+    LeftOutFiles,
+    MachineState,
+    Phase,
+    Progress,
+    Run,
+    StepEnd,
+    UserRequest,
+)
 from vastrun.launcher.core import Verdict as RunVerdict
 from vastrun.launcher.core.boxes import RankStatus
 from vastrun.launcher.core.runs import CodeOrigin
@@ -17,7 +27,14 @@ from vastrun.launcher.gate.text import one_line
 from vastrun.launcher.ui.document import Document
 from vastrun.launcher.ui.render.amounts import duration, moment, rough, usd
 from vastrun.launcher.ui.render.table import facts, short, table
-from vastrun.launcher.ui.render.verdict import cost_text, lease_line, left_text, on_machines, state_of
+from vastrun.launcher.ui.render.verdict import (
+    cost_text,
+    lease_line,
+    left_text,
+    on_machines,
+    silence_text,
+    state_of,
+)
 
 _HEADER = ("RUN", "JOB", "STATE", "STEP", "AGE", "COST")
 
@@ -67,7 +84,7 @@ def run_text(detail: RunDetail, now: float, width: int | None = None) -> str:
                 ("because", run.detail),
                 ("step", progress_of(run) if detail.box_status is None else _seen(run, detail.box_status)),
                 ("cost", cost_text(row, f"{kind} at {usd(row.usd_per_hour)}/h{on_machines(row)}")),
-                ("machine", "" if row.nodes else _machine(run)),
+                ("machine", "" if row.nodes else _machine(row)),
                 ("image", run.image),
                 ("lease", lease_line(row, now)),
                 ("box", _box(detail.box_status, now) or detail.note),
@@ -126,11 +143,12 @@ def _seen(run: Run, box_status: BoxStatus) -> str:
     return f"{box_status.step}/{run.steps or box_status.steps or '?'}{f' {stage}' if stage else ''}{loss}"
 
 
-def _machine(run: Run) -> str:
+def _machine(row: RunRow) -> str:
+    run, silence = row.run, silence_text(row)
     if run.instance_id is None:
         return ""
-    gone = f", gone since {moment(run.released_at)}" if run.released_at else ""
-    return f"{run.instance_id} ({run.provider}{', host ' + run.host if run.host else ''}){gone}"
+    host = f", host {run.host}" if run.host else ""
+    return f"{run.instance_id} ({run.provider}{host}){silence and f', {silence}'}"
 
 
 def _box(box_status: BoxStatus | None, now: float) -> str:
@@ -183,6 +201,8 @@ class RunDocument(Document, Run):
     """Remaining time and cost of its leases, if the provider rejected the last launcher's key."""
     stage: str | None
     """Stage of its last step; null where its job trains only one."""
+    machine_state: MachineState | None
+    """State of a machine that does not answer; null: it answers, or there is none yet."""
     nodes: Sequence[Run]
     """Machines of a run on several nodes, by node."""
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from vastrun.contract.scores import score_lines
 from vastrun.launcher.commands.queries import RunRow
-from vastrun.launcher.core import Cause, Phase, Proof, Run, Verdict
+from vastrun.launcher.core import Cause, MachineState, Phase, Proof, Run, Verdict
 from vastrun.launcher.core.runs import CodeRecord
 from vastrun.launcher.decisions.stages import StageCost
 from vastrun.launcher.gate.text import one_line
@@ -28,19 +28,38 @@ def _only_exit_code(proofs: Sequence[Proof]) -> bool:
     return {proof.name for proof in proofs if proof.name.startswith("success")} == {"success.exit_code"}
 
 
+SILENCE: Mapping[MachineState, str] = {
+    MachineState.NOT_ANSWERING: "not answering",
+    MachineState.NOT_LISTED: "gone by the list",
+    MachineState.GONE: "gone for certain",
+}
+
+
+def silence_text(row: RunRow) -> str:
+    """Write what is known of a machine that does not answer, and since when; empty where it answers."""
+    if row.machine_state is None:
+        return ""
+    meter, is_silent = row.run.meter, row.machine_state is MachineState.NOT_ANSWERING
+    at = meter.answered_at if is_silent else row.run.released_at or meter.absent_at
+    when = "" if at is None else f"{', last answer' if is_silent else ' since'} {moment(at)}"
+    return f"{SILENCE[row.machine_state]}{when}"
+
+
 def state_of(row: RunRow) -> str:
     """Return the verdict, or the state of an open run."""
     if row.verdict is not None:
         return row.verdict.value
     if row.run.phase is Phase.DESTROY and row.run.destroy_tries:
         return "not destroyed"
+    silence = "" if row.machine_state is None else SILENCE[row.machine_state]
     if row.driver is not None:
-        return row.run.phase.value
+        return f"{row.run.phase.value}{silence and f' ({silence})'}"
     if row.lease is not None:
         return f"{row.run.phase.value} (left to its lease)"
     if row.download_left_s is not None:
         return f"training ended, waiting for download, {rough(row.download_left_s)} left"
-    return f"{row.run.phase.value} ({'detached' if row.run.phase is Phase.TRAIN else 'no launcher'})"
+    absent = "detached" if row.run.phase is Phase.TRAIN else "no launcher"
+    return f"{row.run.phase.value} ({silence or absent})"
 
 
 def lease_line(row: RunRow, now: float) -> str:

@@ -18,6 +18,7 @@ from vastrun.launcher.ui.render.verdict import (
     code_text,
     cost_text,
     on_machines,
+    silence_text,
     stage_result,
     state_of,
 )
@@ -226,7 +227,7 @@ def _machine(report: RunReport) -> Html:
         ("image", element("code", shortened(run.image)) if run.image else ""),
         ("code", shortened(code_text(report.explanation.code))),
         ("rented", moment(run.rented_at) if run.rented_at is not None else ""),
-        ("released", moment(run.released_at) if run.released_at is not None else ""),
+        ("state", silence_text(report.row)),
         (
             "GPU time",
             duration(gpu_seconds(run, report.made_at)) if rented and (offer is None or offer.gpus) else "",

@@ -72,7 +72,9 @@ def test_a_detached_run_goes_on_alone_and_is_finished_by_whoever_comes_next(worl
     assert run.cause is None, run.detail
 
 
-def test_a_detached_run_that_nobody_collects_loses_its_outputs_and_costs_no_more_than_its_lease(world: World) -> None:
+def test_a_detached_run_that_nobody_collects_loses_its_outputs_and_costs_no_more_than_its_lease(
+    world: World,
+) -> None:
     world.user_requests.at = {world.clock.now(): UserRequest.DETACH}
     world.launch()
 
