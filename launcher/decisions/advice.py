@@ -41,7 +41,7 @@ ADVICE: Mapping[Cause, str] = {  # where the kind of the program has none of its
     Cause.MONEY_LIMIT: "{resume} with more money: {again} --set limits.usd=...",
     Cause.PREEMPTED: "{resume} on another machine: {again}",
     Cause.LOST: "{resume} on another machine: {again}",
-    Cause.OUTPUTS_LOST: "look at what is here in the outputs; then {resume}: {again}; raise limits.collect_s",
+    Cause.OUTPUTS_LOST: "see what is here, then {resume}: {again}; limits.collect_s keeps outputs for longer",
     Cause.NO_OFFER: "relax the requirements that no offer meets: vastrun plan{job_file}{where}",
     Cause.PROVIDER: "see what the provider said: vastrun why {run}; then launch again",
     Cause.UNPROVEN: "a proof is missing above; the log may show why: vastrun logs {run}",
