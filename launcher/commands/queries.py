@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -94,6 +94,8 @@ class RunRow:
     """Time and cost left to its machines by their leases: the provider refused the last launcher's key."""
     machine_state: MachineState | None = None
     """State of a machine that does not answer; None: all answer, or there is none yet."""
+    chain: str = ""
+    """Id of the first attempt at its job that it continues; its own if it is that one."""
 
     @property
     def usd(self) -> float:
@@ -194,6 +196,7 @@ class Explanation:
 def row_of(ledger: Ledger, run: Run, now: float) -> RunRow:
     """Return the run with its cost, its driver and its further nodes."""
     row = with_cost(run, () if run.leader else ledger.runs(leader=run.id), now)
+    row = replace(row, chain=_attempts_until(run, ledger.get)[-1].id)
     if run.phase is Phase.ENDED:
         return row
     driver = ledger.driver(run.id)
@@ -238,13 +241,36 @@ def all_rows(ledger: Ledger, now: float) -> list[RunRow]:
     return rows_of(ledger, ledger.runs(members=True), now)
 
 
+def chains_of(rows: Iterable[RunRow]) -> list[list[RunRow]]:
+    """Group rows by the attempts at one job, the open and the newest ones first."""
+    chains: dict[str, list[RunRow]] = defaultdict(list)
+    for row in rows:
+        chains[row.chain].append(row)
+    return [
+        sorted(chain, key=lambda row: (row.run.phase is Phase.ENDED, -row.run.created_at))
+        for chain in chains.values()
+    ]
+
+
+def _attempts_until(run: Run, get: Callable[[str], Run | None]) -> list[Run]:
+    """List the run and those of its job that it tries again or continues, newest first."""
+    attempts = {run.id: run}
+    while run.parent is not None and run.parent not in attempts:
+        former = get(run.parent)
+        if former is None or former.job != run.job:
+            break
+        run = attempts[former.id] = former
+    return list(attempts.values())
+
+
 def newest_rows(ledger: Ledger, now: float, ended: int) -> list[RunRow]:
-    """List the open runs and the `ended` newest ones that have ended, newest first."""
+    """List the open runs and the `ended` newest ones that have ended, newest first, with earlier attempts."""
     open_runs = ledger.runs(open_only=True)
     ended_runs = [run for run in ledger.runs(newest=ended + len(open_runs)) if run.phase is Phase.ENDED]
-    listed = [*open_runs, *ended_runs[:ended]]
-    nodes = ledger.runs(leader=[run.id for run in listed])
-    return rows_of(ledger, [*listed, *nodes], now)
+    listed = {run.id: run for run in [*open_runs, *ended_runs[:ended]]}
+    for run in list(listed.values()):
+        listed |= {one.id: one for one in _attempts_until(run, ledger.get)}
+    return rows_of(ledger, [*listed.values(), *ledger.runs(leader=list(listed))], now)
 
 
 def rows_of(ledger: Ledger, runs: Sequence[Run], now: float) -> list[RunRow]:
@@ -253,9 +279,10 @@ def rows_of(ledger: Ledger, runs: Sequence[Run], now: float) -> list[RunRow]:
     nodes: dict[str, list[Run]] = defaultdict(list)
     for run in runs:
         nodes[run.leader].append(run)
-    rows = []
+    rows, by_id = [], {run.id: run for run in nodes[""]}
     for run in sorted(nodes[""], key=lambda run: run.phase is Phase.ENDED):
         row = with_cost(run, sorted(nodes[run.id], key=lambda node: node.node), now)
+        row = replace(row, chain=_attempts_until(run, by_id.get)[-1].id)
         if run.phase is not Phase.ENDED:
             request = requests.get(run.id, UserRequest.NONE)
             driver = drivers.get(run.id)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from vastrun.contract.outcome import Outcome
-from vastrun.launcher.commands.queries import Explanation, RunDetail, RunRow, UsdSource
+from vastrun.launcher.commands.queries import Explanation, RunDetail, RunRow, UsdSource, chains_of
 from vastrun.launcher.core import (
     BoxStatus,
     Event,
@@ -42,17 +42,16 @@ _HEADER = ("RUN", "JOB", "STATE", "STEP", "AGE", "COST")
 def runs_table(
     rows: Sequence[RunRow], now: float, width: int | None = None, *, users: bool = False, more: int = 0
 ) -> str:
-    """Write one line per run. `width`: columns of the terminal; None: nothing is cut.
+    """Write one line per run, with the cost of all of its attempts, the earlier ones indented below it.
+
+    `width`: columns of the terminal; None: nothing is cut.
 
     `users`: show who started each. `more`: number of runs left out.
     """
     if not rows:
         return "no runs yet\n\nvastrun launch JOB.yaml starts one"
     user_column = ("USER",) if users else ()
-    cells = (
-        (row.run.id, row.run.job, *((row.run.started_by or "-",) if users else ()), *_state_cells(row, now))
-        for row in rows
-    )
+    cells = [line for chain in chains_of(rows) for line in _chain_lines(chain, now, users=users)]
     header = (*_HEADER[:2], *user_column, *_HEADER[2:])
     right = [number + len(user_column) for number in (3, 4, 5)]
     # The job's name loses a part first, then the user's.
@@ -65,9 +64,16 @@ def runs_table(
     return f"{listed}\n\n{rest}{waiting}{left}{following}"
 
 
-def _state_cells(row: RunRow, now: float) -> Sequence[str]:
-    state = state_of(row) if row.download_left_s is None else f"ended, {rough(row.download_left_s)} left"
-    return state, progress_of(row.run), duration(now - row.run.created_at), usd(row.usd)
+def _chain_lines(chain: Sequence[RunRow], now: float, *, users: bool) -> Iterator[Sequence[str]]:
+    """Yield the cells of the newest attempt, with the age and the cost of all, then of each earlier one."""
+    for row in chain:
+        is_newest, run = row is chain[0], row.run
+        state = state_of(row) if row.download_left_s is None else f"ended, {rough(row.download_left_s)} left"
+        began = min(one.run.created_at for one in chain) if is_newest else run.created_at
+        cost = sum(one.usd for one in chain) if is_newest else row.usd
+        name = (run.id, run.job) if is_newest else (f"  {run.id}", "")
+        user = (run.started_by or "-",) if users else ()
+        yield *name, *user, state, progress_of(run), duration(now - began), usd(cost)
 
 
 def run_text(detail: RunDetail, now: float, width: int | None = None) -> str:
@@ -203,6 +209,8 @@ class RunDocument(Document, Run):
     """Stage of its last step; null where its job trains only one."""
     machine_state: MachineState | None
     """State of a machine that does not answer; null: it answers, or there is none yet."""
+    chain: str
+    """Id of the first attempt at its job that it continues; its own if it is that one."""
     nodes: Sequence[Run]
     """Machines of a run on several nodes, by node."""
 
