@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -35,6 +35,7 @@ from vastrun.launcher.core.errors import AuthError, GoneError, ProviderError, Un
 from vastrun.launcher.core.labels import POOL
 from vastrun.launcher.core.left_out import NONE_LEFT_OUT
 from vastrun.launcher.core.market import ENDED
+from vastrun.launcher.core.runs import attempts_until
 from vastrun.launcher.decisions.advice import advice_for
 from vastrun.launcher.decisions.nodes import joint_diary
 from vastrun.launcher.decisions.policy import download_left_s, lease_ends_at, lease_of, within_deadline
@@ -196,7 +197,7 @@ class Explanation:
 def row_of(ledger: Ledger, run: Run, now: float) -> RunRow:
     """Return the run with its cost, its driver and its further nodes."""
     row = with_cost(run, () if run.leader else ledger.runs(leader=run.id), now)
-    row = replace(row, chain=_attempts_until(run, ledger.get)[-1].id)
+    row = replace(row, chain=attempts_until(run, ledger.get)[-1].id)
     if run.phase is Phase.ENDED:
         return row
     driver = ledger.driver(run.id)
@@ -252,24 +253,13 @@ def chains_of(rows: Iterable[RunRow]) -> list[list[RunRow]]:
     ]
 
 
-def _attempts_until(run: Run, get: Callable[[str], Run | None]) -> list[Run]:
-    """List the run and those of its job that it tries again or continues, newest first."""
-    attempts = {run.id: run}
-    while run.parent is not None and run.parent not in attempts:
-        former = get(run.parent)
-        if former is None or former.job != run.job:
-            break
-        run = attempts[former.id] = former
-    return list(attempts.values())
-
-
 def newest_rows(ledger: Ledger, now: float, ended: int) -> list[RunRow]:
     """List the open runs and the `ended` newest ones that have ended, newest first, with earlier attempts."""
     open_runs = ledger.runs(open_only=True)
     ended_runs = [run for run in ledger.runs(newest=ended + len(open_runs)) if run.phase is Phase.ENDED]
     listed = {run.id: run for run in [*open_runs, *ended_runs[:ended]]}
     for run in list(listed.values()):
-        listed |= {one.id: one for one in _attempts_until(run, ledger.get)}
+        listed |= {one.id: one for one in attempts_until(run, ledger.get)}
     return rows_of(ledger, [*listed.values(), *ledger.runs(leader=list(listed))], now)
 
 
@@ -282,7 +272,7 @@ def rows_of(ledger: Ledger, runs: Sequence[Run], now: float) -> list[RunRow]:
     rows, by_id = [], {run.id: run for run in nodes[""]}
     for run in sorted(nodes[""], key=lambda run: run.phase is Phase.ENDED):
         row = with_cost(run, sorted(nodes[run.id], key=lambda node: node.node), now)
-        row = replace(row, chain=_attempts_until(run, by_id.get)[-1].id)
+        row = replace(row, chain=attempts_until(run, by_id.get)[-1].id)
         if run.phase is not Phase.ENDED:
             request = requests.get(run.id, UserRequest.NONE)
             driver = drivers.get(run.id)

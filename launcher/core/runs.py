@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
@@ -230,6 +230,17 @@ class Run:
         if interrupted and self.cause is Cause.STOPPED and self.rented_at is None:
             return EXIT_INTERRUPTED
         return EXIT_CODE_OF[self.verdict]
+
+
+def attempts_until(run: Run, get: Callable[[str], Run | None]) -> list[Run]:
+    """List the run and those of its job that it tries again or continues, newest first."""
+    attempts = {run.id: run}
+    while run.parent is not None and run.parent not in attempts:  # a team's rows may be anybody's
+        former = get(run.parent)
+        if former is None or former.job != run.job:
+            break
+        run = attempts[former.id] = former
+    return list(attempts.values())
 
 
 @dataclass(frozen=True, kw_only=True)
