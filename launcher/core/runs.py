@@ -56,6 +56,8 @@ class Meter:
     """Time at which it last answered its launcher, at most ANSWER_SAVE_S late; None: it did not yet."""
     silent: bool = False
     """True once it did not answer, until it answers again."""
+    is_forgiven: bool = False
+    """True once the user allowed its host again: its failure speaks against no machine any more."""
 
 
 class MachineState(StrEnum):
