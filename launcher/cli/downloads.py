@@ -13,7 +13,8 @@ from vastrun.launcher.app import App
 from vastrun.launcher.cli.options import json_option, run_argument, signed_run
 from vastrun.launcher.cli.output import show
 from vastrun.launcher.commands.export import ExportedCheckpoint
-from vastrun.launcher.core import CollectResult, Driver, LeftOutFiles, PullResult, Run
+from vastrun.launcher.config import read_job
+from vastrun.launcher.core import CollectResult, Driver, LeftOutFiles, Phase, PullResult, Run
 from vastrun.launcher.core.errors import HeldError, UsageError
 from vastrun.launcher.decisions.policy import DRIVER_TIMEOUT_S
 from vastrun.launcher.flow.machines import find_machines
@@ -66,6 +67,8 @@ def pull_command(app: App, run_name: str, path: str | None, out: Path | None, as
     lines += [
         f"{place} was saved as {name}, because another file has its name" for place, name in renamed.items()
     ]
+    if path is None and run.phase is Phase.TRAIN and read_job(run.spec_json).command is not None:
+        lines.append(f"what the program has just written: vastrun pull {run.id} PATH --out {folder}")
     document = PullDocument.fill(
         got, run=run.id, folder=folder, damaged=not_intact, renamed=renamed, left_out=left_out
     )
