@@ -123,7 +123,9 @@ class Market:
     ) -> CheapestFleet | None:
         """Return the machines on which `points` points cost least; None: the market has none."""
         sizes = [size for size in _SLOT_COUNTS if size <= points] if packs and job.resources.gpus else [1]
-        offers = [offer for size in sizes for offer in self.offers(provider, _hold_job(job, size))]
+        hours, usd = job.limits.hours, job.limits.usd
+        jobs = [hold_spec(job, slots=size, hours=hours, usd=usd, idle_s=IDLE_S) for size in sizes]
+        offers = [offer for each in jobs for offer in self.offers(provider, each)]
         if not offers:
             return None
         return cheapest_fleet(
@@ -141,7 +143,3 @@ class Market:
         except VastrunError:
             return ()
         return [offer for offer in found if not avoid.covers(offer)]
-
-
-def _hold_job(job: JobSpec, slots: int) -> JobSpec:
-    return hold_spec(job, slots=slots, hours=job.limits.hours, usd=job.limits.usd, idle_s=IDLE_S)

@@ -93,15 +93,14 @@ def states_of(points: Iterable[BatchPoint], runs: Iterable[Run]) -> list[PointSt
     by_point: dict[str, list[Run]] = {}
     for run in sorted(runs, key=lambda run: run.created_at):
         by_point.setdefault(run.point, []).append(run)
-    return [_state_of(point, by_point.get(point.id, ())) for point in points]
-
-
-def _state_of(point: BatchPoint, rows: Sequence[Run]) -> PointState:
-    return PointState(
-        point=point,
-        runs=tuple(run for run in rows if not run.leader),
-        nodes=tuple(run for run in rows if run.leader),
-    )
+    return [
+        PointState(
+            point=point,
+            runs=tuple(run for run in by_point.get(point.id, ()) if not run.leader),
+            nodes=tuple(run for run in by_point.get(point.id, ()) if run.leader),
+        )
+        for point in points
+    ]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from vastrun.launcher.batch.schedule import states_of
@@ -105,11 +106,8 @@ class ServeDriver:
         for one in sorted(found, key=str):
             due = self._not_before.get(one, 0.0) <= self.now()
             if self._seen[one] >= _MIN_SIGHTINGS and due and one not in self._driven:
-                self._start(one)
-
-    def _start(self, one: UndrivenWork) -> None:
-        self.note(f"driving {one}")
-        self._driven[one] = self.workers.submit(lambda: self._drive(one))
+                self.note(f"driving {one}")
+                self._driven[one] = self.workers.submit(partial(self._drive, one))
 
     def _drive(self, one: UndrivenWork) -> object:
         if one.kind == "batch":

@@ -131,12 +131,13 @@ def cost_command(
     With --by, --since, --until or --csv, show sums instead: the share of training, idle time and
     failed runs, and the cost per finished run and per thousand steps.
     """
+    now, ledger, calendar = app.now(), app.ledger(), Calendar()
     if not as_csv and all(value is None for value in (by_name, since, until)):
-        _list(app, run_name, as_json=as_json)
+        rows = [row_of(ledger, the_run(app, run_name), now)] if run_name else all_rows(ledger, now)
+        show(Costs.of(rows, now), costs_table(rows, now, width=width()), as_json=as_json)
         return
     if as_json and as_csv:
         raise click.UsageError("--json and --csv exclude each other")
-    now, ledger, calendar = app.now(), app.ledger(), Calendar()
     report = cost_report(
         ledger,
         with_nodes(ledger, the_run(app, run_name)) if run_name else ledger.runs(members=True),
@@ -150,13 +151,6 @@ def cost_command(
         say(report_csv(report))
     else:
         show(report, report_text(report, width()), as_json=as_json)
-
-
-def _list(app: App, run_name: str | None, *, as_json: bool) -> None:
-    """Show a line for each run, the newest first."""
-    now, ledger = app.now(), app.ledger()
-    rows = [row_of(ledger, the_run(app, run_name), now)] if run_name else all_rows(ledger, now)
-    show(Costs.of(rows, now), costs_table(rows, now, width=width()), as_json=as_json)
 
 
 def _moment(

@@ -94,7 +94,8 @@ def _reap(
 ) -> int:
     """Destroy the machines of one ledger after confirmation; return the exit code."""
     market = app.provider(provider)
-    leases = _left_to_leases(app, market.name)
+    runs = [run for run in app.ledger().runs(open_only=True, members=True) if run.provider == market.name]
+    leases = [row for row in rows_of(app.ledger(), runs, app.now()) if row.lease is not None]
     try:
         found = orphans(app.ledger(), market, app.now(), warn=lambda text: say(f"warning: {text}", err=True))
     except (AuthError, ProviderError):
@@ -133,13 +134,6 @@ def _reap(
         say(f"error: not destroyed: {', '.join(left)}\ntry:   {again}", err=True)
     # A network costs nothing: one that is left does not count as an unconfirmed destruction.
     return EXIT_TEARDOWN_NOT_CONFIRMED if set(left) & set(ids) else 0
-
-
-def _left_to_leases(app: App, provider: str) -> list[RunRow]:
-    """Return the provider's open runs whose machines are left to their leases."""
-    ledger = app.ledger()
-    runs = [run for run in ledger.runs(open_only=True, members=True) if run.provider == provider]
-    return [row for row in rows_of(ledger, runs, app.now()) if row.lease is not None]
 
 
 def _networks(app: App, market: Provider) -> list[RunNetwork]:

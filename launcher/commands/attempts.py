@@ -247,7 +247,8 @@ class Attempts:
             return None
         finally:
             ledger.release(former.id, services.who)
-        _report_attempt(services, run, chain, now)
+        story = f"{former.id} ended with {former.cause} for ${spent_on(ledger, former, now):.3f}"
+        _report(services, run, f"attempt {len(chain) + 1}: {story}; this is {run.id}, outputs in {folder}")
         return run
 
     def _placed_next(
@@ -315,12 +316,6 @@ def _describe(run: Run, services: Services) -> None:
         services.output_store.describe(run, services.clock.now())
     except StorageError as error:  # no reason to lose sight of how the run stands
         _report(services, run, f"the pages in its outputs are not up to date: {error}")
-
-
-def _report_attempt(services: Services, run: Run, chain: Sequence[Run], now: float) -> None:
-    former = chain[-1]
-    story = f"{former.id} ended with {former.cause} for ${spent_on(services.ledger, former, now):.3f}"
-    _report(services, run, f"attempt {len(chain) + 1}: {story}; this is {run.id}, outputs in {run.out_dir}")
 
 
 def _report(services: Services, run: Run, text: str) -> None:

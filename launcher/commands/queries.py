@@ -436,12 +436,8 @@ def missing_file(run: Run) -> str:
     code = read_job(run.spec_json).code
     from vastrun.launcher.bundle.checkout import why_not_shipped  # slow to import: all that packs
 
-    path = _in_code(PurePosixPath(found[1] or found[2]))
+    path = str(PurePosixPath(found[1] or found[2]))  # on the machine
+    if path.startswith("/"):
+        path = path.partition(f"/{layout.CODE}/")[2] or path
     why = None if code is None else why_not_shipped(path, code.path, code.exclude, code.include)
     return f"{path} is {why}, so it was not uploaded" if why else ""
-
-
-def _in_code(path: PurePosixPath) -> str:
-    """Return the path from the code folder, of a path on the machine."""
-    folder = f"/{layout.CODE}/"
-    return str(path).partition(folder)[2] if path.is_absolute() and folder in str(path) else str(path)

@@ -6,8 +6,8 @@ is settled, it is the cost.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
+from math import isclose
 
 from vastrun.launcher.core import Cost, Instance, Meter, Phase, Rental, Run
 from vastrun.launcher.core.labels import POOL
@@ -153,7 +153,8 @@ def repriced(run: Run, machine: Instance, higher_since: float, lower_since: floa
     """
     former = (run.usd_per_hour, run.meter.extras.storage_usd_per_hour)
     price = (machine.usd_per_hour, machine.extras.storage_usd_per_hour)
-    if not machine.usd_per_hour or run.rented_at is None or _are_close(former, price):
+    is_same = all(isclose(*pair, rel_tol=1e-6) for pair in zip(former, price, strict=True))
+    if not machine.usd_per_hour or run.rented_at is None or is_same:
         return run
     since = max(run.rented_at, higher_since) if price > former else lower_since
     # What it cost so far is fixed in the meter; only the seconds from here on count at the new price.
@@ -275,7 +276,9 @@ def _here(run: Run, moment: float) -> float:
 
 def _metered_idle(run: Run, machine: Instance, now: float) -> Meter:
     meter = run.meter
-    if meter.began_at is None and machine.state == "loading" and _serves(meter, now):
+    # It answered so long ago that a late row does not explain why it is idle.
+    serves = meter.armed_at is not None and now - meter.armed_at > LATE_ROW_S
+    if meter.began_at is None and machine.state == "loading" and serves:
         return replace(meter, began_at=run.rented_at, idle_s=0.0, idle_at=None)
     if meter.began_at is None and machine.state == "loading":
         # It loads before it runs: all of its life was free so far.
@@ -285,11 +288,6 @@ def _metered_idle(run: Run, machine: Instance, now: float) -> Meter:
         return replace(meter, began_at=meter.idle_at or run.rented_at, idle_at=now)
     free_s = 0.0 if meter.idle_at is None else _lately(meter.idle_at, now)
     return replace(meter, idle_s=meter.idle_s + free_s, idle_at=now)
-
-
-def _serves(meter: Meter, now: float) -> bool:
-    """Return whether the machine answered so long ago that a late row does not explain why it is idle."""
-    return meter.armed_at is not None and now - meter.armed_at > LATE_ROW_S
 
 
 def _metered_running(run: Run, machine: Instance, now: float) -> Meter:
@@ -322,10 +320,6 @@ def _meter_moved(meter: Meter, by_s: float) -> Meter:
 
 def _moved(moment: float | None, by_s: float) -> float | None:
     return None if moment is None else moment + by_s
-
-
-def _are_close(prices: Sequence[float], others: Sequence[float]) -> bool:
-    return all(abs(one - other) <= 1e-6 * max(one, other) for one, other in zip(prices, others, strict=True))
 
 
 def _lately(since: float, now: float) -> float:

@@ -182,11 +182,8 @@ def advice_for_rehearsal(run: Run, *, not_shipped: str = "") -> str:
 
 def _of_rules(run: Run) -> str:
     """Return the text of the first rule that fits, empty if none does."""
-    return next((rule.text for rule in RULES if _fits(rule, run)), "")
-
-
-def _fits(rule: AdviceRule, run: Run) -> bool:
-    return run.cause in rule.causes and re.search(rule.detail, run.detail) is not None
+    fitting = (one.text for one in RULES if run.cause in one.causes and re.search(one.detail, run.detail))
+    return next(fitting, "")
 
 
 SLOT_ADVICE: Mapping[Cause, str] = {
@@ -201,10 +198,9 @@ HOLD_ADVICE: Mapping[Cause, str] = {
     Cause.TIME_LIMIT: "hold it again, for longer: {hold} --set limits.hours=...",
     Cause.MONEY_LIMIT: "hold it again, with more money: {hold} --set limits.usd=...",
     Cause.STOPPED: "hold it again: {hold}",
-    Cause.PREEMPTED: "hold another machine: {hold}",
-    Cause.LOST: "hold another machine: {hold}",
-    Cause.OUTPUTS_LOST: "hold another machine: {hold}",
-    Cause.HOST: "hold another machine: {hold}",
+    **dict.fromkeys(
+        (Cause.PREEMPTED, Cause.LOST, Cause.OUTPUTS_LOST, Cause.HOST), "hold another machine: {hold}"
+    ),
 }
 """Advice for a run that holds a machine."""
 

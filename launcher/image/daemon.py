@@ -250,7 +250,8 @@ def local_images(client: DockerClient) -> list[LocalImage]:
     with docker_errors("cannot list the images"):
         # One answer: an image that is removed meanwhile is in it or is not.
         rows = client.api.images(filters={"label": f"{LABEL}variant"})
-    images = [_local(row, reference) for row in rows for reference in _names(row)]
+    names = [[name for name in row.get("RepoTags") or [] if name != "<none>:<none>"] or [""] for row in rows]
+    images = [_local(row, name) for row, tags in zip(rows, names, strict=True) for name in tags]
     return sorted(images, key=lambda image: (image.created_at, image.reference), reverse=True)
 
 
@@ -270,10 +271,6 @@ def check_local(image: LocalImage, locked: LockedImage) -> None:
     """Raise ImageError, which shows both digests, when the image here is not the locked one."""
     if locked.digest not in image.digests:
         check_digest(locked, image.id, hint=f"docker pull {locked.name}")
-
-
-def _names(row: dict[str, Any]) -> list[str]:
-    return [name for name in row.get("RepoTags") or [] if name != "<none>:<none>"] or [""]
 
 
 def _local(row: dict[str, Any], reference: str) -> LocalImage:

@@ -100,7 +100,8 @@ def charges_of(api: VastApi, since: float, until: float) -> Sequence[Charge]:
     for number, row in enumerate(api.charges(since - _DAY_S, until + _DAY_S)):
         charge = parse_charge(row)
         # A list that grows while its pages are read contains a row twice.
-        charges[_identity(row) if charge.instance_id or charge.source else number] = charge
+        identity = tuple(str(row.get(column)) for column in ("source", "type", "start", "end", "amount"))
+        charges[identity if charge.instance_id or charge.source else number] = charge
     return list(charges.values())
 
 
@@ -116,10 +117,6 @@ def backups_of(api: VastApi, instance_id: str) -> Sequence[str]:
         return []
     copy = f"vastai copy vast.{instance_id}:/upper/workspace OTHER_INSTANCE:/workspace"
     return [f"Vast made a backup of it, whose state is {states[0]}: {copy}"]
-
-
-def _identity(row: Mapping[str, Any]) -> tuple[str, ...]:
-    return tuple(str(row.get(column)) for column in ("source", "type", "start", "end", "amount"))
 
 
 class CachedQuery(Generic[_T]):

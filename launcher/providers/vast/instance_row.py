@@ -197,10 +197,7 @@ class DirectAddresses:
             self._asked_at[row.id] = now
             # Without a list the proxy's address remains.
             with suppress(UnreachableError):
-                self._query(row.id)
+                for one in self._listed():
+                    if id_of(one) == row.id and (direct := InstanceRow.of(one).direct) is not None:
+                        self._found[row.id] = direct
         return replace(row, direct=self._found.get(row.id))
-
-    def _query(self, instance_id: str) -> None:
-        for row in self._listed():
-            if id_of(row) == instance_id and (direct := InstanceRow.of(row).direct) is not None:
-                self._found[instance_id] = direct

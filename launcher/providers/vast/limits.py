@@ -41,8 +41,8 @@ class _Queue:
     def book(self, limit: Limit, now: float) -> str:
         """Return a ticket for the next free time."""
         # Only as many past calls as the limit counts: the store is rewritten at each call of each process.
-        past, waiting = self._split(now)
-        self.booked = [*past[-limit.calls :], *waiting]
+        past = sum(at <= now for at, _ in self.booked)
+        self.booked = self.booked[max(0, past - limit.calls) :]
         self.pace = 1 + (self.pace - 1) * 0.9
         return self._append(secrets.token_hex(8), limit, now)
 
@@ -86,10 +86,6 @@ class _Queue:
             at = max(at, times[-1] + limit.seconds / limit.calls * self.pace)
         self.booked.append((at, ticket))
         return ticket
-
-    def _split(self, now: float) -> tuple[list[tuple[float, str]], list[tuple[float, str]]]:
-        past = [call for call in self.booked if call[0] <= now]
-        return past, self.booked[len(past) :]
 
 
 class Limiter:

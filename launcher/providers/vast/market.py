@@ -102,9 +102,9 @@ def market_report(api: VastApi, spec: JobSpec, lock: Lock, known: SpeedHistory, 
 
 def _search_best_value(api: VastApi, spec: JobSpec, avoid: AvoidedHosts) -> list[Any]:
     """Return the offers with the most performance per USD; for interruptible jobs, bids and on demand."""
+    order = ("dlperf_per_dphtotal", "desc") if spec.resources.gpus else _CHEAPEST
     found = [
-        _search(api, spec, query(spec, bid=bid, avoid=avoid), _order(spec), bid=bid)
-        for bid in _bid_searches(spec)
+        _search(api, spec, query(spec, bid=bid, avoid=avoid), order, bid=bid) for bid in _bid_searches(spec)
     ]
     return [row for rows in found for row in rows]
 
@@ -148,10 +148,6 @@ def _cheapest_of(
 
 def _may_be_truncated(page: Sequence[Any]) -> bool:
     return len(page) >= _MAX_OFFERS or len(page) == _DEFAULT_OFFERS
-
-
-def _order(spec: JobSpec) -> tuple[str, str]:
-    return ("dlperf_per_dphtotal", "desc") if spec.resources.gpus else _CHEAPEST
 
 
 def _key(row: Mapping[str, Any]) -> tuple[str, bool]:

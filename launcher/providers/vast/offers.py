@@ -190,8 +190,11 @@ def _capability(row: OfferRow) -> Capability:
 
 def search_findings(api: VastApi) -> Iterator[SearchFinding]:
     """Search the market once, and yield whether its offers can be read."""
-    rows = _search(api)
-    if rows is None:
+    order = ("dph_total", "asc")
+    search = calls.search(verified_and_free(), kind="on-demand", disk_gb=8.0, order=order, limit=LIMIT)
+    answers = api.once(search)
+    rows = (answers[0].fields or {}).get("offers") if answers and answers[0].status == 200 else None
+    if not isinstance(rows, list):
         yield SearchFinding(name="search", text="the search was not answered", is_expected=None)
         return
     text = f"{len(rows)} offers with a limit of {LIMIT:,}"
@@ -206,14 +209,3 @@ def search_findings(api: VastApi) -> Iterator[SearchFinding]:
         text += ": " + ", ".join(f"{count} with {why}" for why, count in faults.most_common(_MAX_REASONS))
     text += f"; {endless} have no end_date" if endless else ""
     yield SearchFinding(name="offers", text=text, is_expected=unreadable == 0)
-
-
-def _search(api: VastApi) -> list[Any] | None:
-    """Return the offers; None without a valid response."""
-    answers = api.once(
-        calls.search(
-            verified_and_free(), kind="on-demand", disk_gb=8.0, order=("dph_total", "asc"), limit=LIMIT
-        )
-    )
-    rows = (answers[0].fields or {}).get("offers") if answers and answers[0].status == 200 else None
-    return rows if isinstance(rows, list) else None

@@ -85,7 +85,10 @@ def _quote(
     fetch_usd = price * fetch_hours  # at the full price: waiting is not free
     traffic_usd = down_gb * extras.down_usd_per_gb + policy.UP_GB * extras.up_usd_per_gb
     download_usd = data_usd(spec, offer, data_hours * 3600)
-    risks = _risks(row, fetch_hours)
+    risks = {
+        "failure": max(0.0, 1.0 - row.reliability),  # reliability in percent would give a negative cost
+        "slow start": min(1.0, fetch_hours * 3600 / policy.NO_PROGRESS_S) ** 2 * _SLOW_START_RISK,
+    }
     again = _repeat_hours(offer, spec, forecast, start_hours, known)
     risk_usd = (
         min(1.0, sum(risks.values())) * (train_usd + storage_usd + fetch_usd + download_usd) + again * price
@@ -145,14 +148,6 @@ def _repeat_hours(
         return 0.0
     lost = lost_hours(spec, forecast.steps_per_s)
     return interruption_hours(forecast.train_s / 3600, known.bids.per_hour, start_hours, lost)
-
-
-def _risks(row: OfferRow, fetch_hours: float) -> Mapping[str, float]:
-    """Return the probabilities that the work must be repeated."""
-    return {
-        "failure": max(0.0, 1.0 - row.reliability),  # reliability in percent would give a negative cost
-        "slow start": min(1.0, fetch_hours * 3600 / policy.NO_PROGRESS_S) ** 2 * _SLOW_START_RISK,
-    }
 
 
 @dataclass(frozen=True)

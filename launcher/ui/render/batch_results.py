@@ -54,6 +54,8 @@ def results_text(
             if any(row.verdict is Verdict.SUCCEEDED for row in rows)
             else text
         )
+    # Programs of users have their own checkpoints.
+    can_continue = rows[0].step and program_of(read_job(rows[0].point.spec_json)).reports_steps
     summary = facts(
         [
             ("same", same_text(rows, same)),
@@ -62,7 +64,7 @@ def results_text(
             ("outputs", best.out_dir),
             ("report", f"vastrun report {spec.name} --open"),
             ("why", f"vastrun why {best.id}"),
-            ("continue", f"vastrun launch --from {best.id}" if _has_checkpoints(rows[0]) else ""),
+            ("continue", f"vastrun launch --from {best.id}" if can_continue else ""),
         ]
     )
     return f"{text}\n\n{summary}"
@@ -106,11 +108,6 @@ def _nothing_measured(rows: Sequence[PointResult], spec: BatchSpec) -> str:
         return facts([("metric", f"every point that reported {name} diverged")])
     advice = f"no run reported {name}: call beat(step, {name}=...) in the program, or choose another metric"
     return facts([("metric", advice if name.isidentifier() else f"no run reported {name}")])
-
-
-def _has_checkpoints(row: PointResult) -> bool:
-    """Return whether `launch --from` can continue it; programs of users have their own checkpoints."""
-    return bool(row.step) and program_of(read_job(row.point.spec_json)).reports_steps
 
 
 def results_csv(rows: Sequence[PointResult], spec: BatchSpec) -> list[list[str]]:

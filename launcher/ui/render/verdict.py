@@ -17,15 +17,10 @@ _HOLDS = {True: "yes", False: "NO", None: "missing"}
 
 def verdict_line(row: RunRow) -> str:
     """Write one line like `FAILED: out of memory: rank 1 failed at step 4: …`."""
-    weak = (
-        " (by exit code only)" if row.verdict is Verdict.SUCCEEDED and _only_exit_code(row.run.proofs) else ""
-    )
+    names = {proof.name for proof in row.run.proofs if proof.name.startswith("success")}
+    by_exit_code = row.verdict is Verdict.SUCCEEDED and names == {"success.exit_code"}
+    weak = " (by exit code only)" if by_exit_code else ""
     return ": ".join(filter(None, (state_of(row) + weak, cause_line(row.run))))
-
-
-def _only_exit_code(proofs: Sequence[Proof]) -> bool:
-    """Return whether the only evidence of success is the exit code of the program."""
-    return {proof.name for proof in proofs if proof.name.startswith("success")} == {"success.exit_code"}
 
 
 SILENCE: Mapping[MachineState, str] = {
@@ -103,27 +98,19 @@ def on_machines(row: RunRow) -> str:
 
 
 WORDS: Mapping[Cause, str] = {
-    Cause.USER_ERROR: "",
+    **dict.fromkeys(Cause, ""),
     Cause.SETUP: "set-up failed",
     Cause.OUT_OF_MEMORY: "out of memory",
     Cause.SIGNAL: "a process was killed",
     Cause.COMMUNICATION: "the ranks could not communicate",
     Cause.DATA: "the data set is faulty",
     Cause.DIVERGED: "the training diverged",
-    Cause.GATE_MISSED: "",
     Cause.DISK: "the machine's disk is full",
     Cause.HOST: "the machine is faulty",
     Cause.SLOW: "the machine is slow",
     Cause.STORAGE: "this computer could not write",
-    Cause.HANG: "",
-    Cause.STOPPED: "",
-    Cause.PRUNED: "",
     Cause.TIME_LIMIT: "time limit",
     Cause.MONEY_LIMIT: "money limit",
-    Cause.PREEMPTED: "",
-    Cause.LOST: "",
-    Cause.OUTPUTS_LOST: "",
-    Cause.NO_OFFER: "",
     Cause.PROVIDER: "the provider failed",
     Cause.UNPROVEN: "success is not proven",
     Cause.CONTRADICTION: "the evidence contradicts itself",

@@ -141,10 +141,11 @@ def _run(chain: Sequence[RunRow], now: float) -> Html:
     row, run = chain[0], chain[0].run
     began, cost = chain[-1].run.created_at, sum(one.usd for one in chain)
     seconds = max(0.0, (run.ended_at or now) - began)
-    earlier = (_earlier(one) for one in chain[1:])
+    ends = ((_link(one), f", {state_of(one)}, {usd(one.usd)}") for one in chain[1:])
+    earlier = [element("div", "after ", *end, class_="faint") for end in ends]
     batch = element("a", shortened(run.batch), href=batch_address(run.batch)) if run.batch else ""
     cells = (
-        _cell(joined(element("a", run.id, href=run_address(run.id)), *earlier), run.id),
+        _cell(joined(_link(row), *earlier), run.id),
         _cell(badge(row.verdict, state_of(row)), state_of(row)),
         _cell(shortened(run.job)),
         _cell(progress_of(run), run.step, right=True),
@@ -157,10 +158,8 @@ def _run(chain: Sequence[RunRow], now: float) -> Html:
     return element("tr", *cells)
 
 
-def _earlier(row: RunRow) -> Html:
-    """Write a link to an earlier attempt, with its state and cost."""
-    link = element("a", row.run.id, href=run_address(row.run.id))
-    return element("div", "after ", link, f", {state_of(row)}, {usd(row.usd)}", class_="faint")
+def _link(row: RunRow) -> Html:
+    return element("a", row.run.id, href=run_address(row.run.id))
 
 
 def _batches(index: Index) -> Content:

@@ -238,7 +238,8 @@ def element(tag: str, *content: Content, **attributes: Attribute) -> Html:
 
 def joined(*content: Content) -> Html:
     """Concatenate the parts, and escape plain text."""
-    return Html("".join(part if isinstance(part, Html) else _shown(part) for part in content))
+    shown = ("" if part is None else part if isinstance(part, Html) else text(str(part)) for part in content)
+    return Html("".join(shown))
 
 
 def data_block(name: str, value: Any) -> Html:
@@ -268,10 +269,6 @@ def _attribute(name: str, value: Attribute) -> str:
         return ""
     name = name.rstrip("_").replace("_", "-")
     return f" {name}" if value is True else f' {name}="{escape(printable(str(value)))}"'
-
-
-def _shown(part: Content) -> str:
-    return "" if part is None else text(str(part))
 
 
 def _printable(value: Any) -> Any:

@@ -145,10 +145,12 @@ def _proofs(run: Run) -> Html | str:
 def _attempts(report: RunReport, address_of: Callable[[Run], str] | None) -> Html | str:
     if len(report.attempts) < 2:
         return ""
+    others = {one.run.id: one.run for one in report.attempts if address_of and one.run.id != report.run.id}
+    links = {id_: element("a", id_, href=address_of(run)) for id_, run in others.items() if address_of}
     rows = [
         element(
             "tr",
-            element("th", _named(attempt.run, report.run, address_of), scope="row"),
+            element("th", links.get(attempt.run.id, attempt.run.id), scope="row"),
             element("td", badge(attempt.verdict, state_of(attempt))),
             element("td", shortened(cause_line(attempt.run))),
             element("td", usd(attempt.usd), class_="num"),
@@ -176,11 +178,6 @@ def _stages(report: RunReport) -> Html | str:
     ]
     columns = ("Stage", "Steps", "Time", "Cost", "Result")
     return element("div", element("h3", "Stages"), table("Stages", columns, rows))
-
-
-def _named(run: Run, shown: Run, address_of: Callable[[Run], str] | None) -> Html | str:
-    """Write the run's id, as a link if it is another run with a page."""
-    return run.id if address_of is None or run.id == shown.id else element("a", run.id, href=address_of(run))
 
 
 def _scores(report: RunReport) -> Html | str:

@@ -194,7 +194,8 @@ class Site:
 
         `parts`: its path segments. `query`: the part after its `?`.
         """
-        kind, maker = _kind(parts)
+        kind = parts[0] if parts else ""
+        maker = _MAKERS.get(kind) if len(parts) == (2 if kind else 0) else None
         request = _PageRequest(name=parts[-1] if parts else "", kind=kind, query=parse_query(query))
         if maker is None:
             return None
@@ -243,10 +244,3 @@ class Site:
 Maker = Callable[[Site, _PageRequest, float], str]
 _MAKERS: Mapping[str, Maker] = {"": Site.index, "run": Site.run, "batch": Site.batch}
 """Page makers by the first segment of an address."""
-
-
-def _kind(parts: Sequence[str]) -> tuple[str, Maker | None]:
-    """Return the kind and the maker of an address: `` is the list, `run/ID` and `batch/NAME` are pages."""
-    kind = parts[0] if parts else ""
-    fits = len(parts) == (2 if kind else 0)
-    return kind, _MAKERS.get(kind) if fits else None
