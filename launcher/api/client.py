@@ -26,7 +26,7 @@ from vastrun.launcher.api.jobs import (
 from vastrun.launcher.api.runs import RunHandle
 from vastrun.launcher.api.session import ApiSession
 from vastrun.launcher.app import DEFAULT_PROVIDER, App
-from vastrun.launcher.batch.plan import check_can_start, price, rename_for_job, submit_plan, with_kept_code
+from vastrun.launcher.batch.plan import check_can_start, pack_code, price, rename_for_job, submit_plan
 from vastrun.launcher.batch.search import first_points
 from vastrun.launcher.commands.estimate import resolve_auto, try_model
 from vastrun.launcher.commands.plan import LaunchPlan, plan_of
@@ -234,7 +234,7 @@ class Client:
             packer = app.packer(NOTHING)
             check_upload(packer, job, source.folder)
             check_values_used(job, loaded.unmentioned)
-            points, search = with_kept_code(points, loaded.search, packer)
+            points, search = pack_code(points, loaded.search, packer)
             now = app.now()
             market, budgets = app.shared_provider(provider), app.budgets(now)
             plan = price(spec, points, market, ledger, now, search, budgets)

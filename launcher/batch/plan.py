@@ -203,15 +203,15 @@ def rename_for_job(ledger: Ledger, loaded: LoadedBatch) -> LoadedBatch:
     return replace(loaded, spec=replace(loaded.spec, name=name))
 
 
-def with_kept_code(
+def pack_code(
     points: Sequence[BatchPoint], search: Search | None, packer: Packer
 ) -> tuple[list[BatchPoint], Search | None]:
-    """Return the points and the search with the code that is kept now for all of their runs."""
+    """Pack the code of all runs now; return the points and the search with its digests."""
     from vastrun.launcher.config.batch_file import with_code  # slow to import: pydantic, yaml
 
     digests = [packer.keep_code(read_job(point.spec_json)).code_digest for point in points]
-    kept = [with_code(point, digest) for point, digest in zip(points, digests, strict=True)]
-    return kept, search and replace(search, code_digest=digests[0])
+    packed = [with_code(point, digest) for point, digest in zip(points, digests, strict=True)]
+    return packed, search and replace(search, code_digest=digests[0])
 
 
 def _has_job(ledger: Ledger, name: str, job: Any) -> bool:

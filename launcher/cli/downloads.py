@@ -21,7 +21,7 @@ from vastrun.launcher.flow.machines import find_machines
 from vastrun.launcher.flow.services import Services
 from vastrun.launcher.run_services import services_for
 from vastrun.launcher.ui.document import Document
-from vastrun.launcher.ui.render.amounts import left_out_lines
+from vastrun.launcher.ui.render.amounts import how_many, left_out_lines
 
 
 class PullDocument(Document):
@@ -63,7 +63,8 @@ def pull_command(app: App, run_name: str, path: str | None, out: Path | None, as
         got = pull_path(run, services, path, folder=folder)
         not_intact, renamed, left_out = got.damaged, dict(got.renamed), got.left_out
     damaged = f"not intact: {', '.join(not_intact)}" if not_intact else ""
-    lines = [f"{got.files} files, {got.bytes / 1e6:.1f} MB in {folder}", damaged, left_out_lines(left_out)]
+    count = how_many(got.files, "file")
+    lines = [f"{count}, {got.bytes / 1e6:.1f} MB in {folder}", damaged, left_out_lines(left_out)]
     lines += [
         f"{place} was saved as {name}, because another file has its name" for place, name in renamed.items()
     ]

@@ -145,7 +145,7 @@ class Attempts:
         return self.drive_to_end(owed)
 
     def _move(self, run: Run, out_dir: str) -> Run:
-        """The run, with its outputs to come in another folder. Raises HeldError when another drives it."""
+        """Have the run download its outputs to another folder. Raises HeldError when another drives it."""
         services = self.services_for(run.provider, NOTHING)
         check_reachable(run, services, self.services_for)
         services.ledger.hold(run.id, Driver(who=services.who, until=services.clock.now() + DRIVER_TIMEOUT_S))
@@ -161,7 +161,7 @@ class Attempts:
         return moved
 
     def _move_here(self, run: Run) -> Run:
-        """The run, with its outputs to come to this computer, where a launcher of another one began it.
+        """Have the run download its outputs to this computer, where a launcher of another one began it.
 
         Raises UsageError when its machine can only be reached from there.
         """
@@ -212,7 +212,7 @@ class Attempts:
             run = following
 
     def _try_again(self, former: Run, out_dir: str | None) -> Run | None:
-        """The next attempt, begun; None when the run should not be tried again, or was already.
+        """Begin the next attempt; None when the run should not be tried again, or was already.
 
         Raises HeldError when another launcher is at it.
         """

@@ -147,12 +147,12 @@ class RunDetail:
 
 @dataclass(frozen=True, kw_only=True)
 class Explanation:
-    """Why a run ended as it did: all evidence there is."""
+    """All evidence on the end of a run."""
 
     row: RunRow
     outcome: Outcome | None
     advice: str
-    """What to try next."""
+    """Advice: what to try next."""
     stacks: tuple[str, ...] = ()
     """Files on this computer with the stacks of a hang."""
     last_event: Event | None = None
@@ -387,7 +387,7 @@ def _lease_end(run: Run) -> float | None:
 
 
 def _spec_of(run: Run) -> JobSpec:
-    """The run's job; its machine may be kept no longer than until its deadline."""
+    """Return the run's job; its machine may be kept no longer than until its deadline."""
     return within_deadline(read_job(run.spec_json), run.meter.began_at or run.rented_at or run.created_at)
 
 

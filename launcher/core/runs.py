@@ -276,7 +276,7 @@ class CodeFile:
     """A file of the code as it was shipped."""
 
     mode: str
-    """As in git: `100644`, `100755`, or `120000` for a link."""
+    """Mode in git: `100644`, `100755`, or `120000` for a link."""
     size: int = 0
     sha256: str = ""
     target: str | None = None
@@ -285,7 +285,7 @@ class CodeFile:
 
 @dataclass(frozen=True, kw_only=True)
 class CodeOrigin:
-    """Where the code comes from; outside of git nothing is known."""
+    """Origin of the code; outside of git nothing is known."""
 
     commit: str | None = None
     branch: str | None = None
@@ -300,10 +300,10 @@ class CodeRecord:
     """Code as it was submitted."""
 
     digest: str
-    """Of the names, modes and contents of all files."""
+    """Digest of the names, modes and contents of all files."""
     origin: CodeOrigin = field(default_factory=CodeOrigin)
     files: Mapping[str, CodeFile] = field(default_factory=dict)
-    """By name."""
+    """Files by name."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -62,7 +62,7 @@ class _PartialCheckpoint:
 
     @cached_property
     def head(self) -> SnapshotHead:
-        """What it says of itself, once its first file is here."""
+        """Description of itself, once its first file is here."""
         return SnapshotHead.read(self.folder)
 
     @property

@@ -9,7 +9,7 @@ from vastrun.launcher.batch.results import SHORT_S, PointResult, SameResults
 from vastrun.launcher.config import program_of, read_job
 from vastrun.launcher.core import Verdict
 from vastrun.launcher.core.batch import BatchSpec
-from vastrun.launcher.ui.render.amounts import duration, usd, usd_sum
+from vastrun.launcher.ui.render.amounts import duration, how_many, usd, usd_sum
 from vastrun.launcher.ui.render.table import cells, csv_cell, facts, table
 
 _COLUMNS = ("#", "VALUES", "VERDICT", "STEPS", "TIME", "COST", "RUN")
@@ -76,7 +76,7 @@ def _reuse(rows: Sequence[PointResult], spec: BatchSpec) -> str:
     saved_usd = sum(each_usd) * (1 - min(1.0, spec.limits.parallel / max(1, len(each_usd))))
     if spec.may_share_machines or saved_usd < 0.01:
         return ""
-    lived = f"{len(each_usd)} machines lived for less than {SHORT_S / 60:.0f} min each"
+    lived = f"{how_many(len(each_usd), 'machine')} lived for less than {SHORT_S / 60:.0f} min each"
     return f"{lived}; reuse: auto saves up to {usd(saved_usd)} of starts and of bills' tails"
 
 

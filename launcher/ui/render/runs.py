@@ -290,12 +290,12 @@ class ResultFile(Document):
     next: str | None
     """Advice: what to try next."""
     code: CodeOrigin | None
-    """Where the code came from; `code.json` has its files, `code.patch` what was not committed."""
+    """Origin of the code; `code.json` has its files, `code.patch` what was not committed."""
     code_digest: str | None
     job: Mapping[str, str | int | float | bool | None]
     """Options of the job that are not defaults, by key."""
     machine: Sequence[str]
-    """What the checks before the training found: processor, GPUs, driver, disk."""
+    """Findings of the checks before the training: processor, GPUs, driver, disk."""
     packages: Mapping[str, str] | None
     """Versions of the machine's Python and of its packages."""
 

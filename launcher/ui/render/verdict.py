@@ -10,7 +10,7 @@ from vastrun.launcher.core import Cause, MachineState, Phase, Proof, Run, Verdic
 from vastrun.launcher.core.runs import CodeRecord
 from vastrun.launcher.decisions.stages import StageCost
 from vastrun.launcher.gate.text import one_line
-from vastrun.launcher.ui.render.amounts import duration, moment, rough, usd
+from vastrun.launcher.ui.render.amounts import duration, how_many, moment, rough, usd
 
 _HOLDS = {True: "yes", False: "NO", None: "missing"}
 
@@ -154,7 +154,7 @@ def code_text(code: CodeRecord | None) -> str:
     """Write where the code of a run came from."""
     if code is None:
         return ""
-    origin, files = code.origin, f"{len(code.files)} files, digest {code.digest[:12]}"
+    origin, files = code.origin, f"{how_many(len(code.files), 'file')}, digest {code.digest[:12]}"
     if origin.commit is None:
         return files
     where = "".join(
