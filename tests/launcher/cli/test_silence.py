@@ -3,6 +3,7 @@
 import pytest
 
 from tests.launcher.terminal import JOB, Terminal
+from vastrun.launcher.core.bills import cost_usd
 
 
 @pytest.fixture
@@ -15,11 +16,14 @@ def left(terminal: Terminal) -> Terminal:
 
 
 @pytest.mark.parametrize(
-    ("state", "said"),
-    [("not_answering", "train (not answering)"), ("not_listed", "train (gone by the list)")],
+    ("state", "said", "why"),
+    [
+        ("not_answering", "train (not answering)", "connection timed out"),
+        ("not_listed", "train (gone by the list)", "the provider no longer lists its machine"),
+    ],
 )
 def test_a_detached_run_says_what_is_known_of_a_machine_that_does_not_answer(
-    state: str, said: str, left: Terminal
+    state: str, said: str, why: str, left: Terminal
 ) -> None:
     if state == "not_listed":
         left.market.vanish()
@@ -27,7 +31,7 @@ def test_a_detached_run_says_what_is_known_of_a_machine_that_does_not_answer(
         left.market.stranded_from = left.clock.now()
     assert said in left.type("status").stdout
     shown = left.type("status", "last").stdout
-    assert said in shown and "(detached)" not in shown
+    assert said in shown and why in shown and "(detached)" not in shown
     assert left.document("status")["runs"][0]["machine_state"] == state
 
 
@@ -36,6 +40,7 @@ def test_outputs_that_are_fetched_too_late_are_lost_and_nothing_trains_again(lef
     end = left.type("resume", "last")
     (run,) = left.ledger.runs()
     assert (end.exit_code, run.cause) == (7, "outputs_lost")
+    assert cost_usd(run, left.clock.now()) <= 3 * 1.05
     why = left.type("why", "last").stdout
     assert "OUTPUTS_LOST: not seen for 24.0 h, in which the program may have ended" in why
     assert "here" in why and "gone for certain since" in left.type("status", "last").stdout
