@@ -17,6 +17,7 @@ from vastrun.launcher.core.errors import (
 )
 from vastrun.launcher.decisions import policy, traffic
 from vastrun.launcher.flow.services import Services
+from vastrun.launcher.gate.text import one_line
 from vastrun.launcher.ports import Provider
 
 if TYPE_CHECKING:
@@ -105,6 +106,8 @@ class RunMachines:
         this one came."""
         self.seen_at = 0.0
         """Time at which this launcher last saw the run's machine at its provider."""
+        self._listed_as = ""
+        """State of the machine in its provider's last list."""
         self._answered_at = state.run.meter.answered_at
         """Time at which the machine last answered."""
         self.traffic = traffic.TrafficMeasure()
@@ -192,6 +195,7 @@ class RunMachines:
                 )
             return
         asked_at = self.seen_at = machine.asked_at or asked_at
+        self._listed_as = one_line(machine.state)
         self._check_counter(machine)
         machine = traffic.counted(machine, self.traffic, is_doubted=self._is_counter_doubted)
         run = bills.seen(self._state.run, machine, asked_at, self._state.now())
@@ -220,7 +224,7 @@ class RunMachines:
         if meter.silent or meter.absent_at is not None:
             return
         is_listed = self._state.now() - self.seen_at < ANSWER_SAVE_S
-        what = "says that it runs" if is_listed else "cannot be asked"
+        what = f"lists it as {self._listed_as}" if is_listed else "cannot be asked"
         self._state.report(f"the machine does not answer ({error}); its provider {what}")
         self._state.save(meter=replace(meter, answered_at=self._answered_at, silent=True))
 

@@ -33,7 +33,7 @@ def test_a_machine_that_answers_again_was_not_answering_and_its_provider_was_ask
     run = world.launch()
     told = [event.text for event in world.screen.events]
     (silent,) = [text for text in told if text.startswith("the machine does not answer")]
-    assert silent.endswith("; its provider says that it runs")
+    assert silent.endswith("; its provider lists it as running")
     assert [text for text in told if text.startswith("the machine answers again, after ")]
     assert run.cause is None and not run.meter.silent and run.meter.answered_at
 
