@@ -272,12 +272,7 @@ class DriverFolder:
         folder = former.folder if former is not None and Path(former.folder).is_dir() else None
         try:
             self._path.mkdir(mode=0o700, parents=True, exist_ok=True)
-            # The oldest logs go, except those of drivers with a record.
-            protected = {self.log(record.target).name for record in self.records()}
-            logs = sorted(self._path.glob("*.log*"), key=lambda path: path.stat().st_mtime, reverse=True)
-            for path in logs[MAX_LOGS:]:
-                if path.name.removesuffix(".1") not in protected:
-                    path.unlink(missing_ok=True)
+            self._prune()
             with self.log(target).open("ab") as output:
                 return _spawn(target, secrets, output, output, BACKGROUND, folder=folder)
         except OSError as error:
@@ -285,6 +280,14 @@ class DriverFolder:
                 f"cannot start a background driver for {target.name}: {error.strerror or error}",
                 hint=target.resume_command,
             ) from error
+
+    def _prune(self) -> None:
+        """Remove the oldest logs, except those of drivers with a record."""
+        protected = {self.log(record.target).name for record in self.records()}
+        logs = sorted(self._path.glob("*.log*"), key=lambda path: path.stat().st_mtime, reverse=True)
+        for path in logs[MAX_LOGS:]:
+            if path.name.removesuffix(".1") not in protected:
+                path.unlink(missing_ok=True)
 
 
 class Claim:

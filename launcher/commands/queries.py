@@ -96,7 +96,7 @@ class RunRow:
     machine_state: MachineState | None = None
     """State of a machine that does not answer; None: all answer, or there is none yet."""
     chain: str = ""
-    """Id of the first attempt at its job that it continues; its own if it is that one."""
+    """Id of the first attempt at its job that it continues, or its own; empty: unknown."""
 
     @property
     def usd(self) -> float:
@@ -224,6 +224,7 @@ def with_cost(run: Run, nodes: Sequence[Run], now: float) -> RunRow:
         at_most_usd=sum(max_cost_usd(one, now) for one in (run, *nodes)),
         nodes=nodes,
         machine_state=next(filter(None, map(_machine_state, (run, *nodes))), None),
+        chain="" if run.parent else run.id,
     )
 
 

@@ -200,7 +200,7 @@ class RunDocument(Document, Run):
     machine_state: MachineState | None
     """State of a machine that does not answer; null: it answers, or there is none yet."""
     chain: str
-    """Id of the first attempt at its job that it continues; its own if it is that one."""
+    """Id of the first attempt at its job that it continues, or its own; empty: unknown."""
     nodes: Sequence[Run]
     """Machines of a run on several nodes, by node."""
 

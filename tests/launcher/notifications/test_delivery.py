@@ -196,7 +196,7 @@ def test_a_lost_machine_and_the_run_that_follows_it_are_told_of(tmp_path: Path) 
         terminal.launch("--set", "retry.lost=1")
     told = {(letter.document["event"], letter.document["verdict"]) for letter in there.letters}
     assert told == {("lost", "LOST"), ("attempt", None), ("end", "SUCCEEDED")}
-    assert len(there.letters) == 2
+    assert len(there.letters) == 3
 
 
 def test_a_variable_that_is_gone_when_the_run_is_resumed_costs_one_line(tmp_path: Path) -> None:
