@@ -26,14 +26,14 @@ from vastrun.launcher.api.jobs import (
 from vastrun.launcher.api.runs import RunHandle
 from vastrun.launcher.api.session import ApiSession
 from vastrun.launcher.app import DEFAULT_PROVIDER, App
-from vastrun.launcher.batch.plan import check_can_start, price, rename_for_job, submit_plan, with_kept_code
+from vastrun.launcher.batch.plan import check_can_start, pack_code, price, rename_for_job, submit_plan
 from vastrun.launcher.batch.search import first_points
 from vastrun.launcher.commands.estimate import resolve_auto, try_model
 from vastrun.launcher.commands.plan import LaunchPlan, plan_of
 from vastrun.launcher.commands.queries import all_rows
 from vastrun.launcher.config import read_job
 from vastrun.launcher.core import NOTHING, Run
-from vastrun.launcher.core.batch import MAX_POINTS, BatchSpec, sweep_name
+from vastrun.launcher.core.batch import MAX_POINTS, sweep_name
 from vastrun.launcher.core.errors import UsageError
 from vastrun.launcher.core.job import JobSpec
 from vastrun.launcher.ledger.run_ids import find_run
@@ -89,7 +89,8 @@ class Client:
         spec = load(source, set, name, now=self._now)
         app, parent = self._session.app, None
         if continues is not None:
-            parent = app.driver_ledger().get(find_run(app.ledger(), _id_of(continues)).id)
+            name = continues.id if isinstance(continues, RunHandle) else continues
+            parent = app.driver_ledger().get(find_run(app.ledger(), name).id)
         spec = self._without_auto(source, spec)
         self._plan(source, spec, provider, parent)
         # Signals are not handled here: the process that drives the run does that.
@@ -158,19 +159,22 @@ class Client:
         runs. `metric` and `goal`: comparison of the runs. `reuse` and `pack`: run points one after the other
         on one machine, or several at once on its GPUs. Raises the same errors as `launch`.
         """
-        from vastrun.launcher.config.batch_file import load_sweep  # slow to import: pydantic, yaml
+        from vastrun.launcher.config.batch_file import (  # slow to import: pydantic, yaml
+            load_batch,
+            load_sweep,
+        )
 
         source = source_of(job)
-        spec = _checked(
-            {
-                "name": name or sweep_name(load(source, now=self._now).name),
-                "job": source.name,
-                "objective": {"metric": metric, "goal": goal},
-                "limits": {"parallel": parallel} | ({} if usd is None else {"usd": usd}),
-                "reuse": reuse,
-                "pack": pack,
-            }
-        )
+        batch = {
+            "name": name or sweep_name(load(source, now=self._now).name),
+            "job": source.name,
+            "objective": {"metric": metric, "goal": goal},
+            "limits": {"parallel": parallel} | ({} if usd is None else {"usd": usd}),
+            "reuse": reuse,
+            "pack": pack,
+            "list": [{}],
+        }
+        spec = load_batch(to_yaml(batch, "sweep"), "sweep", lambda _: _ANY_JOB, ".").spec
         if not 1 <= samples <= MAX_POINTS:
             raise UsageError(f"samples: expected a whole number from 1 to {MAX_POINTS:,}, got {samples}")
         axes = [f"{key}={_axis(key, value)}" for key, value in values.items()]
@@ -230,7 +234,7 @@ class Client:
             packer = app.packer(NOTHING)
             check_upload(packer, job, source.folder)
             check_values_used(job, loaded.unmentioned)
-            points, search = with_kept_code(points, loaded.search, packer)
+            points, search = pack_code(points, loaded.search, packer)
             now = app.now()
             market, budgets = app.shared_provider(provider), app.budgets(now)
             plan = price(spec, points, market, ledger, now, search, budgets)
@@ -240,18 +244,6 @@ class Client:
         if not ledger.batches.is_driven(batch.name):
             self._session.drive(Target("batch", batch.name))
         return BatchHandle(self._session, batch.name)
-
-
-def _checked(batch: Mapping[str, Any]) -> BatchSpec:
-    """Return a batch without points, validated like a batch file. Raises JobFileError with every fault."""
-    from vastrun.launcher.config.batch_file import load_batch  # slow to import: pydantic, yaml
-
-    text = to_yaml({**batch, "list": [{}]}, "sweep")
-    return load_batch(text, "sweep", lambda _: _ANY_JOB, ".").spec
-
-
-def _id_of(run: str | RunHandle) -> str:
-    return run.id if isinstance(run, RunHandle) else run
 
 
 def _axis(key: str, values: Sequence[Any] | str) -> str:

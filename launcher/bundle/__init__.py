@@ -305,7 +305,9 @@ def _add_folder(archive: Archive, name: str, folder: Path, pattern: str, mode: i
 
 def _add_resume(archive: Archive, folder: Path) -> None:
     root = folder.resolve()
-    left_out = _older_checkpoints(root)
+    made = [manifest.parent for manifest in root.glob("step-*/manifest.json")]
+    # The newest is shipped, and one more in case that is damaged.
+    left_out = set(sorted(made, key=lambda path: (len(path.name), path.name))[:-_CHECKPOINTS])
     names = sorted(name for name in walk(root) if not name.endswith(MACOS_METADATA)) if root.is_dir() else ()
     found = (file for file in outgoing_files(root, names) if file.path.is_file())
     files = [file for file in found if left_out.isdisjoint(file.path.parents)]
@@ -313,12 +315,6 @@ def _add_resume(archive: Archive, folder: Path) -> None:
         raise UsageError(f"nothing to continue from: no checkpoint in {folder}")
     for file in files:
         archive.add_file(f"{layout.RESUME}/{file.name}", file.path.resolve())
-
-
-def _older_checkpoints(folder: Path) -> set[Path]:
-    """Return checkpoints that are not shipped: the newest is, and one more in case that is damaged."""
-    made = [manifest.parent for manifest in folder.glob("step-*/manifest.json")]
-    return set(sorted(made, key=lambda path: (len(path.name), path.name))[:-_CHECKPOINTS])
 
 
 @contextmanager

@@ -47,14 +47,14 @@ def ignored_data(spec: JobSpec) -> list[str]:
         words.update(_WORD.findall(text))
         folders.update(str(PurePosixPath(path.decode(errors="replace"))) for path in _PATH.findall(text))
     paths = list(map(PurePosixPath, candidates))
-    files = [path for path in paths if _is_data(path) and path.name.encode(errors="replace") in words]
+    files = [
+        path
+        for path in paths
+        if path.suffix not in {"", *_WRITTEN} and path.name.encode(errors="replace") in words
+    ]
     folders -= {str(folder) for path in files for folder in path.parents}
     named = {f"{folder}/" for path in paths if (folder := _folder_of(path, folders))}
     return sorted({*map(str, files), *named})
-
-
-def _is_data(path: PurePosixPath) -> bool:
-    return path.suffix not in {"", *_WRITTEN}
 
 
 def _folder_of(path: PurePosixPath, folders: Collection[str]) -> str:

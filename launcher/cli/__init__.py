@@ -89,7 +89,7 @@ EXIT_CODES: Mapping[int, str] = {
     4: "the provider rejected the key",
     5: "the run failed",
     6: "the run hung",
-    7: "the machine was preempted or lost",
+    7: "the machine was preempted or lost, or outputs were lost with it",
     8: "no offer fits the job",
     9: "a time or money limit was reached, or a budget has no room for a run",
     10: "unknown: a proof of success is missing, or two contradict each other",

@@ -26,6 +26,7 @@ from vastrun.launcher.core import Cause, UserRequest
 from vastrun.launcher.core.errors import HeldError, UsageError
 from vastrun.launcher.core.verdict import EXIT_TEARDOWN_NOT_CONFIRMED
 from vastrun.launcher.ledger.run_ids import LAST
+from vastrun.launcher.ui.render.amounts import how_many
 from vastrun.launcher.ui.render.batch import (
     BatchDetails,
     BatchDocument,
@@ -158,7 +159,7 @@ def stop_command(ctx: click.Context, name: str) -> None:
     app: App = ctx.obj
     ledger = app.ledger()
     asked = request_stop(ledger, name)
-    say(f"asked {asked} runs of {name} to stop", err=True)
+    say(f"asked {how_many(asked, 'run')} of {name} to stop", err=True)
     if asked and not ledger.batches.is_driven(name):
         say("no launcher drives the batch; stopping its runs from here", err=True)
         try:
@@ -203,5 +204,5 @@ def retry_command(ctx: click.Context, name: str, cause: str | None, as_json: boo
     """
     app: App = ctx.obj
     count = retry_points(app.driver_ledger(), name, cause)
-    say(f"retrying {count} points of {name}", err=True)
+    say(f"retrying {how_many(count, 'point')} of {name}", err=True)
     ctx.exit(drive(app, name, as_json=as_json))

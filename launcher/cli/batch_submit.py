@@ -14,7 +14,7 @@ from vastrun.launcher.api import jobs
 from vastrun.launcher.api.batches import has_held_machines
 from vastrun.launcher.api.jobs import check_upload, check_values_used
 from vastrun.launcher.app import App
-from vastrun.launcher.batch.plan import check_can_start, price, rename_for_job, submit_plan, with_kept_code
+from vastrun.launcher.batch.plan import check_can_start, pack_code, price, rename_for_job, submit_plan
 from vastrun.launcher.batch.results import metric_of, results_of, same_results, states_in
 from vastrun.launcher.batch.schedule import PointState
 from vastrun.launcher.batch.search import first_points
@@ -172,7 +172,7 @@ def _submit(app: App, loaded: LoadedBatch, file: Path, submission: Submission) -
     check_upload(packer, job, file.resolve().parent, note)
     check_values_used(job, loaded.unmentioned)
     former = _former_code(ledger, spec.name)
-    points, search = with_kept_code(points, loaded.search, packer)
+    points, search = pack_code(points, loaded.search, packer)
     now = app.now()
     plan = price(spec, points, market, ledger, now, search, app.budgets(now))
     if submission.dry_run:

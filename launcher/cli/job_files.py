@@ -110,7 +110,8 @@ def job_warnings(spec: JobSpec, offers: Sequence[Offer], *, free: bool, local: b
 
     `local`: on this computer, where a program finds the user's own logins.
     """
-    if not local and (program := _imports_wandb(spec)) and _WANDB_NAMES.isdisjoint(_variables(spec)):
+    wandb_programs = (name for name, tree in _programs(spec) if imports_of(tree).uses("wandb"))
+    if not local and (program := next(wandb_programs, None)) and _WANDB_NAMES.isdisjoint(_variables(spec)):
         yield (
             f"{program} imports wandb, and the job has no W&B key: add secrets: WANDB_API_KEY, "
             "or env: {WANDB_MODE: offline} to record without one"
@@ -188,11 +189,6 @@ def _lightning_warnings(spec: JobSpec) -> Iterator[str]:
             f"{program}:{found.line}: {found.text} of Lightning{takes}, and this job starts {ranks} "
             f'ranks on a machine; set devices=int(os.environ["LOCAL_WORLD_SIZE"])'
         )
-
-
-def _imports_wandb(spec: JobSpec) -> str | None:
-    """Return the Python program of the command that imports wandb; None where none was found."""
-    return next((name for name, tree in _programs(spec) if imports_of(tree).uses("wandb")), None)
 
 
 def _named_programs(spec: JobSpec) -> list[str]:

@@ -39,7 +39,7 @@ from vastrun.launcher.cli.options import (
 from vastrun.launcher.cli.output import note, say, set_error_run, show, width
 from vastrun.launcher.commands.attempts import Attempts
 from vastrun.launcher.commands.chains import lineage_of
-from vastrun.launcher.commands.plan import LaunchPlan, plan_of
+from vastrun.launcher.commands.plan import plan_of
 from vastrun.launcher.commands.queries import Explanation, RunRow, explain, row_of
 from vastrun.launcher.config import program_of, read_job
 from vastrun.launcher.core import NOTHING, Phase, Run, UserRequest
@@ -172,7 +172,11 @@ def command(
         show(PlanDocument.of(plan), plan_text(plan, width()), as_json=as_json)
         return
     asked_at = app.now()
-    _confirm_cost(plan, free=market.free, yes=yes)
+    if plan.refusals:
+        raise plan.refusals[0]
+    if not market.free:
+        deadline = f"; {plan.deadline}" if plan.deadline else ""
+        confirm(f"rent {offer_text(plan.spec, plan.offers[0])}{deadline}", yes=yes)
     began += app.now() - asked_at  # the user's thinking time does not count as run time
     work = _work(app, spec, provider=provider, out=out, parent=parent)
     request = UserRequest.DETACH_ONCE_TRAINING if detach else UserRequest.NONE
@@ -202,15 +206,6 @@ def _repeated(run: Run) -> JobSpec:
     say(f"repeating {run.id}: the job of {run.job}; may differ: {', '.join(differs)}", err=True)
     limits = replace(spec.limits, deadline=None)
     return replace(spec, image=run.image or spec.image, limits=limits, slot_on=None)
-
-
-def _confirm_cost(plan: LaunchPlan, *, free: bool, yes: bool) -> None:
-    """Check the budgets and ask the user to agree to the cost. Raises BudgetError, UsageError."""
-    if plan.refusals:
-        raise plan.refusals[0]
-    if not free:
-        deadline = f"; {plan.deadline}" if plan.deadline else ""
-        confirm(f"rent {offer_text(plan.spec, plan.offers[0])}{deadline}", yes=yes)
 
 
 def _work(

@@ -40,24 +40,25 @@ from vastrun.launcher.commands.reap import (
     remove_networks,
     select_by_ledger,
 )
-from vastrun.launcher.core import NOTHING, Cost, Run, RunNetwork, UserRequest
-from vastrun.launcher.core.errors import AuthError, NoOfferError, ProviderError
+from vastrun.launcher.core import NOTHING, Cost, Driver, Run, RunNetwork, UserRequest
+from vastrun.launcher.core.errors import AuthError, NoOfferError, ProviderError, UsageError
 from vastrun.launcher.core.job import JobSpec
 from vastrun.launcher.core.verdict import EXIT_TEARDOWN_NOT_CONFIRMED
 from vastrun.launcher.decisions.advice import resources_of_slots
 from vastrun.launcher.decisions.estimates import offer_text
-from vastrun.launcher.decisions.history import AvoidedHosts, HostRecord, host_records
+from vastrun.launcher.decisions.history import AvoidedHosts, HostRecord, blames_host, host_records
+from vastrun.launcher.decisions.policy import DRIVER_TIMEOUT_S
 from vastrun.launcher.gate.text import one_line
 from vastrun.launcher.pool.held_machines import hold_spec
 from vastrun.launcher.ports import Provider
 from vastrun.launcher.run_services import services_for, settle_bills
-from vastrun.launcher.ui.render.amounts import duration, usd
+from vastrun.launcher.ui.render.amounts import duration, how_many, rough, usd
 from vastrun.launcher.ui.render.costs import Hosts, OrphanMachine, Orphans
 from vastrun.launcher.ui.render.runs import RunDocument
 from vastrun.launcher.ui.render.table import short, table
 from vastrun.launcher.ui.render.verdict import left_text, state_of
 
-_HEADER = ("HOST", "RUNS", "FAILED", "SCORE", "LAST FAILURE", "AVOIDED", "WHAT")
+_HEADER = ("HOST", "RUNS", "FAILED", "SCORE", "LAST FAILURE", "AVOIDED FOR", "WHAT")
 
 
 @click.command("reap")
@@ -93,7 +94,8 @@ def _reap(
 ) -> int:
     """Destroy the machines of one ledger after confirmation; return the exit code."""
     market = app.provider(provider)
-    leases = _left_to_leases(app, market.name)
+    runs = [run for run in app.ledger().runs(open_only=True, members=True) if run.provider == market.name]
+    leases = [row for row in rows_of(app.ledger(), runs, app.now()) if row.lease is not None]
     try:
         found = orphans(app.ledger(), market, app.now(), warn=lambda text: say(f"warning: {text}", err=True))
     except (AuthError, ProviderError):
@@ -135,13 +137,6 @@ def _reap(
         say(f"error: not destroyed: {', '.join(left)}\ntry:   {again}", err=True)
     # A network costs nothing: one that is left does not count as an unconfirmed destruction.
     return EXIT_TEARDOWN_NOT_CONFIRMED if set(left) & set(ids) else 0
-
-
-def _left_to_leases(app: App, provider: str) -> list[RunRow]:
-    """Return the provider's open runs whose machines are left to their leases."""
-    ledger = app.ledger()
-    runs = [run for run in ledger.runs(open_only=True, members=True) if run.provider == provider]
-    return [row for row in rows_of(ledger, runs, app.now()) if row.lease is not None]
 
 
 def _networks(app: App, market: Provider) -> list[RunNetwork]:
@@ -219,17 +214,37 @@ def _table(orphans: Sequence[Orphan], now: float) -> str:
 
 
 @click.command("hosts")
+@click.option("--allow", metavar="HOST", help="Rent HOST again, and what is avoided for its failures.")
 @json_option
 @click.pass_obj
-def hosts_command(app: App, as_json: bool) -> None:
-    """List the machines that were rented, the worst first, and show which are avoided for now.
+def hosts_command(app: App, allow: str | None, as_json: bool) -> None:
+    """List the machines that were rented, the worst first, and show which are avoided, why and for how long.
 
     One failure excludes a machine for a day, several for longer; their weight halves every week. All machines
     at its public address are avoided with it, and all of its owner's account after failures on two of them.
     """
     now = app.now()
+    if allow is not None:
+        count = _forgive(app, allow)
+        note(f"{how_many(count, 'failure')} of {allow} no longer {'counts' if count == 1 else 'count'}")
     records = host_records(app.ledger().runs(members=True), now)
     show(Hosts(hosts=records), hosts_table(records, now, width()), as_json=as_json)
+
+
+def _forgive(app: App, host: str) -> int:
+    """Let no failure on the host count any more. Return the number of those that did."""
+    failed = [run for run in app.ledger().runs(members=True) if run.host == host and blames_host(run)]
+    if not failed:
+        raise UsageError(f"no failure of {host} counts", hint="vastrun hosts")
+    for run in failed:
+        services = services_for(app, run.provider, run.created_at)
+        services.ledger.hold(run.id, Driver(who=services.who, until=app.now() + DRIVER_TIMEOUT_S))
+        try:
+            now = services.ledger.get(run.id)
+            services.ledger.save(replace(now, meter=replace(now.meter, is_forgiven=True)), who=services.who)
+        finally:
+            services.ledger.release(run.id, services.who)
+    return len(failed)
 
 
 def hosts_table(records: Sequence[HostRecord], now: float, width: int | None = None) -> str:
@@ -245,7 +260,9 @@ def hosts_table(records: Sequence[HostRecord], now: float, width: int | None = N
             "-"
             if record.last_failure_at is None
             else f"{record.last_cause}, {duration(now - record.last_failure_at)}",
-            record.avoided or "no",
+            "no"
+            if record.avoided_until is None
+            else f"{record.avoided}, {rough(record.avoided_until - now)}",
             record.description,
         )
         for record in records

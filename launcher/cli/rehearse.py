@@ -45,7 +45,7 @@ from vastrun.launcher.gate.manifest import Listing
 from vastrun.launcher.gate.text import one_line
 from vastrun.launcher.outputs.folder import OWN, name_of
 from vastrun.launcher.ui.document import Document
-from vastrun.launcher.ui.render.amounts import left_out_lines
+from vastrun.launcher.ui.render.amounts import how_many, left_out_lines
 from vastrun.launcher.ui.render.fit import fit_text
 from vastrun.launcher.ui.render.table import facts, table
 from vastrun.launcher.ui.render.verdict import proof_lines
@@ -361,5 +361,5 @@ def _resume_text(resumed: Resumption) -> str:
 def _downloads(listing: Listing) -> str:
     """Write the number and size of the program's files that would be downloaded."""
     files = [file for file in listing.files if name_of(file.path).parts[0] in (OWN, "checkpoints")]
-    count = "1 file" if len(files) == 1 else f"{len(files)} files"
+    count = how_many(len(files), "file")
     return f"{count} of the program, {bytes_text(sum(file.size for file in files))}"

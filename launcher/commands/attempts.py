@@ -145,7 +145,7 @@ class Attempts:
         return self.drive_to_end(owed)
 
     def _move(self, run: Run, out_dir: str) -> Run:
-        """The run, with its outputs to come in another folder. Raises HeldError when another drives it."""
+        """Have the run download its outputs to another folder. Raises HeldError when another drives it."""
         services = self.services_for(run.provider, NOTHING)
         check_reachable(run, services, self.services_for)
         services.ledger.hold(run.id, Driver(who=services.who, until=services.clock.now() + DRIVER_TIMEOUT_S))
@@ -161,7 +161,7 @@ class Attempts:
         return moved
 
     def _move_here(self, run: Run) -> Run:
-        """The run, with its outputs to come to this computer, where a launcher of another one began it.
+        """Have the run download its outputs to this computer, where a launcher of another one began it.
 
         Raises UsageError when its machine can only be reached from there.
         """
@@ -212,7 +212,7 @@ class Attempts:
             run = following
 
     def _try_again(self, former: Run, out_dir: str | None) -> Run | None:
-        """The next attempt, begun; None when the run should not be tried again, or was already.
+        """Begin the next attempt; None when the run should not be tried again, or was already.
 
         Raises HeldError when another launcher is at it.
         """
@@ -247,7 +247,8 @@ class Attempts:
             return None
         finally:
             ledger.release(former.id, services.who)
-        _report_attempt(services, run, chain, now)
+        story = f"{former.id} ended with {former.cause} for ${spent_on(ledger, former, now):.3f}"
+        _report(services, run, f"attempt {len(chain) + 1}: {story}; this is {run.id}, outputs in {folder}")
         return run
 
     def _placed_next(
@@ -315,12 +316,6 @@ def _describe(run: Run, services: Services) -> None:
         services.output_store.describe(run, services.clock.now())
     except StorageError as error:  # no reason to lose sight of how the run stands
         _report(services, run, f"the pages in its outputs are not up to date: {error}")
-
-
-def _report_attempt(services: Services, run: Run, chain: Sequence[Run], now: float) -> None:
-    former = chain[-1]
-    story = f"{former.id} ended with {former.cause} for ${spent_on(services.ledger, former, now):.3f}"
-    _report(services, run, f"attempt {len(chain) + 1}: {story}; this is {run.id}, outputs in {run.out_dir}")
 
 
 def _report(services: Services, run: Run, text: str) -> None:

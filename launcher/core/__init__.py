@@ -33,6 +33,7 @@ from vastrun.launcher.core.runs import (
     Cost,
     Driver,
     Event,
+    MachineState,
     MeasuredRun,
     Meter,
     Origin,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from math import isclose
 from typing import TypeVar
 
 from vastrun.launcher.core import Cost, Instance, Meter, Phase, Rental, Run
@@ -24,7 +25,7 @@ _WHOLE_S = 1.0
 """Rounding of a provider's times, in seconds."""
 CLOCK_S = 5.0
 """Min. difference of clocks in seconds: a smaller one may be a slow response."""
-_METER_TIMES = ("began_at", "armed_at", "idle_at", "given_back_at", "absent_at")
+_METER_TIMES = ("began_at", "armed_at", "idle_at", "given_back_at", "absent_at", "answered_at")
 _Record = TypeVar("_Record", Run, Rental, Meter)
 
 
@@ -155,7 +156,8 @@ def repriced(run: Run, machine: Instance, higher_since: float, lower_since: floa
     """
     former = (run.usd_per_hour, run.meter.extras.storage_usd_per_hour)
     price = (machine.usd_per_hour, machine.extras.storage_usd_per_hour)
-    if not machine.usd_per_hour or run.rented_at is None or _are_close(former, price):
+    is_same = all(isclose(*pair, rel_tol=1e-6) for pair in zip(former, price, strict=True))
+    if not machine.usd_per_hour or run.rented_at is None or is_same:
         return run
     since = max(run.rented_at, higher_since) if price > former else lower_since
     # What it cost so far is fixed in the meter; only the seconds from here on count at the new price.
@@ -306,10 +308,6 @@ def _shifted(record: _Record, by_s: float, *names: str) -> _Record:
     """Return the record with its times of these names, as far as they are known, changed by `by_s`."""
     times = {name: getattr(record, name) for name in names}
     return replace(record, **{name: at + by_s for name, at in times.items() if at is not None})
-
-
-def _are_close(prices: Sequence[float], others: Sequence[float]) -> bool:
-    return all(abs(one - other) <= 1e-6 * max(one, other) for one, other in zip(prices, others, strict=True))
 
 
 def _lately(since: float, now: float) -> float:

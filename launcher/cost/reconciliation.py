@@ -229,7 +229,12 @@ def _price_changed(bill: Bill) -> float:
 
 def _not_watched(bill: Bill) -> float:
     # In any other run that trained, nothing stopped its GPUs until they were given back.
-    unsure = bill.ended_by_itself or bill.run.cause in (Cause.PREEMPTED, Cause.LOST, Cause.HOST)
+    unsure = bill.ended_by_itself or bill.run.cause in (
+        Cause.PREEMPTED,
+        Cause.LOST,
+        Cause.OUTPUTS_LOST,
+        Cause.HOST,
+    )
     silence_s = bill.silence_s if unsure else bill.boot_silence_s
     return silence_s * bill.usd_per_s if bill.difference_usd < 0 else 0.0
 

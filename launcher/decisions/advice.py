@@ -41,6 +41,7 @@ ADVICE: Mapping[Cause, str] = {  # where the kind of the program has none of its
     Cause.MONEY_LIMIT: "{resume} with more money: {again} --set limits.usd=...",
     Cause.PREEMPTED: "{resume} on another machine: {again}",
     Cause.LOST: "{resume} on another machine: {again}",
+    Cause.OUTPUTS_LOST: "see what is here, then {resume}: {again}; limits.collect_s keeps outputs for longer",
     Cause.NO_OFFER: "relax the requirements that no offer meets: vastrun plan{job_file}{where}",
     Cause.PROVIDER: "see what the provider said: vastrun why {run}; then launch again",
     Cause.UNPROVEN: "a proof is missing above; the log may show why: vastrun logs {run}",
@@ -197,9 +198,9 @@ HOLD_ADVICE: Mapping[Cause, str] = {
     Cause.TIME_LIMIT: "hold it again, for longer: {hold} --set limits.hours=...",
     Cause.MONEY_LIMIT: "hold it again, with more money: {hold} --set limits.usd=...",
     Cause.STOPPED: "hold it again: {hold}",
-    Cause.PREEMPTED: "hold another machine: {hold}",
-    Cause.LOST: "hold another machine: {hold}",
-    Cause.HOST: "hold another machine: {hold}",
+    **dict.fromkeys(
+        (Cause.PREEMPTED, Cause.LOST, Cause.OUTPUTS_LOST, Cause.HOST), "hold another machine: {hold}"
+    ),
 }
 """Advice for a run that holds a machine."""
 

@@ -34,6 +34,8 @@ class RunContext(RunState):
         self.machines = RunMachines(self)
         self.is_account_checked = False
         """True once the key was found to belong to the run's account."""
+        self.has_program_ended = self.run.phase is Phase.COLLECT
+        """True once the machine reported that the program has ended."""
         self.has_scheduled_end = True
         """False once the provider refused to schedule the end of the machine."""
         self._remote: GuardedRemote | None = None

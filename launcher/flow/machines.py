@@ -17,6 +17,7 @@ from vastrun.launcher.core.errors import (
 )
 from vastrun.launcher.decisions import policy, traffic
 from vastrun.launcher.flow.services import Services
+from vastrun.launcher.gate.text import one_line
 from vastrun.launcher.ports import Provider
 
 if TYPE_CHECKING:
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 
 _FAST_POLL_INTERVAL_S = 0.05
 """Seconds between two looks at a provider whose list is never late."""
+ANSWER_SAVE_S = 60.0
+"""Seconds after which the time of the last answer is saved again, where nothing else is."""
 _T = TypeVar("_T")
 
 
@@ -103,6 +106,10 @@ class RunMachines:
         this one came."""
         self.seen_at = 0.0
         """Time at which this launcher last saw the run's machine at its provider."""
+        self._listed_as = ""
+        """State of the machine in its provider's last list."""
+        self._answered_at = state.run.meter.answered_at
+        """Time at which the machine last answered."""
         self.traffic = traffic.TrafficMeasure()
         self._is_counter_doubted = False
         self._reported_unreadable: set[str] = set()
@@ -188,6 +195,7 @@ class RunMachines:
                 )
             return
         asked_at = self.seen_at = machine.asked_at or asked_at
+        self._listed_as = one_line(machine.state)
         self._check_counter(machine)
         machine = traffic.counted(machine, self.traffic, is_doubted=self._is_counter_doubted)
         run = bills.seen(self._state.run, machine, asked_at, self._state.now())
@@ -199,6 +207,26 @@ class RunMachines:
         )
         if run.usd_per_hour != former:
             self._state.report(f"the machine costs ${run.usd_per_hour:.3f}/h now, ${former:.3f}/h before")
+
+    def note_answer(self) -> None:
+        """Record that the machine answered; report it where it did not before."""
+        meter, now = self._state.run.meter, self._state.now()
+        if meter.silent:
+            silent_s = now - (meter.answered_at or now)
+            self._state.report(f"the machine answers again, after {silent_s / 60:.1f} min")
+        self._answered_at = now
+        if meter.silent or meter.answered_at is None or now - meter.answered_at >= ANSWER_SAVE_S:
+            self._state.save(meter=replace(meter, answered_at=now, silent=False))
+
+    def note_silence(self, error: ProviderError) -> None:
+        """Record that the machine does not answer; report once what its provider says of it."""
+        meter = self._state.run.meter
+        if meter.silent or meter.absent_at is not None:
+            return
+        is_listed = self._state.now() - self.seen_at < ANSWER_SAVE_S
+        what = f"lists it as {self._listed_as}" if is_listed else "cannot be asked"
+        self._state.report(f"the machine does not answer ({error}); its provider {what}")
+        self._state.save(meter=replace(meter, answered_at=self._answered_at, silent=True))
 
     def _check_counter(self, machine: Instance) -> None:
         """Doubt a counter of traffic that was seen to be wrong, and report that once."""
@@ -250,8 +278,17 @@ class RunMachines:
         since = self._state.run.meter.absent_at or now
         # A market's list may be late or incomplete; this computer's own is not.
         absent_s = 0.0 if self._services.provider.free else max(0.0, since + policy.ABSENT_S - now)
+
+        def look() -> Instance | None:
+            machine = self.own()
+            if machine is None and self._state.run.meter.absent_at is None:
+                with suppress(StorageError):
+                    self._state.save(meter=replace(self._state.run.meter, absent_at=since))
+                    self._state.report("the machine is gone by its provider's list, which is asked again")
+            return machine
+
         try:
-            gone = self._search_until(self.own, absent_s) is None
+            gone = self._search_until(look, absent_s) is None
         except ProviderError:
             return False
         if gone:

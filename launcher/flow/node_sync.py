@@ -99,9 +99,8 @@ def finish_nodes(context: RunContext) -> PhaseResult | None:
             if context.services.ledger.driver(other.id) is not None:
                 since.pop(other.id, None)
             elif (
-                _could_not_destroy(other)
-                or context.now() - since.setdefault(other.id, context.now()) > _MAX_UNDRIVEN_S
-            ):
+                other.phase is Phase.DESTROY and other.destroy_tries >= DESTROY_TRIES
+            ) or context.now() - since.setdefault(other.id, context.now()) > _MAX_UNDRIVEN_S:
                 return failed(None, f"node {other.node}: its machine still exists")
         context.wait(_POLL_INTERVAL_S)
     end = context.nodes.end()
@@ -109,10 +108,6 @@ def finish_nodes(context: RunContext) -> PhaseResult | None:
         context.report(f"{end.result}: {end.detail}")
         context.save(cause=end.cause, detail=end.detail, failed_in=end.failed_in, failed_node=end.node)
     return None
-
-
-def _could_not_destroy(other: Run) -> bool:
-    return other.phase is Phase.DESTROY and other.destroy_tries >= DESTROY_TRIES
 
 
 def _wait_for_nodes(context: RunContext, is_due: Callable[[Sequence[Run]], bool]) -> PhaseResult | None:

@@ -16,7 +16,7 @@ from vastrun.launcher.core.verdict import RunAssessment
 from vastrun.launcher.decisions.nodes import with_node_name
 from vastrun.launcher.decisions.run_assessment import KILLED, assess_run
 from vastrun.launcher.flow.context import RunContext
-from vastrun.launcher.flow.lease_expiry import find_machine_end
+from vastrun.launcher.flow.lease_expiry import find_machine_end, with_outputs_lost
 from vastrun.launcher.flow.node_sync import with_failed_node
 from vastrun.launcher.flow.progress import last_step, reports_step
 from vastrun.launcher.flow.run_state import PhaseResult
@@ -78,7 +78,8 @@ def first_cause(context: RunContext, end: PhaseResult) -> tuple[PhaseResult, dic
     # How the clean-up goes says nothing of why the run ended.
     if run.cause is not None or end.cause is None or run.phase is Phase.DESTROY:
         return end, {}
-    end = _with_node(context, _with_backups(context, _with_prune_reason(context, end)))
+    end = with_outputs_lost(context, _with_prune_reason(context, end))
+    end = _with_node(context, _with_backups(context, end))
     first = _first_of_nodes(context, end)
     return end, {
         "cause": first.cause,
@@ -107,7 +108,7 @@ def _with_prune_reason(context: RunContext, end: PhaseResult) -> PhaseResult:
 def _with_backups(context: RunContext, end: PhaseResult) -> PhaseResult:
     """Return the result of a lost run with the backups that the provider made of its machine."""
     backups, machine_id = context.services.provider.abilities.backups, context.run.instance_id
-    if end.cause is not Cause.LOST or backups is None or machine_id is None:
+    if end.cause not in (Cause.LOST, Cause.OUTPUTS_LOST) or backups is None or machine_id is None:
         return end
     with suppress(VastrunError):  # there is seldom one, and the run is lost all the same
         return replace(end, detail="; ".join([end.detail, *backups(machine_id)]))

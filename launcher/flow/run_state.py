@@ -11,6 +11,7 @@ from vastrun.launcher.core import Cause, Driver, Event, MachineEnd, Phase, Progr
 from vastrun.launcher.core.job import JobSpec
 from vastrun.launcher.core.labels import label_of, member_id
 from vastrun.launcher.core.phases import Result
+from vastrun.launcher.core.runs import attempts_until
 from vastrun.launcher.core.secrets import values_in
 from vastrun.launcher.decisions import policy
 from vastrun.launcher.decisions.nodes import at_total_price, first_failed, total_usd
@@ -105,6 +106,7 @@ class RunState:
         self._progress = ProgressDisplay(services.screen)
         self._held_at = 0.0
         self.nodes = NodeGroup(run, spec, services.ledger, self.now)
+        self._earlier: Sequence[Run] | None = None
         self.notifications = DiaryNotifier(spec, services.notifier, services.ledger)
 
     @property
@@ -183,15 +185,28 @@ class RunState:
 
     def notify(self, lease: RemainingLease | None = None) -> None:
         """Send the notifications that are due; with `lease` the one that the machine is left to it."""
-        now, limit_usd = self.now(), self._spec.limits.usd
+        now, limit_usd, ledger = self.now(), self._spec.limits.usd, self.services.ledger
 
         def due(sent: Mapping[str, float]) -> list[Notification]:
             usd = self.spent_usd(now)
-            kinds = {NotificationKind.OUT_OF_REACH} - set(sent)
-            return [
-                Notification(kind=kind, run=self.run, at=now, usd=usd, limit_usd=limit_usd, lease=lease)
-                for kind in (kinds if lease else kinds_due(self.run, limit_usd, usd, sent))
-            ]
+            if self._earlier is None:
+                self._earlier = attempts_until(self.run, ledger.get)[1:]
+            earlier = self._earlier
+            kinds = kinds_due(self.run, limit_usd, usd, sent, is_retry=bool(earlier))
+            if lease:
+                kinds = [kind for kind in (NotificationKind.OUT_OF_REACH,) if kind not in sent]
+            earlier_usd = sum(total_usd((one, *ledger.runs(leader=one.id)), now) for one in earlier if kinds)
+            notification = Notification(
+                kind=NotificationKind.END,
+                run=self.run,
+                at=now,
+                usd=usd,
+                limit_usd=limit_usd,
+                lease=lease,
+                earlier=earlier,
+                earlier_usd=earlier_usd,
+            )
+            return [replace(notification, kind=kind) for kind in kinds]
 
         self.notifications.send(self.run.id, due)
 

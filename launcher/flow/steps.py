@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TypeVar
 
 from vastrun.contract import layout
-from vastrun.launcher.core import Cause, Instance, UserRequest
+from vastrun.launcher.core import Cause, Instance, Phase, UserRequest
 from vastrun.launcher.core.errors import (
     AuthError,
     GoneError,
@@ -178,14 +178,19 @@ def _retry_unreachable(
     until, reached = _retry_until(context), progress()
     while True:
         try:
-            return action()
+            result = action()
+            context.machines.note_answer()
+            return result
         except (UnreachableError, GoneError) as error:
             context.disconnect()
             if isinstance(error, GoneError) and context.machines.is_gone():
                 raise
+            context.machines.note_silence(error)
             if progress() > reached:
                 until, reached = _retry_until(context), progress()
             if context.now() > until or context.user_request() is UserRequest.DESTROY:
+                if context.run.phase is Phase.COLLECT:
+                    raise RunStopped(failed(Cause.OUTPUTS_LOST, str(error))) from error
                 raise
             context.wait(2.0)
 

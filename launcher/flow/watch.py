@@ -110,6 +110,7 @@ def _poll_once(context: RunContext, state: WatchState) -> PhaseResult | None:
         box_status = fetch_status(remote)
     except BoxError as error:
         return _invalid_status(context, state, error)
+    context.machines.note_answer()
     state.silent_since = state.invalid_since = None
     state.lease.observe(box_status, context.now())
     context.machines.traffic.observe(box_status)
@@ -149,6 +150,7 @@ def _ended(
     """Return the result of a run that has ended; None: its container was killed, and it continues."""
     if state.bid.must_continue(box_status):
         return state.bid.resume_run(context, remote)
+    context.has_program_ended = True
     try:
         return end_of_training(context, remote, box_status)
     except SliceOverError:
@@ -281,11 +283,11 @@ def _no_answer(context: RunContext, state: WatchState, error: ProviderError) -> 
     now = context.now()
     if state.silent_since is None:
         state.silent_since = now
-        context.report(f"the machine does not answer ({error}); the training continues there")
     if isinstance(error, GoneError) or now - state.listed_at >= 15.0:
         state.listed_at = now
         if context.machines.is_gone():
             return gone_result(context)
+    context.machines.note_silence(error)
     return state.bid.overdue(now)
 
 

@@ -17,6 +17,7 @@ from typing import IO
 
 from vastrun.contract.records import RecordError, as_json, read_json
 from vastrun.launcher.core.errors import StorageError
+from vastrun.launcher.ledger.database import state_folder_hint
 
 PROC, CGROUPS = Path("/proc"), Path("/sys/fs/cgroup")
 _SUFFIX = ".killed"
@@ -137,7 +138,7 @@ class Presence:
             self._lock.write(to_text(self._read_count()).encode())
             self._lock.flush()
         except OSError as error:
-            hint = "XDG_STATE_HOME=/somewhere/writable vastrun ..."
+            hint = state_folder_hint(path.parent.parent)
             raise StorageError(f"cannot write {path}: {error.strerror or error}", hint=hint) from error
         # Only a clean exit deletes the file: one that stays without its lock marks a killed launcher.
         atexit.register(path.unlink, missing_ok=True)

@@ -32,10 +32,11 @@ from vastrun.launcher.core.batch import Batch, BatchPoint, BatchSpec, Search
 from vastrun.launcher.gate import caps
 from vastrun.launcher.ledger.database import Database, Row
 
-VERSION = 16
-"""Increase it with each change of the tables: a ledger of another version is rejected, not migrated."""
-READABLE = frozenset({15, VERSION})
-"""Versions that are used as they are: 15 has a table more, `volumes`."""
+VERSION = 17
+"""Increase it with each change of the tables or of the JSON in them: another version's ledger is rejected."""
+READABLE = frozenset({15, 16, VERSION})
+"""Versions whose rows are read as they are: 15 has a table more, `volumes`, and 16 no time of the last answer
+in `meter`. Their number is raised: an older vastrun rejects the rows that it cannot read."""
 
 _TYPES = {"int": "INTEGER", "float": "REAL"}
 

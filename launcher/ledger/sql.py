@@ -323,10 +323,11 @@ class SqlLedger:
 
     @with_retries
     def _prepare(self) -> None:
-        if self._schema_version() == 0:
+        if self._schema_version() in {0, *READABLE} - {VERSION}:
             with self._db.writing("schema"):
                 if self._db.schema_version() == 0:  # else another launcher was quicker
                     create_tables(self._db)
+                self._db.set_schema_version(VERSION)
         if (found := self._schema_version()) not in READABLE:
             raise StorageError(
                 f"{self._where} was written by another version of vastrun (schema {found}; this version"

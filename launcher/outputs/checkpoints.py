@@ -62,7 +62,7 @@ class _PartialCheckpoint:
 
     @cached_property
     def head(self) -> SnapshotHead:
-        """What it says of itself, once its first file is here."""
+        """Description of itself, once its first file is here."""
         return SnapshotHead.read(self.folder)
 
     @property
@@ -118,7 +118,12 @@ def continue_copy(
             _mark(copy)  # its checksums do not hold
             return copy.progress(damaged=True)
     _unpin(remote)
-    return _finish(copy, keep)
+    home, progress = place_of(copy.out, layout.CHECKPOINTS), copy.progress()
+    _place(copy, copy.folder)
+    _discard(copy.out)
+    calm = next((path.name for path in _newest_first(home) if SnapshotHead.read(path).is_calm), "")
+    _remove(path for path in _newest_first(home)[_MAX_KEPT:] if path.name not in (*keep, calm))
+    return progress
 
 
 def prune(out: Path, collected: Iterable[Path]) -> None:
@@ -272,16 +277,6 @@ def _place(copy: _PartialCheckpoint, folder: Path) -> None:
     latest = _latest_here(copy.out)
     if latest is None or _step_of(latest) <= _step_of(copy.name):
         write_json(home / LATEST, {"step": _step_of(copy.name), "path": copy.name})
-
-
-def _finish(copy: _PartialCheckpoint, keep: Sequence[str]) -> CheckpointCopy:
-    """Place it whole, and remove older ones."""
-    home, progress = place_of(copy.out, layout.CHECKPOINTS), copy.progress()
-    _place(copy, copy.folder)
-    _discard(copy.out)
-    calm = next((path.name for path in _newest_first(home) if SnapshotHead.read(path).is_calm), "")
-    _remove(path for path in _newest_first(home)[_MAX_KEPT:] if path.name not in (*keep, calm))
-    return progress
 
 
 def _latest_here(out: Path) -> str | None:

@@ -52,7 +52,9 @@ class KeyRing:
         path = self._folder_of(run_id) / "id_ed25519"
         try:
             if not path.exists():
-                write_once(path, self._share(run_id, _generate()))
+                new, store = _generate(), self._secrets
+                # Shared is the key of the first computer that stored one.
+                write_once(path, new if store is None else store.put(_name(run_id), new))
             return KeyPair(public=_read_public(path, comment=run_id), private_path=path)
         except (OSError, ValueError) as error:
             raise StorageError(f"no SSH key for {run_id}: {error}", hint=f"remove {path.parent}") from error
@@ -66,10 +68,6 @@ class KeyRing:
         if self._secrets is not None:
             self._secrets.remove(_name(run_id))
         shutil.rmtree(self._folder_of(run_id), ignore_errors=True)
-
-    def _share(self, run_id: str, content: bytes) -> bytes:
-        """Return the shared key: that of the first computer that stored one."""
-        return content if self._secrets is None else self._secrets.put(_name(run_id), content)
 
     def _folder_of(self, run_id: str) -> Path:
         return self._folder / _validate_name(run_id)

@@ -167,8 +167,8 @@ class FileRateLimitStore:
                 json.dump(texts, file)
                 return done
         except OSError as error:
-            hint = "free some space, or XDG_STATE_HOME=/another/folder vastrun …"
-            raise StorageError(f"cannot write {self._path}: {error.strerror or error}", hint=hint) from error
+            text = f"cannot write {self._path}: {error.strerror or error}"
+            raise StorageError(text, hint=f"free some space, or make {self._path.parent} writable") from error
 
 
 def _texts(file: IO[str]) -> dict[str, str]:

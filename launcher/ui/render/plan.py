@@ -174,11 +174,6 @@ def _lease(plan: LaunchPlan) -> str:
     )
 
 
-def _may_be_late(plan: LaunchPlan, offer: Offer) -> bool:
-    """Return whether the offer may miss the deadline, as its speed is not measured: it is sorted last."""
-    return bool(plan.deadline) and (offer.forecast is None or offer.forecast.basis in UNMEASURED)
-
-
 def _speeds(offers: Sequence[Offer], spec: JobSpec) -> list[str]:
     """Write the source of each speed in the table, one line per kind of machine."""
     lines: dict[str, None] = {}
@@ -195,7 +190,10 @@ def _speeds(offers: Sequence[Offer], spec: JobSpec) -> list[str]:
 
 def _offers(plan: LaunchPlan, width: int | None) -> str:
     # The first ones cost as good as the same, and are tried in any order.
-    offers = sorted(plan.offers, key=lambda offer: (_may_be_late(plan, offer), offer.expected_usd))
+    # One without a measured speed may miss a deadline: it is sorted last.
+    guessed = [one.id for one in plan.offers if not one.forecast or one.forecast.basis in UNMEASURED]
+    late = guessed if plan.deadline else []
+    offers = sorted(plan.offers, key=lambda offer: (offer.id in late, offer.expected_usd))
     shown = offers[:_MAX_OFFERS]
     speeds = any(offer.forecast for offer in shown)
     cells = [

@@ -18,7 +18,14 @@ from vastrun.launcher.gate.text import one_line
 from vastrun.launcher.ui.document import Document
 from vastrun.launcher.ui.render.amounts import duration, left_out_lines, moment
 from vastrun.launcher.ui.render.table import facts, short, table
-from vastrun.launcher.ui.render.verdict import cause_line, code_text, proof_lines, stage_lines, verdict_line
+from vastrun.launcher.ui.render.verdict import (
+    cause_line,
+    code_text,
+    proof_lines,
+    silence_text,
+    stage_lines,
+    verdict_line,
+)
 
 
 def explanation_text(explanation: Explanation, width: int | None = None) -> str:
@@ -35,7 +42,7 @@ def explanation_text(explanation: Explanation, width: int | None = None) -> str:
                 ("measured", "\n".join(_measured(outcome.reading)) if outcome and outcome.reading else ""),
                 ("stages", stage_lines(explanation.stages, run.id)),
                 ("gpus", one_line(explanation.idle_gpus.removeprefix(IDLE_GPUS))),
-                ("machine", one_line(explanation.slow_machine)),
+                ("machine", one_line(explanation.slow_machine) or silence_text(explanation.row)),
                 ("starts", _starts(outcome)),
                 ("last", _last(explanation)),
                 ("steps", _steps(explanation.steps)),

@@ -18,7 +18,7 @@ from vastrun.launcher.gate.metrics import SERIES_POINTS, Series
 from vastrun.launcher.outputs.disk import IGNORE, disk_errors, need_space, write_file
 from vastrun.launcher.outputs.store import PAGE_FAULTS, REPORT
 from vastrun.launcher.ports import Ledger
-from vastrun.launcher.ui.render.amounts import duration, usd
+from vastrun.launcher.ui.render.amounts import duration, how_many, usd
 from vastrun.launcher.ui.render.batch_results import metric_text, same_text, value_text, values_text
 from vastrun.launcher.ui.report.charts import rounded, rounded_step, wants_logarithm
 from vastrun.launcher.ui.report.page import (
@@ -175,7 +175,7 @@ def _curves(report: BatchReport) -> Html | str:
         "points": [drawn[n].point.number for n in order],
         "ranks": [n * 5 // len(drawn) for n in order],
     }
-    words = f"{report.curve_name} over the steps of {len(drawn)} runs"
+    words = f"{report.curve_name} over the steps of {how_many(len(drawn), 'run')}"
     plot = element("div", class_="plot", role="img", aria_label=words)
     caption = element("figcaption", words)
     figure = element(

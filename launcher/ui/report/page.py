@@ -202,6 +202,7 @@ TONES: Mapping[Verdict | None, str] = {
     Verdict.FAILED: "bad",
     Verdict.HUNG: "bad",
     Verdict.LOST: "bad",
+    Verdict.OUTPUTS_LOST: "bad",
     Verdict.UNKNOWN: "bad",
     Verdict.NO_OFFER: "warn",
     Verdict.LIMIT: "warn",

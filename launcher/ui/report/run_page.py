@@ -18,6 +18,7 @@ from vastrun.launcher.ui.render.verdict import (
     code_text,
     cost_text,
     on_machines,
+    silence_text,
     stage_result,
     state_of,
 )
@@ -140,9 +141,11 @@ def _proofs(run: Run) -> Html | str:
 def _attempts(report: RunReport, address_of: Callable[[Run], str] | None) -> Html | str:
     if len(report.attempts) < 2:
         return ""
+    others = {one.run.id: one.run for one in report.attempts if address_of and one.run.id != report.run.id}
+    links = {id_: element("a", id_, href=address_of(run)) for id_, run in others.items() if address_of}
     rows = [
         (
-            _named(attempt.run, report.run, address_of),
+            links.get(attempt.run.id, attempt.run.id),
             badge(attempt.verdict, state_of(attempt)),
             shortened(cause_line(attempt.run)),
             usd(attempt.usd),
@@ -169,11 +172,6 @@ def _stages(report: RunReport) -> Html | str:
     ]
     columns, classes = ("Stage", "Steps", "Time", "Cost", "Result"), (None, "num", "num", "num", "")
     return element("div", element("h3", "Stages"), table("Stages", columns, rows, classes=classes))
-
-
-def _named(run: Run, shown: Run, address_of: Callable[[Run], str] | None) -> Html | str:
-    """Write the run's id, as a link if it is another run with a page."""
-    return run.id if address_of is None or run.id == shown.id else element("a", run.id, href=address_of(run))
 
 
 def _scores(report: RunReport) -> Html | str:
@@ -220,7 +218,7 @@ def _machine(report: RunReport) -> Html:
         ("image", element("code", shortened(run.image)) if run.image else ""),
         ("code", shortened(code_text(report.explanation.code))),
         ("rented", moment(run.rented_at) if run.rented_at is not None else ""),
-        ("released", moment(run.released_at) if run.released_at is not None else ""),
+        ("state", silence_text(report.row)),
         (
             "GPU time",
             duration(gpu_seconds(run, report.made_at)) if rented and (offer is None or offer.gpus) else "",

@@ -90,7 +90,7 @@ def _text_block(title: str, text: str) -> Html:
     lines = [short_line(line) for line in text.rstrip().split("\n")]
     left_out = len(lines) - _MAX_LINES
     if left_out > 0:
-        lines = [*lines[: _MAX_LINES // 2], f"… {left_out} lines …", *lines[-_MAX_LINES // 2 :]]
+        lines = [*lines[: _MAX_LINES // 2], f"… {how_many(left_out, 'line')} …", *lines[-_MAX_LINES // 2 :]]
     block = element("pre", element("code", "\n".join(lines)))
     return element("div", element("h3", title), scrolled(title, block))
 

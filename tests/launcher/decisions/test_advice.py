@@ -141,7 +141,7 @@ SITUATIONS: Mapping[str, tuple[Cause, Situation]] = {
     ),
 }
 
-BY_HAND = {Cause.STORAGE, Cause.PREEMPTED, Cause.LOST, Cause.PRUNED, Cause.SLOW}
+BY_HAND = {Cause.STORAGE, Cause.PREEMPTED, Cause.LOST, Cause.OUTPUTS_LOST, Cause.PRUNED, Cause.SLOW}
 """Causes that come from outside the box: written into the run, for their advice needs no evidence of it."""
 
 

@@ -8,7 +8,7 @@ import pytest
 from tests.fakebox import Training
 from tests.launcher.faults import Fault, Killed
 from tests.launcher.world import RUN_ID, World
-from vastrun.launcher.core import Cause, Phase, UserRequest, bills
+from vastrun.launcher.core import Cause, Phase, UserRequest
 
 
 def test_a_stop_saves_collects_and_destroys(world: World) -> None:
@@ -77,20 +77,6 @@ def test_a_detached_run_goes_on_alone_and_is_finished_by_whoever_comes_next(worl
     world.pass_time(600)
     run = world.resume()
     assert run.cause is None, run.detail
-
-
-def test_a_detached_run_that_nobody_collects_is_lost_and_costs_no_more_than_its_lease(world: World) -> None:
-    world.user_requests.at = {world.clock.now(): UserRequest.DETACH}
-    world.launch()
-
-    world.user_requests.at = {}
-    world.pass_time(86400)
-    assert world.rented() == 0
-    run = world.resume()
-
-    assert run.cause is Cause.LOST
-    assert "lease" in run.detail
-    assert bills.cost_usd(run, world.clock.now()) <= world.spec.limits.usd * 1.05
 
 
 @pytest.mark.parametrize("by_s", [7200.0, -7200.0, 600.0])
