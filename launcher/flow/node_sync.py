@@ -118,8 +118,6 @@ def _could_not_destroy(other: Run) -> bool:
 def _wait_for_nodes(context: RunContext, is_due: Callable[[Sequence[Run]], bool]) -> PhaseResult | None:
     """Return None once `is_due` is true of the other nodes' rows, else the result with which the run ends."""
     while not is_due(context.nodes.other_rows(fresh=True)):
-        if context.is_stopping():
-            return context.stopped("before all nodes were ready")
         if (end := context.nodes.end()) is not None:
             return end
         context.wait(_POLL_INTERVAL_S)

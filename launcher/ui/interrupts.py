@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import textwrap
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -12,23 +13,38 @@ from dataclasses import replace
 from operator import attrgetter
 from types import FrameType
 
-from vastrun.launcher.core import KeepAnswer, UserRequest
+from vastrun.launcher.core import KeepAnswer, Phase, UserRequest
 from vastrun.launcher.ui.question import Ask, Choice, Question, Say
 
-_MESSAGES: Mapping[UserRequest, str] = {
-    UserRequest.NONE: "continuing\n",
-    UserRequest.DETACH: "detaching: the training continues, bounded by the lease on the machine\n",
-    UserRequest.STOP: "stopping: save a checkpoint, download the outputs, destroy the machine\n",
-    UserRequest.DESTROY: "destroying the machine now, without downloading its outputs\n",
+_NOTHING_RENTED = "no machine is rented yet"
+_IN_BACKGROUND = "continue without this command"
+_UNTRAINED = "destroy the machine, on which nothing was trained"
+_WORDS: Mapping[Phase | None, tuple[str, str, str]] = {
+    None: (
+        "keep training without this command, bounded by leases",
+        "save a checkpoint, download the outputs, destroy the machine",
+        "destroy the machine now, without its outputs",
+    ),
+    Phase.PLAN: (_IN_BACKGROUND, _NOTHING_RENTED, _NOTHING_RENTED),
+    Phase.RENT: (_IN_BACKGROUND, *["give up the machine that is ordered"] * 2),
+    Phase.BOOT: (
+        f"{_IN_BACKGROUND}; the place in a queue is kept",
+        *["give up the machine or its place"] * 2,
+    ),
+    Phase.SHIP: (_IN_BACKGROUND, _UNTRAINED, _UNTRAINED),
+    Phase.COLLECT: (
+        _IN_BACKGROUND,
+        "download the outputs, destroy the machine",
+        "destroy the machine now, without the rest of its outputs",
+    ),
+    Phase.DESTROY: (_IN_BACKGROUND, *["the machine is being destroyed"] * 2),
+    Phase.ENDED: (_IN_BACKGROUND, *["no other attempt is started"] * 2),
 }
+"""What detach, stop and stop now do in a phase; None: in training, and for many runs at once."""
 _STILL_STOPPING = "still stopping; to destroy the machine now, without its outputs: vastrun stop last --now\n"
 
-_STOP = Choice(
-    key="s",
-    request=UserRequest.STOP,
-    text="stop: save a checkpoint, download the outputs,\n     destroy the machine",
-)
-_DETACH = Choice(key="d", request=UserRequest.DETACH, text="detach: keep training without this launcher")
+_STOP = Choice(key="s", request=UserRequest.STOP, text="stop")
+_DETACH = Choice(key="d", request=UserRequest.DETACH, text="detach")
 _CONTINUE = Choice(key="c", request=UserRequest.NONE, text="continue: change nothing")
 
 DRIVE_QUESTION = Question(
@@ -40,10 +56,10 @@ VIEW_QUESTION = replace(
     DRIVE_QUESTION, about="Ctrl-C: what should happen to {subject}? (again: detach)", again=UserRequest.DETACH
 )
 STOP_QUESTION = Question(
-    about="The run is stopping, its outputs are not complete yet.",
+    about="The run is stopping.",
     choices=(
-        Choice(key="x", request=UserRequest.DESTROY, text="destroy the machine now, without its outputs"),
-        Choice(key="c", request=UserRequest.NONE, text="continue: wait for the outputs"),
+        Choice(key="x", request=UserRequest.DESTROY, text="stop now"),
+        Choice(key="c", request=UserRequest.NONE, text="continue: wait until it has stopped"),
     ),
 )
 
@@ -58,6 +74,11 @@ KEEP_QUESTION = Question(
 )
 
 
+_ANSWERS: Mapping[UserRequest, str] = {
+    UserRequest.DETACH: "detaching",
+    UserRequest.STOP: "stopping",
+    UserRequest.DESTROY: "stopping now",
+}
 _strength = attrgetter("strength")
 
 
@@ -82,8 +103,10 @@ class Interrupts:
         """
         self.subject = "this run"
         """Subject of the question at Ctrl-C."""
-        self.detach_message = _MESSAGES[UserRequest.DETACH]
-        """Line that a detach prints."""
+        self.phase: Phase | None = None
+        """Phase of the run; None: in training, or of several runs."""
+        self.detach_words = ""
+        """What a detach does, where its phase does not say."""
         self._views = views
         self._say, self._ask, self._request, self._until = say, ask, request, until
         self._first = UserRequest.DETACH if views else first
@@ -182,6 +205,23 @@ class Interrupts:
         )
         self._asking.start()
 
+    def note_phase(self, phase: Phase) -> None:
+        """Note the phase of the run."""
+        self.phase = phase
+
+    def _words(self, request: UserRequest) -> str:
+        """Return what the request does in this phase."""
+        if request is UserRequest.DETACH and self.detach_words:
+            return self.detach_words
+        order = (UserRequest.DETACH, UserRequest.STOP, UserRequest.DESTROY)
+        return _WORDS[self.phase if self.phase in _WORDS else None][order.index(request)]
+
+    def _shown(self, choice: Choice[UserRequest]) -> Choice[UserRequest]:
+        if choice.request is UserRequest.NONE:
+            return choice
+        text = f"{choice.text}: {self._words(choice.request)}"
+        return replace(choice, text=textwrap.fill(text, 55, subsequent_indent=" " * 5))
+
     def _question(self) -> Question[UserRequest] | None:
         """Return the question for a Ctrl-C now; None if there is nothing left to decide."""
         if self._request is UserRequest.NONE:
@@ -198,7 +238,8 @@ class Interrupts:
     def _ask_user(self, ask: Ask, question: Question[UserRequest], before: UserRequest) -> None:
         about = question.about.format(subject=self.subject)
         with self._terminal:  # the previous question has restored the terminal
-            request = ask(replace(question, about=about), lambda: self._left or self._request is not before)
+            shown = replace(question, about=about, choices=tuple(map(self._shown, question.choices)))
+            request = ask(shown, lambda: self._left or self._request is not before)
         if self._open_question is question:
             self._open_question = None
         if request is None:
@@ -206,7 +247,7 @@ class Interrupts:
         elif request is not UserRequest.NONE:
             self._answer(request)
         elif self._request is before and not self._left:
-            self._say(_MESSAGES[UserRequest.NONE])
+            self._say("continuing\n")
 
     def _answer(self, request: UserRequest) -> None:
         self.interrupted = self.interrupted or request is not UserRequest.NONE
@@ -218,7 +259,7 @@ class Interrupts:
         self._request = request
         with suppress(RuntimeError):  # already released
             self._wake_lock.release()
-        self._say("\n" + (self.detach_message if request is UserRequest.DETACH else _MESSAGES[request]))
+        self._say(f"\n{_ANSWERS[request]}: {self._words(request)}\n")
 
 
 def say_on(descriptor: int) -> Say:
