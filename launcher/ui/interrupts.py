@@ -19,7 +19,7 @@ from vastrun.launcher.ui.question import Ask, Choice, Question, Say
 _NOTHING_RENTED = "no machine is rented yet"
 _IN_BACKGROUND = "continue without this command"
 _UNTRAINED = "destroy the machine, on which nothing was trained"
-_WORDS: Mapping[Phase | None, tuple[str, str, str]] = {
+_WORDS: Mapping[Phase | None, tuple[str, ...]] = {
     None: (
         "keep training without this command, bounded by leases",
         "save a checkpoint, download the outputs, destroy the machine",
