@@ -16,7 +16,7 @@ ANSWER_S = 2.0
 """Seconds after which a launcher has left, or begun to end the run."""
 PLACES: dict[str, tuple[Phase, str, Moment]] = {
     **{phase.value: (phase, *call) for phase, call in KILL_IN.items()},
-    "queue": (Phase.BOOT, "provider.connect", "after"),
+    "queue": (Phase.BOOT, "provider.connect", "before"),
     "search": (Phase.PLAN, "provider.search", "after"),
     "silent": (Phase.TRAIN, "remote.run", "before"),
 }
@@ -36,7 +36,8 @@ def test_a_request_is_answered_wherever_it_comes(
         pytest.skip("another process stops a run; it does not detach the launcher of this one")
     world, (phase, verb, moment) = World(tmp_path, training=Training(seconds=100)), PLACES[place]
     if place == "queue":
-        world.market.loading["host-1"] = Loading(seconds=4 * 3600.0, queued=True)
+        world.market.loading["host-1"] = Loading(seconds=600.0, queued=True)
+        world.market.usd_per_hour = 0.0  # who waits for a turn pays nothing
     asked: list[float] = []
 
     def ask() -> None:
