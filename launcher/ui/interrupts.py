@@ -20,8 +20,9 @@ _NOTHING_RENTED = "no machine is rented yet"
 _IN_BACKGROUND = "continue without this command"
 _UNTRAINED = "destroy the machine, on which nothing was trained"
 _WORDS: Mapping[Phase | None, tuple[str, ...]] = {
-    None: (
-        "keep training without this command, bounded by leases",
+    None: (_IN_BACKGROUND, "save what was trained, destroy the machines", "destroy the machines now"),
+    Phase.TRAIN: (
+        "keep training without this command, bounded by its lease",
         "save a checkpoint, download the outputs, destroy the machine",
         "destroy the machine now, without its outputs",
     ),
@@ -40,7 +41,7 @@ _WORDS: Mapping[Phase | None, tuple[str, ...]] = {
     Phase.DESTROY: (_IN_BACKGROUND, *["the machine is being destroyed"] * 2),
     Phase.ENDED: (_IN_BACKGROUND, *["no other attempt is started"] * 2),
 }
-"""What detach, stop and stop now do in a phase; None: in training, and for many runs at once."""
+"""What detach, stop and stop now do in a phase; None: in an unknown one, and for many runs at once."""
 _STILL_STOPPING = "still stopping; to destroy the machine now, without its outputs: vastrun stop last --now\n"
 
 _STOP = Choice(key="s", request=UserRequest.STOP, text="stop")
@@ -104,7 +105,7 @@ class Interrupts:
         self.subject = "this run"
         """Subject of the question at Ctrl-C."""
         self.phase: Phase | None = None
-        """Phase of the run; None: in training, or of several runs."""
+        """Phase of the run; None: unknown, or of several runs."""
         self.detach_words = ""
         """What a detach does, where its phase does not say."""
         self._views = views
@@ -214,7 +215,7 @@ class Interrupts:
         if request is UserRequest.DETACH and self.detach_words:
             return self.detach_words
         order = (UserRequest.DETACH, UserRequest.STOP, UserRequest.DESTROY)
-        return _WORDS[self.phase if self.phase in _WORDS else None][order.index(request)]
+        return _WORDS[self.phase][order.index(request)]
 
     def _shown(self, choice: Choice[UserRequest]) -> Choice[UserRequest]:
         if choice.request is UserRequest.NONE:

@@ -11,7 +11,6 @@ from tests.launcher.world import RUN_ID, World
 from vastrun.launcher.core import Cause, Phase, UserRequest, bills
 from vastrun.launcher.core.errors import UnreachableError
 
-
 ANSWER_S = 2.0
 """Seconds after which a launcher has left, or begun to end the run."""
 PLACES: dict[str, tuple[Phase, str, Moment]] = {
