@@ -7,17 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from vastrun.launcher.core import (
-    Cause,
-    Driver,
-    Event,
-    MachineEnd,
-    Phase,
-    Progress,
-    Run,
-    UserRequest,
-    bills,
-)
+from vastrun.launcher.core import Cause, Driver, Event, MachineEnd, Phase, Progress, Run, UserRequest, bills
 from vastrun.launcher.core.job import JobSpec
 from vastrun.launcher.core.labels import label_of, member_id
 from vastrun.launcher.core.phases import BEFORE_TRAINING, Result

@@ -71,11 +71,9 @@ def watch(context: RunContext) -> PhaseResult:
             end = _poll_once(context, state)
             if end is not None:
                 return end
-            is_held = (
-                context.user_request() is UserRequest.DETACH_ONCE_TRAINING and state.progress.has_started
-            )
+            leaves = context.user_request() is UserRequest.DETACH_ONCE_TRAINING and state.progress.has_started
             # A run that was started twice may be failing: the user has to see that.
-            if is_held and state.starts <= 1:
+            if leaves and state.starts <= 1:
                 raise Detached
             _follow_log(context, state, _pause_s(context, state))
         except (UnreachableError, GoneError) as error:

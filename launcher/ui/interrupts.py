@@ -16,32 +16,18 @@ from types import FrameType
 from vastrun.launcher.core import KeepAnswer, Phase, UserRequest
 from vastrun.launcher.ui.question import Ask, Choice, Question, Say
 
-_NOTHING_RENTED = "no machine is rented yet"
-_IN_BACKGROUND = "continue without this command"
-_UNTRAINED = "destroy the machine, on which nothing was trained"
-_WORDS: Mapping[Phase | None, tuple[str, ...]] = {
-    None: (_IN_BACKGROUND, "save what was trained, destroy the machines", "destroy the machines now"),
-    Phase.TRAIN: (
-        "keep training without this command, bounded by its lease",
-        "save a checkpoint, download the outputs, destroy the machine",
-        "destroy the machine now, without its outputs",
-    ),
-    Phase.PLAN: (_IN_BACKGROUND, _NOTHING_RENTED, _NOTHING_RENTED),
-    Phase.RENT: (_IN_BACKGROUND, *["give up the machine that is ordered"] * 2),
-    Phase.BOOT: (
-        f"{_IN_BACKGROUND}; the place in a queue is kept",
-        *["give up the machine or its place"] * 2,
-    ),
-    Phase.SHIP: (_IN_BACKGROUND, _UNTRAINED, _UNTRAINED),
-    Phase.COLLECT: (
-        _IN_BACKGROUND,
-        "download the outputs, destroy the machine",
-        "destroy the machine now, without the rest of its outputs",
-    ),
-    Phase.DESTROY: (_IN_BACKGROUND, *["the machine is being destroyed"] * 2),
-    Phase.ENDED: (_IN_BACKGROUND, *["no other attempt is started"] * 2),
+_STOP_WORDS: Mapping[Phase | None, str] = {
+    None: "save what was trained, destroy the machines",
+    Phase.PLAN: "no machine is rented yet",
+    Phase.RENT: "give up the machine that is ordered",
+    Phase.BOOT: "give up the machine, or the place in the queue",
+    Phase.SHIP: "give back the machine, on which nothing was trained",
+    Phase.TRAIN: "save a checkpoint, download the outputs, destroy the machine",
+    Phase.COLLECT: "download the outputs, destroy the machine",
+    Phase.DESTROY: "the machine is being destroyed",
+    Phase.ENDED: "no other attempt is started",
 }
-"""What detach, stop and stop now do in a phase; None: in an unknown one, and for many runs at once."""
+"""What a stop does in a phase; None: in an unknown one, and for many runs at once."""
 _STILL_STOPPING = "still stopping; to destroy the machine now, without its outputs: vastrun stop last --now\n"
 
 _STOP = Choice(key="s", request=UserRequest.STOP, text="stop")
@@ -212,10 +198,12 @@ class Interrupts:
 
     def _words(self, request: UserRequest) -> str:
         """Return what the request does in this phase."""
-        if request is UserRequest.DETACH and self.detach_words:
-            return self.detach_words
-        order = (UserRequest.DETACH, UserRequest.STOP, UserRequest.DESTROY)
-        return _WORDS[self.phase][order.index(request)]
+        if request is UserRequest.STOP:
+            return _STOP_WORDS[self.phase]
+        if request is UserRequest.DESTROY:
+            return "destroy the machine now, without the rest of its outputs"
+        queue = "; the place in a queue is kept" if self.phase is Phase.BOOT else ""
+        return self.detach_words or f"continue without this command{queue}"
 
     def _shown(self, choice: Choice[UserRequest]) -> Choice[UserRequest]:
         if choice.request is UserRequest.NONE:

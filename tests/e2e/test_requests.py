@@ -2,14 +2,15 @@
 
 import itertools
 import signal
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
+from tests import parts
 from tests.e2e.market import LOADING, machines
-from tests.e2e.terminal import JOBS, WITH_STUB_TORCH, Launch, Terminal
+from tests.e2e.terminal import JOBS, WITH_STUB_TORCH, Terminal
 from tests.emulators.slurm import Slurm
 from tests.emulators.vast import VastEmulator
 from tests.pty import CTRL_C
@@ -18,6 +19,7 @@ from tests.waiting import eventually
 
 JOB = (str(JOBS / "script.yaml"), "--set", "ranks=1", *WITH_STUB_TORCH)
 PAID = ("-y", "--set", "limits.usd=1", "--set", "resources.gpus=1")
+MARKETS = ("vast", "pool", "slurm")
 PHASES: Mapping[str, str] = {
     "plan": "outputs in",
     "rent": "  rent ",
@@ -27,39 +29,26 @@ PHASES: Mapping[str, str] = {
     "collect": "  collect ",
 }
 """What shows that it has begun."""
-
-
-def _signal(number: signal.Signals) -> Callable[[Terminal, Launch], object]:
-    return lambda _, launch: launch.send(number)
-
-
-def _stop(*options: str) -> Callable[[Terminal, Launch], object]:
-    return lambda terminal, _: terminal.start("stop", "last", *options)
-
-
-WAYS: Mapping[str, Callable[[Terminal, Launch], object]] = {
-    "HUP": _signal(signal.SIGHUP),
-    "TERM": _signal(signal.SIGTERM),
-    "INT": _signal(signal.SIGINT),
-    "stop": _stop(),
-    "stop now": _stop("--now"),
+WAYS: Mapping[str, signal.Signals | tuple[str, ...]] = {
+    "HUP": signal.SIGHUP,
+    "TERM": signal.SIGTERM,
+    "INT": signal.SIGINT,
+    "stop": ("stop", "last"),
+    "stop now": ("stop", "last", "--now"),
 }
-ON_MARKETS = zip(itertools.product(("vast", "pool", "slurm"), PHASES), itertools.cycle(WAYS), strict=False)
-ROWS = [
-    *slow(*(("local", phase, way) for phase in PHASES for way in WAYS if (phase, way) != ("train", "HUP"))),
-    *(
-        pytest.param(
-            *place, way, marks=[pytest.mark.slow, *[pytest.mark.needs("slurm")] * ("slurm" in place)]
-        )
-        for place, way in ON_MARKETS
-    ),
-]
+QUICK = ("local", "train", "stop")
+ROWS = {
+    *itertools.product(("local",), PHASES, WAYS),
+    *((*place, way) for place, way in zip(itertools.product(MARKETS, PHASES), itertools.cycle(WAYS))),
+}
 
 
-@pytest.mark.parametrize(("provider", "phase", "way"), [("local", "train", "HUP"), *ROWS])
+@pytest.mark.parametrize(("provider", "phase", "way"), [QUICK, *slow(*sorted(ROWS - {QUICK}))])
 def test_a_request_is_answered_and_nothing_is_left(
     provider: str, phase: str, way: str, tmp_path: Path
 ) -> None:
+    if provider == "slurm":
+        parts.require("slurm")
     with ExitStack() as opened:
         terminal = Terminal(tmp_path)
         opened.callback(terminal.clean)
@@ -70,14 +59,11 @@ def test_a_request_is_answered_and_nothing_is_left(
             assert terminal.type("hold", *JOB, "--provider", "local", "-d").exit_code == 0
             holder = terminal.status()["run"]["id"]
         ends = way == "HUP" or phase == "collect"
-        options = (
-            *(PAID if vast else ()),
-            "--set",
-            f"command=python script.py {'passes' if ends else 'waits'}",
-        )
-        launch = terminal.start("launch", *JOB, "--provider", provider, *options)
+        command = ("--set", f"command=python script.py {'passes' if ends else 'waits'}")
+        launch = terminal.start("launch", *JOB, "--provider", provider, *(PAID if vast else ()), *command)
         launch.shows(PHASES[phase])
-        WAYS[way](terminal, launch)
+        asked = WAYS[way]
+        launch.send(asked) if isinstance(asked, signal.Signals) else terminal.start(*asked)
 
         done = launch.end()
 

@@ -1,5 +1,6 @@
 """What the user asks of a run while it is driven: to stop, to destroy its machine, to let it go on alone."""
 
+import itertools
 from pathlib import Path
 
 import pytest
@@ -20,19 +21,17 @@ PLACES: dict[str, tuple[Phase, str, Moment]] = {
     "silent": (Phase.TRAIN, "remote.run", "before"),
 }
 """Where a request comes: the phase, and a call in it."""
-REQUESTS = (UserRequest.DETACH, UserRequest.STOP, UserRequest.DESTROY)
+ENDING = (UserRequest.STOP, UserRequest.DESTROY)
+ASKED = [("key", UserRequest.DETACH), *itertools.product(("key", "another process"), ENDING)]
 ENDS = (Phase.COLLECT, Phase.DESTROY)
 """Phases in which the run has ended well, whatever is requested."""
 
 
-@pytest.mark.parametrize("way", ["key", "another process"])
-@pytest.mark.parametrize("request_", REQUESTS)
+@pytest.mark.parametrize(("way", "request_"), ASKED)
 @pytest.mark.parametrize("place", PLACES)
 def test_a_request_is_answered_wherever_it_comes(
     place: str, request_: UserRequest, way: str, tmp_path: Path
 ) -> None:
-    if request_ is UserRequest.DETACH and way != "key":
-        pytest.skip("another process stops a run; it does not detach the launcher of this one")
     world, (phase, verb, moment) = World(tmp_path, training=Training(seconds=100)), PLACES[place]
     if place == "queue":
         world.market.loading["host-1"] = Loading(seconds=600.0, queued=True)

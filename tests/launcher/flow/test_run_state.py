@@ -228,22 +228,12 @@ def test_what_is_asked_of_a_run_is_of_all_its_nodes(request_: UserRequest, world
     check_nothing_leaked(world)
 
 
-def test_a_run_that_was_left_alone_is_collected_from_all_nodes_later(world: NodeWorld) -> None:
-    world.user_requests.at = {world.time.now() + 8.0: UserRequest.DETACH}
-    left = world.launch()
-    assert left.phase is Phase.TRAIN
-    assert [row.phase for row in world.rows()] == [Phase.TRAIN, Phase.TRAIN]
-    world.user_requests.at = {}
-    run = world.resume()
-    assert run.cause is None, world.told
-    check_nothing_leaked(world)
-
-
-def test_who_leaves_before_all_nodes_are_ready_leaves_them_as_they_are(world: NodeWorld) -> None:
-    world.market.loading = {"host-2": Loading(seconds=60.0)}
+@pytest.mark.parametrize(("loads_s", "phase"), [(60.0, Phase.BOOT), (0.0, Phase.TRAIN)])
+def test_who_leaves_leaves_all_nodes_as_they_are(loads_s: float, phase: Phase, world: NodeWorld) -> None:
+    world.market.loading = {"host-2": Loading(seconds=loads_s)}
     world.user_requests.at = {world.time.now() + 10.0: UserRequest.DETACH}
     world.launch()
-    assert [row.phase for row in world.rows()] == [Phase.TRAIN, Phase.BOOT], world.told
+    assert [row.phase for row in world.rows()] == [Phase.TRAIN, phase], world.told
     world.user_requests.at = {}
     run = world.resume()
     assert run.cause is None, world.told

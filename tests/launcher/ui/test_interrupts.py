@@ -11,7 +11,7 @@ import pytest
 
 from tests.waiting import LONGEST_S, eventually
 from vastrun.launcher.core import KeepAnswer, Phase, UserRequest
-from vastrun.launcher.ui.interrupts import VIEW_QUESTION, Interrupts, say_on
+from vastrun.launcher.ui.interrupts import Interrupts, say_on
 from vastrun.launcher.ui.question import Ask, Question
 
 
@@ -82,15 +82,6 @@ def test_whoever_only_looks_lets_go_of_the_run_whatever_the_signal_and_however_o
     assert "detaching" in said[0]
 
 
-def test_whoever_only_looks_may_still_answer_that_the_run_is_to_stop(said: Said) -> None:
-    asked: list[Question] = []
-    interrupts = Interrupts(say=said, ask=answer(UserRequest.STOP, asked), views=True)
-    with interrupts.listening():
-        signal.raise_signal(signal.SIGINT)
-        eventually(lambda: interrupts.current() is UserRequest.STOP)
-    assert [one.again for one in asked] == [VIEW_QUESTION.again]
-
-
 def test_a_run_that_stops_is_destroyed_by_an_answer_only(said: Said) -> None:
     asked: list[Question] = []
     interrupts = Interrupts(say=said, ask=answer(UserRequest.DESTROY, asked), request=UserRequest.STOP)
@@ -135,7 +126,6 @@ def test_what_is_asked_and_told_is_true_of_the_phase(phase: Phase, views: bool, 
 
     for text in ("".join(said), *(choice.text for one in asked for choice in one.choices)):
         assert "checkpoint" not in text or phase is Phase.TRAIN
-        assert "keep training" not in text or phase is Phase.TRAIN
         assert "queue" not in text or phase is Phase.BOOT
         assert "outputs" not in text or phase in (Phase.TRAIN, Phase.COLLECT)
     lines = [line for one in asked for choice in one.choices for line in choice.text.split("\n")]
