@@ -14,6 +14,7 @@ from dataclasses import replace
 from vastrun.contract import layout
 from vastrun.launcher.core import Cause, Phase, Run
 from vastrun.launcher.core.errors import AuthError, EndedError, GoneError, ProviderError, UnreachableError
+from vastrun.launcher.core.market import ENDED
 from vastrun.launcher.decisions.nodes import MAX_EXPLAIN_S, MAX_PROVIDER_WORD_S, have_reached, may_rent
 from vastrun.launcher.decisions.policy import DESTROY_TRIES, link_mbps
 from vastrun.launcher.flow.context import RunContext
@@ -82,8 +83,8 @@ def _silent_node(context: RunContext) -> int | None:
             continue
         try:
             machine = context.services.provider.machine(other.instance_id)
-            if machine is None:
-                return other.node  # its own thread asks twice
+            if machine is None or machine.state == ENDED:
+                return other.node  # why, its own thread asks: files of an ended job may still be there
             remote = context.open_shell(replace(machine, label=other.label))
             try:
                 fetch_status(remote)
