@@ -200,30 +200,19 @@ TWO = (*SCRIPT, "--set", "nodes=2", "--set", "command=python script.py waits")
 
 
 @pytest.mark.slow
-def test_a_node_of_two_that_fails_ends_the_run_on_both_and_is_named(user: Terminal, cluster: Slurm) -> None:
-    launch = user.start(*TWO)
-    launch.shows("[n1] training: ")
-    set_down(cluster, 0, "n2")
-    done = launch.end()
-    assert done.exit_code == 7, done.err
-    assert "verdict   LOST: node 1: Slurm's job " in done.out, done.err
-    assert "ended with its node n2, which failed or was set down" in done.out
-    eventually(lambda: is_clean(user, cluster), what="a clean cluster")
-
-
-@pytest.mark.slow
-def test_a_node_of_two_without_power_is_lost_once_slurm_says_so(tmp_path: Path) -> None:
+def test_a_node_of_two_without_power_is_lost_once_slurm_says_so(terminal: Terminal) -> None:
     with Slurm(slurmd_timeout_s=60) as cluster:
-        user = Terminal(tmp_path, **cluster.variables)
-        launch = user.start(*TWO)
+        terminal.variables |= cluster.variables
+        launch = terminal.start(*TWO)
         launch.shows("[n1] training: ")
         break_down(cluster, 0, "n2")
         launch.shows("waiting for the provider's word about node 1", within_s=200.0)
         done = launch.end()
         assert done.exit_code == 7, done.err
         assert "verdict   LOST: node 1: Slurm's job " in done.out, done.err
+        assert "ended with its node n2, which failed or was set down" in done.out
         assert "not by this launcher" not in done.err
-        eventually(lambda: is_clean(user, cluster), what="a clean cluster")
+        eventually(lambda: is_clean(terminal, cluster), what="a clean cluster")
 
 
 @pytest.mark.slow
