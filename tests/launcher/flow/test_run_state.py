@@ -300,8 +300,6 @@ def test_what_became_of_a_silent_node_is_its_providers_word(
 
 def test_what_the_launcher_destroyed_is_nobody_elses_act(tmp_path: Path) -> None:
     class Job(NodeMarket):
-        """All machines are one job, which ends with the first of them."""
-
         is_cancelled = False
 
         def destroy(self, instance_id: str) -> None:
