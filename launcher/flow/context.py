@@ -224,5 +224,5 @@ class GuardedRemote:
         try:
             return self._call(verb, act, *args, **options)
         except ProviderError:
-            self._check_now()  # the guard's thread may have aborted it
+            self._check()  # the guard's thread may have aborted it
             raise
