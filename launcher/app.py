@@ -23,7 +23,7 @@ from vastrun.launcher.commands.settings import budgets_of, read_settings, requir
 from vastrun.launcher.core import Origin, Phase, Run
 from vastrun.launcher.core.batch import MAX_PARALLEL, Budget
 from vastrun.launcher.core.settings import LoadedSettings
-from vastrun.launcher.guard import GuardThread
+from vastrun.launcher.guard import GuardThread, InterruptibleClock
 from vastrun.launcher.ledger.presence import Presence
 from vastrun.launcher.ledger.run_ids import new_id
 from vastrun.launcher.ledger.sqlite import SqliteLedger
@@ -92,6 +92,8 @@ class App:
         self.screens: PlainScreens = LiveScreens(output, environ, self.now)
         self.interrupts: Callable[..., Interrupts] = partial(interrupts_on, output, environ, self.now)
         """Makes what turns signals into requests, with options of `Interrupts`."""
+        self.provider_clock = InterruptibleClock(self.now)
+        """The clock of providers, whose waits end with a request of the user of a driven run."""
         self.wake_signal: Callable[[], WakeSignal] = ThreadWakeSignal
         """Makes the signal that the threads of many runs wait for."""
         self.ledger = cache(self._ledger)
@@ -202,7 +204,7 @@ class App:
         context = ProviderContext(
             environ=self._environ,
             state=self.state,
-            clock=self.interrupts(),
+            clock=self.provider_clock,
             uptime=elapsed,
             python=self.python,
             image_lock=self._lock,

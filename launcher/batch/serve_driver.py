@@ -93,7 +93,7 @@ class ServeDriver:
             self.sleep(POLL_INTERVAL_S)
         self.shared.ask(UserRequest.DETACH)
         if still := [str(one) for one in self._driven]:
-            self.note(f"leaving {', '.join(still)}: they continue alone once they train")
+            self.note(f"leaving {', '.join(still)}: they continue without a launcher")
         while self._driven:
             self._reap()
             self.sleep(POLL_INTERVAL_S)

@@ -76,7 +76,7 @@ REPLACES_DRIVERS = frozenset(
 EXAMPLES = """\b
 Examples:
   vastrun launch quickstart.yaml        train, and download the outputs
-  vastrun launch job.yaml -d            the same, detached once it trains
+  vastrun launch job.yaml -d            the same, in the background
   vastrun logs -f last                  follow the newest run's log
   vastrun why last                      why it ended, with the proofs
 """

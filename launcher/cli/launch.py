@@ -85,8 +85,8 @@ def drive_to_end(
     show_end(app, run, as_json=as_json)
     if notice:
         say(f"\n{notice}", err=True)
-    if interrupts.timed_out and run.phase is not Phase.ENDED:
-        return EXIT_TIMED_OUT
+    if is_detached and run.phase is not Phase.ENDED:
+        return EXIT_TIMED_OUT if interrupts.timed_out else 0
     return run.exit_code(interrupted=interrupts.interrupted)
 
 
@@ -111,9 +111,7 @@ def show_end(app: App, run: Run, *, as_json: bool) -> None:
 )
 @click.option("--from-url", metavar="URL", help="Continue from the checkpoints pushed to this URL.")
 @click.option("--again", metavar="RUN", help="Repeat this run: the same code, values and image.")
-@click.option(
-    "-d", "--detach", is_flag=True, help="Detach once training starts. The lease still bounds the run."
-)
+@click.option("-d", "--detach", is_flag=True, help="Detach at once; a background driver continues.")
 @click.option("--dry-run", is_flag=True, help="Show the plan and its costs; rent nothing.")
 @yes_option
 @plain_option
@@ -179,7 +177,7 @@ def command(
         confirm(f"rent {offer_text(plan.spec, plan.offers[0])}{deadline}", yes=yes)
     began += app.now() - asked_at  # the user's thinking time does not count as run time
     work = _work(app, spec, provider=provider, out=out, parent=parent)
-    request = UserRequest.DETACH_ONCE_TRAINING if detach else UserRequest.NONE
+    request = UserRequest.DETACH if detach else UserRequest.NONE
     ctx.exit(drive_to_end(app, work, began=began, as_json=as_json, request=request))
 
 

@@ -106,10 +106,7 @@ def _cause_of(timeouts: BootTimeouts) -> Cause:
 
 
 def _abandoned_result(context: RunContext) -> PhaseResult | None:
-    """Return the result of a boot that is not needed any more: the run was stopped, or its deadline has
-    passed."""
-    if context.is_stopping():
-        return context.stopped("before its machine was ready")
+    """Return the result of a boot that is not needed any more: a node failed, or the deadline has passed."""
     if (end := context.nodes.end()) is not None:
         return end
     deadline = policy.deadline_of(context.spec)

@@ -56,7 +56,7 @@ class BidWatch:
 
     def may_come_back(self, context: RunContext) -> bool:
         """Return whether to wait for a machine that was outbid: its bid was raised, or is raised now."""
-        if context.is_stopping():
+        if context.user_request().cause is not None:
             return False
         if self.waits_since is None and (self.raises >= MAX_RAISES or not self._raise_bid(context)):
             return False

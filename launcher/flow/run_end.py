@@ -75,6 +75,10 @@ def first_cause(context: RunContext, end: PhaseResult) -> tuple[PhaseResult, dic
     No columns where the row has a cause: the first one stays.
     """
     run = context.run
+    if _is_own_act(context, end):
+        end = replace(
+            end, detail="the machine ended after those of the other nodes were destroyed", node=None
+        )
     # How the clean-up goes says nothing of why the run ended.
     if run.cause is not None or end.cause is None or run.phase is Phase.DESTROY:
         return end, {}
@@ -132,6 +136,12 @@ def _first_of_nodes(context: RunContext, end: PhaseResult) -> PhaseResult:
     as that a machine is gone, is in the order in which it was seen: by the rows, and so by no clock at all.
     """
     other = context.nodes.end(fresh=True)
-    if other is None or (other.cause is Cause.COMMUNICATION and end.cause is not Cause.COMMUNICATION):
-        return end
-    return other
+    if other is None or _is_own_act(context, end):
+        return other or end
+    return end if other.cause is Cause.COMMUNICATION and end.cause is not Cause.COMMUNICATION else other
+
+
+def _is_own_act(context: RunContext, end: PhaseResult) -> bool:
+    """Return whether a lost machine was destroyed by this launcher: some providers end all with the first."""
+    others = context.nodes.other_rows(fresh=True) if end.result is Result.LOST else ()
+    return any(other.cause is not None and other.phase in (Phase.DESTROY, Phase.ENDED) for other in others)

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TypeVar
 
 from vastrun.contract import layout
-from vastrun.launcher.core import Cause, Instance, Phase, UserRequest
+from vastrun.launcher.core import Cause, Instance, Phase
 from vastrun.launcher.core.errors import (
     AuthError,
     GoneError,
@@ -57,11 +57,8 @@ def ship(context: RunContext) -> PhaseResult:
     return _OK
 
 
-def collect(context: RunContext) -> PhaseResult | None:
-    """Download logs, checkpoints and outputs, check them, and assess the run for the last time.
-
-    None: the user detached from a machine that is kept for files that look like weights.
-    """
+def collect(context: RunContext) -> PhaseResult:
+    """Download logs, checkpoints and outputs, check them, and assess the run for the last time."""
     collected = _retry_when_space(
         context,
         lambda: _retry_unreachable(
@@ -80,8 +77,7 @@ def collect(context: RunContext) -> PhaseResult | None:
     for path, name in collected.renamed.items():
         context.report(f"{path} was saved as {name}: another file has its name")
     if collected.evidence.left_out.weights:
-        if not keep_for_weights(context, context.run.cause or assessment.cause):
-            return None
+        keep_for_weights(context, context.run.cause or assessment.cause)
         assessment = assess(context, collected.evidence)
     # The box may end itself soon. It need not hear of it: what counts is home.
     with suppress(UnreachableError, GoneError, RunStopped):
@@ -188,7 +184,7 @@ def _retry_unreachable(
             context.machines.note_silence(error)
             if progress() > reached:
                 until, reached = _retry_until(context), progress()
-            if context.now() > until or context.user_request() is UserRequest.DESTROY:
+            if context.now() > until:
                 if context.run.phase is Phase.COLLECT:
                     raise RunStopped(failed(Cause.OUTPUTS_LOST, str(error))) from error
                 raise

@@ -1,4 +1,4 @@
-"""Watch: follows a training on its box until it is over, lost, or detached."""
+"""Watch: follows a training on its box until it is over or lost."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from vastrun.launcher.flow.outbid import BidWatch
 from vastrun.launcher.flow.pace import report_slow_machine
 from vastrun.launcher.flow.progress import ProgressReport
 from vastrun.launcher.flow.run_end import end_of_training
-from vastrun.launcher.flow.run_state import PhaseResult, failed
+from vastrun.launcher.flow.run_state import Detached, PhaseResult, failed
 from vastrun.launcher.gate.box_reader import fetch_status
 from vastrun.launcher.ports import Remote
 
@@ -60,8 +60,8 @@ class WatchState:
     progress: ProgressReport = field(default_factory=ProgressReport)
 
 
-def watch(context: RunContext) -> PhaseResult | None:
-    """Follow the training until it has ended; None when the user detached."""
+def watch(context: RunContext) -> PhaseResult:
+    """Follow the training until it has ended. Raises Detached."""
     lease = LeaseWatch(metering_due_at=context.now() + _UNTIL_METERED_S)
     state = WatchState(lease=lease, bid=BidWatch.of(context))
     while True:
@@ -71,13 +71,10 @@ def watch(context: RunContext) -> PhaseResult | None:
             end = _poll_once(context, state)
             if end is not None:
                 return end
-            request = context.user_request()
-            # A run that does not answer, or was started twice, may be failing: the user has to see that.
-            leaves = request is UserRequest.DETACH or (
-                request is UserRequest.DETACH_ONCE_TRAINING and state.progress.has_started
-            )
-            if leaves and state.silent_since is None and state.starts <= 1 and not state.waits_for_nodes:
-                return None
+            leaves = context.user_request() is UserRequest.DETACH_ONCE_TRAINING and state.progress.has_started
+            # A run that was started twice may be failing: the user has to see that.
+            if leaves and state.starts <= 1:
+                raise Detached
             _follow_log(context, state, _pause_s(context, state))
         except (UnreachableError, GoneError) as error:
             end = _no_answer(context, state, error)
@@ -217,8 +214,8 @@ def _seems_over(context: RunContext) -> bool:
 
 
 def _start(context: RunContext, state: WatchState, remote: Remote) -> PhaseResult | None:
-    if context.is_stopping():
-        return context.stopped("before the training began")
+    if (cause := context.user_request().cause) is not None:
+        return failed(cause, "stopped before the training began")
     if state.starts >= 3:
         return failed(Cause.HOST, "the run does not start on this machine")
     if state.starts == 0:

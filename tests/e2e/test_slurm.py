@@ -109,7 +109,7 @@ def set_down(cluster: Slurm, _job: int, node: str) -> None:
 def break_down(cluster: Slurm, _job: int, node: str) -> None:
     """The node falls silent with all that ran there."""
     cluster.kill_node(node)
-    ours = [process for process in psutil.process_iter() if is_on_a_node(process, cluster)]
+    ours = [process for process in psutil.process_iter() if is_on(node, process, cluster)]
     # Slurm's own first: nobody tells the controller how the rest ended.
     above = [parent for process in ours if (parent := process.parent()) and parent.name() == "slurmstepd"]
     for process in (*above, *ours):
@@ -117,11 +117,11 @@ def break_down(cluster: Slurm, _job: int, node: str) -> None:
             process.kill()
 
 
-def is_on_a_node(process: psutil.Process, cluster: Slurm) -> bool:
-    """Whether a job of that cluster started it."""
+def is_on(node: str, process: psutil.Process, cluster: Slurm) -> bool:
+    """Whether a job of that cluster started it there."""
     with contextlib.suppress(psutil.Error):
-        environ = process.environ()
-        return "SLURM_JOB_ID" in environ and environ.get("SLURM_CONF") == cluster.variables["SLURM_CONF"]
+        environ, conf = process.environ(), cluster.variables["SLURM_CONF"]
+        return environ.get("SLURMD_NODENAME") == node and environ.get("SLURM_CONF") == conf
     return False
 
 
@@ -225,15 +225,19 @@ def test_a_job_on_a_drained_cluster_waits_says_why_and_is_cancelled_by_its_users
 
 
 @pytest.mark.slow
-def test_a_node_of_two_that_fails_ends_the_run_on_both_and_is_named(user: Terminal, cluster: Slurm) -> None:
-    launch = user.start(*TWO)
-    launch.shows("[n1] training: ")
-    set_down(cluster, 0, "n2")
-    done = launch.end()
-    assert done.exit_code == 7, done.err
-    assert "verdict   LOST: node 1: Slurm's job " in done.out, done.err
-    assert "ended with its node n2, which failed or was set down" in done.out
-    eventually(lambda: is_clean(user, cluster), what="a clean cluster")
+def test_a_node_of_two_without_power_is_lost_once_slurm_says_so(terminal: Terminal) -> None:
+    with Slurm(slurmd_timeout_s=60) as cluster:
+        terminal.variables |= cluster.variables
+        launch = terminal.start(*TWO)
+        launch.shows("[n1] training: ")
+        break_down(cluster, 0, "n2")
+        launch.shows("waiting for the provider's word about node 1", within_s=200.0)
+        done = launch.end()
+        assert done.exit_code == 7, done.err
+        assert "verdict   LOST: node 1: Slurm's job " in done.out, done.err
+        assert "ended with its node n2, which failed or was set down" in done.out
+        assert "not by this launcher" not in done.err
+        eventually(lambda: is_clean(terminal, cluster), what="a clean cluster")
 
 
 @pytest.mark.slow

@@ -70,7 +70,7 @@ ROWS = [
         (verb, moment, trouble)
         for verb, troubles in VERBS.items()
         for moment in MOMENTS
-        for trouble in troubles
+        for trouble in (*troubles, "detach")
     ],
     ("provider.instances", "before", "blank"),
     ("provider.destroy", "before", "ignored"),
@@ -88,7 +88,7 @@ def strikes(fault: Fault, folder: Path) -> bool:
     run = drive_to_the_end(world)
 
     check_nothing_leaked_and_nothing_lied(world, run)
-    if fault.trouble == "killed" and run is not None:
+    if fault.trouble in ("killed", "detach") and run is not None:
         assert run.cause is None, f"{fault}: {run.cause} {run.detail}"
     if fault.trouble == "no space" and run is not None:
         assert run.cause in (None, Cause.STORAGE), f"{fault}: {run.cause} {run.detail}"

@@ -1,6 +1,7 @@
 """Notifications: what a user who is not looking is told, once, whatever happens to the receiver."""
 
 import json
+import signal
 import socket
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,7 +16,7 @@ from tests.launcher.notifications.inbox import inbox
 from tests.launcher.notifications.test_events import ENDED
 from tests.launcher.terminal import CRASH, JOB, Terminal
 from vastrun.launcher.config.job_loader import load_job
-from vastrun.launcher.core import Event, UserRequest
+from vastrun.launcher.core import Event
 from vastrun.launcher.core.errors import JobFileError, StorageError
 from vastrun.launcher.core.job import NotifyUrl
 from vastrun.launcher.notifications import DiaryNotifier, Notification, NotificationKind, Sender
@@ -96,7 +97,7 @@ def test_each_threshold_of_the_budget_is_told_on_the_way(tmp_path: Path) -> None
 def test_a_resumed_run_is_not_told_of_twice(tmp_path: Path) -> None:
     with inbox() as there:
         terminal = notified(Terminal(tmp_path, Training(seconds=10_000, steps=10_000)), there.url)
-        terminal.at(120.0, lambda: terminal.ledger.ask(terminal.ledger.runs()[0].id, UserRequest.DETACH))
+        terminal.at(120.0, lambda: signal.raise_signal(signal.SIGHUP))
         terminal.launch("--set", "limits.usd=0.2", "--set", "train.steps=10000")
         assert there.events == ["budget_50"]
         terminal.type("resume", "last")

@@ -157,7 +157,7 @@ def test_serve_says_where_it_answers_prometheus_and_leaves_no_port_open(terminal
     )
     assert found
     assert load_or_create_token(Path(found[2]))
-    assert "ending this server" in end.output and "the training continues" not in end.output
+    assert "this server ends" in end.output and "the training continues" not in end.output
     with pytest.raises(ConnectionRefusedError):
         socket.create_connection(("127.0.0.1", int(found[1])), timeout=60)
 
