@@ -223,9 +223,9 @@ def with_kept_code(
     """Return the points and the search with the code that is kept now for all of their runs."""
     from vastrun.launcher.config.batch_file import with_code  # slow to import: pydantic, yaml
 
-    digests = [packer.keep_code(read_job(point.spec_json)).code_digest for point in points]
-    kept = [with_code(point, digest) for point, digest in zip(points, digests, strict=True)]
-    return kept, search and replace(search, code_digest=digests[0])
+    jobs = [packer.keep_code(read_job(point.spec_json)) for point in points]
+    kept = [with_code(point, job) for point, job in zip(points, jobs, strict=True)]
+    return kept, search and replace(search, code_digest=jobs[0].code_digest)
 
 
 def _has_job(ledger: Ledger, name: str, job: Any) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -16,6 +16,7 @@ from vastrun.launcher.bundle.credentials import holds_credentials
 from vastrun.launcher.bundle.git_reader import Repository, repository_of
 from vastrun.launcher.bundle.outgoing import OutgoingFile, is_inner_folder, outgoing_files, walk
 from vastrun.launcher.core.errors import JobValueError, UsageError
+from vastrun.launcher.core.job import JobSpec
 from vastrun.launcher.core.runs import CodeFile, CodeOrigin
 
 LIMIT_BYTES = 500 * 10**6
@@ -48,10 +49,37 @@ class Worktree:
         return tuple(file.name for file in self.files)
 
 
-def worktree(folder: str, exclude: Sequence[str] = (), include: Sequence[str] = ()) -> Worktree:
+def code_tree(spec: JobSpec) -> Worktree:
+    """Return the files of the job's code to ship, without its data. Raises UsageError."""
+    assert spec.code is not None
+    return worktree(spec.code.path, spec.code.exclude, spec.code.include, without=data_in_code(spec))
+
+
+def data_in_code(spec: JobSpec) -> dict[str, str]:
+    """Return the local data that lie in the code folder, by their path there, with their names as data."""
+    if spec.code is None:
+        return {}
+    folder = _absolute(spec.code.path)
+    local = {_absolute(file.path or ""): file.target for file in spec.data if file.url is None}
+    return {
+        path.relative_to(folder).as_posix(): name
+        for path, name in local.items()
+        if path != folder and path.is_relative_to(folder)
+    }
+
+
+def _absolute(path: str) -> Path:
+    """Return the path without `..`; a link in it stays, since the program sees it by that name."""
+    return Path(os.path.normpath(os.path.expanduser(path)))  # noqa: PTH111
+
+
+def worktree(
+    folder: str, exclude: Sequence[str] = (), include: Sequence[str] = (), *, without: Collection[str] = ()
+) -> Worktree:
     """Return the files to ship: in a git checkout what git tracks or would track. Raises UsageError.
 
-    `include` adds files that would be left out; `exclude` removes files, these too.
+    `include` adds files that would be left out; `exclude` removes files, these too. `without`: paths that are
+    left out.
     """
     root = _root_of(folder)
     if not root.is_dir():
@@ -59,7 +87,11 @@ def worktree(folder: str, exclude: Sequence[str] = (), include: Sequence[str] = 
     with repository_of(root) as repository:
         listed = _listed(root, repository) if repository else walk(root, skip=_is_left_out)
         included = list(_included(root, include))
-        names = (name for name in chain(listed, included) if not _excluded(name, exclude))
+        names = (
+            name
+            for name in chain(listed, included)
+            if not _excluded(name, exclude) and not any(is_below(name, path) for path in without)
+        )
         found = {file.name: file for file in outgoing_files(root, names)}
         withheld = {name for name in found.keys() - set(included) if holds_credentials(found[name])}
         files = tuple(found[name] for name in sorted(found.keys() - withheld))
@@ -69,6 +101,11 @@ def worktree(folder: str, exclude: Sequence[str] = (), include: Sequence[str] = 
         # A data set that lies in the checkout is reported here, not after an hour of upload.
         _check_size(root, files)
     return Worktree(root=root, files=files, withheld=tuple(sorted(withheld)))
+
+
+def is_below(name: str, folder: str) -> bool:
+    """Return whether a name is that of the folder, or of something in it."""
+    return name == folder or name.startswith(f"{folder}/")
 
 
 def code_of(path: Path) -> bytes:
@@ -210,5 +247,5 @@ def _check_size(root: Path, files: Sequence[OutgoingFile]) -> None:
         raise UsageError(
             f"the code in {root} is {sizes.total() / 1e6:.0f} MB, more than {LIMIT_BYTES / 1e6:.0f} MB; "
             f"the largest part is {largest} with {size / 1e6:.0f} MB",
-            hint=f"leave it out: code.exclude: [{largest}]",
+            hint=f"if the program reads it: data: [{{path: {largest}}}], else: code.exclude: [{largest}]",
         )

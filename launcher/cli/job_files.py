@@ -116,14 +116,14 @@ def job_warnings(spec: JobSpec, offers: Sequence[Offer], *, free: bool, local: b
             "or env: {WANDB_MODE: offline} to record without one"
         )
     yield from _lightning_warnings(spec)
-    from vastrun.launcher.bundle.checkout import worktree  # slow to import: all that packs
+    from vastrun.launcher.bundle.checkout import code_tree  # slow to import: all that packs
     from vastrun.launcher.bundle.credentials import is_lfs_pointer
     from vastrun.launcher.bundle.ignored_data import ignored_data
 
     withheld, pointers = list[str](), list[str]()
     if spec.code is not None:
         with suppress(UsageError, OSError, RuntimeError):  # the upload says why
-            tree = worktree(spec.code.path, spec.code.exclude, spec.code.include)
+            tree = code_tree(spec)
             named = [text for each in spec.secrets for text in (each.file, each.env_file) if text is not None]
             known = {Path(text).expanduser().resolve() for text in named}
             withheld = [name for name in tree.withheld if (tree.root / name).resolve() not in known]

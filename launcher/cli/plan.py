@@ -69,7 +69,7 @@ def command(
     """
     app: App = ctx.obj
     spec = read_job_file(job_file, sets, by)
-    check_upload(app.packer(NOTHING), spec, job_file.resolve().parent, note)
+    spec = check_upload(app.packer(NOTHING), spec, job_file.resolve().parent, note)
     market, ledger, now = app.provider(provider), app.ledger(), app.now()
     spec = resolve_auto(app, spec)
     estimate = _estimate(app, spec, market)
@@ -81,7 +81,9 @@ def command(
         ctx.exit(0 if market_report.quotes else NoOfferError.exit_code)
     budgets = budgets_of(app.settings().settings.budget, now)
     left_out = left_out_of_rehearsal(app.cache, spec)
-    plan = replace(plan_of(spec, market, ledger, now, budgets), estimate=estimate, left_out=left_out)
+    upload = app.local_data().estimate(spec)
+    plan = plan_of(spec, market, ledger, now, budgets)
+    plan = replace(plan, estimate=estimate, left_out=left_out, upload=upload)
     print_warnings(spec, market, plan.offers)
     show(PlanDocument.of(plan), plan_text(plan, width()), as_json=as_json)
 

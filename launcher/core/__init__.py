@@ -9,9 +9,12 @@ from vastrun.launcher.core.boxes import (
     CheckpointCopy,
     CollectResult,
     CommandResult,
+    DataContents,
+    DataReceipt,
     LocalProgram,
     PullResult,
     SshAccess,
+    UploadEstimate,
 )
 from vastrun.launcher.core.labels import LABEL_PREFIX
 from vastrun.launcher.core.left_out import KeepAnswer, LeftOutFile, LeftOutFiles

@@ -61,6 +61,42 @@ class Bundle:
 
 
 @dataclass(frozen=True, kw_only=True)
+class DataContents:
+    """The files of this computer that are sent for a job's `data`."""
+
+    sizes: tuple[int, ...]
+    """Bytes of each content; several files may have the same one."""
+    withheld: tuple[str, ...] = ()
+    """Files that are left out since they hold credentials."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class DataReceipt:
+    """What a machine lacks of these contents, by their index."""
+
+    missing: tuple[int, ...]
+    at: int
+    """Bytes of the first one that it has."""
+    waits: bool
+    """True while another run on the machine receives the same contents."""
+    damaged: int | None
+    """A content that arrived with another checksum."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class UploadEstimate:
+    """What this computer sends to each machine, before it is sent."""
+
+    files: int
+    size: int
+    """Bytes."""
+    mbps: float
+    """Speed of the line in Mbit/s."""
+    is_measured: bool
+    """False where it is an assumption."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class RankStatus:
     """One rank as last seen by the supervisor."""
 

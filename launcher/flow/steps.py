@@ -22,6 +22,7 @@ from vastrun.launcher.core.left_out import left_out_text
 from vastrun.launcher.core.phases import Result
 from vastrun.launcher.decisions import policy
 from vastrun.launcher.flow.context import RunContext
+from vastrun.launcher.flow.data_upload import send_data
 from vastrun.launcher.flow.lease_expiry import outputs_until
 from vastrun.launcher.flow.node_sync import finish_nodes, remove_network
 from vastrun.launcher.flow.retention import keep_for_weights
@@ -54,6 +55,10 @@ def ship(context: RunContext) -> PhaseResult:
 
     _retry_unreachable(context, send)
     context.report(f"{bundle.size / 1e6:.1f} MB")
+    if (data := context.services.packer.data_contents(context.run, context.spec)) is not None:
+        _retry_unreachable(
+            context, lambda: send_data(context, data), progress=lambda: context.machines.traffic.down_gb
+        )
     return _OK
 
 

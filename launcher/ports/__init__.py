@@ -10,6 +10,8 @@ from vastrun.launcher.core import (
     Bundle,
     CheckpointCopy,
     CollectResult,
+    DataContents,
+    DataReceipt,
     Event,
     Instance,
     LeftOutFiles,
@@ -124,14 +126,17 @@ class RunThreads(Protocol):
 class Packer(Protocol):
     """Packs the files that a box needs."""
 
-    def check(self, spec: JobSpec, *, is_own_job: bool = True) -> None:
-        """Check the code, the command and the secrets without packing. Raises UsageError.
+    def check(self, spec: JobSpec, *, is_own_job: bool = True) -> JobSpec:
+        """Check the code, the command, the data and the secrets without packing. Raises UsageError.
+
+        Returns the job with the size of its local data.
 
         `is_own_job`: the job was read from a file of this computer, not from a ledger that others write to.
         """
 
     def keep_code(self, spec: JobSpec) -> JobSpec:
-        """Keep the job's code as it is now, and return the job with its digest; as given where it has one.
+        """Keep the job's code as it is now, and return the job with its digest and those of its local data;
+        as given where it has them.
 
         Raises UsageError, StorageError.
         """
@@ -141,6 +146,18 @@ class Packer(Protocol):
 
     def pack(self, run: Run, spec: JobSpec) -> Bundle:
         """Make one archive of the onstart scripts, the trainer, the job and the user's code."""
+
+    def data_contents(self, run: Run, spec: JobSpec) -> DataContents | None:
+        """Return what is sent of the job's local data; None: it has none.
+
+        Raises UsageError when the files are not here, or not those that were submitted.
+        """
+
+    def pack_data(self, run: Run, spec: JobSpec, lacks: DataReceipt) -> tuple[str, int]:
+        """Write the next pack of what the machine lacks; return its path, and the bytes of files in it.
+
+        Raises UsageError, with the name of the file, when one changed or is gone.
+        """
 
     def secrets(self, spec: JobSpec, run: Run | None = None) -> bytes:
         """Return the job's secrets as lines of `NAME='value'`. Raises UsageError when one is missing.

@@ -13,7 +13,13 @@ from vastrun.launcher.core.bills import MAX_TAIL_S
 from vastrun.launcher.core.job import JobSpec
 from vastrun.launcher.core.market import Basis
 from vastrun.launcher.decisions import policy
-from vastrun.launcher.decisions.estimates import basis_text, data_usd, interruption_hours, lost_hours
+from vastrun.launcher.decisions.estimates import (
+    basis_text,
+    data_usd,
+    interruption_hours,
+    lost_hours,
+    sending_s,
+)
 from vastrun.launcher.decisions.history import MachineKind, Speed, SpeedHistory, kind_text
 from vastrun.launcher.decisions.job_shape import steps_of
 from vastrun.launcher.decisions.market_report import Quote, Term
@@ -76,7 +82,7 @@ def _quote(
     price, extras = offer.usd_per_hour, row.extras
     down_gb = policy.down_gb(image_size_gb(row, spec, lock))
     fetch_hours, fetch_text = _download_estimate(row, down_gb, known)
-    data_hours = _download_hours(row, spec.data_gb)
+    data_hours = _download_hours(row, spec.data_gb - spec.sent_gb) + sending_s(spec, known.up_mbps) / 3600
     start_hours = fetch_hours + data_hours + policy.START_S / 3600
     forecast = speeds.forecast(row, start_hours * 3600)
     train_hours = forecast.train_s / 3600
@@ -84,7 +90,7 @@ def _quote(
     storage_usd = extras.storage_usd_per_hour * train_hours
     fetch_usd = price * fetch_hours  # at the full price: waiting is not free
     traffic_usd = down_gb * extras.down_usd_per_gb + policy.UP_GB * extras.up_usd_per_gb
-    download_usd = data_usd(spec, offer, data_hours * 3600)
+    download_usd = data_usd(offer, data_hours * 3600, spec.data_gb)
     risks = _risks(row, fetch_hours)
     again = _repeat_hours(offer, spec, forecast, start_hours, known)
     risk_usd = (
@@ -112,6 +118,7 @@ def _quote(
         + down_gb * extras.down_usd_per_gb
         + download_usd,
         data_s=data_hours * 3600,
+        bucket_s=_download_hours(row, spec.sent_gb) * 3600,
         bill_tail_s=min(MAX_TAIL_S, known.bill_tail_s),
         forecast=forecast,
     )

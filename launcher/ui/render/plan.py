@@ -9,9 +9,9 @@ from vastrun.contract.workload import Workloads
 from vastrun.launcher.commands.plan import LaunchPlan
 from vastrun.launcher.config import program_of
 from vastrun.launcher.config.program_kinds import any_job_type
-from vastrun.launcher.core import Cause, LeftOutFiles, Offer
+from vastrun.launcher.core import Cause, LeftOutFiles, Offer, UploadEstimate
 from vastrun.launcher.core.errors import BudgetError
-from vastrun.launcher.core.job import JobSpec
+from vastrun.launcher.core.job import DataFile, JobSpec
 from vastrun.launcher.core.market import UNMEASURED, Lease
 from vastrun.launcher.core.secrets import public_job
 from vastrun.launcher.decisions.estimates import (
@@ -21,6 +21,7 @@ from vastrun.launcher.decisions.estimates import (
     finishing_usd,
     is_cut_short,
     offer_text,
+    sending_s,
 )
 from vastrun.launcher.decisions.history import kind_of, kind_text
 from vastrun.launcher.decisions.market_report import MarketReport, Quote
@@ -75,26 +76,38 @@ def _request(plan: LaunchPlan) -> str:
 
 
 def _data(plan: LaunchPlan) -> str:
-    """Write what each machine downloads, and how long it takes and costs there."""
-    spec, offer = plan.spec, plan.offers[0]
-    if not spec.data:
-        return ""
-    bound = "" if all(file.size is not None for file in spec.data) else "at most "
-    servers = ", ".join(dict.fromkeys(_server(file.url) for file in spec.data))
-    lines = [f"{bound}{spec.data_gb:.3g} GB from {servers}"]
-    if offer.data_s:
-        cost = data_usd(spec, offer, offer.data_s)
-        each = " on each machine" if spec.nodes > 1 else ""
-        lines[0] += f": about {duration(offer.data_s)} and {usd(cost)}{each}"
-    unchecked = [file.target for file in spec.data if file.sha256 is None and file.md5 is None]
+    """Write which data each machine gets, and how long it takes and costs there."""
+    spec, offer, upload, lines = plan.spec, plan.offers[0], plan.upload, list[str]()
+    if files := [file for file in spec.data if file.url]:
+        bound = "" if all(file.size is not None for file in files) else "at most "
+        servers, gb = ", ".join(dict.fromkeys(map(_server, files))), spec.data_gb - spec.sent_gb
+        lines.append(f"{bound}{gb:.3g} GB from {servers}")
+        if offer.data_s:
+            seconds = offer.data_s - (sending_s(spec, upload.mbps) if upload else 0.0)
+            each = " on each machine" if spec.nodes > 1 else ""
+            lines[0] += f": about {duration(seconds)} and {usd(data_usd(offer, seconds, gb))}{each}"
+    lines += [upload_text(upload, spec, offer)] if upload else []
+    unchecked = [file.target for file in files if file.sha256 is None and file.md5 is None]
     if unchecked:
         lines.append(f"without a checksum: {', '.join(unchecked)}")
     return "\n".join(lines)
 
 
-def _server(url: str) -> str:
+def upload_text(upload: UploadEstimate, spec: JobSpec, offer: Offer) -> str:
+    """Write what this computer sends, and what that takes where the machine costs money meanwhile."""
+    text = f"{how_many(upload.files, 'file')}, {upload.size / 1e9:.3g} GB from this computer"
+    if not offer.usd_per_hour:
+        return text
+    seconds, gb = sending_s(spec, upload.mbps), upload.size / 1e9
+    basis = "measured by the last upload" if upload.is_measured else "an assumption"
+    cost = usd(spec.nodes * data_usd(offer, seconds, gb))
+    bucket = f"; a bucket would take {duration(offer.bucket_s)}" if offer.bucket_s else ""
+    return f"{text} at {upload.mbps:.3g} Mbit/s ({basis}): {duration(seconds)}, {cost} of waiting{bucket}"
+
+
+def _server(file: DataFile) -> str:
     """Write where a file of `data:` comes from."""
-    parts = urlsplit(url)
+    parts = urlsplit(file.url or "")
     if parts.scheme == "hf":
         return "the Hugging Face Hub"
     return f"s3://{parts.netloc}" if parts.scheme == "s3" else parts.hostname or ""
@@ -154,9 +167,9 @@ def _code(spec: JobSpec) -> str:
         return "" if spec.command is None else "none is uploaded"
     if spec.code_digest is not None:  # as it was submitted then, wherever that folder is now
         return spec.code.path
-    from vastrun.launcher.bundle.checkout import worktree  # slow to import: all that packs
+    from vastrun.launcher.bundle.checkout import code_tree  # slow to import: all that packs
 
-    sizes = [file.size for file in worktree(spec.code.path, spec.code.exclude, spec.code.include).files]
+    sizes = [file.size for file in code_tree(spec).files]
     return f"{spec.code.path}: {how_many(len(sizes), 'file')}, {sum(sizes) / 1e6:.1f} MB"
 
 
@@ -281,6 +294,8 @@ class PlanDocument(Document):
     """Needs of a step on a rank; null: they were not estimated."""
     not_foretold: str | None
     """Reason why they were not."""
+    upload: UploadEstimate | None
+    """What this computer sends of the job's data to each machine; null: nothing."""
     left_out: LeftOutFiles | None
     """Files that would not be downloaded, by a rehearsal of the job; null: there was none."""
 
