@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from vastrun.contract import layout
-from vastrun.contract.data_files import contents_of, list_text
+from vastrun.contract.data_files import DataReceipt, contents_of, list_text
 from vastrun.launcher.bundle.archive import Archive, check_script, must_be_readable
 from vastrun.launcher.bundle.checkout import MACOS_METADATA, Worktree, code_tree, data_in_code
 from vastrun.launcher.bundle.code_store import CodeStore, changed_files
@@ -25,7 +25,7 @@ from vastrun.launcher.bundle.shared_jobs import SharedJob, SharedJobs
 from vastrun.launcher.config import program_of
 from vastrun.launcher.config.data_rules import disk_fault
 from vastrun.launcher.config.program_kinds import program_spec
-from vastrun.launcher.core import NOTHING, Bundle, DataContents, DataReceipt, Origin, Run
+from vastrun.launcher.core import NOTHING, Bundle, DataContents, Origin, Run
 from vastrun.launcher.core.errors import JobValueError, StorageError, UsageError
 from vastrun.launcher.core.job import Code, JobSpec, Secret
 from vastrun.launcher.core.secrets import Mask, public_values, values_in
@@ -148,8 +148,11 @@ class Bundler:
             return str(path), self.data.pack(data, path, lacks, measure=run.usd_per_hour > 0)
 
     def _local_data(self, run: Run, spec: JobSpec) -> DataSet | None:
-        """Return the job's local data. Another computer's job reads no file of this one."""
-        if all(file.url for file in spec.data):
+        """Return the job's local data, once it was submitted; None: it has none.
+
+        Another computer's job reads no file of this one.
+        """
+        if all(file.url or file.sha256 is None for file in spec.data):
             return None
         if self._shared is not None and not self._shared.is_home(run):
             there = run.home.partition("~")[0] or "another computer"

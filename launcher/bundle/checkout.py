@@ -134,27 +134,31 @@ def ignored_by_git(tree: Worktree) -> list[str]:
     return [path for path in listed if path not in shipped and not is_cache(path)]
 
 
-def why_not_shipped(
-    path: str, folder: str, exclude: Sequence[str] = (), include: Sequence[str] = ()
-) -> str | None:
-    """Say why a file of the folder is not shipped; None where it is, or where there is no such file.
+def why_not_shipped(path: str, spec: JobSpec) -> tuple[str, str] | None:
+    """Return what of a path in the code folder is here and not shipped, a folder with a slash, and why.
 
-    `path`: from the folder, of any origin.
+    `path`: from the folder, of any origin. None: it is shipped, or there is no such file or folder.
     """
-    root = _root_of(folder)
     inner = PurePosixPath(path)
+    if spec.code is None or inner.is_absolute() or ".." in inner.parts:
+        return None
+    root = _root_of(spec.code.path)
     try:
-        if inner.is_absolute() or ".." in inner.parts or not (root / inner).is_file():
+        lineage = [str(one) for one in (inner, *inner.parents) if one.name and (root / one).exists()]
+        tree = code_tree(spec) if lineage else None
+        sent = (*tree.paths, *data_in_code(spec)) if tree else ()
+        found = next(
+            (one for one in reversed(lineage) if not any(is_below(name, one) for name in sent)), None
+        )
+        if tree is None or found is None or any(is_below(found, one) for one in data_in_code(spec)):
             return None
-        tree = worktree(folder, exclude, include)
-        if str(inner) in tree.paths:
-            return None
-        if str(inner) in tree.withheld:
-            return "left out, since it holds credentials"
-        if _excluded(str(inner), exclude):
-            return "named by code.exclude"
+        name = f"{found}/" if (root / found).is_dir() else found
+        if found in tree.withheld:
+            return name, "left out, since it holds credentials"
+        if _excluded(found, spec.code.exclude):
+            return name, "named by code.exclude"
         with repository_of(root) as repository:
-            return "ignored by git" if repository else "left out, as caches are"
+            return name, "ignored by git" if repository else "left out, as caches are"
     except (OSError, ValueError, UsageError):
         return None
 

@@ -13,17 +13,17 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
-from vastrun.contract.data_files import SentFile, contents_of
+from vastrun.contract.data_files import DataReceipt, SentFile, contents_of
 from vastrun.contract.records import write_json
 from vastrun.launcher.bundle.checkout import MACOS_METADATA
 from vastrun.launcher.bundle.credentials import holds_credentials
 from vastrun.launcher.bundle.outgoing import OutgoingFile, outgoing_files, walk
-from vastrun.launcher.core import DataReceipt, UploadEstimate
+from vastrun.launcher.core import UploadEstimate
 from vastrun.launcher.core.errors import JobValueError, UsageError
 from vastrun.launcher.core.job import DataFile, JobSpec
 from vastrun.launcher.decisions.history import SpeedHistory
 
-_MAX_FILES = 200_000
+_MAX_FILES = 100_000
 _MIN_PACK_BYTES, _MAX_PACK_BYTES, _PACKS = 4 << 20, 64 << 20, 64
 """A pack is one of about 64, within these sizes."""
 _MAX_PIECES = 20_000

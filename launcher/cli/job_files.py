@@ -135,14 +135,15 @@ def job_warnings(spec: JobSpec, offers: Sequence[Offer], *, free: bool, local: b
                     hint = f"; did you mean {near[0]}?" if near else ""
                     yield f"command: {name} is not among the files that are uploaded{hint}"
     ignored = "ignored by git, so not uploaded, and the code names {them}; "
-    ignored += "if the program reads {them}, add {them} to code.include"
+    ignored += "if the program reads {them}, add data: [{paths}]"
     secret = "not uploaded, since {they} hold{s} credentials; hand them to the program with secrets, "
     secret += "or add {them} to code.include"
     unfetched = "git LFS has not fetched {them}: type git lfs pull"
     for paths, text in ((ignored_data(spec), ignored), (withheld, secret), (pointers, unfetched)):
         if paths:
             words = ("it", "it", "s") if len(paths) == 1 else ("them", "they", "")
-            told = text.format(**dict(zip(("them", "they", "s"), words, strict=True)))
+            entries = ", ".join(f"{{path: {path.rstrip('/')}}}" for path in paths[:_MAX_IGNORED])
+            told = text.format(**dict(zip(("them", "they", "s"), words, strict=True)), paths=entries)
             yield f"{listed_files(paths)}: {told}"
     if spec.resources.gpus == 0 and not free and offers and offers[0].gpus:
         yield (

@@ -19,6 +19,7 @@ from vastrun.launcher.commands.machine_loss import EVERY_S, SNAPSHOT_S, MachineL
 from vastrun.launcher.commands.queries import missing_file
 from vastrun.launcher.commands.rehearse import (
     CONFIG,
+    DOWNLOAD,
     FIT,
     KILL,
     REPORT,
@@ -200,7 +201,7 @@ def _perform(
     screen, packer = app.plain_screen(), app.packer(NOTHING)
     performed: list[StepEnd] = []
     try:
-        rehearsal.prepare(packer.pack(_run(app, spec), spec), fresh=TRAIN in steps)
+        rehearsal.prepare(packer.pack(_run(app, spec), spec), spec, fresh=TRAIN in steps)
         secrets = packer.secrets(spec)
 
         def run(step: str) -> int:
@@ -240,11 +241,14 @@ def _resume(
         packer = app.packer(Origin(folder=loss.box / layout.CHECKPOINTS))
         # A snapshot reads all files: it must not come before it is known which the program reads.
         spec = replace(spec, checkpoints=replace(spec.checkpoints, every_s=SNAPSHOT_S))
-        rehearsal.prepare(packer.pack(_run(app, spec), spec), fresh=True)
-        if code := run(UNPACK):
-            loss.failure = f"{UNPACK} failed with exit code {code}"
-        elif code := run(TRAIN):
-            return code
+        rehearsal.prepare(packer.pack(_run(app, spec), spec), spec, fresh=True)
+        for step in (UNPACK, DOWNLOAD):
+            if code := run(step):
+                loss.failure = f"{step} failed with exit code {code}"
+                break
+        else:
+            if code := run(TRAIN):
+                return code
     return int(loss.result().answer not in GOOD)
 
 

@@ -28,7 +28,7 @@ from vastrun.launcher.outputs.folder import GrowingFile
 from vastrun.launcher.package_files import onstart_dir
 from vastrun.launcher.providers.local.remote import missing_requirement
 
-CONFIG, FIT, UNPACK, TRAIN, RESUME = "config", "fit", "unpack", "train", "resume"
+CONFIG, FIT, UNPACK, DOWNLOAD, TRAIN, RESUME = "config", "fit", "unpack", "download", "train", "resume"
 REPORT = "report"
 _NAMES_PACKAGES = re.compile(
     r".*require.*\.(?:txt|in)|.*constraints.*\.txt|pyproject\.toml|setup\.(?:py|cfg)|environment.*\.ya?ml|.*\.lock"
@@ -117,7 +117,7 @@ class Rehearsal:
             "VASTRUN_PYTHON": python,
         }
 
-    def prepare(self, bundle: Bundle, *, fresh: bool) -> None:
+    def prepare(self, bundle: Bundle, spec: JobSpec, *, fresh: bool) -> None:
         """Put into the box what a run would be shipped; `afresh`: remove what was trained there before.
 
         Raises NoOfferError where no box can run, UsageError when the folder is no box, StorageError when it
@@ -138,6 +138,12 @@ class Rehearsal:
                 # Debian 12's Python, 3.11.2, knows no filters, and passes this over.
                 archive.extraction_filter = getattr(tarfile, "data_filter", None)
                 archive.extractall(self._box)
+            for file in spec.data:
+                if file.url is None:  # as they are here: links instead of copies
+                    place = self._box / layout.DATA / file.target
+                    place.parent.mkdir(exist_ok=True)
+                    place.unlink(missing_ok=True)
+                    place.symlink_to(Path(file.path or "").expanduser().resolve())
             if _what_setup_installs(self._box) != installed:
                 # A machine would not have what only an earlier rehearsal installed.
                 shutil.rmtree(self._box / layout.OVERLAY, ignore_errors=True)

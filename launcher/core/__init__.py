@@ -10,7 +10,6 @@ from vastrun.launcher.core.boxes import (
     CollectResult,
     CommandResult,
     DataContents,
-    DataReceipt,
     LocalProgram,
     PullResult,
     SshAccess,

@@ -71,19 +71,6 @@ class DataContents:
 
 
 @dataclass(frozen=True, kw_only=True)
-class DataReceipt:
-    """What a machine lacks of these contents, by their index."""
-
-    missing: tuple[int, ...]
-    at: int
-    """Bytes of the first one that it has."""
-    waits: bool
-    """True while another run on the machine receives the same contents."""
-    damaged: int | None
-    """A content that arrived with another checksum."""
-
-
-@dataclass(frozen=True, kw_only=True)
 class UploadEstimate:
     """What this computer sends to each machine, before it is sent."""
 

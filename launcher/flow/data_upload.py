@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 
 from vastrun.contract import layout
-from vastrun.contract.data_files import EXIT_OF_BLAME
-from vastrun.launcher.core import Cause, DataContents, DataReceipt
+from vastrun.contract.data_files import EXIT_OF_BLAME, DataReceipt
+from vastrun.launcher.core import Cause, DataContents
 from vastrun.launcher.core.errors import ProviderError
 from vastrun.launcher.flow.context import RunContext
 from vastrun.launcher.gate.receipt import parse_receipt
@@ -22,7 +22,8 @@ _TRIES = 3
 
 def send_data(context: RunContext, contents: DataContents) -> None:
     """Send what the machine lacks. An upload that was interrupted is continued where it ended."""
-    began, reported_at, sent, least, failures = context.now(), -math.inf, 0, math.inf, 0
+    began = reported_at = context.now()
+    sent, least, failures = 0, math.inf, 0
     while (lacks := _lacks(context, contents)).missing:
         left = sum(contents.sizes[index] for index in lacks.missing) - lacks.at
         if lacks.waits:

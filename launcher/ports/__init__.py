@@ -6,12 +6,12 @@ import math
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
+from vastrun.contract.data_files import DataReceipt
 from vastrun.launcher.core import (
     Bundle,
     CheckpointCopy,
     CollectResult,
     DataContents,
-    DataReceipt,
     Event,
     Instance,
     LeftOutFiles,

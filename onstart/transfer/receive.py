@@ -21,7 +21,8 @@ from typing import BinaryIO
 from vastrun.contract import layout
 from vastrun.contract.checkpoint_folder import sha256_of
 from vastrun.contract.data_cache import DataCache, has_room, megabytes
-from vastrun.contract.data_files import EXIT_OF_BLAME, SentFile, contents_of
+from vastrun.contract.data_files import EXIT_OF_BLAME, DataReceipt, SentFile, contents_of
+from vastrun.contract.records import as_json
 from vastrun.onstart.transfer.download_error import DataFileError, disk_error
 
 _COPY_S = 20.0
@@ -34,7 +35,7 @@ def main() -> int:
     """Print what is missing. Return 0, or the exit code that tells who is to blame."""
     shared = os.environ.get("VASTRUN_SHARED_DATA")
     try:
-        print(json.dumps(Receiver(Path(os.environ["VASTRUN_BOX"]), Path(shared) if shared else None).run()))
+        print(as_json(Receiver(Path(os.environ["VASTRUN_BOX"]), Path(shared) if shared else None).run()))
     except (DataFileError, OSError) as error:
         located = disk_error(error) if isinstance(error, OSError) else error
         print(located, file=sys.stderr)
@@ -52,7 +53,7 @@ class Receiver:
             self._files = [SentFile(**json.loads(line)) for line in lines]
         self._contents = contents_of(self._files)
 
-    def run(self) -> dict[str, object]:
+    def run(self) -> DataReceipt:
         """Store the pack, and return what is missing."""
         self._pack.parent.mkdir(parents=True, exist_ok=True)
         os.utime(self._pack.parent)  # the lease sees that the launcher is there
@@ -68,9 +69,7 @@ class Receiver:
             self._make_room(sum(self._contents[i][0].size for i in missing) - at)
         elif not missing:
             self._finish()
-        lacks = set(missing)
-        bits = "".join("01"[index in lacks] for index in range(len(self._contents)))
-        return {"missing": bits, "at": at, "waits": waits, "damaged": damaged}
+        return DataReceipt(missing=tuple(missing), at=at, waits=waits, damaged=damaged)
 
     def _is_there(self, file: SentFile) -> bool:
         with suppress(OSError):

@@ -66,6 +66,19 @@ class SentFile:
     """Target of a link, relative to the link; None for a file."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class DataReceipt:
+    """What a machine lacks of the contents that the launcher sends, by their index."""
+
+    missing: tuple[int, ...] = ()
+    at: int = 0
+    """Bytes of the first one that it has."""
+    waits: bool = False
+    """True while another run on the machine receives the same contents."""
+    damaged: int | None = None
+    """A content that arrived with another checksum."""
+
+
 def list_text(files: Iterable[SentFile]) -> str:
     """Return the list of the files as the machine reads it, a line for each."""
     return "".join(f"{json.dumps(vars(file))}\n" for file in files)
