@@ -68,6 +68,13 @@ def data_in_code(spec: JobSpec) -> dict[str, str]:
     }
 
 
+def data_entry(name: str, spec: JobSpec) -> str:
+    """Return the entry of `data:` for a path in the code folder, from the job file if it is above."""
+    path = _absolute(spec.code.path if spec.code else "") / name
+    folder = Path.cwd().joinpath(spec.job_file or "job.yaml").parent
+    return f"{{path: {path.relative_to(folder) if path.is_relative_to(folder) else path}}}"
+
+
 def _absolute(path: str) -> Path:
     """Return the path without `..`; a link in it stays, since the program sees it by that name."""
     return Path(os.path.normpath(os.path.expanduser(path)))  # noqa: PTH111

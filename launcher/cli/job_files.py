@@ -116,7 +116,7 @@ def job_warnings(spec: JobSpec, offers: Sequence[Offer], *, free: bool, local: b
             "or env: {WANDB_MODE: offline} to record without one"
         )
     yield from _lightning_warnings(spec)
-    from vastrun.launcher.bundle.checkout import code_tree  # slow to import: all that packs
+    from vastrun.launcher.bundle.checkout import code_tree, data_entry  # slow to import: all that packs
     from vastrun.launcher.bundle.credentials import is_lfs_pointer
     from vastrun.launcher.bundle.ignored_data import ignored_data
 
@@ -142,7 +142,7 @@ def job_warnings(spec: JobSpec, offers: Sequence[Offer], *, free: bool, local: b
     for paths, text in ((ignored_data(spec), ignored), (withheld, secret), (pointers, unfetched)):
         if paths:
             words = ("it", "it", "s") if len(paths) == 1 else ("them", "they", "")
-            entries = ", ".join(f"{{path: {path.rstrip('/')}}}" for path in paths[:_MAX_IGNORED])
+            entries = ", ".join(data_entry(path, spec) for path in paths[:_MAX_IGNORED])
             told = text.format(**dict(zip(("them", "they", "s"), words, strict=True)), paths=entries)
             yield f"{listed_files(paths)}: {told}"
     if spec.resources.gpus == 0 and not free and offers and offers[0].gpus:

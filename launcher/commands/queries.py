@@ -380,14 +380,14 @@ def missing_file(run: Run) -> str:
     """
     if run.cause is not Cause.USER_ERROR:
         return ""
-    from vastrun.launcher.bundle.checkout import why_not_shipped  # slow to import: all that packs
+    from vastrun.launcher.bundle.checkout import data_entry, why_not_shipped  # slow to import: all that packs
 
     spec = read_job(run.spec_json)
     names = (word.rstrip(".") for found in _NAMED.findall(run.detail) for word in found if word)
     for path in dict.fromkeys(islice(names, _MAX_NAMES)):
         if found := why_not_shipped(_in_code(PurePosixPath(path)), spec):
             name, why = found
-            remedy = f"data: [{{path: {name[:-1]}}}]" if name.endswith("/") else "it to code.include"
+            remedy = f"data: [{data_entry(name, spec)}]" if name.endswith("/") else "it to code.include"
             return f"{name} is {why}, so it was not uploaded; add {remedy}"
     return ""
 
