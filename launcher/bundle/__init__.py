@@ -17,7 +17,7 @@ from vastrun.contract.data_files import DataReceipt, contents_of, list_text
 from vastrun.launcher.bundle.archive import Archive, check_script, must_be_readable
 from vastrun.launcher.bundle.checkout import MACOS_METADATA, Worktree, code_tree, data_in_code
 from vastrun.launcher.bundle.code_store import CodeStore, changed_files
-from vastrun.launcher.bundle.local_data import DataSet, LocalData
+from vastrun.launcher.bundle.local_data import LocalData, LocalFile, sent_files, sized
 from vastrun.launcher.bundle.outgoing import outgoing_files, walk
 from vastrun.launcher.bundle.secret_command import CommandSecrets
 from vastrun.launcher.bundle.secret_values import SecretValues
@@ -96,7 +96,7 @@ class Bundler:
             for file in tree.files:
                 if file.target is None:
                     must_be_readable(file.path)
-        spec = self.data.sized(spec)
+        spec = sized(spec)
         if fault := disk_fault(spec):
             raise JobValueError(f"data: {fault}")
         return spec
@@ -138,8 +138,8 @@ class Bundler:
     def data_contents(self, run: Run, spec: JobSpec) -> DataContents | None:
         if (data := self._local_data(run, spec)) is None:
             return None
-        sizes = tuple(files[0].size for files in contents_of(data.files))
-        return DataContents(sizes=sizes, withheld=tuple(map(str, data.withheld)))
+        sizes = tuple(files[0].size for files in contents_of(sent_files(data)))
+        return DataContents(sizes=sizes, withheld=tuple(str(file.path) for file in data if not file.sent))
 
     def pack_data(self, run: Run, spec: JobSpec, lacks: DataReceipt) -> tuple[str, int]:
         path, data = self._folder() / f"{run.id}.data", self._local_data(run, spec)
@@ -147,7 +147,7 @@ class Bundler:
         with _packing_errors():
             return str(path), self.data.pack(data, path, lacks, measure=run.usd_per_hour > 0)
 
-    def _local_data(self, run: Run, spec: JobSpec) -> DataSet | None:
+    def _local_data(self, run: Run, spec: JobSpec) -> list[LocalFile] | None:
         """Return the job's local data, once it was submitted; None: it has none.
 
         Another computer's job reads no file of this one.
@@ -258,7 +258,7 @@ class Bundler:
             if code is not None:
                 archive.add_file(layout.CODE_ARCHIVE, code)
             if (data := self._local_data(run, spec)) is not None:
-                archive.add_bytes(layout.DATA_LIST, list_text(data.files).encode())
+                archive.add_bytes(layout.DATA_LIST, list_text(sent_files(data)).encode())
             if self._origin.folder is not None:
                 _add_resume(archive, self._origin.folder)
 

@@ -167,12 +167,11 @@ def command(
 
         try_model(app.estimator(), spec, free=market.free, note=note)
     plan = plan_of(spec, market, ledger, began, app.budgets(began), parent)
-    plan = replace(plan, upload=app.local_data().estimate(spec))
     print_warnings(spec, market, plan.offers)
     if dry_run:
         show(PlanDocument.of(plan), plan_text(plan, width()), as_json=as_json)
         return
-    note("" if plan.upload is None else f"data: {upload_text(plan.upload, spec, plan.offers[0])}")
+    note(upload_text(plan))
     asked_at = app.now()
     _confirm_cost(plan, free=market.free, yes=yes)
     began += app.now() - asked_at  # the user's thinking time does not count as run time

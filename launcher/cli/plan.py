@@ -81,9 +81,7 @@ def command(
         ctx.exit(0 if market_report.quotes else NoOfferError.exit_code)
     budgets = budgets_of(app.settings().settings.budget, now)
     left_out = left_out_of_rehearsal(app.cache, spec)
-    upload = app.local_data().estimate(spec)
-    plan = plan_of(spec, market, ledger, now, budgets)
-    plan = replace(plan, estimate=estimate, left_out=left_out, upload=upload)
+    plan = replace(plan_of(spec, market, ledger, now, budgets), estimate=estimate, left_out=left_out)
     print_warnings(spec, market, plan.offers)
     show(PlanDocument.of(plan), plan_text(plan, width()), as_json=as_json)
 

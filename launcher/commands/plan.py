@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from vastrun.contract.workload import Workloads
 from vastrun.launcher.commands.settings import refusals_of
-from vastrun.launcher.core import LeftOutFiles, Offer, Run, UploadEstimate
+from vastrun.launcher.core import LeftOutFiles, Offer, Run
 from vastrun.launcher.core.batch import Budget
 from vastrun.launcher.core.errors import BudgetError, UsageError
 from vastrun.launcher.core.job import JobSpec
@@ -65,8 +65,6 @@ class LaunchPlan:
     """Expected end there, in epoch seconds; None: unknown, or no deadline."""
     estimate: WorkloadEstimate = WorkloadEstimate()
     """Memory and operations of a step."""
-    upload: UploadEstimate | None = None
-    """What this computer sends of the job's data to each machine; None: nothing."""
     left_out: LeftOutFiles | None = None
     """Files that would not be downloaded, by a rehearsal of the job; None: there was none."""
 

@@ -13,7 +13,6 @@ from vastrun.launcher.core.boxes import (
     LocalProgram,
     PullResult,
     SshAccess,
-    UploadEstimate,
 )
 from vastrun.launcher.core.labels import LABEL_PREFIX
 from vastrun.launcher.core.left_out import KeepAnswer, LeftOutFile, LeftOutFiles

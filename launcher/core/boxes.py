@@ -71,19 +71,6 @@ class DataContents:
 
 
 @dataclass(frozen=True, kw_only=True)
-class UploadEstimate:
-    """What this computer sends to each machine, before it is sent."""
-
-    files: int
-    size: int
-    """Bytes."""
-    mbps: float
-    """Speed of the line in Mbit/s."""
-    is_measured: bool
-    """False where it is an assumption."""
-
-
-@dataclass(frozen=True, kw_only=True)
 class RankStatus:
     """One rank as last seen by the supervisor."""
 

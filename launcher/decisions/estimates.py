@@ -44,11 +44,6 @@ def data_usd(offer: Offer, seconds: float, gb: float) -> float:
     return seconds / 3600 * offer.usd_per_hour + gb * offer.extras.down_usd_per_gb
 
 
-def sending_s(spec: JobSpec, mbps: float) -> float:
-    """Return the seconds in which this computer sends its data to all machines of the job."""
-    return spec.sent_gb * 8000 / mbps * spec.nodes
-
-
 def is_cut_short(spec: JobSpec, offer: Offer) -> bool:
     """Return whether the limits end the job before it is finished, by a speed that is more than a guess."""
     is_guess = offer.forecast is not None and offer.forecast.basis == "guess"

@@ -13,13 +13,7 @@ from vastrun.launcher.core.bills import MAX_TAIL_S
 from vastrun.launcher.core.job import JobSpec
 from vastrun.launcher.core.market import Basis
 from vastrun.launcher.decisions import policy
-from vastrun.launcher.decisions.estimates import (
-    basis_text,
-    data_usd,
-    interruption_hours,
-    lost_hours,
-    sending_s,
-)
+from vastrun.launcher.decisions.estimates import basis_text, data_usd, interruption_hours, lost_hours
 from vastrun.launcher.decisions.history import MachineKind, Speed, SpeedHistory, kind_text
 from vastrun.launcher.decisions.job_shape import steps_of
 from vastrun.launcher.decisions.market_report import Quote, Term
@@ -82,7 +76,8 @@ def _quote(
     price, extras = offer.usd_per_hour, row.extras
     down_gb = policy.down_gb(image_size_gb(row, spec, lock))
     fetch_hours, fetch_text = _download_estimate(row, down_gb, known)
-    data_hours = _download_hours(row, spec.data_gb - spec.sent_gb) + sending_s(spec, known.up_mbps) / 3600
+    sent_s = spec.sent_gb * spec.nodes * 8000 / known.up_mbps
+    data_hours = _download_hours(row, spec.data_gb - spec.sent_gb) + sent_s / 3600
     start_hours = fetch_hours + data_hours + policy.START_S / 3600
     forecast = speeds.forecast(row, start_hours * 3600)
     train_hours = forecast.train_s / 3600
@@ -118,6 +113,7 @@ def _quote(
         + down_gb * extras.down_usd_per_gb
         + download_usd,
         data_s=data_hours * 3600,
+        sent_s=sent_s,
         bucket_s=_download_hours(row, spec.sent_gb) * 3600,
         bill_tail_s=min(MAX_TAIL_S, known.bill_tail_s),
         forecast=forecast,

@@ -9,7 +9,7 @@ from vastrun.contract.workload import Workloads
 from vastrun.launcher.commands.plan import LaunchPlan
 from vastrun.launcher.config import program_of
 from vastrun.launcher.config.program_kinds import any_job_type
-from vastrun.launcher.core import Cause, LeftOutFiles, Offer, UploadEstimate
+from vastrun.launcher.core import Cause, LeftOutFiles, Offer
 from vastrun.launcher.core.errors import BudgetError
 from vastrun.launcher.core.job import DataFile, JobSpec
 from vastrun.launcher.core.market import UNMEASURED, Lease
@@ -21,9 +21,8 @@ from vastrun.launcher.decisions.estimates import (
     finishing_usd,
     is_cut_short,
     offer_text,
-    sending_s,
 )
-from vastrun.launcher.decisions.history import kind_of, kind_text
+from vastrun.launcher.decisions.history import SpeedHistory, kind_of, kind_text
 from vastrun.launcher.decisions.market_report import MarketReport, Quote
 from vastrun.launcher.decisions.policy import all_attempts_usd, worst_case_usd
 from vastrun.launcher.decisions.workload import chosen_workloads, largest_that_fits, needed_gb
@@ -77,32 +76,35 @@ def _request(plan: LaunchPlan) -> str:
 
 def _data(plan: LaunchPlan) -> str:
     """Write which data each machine gets, and how long it takes and costs there."""
-    spec, offer, upload, lines = plan.spec, plan.offers[0], plan.upload, list[str]()
+    spec, offer, lines = plan.spec, plan.offers[0], list[str]()
     if files := [file for file in spec.data if file.url]:
         bound = "" if all(file.size is not None for file in files) else "at most "
         servers, gb = ", ".join(dict.fromkeys(map(_server, files))), spec.data_gb - spec.sent_gb
         lines.append(f"{bound}{gb:.3g} GB from {servers}")
         if offer.data_s:
-            seconds = offer.data_s - (sending_s(spec, upload.mbps) if upload else 0.0)
+            seconds = offer.data_s - offer.sent_s
             each = " on each machine" if spec.nodes > 1 else ""
             lines[0] += f": about {duration(seconds)} and {usd(data_usd(offer, seconds, gb))}{each}"
-    lines += [upload_text(upload, spec, offer)] if upload else []
+    lines += filter(None, [upload_text(plan)])
     unchecked = [file.target for file in files if file.sha256 is None and file.md5 is None]
     if unchecked:
         lines.append(f"without a checksum: {', '.join(unchecked)}")
     return "\n".join(lines)
 
 
-def upload_text(upload: UploadEstimate, spec: JobSpec, offer: Offer) -> str:
+def upload_text(plan: LaunchPlan) -> str:
     """Write what this computer sends, and what that takes where the machine costs money meanwhile."""
-    text = f"{how_many(upload.files, 'file')}, {upload.size / 1e9:.3g} GB from this computer"
-    if not offer.usd_per_hour:
-        return text
-    seconds, gb = sending_s(spec, upload.mbps), upload.size / 1e9
-    basis = "measured by the last upload" if upload.is_measured else "an assumption"
-    cost = usd(spec.nodes * data_usd(offer, seconds, gb))
-    bucket = f"; a bucket would take {duration(offer.bucket_s)}" if offer.bucket_s else ""
-    return f"{text} at {upload.mbps:.3g} Mbit/s ({basis}): {duration(seconds)}, {cost} of waiting{bucket}"
+    from vastrun.launcher.bundle.local_data import local_files  # slow to import: all that packs
+
+    spec, offer = plan.spec, plan.offers[0]
+    count = sum(1 for entry in spec.data if not entry.url for _ in local_files(entry))
+    text = f"{how_many(count, 'file')}, {spec.sent_gb:.3g} GB from this computer"
+    if not offer.sent_s:
+        return text if count else ""
+    mbps, cost = spec.sent_gb * spec.nodes * 8000 / offer.sent_s, data_usd(offer, offer.sent_s, spec.sent_gb)
+    basis = "as last measured" if round(mbps, 1) != SpeedHistory.up_mbps else "assumed"
+    waiting = f"{duration(offer.sent_s)}, {usd(spec.nodes * cost)} of waiting"
+    return f"{text} at {mbps:.3g} Mbit/s ({basis}): {waiting}; a bucket would take {duration(offer.bucket_s)}"
 
 
 def _server(file: DataFile) -> str:
@@ -294,8 +296,6 @@ class PlanDocument(Document):
     """Needs of a step on a rank; null: they were not estimated."""
     not_foretold: str | None
     """Reason why they were not."""
-    upload: UploadEstimate | None
-    """What this computer sends of the job's data to each machine; null: nothing."""
     left_out: LeftOutFiles | None
     """Files that would not be downloaded, by a rehearsal of the job; null: there was none."""
 

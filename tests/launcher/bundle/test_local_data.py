@@ -14,7 +14,7 @@ from vastrun.contract import layout
 from vastrun.contract.data_files import DataReceipt
 from vastrun.launcher.bundle import Bundler
 from vastrun.launcher.bundle.code_store import CodeStore
-from vastrun.launcher.bundle.local_data import LocalData
+from vastrun.launcher.bundle.local_data import LocalData, sized
 from vastrun.launcher.core.errors import UsageError
 from vastrun.launcher.core.job import Code, DataFile, JobSpec, Secret
 
@@ -144,4 +144,4 @@ def test_changed_or_missing_data_are_not_sent_for_a_job_that_was_submitted(
     with pytest.raises(UsageError, match=r"no file or folder .*code/data on this computer"):
         sent(kept, tmp_path / "state")
     with pytest.raises(UsageError, match="no file or folder"):
-        LocalData(tmp_path / "state").sized(spec)
+        sized(spec)
