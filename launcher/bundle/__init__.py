@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from vastrun.contract import layout
-from vastrun.contract.data_files import DataReceipt, contents_of, list_text
+from vastrun.contract.data_files import DataReceipt, SentFile, contents_of, list_text
 from vastrun.launcher.bundle.archive import Archive, check_script, must_be_readable
 from vastrun.launcher.bundle.checkout import MACOS_METADATA, Worktree, code_tree, data_in_code
 from vastrun.launcher.bundle.code_store import CodeStore, changed_files
@@ -102,7 +102,8 @@ class Bundler:
         return spec
 
     def keep_code(self, spec: JobSpec) -> JobSpec:
-        spec = self.data.kept(spec, _secret_files(spec))
+        with _packing_errors():
+            spec = self.data.kept(spec, _secret_files(spec))
         if spec.code is None or spec.code_digest is not None:
             return spec
         key = (spec.code, spec.secrets)
@@ -258,7 +259,8 @@ class Bundler:
             if code is not None:
                 archive.add_file(layout.CODE_ARCHIVE, code)
             if (data := self._local_data(run, spec)) is not None:
-                archive.add_bytes(layout.DATA_LIST, list_text(sent_files(data)).encode())
+                files = (*sent_files(data), *map(_code_link, data_in_code(spec).items()))
+                archive.add_bytes(layout.DATA_LIST, list_text(files).encode())
             if self._origin.folder is not None:
                 _add_resume(archive, self._origin.folder)
 
@@ -321,12 +323,18 @@ def _job(run: Run, spec: JobSpec, code: dict[str, Any] | None) -> dict[str, Any]
         "outputs_gb": spec.outputs_gb,
         "checkpoints": _snapshots(spec),
         "data": [asdict(f) | {"path": f.target, "max_bytes": f.max_bytes} for f in spec.data if f.url],
-        "data_links": data_in_code(spec),
         "push": spec.checkpoints.push,
         "start_from": spec.checkpoints.start_from,
         "restarts": None if spec.restarts is None else dict(spec.restarts),
         "code": code,
     }
+
+
+def _code_link(names: tuple[str, str]) -> SentFile:
+    """Return the link at a path in the code folder to a name in the data folder."""
+    path, name = names
+    up = "../" * (path.count("/") + 1)
+    return SentFile(path=f"../{layout.CODE}/{path}", target=f"{up}{layout.DATA}/{name}")
 
 
 def _snapshots(spec: JobSpec) -> dict[str, Any] | None:

@@ -152,13 +152,13 @@ def why_not_shipped(path: str, spec: JobSpec) -> tuple[str, str] | None:
     root = _root_of(spec.code.path)
     try:
         lineage = [str(one) for one in (inner, *inner.parents) if one.name and (root / one).exists()]
-        tree = code_tree(spec) if lineage else None
-        sent = (*tree.paths, *data_in_code(spec)) if tree else ()
-        found = next(
-            (one for one in reversed(lineage) if not any(is_below(name, one) for name in sent)), None
-        )
-        if tree is None or found is None or any(is_below(found, one) for one in data_in_code(spec)):
+        tree = code_tree(spec) if lineage else Worktree(root=root, files=())
+        sent = (*tree.paths, *data_in_code(spec))
+        while lineage and any(is_below(name, lineage[-1]) or is_below(lineage[-1], name) for name in sent):
+            lineage.pop()
+        if not lineage:
             return None
+        found = lineage[-1]
         name = f"{found}/" if (root / found).is_dir() else found
         if found in tree.withheld:
             return name, "left out, since it holds credentials"

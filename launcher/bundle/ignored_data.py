@@ -41,17 +41,13 @@ def ignored_data(spec: JobSpec) -> list[str]:
     """
     if spec.code is None or spec.command is None:
         return []
+    sent = data_in_code(spec)
     try:
         tree = code_tree(spec)
-        ignored = ignored_by_git(tree)
+        ignored = [path for path in ignored_by_git(tree) if not any(is_below(path, one) for one in sent)]
     except (UsageError, OSError):
         return []
-    sent = data_in_code(spec)
-    candidates = [
-        path
-        for path in ignored
-        if not _is_output(path, spec) and not any(is_below(path, one) for one in sent)
-    ]
+    candidates = [path for path in ignored if not _is_output(path, spec)]
     if not candidates:
         return []
     words, folders = set[bytes](), set[str]()

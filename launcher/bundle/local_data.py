@@ -24,7 +24,6 @@ from vastrun.launcher.decisions.history import SpeedHistory
 _MAX_FILES = 100_000
 _MIN_PACK_BYTES, _MAX_PACK_BYTES, _PACKS = 4 << 20, 64 << 20, 64
 """A pack is one of about 64, within these sizes."""
-_MAX_PIECES = 20_000
 
 Stamp = tuple[int, int, int]
 """Size, time of the last change in ns, and number of a file: where they are the same, its content is."""
@@ -116,13 +115,13 @@ class LocalData:
         by_content = {file.sent.sha256: file for file in reversed(files) if file.sent is not None}
         digests = [same[0].sha256 for same in contents_of(sent_files(files))]
         contents = [by_content[digest] for digest in digests]
-        for bad in () if lacks.damaged is None else (lacks.damaged,):
-            if _sha256(contents[bad].path, contents[bad].stamp) != digests[bad]:
-                raise _changed(contents[bad].path)
+        bad = lacks.damaged
+        if bad is not None and _sha256(contents[bad].path, contents[bad].stamp) != digests[bad]:
+            raise _changed(contents[bad].path)
         size, at = sum(file.stamp[0] for file in contents), lacks.at
         size = room = min(_MAX_PACK_BYTES, max(_MIN_PACK_BYTES, size // _PACKS))
         pieces: list[tuple[int, int, int]] = []
-        for index in lacks.missing[:_MAX_PIECES] if room else ():
+        for index in lacks.missing:
             pieces.append((index, at, min(room, contents[index].stamp[0] - at)))
             room, at = room - pieces[-1][2], 0
             if not room:

@@ -19,7 +19,6 @@ from vastrun.launcher.commands.machine_loss import EVERY_S, SNAPSHOT_S, MachineL
 from vastrun.launcher.commands.queries import missing_file
 from vastrun.launcher.commands.rehearse import (
     CONFIG,
-    DOWNLOAD,
     FIT,
     KILL,
     REPORT,
@@ -242,13 +241,10 @@ def _resume(
         # A snapshot reads all files: it must not come before it is known which the program reads.
         spec = replace(spec, checkpoints=replace(spec.checkpoints, every_s=SNAPSHOT_S))
         rehearsal.prepare(packer.pack(_run(app, spec), spec), spec, fresh=True)
-        for step in (UNPACK, DOWNLOAD):
-            if code := run(step):
-                loss.failure = f"{step} failed with exit code {code}"
-                break
-        else:
-            if code := run(TRAIN):
-                return code
+        if code := run(UNPACK):
+            loss.failure = f"{UNPACK} failed with exit code {code}"
+        elif code := run(TRAIN):
+            return code
     return int(loss.result().answer not in GOOD)
 
 

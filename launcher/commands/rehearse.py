@@ -15,6 +15,7 @@ from pathlib import Path, PurePosixPath
 from vastrun.contract import layout
 from vastrun.contract.job import Job
 from vastrun.contract.program import ProgramSpec
+from vastrun.launcher.bundle.checkout import data_in_code
 from vastrun.launcher.config.program_kinds import program_spec
 from vastrun.launcher.core import Bundle, LeftOutFiles
 from vastrun.launcher.core.errors import NoOfferError, StorageError, UsageError
@@ -28,7 +29,7 @@ from vastrun.launcher.outputs.folder import GrowingFile
 from vastrun.launcher.package_files import onstart_dir
 from vastrun.launcher.providers.local.remote import missing_requirement
 
-CONFIG, FIT, UNPACK, DOWNLOAD, TRAIN, RESUME = "config", "fit", "unpack", "download", "train", "resume"
+CONFIG, FIT, UNPACK, TRAIN, RESUME = "config", "fit", "unpack", "train", "resume"
 REPORT = "report"
 _NAMES_PACKAGES = re.compile(
     r".*require.*\.(?:txt|in)|.*constraints.*\.txt|pyproject\.toml|setup\.(?:py|cfg)|environment.*\.ya?ml|.*\.lock"
@@ -138,12 +139,13 @@ class Rehearsal:
                 # Debian 12's Python, 3.11.2, knows no filters, and passes this over.
                 archive.extraction_filter = getattr(tarfile, "data_filter", None)
                 archive.extractall(self._box)
-            for file in spec.data:
-                if file.url is None:  # as they are here: links instead of copies
-                    place = self._box / layout.DATA / file.target
-                    place.parent.mkdir(exist_ok=True)
-                    place.unlink(missing_ok=True)
-                    place.symlink_to(Path(file.path or "").expanduser().resolve())
+            # As they are here: links instead of copies.
+            here = {file.target: file.path or "" for file in spec.data if file.url is None}
+            links = {f"{layout.CODE}/{path}": name for path, name in data_in_code(spec).items()}
+            for place, name in {**{f"{layout.DATA}/{name}": name for name in here}, **links}.items():
+                (self._box / place).parent.mkdir(parents=True, exist_ok=True)
+                (self._box / place).unlink(missing_ok=True)
+                (self._box / place).symlink_to(Path(here[name]).expanduser().resolve())
             if _what_setup_installs(self._box) != installed:
                 # A machine would not have what only an earlier rehearsal installed.
                 shutil.rmtree(self._box / layout.OVERLAY, ignore_errors=True)

@@ -48,20 +48,15 @@ def send_data(context: RunContext, contents: DataContents) -> None:
         f"{sum(contents.sizes) / 1e6:.1f} MB of data are there, {sent / 1e6:.1f} MB of them sent now"
     )
     if contents.withheld:
-        names = ", ".join(contents.withheld[:3])
-        more = f" and {len(contents.withheld) - 3} more" if len(contents.withheld) > 3 else ""
-        context.report(f"not sent, since they hold credentials: {names}{more}")
+        names = ", ".join((*contents.withheld[:3], *(["…"] if contents.withheld[3:] else [])))
+        context.report(f"not sent, since they hold credentials: {names}")
 
 
 def _lacks(context: RunContext, contents: DataContents) -> DataReceipt:
     """Have the machine store what arrived, and return what it lacks."""
     done = context.remote().run(_RECEIVE, timeout_s=600.0)
-    if done.exit_code == EXIT_OF_BLAME["disk"]:
-        hint = "ask for more: resources.disk_gb"
-        raise ProviderError(
-            f"no room for the data: {done.stderr.strip()[-200:]}", hint=hint, cause=Cause.DISK
-        )
     if done.exit_code != 0:
+        cause = Cause.DISK if done.exit_code == EXIT_OF_BLAME["disk"] else Cause.HOST
         text = f"the machine cannot store the data: {done.stderr.strip()[-300:]}"
-        raise ProviderError(text, cause=Cause.HOST)
+        raise ProviderError(text, cause=cause)
     return parse_receipt(done.stdout, contents.sizes)

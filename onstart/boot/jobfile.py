@@ -25,7 +25,7 @@ def variables(job: dict[str, Any]) -> list[str]:
         "VASTRUN_RANKS": job["ranks"],
         "VASTRUN_GPUS": job["gpus"],
         "VASTRUN_SETUP": len(job.get("setup") or ()),
-        "VASTRUN_DOWNLOADS": len(job.get("data") or ()) + len(job.get("data_links") or ()),
+        "VASTRUN_DOWNLOADS": len(job.get("data") or ()),
         "VASTRUN_FETCH": len(job.get("pushed") or ()) + (job.get("start_from") is not None),
     }
     return [f"{name}={value}" for name, value in {**(job.get("env") or {}), **of_steps}.items()]

@@ -32,11 +32,8 @@ def main() -> int:
     shared = os.environ.get("VASTRUN_SHARED_DATA")
     cache = DataCache(Path(shared)) if shared else None
     try:
-        job = Job.read(box)
-        for file in job.data:
+        for file in Job.read(box).data:
             provide(file, folder, cache, os.environ)
-        for path, name in job.data_links.items():
-            link(box / layout.CODE / path, box / layout.DATA / name)
     except DataFileError as error:
         say(str(error))
         return EXIT_OF_BLAME[error.blame]
@@ -62,19 +59,6 @@ def provide(file: JobDataFile, folder: Path, cache: DataCache | None, environ: M
         located = disk_error(error)
         raise DataFileError(located.blame, f"{file.path}: {located}") from error
     _say_done(file, digest, size, time.monotonic() - began_at)
-
-
-def link(place: Path, target: Path) -> None:
-    """Let a path of the code folder lead to the data; what the code itself has there stays."""
-    try:
-        if place.is_dir() and target.is_dir():
-            for inner in target.iterdir():
-                link(place / inner.name, inner)
-        elif not os.path.lexists(place):
-            place.parent.mkdir(parents=True, exist_ok=True)
-            place.symlink_to(os.path.relpath(target, os.path.realpath(place.parent)))
-    except OSError as error:
-        raise DataFileError("host", f"{place}: this machine cannot link it: {error.strerror}") from error
 
 
 def source_of(file: JobDataFile, environ: Mapping[str, str]) -> HttpSource | ObjectSource:

@@ -16,7 +16,6 @@ import sys
 import time
 from contextlib import suppress
 from pathlib import Path
-from typing import BinaryIO
 
 from vastrun.contract import layout
 from vastrun.contract.checkpoint_folder import sha256_of
@@ -63,12 +62,12 @@ class Receiver:
         missing = [i for i in missing if not self._is_there(self._contents[i][0])]
         waits = bool(missing) and not (is_copied and self._may_receive())
         at = 0
-        if missing and not waits:
+        if not missing:
+            self._finish()
+        elif not waits:
             part = self._part(missing[0])
             at = part.stat().st_size if part.exists() else 0
             self._make_room(sum(self._contents[i][0].size for i in missing) - at)
-        elif not missing:
-            self._finish()
         return DataReceipt(missing=tuple(missing), at=at, waits=waits, damaged=damaged)
 
     def _is_there(self, file: SentFile) -> bool:
@@ -90,7 +89,8 @@ class Receiver:
                     part = self._part(index)
                     with open(os.open(part, os.O_WRONLY | os.O_CREAT, 0o600), "wb") as sink:  # noqa: PTH123
                         sink.seek(offset)
-                        _copy(source, sink, size)
+                        while chunk := source.read(min(end - source.tell(), 1 << 20)):
+                            sink.write(chunk)
                     if offset + size == files[0].size and not self._place(part, files):
                         damaged = index
                 source.seek(end)
@@ -166,11 +166,6 @@ class Receiver:
                 else:
                     target.symlink_to(file.target)
         shutil.rmtree(self._pack.parent)
-
-
-def _copy(source: BinaryIO, sink: BinaryIO, size: int) -> None:
-    while size > 0 and (chunk := source.read(min(size, 1 << 20))):
-        size -= sink.write(chunk)
 
 
 def _key(file: SentFile) -> str:

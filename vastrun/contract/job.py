@@ -119,8 +119,6 @@ class Job:
     """Snapshots of the command; None: none are taken."""
     data: tuple[JobDataFile, ...] = ()
     """Files to download before the ranks start."""
-    data_links: Mapping[str, str] = field(default_factory=dict)
-    """Paths in the code folder of what the launcher sent, each with its name in the data folder."""
     code: Mapping[str, Any] | None = None
     """Digest, commit, branch and remote of the user's code, and a flag for uncommitted changes."""
 

@@ -64,7 +64,12 @@ def test_each_content_is_sent_once_and_data_are_no_code(spec: JobSpec, tmp_path:
     kept = submitted(spec, tmp_path / "state")
     assert kept.data_gb == kept.sent_gb == 250e-9
     lines, pack = sent(kept, tmp_path / "state")
-    assert [line.split('"')[3] for line in lines] == ["data/a.bin", "data/b/c.bin", "data/b/same"]
+    assert [line.split('"')[3] for line in lines] == [
+        "data/a.bin",
+        "data/b/c.bin",
+        "data/b/same",
+        "../code/data",
+    ]
     assert pack == b"[[0, 0, 100], [1, 0, 50]]\n" + b"a" * 100 + b"c" * 50
     assert set(shipped_code(spec)) == {"train.py", ".gitignore"}
 

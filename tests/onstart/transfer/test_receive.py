@@ -9,7 +9,6 @@ import pytest
 
 from vastrun.contract import layout
 from vastrun.contract.data_files import DataReceipt, SentFile, list_text
-from vastrun.onstart.transfer.data_files import link
 from vastrun.onstart.transfer.download_error import DataFileError
 from vastrun.onstart.transfer.receive import Receiver
 
@@ -25,6 +24,7 @@ FILES = (
     file("x/deep/again", "alpha", executable=True),
     file("x/empty", ""),
     SentFile(path="x/link", target="deep/again"),
+    SentFile(path="../code/in/x", target="../../data/x"),
 )
 
 
@@ -54,6 +54,7 @@ def test_contents_get_their_names_once_their_checksum_matches(tmp_path: Path) ->
         "alpha",
         "",
     ]
+    assert (folder / "code/in/x/a").read_text() == "alpha"
     assert os.access(data / "deep/again", os.X_OK)
     assert not os.access(data / "a", os.X_OK)
     assert not (folder / "inbox/data").exists() or list((folder / "inbox/data").iterdir()) == []
@@ -80,15 +81,3 @@ def test_files_that_do_not_fit_on_the_disk_are_refused_before_the_first_byte(tmp
     with pytest.raises(DataFileError, match=r"the files need 1000000\.00 GB") as raised:
         Receiver(box(tmp_path / "box", file("x", "", size=10**15)), None).run()
     assert raised.value.blame == "disk"
-
-
-def test_data_are_found_in_the_code_folder_beside_what_the_code_has_there(tmp_path: Path) -> None:
-    for name in ("data/x/a", "data/x/deep/b", "code/in/x/deep/README"):
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).write_text(name)
-    for _ in range(2):
-        link(tmp_path / "code/in/x", tmp_path / "data/x")
-        link(tmp_path / "code/new/x", tmp_path / "data/x")
-    for name in ("in/x/a", "in/x/deep/b", "in/x/deep/README", "new/x/deep/b"):
-        assert (tmp_path / "code" / name).read_text().endswith(name.rpartition("/")[2])
-    assert (tmp_path / "code/new/x").readlink() == Path("../../data/x")
