@@ -171,7 +171,7 @@ def command(
     if dry_run:
         show(PlanDocument.of(plan), plan_text(plan, width()), as_json=as_json)
         return
-    note(upload_text(plan))
+    note((text := upload_text(plan)) and f"data: {text}")
     asked_at = app.now()
     _confirm_cost(plan, free=market.free, yes=yes)
     began += app.now() - asked_at  # the user's thinking time does not count as run time

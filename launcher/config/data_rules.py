@@ -96,12 +96,7 @@ def _checks(file: DataFile, path: KeyPath) -> Iterator[Conflict]:
 def _place(file: DataFile, path: KeyPath, targets: dict[PurePosixPath, int]) -> Iterator[Conflict]:
     key: KeyPath = path if file.path is None else (*path, "path")
     if not file.target:
-        text = (
-            "needs a path that ends with a name"
-            if file.url is None
-            else "needs path: the URL does not end with a name"
-        )
-        yield Conflict(path, text)
+        yield Conflict(path, f"needs path: {file.path or 'the URL'} does not end with a name")
         return
     if fault := path_fault(file.target):
         yield Conflict(key, fault)

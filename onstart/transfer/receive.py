@@ -166,6 +166,7 @@ class Receiver:
                 else:
                     target.symlink_to(file.target)
         shutil.rmtree(self._pack.parent)
+        self._pack.parent.mkdir()  # its time is that of the end, from which the lease counts
 
 
 def _key(file: SentFile) -> str:

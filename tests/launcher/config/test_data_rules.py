@@ -61,7 +61,7 @@ def test_a_file_has_the_name_at_the_end_of_its_url_unless_it_gets_one() -> None:
         ("{size: 1}", "data[0]: expected url, or path: a file or folder of this computer"),
         ("{path: a, size: 1}", "data[0]: expected no checksum and no size"),
         ("{path: a/..}", "data[0].path: expected a path inside $VASTRUN_DATA"),
-        ("{path: .}", "data[0]: needs a path that ends with a name"),
+        ("{path: .}", "data[0]: needs path: . does not end with a name"),
     ],
 )
 def test_what_cannot_be_downloaded_is_a_fault(entry: str, said: str) -> None:
