@@ -8,6 +8,7 @@ from pathlib import Path
 
 from vastrun.contract import layout
 from vastrun.contract.data_files import DataReceipt
+from vastrun.launcher.bundle.local_data import sized
 from vastrun.launcher.core import (
     Bundle,
     CheckpointCopy,
@@ -34,7 +35,7 @@ class FakePacker:
         self._secrets = secrets
 
     def check(self, spec: JobSpec, *, is_own_job: bool = True) -> JobSpec:
-        return spec
+        return sized(spec)
 
     def keep_code(self, spec: JobSpec) -> JobSpec:
         return spec

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -15,7 +14,7 @@ from typing import Any, Self
 from vastrun.contract import layout
 from vastrun.contract.data_files import DataReceipt, SentFile, contents_of, list_text
 from vastrun.launcher.bundle.archive import Archive, check_script, must_be_readable
-from vastrun.launcher.bundle.checkout import MACOS_METADATA, Worktree, code_tree, data_in_code
+from vastrun.launcher.bundle.checkout import MACOS_METADATA, Worktree, code_tree, data_in_code, secret_files
 from vastrun.launcher.bundle.code_store import CodeStore, changed_files
 from vastrun.launcher.bundle.local_data import LocalData, LocalFile, sent_files, sized
 from vastrun.launcher.bundle.outgoing import outgoing_files, walk
@@ -103,7 +102,7 @@ class Bundler:
 
     def keep_code(self, spec: JobSpec) -> JobSpec:
         with _packing_errors():
-            spec = self.data.kept(spec, _secret_files(spec))
+            spec = self.data.kept(spec, secret_files(spec))
         if spec.code is None or spec.code_digest is not None:
             return spec
         key = (spec.code, spec.secrets)
@@ -158,7 +157,7 @@ class Bundler:
         if self._shared is not None and not self._shared.is_home(run):
             there = run.home.partition("~")[0] or "another computer"
             raise UsageError(f"the data of {run.id} are files on {there}", hint="resume it there")
-        return self.data.load(spec, _secret_files(spec))
+        return self.data.load(spec, secret_files(spec))
 
     def pack(self, run: Run, spec: JobSpec) -> Bundle:
         # What was weighed before a machine was rented is what is shipped; to pack it again costs more than
@@ -272,20 +271,8 @@ class Bundler:
 
 def _shipped(spec: JobSpec) -> Worktree:
     """Find the code to ship: without the files that hold the job's secrets, which travel beside it."""
-    tree, is_secret = code_tree(spec), _secret_files(spec)
+    tree, is_secret = code_tree(spec), secret_files(spec)
     return replace(tree, files=tuple(file for file in tree.files if not is_secret(file.path)))
-
-
-def _secret_files(spec: JobSpec) -> Callable[[Path], bool]:
-    """Return what tells whether a file holds the job's secrets, or is a link to one that does."""
-    named = [text for each in spec.secrets for text in (each.file, each.env_file) if text is not None]
-    held = {Path(os.path.realpath(os.path.expanduser(text))) for text in named}  # noqa: PTH111
-
-    def is_secret(path: Path) -> bool:
-        may_be = any(path.name == other.name for other in held) or (bool(held) and path.is_symlink())
-        return may_be and path.resolve() in held
-
-    return is_secret
 
 
 def _has_stored_secrets(spec: JobSpec) -> bool:

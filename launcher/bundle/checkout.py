@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -108,6 +108,18 @@ def worktree(
         # A data set that lies in the checkout is reported here, not after an hour of upload.
         _check_size(root, files)
     return Worktree(root=root, files=files, withheld=tuple(sorted(withheld)))
+
+
+def secret_files(spec: JobSpec) -> Callable[[Path], bool]:
+    """Return what tells whether a file holds the job's secrets, or is a link to one that does."""
+    named = [text for each in spec.secrets for text in (each.file, each.env_file) if text is not None]
+    held = {Path(os.path.realpath(os.path.expanduser(text))) for text in named}  # noqa: PTH111
+
+    def is_secret(path: Path) -> bool:
+        may_be = any(path.name == other.name for other in held) or (bool(held) and path.is_symlink())
+        return may_be and path.resolve() in held
+
+    return is_secret
 
 
 def is_below(name: str, folder: str) -> bool:

@@ -116,7 +116,11 @@ def job_warnings(spec: JobSpec, offers: Sequence[Offer], *, free: bool, local: b
             "or env: {WANDB_MODE: offline} to record without one"
         )
     yield from _lightning_warnings(spec)
-    from vastrun.launcher.bundle.checkout import code_tree, data_entry  # slow to import: all that packs
+    from vastrun.launcher.bundle.checkout import (
+        code_tree,
+        data_entry,
+        secret_files,
+    )  # slow to import: all that packs
     from vastrun.launcher.bundle.credentials import is_lfs_pointer
     from vastrun.launcher.bundle.ignored_data import ignored_data
 
@@ -124,9 +128,8 @@ def job_warnings(spec: JobSpec, offers: Sequence[Offer], *, free: bool, local: b
     if spec.code is not None:
         with suppress(UsageError, OSError, RuntimeError):  # the upload says why
             tree = code_tree(spec)
-            named = [text for each in spec.secrets for text in (each.file, each.env_file) if text is not None]
-            known = {Path(text).expanduser().resolve() for text in named}
-            withheld = [name for name in tree.withheld if (tree.root / name).resolve() not in known]
+            is_secret = secret_files(spec)
+            withheld = [name for name in tree.withheld if not is_secret(tree.root / name)]
             pointers = [file.name for file in tree.files if is_lfs_pointer(file)]
             for name in _named_programs(spec):
                 tail = f"/{posixpath.normpath(name)}"  # a script may change its folder first

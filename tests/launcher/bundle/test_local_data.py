@@ -150,3 +150,12 @@ def test_changed_or_missing_data_are_not_sent_for_a_job_that_was_submitted(
         sent(kept, tmp_path / "state")
     with pytest.raises(UsageError, match="no file or folder"):
         sized(spec)
+
+
+def test_data_that_do_not_fit_on_the_disk_are_refused_before_anything_is_rented(
+    spec: JobSpec, tmp_path: Path
+) -> None:
+    with (folder_of(spec) / "large").open("wb") as file:
+        file.truncate(50 * 10**9)
+    with bundler_of(tmp_path / "s") as bundler, pytest.raises(UsageError, match="needs 50 GB, but resources"):
+        bundler.check(spec)

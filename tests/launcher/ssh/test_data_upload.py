@@ -4,8 +4,9 @@ import random
 import sys
 import tarfile
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import cast
 
 import pytest
@@ -17,12 +18,9 @@ from tests.launcher.ssh.machine import Machine
 from vastrun.contract import layout
 from vastrun.launcher.bundle import Bundler
 from vastrun.launcher.bundle.local_data import LocalData
-from vastrun.launcher.core import Run
-from vastrun.launcher.core.job import DataFile, JobSpec
+from vastrun.launcher.core.job import DataFile
 from vastrun.launcher.flow.context import RunContext
 from vastrun.launcher.flow.data_upload import send_data
-from vastrun.launcher.flow.services import Services
-from vastrun.launcher.ssh.remote import SshRemote
 
 SIZES = [6_000_000, *[20_000] * 300, 0, 7]
 TOTAL = sum(SIZES)
@@ -30,25 +28,6 @@ TOTAL = sum(SIZES)
 
 class KilledError(Exception):
     """The launcher is killed."""
-
-
-@dataclass
-class Launcher:
-    """What `send_data` uses of a drive, from a new process."""
-
-    run: Run
-    spec: JobSpec
-    services: Services
-    shell: SshRemote
-
-    def now(self) -> float:
-        return 0.0
-
-    def report(self, text: str) -> None:
-        assert text
-
-    def remote(self) -> SshRemote:
-        return self.shell
 
 
 @pytest.fixture
@@ -84,9 +63,10 @@ def test_upload_that_is_killed_twice_sends_each_byte_once_and_a_slot_beside_none
             shell.set_interrupt_check(check)
             contents = bundler.data_contents(run, kept)
             assert contents is not None
-            services = cast("Services", type("Tools", (), {"packer": bundler}))
+            drive = SimpleNamespace(run=run, spec=kept, services=SimpleNamespace(packer=bundler))
+            drive.now, drive.report, drive.remote = (lambda: 0.0), str, (lambda: shell)
             try:
-                send_data(cast("RunContext", Launcher(run, kept, services, shell)), contents)
+                send_data(cast("RunContext", drive), contents)
             finally:
                 shell.close()
 
