@@ -95,7 +95,7 @@ watch() {
     ((pid && age % 10)) || kill -0 "$pid" || { let_in 9>&- & pid=$!; } 2>/dev/null
     # The instance's key works when its own row comes back.
     [[ $state == armed ]] || ((age % 3)) || [[ $(vast GET) != *'"instances":'*'{'* ]] || { state=armed; tell; }
-    # A launcher that sends data for long is there.
+    # Data may arrive for long.
     [[ -e run.lock ]] || ((age < LEASE_SHIP_S)) || [[ $(find inbox/data -mmin "-$((LEASE_SHIP_S / 60 + 1))" 2>/dev/null) ]] || shorten "$age" "nothing started in $LEASE_SHIP_S s"
     [[ -e stop ]] || ((age < LEASE_LIFE_S - LEASE_GRACE_S)) || { echo "$LEASE_LIFE_CAUSE" >.stop; ln .stop stop; }
     [[ -e run.lock ]] && flock -ns run.lock [ ! -e run/exit ] && bury_run

@@ -142,8 +142,7 @@ class Bundler:
         return DataContents(sizes=sizes, withheld=tuple(str(file.path) for file in data if not file.sent))
 
     def pack_data(self, run: Run, spec: JobSpec, lacks: DataReceipt) -> tuple[str, int]:
-        path, data = self._folder() / f"{run.id}.data", self._local_data(run, spec)
-        assert data is not None
+        path, data = self._folder() / f"{run.id}.data", self._local_data(run, spec) or []
         with _packing_errors():
             return str(path), self.data.pack(data, path, lacks, measure=run.usd_per_hour > 0)
 
@@ -258,8 +257,14 @@ class Bundler:
             if code is not None:
                 archive.add_file(layout.CODE_ARCHIVE, code)
             if (data := self._local_data(run, spec)) is not None:
-                files = (*sent_files(data), *map(_code_link, data_in_code(spec).items()))
-                archive.add_bytes(layout.DATA_LIST, list_text(files).encode())
+                code_links = (
+                    SentFile(
+                        path=f"../{layout.CODE}/{path}",
+                        target=f"{'../' * len(Path(path).parts)}{layout.DATA}/{name}",
+                    )
+                    for path, name in data_in_code(spec).items()
+                )
+                archive.add_bytes(layout.DATA_LIST, list_text((*sent_files(data), *code_links)).encode())
             if self._origin.folder is not None:
                 _add_resume(archive, self._origin.folder)
 
@@ -315,13 +320,6 @@ def _job(run: Run, spec: JobSpec, code: dict[str, Any] | None) -> dict[str, Any]
         "restarts": None if spec.restarts is None else dict(spec.restarts),
         "code": code,
     }
-
-
-def _code_link(names: tuple[str, str]) -> SentFile:
-    """Return the link at a path in the code folder to a name in the data folder."""
-    path, name = names
-    up = "../" * (path.count("/") + 1)
-    return SentFile(path=f"../{layout.CODE}/{path}", target=f"{up}{layout.DATA}/{name}")
 
 
 def _snapshots(spec: JobSpec) -> dict[str, Any] | None:

@@ -57,15 +57,9 @@ def code_tree(spec: JobSpec) -> Worktree:
 
 def data_in_code(spec: JobSpec) -> dict[str, str]:
     """Return the local data that lie in the code folder, by their path there, with their names as data."""
-    if spec.code is None:
-        return {}
-    folder = _absolute(spec.code.path)
     local = {_absolute(file.path or ""): file.target for file in spec.data if file.url is None}
-    return {
-        path.relative_to(folder).as_posix(): name
-        for path, name in local.items()
-        if path != folder and path.is_relative_to(folder)
-    }
+    folder = _absolute(spec.code.path if spec.code else os.devnull)
+    return {str(path.relative_to(folder)): name for path, name in local.items() if folder in path.parents}
 
 
 def data_entry(name: str, spec: JobSpec) -> str:

@@ -11,7 +11,6 @@ from vastrun.launcher.core.errors import ProviderError
 from vastrun.launcher.flow.context import RunContext
 from vastrun.launcher.gate.receipt import parse_receipt
 
-_RECEIVE = "bash onstart/module.sh transfer.receive"
 _REPORT_S = 30.0
 """Seconds between two reports."""
 _WAIT_S = 5.0
@@ -54,9 +53,8 @@ def send_data(context: RunContext, contents: DataContents) -> None:
 
 def _lacks(context: RunContext, contents: DataContents) -> DataReceipt:
     """Have the machine store what arrived, and return what it lacks."""
-    done = context.remote().run(_RECEIVE, timeout_s=600.0)
+    done = context.remote().run("bash onstart/module.sh transfer.receive", timeout_s=600.0)
     if done.exit_code != 0:
         cause = Cause.DISK if done.exit_code == EXIT_OF_BLAME["disk"] else Cause.HOST
-        text = f"the machine cannot store the data: {done.stderr.strip()[-300:]}"
-        raise ProviderError(text, cause=cause)
+        raise ProviderError(f"the machine cannot store the data: {done.stderr.strip()[-300:]}", cause=cause)
     return parse_receipt(done.stdout, contents.sizes)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import pairwise
 
 from vastrun.contract.data_files import DataReceipt
 from vastrun.contract.records import RecordError, read_json
@@ -16,12 +15,8 @@ def parse_receipt(text: str, sizes: Sequence[int]) -> DataReceipt:
         receipt: DataReceipt = read_json(DataReceipt, text)
     except RecordError as error:
         raise BoxError(f"the machine does not say which data it lacks: {error}") from error
-    missing, damaged = receipt.missing, receipt.damaged
-    indexes = range(len(sizes))
-    is_known = all(
-        index in indexes for index in (*missing[:1], *missing[-1:], *([] if damaged is None else [damaged]))
-    )
-    is_in_order = all(one < other for one, other in pairwise(missing))
-    if not (is_known and is_in_order) or not 0 <= receipt.at <= (sizes[missing[0]] if missing else 0):
+    missing = receipt.missing
+    is_known = {*missing, receipt.damaged} <= {*range(len(sizes)), None} and [*missing] == sorted({*missing})
+    if not is_known or not 0 <= receipt.at <= (sizes[missing[0]] if missing else 0):
         raise BoxError("the machine lacks data that are not those of the job")
     return receipt

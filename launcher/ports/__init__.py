@@ -127,9 +127,7 @@ class Packer(Protocol):
     """Packs the files that a box needs."""
 
     def check(self, spec: JobSpec, *, is_own_job: bool = True) -> JobSpec:
-        """Check the code, the command, the data and the secrets without packing. Raises UsageError.
-
-        Returns the job with the size of its local data.
+        """Check what is shipped without packing; return the job with the size of its data. Raises UsageError.
 
         `is_own_job`: the job was read from a file of this computer, not from a ledger that others write to.
         """
@@ -148,15 +146,12 @@ class Packer(Protocol):
         """Make one archive of the onstart scripts, the trainer, the job and the user's code."""
 
     def data_contents(self, run: Run, spec: JobSpec) -> DataContents | None:
-        """Return what is sent of the job's local data; None: it has none.
-
-        Raises UsageError when the files are not here, or not those that were submitted.
-        """
+        """Return what is sent of the job's local data; None: nothing. Raises UsageError if they changed."""
 
     def pack_data(self, run: Run, spec: JobSpec, lacks: DataReceipt) -> tuple[str, int]:
         """Write the next pack of what the machine lacks; return its path, and the bytes of files in it.
 
-        Raises UsageError, with the name of the file, when one changed or is gone.
+        Raises UsageError when a file changed or is gone.
         """
 
     def secrets(self, spec: JobSpec, run: Run | None = None) -> bytes:

@@ -97,6 +97,15 @@ hold_run_lock() {
   eventually gone
 }
 
+@test "data that arrive keep a box on which nothing was started" {
+  mkdir -p inbox/data
+  LEASE_SHIP_S=0 LEASE_LIFE_S=100 LEASE_GRACE_S=100 arm
+  eventually '[[ -e stop ]]'
+  [[ $(lease_says reason) == time_limit ]]
+  touch -d '5 minutes ago' inbox/data
+  eventually gone
+}
+
 @test "it ends the box at its time limit" {
   hold_run_lock
   LEASE_LIFE_S=2 LEASE_GRACE_S=1 arm
