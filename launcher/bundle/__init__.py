@@ -151,12 +151,12 @@ class Bundler:
 
         Another computer's job reads no file of this one.
         """
-        if all(file.url or file.sha256 is None for file in spec.data):
-            return None
-        if self._shared is not None and not self._shared.is_home(run):
+        local = [file for file in spec.data if not file.url]
+        if local and self._shared is not None and not self._shared.is_home(run):
             there = run.home.partition("~")[0] or "another computer"
             raise UsageError(f"the data of {run.id} are files on {there}", hint="resume it there")
-        return self.data.load(spec, secret_files(spec))
+        is_submitted = any(file.sha256 for file in local)
+        return self.data.load(spec, secret_files(spec)) if is_submitted else None
 
     def pack(self, run: Run, spec: JobSpec) -> Bundle:
         # What was weighed before a machine was rented is what is shipped; to pack it again costs more than
