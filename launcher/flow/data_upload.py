@@ -9,6 +9,7 @@ from vastrun.contract.data_files import EXIT_OF_BLAME, DataReceipt
 from vastrun.launcher.core import Cause, DataContents
 from vastrun.launcher.core.errors import ProviderError
 from vastrun.launcher.flow.context import RunContext
+from vastrun.launcher.flow.run_state import RunStopped
 from vastrun.launcher.gate.receipt import parse_receipt
 
 _REPORT_S = 30.0
@@ -24,6 +25,8 @@ def send_data(context: RunContext, contents: DataContents) -> None:
     began = reported_at = context.now()
     sent, least, failures = 0, math.inf, 0
     while (lacks := _lacks(context, contents)).missing:
+        if context.is_stopping():
+            raise RunStopped(context.stopped("while its data were sent"))
         left = sum(contents.sizes[index] for index in lacks.missing) - lacks.at
         if lacks.waits:
             text = "another run on this machine receives the same data"

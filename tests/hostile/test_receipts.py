@@ -9,7 +9,7 @@ import pytest
 from tests.fakebox import Training
 from tests.hostile.lie import STEERING
 from tests.launcher.world import World
-from vastrun.launcher.core import DataContents, Phase
+from vastrun.launcher.core import Cause, DataContents, Phase, UserRequest
 
 
 def says(**changes: Any) -> str:
@@ -51,3 +51,12 @@ def test_data_that_are_there_are_not_sent_and_others_are_waited_for(tmp_path: Pa
     told = [event.text for event in world.screen.events]
     assert "0.0 MB of data are there, 0.0 MB of them sent now" in told
     assert "not sent, since they hold credentials: /x/.env" in told
+
+
+def test_stop_ends_an_upload_between_two_packs(tmp_path: Path) -> None:
+    world = World(tmp_path, training=Training(receipts=(says(waits=True),)))
+    world.packer.data = DataContents(sizes=(10, 20))
+    world.user_requests.at = {world.clock.now() + 60: UserRequest.STOP}
+    run = world.launch()
+    assert (run.cause, run.detail) == (Cause.STOPPED, "stopped while its data were sent")
+    assert world.rented() == 0

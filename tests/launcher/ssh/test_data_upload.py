@@ -64,7 +64,8 @@ def test_upload_that_is_killed_twice_sends_each_byte_once_and_a_slot_beside_none
             contents = bundler.data_contents(run, kept)
             assert contents is not None
             drive = SimpleNamespace(run=run, spec=kept, services=SimpleNamespace(packer=bundler))
-            drive.now, drive.report, drive.remote = (lambda: 0.0), str, (lambda: shell)
+            drive.now, drive.report, drive.remote = float, str, (lambda: shell)
+            drive.is_stopping = bool
             try:
                 send_data(cast("RunContext", drive), contents)
             finally:
