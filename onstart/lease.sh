@@ -96,11 +96,11 @@ watch() {
     # The instance's key works when its own row comes back.
     [[ $state == armed ]] || ((age % 3)) || [[ $(vast GET) != *'"instances":'*'{'* ]] || { state=armed; tell; }
     # Data may arrive for long.
-    [[ -e run.lock ]] || ((age < LEASE_SHIP_S)) || [[ $(find inbox/data -mmin "-$((LEASE_SHIP_S / 60 + 1))" 2>/dev/null) ]] || shorten "$age" "nothing started in $LEASE_SHIP_S s"
+    [[ -e run.lock ]] || ((age < LEASE_SHIP_S)) || [[ $(find inbox/data -mmin -15) ]] || shorten "$age" "nothing started"
     [[ -e stop ]] || ((age < LEASE_LIFE_S - LEASE_GRACE_S)) || { echo "$LEASE_LIFE_CAUSE" >.stop; ln .stop stop; }
     [[ -e run.lock ]] && flock -ns run.lock [ ! -e run/exit ] && bury_run
-    [[ -e run/exit && ! $over ]] && over=1 && shorten $((age + LEASE_COLLECT_S)) "the outputs were not collected"
-    [[ -e collected && ! $home ]] && home=1 && shorten $((age + 60)) "the outputs are collected"
+    [[ -e run/exit && ! $over ]] && over=1 && shorten $((age + LEASE_COLLECT_S)) "nothing was collected"
+    [[ -e collected && ! $home ]] && home=1 && shorten $((age + 60)) "all is collected"
     sleep 1 9>&-
   done
   state=ending; tell

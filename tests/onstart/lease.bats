@@ -102,7 +102,7 @@ hold_run_lock() {
   LEASE_SHIP_S=0 LEASE_LIFE_S=100 LEASE_GRACE_S=100 arm
   eventually '[[ -e stop ]]'
   [[ $(lease_says reason) == time_limit ]]
-  touch -d '5 minutes ago' inbox/data
+  touch -d '20 minutes ago' inbox/data
   eventually gone
 }
 
@@ -122,7 +122,7 @@ hold_run_lock() {
   echo stopped >stop
   LEASE_LIFE_S=100 LEASE_GRACE_S=100 arm
   touch collected # the lease notes it in the same round
-  eventually '[[ $(lease_says reason) == *"are collected" ]]'
+  eventually '[[ $(lease_says reason) == *"is collected" ]]'
   [[ $(<stop) == stopped ]]
 }
 
@@ -135,7 +135,7 @@ hold_run_lock() {
 @test "collected outputs end the box soon, not at its time limit" {
   mkdir run && touch run.lock collected && echo 0 >run/exit
   arm
-  eventually '[[ $(lease_says reason) == *"are collected" ]]'
+  eventually '[[ $(lease_says reason) == *"is collected" ]]'
   (($(lease_says ends_at) <= $(lease_says armed_at) + 62))
 }
 
