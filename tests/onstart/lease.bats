@@ -174,7 +174,7 @@ hold_run_lock() {
   kill -HUP "$pid"
   kill -TERM "$pid"
   touch run.lock && mkdir run && echo 0 >run/exit
-  eventually '[[ $(lease_says reason) == *"not collected" ]]'
+  eventually '[[ $(lease_says reason) == *"was collected" ]]'
 }
 
 @test "it ends what a removed box left running" {
