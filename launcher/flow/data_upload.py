@@ -5,12 +5,11 @@ from __future__ import annotations
 import math
 
 from vastrun.contract import layout
-from vastrun.contract.data_files import EXIT_OF_BLAME, DataReceipt
 from vastrun.launcher.core import Cause, DataContents
 from vastrun.launcher.core.errors import ProviderError
 from vastrun.launcher.flow.context import RunContext
 from vastrun.launcher.flow.run_state import RunStopped
-from vastrun.launcher.gate.receipt import parse_receipt
+from vastrun.launcher.gate.box_reader import fetch_receipt
 
 _REPORT_S = 30.0
 """Seconds between two reports."""
@@ -24,7 +23,7 @@ def send_data(context: RunContext, contents: DataContents) -> None:
     """Send what the machine lacks. An upload that was interrupted is continued where it ended."""
     began = reported_at = context.now()
     sent, least, failures = 0, math.inf, 0
-    while (lacks := _lacks(context, contents)).missing:
+    while (lacks := fetch_receipt(context.remote(), contents.sizes)).missing:
         if context.is_stopping():
             raise RunStopped(context.stopped("while its data were sent"))
         left = sum(contents.sizes[index] for index in lacks.missing) - lacks.at
@@ -52,12 +51,3 @@ def send_data(context: RunContext, contents: DataContents) -> None:
     if contents.withheld:
         names = ", ".join((*contents.withheld[:3], *(["…"] if contents.withheld[3:] else [])))
         context.report(f"not sent, since they hold credentials: {names}")
-
-
-def _lacks(context: RunContext, contents: DataContents) -> DataReceipt:
-    """Have the machine store what arrived, and return what it lacks."""
-    done = context.remote().run("bash onstart/module.sh transfer.receive", timeout_s=600.0)
-    if done.exit_code != 0:
-        cause = Cause.DISK if done.exit_code == EXIT_OF_BLAME["disk"] else Cause.HOST
-        raise ProviderError(f"the machine cannot store the data: {done.stderr.strip()[-300:]}", cause=cause)
-    return parse_receipt(done.stdout, contents.sizes)

@@ -1,7 +1,7 @@
 """Receive: put the files that the launcher sends from the user's computer into the data folder.
 
 Standard library only. `python -m vastrun.onstart.transfer.receive` stores the pack that has arrived, if any,
-and prints what is missing, as `launcher/gate/receipt.py` reads it. A pack is a line of JSON with the index of
+and prints what is missing, as `fetch_receipt` reads it. A pack is a line of JSON with the index of
 a content, an offset and a size for each of its pieces, and then their bytes. Safe to repeat: a piece has its
 own place, and a file gets its name once its checksum matches. On a held machine one run receives for all.
 """
