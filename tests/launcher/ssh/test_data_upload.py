@@ -20,7 +20,7 @@ from vastrun.launcher.bundle import Bundler
 from vastrun.launcher.bundle.local_data import LocalData
 from vastrun.launcher.core.job import DataFile
 from vastrun.launcher.flow.context import RunContext
-from vastrun.launcher.flow.data_upload import send_data
+from vastrun.launcher.flow.steps import send_data
 
 SIZES = [6_000_000, *[20_000] * 300, 0, 7]
 TOTAL = sum(SIZES)
