@@ -1,4 +1,4 @@
-"""Steps of the phases ship, collect and destroy: upload bundle and data, download outputs, end the machine."""
+"""Steps of the phases ship, collect and destroy: upload code and data, download outputs, end the machine."""
 
 from __future__ import annotations
 
