@@ -37,6 +37,7 @@ from vastrun.launcher.ui.screens import LiveScreens, PlainScreens, interrupts_on
 
 if TYPE_CHECKING:
     from vastrun.launcher.bundle.code_store import CodeStore
+    from vastrun.launcher.bundle.local_data import LocalData
     from vastrun.launcher.bundle.secret_command import CommandSecrets
     from vastrun.launcher.bundle.shared_jobs import SharedJobs
     from vastrun.launcher.commands.estimate import WorkloadEstimator
@@ -232,6 +233,7 @@ class App:
         runs, estimator = self.ledger().measured(), self.estimator()
         history = replace(
             speed_history_of(runs, provider, spec),
+            up_mbps=self.local_data().mbps,
             avoid=avoided(self.ledger().runs(causes=HOST_CAUSES, members=True), provider, self.now()),
         )
         workloads = estimator.known(spec)
@@ -263,9 +265,16 @@ class App:
             origin=origin,
             values_of=values_of,
             codes=self.codes(),
+            data=self.local_data(),
             shared_jobs=self._shared_jobs(),
             commands=self._commands(),
         )
+
+    def local_data(self) -> LocalData:
+        """Return what reads the files of this computer that jobs name as data."""
+        from vastrun.launcher.bundle.local_data import LocalData
+
+        return LocalData(self.state / "data")
 
     def codes(self) -> CodeStore:
         """Return what keeps the code of jobs as it was submitted."""

@@ -47,6 +47,8 @@ class Training:
     writes_outcome: bool = True
     leaves: Mapping[str, bytes] = field(default_factory=dict)
     """Files that are there at its end, besides."""
+    receipts: tuple[str, ...] = ()
+    """What it says in turn of the data that it lacks."""
     writes_manifest: bool = True
     """Lists its outputs at its end; a box whose disk is full cannot."""
     supervisor: Mapping[str, object] = field(default_factory=dict)
@@ -90,6 +92,7 @@ class FakeBox:
         self.training = training
         self.files: dict[str, bytes] = {"lease.sh": order.onstart.encode()}
         self.modes: dict[str, int] = {}
+        self.receipts = list(training.receipts)
         self.started_at: float | None = None
         self.stop_at: float | None = None
         self.ended_at: float | None = None

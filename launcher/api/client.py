@@ -213,7 +213,7 @@ class Client:
         """Return the plan of a job. Raises if it cannot be uploaded, rented or paid."""
         app = self._session.app
         with name_in_errors(source):
-            check_upload(app.packer(NOTHING), spec, source.folder)
+            spec = check_upload(app.packer(NOTHING), spec, source.folder)
             ledger, market = self._session.ledger, app.provider(provider)
             try_model(app.estimator(), spec, free=market.free)
             now = app.now()

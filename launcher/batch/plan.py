@@ -205,9 +205,9 @@ def pack_code(
     """Pack the code of all runs now; return the points and the search with its digests."""
     from vastrun.launcher.config.batch_file import with_code  # slow to import: pydantic, yaml
 
-    digests = [packer.keep_code(read_job(point.spec_json)).code_digest for point in points]
-    packed = [with_code(point, digest) for point, digest in zip(points, digests, strict=True)]
-    return packed, search and replace(search, code_digest=digests[0])
+    jobs = [packer.keep_code(read_job(point.spec_json)) for point in points]
+    packed = [with_code(point, job) for point, job in zip(points, jobs, strict=True)]
+    return packed, search and replace(search, code_digest=jobs[0].code_digest)
 
 
 def _has_job(ledger: Ledger, name: str, job: Any) -> bool:

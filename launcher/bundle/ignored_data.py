@@ -8,7 +8,14 @@ from collections.abc import Collection, Iterator
 from fnmatch import fnmatchcase
 from pathlib import Path, PurePosixPath
 
-from vastrun.launcher.bundle.checkout import Worktree, code_of, ignored_by_git, worktree
+from vastrun.launcher.bundle.checkout import (
+    Worktree,
+    code_of,
+    code_tree,
+    data_in_code,
+    ignored_by_git,
+    is_below,
+)
 from vastrun.launcher.core.errors import UsageError
 from vastrun.launcher.core.job import JobSpec
 
@@ -34,9 +41,10 @@ def ignored_data(spec: JobSpec) -> list[str]:
     """
     if spec.code is None or spec.command is None:
         return []
+    sent = data_in_code(spec)
     try:
-        tree = worktree(spec.code.path, spec.code.exclude, spec.code.include)
-        ignored = ignored_by_git(tree)
+        tree = code_tree(spec)
+        ignored = [path for path in ignored_by_git(tree) if not any(is_below(path, one) for one in sent)]
     except (UsageError, OSError):
         return []
     candidates = [path for path in ignored if not _is_output(path, spec)]

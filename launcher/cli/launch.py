@@ -49,7 +49,7 @@ from vastrun.launcher.decisions.estimates import offer_text
 from vastrun.launcher.ledger.run_ids import find_run
 from vastrun.launcher.run_services import attempts_for, settle_bills
 from vastrun.launcher.ui.render.amounts import duration, moment, usd, usd_sum
-from vastrun.launcher.ui.render.plan import PlanDocument, plan_text
+from vastrun.launcher.ui.render.plan import PlanDocument, plan_text, upload_text
 from vastrun.launcher.ui.render.runs import RunEndDocument
 from vastrun.launcher.ui.render.table import facts
 from vastrun.launcher.ui.render.verdict import cost_text, on_machines, proof_lines, stage_lines, verdict_line
@@ -157,7 +157,7 @@ def command(
     else:
         parent = app.driver_ledger().get(find_run(ledger, from_name).id) if from_name else None
         spec = with_tags(_job(job_file, parent, sets, by), tags)
-        check_upload(app.packer(NOTHING), spec, job_file and job_file.resolve().parent, note)
+        spec = check_upload(app.packer(NOTHING), spec, job_file and job_file.resolve().parent, note)
     market = app.provider(provider)
     spec = resolve_auto(app, spec)
     if program_of(spec).own_model:
@@ -169,6 +169,7 @@ def command(
     if dry_run:
         show(PlanDocument.of(plan), plan_text(plan, width()), as_json=as_json)
         return
+    note((text := upload_text(plan)) and f"data: {text}")
     asked_at = app.now()
     if plan.refusals:
         raise plan.refusals[0]

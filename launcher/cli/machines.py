@@ -315,7 +315,7 @@ def hold_command(
     began = app.now()
     say(f"reading {job_file}", err=True)
     job = read_job_file(job_file, sets)
-    check_upload(app.packer(NOTHING), job, job_file.resolve().parent, note)
+    job = check_upload(app.packer(NOTHING), job, job_file.resolve().parent, note)
     job = resolve_auto(app, job)
     spec = hold_spec(job, slots=slots, hours=job.limits.hours, usd=job.limits.usd, idle_s=idle)
     _agree(app, spec, provider, slots, began, yes=yes)

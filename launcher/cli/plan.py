@@ -69,7 +69,7 @@ def command(
     """
     app: App = ctx.obj
     spec = read_job_file(job_file, sets, by)
-    check_upload(app.packer(NOTHING), spec, job_file.resolve().parent, note)
+    spec = check_upload(app.packer(NOTHING), spec, job_file.resolve().parent, note)
     market, ledger, now = app.provider(provider), app.ledger(), app.now()
     spec = resolve_auto(app, spec)
     estimate = _estimate(app, spec, market)

@@ -200,7 +200,7 @@ def _perform(
     screen, packer = app.plain_screen(), app.packer(NOTHING)
     performed: list[StepEnd] = []
     try:
-        rehearsal.prepare(packer.pack(_run(app, spec), spec), fresh=TRAIN in steps)
+        rehearsal.prepare(packer.pack(_run(app, spec), spec), spec, fresh=TRAIN in steps)
         secrets = packer.secrets(spec)
 
         def run(step: str) -> int:
@@ -240,7 +240,7 @@ def _resume(
         packer = app.packer(Origin(folder=loss.box / layout.CHECKPOINTS))
         # A snapshot reads all files: it must not come before it is known which the program reads.
         spec = replace(spec, checkpoints=replace(spec.checkpoints, every_s=SNAPSHOT_S))
-        rehearsal.prepare(packer.pack(_run(app, spec), spec), fresh=True)
+        rehearsal.prepare(packer.pack(_run(app, spec), spec), spec, fresh=True)
         if code := run(UNPACK):
             loss.failure = f"{UNPACK} failed with exit code {code}"
         elif code := run(TRAIN):

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from itertools import islice
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
@@ -61,9 +62,8 @@ if TYPE_CHECKING:
     from vastrun.launcher.core.runs import CodeRecord
 
 _DOWNLOADED = re.compile(r"checkpoint ((step-\d+) (?:downloaded|usable), [^;]*)")
-_MISSING = re.compile(
-    r"No such file or directory: '([^'\0]{1,300})'|No such file or directory: \"([^\"\0]{1,300})\""
-)
+_NAMED = re.compile(r"'([^'\0]{1,300})'|\"([^\"\0]{1,300})\"|([\w./-]{1,300})")
+_MAX_NAMES = 100
 
 
 class UsdSource(StrEnum):
@@ -426,19 +426,27 @@ def _check_box(services: Services, run: Run, *, keep_armed: bool) -> tuple[BoxSt
 
 
 def missing_file(run: Run) -> str:
-    """Say which file was not shipped and why: "conf/local.yaml is ignored by git, so it was not uploaded".
+    """Say what the program names that was not shipped, why, and what to add to the job: "conf/local.yaml is
+    ignored by git, so it was not uploaded; add it to code.include".
 
-    Empty where the run failed for another reason. Its machine words the detail: the path is only looked for
-    within the code folder.
+    Empty where the run failed for another reason. Its machine words the detail: the names in it are only
+    looked for within the code folder.
     """
-    found = _MISSING.search(run.detail) if run.cause is Cause.USER_ERROR else None
-    if found is None:
+    if run.cause is not Cause.USER_ERROR:
         return ""
-    code = read_job(run.spec_json).code
-    from vastrun.launcher.bundle.checkout import why_not_shipped  # slow to import: all that packs
+    from vastrun.launcher.bundle.checkout import data_entry, why_not_shipped  # slow to import: all that packs
 
-    path = str(PurePosixPath(found[1] or found[2]))  # on the machine
-    if path.startswith("/"):
-        path = path.partition(f"/{layout.CODE}/")[2] or path
-    why = None if code is None else why_not_shipped(path, code.path, code.exclude, code.include)
-    return f"{path} is {why}, so it was not uploaded" if why else ""
+    spec = read_job(run.spec_json)
+    names = (word.rstrip(".") for found in _NAMED.findall(run.detail) for word in found if word)
+    for path in dict.fromkeys(islice(names, _MAX_NAMES)):
+        if found := why_not_shipped(_in_code(PurePosixPath(path)), spec):
+            name, why = found
+            remedy = f"data: [{data_entry(name, spec)}]" if name.endswith("/") else "it to code.include"
+            return f"{name} is {why}, so it was not uploaded; add {remedy}"
+    return ""
+
+
+def _in_code(path: PurePosixPath) -> str:
+    """Return the path from the code folder, of a path on the machine."""
+    folder = f"/{layout.CODE}/"
+    return str(path).partition(folder)[2] if path.is_absolute() and folder in str(path) else str(path)

@@ -126,13 +126,12 @@ def _loaded(spec: BatchSpec, job: Node, found: _Jobs) -> LoadedBatch:
 
 def is_of_job(point: BatchPoint, job: Any) -> bool:
     """Return whether the point is one of this job, as `LoadedBatch.job` has it, with any code."""
-    return _id_with_code(_id_of(job, point.values), read_job(point.spec_json).code_digest) == point.id
+    return _id_with_code(_id_of(job, point.values), read_job(point.spec_json)) == point.id
 
 
-def with_code(point: BatchPoint, digest: str | None) -> BatchPoint:
-    """Return the point with its code as it is kept: other code makes it another point."""
-    spec = replace(read_job(point.spec_json), code_digest=digest)
-    return replace(point, id=_id_with_code(point.id, digest), spec_json=as_json(spec))
+def with_code(point: BatchPoint, spec: JobSpec) -> BatchPoint:
+    """Return the point with its job as its code and data are kept: others make it another point."""
+    return replace(point, id=_id_with_code(point.id, spec), spec_json=as_json(spec))
 
 
 def points_at(search: Search, values: Iterable[Mapping[str, Any]]) -> list[BatchPoint]:
@@ -141,7 +140,10 @@ def points_at(search: Search, values: Iterable[Mapping[str, Any]]) -> list[Batch
     now = None if search.now is None else datetime.fromisoformat(search.now)
     job = parse(search.job_text, search.job_name)
     found = _jobs_of(cells, job, search.base_dir, [], now, search.job_name, repeats=True)
-    return [with_code(point, search.code_digest) for point in found.points.values()]
+    code = search.code_digest
+    return [
+        with_code(one, replace(read_job(one.spec_json), code_digest=code)) for one in found.points.values()
+    ]
 
 
 def load_sweep(
@@ -306,8 +308,10 @@ def _id_of(job: Any, values: Mapping[str, Any]) -> str:
     return _short_digest(json.dumps({"job": job, "values": values}, sort_keys=True))
 
 
-def _id_with_code(id_: str, digest: str | None) -> str:
-    return id_ if digest is None else _short_digest(f"{id_} {digest}")
+def _id_with_code(id_: str, spec: JobSpec) -> str:
+    data = (file.sha256 or "" for file in spec.data if file.url is None)
+    kept = "".join((spec.code_digest or "", *data))
+    return _short_digest(f"{id_} {kept}") if kept else id_
 
 
 def _short_digest(text: str) -> str:

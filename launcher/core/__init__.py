@@ -9,6 +9,7 @@ from vastrun.launcher.core.boxes import (
     CheckpointCopy,
     CollectResult,
     CommandResult,
+    DataContents,
     LocalProgram,
     PullResult,
     SshAccess,

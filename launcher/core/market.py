@@ -71,7 +71,11 @@ class Offer:
     loading_usd: float = 0.0
     """Part of `expected_usd` that is spent before it trains, for disk and traffic."""
     data_s: float = 0.0
-    """Expected seconds for the download of the job's data; 0: it has none, or unknown."""
+    """Expected seconds until it has the job's data; 0: the job has none, or unknown."""
+    sent_s: float = 0.0
+    """Of these for what this computer sends to all machines of the run."""
+    bucket_s: float = 0.0
+    """Seconds for the same if it came from a bucket instead."""
     extras: ExtraRates = ExtraRates()
     bid_usd_per_hour: float | None = None
     """Bid for the GPUs in USD per hour; None: a machine on demand, at its price."""

@@ -135,7 +135,7 @@ RULES: tuple[AdviceRule, ...] = (
 def advice_for(run: Run, *, checkpoint: bool, not_shipped: str = "") -> str:
     """Name one thing to do next. `checkpoint`: one was downloaded.
 
-    `not_shipped`: a file that the program missed and that is on this computer, and why it was not uploaded.
+    `not_shipped`: what the program missed that is on this computer, why it was not uploaded, and the remedy.
     """
     if run.phase is Phase.DESTROY:
         return f"destroy its machine: vastrun resume {run.id}"
@@ -154,7 +154,7 @@ def advice_for(run: Run, *, checkpoint: bool, not_shipped: str = "") -> str:
     if of_slots := slot_advice(run, spec, job_file):
         return of_slots
     if not_shipped:
-        return f"{not_shipped}; add it to code.include, then: {edited}"
+        return f"{not_shipped}, then: {edited}"
     # A run that is continued has its job with it.
     again = edited.replace(job_file, "", 1) if checkpoint else edited.partition(", or after")[0]
     resume = "continue it" if checkpoint else "start it again"
@@ -173,7 +173,7 @@ def advice_for_rehearsal(run: Run, *, not_shipped: str = "") -> str:
     spec = read_job(run.spec_json)
     edited = f"vastrun rehearse {shlex.quote(spec.job_file or _ANY_FILE)}"
     if not_shipped:
-        return f"{not_shipped}; add it to code.include, then: {edited}"
+        return f"{not_shipped}, then: {edited}"
     text = _of_rules(run) or program_of(spec).advice.get(run.cause, ADVICE[run.cause])
     # A rehearsal has no run that other commands know, and does not cost money or end at a lease.
     is_of_a_run = any(name not in (None, "edited") for _, name, *_ in Formatter().parse(text))

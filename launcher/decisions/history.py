@@ -234,6 +234,8 @@ class SpeedHistory:
     few are settled."""
     avoid: AvoidedHosts = NOTHING_AVOIDED
     """Hosts that the search may leave out."""
+    up_mbps: float = 20.0
+    """Upload speed of this computer in Mbit/s."""
 
 
 def speed_history_of(

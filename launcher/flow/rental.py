@@ -45,7 +45,8 @@ def plan(context: RunContext) -> PhaseResult:
     bundle = services.packer.pack(context.run, context.spec)
     offer = choose_offers_for_run(context)[0]
     context.save(offer=offer, usd_per_hour=offer.usd_per_hour, host=offer.host)
-    context.report(f"{offer_text(context.spec, offer)}; {bundle.size / 1e6:.1f} MB to upload")
+    megabytes = bundle.size / 1e6 + context.spec.sent_gb * 1e3
+    context.report(f"{offer_text(context.spec, offer)}; {megabytes:.1f} MB to upload")
     done = resumed_step(context.spec, context.run.parent, services.ledger)
     if deadline := deadline_text(context.spec, offer, context.now(), done):
         context.report(deadline)

@@ -1,14 +1,15 @@
-"""Steps of the phases ship, collect and destroy: upload the bundle, download the outputs, end the machine."""
+"""Steps of the phases ship, collect and destroy: upload code and data, download outputs, end the machine."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from typing import TypeVar
 
 from vastrun.contract import layout
-from vastrun.launcher.core import Cause, Instance, Phase
+from vastrun.launcher.core import Cause, DataContents, Instance, Phase
 from vastrun.launcher.core.errors import (
     AuthError,
     GoneError,
@@ -28,9 +29,16 @@ from vastrun.launcher.flow.retention import keep_for_weights
 from vastrun.launcher.flow.run_end import assess
 from vastrun.launcher.flow.run_state import PhaseResult, RunStopped, failed
 from vastrun.launcher.flow.scheduled_end import cancel_end
+from vastrun.launcher.gate.box_reader import fetch_receipt
 
 _OK = PhaseResult(result=Result.OK)
 _T = TypeVar("_T")
+_REPORT_S = 30.0
+"""Seconds between two reports."""
+_WAIT_S = 5.0
+"""Seconds until a machine is asked again on which another run receives the same data."""
+_TRIES = 3
+"""Packs in a row that bring nothing, after which the machine is given up."""
 
 
 def ship(context: RunContext) -> PhaseResult:
@@ -54,7 +62,43 @@ def ship(context: RunContext) -> PhaseResult:
 
     _retry_unreachable(context, send)
     context.report(f"{bundle.size / 1e6:.1f} MB")
+    if (data := context.services.packer.data_contents(context.run, context.spec)) is not None:
+        _retry_unreachable(
+            context, lambda: send_data(context, data), progress=lambda: context.machines.traffic.down_gb
+        )
     return _OK
+
+
+def send_data(context: RunContext, contents: DataContents) -> None:
+    """Send what the machine lacks. An upload that was interrupted is continued where it ended."""
+    began = reported_at = context.now()
+    sent, least, failures = 0, math.inf, 0
+    while (lacks := fetch_receipt(context.remote(), contents.sizes)).missing:
+        left = sum(contents.sizes[index] for index in lacks.missing) - lacks.at
+        if lacks.waits:
+            text = "another run on this machine receives the same data"
+        else:
+            failures, least = (0, left) if left < least else (failures + 1, least)
+            if failures == _TRIES:
+                raise ProviderError("the machine did not store the data that it was sent", cause=Cause.HOST)
+            rate = sent / max(1e-3, context.now() - began)
+            text = f"{left / 1e9:.3g} of {sum(contents.sizes) / 1e9:.3g} GB of data to send"
+            text += f", {rate / 1e6:.3g} MB/s, {left / rate / 60:.0f} min left" if rate else ""
+        if context.now() - reported_at >= _REPORT_S:
+            reported_at = context.now()
+            context.report(text)
+        if lacks.waits:
+            context.wait(_WAIT_S)
+            continue
+        path, size = context.services.packer.pack_data(context.run, context.spec, lacks)
+        context.remote().put(path, layout.DATA_PACK)
+        sent += size
+    context.report(
+        f"{sum(contents.sizes) / 1e6:.1f} MB of data are there, {sent / 1e6:.1f} MB of them sent now"
+    )
+    if contents.withheld:
+        names = ", ".join((*contents.withheld[:3], *(["…"] if contents.withheld[3:] else [])))
+        context.report(f"not sent, since they hold credentials: {names}")
 
 
 def collect(context: RunContext) -> PhaseResult:

@@ -43,7 +43,7 @@ class World:
         self.ledger = SqliteLedger(
             Path(":memory:"), now=self.clock.now, alive=lambda who: who not in self.dead
         )
-        self._packer = FakePacker(folder)
+        self.packer = FakePacker(folder)
         self._numbers = itertools.count(1)
 
     def expect(self, *faults: Fault) -> None:
@@ -56,7 +56,7 @@ class World:
             "provider": FaultyProvider(self.market, "provider", self.plan),
             "ledger": Faulty(self.ledger, "ledger", self.plan),
             "output_store": Faulty(self.output_store, "output_store", self.plan),
-            "packer": Faulty(self._packer, "packer", self.plan),
+            "packer": Faulty(self.packer, "packer", self.plan),
         }
         who = who or f"host:{next(self._numbers)}:0"
         clock = WrongClock(self.clock, self.wrong_by_s)

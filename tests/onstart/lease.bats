@@ -97,6 +97,15 @@ hold_run_lock() {
   eventually gone
 }
 
+@test "data that arrive keep a box on which nothing was started" {
+  mkdir -p inbox/data
+  LEASE_SHIP_S=0 LEASE_LIFE_S=100 LEASE_GRACE_S=100 arm
+  eventually '[[ -e stop ]]'
+  [[ $(lease_says reason) == time_limit ]]
+  touch -d '20 minutes ago' inbox/data
+  eventually gone
+}
+
 @test "it ends the box at its time limit" {
   hold_run_lock
   LEASE_LIFE_S=2 LEASE_GRACE_S=1 arm
@@ -113,7 +122,7 @@ hold_run_lock() {
   echo stopped >stop
   LEASE_LIFE_S=100 LEASE_GRACE_S=100 arm
   touch collected # the lease notes it in the same round
-  eventually '[[ $(lease_says reason) == *"are collected" ]]'
+  eventually '[[ $(lease_says reason) == *"is collected" ]]'
   [[ $(<stop) == stopped ]]
 }
 
@@ -126,7 +135,7 @@ hold_run_lock() {
 @test "collected outputs end the box soon, not at its time limit" {
   mkdir run && touch run.lock collected && echo 0 >run/exit
   arm
-  eventually '[[ $(lease_says reason) == *"are collected" ]]'
+  eventually '[[ $(lease_says reason) == *"is collected" ]]'
   (($(lease_says ends_at) <= $(lease_says armed_at) + 62))
 }
 
@@ -165,7 +174,7 @@ hold_run_lock() {
   kill -HUP "$pid"
   kill -TERM "$pid"
   touch run.lock && mkdir run && echo 0 >run/exit
-  eventually '[[ $(lease_says reason) == *"not collected" ]]'
+  eventually '[[ $(lease_says reason) == *"was collected" ]]'
 }
 
 @test "it ends what a removed box left running" {

@@ -76,7 +76,8 @@ def _quote(
     price, extras = offer.usd_per_hour, row.extras
     down_gb = policy.down_gb(image_size_gb(row, spec, lock))
     fetch_hours, fetch_text = _download_estimate(row, down_gb, known)
-    data_hours = _download_hours(row, spec.data_gb)
+    sent_s = spec.sent_gb * spec.nodes * 8000 / known.up_mbps
+    data_hours = _download_hours(row, spec.data_gb - spec.sent_gb) + sent_s / 3600
     start_hours = fetch_hours + data_hours + policy.START_S / 3600
     forecast = speeds.forecast(row, start_hours * 3600)
     train_hours = forecast.train_s / 3600
@@ -84,7 +85,7 @@ def _quote(
     storage_usd = extras.storage_usd_per_hour * train_hours
     fetch_usd = price * fetch_hours  # at the full price: waiting is not free
     traffic_usd = down_gb * extras.down_usd_per_gb + policy.UP_GB * extras.up_usd_per_gb
-    download_usd = data_usd(spec, offer, data_hours * 3600)
+    download_usd = data_usd(offer, data_hours * 3600, spec.data_gb)
     # Probabilities that the work must be repeated; reliability in percent would give a negative cost.
     risks = {
         "failure": max(0.0, 1.0 - row.reliability),
@@ -116,6 +117,8 @@ def _quote(
         + down_gb * extras.down_usd_per_gb
         + download_usd,
         data_s=data_hours * 3600,
+        sent_s=sent_s,
+        bucket_s=_download_hours(row, spec.sent_gb) * 3600,
         bill_tail_s=min(MAX_TAIL_S, known.bill_tail_s),
         forecast=forecast,
     )

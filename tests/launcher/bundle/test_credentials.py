@@ -1,11 +1,14 @@
 """Files with credentials do not leave this computer by themselves, and git LFS's pointers are known."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from tests.jobs import command_job
 from vastrun.launcher.bundle.checkout import why_not_shipped, worktree
 from vastrun.launcher.bundle.credentials import is_lfs_pointer
+from vastrun.launcher.core.job import Code
 
 HELD = {
     ".env": "WANDB_API_KEY=0123456789abcdef0123456789abcdef01234567\n",
@@ -44,7 +47,8 @@ def test_files_with_credentials_are_left_out_unless_the_job_names_them(folder: P
     tree = worktree(str(folder))
     assert set(tree.withheld) == HELD.keys()
     assert set(tree.paths) == SHIPPED.keys()
-    assert why_not_shipped(".env", str(folder)) == "left out, since it holds credentials"
+    job = replace(command_job(), code=Code(path=str(folder)))
+    assert why_not_shipped(".env", job) == (".env", "left out, since it holds credentials")
     named = worktree(str(folder), (), [".env", "keys"])
     assert set(named.paths) == {*SHIPPED, ".env", "keys/id_ed25519"}
 

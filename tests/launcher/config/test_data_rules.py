@@ -54,6 +54,10 @@ def test_a_file_has_the_name_at_the_end_of_its_url_unless_it_gets_one() -> None:
         ("{url: 'https://x.org/a', size: 1, path: .a}", "data[0].path: expected a path inside"),
         ('{url: "https://x.org/a", size: 1, path: "a\\nb"}', "data[0].path: expected a path of at most 255"),
         ("{url: 'https://x.org/a', max_gb: 11}", "data: needs 11 GB, but resources.disk_gb is 10"),
+        ("{size: 1}", "data[0]: expected url, or path: a file or folder of this computer"),
+        ("{path: a, size: 1}", "data[0]: expected no checksum and no size"),
+        ("{path: a/..}", "data[0].path: expected a path inside $VASTRUN_DATA"),
+        ("{path: .}", "data[0]: needs path: . does not end with a name"),
     ],
 )
 def test_what_cannot_be_downloaded_is_a_fault(entry: str, said: str) -> None:
@@ -66,6 +70,7 @@ def test_what_cannot_be_downloaded_is_a_fault(entry: str, said: str) -> None:
 def test_each_file_needs_a_path_of_its_own() -> None:
     one = "{url: 'https://x.org/a', size: 1}"
     assert "data[1]: a conflicts with a of data[0]" in faults(one, one)[0]
+    assert "data[1].path: a conflicts with a of data[0]" in faults(one, "{path: ../x/a}")[0]
     below = "{url: 'https://x.org/b', size: 1, path: a/b}"
     assert "data[1].path: a/b conflicts with a of data[0]" in faults(one, below)[0]
 

@@ -327,9 +327,9 @@ def test_a_run_of_a_batch_is_retried_with_its_batch() -> None:
 
 def test_a_file_that_was_not_shipped_comes_first_in_the_advice() -> None:
     advice = advice_for(
-        _failed(PROGRAM, Cause.USER_ERROR), checkpoint=False, not_shipped="a.yaml is ignored by git"
+        _failed(PROGRAM, Cause.USER_ERROR), checkpoint=False, not_shipped="a.yaml is ignored by git; add it"
     )
-    assert advice.startswith("a.yaml is ignored by git; add it to code.include, then: vastrun launch ")
+    assert advice.startswith("a.yaml is ignored by git; add it, then: vastrun launch ")
 
 
 @pytest.mark.parametrize("cause", Cause)
