@@ -58,5 +58,5 @@ def test_stop_ends_an_upload_between_two_packs(tmp_path: Path) -> None:
     world.packer.data = DataContents(sizes=(10, 20))
     world.user_requests.at = {world.clock.now() + 60: UserRequest.STOP}
     run = world.launch()
-    assert (run.cause, run.detail) == (Cause.STOPPED, "stopped while its data were sent")
+    assert (run.cause, run.detail) == (Cause.STOPPED, "stopped before it could ship")
     assert world.rented() == 0

@@ -104,7 +104,6 @@ def test_the_outputs_of_a_detached_run_that_nobody_collects_are_lost_and_it_cost
     run = world.resume()
 
     assert run.cause is Cause.OUTPUTS_LOST
-    assert "lease" in run.detail
     assert bills.cost_usd(run, world.clock.now()) <= world.spec.limits.usd * 1.05
 
 
