@@ -66,7 +66,6 @@ TAUGHT: tuple[tuple[str, Any, Options], ...] = (
     ("model.mlp_ratio", 1, {}),
     ("model.heads", 4, {}),
     ("model.patch", 4, {}),
-    ("model.fourier_dim", 8, {}),
     ("model.keep_mean", True, {}),
     ("model.modes", 4, FNO),
     ("model.points", 16, SPECTRAL),

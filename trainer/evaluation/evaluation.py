@@ -16,7 +16,6 @@ from vastrun.trainer.engine.session import Session
 from vastrun.trainer.evaluation.model_loader import LoadedModel
 from vastrun.trainer.evaluation.planes import Coordinates, SpaceAxis, planes_of
 from vastrun.trainer.evaluation.predictors import (
-    SOLVERS,
     applicable_predictors,
     compute_prior,
     with_baseline,
@@ -90,7 +89,6 @@ class Evaluation:
         for predictor, own in self.scores.get(UNSEEN, {}).items():
             name = "unseen_nrmse" if predictor == "rollout" else f"unseen_{predictor}_nrmse"
             numbers[name] = own.numbers()["nrmse"]
-        numbers |= {f"{name}_ms": self.ms[name] for name in ("rollout", *SOLVERS) if name in self.ms}
         if self.one_parameter:
             numbers["one_parameter_set"] = 1.0
         if self.seen is not None:
@@ -103,7 +101,7 @@ def evaluate(
 ) -> Evaluation:
     """Evaluate a task, by its number, on its test set. All ranks take part."""
     test = task.test
-    prior = with_baseline(compute_prior(task, operator.scale(number), ranks), task, beat)
+    prior = with_baseline(compute_prior(task, ranks.device), task, beat)
     prior = with_rollouts(prior, task, data, beat)
     parts = parts_of(test.conditions.cpu(), data)
     shown = _choose_examples(parts)

@@ -34,7 +34,6 @@ _LINES = {
     "persistence": ("#00798c", "--"),
     "one_step_persistence": ("#edae49", "--"),
     "spatial_mean": ("#66a182", "--"),
-    "training_mean": ("#8d96a3", "--"),
     "linear_map": ("#3d405b", "--"),
     "kernel_ridge": ("#3d405b", "--"),
     "nearest": ("#9c6644", "--"),

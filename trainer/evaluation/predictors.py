@@ -10,7 +10,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 
-import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional
@@ -18,8 +17,6 @@ from torch.nn import functional
 from vastrun.contract.scores import FLOORS
 from vastrun.trainer import data
 from vastrun.trainer.data import Task
-from vastrun.trainer.data.chunks import ranges, rows_at_once
-from vastrun.trainer.distributed.group import Ranks
 from vastrun.trainer.evaluation.learned_baselines import (
     KERNEL_RIDGE,
     LINEAR_MAP,
@@ -28,9 +25,9 @@ from vastrun.trainer.evaluation.learned_baselines import (
     fit_baseline,
 )
 from vastrun.trainer.job.data_config import DataConfig
-from vastrun.trainer.loading.training_set import parameters_of, read_frames
+from vastrun.trainer.loading.training_set import parameters_of
 from vastrun.trainer.models.modes import resampling
-from vastrun.trainer.models.operator import Operator, Scale
+from vastrun.trainer.models.operator import Operator
 
 WholeRollout = Callable[[Tensor, Tensor], Tensor]
 """Maps first frames (B, K, *X) and conditions (B, C) to whole trajectories (B, T, K, *X)."""
@@ -45,8 +42,6 @@ class Prior:
     conditions_differ: bool
     parameters: Tensor
     """(G, C): the different conditions, or only their mean when there are too many."""
-    means: Tensor
-    """(G, K, *X), or (1, K, *1): mean target over the samples with these conditions."""
     baseline: LearnedBaseline | None = None
     """Baseline that was fitted to the training set at each of `parameters`; None: not fitted."""
     rollouts: Mapping[str, WholeRollout] = field(default_factory=dict)
@@ -54,38 +49,30 @@ class Prior:
     one_parameter: bool = False
     """The inputs of the training set have one degree of freedom."""
 
-    def mean_of(self, conditions: Tensor) -> Tensor:
-        """Return the mean target of the training conditions nearest to `conditions` (B, C): (B, K, *X)."""
-        return self.means[self._nearest(conditions).clamp_max(len(self.means) - 1)]
-
     def learned(self, u: Tensor, conditions: Tensor) -> Tensor:
         """Return the baseline's target of fields `u` (B, K, *X) at these conditions."""
         assert self.baseline is not None, "a predictor that needs a baseline is not applicable without one"
         return self.baseline.predict(u, conditions)
 
-    def _nearest(self, conditions: Tensor) -> Tensor:
-        return torch.cdist(conditions, self.parameters).argmin(dim=1)
 
-
-def compute_prior(task: Task, scale: Scale, ranks: Ranks) -> Prior:
-    """Compute a task's prior. For a steady problem all ranks together read the training set once."""
-    device = scale.mean.device
+def compute_prior(task: Task, device: torch.device) -> Prior:
+    """Compute a task's prior."""
     conditions = task.train.conditions.to(device)
-    overall = conditions.mean(dim=0)
-    parameters = parameters_of(task.train).to(device)
-    differ = bool((conditions != conditions[0]).any())
-    means = _mean_fields(task, parameters, ranks).to(device) if task.train.steady else scale.mean[1:]
-    return Prior(mean_conditions=overall, conditions_differ=differ, parameters=parameters, means=means)
+    return Prior(
+        mean_conditions=conditions.mean(dim=0),
+        conditions_differ=bool((conditions != conditions[0]).any()),
+        parameters=parameters_of(task.train).to(device),
+    )
 
 
 def with_baseline(prior: Prior, task: Task, beat: Callable[[], None]) -> Prior:
     """Return the prior with a baseline that is fitted to the training set. All ranks fit the same one."""
-    return replace(prior, baseline=fit_baseline(task, prior.parameters, prior.means.device, beat))
+    return replace(prior, baseline=fit_baseline(task, prior.parameters, prior.parameters.device, beat))
 
 
 def with_rollouts(prior: Prior, task: Task, config: DataConfig, beat: Callable[[], None]) -> Prior:
     """Return the prior with the floors that predict whole trajectories. All ranks beat equally often."""
-    neighbours = find_neighbours(task, prior.means.device, beat)
+    neighbours = find_neighbours(task, prior.parameters.device, beat)
     rollouts: dict[str, WholeRollout] = {NEAREST: partial(neighbours.predict, order=1)}
     if neighbours.order is not None:
         rollouts[INTERPOLATION] = partial(neighbours.predict, order=neighbours.order)
@@ -133,21 +120,6 @@ _SOLVED_AT_ONCE = 16
 """Rollouts between two beats."""
 
 
-def _mean_fields(task: Task, parameters: Tensor, ranks: Ranks) -> Tensor:
-    """Return the mean targets (G, K, *X); every rank reads its share."""
-    train, rank = task.train, ranks.rank
-    sums = torch.zeros(len(parameters), train.channels, *train.grid, dtype=torch.float64)
-    counts = torch.zeros(len(parameters), dtype=torch.float64)
-    share = np.arange(rank.rank, len(train), rank.world_size)
-    for rows in ranges(len(share), rows_at_once(2 * sums[0].numel(), max_rows=64)):
-        windows = read_frames(task, share[rows.start : rows.stop], 2)
-        group = torch.cdist(windows.conditions.cpu(), parameters.cpu()).argmin(dim=1)
-        sums.index_add_(0, group, windows.fields[:, 1].double().cpu())
-        counts += group.bincount(minlength=len(parameters))
-    counts = ranks.all_reduce_sum(counts).reshape(-1, *(1,) * (sums.ndim - 1))
-    return (ranks.all_reduce_sum(sums) / counts).float()
-
-
 @dataclass(frozen=True, kw_only=True)
 class SampleBatch:
     """Batch of samples of one task."""
@@ -178,7 +150,6 @@ PREDICTORS: dict[str, Predict] = {
     "persistence": lambda _, own, __: own,
     "one_step_persistence": lambda _, __, before: before,
     "spatial_mean": lambda _, own, __: own.mean(dim=tuple(range(2, own.ndim)), keepdim=True).expand_as(own),
-    "training_mean": lambda case, own, _: case.prior.mean_of(case.conditions).expand_as(own),
     LINEAR_MAP: lambda case, own, _: case.prior.learned(own, case.conditions),
     KERNEL_RIDGE: lambda case, own, _: case.prior.learned(own, case.conditions),
     "blind": lambda case, own, _: case.predict(own, case.prior.mean_conditions.expand_as(case.conditions)),
@@ -196,7 +167,7 @@ LABELS = {
     **{name: text.removeprefix("the ").removeprefix("our ") for name, text in FLOORS.items()},
 }
 """Name of each predictor in tables and pictures."""
-_STEADY_PREDICTORS = ("rollout", "training_mean", KERNEL_RIDGE, "blind")
+_STEADY_PREDICTORS = ("rollout", KERNEL_RIDGE, "blind")
 
 
 def applicable_predictors(prior: Prior, *, steady: bool) -> tuple[str, ...]:

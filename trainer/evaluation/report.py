@@ -64,6 +64,7 @@ def _record(evaluation: Evaluation) -> dict[str, Any]:
     return {
         "samples": evaluation.samples,
         "steady": evaluation.steady,
+        "ms": dict(evaluation.ms),
         "parts": {
             part: {predictor: _numbers(own) for predictor, own in scores.items()}
             for part, scores in evaluation.scores.items()

@@ -24,6 +24,8 @@ _RIDGE = 1e-10
 """Share of a mode's mean power that is added to its normal equations, for modes of rounding errors."""
 _MAX_FREQUENCIES = {1: 128, 2: 32, 3: 16}
 """Most frequencies along an axis with learned matrices, by number of axes: each combination has its own."""
+_SURE = 0.3
+"""Smallest factor that is taken for more than noise."""
 _LOG_OF_NOTHING = -30.0
 """Logarithm of the smallest factor that is told from zero."""
 
@@ -161,15 +163,18 @@ _MAX_DECADES = 4.0
 def _coordinates(factors: Tensor, *, unwrap: bool) -> Tensor:
     """Return the coordinates (G, M, K, K, 2) in which matrices are interpolated; zero is the identity.
 
-    Of a single channel they are logarithm of the size and phase, else real and imaginary part. `unwrap`: a
-    phase grows from mode to mode, and has no jumps.
+    Of a single channel they are logarithm of the size and phase, else real and imaginary part. `unwrap`:
+    phases grow with the wavenumber, as far as the modes before that are large enough say.
     """
     if factors.shape[-1] > 1:
         identity = torch.eye(factors.shape[-1], dtype=factors.dtype, device=factors.device)
         return torch.view_as_real((factors - identity).to(torch.complex128))
     phases = factors.to(torch.complex128).angle()
-    if unwrap:
-        phases = torch.from_numpy(np.unwrap(phases.cpu().numpy(), axis=1)).to(phases.device)
+    slope = torch.zeros_like(phases[:, 0])
+    for mode in range(1, phases.shape[1] if unwrap else 1):
+        own = phases[:, mode]
+        own += 2 * math.pi * ((slope * mode - own) / (2 * math.pi)).round()
+        slope = torch.where(factors[:, mode].abs() > _SURE, own / mode, slope)
     return torch.stack([factors.abs().log().clamp_min(_LOG_OF_NOTHING), phases], dim=-1)
 
 

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 FLOORS = {
     "persistence": "persistence",
     "spatial_mean": "the mean over space",
-    "training_mean": "the training mean",
     "linear_map": "the best linear map",
     "kernel_ridge": "kernel ridge",
     "nearest": "the nearest training trajectory",
@@ -34,8 +33,6 @@ class Floor:
 
     name: str
     value: float
-    ms: float | None = None
-    """Milliseconds of a rollout; None: not measured."""
 
 
 def flatten_scores(by_task: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
@@ -51,23 +48,18 @@ def lowest_floor(scores: Mapping[str, float], part: str = "") -> Floor | None:
     `part`: `unseen_` for those at parameters that were not trained.
     """
     floors = [
-        Floor(name=text, value=value, ms=scores.get(f"{name}_ms"))
+        Floor(name=text, value=value)
         for name, text in FLOORS.items()
         if (value := scores.get(f"{part}{name}_nrmse")) is not None
     ]
     return min(floors, key=lambda floor: floor.value, default=None)
 
 
-def compare_with_floor(score: float, floor: Floor, ms: float | None = None) -> str:
-    """Format a score compared with its floor: `0.0717, 12.9x better than persistence (0.9279)`.
-
-    `ms`: milliseconds of a rollout, which stand beside those of the floor.
-    """
-    time = "" if ms is None or floor.ms is None else f" in {ms:.2g} ms"
-    value = f"{floor.value:.4g}" + (f" in {floor.ms:.2g} ms" if time else "")
+def compare_with_floor(score: float, floor: Floor) -> str:
+    """Format a score compared with its floor: `0.0717, 12.9x better than persistence (0.9279)`."""
     times = f"{floor.value / score:.1f}x" if score else "infinitely"
     better = "NO better than" if score >= floor.value else f"{times} better than"
-    return f"{score:.4g}{time}, {better} {floor.name} ({value})"
+    return f"{score:.4g}, {better} {floor.name} ({floor.value:.4g})"
 
 
 def scores_by_task(scores: Mapping[str, float]) -> dict[str, dict[str, float]]:
@@ -108,7 +100,7 @@ def _task_line(scores: Mapping[str, float]) -> str | None:
             f"rollout nRMSE is infinite, {diverged:g} rollouts diverged; {floor.name} has {floor.value:.4g}"
         )
     without = "" if blind is None else f"; without the sample's parameter: {blind:.4g}"
-    comparison = compare_with_floor(score, floor, scores.get("rollout_ms"))
+    comparison = compare_with_floor(score, floor)
     alone = "; a one-parameter set, which carries no claim" if scores.get("one_parameter_set") else ""
     return f"rollout nRMSE {comparison}{alone}{_unseen_part(scores)}{without}{_operator_part(scores)}"
 
@@ -118,8 +110,7 @@ def _unseen_part(scores: Mapping[str, float]) -> str:
     unseen, floor = scores.get("unseen_nrmse"), lowest_floor(scores, "unseen_")
     if unseen is None or floor is None:
         return ""
-    comparison = compare_with_floor(unseen, floor, scores.get("rollout_ms"))
-    return f"; at parameters that were not trained: {comparison}"
+    return f"; at parameters that were not trained: {compare_with_floor(unseen, floor)}"
 
 
 def _operator_part(scores: Mapping[str, float]) -> str:

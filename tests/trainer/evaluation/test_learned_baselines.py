@@ -137,5 +137,5 @@ def test_kernel_ridge_uses_a_bounded_number_of_samples() -> None:
 def test_the_first_line_compares_with_the_best_baseline() -> None:
     scores = {"rollout_nrmse": 0.02, "persistence_nrmse": 0.9, "linear_map_nrmse": 0.0024}
     assert score_lines(scores) == ["rollout nRMSE 0.02, NO better than the best linear map (0.0024)"]
-    scores = {"rollout_nrmse": 0.02, "training_mean_nrmse": 0.5, "kernel_ridge_nrmse": 0.04}
+    scores = {"rollout_nrmse": 0.02, "nearest_nrmse": 0.5, "kernel_ridge_nrmse": 0.04}
     assert score_lines(scores) == ["rollout nRMSE 0.02, 2.0x better than kernel ridge (0.04)"]

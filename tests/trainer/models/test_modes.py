@@ -7,9 +7,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from vastrun.trainer.models.linear_map import ModeMap
+from vastrun.trainer.job.config import ModelConfig
+from vastrun.trainer.models.linear_map import ModeMap, Modes
 from vastrun.trainer.models.modes import field_of, low_modes, resampling
 from vastrun.trainer.models.operator import Domain, grid_points
+from vastrun.trainer.models.spectral_operator import SpectralOperator
 
 GRIDS = [((48,), (16,)), ((24, 36), (12, 16)), ((12, 14, 16), (8, 9, 16))]
 every_grid = pytest.mark.parametrize(("fine", "coarse"), GRIDS)
@@ -133,3 +135,59 @@ def test_it_is_linear_in_the_field_and_in_full_precision(periodic: bool) -> None
     with torch.autocast("cpu", torch.bfloat16):
         assert torch.equal(mapped(u, features, features), mapped(u.float(), features, features))
     assert mapped(u, features, features).dtype == torch.float32
+
+
+BEYOND: dict[str, tuple[tuple[int, ...], int, bool]] = {
+    "a line": ((300,), 1, True),
+    "walls, two channels": ((72, 72), 2, False),
+    "a cube": ((36, 36, 36), 1, True),
+}
+"""Grids with more frequencies than have learned matrices, channels, and whether they are periodic."""
+
+
+def evolved(grid: tuple[int, ...], channels: int, *, periodic: bool, frames: int, seed: int) -> Tensor:
+    """Random fields of the full grid, which diffuse and feed each other: (2, T, K, *X)."""
+    modes = Modes(grid=grid, periodic=periodic)
+    axes = [
+        torch.fft.fftfreq(points, 1 / points) if periodic else torch.arange(points) / 2 for points in grid
+    ]
+    axes[-1] = torch.arange(grid[-1] // 2 + 1.0) if periodic else axes[-1]
+    squares = torch.stack(torch.meshgrid(*axes, indexing="ij")).square().sum(dim=0).flatten().double()
+    decay = torch.exp(-squares / squares.max() * torch.arange(1, channels + 1)[:, None])
+    values = [
+        modes.transform(
+            torch.randn(2, channels, *grid, generator=torch.Generator().manual_seed(seed)).double()
+        )
+    ]
+    for _ in range(frames - 1):
+        values.append(decay * (values[-1] + 0.1 * values[-1].flip(1)) / 1.1)
+    return torch.stack([modes.inverse(each) for each in values], dim=1)
+
+
+@pytest.mark.parametrize("name", BEYOND)
+def test_a_random_field_of_the_full_grid_evolves_as_the_exact_solution_does(name: str) -> None:
+    grid, channels, periodic = BEYOND[name]
+    config = ModelConfig(name="spectral", dim=8, depth=1, modes=4, points=8)
+    operator = SpectralOperator(
+        config, [Domain(grid=grid, channels=channels, conditions=1, periodic=periodic)]
+    )
+    data = [evolved(grid, channels, periodic=periodic, frames=4, seed=seed) for seed in range(2)]
+    operator.fit(torch.zeros(1, 1), [iter(data)])
+    truth = evolved(grid, channels, periodic=periodic, frames=21, seed=9).float()
+    u = truth[:, 0]
+    for target in truth[:, 1:].unbind(1):
+        u = operator(u, torch.zeros(2, 1))
+        assert (u - target).norm() < 0.01 * target.norm()
+
+
+def test_what_grows_in_the_data_grows_in_no_mode_without_learned_matrices_and_no_rollout_diverges() -> None:
+    config = ModelConfig(name="spectral", dim=8, depth=1, modes=4, points=8)
+    operator = SpectralOperator(config, [Domain(grid=(300,), conditions=1)])
+    u = torch.randn(4, 1, 300, generator=torch.Generator().manual_seed(0)).double()
+    operator.fit(torch.zeros(1, 1), [iter([torch.stack([u, 1.1 * u], dim=1)])])
+    after = operator(u.float(), torch.zeros(4, 1))
+    spectra = [torch.fft.rfft(each)[..., 128:].abs() for each in (u.float(), after)]
+    assert torch.allclose(*spectra, rtol=1e-3, atol=1e-3)
+    for _ in range(200):
+        after = operator(after, torch.zeros(4, 1))
+    assert after.abs().max() < 3 * u.abs().max()

@@ -16,7 +16,6 @@ from vastrun.trainer.models.weights import count_parameters, materialise
 SMALL = ModelConfig(dim=16, depth=1, heads=2, patch=4, modes=4)
 KINDS = {
     "latent": SMALL,
-    "latent with Fourier layers": replace(SMALL, fourier_dim=8),
     "fno": replace(SMALL, name="fno"),
     "spectral": replace(SMALL, name="spectral", points=12),
 }
@@ -155,8 +154,6 @@ def test_the_sizes_of_the_parts_are_the_size_of_the_model() -> None:
         ({"patch": 6}, None),
         ({"name": "fno", "modes": 48}, None),
         ({"name": "fno", "modes": 49}, "model.modes"),
-        ({"name": "fno", "fourier_dim": 8}, "model.fourier_dim"),
-        ({"fourier_dim": 8, "modes": 48}, None),
         ({"name": "spectral"}, None),
         ({"name": "spectral", "points": 96, "modes": 48}, None),
         ({"name": "spectral", "points": 200, "modes": 48}, None),
@@ -165,7 +162,6 @@ def test_the_sizes_of_the_parts_are_the_size_of_the_model() -> None:
         ({"name": "spectral", "patch": 2}, "model.patch"),
         ({"name": "fno", "points": 64}, "model.points"),
         ({"points": 64}, "model.points"),
-        ({"fourier_dim": 8, "modes": 49}, "model.modes"),
     ],
 )
 def test_what_cannot_be_built_is_a_fault_of_its_key_and_all_else_can_be(
