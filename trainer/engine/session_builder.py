@@ -1,7 +1,6 @@
 """Session builder: makes all that a rank trains with, in the one order that works."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import partial
 
 import torch
@@ -163,8 +162,7 @@ def space_of(source: Source, unroll: int, *, augment: bool = True) -> WindowSpac
 
 def domains_of(config: TrainConfig, tasks: Sequence[Task]) -> list[Domain]:
     """Return the domain of each task."""
-    domains = (domain_of(task.train, data.patch) for task, data in zip(tasks, config.data, strict=True))
-    return [replace(domain, keep_mean=config.model.keep_mean) for domain in domains]
+    return [domain_of(task.train, data.patch) for task, data in zip(tasks, config.data, strict=True)]
 
 
 def domain_of(source: Source, patch: int | None = None) -> Domain:

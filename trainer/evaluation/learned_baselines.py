@@ -265,12 +265,17 @@ def find_neighbours(task: Task, device: torch.device, beat: Callable[[], None]) 
         size = inputs[:, own].square().sum(dim=1).mean().sqrt()
         moments[1][own] = size if size > 0 else 1.0
     inputs /= moments[1]
-    some = inputs[:_MAX_SELECTION]
-    distances = torch.cdist(some, some).topk(min(3, len(some)), largest=False).values[:, 1:]
-    apart = distances[distances[:, 0] > 0]
-    logs = (apart[:, -1] / apart[:, 0]).log() if len(apart) >= _MIN_FREEDOM_SAMPLES else torch.zeros(1)
-    freedom = 1 / logs.mean().item() if logs.any() else torch.inf
+    freedom = _freedom(inputs[:_MAX_SELECTION])
     return Neighbours(task=task, rows=rows, moments=moments, inputs=inputs, freedom=freedom)
+
+
+def _freedom(inputs: Tensor) -> float:
+    """Return the degrees of freedom of inputs (N, F); infinite for too few."""
+    if len(inputs) < _MIN_FREEDOM_SAMPLES:
+        return torch.inf
+    _, first, second = torch.cdist(inputs, inputs).topk(3, largest=False).values.unbind(1)
+    logs = (second / first.clamp_min(torch.finfo().tiny)).log().mean().item()
+    return 1 / logs if logs > 0 else torch.inf
 
 
 _MAX_INPUT_VALUES = 1 << 24

@@ -161,7 +161,7 @@ def _channel(evaluation: Evaluation) -> str:
 
 def _error_by_frame(evaluation: Evaluation) -> Figure:
     """Draw the error of each predictor by frame; thin lines: the model's at each parameter."""
-    figure, [[axes]] = _figure(1, 1, width=5.6, height=4.0, right=2.5)
+    figure, [[axes]] = _figure(1, 1, width=5.6, height=4.0, right=3.2)
     name = "rollout, at each parameter"
     for part, scores in evaluation.scores.items():
         if part not in (WHOLE, UNSEEN):

@@ -33,8 +33,6 @@ class ModelConfig:
     mlp_ratio: Count = 2
     heads: Count = 4
     patch: Count = 8
-    keep_mean: bool = False
-    """Predicted fields have the mean over space of their input, channel by channel."""
     modes: Count = 12
     """Number of frequencies that a Fourier layer keeps along an axis."""
     points: Annotated[int, Ge(4)] = 32

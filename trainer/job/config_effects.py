@@ -51,11 +51,6 @@ _REJECTED: tuple[_Row, ...] = (
     ("model.heads model.patch", lambda c: c.model.name not in ("fno", "spectral"), _MODEL),
     ("model.points", lambda c: c.model.name not in ("latent", "fno"), _MODEL),
     (
-        "model.keep_mean",
-        lambda c: not all(data.steady for data in c.data),
-        "has no effect with problems without time",
-    ),
-    (
         "model.modes",
         lambda c: c.model.name != "latent",
         _MODEL,

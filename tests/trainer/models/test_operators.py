@@ -110,22 +110,6 @@ def test_a_whole_model_moves_with_it(config: ModelConfig, grid: tuple[int, ...],
 
 
 @every_model
-@on_every_field
-def test_the_mean_over_space_is_kept_where_the_job_says_so(
-    config: ModelConfig, grid: tuple[int, ...], channels: int
-) -> None:
-    operator, _ = trained(config, grid, channels)
-    keeping = models.make(config, [replace(operator.domains[0], keep_mean=True)])
-    keeping.load_state_dict(operator.state_dict())
-    u, conditions = inputs(operator)
-    before, free, kept = (
-        field.flatten(2).mean(dim=2) for field in (u, operator(u, conditions), keeping(u, conditions))
-    )
-    assert torch.allclose(kept, before, atol=1e-5)
-    assert not torch.allclose(free, before, atol=1e-3)
-
-
-@every_model
 def test_half_precision_changes_a_prediction_by_little(config: ModelConfig) -> None:
     operator, _ = trained(config, (16, 16), 1)
     u, conditions = inputs(operator)
