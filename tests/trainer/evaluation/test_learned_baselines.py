@@ -60,15 +60,6 @@ def test_a_linear_periodic_problem_is_learned_to_the_last_digits() -> None:
     assert error(train, rolled(drawn(4, 2, (POINTS,), 2), move, "shift", [0.0] * 4)) < 1e-4
 
 
-def test_each_parameter_has_a_map_of_its_own() -> None:
-    def faster(u: Tensor) -> Tensor:
-        return torch.cat([u[:4].roll(1, dims=2), u[4:].roll(3, dims=2)])
-
-    told = [0.0] * 4 + [1.0] * 4
-    train = rolled(drawn(8, 1, (POINTS,), 1), faster, "shift", told)
-    assert error(train, rolled(drawn(8, 1, (POINTS,), 2), faster, "shift", told)) < 1e-4
-
-
 @pytest.mark.parametrize("grid", [(POINTS,), (8, 6), (4, 6, 4)])
 def test_between_walls_a_source_and_a_diffusion_are_learned(grid: tuple[int, ...]) -> None:
     source = drawn(1, 1, grid, 3).double()

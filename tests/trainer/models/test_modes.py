@@ -83,33 +83,6 @@ def mode_map(*, periodic: bool, grid: tuple[int, ...] = (32,), channels: int = 1
     return ModeMap(domain, 1)
 
 
-def test_it_moves_a_periodic_field_by_the_condition() -> None:
-    """The phase of each frequency for small shifts: exactly what advection is."""
-    moving = mode_map(periodic=True)
-    frequencies = torch.arange(moving.frequencies)
-    with torch.no_grad():
-        moving.matrices.weight.view(moving.shape)[:, 0, 0, 1] = -2 * math.pi * frequencies
-    u = torch.sin(2 * math.pi * 3 * grid_points((32,)))[None]
-    slope = 2 * math.pi * 3 * torch.cos(2 * math.pi * 3 * grid_points((32,)))[None]
-    shift = torch.tensor([[0.01]])
-    assert torch.allclose(moving(u, shift, shift), -0.01 * slope, atol=1e-5)
-
-
-@every_grid
-@on_every_domain
-def test_it_takes_all_of_a_smooth_field_away(
-    fine: tuple[int, ...], coarse: tuple[int, ...], periodic: bool
-) -> None:
-    taking = mode_map(periodic=periodic, grid=fine, channels=2)
-    minus_one = torch.zeros(taking.shape)
-    for channel in range(2):
-        minus_one[(..., channel, channel, 0) if periodic else (..., channel, channel)] = -1
-    with torch.no_grad():
-        taking.matrices.bias.copy_(minus_one.flatten())
-    u = smooth(fine, periodic=periodic)
-    assert torch.allclose(taking(u, *torch.ones(2, 1, 1)), -u, atol=1e-5)
-
-
 @every_grid
 def test_what_is_moved_comes_out_moved_where_the_field_is_periodic(
     fine: tuple[int, ...], coarse: tuple[int, ...]
