@@ -52,7 +52,6 @@ def test_a_finer_file_is_read_trained_on_two_ranks_scored_drawn_and_resumed_on_o
     assert list(losses) == list(range(1, 21))
     assert all(map(math.isfinite, losses.values()))
     scores = box.json(layout.FINAL)["scores"]
-    # Kernel ridge is for steady problems.
     assert {"rollout_nrmse", *(f"{name}_nrmse" for name in ("persistence", "linear_map", "nearest"))} <= set(
         scores
     )
