@@ -195,7 +195,9 @@ def _bounded(matrices: Tensor, limits: Tensor) -> Tensor:
 def _size(matrices: Tensor) -> Tensor:
     """Return an upper bound of the factor by which matrices (..., K, K) lengthen a vector."""
     sizes = matrices.abs()
-    return (sizes.sum(dim=-1).amax(dim=-1) * sizes.sum(dim=-2).amax(dim=-1)).sqrt()
+    squares = sizes.sum(dim=-1).amax(dim=-1) * sizes.sum(dim=-2).amax(dim=-1)
+    # The root of zero has an infinite gradient.
+    return squares.clamp_min(1e-20).sqrt()
 
 
 class ModeMap(nn.Module):

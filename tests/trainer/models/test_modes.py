@@ -164,3 +164,10 @@ def test_what_grows_in_the_data_grows_in_no_mode_without_learned_matrices_and_no
     for _ in range(200):
         after = operator(after, torch.zeros(4, 1))
     assert after.abs().max() < 3 * u.abs().max()
+
+
+def test_a_mode_that_the_data_remove_has_a_finite_gradient() -> None:
+    mapped = mode_map(periodic=False)
+    torch.nn.init.constant_(mapped.matrices.bias, -1.0)
+    mapped(torch.randn(2, 32, 1), torch.zeros(2, 1), torch.zeros(2, 1)).square().sum().backward()
+    assert mapped.matrices.bias.grad is not None and mapped.matrices.bias.grad.isfinite().all()
