@@ -123,7 +123,7 @@ class Session:
         # The supervisor reads from it which micro-batch to restart with.
         write_json(self.ranks.rank.box / layout.PLAN, asdict(self.plan))
         sizes = {name: count_parameters(part) for name, part in self.operator.named_children()}
-        parts = ", ".join(f"{name} {size:,}" for name, size in sizes.items() if size or name != "branches")
+        parts = ", ".join(f"{name} {size:,}" for name, size in sizes.items())
         frozen = f"; {count:,} frozen" if (count := count_frozen(self.operator)) else ""
         begin = f"resumes after step {self.stage.run_step(self.start)}" if self.start else "begins"
         if self.stage.is_one_of_several:

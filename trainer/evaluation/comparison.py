@@ -86,7 +86,7 @@ def compare(
         return []
     comparisons = []
     for number, (task, evaluation) in enumerate(zip(trained.tasks, evaluations, strict=True)):
-        prior = compute_prior(task, model.operator.scale(number), trained.ranks)
+        prior = compute_prior(task, trained.ranks.device)
         rollouts = roll_out(
             model.operator, number, task.test, prior, trained.ranks, beat, predictors=("rollout",)
         )

@@ -1,7 +1,7 @@
-"""Learned baselines: a linear map, or kernel ridge, fitted to the same training set in seconds.
+"""Learned baselines: a linear map, kernel ridge, and training trajectories, copied or interpolated.
 
 A model is worth its training only where it is better. Every rank fits the same one, from the training set
-alone, in float64, without random numbers. At parameters that were not trained the nearest trained ones count.
+alone, in float64, without random numbers.
 
 Kernel ridge is the solution of a steady problem as a smooth function of its coefficient:
 
@@ -13,7 +13,7 @@ form, too (Allen 1974). Where the problem has the symmetry of a square, the imag
 """
 
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from math import prod
@@ -25,8 +25,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from vastrun.trainer.data import Task
-from vastrun.trainer.evaluation.linear_map import LinearMap, Modes, fit_linear_map
-from vastrun.trainer.evaluation.training_set import read_frames
+from vastrun.trainer.data.chunks import ranges, rows_at_once
+from vastrun.trainer.loading.training_set import read_frames, read_groups, spaced
+from vastrun.trainer.models.linear_map import LinearMap, Modes, fit_linear_map
 from vastrun.trainer.sampling.windows import image_count, image_points
 
 LINEAR_MAP, KERNEL_RIDGE = "linear_map", "kernel_ridge"
@@ -160,12 +161,15 @@ def _median(distances: Tensor) -> float:
 
 @dataclass(frozen=True, kw_only=True)
 class KernelRidges:
-    """Kernel ridge at each parameter."""
+    """Kernel ridge at each parameter (G, C)."""
 
+    parameters: Tensor
     fits: Sequence[KernelRidge]
 
-    def predict(self, fields: Tensor, group: Tensor) -> Tensor:
+    def predict(self, fields: Tensor, conditions: Tensor) -> Tensor:
+        """Return the targets of fields by the fit at the nearest parameter."""
         found = torch.empty_like(fields, dtype=torch.float64)
+        group = torch.cdist(conditions, self.parameters).argmin(dim=1)
         for number in group.unique().tolist():
             rows = group == number
             found[rows] = self.fits[number].predict(fields[rows])
@@ -182,32 +186,104 @@ def fit_baseline(
 ) -> LearnedBaseline:
     """Fit the baseline of a task at each of its parameters (G, C). All ranks call `beat` equally often."""
     train = task.train
-    nearest = torch.cdist(train.conditions.cpu(), parameters.cpu()).argmin(dim=1).numpy()
-    groups = [np.flatnonzero(nearest == number) for number in range(len(parameters))]
-    frames = 2 if train.steady else train.frames
-    max_rows = max(1, _MAX_VALUES // (len(groups) * frames * train.channels * prod(train.grid)))
-    max_rows = min(max_rows, MAX_SAMPLES) if train.steady else max_rows
-    spaced = [
-        rows[np.linspace(0, len(rows) - 1, min(max_rows, len(rows))).round().astype(int)] for rows in groups
-    ]
-    batches = ((fields.to(device).double() for fields in _read(task, rows, frames, beat)) for rows in spaced)
+    most = MAX_SAMPLES if train.steady else None
+    groups = read_groups(task, parameters, values=_MAX_VALUES, beat=beat, max_rows=most)
+    batches = ((fields.to(device).double() for fields in group) for group in groups)
     if not train.steady:
         modes = Modes(grid=tuple(train.grid), periodic=train.symmetry == "shift")
-        return fit_linear_map(modes, batches)
+        return fit_linear_map(modes, parameters, batches)
     fits = []
     for group in batches:
         fields = torch.cat(list(group))
         fits.append(fit_kernel_ridge(fields[:, 0], fields[:, 1], partial(_images, task)))
         beat()
-    return KernelRidges(fits=fits)
+    return KernelRidges(parameters=parameters, fits=fits)
 
 
-def _read(task: Task, rows: NDArray[np.int64], frames: int, beat: Callable[[], None]) -> Iterator[Tensor]:
-    """Yield the first frames of training samples: (B, T, K, *X)."""
-    batch = max(1, (1 << 21) // (frames * task.train.channels * prod(task.train.grid)))
-    for first in range(0, len(rows), batch):
+@dataclass(frozen=True, kw_only=True)
+class Neighbours:
+    """Training trajectories whose first frame and parameters are nearest to those of a sample."""
+
+    task: Task
+    rows: NDArray[np.int64]
+    """(N,): numbers of the training samples that are compared."""
+    moments: tuple[Tensor, Tensor]
+    """(F,) each: centre and scale of first frames and conditions."""
+    inputs: Tensor
+    """(N, F): scaled first frames and conditions, in float64."""
+    freedom: float
+    """Degrees of freedom of the inputs, by the distances to two neighbours (Facco et al. 2017)."""
+
+    @property
+    def order(self) -> int | None:
+        """Return the number of neighbours to interpolate between; None: the inputs have too many freedoms."""
+        return None if self.freedom > _MAX_FREEDOM else round(self.freedom) + 1
+
+    def predict(self, fields: Tensor, conditions: Tensor, order: int) -> Tensor:
+        """Return the trajectories (B, T, K, *X) of samples that begin at `fields` (B, K, *X).
+
+        They are the sum of those of the `order` nearest, with weights that add up to one and that give the
+        inputs best. With one they are copied.
+        """
+        inputs = (_inputs_of(fields, conditions) - self.moments[0]) / self.moments[1]
+        nearest = torch.cdist(inputs, self.inputs).topk(order, largest=False).indices
+        apart = self.inputs[nearest] - inputs[:, None]
+        products = apart @ apart.mT
+        ridge = _RIDGE_OF_WEIGHTS * products.diagonal(dim1=1, dim2=2).sum(dim=1) + torch.finfo().tiny
+        products.diagonal(dim1=1, dim2=2).add_(ridge[:, None])
+        weights = torch.linalg.solve(products, torch.ones_like(products[:, :, :1]))
+        weights = (weights / weights.sum(dim=1, keepdim=True)).float()
+        found = torch.zeros(())
+        for place in range(order):
+            rows = self.rows[nearest[:, place].cpu().numpy()]
+            copied = read_frames(self.task, rows, self.task.train.frames).fields.to(fields.device)
+            found = copied * weights[:, place].reshape(-1, *[1] * (copied.ndim - 1)) + found.to(copied)
+        return found
+
+
+_MAX_FREEDOM = 3.5
+_RIDGE_OF_WEIGHTS = 1e-10
+"""Share of the squared distances that is added, for neighbours that are the same."""
+
+
+@torch.no_grad()
+def find_neighbours(task: Task, device: torch.device, beat: Callable[[], None]) -> Neighbours:
+    """Read the inputs of the training set, evenly spaced where it is large. All ranks beat equally often."""
+    train = task.train
+    values = train.channels * prod(train.grid)
+    rows = spaced(len(train), min(MAX_SAMPLES, _MAX_INPUT_VALUES // values))
+    parts = []
+    for chunk in ranges(len(rows), rows_at_once(2 * values, max_rows=64)):
         beat()
-        yield read_frames(task, rows[first : first + batch], frames).fields
+        read = read_frames(task, rows[chunk.start : chunk.stop], 2)
+        parts.append(_inputs_of(read.fields[:, 0].to(device), read.conditions.to(device)))
+    inputs = torch.cat(parts)
+    moments = inputs.mean(dim=0), torch.ones_like(inputs[0])
+    inputs -= moments[0]
+    # The first frame as a whole counts like one condition.
+    for own in (slice(values), *(slice(place, place + 1) for place in range(values, inputs.shape[1]))):
+        size = inputs[:, own].square().sum(dim=1).mean().sqrt()
+        moments[1][own] = size if size > 0 else 1.0
+    inputs /= moments[1]
+    freedom = _freedom(inputs[:_MAX_SELECTION])
+    return Neighbours(task=task, rows=rows, moments=moments, inputs=inputs, freedom=freedom)
+
+
+def _freedom(inputs: Tensor) -> float:
+    """Return the degrees of freedom of inputs (N, F); infinite for too few."""
+    if len(inputs) < _MIN_FREEDOM_SAMPLES:
+        return torch.inf
+    _, first, second = torch.cdist(inputs, inputs).topk(3, largest=False).values.unbind(1)
+    logs = (second / first.clamp_min(torch.finfo().tiny)).log().mean().item()
+    return 1 / logs if logs > 0 else torch.inf
+
+
+_MAX_INPUT_VALUES = 1 << 24
+_MIN_FREEDOM_SAMPLES = 8
+
+
+def _inputs_of(fields: Tensor, conditions: Tensor) -> Tensor:
+    return torch.cat([fields.flatten(1), conditions], dim=1).double()
 
 
 def _images(task: Task, fields: Tensor) -> Tensor:

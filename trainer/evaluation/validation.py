@@ -41,7 +41,7 @@ class Validation:
         """Steps between two validations."""
         self._held_out = [_read(config, session) for config in session.config.data]
         self._priors: list[Prior] = [
-            with_baseline(compute_prior(task, session.operator.scale(number), ranks), task, beat)
+            with_baseline(compute_prior(task, ranks.device), task, beat)
             for number, task in enumerate(session.tasks)
         ]
 

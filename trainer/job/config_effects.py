@@ -48,21 +48,15 @@ _REJECTED: tuple[_Row, ...] = (
     ),
     ("loader.workers", lambda c: "disk" in _data_places(c), "has no effect without data.keep: disk"),
     ("limits.compile_s", lambda c: c.compile != "off", "has no effect with compile: off"),
-    ("model.heads model.patch model.fourier_dim", lambda c: c.model.name not in ("fno", "spectral"), _MODEL),
+    ("model.heads model.patch", lambda c: c.model.name not in ("fno", "spectral"), _MODEL),
     ("model.points", lambda c: c.model.name not in ("latent", "fno"), _MODEL),
     (
-        "model.keep_mean",
-        lambda c: not all(data.steady for data in c.data),
-        "has no effect with problems without time",
-    ),
-    (
         "model.modes",
-        lambda c: c.model.name != "latent" or c.model.fourier_dim > 0,
-        "has no effect with latent without model.fourier_dim",
+        lambda c: c.model.name != "latent",
+        _MODEL,
     ),
     (
-        "model.dim model.depth model.mlp_ratio model.heads model.patch model.fourier_dim model.modes"
-        " model.points",
+        "model.dim model.depth model.mlp_ratio model.heads model.patch model.modes model.points",
         lambda c: not c.model.is_own,
         f"{_MODEL}; give its arguments under model.options",
     ),

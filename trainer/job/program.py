@@ -43,8 +43,8 @@ train:
   steps: 1500
   batch: 48          # windows a turn over all ranks; a multiple of the ranks
   data:
-    task: advection  # or another of docs/data.md: burgers, darcy, shallow_water, …
-  # model: {name: spectral, dim: 24, depth: 4}   # often the most accurate on one task
+    task: burgers    # or another of docs/data.md: reaction_diffusion, darcy, compressible_2d, …
+  model: {name: spectral, dim: 24, depth: 4}   # for one task in time; latent for steady ones, and several
   # optim: {lr: 3e-3}
   # wandb: {mode: online}    # needs secrets: WANDB_API_KEY
 """
