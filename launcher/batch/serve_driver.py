@@ -11,16 +11,8 @@ from typing import Any
 from vastrun.launcher.batch.schedule import states_of
 from vastrun.launcher.batch.shared import SharedRequests
 from vastrun.launcher.commands.chains import is_retry_missing
-from vastrun.launcher.core import Phase, Run, UserRequest
+from vastrun.launcher.core import Phase, Run, UserRequest, errors
 from vastrun.launcher.core.batch import Batch
-from vastrun.launcher.core.errors import (
-    AuthError,
-    HeldError,
-    StorageError,
-    UnsignedError,
-    UsageError,
-    VastrunError,
-)
 from vastrun.launcher.ports import Ledger, RunThreads
 
 POLL_INTERVAL_S = 5.0
@@ -88,7 +80,7 @@ class ServeDriver:
         while self.requests() is UserRequest.NONE:
             try:
                 self.look()
-            except StorageError as error:
+            except errors.StorageError as error:
                 self.note(f"{error}; trying again")
             self.sleep(POLL_INTERVAL_S)
         self.shared.ask(UserRequest.DETACH)
@@ -120,13 +112,13 @@ class ServeDriver:
             self._not_before[one] = self.now() + _RETRY_INTERVAL_S
             try:
                 done = thread.result()
-            except HeldError:
+            except errors.HeldError:
                 self.note(f"{one} is driven by another launcher")
                 continue
-            except VastrunError as error:
+            except errors.VastrunError as error:
                 hint = f" (try: {error.hint})" if error.hint else ""
                 self.note(f"{one}: {error}{hint}")
-                if isinstance(error, UsageError | AuthError):
+                if isinstance(error, errors.UsageError | errors.AuthError):
                     self._not_before[one] = self.now() + 10 * _RETRY_INTERVAL_S
                 continue
             self.note(_end_of(one, done))
@@ -139,7 +131,7 @@ class ServeDriver:
                 self._unsigned.add(run.id)
                 try:
                     self.ledger.get(run.id)
-                except UnsignedError as error:
+                except errors.UnsignedError as error:
                     self.note(f"{error} (try: {error.hint})")
 
     def _open(self) -> Iterator[UndrivenWork]:

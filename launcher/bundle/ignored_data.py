@@ -8,14 +8,7 @@ from collections.abc import Collection, Iterator
 from fnmatch import fnmatchcase
 from pathlib import Path, PurePosixPath
 
-from vastrun.launcher.bundle.checkout import (
-    Worktree,
-    code_of,
-    code_tree,
-    data_in_code,
-    ignored_by_git,
-    is_below,
-)
+from vastrun.launcher.bundle import checkout
 from vastrun.launcher.core.errors import UsageError
 from vastrun.launcher.core.job import JobSpec
 
@@ -41,10 +34,14 @@ def ignored_data(spec: JobSpec) -> list[str]:
     """
     if spec.code is None or spec.command is None:
         return []
-    sent = data_in_code(spec)
+    sent = checkout.data_in_code(spec)
     try:
-        tree = code_tree(spec)
-        ignored = [path for path in ignored_by_git(tree) if not any(is_below(path, one) for one in sent)]
+        tree = checkout.code_tree(spec)
+        ignored = [
+            path
+            for path in checkout.ignored_by_git(tree)
+            if not any(checkout.is_below(path, one) for one in sent)
+        ]
     except (UsageError, OSError):
         return []
     candidates = [path for path in ignored if not _is_output(path, spec)]
@@ -78,13 +75,13 @@ def _is_output(path: str, spec: JobSpec) -> bool:
     return is_named or PurePosixPath(path).name.startswith(".")
 
 
-def _texts(tree: Worktree, spec: JobSpec) -> Iterator[bytes]:
+def _texts(tree: checkout.Worktree, spec: JobSpec) -> Iterator[bytes]:
     yield " ".join(spec.command or ()).encode(errors="replace")
     left = _MAX_CODE_BYTES
     for path in map(Path, tree.paths):
         if path.suffix not in _CODE:
             continue
-        content = code_of(tree.root / path)
+        content = checkout.code_of(tree.root / path)
         left -= len(content)
         if left < 0:
             return

@@ -26,14 +26,8 @@ from vastrun.launcher.cost.reconciliation import (
 )
 from vastrun.launcher.cost.statement import Reconciliation, cost_report, reconciliation, settle, with_nodes
 from vastrun.launcher.gate.text import one_line
+from vastrun.launcher.ui.render import costs
 from vastrun.launcher.ui.render.amounts import moment, usd_sum
-from vastrun.launcher.ui.render.costs import (
-    Costs,
-    ReconciliationDocument,
-    costs_table,
-    report_csv,
-    report_text,
-)
 from vastrun.launcher.ui.render.table import WIDTH, table
 
 _NONE = "-"
@@ -134,7 +128,7 @@ def cost_command(
     now, ledger = app.now(), app.ledger()
     if not as_csv and all(value is None for value in (by_name, since, until)):
         rows = [row_of(ledger, the_run(app, run_name), now)] if run_name else all_rows(ledger, now)
-        show(Costs.of(rows, now), costs_table(rows, now, width=width()), as_json=as_json)
+        show(costs.Costs.of(rows, now), costs.costs_table(rows, now, width=width()), as_json=as_json)
         return
     if as_json and as_csv:
         raise click.UsageError("--json and --csv exclude each other")
@@ -148,9 +142,9 @@ def cost_command(
         calendar=Calendar(),
     )
     if as_csv:
-        say(report_csv(report))
+        say(costs.report_csv(report))
     else:
-        show(report, report_text(report, width()), as_json=as_json)
+        show(report, costs.report_text(report, width()), as_json=as_json)
 
 
 def _moment(option: str, text: str, now: float, *, is_end: bool = False) -> float:
@@ -176,7 +170,7 @@ def reconcile_command(ctx: click.Context, since: str, as_json: bool) -> None:
     found = reconciliation(ledger, app.provider, now, _moment("--since", since, now))
     settled = settle(found.runs, ledger, app.who(), now)
     show(
-        ReconciliationDocument.of(found, settled),
+        costs.ReconciliationDocument.of(found, settled),
         reconciliation_text(found, settled, width()),
         as_json=as_json,
     )

@@ -10,18 +10,9 @@ import click
 
 from vastrun.launcher.api.jobs import check_upload
 from vastrun.launcher.app import App
+from vastrun.launcher.cli import options
 from vastrun.launcher.cli.job_files import read_job_file, resolve_auto
 from vastrun.launcher.cli.launch import drive_to_end
-from vastrun.launcher.cli.options import (
-    confirm,
-    job_argument,
-    json_option,
-    lenient_provider_option,
-    provider_option,
-    seconds,
-    set_option,
-    yes_option,
-)
 from vastrun.launcher.cli.output import note, say, set_error_run, show, width
 from vastrun.launcher.commands.attempts import Attempts
 from vastrun.launcher.commands.plan import plan_of
@@ -62,15 +53,15 @@ _HEADER = ("HOST", "RUNS", "FAILED", "SCORE", "LAST FAILURE", "AVOIDED FOR", "WH
 
 
 @click.command("reap")
-@lenient_provider_option
-@yes_option
+@options.lenient_provider_option
+@options.yes_option
 @click.option("--dry-run", is_flag=True, help="List them and destroy nothing.")
 @click.option(
     "--from-ledger",
     metavar="ID",
     help="Instead destroy machines of this other ledger, or `unknown` for those of no known ledger.",
 )
-@json_option
+@options.json_option
 @click.pass_context
 def reap_command(
     ctx: click.Context, provider: str, yes: bool, dry_run: bool, from_ledger: str | None, as_json: bool
@@ -119,7 +110,7 @@ def _reap(
     if from_ledger is not None:
         say(warning_text(chosen), err=True)
     ids = [orphan.instance.id for orphan in chosen]
-    confirm(
+    options.confirm(
         f"destroy {_all_of('machine', ids)}{' and ' if ids and names else ''}{_all_of('network', names)}",
         yes=yes,
     )
@@ -215,7 +206,7 @@ def _table(orphans: Sequence[Orphan], now: float) -> str:
 
 @click.command("hosts")
 @click.option("--allow", metavar="HOST", help="Rent HOST again, and what is avoided for its failures.")
-@json_option
+@options.json_option
 @click.pass_obj
 def hosts_command(app: App, allow: str | None, as_json: bool) -> None:
     """List the machines that were rented, the worst first, and show which are avoided, why and for how long.
@@ -275,15 +266,15 @@ def hosts_table(records: Sequence[HostRecord], now: float, width: int | None = N
 
 
 @click.command("hold")
-@job_argument
-@set_option
-@provider_option
+@options.job_argument
+@options.set_option
+@options.provider_option
 @click.option(
     "--slots", type=click.IntRange(1, 64), default=1, show_default=True, help="Number of concurrent runs."
 )
 @click.option(
     "--idle",
-    type=seconds,
+    type=options.seconds,
     default="10m",
     show_default=True,
     metavar="TIME",
@@ -291,8 +282,8 @@ def hosts_table(records: Sequence[HostRecord], now: float, width: int | None = N
 )
 @click.option("--out", metavar="DIR", type=click.Path(path_type=Path), help="Folder for its log [runs/RUN].")
 @click.option("-d", "--detach", is_flag=True, help="Detach once the machine is held.")
-@yes_option
-@json_option
+@options.yes_option
+@options.json_option
 @click.pass_context
 def hold_command(
     ctx: click.Context,
@@ -349,4 +340,4 @@ def _agree(app: App, spec: JobSpec, provider: str, slots: int, began: float, *, 
     if plan.refusals:
         raise plan.refusals[0]
     if not market.free:
-        confirm(f"rent {offer_text(plan.spec, plan.offers[0])}", yes=yes)
+        options.confirm(f"rent {offer_text(plan.spec, plan.offers[0])}", yes=yes)

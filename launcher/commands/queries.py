@@ -37,15 +37,10 @@ from vastrun.launcher.core.labels import POOL
 from vastrun.launcher.core.left_out import NONE_LEFT_OUT
 from vastrun.launcher.core.market import ENDED
 from vastrun.launcher.core.runs import attempts_until
+from vastrun.launcher.decisions import remaining_lease
 from vastrun.launcher.decisions.advice import advice_for
 from vastrun.launcher.decisions.nodes import joint_diary
 from vastrun.launcher.decisions.policy import download_left_s, lease_ends_at, lease_of, within_deadline
-from vastrun.launcher.decisions.remaining_lease import (
-    RemainingLease,
-    estimate_remaining_lease,
-    is_left_to_lease,
-    sum_leases,
-)
 from vastrun.launcher.decisions.slow_training import IDLE_GPUS, SLOW_MACHINE, idle_gpus_text
 from vastrun.launcher.decisions.stages import StageCost, stage_costs
 from vastrun.launcher.flow.lease_watch import is_disarmed, rearm
@@ -91,7 +86,7 @@ class RunRow:
     """Rows of its further nodes; their costs are included."""
     download_left_s: float | None = None
     """Seconds left to download the outputs of a training that has ended and that no launcher drives."""
-    lease: RemainingLease | None = None
+    lease: remaining_lease.RemainingLease | None = None
     """Time and cost left to its machines by their leases: the provider refused the last launcher's key."""
     machine_state: MachineState | None = None
     """State of a machine that does not answer; None: all answer, or there is none yet."""
@@ -205,14 +200,16 @@ def row_of(ledger: Ledger, run: Run, now: float) -> RunRow:
     return replace(row, driver=driver, request=ledger.user_request(run.id), lease=lease)
 
 
-def lease_remaining(ledger: Ledger, machines: Sequence[Run], now: float) -> RemainingLease | None:
+def lease_remaining(
+    ledger: Ledger, machines: Sequence[Run], now: float
+) -> remaining_lease.RemainingLease | None:
     """Return what their leases leave those machines of a run that the key did not reach; None: all are."""
     left = []
     for run in machines:
-        lease = estimate_remaining_lease(run, _spec_of(run), now)
-        if lease is not None and is_left_to_lease(ledger.events(run.id)):
+        lease = remaining_lease.estimate_remaining_lease(run, _spec_of(run), now)
+        if lease is not None and remaining_lease.is_left_to_lease(ledger.events(run.id)):
             left.append(lease)
-    return sum_leases(left)
+    return remaining_lease.sum_leases(left)
 
 
 def with_cost(run: Run, nodes: Sequence[Run], now: float) -> RunRow:

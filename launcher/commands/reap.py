@@ -7,16 +7,8 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from vastrun.launcher.core import Driver, Instance, Meter, Phase, Run, RunNetwork, bills
+from vastrun.launcher.core import Driver, Instance, Meter, Phase, Run, RunNetwork, bills, errors
 from vastrun.launcher.core.bills import has_ended, machine_ids
-from vastrun.launcher.core.errors import (
-    AuthError,
-    HeldError,
-    IncompleteListError,
-    ProviderError,
-    UnsignedError,
-    UsageError,
-)
 from vastrun.launcher.core.labels import ledger_in
 from vastrun.launcher.core.market import ScheduledEnd
 from vastrun.launcher.decisions import policy
@@ -45,7 +37,7 @@ def reap(
         try:
             services.provider.destroy(orphan.instance.id)
             ended_at[orphan.instance.id] = services.clock.now()
-        except ProviderError as error:
+        except errors.ProviderError as error:
             warn(f"{orphan.instance.id}: {error}")
     absences = dict.fromkeys(ended_at, 0)
     before: set[str] = set()
@@ -62,7 +54,7 @@ def reap(
     gone = [machine_id for machine_id, count in absences.items() if count >= 2]
     for orphan in orphans:
         if orphan.run is not None and (machine_id := orphan.instance.id) in costs & ended_at.keys():
-            with suppress(UnsignedError):  # the computer whose run it is records it
+            with suppress(errors.UnsignedError):  # the computer whose run it is records it
                 _record_cost(orphan, orphan.run, services, ended_at[machine_id], is_gone=machine_id in gone)
     return gone
 
@@ -81,7 +73,7 @@ def remove_networks(networks: Sequence[RunNetwork], services: Services) -> list[
     able = services.provider.abilities.networks
     for network in networks:
         assert able is not None  # it listed them
-        with suppress(AuthError, ProviderError):
+        with suppress(errors.AuthError, errors.ProviderError):
             able.remove_network(network.label)
             gone.append(network.name)
     return gone
@@ -94,7 +86,7 @@ def _record_cost(orphan: Orphan, run: Run, services: Services, ended_at: float, 
         keys.forget(run.id)
     try:
         services.ledger.hold(run.id, Driver(who=services.who, until=now + policy.DRIVER_TIMEOUT_S))
-    except HeldError:
+    except errors.HeldError:
         return
     try:
         run = services.ledger.get(run.id)
@@ -160,8 +152,8 @@ def orphans(
             try:
                 seen = [provider.machine(one) for one in machine_ids(run) if one not in listed]
                 machines += [machine for machine in seen if machine is not None]
-            except ProviderError as error:
-                incomplete = IncompleteListError(str(error))
+            except errors.ProviderError as error:
+                incomplete = errors.IncompleteListError(str(error))
     found = []
     for machine in machines:
         claims = [run for run in runs if machines_of_run(run, [machine]) or machine.id in machine_ids(run)]
@@ -180,10 +172,10 @@ def orphans(
     return found
 
 
-def _listed(provider: Provider) -> tuple[list[Instance], IncompleteListError | None]:
+def _listed(provider: Provider) -> tuple[list[Instance], errors.IncompleteListError | None]:
     try:
         return list(provider.instances()), None
-    except IncompleteListError as error:
+    except errors.IncompleteListError as error:
         return list(error.found), error
 
 
@@ -205,7 +197,7 @@ def cancel_ends(ends: Sequence[ScheduledEnd], provider: Provider) -> list[str]:
     """Remove the scheduled ends; return the ids of the machines for which that worked."""
     done: list[str] = []
     for machine_id in dict.fromkeys(end.instance_id for end in ends):
-        with suppress(AuthError, ProviderError):
+        with suppress(errors.AuthError, errors.ProviderError):
             assert provider.abilities.ends_later is not None  # it listed them
             provider.abilities.ends_later.cancel_end(machine_id)
             done.append(machine_id)
@@ -235,7 +227,7 @@ def select_by_ledger(found: Sequence[Orphan], named: str | None) -> list[Orphan]
     ledger_id = None if named == UNKNOWN_LEDGER else named
     chosen = [orphan for orphan in found if orphan.owner is not Owner.THIS and orphan.ledger == ledger_id]
     if not chosen:
-        raise UsageError(
+        raise errors.UsageError(
             f"--from-ledger: expected another ledger with machines there, got {named!r}",
             hint="vastrun reap --dry-run lists the machines by ledger",
         )
@@ -270,7 +262,7 @@ def _is_proof(run: Run, machine: Instance, ledger: Ledger) -> bool:
     """
     if run.ledger == ledger.id and machine.label == run.label:
         return True
-    with suppress(UnsignedError):
+    with suppress(errors.UnsignedError):
         return bool(ledger.for_drivers().get(run.id))
     return False
 

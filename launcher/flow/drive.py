@@ -6,17 +6,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 
-from vastrun.launcher.core import Cause, Phase, Run
-from vastrun.launcher.core.errors import (
-    AccountMismatchError,
-    AuthError,
-    BusyError,
-    EndedError,
-    GoneError,
-    HeldError,
-    StorageError,
-    VastrunError,
-)
+from vastrun.launcher.core import Cause, Phase, Run, errors
 from vastrun.launcher.core.job import JobSpec
 from vastrun.launcher.core.labels import POOL, member_folder, member_id
 from vastrun.launcher.core.phases import NEXT, Result
@@ -128,7 +118,7 @@ def drive(run: Run, spec: JobSpec, services: Services) -> Run:
             services.interrupting(context.raise_if_requested),
         ):
             _drive_steps(context)
-    except AccountMismatchError as error:
+    except errors.AccountMismatchError as error:
         report_left_to_lease(context, error)
         raise
     finally:
@@ -155,14 +145,14 @@ def _run_step(context: RunContext) -> PhaseResult:
         return _run_with_retry(context)
     except RunStopped as over:
         return over.end
-    except (Detached, HeldError, AccountMismatchError):
+    except (Detached, errors.HeldError, errors.AccountMismatchError):
         raise
-    except StorageError as error:
+    except errors.StorageError as error:
         # Nothing is rented yet, so the run is closed. Later its row stays open, to be driven on; and so do
         # those of several nodes, which all have to be closed.
         if phase is Phase.PLAN and context.nodes.is_alone:
             # It has no machine and cannot be saved: there is nothing to resume.
-            with suppress(StorageError):
+            with suppress(errors.StorageError):
                 context.save(
                     phase=Phase.ENDED,
                     ended_at=context.now(),
@@ -171,9 +161,9 @@ def _run_step(context: RunContext) -> PhaseResult:
                     failed_in=Phase.PLAN,
                 )
         raise
-    except EndedError as error:
+    except errors.EndedError as error:
         return provider_terminated(error.end)
-    except VastrunError as error:
+    except errors.VastrunError as error:
         return failed(error.cause, str(error))
     except (Exception, SystemExit) as error:  # noqa: BLE001 - the one place: see above; a plug-in may exit
         return failed(Cause.INTERNAL, f"{type(error).__name__}: {error}")
@@ -187,11 +177,11 @@ def _run_with_retry(context: RunContext) -> PhaseResult:
         context.raise_if_requested()
         try:
             return STEPS[phase](context)
-        except GoneError as error:
+        except errors.GoneError as error:
             if phase is not Phase.DESTROY and context.machines.is_gone():
                 return gone_result(context)
             return failed(Cause.HOST, str(error))
-        except (AuthError, BusyError) as error:
+        except (errors.AuthError, errors.BusyError) as error:
             retry_timer.wait(error)
 
 

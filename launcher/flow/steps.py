@@ -9,16 +9,7 @@ from dataclasses import replace
 from typing import TypeVar
 
 from vastrun.contract import layout
-from vastrun.launcher.core import Cause, DataContents, Instance, Phase
-from vastrun.launcher.core.errors import (
-    AuthError,
-    GoneError,
-    NoRoomError,
-    ProviderError,
-    StorageError,
-    UnreachableError,
-    VastrunError,
-)
+from vastrun.launcher.core import Cause, DataContents, Instance, Phase, errors
 from vastrun.launcher.core.left_out import left_out_text
 from vastrun.launcher.core.phases import Result
 from vastrun.launcher.decisions import policy
@@ -58,7 +49,9 @@ def ship(context: RunContext) -> PhaseResult:
             timeout_s=600.0,
         )
         if done.exit_code != 0:
-            raise ProviderError(f"the bundle cannot be unpacked on the machine: {done.stderr.strip()[-300:]}")
+            raise errors.ProviderError(
+                f"the bundle cannot be unpacked on the machine: {done.stderr.strip()[-300:]}"
+            )
 
     _retry_unreachable(context, send)
     context.report(f"{bundle.size / 1e6:.1f} MB")
@@ -80,7 +73,9 @@ def send_data(context: RunContext, contents: DataContents) -> None:
         else:
             failures, least = (0, left) if left < least else (failures + 1, least)
             if failures == _TRIES:
-                raise ProviderError("the machine did not store the data that it was sent", cause=Cause.HOST)
+                raise errors.ProviderError(
+                    "the machine did not store the data that it was sent", cause=Cause.HOST
+                )
             rate = sent / max(1e-3, context.now() - began)
             text = f"{left / 1e9:.3g} of {sum(contents.sizes) / 1e9:.3g} GB of data to send"
             text += f", {rate / 1e6:.3g} MB/s, {left / rate / 60:.0f} min left" if rate else ""
@@ -124,7 +119,7 @@ def collect(context: RunContext) -> PhaseResult:
         keep_for_weights(context, context.run.cause or assessment.cause)
         assessment = assess(context, collected.evidence)
     # The box may end itself soon. It need not hear of it: what counts is home.
-    with suppress(UnreachableError, GoneError, RunStopped):
+    with suppress(errors.UnreachableError, errors.GoneError, RunStopped):
         context.remote().write(layout.COLLECTED, b"")
     result = Result.FAILED if collected.evidence.damaged else Result.OK
     return PhaseResult(result=result, cause=assessment.cause, detail=assessment.detail, node=assessment.node)
@@ -145,7 +140,7 @@ def destroy(context: RunContext) -> PhaseResult:
         # A computer that slept meanwhile cannot say when it ended: its lease may have ended it long ago.
         slept = context.now() - machine_seen_at > policy.LIMIT_SLACK_S
         # A disk that is full must not keep the launcher from the proof that the machine is gone.
-        with suppress(StorageError):
+        with suppress(errors.StorageError):
             # Its bill is known by its id, which is new where its order was denied and made all the same.
             meter = replace(context.run.meter, given_back_at=None if slept else context.now())
             context.save(instance_id=machine.id, meter=meter)
@@ -159,14 +154,14 @@ def destroy(context: RunContext) -> PhaseResult:
     return _OK
 
 
-def _last_listed(context: RunContext) -> tuple[Instance | None, VastrunError | None]:
+def _last_listed(context: RunContext) -> tuple[Instance | None, errors.VastrunError | None]:
     """Return the machine before it is destroyed, for its bill, or the error with which the list failed.
 
     A machine whose id is known is destroyed without it.
     """
     try:
         return context.machines.own(), None
-    except (ProviderError, AuthError) as error:
+    except (errors.ProviderError, errors.AuthError) as error:
         return None, error
 
 
@@ -198,7 +193,7 @@ def _retry_when_space(context: RunContext, action: Callable[[], _T]) -> _T:
     while True:
         try:
             return action()
-        except NoRoomError as error:
+        except errors.NoRoomError as error:
             if context.services.provider.free:
                 raise
             # Ends before the lease does: the machine is destroyed with its cause noted, not lost.
@@ -221,9 +216,9 @@ def _retry_unreachable(
             result = action()
             context.machines.note_answer()
             return result
-        except (UnreachableError, GoneError) as error:
+        except (errors.UnreachableError, errors.GoneError) as error:
             context.disconnect()
-            if isinstance(error, GoneError) and context.machines.is_gone():
+            if isinstance(error, errors.GoneError) and context.machines.is_gone():
                 raise
             context.machines.note_silence(error)
             if progress() > reached:

@@ -15,14 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from vastrun.contract import layout
-from vastrun.contract.checkpoint_folder import (
-    MANIFEST,
-    DamagedError,
-    name_of,
-    newest_first,
-    read_manifest,
-)
+from vastrun.contract import checkpoint_folder, layout
 from vastrun.contract.job import Job
 from vastrun.contract.outcome import FileChecksum
 from vastrun.onstart.supervision.processes import die_with_parent
@@ -46,7 +39,7 @@ def main(arguments: list[str]) -> int:
     job = Job.read(box)
     if job.push is None:
         return 0
-    ends = tuple(name_of(span.end_step) for span in job.program.stages)
+    ends = tuple(checkpoint_folder.name_of(span.end_step) for span in job.program.stages)
     push = Push(box / layout.CHECKPOINTS, f"{job.push.rstrip('/')}/{job.run_id}", keep=ends)
     return push.push_newest() if once else push.until_killed()
 
@@ -86,7 +79,8 @@ class Push:
         ends = [
             name
             for name in self.keep
-            if done < step_of(name) < step_of(newest) and (self.folder / name / MANIFEST).is_file()
+            if done < step_of(name) < step_of(newest)
+            and (self.folder / name / checkpoint_folder.MANIFEST).is_file()
         ]
         return [*ends, newest]
 
@@ -109,7 +103,7 @@ def _upload(
     In this order `latest.json` never names an incomplete checkpoint. Files that are as in the `former` one
     are copied there.
     """
-    if not (checkpoint / MANIFEST).is_file():
+    if not (checkpoint / checkpoint_folder.MANIFEST).is_file():
         raise FileNotFoundError(f"{checkpoint.name} was removed meanwhile")
     tmp = checkpoint.parents[2] / "tmp"
     tmp.mkdir(exist_ok=True)
@@ -134,8 +128,8 @@ def _upload(
 
 def _files_of(checkpoint: Path) -> frozenset[FileChecksum]:
     """Return the files of a checkpoint with their checksums; none of one that is no longer here."""
-    with suppress(OSError, ValueError, DamagedError):
-        return frozenset(read_manifest(checkpoint, step_of(checkpoint.name)).files)
+    with suppress(OSError, ValueError, checkpoint_folder.DamagedError):
+        return frozenset(checkpoint_folder.read_manifest(checkpoint, step_of(checkpoint.name)).files)
     return frozenset()
 
 
@@ -148,7 +142,7 @@ def _link(source: str, target: str) -> None:
 
 def _newest(folder: Path) -> str | None:
     """Return the name of the newest complete checkpoint; None when there is none yet."""
-    return next((path.name for path in newest_first(folder)), None)
+    return next((path.name for path in checkpoint_folder.newest_first(folder)), None)
 
 
 if __name__ == "__main__":

@@ -13,14 +13,9 @@ from vastrun.trainer.data import Task
 from vastrun.trainer.data.trajectories import Trajectories
 from vastrun.trainer.distributed.group import Ranks
 from vastrun.trainer.engine.session import Session
+from vastrun.trainer.evaluation import predictors
 from vastrun.trainer.evaluation.model_loader import LoadedModel
 from vastrun.trainer.evaluation.planes import Coordinates, SpaceAxis, planes_of
-from vastrun.trainer.evaluation.predictors import (
-    applicable_predictors,
-    compute_prior,
-    with_baseline,
-    with_rollouts,
-)
 from vastrun.trainer.evaluation.rollouts import CONSERVED, Rollouts, roll_out
 from vastrun.trainer.evaluation.scores import Scores, scores_of
 from vastrun.trainer.job.data_config import PARAMETERS, DataConfig
@@ -101,8 +96,8 @@ def evaluate(
 ) -> Evaluation:
     """Evaluate a task, by its number, on its test set. All ranks take part."""
     test = task.test
-    prior = with_baseline(compute_prior(task, ranks.device), task, beat)
-    prior = with_rollouts(prior, task, data, beat)
+    prior = predictors.with_baseline(predictors.compute_prior(task, ranks.device), task, beat)
+    prior = predictors.with_rollouts(prior, task, data, beat)
     parts = parts_of(test.conditions.cpu(), data)
     shown = _choose_examples(parts)
     roll = partial(
@@ -112,7 +107,7 @@ def evaluate(
         prior=prior,
         ranks=ranks,
         beat=beat,
-        predictors=applicable_predictors(prior, steady=test.steady),
+        predictors=predictors.applicable_predictors(prior, steady=test.steady),
         conserved=CONSERVED.get(data.task),
     )
     rollouts = roll(test, examples=tuple(shown))

@@ -7,14 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from vastrun.launcher.core import LABEL_PREFIX, Cause, MachineEnd, RentalOrder
-from vastrun.launcher.core.errors import (
-    NoOfferError,
-    ProviderError,
-    UncertainError,
-    UnreachableError,
-    VastrunError,
-)
+from vastrun.launcher.core import LABEL_PREFIX, Cause, MachineEnd, RentalOrder, errors
 from vastrun.launcher.core.settings import SlurmSettings
 from vastrun.launcher.gate.slurm import SlurmJob, summarize_errors
 from vastrun.launcher.providers.slurm.offers import NodeShare
@@ -158,25 +151,27 @@ def end_of(job: SlurmJob, down: tuple[str, int] | None = None) -> MachineEnd | N
     return MachineEnd(cause=cause, text=f"Slurm's job {job.id}{where} {how}", node=node)
 
 
-def query_error(printed: str) -> ProviderError:
+def query_error(printed: str) -> errors.ProviderError:
     """Return the error of a failed query: a failure never counts as an empty list."""
     message = summarize_errors(printed)
     if any(word in message for word in _NOT_INSTALLED) and not any(word in message for word in _NO_RESPONSE):
         return not_installed_error(message)
-    return UnreachableError(f"Slurm does not answer: {message or 'no reason given'}", cause=Cause.PROVIDER)
+    return errors.UnreachableError(
+        f"Slurm does not answer: {message or 'no reason given'}", cause=Cause.PROVIDER
+    )
 
 
-def order_error(printed: str) -> VastrunError:
+def order_error(printed: str) -> errors.VastrunError:
     """Return the error of a failed `sbatch`; UncertainError when the job may exist."""
     message = summarize_errors(printed)
     if any(word in message for word in _NO_RESPONSE):
-        return UncertainError(f"Slurm did not answer: {message}")
-    return NoOfferError(f"Slurm rejected the job: {message or 'no reason given'}", hint=REJECTED_HINT)
+        return errors.UncertainError(f"Slurm did not answer: {message}")
+    return errors.NoOfferError(f"Slurm rejected the job: {message or 'no reason given'}", hint=REJECTED_HINT)
 
 
-def not_installed_error(message: str) -> ProviderError:
+def not_installed_error(message: str) -> errors.ProviderError:
     """Return the error of a computer without Slurm's commands."""
     hint = "run vastrun on a login node, or name one: vastrun config set slurm.login USER@HOST"
     # The last part is the reason; the parts before it are attempts.
     why = message.rpartition("; ")[2]
-    return ProviderError(f"no Slurm here: {why}", hint=hint)
+    return errors.ProviderError(f"no Slurm here: {why}", hint=hint)

@@ -8,15 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from vastrun.launcher.core import AccountStatus, Charge, Identity
-from vastrun.launcher.core.errors import (
-    AuthError,
-    GoneError,
-    KeyNotAttachedError,
-    ProviderError,
-    UnreachableError,
-    VastrunError,
-)
+from vastrun.launcher.core import AccountStatus, Charge, Identity, errors
 from vastrun.launcher.gate import caps
 from vastrun.launcher.gate.text import one_line
 from vastrun.launcher.ports import Clock
@@ -51,7 +43,7 @@ def account_status(api: VastApi, now: Callable[[], float]) -> AccountStatus:
     for category, ask in probes.items():
         try:
             ask()
-        except AuthError:
+        except errors.AuthError:
             refused.append(category)
     return AccountStatus(
         credit_usd=credit_of(user),
@@ -67,7 +59,7 @@ def identity(api: VastApi) -> Identity:
     """Return the owner of the key. Raises AuthError when it is rejected."""
     found = api.account().get("id")
     if not isinstance(found, int) or found is True or not 0 < found < caps.VAST_ID:
-        raise ProviderError("Vast's response does not name the account of this key")
+        raise errors.ProviderError("Vast's response does not name the account of this key")
     return Identity(account=str(found), clock_ahead_s=api.clock_ahead_s)
 
 
@@ -75,9 +67,9 @@ def _is_wider(api: VastApi) -> bool | None:
     """Return whether the key has permissions of hosts, which no launch needs; None when unknown."""
     try:
         api.hosted_machines()
-    except AuthError:
+    except errors.AuthError:
         return False
-    except ProviderError:
+    except errors.ProviderError:
         return None
     return True
 
@@ -147,7 +139,7 @@ class _KeyAttempts:
     tried_at: float = 0.0
     rejects: bool = False
     """True when the machine rejected the key at the last SSH login."""
-    refusal: VastrunError | None = None
+    refusal: errors.VastrunError | None = None
     """Error of the last attempt to attach the key; None when it succeeded."""
 
 
@@ -171,9 +163,9 @@ class KeyAccess:
         machine.tried_at, machine.refusal = now, None
         try:
             self._api.attach_key(row.id, public_key)
-        except (UnreachableError, GoneError):
+        except (errors.UnreachableError, errors.GoneError):
             raise
-        except (ProviderError, AuthError) as error:
+        except (errors.ProviderError, errors.AuthError) as error:
             if row.state == "loading":
                 return  # it may take the key later
             machine.refusal = error
@@ -189,7 +181,7 @@ class KeyAccess:
         if accepted:
             machine.tries = 1
         elif machine.refusal is not None:
-            raise KeyNotAttachedError(
+            raise errors.KeyNotAttachedError(
                 f"Vast did not attach the run's SSH key to its machine, which rejects it: {machine.refusal}",
                 hint=machine.refusal.hint or "see the SSH keys at https://cloud.vast.ai/manage-keys/",
             )

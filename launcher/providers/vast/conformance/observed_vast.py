@@ -24,16 +24,9 @@ from vastrun.launcher.ports import Abilities, Remote, with_abilities
 from vastrun.launcher.providers.onstart import onstart_text
 from vastrun.launcher.providers.vast import VastProvider, calls
 from vastrun.launcher.providers.vast.calls import VastCall
-from vastrun.launcher.providers.vast.conformance import observations
+from vastrun.launcher.providers.vast.conformance import observations, trials
 from vastrun.launcher.providers.vast.conformance.observations import LIST, SEARCH, ended_at, number_of
 from vastrun.launcher.providers.vast.conformance.recorder import ApiRecorder
-from vastrun.launcher.providers.vast.conformance.trials import (
-    BidTrial,
-    ask_box,
-    box_values,
-    downloaded_bytes,
-    hardware_values,
-)
 from vastrun.launcher.providers.vast.limits import LIMITS
 
 _GPU_S, _LOGIN_S = 60.0, 20.0
@@ -77,7 +70,7 @@ class ObservedVast:
         self._clock = vast.clock
         self._order: RentalOrder | None = None
         self._probed = ""
-        self._trial = BidTrial(vast, recorder, stopping)
+        self._trial = trials.BidTrial(vast, recorder, stopping)
         self.instances, self.machine, self.destroy = vast.instances, vast.machine, vast.destroy
         vast.api.record(recorder.record)
 
@@ -175,9 +168,9 @@ class ObservedVast:
         if self._order is None:
             return
         sha256 = hashlib.sha256(onstart_text(self._order.onstart).encode()).hexdigest()
-        reply = ask_box(remote, instance.id, self._vast.api.server)
+        reply = trials.ask_box(remote, instance.id, self._vast.api.server)
         log_keys = self._vast.host_keys(instance.id)
-        self._recorder.measured |= box_values(reply, onstart_sha256=sha256, log_keys=log_keys)
+        self._recorder.measured |= trials.box_values(reply, onstart_sha256=sha256, log_keys=log_keys)
 
     def _measure_hardware(self, instance: Instance, remote: Remote) -> None:
         box = offer_check.read_box(remote.run(offer_check.COMMAND, timeout_s=_GPU_S).stdout)
@@ -185,7 +178,7 @@ class ObservedVast:
         memory_mb = (
             observations.offered_number(self._recorder, offer.id, "cpu_ram") if offer is not None else 0.0
         )
-        self._recorder.measured |= hardware_values(box, row or instance, offer, memory_mb / 1000)
+        self._recorder.measured |= trials.hardware_values(box, row or instance, offer, memory_mb / 1000)
 
     def _try_addresses(self, instance: Instance, _remote: Remote) -> None:
         shells = self._vast.shells(instance)
@@ -200,7 +193,7 @@ class ObservedVast:
         price, limit_s, max_gb = before.extras.down_usd_per_gb, thorough.download_s, thorough.download_gb
         max_bytes = int(1e9 * (min(max_gb, thorough.download_usd / price) if price > 0 else max_gb))
         words = (instance.id, self._vast.api.server, thorough.download_url, str(max_bytes), f"{limit_s:g}")
-        size = downloaded_bytes(ask_box(remote, *words, timeout_s=limit_s + 30))
+        size = trials.downloaded_bytes(trials.ask_box(remote, *words, timeout_s=limit_s + 30))
         began = self._clock.now()
         while size and not self._stopping():
             now = self.machine(instance.id)
